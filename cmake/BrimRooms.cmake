@@ -43,7 +43,7 @@ endfunction()
 
 # Every time limit, as name and seconds; tests/limits scales them when ctest starts.
 define_property(GLOBAL PROPERTY BRIM_TEST_LIMITS BRIEF_DOCS "time limits" FULL_DOCS "name=seconds")
-set(BRIM_TEST_TIMEOUT 120)  # seconds, where a test names none
+set(BRIM_TEST_TIMEOUT 300)  # seconds, where a test names none; load may rise after ctest began
 set(BRIM_SANITIZER_SLOWDOWN 10)
 
 function(brim_test_limit name seconds)

@@ -1,5 +1,5 @@
 """Files that the data comparisons read, made by numpy and h5py. A file that is there with the right
-shape is kept. What is in them is said here, since how well it packs decides what unpacking costs."""
+shape is kept. What is in them is described here, since how well it packs decides what unpacking costs."""
 import os
 
 import h5py, numpy as np

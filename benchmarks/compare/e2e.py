@@ -1,4 +1,4 @@
-"""Sustained speed of `brim train` from outside: the clock of whoever reads log.jsonl as it grows. And of a
+"""Sustained speed of `brim train` from outside: the clock of the reader of log.jsonl as it grows. And of a
 DataLoader with a step behind it (torch_rate).
 
 An epoch's line comes when its last step has been computed, so the time between two of them holds all

@@ -20,7 +20,7 @@ class Process(ctypes.Structure):  # nvmlProcessInfo_t of the _v3 calls
 
 
 class Gpu:
-    """Figures of NVML: of the whole GPU, whoever holds it."""
+    """Figures of NVML: of the whole GPU, whichever process holds it."""
 
     def __init__(self, index=0):
         self.lib = ctypes.CDLL("libnvidia-ml.so.1")

@@ -6,7 +6,7 @@ end: `brim train` beside PyTorch with h5py in a DataLoader, on one machine with 
 
 Limits: brim's best with cache none at least 10 x PyTorch's best (any worker count, pinned or not); with no
 workers at least 20 x PyTorch's with none; brim without pinned memory slower than with. cache gpu is an extra
-row. Pinned and without a cache brim's GPU reads the mapped file by itself where it can: `way` in the records
+row. Pinned and without a cache brim's GPU reads the mapped file on its own where it can: `way` in the records
 is "mapped" then, and workers do not matter; "none" is loader threads. PyTorch is timed after draining what
 its workers had prefetched, for --torch-seconds each, all worker counts in one process; brim over 30 times
 what its ring holds, each setting in a fresh process.

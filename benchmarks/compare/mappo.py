@@ -109,7 +109,7 @@ class Bench:
         s, peer = self.sizes, "uav(rules=peer)"
         if what == "training":
             epochs, each = (3, 1) if self.a.small else (5, 10)
-            out = tempfile.mkdtemp(dir=self.folder)
+            out = os.path.join(self.folder, "training")
             argv = [self.bin("brim"), "train", *self.brim_options(peer, s["hidden"], s["envs"]),
                     "mappo.iterations=%d" % (epochs * each), "mappo.eval_interval=%d" % each, "mappo.eval_episodes=0",
                     *self.on(), "--json", "--output-dir", out]

@@ -12,7 +12,7 @@ bench_model; there the first batch size's overhead is the forecast of the others
 Part `peak`: planned bytes beside PyTorch's max_memory_allocated of the same step (eager, autocast).
 Part `checkpointing`: ResNet-50's planned activations with and without.
 
-Nobody else may come or go on the GPU meanwhile. Exits 1 when a figure is off."""
+No other process may use the GPU meanwhile. Exits 1 when a figure is off."""
 import argparse, json, os, queue, subprocess, sys, tempfile, threading, time
 
 import common, gpu
@@ -122,7 +122,7 @@ def held(a, card, name, batch, forecast):
 
 
 def off(r):
-    """Bytes by which each overhead that was told is off; None where none was."""
+    """Bytes by which each reported overhead is off; None where none was."""
     return [None if r[k] is None else r["planned"] + r[k] - r["real"] for k in ("forecast", "printed")]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Another process holds the GPU's memory: brim must say who and what would fit, and stay healthy.
+"""Another process holds the GPU's memory: brim must name the process and what would fit, and stay healthy.
 
   benchmarks/compare/oom.py --build build
 
@@ -108,7 +108,7 @@ def held(t, a):
 
 
 def follow(t, fits):
-    """The batch that is said to fit runs; or, once the overhead is known, the next one that is said."""
+    """The batch that is reported to fit runs; or, once the overhead is known, the next one reported."""
     for attempt in range(TRIES):
         if not fits:
             return

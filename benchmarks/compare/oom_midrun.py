@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Another process takes all of the GPU's memory in the middle of a run: it has to go on, and a resumed run with it.
+"""Another process takes all of the GPU's memory in the middle of a run: it has to continue, and a resumed run with it.
 
   benchmarks/compare/oom_midrun.py --build build --output benchmarks/results/oom-midrun-h200.jsonl
-  benchmarks/compare/oom_midrun.py --build build --device cpu --small     tries the script itself: nobody comes
+  benchmarks/compare/oom_midrun.py --build build --device cpu --small     tries the script itself: no process comes
 
 configs/stl10_config.yaml (SimCLR, 128 x 4) on STL-10-shaped noise. The holder comes when the log has --step steps,
 long before the first evaluation, and stays to the end. Scenarios: as the config is; once more, with the algorithms

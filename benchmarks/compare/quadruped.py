@@ -212,7 +212,7 @@ class Bench:
     # ------------------------------ bits ------------------------------
 
     def bits(self):
-        """Of the tensors: the metadata beside them name the run and what it was told."""
+        """Of the tensors: the metadata beside them name the run and its options."""
         found = {}
         all_of_them, some = (4, 3) if self.a.small else (64, 24)
         for name, chunk in (("one", all_of_them), ("two", all_of_them), ("chunk %d" % some, some), ("chunk 1", 1)):

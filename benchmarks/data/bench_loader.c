@@ -1,6 +1,6 @@
 // The loader alone: batches of any source as fast as they come, as one JSON line; or the memory of
 // many epochs (--epochs); or one thread of H5Dread over the same file, to compare with. Not a test:
-// it asserts nothing. Nobody looks at the batches while the clock runs.
+// it asserts nothing. The batches are not read while the clock runs.
 #include "bench_loader.h"
 
 #include <stdio.h>

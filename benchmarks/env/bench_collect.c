@@ -13,8 +13,11 @@
 
 enum { MAX_REPEATS = 101, MAX_SETS = 16 };
 
-typedef enum phase { BEGIN, CHOOSE, STEP, LOOK, LOOK_LIST, TALLY, PHASES } phase;
-static const char *const phase_names[PHASES] = {"begin", "choose", "step", "look", "list", "tally"};
+// look: what an actor reads of a step, and masks, as in a rollout; values: what a critic reads of a step; list:
+// all of that of a minibatch.
+typedef enum phase { BEGIN, CHOOSE, STEP, LOOK, VALUES, LOOK_LIST, TALLY, PHASES } phase;
+static const char *const phase_names[PHASES] = {"begin",  "choose", "step", "look",
+                                                "values", "list",   "tally"};
 
 typedef struct options {
   const char *device, *env, *sets[MAX_SETS];
@@ -159,8 +162,11 @@ static brim_status call(bench *b, phase p, int32_t t) {
     case TALLY:
       return b->table->tally(&b->where, &b->shape, b->block, 0);
     case LOOK:
+    case VALUES:
       v.first = (int64_t)t * b->at.envs;
       v.count = b->at.envs;
+      if (p == LOOK) v.critic.data = NULL;
+      if (p == VALUES) v.actor.data = NULL, v.mask = NULL;
       break;
     default:
       v.rows = b->rows;

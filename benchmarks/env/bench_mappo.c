@@ -277,7 +277,7 @@ static brim_status configure(bench *b) {
   brim_machine_ceilings c;
   b->ceilings = (bench_ceilings){(double)NAN, (double)NAN};
   if (!brim_option_flag(b->parse, "no-ceilings", false)) {
-    BRIM_TRY(brim_machine_ceilings_measure(b->device, &machine, &c));
+    BRIM_TRY(brim_machine_ceilings_get(b->device, &machine, &c));
     const char *precision = brim_precision_name(b->w->sizes.precision);
     b->ceilings = (bench_ceilings){c.copy_bytes_per_s, brim_machine_flops(&c, precision)};
   }

@@ -1,6 +1,7 @@
 // Speed of ARS rollouts on the quadruped: environment steps a second (not physics steps), robots
-// pushed, falling and starting anew, for sizes from few environments to many, linear and MLP; and the
-// whole iteration, rollouts and update, against the rollouts alone. Not a test: it asserts nothing.
+// pushed, falling and starting again, for sizes from few environments to many, linear and MLP; and
+// the whole iteration, rollouts and update, against the rollouts alone. Not a test: it asserts
+// nothing.
 //   bench_rollout [--device cpu|cuda] [--envs N] [--dirs N] [--chunk N] [--steps N] [--hidden H]
 //                 [--task stand|walk] [--rk4] [--threads N] [--repeats N] [--json]
 // Without --envs and --dirs: a list of sizes. --json: one object to a line.
@@ -115,8 +116,8 @@ static brim_status measure(bench *b, int32_t envs, int32_t dirs, int32_t hidden)
                           .episode_length = o->steps,
                           .filter = 1,
                           .seed = 1};
-  brim_quadruped robot;
-  brim_quadruped_defaults(o->task, &robot);
+  brim_quadruped robot = {.task = o->task};
+  brim_quadruped_row.defaults(0, &robot);
   robot.rk4 = o->rk4;
   memcpy(s.env.bytes, &robot, sizeof robot);
   brim_rollout_layout at;

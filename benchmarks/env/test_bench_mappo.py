@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench_mappo and compare/mappo.py on a few environments: that what they count is what they ran. No speed is judged.
+"""bench_mappo and compare/mappo.py on a few environments: that what they count is what they ran. No speed is compared.
 
   test_bench_mappo.py BENCH_MAPPO SOURCE_FOLDER"""
 import json, os, subprocess, sys, tempfile

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "bench_model.h"
-#include "config/config_int.h"
 
 enum { ACTOR, CRITIC, NETS, WINDOWS = 5, MOST_UPDATES = 64 };
 
@@ -47,17 +46,6 @@ typedef struct bench {
 
 //---------------------------------- networks ----------------------------------
 
-static brim_status parse_component(brim_arena *arena, const char *text,
-                                   const brim_component **out) {
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(brim_config_expression_parse(arena, text, (brim_config_place){text, 0, 0}, &drafts));
-  if (drafts.count != 1 || drafts.tail) {
-    return brim_fail(BRIM_EINVAL, "'%s' is not one component", text);
-  }
-  *out = &drafts.items[0]->c;
-  return BRIM_OK;
-}
-
 static brim_status parse_specs(bench *b) {
   const char *model =
       brim_option_string(b->parse, "model", "mlp(depth=2, hidden=128, activation=tanh)");
@@ -73,8 +61,8 @@ static brim_status parse_specs(bench *b) {
   if (!brim_precision_parse(name, &s.precision)) {
     return brim_fail(BRIM_EINVAL, "precision '%s' is not known", name);
   }
-  BRIM_TRY(parse_component(b->arena, model, &s.model));
-  BRIM_TRY(parse_component(b->arena, "adam(lr=0.0003)", &s.optimizer));
+  BRIM_TRY(bench_parse_component(b->arena, model, "--model", &s.model));
+  BRIM_TRY(bench_parse_component(b->arena, "adam(lr=0.0003)", "the optimizer", &s.optimizer));
   s.input_dtype = brim_precision_dtype(s.precision);
   b->updates = brim_option_int(b->parse, "updates", 4);
   if (b->updates < 1 || b->updates > MOST_UPDATES) {
@@ -245,46 +233,25 @@ static brim_status run(bench *b, const brim_registry *registry) {
   BRIM_TRY(parse_specs(b));
   const char *device = brim_option_string(b->parse, "device", "auto");
   BRIM_TRY(brim_device_open(registry, device, &how, &b->device));
-  BRIM_TRY(brim_machine_ceilings_measure(b->device, &machine, &c));
+  BRIM_TRY(brim_machine_ceilings_get(b->device, &machine, &c));
   const char *precision = brim_precision_name(b->spec[0].precision);
   b->ceilings = (bench_ceilings){c.copy_bytes_per_s, brim_machine_flops(&c, precision)};
   BRIM_TRY(open_group(b));
   return run_all(b);
 }
 
-static void print_help(void) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_option_help(tables, 100, &text);
-  printf("usage: bench_group [--device cuda] [--ops] ...\n%s", text.data);
-  brim_str_deinit(&text);
+static brim_status open_and_run(const bench_run *r) {
+  bench b = {.parse = r->parse, .arena = r->arena};
+  brim_status status = run(&b, r->registry);
+  brim_group_destroy(b.group);
+  brim_device_close(b.device);
+  return status;
 }
 
 int main(int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
-  brim_option_parse parse;
-  brim_status status =
-      brim_option_parse_args(tables, argc - 1, (const char *const *)(argv + 1), &parse);
-  if (status) {
-    fprintf(stderr, "bench_group: %s\n", brim_status_detail());
-    return 2;
-  }
-  bench b = {.parse = &parse};
-  brim_registry *registry = NULL;
-  if (brim_option_flag(&parse, "help", false)) {
-    print_help();
-    goto done;
-  }
-  status = brim_arena_create(0, &b.arena);
-  if (!status) status = brim_registry_create(&registry);
-  if (!status) status = brim_registry_load_default(registry);
-  if (!status) status = run(&b, registry);
-  if (status) fprintf(stderr, "bench_group: %s\n", brim_status_detail());
-  brim_group_destroy(b.group);
-  brim_device_close(b.device);
-  brim_registry_destroy(registry);
-  brim_arena_destroy(b.arena);
-done:
-  brim_option_parse_deinit(&parse);
-  return status ? 1 : 0;
+  static const bench_program program = {.name = "bench_group",
+                                        .usage = "[--device cuda] [--ops] ...",
+                                        .tables = tables,
+                                        .run = open_and_run};
+  return bench_main(&program, argc, argv);
 }

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/config_int.h"
-
 enum { MIN_WINDOWS = 5, MAX_WINDOWS = 100, MAX_AUTO_STEPS = 10000 };
 
 static const brim_option table[] = {
@@ -61,17 +59,6 @@ typedef struct bench {
 
 //---------------------------------- options ----------------------------------
 
-static brim_status parse_component(brim_arena *arena, const char *text, const char *what,
-                                   const brim_component **out) {
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(brim_config_expression_parse(arena, text, (brim_config_place){what, 0, 0}, &drafts));
-  if (drafts.count != 1 || drafts.tail) {
-    return brim_fail(BRIM_EINVAL, "%s is '%s', expected one component", what, text);
-  }
-  *out = &drafts.items[0]->c;
-  return BRIM_OK;
-}
-
 static brim_status parse_shape(const char *text, brim_net_spec *spec) {
   const char *p = text;
   while (spec->input_rank < 4) {
@@ -122,8 +109,8 @@ static brim_status parse_spec(bench *b) {
   b->model_text = brim_option_string(b->parse, "model", "resnet18");
   b->optimizer_text =
       brim_option_string(b->parse, "optimizer", "sgd(lr=0.01, momentum=0.9, weight_decay=0.0005)");
-  BRIM_TRY(parse_component(b->arena, b->model_text, "--model", &s->model));
-  BRIM_TRY(parse_component(b->arena, b->optimizer_text, "--optimizer", &s->optimizer));
+  BRIM_TRY(bench_parse_component(b->arena, b->model_text, "--model", &s->model));
+  BRIM_TRY(bench_parse_component(b->arena, b->optimizer_text, "--optimizer", &s->optimizer));
   b->lr = brim_component_float(s->optimizer, "lr", 0.01);
   BRIM_TRY(parse_input(b));
   BRIM_TRY(parse_loss(b));
@@ -300,7 +287,7 @@ static brim_status put_plan(const brim_plan *plan, json_t *line) {
   return brim_json_put(line, "bytes_per_step", brim_json_number(plan->bytes_per_step));
 }
 
-// A network that diverged may be faster; whoever reads the line should see it.
+// A network that diverged may be faster; the line shows it.
 static brim_status put_health(bench *b, json_t *line) {
   brim_net_metrics m;
   BRIM_TRY(brim_net_read_metrics(b->net, true, &m));
@@ -344,14 +331,14 @@ static brim_status run_ops(bench *b) {
   const brim_machine_options how = {0};
   const char *precision = brim_precision_name(b->spec.precision);
   brim_machine_ceilings machine;
-  BRIM_TRY(brim_machine_ceilings_measure(b->device, &how, &machine));
+  BRIM_TRY(brim_machine_ceilings_get(b->device, &how, &machine));
   bench_ceilings ceilings = {machine.copy_bytes_per_s, brim_machine_flops(&machine, precision)};
   double ms = brim_option_float(b->parse, "ops-ms", 10);
   return bench_model_ops(b->net, &ceilings, ms, brim_option_flag(b->parse, "json", false));
 }
 
 // Everything that a run takes is taken: says so, then keeps it until a line comes in, or the end of
-// the input. For whoever measures memory from outside.
+// the input. For measurements of memory from outside.
 static brim_status hold(bench *b) {
   brim_plan plan = {0};
   BRIM_TRY(warm_up(b));
@@ -389,41 +376,21 @@ static brim_status run(bench *b, const brim_registry *registry) {
   return brim_option_flag(b->parse, "ops", false) ? run_ops(b) : BRIM_OK;
 }
 
-static void print_help(void) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_option_help(tables, 100, &text);
-  printf("usage: bench_model --model 'resnet18' --input 32x32x3 --classes 10 ...\n%s", text.data);
-  brim_str_deinit(&text);
-}
-
-int main(int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
-  brim_option_parse parse;
-  brim_status status =
-      brim_option_parse_args(tables, argc - 1, (const char *const *)(argv + 1), &parse);
-  if (status) {
-    fprintf(stderr, "bench_model: %s\n", brim_status_detail());
-    return 2;
-  }
-  bench b = {.parse = &parse};
-  brim_registry *registry = NULL;
-  if (brim_option_flag(&parse, "help", false)) {
-    print_help();
-    goto done;
-  }
-  status = brim_arena_create(0, &b.arena);
-  if (!status) status = brim_registry_create(&registry);
-  if (!status) status = brim_registry_load_default(registry);
-  if (!status) status = run(&b, registry);
-  if (status) fprintf(stderr, "bench_model: %s\n", brim_status_detail());
+static brim_status open_and_run(const bench_run *r) {
+  bench b = {.parse = r->parse, .arena = r->arena};
+  brim_status status = run(&b, r->registry);
   brim_net_destroy(b.net);
   if (b.input) brim_device_free(b.device, BRIM_BUFFER_HOST, b.input);
   if (b.target) brim_device_free(b.device, BRIM_BUFFER_HOST, b.target);
   brim_device_close(b.device);
-  brim_registry_destroy(registry);
-  brim_arena_destroy(b.arena);
-done:
-  brim_option_parse_deinit(&parse);
-  return status ? 1 : 0;
+  return status;
+}
+
+int main(int argc, char **argv) {
+  static const bench_program program = {
+      .name = "bench_model",
+      .usage = "--model 'resnet18' --input 32x32x3 --classes 10 ...",
+      .tables = tables,
+      .run = open_and_run};
+  return bench_main(&program, argc, argv);
 }

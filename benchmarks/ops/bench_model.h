@@ -20,6 +20,22 @@ typedef struct bench_ceilings {
 // JSON lines. The network has made a step before; its parameters are worth nothing afterwards.
 brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, double ms, bool json);
 
+// A program: --help, its options, and what it does with them.
+typedef struct bench_run {
+  const brim_option_parse *parse;
+  const brim_registry *registry;  // with the plug-ins beside the program
+  brim_arena *arena;              // until `run` has ended
+} bench_run;
+typedef struct bench_program {
+  const char *name, *usage;  // usage: what follows the name
+  const brim_option *const *tables;
+  brim_status (*run)(const bench_run *r);
+} bench_program;
+int bench_main(const bench_program *program, int argc, char **argv);
+// "resnet18(width=2)"; `what` names it in a message.
+brim_status bench_parse_component(brim_arena *arena, const char *text, const char *what,
+                                  const brim_component **out);
+
 // One object to stdout as a line; takes it.
 brim_status bench_print_json(json_t *object);
 

@@ -1,7 +1,7 @@
 // The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an
 // op is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply
-// the defaults of optional members in one place, so callers never look into the tables. Who calls:
-// engine, data, env, workload. Who implements: ref (linked in), cpu and cuda (plug-ins).
+// the defaults of optional members in one place, so callers never look into the tables. Callers:
+// engine, data, env, workload. Implementations: ref (linked in), cpu and cuda (plug-ins).
 #ifndef BRIM_BACKEND_H_
 #define BRIM_BACKEND_H_
 
@@ -135,7 +135,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
 //                     the loss scale (not below 1) and zeroes good_steps, any other adds to them
-//                     and doubles the scale (not above 2^24) at attr.growth_interval, starting anew.
+// and doubles the scale (not above 2^24) at attr.growth_interval, starting again.
 //                     A step without non-finite values adds one to state.updates
 //
 // `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
@@ -272,7 +272,7 @@ typedef struct brim_op_call {
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
-  // Set before prepare: only sizes are wanted, nothing may be timed. All but CONV* can be run
+  // Set before prepare: only sizes are needed, nothing may be timed. All but CONV* can be run
   // nevertheless, by the library's first choice.
   bool planning;
   void *state;             // from prepare; owned by the backend
@@ -399,6 +399,7 @@ brim_status brim_registry_load(brim_registry *registry, const char *path);
 brim_status brim_registry_load_folder(brim_registry *registry, const char *folder);
 // Standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
 brim_status brim_registry_load_default(brim_registry *registry);
+const char *brim_registry_folders(const brim_registry *registry);  // of them; "" = not loaded yet
 size_t brim_registry_plugin_count(const brim_registry *registry);
 // Name, version, path and, for those that declined, why (NULL = loaded).
 void brim_registry_plugin(const brim_registry *registry, size_t index, const char **name,
@@ -423,6 +424,8 @@ typedef struct brim_device {
 // When a backend is asked for and missing, the detail says why and what to do.
 brim_status brim_device_open(const brim_registry *registry, const char *spec,
                              const brim_device_options *options, brim_device **out);
+// Why `auto` opens ref here, in the user's language: no other backend has a device. False where one has.
+bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
 void brim_device_close(brim_device *device);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);

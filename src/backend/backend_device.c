@@ -122,6 +122,36 @@ static brim_status open_named(const brim_registry *registry, const char *name, i
   return status ? brim_fail_context(status, "device %s:%d", name, index < 0 ? 0 : index) : BRIM_OK;
 }
 
+// The first of those that "auto" tries before ref that has a device; NULL = none.
+static const char *fast_backend(const brim_registry *registry) {
+  static const char *const order[] = {"cuda", "cpu"};
+  for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+    const brim_backend *backend = brim_registry_backend(registry, order[i]);
+    int count = 0;
+    if (backend && !backend->device_count(&count) && count > 0) return order[i];
+  }
+  return NULL;
+}
+
+bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size) {
+  if (size > 0) out[0] = '\0';
+  if (fast_backend(registry)) return false;
+  brim_status_clear();
+  const char *why = brim_registry_why(registry, "cpu");
+  if (why) {
+    snprintf(out, size, brim_tr("the plug-in %s cannot be used: %s"), "libbrim_cpu.so", why);
+  } else if (brim_registry_backend(registry, "cpu")) {
+    snprintf(out, size, "%s", brim_tr("the plug-ins found no device"));
+  } else if (!*brim_registry_folders(registry)) {
+    snprintf(out, size, "%s", brim_tr("BRIM_PLUGIN_PATH is empty"));
+  } else {
+    snprintf(out, size, brim_tr("%s was not found in %s"), "libbrim_cpu.so",
+             brim_registry_folders(registry));
+  }
+  brim_utf8_trim(out);
+  return true;
+}
+
 brim_status brim_device_open(const brim_registry *registry, const char *spec,
                              const brim_device_options *options, brim_device **out) {
   *out = NULL;
@@ -132,15 +162,9 @@ brim_status brim_device_open(const brim_registry *registry, const char *spec,
   if (index >= 0) {
     return brim_fail(BRIM_EINVAL, "device '%s': auto takes no number; write cuda:%d", spec, index);
   }
-  static const char *const order[] = {"cuda", "cpu"};
-  for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-    const brim_backend *backend = brim_registry_backend(registry, order[i]);
-    int count = 0;
-    if (!backend || backend->device_count(&count) || count == 0) continue;
-    // A device that is there and does not open is an error to be seen, not a reason to be slow.
-    return open_named(registry, order[i], 0, options, out);
-  }
-  return open_named(registry, "ref", 0, options, out);
+  // A device that is there and does not open is an error to be seen, not a reason to be slow.
+  const char *fast = fast_backend(registry);
+  return open_named(registry, fast ? fast : "ref", 0, options, out);
 }
 
 void brim_device_close(brim_device *device) {

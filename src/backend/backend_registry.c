@@ -18,6 +18,7 @@ typedef struct entry {
 struct brim_registry {
   entry *entries;
   size_t count, capacity;
+  char *folders;  // where brim_registry_load_default looked; NULL = it did not
 };
 
 //---------------------------------- host api ----------------------------------
@@ -67,6 +68,7 @@ void brim_registry_destroy(brim_registry *registry) {
   if (!registry) return;
   for (size_t i = 0; i < registry->count; i++) entry_deinit(&registry->entries[i]);
   brim_free(registry->entries);
+  brim_free(registry->folders);
   brim_free(registry);
 }
 
@@ -206,18 +208,27 @@ static brim_status load_path_list(brim_registry *registry, const char *list) {
 
 brim_status brim_registry_load_default(brim_registry *registry) {
   const char *list = getenv("BRIM_PLUGIN_PATH");
-  if (list) return load_path_list(registry, list);
+  brim_free(registry->folders);
+  registry->folders = NULL;
+  if (list) {
+    registry->folders = brim_strdup(list);
+    if (!registry->folders) return brim_fail(BRIM_ENOMEM, "no memory for a plug-in's path");
+    return load_path_list(registry, list);
+  }
   char *exe = brim_fs_exe_dir();
   if (!exe) return brim_fail(BRIM_ENOMEM, "no memory for the program's folder");
   char *folder = brim_fs_join(exe, "../lib/brim");
   brim_free(exe);
   if (!folder) return brim_fail(BRIM_ENOMEM, "no memory for the plug-in folder");
-  brim_status status = brim_registry_load_folder(registry, folder);
-  brim_free(folder);
-  return status;
+  registry->folders = folder;
+  return brim_registry_load_folder(registry, folder);
 }
 
 //---------------------------------- questions ----------------------------------
+
+const char *brim_registry_folders(const brim_registry *registry) {
+  return registry->folders ? registry->folders : "";
+}
 
 size_t brim_registry_plugin_count(const brim_registry *registry) { return registry->count; }
 

@@ -16,7 +16,6 @@
 #include "base/base_msg.h"
 #include "base/base_option.h"
 #include "base/base_plan.h"
-#include "base/base_process.h"
 #include "base/base_sha256.h"
 #include "base/base_span.h"
 #include "base/base_stats.h"

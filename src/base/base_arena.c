@@ -137,9 +137,3 @@ void brim_arena_release(brim_arena *arena, brim_arena_mark mark) {
   BRIM_ASAN_POISON(chunk_data(arena->top) + mark.used, arena->top->cap - mark.used);
   arena->top->used = mark.used;
 }
-
-size_t brim_arena_bytes(const brim_arena *arena) {
-  size_t bytes = 0;
-  for (const chunk *c = arena->top; c; c = c->prev) bytes += c->used;
-  return bytes;
-}

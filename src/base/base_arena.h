@@ -27,7 +27,6 @@ char *brim_arena_strndup(brim_arena *arena, const char *text, size_t length);
 char *brim_arena_printf(brim_arena *arena, const char *fmt, ...) BRIM_PRINTF(2, 3);
 brim_arena_mark brim_arena_get_mark(const brim_arena *arena);
 void brim_arena_release(brim_arena *arena, brim_arena_mark mark);
-size_t brim_arena_bytes(const brim_arena *arena);  // handed out, without padding at chunk ends
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 // Child processes: their streams, their end, signals to them. A child is reaped only after the last
-// signal to its group: until then the group's number belongs to nobody else.
+// signal to its group: until then the group's number belongs to no other group.
 #include "base/base_child.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 // Child processes that run beside the caller: start, poll, signal, read their output by lines.
-// base_process.h has the short form: run one to its end and keep the end of its output.
 //
 // One thread uses a child at a time; several children in one loop:
 //
@@ -105,7 +104,7 @@ brim_status brim_child_poll(brim_child *child, bool *ended);
 // The same until it has ended, or for timeout_ms (-1 = no limit, 0 = brim_child_poll).
 brim_status brim_child_wait(brim_child *child, int64_t timeout_ms, bool *ended);
 // Until one of them has something for brim_child_poll, or for timeout_ms (-1 = no limit). NULL
-// entries and ended children are passed over; with none left it returns at once.
+// entries and ended children are skipped; with none left it returns at once.
 void brim_child_wait_any(brim_child *const *children, size_t count, int64_t timeout_ms);
 
 // What to poll for; the count is at most BRIM_CHILD_FDS. *limit_ms: poll no longer than this (-1 =

@@ -1,6 +1,6 @@
 // Values and components: what a config hands to the rooms that build things from it. The parser of
 // component expressions is in config; engine, data and env only read these.
-// Everything here is immutable and owned by the arena of whoever made it.
+// Everything here is immutable and owned by the arena of its maker.
 #ifndef BRIM_BASE_COMPONENT_H_
 #define BRIM_BASE_COMPONENT_H_
 

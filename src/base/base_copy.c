@@ -1,7 +1,7 @@
 // Copies that leave the caches alone, where that pays. x86 reads every line it is about to write,
 // unless it is written whole by non-temporal stores; and its prefetching stops at a page's end, so
 // the start of the next page is asked for in advance. Elsewhere it is memcpy: on a Neoverse V1,
-// which sees by itself that lines are written whole, stnp was no faster.
+// which sees on its own that lines are written whole, stnp was no faster.
 #include "base/base_copy.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// Copies whose target nobody reads soon.
+// Copies whose target is not read soon.
 #ifndef BRIM_BASE_COPY_H_
 #define BRIM_BASE_COPY_H_
 

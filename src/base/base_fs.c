@@ -56,13 +56,21 @@ static brim_status read_all(int fd, const char *path, size_t guess, size_t max_b
   return BRIM_OK;
 }
 
+brim_status brim_fs_open_status(int err) {
+  static const int refused[] = {EACCES, EPERM, EISDIR, ELOOP, ENAMETOOLONG, ENXIO};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    if (err == refused[i]) return BRIM_EINVAL;
+  }
+  return brim_errno_status(err);
+}
+
 // O_NONBLOCK: a FIFO in the place of a file would wait for a writer for ever.
 brim_status brim_fs_open_regular(const char *path, int *out, uint64_t *size) {
   *out = -1;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     int err = errno;
-    return brim_fail(brim_errno_status(err), "cannot open %s: %s", path, brim_errno_text(err));
+    return brim_fail(brim_fs_open_status(err), "cannot open %s: %s", path, brim_errno_text(err));
   }
   struct stat st;
   brim_status status = BRIM_OK;

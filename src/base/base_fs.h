@@ -33,6 +33,9 @@ brim_status brim_fs_check_target(const char *path);
 // That rule for other tries of the same kind (a folder made, a lock taken): BRIM_EIO and BRIM_ENOENT
 // become BRIM_EINVAL, the others stay, and so does the detail.
 brim_status brim_fs_refused(brim_status status);
+// The status of a file that does not open to be read. One that may not be read is as wrong a name as one
+// that is not there: BRIM_EINVAL.
+brim_status brim_fs_open_status(int err);
 // `to` becomes a second name of the file `from`, just as atomically, without a byte written: for
 // files that are only ever replaced. BRIM_EUNSUPPORTED where the file system has no hard links or
 // `to` is there with other permissions; write it again then.

@@ -1,6 +1,6 @@
 // One holder of a file at a time, between processes. The lock is the kernel's (flock), so it ends
 // with its process and a file left behind by a dead one is no obstacle; the process number inside
-// is for people only. It is advisory: it stops those who ask, nobody else.
+// is for people only. It is advisory: it stops only processes that ask for it.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

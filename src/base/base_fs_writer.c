@@ -32,7 +32,7 @@ static void name_temp(char *temp, size_t size, const char *path, int n) {
   snprintf(temp, size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", path, (long)getpid(), n);
 }
 
-// O_EXCL makes the name ours, whoever else writes the same target.
+// O_EXCL makes the name ours, whatever else writes the same target.
 static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   int err = EEXIST;
   for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
@@ -54,7 +54,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   *out = NULL;
   struct stat st;
   bool there = stat(path, &st) == 0;
-  // A rename would replace a device or a pipe itself; nobody means that.
+  // A rename would replace a device or a pipe itself; no user means that.
   if (there && !S_ISREG(st.st_mode)) {
     return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", path);
   }
@@ -197,7 +197,7 @@ brim_status brim_fs_check_target(const char *path) {
   if (brim_fs_is_dir(path))
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", path);
   brim_fs_writer *w = NULL;
-  // Permissions alone do not tell: a pseudo file system refuses even those who may do anything.
+  // Permissions alone do not tell: a pseudo file system refuses even root.
   brim_status status = brim_fs_refused(brim_fs_writer_open(path, &w));
   brim_fs_writer_abort(w);
   return status;

@@ -21,7 +21,6 @@ void brim_json_setup(void);
 void brim_json_own_memory(void);
 // `name` stands in messages in front of line:column.
 brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out);
-brim_status brim_json_read(const char *path, json_t **out);
 // Compact (indent 0) or indented; key order kept; brim_free.
 brim_status brim_json_dump(const json_t *value, int indent, char **out);
 // Builders that report out-of-memory as a status and always consume `value` (NULL value = ENOMEM).

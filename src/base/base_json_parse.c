@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
-#include "base/base_fs.h"
 #include "base/base_json.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
@@ -321,14 +320,4 @@ brim_status brim_json_parse(const char *text, size_t size, const char *name, jso
   }
   *out = value;
   return BRIM_OK;
-}
-
-brim_status brim_json_read(const char *path, json_t **out) {
-  *out = NULL;
-  char *text;
-  size_t size;
-  BRIM_TRY(brim_fs_read(path, 0, &text, &size));
-  brim_status status = brim_json_parse(text, size, path, out);
-  brim_free(text);
-  return status;
 }

@@ -1,6 +1,6 @@
 // Knobs as rows: a workload declares how its knobs are called and what they are for. Tables, reports and
-// advice read the rows; a sweep finds a knob by its role and names none. Who calls: workloads declare,
-// measure, tune, ui and cli read.
+// advice read the rows; a sweep finds a knob by its role and names none. Callers: workloads
+// declare, measure, tune, ui and cli read.
 #ifndef BRIM_BASE_KNOB_H_
 #define BRIM_BASE_KNOB_H_
 
@@ -51,6 +51,7 @@ typedef struct brim_knob_set {
   const char *precision;  // of its matrix products where no knob has that role; NULL = unknown
   const char
       *less_memory;  // a message: what to change to need less memory; NULL = nothing is known
+  bool iterates;     // its step is called an iteration, since an environment has steps too
 } brim_knob_set;
 
 // NULL where there is none, and of a set that is NULL.

@@ -27,7 +27,8 @@ typedef void (*brim_log_sink)(void *ctx, brim_log_level level, const char *modul
 // The sink is process-wide, set by main before threads start. NULL sink turns logging off.
 void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level);
 const char *brim_log_level_name(brim_log_level level);
-// While true, this thread logs nothing; returns what it was. For doing again what was told already.
+// While true, this thread logs nothing; returns what it was. For doing again what was reported
+// already.
 bool brim_log_hush(bool hush);
 
 // fmt is a catalogue message (base_msg.h), translated inside.

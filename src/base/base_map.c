@@ -60,7 +60,7 @@ static void chain(int number, siginfo_t *info, void *context) {
   memset(&none, 0, sizeof none);
   none.sa_handler = SIG_DFL;
   sigaction(number, &none, NULL);
-  if (sent) raise(number);  // a fault comes again by itself
+  if (sent) raise(number);  // a fault comes again on its own
 }
 
 static void on_bus(int number, siginfo_t *info, void *context) {

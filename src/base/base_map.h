@@ -1,5 +1,5 @@
 // A regular file mapped for reading. The bytes are reached only through guarded calls: where
-// somebody cuts the file short while it is in use, the call fails and names the file and the
+// another process cuts the file short while it is in use, the call fails and names the file and the
 // offset, and the process lives on.
 #ifndef BRIM_BASE_MAP_H_
 #define BRIM_BASE_MAP_H_

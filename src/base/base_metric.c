@@ -19,11 +19,6 @@ int brim_metric_find(const brim_metric_set *set, const char *key) {
   return -1;
 }
 
-double brim_metric_value(const brim_metric_set *set, const double *values, const char *key) {
-  int row = brim_metric_find(set, key);
-  return row < 0 ? (double)NAN : values[row];
-}
-
 const char *brim_metric_best_name(const brim_metric *row) {
   return row->best ? row->best : row->key;
 }
@@ -77,6 +72,8 @@ void brim_metric_format_value(const brim_metric *row, double value, char out[32]
     snprintf(out, 32, "%.*f %%", row->digits ? row->digits : 2, value * 100);
   } else if (row->format == BRIM_METRIC_WHOLE) {
     snprintf(out, 32, "%.0f", value);
+  } else if (row->format == BRIM_METRIC_LARGE) {
+    brim_format_count(value, out);
   } else {
     snprintf(out, 32, "%.*g", row->digits ? row->digits : 4, value);
   }

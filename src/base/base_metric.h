@@ -1,6 +1,6 @@
 // Metrics as rows: a workload declares what it measures, and log columns, TensorBoard tags, terminal
 // lines, JSON events, checkpoint.best and reports come from the rows. Values lie in arrays that are
-// index-aligned with them; NaN = unknown. Who calls: workloads declare, run, ui and cli read.
+// index-aligned with them; NaN = unknown. Callers: workloads declare, run, ui and cli read.
 #ifndef BRIM_BASE_METRIC_H_
 #define BRIM_BASE_METRIC_H_
 
@@ -20,7 +20,7 @@ typedef enum brim_metric_stage {
   BRIM_METRIC_STEPS,     // training, since the last report of steps
   BRIM_METRIC_TRAIN,     // training, since the epoch began
   BRIM_METRIC_EVAL,      // an evaluation
-  BRIM_METRIC_BASELINE,  // what doing nothing gives in the same evaluation
+  BRIM_METRIC_BASELINE,  // what the baseline gives in the same evaluation
   BRIM_METRIC_PROBE,     // one more evaluation at the end of a run
   BRIM_METRIC_STAGES
 } brim_metric_stage;
@@ -48,7 +48,8 @@ typedef enum brim_metric_format {
   BRIM_METRIC_NUMBER,   // `digits` significant digits (0 = 4)
   BRIM_METRIC_STEADY,   // the same, with a steady width in the progress line
   BRIM_METRIC_PERCENT,  // 0..1 as a percentage with `digits` decimals (0 = 2)
-  BRIM_METRIC_WHOLE
+  BRIM_METRIC_WHOLE,
+  BRIM_METRIC_LARGE  // "12,345" / "1.23 M"
 } brim_metric_format;
 
 // How a row of a line joins the one before it.
@@ -109,8 +110,6 @@ typedef struct brim_metric_set {
 void brim_metric_unknown(double values[BRIM_METRIC_MAX]);  // all NaN
 // -1 when there is none.
 int brim_metric_find(const brim_metric_set *set, const char *key);
-// NaN where there is no such row.
-double brim_metric_value(const brim_metric_set *set, const double *values, const char *key);
 
 typedef enum brim_metric_file {
   BRIM_METRIC_COLUMN,

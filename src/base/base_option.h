@@ -35,7 +35,8 @@ typedef struct brim_option {
   bool multiple;  // takes one or more values, and may be repeated
   bool negatable;
   // The value may be left out (count 0 then). The next word is taken for it if it can be one: a number
-  // or choice where those are wanted; else no option and no "key=value", unless a file has that name.
+  // or choice where those are needed; else no option and no "key=value", unless a file has that
+  // name.
   bool optional;
   const char *metavar;         // "N"; NULL = from kind
   const char *help;            // a catalogue message

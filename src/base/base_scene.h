@@ -94,7 +94,7 @@ typedef struct brim_scene {
   size_t curve_count;
   const char *limit_text;  // a message of the legend, of the lines of `limits`; NULL = none
   const char *ends[BRIM_SCENE_ENDS];  // names in files: "lasted", "fell", "diverged"
-  bool good[BRIM_SCENE_ENDS];         // green, not red
+  bool good[BRIM_SCENE_ENDS];         // green, not red, unless it is `plain`
   bool camera;                        // the picture can be turned and follows something
   const char *hint;                   // a message below the controls; NULL = the keys alone
   double rate;  // steps shown in a second, of an environment without time; 0 = it has time
@@ -102,6 +102,7 @@ typedef struct brim_scene {
   void (*outcome)(const brim_scene_episode *episode, char *out, size_t size);
   // Figures of an episode besides its score and steps; returns how many. NULL = none.
   size_t (*figures)(const brim_scene_episode *episode, brim_scene_line out[BRIM_SCENE_MAX_LINES]);
+  bool plain[BRIM_SCENE_ENDS];  // neither good nor bad: without a colour
 } brim_scene;
 
 // Numbers of a frame.

@@ -4,6 +4,7 @@
 #define BRIM_BASE_SPAN_H_
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,12 +34,22 @@ typedef enum brim_phase {
 const char *brim_phase_key(brim_phase phase);    // "io"
 const char *brim_phase_label(brim_phase phase);  // "I/O"
 
+// What a workload knows of a phase by the clock of a device, beside what spans bracket.
+typedef enum brim_span_figure {
+  BRIM_SPAN_TOOK,   // it took so long: of work between whose phases the host does not wait
+  BRIM_SPAN_BUSY,   // of its time the device computed so long
+  BRIM_SPAN_MOVED,  // it would take so long on the device, where it runs on the host now
+  BRIM_SPAN_FIGURES
+} brim_span_figure;
+
 // Passed down by pointer; NULL means "not measured".
 typedef struct brim_spans {
   void *ctx;
   bool exact;  // wait for the device at the end of each span, so that its time is in the span
   void (*begin)(void *ctx, brim_phase phase, const char *name);
   void (*end)(void *ctx, brim_phase phase, const char *name);
+  // May be NULL. Adds to a figure of a phase; only while `exact`.
+  void (*add)(void *ctx, brim_phase phase, brim_span_figure figure, int64_t ns);
 } brim_spans;
 
 static inline void brim_span_begin(const brim_spans *s, brim_phase phase, const char *name) {
@@ -46,6 +57,10 @@ static inline void brim_span_begin(const brim_spans *s, brim_phase phase, const 
 }
 static inline void brim_span_end(const brim_spans *s, brim_phase phase, const char *name) {
   if (s) s->end(s->ctx, phase, name);
+}
+static inline void brim_span_add(const brim_spans *s, brim_phase phase, brim_span_figure figure,
+                                 int64_t ns) {
+  if (s && s->add) s->add(s->ctx, phase, figure, ns);
 }
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base_stop.h"
 #include "workload/workload.h"
 
 const brim_cli_command *const *brim_cli_commands(void) {
@@ -275,6 +276,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   cli->stop = interrupt == BRIM_CLI_ENDS
                   ? &never
                   : brim_cli_signals(!cli->quiet && !cli->json, interrupt == BRIM_CLI_SAVES);
+  brim_stop_watch(cli->stop);
   return cli->command->run(cli);
 }
 
@@ -292,14 +294,14 @@ static brim_status dispatch(brim_cli *cli) {
   word_list list;
   brim_status status = word_list_init(&list, cli->argc, cli->argv);
   if (!status) status = find_and_run(cli, &list);
-  if (status && !cli->error_told) brim_cli_error(cli, status);
+  if (status && !cli->error_reported) brim_cli_error(cli, status);
   brim_option_parse_deinit(&cli->parse);
   word_list_deinit(&list);
   return status;
 }
 
-// Before anything is parsed: what is wrong with the command line is said in the language too. A name
-// that is none of ours is left to the parser, which complains.
+// Before anything is parsed: what is wrong with the command line is reported in the language too. A
+// name that is none of ours is left to the parser, which complains.
 static void setup_language(int argc, const char *const *argv) {
   const char *name = brim_msg_language_of(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG"));
   brim_msg_set_language(name);
@@ -361,7 +363,7 @@ int brim_cli_main(int argc, const char *const *argv) {
   setup_terminals(&cli, typed_colour(argc, argv));
   signal(SIGPIPE, SIG_IGN);
   // Where the caller ignores it the kernel reaps our children: how one ended is lost, and its number
-  // may be somebody else's by the time we end it.
+  // may be another process's by the time we end it.
   signal(SIGCHLD, SIG_DFL);
   signal(SIGXFSZ,
          SIG_IGN);  // a file-size limit is then an error of the write, and cleaned up after

@@ -1,5 +1,6 @@
 // The command line: what a command is, and what commands share (context, output, events, errors).
-// One folder per family of commands; main.c only calls brim_cli_main. Who calls: main.c and the tests.
+// One folder per family of commands; main.c only calls brim_cli_main. Callers: main.c and the
+// tests.
 #ifndef BRIM_CLI_H_
 #define BRIM_CLI_H_
 
@@ -13,15 +14,16 @@ extern "C" {
 #endif
 
 // Exit codes. X(id, code, meaning); the help topic, the man page and the mapping read this table.
-#define BRIM_CLI_EXIT_MAP(X)                                                                    \
-  X(OK, 0, BRIM_N_("done"))                                                                     \
-  X(FAILED, 1, BRIM_N_("failed while running: files, data, a crashed program"))                 \
-  X(USAGE, 2,                                                                                   \
-    BRIM_N_("invalid input or usage: options, config, malformed files; nothing was written"))   \
-  X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported")) \
-  X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                          \
-  X(REQUEUE, 75, BRIM_N_("reserved; this version never exits with it"))                         \
-  X(INTERRUPTED, 130,                                                                           \
+#define BRIM_CLI_EXIT_MAP(X)                                                                     \
+  X(OK, 0, BRIM_N_("done"))                                                                      \
+  X(FAILED, 1, BRIM_N_("failed while running: files, data, a crashed program"))                  \
+  X(USAGE, 2,                                                                                    \
+    BRIM_N_("invalid input or usage: options, config, files that are missing, malformed or not " \
+            "readable, places that cannot be written to; nothing was written"))                  \
+  X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported"))  \
+  X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                           \
+  X(REQUEUE, 75, BRIM_N_("reserved; this version never exits with it"))                          \
+  X(INTERRUPTED, 130,                                                                            \
     BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))
 
 typedef enum brim_cli_exit {
@@ -42,7 +44,7 @@ int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 typedef enum brim_cli_interrupt {
   BRIM_CLI_ENDS,   // ends the process
   BRIM_CLI_STOPS,  // `stop` is set, and heard before long
-  BRIM_CLI_SAVES   // the same, and what is left can be gone on with
+  BRIM_CLI_SAVES   // the same, and what is left can be continued
 } brim_cli_interrupt;
 
 // Texts are catalogue messages. `options` ends with a row whose name is NULL.
@@ -70,7 +72,7 @@ struct brim_cli {
   brim_ui_progress progress;
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help
-  bool error_told;       // the failure that is returned was printed already
+  bool error_reported;   // the failure that is returned was printed already
   bool opened;           // device and data are open: what is asked of them now can be planned
   bool running;          // files are written and steps made: what fails now failed while running
   int write_errno;       // of the first write to stdout that failed
@@ -89,6 +91,8 @@ const brim_option *brim_cli_global_options(void);
 
 // Write to stdout (results) and stderr (everything else); a progress line is taken off first.
 void brim_cli_print(brim_cli *cli, const brim_str *text);
+// Bytes of a file whose place is the standard output, as they are.
+void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size);
 void brim_cli_note(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_cli_progress(brim_cli *cli, const brim_progress *progress);
 // One JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
@@ -98,6 +102,9 @@ brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
                                  brim_metric_stage stage, const double *values);
 // One JSON value on a line of its own; consumes it.
 brim_status brim_cli_json(brim_cli *cli, json_t *value);
+// What to do about a failure; "" where the message says it, or nothing can be done.
+void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
+                   size_t size);
 // "brim: error: ..." with a hint, and an "error" event with --json.
 void brim_cli_error(brim_cli *cli, brim_status status);
 // An option as it was typed ("--batch-size", also where that is an alias); NULL when it was not.

@@ -54,6 +54,14 @@ static void clear_progress(brim_cli *cli) {
   brim_str_deinit(&text);
 }
 
+void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size) {
+  clear_progress(cli);
+  errno = 0;
+  bool good = fwrite(data, 1, size, stdout) == size;
+  if (fflush(stdout) != 0) good = false;
+  if (!good && !cli->write_errno) cli->write_errno = errno ? errno : EIO;
+}
+
 // A reader that went away, or a full disk: remembered for the end, where it decides the exit code.
 static void write_stdout(brim_cli *cli, const char *text, size_t size) {
   clear_progress(cli);
@@ -165,7 +173,7 @@ void brim_cli_progress(brim_cli *cli, const brim_progress *progress) {
   if (cli->json) {
     if (cli->last_event.ns && brim_time_since_ns(cli->last_event, now) < EVENT_INTERVAL_NS) return;
     cli->last_event = now;
-    // Progress that cannot be told is no reason to stop the run.
+    // Progress that cannot be reported is no reason to stop the run.
     if (progress_event(cli, progress)) brim_status_clear();
     return;
   }
@@ -251,9 +259,9 @@ const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]) {
   return NULL;
 }
 
-// Does what is said end in a disk that is full, or takes nothing? Then nobody has said what to do.
+// Does the message end in a disk that is full? Then it does not say what to do.
 static bool no_room(const char *detail) {
-  static const int errors[] = {ENOSPC, EDQUOT, EROFS, EFBIG};
+  static const int errors[] = {ENOSPC, EDQUOT, EFBIG};
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
     if (brim_str_ends(detail, brim_errno_text(errors[i]))) return true;
   }
@@ -262,8 +270,8 @@ static bool no_room(const char *detail) {
 
 // Only where it helps: a type that is not supported is no matter of devices, and a data set that is
 // too large to be opened has no plan.
-static void hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
-                 size_t size) {
+void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
+                   size_t size) {
   out[0] = '\0';
   if (cli->usage_error && cli->command) {
     snprintf(out, size, brim_tr("run brim %s --help for usage"), cli->command->name);
@@ -275,6 +283,8 @@ static void hint(const brim_cli *cli, brim_status status, const char *detail, ch
     snprintf(out, size, "%s", brim_tr("run brim bench --plan to see the memory of each setting"));
   } else if (no_room(detail)) {
     snprintf(out, size, "%s", brim_tr("free some disk space, or write to another place"));
+  } else if (brim_str_ends(detail, brim_errno_text(EROFS))) {
+    snprintf(out, size, "%s", brim_tr("the file system is read-only; write to another place"));
   }
 }
 
@@ -316,7 +326,7 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   const char *text = brim_status_detail();
   snprintf(detail, sizeof detail, "%s", *text ? text : brim_status_text(status));
   brim_utf8_trim(detail);
-  hint(cli, status, detail, advice, sizeof advice);
+  brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
   bool asked = status == BRIM_EINTERRUPTED;  // what was asked for is no error
   print_line(cli, BRIM_UI_BAD, asked ? "" : brim_tr("error:"), detail);

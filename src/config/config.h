@@ -129,27 +129,12 @@ typedef struct brim_config_key {
   const char *const *choices;  // NULL-terminated, or NULL
 } brim_config_key;
 size_t brim_config_key_count(void);
-
-// A key of a workload that this table does not have; all its keys begin with its name and a point, and
-// belong in its checkpoints unless they are `swept`.
-typedef struct brim_config_own_key {
-  const char *name;          // "poly.degree"
-  const char *type;          // "int", "float", "bool", "string", "list of int"
-  const char *default_text;  // NULL = unset
-  const char *meaning;       // a message
-  double min, max;           // of numbers
-  bool swept;                // the values a sweep tries (brim_knob.list)
-} brim_config_own_key;
-// A workload's name becomes a value of `workload`, and its keys are known. Call from main, before the
-// first config is loaded; BRIM_EINVAL for a key that is there, or is not its own.
-brim_status brim_config_add_workload(const char *workload, const brim_config_own_key *keys,
-                                     size_t count);
 const brim_config_key *brim_config_key_at(size_t index);
 // Is it the first part of keys' canonical names ("data" of data.batch_size)?
 bool brim_config_is_section(const char *name);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
-// Is the key read by this version? One that is not is accepted, since its meaning is settled, but
+// Is the key read by this version? One that is not is accepted, since its meaning is fixed, but
 // train and bench say that it has no effect yet.
 bool brim_config_key_is_used(const brim_config_key *key);
 // Does it list the values that a sweep tries, and nothing of what a run is?

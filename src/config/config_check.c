@@ -67,7 +67,7 @@ static brim_status check_bounds(const brim_config_component_row *row, const brim
                       arg->name, arg->min, arg->max);
 }
 
-// 1e3 is fine where a whole number is wanted.
+// 1e3 is fine where a whole number is needed.
 static bool to_int(brim_value *v) {
   if (v->kind == BRIM_VALUE_FLOAT && v->number == floor(v->number) && fabs(v->number) < 9e15) {
     v->kind = BRIM_VALUE_INT;
@@ -112,7 +112,7 @@ static brim_status check_word(const brim_config_component_row *row, const brim_c
   if (v->kind == BRIM_VALUE_LIST || v->kind == BRIM_VALUE_COMPONENT || !v->string) {
     return wrong_kind(row, arg, v, at);
   }
-  v->kind = BRIM_VALUE_STRING;  // a number where a word is wanted keeps its text
+  v->kind = BRIM_VALUE_STRING;  // a number where a word is needed keeps its text
   if (arg->type == BRIM_CONFIG_ARG_CHOICE && !in_choices(arg->choices, v->string)) {
     return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' must be one of %s, not '%.80s'", row->name,
                         arg->name, arg->choices, v->string);
@@ -185,7 +185,7 @@ static brim_status fill_defaults(brim_arena *arena, const brim_config_component_
     brim_value v;
     BRIM_TRY(brim_config_expression_value(arena, arg->default_text, at, &v));
     BRIM_TRY(check_arg(arena, row, arg, &v, at));
-    // No place: this is how a default is told from what was written.
+    // No place: this is how a default is distinguished from what was written.
     BRIM_TRY(brim_config_draft_set(arena, draft, arg->name, v, (brim_config_place){NULL, 0, 0}));
   }
   return BRIM_OK;
@@ -207,9 +207,18 @@ brim_status brim_config_component_names(const char *category, brim_config_draft 
   return BRIM_OK;
 }
 
+brim_status brim_config_no_plugin(const char *key, brim_config_place at) {
+  return brim_fail_at(BRIM_EINVAL, AT(at), "%s is plugin: without a name; write plugin:NAME", key);
+}
+
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft) {
-  if (brim_str_starts(draft->c.name, "plugin:")) return BRIM_OK;
+  static const char plugin[] = "plugin:";
+  if (strcmp(draft->c.name, plugin) == 0) {
+    const brim_config_place at = {draft->c.file, draft->c.line, draft->c.col};
+    return brim_config_no_plugin(category, at);
+  }
+  if (brim_str_starts(draft->c.name, plugin)) return BRIM_OK;
   const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
   if (!row) return unknown_name(category, draft);
   BRIM_TRY(brim_config_component_names(category, draft));

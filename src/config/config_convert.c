@@ -102,7 +102,7 @@ static brim_status to_scalar(const brim_config_row *row, const brim_config_node 
       out->number = v->number;
       return check_bounds(row, node, v->number);
     case BRIM_CONFIG_BOOL:
-      // yes, no, on and off are strings in YAML 1.2; where a bool is wanted they are meant as one.
+      // yes, no, on and off are strings in YAML 1.2; where a bool is needed they are meant as one.
       if (v->kind == BRIM_VALUE_BOOL) {
         out->boolean = v->boolean;
       } else if (v->kind != BRIM_VALUE_STRING || !node->plain ||

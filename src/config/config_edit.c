@@ -35,7 +35,7 @@ static brim_status load_json(const char *path, const char *text, const char *con
   return status;
 }
 
-// Does a file give the key, and the value that is wanted? Then it stays as it is written.
+// Does a file give the key, and the value that is needed? Then it stays as it is written.
 static brim_status is_there(const char *path, const brim_config *config, const json_t *before,
                             const brim_config_edit *edit, const char *override, bool *out) {
   *out = false;
@@ -146,7 +146,7 @@ brim_status brim_config_edit_preview(const char *path, const brim_config_edit *e
   return status;
 }
 
-// A rename would take the place of a symbolic link, and of a file that nobody may write. *real is
+// A rename would take the place of a symbolic link, and of a read-only file. *real is
 // for free().
 static brim_status find_real(const char *path, char **real) {
   *real = realpath(path, NULL);

@@ -34,7 +34,8 @@ brim_status brim_config_edit_preview(const char *path, const brim_config_edit *e
 // followed. A file that says it all already is not touched. `out` may be NULL.
 brim_status brim_config_edit_file(const char *path, const brim_config_edit *edits, size_t count,
                                   brim_config_edit_result *out);
-// Could that replace the file? For those who edit later; BRIM_EINVAL when not. Nothing is written.
+// Could that replace the file? For callers that edit later; BRIM_EINVAL when not. Nothing is
+// written.
 brim_status brim_config_edit_check(const char *path);
 void brim_config_edit_result_deinit(brim_config_edit_result *result);
 

@@ -213,7 +213,7 @@ static bool find_argument(const char *text, size_t begin, size_t end, const char
                           size_t *value_begin, size_t *value_end) {
   size_t n = strlen(name), start = 0;
   int depth = 0;
-  bool here = false, wanted = false;  // at an argument's start; inside the one that is wanted
+  bool here = false, wanted = false;  // at an argument's start; inside the one that is needed
   for (size_t i = begin; i < end; i++) {
     char c = text[i];
     if (c == '"' || c == '\'') {
@@ -283,7 +283,7 @@ static const brim_config_span *entry_of(const brim_config_span *map, const char 
   return NULL;
 }
 
-// An entry that gives the row that is wanted: all of it or one slot.
+// An entry that gives the row that is needed: all of it or one slot.
 static brim_status look_into(search *s, brim_config_span *entry, int slot) {
   bool slots = brim_config_row_at((size_t)s->want.row)->flags & BRIM_CONFIG_SLOTS;
   if (entry->kind == BRIM_CONFIG_SPAN_MAP && slots && !slot && !entry_of(entry, "_type") &&

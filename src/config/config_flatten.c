@@ -84,6 +84,15 @@ static brim_status component_slots(brim_config_source *source, target t,
   return BRIM_OK;
 }
 
+// `env: plugin:` is a map to YAML, of a key and nothing.
+static brim_status check_plugin(target t, const brim_config_node *n) {
+  brim_value value;
+  if (strcmp(n->key, "plugin") != 0 || n->kind != BRIM_CONFIG_NODE_SCALAR) return BRIM_OK;
+  BRIM_TRY(brim_config_scalar(n, &value));
+  if (value.kind != BRIM_VALUE_NULL) return BRIM_OK;
+  return brim_config_no_plugin(t.written, t.at);
+}
+
 // {_type: name, k: v}, or {train: ..., val: ...}, or arguments for a component named elsewhere.
 static brim_status component_map(brim_config_source *source, target t,
                                  const brim_config_node *map) {
@@ -96,6 +105,7 @@ static brim_status component_map(brim_config_source *source, target t,
   if (type) BRIM_TRY(add(source, t, type));
   for (const brim_config_node *n = map->first; n; n = n->next) {
     if (n == type) continue;
+    if (!type) BRIM_TRY(check_plugin(t, n));
     target in = t;
     in.arg = n->key;
     in.at = n->key_at;

@@ -1,5 +1,5 @@
 // Grids: which settings are axes, zip, exclude, and the points that are left.
-// A list where a scalar is wanted is an axis; keys as written, the last fastest.
+// A list where a scalar is needed is an axis; keys as written, the last fastest.
 #include <string.h>
 
 #include "config/config_int.h"

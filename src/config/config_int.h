@@ -3,7 +3,7 @@
 #ifndef BRIM_CONFIG_INT_H_
 #define BRIM_CONFIG_INT_H_
 
-#include "config/config.h"
+#include "config/config_rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -71,7 +71,7 @@ typedef struct brim_config_context {
   brim_arena *arena;
   brim_config_mode mode;
   brim_config_warnings warnings;
-  bool all_mistakes;  // go on after one, and keep what it was
+  bool all_mistakes;  // continue after one, and keep what it was
   brim_config_warnings mistakes;
 } brim_config_context;
 
@@ -80,8 +80,8 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
                              size_t *cap);
 // Adds `text` (formatted by the caller, with its place in front).
 brim_status brim_config_warn(brim_config_context *context, const char *text);
-// After something that `status` says failed: BRIM_OK where all mistakes are wanted and this is one of the
-// file's, which is kept; else the status.
+// After something that `status` says failed: BRIM_OK where all mistakes are needed and this is one
+// of the file's, which is kept; else the status.
 brim_status brim_config_mistake(brim_config_context *context, brim_status status);
 // In RUN mode an error at `second` that names both places; in CHECK mode a warning.
 brim_status brim_config_repeated(brim_config_context *context, const char *key,
@@ -139,39 +139,6 @@ void brim_config_pipeline_print(brim_str *out, const brim_pipeline *pipeline);
 
 // ---- the component catalogue ----------------------------------------------------------------
 
-typedef enum brim_config_arg_type {
-  BRIM_CONFIG_ARG_INT,
-  BRIM_CONFIG_ARG_FLOAT,
-  BRIM_CONFIG_ARG_BOOL,
-  BRIM_CONFIG_ARG_STRING,
-  BRIM_CONFIG_ARG_CHOICE,     // choices: "a|b|c"
-  BRIM_CONFIG_ARG_LIST,       // numbers or words
-  BRIM_CONFIG_ARG_WORDS,      // a word, or a list of them
-  BRIM_CONFIG_ARG_SIZE,       // an int, or (height, width)
-  BRIM_CONFIG_ARG_NUMBERS,    // a number, or a list of them
-  BRIM_CONFIG_ARG_COMPONENT,  // choices: the category
-  BRIM_CONFIG_ARG_TYPE_COUNT
-} brim_config_arg_type;
-
-typedef struct brim_config_arg {
-  const char *name;
-  brim_config_arg_type type;
-  const char *default_text;  // an expression value; NULL: no default
-  bool required;
-  double min, max;  // both 0: no bounds
-  const char *choices;
-  const char *meaning;
-  const char *alias;  // another name; NULL: none
-} brim_config_arg;
-
-typedef struct brim_config_component_row {
-  const char *category;
-  const char *name;
-  const char *meaning;
-  const brim_config_arg *args;
-  size_t arg_count;
-} brim_config_component_row;
-
 const brim_config_component_row *brim_config_component_at(size_t index);
 const brim_config_component_row *brim_config_component_find(const char *category, const char *name);
 // By its name or its alias.
@@ -180,50 +147,13 @@ const char *brim_config_arg_type_name(brim_config_arg_type type);
 bool brim_config_arg_takes_list(brim_config_arg_type type);
 // Aliases of arguments become their names; one that is given both ways is refused.
 brim_status brim_config_component_names(const char *category, brim_config_draft *draft);
+// The failure of `plugin:` that names no component.
+brim_status brim_config_no_plugin(const char *key, brim_config_place at);
 // Names, argument names, kinds and bounds; then defaults filled in. plugin:NAME passes unchecked.
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft);
 
 // ---- the key table ---------------------------------------------------------------------------
-
-typedef enum brim_config_type {
-  BRIM_CONFIG_INT,
-  BRIM_CONFIG_FLOAT,
-  BRIM_CONFIG_BOOL,
-  BRIM_CONFIG_STRING,
-  BRIM_CONFIG_CHOICE,
-  BRIM_CONFIG_BYTES,
-  BRIM_CONFIG_INTS,
-  BRIM_CONFIG_STRINGS,
-  BRIM_CONFIG_DEVICE,
-  BRIM_CONFIG_COMPONENT,
-  BRIM_CONFIG_PIPELINE,
-  BRIM_CONFIG_SPECIAL,  // include, zip, exclude: not a value
-  BRIM_CONFIG_TYPE_COUNT
-} brim_config_type;
-
-enum {
-  BRIM_CONFIG_NEVER_AXIS = 1,  // and no part of what the experiment is: left out of the hash
-  BRIM_CONFIG_SLOTS = 2,       // train, val, test
-  BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: no way out of the folder it stands in
-  BRIM_CONFIG_LATER = 8,       // accepted, but this version does not read it
-  // It changes what is learned, not where or how fast: checkpoints have it.
-  BRIM_CONFIG_SAVED = 16,        // of every workload
-  BRIM_CONFIG_SAVED_DATA = 32,   // of those that learn from data
-  BRIM_CONFIG_SAVED_ENV = 64,    // of those that learn in an environment
-  BRIM_CONFIG_SAVED_OWN = 128,   // of the workload that the key's first part names
-  BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
-  BRIM_CONFIG_SWEPT = 256,       // values that a sweep tries: its records have what it tried
-  BRIM_CONFIG_AUTO = 1024        // the word auto leaves the number open: the run chooses it
-};
-
-typedef struct brim_config_row {
-  brim_config_key key;
-  brim_config_type type;
-  unsigned flags;
-  double min, max;       // both 0: no bounds
-  const char *category;  // component keys
-} brim_config_row;
 
 const brim_config_row *brim_config_row_at(size_t index);
 // By canonical name or alias; -1 when unknown.
@@ -235,6 +165,20 @@ bool brim_config_row_is_component(const brim_config_row *row);
 bool brim_config_row_takes_list(const brim_config_row *row);
 const char *brim_config_row_nearest(const char *name);
 
+// ---- what is added (config_add.c) -----------------------------------------------------------------
+
+// All rows or none. `remove` takes back the last ones that were added.
+brim_status brim_config_add_keys(const char *workload, const brim_config_row *section,
+                                 size_t count);
+brim_status brim_config_add_links(const brim_config_link *rows, size_t count);
+// A value of `workload`.
+brim_status brim_config_add_value(const char *workload);
+brim_status brim_config_add_presets(const brim_config_preset_row *rows, size_t count);
+void brim_config_remove_presets(size_t count);
+void brim_config_remove_keys(size_t count);
+void brim_config_remove_links(size_t count);
+void brim_config_remove_components(const brim_config_component_row *rows, size_t count);
+
 // ---- presets -----------------------------------------------------------------------------------
 
 typedef struct brim_config_preset_value {
@@ -243,7 +187,7 @@ typedef struct brim_config_preset_value {
   char text[32];
 } brim_config_preset_value;
 
-enum { BRIM_CONFIG_PRESET_VALUES = 16 };
+enum { BRIM_CONFIG_PRESET_VALUES = 24 };
 
 typedef struct brim_config_preset {
   const char *name;  // the row that was taken ("a100-80g", also for auto)
@@ -385,10 +329,6 @@ const brim_config_node *brim_config_setting_node(const brim_config_source *sourc
 bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 
 // config_links.c: the keys that are a component's argument too.
-typedef struct brim_config_link {
-  const char *component, *arg, *key;
-  bool evaluation;  // for the slots val and test; else for train and the whole
-} brim_config_link;
 const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
 
 // config_links.c: settings that exist both as a key and as an argument agree; of two the later

@@ -13,12 +13,6 @@ static const link links[] = {
     {"optimizer", "momentum", "training.momentum", false},
     {"optimizer", "nesterov", "training.nesterov", false},
     {"loss", "label_smoothing", "training.label_smoothing", false},
-    {"loss", "temperature", "contrastive.temperature", false},
-    {"model", "dim", "contrastive.projection_dim", false},
-    {"env", "num_uavs", "mappo.num_uavs", false},
-    {"env", "num_obstacles", "mappo.num_obstacles", false},
-    {"env", "size", "mappo.grid_size", false},
-    {"env", "episode_steps", "mappo.max_steps", false},
     {"scheduler", "warmup", "training.warmup_steps", false},
     {"dataloader", "batch_size", "data.batch_size", false},
     {"dataloader", "num_workers", "data.num_workers", false},
@@ -30,8 +24,33 @@ static const link links[] = {
     {"dataloader", "batch_size", "data.eval_batch_size", true},
 };
 
+enum { BUILT_IN = sizeof links / sizeof links[0], MAX_ADDED = 32 };
+
+// Of workloads. Written before threads start, read only afterwards.
+static const link *added[MAX_ADDED];
+static size_t added_count;
+
+brim_status brim_config_add_links(const brim_config_link *rows, size_t count) {
+  if (count > MAX_ADDED - added_count) {
+    return brim_fail(BRIM_EINVAL, "too many keys that are arguments too: %zu more than %d",
+                     added_count + count - MAX_ADDED, MAX_ADDED);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (brim_config_row_find(rows[i].component) >= 0 && brim_config_row_find(rows[i].key) >= 0) {
+      continue;
+    }
+    return brim_fail(BRIM_EINVAL, "no key %s, or no key %s that it can be an argument of",
+                     rows[i].key, rows[i].component);
+  }
+  for (size_t i = 0; i < count; i++) added[added_count++] = &rows[i];
+  return BRIM_OK;
+}
+
+void brim_config_remove_links(size_t count) { added_count -= count; }
+
 const brim_config_link *brim_config_link_at(size_t index) {
-  return index < sizeof links / sizeof links[0] ? &links[index] : NULL;
+  if (index < BUILT_IN) return &links[index];
+  return index - BUILT_IN < added_count ? added[index - BUILT_IN] : NULL;
 }
 
 static bool applies(const link *l, int row, int slot) {
@@ -73,7 +92,8 @@ static brim_status no_effect(const brim_config *config, const char *key, const c
 
 static bool is_adam(const char *name) { return brim_str_starts(name, "adam"); }
 
-// Given both ways in one layer: warned of (refused while editing). *key_wins says who stands later.
+// Given both ways in one layer: warned of (refused while editing). *key_wins: which of the two
+// stands later.
 static brim_status both(const brim_config *config, const link *l, int key_setting, int arg_setting,
                         bool *key_wins) {
   const brim_config_setting *k = &config->source->settings.items[key_setting];
@@ -112,7 +132,7 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
     if (arg_layer > value->layer) return BRIM_OK;
     if (arg_layer == value->layer && arg_setting >= 0) {
       int key_setting = brim_config_setting_find(config->source, key_row, 0, NULL);
-      // An axis is plainly meant to vary; equal values contradict nobody (printed configs say
+      // An axis is plainly meant to vary; equal values are no contradiction (printed configs say
       // both).
       bool key_wins = key_setting >= 0 && config->source->settings.items[key_setting].axis >= 0;
       bool equal = arg->number == value->number && arg->boolean == value->boolean;
@@ -128,9 +148,10 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
 
 brim_status brim_config_link_in(brim_config *config, int row, int slot, int whole,
                                 brim_config_draft *draft) {
-  for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
-    if (!applies(&links[i], row, slot)) continue;
-    BRIM_TRY(link_one(config, &links[i], row, slot, whole, draft));
+  const link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
+    if (!applies(l, row, slot)) continue;
+    BRIM_TRY(link_one(config, l, row, slot, whole, draft));
   }
   return BRIM_OK;
 }
@@ -165,8 +186,8 @@ static brim_status follow(brim_config *config, int key_row, const brim_value *ar
 
 brim_status brim_config_link_out(brim_config *config, int row, int slot, int whole,
                                  const brim_config_draft *draft) {
-  for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
-    const link *l = &links[i];
+  const link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
     if (!applies(l, row, slot)) continue;
     const brim_value *arg = brim_component_arg(&draft->c, l->arg);
     const brim_config_place *place = place_of(draft, l->arg);

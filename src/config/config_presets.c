@@ -16,7 +16,6 @@ typedef struct preset {
   const char *lr[3];
   const char *memory_fraction;
   int autotune_level;
-  int num_envs, num_dirs, dir_chunk;
   int empty_cache_freq;
   const char *meaning;
 } preset;
@@ -34,9 +33,6 @@ static const preset presets[] = {
      {"0.00042", "0.00028", "0.00015"},
      "0.95",
      3,
-     1024,
-     64,
-     64,
      0,
      BRIM_N_(
          "NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective "
@@ -50,9 +46,6 @@ static const preset presets[] = {
      {"0.0003", "0.0002", "0.00015"},
      "0.95",
      3,
-     1024,
-     64,
-     64,
      0,
      BRIM_N_("NVIDIA A100 80 GB. All values are tuned.")},
     {"a100-40g",
@@ -64,9 +57,6 @@ static const preset presets[] = {
      {"0.00021", "0.0002", "0.00015"},
      "0.95",
      3,
-     1024,
-     64,
-     64,
      0,
      BRIM_N_("NVIDIA A100 40 GB. Tuned: batches, workers and accumulation of small and medium. "
              "Large is half the 80 GB batch at the same effective batch. Learning rates follow the "
@@ -80,9 +70,6 @@ static const preset presets[] = {
      {"0.00015", "0.0002", "0.00015"},
      "0.85",
      2,
-     512,
-     64,
-     32,
      0,
      BRIM_N_(
          "GeForce RTX 4090, 24 GB. Tuned: batches, workers and accumulation of small and medium. "
@@ -97,9 +84,6 @@ static const preset presets[] = {
      {"0.00015", "0.0002", "0.00015"},
      "0.85",
      2,
-     512,
-     64,
-     32,
      0,
      BRIM_N_("GeForce RTX 3090, 24 GB. Same values as rtx4090-24g.")},
     {"rtx3060-12g",
@@ -111,9 +95,6 @@ static const preset presets[] = {
      {"0.00011", "0.00014", "0.00011"},
      "0.85",
      2,
-     512,
-     32,
-     32,
      5,
      BRIM_N_("GeForce RTX 3060, 12 GB. Tuned: medium, 128 x 4 with 6 workers and pinned memory. "
              "Small and large keep the effective batch of 512. Learning rates follow the "
@@ -127,9 +108,6 @@ static const preset presets[] = {
      {"0.00011", "0.00014", "0.00011"},
      "0.85",
      2,
-     256,
-     32,
-     16,
      0,
      BRIM_N_(
          "GeForce RTX 3060 Laptop, 6 GB. Tuned: memory share, autotune level, ARS and the small "
@@ -167,6 +145,7 @@ static const preset *pick(const brim_config_facts *facts) {
 }
 
 static void put(brim_config_preset *out, const char *key, const char *text) {
+  if (out->count == BRIM_CONFIG_PRESET_VALUES) return;  // brim_config_add_presets sees to it
   brim_config_preset_value *v = &out->values[out->count++];
   v->key = key;
   v->row = brim_config_row_find(key);
@@ -174,23 +153,68 @@ static void put(brim_config_preset *out, const char *key, const char *text) {
 }
 
 static void put_int(brim_config_preset *out, const char *key, int value) {
-  brim_config_preset_value *v = &out->values[out->count++];
-  v->key = key;
-  v->row = brim_config_row_find(key);
-  snprintf(v->text, sizeof v->text, "%d", value);
+  char text[16];
+  snprintf(text, sizeof text, "%d", value);
+  put(out, key, text);
 }
+
+//---------------------------------- added ----------------------------------
+
+enum { MAX_ADDED = 64, OWN_VALUES = 10 };  // OWN_VALUES: brim's own, of one preset
+
+// Values of workloads. Written before threads start, read only afterwards.
+static const brim_config_preset_row *added[MAX_ADDED];
+static size_t added_count;
+
+static void put_added(brim_config_preset *out) {
+  for (size_t i = 0; i < added_count; i++) {
+    if (strcmp(added[i]->preset, out->name) == 0) put(out, added[i]->key, added[i]->text);
+  }
+}
+
+static size_t values_of(const char *name) {
+  size_t count = OWN_VALUES;
+  for (size_t i = 0; i < added_count; i++) count += strcmp(added[i]->preset, name) == 0;
+  return count;
+}
+
+static brim_status add_value(const brim_config_preset_row *row) {
+  const bool known = find(row->preset) || strcmp(row->preset, BRIM_CONFIG_NO_GPU) == 0;
+  if (!known || brim_config_row_find(row->key) < 0) {
+    return brim_fail(BRIM_EINVAL, "no preset %s, or no key %s that it could set", row->preset,
+                     row->key);
+  }
+  if (added_count == MAX_ADDED || values_of(row->preset) == BRIM_CONFIG_PRESET_VALUES) {
+    return brim_fail(BRIM_EINVAL, "preset %s has too many values for %s", row->preset, row->key);
+  }
+  added[added_count++] = row;
+  return BRIM_OK;
+}
+
+brim_status brim_config_add_presets(const brim_config_preset_row *rows, size_t count) {
+  const size_t before = added_count;
+  for (size_t i = 0; i < count; i++) {
+    brim_status status = add_value(&rows[i]);
+    if (!status) continue;
+    added_count = before;
+    return status;
+  }
+  return BRIM_OK;
+}
+
+void brim_config_remove_presets(size_t count) { added_count -= count; }
+
+//---------------------------------- values ----------------------------------
 
 // No GPU: small batches, a quarter of the cores for the loader, nothing pinned, fp32.
 static void without_gpu(size_t size, int cores, brim_config_preset *out) {
   static const int batch[] = {128, 64, 32};
-  out->name = "cpu";
+  out->name = BRIM_CONFIG_NO_GPU;
   put_int(out, "data.batch_size", batch[size]);
   put_int(out, "data.num_workers", cores >= 8 ? cores / 4 : cores >= 2 ? 1 : 0);
   put(out, "data.pin_memory", "false");
   put(out, "training.use_amp", "false");
-  put_int(out, "ars.num_envs", 64);
-  put_int(out, "ars.num_dirs", 16);
-  put_int(out, "ars.dir_chunk", 16);
+  put_added(out);
 }
 
 void brim_config_preset_get(const char *name, const char *size, const brim_config_facts *facts,
@@ -214,9 +238,7 @@ void brim_config_preset_get(const char *name, const char *size, const brim_confi
   put_int(out, "gpu.autotune_level", p->autotune_level);
   put(out, "gpu.cudnn_benchmark", "true");
   if (p->empty_cache_freq) put_int(out, "gpu.empty_cache_freq", p->empty_cache_freq);
-  put_int(out, "ars.num_envs", p->num_envs);
-  put_int(out, "ars.num_dirs", p->num_dirs);
-  put_int(out, "ars.dir_chunk", p->dir_chunk);
+  put_added(out);
 }
 
 void brim_config_preset_explain(const char *name, brim_str *out) {

@@ -161,7 +161,7 @@ static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
 }
 
-// As it stands in the files: which of them a preset's learning rate is for can be told before
+// As it stands in the files: which of them a preset's learning rate is for is known before
 // components are built.
 static bool names_adam(const resolver *r) {
   int row = brim_config_row_find("optimizer");
@@ -249,7 +249,7 @@ static brim_status resolve_row(resolver *r, int row) {
   *value = (brim_config_value){.is_null = true};
   if (node) BRIM_TRY(expand(r, node, &node));
   if (brim_config_row_is_component(info)) {
-    if (node && is_null(node)) {  // null says: as if nobody had set it
+    if (node && is_null(node)) {  // null: as if it were not set
       brim_config_place at = {"default", 0, 0};
       const char *text = info->key.default_text;
       node = text ? brim_config_node_plain(r->config->arena, text, at) : NULL;

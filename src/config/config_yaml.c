@@ -47,7 +47,7 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
 
 static brim_status keep(brim_config_context *context, brim_config_warnings *w, const char *text) {
   for (size_t i = 0; i < w->count; i++) {
-    if (!strcmp(w->items[i], text)) return BRIM_OK;  // each is said once
+    if (!strcmp(w->items[i], text)) return BRIM_OK;  // each is reported once
   }
   BRIM_TRY(brim_config_grow(context->arena, &w->items, sizeof *w->items, w->count, &w->cap));
   w->items[w->count] = brim_arena_strdup(context->arena, text);
@@ -439,7 +439,7 @@ static brim_status parser_error(const builder *b, const yaml_parser_t *parser, c
     }
   }
   const char *problem = parser->problem ? parser->problem : "malformed";
-  // libyaml speaks of a character that cannot start a token, which nobody can see.
+  // libyaml speaks of a character that cannot start a token, which is invisible.
   if (parser->error == YAML_SCANNER_ERROR &&
       (char_at(text, size, parser->problem_mark.index) == '\t' || strstr(problem, "tab char"))) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,

@@ -1,6 +1,6 @@
 // Data between folders: sources opened from components, and the loader that fills batches.
 // Order and augmentation are functions of (seed, epoch, index): the same with any number of
-// workers, and resumable to the sample. Who calls: workload.
+// workers, and resumable to the sample. Callers: workload.
 #ifndef BRIM_DATA_H_
 #define BRIM_DATA_H_
 
@@ -101,9 +101,9 @@ bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_
 // file and record.
 brim_status brim_source_read(brim_source *source, uint64_t index, int scale, void *input,
                              void *target, int64_t *height, int64_t *width);
-// The same for a sample that nobody reads soon: where the source can, a large one is written past
-// the caches, and the memory of sample `next` (any number: only a hint) is asked for meanwhile. Not
-// for samples of different sizes.
+// The same for a sample that is not read again soon: where the source can, a large one is written
+// past the caches, and the memory of sample `next` (any number: only a hint) is asked for
+// meanwhile. Not for samples of different sizes.
 brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
                                void *target);
 // Where the inputs of all the file's samples lie, whatever part of them is in use; false where they
@@ -199,10 +199,10 @@ brim_status brim_resident_create(const brim_registry *registry, brim_device *dev
 void brim_resident_destroy(brim_resident *resident);
 
 // The same without copying the samples: they stay in the source's mapped file (brim_source_rows_of),
-// the pages of which are locked, and the device reads rows of it over the bus, a batch ahead of
-// whoever takes them. Targets are copied. The source must outlive the set. The stream of a loader is
-// that of any other way.
-// Bytes of the file to be page-locked; 0 with the reason in the detail where it cannot be.
+// the pages of which are locked, and the device reads rows of it over the bus, a batch ahead of the
+// consumer. Targets are copied. The source must outlive the set. The stream of a loader is that of
+// any other way. Bytes of the file to be page-locked; 0 with the reason in the detail where it
+// cannot be.
 uint64_t brim_mapped_bytes(const brim_registry *registry, const brim_device *device,
                            const brim_source *source, const brim_transforms *transforms);
 // Whether the device takes a page of this file: the answer for device and file system, at the price
@@ -309,10 +309,6 @@ typedef struct brim_loader_stats {
   char first_broken[256];  // what was wrong with the first
 } brim_loader_stats;
 void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out);
-
-// Sample number at position i of this rank's epoch, out of a source of `count` samples.
-uint64_t brim_loader_order(const brim_loader_options *options, uint64_t count, int64_t epoch,
-                           uint64_t i);
 
 #ifdef __cplusplus
 }

@@ -88,8 +88,8 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
 
 //---------------------------------- files ----------------------------------
 
-// A regular file, read at any offset by any thread. Not mapped: a mapping of a file that somebody
-// cuts short ends the process, a read only fails.
+// A regular file, read at any offset by any thread. Not mapped: a mapping of a file that another
+// process cuts short ends the process, a read only fails.
 typedef struct brim_data_file {
   const char *path;  // the caller's, for messages; NULL when nothing is open
   int fd;
@@ -100,12 +100,10 @@ void brim_data_file_close(brim_data_file *file);  // an empty one is fine
 // Exactly n bytes, or an error that names the file and the offset where they end.
 brim_status brim_data_file_read(const brim_data_file *file, size_t offset, void *out, size_t n);
 
-// Gzip from memory or from a file, read in pieces. `name` and the bytes, or the file, must outlive
-// it.
+// Gzip from a file, read in pieces. The file must outlive it.
 typedef struct brim_data_gz brim_data_gz;
 bool brim_data_is_gz(const void *data, size_t size);
-brim_status brim_data_gz_open(const void *data, size_t size, const char *name, brim_data_gz **out);
-brim_status brim_data_gz_open_file(const brim_data_file *file, brim_data_gz **out);
+brim_status brim_data_gz_open(const brim_data_file *file, brim_data_gz **out);
 void brim_data_gz_close(brim_data_gz *gz);
 // Exactly n bytes, or an error that names the offset in the compressed file.
 brim_status brim_data_gz_read(brim_data_gz *gz, void *out, size_t n);
@@ -124,9 +122,6 @@ typedef struct brim_idx_array {
   void *memory;         // what body points to when it is ours (planned bytes)
   brim_data_file file;  // open while the body stays in it
 } brim_idx_array;
-// From the bytes of a plain or gzip file, which a plain array keeps pointing into.
-brim_status brim_idx_array_load(const void *data, size_t size, const char *name,
-                                brim_idx_array *out);
 // From a file: gzip is unpacked into memory, the body of a plain one stays where it is. The path
 // must outlive the array.
 brim_status brim_idx_array_open(const char *path, brim_idx_array *out);

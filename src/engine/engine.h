@@ -89,7 +89,7 @@ typedef struct brim_net_spec {
   double clip_norm;  // 0 = off
   // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) * (w -
   // avg) after the nth update (from 0), and one of the running statistics by the same rule.
-  // Evaluation, saved weights and what is loaded as weights are the average's; training goes on
+  // Evaluation, saved weights and what is loaded as weights are the average's; training continues
   // with the weights themselves.
   double ema_decay;
   uint64_t seed;
@@ -216,7 +216,7 @@ typedef struct brim_net_metrics {
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);
 
 // The same sums exactly as they stand, for checkpoints. Reading adds the device's part to the
-// host's and so moves a rounding; getting changes nothing, and setting goes on bit for bit.
+// host's and so moves a rounding; getting changes nothing, and setting continues bit for bit.
 typedef struct brim_net_sums {
   double host[BRIM_METRIC_COUNT], device[BRIM_METRIC_COUNT];
   double grad_norm_max;  // NaN = none
@@ -235,10 +235,9 @@ typedef struct brim_net_param {
 size_t brim_net_param_count(const brim_net *net);
 const brim_net_param *brim_net_param_at(const brim_net *net, size_t index);
 brim_status brim_net_param_read(brim_net *net, size_t index, float *out);
+// Writes its average too, where there is one.
 brim_status brim_net_param_write(brim_net *net, size_t index, const float *values);
 brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
-// Of the average; BRIM_ESTATE without one. Writing a parameter writes both.
-brim_status brim_net_average_read(brim_net *net, size_t index, float *out);
 
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
 // "optimizer.m.<name>" / "optimizer.v.<name>", averages of model tensors as "ema.<name>",
@@ -263,17 +262,17 @@ void brim_net_held_free(brim_net_held *held);  // NULL is fine
 // version's) takes those of the weights, and a warning says so.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
 // A run's first weights, for a network that was just created: brim_net_load with weights_only, but
-// a last layer that the file has for another number of outputs stays as the seed made it, and *anew
-// says so. The network may also lie inside another one of the file's: the encoder of a contrastive
-// run, or a module that PyTorch put something around; what is beside it is left alone then, and of
-// an encoder the last layer is not there. Everything else must match.
-typedef struct brim_net_anew {
+// a last layer that the file has for another number of outputs stays as the seed made it, and
+// *reinit says so. The network may also lie inside another one of the file's: the encoder of a
+// contrastive run, or a module that PyTorch put something around; what is beside it is left alone
+// then, and of an encoder the last layer is not there. Everything else must match.
+typedef struct brim_net_reinit {
   bool is;
   char layer[128];       // "fc"
   int64_t had, outputs;  // the file's (0 = there is none) and the network's
   char inside[128];      // what stands in front of the names: "backbone."; "" = nothing
-} brim_net_anew;
-brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew);
+} brim_net_reinit;
+brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *reinit);
 
 // For use: the weights and running statistics alone, each from the entry "<prefix><name>" where
 // there is one (averaged weights), else from "<name>"; whatever else the file holds is left alone.
@@ -374,9 +373,6 @@ typedef struct brim_safetensors_entry {
   size_t bytes;
 } brim_safetensors_entry;
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out);
-// The same from memory (fuzzing); `data` must outlive it.
-brim_status brim_safetensors_parse(const void *data, size_t size, const char *name,
-                                   brim_safetensors **out);
 void brim_safetensors_close(brim_safetensors *file);
 size_t brim_safetensors_count(const brim_safetensors *file);
 const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index);
@@ -385,8 +381,8 @@ const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // objec
 // Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that
 // were written. A file without one is fine. Reads all of it.
 brim_status brim_safetensors_verify(const brim_safetensors *file);
-// No f32 of it is NaN or infinite: nothing can go on from those, and figures made of them look like
-// numbers. NULL = every entry.
+// No f32 of it is NaN or infinite: nothing can continue from those, and figures made of them look
+// like numbers. NULL = every entry.
 brim_status brim_safetensors_finite(const brim_safetensors *file,
                                     const brim_safetensors_entry *entry);
 // Write entries (in the given order) atomically. Where the metadata has this key, its value becomes

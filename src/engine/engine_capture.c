@@ -11,12 +11,12 @@ static void give_up(brim_capture *x, brim_capture_piece *piece, brim_status stat
   if (status == BRIM_EOOM) {
     uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
     piece->left = piece->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
-    if (!x->told) {
+    if (!x->reported) {
       brim_log_warn("engine",
                     "part of the step runs op by op until there is memory to capture it: %s",
                     brim_status_detail());
     }
-    x->told = true;
+    x->reported = true;
   } else {
     x->on = false;
     brim_log_warn("engine", "steps run op by op because graph capture failed: %s",

@@ -16,8 +16,8 @@ typedef struct brim_capture_piece {
 
 // How pieces run. All zero: op by op.
 typedef struct brim_capture {
-  bool on;    // pieces are recorded; once that failed for another reason than memory: no more
-  bool told;  // that there was no memory for one
+  bool on;        // pieces are recorded; once that failed for another reason than memory: no more
+  bool reported;  // that there was no memory for one
 } brim_capture;
 
 // Enqueues the piece on the device's main stream. It may be called twice for one run: a recording

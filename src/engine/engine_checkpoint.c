@@ -71,7 +71,7 @@ brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only, it
     item *e = &list->items[list->count++];
     *e = (item){.kind = BRIM_ITEM_STATE, .name = "optimizer.state", .dtype = BRIM_F64, .rank = 1};
     e->dim[0] = BRIM_CHECKPOINT_STATE;
-    // Without it Adam would start its averages anew; others can do without.
+    // Without it Adam would start its averages again; others can do without.
     e->optional = net->slots < 2;
   }
   BRIM_TRY(list_params(list, BRIM_ITEM_PARAM, &net->params));
@@ -230,7 +230,7 @@ static bool of_optimizer_inside(const char *name, const char *inside) {
   return brim_str_starts(name, inside) && brim_str_starts(name + strlen(inside), optimizer_prefix);
 }
 
-// A model where a checkpoint is wanted: nothing of an optimiser is in it.
+// A model where a checkpoint is needed: nothing of an optimiser is in it.
 static brim_status check_optimizer(const item *want, const char *path, const brim_safetensors *file,
                                    const char *inside) {
   bool of_optimizer = of_optimizer_inside(want->name, inside);
@@ -244,14 +244,14 @@ static brim_status check_optimizer(const item *want, const char *path, const bri
                    path, want->name);
 }
 
-// Every entry the network wants is there and fits, and no other is but an average it does not keep,
+// Every entry the network needs is there and fits, and no other is but an average it does not keep,
 // or, where it lies inside something else, that.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
     const brim_safetensors_entry *e = brim_checkpoint_entry(file, want, weights_only);
-    if (want->anew || (!e && want->optional)) continue;
+    if (want->reinit || (!e && want->optional)) continue;
     if (!e) BRIM_TRY(check_optimizer(want, path, file, inside));
     BRIM_TRY(check_entry(path, want, file, e));
     BRIM_TRY(brim_safetensors_finite(file, e));
@@ -308,7 +308,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
     const brim_safetensors_entry *e = brim_checkpoint_entry(file, &list->items[i], weights_only);
-    if (list->items[i].anew) continue;
+    if (list->items[i].reinit) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
     bool own =
         weights_only || list->items[i].kind != BRIM_ITEM_BUFFER;  // else its average has an item
@@ -325,7 +325,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   return status ? status : brim_device_sync(net->device);
 }
 
-static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_anew *anew,
+static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_reinit *reinit,
                         json_t **metadata) {
   if (metadata) *metadata = NULL;
   BRIM_TRY(brim_checkpoint_check_master(net));
@@ -335,8 +335,8 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
   if (!status) status = brim_checkpoint_list_make(net, weights_only, &list);
-  if (!status && anew) status = brim_checkpoint_find_start(net, path, file, &list, anew);
-  if (!status) status = check_file(&list, path, file, anew ? anew->inside : "", weights_only);
+  if (!status && reinit) status = brim_checkpoint_find_start(net, path, file, &list, reinit);
+  if (!status) status = check_file(&list, path, file, reinit ? reinit->inside : "", weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
@@ -357,9 +357,9 @@ brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, js
   return load(net, path, weights_only, NULL, metadata);
 }
 
-brim_status brim_net_start(brim_net *net, const char *path, brim_net_anew *anew) {
-  memset(anew, 0, sizeof *anew);
-  return load(net, path, true, anew, NULL);
+brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *reinit) {
+  memset(reinit, 0, sizeof *reinit);
+  return load(net, path, true, reinit, NULL);
 }
 
 // One network of a file with several.

@@ -22,7 +22,7 @@ typedef enum brim_checkpoint_kind {
   BRIM_ITEM_BUFFER,
   BRIM_ITEM_AVERAGE,
   BRIM_ITEM_AVERAGE_BUFFER,
-  BRIM_ITEM_TRACKED,  // num_batches_tracked of a batch norm; PyTorch wants it, nothing here reads it
+  BRIM_ITEM_TRACKED,  // num_batches_tracked of a batch norm, for PyTorch; not read here
   BRIM_ITEM_STATE,    // loss scale, good steps and updates made
   BRIM_ITEM_KIND_COUNT
 } brim_checkpoint_kind;
@@ -34,8 +34,8 @@ typedef struct brim_checkpoint_item {
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
-  bool optional;  // a file may lack it: the network goes on with what it has
-  bool anew;      // of a last layer that is not taken from the file
+  bool optional;  // a file may lack it: the network continues with what it has
+  bool reinit;    // of a last layer that is not taken from the file
 } brim_checkpoint_item;
 
 typedef struct brim_checkpoint_list {
@@ -62,7 +62,7 @@ const brim_safetensors_entry *brim_checkpoint_entry(const brim_safetensors *file
 // taken from there (engine_start.c): the items get the file's names.
 brim_status brim_checkpoint_find_start(const brim_net *net, const char *path,
                                        const brim_safetensors *file, brim_checkpoint_list *list,
-                                       brim_net_anew *out);
+                                       brim_net_reinit *out);
 // Length of the names at the front of this one of what was put around a network: 9 of
 // "backbone.fc.bias".
 size_t brim_checkpoint_around(const char *name);

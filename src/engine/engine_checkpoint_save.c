@@ -130,8 +130,8 @@ static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock)
 static brim_status make_copy(saver *s, int block, bool lock) {
   brim_device *device = s->net->device;
   size_t bytes = s->net->blocks[block].bytes;
-  void *room = s->net->spare[block];
-  s->net->spare[block] = NULL;
+  void *room = s->net->reusable[block];
+  s->net->reusable[block] = NULL;
   if (!room && lock && brim_device_alloc(device, BRIM_BUFFER_HOST, bytes, &room)) {
     brim_status_clear();  // not of this kind; of the other perhaps
     room = NULL;
@@ -146,8 +146,8 @@ static brim_status make_copy(saver *s, int block, bool lock) {
 static void free_copy(saver *s, int block) {
   if (!s->locked[block]) {
     brim_free(s->copies[block]);
-  } else if (!s->net->spare[block]) {
-    s->net->spare[block] = s->copies[block];
+  } else if (!s->net->reusable[block]) {
+    s->net->reusable[block] = s->copies[block];
   } else {
     brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->copies[block]);
   }
@@ -164,7 +164,7 @@ static brim_status make_copies(saver *s) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!wanted[i]) continue;
     all += s->net->blocks[i].bytes;
-    fresh += s->net->spare[i] ? 0 : s->net->blocks[i].bytes;
+    fresh += s->net->reusable[i] ? 0 : s->net->blocks[i].bytes;
   }
   BRIM_TRY(check_room(s->net, fresh, &lock));
   bool locked = all <= lock && !s->net->device->info.host_memory;

@@ -93,7 +93,7 @@ typedef struct brim_gtensor {
   int32_t grad2;     // one more part of it that is not added yet, -1 = none
   bool needs_grad;
   bool grad_before_act;  // `grad` already went back through the activation of its layer
-  bool keep;             // its value is wanted after the last node
+  bool keep;             // its value is needed after the last node
 } brim_gtensor;
 
 typedef struct brim_gnode {

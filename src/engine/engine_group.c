@@ -263,8 +263,8 @@ static brim_status run_apart(const work *w, const brim_spans *spans) {
   return BRIM_OK;
 }
 
-// A recorded step reads the same slot of every network that has two: one that has been fed by
-// itself skips one.
+// A recorded step reads the same slot of every network that has two: one that has been fed on its
+// own skips one.
 static void line_up_slots(brim_group *group) {
   int32_t lead = 0;
   while (lead + 1 < group->count && group->nets[lead]->in_place) lead++;

@@ -69,7 +69,7 @@ typedef enum brim_block_id {
   BRIM_BLOCK_INPUT,
   BRIM_BLOCK_STATE,
   BRIM_BLOCK_REPLAY,           // full_batch_negatives: inputs of all micro-batches of a step
-  BRIM_BLOCK_EMBEDDINGS,       // full_batch_negatives: what they put out, and its gradient
+  BRIM_BLOCK_EMBEDDINGS,       // full_batch_negatives: what they output, and its gradient
   BRIM_BLOCK_AVERAGE,          // of the parameters
   BRIM_BLOCK_AVERAGE_BUFFERS,  // of the running statistics: the average is a network of its own
   BRIM_BLOCK_AVERAGE_COPY,     // in 16 bits, as evaluation reads it
@@ -190,7 +190,7 @@ struct brim_net {
   int64_t snapshot_batches;
   double snapshot_kept[BRIM_EXEC_KEPT];
   // Page-locked room for copies of blocks, which a held checkpoint left for the next one.
-  void *spare[BRIM_BLOCK_COUNT];
+  void *reusable[BRIM_BLOCK_COUNT];
 };
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
@@ -203,12 +203,12 @@ bool brim_net_canary_intact(const brim_net *net);
 brim_dtype brim_precision_dtype(brim_precision precision);
 
 // engine_build.c: everything but memory; *net is complete enough for destroy whatever the result.
-// planning: only sizes are wanted, so nothing may be timed.
+// planning: only sizes are needed, so nothing may be timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
 void brim_net_size_blocks(brim_net *net);
 size_t brim_net_device_bytes(const brim_net *net);  // of all blocks
-// The training program anew, with so many segments that are recomputed.
+// The training program again, with so many segments that are recomputed.
 brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t recompute);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 // The same, added to the rows from `first` on that have the same name.
@@ -217,7 +217,7 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 // engine_program.c: the calls of a graph, and, knowing what they need while they run, the place of
 // every tensor.
 brim_status brim_program_prepare(brim_net *net, brim_program *p);
-// Places anew, for programs that go forward one after the other and then back in the same order.
+// Places again, for programs that go forward one after the other and then back in the same order.
 brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse);
 void brim_program_release(brim_net *net, brim_program *p);
 // A call of its own, outside the programs.
@@ -225,7 +225,7 @@ brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
 // Addresses; averaged: of the averaged weights and their statistics.
 void brim_program_bind(brim_net *net, brim_program *p, bool averaged);
 // Training's forward calls alone. Recorded pieces are not touched; inputs have to be pointed at
-// anew.
+// again.
 void brim_net_bind_forward(brim_net *net, bool averaged);
 
 // engine_places.c: bytes of a slot for inputs and for targets.
@@ -297,7 +297,7 @@ brim_status brim_net_init_params(brim_net *net);
 
 // engine_copies.c
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
-// The average anew from weights and running statistics, or from these alone; its copy from itself.
+// The average again from weights and running statistics, or from these alone; its copy from itself.
 // Nothing where there is none.
 brim_status brim_net_start_average(brim_net *net);
 brim_status brim_net_start_statistics(brim_net *net);

@@ -184,7 +184,7 @@ static int32_t build_wideresnet(const brim_model *m) {
 //---------------------------------- SimCLR ----------------------------------
 
 // An encoder without its last layer, then Linear and ReLU, once or more often, and Linear. What it
-// puts out is as wide as `dim`; NT-Xent normalises it.
+// outputs is as wide as `dim`; NT-Xent normalises it.
 static int32_t build_simclr(const brim_model *m) {
   static const brim_component resnet18 = {.name = "resnet18"};
   const brim_value *given = brim_component_arg(m->c, "backbone");

@@ -85,7 +85,7 @@ static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim
   return copy(net, kept_input(net, index), input, bytes);
 }
 
-// Both halves of what the micro-batch put out to the halves of all.
+// Both halves of what the micro-batch output to the halves of all.
 static brim_status gather(brim_net *net, int64_t index) {
   const brim_program *p = &net->negatives.embed;
   size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;

@@ -126,7 +126,7 @@ void brim_net_destroy(brim_net *net) {
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);
   }
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
-    brim_device_free(net->device, BRIM_BUFFER_HOST, net->spare[i]);
+    brim_device_free(net->device, BRIM_BUFFER_HOST, net->reusable[i]);
   }
   brim_free(net->snapshot);
   brim_free(net->info);

@@ -137,7 +137,7 @@ static brim_status write_file(const brim_onnx *x, const char *path, const brim_s
 
 //---------------------------------- building ----------------------------------
 
-// What the encoder of simclr puts out: what its projector's first layer reads. -1 = another model.
+// What the encoder of simclr outputs: what its projector's first layer reads. -1 = another model.
 static int32_t features_of(const brim_onnx *x) {
   if (strcmp(x->spec->model->name, "simclr") != 0) return -1;
   for (int32_t i = 0; i < x->g->layer_count; i++) {

@@ -39,7 +39,7 @@ typedef struct brim_onnx_info {
 } brim_onnx_info;
 
 // spec: model, input and classes or target_dim; the rest is not looked at. Of simclr both its
-// encoder's features and its projection are put out. Written whole or not at all.
+// encoder's features and its projection are outputs. Written whole or not at all.
 brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *weights,
                              const brim_onnx_options *options, const char *path,
                              brim_onnx_info *out);

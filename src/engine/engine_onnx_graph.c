@@ -79,7 +79,7 @@ static const brim_safetensors_entry *find_entry(brim_onnx *x, const char *name) 
   return brim_safetensors_find(x->weights, name);
 }
 
-// The weight of a parameter or buffer, checked against what the model wants.
+// The weight of a parameter or buffer, checked against what the model needs.
 static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
   if (x->status) return NULL;
   if (*at >= 0) return x->tensors[*at].name;

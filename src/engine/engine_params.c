@@ -64,7 +64,7 @@ static void fill_normal(uint64_t key, uint64_t index, const brim_param *p, float
 }
 
 // v[j] of `length` values each: made orthogonal to those before it and of length 1, by the modified
-// Gram and Schmidt twice, which is as exact as Householder's. R's diagonal is positive by itself.
+// Gram and Schmidt twice, which is as exact as Householder's. R's diagonal is positive on its own.
 static void make_orthonormal(double *v, int64_t count, int64_t length) {
   for (int64_t j = 0; j < count; j++) {
     double *own = v + j * length;
@@ -193,11 +193,6 @@ brim_status brim_net_param_read(brim_net *net, size_t index, float *out) {
 
 brim_status brim_net_grad_read(brim_net *net, size_t index, float *out) {
   return read_block(net, index, BRIM_BLOCK_GRADS, out);
-}
-
-brim_status brim_net_average_read(brim_net *net, size_t index, float *out) {
-  if (net->averages) return read_block(net, index, BRIM_BLOCK_AVERAGE, out);
-  return brim_fail(BRIM_ESTATE, "the network keeps no average of its weights");
 }
 
 brim_status brim_net_param_write(brim_net *net, size_t index, const float *values) {

@@ -19,7 +19,7 @@ static filter_shape shape_of(const brim_param *p) {
 }
 
 // n floats that lie `apart`: one channel of a filter. 3 x 3 is written out, since compilers do not
-// unroll it by themselves.
+// unroll it on their own.
 ALWAYS_INLINE void gather(size_t n, const float *restrict in, size_t apart, float *restrict out) {
   if (n == 9) {
     out[0] = in[0];

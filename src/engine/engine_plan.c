@@ -278,13 +278,6 @@ done:
   return status;
 }
 
-brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
-                                 brim_arena_plan *out) {
-  brim_plan_part part = {
-      .graph = g, .workspace = workspace, .forward_count = g->node_count, .out = out};
-  return brim_arena_plan_together(&part, 1, reuse);
-}
-
 void brim_arena_plan_free(brim_arena_plan *plan) {
   brim_free(plan->offset);
   brim_free(plan->workspace);

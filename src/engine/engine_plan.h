@@ -21,19 +21,17 @@ typedef struct brim_arena_plan {
   size_t bytes;       // of the arena: a multiple of 64, reached by at least one tensor
 } brim_arena_plan;
 
-// workspace: bytes each node needs while it runs (NULL = none does). It lies in the arena like a
-// tensor that only this node knows, so the large ones of early layers cost nothing: that far back
-// most activations are gone. With reuse off everything gets a place of its own (tests compare).
-brim_status brim_arena_plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
-                                 brim_arena_plan *out);
-// Several graphs in one arena: all go forward, one after the other, and then all go back in the
-// same order.
 typedef struct brim_plan_part {
   const brim_graph *graph;
+  // Bytes each node needs while it runs (NULL = none does). They lie in the arena like a tensor
+  // that only this node uses, so the large ones of early layers cost nothing: that far back most
+  // activations are gone.
   const size_t *workspace;
   int32_t forward_count;  // nodes before the way back
   brim_arena_plan *out;   // its bytes are those of the whole arena
 } brim_plan_part;
+// One graph, or several in one arena: all go forward, one after the other, and then all go back in
+// the same order. With reuse off everything gets a place of its own (tests compare).
 brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
 void brim_arena_plan_free(brim_arena_plan *plan);
 

@@ -286,11 +286,6 @@ static brim_status parse(const void *data, size_t size, const char *name, brim_s
   return BRIM_OK;
 }
 
-brim_status brim_safetensors_parse(const void *data, size_t size, const char *name,
-                                   brim_safetensors **out) {
-  return parse(data, size, name, out);
-}
-
 // Exactly `size` bytes from the start of a file.
 static brim_status read_bytes(const char *path, int fd, unsigned char *out, size_t size) {
   for (size_t done = 0; done < size;) {
@@ -321,7 +316,7 @@ static brim_status read_file(const char *path, void **data, size_t *size) {
                      "and model.safetensors to its output folder",
                      path);
   }
-  if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  if (fd < 0) return brim_fail(brim_fs_open_status(errno), "%s: %s", path, brim_errno_text(errno));
   brim_status status = BRIM_OK;
   struct stat st;
   if (fstat(fd, &st) != 0) {
@@ -342,7 +337,7 @@ static brim_status read_file(const char *path, void **data, size_t *size) {
   return status;
 }
 
-// Somebody's file, by its name: what may be wrong with it. torch.save's has been told what it is.
+// A foreign file, by its name: what may be wrong with it. torch.save's is named.
 static brim_status fail_file(brim_status status) {
   bool damaged = status == BRIM_EPARSE || status == BRIM_ELIMIT;
   if (!damaged || strstr(brim_status_detail(), "torch.save")) return status;

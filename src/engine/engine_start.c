@@ -54,7 +54,7 @@ static bool in_head(const item *e, const char *last) {
 
 // What stands in front of the network's names in the file: "" unless its first parameter is there
 // only behind something. A network of one layer would take any for its own.
-static void find_inside(const brim_net *net, const brim_safetensors *file, brim_net_anew *out) {
+static void find_inside(const brim_net *net, const brim_safetensors *file, brim_net_reinit *out) {
   const char *first = net->params.items[0].name;
   const char *last = net->params.items[net->params.count - 1].name;
   if (same_layer(first, last) || brim_safetensors_find(file, first)) return;
@@ -79,7 +79,7 @@ static brim_status use_names(brim_checkpoint_list *list, const char *inside) {
 // The last layer, whose parameters are the last of the list, differs in its first dimension alone,
 // or, of an encoder, is not there: its items are marked, and `out` says so.
 static brim_status mark_head(const brim_net *net, const char *path, const brim_safetensors *file,
-                             const char *last, brim_checkpoint_list *list, brim_net_anew *out) {
+                             const char *last, brim_checkpoint_list *list, brim_net_reinit *out) {
   size_t head = 0, differ = 0;
   bool of_encoder = brim_str_ends(out->inside, encoder);
   for (size_t i = 0; i < list->count; i++) {
@@ -104,7 +104,7 @@ static brim_status mark_head(const brim_net *net, const char *path, const brim_s
   }
   // a network of one layer would take nothing from the file
   if (head == 0 || head == net->params.count || (!of_encoder && differ != head)) return BRIM_OK;
-  for (size_t i = 0; i < list->count; i++) list->items[i].anew = in_head(&list->items[i], last);
+  for (size_t i = 0; i < list->count; i++) list->items[i].reinit = in_head(&list->items[i], last);
   out->is = true;
   const char *layer = last + strlen(out->inside);
   snprintf(out->layer, sizeof out->layer, "%.*s", (int)layer_length(layer), layer);
@@ -113,7 +113,7 @@ static brim_status mark_head(const brim_net *net, const char *path, const brim_s
 
 brim_status brim_checkpoint_find_start(const brim_net *net, const char *path,
                                        const brim_safetensors *file, brim_checkpoint_list *list,
-                                       brim_net_anew *out) {
+                                       brim_net_reinit *out) {
   if (net->params.count == 0) return BRIM_OK;
   find_inside(net, file, out);
   BRIM_TRY(use_names(list, out->inside));

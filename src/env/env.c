@@ -108,7 +108,7 @@ brim_status brim_env_check_row(const brim_env_row *row, const char *name) {
   }
   for (size_t i = 0; i < row->arg_count; i++) BRIM_TRY(check_arg(row, i, name));
   for (int32_t i = 0; row->rules && row->rules[i]; i++) {
-    // a name that cannot be told from another one
+    // a name that cannot be distinguished from another one
     if (brim_env_rule_find(row, row->rules[i]) == i + 1) continue;
     return brim_fail(BRIM_EABI, "environment %s: its row has two baselines named %s", name,
                      row->rules[i]);

@@ -3,7 +3,7 @@
 // name, sizes, arguments, figures of an episode and entry points. Rollouts, the ARS update and
 // evaluation work on rows and name no environment.
 // A plug-in brings one as the extension "env/NAME" (a brim_env_row); config: env=plugin:NAME(...).
-// Who calls: rollouts, the workload `ars`, `brim render` by way of it.
+// Callers: rollouts, the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ENV_H_
 #define BRIM_ENV_ENV_H_
 
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define BRIM_ENV_ABI 2
+#define BRIM_ENV_ABI 3
 #define BRIM_ENV_EXTENSION "env/"  // and the name
 
 enum {
@@ -71,15 +71,19 @@ typedef enum brim_env_arg_type {
   BRIM_ENV_ARG_CHOICE  // int32_t, the number of a word in `choices`
 } brim_env_arg_type;
 
-// An argument of env: NAME(arg=value): where it goes in the environment's struct. A checkpoint holds
-// all of them under these names, in this order.
+// An argument of env: NAME(arg=value): what a config may say, and where it goes in the environment's
+// struct. `brim config explain`, checks and completion take it from here. A checkpoint has all of them
+// under these names, in this order.
 typedef struct brim_env_arg {
   const char *name;
   brim_env_arg_type type;
   size_t offset;
-  const char *choices;  // "stand|walk"
-  int32_t task;         // 1: decides what is rewarded and which defaults the others have
-  const char *alias;    // another name a config may use for it; NULL = none
+  const char *choices;       // "stand|walk"
+  int32_t task;              // 1: decides what is rewarded and which defaults the others have
+  const char *alias;         // another name a config may use for it; NULL = none
+  const char *default_text;  // as a config writes it; NULL = what `defaults` says
+  double min, max;           // of a number; both 0: no bounds
+  const char *meaning;       // a message of the catalogue; NULL = not described
 } brim_env_arg;
 
 // Episodes that were terminated, as rows of metrics: how many, and their share.
@@ -106,7 +110,7 @@ typedef void (*brim_env_run_fn)(const struct brim_env_work *work);
 typedef struct brim_env_row {
   uint32_t abi;  // BRIM_ENV_ABI
   const char *name;
-  const char *config;  // the shipped config it is best met with; NULL = the workload's own
+  const char *meaning;  // a message of the catalogue, for help; NULL = not described
   const brim_env_arg *args;
   size_t arg_count;
   brim_env_ended ended;

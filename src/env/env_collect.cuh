@@ -2,7 +2,8 @@
 // include guard: the .cu that has env_each.cuh includes this behind it and gets the table
 // brim_NAME_collect_cuda. Blocks copy the states they work on to shared memory, whole lines at a time.
 //   look    a lane for each agent, a warp for each index: the branches of an observation are the same in
-//           all lanes. Numbers go through shared memory and leave it line by line
+//           all lanes. Numbers go through shared memory and leave it line by line. Flags (env_step.h) go
+//           through it as bits
 //   step    a thread for each environment; states lie an odd number of words apart, so that threads of a
 //           warp meet no bank twice
 #include "env/env_collect_kernel.cuh"
@@ -14,10 +15,11 @@ struct BRIM_ENV(collect_call) {
   brim_collect_view view;
   int64_t rows;  // that exist
   int32_t t, rule;
-  int32_t each;         // environments, or rows, of a block
-  int32_t stride;       // bytes from one state to the next in shared memory
-  int32_t acts, gains;  // words of an environment's actions and of its rewards, behind the states
-  uint32_t by_agents;   // collect_divide
+  int32_t each;           // environments, or rows, of a block
+  int32_t stride;         // bytes from one state to the next in shared memory
+  int32_t acts, gains;    // words of an environment's actions and of its rewards, behind the states
+  uint32_t by_agents;     // collect_divide
+  collect_pieces pieces;  // of the actor's view
 };
 
 extern __shared__ uint4 BRIM_ENV(collect_shared)[];
@@ -94,14 +96,26 @@ __global__ void __launch_bounds__(COLLECT_THREADS)
 __device__ static void BRIM_ENV(collect_show_actor)(const BRIM_ENV(collect_call) & p,
                                                     const char *shared, const int32_t *exists,
                                                     int64_t first, int32_t count, uint32_t *tile) {
-  const int32_t agents = p.c.agents;
-  collect_show(p.view.actor, first * agents, count * agents, p.c.obs, tile,
-               [&](int32_t n, int32_t index) {
-                 const int32_t row = collect_divide(n, p.by_agents);
-                 const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
-                 if (!exists[row]) return 0.0f;
-                 return BRIM_ENV(sees)(&p.env, s, n - row * agents, index);
-               });
+  const int32_t agents = p.c.agents, total = count * agents;
+  const auto number = [&](int32_t n, int32_t index) {
+    const int32_t row = collect_divide(n, p.by_agents);
+    const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
+    return exists[row] ? BRIM_ENV(sees)(&p.env, s, n - row * agents, index) : 0.0f;
+  };
+  if (p.pieces.rows < 1) {
+    collect_show(p.view.actor, first * agents, total, p.c.obs, tile, number);
+    return;
+  }
+  const auto flags = [&](int32_t n, uint32_t *bits) {
+    const int32_t row = collect_divide(n, p.by_agents);
+    const BRIM_ENV(state) *s = (const BRIM_ENV(state) *)(shared + row * p.stride);
+    if (exists[row]) {
+      BRIM_ENV(flags)(&p.env, s, n - row * agents, bits);
+    } else {
+      for (int32_t w = 0; w < p.pieces.words; w++) bits[w] = 0;
+    }
+  };
+  collect_show_flags(p.view.actor, p.pieces, first * agents, total, (uint4 *)tile, number, flags);
 }
 
 __device__ static void BRIM_ENV(collect_show_critic)(const BRIM_ENV(collect_call) & p,
@@ -113,7 +127,8 @@ __device__ static void BRIM_ENV(collect_show_critic)(const BRIM_ENV(collect_call
   });
 }
 
-__global__ void __launch_bounds__(COLLECT_LOOKS)
+// 8 blocks on a multiprocessor: 16,384 environments in one go on an H200.
+__global__ void __launch_bounds__(COLLECT_LOOKS, 8)
     BRIM_ENV(collect_look_kernel)(const __grid_constant__ BRIM_ENV(collect_call) p) {
   __shared__ int32_t exists[COLLECT_ROWS];
   char *shared = (char *)BRIM_ENV(collect_shared);
@@ -207,6 +222,25 @@ static brim_status BRIM_ENV(collect_cuda_begin)(const brim_rollout_where *where,
   return collect_begin(&p.c, (cudaStream_t)where->stream);
 }
 
+// What a block of `look` has: rows, and bytes of shared memory for their states and behind those for
+// whichever output takes most.
+static size_t BRIM_ENV(collect_divide_look)(BRIM_ENV(collect_call) * p) {
+  const brim_collect_view *view = &p->view;
+  const int32_t lanes = view->actor.data || view->mask ? p->c.agents : 1;
+  p->stride = p->c.state_bytes;
+  p->each = collect_rows_of(&p->c, lanes);
+  int32_t tile = view->critic.data ? collect_tile_bytes(p->each) : 0, actor = 0;
+  if (view->actor.data) {
+    const int32_t total = p->each * p->c.agents;
+    const int32_t flags = BRIM_ENV(flags)(&p->env, NULL, 0, NULL);
+    p->pieces = collect_pieces_of(view->actor, flags, p->c.obs, total);
+    actor = p->pieces.rows ? p->pieces.rows * collect_piece_bytes(p->pieces)
+                           : collect_tile_bytes(total);
+  }
+  if (actor > tile) tile = actor;
+  return (size_t)(p->each * p->stride + tile);
+}
+
 static brim_status BRIM_ENV(collect_cuda_look)(const brim_rollout_where *where,
                                                const brim_collect_shape *shape, void *block,
                                                const brim_collect_view *view) {
@@ -215,13 +249,11 @@ static brim_status BRIM_ENV(collect_cuda_look)(const brim_rollout_where *where,
   BRIM_TRY(BRIM_ENV(collect_prepare)(shape, block, &at, &p));
   const char *problem = brim_collect_view_problem(&at, shape->num_envs, p.c.obs, view);
   if (problem) return env_cuda_fail(BRIM_EINVAL, "%s", env_cuda_tr(problem));
-  p.view = *view;
-  p.stride = p.c.state_bytes;
-  p.each = collect_rows_of(&p.c, view->actor.data || view->mask ? p.c.agents : 1);
   if (view->count < 1) return BRIM_OK;
-  BRIM_ENV(collect_look_kernel)<<<collect_blocks(view->count, p.each), COLLECT_LOOKS,
-                                  collect_look_bytes(&p.c, p.each), (cudaStream_t)where->stream>>>(
-      p);
+  p.view = *view;
+  const size_t bytes = BRIM_ENV(collect_divide_look)(&p);
+  BRIM_ENV(collect_look_kernel)<<<collect_blocks(view->count, p.each), COLLECT_LOOKS, bytes,
+                                  (cudaStream_t)where->stream>>>(p);
   return env_cuda_check(cudaGetLastError(), "mappo.collect: look");
 }
 

@@ -7,7 +7,7 @@
 // E environments, A agents, T steps of a rollout, R rewards of a step, F final states; [t][env][agent]
 // everywhere. Row r = t * E + env.
 // An iteration: begin, then for each t: look at rows t * E.., choose actions, step(t). `reset` once before.
-// Who calls: the workload `mappo`.
+// Callers: the workload `mappo`.
 #ifndef BRIM_ENV_COLLECT_H_
 #define BRIM_ENV_COLLECT_H_
 
@@ -126,7 +126,7 @@ typedef struct brim_collect_table {
   // ended the first of the next one. An action that does not exist ends the episode as diverged.
   brim_status (*step)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
                       int32_t t);
-  // Adds the sums of all environments up, always in the same order. `clear`: and begins them anew.
+  // Adds the sums of all environments up, always in the same order. `clear`: and begins them again.
   brim_status (*tally)(const brim_rollout_where *where, const brim_collect_shape *shape,
                        void *block, int32_t clear);
 } brim_collect_table;

@@ -59,9 +59,9 @@ static int32_t collect_rows_of(const brim_collect_task *c, int32_t lanes) {
   return rows < 1 ? 1 : rows;
 }
 
-// Bytes of its shared memory: the states, and an output's tile behind them.
-static size_t collect_look_bytes(const brim_collect_task *c, int32_t rows) {
-  return (size_t)rows * (size_t)c->state_bytes + COLLECT_TILE * COLLECT_PITCH * 4;
+// Bytes of an output's tile with so many rows.
+static int32_t collect_tile_bytes(int32_t rows) {
+  return (rows < COLLECT_TILE ? rows : COLLECT_TILE) * COLLECT_PITCH * 4;
 }
 
 //---------------------------------- states ----------------------------------
@@ -197,7 +197,8 @@ __device__ static inline void collect_write(const brim_collect_output &o, int64_
 
 // Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first + n, and
 // zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row: what
-// depends on the index takes the same branches in all lanes. Then the tile is written line by line.
+// depends on the index takes the same branches in all lanes. Where there are few rows, parts of a warp have
+// indices of their own. Then the tile is written line by line.
 template <class F>
 __device__ static void collect_show(const brim_collect_output &o, int64_t first, int32_t total,
                                     int32_t width, uint32_t *tile, const F &number) {
@@ -206,11 +207,13 @@ __device__ static void collect_show(const brim_collect_output &o, int64_t first,
   const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
   for (int32_t base = 0; base < total; base += COLLECT_TILE) {
     const int32_t count = min(COLLECT_TILE + 0, total - base);
+    const int32_t span = count > 16 ? 32 : count > 8 ? 16 : 8, parts = 32 / span;
     for (int32_t from = 0; from < all; from += COLLECT_WIDE) {
       const int32_t words = min(COLLECT_WIDE + 0, all - from);
-      for (int32_t word = warp; word < words; word += (int32_t)blockDim.x / 32) {
+      for (int32_t word = warp * parts + lane / span; word < words;
+           word += (int32_t)blockDim.x / span) {
         const int32_t index = (from + word) * each;
-        for (int32_t n = lane; n < count; n += 32) {
+        for (int32_t n = lane % span; n < count; n += span) {
           const float x = index < width ? number(base + n, index) : 0.0f;
           const float y = halves && index + 1 < width ? number(base + n, index + 1) : 0.0f;
           tile[n * COLLECT_PITCH + word] =
@@ -221,6 +224,99 @@ __device__ static void collect_show(const brim_collect_output &o, int64_t first,
       collect_write(o, first + base, count, from, words, tile);
       __syncthreads();
     }
+  }
+}
+
+//---------------------------------- numbers that are 0 or 1 ----------------------------------
+
+// How an output is written whose first numbers are flags, 16 bytes (a piece) to a thread. Pieces of flags
+// alone are bits in shared memory until they are written; the others lie there as they are written.
+struct collect_pieces {
+  int32_t rows;     // at a time; 0 = the output is not written so
+  int32_t width;    // numbers of a row; zeros behind them
+  int32_t all;      // pieces of a row
+  int32_t flags;    // of them are flags alone, the first ones
+  int32_t rest;     // from the others of a row to those of the next; odd: few meet in a bank
+  int32_t words;    // words of bits of a row; odd
+  uint32_t by_all;  // collect_divide
+};
+
+static int32_t collect_piece_bytes(const collect_pieces &p) { return 16 * p.rest + 4 * p.words; }
+
+// The first `flags` of an output's `width` numbers are flags; `total`: rows a block has of it.
+static collect_pieces collect_pieces_of(const brim_collect_output &o, int32_t flags, int32_t width,
+                                        int32_t total) {
+  const int32_t each = o.dtype == BRIM_F32 ? 4 : 8;
+  collect_pieces p = {};
+  if (flags < each || o.pitch % each != 0) return p;
+  p.width = width;
+  p.all = o.pitch / each;
+  p.flags = flags / each;
+  p.rest = (p.all - p.flags) | 1;
+  p.words = (flags + 31) / 32 | 1;
+  p.by_all = collect_divisor(p.all);
+  const int32_t fit = COLLECT_TILE * COLLECT_PITCH * 4 / collect_piece_bytes(p) / 32 * 32;
+  p.rows = total < fit ? total : fit;
+  return p;
+}
+
+// The lowest bits as a piece of an output: 4 numbers of 32 bits, or 8 of 16.
+__device__ static inline uint4 collect_piece(int32_t dtype, uint32_t bits) {
+  if (dtype == BRIM_F32) {
+    const uint32_t one = 0x3f800000u;
+    return make_uint4((bits & 1) * one, (bits >> 1 & 1) * one, (bits >> 2 & 1) * one,
+                      (bits >> 3 & 1) * one);
+  }
+  const uint32_t one = dtype == BRIM_BF16 ? 0x3f80u : 0x3c00u, low = bits & 255;
+  const uint32_t spread =
+      low | low << 15;  // numbers 0 and 1 are bits 0 and 16, 2 and 3 are 2 and 18
+  return make_uint4((spread & 0x10001u) * one, (spread >> 2 & 0x10001u) * one,
+                    (spread >> 4 & 0x10001u) * one, (spread >> 6 & 0x10001u) * one);
+}
+
+// A word of an output: number `index` of row n, or in 16 bits that and the next.
+template <class F>
+__device__ static inline uint32_t collect_word(int32_t dtype, int32_t width, int32_t n,
+                                               int32_t index, const F &number) {
+  const float x = index < width ? number(n, index) : 0.0f;
+  if (dtype == BRIM_F32) return __float_as_uint(x);
+  return collect_halves(dtype, x, index + 1 < width ? number(n, index + 1) : 0.0f);
+}
+
+// As collect_show; flags(n, words) gives the flags of row first + n. A warp has 32 rows at a time, a lane
+// for each: their flags, or one piece of the others. Then pieces are written one behind the other.
+template <class F, class G>
+__device__ static void collect_show_flags(const brim_collect_output &o, const collect_pieces &p,
+                                          int64_t first, int32_t total, uint4 *tile,
+                                          const F &number, const G &flags) {
+  const int32_t each = o.dtype == BRIM_F32 ? 1 : 2;  // numbers of a word
+  const int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32;
+  uint32_t *bits = (uint32_t *)(tile + p.rows * p.rest);
+  for (int32_t base = 0; base < total; base += p.rows) {
+    const int32_t count = min(p.rows, total - base), groups = (count + 31) / 32;
+    int32_t piece = p.flags - 1, group = warp;  // that piece stands for all flags
+    while (group >= groups) group -= groups, piece++;
+    while (piece < p.all) {
+      const int32_t n = group * 32 + lane;
+      if (n < count && piece < p.flags) {
+        flags(base + n, bits + n * p.words);
+      } else if (n < count) {
+        uint32_t *to = (uint32_t *)(tile + n * p.rest + piece - p.flags);
+        for (int32_t k = 0; k < 4; k++) {
+          to[k] = collect_word(o.dtype, p.width, base + n, (4 * piece + k) * each, number);
+        }
+      }
+      group += (int32_t)blockDim.x / 32;
+      while (group >= groups) group -= groups, piece++;
+    }
+    __syncthreads();
+    uint4 *to = (uint4 *)o.data + (first + base) * p.all;
+    for (int32_t i = (int32_t)threadIdx.x; i < count * p.all; i += (int32_t)blockDim.x) {
+      const int32_t n = collect_divide(i, p.by_all), at = i - n * p.all, from = at * 4 * each;
+      to[i] = at < p.flags ? collect_piece(o.dtype, bits[n * p.words + from / 32] >> (from & 31))
+                           : tile[n * p.rest + at - p.flags];
+    }
+    __syncthreads();
   }
 }
 

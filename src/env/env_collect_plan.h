@@ -25,7 +25,7 @@ typedef struct brim_collect_task {
   int32_t envs, steps, length, once;
   int32_t agents, obs, act, rewards, critic, global, figures;
   int32_t stored, state_bytes;
-  brim_env_who who;   // of environment 0
+  brim_env_ids ids;   // of environment 0
   uint64_t rule_key;  // of actions that are drawn
   char *states;
   brim_collect_track *tracks;
@@ -147,9 +147,9 @@ static inline brim_collect_task brim_collect_task_of(const brim_collect_shape *s
   c.figures = z.figures;
   c.stored = stored;
   c.state_bytes = (int32_t)at->state_bytes;
-  c.who = s->stream == BRIM_COLLECT_TRAINING ? brim_env_training(s->seed, 0, 0, 0)
+  c.ids = s->stream == BRIM_COLLECT_TRAINING ? brim_env_training(s->seed, 0, 0, 0)
                                              : brim_env_held_out(s->seed, s->stream, 0);
-  c.rule_key = brim_rng_key(c.who.event_key, BRIM_RNG_RULE);
+  c.rule_key = brim_rng_key(c.ids.event_key, BRIM_RNG_RULE);
   c.states = base + at->states;
   c.tracks = (brim_collect_track *)(void *)(base + at->tracks);
   c.clock = (brim_collect_clock *)(void *)(base + at->clock);
@@ -189,16 +189,16 @@ static inline const char *brim_collect_view_problem(const brim_collect_layout *a
 
 //---------------------------------- environments ----------------------------------
 
-BRIM_HD brim_env_who brim_collect_who(const brim_collect_task *c, int32_t env) {
-  brim_env_who who = c->who;
-  who.env = (uint32_t)env;
-  return who;
+BRIM_HD brim_env_ids brim_collect_ids(const brim_collect_task *c, int32_t env) {
+  brim_env_ids ids = c->ids;
+  ids.env = (uint32_t)env;
+  return ids;
 }
 
 // As the functions of an environment take it.
 BRIM_HD brim_env_track brim_collect_track_of(const brim_collect_task *c, int32_t env,
                                              const brim_collect_track *k) {
-  brim_env_track t = brim_env_track_of(brim_collect_who(c, env));
+  brim_env_track t = brim_env_track_of(brim_collect_ids(c, env));
   t.episode = k->episode;
   t.step = k->step;
   t.reward = k->reward;

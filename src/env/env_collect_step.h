@@ -77,9 +77,9 @@ BRIM_HD int32_t BRIM_ENV(collect_choose)(const brim_collect_task *c, const BRIM_
                                          int32_t env, int32_t agent, const BRIM_ENV(state) * s,
                                          int32_t rule) {
   const brim_collect_track *k = &c->tracks[env];
-  brim_env_who who = brim_collect_who(c, env);
-  who.dir = (uint32_t)agent;
-  const brim_philox4 bits = brim_env_draw(c->rule_key, &who, k->episode, k->step);
+  brim_env_ids ids = brim_collect_ids(c, env);
+  ids.dir = (uint32_t)agent;
+  const brim_philox4 bits = brim_env_draw(c->rule_key, &ids, k->episode, k->step);
   if (rule) return BRIM_ENV(rule)(v, s, agent, rule, bits.v[0]);
   return brim_env_any(BRIM_ENV(mask)(v, s, agent), bits.v[0]);
 }

@@ -58,14 +58,14 @@ __global__ void __launch_bounds__(BRIM_ENV_PART)
 
   const int32_t first = part * BRIM_ENV_PART, env = first + lane;
   const int32_t count = t.envs - first < BRIM_ENV_PART ? t.envs - first : BRIM_ENV_PART;
-  brim_env_who who;
-  who.start_key = t.start_key;
-  who.event_key = t.event_key;
-  who.iteration = (uint32_t)t.iteration;
-  who.dir = (uint32_t)dir;
-  who.env = (uint32_t)env;
+  brim_env_ids ids;
+  ids.start_key = t.start_key;
+  ids.event_key = t.event_key;
+  ids.iteration = (uint32_t)t.iteration;
+  ids.dir = (uint32_t)dir;
+  ids.env = (uint32_t)env;
   const BRIM_ENV(scene) scene = {&t.env, t.zero ? NULL : policy, normal, t.hidden, t.steps};
-  brim_env_track track = brim_env_track_of(who);
+  brim_env_track track = brim_env_track_of(ids);
   if (lane < count) {
     BRIM_ENV(state) state;
     BRIM_ENV(reset)(&t.env, &track, &state);

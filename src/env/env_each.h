@@ -30,9 +30,9 @@ static void BRIM_ENV(note)(const brim_env_work *w, const brim_env_track *t,
 static void BRIM_ENV(run_one)(const brim_env_work *w, const BRIM_ENV(scene) * c, int32_t e,
                               double *stats, brim_env_track *t) {
   BRIM_ENV(state) s;
-  brim_env_who who = w->who;
-  who.env += (uint32_t)e;
-  *t = brim_env_track_of(who);
+  brim_env_ids ids = w->ids;
+  ids.env += (uint32_t)e;
+  *t = brim_env_track_of(ids);
   BRIM_ENV(reset)(c->values, t, &s);
   brim_env_trace *trace = e == 0 ? w->trace : NULL;
   for (int32_t step = 0; step < w->steps; step++) {

@@ -32,7 +32,7 @@ static inline brim_status env_cuda_fail(brim_status status, const char *fmt, ...
 static inline brim_status env_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  // Memory a launch asks for by itself (spills): with less at once it may do.
+  // Memory a launch asks for on its own (spills): with less at once it may do.
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return env_cuda_fail(status, "%s: %s", what, cudaGetErrorString(error));
 }

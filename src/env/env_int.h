@@ -21,7 +21,7 @@ typedef struct brim_env_work {
   int32_t once;                    // of a rollout: no second episode
   const float *policy;             // brim_env_packed floats; NULL = all outputs 0
   const float *normal;             // mean and 1/std, obs each
-  brim_env_who who;                // of the first environment; the others follow
+  brim_env_ids ids;                // of the first environment; the others follow
   int32_t envs;                    // 1 to BRIM_ENV_PART
   brim_env_found *found;           // of a rollout, its statistics behind it, or NULL
   brim_rollout_episode *episodes;  // of an evaluation, one for each environment, or NULL

@@ -1,6 +1,6 @@
 // The quadruped's physics alone, a step at a time, on a GPU: the extension "quadruped.step". The form
 // of the physics is the one rollouts use, so that what is compared with MuJoCo is what runs.
-// Who calls: tests and benchmarks.
+// Callers: tests and benchmarks.
 #ifndef BRIM_ENV_PHYSICS_H_
 #define BRIM_ENV_PHYSICS_H_
 

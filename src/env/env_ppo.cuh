@@ -101,8 +101,8 @@ __device__ static void ppo_put(T *to, int32_t count, ppo_tile tile, const float 
   }
 }
 
-// A thread's row as the arithmetic wants it: in registers for few actions (the mask hides those past
-// the last), else where it lies.
+// A thread's row as the arithmetic takes it: in registers for few actions (the mask hides those
+// past the last), else where it lies.
 template <int ACT>
 struct ppo_row {
   float x[ACT];

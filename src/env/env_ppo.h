@@ -1,7 +1,7 @@
 // Multi-agent PPO between two networks and a rollout: actions drawn from an actor's outputs, advantages
 // from a critic's, the rows of a minibatch, losses with their gradients. One table for the CPU and one
 // for CUDA (the extension BRIM_PPO_EXTENSION); it knows neither the networks nor the environment.
-// Who calls: the workload `mappo`.
+// Callers: the workload `mappo`.
 //
 // Order. Index order is [step][env][agent] everywhere. Row r = step * envs + env is a row of the critic;
 // the actor's rows of it are r * agents + agent. Number i of a minibatch is row rows[i], the critic's row
@@ -116,8 +116,8 @@ typedef struct brim_ppo_sample {
 // Generalised advantage estimation, backwards over the steps of each environment:
 //   delta = (reward + gamma * next) - value;  adv = delta + gamma * lambda * adv of the next step
 // in f32, each operation rounded. Terminated or diverged: next is 0. Truncated: next is the value of the
-// final state; 0 where there is none (final -1). At both the recursion starts anew. At the last step next
-// is the value of state T. Return = adv + value.
+// final state; 0 where there is none (final -1). At both the recursion starts again. At the last
+// step next is the value of state T. Return = adv + value.
 typedef struct brim_ppo_advantages {
   brim_tensor values;    // ((steps + 1 + finals) * envs or more, rewards or more): f32, bf16, f16
   const float *reward;   // (steps, envs, rewards)

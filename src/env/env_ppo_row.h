@@ -205,7 +205,7 @@ BRIM_HD brim_ppo_choice brim_ppo_choose(float *x, int32_t act, uint64_t mask, ui
   return c;
 }
 
-// Philox of a row: who draws, and when.
+// Philox of a row: which row draws, and when.
 BRIM_HD uint32_t brim_ppo_bits(uint64_t key, uint64_t when, int64_t row) {
   return brim_philox(key, when, (uint64_t)row).v[0];
 }

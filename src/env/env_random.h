@@ -1,4 +1,4 @@
-// Random numbers of rollouts: who is drawn for, and normals made of operations that every machine
+// Random numbers of rollouts: whose they are, and normals made of operations that every machine
 // rounds alike (no libm, no contraction), so that a perturbation has the same bits on CPU and CUDA.
 #ifndef BRIM_ENV_RANDOM_H_
 #define BRIM_ENV_RANDOM_H_
@@ -17,15 +17,15 @@ enum {
 
 // Whose random numbers are drawn: of its start, and of what happens to it later (a push, a gust). Both
 // signs of a direction have the same.
-typedef struct brim_env_who {
+typedef struct brim_env_ids {
   uint64_t start_key, event_key;
   uint32_t iteration;  // 0 in an evaluation: its stream is part of the keys
   uint32_t dir;
   uint32_t env;
-} brim_env_who;
+} brim_env_ids;
 
-BRIM_HD brim_env_who brim_env_training(uint64_t seed, int64_t iteration, int32_t dir, int32_t env) {
-  brim_env_who w;
+BRIM_HD brim_env_ids brim_env_training(uint64_t seed, int64_t iteration, int32_t dir, int32_t env) {
+  brim_env_ids w;
   w.start_key = brim_rng_key(seed, BRIM_RNG_START);
   w.event_key = brim_rng_key(seed, BRIM_RNG_PUSH);
   w.iteration = (uint32_t)iteration;
@@ -34,13 +34,13 @@ BRIM_HD brim_env_who brim_env_training(uint64_t seed, int64_t iteration, int32_t
   return w;
 }
 
-BRIM_HD brim_env_who brim_env_held_out(uint64_t seed, uint64_t stream, int32_t env) {
+BRIM_HD brim_env_ids brim_env_held_out(uint64_t seed, uint64_t stream, int32_t env) {
   uint64_t apart = brim_rng_key(brim_rng_key(seed, BRIM_RNG_HELD_OUT) ^ stream, BRIM_RNG_HELD_OUT);
   return brim_env_training(apart, 0, 0, env);
 }
 
 // Draw `n` of an episode: four independent words.
-BRIM_HD brim_philox4 brim_env_draw(uint64_t key, const brim_env_who *w, int32_t episode,
+BRIM_HD brim_philox4 brim_env_draw(uint64_t key, const brim_env_ids *w, int32_t episode,
                                    int32_t n) {
   uint64_t hi = (uint64_t)w->iteration << 32 | (uint32_t)episode;
   uint64_t lo = (uint64_t)w->dir << 44 | (uint64_t)(uint32_t)n << 24 | w->env;

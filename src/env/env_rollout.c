@@ -92,7 +92,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end, int thread) {
                           .once = s->once,
                           .policy = policy,
                           .normal = w->normal,
-                          .who = brim_env_training(s->seed, w->job->iteration, dir, first),
+                          .ids = brim_env_training(s->seed, w->job->iteration, dir, first),
                           .envs = half - first < BRIM_ENV_PART ? half - first : BRIM_ENV_PART,
                           .found = brim_env_found_at(w->parts, w->obs, i)};
     w->fn(&work);
@@ -185,7 +185,7 @@ static brim_env_work eval_part(const eval_work *w, int32_t first) {
                         .steps = s->episode_length,
                         .policy = w->eval->zero ? NULL : w->policy,
                         .normal = w->normal,
-                        .who = brim_env_held_out(s->seed, w->eval->stream, first),
+                        .ids = brim_env_held_out(s->seed, w->eval->stream, first),
                         .envs = 1};
   return work;
 }

@@ -3,7 +3,7 @@
 // and one for each environment on CUDA (the extension "ars.rollout/NAME"). A caller owns the
 // memory: `layout` says how much of it, and where in it things lie.
 // Results do not depend on how the directions are cut into chunks, bit for bit.
-// Who calls: the workload `ars`, `brim render` by way of it.
+// Callers: the workload `ars`, `brim render` by way of it.
 #ifndef BRIM_ENV_ROLLOUT_H_
 #define BRIM_ENV_ROLLOUT_H_
 
@@ -31,8 +31,8 @@ typedef struct brim_rollout_shape {
   int32_t dir_chunk;  // of them at once, at most
   int32_t episode_length;  // environment steps after which an episode is cut off
   int32_t filter;          // V2: observations are normalised, statistics gathered
-  int32_t once;           // 1: an environment whose episode ended does not start anew in a rollout,
-                          // and nothing counts of it from there on; 0: it does, and all steps count
+  int32_t once;  // 1: an environment whose episode ended does not start again in a rollout,
+                 // and nothing counts of it from there on; 0: it does, and all steps count
   int32_t eval_episodes;  // at most, of an evaluation
   uint64_t seed;
 } brim_rollout_shape;
@@ -131,7 +131,7 @@ typedef struct brim_rollout_record {
   int32_t outcome;   // out: brim_env_end
 } brim_rollout_record;
 
-// One episode of a policy on the CPU, step by step, for those who want to look at it: the same bits
+// One episode of a policy on the CPU, step by step, for replays: the same bits
 // as that episode of the CPU's `evaluate`. theta and normal are host memory.
 brim_status brim_rollout_trace(const brim_rollout_shape *shape, const float *theta,
                                const float *normal, const brim_rollout_eval *eval, int32_t episode,

@@ -12,6 +12,10 @@
 //   void reset(values, track, state *)          a new episode: all of it from brim_env_draw
 //   void observe(values, state, agent, float *) sizes.obs numbers
 //   float sees(values, state, agent, index)     number `index` of them, alone: a thread of a GPU writes one
+//   int32_t flags(values, state, agent, uint32_t *)   how many numbers of an observation, from the first on,
+//                                    are always 0 or 1, and those: number i is bit i % 32 of word i / 32,
+//                                    bits behind the last are 0. Without a place for them the count alone.
+//                                    A GPU writes them faster than sees can; 0 = it asks sees for all
 //   uint64_t mask(values, state, agent)         discrete: bit a is set where action a is allowed
 //   brim_env_outcome step(values, track, state *, action *)
 //   float share(values, state, agent)           an agent's own reward of the last step, which step keeps in
@@ -33,7 +37,7 @@
 //                                    environments are added up afterwards
 //
 // All are BRIM_HD, take values and state by pointer to const unless noted, and round alike on host and
-// device: brim_fma where one rounding is wanted. Without BRIM_ENV this is empty.
+// device: brim_fma where one rounding is needed. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include "env/env_policy.h"
 #include "env/env_track.h"

@@ -82,7 +82,7 @@ struct env_cuda_table {
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
             cudaSuccess) {
-      cudaGetLastError();  // no GPU: nothing runs here, and that is told elsewhere
+      cudaGetLastError();  // no GPU: nothing runs here, and that is reported elsewhere
       return BRIM_OK;
     }
     const int32_t hidden = E::hidden(shape, (size_t)most);
@@ -126,13 +126,13 @@ struct env_cuda_table {
   }
 
   static env_task<typename E::values> task_of(const brim_rollout_shape *shape, const ars_block &b,
-                                              const brim_env_who &who) {
+                                              const brim_env_ids &ids) {
     env_task<typename E::values> t = {};
     memcpy(&t.env, shape->env.bytes, sizeof t.env);
     t.hidden = shape->hidden;
     t.steps = shape->episode_length;
-    t.start_key = who.start_key;
-    t.event_key = who.event_key;
+    t.start_key = ids.start_key;
+    t.event_key = ids.event_key;
     t.delta_key = brim_rng_key(shape->seed, BRIM_RNG_DELTA);
     t.theta = b.theta;
     t.normal = b.normal;

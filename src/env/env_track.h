@@ -4,10 +4,10 @@
 
 #include "env/env_plan.h"
 
-// Where in a rollout a random number is drawn: brim_env_draw(t->who.event_key, &t->who, t->episode, n)
+// Where in a rollout a random number is drawn: brim_env_draw(t->ids.event_key, &t->ids, t->episode, n)
 // with n made of t->step, below BRIM_ENV_MAX_STEPS.
 typedef struct brim_env_track {
-  brim_env_who who;
+  brim_env_ids ids;
   int32_t episode;  // of the rollout
   int32_t step;     // of the episode
   int32_t steps, terminated, truncated, diverged;
@@ -21,9 +21,9 @@ typedef struct brim_env_outcome {
   int32_t end;  // brim_env_end
 } brim_env_outcome;
 
-BRIM_HD brim_env_track brim_env_track_of(brim_env_who who) {
+BRIM_HD brim_env_track brim_env_track_of(brim_env_ids ids) {
   brim_env_track t;
-  t.who = who;
+  t.ids = ids;
   t.episode = t.step = 0;
   t.steps = t.terminated = t.truncated = t.diverged = 0;
   t.outcome = BRIM_ENV_RUNNING;

@@ -1,5 +1,5 @@
 // BRIM_HD: one body for the C compiler and for nvcc. Header-only, includes nothing of brim.
-// Code here is compiled with -ffp-contract=off / -fmad=false: where a fused multiply-add is wanted
+// Code here is compiled with -ffp-contract=off / -fmad=false: where a fused multiply-add is needed
 // it says brim_fma, so host and device round alike.
 #ifndef BRIM_HD_H_
 #define BRIM_HD_H_

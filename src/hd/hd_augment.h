@@ -6,8 +6,8 @@
 
 #include "hd/hd_philox.h"
 
-// Who is drawn for. The stage is its place in the pipeline as written, so that leaving out another
-// one changes nothing here.
+// Whose numbers are drawn. The stage is its place in the pipeline as written, so that leaving out
+// another one changes nothing here.
 typedef struct brim_augment {
   uint64_t key;    // brim_rng_key(seed, BRIM_RNG_AUGMENT)
   uint64_t epoch;  // below 2^32

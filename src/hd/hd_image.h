@@ -280,7 +280,7 @@ BRIM_HD brim_image_square brim_image_draw_square(const brim_image_stage *s, cons
 
 //---------------------------------- where pixels come from ----------------------------------
 
-// Where index i of a line of n lies in 0 .. n - 1 when the line goes on by its last pixel or
+// Where index i of a line of n lies in 0 .. n - 1 when the line continues by its last pixel or
 // mirrored (d c b | a b c d | c b a), as far as one likes. Not for BRIM_IMAGE_PAD_CONSTANT.
 BRIM_HD int32_t brim_image_inside(int32_t i, int32_t n, int32_t pad) {
   if (i >= 0 && i < n) return i;

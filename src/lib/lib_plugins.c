@@ -8,7 +8,8 @@
 #include "base/base_fs.h"
 #include "lib/lib_int.h"
 
-// Real path of the shared object or program that holds this code; false when it cannot be told.
+// Real path of the shared object or program that holds this code; false when it cannot be
+// determined.
 static bool own_path(char out[PATH_MAX]) {
   static const char anchor = 0;
   Dl_info info;

@@ -1,6 +1,6 @@
 // Trials: one setting, warmed up until steady, measured until the interval is tight, state
-// restored. And the memory of a GPU: what was planned, what comes on top, who holds the rest. Who
-// calls: tune, the commands, the public API.
+// restored. And the memory of a GPU: what was planned, what comes on top, which processes hold the
+// rest. Callers: tune, the commands, the public API.
 #ifndef BRIM_MEASURE_H_
 #define BRIM_MEASURE_H_
 
@@ -85,11 +85,11 @@ typedef struct brim_fit {
 // Does it fit into what is free, once what the present setting holds is given back and the overhead
 // that is still to come is set aside? BRIM_EOOM as brim_fit_explain.
 brim_status brim_fit_check(const brim_fit *fit);
-// Returns BRIM_EOOM. The detail says what is needed and what is free of how much, who holds the rest
-// (the three largest, and this process), the largest batch_size that fits now, and what to do. `met`:
-// the device refused, and the present detail says how; it is kept in front.
+// Returns BRIM_EOOM. The detail says what is needed and what is free of how much, which processes
+// hold the rest (the three largest, and this process), the largest batch_size that fits now, and
+// what to do. `met`: the device refused, and the present detail says how; it is kept in front.
 brim_status brim_fit_explain(const brim_fit *fit, bool met);
-// The same where not even the device could be opened: there is no setting to speak of. The present
+// The same where not even the device could be opened: there is no setting yet. The present
 // detail is kept in front.
 brim_status brim_fit_explain_open(const brim_memory_watch *watch);
 
@@ -105,15 +105,12 @@ typedef struct brim_machine_options {
   const char *driver;  // its version, a part of the key; NULL = none
   const volatile sig_atomic_t *stop;
 } brim_machine_options;
-// BRIM_OK, or BRIM_EINTERRUPTED when stopped.
-brim_status brim_machine_ceilings_measure(brim_device *device, const brim_machine_options *options,
-                                          brim_machine_ceilings *out);
-// The same as remembered; measured and remembered where nothing is known. A file that cannot be read
-// or written is no failure.
+// As remembered in the folder; measured and remembered where nothing is known. BRIM_OK, or
+// BRIM_EINTERRUPTED when stopped: a file that cannot be read or written is no failure.
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
                                       brim_machine_ceilings *out);
-// Something was faster than the ceilings say (they were measured while others used the machine): the
-// next who asks measures again.
+// Something was faster than the ceilings say (they were measured while others used the machine):
+// the next call measures again.
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
 // Did one of the results compute faster than its ceilings say the machine can?
 bool brim_machine_exceeded(const brim_result *results, size_t count);
@@ -200,10 +197,11 @@ typedef struct brim_scaling_options {
 
 // All replicas at one setting, each a rank of `count` (at most BRIM_SCALING_MAX) with its own part of
 // the data, stepping as in training. They are built one after the other (libraries that read data are
-// not all made for threads), step in a thread each, and go on stepping until the last of them was
-// measured, so that every figure is of a time in which all of them ran. A replica that cannot run
-// is told in `out` and the others are measured without it. `one`, `efficiency` and what was lost are
-// left to who has one alone to compare with. BRIM_EINTERRUPTED when stopped; deinit `out` either way.
+// not all made for threads), step in a thread each, and continue stepping until the last of them
+// was measured, so that every figure is of a time in which all of them ran. A replica that cannot
+// run is reported in `out` and the others are measured without it. `one`, `efficiency` and what was
+// lost are left to callers that have one alone to compare with. BRIM_EINTERRUPTED when stopped;
+// deinit `out` either way.
 brim_status brim_scaling_run(brim_replica *replicas, size_t count, const brim_setting *setting,
                              const brim_scaling_options *options, brim_scaling *out);
 

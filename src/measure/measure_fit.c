@@ -1,6 +1,6 @@
 // Does a setting fit on a GPU that others use too; and when it does not, or the device refuses, the
-// message that says who holds the memory and what would fit. On a device that is the host
-// brim_work_check_fit decides alone.
+// message that names the processes which hold the memory and what would fit. On a device that is
+// the host brim_work_check_fit decides alone.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,7 +99,7 @@ static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
   }
 }
 
-// Memory in use that nobody in the list accounts for: processes of other containers or users.
+// Memory in use that no process of the list accounts for: processes of other containers or users.
 static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, size_t count) {
   const brim_memory_watch *w = fit->watch;
   brim_gpu_memory memory;
@@ -119,17 +119,17 @@ static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, si
 }
 
 static void put_holder(const brim_gpu_process *p, brim_str *out) {
-  char who[256], bytes[32];
-  brim_gpu_process_text(p, who, sizeof who);
+  char holder[256], bytes[32];
+  brim_gpu_process_text(p, holder, sizeof holder);
   if (isnan(p->bytes)) {
-    brim_str_printf(out, brim_tr("; %s also uses memory (amount unknown)"), who);
+    brim_str_printf(out, brim_tr("; %s also uses memory (amount unknown)"), holder);
     return;
   }
   brim_format_bytes((uint64_t)p->bytes, bytes);
-  brim_str_printf(out, brim_tr("; %s uses %s"), who, bytes);
+  brim_str_printf(out, brim_tr("; %s uses %s"), holder, bytes);
 }
 
-// The largest holders, then this process, whatever its place. True when anyone else holds some.
+// The largest holder, then this process, whatever its place. True when anyone else holds some.
 static bool put_holders(const brim_fit *fit, brim_str *out) {
   brim_gpu_process *list = NULL;
   size_t count = 0, named = 0;

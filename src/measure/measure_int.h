@@ -82,7 +82,7 @@ typedef struct brim_machine_sizes {
   double product_ms;
   double window_ms;
   int windows;
-  double spread;  // between windows; beyond it somebody else uses the machine
+  double spread;  // between windows; beyond it another program uses the machine
 } brim_machine_sizes;
 brim_machine_sizes brim_machine_sizes_of(const brim_device *device);
 // *cut: something was smaller than wanted, unsteady, or unknown for another reason than that the device

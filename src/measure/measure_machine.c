@@ -29,7 +29,7 @@ static bool is_short(brim_status status) { return status == BRIM_EOOM || status 
 
 // What is enqueued may still use them.
 static void free_buffers(machine *m, buffers *x) {
-  if (brim_device_sync(m->device)) brim_status_clear();  // whoever uses the device next will know
+  if (brim_device_sync(m->device)) brim_status_clear();  // the next use of the device reports it
   for (int i = 0; i < 3; i++) {
     brim_device_free(m->device, BRIM_BUFFER_DEVICE, x->data[i]);
     x->data[i] = NULL;
@@ -220,7 +220,7 @@ static brim_status upload_once(machine *m, bool pinned, size_t bytes, double *ra
     if (!from) status = brim_fail(BRIM_ENOMEM, "out of memory for %zu bytes to copy", bytes);
   }
   if (!status) {
-    memset(from, 0x5a, bytes);  // pages that nobody wrote to are all the same one
+    memset(from, 0x5a, bytes);  // pages that were not written to are all the same one
     const brim_device_work work = {
         .dst = to, .src = from, .bytes = bytes, .direction = BRIM_COPY_H2D};
     status = brim_device_timer_measure(&m->timer, &work, m->sizes->window_ms, m->sizes->windows,
@@ -283,7 +283,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
                             .window_ms = 30,
                             .windows = 3,
                             .spread = 0.15};
-  // Plain loops are nobody's ceiling: soon done.
+  // Plain loops are no ceiling: a short measurement will do.
   if (strcmp(device->backend->name, "ref") == 0) {
     return (brim_machine_sizes){.least = 64,
                                 .most = 256,
@@ -368,13 +368,6 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
   brim_host_forget_peak();  // what was taken here is not the job's
   *cut = m.cut || m.timer.spread > sizes->spread;
   return status;
-}
-
-brim_status brim_machine_ceilings_measure(brim_device *device, const brim_machine_options *options,
-                                          brim_machine_ceilings *out) {
-  brim_machine_sizes sizes = brim_machine_sizes_of(device);
-  bool cut;
-  return brim_machine_measure(device, &sizes, options, out, &cut);
 }
 
 //---------------------------------- the cache ----------------------------------

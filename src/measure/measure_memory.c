@@ -43,9 +43,10 @@ static brim_memory_reading read_now(const brim_memory_watch *w, brim_device *dev
   return r;
 }
 
-// What this process has taken since `before`. The GPU's free memory tells it to the byte while
-// nobody else comes or goes; the driver's figure for this process tells it always, where there is
-// one (in a container there may be none). So: the first where the second does not contradict it.
+// What this process has taken since `before`. The GPU's free memory tells it to the byte while no
+// other process allocates or frees; the driver's figure for this process tells it always, where
+// there is one (in a container there may be none). So: the first where the second does not
+// contradict it.
 static double taken(const brim_memory_reading *before, const brim_memory_reading *now) {
   double lost = before->free - now->free;
   double own = now->own - (isnan(before->own) ? 0 : before->own);

@@ -1,6 +1,6 @@
-// One setting on several devices at once: a thread for each, which warms up, goes on stepping, is
-// measured when all of them are warm, and goes on until all were measured. Nobody waits for anybody
-// in a step: that would be the exchange of gradients, which this does not measure.
+// One setting on several devices at once: a thread for each, which warms up, continues stepping, is
+// measured when all of them are warm, and continues until all were measured. No device waits for
+// another in a step: that would be the exchange of gradients, which this does not measure.
 //
 // The calling thread leads by one number that only grows (stage); each thread answers with one that
 // only grows, too (reached).
@@ -38,7 +38,7 @@ typedef struct lane {
   double device_ms;  // a step of the device alone; NaN = unknown
   brim_status status;
   char detail[512];
-  brim_result parts;  // scratch: what was waited for is told from a result
+  brim_result parts;  // scratch: what was waited for is computed from a result
 } lane;
 
 typedef struct crew {
@@ -202,7 +202,7 @@ static brim_status lead(crew *c) {
     if (!l->replica) continue;
     gpus = gpus || l->gpu;
     brim_status status = brim_thread_start(lane_main, l, "brim-replica", &l->thread);
-    if (status) {  // it is told as this replica's
+    if (status) {  // it is reported as this replica's
       l->status = status;
       snprintf(l->detail, sizeof l->detail, "%s", brim_status_detail());
     }

@@ -1,5 +1,5 @@
 // How long a device takes for one piece of work, by its own events. Repeats of short work are recorded
-// and launched together where the device can, so that launching is not what is measured. Who calls:
+// and launched together where the device can, so that launching is not what is measured. Callers:
 // measure_machine.c, and the benchmark of a model's ops.
 #include <math.h>
 
@@ -95,7 +95,7 @@ brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_wo
     worst = fmax(worst, median);
   }
   if (!status) t->spread = fmax(t->spread, worst / best - 1);
-  // a device that runs by itself may still be at what was enqueued when this failed
+  // a device that runs on its own may still be at what was enqueued when this failed
   brim_status drained = brim_device_sync(t->device);
   if (!status) status = drained;
   if (recorded) brim_graph_exec_destroy(t->device, recorded);

@@ -1,5 +1,5 @@
 // One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that
-// fails is a result with a failure class, not an error: the sweep goes on.
+// fails is a result with a failure class, not an error: the sweep continues.
 // On the host every step is measured alone, phase by phase. A GPU is measured as training drives it,
 // one launch per step with the host ahead: windows of such steps give the total, and a few steps
 // that wait after each phase give only the proportions of what was computed.
@@ -234,7 +234,7 @@ static brim_status measure_step(trial *t) {
 
 // Phases that only exact steps tell apart. Transforms are one where the device does them; workers' are
 // no phase of a step.
-static bool told_apart(int phase) {
+static bool separated(int phase) {
   return phase == BRIM_PHASE_TRANSFORM || phase == BRIM_PHASE_FORWARD ||
          phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
 }
@@ -246,7 +246,7 @@ static brim_status loose_step(trial *t, brim_step_info *info) {
 }
 
 // The last step of a window. The host waits for the step before it, as it would before it fills
-// that step's slot again, and leaves this one running: the device never drains, and copies go on
+// that step's slot again, and leaves this one running: the device never drains, and copies continue
 // beside it as in training.
 static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
   BRIM_TRY(brim_event_record(t->device, t->mark));
@@ -267,7 +267,7 @@ static void take_window(trial *t, double total_ms, double waited_ms) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double ms = (double)t->timer.ns[p] * 1e-6;
     covered += ms;
-    if (told_apart(p) || p == BRIM_PHASE_COMPUTE) {
+    if (separated(p) || p == BRIM_PHASE_COMPUTE) {
       compute += ms;
       continue;
     }
@@ -299,7 +299,15 @@ static brim_status measure_window(trial *t) {
   return BRIM_OK;
 }
 
-// A few steps that wait after each phase: `phase_ms` per step, all 0 where nothing was told.
+// The mean of what exact steps report by the device's clock; NaN where one does not.
+static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUNT]) {
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double now = ns[p] < 0 ? (double)NAN : (double)ns[p] * 1e-6;
+    ms[p] = count == 0 ? now : ms[p] + (now - ms[p]) / (count + 1);
+  }
+}
+
+// A few steps that wait after each phase: `phase_ms` per step, all 0 where nothing was reported.
 static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   double sum[BRIM_PHASE_COUNT] = {0};
   int count = 0;
@@ -309,6 +317,8 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
     brim_step_info info;
     double total_ms, covered = 0;
     BRIM_TRY(timed_step(t, &total_ms, &info));
+    take_figures(t->timer.busy_ns, count, t->result->phase_busy_ms);
+    take_figures(t->timer.moved_ns, count, t->result->phase_moved_ms);
     count++;
     for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
       sum[p] += (double)t->timer.ns[p] * 1e-6;
@@ -330,7 +340,7 @@ static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     // phases that windows do not have are inside what they call computing
     const bool hidden = !s->used[p] && p != BRIM_PHASE_COMPUTE && p != BRIM_PHASE_OTHER;
-    apart[p] = told_apart(p) || (hidden && exact_ms[p] > 0);
+    apart[p] = separated(p) || (hidden && exact_ms[p] > 0);
     whole += apart[p] ? exact_ms[p] : 0;
   }
   if (whole <= 0) return;
@@ -358,7 +368,7 @@ static brim_status divide_windows(trial *t) {
 
 //---------------------------------- measuring ----------------------------------
 
-// Once, when the same work has gone on for a while. Not at all where the trial ends before.
+// Once, when the same work has continued for a while. Not at all where the trial ends before.
 static void mark_sampler(trial *t) {
   if (!t->options->sampler || t->marked || windows_ms(t) < LEAD_MS) return;
   brim_gpu_sampler_mark(t->options->sampler);
@@ -471,7 +481,7 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
   BRIM_TRY(samples_init(&t->s, most_samples(t)));
   t->stepping = brim_clock_now();
   brim_phase_timer_init(&t->timer);
-  // a machine that tells nothing leaves its columns unknown; the trial goes on
+  // a machine that tells nothing leaves its columns unknown; the trial continues
   brim_host_provider host = brim_host_provider_system("");
   brim_host_sample before, after;
   brim_host_sample_clear(&before);

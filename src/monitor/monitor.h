@@ -1,7 +1,7 @@
 // What the machine is and how busy it is. Metrics stand in one table that gives the array index,
 // the key in JSON and the unit; a value that cannot be had is NaN, never 0. A provider fills
-// samples: the host's own here, a fake one in tests. Of GPUs: their memory and who holds it. Who
-// calls: run, measure, the commands.
+// samples: the host's own here, a fake one in tests. Of GPUs: their memory and the processes that
+// hold it. Callers: run, measure, the commands.
 #ifndef BRIM_MONITOR_H_
 #define BRIM_MONITOR_H_
 
@@ -34,27 +34,19 @@ brim_status brim_host_get_info(brim_host_info *out);
 
 //---------------------------------- samples ----------------------------------
 
-// X(id, key, unit): counters grow since the start of the process or machine; the others are now.
-#define BRIM_HOST_METRIC_MAP(X)                   \
-  X(PROCESS_CPU_S, "process_cpu_s", "s")          \
-  X(PROCESS_RSS, "process_rss", "B")              \
-  X(PROCESS_PEAK_RSS, "process_peak_rss", "B")    \
-  X(SYSTEM_BUSY_S, "system_busy_s", "s")          \
-  X(SYSTEM_TOTAL_S, "system_total_s", "s")        \
-  X(MEMORY_AVAILABLE, "memory_available", "B")    \
-  X(CPU_FREQUENCY, "cpu_frequency", "Hz")         \
-  X(CPU_MAX_FREQUENCY, "cpu_max_frequency", "Hz") \
-  X(CPU_THROTTLE_COUNT, "cpu_throttle_count", "1")
-
+// Counters grow since the start of the process or machine; the others are now.
 typedef enum brim_host_metric {
-#define X(id, key, unit) BRIM_HOST_##id,
-  BRIM_HOST_METRIC_MAP(X)
-#undef X
-      BRIM_HOST_METRIC_COUNT
+  BRIM_HOST_PROCESS_CPU_S,
+  BRIM_HOST_PROCESS_RSS,       // bytes
+  BRIM_HOST_PROCESS_PEAK_RSS,  // bytes
+  BRIM_HOST_SYSTEM_BUSY_S,
+  BRIM_HOST_SYSTEM_TOTAL_S,
+  BRIM_HOST_MEMORY_AVAILABLE,   // bytes
+  BRIM_HOST_CPU_FREQUENCY,      // Hz
+  BRIM_HOST_CPU_MAX_FREQUENCY,  // Hz
+  BRIM_HOST_CPU_THROTTLE_COUNT,
+  BRIM_HOST_METRIC_COUNT
 } brim_host_metric;
-
-const char *brim_host_metric_key(brim_host_metric metric);
-const char *brim_host_metric_unit(brim_host_metric metric);
 
 typedef struct brim_host_sample {
   int64_t time_ns;                       // CLOCK_MONOTONIC

@@ -1,7 +1,7 @@
 // The thread that reads a GPU, and the intervals that others mark on it. Readings are NVML's cheap
-// calls; the counters of GPM are compared between a mark and a read by the one who marks, so the
-// thread never touches them. A call that is not supported is asked once; a GPU that is lost is told
-// once, and everything about it is unknown from then on.
+// calls; the counters of GPM are compared between a mark and a read by the caller that marks, so
+// the thread never touches them. A call that is not supported is asked once; a GPU that is lost is
+// reported once, and everything about it is unknown from then on.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -57,7 +57,7 @@ typedef struct brim_gpu_tally {
   int gpu_count, power_count, reasons_count;
   int throttle_count[BRIM_THROTTLE_COUNT];
   uint32_t clock_count, clock_bins[BRIM_GPU_CLOCK_BINS];
-  bool energy_known, energy_fell;  // fell: the driver was loaded anew, there is no difference
+  bool energy_known, energy_fell;  // fell: the driver was loaded again, there is no difference
   int64_t energy_time_ns;
   double energy_j;  // of the last reading
   brim_gpu_edge first, last;

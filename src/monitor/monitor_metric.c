@@ -1,19 +1,8 @@
-// The metric table and what follows from samples alone; no file is read here.
+// What follows from samples alone; no file is read here.
 #include <math.h>
 
 #include "base/base.h"
 #include "monitor/monitor.h"
-
-static const struct {
-  const char *key, *unit;
-} metrics[BRIM_HOST_METRIC_COUNT] = {
-#define X(id, key, unit) {key, unit},
-    BRIM_HOST_METRIC_MAP(X)
-#undef X
-};
-
-const char *brim_host_metric_key(brim_host_metric metric) { return metrics[metric].key; }
-const char *brim_host_metric_unit(brim_host_metric metric) { return metrics[metric].unit; }
 
 void brim_host_sample_clear(brim_host_sample *sample) {
   sample->time_ns = 0;

@@ -154,7 +154,7 @@ brim_status brim_gpu_read_memory(brim_gpu_monitor *monitor, const char *uuid,
   return fail_nvml(monitor, "memory", code);
 }
 
-//---------------------------------- who a process is ----------------------------------
+//---------------------------------- names of processes ----------------------------------
 
 // Arguments stand one after another, each ended by a NUL.
 static size_t read_arguments(const char *path, char *out, size_t size) {
@@ -238,7 +238,7 @@ enum { NO_MEMORY = -1 };  // no code of NVML's
 
 typedef int (*list_call)(void *device, unsigned *count, brim_nvml_process *out);
 
-// One of NVML's lists. Processes come and go between asking how many and asking who.
+// One of NVML's lists. Processes come and go between asking how many and asking which.
 static int read_list(list_call call, void *device, brim_nvml_process **out, unsigned *count) {
   unsigned room = FIRST_PROCESSES;
   for (int tries = 0; tries < 6; tries++) {

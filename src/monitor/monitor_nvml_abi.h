@@ -1,6 +1,6 @@
 // The part of NVML's ABI that is used, written down here so that no vendor header is needed. The
 // layouts are NVIDIA's and held by the asserts below (and against nvml.h itself in the tests, where
-// that is installed); names are ours. Who includes it: this room, and tests that stand in for the
+// that is installed); names are ours. Included by: this room, and tests that stand in for the
 // library.
 #ifndef BRIM_MONITOR_NVML_ABI_H_
 #define BRIM_MONITOR_NVML_ABI_H_

@@ -1,5 +1,5 @@
 // Where the time of a step went: spans that add up nanoseconds per phase, and traces of a GPU (by
-// CUPTI, in cupti/). Who calls: run, measure.
+// CUPTI, in cupti/). Callers: run, measure.
 #ifndef BRIM_PROFILE_H_
 #define BRIM_PROFILE_H_
 
@@ -16,6 +16,7 @@ extern "C" {
 typedef struct brim_phase_timer {
   int64_t ns[BRIM_PHASE_COUNT];
   bool used[BRIM_PHASE_COUNT];
+  int64_t busy_ns[BRIM_PHASE_COUNT], moved_ns[BRIM_PHASE_COUNT];  // -1 = unknown
   struct {
     brim_phase phase;
     int64_t start_ns;
@@ -25,7 +26,7 @@ typedef struct brim_phase_timer {
 } brim_phase_timer;
 
 void brim_phase_timer_init(brim_phase_timer *timer);
-void brim_phase_timer_reset(brim_phase_timer *timer);  // zero the sums; open spans go on
+void brim_phase_timer_reset(brim_phase_timer *timer);  // zero the sums; open spans continue
 int64_t brim_phase_timer_sum(const brim_phase_timer *timer);
 // Shares of `total_ns`; what no span covered is BRIM_PHASE_OTHER.
 void brim_phase_timer_shares(const brim_phase_timer *timer, int64_t total_ns,

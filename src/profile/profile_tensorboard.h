@@ -3,7 +3,7 @@
 // all little-endian, masked = rotate right by 15, plus 0xa282ead8. The data are Event messages of
 // protobuf: 1 double wall_time, 2 int64 step, 3 string file_version ("brain.Event:2", the first
 // record of a file), 5 Summary {1 Value {1 string tag, 2 float simple_value}}, 7 SessionLog
-// {1 enum status, START = 1}. Who calls: run.
+// {1 enum status, START = 1}. Callers: run.
 #ifndef BRIM_PROFILE_TENSORBOARD_H_
 #define BRIM_PROFILE_TENSORBOARD_H_
 
@@ -23,7 +23,7 @@ typedef struct brim_tensorboard brim_tensorboard;
 
 // Steps after `start_step` in files that are there already are dropped. Where any were, a reader may
 // have seen them: then a new file begins, with the mark that makes it forget them. Otherwise the last
-// file is gone on with. A file that reached `rotate_bytes` (0 = never) is followed by a new one.
+// file is continued. A file that reached `rotate_bytes` (0 = never) is followed by a new one.
 brim_status brim_tensorboard_open(const char *folder, int64_t start_step, uint64_t rotate_bytes,
                                   brim_tensorboard **out);
 // Kept in memory until flush, which writes them in one piece: a reader sees whole records.

@@ -33,16 +33,32 @@ static void timer_end(void *ctx, brim_phase phase, const char *name) {
   if (t->depth > 0) t->stack[t->depth - 1].start_ns = now_ns;
 }
 
+static void timer_add(void *ctx, brim_phase phase, brim_span_figure figure, int64_t ns) {
+  brim_phase_timer *t = (brim_phase_timer *)ctx;
+  int64_t *const sums[BRIM_SPAN_FIGURES] = {t->ns, t->busy_ns, t->moved_ns};
+  int64_t *sum = &sums[figure][phase];
+  if (*sum < 0) *sum = 0;
+  *sum += ns;
+  if (figure == BRIM_SPAN_TOOK) t->used[phase] = true;
+}
+
+static void forget(brim_phase_timer *t) {
+  memset(t->ns, 0, sizeof t->ns);
+  memset(t->used, 0, sizeof t->used);
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) t->busy_ns[i] = t->moved_ns[i] = -1;
+}
+
 void brim_phase_timer_init(brim_phase_timer *timer) {
   memset(timer, 0, sizeof *timer);
+  forget(timer);
   timer->spans.ctx = timer;
   timer->spans.begin = timer_begin;
   timer->spans.end = timer_end;
+  timer->spans.add = timer_add;
 }
 
 void brim_phase_timer_reset(brim_phase_timer *timer) {
-  memset(timer->ns, 0, sizeof timer->ns);
-  memset(timer->used, 0, sizeof timer->used);
+  forget(timer);
   int64_t now_ns = brim_clock_now().ns;
   if (timer->depth > 0) timer->stack[timer->depth - 1].start_ns = now_ns;
 }

@@ -8,7 +8,9 @@
 //   where   {device, device_id, library, backend, cpu, cores, threads, host, os, memory_bytes,
 //   clock} phases  {io: {median_ms, mad_ms, p05_ms, p95_ms, p99_ms, mean_ms, stddev_ms, min_ms,
 //   max_ms,
-//            ci_low_ms, ci_high_ms, n}, ...}   total {the same}
+//            ci_low_ms, ci_high_ms, n, gpu_busy_ms, on_gpu_ms}, ...}   total {the same but the last two}
+//           gpu_busy_ms: of the phase the GPU computed so long; on_gpu_ms: on the CPU now, it would take
+//           so long on the GPU, by a probe; each absent where unknown
 //   worker  {io_ms, transform_ms}
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
 //   rates   [{unit, per_sample, per_s}]   samples_per_s in other units; absent = there are none
@@ -25,10 +27,10 @@
 //   machine {gemm_fp32_flops, gemm_tf32_flops, gemm_bf16_flops, gemm_fp16_flops, copy_bytes_per_s,
 //            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second
 //   failure null | {class, status, message}
-//   findings [{code, cost_ms, text, remedy}]
+//   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy}]
 // Statistics are of the steps as measured: medians of phases do not add up to the median total.
 // Tables show phase means scaled to the median total, which do (ui_bench.c).
-// Reading: keys that are not known are passed over, keys that are missing stay unknown, a value of
+// Reading: keys that are not known are skipped, keys that are missing stay unknown, a value of
 // the wrong kind is BRIM_EPARSE with file:line and the path of the key. Integers above 2^63-1 are
 // written as decimal strings. Texts longer than their field are cut at a character.
 #ifndef BRIM_RECORD_H_
@@ -93,8 +95,10 @@ typedef struct brim_result_knob {
 #define BRIM_RESULT_MAX_FINDINGS 8
 
 typedef struct brim_finding {
-  char code[32];     // "io_wait", "small_batch", ...
-  double cost_ms;    // price per step
+  char code[32];   // "io_wait", "small_batch", ...
+  double cost_ms;  // price per step
+  double
+      predicted_ms;  // the price by measured phases and probes, whether or not the remedy was measured
   char text[512];    // what it is, in any language
   char remedy[512];  // which knob, and to what
 } brim_finding;
@@ -145,6 +149,9 @@ typedef struct brim_result {
   json_t *config;  // resolved config, own reference; may be NULL
   bool phase_used[BRIM_PHASE_COUNT];
   brim_stats_summary phase_ms[BRIM_PHASE_COUNT];
+  // Per step, NaN = unknown: of a phase the GPU computed so long; a phase of the host would take so long
+  // on the GPU, by a probe of it.
+  double phase_busy_ms[BRIM_PHASE_COUNT], phase_moved_ms[BRIM_PHASE_COUNT];
   brim_stats_summary total_ms;
   double worker_io_ms, worker_transform_ms;
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
@@ -222,10 +229,9 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
                                   brim_result *out);
 // A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
 brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
-brim_status brim_results_read(const char *path, brim_result **out, size_t *count);
-// The same of a file whose writer may have been killed: a last line that was cut off is left out, and
-// *torn says so.
-brim_status brim_results_read_whole(const char *path, brim_result **out, size_t *count, bool *torn);
+// A killed writer may leave a last line that was cut off: with `torn` it is left out and *torn is
+// true, with NULL the file is refused.
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count, bool *torn);
 
 //---------------------------------- scaling ----------------------------------
 
@@ -267,9 +273,6 @@ typedef struct brim_scaling {
 void brim_scaling_init(brim_scaling *scaling);  // unknowns NaN
 void brim_scaling_deinit(brim_scaling *scaling);
 brim_status brim_scaling_to_json(const brim_scaling *scaling, json_t **out);
-// `name` and `line` for messages. BRIM_EPARSE when it is a record of another kind.
-brim_status brim_scaling_from_json(const json_t *value, const char *name, int line,
-                                   brim_scaling *out);
 
 // What is left to do with a recommendation: the checklist of seed guide 002, and what a changed batch
 // means for the learning rate.
@@ -287,7 +290,7 @@ typedef struct brim_advice {
   char accumulation[384];   // how to keep the effective batch; "" = it cannot be, or need not
 } brim_advice;
 
-// Progress of a run, handed to whoever draws it.
+// Progress of a run, handed to the display.
 typedef struct brim_progress {
   const char *title;        // "epoch 2/10", "setting 3/12: batch_size=256"
   int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted

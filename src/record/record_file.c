@@ -96,10 +96,11 @@ static brim_status add_result(void *ctx, json_t *value, const char *name, int li
   return BRIM_OK;
 }
 
-static brim_status read_all(const char *path, brim_result **out, size_t *count, bool *torn) {
+brim_status brim_results_read(const char *path, brim_result **out, size_t *count, bool *torn) {
   results_list list = {0};
   *out = NULL;
   *count = 0;
+  if (torn) *torn = false;
   brim_status status = brim_record_each_line(path, add_result, &list, torn);
   if (status) {
     for (size_t i = 0; i < list.count; i++) brim_result_deinit(&list.items[i]);
@@ -109,14 +110,4 @@ static brim_status read_all(const char *path, brim_result **out, size_t *count, 
   *out = list.items;
   *count = list.count;
   return BRIM_OK;
-}
-
-brim_status brim_results_read(const char *path, brim_result **out, size_t *count) {
-  return read_all(path, out, count, NULL);
-}
-
-brim_status brim_results_read_whole(const char *path, brim_result **out, size_t *count,
-                                    bool *torn) {
-  *torn = false;
-  return read_all(path, out, count, torn);
 }

@@ -10,6 +10,7 @@ brim_finding *brim_finding_add(brim_result *r, const char *code, double cost_ms)
   memset(f, 0, sizeof *f);
   snprintf(f->code, sizeof f->code, "%s", code);
   f->cost_ms = cost_ms;
+  f->predicted_ms = (double)NAN;
   return f;
 }
 

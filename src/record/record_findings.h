@@ -1,5 +1,5 @@
-// Evidence for findings: settings of a sweep that differ in one knob, and what the difference is worth. Who
-// calls: workloads, for their own findings, and tune.
+// Evidence for findings: settings of a sweep that differ in one knob, and what the difference is
+// worth. Callers: workloads, for their own findings, and tune.
 #ifndef BRIM_RECORD_FINDINGS_H_
 #define BRIM_RECORD_FINDINGS_H_
 

@@ -20,10 +20,10 @@ bool brim_record_parse_u64(const char *text, uint64_t *out);
 brim_status brim_record_status(const char *name);
 // An object whose "schema" is brim.result/1, else BRIM_EPARSE.
 brim_status brim_record_check_schema(const json_t *root, const char *name, int line);
-// Every line of a .jsonl file in turn, blank ones passed over. `value` is borrowed.
+// Every line of a .jsonl file in turn, blank ones skipped. `value` is borrowed.
 typedef brim_status (*brim_record_line_fn)(void *ctx, json_t *value, const char *name, int line);
 // `torn`: set where the last line has no end and is no JSON, so was cut off by whatever ended its
-// writer; it is passed over then. NULL: that is an error as any other.
+// writer; it is skipped then. NULL: that is an error as any other.
 brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx, bool *torn);
 
 #ifdef __cplusplus

@@ -105,7 +105,7 @@ static const char *const place_names[BRIM_PLACE_COUNT] = {"device", "host"};
 
 //---------------------------------- to JSON ----------------------------------
 
-// A fixed-size field may hold a character cut in half; JSON wants whole ones.
+// A fixed-size field may hold a character cut in half; JSON needs whole ones.
 json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;
@@ -159,6 +159,18 @@ static brim_status put_summary(json_t *object, const char *key, const brim_stats
     BRIM_TRY(brim_json_put(out, summary_fields[i].key, brim_json_number(number)));
   }
   return brim_json_put(out, "n", u64_value(summary->n));
+}
+
+static brim_status put_known(json_t *object, const char *key, double number) {
+  return isnan(number) ? BRIM_OK : brim_json_put(object, key, brim_json_number(number));
+}
+
+static brim_status put_phase(json_t *phases, const brim_result *result, int phase) {
+  const char *key = brim_phase_key((brim_phase)phase);
+  BRIM_TRY(put_summary(phases, key, &result->phase_ms[phase]));
+  json_t *out = json_object_get(phases, key);
+  BRIM_TRY(put_known(out, "gpu_busy_ms", result->phase_busy_ms[phase]));
+  return put_known(out, "on_gpu_ms", result->phase_moved_ms[phase]);
 }
 
 static brim_status put_setting(json_t *what, const brim_result *result) {
@@ -228,6 +240,7 @@ static brim_status put_findings(json_t *root, const brim_result *result) {
     BRIM_TRY(brim_json_push(list, item));
     BRIM_TRY(brim_json_put(item, "code", brim_record_text(finding->code)));
     BRIM_TRY(brim_json_put(item, "cost_ms", brim_json_number(finding->cost_ms)));
+    BRIM_TRY(put_known(item, "predicted_ms", finding->predicted_ms));
     BRIM_TRY(brim_json_put(item, "text", brim_record_text(finding->text)));
     BRIM_TRY(brim_json_put(item, "remedy", brim_record_text(finding->remedy)));
   }
@@ -260,8 +273,7 @@ static brim_status fill(json_t *root, const brim_result *result) {
     if (strcmp(fields[i].section, "worker") == 0 && !json_object_get(root, "phases")) {
       BRIM_TRY(section_of(root, "phases", &section));
       for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-        if (!result->phase_used[p]) continue;
-        BRIM_TRY(put_summary(section, brim_phase_key((brim_phase)p), &result->phase_ms[p]));
+        if (result->phase_used[p]) BRIM_TRY(put_phase(section, result, p));
       }
       BRIM_TRY(put_summary(root, "total", &result->total_ms));
     }
@@ -392,6 +404,10 @@ static brim_status read_phases(const reader *r, const json_t *root, brim_result 
     const json_t *value = json_object_get(phases, key);
     out->phase_used[p] = value && !json_is_null(value);
     BRIM_TRY(read_summary(r, key, value, &out->phase_ms[p]));
+    BRIM_TRY(read_number(r, key, "gpu_busy_ms", json_object_get(value, "gpu_busy_ms"),
+                         &out->phase_busy_ms[p]));
+    BRIM_TRY(read_number(r, key, "on_gpu_ms", json_object_get(value, "on_gpu_ms"),
+                         &out->phase_moved_ms[p]));
   }
   return read_summary(r, "total", json_object_get(root, "total"), &out->total_ms);
 }
@@ -507,10 +523,12 @@ static brim_status read_findings(const reader *r, const json_t *root, brim_resul
     if (index == BRIM_RESULT_MAX_FINDINGS) break;  // the dearest stand first
     brim_finding *f = &out->findings[index];
     if (!json_is_object(item)) return bad(r, "findings", "item", "an object");
-    f->cost_ms = NAN;
+    f->cost_ms = f->predicted_ms = NAN;
     BRIM_TRY(
         read_text(r, "findings", "code", json_object_get(item, "code"), f->code, sizeof f->code));
     BRIM_TRY(read_number(r, "findings", "cost_ms", json_object_get(item, "cost_ms"), &f->cost_ms));
+    BRIM_TRY(read_number(r, "findings", "predicted_ms", json_object_get(item, "predicted_ms"),
+                         &f->predicted_ms));
     BRIM_TRY(
         read_text(r, "findings", "text", json_object_get(item, "text"), f->text, sizeof f->text));
     BRIM_TRY(read_text(r, "findings", "remedy", json_object_get(item, "remedy"), f->remedy,

@@ -66,7 +66,10 @@ double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *pre
 void brim_result_init(brim_result *result) {
   memset(result, 0, sizeof *result);
   result->when_s = NAN;
-  for (int i = 0; i < BRIM_PHASE_COUNT; i++) summary_unknown(&result->phase_ms[i]);
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
+    summary_unknown(&result->phase_ms[i]);
+    result->phase_busy_ms[i] = result->phase_moved_ms[i] = NAN;
+  }
   summary_unknown(&result->total_ms);
   result->worker_io_ms = result->worker_transform_ms = NAN;
   result->samples_per_s = result->samples_per_s_low = result->samples_per_s_high = NAN;

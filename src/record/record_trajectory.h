@@ -1,6 +1,7 @@
 // One recorded episode, state by state: what is replayed. A trajectory owns its arrays; all that
 // is in it is finite once brim_trajectory_finish has seen it. Its scene (base/base_scene.h) says what the
-// numbers of a state are. Who calls: `brim render` fills it, the replay page (src/ui/ui_replay.c) reads it.
+// numbers of a state are. Callers: `brim render` fills it, the replay page (src/ui/ui_replay.c)
+// reads it.
 //
 // As JSON, brim.trajectory/1:
 //   {"schema", "label", "dt": seconds of a step, "frames": states, "outcome": the scene's name of the
@@ -24,7 +25,7 @@ extern "C" {
 #endif
 
 typedef struct brim_trajectory {
-  char label[64];           // who acts
+  char label[64];           // what acts
   const brim_scene *scene;  // borrowed
   double dt;                // seconds of a step
   int64_t capacity, frames;

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { BRIM_VIEWS = 4, BRIM_VIEW_COLUMNS = 8, BRIM_VIEW_ROWS = 4, BRIM_VIEW_CELL = 64 };
+enum { BRIM_VIEWS = 4, BRIM_VIEW_COLUMNS = 8, BRIM_VIEW_ROWS = 10, BRIM_VIEW_CELL = 64 };
 
 typedef struct brim_view_column {
   const char *heading;

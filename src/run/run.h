@@ -1,5 +1,5 @@
 // The training loop: epochs, validation, checkpoints, logs, resume. It draws nothing: progress goes
-// out by callback. Who calls: the train command and the public API.
+// out by callback. Callers: the train command and the public API.
 #ifndef BRIM_RUN_H_
 #define BRIM_RUN_H_
 
@@ -44,7 +44,7 @@ typedef struct brim_epoch_report {
   double train[BRIM_METRIC_MAX];
   bool evaluated;                    // after this epoch
   double eval[BRIM_METRIC_MAX];      // NaN when not
-  double baseline[BRIM_METRIC_MAX];  // of doing nothing in the same evaluation
+  double baseline[BRIM_METRIC_MAX];  // of the baseline in the same evaluation
   bool dead;                         // nothing finite came out of what was evaluated
   double lr;
   double seconds;       // training only
@@ -53,7 +53,7 @@ typedef struct brim_epoch_report {
   double samples_per_s;
   bool best;  // best so far
   brim_run_loading loading;
-  // While it trained, where somebody looks (brim_run_options.usage): a kernel ran; SMs had a warp.
+  // While it trained, where it is asked for (brim_run_options.usage): a kernel ran; SMs had a warp.
   bool watches_gpu;                // the workload asks for it
   double gpu_percent, sm_percent;  // NaN = unknown
 } brim_epoch_report;
@@ -70,7 +70,7 @@ typedef struct brim_epoch_report {
 typedef struct brim_run_options {
   const char *output_dir;
   bool resume;  // continue from the newest whole checkpoint there is: last.safetensors, else the
-                // newest by step, else the best; a damaged one is passed over with a warning
+                // newest by step, else the best; a damaged one is skipped with a warning
   const char *resume_path;            // or from this file (must exist)
   const volatile sig_atomic_t *stop;  // non-zero: finish the step, save, return BRIM_EINTERRUPTED
   // Stop at this optimiser step, counted from the very start, with last and model written; 0 = no limit
@@ -78,7 +78,7 @@ typedef struct brim_run_options {
   // May be NULL. A second say in whether a plan fits, besides what is free now and gpu.memory_limit:
   // BRIM_EOOM.
   brim_status (*check)(void *ctx, const brim_setting *setting, const brim_plan *plan);
-  // May be NULL: nobody looks. How busy the GPU was since it was asked to look (by NULLs).
+  // May be NULL: not asked for. How busy the GPU was since it was asked to look (by NULLs).
   void (*usage)(void *ctx, double *gpu_percent, double *sm_percent);
   void (*on_start)(void *ctx, const brim_work_info *info, const brim_plan *plan,
                    int64_t start_step);
@@ -95,7 +95,7 @@ typedef struct brim_run_result {
   double train[BRIM_METRIC_MAX];     // of the last epoch, or of its part (see `partial`)
   double eval[BRIM_METRIC_MAX];      // of the last evaluation of this process
   int64_t eval_samples;              // that it was of; 0 = there was none
-  double baseline[BRIM_METRIC_MAX];  // of doing nothing, in the episodes of evaluations
+  double baseline[BRIM_METRIC_MAX];  // of the baseline, in the episodes of evaluations
   int64_t baseline_samples;          // 0 = there is none
   double probe[BRIM_METRIC_MAX];     // of the evaluation at the end; NaN = none
   double best[BRIM_METRIC_MAX];      // of the best epoch: those that may decide

@@ -1,6 +1,6 @@
 // Out of memory, foreseen or met: smaller micro-batches and more of them, so that a step stays what it
-// was, or what the workload itself gives up (its `shrinking`). Every such change is said, logged with its
-// step and part of the checkpoints, from which a resumed run takes it.
+// was, or what the workload itself gives up (its `shrinking`). Every such change is reported,
+// logged with its step and part of the checkpoints, from which a resumed run takes it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->asked = a->setting;
   a->shrinks = work->table->shrinking != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
-  a->spares = !text || strcmp(text, "fail") != 0;
-  a->on = a->spares && (batches || a->shrinks);
+  a->frees_optional = !text || strcmp(text, "fail") != 0;
+  a->on = a->frees_optional && (batches || a->shrinks);
   if (work->table->batches) work->table->batches->allow_smaller(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
@@ -30,7 +30,7 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
   const brim_work_batches_table *batches = table->batches;
-  if (a->spares && batches && batches->free_optional(work->state, &a->setting)) return true;
+  if (a->frees_optional && batches && batches->free_optional(work->state, &a->setting)) return true;
   if (!a->on) return false;
   if (a->shrinks) return table->shrinking->shrink(work->state, &a->setting);
   int64_t most = work->knobs[a->accumulation].max;
@@ -47,7 +47,7 @@ bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   return false;
 }
 
-// BRIM_EOOM when the plan needs more than there is; nobody looks for what would fit.
+// BRIM_EOOM when the plan needs more than there is; it does not search for what would fit.
 static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
                              const brim_run_options *options, uint64_t limit, brim_plan *plan) {
   BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
@@ -61,7 +61,7 @@ static void changed_by(const brim_run_adapt *a, const brim_work *work, const bri
   brim_plan made;
   out[0] = 0;
   if (!plan && work->table->plan(work->state, &a->setting, &made)) {
-    brim_status_clear();  // who builds it says so
+    brim_status_clear();  // building it reports that
     return;
   }
   if (!plan) plan = &made;
@@ -74,7 +74,7 @@ static void changed_by(const brim_run_adapt *a, const brim_work *work, const bri
 
 static void say(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
                 const brim_plan *plan, const char *when) {
-  if (memcmp(was, &a->setting, sizeof *was) == 0) return;  // what was spared has been said
+  if (memcmp(was, &a->setting, sizeof *was) == 0) return;  // what was freed has been reported
   if (a->shrinks) {
     char change[160];
     brim_work_setting_change(work, was, &a->setting, change, sizeof change);
@@ -134,7 +134,7 @@ brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t s
   if (!brim_run_adapt_next(a, work)) return BRIM_EOOM;
   const brim_setting first = a->setting;
   BRIM_TRY(brim_run_adapt_build(a, work, step));
-  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was said
+  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was reported
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
   say(a, work, &was, NULL, when);
   return BRIM_OK;
@@ -172,7 +172,7 @@ static brim_status batch_fields(const brim_run_adapt *a, const brim_work *work,
 
 brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
                                 int64_t epoch, int64_t step) {
-  if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for going on
+  if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for continuing
     memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
     a->count--;
   }
@@ -262,8 +262,8 @@ static bool read_one(const brim_run_adapt *a, const brim_work *work, const char 
   return a->shrinks ? read_knobs(a, work, part, out) : read_batches(a, work, part, out);
 }
 
-// The last of what was adapted is how it goes on.
-static void go_on_with(brim_run_adapt *a, const brim_work *work, const char *path) {
+// The last of what was adapted is how it continues.
+static void continue_with(brim_run_adapt *a, const brim_work *work, const char *path) {
   const brim_run_adaption *last = &a->made[a->count - 1];
   if (!a->shrinks) {
     a->setting.value[a->batch] = last->batch;
@@ -297,6 +297,6 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
     if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
   }
   json_decref(meta);
-  if (a->count > 0) go_on_with(a, work, path);
+  if (a->count > 0) continue_with(a, work, path);
   return BRIM_OK;
 }

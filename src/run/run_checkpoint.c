@@ -1,6 +1,6 @@
 // Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
-// memory and written by a thread of its own while training goes on; what a run ends with is waited for.
-// One is written at a time, and each appears whole or not at all.
+// memory and written by a thread of its own while training continues; what a run ends with is
+// waited for. One is written at a time, and each appears whole or not at all.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static brim_status put_sums(const brim_work *work, const char *of, const double 
   return brim_json_put_numbers(extra, key, sums, rows->count);
 }
 
-// Those of a checkpoint that has others are begun anew: only a report depends on them.
+// Those of a checkpoint that has others are begun again: only a report depends on them.
 static void get_sums(const brim_work *work, const char *of, const json_t *extra, double *sums) {
   const brim_work_sums *rows = work->table->sums;
   char key[96];
@@ -94,8 +94,8 @@ static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
   return status;
 }
 
-// The folder was removed while the run goes on: it, the config and the lock are made again. What fails
-// here fails in the checkpoint that is written next, which says why.
+// The folder was removed while the run continues: it, the config and the lock are made again. What
+// fails here fails in the checkpoint that is written next, which says why.
 static void keep_folder(loop *l) {
   const char *folder = l->options->output_dir;
   brim_run_folder_restore(folder);
@@ -180,9 +180,9 @@ brim_status brim_run_save_poll(loop *l) {
   return brim_run_save_wait(l);
 }
 
-bool brim_run_save_spared(const loop *l) {
+bool brim_run_save_postponed(const loop *l) {
   if (!l->saver.busy) return brim_run_files_young(&l->files);
-  // the one before took long, so will this one; of the first nobody knows yet
+  // the one before took long, so will this one; of the first it is not known yet
   return l->files.save_ns > BRIM_RUN_CHEAP_NS ||
          brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
 }
@@ -261,9 +261,9 @@ brim_status brim_run_save_end(loop *l, brim_status status) {
   return status;
 }
 
-//---------------------------------- going on ----------------------------------
+//---------------------------------- continuing ----------------------------------
 
-// The checkpoint to go on from, for brim_free; NULL = from the start.
+// The checkpoint to continue from, for brim_free; NULL = from the start.
 brim_status brim_run_resume_path(const loop *l, char **path) {
   *path = NULL;
   if (!l->options->resume_path) {

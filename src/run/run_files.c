@@ -122,7 +122,7 @@ void brim_run_files_separate(const brim_run_files *files) {
   brim_status_set_detail(why);
 }
 
-//---------------------------------- going on ----------------------------------
+//---------------------------------- continuing ----------------------------------
 
 // Half a file is found by its header, which says how long it has to be; other damage by its checksum.
 // One of a run that had diverged is of no more use.

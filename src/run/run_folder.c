@@ -1,6 +1,6 @@
 // The folder of a run: what in it is brim's own, and making it again when it is removed while the run
-// goes on. A file of a name that brim uses is taken for brim's by what it holds, so that folders of
-// earlier versions, which have no mark, can still be resumed.
+// continues. A file of a name that brim uses is taken for brim's by what it holds, so that folders
+// of earlier versions, which have no mark, can still be resumed.
 #include <string.h>
 #include <sys/stat.h>
 
@@ -104,7 +104,7 @@ static brim_status refuse(const char *folder, const char *name) {
                    folder, name);
 }
 
-// Does the text look like one of brim's of this kind? *sure: nobody else writes it.
+// Does the text look like one of brim's of this kind? *sure: no other program writes it.
 static bool is_ours(kind k, const char *text, size_t size, bool *sure) {
   *sure = false;
   switch (k) {
@@ -133,7 +133,7 @@ static brim_status look_at(look *l, const char *name) {
   brim_status status = read_start(path, &text, &size);
   bool sure = false, ours = !text || is_ours(k, text, size, &sure);
   if (sure) l->own = true;
-  // the first log of a run may be torn, which is mended; the others begin whole
+  // the first log of a run may be torn, which is repaired; the others begin whole
   bool weak = k == LOCK || strcmp(name, "log.csv") == 0 || strcmp(name, "log.jsonl") == 0;
   if (!status && !ours && !weak) status = refuse(l->folder, name);
   if (!ours && weak) snprintf(l->weak, sizeof l->weak, "%s", name);
@@ -159,7 +159,7 @@ brim_status brim_run_folder_check(const brim_config *config, const char *folder,
 bool brim_run_folder_restore(const char *folder) {
   if (brim_fs_is_dir(folder)) return false;
   if (brim_fs_mkdirs(folder)) {
-    brim_status_clear();  // who writes there next says why it cannot
+    brim_status_clear();  // the next write there reports why it cannot
     return false;
   }
   brim_log_warn(

@@ -1,5 +1,5 @@
 // Inside the run room: the logs of a run, its checkpoint files, which of them is best and when there is
-// no point in going on, and what goes wrong in numbers.
+// no point in continuing, and what goes wrong in numbers.
 #ifndef BRIM_RUN_INT_H_
 #define BRIM_RUN_INT_H_
 
@@ -18,7 +18,7 @@ typedef struct brim_run_file {
   int number;          // of the file that is written; 0 is log.csv
   brim_str waiting;    // rows that could not be written, one a line; tried again with the next one
   int64_t lost;        // rows, since too many waited
-  bool failing;        // the last try failed, which was said
+  bool failing;        // the last try failed, which was reported
 } brim_run_file;
 
 typedef struct brim_run_log {
@@ -37,8 +37,8 @@ typedef struct brim_run_columns {
   bool watches_gpu;
 } brim_run_columns;
 
-// A log that cannot be written to (a full disk, a folder in its place) ends no run: this is said once,
-// and its rows wait for the next try. Memory alone is an error of the calls below.
+// A log that cannot be written to (a full disk, a folder in its place) ends no run: this is
+// reported once, and its rows wait for the next try. Memory alone is an error of the calls below.
 
 // Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
 // later than its last checkpoint) are dropped, so that no step is logged twice; with `ended` also that
@@ -80,7 +80,7 @@ typedef struct brim_run_best {
 brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
                                const brim_metric_set *metrics);
 // Before training: what only an evaluation measures cannot decide where there is none. Then training's
-// figures do, which is said.
+// figures do, which is reported.
 void brim_run_best_start(brim_run_best *best, bool evaluates);
 // Is this epoch the best so far? `evaluates`: there is a set to evaluate on, so that epochs without an
 // evaluation decide nothing.
@@ -116,7 +116,7 @@ typedef struct brim_run_files {
 brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
                                 const char *folder);
 void brim_run_files_deinit(brim_run_files *files);
-enum { BRIM_RUN_CHEAP_NS = 200000000 };  // a checkpoint that takes less is never spared
+enum { BRIM_RUN_CHEAP_NS = 200000000 };  // a checkpoint that takes less is never postponed
 // A whole checkpoint was written, from `start` until now.
 void brim_run_files_saved(brim_run_files *files, brim_time start);
 // The end of an epoch may go without a checkpoint: the last one is so young that the disk would be
@@ -128,8 +128,8 @@ void brim_run_files_keep_last(brim_run_files *files, int64_t step);
 void brim_run_files_prune(const brim_run_files *files, int64_t step);
 // At the end: no two of them are one file, since other programs write into a file where it stands.
 void brim_run_files_separate(const brim_run_files *files);
-// What to go on from: *path (for brim_free) NULL when there is nothing. Damaged files are passed over
-// with a warning; when there are only such, the first one's error.
+// What to continue from: *path (for brim_free) NULL when there is nothing. Damaged files are
+// skipped with a warning; when there are only such, the first one's error.
 brim_status brim_run_files_newest(const brim_run_files *files, char **path);
 // Is the model there, whole, and of this step?
 bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
@@ -156,11 +156,11 @@ enum { BRIM_RUN_ADAPTIONS = 16 };  // that are remembered
 
 typedef struct brim_run_adaption {
   int64_t step, batch, accumulation;  // from this step on
-  brim_setting setting;               // of a workload that shrinks by itself, instead of the two
+  brim_setting setting;               // of a workload that shrinks on its own, instead of the two
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
-  bool spares;              // gpu.on_oom: adapt; what changes no result is given up first
+  bool frees_optional;      // gpu.on_oom: adapt; what changes no result is given up first
   bool on;                  // and there is something to adapt besides
   bool shrinks;             // the workload says how
   brim_setting asked;       // by the config
@@ -173,8 +173,8 @@ typedef struct brim_run_adapt {
 } brim_run_adapt;
 
 void brim_run_adapt_init(brim_run_adapt *adapt, const brim_work *work, const brim_config *config);
-// Before the plan, when training goes on from a checkpoint: its micro-batches, if it was adapted, and
-// what the workload decided then.
+// Before the plan, when training continues from a checkpoint: its micro-batches, if it was adapted,
+// and what the workload decided then.
 brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, const char *path);
 // A setting that fits, and its plan; BRIM_EOOM as brim_work_check_fit when there is none.
 brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
@@ -211,7 +211,7 @@ brim_status brim_run_put_settings(const brim_config *config, const brim_work *wo
 void brim_run_compare_settings(const brim_config *config, const brim_work *work,
                                const json_t *metadata, const char *path);
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
-// config. --max-steps is no such end: what stops there is gone on with.
+// config. --max-steps is no such end: what stops there is continued.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);
 // The resolved config, as config.yaml in the folder.
 brim_status brim_run_write_config(const brim_config *config, const brim_work *work,

@@ -93,7 +93,7 @@ static brim_status begin_file(const brim_run_file *f, const char *path) {
   return brim_fs_write(path, f->header, strlen(f->header));
 }
 
-// The last of the files is gone on with; those of which nothing is left go.
+// The last of the files is continued; those of which nothing is left go.
 static brim_status open_files(brim_run_file *f, int64_t start_step, bool ended) {
   for (int n = 0;; n++) {
     char *path = file_path(f, n);
@@ -123,7 +123,7 @@ static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *l
     path = file_path(f, ++f->number);
     if (!path) return no_memory(f);
   }
-  status = begin_file(f, path);  // a new one, or one that somebody removed
+  status = begin_file(f, path);  // a new one, or one that was removed
   if (!status) status = brim_fs_append_line(path, line);
   brim_free(path);
   return status;
@@ -194,8 +194,8 @@ static void identify(const char *folder, uint64_t id[2]) {
   id[1] = (uint64_t)st.st_ino;
 }
 
-// A folder that was removed, before anything is written to it. Whoever made it again: an event file
-// that is still open went with the old one.
+// A folder that was removed, before anything is written to it. Whatever made it again: an event
+// file that is still open went with the old one.
 static void keep_folder(brim_run_log *log) {
   uint64_t now[2];
   brim_run_folder_restore(log->folder);

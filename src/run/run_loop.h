@@ -1,5 +1,5 @@
 // The state of a training run, which its files share: run_train.c is the loop, run_checkpoint.c what it
-// leaves and goes on from, run_report.c what it tells of itself on the way.
+// leaves and continues from, run_report.c what it tells of itself on the way.
 #ifndef BRIM_RUN_LOOP_H_
 #define BRIM_RUN_LOOP_H_
 
@@ -37,7 +37,7 @@ typedef struct brim_run_loop {
   bool ended;           // all steps of `epoch` are made, its evaluation is not
   bool caught_up;       // this process evaluated an epoch that another made
   bool evaluated;       // this process evaluated an epoch
-  bool torn;            // it is being built anew: only last.safetensors has its state
+  bool torn;            // it is being built again: only last.safetensors has its state
   brim_run_best best;
   brim_run_files files;
   brim_run_saver saver;
@@ -74,12 +74,12 @@ brim_status brim_run_save(brim_run_loop *l, bool best, bool last);
 brim_status brim_run_save_wait(brim_run_loop *l);
 brim_status brim_run_save_poll(brim_run_loop *l);  // the same of what is done, without waiting
 // May the end of an epoch go without a checkpoint (brim_run_files_young)?
-bool brim_run_save_spared(const brim_run_loop *l);
+bool brim_run_save_postponed(const brim_run_loop *l);
 brim_status brim_run_save_now(brim_run_loop *l);  // the newest checkpoint
 brim_status brim_run_save_model(brim_run_loop *l);
 // Before the run returns with `status`: nothing is being written any more.
 brim_status brim_run_save_end(brim_run_loop *l, brim_status status);
-// The checkpoint to go on from, for brim_free; NULL = from the start.
+// The checkpoint to continue from, for brim_free; NULL = from the start.
 brim_status brim_run_resume_path(const brim_run_loop *l, char **path);
 brim_status brim_run_resume(brim_run_loop *l, const char *path);
 
@@ -89,18 +89,18 @@ brim_status brim_run_resume(brim_run_loop *l, const char *path);
 // of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
 // moves roundings, and two equal runs shall report equal figures.
 brim_status brim_run_take_metrics(brim_run_loop *l);
-// Since `start` training went on: to the epoch's time and the run's; returns it.
+// Since `start` training continued: to the epoch's time and the run's; returns it.
 int64_t brim_run_count_time(brim_run_loop *l, brim_time start);
 // Of the epoch so far; NaN where there is none.
 void brim_run_epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]);
 void brim_run_restart_clock(brim_run_loop *l);
 void brim_run_restart_interval(brim_run_loop *l);
 void brim_run_show_progress(brim_run_loop *l, bool force);
-// The interval's figures to the log and to who listens; `data_ns` of it were waited for data.
+// The interval's figures to the log and to the callbacks; `data_ns` of it were waited for data.
 brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns);
 // What training itself has to say in an epoch's report.
 void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r);
-// The error of an epoch after which there is nothing to go on with.
+// The error of an epoch after which there is nothing to continue with.
 brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch);
 
 #endif  // BRIM_RUN_LOOP_H_

@@ -117,7 +117,7 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   const brim_run_options *o = l->options;
   if (o->usage) o->usage(o->ctx, &r->gpu_percent, &r->sm_percent);
   r->lr = l->last_lr;
-  // of an epoch whose steps another process made nobody knows
+  // of an epoch whose steps another process made is unknown
   bool made = l->epoch_samples > 0 && l->epoch_ns > 0;
   r->seconds = made ? (double)l->epoch_ns * 1e-9 : (double)NAN;
   r->samples_per_s = made ? (double)l->epoch_samples / r->seconds : (double)NAN;

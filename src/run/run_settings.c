@@ -73,7 +73,7 @@ brim_status brim_run_put_settings(const brim_config *config, const brim_work *wo
 }
 
 // A component that an older version wrote lacks the arguments that are new since: they count with their
-// defaults. NULL where that cannot be told.
+// defaults. NULL where that cannot be determined.
 static json_t *with_defaults(const char *key, const json_t *was) {
   brim_config *config = NULL;
   json_t *all = NULL, *out = NULL;
@@ -178,8 +178,9 @@ void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
   }
 }
 
-// Numbers that nobody asked for: those that the config leaves open, and those of which the workload can use
-// less than a default or a preset has. As they stand, the written config would ask for them.
+// Numbers that were not asked for: those that the config leaves open, and those of which the
+// workload can use less than a default or a preset has. As they stand, the written config would ask
+// for them.
 static size_t numbers_used(const brim_config *config, const brim_work *work,
                            brim_config_number out[BRIM_KNOB_MAX]) {
   size_t count = 0;

@@ -1,6 +1,6 @@
 // The training loop. Checkpoints are written at the end of an epoch (of short ones not of every: see
 // brim_run_files_young), every checkpoint.interval steps and on a stop; each is whole, and training from
-// it goes on as if nothing had happened.
+// it continues as if nothing had happened.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -22,16 +22,16 @@ static void leave_out(loop *l, brim_time start) {
 
 //---------------------------------- out of memory ----------------------------------
 
-// Nothing smaller is left. The checkpoint is of before: what did not help is not gone on with, which the
-// log's last word says.
+// Nothing smaller is left. The checkpoint is of before: what did not help is not continued, which
+// the log's last word says.
 static brim_status nothing_fits(loop *l, const char *why) {
   if (l->adapting) {
     l->adapt = l->before_adapting;
     l->adapting = false;
-    brim_run_adapt told = l->adapt;  // noted in the log, not to be remembered
-    BRIM_TRY(brim_run_adapt_note(&told, l->work, &l->log, l->epoch + 1, l->step));
+    brim_run_adapt reported = l->adapt;  // noted in the log, not to be remembered
+    BRIM_TRY(brim_run_adapt_note(&reported, l->work, &l->log, l->epoch + 1, l->step));
   }
-  if (l->ended) {  // who ends the epoch says what is saved
+  if (l->ended) {  // the end of the epoch reports what is saved
     return brim_fail(
         BRIM_EOOM,
         l->adapt.shrinks ? "%s; nothing smaller fits" : "%s; no smaller micro-batch fits", why);
@@ -43,11 +43,11 @@ static brim_status nothing_fits(loop *l, const char *why) {
                    why, l->files.last);
 }
 
-// Somebody else took what this run still needed: the state to the last checkpoint, everything built
-// anew with smaller micro-batches, the state back. What a step had begun is begun again. The next
-// checkpoint, which is made when that has worked, goes on with them.
+// Another process took what this run still needed: the state to the last checkpoint, everything
+// built again with smaller micro-batches, the state back. What a step had begun is begun again. The
+// next checkpoint, which is made when that has worked, continues with them.
 static brim_status adapt(loop *l, brim_status status) {
-  if (status != BRIM_EOOM || !l->adapt.spares) return status;
+  if (status != BRIM_EOOM || !l->adapt.frees_optional) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   const brim_setting was = l->adapt.setting;
@@ -81,7 +81,7 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
 }
 
 // Did this process train or evaluate anything?
-static bool went_on(const loop *l) { return l->step > l->first_step || l->caught_up; }
+static bool has_continued(const loop *l) { return l->step > l->first_step || l->caught_up; }
 
 // Evaluates once more what was learned, where the workload can; it costs the run nothing but time. Before
 // the model is written, which says that nothing is left to do: a run that ends here makes it up.
@@ -197,7 +197,7 @@ static brim_status finish_epoch(loop *l) {
   BRIM_TRY(brim_run_save_poll(l));
   // one that was written while evaluating is of an epoch that ended without
   bool not_evaluated = l->files.last_step == l->step;
-  bool due = r.best || not_evaluated || l->adapting || !brim_run_save_spared(l);
+  bool due = r.best || not_evaluated || l->adapting || !brim_run_save_postponed(l);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
@@ -266,8 +266,8 @@ static bool saved_after(loop *l, char *why, size_t size) {
 }
 
 // --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
-// figures so far. They are read after the checkpoint, so that going on from it rounds as if nothing
-// had been read.
+// figures so far. They are read after the checkpoint, so that continuing from it rounds as if
+// nothing had been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
   l->result->not_evaluated = l->info.eval_samples > 0 && !l->evaluated &&
                              (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
@@ -283,7 +283,7 @@ static brim_status finish_early(loop *l, bool within_epoch) {
 // training.early_stopping_patience ended it, now or when it last ran.
 static brim_status tell_stopped(loop *l) {
   l->result->stopped_early = true;
-  if (!went_on(l)) return BRIM_OK;  // it was told then
+  if (!has_continued(l)) return BRIM_OK;  // it was reported then
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "patience", json_integer(l->best.patience));
   if (!s) s = brim_json_put(f, "delta", brim_json_number(l->best.delta));
@@ -318,7 +318,7 @@ static brim_status end_epoch(loop *l) {
 // started with this time, they are not what the model was trained with.
 static brim_status finish(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
-  if (went_on(l) || !brim_run_files_model_at(&l->files, l->step)) {
+  if (has_continued(l) || !brim_run_files_model_at(&l->files, l->step)) {
     brim_status status = probe(l);
     if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
     BRIM_TRY(status);
@@ -332,7 +332,7 @@ static brim_status finish(loop *l) {
 // nothing can be read, and without memory nothing is built up for writing.
 static brim_status step_failed(loop *l, brim_status status) {
   bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM;
-  if (!kept || !went_on(l)) return status;
+  if (!kept || !has_continued(l)) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
   return brim_fail(status, "%s; step %" PRId64 " is saved, --resume continues from there", why,
@@ -379,7 +379,7 @@ static brim_status train(loop *l) {
     }
   }
   if (!done(l)) return BRIM_OK;
-  if (went_on(l)) BRIM_TRY(save_here(l));
+  if (has_continued(l)) BRIM_TRY(save_here(l));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
   return finish(l);
 }
@@ -451,11 +451,18 @@ static void warn_of_settings(loop *l, const brim_setting *setting, const char *f
   if (l->info.epochs == 0) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
+// What the baseline gives: a long time where there are many episodes, in which nothing is written yet.
+static brim_status find_baseline(loop *l) {
+  const brim_work_policy_table *policy = l->work->table->policy;
+  const brim_status status = policy ? policy->baseline(l->work->state) : BRIM_OK;
+  if (status != BRIM_EINTERRUPTED) return status;
+  return brim_fail(status, "interrupted before training began; nothing was written");
+}
+
 static brim_status build(loop *l, const char *from) {
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
   BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
-  const brim_work_policy_table *policy = l->work->table->policy;
-  if (policy) BRIM_TRY(policy->baseline(l->work->state));
+  BRIM_TRY(find_baseline(l));
   l->work->table->info(l->work->state, &l->info);
   if (l->info.epochs > 0) l->epochs = l->info.epochs;
   if (l->info.has_baseline) {
@@ -555,9 +562,9 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_run_loader_init(&l.loader, config);
   brim_status status = brim_run_best_init(&l.best, config, work->metrics);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
+  work->table->stops(work->state, options->stop);
   if (!status) status = prepare(&l);
   bool prepared = !status;
-  work->table->stops(work->state, options->stop);
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);
   work->table->stops(work->state, NULL);

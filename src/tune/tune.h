@@ -1,5 +1,5 @@
 // Sweeps and what follows from them: which settings to try, findings, the recommendation.
-// Who calls: the bench command.
+// Callers: the bench command.
 #ifndef BRIM_TUNE_H_
 #define BRIM_TUNE_H_
 
@@ -41,15 +41,15 @@ typedef struct brim_sweep_options {
   // nearest to what all say stands in the results, with the rate and interval that follow from all.
   int repeats;
   brim_race **race;  // may be NULL: gets the race, to compare settings by; destroy it
-  // May be NULL. After a setting that crashed the device: opens it and the workload anew, so that the
-  // sweep can go on. Where it fails the sweep ends with that.
+  // May be NULL. After a setting that crashed the device: opens it and the workload again, so that
+  // the sweep can continue. Where it fails the sweep ends with that.
   brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
   // May be NULL. The result of a setting that was measured before, for the sweep to keep; false when
   // it has to be measured.
   bool (*known)(void *ctx, const brim_setting *setting, brim_result *out);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_result *result);
-  void (*on_settled)(void *ctx, const brim_result *result);  // of a setting that was repeated
+  void (*on_final)(void *ctx, const brim_result *result);  // of a setting that was repeated
   void *ctx;
 } brim_sweep_options;
 
@@ -88,9 +88,8 @@ typedef struct brim_recommend_options {
   const bool *withheld;   // (count) not to be applied; NULL = none
 } brim_recommend_options;
 
-void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out);
-void brim_recommend_by(const brim_result *results, size_t count,
-                       const brim_recommend_options *options, brim_recommendation *out);
+void brim_recommend(const brim_result *results, size_t count, const brim_recommend_options *options,
+                    brim_recommendation *out);
 // Rate of results[a] over that of results[b]; an interval of NaN = nothing is certain.
 brim_interval brim_compare_results(const brim_result *results, size_t a, size_t b, brim_race *race);
 // Does a setting learn otherwise than the config's own, by knobs that are not among those the user named

@@ -14,7 +14,7 @@
 #define DISAGREE 2.0
 // Slower by this factor after one visit: no usual disturbance explains that, one visit will do.
 #define FAR_BEHIND 5.0
-// Whoever is surely within this share of the best need not be told apart from it.
+// A setting that is surely within this share of the best need not be told apart from it.
 #define CLOSE_ENOUGH 0.02
 
 brim_status brim_race_create(size_t settings, double passes, brim_race **out) {
@@ -195,8 +195,4 @@ int64_t brim_race_next(brim_race *race) {
     race->at++;
     return (int64_t)next;
   }
-}
-
-size_t brim_race_visits(const brim_race *race, size_t setting) {
-  return race->runner[setting].visits;
 }

@@ -46,7 +46,6 @@ brim_interval brim_race_rate(brim_race *race, size_t setting);
 brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b);
 // The highest rate by estimate; -1 = none ran.
 int64_t brim_race_best(brim_race *race);
-size_t brim_race_visits(const brim_race *race, size_t setting);
 // How many settings the next round has; 0 = the race is over. Seconds that the budget leaves.
 double brim_race_seconds_left(const brim_race *race);
 

@@ -140,8 +140,8 @@ static void look_beside(const choice *c, brim_recommendation *out) {
   out->more = more;
 }
 
-void brim_recommend_by(const brim_result *results, size_t count,
-                       const brim_recommend_options *options, brim_recommendation *out) {
+void brim_recommend(const brim_result *results, size_t count, const brim_recommend_options *options,
+                    brim_recommendation *out) {
   const brim_interval unknown = {(double)NAN, (double)NAN, (double)NAN};
   choice c = {.results = results, .count = count, .options = options, .reference = -1};
   *out = (brim_recommendation){.highest = fastest(&c, true),
@@ -166,11 +166,6 @@ void brim_recommend_by(const brim_result *results, size_t count,
   if (!brim_result_ran(&results[options->now])) return;
   out->now = options->now;
   out->gain = compare(&c, out->recommended, out->now);
-}
-
-void brim_recommend(const brim_result *results, size_t count, brim_recommendation *out) {
-  const brim_recommend_options plain = {.now = -1};
-  brim_recommend_by(results, count, &plain, out);
 }
 
 //---------------------------------- what changes learning ----------------------------------

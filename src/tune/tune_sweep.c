@@ -269,7 +269,7 @@ static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   return best >= rate ? best : (double)NAN;
 }
 
-static void settle(sweep *s, size_t index, brim_result *out) {
+static void finish_setting(sweep *s, size_t index, brim_result *out) {
   setting_runs *runs = &s->runs[index];
   brim_interval rate = brim_race_rate(s->race, index);
   bool failed = !(rate.value > 0);  // it ran, and then did not
@@ -296,12 +296,12 @@ static void settle(sweep *s, size_t index, brim_result *out) {
   for (size_t i = 0; i < runs->count; i++) {
     if (i != pick) brim_result_deinit(&runs->visit[i]);
   }
-  if (s->options->on_settled && runs->count > 1) s->options->on_settled(s->options->ctx, out);
+  if (s->options->on_final && runs->count > 1) s->options->on_final(s->options->ctx, out);
 }
 
-static void settle_all(sweep *s, brim_result *results, size_t count) {
+static void finish_settings(sweep *s, brim_result *results, size_t count) {
   for (size_t i = 0; i < s->settings->count; i++) {
-    if (i < count && s->runs[i].count > 0) settle(s, i, &results[i]);
+    if (i < count && s->runs[i].count > 0) finish_setting(s, i, &results[i]);
     brim_free(s->runs[i].visit);
     brim_free(s->runs[i].log_rate);
   }
@@ -329,7 +329,7 @@ static brim_status run_all(sweep *s, brim_result **out, size_t *count) {
   s->trial.ctx = s;
   s->start = brim_clock_now();
   status = s->race ? run_race(s, results, count) : run_plans(s, results, count);
-  if (s->race) settle_all(s, results, *count);
+  if (s->race) finish_settings(s, results, *count);
   brim_free(s->runs);
   for (size_t i = 0; i < *count; i++) brim_diagnose(results, *count, i);  // now with all evidence
   *out = results;

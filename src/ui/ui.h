@@ -1,6 +1,6 @@
 // What a person sees: tables, progress, the bench summary, HTML reports and replays. Pure functions
 // of records and of a brim_term; text goes into a brim_str and the caller prints it. No device
-// handles, no clocks, no files (ui_term.c alone asks the terminal and the environment). Who calls:
+// handles, no clocks, no files (ui_term.c alone asks the terminal and the environment). Callers:
 // the commands in src/cli.
 #ifndef BRIM_UI_H_
 #define BRIM_UI_H_
@@ -92,8 +92,9 @@ typedef struct brim_ui_column {
 // natural[i]: widest cell without the header. out[i] = 0 means left out; *use_short says whether
 // short headers were taken. In this order: short headers, shrink, leave out from the highest
 // priority down to 1, and at last cut what is left (each column keeps at least one).
+// `together`: bits of columns that are left out together, 0 = none.
 void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
-                    int *out, bool *use_short);
+                    uint64_t together, int *out, bool *use_short);
 
 #define BRIM_UI_MAX_COLUMNS 32
 
@@ -279,7 +280,7 @@ void brim_ui_escape_html(brim_str *out, const char *text);
 
 //---------------------------------- replay ----------------------------------
 
-#define BRIM_UI_MAX_REPLAYS 2   // beside each other
+#define BRIM_UI_MAX_REPLAYS 4   // beside each other
 #define BRIM_UI_MAX_EPISODES 8  // to choose from
 
 typedef struct brim_ui_fact {
@@ -298,9 +299,9 @@ typedef struct brim_ui_replay_options {
   size_t fact_count;
 } brim_ui_replay_options;
 
-// One self-contained HTML page that replays one trajectory, or two of the same steps beside each
-// other; of several episodes, as many of each, one episode after the other. Trajectories are finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of
-// them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
+// One self-contained HTML page that replays one trajectory, or up to BRIM_UI_MAX_REPLAYS of the same steps
+// beside each other; of several episodes, as many of each, one episode after the other. Trajectories are
+// finished (brim_trajectory_finish) and have one scene. BRIM_EINVAL: none of them, or more. BRIM_EUNSUPPORTED: there is no picture of the scene's kind (web/replay/scene_KIND.js).
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out);
 

@@ -57,7 +57,7 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
     const char *name = results[0].knobs[k].name;
     bool shown = brim_ui_knob_shown(results, count, name);
     if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
-    // Without a knob that was swept the rows look alike; one that was not is told by the picks.
+    // Without a knob that was swept the rows look alike; the picks show one that was not.
     bool needed = brim_result_knob_varies(results, count, name) ||
                   brim_ui_knob_is(&results[0], name, BRIM_ROLE_BATCH);
     add_column(out, &n, BRIM_UI_WHAT_KNOB, (int)k, needed ? 0 : 4,
@@ -231,7 +231,7 @@ static void put_utilisation(const brim_term *term, const brim_result *result, br
 
 // Which of the two halves bounds the job, and how near the whole is to it.
 static void put_ceilings(const brim_term *term, const brim_result *result, brim_str *out) {
-  char data[32], compute[32], text[192];
+  char data[32], compute[32], rate[64], text[256];
   double low = fmin(result->data_samples_per_s, result->compute_samples_per_s);
   if (isnan(result->data_samples_per_s) || isnan(result->compute_samples_per_s) || !(low > 0)) {
     return;
@@ -243,11 +243,11 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                           ? brim_tr("loading")
                           : brim_tr("computing");
   snprintf(text, sizeof text,
-           share > 100 ? brim_tr("data alone %s, computing alone %s samples/s: measured while the "
-                                 "machine was busy (%.0f %% of %s)")
-                       : brim_tr("data alone %s, computing alone %s samples/s: %.0f %% of the "
-                                 "slower stage (%s)"),
-           data, compute, share, stage);
+           share > 100 ? brim_tr("data alone %s, computing alone %s %s: measured while the machine "
+                                 "was busy (%.0f %% of %s)")
+                       : brim_tr("data alone %s, computing alone %s %s: %.0f %% of the slower "
+                                 "stage (%s)"),
+           data, compute, brim_ui_rate_unit(result, 1, rate), share, stage);
   brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 
@@ -346,7 +346,7 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
   }
 }
 
-// Not steady, because nobody can tell: of what ran and is not called stable, is this all?
+// Not steady, because it is unknown: of what ran and is not called stable, is this all?
 static bool only_one_sample(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
@@ -406,7 +406,9 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
     char cost[32], price[64] = "";
     if (!isnan(f->cost_ms)) {
       brim_ui_ms(f->cost_ms, cost);
-      snprintf(price, sizeof price, brim_tr(" (%s ms per step)"), cost);
+      const bool iterates = result->knob_set && result->knob_set->iterates;
+      snprintf(price, sizeof price,
+               iterates ? brim_tr(" (%s ms per iteration)") : brim_tr(" (%s ms per step)"), cost);
     }
     brim_str text;
     brim_str_init(&text);

@@ -1,5 +1,5 @@
 // Line charts as inline SVG for the report; what is drawn in them is chosen in ui_chart_bench.c.
-// A line is told by its colour and its dashes, so that it is also told on paper and by those who
+// Colour and dashes name a line, so that it is also recognised on paper and by those who
 // see fewer colours. Every point carries its text, which a browser shows without a script.
 #include <math.h>
 #include <stdio.h>

@@ -41,7 +41,7 @@ bool brim_ui_verdict_certain(brim_ui_verdict verdict) {
   return verdict == BRIM_UI_VERDICT_FASTER || verdict == BRIM_UI_VERDICT_SLOWER;
 }
 
-static bool was_decided(brim_ui_verdict verdict) {
+static bool is_certain(brim_ui_verdict verdict) {
   return brim_ui_verdict_certain(verdict) || verdict == BRIM_UI_VERDICT_OPEN;
 }
 
@@ -50,11 +50,11 @@ static bool was_decided(brim_ui_verdict verdict) {
 size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out) {
   double sum = 0, half = 0;
   size_t n = 0;
-  bool decided = false, once = false;
-  for (size_t i = 0; i < count; i++) decided = decided || was_decided(pairs[i].verdict);
+  bool certain = false, once = false;
+  for (size_t i = 0; i < count; i++) certain = certain || is_certain(pairs[i].verdict);
   for (size_t i = 0; i < count; i++) {
     const brim_ui_pair *p = &pairs[i];
-    if (isnan(p->ratio) || (decided && !was_decided(p->verdict))) continue;
+    if (isnan(p->ratio) || (certain && !is_certain(p->verdict))) continue;
     once = once || p->verdict == BRIM_UI_VERDICT_ONCE;
     sum += log(p->ratio);
     half += 0.5 * log(p->high / p->low);  // one unknown interval makes the mean's unknown
@@ -221,7 +221,7 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
-// What was found out stays longest; then the ratio, then what it is made of.
+// What was determined stays longest; then the ratio, then what it is made of.
 static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                              brim_str *out) {
   brim_ui_column columns[BRIM_RESULT_MAX_KNOBS + 6];

@@ -1,4 +1,4 @@
-// HTML that every page needs: escaped text, elements, embedded assets, the head. Who calls: the
+// HTML that every page needs: escaped text, elements, embedded assets, the head. Callers: the
 // report (ui_report*.c, ui_chart*.c) and the replay (ui_replay*.c).
 #include "ui/ui_report_int.h"
 #include "web/web.h"

@@ -60,7 +60,7 @@ void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *de
 // "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
 void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision,
                             int recommended, brim_str *out);
-// What is said where the config's own setting is recommended.
+// What is reported where the config's own setting is recommended.
 const char *brim_ui_own_text(const brim_ui_decision *decision);
 // Is an interval known, and not so wide that it says nothing?
 bool brim_ui_interval_tells(double low, double high);
@@ -101,7 +101,7 @@ void brim_ui_scaling_devices(const brim_scaling *scaling, char out[32]);
 // How many from `first` on are of one setting.
 size_t brim_ui_scaling_group(const brim_scaling *all, size_t count, size_t first);
 // Does an earlier replica say that this one failed, by the same device and message?
-bool brim_ui_scaling_told(const brim_scaling *all, size_t item, int replica);
+bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica);
 // Are there devices of different names?
 bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count);
 

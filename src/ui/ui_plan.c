@@ -81,7 +81,8 @@ static bool name_varies(const brim_result *results, size_t count, const char *na
   return false;
 }
 
-// What is the same for every setting is said once, above the table: "Workers 0, parameters 4 MiB".
+// What is the same for every setting is reported once, above the table: "Workers 0, parameters 4
+// MiB".
 static void put_constant(const char *label, const char *value, brim_str *line) {
   brim_str_printf(line, "%s%s %s", line->len ? ", " : "", label, value);
 }

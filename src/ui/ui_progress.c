@@ -183,8 +183,8 @@ void brim_ui_progress_line(const brim_progress *progress, const brim_term *term,
   if (!term->redraw) parts[PART_BAR].used = false;
   int width = term->redraw && term->width ? term->width - 1 : 0;
   if (width > 0) fit_parts(parts, width);
-  int spare = width > 0 ? width - line_width(parts) : BAR_MAX;
-  int bar = BAR_MIN + spare < BAR_MAX ? BAR_MIN + spare : BAR_MAX;
+  int left = width > 0 ? width - line_width(parts) : BAR_MAX;
+  int bar = BAR_MIN + left < BAR_MAX ? BAR_MIN + left : BAR_MAX;
   bool first = true;
   int pad = 0;  // of the part before
   for (int i = 0; i < PART_TOTAL; i++) {

@@ -42,7 +42,9 @@ static void put_view(const brim_ui_replay_options *o, const brim_trajectory *t, 
   const brim_scene_episode episode = brim_trajectory_episode(t);
   t->scene->outcome(&episode, text, sizeof text);
   brim_str_printf(out, "<figure class=\"view c%zu %s %s\"", which, t->scene->ends[t->end],
-                  t->scene->good[t->end] ? "good" : "bad");
+                  t->scene->plain[t->end]  ? "plain"
+                  : t->scene->good[t->end] ? "good"
+                                           : "bad");
   brim_ui_replay_of(o, episode_index, out);
   brim_str_append(out, "><div class=\"frame\"><canvas tabindex=\"0\"");
   snprintf(label, sizeof label, "%s: %s", name, text);
@@ -69,16 +71,13 @@ static void put_button(const char *id, const char *pressed, const char *text, br
   brim_str_append(out, "</button>\n");
 }
 
+// A slider over replay.js's speeds, of which the fourth is 1.
 static void put_speeds(brim_str *out) {
-  static const char *const speeds[] = {"0.1", "0.25", "0.5", "1", "2", "4"};
-  brim_str_append(out, "<select id=\"speed\"");
-  brim_ui_put_attribute(out, "aria-label", brim_tr("speed"));
-  brim_str_append_char(out, '>');
-  for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++) {
-    brim_str_printf(out, "<option value=\"%s\"%s>%s\xc3\x97</option>", speeds[i],
-                    strcmp(speeds[i], "1") == 0 ? " selected=\"selected\"" : "", speeds[i]);
-  }
-  brim_str_append(out, "</select>\n");
+  brim_str_append(out, "<label class=\"speed\">");
+  brim_ui_escape_html(out, brim_tr("Speed"));
+  brim_str_append(out,
+                  " <input type=\"range\" id=\"speed\" min=\"0\" max=\"6\" value=\"3\" "
+                  "aria-valuetext=\"1\xc3\x97\" /><output>1\xc3\x97</output></label>\n");
 }
 
 static void put_episodes(const brim_ui_replay_options *o, brim_str *out) {
@@ -99,7 +98,7 @@ static void put_choice(const brim_trajectory *list, size_t count, brim_str *out)
   brim_str_append(out,
                   "<span class=\"seg\" id=\"show\" role=\"group\"><button type=\"button\" "
                   "data-v=\"both\" aria-pressed=\"true\">");
-  brim_ui_escape_html(out, brim_tr("both"));
+  brim_ui_escape_html(out, count > 2 ? brim_tr("all") : brim_tr("both"));
   brim_str_append(out, "</button>");
   for (size_t i = 0; i < count; i++) {
     brim_str_printf(out, "<button type=\"button\" data-v=\"%zu\" aria-pressed=\"false\">", i);
@@ -112,7 +111,7 @@ static void put_choice(const brim_trajectory *list, size_t count, brim_str *out)
 static void put_controls(const brim_ui_replay_options *o, const brim_trajectory *list, size_t count,
                          brim_str *out) {
   const brim_scene *scene = list[0].scene;
-  brim_str_append(out, "<div class=\"controls\">\n");
+  brim_str_append(out, "<div class=\"controls play\">\n");
   put_button("play", "false", brim_tr("Play"), out);
   brim_str_append(out,
                   "<span class=\"track\"><input type=\"range\" id=\"seek\" min=\"0\" value=\"0\"");
@@ -284,7 +283,7 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
     brim_ui_escape_html(out, options->about);
     brim_str_append(out, "</p>");
   }
-  brim_str_append(out, "</header>\n<main>\n<div id=\"stage\">\n");
+  brim_str_printf(out, "</header>\n<main>\n<div id=\"stage\" data-n=\"%zu\">\n", beside);
   for (size_t i = 0; i < count; i++) put_view(options, &list[i], i % beside, i / beside, out);
   brim_str_append(out, "</div>\n");
   put_controls(options, list, beside, out);

@@ -108,7 +108,7 @@ static void put_rule(const scale *s, double y, const char *kind, brim_str *out) 
 
 static int64_t tick_count(const scale *s) { return llround((s->high - s->low) / s->step); }
 
-// Whatever acts meets the same events for as long as it goes on: the longest one has all of them.
+// Whatever acts meets the same events for as long as it continues: the longest one has all of them.
 static void put_marks(const scale *s, const brim_trajectory *list, size_t count, brim_str *out) {
   const brim_trajectory *longest = &list[0];
   const brim_scene *scene = list[0].scene;
@@ -256,7 +256,7 @@ brim_status brim_ui_replay_curves(const brim_ui_replay_options *options,
   brim_ui_put_section(out, "curves",
                       scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
   put_legend(list, count, beside, out);
-  brim_str_append(out, "<div class=\"curves\">\n");
+  brim_str_printf(out, "<div class=\"curves\" data-n=\"%zu\">\n", beside);
   for (size_t k = 0; k < count; k += beside) {
     for (size_t i = 0; i < scene->curve_count; i++) {
       put_curve(&scene->curves[i], options, k / beside, list + k, beside, out);

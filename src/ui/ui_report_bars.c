@@ -279,12 +279,13 @@ static void put_ceiling_share(const brim_result *r, brim_str *out) {
 void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out) {
   const brim_result *r = view->shown;
   double data = r->data_samples_per_s, device = r->compute_samples_per_s, now = r->samples_per_s;
-  char name[BRIM_UI_GROUP_NAME];
+  char name[BRIM_UI_GROUP_NAME], rate[64], title[128];
   if (!(data > 0) && !(device > 0)) return;
   double most = fmax(fmax(data, device), now);
   brim_ui_setting_name(view, r, name);
   brim_str_append(out, "<figure class=\"panel\" id=\"ceilings\"><figcaption>");
-  brim_ui_escape_html(out, brim_tr("Ceilings of this job, samples/s"));
+  snprintf(title, sizeof title, brim_tr("Ceilings of this job, %s"), brim_ui_rate_unit(r, 1, rate));
+  brim_ui_escape_html(out, title);
   brim_str_append(out, "</figcaption>\n<p class=\"note\">");
   brim_ui_escape_html(out, name);
   brim_str_append(out, "</p>\n");

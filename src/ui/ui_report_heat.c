@@ -1,5 +1,5 @@
 // The heat map: one metric over two knobs, best (or least) over the others. Drawn here for the two
-// knobs that matter most; the page's script draws it anew for others, from the table.
+// knobs that matter most; the page's script draws it again for others, from the table.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -227,7 +227,8 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
     brim_str_append(out, "<b>");
     brim_str_printf(out, brim_tr("%s ms"), cost);
     brim_str_append(out, "</b> ");
-    brim_ui_escape_html(out, brim_tr("per step"));
+    const bool iterates = r->knob_set && r->knob_set->iterates;
+    brim_ui_escape_html(out, iterates ? brim_tr("per iteration") : brim_tr("per step"));
     double share = f->cost_ms / r->total_ms.median * 100;
     if (isfinite(share)) brim_str_printf(out, ", %.0f %%", share);
   }

@@ -74,7 +74,7 @@ static void put_failed(const brim_scaling *all, size_t count, brim_str *out) {
   for (size_t i = 0; i < count; i++) {
     for (int k = 0; k < all[i].devices; k++) {
       const brim_scaling_replica *r = &all[i].replicas[k];
-      if (!r->failure || brim_ui_scaling_told(all, i, k)) continue;
+      if (!r->failure || brim_ui_scaling_reported(all, i, k)) continue;
       if (!any) brim_str_append(out, "<ul class=\"why\">\n");
       any = true;
       brim_str_append(out, "<li>");

@@ -91,7 +91,7 @@ void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
   }
 }
 
-bool brim_ui_scaling_told(const brim_scaling *all, size_t item, int replica) {
+bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica) {
   const brim_scaling_replica *r = &all[item].replicas[replica];
   for (size_t i = 0; i <= item; i++) {
     for (int k = 0; k < all[i].devices; k++) {
@@ -177,7 +177,7 @@ static void put_failed(const brim_term *term, const brim_scaling *all, size_t co
   for (size_t i = 0; i < count; i++) {
     for (int k = 0; k < all[i].devices; k++) {
       const brim_scaling_replica *r = &all[i].replicas[k];
-      if (!r->failure || brim_ui_scaling_told(all, i, k)) continue;
+      if (!r->failure || brim_ui_scaling_reported(all, i, k)) continue;
       brim_str line;
       brim_str_init(&line);
       brim_str_printf(&line, brim_tr("%s did not run: %s"), r->spec, r->message);

@@ -59,7 +59,7 @@ static void leave_out(int *widths, size_t count, int at, uint64_t together) {
   }
 }
 
-static void lay_out(const brim_ui_column *columns, const int *natural, size_t count, int width,
+void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
                     uint64_t together, int *out, bool *use_short) {
   *use_short = false;
   natural_widths(columns, natural, count, false, out);
@@ -70,8 +70,8 @@ static void lay_out(const brim_ui_column *columns, const int *natural, size_t co
   while (row_width(out, count) > width &&
          (at = least_important(columns, out, count, 0, true)) >= 0) {
     int over = row_width(out, count) - width;
-    int spare = out[at] - columns[at].min_width;
-    out[at] -= over < spare ? over : spare;
+    int left = out[at] - columns[at].min_width;
+    out[at] -= over < left ? over : left;
   }
   while (row_width(out, count) > width &&
          (at = least_important(columns, out, count, 1, false)) >= 0) {
@@ -84,11 +84,6 @@ static void lay_out(const brim_ui_column *columns, const int *natural, size_t co
     if (last <= 1) break;
     out[last - 1] = 0;
   }
-}
-
-void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
-                    int *out, bool *use_short) {
-  lay_out(columns, natural, count, width, 0, out, use_short);
 }
 
 //---------------------------------- cells ----------------------------------
@@ -200,7 +195,7 @@ brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *te
     if (w > natural[i % count]) natural[i % count] = w;
   }
   if (status) return status;
-  lay_out(table->columns, natural, count, term->width, table->together, widths, &use_short);
+  brim_ui_layout(table->columns, natural, count, term->width, table->together, widths, &use_short);
   for (size_t i = 0; i < count; i++) {
     const brim_ui_column *column = &table->columns[i];
     const char *text = use_short && column->short_header ? column->short_header : column->header;

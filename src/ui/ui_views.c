@@ -22,7 +22,10 @@ static brim_status put_view(const brim_term *term, const brim_view *v, brim_str 
   brim_str_append_char(out, '\n');
   brim_status status = brim_ui_table_render(&table, term, out, NULL);
   brim_ui_table_deinit(&table);
-  if (!v->note[0]) return status;
+  if (!v->note[0]) {
+    brim_str_append_char(out, '\n');
+    return status;
+  }
   if (v->whole_note) {
     brim_str_append(out, v->note);
   } else {

@@ -1,5 +1,5 @@
 // The files of web/ (style sheets, scripts), embedded in the program when it is built, so that a
-// page is one file and needs no network. Who calls: the ui room for the report.
+// page is one file and needs no network. Callers: the ui room for the report.
 #ifndef BRIM_WEB_H_
 #define BRIM_WEB_H_
 

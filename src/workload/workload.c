@@ -51,10 +51,6 @@ brim_status brim_work_use(const brim_work *work, const char *path, bool averaged
   return brim_fail(BRIM_ESTATE, "workload %s has no evaluation", work->table->name);
 }
 
-double brim_work_value(const brim_work_metrics *metrics, const char *key) {
-  return brim_metric_value(metrics->set, metrics->values, key);
-}
-
 //---------------------------------- fitting ----------------------------------
 
 static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {

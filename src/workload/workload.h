@@ -1,5 +1,5 @@
 // Workloads: nouns that can be stepped. Every command works on this table, none on one workload.
-// Here engine, data and env meet. Who calls: run, measure, the public API.
+// Here engine, data and env meet. Callers: run, measure, the public API.
 #ifndef BRIM_WORKLOAD_H_
 #define BRIM_WORKLOAD_H_
 
@@ -10,7 +10,7 @@
 #include "base/base_metric.h"
 #include "base/base_scene.h"
 #include "brim/plan.h"
-#include "config/config.h"
+#include "config/config_rows.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -90,16 +90,13 @@ typedef struct brim_work_sums {
 typedef struct brim_work_metrics {
   const brim_metric_set *set;        // the workload's rows
   double values[BRIM_METRIC_MAX];    // by row; NaN = unknown
-  double baseline[BRIM_METRIC_MAX];  // of doing nothing, beside those of an evaluation
+  double baseline[BRIM_METRIC_MAX];  // of the baseline, beside those of an evaluation
   double sums[BRIM_WORK_MAX_SUMS];   // of training: what `figures` makes values of
   int64_t samples;                   // that they are of
   int64_t bad;                       // of them, that gave nothing finite
   int64_t skipped;                   // steps without effect, since opening
   bool searching;                    // skipped steps are part of how it works, and mean nothing yet
 } brim_work_metrics;
-
-// The rows' values, by key; NaN = unknown.
-double brim_work_value(const brim_work_metrics *metrics, const char *key);
 
 // The throughput in another unit.
 #define BRIM_WORK_MAX_RATES 4
@@ -143,7 +140,7 @@ typedef struct brim_work_info {
   // Steps without effect in a row after which a run is lost, if they are an epoch at least; 0 = an epoch
   // of which no step had an effect.
   int64_t idle_limit;
-  // Of doing nothing, once `baseline` was called: in evaluations, and under the measure of training.
+  // Of the baseline, once `baseline` was called: in evaluations, and under the measure of training.
   bool has_baseline;
   int64_t baseline_samples;
   double baseline[BRIM_METRIC_MAX], training_baseline[BRIM_METRIC_MAX];
@@ -294,8 +291,9 @@ typedef struct brim_work_features_table {
 
 // What is learned acts in an environment.
 typedef struct brim_work_policy_table {
-  // What doing nothing gives, found out once, before training begins; `info` and `evaluate` report it.
-  // `brim eval` does not call it: `evaluate` finds out what it reports of it where nothing has.
+  // What the baseline gives, determined once, before training begins; `info` and `evaluate` report
+  // it. `brim eval` does not call it: `evaluate` determines what it reports of it where nothing
+  // has.
   brim_status (*baseline)(void *work);
   bool
       networks;  // it trains networks by an optimizer: the keys of optimizers and batches are its own
@@ -303,10 +301,10 @@ typedef struct brim_work_policy_table {
 
 // What is learned acts in an environment that can be shown: its episodes are recorded, on the CPU, for
 // `brim render`. workload_replay.h has what workloads with an environment share.
-#define BRIM_WORK_MAX_ACTORS 2
+#define BRIM_WORK_MAX_ACTORS 4
 typedef struct brim_work_actor {
-  const char *name;   // in --json: "trained"
-  const char *label;  // a message: "Policy"
+  const char *name;  // in --json: "trained"
+  char label[64];    // translated: "Policy"
 } brim_work_actor;
 
 typedef struct brim_work_replay_info {
@@ -318,6 +316,9 @@ typedef struct brim_work_replay_info {
   char trained[64];  // how long: "400 iterations", translated
   brim_scene_line facts[BRIM_SCENE_MAX_LINES];  // what is replayed
   size_t fact_count;
+  // What acts: first what was trained, then baselines that begin in the same state.
+  brim_work_actor actors[BRIM_WORK_MAX_ACTORS];
+  size_t actor_count;
 } brim_work_replay_info;
 
 // An episode, in the caller's memory.
@@ -331,9 +332,6 @@ typedef struct brim_work_recording {
 
 typedef struct brim_work_replay_table {
   const char *score;  // the metric that the sum of an episode's rewards is, by key
-  // Who acts: first what was trained, then baselines that begin in the same state.
-  const brim_work_actor *actors;
-  size_t actor_count;  // at most BRIM_WORK_MAX_ACTORS
   // The policy of a checkpoint in the environment of a config. `registry` has those of plug-ins.
   brim_status (*open)(const brim_registry *registry, const brim_config *config, const char *path,
                       void **out);
@@ -341,7 +339,8 @@ typedef struct brim_work_replay_table {
   void (*info)(void *replay, brim_work_replay_info *out);
   // More members of the event of --json, such as the task.
   brim_status (*fields)(void *replay, json_t *event);
-  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts.
+  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts. `actor` of
+  // those of `info`.
   brim_status (*record)(void *replay, size_t actor, int32_t episode, int64_t steps,
                         brim_work_recording *out);
 } brim_work_replay_table;
@@ -395,18 +394,52 @@ struct brim_result;
 struct brim_view;
 // Tables of its own below those of a sweep.
 typedef struct brim_work_views_table {
+  bool
+      brief;  // they belong in the short form of a sweep too, with the findings of the config's own setting
   // `own` is the config's setting, NULL = unknown; `whole`: also what is there for every sweep. Returns
   // how many.
   size_t (*make)(const struct brim_result *results, size_t count, const brim_setting *own,
                  bool whole, struct brim_view *out);
+  // May be NULL. The configs' own settings of two sweeps side by side; returns how many.
+  size_t (*compare)(const struct brim_result *a, size_t a_count, const struct brim_result *b,
+                    size_t b_count, struct brim_view *out);
 } brim_work_views_table;
+
+//---------------------------------- shipped configs ----------------------------------
+
+// The config that suits an environment: `brim train WORKLOAD env=ENV`.
+typedef struct brim_work_shipped {
+  const char *env, *config;
+} brim_work_shipped;
+
+// What a run starts from.
+typedef struct brim_work_start {
+  const char *config;  // a shipped one; NULL = the workload's defaults
+  char name[64];       // of a run without one: ENV-WORKLOAD
+} brim_work_start;
+
+//---------------------------------- brim init ----------------------------------
+
+// Images to begin with.
+typedef struct brim_work_images {
+  int64_t height, width;  // of a crop
+  bool colour, gpu;       // three channels; a GPU trains
+} brim_work_images;
+
+// What a config of `brim init` has for them.
+typedef struct brim_work_beginning {
+  char model[96], loss[64], optimizer[96], train[320];  // train: the transform
+  int64_t epochs;
+  const char *why;  // a message: the comment beside the model
+} brim_work_beginning;
 
 //---------------------------------- the table ----------------------------------
 
 typedef struct brim_workload_table {
   const char *name;
-  bool has_targets;      // its outputs are compared with targets: any labelled data can evaluate it
-  bool without_targets;  // suits images without targets: it learns from two views of each
+  bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
+  // Suits images without targets, and says how to begin with them; NULL = it does not.
+  void (*begin)(const brim_work_images *images, brim_work_beginning *out);
   const char
       *model;  // the component that it trains where the config names none; NULL = no component
   const char *makes;  // a message: what it trains, "an ars policy"; NULL = a checkpoint of NAME
@@ -415,15 +448,14 @@ typedef struct brim_workload_table {
       *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
   const char
       *config;  // the shipped config that its name stands for: `brim train NAME`; NULL = none
-  // May be NULL. Another shipped config where an override (`key=value` of the command line) asks for
-  // something that has its own; NULL = this one does not.
-  const char *(*config_with)(const char *override);
+  // Of a workload that learns in an environment: shipped configs by environment; NULL = none.
+  const brim_work_shipped *shipped;
+  size_t shipped_count;
   const brim_work_options *options;
   size_t option_count;
-  const brim_work_topic *topic;  // NULL = none
-  // Of a workload that is registered: its config keys, and Korean for its messages.
-  const brim_config_own_key *keys;
-  size_t key_count;
+  const brim_work_topic *topic;        // NULL = none
+  const brim_config_section *section;  // its config keys and components; NULL = none
+  // Of a workload that is registered by main: Korean for its messages.
   const brim_msg_pair *korean;
   size_t korean_count;
   const brim_knob_set *knob_set;  // names of the knobs for people, and their roles; may be NULL
@@ -487,6 +519,11 @@ const brim_workload_table *brim_workload_at(size_t index);
 // first config is loaded and before threads start.
 brim_status brim_workload_register(const brim_workload_table *table);
 
+// What a run of this workload starts from where an override (`key=value` of the command line) names an
+// environment: its shipped config, or defaults and a name after both. False = it names none.
+bool brim_workload_start(const brim_workload_table *table, const char *override,
+                         brim_work_start *out);
+
 // A workload object: table and state together.
 typedef struct brim_work {
   const brim_workload_table *table;
@@ -500,7 +537,8 @@ typedef struct brim_work {
 // What every caller that opens a workload from a config needs first. The device spec for
 // brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of devices.
 brim_status brim_work_device_spec(const brim_config *config, const char **out);
-// The same of a list, one by one, for who can use it; without a list there is one device.
+// The same of a list, one by one, for workloads that can use it; without a list there is one
+// device.
 size_t brim_work_device_count(const brim_config *config);
 brim_status brim_work_device_at(const brim_config *config, size_t index, const char **out);
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
@@ -522,9 +560,9 @@ void brim_work_close(brim_work *work);
 // `evaluation`'s members; BRIM_ESTATE of a workload without.
 brim_status brim_work_evaluate(const brim_work *work, brim_work_metrics *out);
 brim_status brim_work_use(const brim_work *work, const char *path, bool averaged);
-// Before `configure`, when training goes on from a checkpoint: the device takes over the algorithms
-// chosen when it was written, so that none is chosen anew. Those of another device are left alone;
-// a text that does not fit is a warning. Fails only when the file cannot be read.
+// Before `configure`, when training continues from a checkpoint: the device takes over the
+// algorithms chosen when it was written, so that none is chosen again. Those of another device are
+// left alone; a text that does not fit is a warning. Fails only when the file cannot be read.
 brim_status brim_work_take_algorithms(brim_work *work, const char *path);
 // Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
 // device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,

@@ -1,5 +1,5 @@
-// Where samples are kept: in files, which loader threads read or the device reads by itself, in host
-// memory, on the device.
+// Where samples are kept: in files, which loader threads read or the device reads on its own, in
+// host memory, on the device.
 #include "workload/workload_cache.h"
 
 #include <string.h>
@@ -313,8 +313,8 @@ static brim_status keep_or_read(brim_work_data *d, brim_work_set *s, uint64_t li
 
 // Once: a bench has many settings.
 static void say_why(brim_work_data *d) {
-  if (!d->caching.why[0] || d->said_why) return;
-  d->said_why = true;
+  if (!d->caching.why[0] || d->reported_why) return;
+  d->reported_why = true;
   brim_log_info("workload",
                 "the GPU cannot read rows directly from the mapped file: %s; loader threads copy "
                 "them instead",

@@ -58,11 +58,11 @@ typedef struct brim_work_data {
   uint64_t host_bytes;    // measured by the same; each rank has its part of the host's
   brim_work_caching caching;  // of the present setting
   // where samples are kept under the setting that was planned last, so that configuring it decides
-  // nothing anew
+  // nothing again
   brim_work_caching planned;
   brim_setting planned_for;
   bool has_planned;
-  bool said_why;  // the GPU does not read a mapped file
+  bool reported_why;  // the GPU does not read a mapped file
 } brim_work_data;
 
 brim_status brim_work_data_init(brim_work_data *d, const brim_work_context *context,

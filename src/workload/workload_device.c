@@ -39,7 +39,7 @@ brim_status brim_work_device_at(const brim_config *config, size_t index, const c
   return BRIM_OK;
 }
 
-// $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" when neither is said or it is too long. The standard
+// $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" when neither is set or it is too long. The standard
 // has relative paths ignored.
 static void cache_folder(char *out, size_t size) {
   const char *base = getenv("XDG_CACHE_HOME"), *below = "brim";

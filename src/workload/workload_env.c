@@ -44,17 +44,43 @@ static brim_status find_row(const brim_component *env, const brim_registry *regi
   return brim_env_check_row(*out, env->name);
 }
 
-const char *brim_work_env_config(const char *override) {
-  static const char key[] = "env=";
-  char name[64];
-  if (!brim_str_starts(override, key)) return NULL;
-  const char *from = override + sizeof key - 1;
-  const size_t length = strcspn(from, "( ");
-  if (length >= sizeof name) return NULL;
-  memcpy(name, from, length);
-  name[length] = 0;
-  const brim_env_row *row = brim_env_find(name);
-  return row ? row->config : NULL;
+//---------------------------------- components ----------------------------------
+
+enum { MOST_ENVS = 8, MOST_ARGS = 64 };  // of all of them
+
+static brim_config_arg component_arg(const brim_env_arg *arg) {
+  static const brim_config_arg_type types[] = {[BRIM_ENV_ARG_INT] = BRIM_CONFIG_ARG_INT,
+                                               [BRIM_ENV_ARG_FLOAT] = BRIM_CONFIG_ARG_FLOAT,
+                                               [BRIM_ENV_ARG_CHOICE] = BRIM_CONFIG_ARG_CHOICE};
+  return (brim_config_arg){.name = arg->name,
+                           .type = types[arg->type],
+                           .default_text = arg->default_text,
+                           .min = arg->min,
+                           .max = arg->max,
+                           .choices = arg->choices,
+                           .meaning = arg->meaning,
+                           .alias = arg->alias};
+}
+
+brim_status brim_work_env_register(void) {
+  // Written before threads start, read only afterwards.
+  static brim_config_component_row rows[MOST_ENVS];
+  static brim_config_arg args[MOST_ARGS];
+  size_t count = 0, used = 0;
+  const brim_env_row *row;
+  for (; (row = brim_env_at(count)); count++) {
+    if (count == MOST_ENVS || row->arg_count > MOST_ARGS - used) {
+      return brim_fail(BRIM_EINVAL, "too many environments for %s, or too many arguments",
+                       row->name);
+    }
+    rows[count] = (brim_config_component_row){.category = "env",
+                                              .name = row->name,
+                                              .meaning = row->meaning,
+                                              .args = &args[used],
+                                              .arg_count = row->arg_count};
+    for (size_t i = 0; i < row->arg_count; i++) args[used++] = component_arg(&row->args[i]);
+  }
+  return brim_config_add_components(rows, count);
 }
 
 //---------------------------------- values ----------------------------------
@@ -108,8 +134,12 @@ static bool fits(const brim_env_arg *arg, const brim_value *v) {
          v->number <= INT32_MAX;
 }
 
-// The catalogue of components has the arguments of brim's own environments. Those of a plug-in's are
-// known here alone.
+static bool is_bounded(const brim_env_arg *arg) {
+  return arg->type != BRIM_ENV_ARG_CHOICE && (arg->min != 0 || arg->max != 0);
+}
+
+// The config has checked the arguments of brim's own environments. Those of a plug-in's are known here
+// alone.
 static brim_status check_args(const brim_component *env, const brim_env_row *row) {
   static const char *const types[] = {
       [BRIM_ENV_ARG_INT] = "int", [BRIM_ENV_ARG_FLOAT] = "float", [BRIM_ENV_ARG_CHOICE] = "word"};
@@ -117,9 +147,14 @@ static brim_status check_args(const brim_component *env, const brim_env_row *row
     const char *name = env->args[i].name ? env->args[i].name : "";
     const brim_env_arg *arg = find_arg(row, name);
     if (!arg) return unknown_arg(env, row, name);
-    if (fits(arg, &env->args[i].value)) continue;
-    return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col, "%s: '%s' expects %s",
-                        env->name, name, types[arg->type]);
+    const brim_value *v = &env->args[i].value;
+    if (!fits(arg, v)) {
+      return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col, "%s: '%s' expects %s",
+                          env->name, name, types[arg->type]);
+    }
+    if (!is_bounded(arg) || (v->number >= arg->min && v->number <= arg->max)) continue;
+    return brim_fail_at(BRIM_EINVAL, env->file, env->line, env->col,
+                        "%s: '%s' must be between %g and %g", env->name, name, arg->min, arg->max);
   }
   return BRIM_OK;
 }
@@ -249,4 +284,15 @@ brim_status brim_work_env_check(const brim_env_row *row, const void *values, con
   }
   json_decref(env);
   return status;
+}
+
+void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate) {
+  count->label = rate->label = ended->label;
+  rate->table_label = ended->rate_label;
+  rate->better = ended->better;
+}
+
+const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key) {
+  snprintf(out, BRIM_METRIC_NAME, "%s%s", before, key);
+  return out;
 }

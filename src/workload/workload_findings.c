@@ -109,7 +109,8 @@ static void find_compute(const brim_findings *v) {
 
 //---------------------------------- utilisation and memory ----------------------------------
 
-// The share of a step that does not shrink with the batch tells where nobody counts utilisation.
+// The share of a step that does not shrink with the batch shows it where utilisation is not
+// counted.
 static bool is_small(const brim_result *r) {
   double fixed =
       brim_result_phase_ms(r, BRIM_PHASE_OPTIMIZER) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);

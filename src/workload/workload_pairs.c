@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Exact accumulation is taken by itself where it costs less than this: one forward pass more is a
+// Exact accumulation is taken on its own where it costs less than this: one forward pass more is a
 // third.
 static const double worth_it = 0.40;
 
@@ -84,7 +84,7 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
 
 // By the config, or by the checkpoint that training resumes from.
 static bool is_chosen(const brim_pairs *c) {
-  return c->accumulation != BRIM_ACCUMULATION_AUTO || c->decided != BRIM_DECIDED_NOT;
+  return c->accumulation != BRIM_ACCUMULATION_AUTO || c->chosen != BRIM_CHOSEN_NOT;
 }
 
 // Plain accumulation of this would learn nothing, or, where too little memory made micro-batches of what
@@ -93,7 +93,7 @@ static bool must_be_exact(const brim_pairs *c, const brim_batching *batching,
                           const brim_net_spec *spec) {
   bool asked = batching->accumulation > 1;
   if (spec->batch == 1) return true;
-  if (c->decided == BRIM_DECIDED_PLAIN) return false;
+  if (c->chosen == BRIM_CHOSEN_PLAIN) return false;
   return !asked && brim_batching_is_smaller(batching, spec);
 }
 
@@ -125,7 +125,7 @@ brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_bat
   bool exact = c->accumulation == BRIM_ACCUMULATION_EXACT;
   bool automatic = c->accumulation == BRIM_ACCUMULATION_AUTO;
   bool must = automatic && must_be_exact(c, batching, spec);
-  if (automatic) exact = must || c->decided != BRIM_DECIDED_PLAIN;
+  if (automatic) exact = must || c->chosen != BRIM_CHOSEN_PLAIN;
   if (exact) BRIM_TRY(plan_cost(c, device, spec));
   bool possible = isfinite(c->exact_cost), worth = c->exact_cost < worth_it;
   spec->full_batch_negatives = exact && (must ? possible : is_chosen(c) || worth);
@@ -135,15 +135,13 @@ brim_status brim_pairs_choose(brim_pairs *c, brim_device *device, const brim_bat
 const char *brim_pairs_choice(const brim_pairs *c, int64_t accumulation, bool exact) {
   if (c->accumulation != BRIM_ACCUMULATION_AUTO) return NULL;
   if (accumulation > 1) return exact ? "exact" : "plain";
-  return c->decided == BRIM_DECIDED_EXACT   ? "exact"
-         : c->decided == BRIM_DECIDED_PLAIN ? "plain"
-                                            : NULL;
+  return c->chosen == BRIM_CHOSEN_EXACT ? "exact" : c->chosen == BRIM_CHOSEN_PLAIN ? "plain" : NULL;
 }
 
 void brim_pairs_take_choice(brim_pairs *c, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.accumulates"));
-  if (text && strcmp(text, "exact") == 0) c->decided = BRIM_DECIDED_EXACT;
-  if (text && strcmp(text, "plain") == 0) c->decided = BRIM_DECIDED_PLAIN;
+  if (text && strcmp(text, "exact") == 0) c->chosen = BRIM_CHOSEN_EXACT;
+  if (text && strcmp(text, "plain") == 0) c->chosen = BRIM_CHOSEN_PLAIN;
 }
 
 // As wide as the head's last layer.

@@ -11,8 +11,8 @@ typedef struct brim_pairs {
   enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
   double exact_cost;    // NaN = not planned yet; infinite = it cannot be
   char why_plain[256];  // why it cannot be
-  // by the checkpoint that training resumes from: `auto` decides nothing anew
-  enum { BRIM_DECIDED_NOT, BRIM_DECIDED_PLAIN, BRIM_DECIDED_EXACT } decided;
+  // by the checkpoint that training resumes from: `auto` decides nothing again
+  enum { BRIM_CHOSEN_NOT, BRIM_CHOSEN_PLAIN, BRIM_CHOSEN_EXACT } chosen;
   bool said;
   int64_t warned;  // the smaller micro-batch whose fewer negatives were warned of
 } brim_pairs;
@@ -29,7 +29,7 @@ bool brim_pairs_sensible(const brim_pairs *c, int64_t batch, int64_t accumulatio
 // The choice of `auto` to and from a checkpoint ("exact", "plain"); NULL = nothing was chosen.
 const char *brim_pairs_choice(const brim_pairs *c, int64_t accumulation, bool exact);
 void brim_pairs_take_choice(brim_pairs *c, const json_t *metadata);
-// The width of a projection: a network of pairs may put out its features when it is evaluated.
+// The width of a projection: a network of pairs may output its features when it is evaluated.
 int64_t brim_pairs_width(const brim_net *net);
 
 #endif  // BRIM_WORKLOAD_PAIRS_H_

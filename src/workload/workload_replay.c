@@ -22,6 +22,13 @@ brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *
   return line;
 }
 
+void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label) {
+  if (info->actor_count == BRIM_WORK_MAX_ACTORS) return;
+  brim_work_actor *actor = &info->actors[info->actor_count++];
+  actor->name = name;
+  snprintf(actor->label, sizeof actor->label, "%s", label);
+}
+
 static void name_it(const brim_env_row *row, const void *values, brim_work_replay_info *out) {
   char word[64];
   brim_scene_line *fact = brim_work_replay_fact(out, BRIM_N_("Environment"));
@@ -42,12 +49,27 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
   }
   row->scene(values, &out->scene);
   BRIM_TRY(brim_scene_check(&out->scene, row->sizes(values).frame, row->name));
-  // as it was said: 0.05, not the nearest float
+  // as it was given: 0.05, not the nearest float
   double seconds = round(row->seconds(values) * 1e7) / 1e7;
   out->dt = seconds > 0 ? seconds : 1;
   if (!(seconds > 0) && !(out->scene.rate > 0)) out->scene.rate = 10;
   name_it(row, values, out);
   if (row->facts) out->fact_count += row->facts(values, out->facts + out->fact_count);
+  return BRIM_OK;
+}
+
+brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
+                                  brim_status (*read)(const brim_work_replay_from *from,
+                                                      void *state),
+                                  void (*close)(void *state), void **out) {
+  void *state = brim_calloc(1, bytes);
+  if (!state) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
+  brim_status status = read(from, state);
+  if (status) {
+    close(state);
+    return status;
+  }
+  *out = state;
   return BRIM_OK;
 }
 

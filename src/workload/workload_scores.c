@@ -14,9 +14,9 @@ struct brim_scores {
   int64_t width;
   int64_t rows, bad, correct, among5;
   uint64_t first_bad;
-  int64_t *support, *said, *hits;  // (width)
-  int64_t *matrix;                 // (width, width) truth by said; NULL = too many classes
-  value_sums *values;              // (width)
+  int64_t *support, *predicted, *hits;  // (width)
+  int64_t *matrix;                      // (width, width) truth by said; NULL = too many classes
+  value_sums *values;                   // (width)
 };
 
 brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out) {
@@ -29,9 +29,9 @@ brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out)
   bool good = true;
   if (task == BRIM_TASK_CLASSES) {
     s->support = brim_calloc(n, sizeof *s->support);
-    s->said = brim_calloc(n, sizeof *s->said);
+    s->predicted = brim_calloc(n, sizeof *s->predicted);
     s->hits = brim_calloc(n, sizeof *s->hits);
-    good = s->support && s->said && s->hits;
+    good = s->support && s->predicted && s->hits;
     if (width <= BRIM_SCORES_MAX_MATRIX) {
       s->matrix = brim_calloc(n * n, sizeof *s->matrix);
       good = good && s->matrix;
@@ -51,7 +51,7 @@ brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out)
 void brim_scores_destroy(brim_scores *s) {
   if (!s) return;
   brim_free(s->support);
-  brim_free(s->said);
+  brim_free(s->predicted);
   brim_free(s->hits);
   brim_free(s->matrix);
   brim_free(s->values);
@@ -96,20 +96,20 @@ static bool is_among5(const float *outputs, int64_t width, int64_t label) {
 
 static void add_class(brim_scores *s, const float *outputs, int32_t label) {
   if (label < 0 || label >= s->width) return;
-  int32_t said = brim_scores_argmax(outputs, s->width, NULL);
+  int32_t predicted = brim_scores_argmax(outputs, s->width, NULL);
   s->rows++;
   s->support[label]++;
-  if (said < 0) {
+  if (predicted < 0) {
     s->bad++;
     return;
   }
-  s->said[said]++;
-  if (said == label) {
+  s->predicted[predicted]++;
+  if (predicted == label) {
     s->hits[label]++;
     s->correct++;
   }
   s->among5 += is_among5(outputs, s->width, label);
-  if (s->matrix) s->matrix[(int64_t)label * s->width + said]++;
+  if (s->matrix) s->matrix[(int64_t)label * s->width + predicted]++;
 }
 
 static void add_values(brim_scores *s, const float *outputs, const float *target) {
@@ -148,11 +148,11 @@ static double ratio(double a, double b) { return b > 0 ? a / b : (double)NAN; }
 
 void brim_scores_class(const brim_scores *s, int64_t index, brim_class_score *out) {
   out->support = s->support[index];
-  out->said = s->said[index];
+  out->predicted = s->predicted[index];
   out->hits = s->hits[index];
-  out->precision = ratio((double)out->hits, (double)out->said);
+  out->precision = ratio((double)out->hits, (double)out->predicted);
   out->recall = ratio((double)out->hits, (double)out->support);
-  out->f1 = ratio(2 * (double)out->hits, (double)(out->said + out->support));
+  out->f1 = ratio(2 * (double)out->hits, (double)(out->predicted + out->support));
 }
 
 void brim_scores_value(const brim_scores *s, int64_t index, brim_value_score *out) {
@@ -206,8 +206,8 @@ void brim_scores_get(const brim_scores *s, brim_scores_summary *out) {
 
 bool brim_scores_has_matrix(const brim_scores *s) { return s->matrix != NULL; }
 
-int64_t brim_scores_matrix(const brim_scores *s, int64_t truth, int64_t said) {
-  return s->matrix[truth * s->width + said];
+int64_t brim_scores_matrix(const brim_scores *s, int64_t truth, int64_t predicted) {
+  return s->matrix[truth * s->width + predicted];
 }
 
 size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double loss,

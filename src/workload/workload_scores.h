@@ -1,5 +1,5 @@
 // How good outputs are: accuracy, top-5, precision, recall, F1 and the confusion matrix of classes;
-// MSE, MAE and R2 of numbers. Pure sums over rows, in double. Who calls: eval.
+// MSE, MAE and R2 of numbers. Pure sums over rows, in double. Callers: eval.
 #ifndef BRIM_WORKLOAD_SCORES_H_
 #define BRIM_WORKLOAD_SCORES_H_
 
@@ -17,7 +17,7 @@ typedef struct brim_scores brim_scores;
 // width: classes, or targets a row.
 brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out);
 void brim_scores_destroy(brim_scores *scores);  // NULL is fine
-// Rows without a known label or target are passed over.
+// Rows without a known label or target are skipped.
 void brim_scores_add(brim_scores *scores, const brim_trained_rows *rows);
 
 // The class a row says: the largest output, the first of equals; -1 when one is NaN. *probability
@@ -32,7 +32,7 @@ typedef struct brim_scores_summary {
   uint64_t first_bad;  // the sample number of the first, where bad > 0 and rows have numbers
   double accuracy;
   double top5;          // NaN with 5 classes or fewer
-  double macro_f1;      // mean over the classes that occur or were said
+  double macro_f1;      // mean over the classes that occur or were predicted
   double weighted_f1;   // mean by how often a class occurs
   double mse, mae, r2;  // means over the targets
 } brim_scores_summary;
@@ -51,12 +51,12 @@ size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double 
                            brim_score_figure out[BRIM_SCORE_FIGURES]);
 
 typedef struct brim_class_score {
-  int64_t support, said, hits;
+  int64_t support, predicted, hits;
   double precision, recall, f1;
 } brim_class_score;
 void brim_scores_class(const brim_scores *scores, int64_t index, brim_class_score *out);
 bool brim_scores_has_matrix(const brim_scores *scores);
-int64_t brim_scores_matrix(const brim_scores *scores, int64_t truth, int64_t said);
+int64_t brim_scores_matrix(const brim_scores *scores, int64_t truth, int64_t predicted);
 
 typedef struct brim_value_score {
   double mse, mae, r2;

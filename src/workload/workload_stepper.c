@@ -30,26 +30,26 @@ void brim_stepper_drop(brim_stepper *t) {
 }
 
 static brim_status start_from_weights(brim_stepper *t, int rank) {
-  brim_net_anew anew;
-  BRIM_TRY(brim_net_start(t->net, t->weights, &anew));
-  if (t->said_anew || rank > 0) return BRIM_OK;
-  if (anew.inside[0] && !anew.is) {
+  brim_net_reinit reinit;
+  BRIM_TRY(brim_net_start(t->net, t->weights, &reinit));
+  if (t->reported_reinit || rank > 0) return BRIM_OK;
+  if (reinit.inside[0] && !reinit.is) {
     brim_log_info("workload", "%s: brim loads the weights of its %.*s", t->weights,
-                  (int)strlen(anew.inside) - 1, anew.inside);
+                  (int)strlen(reinit.inside) - 1, reinit.inside);
   }
-  t->said_anew = anew.is || anew.inside[0];
-  if (!anew.is) return BRIM_OK;
-  if (anew.had == 0) {
+  t->reported_reinit = reinit.is || reinit.inside[0];
+  if (!reinit.is) return BRIM_OK;
+  if (reinit.had == 0) {
     brim_log_warn("workload",
                   "%s: brim loads the weights of its %.*s; the last layer, %s, is not among them "
                   "and is initialized from the seed",
-                  t->weights, (int)strlen(anew.inside) - 1, anew.inside, anew.layer);
+                  t->weights, (int)strlen(reinit.inside) - 1, reinit.inside, reinit.layer);
     return BRIM_OK;
   }
   brim_log_warn("workload",
                 "%s: its last layer, %s, has %" PRId64 " outputs, this run needs %" PRId64
                 ": brim initializes that layer from the seed and loads the others",
-                t->weights, anew.layer, anew.had, anew.outputs);
+                t->weights, reinit.layer, reinit.had, reinit.outputs);
   return BRIM_OK;
 }
 
@@ -137,7 +137,7 @@ static brim_status next_batch(brim_stepper *t, const brim_spans *spans,
   brim_status status = brim_loader_next(t->train_loader, loaded);
   brim_span_end(spans, BRIM_PHASE_IO, "next batch");
   if (status || !(*loaded)->on_device || !spans || !spans->exact) return status;
-  // its transforms run on the device, or its rows come by themselves: waited for here, they do not
+  // its transforms run on the device, or its rows come on their own: waited for here, they do not
   // count as computing
   bool rows = t->mapped_rows;
   brim_phase phase = rows ? BRIM_PHASE_H2D : BRIM_PHASE_TRANSFORM;

@@ -16,11 +16,11 @@ typedef struct brim_stepper {
   const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
   brim_net_watch watch;
   // from the config
-  int32_t views;        // of a training sample; 2 for ntxent
-  int64_t classes;      // of the network's outputs; 0 = they are none
-  double lr;            // the schedule's highest
-  const char *weights;  // file to start from, borrowed from the config; NULL = from the seed
-  bool said_anew;       // that the last layer is not in it, once
+  int32_t views;         // of a training sample; 2 for ntxent
+  int64_t classes;       // of the network's outputs; 0 = they are none
+  double lr;             // the schedule's highest
+  const char *weights;   // file to start from, borrowed from the config; NULL = from the seed
+  bool reported_reinit;  // that the last layer is not in it, once
   // Batches that the average takes its batch norm statistics from (training.ema_batches).
   int64_t recalibrate_batches;
   const volatile sig_atomic_t *stop;  // NULL = never

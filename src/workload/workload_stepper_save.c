@@ -151,7 +151,7 @@ static brim_status get_i64(const json_t *meta, const char *path, const char *key
   return BRIM_OK;
 }
 
-// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
+// A checkpoint without sums (or with others) starts them again: only a report depends on them.
 static brim_status load_sums(brim_stepper *t, const json_t *meta) {
   brim_net_sums sums;
   memset(&sums, 0, sizeof sums);
@@ -177,8 +177,8 @@ static brim_status load_sums(brim_stepper *t, const json_t *meta) {
   return brim_net_set_sums(t->net, &sums);
 }
 
-// Bits are the same only on the same backend, library, thread count and setting: say so when not. Who
-// builds anew with other micro-batches says so himself.
+// Bits are the same only on the same backend, library, thread count and setting: say so when not. A
+// caller that builds again with other micro-batches logs that itself.
 static void warn_if_different(const brim_stepper *t, const brim_work_data *data, const json_t *meta,
                               const char *path) {
   char threads[16], batch[32], samples[32];

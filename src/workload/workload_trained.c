@@ -196,13 +196,38 @@ static brim_status open_file(brim_trained *t) {
   return brim_safetensors_verify(t->file);
 }
 
+// The checkpoint in a folder to name in a message: `first`, else the last by name; "" = there is none.
+static brim_status name_checkpoint(const char *folder, const char *first, char *out, size_t size) {
+  char **names = NULL;
+  size_t count = 0;
+  out[0] = '\0';
+  BRIM_TRY(brim_fs_list(folder, &names, &count));
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_str_ends(names[i], ".safetensors")) continue;
+    snprintf(out, size, "%s", names[i]);
+    if (strcmp(names[i], first) == 0) break;
+  }
+  brim_fs_list_free(names, count);
+  return BRIM_OK;
+}
+
+brim_status brim_trained_refuse_folder(const char *path, const char *first) {
+  char name[256];
+  if (!brim_fs_is_dir(path)) return BRIM_OK;
+  BRIM_TRY(name_checkpoint(path, first, name, sizeof name));
+  if (name[0]) {
+    return brim_fail(BRIM_EINVAL, "%s is a folder; name the checkpoint in it, such as %s/%s", path,
+                     path, name);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "%s is a folder without a checkpoint: brim looked for %s and other files "
+                   "*.safetensors in it",
+                   path, first);
+}
+
 brim_status brim_trained_open(const char *path, brim_trained **out) {
   *out = NULL;
-  if (brim_fs_is_dir(path)) {
-    return brim_fail(BRIM_EINVAL,
-                     "%s is a folder; name the checkpoint in it, such as %s/best.safetensors", path,
-                     path);
-  }
+  BRIM_TRY(brim_trained_refuse_folder(path, "best.safetensors"));
   brim_trained *t = brim_calloc(1, sizeof *t);
   if (!t) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   t->path = brim_strdup(path);

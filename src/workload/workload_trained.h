@@ -1,9 +1,9 @@
-// A trained network out of its checkpoint, for use: what it was trained with, what it takes and puts
-// out, and its outputs on any data that suits it. No optimiser, no training set. Who calls: eval,
+// A trained network out of its checkpoint, for use: what it was trained with, what it takes and
+// outputs, and its outputs on any data that suits it. No optimiser, no training set. Callers: eval,
 // predict, export.
 //
 // A checkpoint says what it is in __metadata__: brim.settings (run_settings.c) is what it was trained
-// with, brim.network what the network takes and puts out, as one JSON text:
+// with, brim.network what the network takes and outputs, as one JSON text:
 //   {"input": {"type": "u8", "shape": [32, 32, 3], "scale": [...], "shift": [...]},
 //    "task": "classes" | "values" | "embedding", "outputs": 10, "class_names": ["cat", ...]}
 // where an input value of channel c becomes value * scale[c] + shift[c]; class_names may be absent.
@@ -20,6 +20,8 @@
 extern "C" {
 #endif
 
+#define BRIM_TRAINED_PRECISION \
+  "precision"                    // how outputs are computed, in what is shown and written
 #define BRIM_TRAINED_EMA "ema."  // in front of the names of averaged weights
 
 typedef enum brim_task {
@@ -46,7 +48,7 @@ typedef struct brim_trained {
   int64_t step, epoch;  // -1 = not said
   bool has_ema;
   // What brim.network says; has_network false: a checkpoint of an earlier version, or weights of
-  // somebody else's, and the data have to say it.
+  // another program, and the data have to say it.
   bool has_network;
   brim_task task;
   int64_t outputs;
@@ -64,6 +66,9 @@ const int64_t *brim_trained_dim(const brim_trained *t);
 // Everything in the file is checked that is read here. BRIM_EPARSE, BRIM_EINVAL: what is wrong, and
 // what to give instead.
 brim_status brim_trained_open(const char *path, brim_trained **out);
+// BRIM_EINVAL where `path` is a folder: names `first` in it, else another checkpoint in it, else says what
+// was looked for.
+brim_status brim_trained_refuse_folder(const char *path, const char *first);
 void brim_trained_close(brim_trained *t);  // NULL is fine
 // The settings as the text of a config, for brim_config_load. BRIM_EINVAL where there are none.
 brim_status brim_trained_config_text(const brim_trained *t, brim_str *out);
@@ -126,6 +131,7 @@ typedef struct brim_trained_rows {
 typedef brim_status (*brim_trained_fn)(void *ctx, const brim_trained_rows *rows);
 
 typedef struct brim_trained_result {
+  bool began;   // the network has its weights: what fails from here on is no wrong checkpoint
   double loss;  // mean of the loss the network was trained with; NaN without targets
   int64_t rows;
   int64_t broken;  // left out

@@ -63,7 +63,7 @@ static brim_status match_color(const opening *o, const brim_component **componen
   return brim_work_with_argument(o->t->arena, component, "color", &gray);
 }
 
-// A checkpoint does not say where data lie: whoever uses it does.
+// A checkpoint does not say where data lie: its user does.
 static brim_status ask_for_path(const opening *o) {
   if (o->t->has_network) {
     return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
@@ -75,7 +75,7 @@ static brim_status ask_for_path(const opening *o) {
 }
 
 // Decides once whether the path or the config says what the data are.
-static brim_status settle_kind(opening *o) {
+static brim_status choose_kind(opening *o) {
   const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
   bool asked = brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE;
   if (!o->path && !said) return ask_for_path(o);
@@ -89,7 +89,7 @@ static brim_status settle_kind(opening *o) {
 
 // Consent to read other files is the user's, given on the command line: the checkpoint brings a
 // config of its own, and may come from elsewhere.
-static brim_status settle_external(const opening *o, const brim_component **component) {
+static brim_status choose_external(const opening *o, const brim_component **component) {
   bool said = brim_config_layer_of(o->config, "data.allow_external") == BRIM_CONFIG_FROM_OVERRIDE;
   if (said && brim_config_bool(o->config, "data.allow_external"))
     return brim_work_allow_external(o->t->arena, component);
@@ -109,7 +109,7 @@ static brim_status component_of(const opening *o, const char *slot, const brim_c
   size_t dropped = o->want->any ? 5 : own ? 0 : 3;
   for (size_t i = 0; i < dropped; i++) BRIM_TRY(without(o, out, parts[i]));
   BRIM_TRY(match_color(o, out));
-  BRIM_TRY(settle_external(o, out));
+  BRIM_TRY(choose_external(o, out));
   if (o->foreign) return BRIM_OK;
   return brim_work_add_names(o->config, o->t->arena, out, !o->want->any);
 }
@@ -411,7 +411,7 @@ static brim_status fill_network(const opening *o) {
   return BRIM_OK;
 }
 
-// A source that wants to know where its files lie.
+// A source that needs to know where its files lie.
 static brim_status name_path(const opening *o, brim_status status) {
   bool path = status == BRIM_EINVAL && !o->path && strstr(brim_status_detail(), "data.path");
   return path ? ask_for_path(o) : status;
@@ -419,12 +419,12 @@ static brim_status name_path(const opening *o, brim_status status) {
 
 static brim_status open_all(opening *o) {
   brim_trained_data *d = o->out;
-  BRIM_TRY(settle_kind(o));
+  BRIM_TRY(choose_kind(o));
   BRIM_TRY(name_path(o, open_set(o)));
   BRIM_TRY(make_transforms(o));
   BRIM_TRY(brim_source_class_names(o->t->arena, d->source, d->component, o->path, d->split,
                                    &d->class_names));
-  // what is told: the share that training keeps for validation is no part of what it trains on
+  // what is reported: the share that training keeps for validation is no part of what it trains on
   if (d->share_from > 0) snprintf(d->split, sizeof d->split, "val");
   if (!o->t->has_network) BRIM_TRY(fill_network(o));
   BRIM_TRY(check_shape(o));

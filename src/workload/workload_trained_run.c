@@ -39,7 +39,7 @@ static brim_status create_net(running *r, brim_device *device, const brim_config
   spec.eval_batch = r->batch;
   spec.accumulation = 1;
   spec.precision = r->how->precision;
-  // a network that is evaluated by neighbours puts out its features; they are asked of none here
+  // a network that is evaluated by neighbours outputs its features; they are asked of none here
   if (r->how->features) {
     spec.neighbours = (brim_neighbours){.bank = 1, .classes = 1, .k = 1, .temperature = 1};
   }
@@ -190,6 +190,7 @@ brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *dat
   brim_status status = create_net(&r, how->device, how->config);
   if (!status) status = create_loader(&r, how->device);
   if (!status) status = make_room(&r);
+  out->began = !status;
   if (!status) status = run_all(&r, how->stop, fn, ctx, out);
   brim_loader_destroy(r.loader);
   brim_net_destroy(r.net);

@@ -1,6 +1,6 @@
 // What goes wrong in losses and gradients while a network trains: ones that are not finite, and ones
 // that are suddenly many times what they were. Looks at every reading of the device's sums and asks
-// nothing else of it. Who calls: workloads that train a network by gradients.
+// nothing else of it. Callers: workloads that train a network by gradients.
 #ifndef BRIM_WORKLOAD_WATCH_H_
 #define BRIM_WORKLOAD_WATCH_H_
 

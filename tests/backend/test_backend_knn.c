@@ -1,5 +1,5 @@
 // The vote of the nearest neighbours on similarities written here by hand: which neighbours count,
-// what each weighs, who wins a tie. Exactly, on every backend that is here.
+// what each weighs, which wins a tie. Exactly, on every backend that is here.
 #include <math.h>
 
 #include "backend/backend.h"
@@ -170,7 +170,7 @@ static void test_what_does_not_count(void **state) {
   static const float nan = NAN;
   const float s[] = {
       nan,  0.1f, 0.2f, 0.3f,  // 3 and 2: label -1 and 1
-      nan,  nan,  nan,  nan,   // nobody
+      nan,  nan,  nan,  nan,   // no neighbour
       0.9f, 0.1f, 0.1f, 0.1f,  // 0
       0.9f, 0.1f, 0.1f, 0.1f,  // of a class that is none
       0.9f, 0.1f, 0.1f, 0.1f,  // beyond

@@ -1,4 +1,4 @@
-// The oracle itself against definitions written here anew, value by value: what comparing backends
+// The oracle itself against definitions written here again, value by value: what comparing backends
 // with ref cannot find. Gradients and optimisers are in tests/cases.
 #include <math.h>
 

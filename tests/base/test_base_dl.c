@@ -1,4 +1,4 @@
-// Libraries at run time, on the C maths library that every glibc system has.
+// Libraries at run time, on libm that every glibc system has.
 #include "base/base_dl.h"
 
 #include "base/base_alloc.h"

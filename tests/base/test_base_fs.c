@@ -1,6 +1,7 @@
 // Files: whole reads, atomic writes that leave nothing behind, folders, locks, paths.
 #include "base/base_fs.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -238,15 +239,19 @@ static void target_before_the_work(void **state) {
   assert_int_equal(brim_fs_refused(BRIM_ENOMEM), BRIM_ENOMEM);
   assert_int_equal(brim_fs_refused(BRIM_EEXIST), BRIM_EEXIST);
   assert_int_equal(brim_fs_refused(BRIM_OK), BRIM_OK);
+  assert_int_equal(brim_fs_open_status(EACCES), BRIM_EINVAL);
+  assert_int_equal(brim_fs_open_status(ELOOP), BRIM_EINVAL);
+  assert_int_equal(brim_fs_open_status(ENOENT), BRIM_ENOENT);
+  assert_int_equal(brim_fs_open_status(EIO), BRIM_EIO);
 }
 
-// Root may write anywhere, so the attempt is made by a child that is nobody.
+// Root may write anywhere, so the attempt is made by a child without rights.
 static void unwritable_folder(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("locked"));
   assert_ok(brim_fs_write("locked/t", "old", 3));
   assert_int_equal(chmod("locked", 0555), 0);
-  assert_int_equal(chmod(".", 0755), 0);  // mkdtemp's own lets nobody in
+  assert_int_equal(chmod(".", 0755), 0);  // mkdtemp's own is closed to others
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
@@ -365,7 +370,7 @@ static void locks(void **state) {
   assert_int_equal(files_here(), 1);
   assert_ok(brim_fs_lock("t.lock", &lock));
   content_is("t.lock", pid_text);
-  // Somebody replaces the file: theirs is not ours to remove.
+  // Another process replaces the file: theirs is not ours to remove.
   assert_ok(brim_fs_remove("t.lock"));
   assert_ok(brim_fs_lock("t.lock", &second));
   brim_fs_unlock(lock);
@@ -453,7 +458,7 @@ static void irregular_files(void **state) {
   assert_status(brim_fs_copy("fifo", "copy"), BRIM_EINVAL);
   assert_false(brim_fs_exists("copy"));
   assert_status(brim_fs_read("/dev/zero", 100, &text, &size), BRIM_EINVAL);
-  assert_true(brim_fs_append_line("fifo", "x") != BRIM_OK);  // nobody reads it
+  assert_true(brim_fs_append_line("fifo", "x") != BRIM_OK);  // no process reads it
   assert_null(text);
   assert_ok(brim_fs_remove("fifo"));
   // what /proc has is regular, whatever its size

@@ -1,11 +1,10 @@
-// JSON: what is read, where errors are said to be, what is written, and running out of memory.
+// JSON: what is read, the places that errors name, what is written, and running out of memory.
 #include "base/base_json.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/base_alloc.h"
-#include "base/base_fs.h"
 #include "test.h"
 
 static json_t *parse(const char *text) {
@@ -158,17 +157,11 @@ static void builders(void **state) {
   assert_status(brim_json_dump(NULL, 0, &out), BRIM_EINVAL);
 }
 
-static void files(void **state) {
+static void errors_name_the_place(void **state) {
   (void)state;
   json_t *value;
-  assert_status(brim_json_read("none.json", &value), BRIM_ENOENT);
-  assert_ok(brim_fs_write("bad.json", "{\n\"a\" 1}", 8));
-  assert_status(brim_json_read("bad.json", &value), BRIM_EPARSE);
+  assert_status(brim_json_parse("{\n\"a\" 1}", 8, "bad.json", &value), BRIM_EPARSE);
   assert_int_equal(strncmp(brim_status_detail(), "bad.json:2:5: ", 14), 0);
-  assert_ok(brim_fs_write("good.json", "[1]", 3));
-  assert_ok(brim_json_read("good.json", &value));
-  assert_int_equal(json_array_size(value), 1);
-  json_decref(value);
 }
 
 // Every allocation fails once: always ENOMEM, never a wrong value, nothing left behind.
@@ -224,7 +217,7 @@ int main(void) {
       cmocka_unit_test(test_numbers),     cmocka_unit_test(reads_and_writes),
       cmocka_unit_test(indented),         cmocka_unit_test(doubles_survive),
       cmocka_unit_test(errors_say_where), cmocka_unit_test(depth_is_bounded),
-      cmocka_unit_test(builders),         cmocka_unit_test(files),
+      cmocka_unit_test(builders),         cmocka_unit_test(errors_name_the_place),
       cmocka_unit_test(out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

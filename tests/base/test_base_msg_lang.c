@@ -35,7 +35,7 @@ static int conversions(const char *text, char args[MAX_ARGS][16], int *percents)
     q += strspn(q, "0123456789*");
     if (*q == '.') q += 1 + strspn(q + 1, "0123456789*");
     q += strspn(q, "hlzjtL");
-    if (!*q || !strchr("diouxXeEfFgGaAcsp", *q)) continue;  // a percent sign by itself
+    if (!*q || !strchr("diouxXeEfFgGaAcsp", *q)) continue;  // a percent sign on its own
     if (at < 0 || at >= MAX_ARGS || used[at] || q - start > 14) return -1;
     used[at] = true;
     memcpy(args[at], start, (size_t)(q - start + 1));

@@ -147,10 +147,10 @@ static const case_shape conv_tf32_shapes[] = {
 // transformer's narrow layers, those of a policy (with few outputs of any number), its longest signals and other sizes of heads; the stems and stages of
 // the residual networks; channels and rows of their largest norms.
 static const case_shape linear_large_shapes[] = {
-    MAT(5003, 60, 16), MAT(300, 128, 100), MAT(300, 64, 16),   MAT(20000, 16, 48),
-    MAT(5536, 16, 48), MAT(1290, 32, 128), MAT(700, 128, 128), MAT(1290, 128, 8),
-    MAT(4099, 128, 5), MAT(4099, 128, 1),  MAT(4100, 64, 10),  MAT(4224, 16, 3),
-    MAT(4097, 40, 128)};
+    MAT(5003, 60, 16),  MAT(300, 128, 100), MAT(300, 64, 16),   MAT(20000, 16, 48),
+    MAT(5536, 16, 48),  MAT(1290, 32, 128), MAT(700, 128, 128), MAT(1290, 128, 8),
+    MAT(4099, 128, 5),  MAT(4099, 128, 1),  MAT(4100, 64, 10),  MAT(4224, 16, 3),
+    MAT(4097, 40, 128), MAT(4099, 24, 2),   MAT(4098, 120, 8)};
 static const case_shape attention_large_shapes[] = {
     HEADS(1, 530, 16, 1), HEADS(1, 530, 64, 4), HEADS(1, 300, 64, 1), HEADS(1, 300, 256, 4),
     HEADS(2, 81, 100, 1), HEADS(1, 81, 400, 4), HEADS(2, 172, 16, 1), HEADS(2, 172, 64, 4)};

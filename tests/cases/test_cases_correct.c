@@ -144,7 +144,7 @@ static void run_all(fixture *f, brim_device *device) {
   assert_int_equal(t.failed, 0);
 }
 
-// What was normalised by a batch's statistics is made anew by applying them: the same bits.
+// What was normalised by a batch's statistics is made again by applying them: the same bits.
 static void recompute(brim_device *device, const brim_case *c, int *compared) {
   brim_op_call call;
   brim_case_call(c, &call);
@@ -153,24 +153,24 @@ static void recompute(brim_device *device, const brim_case *c, int *compared) {
   brim_op_call apply;
   brim_case_call(&again, &apply);
   if (brim_device_supports(device, &call) || brim_device_supports(device, &apply)) return;
-  brim_case_data data, made, anew;
+  brim_case_data data, made, reinit;
   assert_ok(brim_case_data_create(c, &data));
   assert_ok(brim_case_run(device, c, &data, &made));
   brim_case_data moved = data;
   moved.in[3] = made.out[1];
   moved.in[4] = made.out[2];
   moved.in[5] = data.in[4];
-  assert_ok(brim_case_run(device, &again, &moved, &anew));
+  assert_ok(brim_case_run(device, &again, &moved, &reinit));
   int64_t count = brim_tensor_count(&call.out[0]);
   for (int64_t i = 0; i < count; i++) {
-    if (made.out[0][i] == anew.out[0][i]) continue;
+    if (made.out[0][i] == reinit.out[0][i]) continue;
     fail_msg("%s: %s: value %lld is %.9g, then %.9g", device->backend->name, c->name, (long long)i,
-             made.out[0][i], anew.out[0][i]);
+             made.out[0][i], reinit.out[0][i]);
   }
   ++*compared;
   brim_case_data_destroy(&data);
   brim_case_data_destroy(&made);
-  brim_case_data_destroy(&anew);
+  brim_case_data_destroy(&reinit);
 }
 
 static void test_recompute(void **state) {

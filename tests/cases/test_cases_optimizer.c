@@ -1,4 +1,4 @@
-// The optimisers of ref against the published equations, written here anew and run over several
+// The optimisers of ref against the published equations, written here again and run over several
 // steps on a quadratic: SGD with momentum and Nesterov (Sutskever et al. in PyTorch's form), Adam
 // (Kingma and Ba 2015, algorithm 1), AdamW (Loshchilov and Hutter 2019, algorithm 2). Also
 // clipping, loss scaling and skipped steps.

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 // `from` with element `at` of an f32 tensor set, written to `to` (which may be `from`) without a
-// checksum, as by somebody else's program. Fails the test when there is no such element.
+// checksum, as by another program. Fails the test when there is no such element.
 void write_changed(const char *from, const char *to, const char *tensor, size_t at, float value);
 
 #endif  // BRIM_TESTS_CLI_CHANGED_H_

@@ -1,6 +1,8 @@
 // The helpers of cli_test.h.
 #include "cli_test.h"
 
+#include "process_run.h"
+
 static char *slurp(const char *path) {
   char *text = NULL;
   size_t size;
@@ -24,12 +26,10 @@ shell_result shell(const char *fmt, ...) {
            "brim() { '%s' \"$@\"; }\n{ %s\n} >stdout.txt 2>stderr.txt",
            BRIM_BINARY, command);
   const char *const argv[] = {"sh", "-c", script, NULL};
-  brim_process_options options = {.argv = argv, .timeout_ms = 180000, .capture = true};
-  brim_process_result result;
-  assert_ok(brim_process_run(&options, &result));
-  if (result.timed_out || result.signal) fail_msg("%s: killed (%d)", command, result.signal);
+  process_result result = process_run(argv, NULL, 180000);
+  if (result.signal) fail_msg("%s: killed (%d)", command, result.signal);
   shell_result r = {result.exit_code, slurp("stdout.txt"), slurp("stderr.txt")};
-  brim_process_result_deinit(&result);
+  brim_free(result.output);
   return r;
 }
 
@@ -65,4 +65,12 @@ size_t json_lines(const char *text) {
     text += n + (text[n] == '\n');
   }
   return count;
+}
+
+void has(const char *text, const char *words) {
+  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
+}
+
+void has_not(const char *text, const char *words) {
+  if (strstr(text, words)) fail_msg("'%s' in\n%s", words, text);
 }

@@ -21,6 +21,9 @@ shell_result shell(const char *fmt, ...) BRIM_PRINTF(1, 2);
 void shell_free(shell_result *result);
 // The same, asserting on the exit code and that `part` (may be NULL) is in stdout or stderr.
 void expect(int code, const char *part, const char *command);
+// Fail the test where a text lacks these words, or has them.
+void has(const char *text, const char *words);
+void has_not(const char *text, const char *words);
 void write_file(const char *path, const char *text);
 bool has_file(const char *path);
 // Every line of a text is one JSON value; returns how many.

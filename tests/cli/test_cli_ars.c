@@ -8,10 +8,6 @@
   "ars.episode_length=20 ars.eval_episodes=6 ars.eval_interval=2 ars.top_dirs=2 --num-envs 8 " \
   "--num-dirs 4 --dir-chunk 2 --device ref"
 
-static void has(const char *text, const char *words) {
-  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
-}
-
 static void test_train(void **state) {
   (void)state;
   shell_result r = shell("brim train ars --iterations 4 " SMALL " --output-dir run");
@@ -139,6 +135,49 @@ static void test_cartpole(void **state) {
   expect(2, "has no argument 'push'", "brim train 'env=cartpole(push=2)' cartpole");
 }
 
+// An environment without a shipped config: the workload's defaults, and a folder of its own. Nothing comes
+// from the config that the workload's name alone stands for.
+static void test_other_environment(void **state) {
+  (void)state;
+  shell_result r = shell("brim config show ars 'env=uav(size=8, crop=3)'");
+  assert_int_equal(r.code, 0);
+  has(r.out, "name: uav-ars\n");
+  has(r.out, "  num_dirs: 16\n");
+  if (strstr(r.out, "quadruped")) fail_msg("of another environment: %s", r.out);
+  shell_free(&r);
+  expect(0, "name: mine", "brim config show name=mine ars env=uav");
+  expect(0, "num_dirs: 3", "brim config show ars env=uav ars.num_dirs=3");
+  expect(0, "output     runs/uav-ars",
+         "brim train ars 'env=uav(size=8, crop=3, num_uavs=2, num_obstacles=4)' ars.iterations=1 "
+         "ars.num_dirs=2 ars.dir_chunk=2 ars.num_envs=2 ars.episode_length=5 ars.eval_episodes=2 "
+         "--device ref 2>&1");
+  assert_true(has_file("runs/uav-ars/last.safetensors"));
+  assert_false(has_file("runs/quadruped-stand"));
+  expect(2, "two configs given: ars and quadruped-stand", "brim train ars quadruped-stand env=uav");
+  expect(2, "unknown env 'uavv'; did you mean 'uav'?", "brim train ars env=uavv");
+  expect(2, "env is plugin: without a name; write plugin:NAME", "brim train ars env=plugin:");
+  expect(2, "env is plugin: without a name; write plugin:NAME",
+         "brim train ars 'env=plugin:(agents=2)'");
+  expect(2, "model is plugin: without a name", "brim train ars 'model=plugin:'");
+  write_file("nameless.yaml", "workload: ars\nenv:\n  plugin:\n");
+  expect(2, "env is plugin: without a name", "brim train nameless.yaml");
+}
+
+// With new episodes every rollout of the cart-pole has as many steps, and each is worth 1.
+static void test_restart_equal(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "brim train ars env=cartpole ars.restart=true ars.num_dirs=4 ars.dir_chunk=4 "
+      "ars.top_dirs=2 ars.eval_episodes=5 --device ref --output-dir equal 2>&1");
+  assert_int_not_equal(r.code, 0);
+  has(r.out, "ars.restart is true, but cartpole rewards every step alike");
+  has(r.out,
+      "all returns are equal, since cartpole rewards every step alike; set "
+      "ars.restart=false");
+  if (strstr(r.out, "try a smaller ars.step_size")) fail_msg("wrong advice: %s", r.out);
+  shell_free(&r);
+}
+
 // Where the config leaves it open whether episodes restart, the environment decides: in the run's own
 // config.yaml too, which trains the same again.
 static void test_restart_open(void **state) {
@@ -151,7 +190,7 @@ static void test_restart_open(void **state) {
   expect(1, NULL, "grep 'restart: true' open/config.yaml");
   expect(0, NULL, "brim train open/config.yaml --device ref --output-dir again");
   expect(0, NULL, "cmp open/model.safetensors again/model.safetensors");
-  // the chunk that nobody set is written as the run used it
+  // the chunk that is not set is written as the run used it
   write_file("few.yaml",
              "workload: ars\nenv: cartpole\n"
              "ars: {num_envs: 8, num_dirs: 4, iterations: 2, eval_episodes: 5}\n");
@@ -171,7 +210,7 @@ static void test_restart_open(void **state) {
          "ars.restart=true 2>&1");
 }
 
-// Steps of a tenth of a second and pushes as strong as they may be: numbers get out of hand. That is a
+// Steps of a tenth of a second and pushes as strong as they may be: numbers diverge. That is a
 // fall, and said besides.
 static void test_diverged(void **state) {
   (void)state;
@@ -196,7 +235,7 @@ static void test_diverged(void **state) {
   shell_free(&r);
 }
 
-// The second phase goes on from the first one's policy.
+// The second phase continues from the first one's policy.
 static void test_phases(void **state) {
   (void)state;
   expect(0, NULL, "brim train ars --iterations 2 " SMALL " --output-dir one");
@@ -219,7 +258,7 @@ static void test_bench(void **state) {
   has(r.out, "before");
   shell_free(&r);
   assert_true(has_file("swept/report.html"));
-  // directions that nobody named are the config's, never fewer than those that are kept
+  // directions that are not named are the config's, never fewer than those that are kept
   expect(0, "Same for all: Dirs 40",
          "brim bench ars --benchmark-batch --plan --device ref ars.num_dirs=40 ars.dir_chunk=40 "
          "ars.top_dirs=40");
@@ -262,7 +301,7 @@ static void test_verify_and_apply(void **state) {
   expect(0, "BENCHMARK SUMMARY", SWEEP);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("steady/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("steady/results.jsonl", &results, &count, NULL));
   assert_int_equal(count, 2);
   for (size_t i = 0; i < count; i++) {
     results[i].samples_per_s = i ? 10000 : 1000;
@@ -300,18 +339,20 @@ static void test_refused(void **state) {
 int main(void) {
   // of an earlier run of this test
   shell_result r = shell(
-      "rm -rf run once others json evaluated walks stands wild one two swept own steady pole open "
+      "rm -rf runs equal run once others json evaluated walks stands wild one two swept own steady "
+      "pole open "
       "few "
       "few_again preset preset_again "
       "again");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),    cmocka_unit_test(test_json),
-      cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_walk),
-      cmocka_unit_test(test_diverged), cmocka_unit_test(test_phases),
-      cmocka_unit_test(test_bench),    cmocka_unit_test(test_verify_and_apply),
-      cmocka_unit_test(test_cartpole), cmocka_unit_test(test_restart_open),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_train),         cmocka_unit_test(test_json),
+      cmocka_unit_test(test_eval),          cmocka_unit_test(test_eval_walk),
+      cmocka_unit_test(test_diverged),      cmocka_unit_test(test_phases),
+      cmocka_unit_test(test_bench),         cmocka_unit_test(test_verify_and_apply),
+      cmocka_unit_test(test_cartpole),      cmocka_unit_test(test_restart_open),
+      cmocka_unit_test(test_refused),       cmocka_unit_test(test_other_environment),
+      cmocka_unit_test(test_restart_equal),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cli_test.h"
+#include "json_file.h"
 #include "record/record.h"
 
 #define BENCH_IN(cache)                                                                \
@@ -15,7 +16,7 @@
 static void check_records(bool known) {
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count, NULL));
   assert_int_equal(count, 2);
   for (size_t i = 0; i < count; i++) {
     const brim_machine_ceilings *c = &results[i].ceilings;
@@ -53,7 +54,7 @@ static void test_remembered(void **state) {
   // measured while others use the machine it is not kept: then there is nothing to see here
   for (int i = 0; i < 10 && !has_file("cache/brim/ceilings.json"); i++) expect(0, NULL, BENCH);
   if (!has_file("cache/brim/ceilings.json")) BRIM_SKIP("the machine is too busy");
-  assert_ok(brim_json_read("cache/brim/ceilings.json", &root));
+  root = json_file("cache/brim/ceilings.json");
   const char *key;
   json_t *entry;
   json_object_foreach(json_object_get(root, "entries"), key, entry) {
@@ -67,7 +68,7 @@ static void test_remembered(void **state) {
   expect(0, NULL, BENCH);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count, NULL));
   for (size_t i = 0; i < count; i++) {
     assert_true(results[i].ceilings.gemm_fp32_flops == 1e15);
     brim_result_deinit(&results[i]);
@@ -83,7 +84,7 @@ static void test_exceeded(void **state) {
   char *text = NULL;
   for (int i = 0; i < 10 && !has_file("cache/brim/ceilings.json"); i++) expect(0, NULL, BENCH);
   if (!has_file("cache/brim/ceilings.json")) BRIM_SKIP("the machine is too busy");
-  assert_ok(brim_json_read("cache/brim/ceilings.json", &root));
+  root = json_file("cache/brim/ceilings.json");
   const char *key;
   json_t *entry;
   json_object_foreach(json_object_get(root, "entries"), key, entry) {
@@ -97,7 +98,7 @@ static void test_exceeded(void **state) {
   check_records(true);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("ceilings/results.jsonl", &results, &count, NULL));
   for (size_t i = 0; i < count; i++) {
     assert_true(results[i].ceilings.gemm_fp32_flops > 1);
     brim_result_deinit(&results[i]);

@@ -1,10 +1,10 @@
-// `device: [..]` of bench: what is said and written of several devices at once, and what a device
-// that is not here, Ctrl-C and training make of it. On CPUs, which share their threads.
+// `device: [..]` of bench: what is reported and written of several devices at once, and what a
+// device that is not here, Ctrl-C and training make of it. On CPUs, which share their threads.
 #include <math.h>
 #include <unistd.h>
 
 #include "cli_test.h"
-#include "record/record.h"
+#include "record/scaling_read.h"
 
 #define SWEEP                                                                                     \
   "brim bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 --steps 3 --repeats " \
@@ -24,16 +24,15 @@ static void fresh(void) {
 static size_t read_scaling(const char *path, brim_scaling *out, size_t most) {
   char *text = NULL;
   size_t size, count = 0;
-  int line = 1;
   assert_ok(brim_fs_read(path, 0, &text, &size));
-  for (char *at = text; *at; line++) {
+  for (char *at = text; *at;) {
     size_t n = strcspn(at, "\n");
     json_t *json = NULL;
     assert_ok(brim_json_parse(at, n, path, &json));
     const char *kind = json_string_value(json_object_get(json, "kind"));
     if (strcmp(kind, "scaling") == 0) {
       assert_true(count < most);
-      assert_ok(brim_scaling_from_json(json, path, line, &out[count++]));
+      scaling_read(json, &out[count++]);
     }
     json_decref(json);
     at += n + (at[n] == '\n');
@@ -80,7 +79,7 @@ static void test_two(void **state) {
   expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,ref --resume");
   assert_false(has_file("out/results-1.jsonl"));
   expect(0, NULL, "test $(grep -c '\"kind\":\"scaling\"' out/results.jsonl) = 2");
-  // the sweep itself is the first device's, and so goes on with a list of others
+  // the sweep itself is the first device's, and so continues with a list of others
   expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,cpu --resume");
 }
 

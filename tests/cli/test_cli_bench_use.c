@@ -24,7 +24,7 @@ static void remove_all(const char *names) {
 static brim_result *read_all(const char *path, size_t expected) {
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read(path, &results, &count));
+  assert_ok(brim_results_read(path, &results, &count, NULL));
   if (count != expected) fail_msg("%s has %zu records, not %zu", path, count, expected);
   return results;
 }
@@ -34,7 +34,7 @@ static void free_all(brim_result *results, size_t count) {
   brim_free(results);
 }
 
-// A sweep whose records say what this test wants: all steady, rates in the order of the sweep.
+// A sweep whose records say what this test needs: all steady, rates in the order of the sweep.
 static void make_sweep_with(const char *config, const char *more, const double *rates) {
   remove_all("out");
   write_file("small.yaml", config);
@@ -504,7 +504,7 @@ static void test_verify(void **state) {
   shell_free(&r);
 }
 
-// An epoch that takes longer than allowed is measured in part, and that is said.
+// An epoch that takes longer than allowed is measured in part, and that is reported.
 static void test_verify_in_part(void **state) {
   (void)state;
   static const char slow[] =
@@ -519,7 +519,7 @@ static void test_verify_in_part(void **state) {
   expect(0, "a part of an epoch", SWEEP "--resume --verify --verify-seconds 1");
   expect(0, "steps): --verify-seconds ended it after 1 s", "grep verified out/report.html");
   expect(2, "--verify-seconds must be 1 or more", SWEEP "--verify --verify-seconds 0");
-  // Ctrl-C: nothing is left of it, and nothing was promised to go on from.
+  // Ctrl-C: nothing is left of it, and nothing was promised to continue from.
   r = shell(
       BRIM_BINARY
       " bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 "
@@ -602,7 +602,8 @@ static void test_min_steps(void **state) {
 #undef ONE
 }
 
-// One sample does not tell whether it is steady: that is said, and the recommendation is provisional.
+// One sample does not tell whether it is steady: that is reported, and the recommendation is
+// provisional.
 static void test_one_sample(void **state) {
   (void)state;
 #define ONE                                                                                  \

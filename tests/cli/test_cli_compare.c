@@ -54,7 +54,7 @@ static const row after[] = {
     {"128", "fp32", 1600, 0.01, 0},                    // slower
     {"64", "fp32", 1, 0.01, 0},                        // measured again below
     {"64", "bf16", 1501, 0.01, 0},                     // the same
-    {"128", "bf16", 3300, (double)NAN, 0},             // nobody knows
+    {"128", "bf16", 3300, (double)NAN, 0},             // unknown
     {"256", "fp32", 0, 0, BRIM_FAILURE_OOM_DEVICE},    // does not run
     {"512", "fp32", 9, 0.01, 0},                       // runs now
     {"2048", "fp32", 9, 0.01, 0},                      // new

@@ -375,7 +375,7 @@ static void test_force(void **state) {
   expect(0, "750",
          "brim data make own --format idx --samples 5 --force && test ! -e own/train && "
          "stat -c %a own");
-  // what somebody put there
+  // what a user put there
   static const struct {
     const char *put, *said;
   } strange[] = {
@@ -449,7 +449,7 @@ static void test_left_temporaries(void **state) {
   expect(1, "< left.h5.tmp.999999999.7\n", "diff all rest");
   expect(1, "< left.tmp.999999999.2\n", "diff all rest");
   expect(0, "2", "diff all rest | grep -c '^[<>]'");
-  // one that somebody holds, whatever its number
+  // one that a process holds, whatever its number
   write_file("left.h5.tmp.999999999.7", "x");
   int fd = open("left.h5.tmp.999999999.7", O_RDONLY);
   assert_true(fd >= 0 && flock(fd, LOCK_SH) == 0);

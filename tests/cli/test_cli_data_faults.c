@@ -1,4 +1,4 @@
-// What a user is told about data with something wrong in them: NaN, broken records, labels, sizes; by
+// What brim reports about data with something wrong in them: NaN, broken records, labels, sizes; by
 // which exit code, how often, and with which advice.
 #include <hdf5.h>
 #include <math.h>
@@ -95,7 +95,7 @@ static void test_nan_target(void **state) {
   expect(0, NULL, "rm -f nan.h5");
 }
 
-// Names of classes that are none, or of another number of classes, are told of.
+// Names of classes that are none, or of another number of classes, are reported.
 static void test_class_names(void **state) {
   (void)state;
   const int numbers[3] = {1, 2, 3};
@@ -247,7 +247,7 @@ static void test_duplicates_across(void **state) {
   expect(0, NULL, "rm -rf twice");
 }
 
-// A part of the training records for evaluation, and what is told where split=train is missing.
+// A part of the training records for evaluation, and what is reported where split=train is missing.
 static void test_shares(void **state) {
   (void)state;
   expect(0, NULL,
@@ -282,7 +282,7 @@ static void test_cannot_be_read(void **state) {
   expect(2, "offset", "brim train --data-path odd model=linear --output-dir run");
   expect(1, "offset", "brim data verify odd");
   expect(0, NULL, "rm -rf odd");
-  if (geteuid() == 0) return;  // who may read everything
+  if (geteuid() == 0) return;  // root may read everything
   expect(0, NULL, "brim data make mine.h5 --shape 8 --samples 9 && chmod 000 mine.h5");
   expect(2, "Permission denied", "brim data info mine.h5");
   expect(2, "Permission denied", "brim data verify mine.h5");
@@ -382,8 +382,8 @@ static void test_broken_while_running(void **state) {
   expect(0, NULL, "rm -rf some run");
 }
 
-// What was learned before a record that cannot be read is kept, micro-batches of its step are not: mended,
-// the run goes on as if nothing had been wrong.
+// What was learned before a record that cannot be read is kept, micro-batches of its step are not:
+// repaired, the run continues as if nothing had been wrong.
 static void test_mended(void **state) {
   (void)state;
   static const char train[] =

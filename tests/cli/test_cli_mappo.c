@@ -1,4 +1,7 @@
 // Several agents from the command line: trained, resumed, evaluated, swept, compared; and what is refused.
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli_test.h"
@@ -8,14 +11,6 @@
   "'env=uav(size=12, num_uavs=3, num_obstacles=5, episode_steps=20, crop=5)' "               \
   "'model=actor_critic(hidden=16)' mappo.rollout_steps=20 mappo.minibatches=4 --num-envs 4 " \
   "mappo.eval_episodes=6 mappo.eval_interval=2 mappo.update_epochs=2 --device ref"
-
-static void has(const char *text, const char *words) {
-  if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
-}
-
-static void has_not(const char *text, const char *words) {
-  if (strstr(text, words)) fail_msg("'%s' in\n%s", words, text);
-}
 
 static void test_train(void **state) {
   (void)state;
@@ -52,6 +47,7 @@ static void test_options(void **state) {
   shell_result r = shell("brim train mappo --iterations 2 " SMALL " --num-envs 8 --output-dir own");
   assert_int_equal(r.code, 0);
   has(r.out, "environments 8 x");
+  has(r.out, "parameters 2,760");
   has(r.out, "done: 2 steps");
   shell_free(&r);
   r = shell("brim eval own/best.safetensors --episodes 8 --device ref --json");
@@ -64,9 +60,87 @@ static void test_options(void **state) {
   expect(0, "Random actions", "brim render own/best.safetensors --out own.html");
   assert_true(has_file("own.html"));
   r = shell("brim eval own/best.safetensors --device ref");
+  // as many as training has: no optimizer's numbers, no statistics of returns
+  has(r.out, "actor_critic, 2,760 parameters");
+  has_not(r.out, "goals reached");  // of the other task
   has(r.out, "random");
   has(r.out, "greedy: return");
   shell_free(&r);
+}
+
+static double number(const json_t *from, const char *key) {
+  const json_t *value = json_object_get(from, key);
+  if (!json_is_number(value)) fail_msg("no number %s", key);
+  return json_number_value(value);
+}
+
+static json_t *event_of(shell_result r) {
+  assert_int_equal(r.code, 0);
+  json_t *event = json_loads(r.out, 0, NULL);
+  if (!event) fail_msg("no JSON: %s", r.out);
+  shell_free(&r);
+  return event;
+}
+
+// The policy, the environment's rule and random actions in one page, in the episodes that eval counts.
+static void test_render(void **state) {
+  (void)state;
+  static const char *const actors[] = {"trained", "greedy", "random"};
+  static const char *const prefix[] = {"", "greedy_", "baseline_"};
+  expect(0, NULL, "brim train mappo --iterations 2 " SMALL " --output-dir shown");
+  json_t *page = event_of(
+      shell("brim render shown/best.safetensors --out all.html --json --episode 0 --episode 1 "
+            "--episode 2 --episode 3"));
+  json_t *eval =
+      event_of(shell("brim eval shown/best.safetensors --episodes 4 --device ref --json"));
+  const json_t *replays = json_object_get(page, "replays");
+  assert_int_equal(json_array_size(replays), 12);
+  for (size_t k = 0; k < 3; k++) {
+    double mean = 0, reward = 0;
+    char key[64];
+    for (size_t i = 0; i < 4; i++) {
+      const json_t *one = json_array_get(replays, 3 * i + k);
+      assert_string_equal(json_string_value(json_object_get(one, "policy")), actors[k]);
+      mean += number(one, "mean_coverage") / 4;
+      reward += number(one, "return") / 4;
+    }
+    snprintf(key, sizeof key, "%smean_coverage", prefix[k]);
+    // coverage in frames has four decimals of a percent
+    if (fabs(mean - number(eval, key)) > 1e-5) {
+      fail_msg("%s: %g, eval %g", actors[k], mean, number(eval, key));
+    }
+    snprintf(key, sizeof key, "%sreturn", prefix[k]);
+    assert_true(fabs(reward - number(eval, key)) < 1e-4);
+  }
+  json_decref(page);
+  json_decref(eval);
+  expect(0, "Greedy rule", "brim render shown/best.safetensors --out all.html --episode 1");
+  expect(0, "class=\"l c2\"", "cat all.html");
+  expect(0, ">all</button>", "cat all.html");
+  expect(0, "Greedy 규칙", "brim --lang ko render shown/best.safetensors -o ko.html --episode 1");
+  // alone, by either name of the option
+  expect(0, "\"beside\":1",
+         "brim render shown/best.safetensors --out one.html --no-baselines && "
+         "echo '\"beside\":'$(grep -c '<canvas' one.html)");
+  expect(0, "\"beside\":1",
+         "brim render shown/best.safetensors --out one.html --no-zero && "
+         "echo '\"beside\":'$(grep -c '<canvas' one.html)");
+  // an environment without rules
+  expect(0, NULL,
+         "brim train mappo env=cartpole mappo.iterations=2 mappo.eval_episodes=2 "
+         "--device ref --output-dir pole2 -q");
+  expect(0, "\"policy\":\"random\"", "brim render pole2/best.safetensors -o p.html --json");
+  expect(0, "\"beside\":2", "echo '\"beside\":'$(grep -c '<canvas' p.html)");
+}
+
+// An environment names its shipped config, or the defaults of the workload.
+static void test_environments(void **state) {
+  (void)state;
+  expect(0, "name: cartpole-mappo", "brim config show mappo env=cartpole");
+  expect(0, "eval_actions: best", "brim config show mappo 'env=cartpole(reset=0.1)'");
+  expect(0, "name: drift-mappo", "brim config show mappo env=plugin:drift");
+  expect(3, "mappo needs discrete actions", "brim train mappo env=quadruped --device ref");
+  assert_false(has_file("runs/uav"));
 }
 
 // Interrupted and resumed is uninterrupted, with the same config from its own file.
@@ -81,7 +155,8 @@ static void test_resume(void **state) {
   expect(0, NULL, "cmp whole/model.safetensors again/model.safetensors");
 }
 
-// A number that brim chose is printed, stands in the run's config, and stays where the run goes on.
+// A number that brim chose is printed, stands in the run's config, and stays where the run
+// continues.
 static void test_chosen(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 2 " SMALL
@@ -137,6 +212,136 @@ static void test_bench(void **state) {
   expect(0, NULL, "brim bench mappo " SMALL " --plan");
 }
 
+// The slow start and its remedies, in small: the tables and findings of each, and both side by side.
+#define TINY                                                                        \
+  " mappo.update_epochs=2 'model=actor_critic(hidden=16)' --steps 2 --min-steps 1 " \
+  "--repeats 1 --no-ceilings --device ref --output-dir "
+static void test_story(void **state) {
+  (void)state;
+  shell_result r = shell(
+      "COLUMNS=80 brim bench uav-before 'env=uav(size=12, num_uavs=3, num_obstacles=5, "
+      "max_steps=20, crop=5)' mappo.episodes_per_batch=2 --num-envs 1 --batch-sizes 30" TINY
+      "before");
+  assert_int_equal(r.code, 0);
+  has(r.out, "WHERE AN ITERATION'S TIME GOES");
+  has(r.out, "environment simulation");
+  has(r.out, "network update");
+  has(r.out, "time for 10,000 episodes");
+  has(r.out, "agent-steps/s collected");
+  has(r.out, "agent-samples/s trained");
+  has(r.out, "environment steps/s");
+  has_not(r.out, "GPU busy");
+  has_not(r.out, "env_on_cpu");
+  has_not(r.out, "nan");
+  shell_free(&r);
+  expect(0, "BENCHMARK",
+         "brim bench uav-after 'env=uav(size=12, num_uavs=3, num_obstacles=4, max_steps=15, "
+         "crop=5)' mappo.episodes_per_batch=4 num_workers=2 --batch-sizes 60" TINY "after");
+  // no setting is in both, but each config has its own
+  r = shell("brim compare before after");
+  assert_int_equal(r.code, 0);
+  has(r.out, "do different work");
+  has(r.out, "BEFORE AND AFTER");
+  has(r.out, "time per agent-step");
+  has(r.out, "Episodes have 20 steps in A and 15 in B");
+  shell_free(&r);
+  expect(0, "\"pairs\":[]", "brim compare before after --json");
+  expect(1, "are not in B", "brim compare before after --fail-below 0.9");
+  expect(0, "전과 후", "brim --lang ko compare before after");
+  // a sweep of another workload has nothing to compare with
+  expect(0, NULL,
+         "brim bench ars env=cartpole ars.eval_episodes=0 --steps 1 --min-steps 1 --repeats 1 "
+         "--num-envs 4 --num-dirs 4 --no-ceilings --device ref --output-dir other");
+  expect(2, "no setting of", "brim compare before other");
+}
+
+// Settings that cannot work are refused in both languages, before anything is written.
+static void test_bad_settings(void **state) {
+  (void)state;
+  static const struct {
+    const char *args, *english, *korean;
+  } rows[] = {
+      {"'env=uav(size=4, num_uavs=6, num_obstacles=10, crop=3)'",
+       "num_uavs is 6, but 4 x 4 cells with 10 obstacles have only 6 free cells",
+       "num_uavs가 6인데 4 x 4칸에 장애물 10개를 놓으면 빈 칸이 6개뿐입니다"},
+      {"num_obstacles=145", "num_obstacles is 145, but the grid has only 12 x 12 = 144 cells",
+       "num_obstacles가 145인데 격자는 12 x 12 = 144칸뿐입니다"},
+      {"'env=uav(size=6, crop=15)'", "crop is 15, but the grid has only 6 x 6 cells",
+       "crop이 15인데 격자는 6 x 6칸뿐입니다"},
+      {"env.crop=4", "crop is 4, expected an odd number", "crop이 4입니다"},
+      {"mappo.minibatches=3",
+       "mappo.minibatches is 3, which does not divide the 80 environment steps of a rollout (4 "
+       "environments x 20 steps); use 2 or 4",
+       "mappo.minibatches"},
+      {"mappo.minibatches=81", "more than the 80 environment steps", "mappo.minibatches"},
+      {"mappo.minibatches=null data.batch_size=2", "less than the 3 agents of an environment step",
+       "data.batch_size"},
+      {"mappo.minibatches=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"mappo.update_epochs=0", "must be between 1 and 65535, not 0", "1~65535이어야 합니다"},
+      {"mappo.num_envs=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=-4", "must be between 1 and 1000000, not -4", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=1e9", "must be between 1 and 1000000", "1~1000000이어야 합니다"},
+      {"mappo.num_envs=1000000 mappo.rollout_steps=1000000", "lower mappo.num_envs",
+       "mappo.num_envs나 mappo.rollout_steps를 줄이십시오"},
+      {"mappo.num_envs=some", "expects int or auto, not 'some'", "'some'"},
+      {"mappo.rollout_steps=0", "must be between 1 and 1000000, not 0", "1~1000000이어야 합니다"},
+      {"num_uavs=33", "must be between 1 and 32", "1~32이어야 합니다"},
+      {"num_uavs=0", "must be between 1 and 32", "1~32이어야 합니다"},
+      {"grid_size=65", "must be between 2 and 64", "2~64이어야 합니다"},
+      {"grid_size=1", "must be between 2 and 64", "2~64이어야 합니다"},
+      {"max_steps=40000", "must be between 1 and 32768", "1~32768이어야 합니다"},
+      {"mappo.gamma=1.5", "must be between 0 and 1, not 1.5", "0~1이어야 합니다"},
+      {"mappo.collect_on=gpu", "mappo.collect_on is gpu, but the device is ref",
+       "mappo.collect_on"},
+  };
+  static const char *const commands[] = {"brim train", "brim --lang ko train", "brim bench"};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int k = 0; k < 3; k++) {
+      shell_result r = shell("%s mappo " SMALL " mappo.num_envs=4 %s --output-dir refused",
+                             commands[k], rows[i].args);
+      if (r.code != 2) fail_msg("%s %s: exit %d", commands[k], rows[i].args, r.code);
+      has(r.err, k == 1 ? rows[i].korean : rows[i].english);
+      assert_false(has_file("refused"));
+      shell_free(&r);
+    }
+  }
+}
+
+// Two sweeps are compared in agent steps; the best setting goes into a config, which trains with it.
+static void test_compare_and_apply(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "printf '%s\\n' 'name: own' 'workload: mappo' "
+         "'env: uav(size=12, num_uavs=3, num_obstacles=5, episode_steps=20, crop=5)' "
+         "'model: actor_critic(hidden=16)' 'mappo:' '  num_envs: 3  # few' '  rollout_steps: 20' "
+         "'  minibatches: 4' '  eval_episodes: 4' '  iterations: 2' > own.yaml && cp own.yaml "
+         "before.yaml");
+  shell_result r = shell(
+      "brim bench own.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 --apply "
+      "--output-dir sweep1");
+  if (r.code) fail_msg("exit %d: %s%s", r.code, r.out, r.err);
+  has(r.out, "own.yaml");
+  shell_free(&r);
+  // one of the values that were asked for, the rest of the file as it was
+  expect(0, "minibatches: 2", "cat own.yaml");
+  expect(0, "1", "grep -cE '^  num_envs: (8|16)  # few$' own.yaml");
+  expect(0, "2", "diff before.yaml own.yaml | grep -c '^>'");
+  r = shell("brim train own.yaml --device ref --output-dir applied");
+  assert_int_equal(r.code, 0);
+  has(r.out, "x minibatches 2 of");
+  shell_free(&r);
+  expect(0, NULL,
+         "brim bench before.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 "
+         "--output-dir sweep2");
+  r = shell("brim compare sweep1 sweep2");
+  assert_int_equal(r.code, 0);
+  has(r.out, "gent steps/s");
+  has_not(r.out, "nan");
+  shell_free(&r);
+  json_t *same = event_of(shell("brim compare sweep1 sweep2 --json | tail -1"));
+  json_decref(same);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   expect(2, "mappo.minibatches is 3, which does not divide the 80 environment steps",
@@ -154,24 +359,42 @@ static void test_refusals(void **state) {
          " --output-dir no --weights pole/model.safetensors");
 }
 
+// Lines of steps have rates to read: no powers of ten.
+static void test_step_lines(void **state) {
+  (void)state;
+  shell_result r = shell("brim train mappo --iterations 2 " SMALL
+                         " log.interval=1 mappo.update_epochs=40 --output-dir lines");
+  assert_int_equal(r.code, 0);
+  has(r.out, "agent-samples/s trained");
+  has(r.out, "environment steps/s");
+  has_not(r.out, "e+0");
+  shell_free(&r);
+}
+
 static void test_korean(void **state) {
   (void)state;
   shell_result r = shell("brim --lang ko train mappo --iterations 2 " SMALL " --output-dir korean");
   assert_int_equal(r.code, 0);
   has(r.out, "에이전트 스텝/s 수집");
+  has_not(r.out, "agent steps");
   has(r.out, "무작위");
   shell_free(&r);
 }
 
 int main(void) {
-  shell_result r =
-      shell("rm -rf run own whole parts again open moved still every bench no pole korean");
+  shell_result r = shell(
+      "rm -rf lines refused sweep1 sweep2 applied shown pole2 run own whole parts again open moved "
+      "still "
+      "every bench no pole korean before after other");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),    cmocka_unit_test(test_options),
-      cmocka_unit_test(test_resume),   cmocka_unit_test(test_chosen),
-      cmocka_unit_test(test_interval), cmocka_unit_test(test_bench),
-      cmocka_unit_test(test_refusals), cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_train),        cmocka_unit_test(test_options),
+      cmocka_unit_test(test_render),       cmocka_unit_test(test_environments),
+      cmocka_unit_test(test_resume),       cmocka_unit_test(test_chosen),
+      cmocka_unit_test(test_interval),     cmocka_unit_test(test_bench),
+      cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_compare_and_apply),
+      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_step_lines),
+      cmocka_unit_test(test_korean),       cmocka_unit_test(test_story),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,15 @@ static void open_job(brim_cli_job *job, const char *uuid) {
   assert_ok(brim_work_open(&context, job->config, &job->work));
 }
 
+// Before a run of the config's own setting.
+static brim_status check(brim_cli_memory *m) {
+  brim_work *work = m->job->work;
+  brim_setting own = brim_work_setting(work);
+  brim_plan plan;
+  assert_ok(work->table->plan(work->state, &own, &plan));
+  return brim_cli_memory_check_plan(m, &own, &plan);
+}
+
 // As brim_run_train does it.
 static void start(brim_cli_memory *m, int steps) {
   const brim_workload_table *table = m->job->work->table;
@@ -46,7 +55,7 @@ static void test_told_after_warm_up(void **state) {
   open_job(&job, FAKE_UUID);
   brim_cli_memory m = {.cli = &cli, .job = &job};
   char text[128];
-  assert_ok(brim_cli_memory_check(&m));
+  assert_ok(check(&m));
   assert_true(isnan(brim_cli_memory_known(&m)));
   brim_cli_overhead_text(brim_cli_memory_known(&m), text, sizeof text);
   assert_string_equal(text, "measured after warm-up");
@@ -80,12 +89,12 @@ static void test_explained(void **state) {
   open_job(&job, FAKE_UUID);
   brim_cli_memory m = {.cli = &cli, .job = &job};
   gpu.others = gpu.total - gpu.context - 100000;
-  assert_status(brim_cli_memory_check(&m), BRIM_EOOM);
+  assert_status(check(&m), BRIM_EOOM);
   assert_non_null(strstr(brim_status_detail(), "pid 4711 python train.py ("));
   assert_int_equal(brim_cli_exit_code(BRIM_EOOM), BRIM_CLI_EXIT_MEMORY);
   // met after all
   gpu.others = 0;
-  assert_ok(brim_cli_memory_check(&m));
+  assert_ok(check(&m));
   gpu.others_at_alloc = gpu.total - gpu.context - 100000;
   brim_status status = job.work->table->configure(job.work->state, &m.setting);
   assert_status(status, BRIM_EOOM);
@@ -109,7 +118,7 @@ static void test_silent_on_the_host(void **state) {
   brim_cli_memory m = {.cli = &cli, .job = &job};
   char text[128];
   gpu.others = gpu.total;
-  assert_ok(brim_cli_memory_check(&m));
+  assert_ok(check(&m));
   gpu.others = 0;
   start(&m, 1);
   for (int i = 0; i < 5; i++) brim_cli_memory_tick(&m);
@@ -127,7 +136,7 @@ static void test_where_samples_come_from(void **state) {
   (void)state;
   static const struct {
     brim_work_info info;
-    const char *text;  // NULL = nothing is said
+    const char *text;  // NULL = nothing is reported
   } rows[] = {
       {{.cache = NULL}, NULL},
       {{.cache = "none"}, NULL},

@@ -1,5 +1,6 @@
-// Runs of version 0.1 go on: their folders lie in tests/data/v0.1, each stopped after 7 steps by that
-// version, on the device ref. This version resumes them from their own config.yaml and ends them.
+// Runs of version 0.1 continue: their folders lie in tests/data/v0.1, each stopped after 7 steps by
+// that version, on the device ref. This version resumes them from their own config.yaml and ends
+// them.
 #include <unistd.h>
 
 #include "cli_test.h"

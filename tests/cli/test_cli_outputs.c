@@ -60,7 +60,7 @@ static void test_no_such_folder(void **state) {
   assert_false(has_file("none"));
 }
 
-// These refuse even those who may write anywhere, the one with ENOENT, the other with EPERM.
+// These refuse even root, the one with ENOENT, the other with EPERM.
 static void test_pseudo_file_systems(void **state) {
   (void)state;
   if (!has_file("/proc/self") || !has_file("/sys/kernel")) BRIM_SKIP("no /proc or /sys here");

@@ -22,7 +22,7 @@ static char *slurp(const char *path) {
   return text;
 }
 
-static void has(const char *path, const char *part) {
+static void file_has(const char *path, const char *part) {
   char *text = slurp(path);
   if (!strstr(text, part)) fail_msg("%s has no '%s':\n%s", path, part, text);
   brim_free(text);
@@ -54,11 +54,11 @@ static void test_train(void **state) {
   assert_null(strstr(r.out, "loss"));
   assert_null(strstr(r.out, "acc"));
   shell_free(&r);
-  has("whole/log.csv",
-      "epoch,step,lr,train_misfit,eval_misfit,eval_farthest,seconds,samples_per_s\n");
-  has("whole/log.jsonl", "{\"event\":\"steps\",\"epoch\":1,\"step\":4,\"lr\":0.3,\"misfit\":");
-  has("whole/log.jsonl", "\"slope\":");
-  has("whole/log.jsonl", "\"eval_farthest\":");
+  file_has("whole/log.csv",
+           "epoch,step,lr,train_misfit,eval_misfit,eval_farthest,seconds,samples_per_s\n");
+  file_has("whole/log.jsonl", "{\"event\":\"steps\",\"epoch\":1,\"step\":4,\"lr\":0.3,\"misfit\":");
+  file_has("whole/log.jsonl", "\"slope\":");
+  file_has("whole/log.jsonl", "\"eval_farthest\":");
   has_tag("whole", "train_misfit");
   has_tag("whole", "eval_misfit");
   has_tag("whole", "eval_farthest");
@@ -117,8 +117,8 @@ static void test_best(void **state) {
          "rm -rf worse; " POLY
          "train poly.yaml --output-dir worse poly.rate=1.1 "
          "poly.fit_points=512 training.early_stopping_patience=2");
-  has("worse/log.jsonl", "\"event\":\"early_stop\"");
-  has("worse/log.jsonl", "\"best_epoch\":1");
+  file_has("worse/log.jsonl", "\"event\":\"early_stop\"");
+  file_has("worse/log.jsonl", "\"best_epoch\":1");
 }
 
 static void test_diagnosis(void **state) {
@@ -130,7 +130,7 @@ static void test_diagnosis(void **state) {
   assert_non_null(strstr(r.out, "3 times the misfit rose, first by step 10"));
   assert_non_null(strstr(r.out, "try a smaller poly.rate"));
   shell_free(&r);
-  has("rose/log.jsonl", "\"kind\":\"misfit_rose\",\"count\":1,\"value\":");
+  file_has("rose/log.jsonl", "\"kind\":\"misfit_rose\",\"count\":1,\"value\":");
   expect(0, "어긋남이 3번 커졌습니다",
          "rm -rf rose; " POLY
          "--lang ko train poly.yaml --output-dir rose poly.rate=1.1 poly.fit_points=512");
@@ -160,7 +160,7 @@ static void test_evaluate(void **state) {
          "eval fitted/best.safetensors");
   expect(0, "\"misfit\":", POLY "eval evaluated/best.safetensors --json");
   expect(0, NULL, POLY "eval evaluated/best.safetensors --output figures.csv");
-  has("figures.csv", "farthest,");
+  file_has("figures.csv", "farthest,");
   expect(0, "어긋남", POLY "--lang ko eval evaluated/best.safetensors");
   // data are nothing it has: what asks for them is refused
   expect(2, "does not apply to a checkpoint of poly training",
@@ -168,7 +168,8 @@ static void test_evaluate(void **state) {
   // as are options of other workloads
   expect(2, "--episodes does not apply to a checkpoint of poly training",
          POLY "eval evaluated/best.safetensors --episodes 4");
-  // nothing is said that does not hold of it: numbers it does not count, commands that do not know it
+  // nothing is reported that does not hold of it: numbers it does not count, commands that do not
+  // know it
   shell_result r = shell(POLY "eval evaluated/best.safetensors");
   assert_non_null(strstr(r.out, "  model      poly, epoch "));
   shell_free(&r);
@@ -193,9 +194,9 @@ static void test_bench(void **state) {
     fail_msg("no '%s' in\n%s%s", parts[i], r.out, r.err);
   }
   shell_free(&r);
-  has("swept/results.jsonl", "\"unit\":\"points\"");
-  has("swept/report.html", "fit_points");
-  has("swept/best.yaml", "fit_slice:");
+  file_has("swept/results.jsonl", "\"unit\":\"points\"");
+  file_has("swept/report.html", "fit_points");
+  file_has("swept/best.yaml", "fit_slice:");
   // values that are named are swept, and may be recommended
   expect(0, "fit_points 32 512",
          "rm -rf named; " POLY
@@ -213,7 +214,7 @@ static void test_bench(void **state) {
          "sed 's/fit_points: 64/fit_points: 1/' poly.yaml >applied.yaml; " POLY
          "bench applied.yaml --output-dir swept2 --apply "
          "benchmark.repeats=1 --steps 3 'poly.fit_points_options=[512]'");
-  has("applied.yaml", "512");
+  file_has("applied.yaml", "512");
 }
 
 // A slice of another size changes no bit, and one that holds all points is no other setting.
@@ -236,11 +237,11 @@ static void test_keys(void **state) {
   (void)state;
   expect(0, "degree of the polynomial", POLY "config explain poly.degree");
   expect(0, "다항식의 차수", POLY "--lang ko config explain poly.degree");
-  expect(2, "supervised, contrastive, ars, mappo, command, poly",
+  expect(2, "supervised, contrastive, ars, mappo, poly, bare, command",
          POLY "train poly.yaml workload=polly");
   expect(2, "poly.degree", POLY "train poly.yaml poly.degree=99");
   expect(2, "did you mean 'poly.degree'", POLY "train poly.yaml poly.degre=2");
-  // where nobody registered it, nothing knows it
+  // where it is not registered, nothing knows it
   expect(2, "poly", "brim train poly.yaml");
   expect(2, "poly", "brim config explain poly.degree");
 }
@@ -267,7 +268,7 @@ static void test_korean(void **state) {
   }
   assert_null(strstr(r.out, "misfit"));
   shell_free(&r);
-  has("ko/log.csv", "train_misfit");  // what programs read is not translated
+  file_has("ko/log.csv", "train_misfit");  // what programs read is not translated
   r = shell(POLY "--lang ko bench poly.yaml --output-dir ko2 benchmark.repeats=1 --steps 3");
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "적합 점"));

@@ -92,7 +92,8 @@ static void test_same_as_eval(void **state) {
   assert_true(fabs(steps[1] / 5 - figure(eval, "zero_mean_length")) < 1e-9);
   assert_true(fabs(falls[0] - figure(eval, "falls")) < 1e-9);
   assert_true(fabs(falls[1] - figure(eval, "zero_falls")) < 1e-9);
-  assert_true(pushes > 0 && falls[1] > 0);  // else it would not be told from a robot at rest
+  assert_true(pushes > 0 &&
+              falls[1] > 0);  // else it would not be distinguished from a robot at rest
   json_decref(eval);
   shell_free(&r);
 }

@@ -69,7 +69,7 @@ static void test_file_size_limit(void **state) {
   expect(1, NULL, "ls limited | grep tmp");
 }
 
-// What is allowed but seldom meant is said in one line.
+// What is allowed but seldom meant is reported in one line.
 static void test_train_says_what_is_seldom_meant(void **state) {
   (void)state;
   remove_all("odd");
@@ -119,7 +119,7 @@ static bool wait_for(pid_t pid, const char *path, const char *part) {
   return false;
 }
 
-// The first Ctrl-C finishes the step, saves and exits 130; the run can go on from there.
+// The first Ctrl-C finishes the step, saves and exits 130; the run can continue from there.
 static void test_interrupt(void **state) {
   (void)state;
   static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -252,7 +252,7 @@ static void test_bench(void **state) {
   shell_free(&r);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("swept.jsonl", &results, &count));
+  assert_ok(brim_results_read("swept.jsonl", &results, &count, NULL));
   assert_int_equal(count, 4);
   for (size_t i = 0; i < count; i++) {
     assert_int_equal(results[i].failure, BRIM_FAILURE_NONE);
@@ -285,7 +285,7 @@ static void test_bench_names(void **state) {
   shell_free(&r);
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("named.jsonl", &results, &count));
+  assert_ok(brim_results_read("named.jsonl", &results, &count, NULL));
   assert_int_equal(count, 4);
   for (size_t i = 0; i < count; i++) {
     assert_int_equal(results[i].failure, BRIM_FAILURE_NONE);
@@ -429,7 +429,7 @@ static void test_bench_records(void **state) {
   assert_true(WIFSIGNALED(status));
   brim_result *results;
   size_t count;
-  assert_ok(brim_results_read("runs/bench/results.jsonl", &results, &count));
+  assert_ok(brim_results_read("runs/bench/results.jsonl", &results, &count, NULL));
   assert_int_equal(count, 1);
   brim_result_deinit(&results[0]);
   brim_free(results);
@@ -519,7 +519,7 @@ static void test_nothing_ran(void **state) {
 }
 
 // data.cache=auto stays within gpu.memory_limit; the cache of these images is 7 MiB. And --resume
-// without a checkpoint says that it starts anew.
+// without a checkpoint says that it starts again.
 static void test_cache_within_limit(void **state) {
   (void)state;
   remove_all("pix");
@@ -564,7 +564,7 @@ static void test_start_from_weights(void **state) {
          "brim train small.yaml --device ref pretrained=none.safetensors "
          "--output-dir w3");
   assert_false(has_file("w3"));
-  // what a run was started from may be gone when it goes on
+  // what a run was started from may be gone when it continues
   r = shell(
       "brim train small.yaml --device ref --weights none.safetensors --max-steps 2 --resume "
       "--output-dir w2");
@@ -572,7 +572,7 @@ static void test_start_from_weights(void **state) {
   shell_free(&r);
 }
 
-// What is told of loading: per sample, broken samples, and why pageable memory is slower.
+// What is reported of loading: per sample, broken samples, and why pageable memory is slower.
 static void test_loading_texts(void **state) {
   (void)state;
   brim_run_loading l = {.samples = 10,

@@ -186,7 +186,7 @@ static void test_plugins_need_consent(void **state) {
     expect(2, "names the plug-in ./evil.so", command);
     expect(2, "--allow-plugins", command);
     expect(2, "--plugin ./evil.so", command);
-    // agreed to: it is opened, and that fails by itself
+    // agreed to: it is opened, and that fails on its own
     snprintf(command, sizeof command,
              "cd code && brim %s evil.yaml --allow-plugins 2>&1 | grep -v "
              "'names the plug-in' | grep evil.so",
@@ -246,7 +246,7 @@ static void test_output_dir(void **state) {
          "cd project && [ \"$(cat log.csv)\" = a,b ] && [ \"$(cat log.1.csv)\" = c,d ] && "
          "[ \"$(cat lock)\" = 'keep out' ] && head -1 config.yaml | grep -q dataset && "
          "[ $(ls | wc -l) = 4 ]");
-  // a run's own folder is gone on with
+  // a run's own folder is continued
   expect(0, NULL, "brim train project/config.yaml --device ref --output-dir project/run -q");
   expect(0, NULL,
          "brim train project/config.yaml --device ref --output-dir project/run -q --resume");
@@ -298,9 +298,23 @@ static void test_quota(void **state) {
   shell_free(&r);
 }
 
+// One Ctrl-C ends a run whose data helper sleeps, as on a drive that is gone.
+static void test_sleeping_helper(void **state) {
+  (void)state;
+  write_file("sleeper", "#!/bin/sh\ntouch asleep\nexec sleep 40\n");
+  expect(0, NULL,
+         "chmod 755 sleeper && rm -f asleep && brim data make slept.h5 --samples 20 --force -q");
+  // without the sleeper's end: that would be another exit code
+  expect(130, "interrupted while brim-hdf5 read it",
+         "BRIM_HDF5_HELPER=./sleeper \"" BRIM_BINARY
+         "\" train model=mlp --data-path slept.h5 --device ref --output-dir slept & pid=$!; "
+         "while [ ! -e asleep ]; do sleep 0.05; done; kill -INT $pid; wait $pid");
+}
+
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_sleeping_helper),
       cmocka_unit_test(test_names_in_errors),
       cmocka_unit_test(test_names_in_data),
       cmocka_unit_test(test_names_in_checkpoints),

@@ -1,5 +1,5 @@
-// What the train command says at the end of a run, of one that went on, of one that has nothing left to
-// do; and what the commands say to a checkpoint that is damaged.
+// What the train command says at the end of a run, of one that continued, of one that has nothing
+// left to do; and what the commands say to a checkpoint that is damaged.
 #include <math.h>
 #include <unistd.h>
 
@@ -152,7 +152,7 @@ static void test_less_than_was_asked_for(void **state) {
   }
 }
 
-// Files that a run is to start from, or to go on from.
+// Files that a run is to start from, or to continue from.
 static void test_files_that_are_no_checkpoints(void **state) {
   (void)state;
   remove_runs();
@@ -190,7 +190,7 @@ static void test_early_stopping_says_what_goes_on(void **state) {
   snprintf(text, sizeof text, command, 1, 2);
   expect(0, "raise training.early_stopping_patience and --epochs to continue", text);
   snprintf(text, sizeof text, command, 3, 8);
-  expect(0, "early, after epoch 4", text);  // as it was told
+  expect(0, "early, after epoch 4", text);  // as it was reported
 }
 
 // Eight bytes of a tensor.

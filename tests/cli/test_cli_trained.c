@@ -427,7 +427,7 @@ static double neighbours(const char *run, const char *ema) {
   return accuracy;
 }
 
-// Data that are not where the run had them, and of which nobody says where they are.
+// Data that are not where the run had them, and whose place is not given.
 static void test_lost_data(void **state) {
   (void)state;
   static const char lost[] = "data, the data of the run, is not found";

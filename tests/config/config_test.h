@@ -4,6 +4,11 @@
 
 #include "config/config.h"
 #include "test.h"
+#include "workload/workload.h"
+
+// The list of workloads adds their keys before main. This reference links it.
+static const brim_workload_table *(*const workload_list)(size_t)
+    __attribute__((used)) = brim_workload_at;
 
 static inline brim_status load(brim_config_mode mode, const char *text, brim_config **out) {
   brim_config_options options = {.text = text, .text_name = "t.yaml", .mode = mode};

@@ -314,7 +314,7 @@ static void test_precision_and_amp(void **state) {
   RUN(cases);
 }
 
-// A comment that names the value before goes with it; what else is said stays.
+// A comment that names the value before goes with it; what else it says stays.
 static void test_stale_comments(void **state) {
   (void)state;
   static const edit_case cases[] = {

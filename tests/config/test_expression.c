@@ -252,7 +252,7 @@ static void keys_and_arguments_agree(void **state) {
   brim_config_close(config);
 }
 
-// null is as if nobody had set the key: nothing to warn of, and an argument keeps what it says.
+// null is as if the key were not set: nothing to warn of, and an argument keeps what it says.
 static void null_is_unset(void **state) {
   (void)state;
   static const char *const keys[] = {"training.nesterov", "training.momentum", "ars.restart",

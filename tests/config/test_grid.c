@@ -23,7 +23,7 @@ static void last_key_is_fastest(void **state) {
   brim_config *point;
   assert_status(brim_config_grid_point(config, 12, &point), BRIM_EINVAL);
   assert_ok(brim_config_grid_point(config, 9, &point));
-  brim_config_close(config);  // the point stands by itself
+  brim_config_close(config);  // the point stands on its own
   assert_key(point, "batch_size", "128");
   assert_key(point, "seed", "1");
   assert_key(point, "lr", "0.01");

@@ -302,7 +302,7 @@ static void printed_yaml_loads_back(void **state) {
   }
 }
 
-// Warm-up in epochs counts as long as nobody says steps, also after printing and loading back.
+// Warm-up in epochs counts as long as steps are not set, also after printing and loading back.
 static void warmup_epochs_are_not_hidden(void **state) {
   (void)state;
   static const struct {

@@ -246,7 +246,7 @@ static void every_block_means_what_it_says(void **state) {
       warnings++;
     }
     assert_int_equal(brim_config_warning_count(config), warnings);
-    // Whoever checks a file learns whether it will run.
+    // A check of a file shows whether it will run.
     bool said = false;
     for (size_t w = 0; w < warnings; w++) {
       said = said || strstr(brim_config_warning(config, w), "; train and bench refuse this");

@@ -1,5 +1,5 @@
-// The helper program with a filter of the tests' own and a job that ends as a test wants: by=N raises
-// signal N, or exits with -N.
+// The helper program with a filter of the tests' own and a job that ends as a test asks: by=N
+// raises signal N, or exits with -N.
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>

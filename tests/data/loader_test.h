@@ -5,6 +5,7 @@
 
 #include "data_test.h"
 #include "hd/hd_philox.h"
+#include "loader_order.h"
 
 enum { SIDE = 6, IMAGE = SIDE * SIDE * 3 };
 

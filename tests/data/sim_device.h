@@ -1,5 +1,5 @@
 // A device of two streams that run when they like: what is enqueued waits in a list, and runs when
-// somebody has to wait for it, or at once where its stream is in a hurry and nothing it waits for is
+// a caller waits for it, or at once where its stream is in a hurry and nothing it waits for is
 // missing. What only works because streams happen to be in step fails here. Memory is the host's.
 // One per test program.
 #ifndef BRIM_TESTS_DATA_SIM_DEVICE_H_

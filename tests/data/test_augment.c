@@ -68,7 +68,7 @@ static void make(gpu *g, const brim_augment_program *p, const picked *b, size_t 
   memcpy(host + shift, b->targets, COUNT * TARGET);
   uint8_t *labels = to_device(g, host, COUNT * TARGET + shift);
   memset(host, 0xAA, out_bytes + target_bytes + 64);
-  // 16 bytes behind each result, which nobody may touch.
+  // 16 bytes behind each result, which no write may touch.
   uint8_t *out = to_device(g, host, out_bytes + shift + 16);
   uint8_t *out_targets = to_device(g, host, target_bytes + shift + 16);
   uint64_t *numbers = to_device(g, b->index, (size_t)b->rows * sizeof *b->index);

@@ -94,7 +94,7 @@ static void test_noise(void **state) {
   free(noise);
   H5Fclose(file);
   compare_file("noise.h5", "x", NULL);
-  // The other way round, which nobody writes: libhdf5 reads it.
+  // The other way round, which no writer uses: libhdf5 reads it.
   file = create("noise.h5", 0, false);
   hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, s.dim, NULL);
   H5Pset_chunk(made, 2, s.chunk);
@@ -333,7 +333,7 @@ static void test_cut_off(void **state) {
         shut(&o);
       }
     }
-    // Cut while it is open: what is gone fails, the process goes on.
+    // Cut while it is open: what is gone fails, the process continues.
     write_bytes("live.h5", content, size);
     assert_ok(try_open("live.h5", "train", "{\"chunk_cache\": 0}", &o));
     assert_int_equal(read_damaged(&o, expected, "live.h5"), 0);

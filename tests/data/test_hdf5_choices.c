@@ -145,7 +145,7 @@ static void test_names_of_another_split(void **state) {
     assert_string_equal(text, "both.h5:/test_set_x[0]");
     shut(&o);
   }
-  // whoever trains on the test set by name gets it
+  // a config that trains on the test set by name gets it
   assert_ok(try_open("both.h5", "train",
                      "{\"inputs\": \"test_set_x\", \"targets\": \"test_set_y\"}", &o));
   assert_int_equal(o.info.count, 11);

@@ -282,7 +282,7 @@ static void test_unusable_helper(void **state) {
   expect_unusable(".");  // a folder
 }
 
-// Without a descriptor for it a file is read without the helper, and nothing is said of it.
+// Without a descriptor for it a file is read without the helper, and nothing is reported of it.
 static void test_no_room_for_helper(void **state) {
   (void)state;
   enum { MOST = 64 };

@@ -206,7 +206,7 @@ static void test_says_cut_off(void **state) {
   }
 }
 
-// Memory goes with the classes: a label that no network has an output for is said to be none.
+// Memory goes with the classes: a label that no network has an output for is reported to be none.
 static void test_absurd_class(void **state) {
   (void)state;
   static const double absurd[4] = {0, 1, 16777216, 2}, most[4] = {0, 1, 16777215, 2};
@@ -277,7 +277,7 @@ static void opens_saying(const char *path, const char *part) {
   if (!part && said[0]) fail_msg("'%s'", said);
 }
 
-// An attribute that means something but says nothing that can be is told, not just passed over.
+// An attribute that means something but says nothing that can be is reported, not just skipped.
 static void test_attributes(void **state) {
   (void)state;
   const float half[3] = {0.5f, 0.25f, 0.125f}, zero[3] = {0.5f, 0, 1};
@@ -339,7 +339,7 @@ static void test_classes_of_splits(void **state) {
   }
 }
 
-// Labels that somebody saved as floats are numbers to predict, and that is said.
+// Labels that were saved as floats are numbers to predict, and that is reported.
 static void test_whole_floats(void **state) {
   (void)state;
   static const double whole[8] = {0, 1, 2, 2, 0, 1, 0, 2}, half[8] = {0, 1, 2, 2, 0, 1, 0.5, 2};
@@ -363,7 +363,7 @@ static void test_whole_floats(void **state) {
   assert_non_null(strstr(said, "add --dataset 'hdf5(classes=3)'"));
 }
 
-// One-hot rows without classes= are numbers to predict, and that is said; other rows are not.
+// One-hot rows without classes= are numbers to predict, and that is reported; other rows are not.
 static void test_one_hot_said(void **state) {
   (void)state;
   static const double hot[12] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};

@@ -1,5 +1,5 @@
 // Data that an HDF5 file keeps in other files: refused unless allowed, found beside the file, and
-// missed where it is missing. libhdf5 by itself reads any path, and a missing one as fill values.
+// missed where it is missing. libhdf5 on its own reads any path, and a missing one as fill values.
 #include "hdf5_test.h"
 
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static void test_external_missing(void **state) {
                  "short.bin: 32 bytes from offset 0 on, and the file has 7");
   external_file("gone.h5", "gone.bin", 8);
   assert_refused("gone.h5", "train", ALLOWED, BRIM_EPARSE, "gone.bin: the file does not exist");
-  assert_int_equal(mkfifo("pipe", 0600), 0);  // nobody ever writes to it
+  assert_int_equal(mkfifo("pipe", 0600), 0);  // no process ever writes to it
   external_file("pipe.h5", "pipe", 8);
   assert_refused("pipe.h5", "train", ALLOWED, BRIM_EPARSE, "pipe: not a regular file");
 }

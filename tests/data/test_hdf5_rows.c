@@ -31,7 +31,7 @@ typedef struct made {
   int32_t first;
 } made;
 
-// x of `rows` rows behind the filter, 0 where nothing is said.
+// x of `rows` rows behind the filter, 0 where it is not given.
 static void odd_rows(const char *path, hsize_t rows, const made *chunks, size_t count) {
   const hsize_t dim[2] = {rows, ROW}, chunk[2] = {CHUNK, ROW};
   hid_t file = create(path, 0, true), space = H5Screate_simple(2, dim, NULL);
@@ -134,6 +134,12 @@ static void test_hangs(void **state) {
   fclose(mark);
   assert_ok(try_open("hung.h5", "train", NULL, &o));
   reads(&o, 801, ROW + 1);
+  // a user who wants to stop is not kept waiting for it
+  static volatile sig_atomic_t stop = 1;
+  brim_stop_watch(&stop);
+  breaks(&o, 8001, BRIM_EINTERRUPTED, "interrupted while brim-hdf5 read it");
+  reads(&o, 803, 3 * ROW + 1);
+  brim_stop_watch(NULL);
   breaks(&o, 8001, BRIM_EIO, "made no progress for 10 s");
   reads(&o, 802, 2 * ROW + 1);
   assert_int_equal(unlink("hangs"), 0);

@@ -116,7 +116,7 @@ static void test_loader(void **state) {
   }
 }
 
-// Cut short while it is in use: the batch fails and says where, the process goes on.
+// Cut short while it is in use: the batch fails and says where, the process continues.
 static void test_cut(void **state) {
   (void)state;
   for (int workers = 0; workers < 3; workers += 2) {

@@ -73,13 +73,18 @@ static void test_good_headers(void **state) {
 
 //---------------------------------- gzip ----------------------------------
 
+static brim_status load(const bytes *b, brim_idx_array *out) {
+  write_bytes("a.gz", b->data, b->size);
+  return brim_idx_array_open("a.gz", out);
+}
+
 static void test_gzip(void **state) {
   (void)state;
   bytes plain, packed;
   brim_idx_array a;
   make_images(20, 7, 9, &plain);
   gzip(&plain, &packed);
-  assert_ok(brim_idx_array_load(packed.data, packed.size, "a.gz", &a));
+  assert_ok(load(&packed, &a));
   assert_non_null(a.memory);
   assert_int_equal(a.body_bytes, 20 * 7 * 9);
   assert_memory_equal(a.body, plain.data + 16, a.body_bytes);
@@ -97,14 +102,14 @@ static void test_gzip_members(void **state) {
   gzip(&first, &packed);
   gzip(&second, &more);
   put(&packed, more.data, more.size);
-  assert_ok(brim_idx_array_load(packed.data, packed.size, "a.gz", &a));
+  assert_ok(load(&packed, &a));
   assert_memory_equal(a.body, plain.data + 16, a.body_bytes);
   brim_idx_array_unload(&a);
 }
 
 static void expect_bad_gzip(const bytes *b, const char *offset, const char *message) {
   brim_idx_array a;
-  assert_status(brim_idx_array_load(b->data, b->size, "a.gz", &a), BRIM_EPARSE);
+  assert_status(load(b, &a), BRIM_EPARSE);
   assert_null(a.memory);
   assert_detail("a.gz");
   assert_detail(offset);
@@ -163,7 +168,7 @@ static void test_flipped_gzip(void **state) {
     bytes b = packed;
     brim_idx_array a;
     b.data[bit / 8] ^= (uint8_t)(1 << (bit % 8));
-    brim_status status = brim_idx_array_load(b.data, b.size, "a.gz", &a);
+    brim_status status = load(&b, &a);
     if (!status) {  // gzip's own header has fields that mean nothing: time, system
       assert_memory_equal(a.body, plain.data + 16, a.body_bytes);
       brim_idx_array_unload(&a);
@@ -257,7 +262,7 @@ static void count_starts(void *ctx, brim_log_level level, const char *module, co
   *(int *)ctx += strstr(text, "the labels start at 1, so class 0 of the") != NULL;
 }
 
-// Labels from 1 on make a class that nobody meant: told once, unless the classes were said.
+// Labels from 1 on make a class without samples: told once, unless the classes were given.
 static void test_from_one(void **state) {
   (void)state;
   static const char *const names[][2] = {
@@ -380,8 +385,8 @@ static void test_floats(void **state) {
   brim_source_close(s);
 }
 
-// Somebody cuts the file short while it is in use: an error that says where, not the end of the
-// process. What still lies before the cut can be read.
+// Another process cuts the file short while it is in use: an error that says where, not the end of
+// the process. What still lies before the cut can be read.
 static void test_cut_short(void **state) {
   (void)state;
   bytes b;
@@ -480,7 +485,7 @@ static void test_source_errors(void **state) {
   brim_argument ten[] = {arg_int("classes", 10)};
   assert_status(open_source("idx", ten, 1, "bad", "train", &s), BRIM_EPARSE);
   assert_detail("train-labels-idx1-ubyte: offset 21: label 77 of sample 13 is not in [0, 10)");
-  // unless it is said, as many as the labels need, ten at the least
+  // unless it is given, as many as the labels need, ten at the least
   assert_ok(open_source("idx", NULL, 0, "bad", "train", &s));
   assert_int_equal(s->info.classes, 78);
   brim_source_close(s);

@@ -6,6 +6,7 @@
 #include "data/data_int.h"
 #include "data/image/data_image.h"
 #include "image_test.h"
+#include "memory_file.h"
 
 enum { GUARD = 64 };
 
@@ -39,13 +40,19 @@ static void canvas_free(canvas *c) {
 static const brim_image_want rgb = {.channels = 3, .scale = 1};
 static const brim_image_want gray = {.channels = 1, .scale = 1};
 
+static brim_status probe(const void *data, size_t size, const char *name, brim_image_head *out) {
+  int fd = memory_file(data, size, NULL);
+  brim_status status = brim_image_probe_file(fd, name, out);
+  close(fd);
+  return status;
+}
+
 static void check_probe(const bytes *b, int height, int width, int channels) {
-  int64_t h, w;
-  int c;
-  assert_ok(brim_image_probe(b->data, b->size, "x", &h, &w, &c));
-  assert_int_equal(h, height);
-  assert_int_equal(w, width);
-  assert_int_equal(c, channels);
+  brim_image_head head;
+  assert_ok(probe(b->data, b->size, "x", &head));
+  assert_int_equal(head.height, height);
+  assert_int_equal(head.width, width);
+  assert_int_equal(head.channels, channels);
 }
 
 static int luma(const uint8_t *p) { return (299 * p[0] + 587 * p[1] + 114 * p[2] + 500) / 1000; }
@@ -321,9 +328,8 @@ static void test_png_lies(void **state) {
     set_be32(b.data + 16, lies[i].width);
     set_be32(b.data + 20, lies[i].height);
     set_be32(b.data + 29, (uint32_t)crc32(0, b.data + 12, 17));
-    int64_t h, w;
-    int n;
-    assert_status(brim_image_probe(b.data, b.size, "liar.png", &h, &w, &n), lies[i].probe);
+    brim_image_head head;
+    assert_status(probe(b.data, b.size, "liar.png", &head), lies[i].probe);
     if (lies[i].probe) assert_detail("liar.png: ");
     canvas c = canvas_make(7 * 5 * 3);
     assert_true(brim_image_decode(b.data, b.size, "liar.png", &rgb, &c.pixels) != BRIM_OK);
@@ -332,7 +338,7 @@ static void test_png_lies(void **state) {
   }
 }
 
-// A text that no pixel needs is passed over, but not when its checksum says that it was damaged.
+// A text that no pixel needs is skipped, but not when its checksum says that it was damaged.
 static void test_png_extra_chunk(void **state) {
   (void)state;
   static bytes b, with;
@@ -391,11 +397,10 @@ static void test_truncated(void **state) {
         fail_msg("kind %d cut to %zu of %zu bytes: %s", kind, n, b.size, brim_status_detail());
       }
       assert_detail("cut.img: offset ");
-      int64_t h = 0, w = 0;
-      int channels;
-      if (!brim_image_probe(cut, n, "cut.img", &h, &w, &channels)) {
-        assert_int_equal(h, 19);
-        assert_int_equal(w, 13);
+      brim_image_head head;
+      if (!probe(cut, n, "cut.img", &head)) {
+        assert_int_equal(head.height, 19);
+        assert_int_equal(head.width, 13);
       }
       canvas_free(&c);
       free(cut);
@@ -404,7 +409,7 @@ static void test_truncated(void **state) {
 }
 
 // Every bit turned over. PNG has a checksum over all; JPEG has none, so that damage which
-// leaves the codes in order (most of it in the tables) cannot be told.
+// leaves the codes in order (most of it in the tables) cannot be determined.
 static void test_bit_flips(void **state) {
   (void)state;
   static bytes b;
@@ -419,9 +424,8 @@ static void test_bit_flips(void **state) {
         assert_detail("flip: ");
       }
       canvas_free(&c);
-      int64_t h, w;
-      int channels;
-      (void)brim_image_probe(b.data, b.size, "flip", &h, &w, &channels);
+      brim_image_head head;
+      (void)probe(b.data, b.size, "flip", &head);
       b.data[bit / 8] = (uint8_t)(b.data[bit / 8] ^ 1u << bit % 8);
     }
     print_message("kind %d: %zu of %zu flipped bits found\n", kind, found, bits);
@@ -436,14 +440,13 @@ static void test_bit_flips(void **state) {
 static void test_not_images(void **state) {
   (void)state;
   canvas c = canvas_make(64);
-  int64_t h, w;
-  int n;
+  brim_image_head head;
   static const char *const texts[] = {"", "x", "\xff\xd8", "GIF89a............", "\x89PNG\r\n\x1a"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     size_t size = strlen(texts[i]);
     assert_status(brim_image_decode(texts[i], size, "n.jpg", &rgb, &c.pixels), BRIM_EPARSE);
     assert_detail(size ? "n.jpg: offset 0: neither JPEG nor PNG" : "n.jpg: offset 0: the file is");
-    assert_status(brim_image_probe(texts[i], size, "n.jpg", &h, &w, &n), BRIM_EPARSE);
+    assert_status(probe(texts[i], size, "n.jpg", &head), BRIM_EPARSE);
   }
   canvas_free(&c);
 }
@@ -480,9 +483,8 @@ static void test_jpeg_lies(void **state) {
     b.data[at + 6] = (uint8_t)lies[i].height;
     b.data[at + 7] = (uint8_t)(lies[i].width >> 8);
     b.data[at + 8] = (uint8_t)lies[i].width;
-    int64_t h, w;
-    int n;
-    assert_status(brim_image_probe(b.data, b.size, "liar", &h, &w, &n), lies[i].probe);
+    brim_image_head head;
+    assert_status(probe(b.data, b.size, "liar", &head), lies[i].probe);
     canvas c = canvas_make(32 * 32 * 3);
     brim_status status = brim_image_decode(b.data, b.size, "liar", &rgb, &c.pixels);
     if (i) assert_true(status != BRIM_OK);  // 20 rows lie in the same blocks as 19

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "data_test.h"
 #include "hd/hd_shuffle.h"
+#include "loader_order.h"
 
 //---------------------------------- a source to test with ----------------------------------
 
@@ -12,7 +13,8 @@
 typedef struct test_state {
   uint64_t fail_at;
   bool silent;
-  bool slow;  // finish out of order
+  bool slow;         // finish out of order
+  bool interrupted;  // at fail_at, instead of a failure
   atomic_int fail_count;
   atomic_int reads;
 } test_state;
@@ -22,6 +24,7 @@ static brim_status test_read(void *state, uint64_t index, void *input, void *tar
   atomic_fetch_add(&s->reads, 1);
   if (index == s->fail_at) {
     atomic_fetch_add(&s->fail_count, 1);
+    if (s->interrupted) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     return s->silent ? BRIM_EIO
                      : brim_fail(BRIM_EIO, "disk on fire at %llu", (unsigned long long)index);
   }
@@ -94,7 +97,7 @@ static void test_order(void **state) {
           assert_int_equal(rows, COUNT - first < 8 ? COUNT - first : 8);
           for (int64_t r = 0; r < rows; r++) {
             uint64_t i = (uint64_t)(first + r);
-            assert_int_equal(got[r], brim_loader_order(&o, COUNT, epoch, i));
+            assert_int_equal(got[r], loader_order(&o, COUNT, epoch, i));
             // What the order itself must be, from the permutation.
             brim_shuffle p = brim_shuffle_make(o.seed, (uint64_t)epoch, COUNT);
             assert_int_equal(got[r], shuffle ? brim_shuffle_at(&p, i) : i);
@@ -130,7 +133,7 @@ static void test_positions(void **state) {
   brim_loader_destroy(l);
 }
 
-// From every sample of an epoch: the stream goes on exactly there and runs into the next epoch.
+// From every sample of an epoch: the stream continues exactly there and runs into the next epoch.
 static void test_seek(void **state) {
   (void)state;
   static const int workers[] = {0, 3};
@@ -149,7 +152,7 @@ static void test_seek(void **state) {
         if (position == COUNT) epoch++, position = 0;
         int64_t rows = take(l, 8, got);
         for (int64_t r = 0; r < rows; r++) {
-          assert_int_equal(got[r], brim_loader_order(&o, COUNT, epoch, (uint64_t)position++));
+          assert_int_equal(got[r], loader_order(&o, COUNT, epoch, (uint64_t)position++));
         }
       }
     }
@@ -178,11 +181,11 @@ static void test_seek_where_it_stands(void **state) {
     brim_clock_sleep_ns(2000000);
     assert_int_equal(ts.reads, (SLOTS + batch) * 8);
     assert_int_equal(take(l, 8, got), 8);
-    assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
+    assert_int_equal(got[0], loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
   }
   assert_ok(brim_loader_seek(l, 0, 0));  // and one to another place starts there
   assert_int_equal(take(l, 8, got), 8);
-  assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, 0));
+  assert_int_equal(got[0], loader_order(&o, COUNT, 0, 0));
   brim_loader_destroy(l);
 }
 
@@ -335,7 +338,7 @@ static void test_ring_full(void **state) {
     for (size_t i = 0; i < n; i++) assert_ok(brim_loader_next(l, &held[i]));
     assert_status(brim_loader_next(l, &more), BRIM_ESTATE);
     assert_detail("release");
-    // Given back in any order, the stream goes on.
+    // Given back in any order, the stream continues.
     brim_loader_release(l, held[n - 1]);
     assert_ok(brim_loader_next(l, &more));
     assert_int_equal(more->first, 8 * (int64_t)n);
@@ -494,6 +497,27 @@ static void test_failing_in_an_evaluation(void **state) {
   brim_loader_destroy(l);
 }
 
+// Where the user wants to stop no sample is broken, and no advice is given about the data.
+static void test_interrupted(void **state) {
+  (void)state;
+  for (int skip = 0; skip < 2; skip++) {
+    brim_loader_options o = base_options();
+    o.shuffle = false;
+    o.skip_broken = skip;
+    test_state ts = {.fail_at = 3, .interrupted = true};
+    brim_source s = test_source(&ts, COUNT);
+    brim_loader *l;
+    const brim_loaded *b;
+    brim_loader_stats stats;
+    assert_ok(brim_loader_create(NULL, &s, &o, &l));
+    assert_status(brim_loader_next(l, &b), BRIM_EINTERRUPTED);
+    assert_null(strstr(brim_status_detail(), "brim data verify"));
+    brim_loader_get_stats(l, &stats);
+    assert_int_equal(stats.broken, 0);
+    brim_loader_destroy(l);
+  }
+}
+
 static void test_failing_source(void **state) {
   (void)state;
   static const int workers[] = {0, 1, 3, 16};
@@ -502,7 +526,7 @@ static void test_failing_source(void **state) {
       brim_loader_options o = base_options();
       o.num_workers = workers[w];
       // The sample at position 27 of the first epoch: in the fourth batch.
-      test_state ts = {.fail_at = brim_loader_order(&o, COUNT, 0, 27), .silent = silent};
+      test_state ts = {.fail_at = loader_order(&o, COUNT, 0, 27), .silent = silent};
       brim_source s = test_source(&ts, COUNT);
       brim_loader *l;
       const brim_loaded *b;
@@ -521,7 +545,7 @@ static void test_failing_source(void **state) {
       // A seek past it gets going again.
       assert_ok(brim_loader_seek(l, 0, 32));
       assert_int_equal(take(l, 8, got), 8);
-      assert_int_equal(got[0], brim_loader_order(&o, COUNT, 0, 32));
+      assert_int_equal(got[0], loader_order(&o, COUNT, 0, 32));
       assert_true(atomic_load(&ts.fail_count) >= 1);
       brim_loader_destroy(l);
     }
@@ -611,7 +635,7 @@ static void test_allocation_failures(void **state) {
           assert_ok(status);
           break;
         }
-        // A text for a message may be lost; everything else must be told.
+        // A text for a message may be lost; everything else must be reported.
         if (status) assert_true(brim_status_detail()[0] != '\0');
         if (status && status != BRIM_ENOMEM) {
           fail_msg("allocation %llu: %s", (unsigned long long)n, brim_status_detail());
@@ -642,6 +666,7 @@ int main(void) {
       cmocka_unit_test(test_no_growth),
       cmocka_unit_test(test_plan_adds_up),
       cmocka_unit_test(test_failing_in_an_evaluation),
+      cmocka_unit_test(test_interrupted),
       cmocka_unit_test(test_failing_source),
       cmocka_unit_test(test_stress),
       cmocka_unit_test(test_allocation_failures),

@@ -239,7 +239,7 @@ static void test_held(void **state) {
     assert_ok(brim_device_copy(device, first[k], held->input, sizeof first[k], BRIM_COPY_D2H));
     assert_ok(brim_device_copy(device, got[k], other->input, sizeof got[k], BRIM_COPY_D2H));
     for (uint64_t r = 0; r < BATCH; r++) {
-      assert_int_equal(held->index[r], brim_loader_order(&o, COUNT, 0, r));
+      assert_int_equal(held->index[r], loader_order(&o, COUNT, 0, r));
     }
     if (k == 11) assert_ok(brim_loader_seek(l, 5, 3));
     brim_loader_release(l, other);
@@ -248,7 +248,7 @@ static void test_held(void **state) {
   for (uint64_t r = 0; r < BATCH; r++) {
     assert_ok(brim_source_read(s, held->index[r], 1, expected, first[0], NULL, NULL));
     for (int k = 1; k < 30; k++) assert_memory_equal(first[k] + r * 108, expected, 108);
-    uint64_t index = brim_loader_order(&o, COUNT, 5, 3 + r);
+    uint64_t index = loader_order(&o, COUNT, 5, 3 + r);
     assert_ok(brim_source_read(s, index, 1, expected, first[0], NULL, NULL));
     assert_memory_equal(got[12] + r * 108, expected, 108);
   }

@@ -161,11 +161,11 @@ static void test_held(void **state) {
       assert_detail("release");
     }
     for (uint64_t r = 0; r < 8; r++) {
-      assert_int_equal(held->index[r], brim_loader_order(&o, COUNT, 0, r));
+      assert_int_equal(held->index[r], loader_order(&o, COUNT, 0, r));
       assert_int_equal(((const int32_t *)held->target)[r], held->index[r]);
       if (r < (uint64_t)other->rows) {
         assert_int_equal(other->index[r],
-                         brim_loader_order(&o, COUNT, other->epoch, (uint64_t)other->first + r));
+                         loader_order(&o, COUNT, other->epoch, (uint64_t)other->first + r));
       }
     }
     brim_loader_release(l, other);
@@ -224,7 +224,7 @@ static void test_refused(void **state) {
   brim_transforms_destroy(t);
 }
 
-// The first sample that cannot be read is named, whoever of the threads met another; and only where
+// The first sample that cannot be read is named, whichever thread met another; and only where
 // it is among those asked for.
 static void test_broken(void **state) {
   const bench *bn = *state;

@@ -239,13 +239,13 @@ static void test_skip_broken(void **state) {
       for (uint64_t i = 0; i < COUNT;) {
         int64_t n = take_rows(l, &o, IMAGE, 1, rows);
         for (int64_t r = 0; r < n; r++, i++) {
-          uint64_t p = i, own = brim_loader_order(&o, COUNT, epoch, i);
+          uint64_t p = i, own = loader_order(&o, COUNT, epoch, i);
           if (image_broken(&ts, own) && !broken++) {
             snprintf(first, sizeof first, "sample %llu: image %llu is broken",
                      (unsigned long long)own, (unsigned long long)own);
           }
-          while (image_broken(&ts, brim_loader_order(&o, COUNT, epoch, p))) p = (p + 1) % COUNT;
-          assert_int_equal(rows[r].index, brim_loader_order(&o, COUNT, epoch, p));
+          while (image_broken(&ts, loader_order(&o, COUNT, epoch, p))) p = (p + 1) % COUNT;
+          assert_int_equal(rows[r].index, loader_order(&o, COUNT, epoch, p));
         }
       }
       brim_loader_get_stats(l, &stats);

@@ -141,7 +141,7 @@ static void test_cuda_many(void **state) {
     assert_ok(brim_device_sync(g.device));
     for (int64_t i = 0; i < 20; i++) {
       for (uint64_t r = 0; r < 96; r++) {
-        uint64_t index = brim_loader_order(&o, COUNT, i, r);
+        uint64_t index = loader_order(&o, COUNT, i, r);
         assert_ok(brim_source_read(s, index, 1, want, target, NULL, NULL));
         assert_memory_equal(got + (size_t)i * size + r * s->input_bytes, want, s->input_bytes);
       }
@@ -173,7 +173,7 @@ static void test_cuda_cut(void **state) {
   float target[8];
   assert_true(want && got);
   for (uint64_t r = 0; r < BATCH; r++) {
-    uint64_t index = brim_loader_order(&o, COUNT, 0, r);
+    uint64_t index = loader_order(&o, COUNT, 0, r);
     assert_ok(brim_source_read(s, index, 1, want + r * s->input_bytes, target, NULL, NULL));
   }
   assert_ok(brim_mapped_create(g.registry, g.device, s, 0, 2, &o.resident));

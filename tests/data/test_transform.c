@@ -7,6 +7,7 @@
 #include "data/transform/data_transform.h"
 #include "data_test.h"
 #include "hd/hd_augment.h"
+#include "loader_order.h"
 
 //---------------------------------- a source of images ----------------------------------
 
@@ -452,7 +453,7 @@ static void test_stream(void **state) {
   assert_ok(create(items, 3, &s, 21, &t));
   brim_loader_options o = {.batch = BATCH, .shuffle = true, .seed = 21, .world = 1};
   for (int64_t i = 0; i < STREAM; i++) {
-    uint64_t index = brim_loader_order(&o, COUNT, i / COUNT, (uint64_t)(i % COUNT));
+    uint64_t index = loader_order(&o, COUNT, i / COUNT, (uint64_t)(i % COUNT));
     uint8_t *one = transformed(t, i / COUNT, index);
     assert_memory_equal(expected + i * OUT, one, OUT);
     brim_free(one);

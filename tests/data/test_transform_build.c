@@ -1,4 +1,4 @@
-// Pipelines as they are prepared: shapes, normalisation folded into what the result is said to be,
+// Pipelines as they are prepared: shapes, normalisation folded into the description of the result,
 // images of different sizes and how small they may be decoded, the program for a device, refusals.
 #include "test_transform.h"
 

@@ -3,6 +3,7 @@
 #define BRIM_TESTS_E2E_H_
 
 #include "base/base.h"
+#include "process_run.h"
 #include "same_file.h"
 
 #define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
@@ -13,21 +14,13 @@
 static inline int e2e_run(const char *const *args, const char *const *env, char **output) {
   const char *argv[E2E_MAX_ARGS] = {BRIM_BINARY};
   for (int i = 0; args[i] && i < E2E_MAX_ARGS - 2; i++) argv[i + 1] = args[i];
-  brim_process_options options;
-  memset(&options, 0, sizeof options);
-  options.argv = argv;
-  options.env = env;
-  options.capture = true;
-  options.timeout_ms = 600000;
-  brim_process_result result;
-  assert_ok(brim_process_run(&options, &result));
-  assert_false(result.timed_out);
+  process_result result = process_run(argv, env, 600000);
   int code = result.signal ? -result.signal : result.exit_code;
   if (output) {
     *output = result.output;
     result.output = NULL;
   }
-  brim_process_result_deinit(&result);
+  brim_free(result.output);
   return code;
 }
 

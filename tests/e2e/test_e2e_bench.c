@@ -94,7 +94,7 @@ static void test_batches_beyond_the_set(void **state) {
     if (!strstr(output, cases[i].said)) fail_msg("'%s' is not in: %s", cases[i].said, output);
     brim_free(output);
   }
-  // nobody named a size: what a small set fills is tried
+  // no size is named: what a small set fills is tried
   const char *const small[] = {"bench",
                                "dataset=synthetic(shape=(4, 4), samples=20)",
                                "model=mlp(depth=1, hidden=8)",

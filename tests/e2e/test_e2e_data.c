@@ -47,7 +47,7 @@ static void has(const char *text, const char *words) {
 
 enum { MOST_ARGS = 32 };
 
-// brim train on signals.h5 with a model for signals, and what else is said; its output in *out.
+// brim train on signals.h5 with a model for signals, and what else is given; its output in *out.
 static void train_signals(const char *const *more, char **out) {
   static const char *const common[] = {"train",        "--data-path",
                                        "signals.h5",   "--device",
@@ -182,7 +182,7 @@ static void test_two_views(void **state) {
   brim_free(out);
 }
 
-// The cache is a setting like others: swept when asked for, and not by itself.
+// The cache is a setting like others: swept when asked for, and not on its own.
 static void test_bench_sweeps_the_cache(void **state) {
   (void)state;
   char *out = NULL;

@@ -1,4 +1,4 @@
-// --resume-from: inside its own folder it goes on; into a folder that holds another run it is
+// --resume-from: inside its own folder it continues; into a folder that holds another run it is
 // refused and changes nothing.
 #include "e2e/e2e.h"
 

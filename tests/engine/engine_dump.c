@@ -1,6 +1,6 @@
 // One training step of a network, written out: given a model, weights and a batch as safetensors
 // files, it writes the outputs of evaluation, the outputs and the loss of the training forward and
-// every gradient to another, and the checkpoint after it. Not a test by itself:
+// every gradient to another, and the checkpoint after it. Not a test on its own:
 // benchmarks/compare/agree.py holds what it writes against PyTorch.
 //   batch.safetensors: x (N, sample) F32; y (N) I32 or I64 labels, or (N, targets) F32; none: ntxent
 //   out.safetensors: outputs.eval, outputs.train, loss (1), correct (1), grad.<parameter>, and for
@@ -233,8 +233,8 @@ static brim_status add_places(dump *d, const brim_net *net, int32_t tensor, int 
   return places ? read_tensor(d, net, tensor, places) : no_memory();
 }
 
-// A rounding may decide whether a gradient passes a ReLU, or where a maximum passes it on: whoever
-// compares gradients has to know.
+// A rounding may decide whether a gradient passes a ReLU, or where a maximum passes it on: a
+// comparison of gradients has to know.
 static brim_status add_decisions(dump *d, const brim_net *net) {
   int masks = 0, places = 0;
   for (int32_t i = 0; i < net->train.forward_count; i++) {

@@ -1,5 +1,5 @@
 // A device that is as late as it is allowed to be: ref's ops behind two streams that run only when
-// somebody waits for them, with events and recorded graphs, and memory the engine may not touch.
+// a caller waits for them, with events and recorded graphs, and memory the engine may not touch.
 // What holds here holds on a GPU, whatever its timing.
 #ifndef BRIM_TESTS_ENGINE_LAZY_H_
 #define BRIM_TESTS_ENGINE_LAZY_H_

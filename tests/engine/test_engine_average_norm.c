@@ -363,7 +363,7 @@ static void check_recalibrate(brim_device *device, brim_precision precision, int
   brim_net_destroy(other);
 }
 
-// What dropout leaves out is drawn for the step that is said, whatever the network did before.
+// What dropout leaves out is drawn for the step that is given, whatever the network did before.
 static void check_drawn(brim_device *device) {
   test_spec t;
   norm_spec(&t, decay, BRIM_PRECISION_FP32);

@@ -95,12 +95,12 @@ static void check_held(brim_device *device, bool weights_only) {
   brim_net_held_free(held);
   // Room that is page-locked stays for the next one.
   brim_block_id block = weights_only ? BRIM_BLOCK_AVERAGE : BRIM_BLOCK_PARAMS;
-  const void *room = net->spare[block];
+  const void *room = net->reusable[block];
   assert_true((room != NULL) == !device->info.host_memory);
   assert_ok(brim_net_hold(net, meta, weights_only, &held));
-  assert_null(net->spare[block]);
+  assert_null(net->reusable[block]);
   brim_net_held_free(held);  // never written
-  assert_ptr_equal(net->spare[block], room);
+  assert_ptr_equal(net->reusable[block], room);
   // Two at once, of which the first takes the room that is there; the second has its own.
   brim_net_held *next;
   assert_ok(brim_net_save(net, "then.safetensors", meta, weights_only));
@@ -160,7 +160,7 @@ static void test_held_room(void **state) {
     assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &net));
     assert_status(brim_net_hold(net, meta, false, &held), cases[i].status);
     brim_net_held_free(held);
-    assert_true((net->spare[BRIM_BLOCK_PARAMS] != NULL) == cases[i].stays);
+    assert_true((net->reusable[BRIM_BLOCK_PARAMS] != NULL) == cases[i].stays);
     brim_net_destroy(net);
   }
   json_decref(meta);
@@ -252,7 +252,7 @@ static void test_start_with_other_outputs(void **state) {
   test_spec t;
   checkpoint_spec(&t, "sgd");
   brim_net *a, *b;
-  brim_net_anew anew;
+  brim_net_reinit reinit;
   size_t na, nb;
   assert_ok(brim_net_create(device, &t.spec, &a));
   steps(a, &t, 1, 3);
@@ -263,28 +263,28 @@ static void test_start_with_other_outputs(void **state) {
   assert_ok(brim_net_create(device, &t.spec, &b));
   float *seeded = test_params(b, &nb);
   assert_status(brim_net_load(b, "classes.safetensors", true, NULL), BRIM_EINVAL);
-  assert_ok(brim_net_start(b, "classes.safetensors", &anew));
-  assert_true(anew.is);
-  assert_int_equal(anew.had, t.spec.classes - 1);
-  assert_int_equal(anew.outputs, t.spec.classes);
+  assert_ok(brim_net_start(b, "classes.safetensors", &reinit));
+  assert_true(reinit.is);
+  assert_int_equal(reinit.had, t.spec.classes - 1);
+  assert_int_equal(reinit.outputs, t.spec.classes);
   float *got = test_params(b, &nb);
   size_t at = 0, renewed = 0;
   for (size_t i = 0; i < brim_net_param_count(b); i++) {
     const brim_net_param *p = brim_net_param_at(b, i);
-    bool head = brim_str_starts(p->name, anew.layer);
+    bool head = brim_str_starts(p->name, reinit.layer);
     renewed += head;
     // whatever comes before the head lies at the same place in both
     assert_memory_equal(got + at, (head ? seeded : from) + at, (size_t)p->count * sizeof *got);
     at += (size_t)p->count;
   }
   assert_int_equal(renewed, 2);
-  assert_ok(brim_net_start(a, "classes.safetensors", &anew));
-  assert_false(anew.is);
+  assert_ok(brim_net_start(a, "classes.safetensors", &reinit));
+  assert_false(reinit.is);
   brim_net_destroy(b);
   // a layer in between must match, also where the last one differs
   t.spec.input_dim[0]++;
   assert_ok(brim_net_create(device, &t.spec, &b));
-  assert_status(brim_net_start(b, "classes.safetensors", &anew), BRIM_EINVAL);
+  assert_status(brim_net_start(b, "classes.safetensors", &reinit), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "layers.0.weight"));
   brim_net_destroy(b);
   brim_net_destroy(a);
@@ -323,9 +323,9 @@ static void put_around(const char *from, const char *to, const char *inside, con
 // What is around the network in a file, and what starting from it says.
 static void refused_around(brim_net *b, const char *inside, const char *without,
                            const char *detail) {
-  brim_net_anew anew;
+  brim_net_reinit reinit;
   put_around("inner.safetensors", "around.safetensors", inside, without);
-  assert_status(brim_net_start(b, "around.safetensors", &anew), BRIM_EINVAL);
+  assert_status(brim_net_start(b, "around.safetensors", &reinit), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), detail));
 }
 
@@ -335,7 +335,7 @@ static void test_start_from_inside(void **state) {
   brim_device *device = test_device_ref();
   test_spec t;
   brim_net *a, *b;
-  brim_net_anew anew;
+  brim_net_reinit reinit;
   size_t n;
   checkpoint_spec(&t, "sgd");
   assert_ok(brim_net_create(device, &t.spec, &a));
@@ -351,10 +351,10 @@ static void test_start_from_inside(void **state) {
     put_around("inner.safetensors", "around.safetensors", inside, k ? head : NULL);
     assert_ok(brim_net_create(device, &t.spec, &b));
     float *seeded = test_params(b, &n);
-    assert_ok(brim_net_start(b, "around.safetensors", &anew));
-    assert_string_equal(anew.inside, inside);
-    assert_true(anew.is == (k == 1) && anew.had == (k ? 0 : anew.had));
-    if (k) assert_string_equal(anew.layer, head);
+    assert_ok(brim_net_start(b, "around.safetensors", &reinit));
+    assert_string_equal(reinit.inside, inside);
+    assert_true(reinit.is == (k == 1) && reinit.had == (k ? 0 : reinit.had));
+    if (k) assert_string_equal(reinit.layer, head);
     float *got = test_params(b, &n);
     size_t at = 0;
     for (size_t i = 0; i < brim_net_param_count(b); i++) {
@@ -363,17 +363,18 @@ static void test_start_from_inside(void **state) {
       assert_memory_equal(got + at, (fresh ? seeded : from) + at, (size_t)p->count * sizeof *got);
       at += (size_t)p->count;
     }
-    // a run does not go on from it, and who wants the whole network is told what is there
+    // a run does not continue from it, and a load of the whole network names what is there
     assert_status(brim_net_load(b, "around.safetensors", true, NULL), BRIM_EINVAL);
     assert_non_null(strstr(brim_status_detail(), "this network is part of a larger one there"));
     free(seeded);
     free(got);
     brim_net_destroy(b);
   }
-  // without a layer in between it is nobody's encoder
+  // without a layer in between it is no encoder
   assert_ok(brim_net_create(device, &t.spec, &b));
   refused_around(b, "backbone.", "layers.0.", "'layers.0.weight' is missing");
-  // nor is one that goes on where the network has its last layer; other names are nobody's
+  // nor is one that continues where the network has its last layer; other names belong to no
+  // network
   refused_around(b, "backbone.", NULL, "its encoder is deeper than this network");
   refused_around(b, "optimizer.m.", NULL,
                  "'layers.0.weight' is missing; does the file belong to another");
@@ -501,7 +502,7 @@ static void test_impossible_values(void **state) {
     assert_ok(brim_net_read_metrics(net, false, &m));
     assert_true(m.loss_scale == (k == 0 ? 65536 : 1));
   }
-  // Without it Adam would begin its averages anew.
+  // Without it Adam would begin its averages again.
   brim_safetensors_entry entries[64];
   size_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {

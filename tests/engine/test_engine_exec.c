@@ -58,7 +58,7 @@ static void scenario_spec(test_spec *t, int64_t accumulation, brim_precision pre
   t->spec.precision = precision;
 }
 
-// A batch in memory that is somebody else's as soon as the call that takes it returns.
+// A batch in memory that is reused as soon as the call that takes it returns.
 typedef struct lent {
   float input[8 * 6];
   int32_t target[8];
@@ -524,7 +524,7 @@ static void test_no_reuse_on_ref(void **state) {
 
 typedef enum origin { FROM_HOST, FROM_DEVICE, FROM_BOTH } origin;
 
-// One block of device memory that is written anew, in stream order, for every batch. Where it is
+// One block of device memory that is written again, in stream order, for every batch. Where it is
 // host memory in truth, the device has to be idle before that.
 static brim_batch on_device(brim_device *device, float *block, brim_batch batch, size_t rows) {
   if (device->info.host_memory) assert_ok(brim_device_sync(device));

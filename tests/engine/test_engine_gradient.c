@@ -121,7 +121,7 @@ static void test_gradients(void **state) {
   test_device_close(device);
 }
 
-//---------------------------------- networks nobody would draw ----------------------------------
+//---------------------------------- networks of random shapes ----------------------------------
 
 // Every value may be read by any later layer, some layers share their parameters: fan-in, fusing
 // and in-place reuse in combinations the models do not have.
@@ -157,7 +157,7 @@ static int32_t random_model(void *ctx, brim_graph *g, int32_t x, int64_t outputs
     }
     values[count++] = a;
   }
-  // What nobody reads goes to the output, so that every parameter has a gradient.
+  // What no node reads goes to the output, so that every parameter has a gradient.
   int32_t sum = -1;
   for (int32_t i = 0; i < count && !g->status; i++) {
     if (g->tensors[values[i]].users > 0 && i + 1 < count) continue;

@@ -40,7 +40,7 @@ static void make_specs(test_spec t[NETS], const setting *s) {
   }
 }
 
-// The losses: labels for the actor, and for the critic, in fp32, what the actor puts out.
+// The losses: labels for the actor, and for the critic, in fp32, what the actor outputs.
 typedef struct losses {
   brim_device *device;
   brim_op_call call[NETS];
@@ -331,7 +331,7 @@ static void planned(brim_device *device) {
   assert_int_equal(sum, plan.bytes[BRIM_PLACE_DEVICE]);
   assert_int_equal(row_bytes(&plan, "parameters"),
                    row_bytes(&alone[0], "parameters") + row_bytes(&alone[1], "parameters"));
-  // both are kept at once, and what comes and goes on the way back is shared
+  // both are kept at once, and what lives on the way back alone is shared
   uint64_t arena[] = {row_bytes(&alone[0], "activations"), row_bytes(&alone[1], "activations")};
   uint64_t together = row_bytes(&plan, "activations");
   assert_true(together >= arena[0] && together >= arena[1] && together < arena[0] + arena[1]);
@@ -566,7 +566,7 @@ static void test_changing_losses(void **state) {
   test_device_close(device);
   device = lazy_open(0);
   changing_losses(device, true, &r);
-  assert_true(lazy_count(device)->captures >= 5);  // anew after each change
+  assert_true(lazy_count(device)->captures >= 5);  // again after each change
   lazy_close(device);
   same_result(&expected, &r);
   result_free(&expected);

@@ -1,6 +1,6 @@
-// Evaluation by neighbours: what the device counts against plain loops over the features it puts out,
-// on every device that is here and on one that is as late as it may be; and that training goes on as
-// if it had not happened.
+// Evaluation by neighbours: what the device counts against plain loops over the features it
+// outputs, on every device that is here and on one that is as late as it may be; and that training
+// continues as if it had not happened.
 #include <math.h>
 
 #include "engine_lazy.h"
@@ -150,7 +150,7 @@ static void votes(brim_device *device) {
     assert_true(m.correct > QUERIES * 0.6 && again.correct == m.correct);
     free(f);
   }
-  // The bank is gone once training went on.
+  // The bank is gone once training continued.
   brim_batch b = batch_at(&k, BANK, BANK + QUERIES);
   train(net, &k, 4);
   assert_status(brim_net_evaluate_features(net, &b), BRIM_ESTATE);

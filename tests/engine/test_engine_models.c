@@ -209,7 +209,7 @@ static void test_memory_limit(void **state) {
   test_device_close(device);
 }
 
-// Whatever is recomputed is read by somebody.
+// Whatever is recomputed is read by a node.
 static void test_nothing_in_vain(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

@@ -55,7 +55,7 @@ static void add_random_node(brim_graph *g, dice *d) {
       out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
       brim_graph_node(g, BRIM_OP_ACT_BWD, NULL, in, 2, out, 1);
       break;
-    case 4: {  // layer norm: one output nobody may read
+    case 4: {  // layer norm: one output that may stay unread
       int64_t rows = g->tensors[a].desc.dim[0];
       out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
       for (int i = 1; i < 3; i++) {
@@ -143,7 +143,7 @@ static bool touches(const brim_gnode *n, int32_t t) {
   return false;
 }
 
-// Tensor t holds, or gets, a value that somebody may still want while node n runs.
+// Tensor t holds, or gets, a value that a node may still need while node n runs.
 static bool alive_at(const brim_graph *g, int32_t t, int32_t n) {
   int32_t first = -1, last = -1;
   for (int32_t i = 0; i < g->node_count; i++) {
@@ -184,7 +184,7 @@ static void check_places(const brim_graph *g, const brim_arena_plan *p, const si
   }
   assert_int_equal(p->bytes % BRIM_ALIGN, 0);
   for (int32_t t = 0; t < g->tensor_count; t++) {
-    if (!arena_tensor(g, t) || !written(g, t)) {  // fusing leaves tensors nobody writes
+    if (!arena_tensor(g, t) || !written(g, t)) {  // fusing leaves tensors that no node writes
       assert_true(p->offset[t] == BRIM_PLAN_NO_PLACE);
       continue;
     }
@@ -240,6 +240,13 @@ static size_t *random_workspaces(const brim_graph *g, uint64_t seed) {
   return bytes;
 }
 
+static brim_status plan_make(const brim_graph *g, const size_t *workspace, bool reuse,
+                             brim_arena_plan *out) {
+  brim_plan_part part = {
+      .graph = g, .workspace = workspace, .forward_count = g->node_count, .out = out};
+  return brim_arena_plan_together(&part, 1, reuse);
+}
+
 static void assert_same_plan(const brim_graph *g, const brim_arena_plan *a,
                              const brim_arena_plan *b) {
   assert_int_equal(a->bytes, b->bytes);
@@ -258,11 +265,11 @@ static void test_random_workspaces(void **state) {
     size_t *bytes = random_workspaces(&g, seed), *none = calloc((size_t)g.node_count, sizeof *none);
     assert_non_null(none);
     brim_arena_plan once, again, loose, bare, zero;
-    assert_ok(brim_arena_plan_make(&g, bytes, true, &once));
-    assert_ok(brim_arena_plan_make(&g, bytes, true, &again));
-    assert_ok(brim_arena_plan_make(&g, bytes, false, &loose));
-    assert_ok(brim_arena_plan_make(&g, NULL, true, &bare));
-    assert_ok(brim_arena_plan_make(&g, none, true, &zero));
+    assert_ok(plan_make(&g, bytes, true, &once));
+    assert_ok(plan_make(&g, bytes, true, &again));
+    assert_ok(plan_make(&g, bytes, false, &loose));
+    assert_ok(plan_make(&g, NULL, true, &bare));
+    assert_ok(plan_make(&g, none, true, &zero));
     check_places(&g, &once, bytes);
     check_places(&g, &loose, bytes);
     check_places(&g, &bare, NULL);
@@ -294,7 +301,7 @@ static void test_workspace_faults(void **state) {
     random_graph(&g, &params, seed);
     size_t *bytes = random_workspaces(&g, seed);
     brim_arena_plan p;
-    assert_ok(brim_arena_plan_make(&g, bytes, true, &p));
+    assert_ok(plan_make(&g, bytes, true, &p));
     for (int32_t n = 0; n < g.node_count; n++) {
       size_t kept = p.workspace[n];
       if (bytes[n] == 0) {
@@ -336,9 +343,9 @@ static void test_random_graphs(void **state) {
     assert_ok(brim_params_init(&params, BRIM_F32, BRIM_F32));
     random_graph(&g, &params, seed);
     brim_arena_plan once, again, loose;
-    assert_ok(brim_arena_plan_make(&g, NULL, true, &once));
-    assert_ok(brim_arena_plan_make(&g, NULL, true, &again));
-    assert_ok(brim_arena_plan_make(&g, NULL, false, &loose));
+    assert_ok(plan_make(&g, NULL, true, &once));
+    assert_ok(plan_make(&g, NULL, true, &again));
+    assert_ok(plan_make(&g, NULL, false, &loose));
     check_places(&g, &once, NULL);
     check_places(&g, &loose, NULL);
     assert_memory_equal(once.offset, again.offset, (size_t)g.tensor_count * sizeof *once.offset);

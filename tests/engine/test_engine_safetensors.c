@@ -156,19 +156,22 @@ static size_t make_file(const char *header, size_t data, unsigned char *out) {
   return 8 + n + data;
 }
 
+static brim_status open_bytes(const unsigned char *bytes, size_t size, brim_safetensors **out) {
+  FILE *f = fopen("x.safetensors", "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, size, f), size);
+  assert_int_equal(fclose(f), 0);
+  return brim_safetensors_open("x.safetensors", out);
+}
+
 static void expect_bad(const unsigned char *bytes, size_t size, const char *text) {
-  // An exact copy on the heap, so that a read past the end is seen by ASan.
-  unsigned char *copy = malloc(size ? size : 1);
-  assert_non_null(copy);
-  memcpy(copy, bytes, size);
   brim_safetensors *file = NULL;
-  assert_status(brim_safetensors_parse(copy, size, "x.safetensors", &file), BRIM_EPARSE);
+  assert_status(open_bytes(bytes, size, &file), BRIM_EPARSE);
   assert_null(file);
   const char *detail = brim_status_detail();
   if (!strstr(detail, "x.safetensors") || !strstr(detail, text)) {
     fail_msg("the message is '%s', expected '%s' in it", detail, text);
   }
-  free(copy);
 }
 
 static void test_bad_files(void **state) {
@@ -185,7 +188,7 @@ static void test_lying_lengths(void **state) {
   unsigned char bytes[256];
   size_t size = make_file("{\"a\":" ENTRY("\"F32\"", "[1]", 0, 4) "}", 4, bytes);
   brim_safetensors *file;
-  assert_ok(brim_safetensors_parse(bytes, size, "x.safetensors", &file));
+  assert_ok(open_bytes(bytes, size, &file));
   brim_safetensors_close(file);
   // Every truncation is an error, never a crash.
   for (size_t n = 0; n < size; n++) expect_bad(bytes, n, n < 8 ? "ends within" : "");

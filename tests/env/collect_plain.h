@@ -34,7 +34,7 @@ static void BRIM_ENV(plain_act)(const BRIM_ENV(values) * v, const BRIM_ENV(plain
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
   for (int32_t a = 0; a < z.agents; a++) {
     const brim_philox4 bits =
-        brim_philox(seed, p->t.who.env, (uint64_t)(uint32_t)p->t.steps << 32 | (uint32_t)a);
+        brim_philox(seed, p->t.ids.env, (uint64_t)(uint32_t)p->t.steps << 32 | (uint32_t)a);
     action[a] = brim_env_any(BRIM_ENV(mask)(v, &p->s, a), bits.v[0]);
   }
 }
@@ -42,7 +42,7 @@ static void BRIM_ENV(plain_act)(const BRIM_ENV(values) * v, const BRIM_ENV(plain
 static void BRIM_ENV(plain_step)(camp *g, const BRIM_ENV(values) * v, BRIM_ENV(plain) * p,
                                  int32_t t, const int32_t *action) {
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
-  const int64_t row = (int64_t)t * g->shape.num_envs + p->t.who.env;
+  const int64_t row = (int64_t)t * g->shape.num_envs + p->t.ids.env;
   const int32_t rewards = brim_env_rewards(&z);
   const brim_env_outcome o = BRIM_ENV(step)(v, &p->t, &p->s, action);
   const int over = brim_env_after(&p->t, o, g->shape.episode_length);

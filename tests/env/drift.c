@@ -62,10 +62,24 @@ static void count(const void *values, int32_t steps, const brim_rollout_episode 
 static brim_env_run_fn run(void) { return drift_run; }
 
 static const brim_env_arg args[] = {
-    {"task", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, far), "near|far", 1, NULL},
-    {"agents", BRIM_ENV_ARG_INT, offsetof(drift_values, agents), NULL, 0, "num_agents"},
-    {"wind", BRIM_ENV_ARG_FLOAT, offsetof(drift_values, wind), NULL, 0, NULL},
-    {"reward", BRIM_ENV_ARG_CHOICE, offsetof(drift_values, own), "team|own", 0, NULL},
+    {.name = "task",
+     .type = BRIM_ENV_ARG_CHOICE,
+     .offset = offsetof(drift_values, far),
+     .choices = "near|far",
+     .task = 1},
+    {.name = "agents",
+     .type = BRIM_ENV_ARG_INT,
+     .offset = offsetof(drift_values, agents),
+     .alias = "num_agents"},
+    {.name = "wind",
+     .type = BRIM_ENV_ARG_FLOAT,
+     .offset = offsetof(drift_values, wind),
+     .min = -9,
+     .max = 9},
+    {.name = "reward",
+     .type = BRIM_ENV_ARG_CHOICE,
+     .offset = offsetof(drift_values, own),
+     .choices = "team|own"},
 };
 
 static const brim_metric figures[] = {{.key = "moves", .label = "moves a step"}};

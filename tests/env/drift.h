@@ -46,7 +46,7 @@ BRIM_HD brim_env_sizes drift_sizes(const drift_values *v) {
 BRIM_HD int32_t drift_stored(const drift_values *v) { return (2 + 3 * v->agents) * 4; }
 
 BRIM_HD void drift_reset(const drift_values *v, const brim_env_track *t, drift_state *s) {
-  const brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
+  const brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
   s->moves = 0;
   s->arrived = 0;
   for (int i = 0; i < v->agents; i++) {
@@ -64,6 +64,15 @@ BRIM_HD float drift_sees(const drift_values *v, const drift_state *s, int32_t ag
                       : 1.0f;
 }
 
+BRIM_HD int32_t drift_flags(const drift_values *v, const drift_state *s, int32_t agent,
+                            uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
+}
+
 BRIM_HD void drift_observe(const drift_values *v, const drift_state *s, int32_t agent, float *out) {
   for (int i = 0; i < drift_OBS; i++) out[i] = drift_sees(v, s, agent, i);
 }
@@ -78,7 +87,7 @@ BRIM_HD uint64_t drift_mask(const drift_values *v, const drift_state *s, int32_t
 
 BRIM_HD brim_env_outcome drift_step(const drift_values *v, const brim_env_track *t, drift_state *s,
                                     const drift_action *action) {
-  const brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, t->step);
+  const brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, t->step);
   const int32_t gust = brim_rng_uniform(r.v[0]) < v->wind;
   int32_t away = 0;
   for (int i = 0; i < v->agents; i++) {

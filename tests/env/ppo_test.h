@@ -30,7 +30,7 @@ typedef struct ppo_places {
   int count;
 } ppo_places;
 
-// Memory of the place, a copy of `from`; NULL = all bits set, so that what nobody wrote is NaN.
+// Memory of the place, a copy of `from`; NULL = all bits set, so that what was not written is NaN.
 static inline void *ppo_give(ppo_place *p, const void *from, size_t bytes) {
   assert_true(p->count < PPO_GIVEN);
   void *to;

@@ -16,8 +16,8 @@
 enum { FILTER = 1 + 2 * BRIM_QUADRUPED_OBS };  // doubles of layout.filter
 
 static inline void robot_defaults(brim_rollout_shape *s, int32_t task) {
-  brim_quadruped robot;
-  brim_quadruped_defaults(task, &robot);
+  brim_quadruped robot = {.task = task};
+  brim_quadruped_row.defaults(0, &robot);
   memcpy(s->env.bytes, &robot, sizeof robot);
 }
 

@@ -34,7 +34,7 @@ BRIM_HD brim_env_sizes slide_sizes(const slide_values *v) {
 
 BRIM_HD void slide_reset(const slide_values *v, const brim_env_track *t, slide_state *s) {
   (void)v;
-  const brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
+  const brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
   for (int i = 0; i < 2; i++) {
     s->at[i] = brim_env_signed(r.v[i]);
     s->speed[i] = brim_env_signed(r.v[2 + i]);
@@ -50,6 +50,15 @@ BRIM_HD float slide_sees(const slide_values *v, const slide_state *s, int32_t ag
                          int32_t index) {
   (void)v;
   return index ? s->speed[agent] : s->at[agent];
+}
+
+BRIM_HD int32_t slide_flags(const slide_values *v, const slide_state *s, int32_t agent,
+                            uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
 }
 
 BRIM_HD void slide_observe(const slide_values *v, const slide_state *s, int32_t agent, float *out) {

@@ -422,6 +422,25 @@ static void sums_are_those_of_the_episodes(void **state) {
   }
 }
 
+// Agents of an environment draw apart: with one draw for all they would differ only where masks do.
+static void agents_draw_apart(void **state) {
+  (void)state;
+  enum { ENVS = 500 };
+  EACH_CAMP(g, "drift") {
+    const brim_collect_shape shape = small("drift", ENVS, 1);
+    camp_prepare(g, &shape);
+    camp_begin(g);
+    camp_choose(g, 0, 0);
+    char *a = camp_copy(g);
+    const int32_t *action = (const int32_t *)(void *)(a + g->at.action);
+    int apart = 0;
+    for (int e = 0; e < ENVS; e++) apart += action[3 * e] != action[3 * e + 1];
+    assert_in_range(apart, ENVS * 5 / 10, ENVS * 8 / 10);  // two of three
+    free(a);
+    camp_clear(g);
+  }
+}
+
 // An action that does not exist ends the episode as diverged, its environment alone.
 static void unknown_actions_diverge(void **state) {
   (void)state;
@@ -515,6 +534,7 @@ int main(void) {
       cmocka_unit_test(an_ended_episode_stays),
       cmocka_unit_test(held_out_streams_are_apart),
       cmocka_unit_test(sums_are_those_of_the_episodes),
+      cmocka_unit_test(agents_draw_apart),
       cmocka_unit_test(unknown_actions_diverge),
       cmocka_unit_test(bad_shapes_are_refused),
   };

@@ -185,7 +185,7 @@ static void agents_are_a_value(void **state) {
   }
 }
 
-// Masked actions are never taken: no agent leaves the line, whatever the policy wants.
+// Masked actions are never taken: no agent leaves the line, whatever the policy does.
 static void masks_hold(void **state) {
   (void)state;
   brim_rollout_shape shape = shape_of("drift");
@@ -209,7 +209,7 @@ static void masks_hold(void **state) {
   }
 }
 
-// ARS learns both: more reward in held-out episodes than doing nothing.
+// ARS learns both: more reward in held-out episodes than the zero policy.
 static void ars_learns_them(void **state) {
   (void)state;
   static const char *const names[] = {"drift", "slide"};
@@ -255,7 +255,7 @@ static void rows_have_all_members(void **state) {
   for (size_t i = 0; brim_env_at(i); i++) assert_ok(brim_env_check_row(brim_env_at(i), "own"));
   brim_env_row row = *good;
   row.abi++;
-  row_refused(&row, "has version 3, but this program needs 2");
+  row_refused(&row, "has version 4, but this program needs 3");
 #define LACKS(member)                 \
   do {                                \
     row = *good;                      \

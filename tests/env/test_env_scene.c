@@ -156,6 +156,10 @@ static void test_uav_words(void **state) {
     episode.end = BRIM_SCENE_ENDED;
     scene.outcome(&episode, text, sizeof text);
     assert_string_equal(text, goals ? "5 goals in 2 steps" : "covered all cells in 2 steps");
+    // complete from then on, until step 200: (50 + 50 + 198 x 100) / 200
+    (void)scene.figures(&episode, figures);
+    if (!goals) assert_string_equal(figures[1].text, "99.5 %");
+    assert_true(scene.plain[BRIM_SCENE_LASTED] && !scene.plain[BRIM_SCENE_ENDED]);
   }
 }
 

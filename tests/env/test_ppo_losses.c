@@ -307,7 +307,7 @@ static void test_reference(void **state) {
   }
 }
 
-// Each setting by itself and all of them together.
+// Each setting on its own and all of them together.
 static void test_settings(void **state) {
   EACH_PPO_PLACE(p) {
     for (int i = 0; i < 64; i++) {
@@ -317,7 +317,7 @@ static void test_settings(void **state) {
       s.has_moments = i & 8;
       if (i & 16) s.huber = 1.5f;  // errors lie on both sides of it
       if (i & 32) {
-        s.width += 3;  // columns that nobody reads
+        s.width += 3;  // columns that are not read
         s.critic_width += 2;
         s.value_clip = 0;
         s.entropy = 0;

@@ -147,7 +147,7 @@ static brim_ppo_net net_make(ppo_place *p, int64_t rows, int64_t width, const fl
                         .state = ppo_give(p, state, sizeof state)};
 }
 
-// The critic puts out what is normalised by the new statistics: its values are the old ones.
+// The critic outputs what is normalised by the new statistics: its values are the old ones.
 static void learn(ppo_place *p, const memory *m, mix how, int64_t first, iteration *out) {
   static float actor[BATCH * AGENTS * ACT], critic[BATCH * AGENTS];
   static uint64_t mask[BATCH * AGENTS];

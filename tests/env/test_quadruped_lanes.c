@@ -28,7 +28,7 @@ static void start(env *e, uint64_t seed) {
   for (int i = 0; i < 8; i++) e->act[i] = draw(&seed);
 }
 
-// Steps of all environments, `order[i]` being who stands at place i.
+// Steps of all environments, `order[i]` being the one at place i.
 static void run(env *envs, const int *order, int rk4, int steps) {
   brim_quadruped world = {.rk4 = rk4, .timestep = 0.01f, .margin = 0.01f};
   for (int i = 0; i < ENVS; i += QUAD_LANES) {

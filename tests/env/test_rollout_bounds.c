@@ -86,7 +86,7 @@ static void once_is_the_first_episode(void **state) {
                             .steps = shape.episode_length,
                             .policy = policy,
                             .normal = normal,
-                            .who = brim_env_training(shape.seed, 3, i / 2, e),
+                            .ids = brim_env_training(shape.seed, 3, i / 2, e),
                             .envs = 1,
                             .episodes = &end,
                             .figures = &far};
@@ -154,8 +154,8 @@ static void the_shift_ranks_directions_anew(void **state) {
 //---------------------------------- divergence ----------------------------------
 
 static bool diverged(int task, int number, float value) {
-  brim_quadruped env;
-  brim_quadruped_defaults(task, &env);
+  brim_quadruped env = {.task = task};
+  brim_quadruped_row.defaults(0, &env);
   brim_quad_simd_task scene = {.env = &env};
   float qpos[15] = {0, 0, 0.55f, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1}, qvel[14] = {0};
   if (number >= 15) {

@@ -48,14 +48,14 @@ static void no_two_starts_are_alike(void **state) {
   (void)state;
   enum { N = 4 * 4 * 4 * 4 * 3 };
   static float first[N];
-  brim_quadruped env;
-  brim_quadruped_defaults(BRIM_QUADRUPED_STAND, &env);
+  brim_quadruped env = {.task = BRIM_QUADRUPED_STAND};
+  brim_quadruped_row.defaults(0, &env);
   int n = 0;
   for (int i = 0; i < N / 3; i++) {
     for (uint64_t kind = 0; kind < 3; kind++) {
-      brim_env_who who = brim_env_training(kind, i & 3, i >> 2 & 3, i >> 4 & 3);
-      if (kind == 2) who = brim_env_held_out(0, (uint64_t)(i & 15), i >> 4 & 3);
-      brim_quadruped_track t = brim_quadruped_track_of(who);
+      brim_env_ids ids = brim_env_training(kind, i & 3, i >> 2 & 3, i >> 4 & 3);
+      if (kind == 2) ids = brim_env_held_out(0, (uint64_t)(i & 15), i >> 4 & 3);
+      brim_quadruped_track t = brim_quadruped_track_of(ids);
       t.episode = i >> 6;
       brim_quadruped_base b;
       brim_quadruped_start(&env, &t, &b);
@@ -74,8 +74,8 @@ static void no_two_starts_are_alike(void **state) {
 
 static void pushes_come_as_often_as_asked(void **state) {
   (void)state;
-  brim_quadruped env;
-  brim_quadruped_defaults(BRIM_QUADRUPED_STAND, &env);
+  brim_quadruped env = {.task = BRIM_QUADRUPED_STAND};
+  brim_quadruped_row.defaults(0, &env);
   env.push_every = 25;
   env.push_speed = 2;
   double steps = 0, x = 0, speed = 0;
@@ -110,7 +110,7 @@ static void ends_are_told_apart(void **state) {
     brim_rollout_shape shape = small_shape();
     robot_set(&shape, push_speed, 0);
     ground_prepare(g, &shape);
-    // Nobody pushes: doing nothing stands until the time is over.
+    // Without pushes the zero policy stands until the time is over.
     outcome o = ground_evaluate(g, 100, 1, 0, e);
     assert_int_equal(o.truncated, 100);
     for (int i = 0; i < 100; i++) assert_int_equal(e[i].length, shape.episode_length);
@@ -126,7 +126,7 @@ static void ends_are_told_apart(void **state) {
       if (e[i].outcome == 0) assert_int_equal(e[i].length, shape.episode_length);
     }
     assert_true(pushed.reward < o.reward - 10);
-    // Who falls in a rollout starts anew at once: no step is lost.
+    // A robot that falls in a rollout starts again at once: no step is lost.
     ground_run(g, 0, 0.0f, 0.0f);
     brim_rollout_tally t;
     ground_get(g, g->at.tally, &t, sizeof t);

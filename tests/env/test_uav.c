@@ -197,7 +197,7 @@ static void model_obstacles(const brim_uav_values *v, const brim_env_track *t, m
     int cell = 0;
     bool found = false;
     for (int k = 0; k < 8 && !found; k++) {
-      const brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 2 * i + k / 4);
+      const brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 2 * i + k / 4);
       cell = (int)(((uint64_t)r.v[k % 4] * (uint64_t)cells) >> 32);
       found = model_may_block(m, cell);
     }

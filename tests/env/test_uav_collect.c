@@ -52,13 +52,50 @@ static void rollouts_are_the_contract(void **state) {
   }
 }
 
-// What both networks read of all rows of a block, as bytes.
-static char *looks(camp *g, int32_t dtype, size_t *bytes) {
+// The flags of an agent are the first numbers of what it observes, and nothing is behind them. The copy of
+// a state has no byte more than is stored: address checks see a read behind it.
+static void flags_are_what_agents_observe(void **state) {
+  (void)state;
+  enum { WORDS = brim_uav_OBS / 32 + 2 };
+  camp g = camp_cpu(1);
+  for (int form = 0; form < FORMS; form++) {
+    const brim_collect_shape shape = form_of(form, 9, 20);
+    brim_uav_values v;
+    memcpy(&v, shape.env.bytes, sizeof v);
+    const int32_t flags = brim_uav_flags(&v, NULL, 0, NULL), words = (flags + 31) / 32;
+    const int32_t planes = form == 3 ? 1 : 3;
+    assert_int_equal(flags, planes * v.crop * v.crop);
+    camp_prepare(&g, &shape);
+    camp_run(&g, 2, 1);
+    brim_uav_state *s = malloc((size_t)brim_uav_stored(&v));
+    assert_non_null(s);
+    for (size_t row = 0; row < 21 * 9; row++) {
+      memcpy(s, g.block + g.at.states + row * g.at.state_bytes, (size_t)brim_uav_stored(&v));
+      for (int32_t a = 0; a < v.num_uavs; a++) {
+        float x[brim_uav_OBS];
+        uint32_t bits[WORDS];
+        memset(bits, 0xA5, sizeof bits);
+        brim_uav_observe(&v, s, a, x);
+        assert_int_equal(brim_uav_flags(&v, s, a, bits), flags);
+        for (int32_t i = 0; i < 32 * words; i++) {
+          const uint32_t bit = bits[i / 32] >> (i % 32) & 1;
+          assert_true((float)bit == (i < flags ? x[i] : 0.0f));
+        }
+        assert_int_equal(bits[words], 0xA5A5A5A5u);
+      }
+    }
+    free(s);
+  }
+  camp_clear(&g);
+}
+
+// What both networks read of all rows of a block, as bytes. Rows of an output are a multiple of `unit` numbers.
+static char *looks(camp *g, int32_t dtype, int32_t unit, size_t *bytes) {
   const brim_env_sizes z = brim_collect_sizes(&g->shape);
   const int64_t rows = (int64_t)(g->shape.steps + 1) * g->shape.num_envs;
-  const int32_t actor = (z.obs + 7) / 8 * 8, critic = (g->at.critic + 7) / 8 * 8;
+  const int32_t actor = (z.obs + unit - 1) / unit * unit, critic = (g->at.critic + 7) / 8 * 8;
   const size_t each = dtype == BRIM_F32 ? 4 : 2;
-  const size_t first = (size_t)(rows * z.agents * actor) * each;
+  const size_t first = ((size_t)(rows * z.agents * actor) * each + 15) / 16 * 16;
   const size_t second = (size_t)(rows * critic) * each;
   *bytes = first + second + (size_t)(rows * z.agents) * sizeof(uint64_t);
   char *there = camp_alloc(g, *bytes), *here = malloc(*bytes);
@@ -70,6 +107,27 @@ static char *looks(camp *g, int32_t dtype, size_t *bytes) {
   camp_look(g, &view);
   camp_get(g, there, here, *bytes);
   camp_free(g, there);
+  return here;
+}
+
+// What the actor reads of rows of a list, some of which do not exist, as bytes.
+static char *listed(camp *g, int32_t dtype, size_t *bytes) {
+  enum { COUNT = 70 };
+  const brim_env_sizes z = brim_collect_sizes(&g->shape);
+  const int32_t pitch = (z.obs + 7) / 8 * 8;
+  int32_t rows[COUNT];
+  for (int32_t i = 0; i < COUNT; i++) rows[i] = i % 7 == 5 ? INT32_MAX - i : i * 97 % 6000;
+  rows[0] = -1;
+  *bytes = (size_t)(COUNT * z.agents * pitch) * (dtype == BRIM_F32 ? 4 : 2);
+  char *there = camp_alloc(g, *bytes), *here = malloc(*bytes);
+  int32_t *list = camp_alloc(g, sizeof rows);
+  assert_non_null(here);
+  camp_put(g, list, rows, sizeof rows);
+  const brim_collect_view view = {.rows = list, .count = COUNT, .actor = {there, dtype, pitch}};
+  camp_look(g, &view);
+  camp_get(g, there, here, *bytes);
+  camp_free(g, there);
+  camp_free(g, list);
   return here;
 }
 
@@ -93,7 +151,12 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
       for (int32_t dtype = 0; dtype < 3; dtype++) {
         static const int32_t types[] = {BRIM_F32, BRIM_BF16, BRIM_F16};
         size_t bytes = 0;
-        for (int p = 0; p < 2; p++) seen[p] = looks(&g[p], types[dtype], &bytes);
+        for (int32_t unit = 1; unit <= 64; unit *= 4) {
+          for (int p = 0; p < 2; p++) seen[p] = looks(&g[p], types[dtype], unit, &bytes);
+          assert_true(memcmp(seen[0], seen[1], bytes) == 0);
+          for (int p = 0; p < 2; p++) free(seen[p]);
+        }
+        for (int p = 0; p < 2; p++) seen[p] = listed(&g[p], types[dtype], &bytes);
         assert_true(memcmp(seen[0], seen[1], bytes) == 0);
         for (int p = 0; p < 2; p++) free(seen[p]);
       }
@@ -148,6 +211,7 @@ static void a_peer_state_has_416_bytes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rollouts_are_the_contract),
+      cmocka_unit_test(flags_are_what_agents_observe),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(tallies_have_the_figures),
       cmocka_unit_test(a_peer_state_has_416_bytes),

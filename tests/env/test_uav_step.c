@@ -252,7 +252,7 @@ static void peer_obs(const peer *p, double lo[A][29], double go[40]) {
   }
 }
 
-// Rewards; done_a says which goals are drawn anew. Where done, positions are too.
+// Rewards; done_a says which goals are drawn again. Where done, positions are too.
 static bool peer_step(peer *p, const int32_t *act, double r[A], bool done_a[A]) {
   static const int mv[5][2] = {{0, 0}, {1, 0}, {-1, 0}, {0, 1}, {0, -1}};
   int d0[A], d1[A];

@@ -136,7 +136,8 @@ static inline int model_uav_at(const model *m, int x, int y) {
   return -1;
 }
 
-// Who stays: a set that only grows, one round of all rules after the other until a round adds nobody.
+// Which stay: a set that only grows, one round of all rules after the other until a round adds
+// none.
 static inline void model_stayers(const model *m, const int *to_x, const int *to_y, bool *stays) {
   for (bool grown = true; grown;) {
     bool add[32] = {0};
@@ -147,7 +148,7 @@ static inline void model_stayers(const model *m, const int *to_x, const int *to_
       if (other >= 0 && stays[other]) add[i] = true;
       // each other's cells
       if (other >= 0 && to_x[other] == m->x[i] && to_y[other] == m->y[i]) add[i] = true;
-      // not the first that wants the cell
+      // not the first that heads for the cell
       for (int j = 0; j < i; j++) {
         if (!stays[j] && to_x[j] == to_x[i] && to_y[j] == to_y[i]) add[i] = true;
       }

@@ -5,6 +5,11 @@
 
 #include "base/base.h"
 #include "config/config_int.h"
+#include "workload/workload.h"
+
+// The list of workloads adds their keys and components before main. This reference links it.
+static const brim_workload_table *(*const workload_list)(size_t)
+    __attribute__((used)) = brim_workload_at;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "../memory_file.h"
 #include "data/data_int.h"
 
 enum { MAX_WRAPPED = 4096 };
@@ -24,7 +25,14 @@ static void check_array(const brim_idx_array *a) {
 
 static brim_status load(const uint8_t *data, size_t size) {
   brim_idx_array array;
-  brim_status status = brim_idx_array_load(data, size, "fuzz", &array);
+  char path[MEMORY_FILE_PATH];
+  int fd = memory_file(data, size, path);
+  brim_status status = brim_idx_array_open(path, &array);
+  if (!status) {
+    status = brim_idx_array_keep(&array);
+    if (status) brim_idx_array_unload(&array);
+  }
+  close(fd);
   if (status) {
     if (array.memory || !brim_status_detail()[0]) abort();
     return status;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../memory_file.h"
 #include "data/image/data_image.h"
 
 enum { CAPACITY = 256 * 256 * 3 };
@@ -50,10 +51,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   brim_image_want want = {
       .channels = how & 1 ? 1 : 3, .scale = 1 << (how >> 1 & 3), .lenient = (how & 8) != 0};
   one_way(data, size, &want);
-  int64_t h, w;
-  int channels;
-  if (!brim_image_probe(data, size, "fuzz", &h, &w, &channels)) {
-    if (h < 1 || w < 1 || h * w > BRIM_IMAGE_MAX_PIXELS) abort();
+  brim_image_head head;
+  int fd = memory_file(data, size, NULL);
+  if (!brim_image_probe_file(fd, "fuzz", &head)) {
+    if (head.height < 1 || head.width < 1) abort();
+    if (head.height * head.width > BRIM_IMAGE_MAX_PIXELS) abort();
   }
+  close(fd);
   return 0;
 }

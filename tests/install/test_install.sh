@@ -47,7 +47,7 @@ if [ -s "$work/extra" ]; then
   fail "exported by libbrim.so but not declared BRIM_API in a header"
 fi
 
-# The installed program finds its plug-ins and libraries by itself.
+# The installed program finds its plug-ins and libraries on its own.
 if [ -x "$prefix/bin/brim" ]; then
   (cd / && env -u LD_LIBRARY_PATH "$prefix/bin/brim" version >"$work/version.log") ||
     fail "the installed brim does not run"

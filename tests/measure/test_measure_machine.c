@@ -4,6 +4,7 @@
 
 #include "engine/engine_lazy.h"
 #include "fake_gpu.h"
+#include "json_file.h"
 #include "measure/measure_int.h"
 #include "workload/fixture.h"
 
@@ -65,7 +66,7 @@ static void test_gpu(void **state) {
   brim_machine_ceilings c;
   bool cut;
   brim_device *device = open_gpu();
-  gpu.half = true;  // no f16: nobody's fault
+  gpu.half = true;  // no f16: not an error
   assert_ok(brim_machine_measure(device, &small, &how, &c, &cut));
   assert_false(cut);
   assert_true(isnan(c.gemm_fp16_flops));
@@ -236,7 +237,7 @@ static void test_little_memory(void **state) {
     how.memory_limit = 0;
     if (way == 0) gpu.others = gpu.total - gpu.context - 2 * MIB;
     if (way == 1) how.memory_limit = MIB / 2;  // the user's word
-    // somebody takes it when the first buffer is asked for: then it is met
+    // another process takes it when the first buffer is asked for: then it is met
     if (way == 2) gpu.others_at_alloc = gpu.total - gpu.context - 2 * MIB;
     assert_ok(brim_machine_measure(device, &larger, &how, &c, &cut));
     assert_true(cut);
@@ -289,7 +290,7 @@ static void only_key(const char *path, char out[512]) {
   const char *key;
   json_t *value;
   out[0] = '\0';
-  assert_ok(brim_json_read(path, &root));
+  root = json_file(path);
   json_t *entries = json_object_get(root, "entries");
   assert_int_equal(json_object_size(entries), 1);
   json_object_foreach(entries, key, value) { snprintf(out, 512, "%s", key); }
@@ -406,7 +407,7 @@ static void test_exceeded(void **state) {
   assert_false(brim_machine_exceeded(r, 2));
 }
 
-// Somebody else uses the machine: the best is taken for now, and for now only.
+// Another program uses the machine: the best is taken for now, and for now only.
 static void test_unsteady_is_not_remembered(void **state) {
   (void)state;
   // single ones of a millisecond and more; the second window of the first copies is slower

@@ -1,5 +1,5 @@
 // Memory of a GPU, on a made-up one: overhead measured and remembered, settings that fit or do not
-// beside others, messages that name the holder, and a process that goes on afterwards.
+// beside others, messages that name the holder, and a process that continues afterwards.
 #include <math.h>
 
 #include "fake_gpu.h"
@@ -267,7 +267,7 @@ static void test_foreseen_beside_another_process(void **state) {
   // the modules that are not known yet need room too
   gpu.others -= gpu.modules_at_copy;
   assert_int_equal(failure_of(&b, largest, message), BRIM_FAILURE_NONE);
-  // whoever cannot be seen is told too
+  // processes that cannot be seen are reported too
   gpu.lists_nothing = true;
   gpu.others = gpu.total - gpu_own();
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);

@@ -33,7 +33,7 @@ static int replica_of(const void *work) {
   abort();
 }
 
-// Until replica 0 has gone on, at most two seconds: when all leave, it does not.
+// Until replica 0 has continued, at most two seconds: when all leave, it does not.
 static void wait_for_first(void) {
   int before = atomic_load(&seen.steps[0]);
   brim_time start = brim_clock_now();
@@ -290,7 +290,7 @@ static void test_no_memory_for_it(void **state) {
   team_close(&t);
 }
 
-// Devices that run by themselves: computing is one phase, and what is left of a step was waited for.
+// Devices that run on their own: computing is one phase, and what is left of a step was waited for.
 static void test_on_gpus(void **state) {
   (void)state;
   fixture f[2];

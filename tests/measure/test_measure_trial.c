@@ -292,7 +292,7 @@ static void test_failures_are_classed_and_the_next_trial_runs(void **state) {
   fixture_close(&f);
 }
 
-// A step that the set cannot fill is no measurement of the setting: it is told, not run.
+// A step that the set cannot fill is no measurement of the setting: it is reported, not run.
 static void test_a_batch_larger_than_the_set(void **state) {
   (void)state;
   static const struct {

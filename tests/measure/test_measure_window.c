@@ -1,4 +1,4 @@
-// Trials on a device that runs by itself: what is measured are the steps that training runs, in
+// Trials on a device that runs on its own: what is measured are the steps that training runs, in
 // windows that never let the device drain; a few exact steps only divide what was computed.
 #include <math.h>
 

@@ -81,7 +81,7 @@ static struct {
   int state_count;
   const char *known_uuid;
   int64_t energy_step_ns;               // the counter moves this often; 0 = at once
-  unsigned long long energy_offset_mj;  // subtracted: a counter that starts anew
+  unsigned long long energy_offset_mj;  // subtracted: a counter that starts again
   double gpm_scale;                     // 1; another one for counters that went wrong
   int code[FAKE_NVML_CALL_COUNT];       // what the call answers; 0 = it works
   int metric_code[16];                  // by GPM's id

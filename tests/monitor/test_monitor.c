@@ -163,21 +163,12 @@ static void test_forget_peak(void **state) {
   assert_true(lost > HELD / 2);
 }
 
-static void test_table(void **state) {
-  (void)state;
-  for (int i = 0; i < BRIM_HOST_METRIC_COUNT; i++) {
-    assert_true(brim_host_metric_key((brim_host_metric)i)[0]);
-    assert_true(brim_host_metric_unit((brim_host_metric)i)[0]);
-  }
-  assert_string_equal(brim_host_metric_key(BRIM_HOST_CPU_FREQUENCY), "cpu_frequency");
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_info),   cmocka_unit_test(test_info_arm),
-      cmocka_unit_test(test_sample), cmocka_unit_test(test_unknown),
-      cmocka_unit_test(test_usage),  cmocka_unit_test(test_here),
-      cmocka_unit_test(test_table),  cmocka_unit_test(test_forget_peak),
+      cmocka_unit_test(test_info),        cmocka_unit_test(test_info_arm),
+      cmocka_unit_test(test_sample),      cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_usage),       cmocka_unit_test(test_here),
+      cmocka_unit_test(test_forget_peak),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,7 +205,7 @@ static void test_more_than_the_buffer(void **state) {
   brim_gpu_process *list = NULL;
   size_t count = 0;
   assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
-  assert_int_equal(count, 61);  // 60 when it was asked how many, 61 when it was asked who
+  assert_int_equal(count, 61);  // 60 when it was asked how many, 61 when it was asked which
   assert_int_equal(lib.compute_calls, 2);
   assert_int_equal(list[0].pid, 70060);
   assert_int_equal(list[60].pid, 70000);
@@ -289,7 +289,7 @@ static void test_the_real_library(void **state) {
   brim_gpu_monitor_close(m);
 }
 
-// The first GPU's id, by calls of NVML that nobody else needs.
+// The first GPU's id, by calls of NVML that nothing else needs.
 static bool first_gpu(char *uuid, unsigned size) {
   static const char *const names[] = {"libnvidia-ml.so.1", NULL};
   int (*by_index)(unsigned, void **) = NULL;

@@ -275,7 +275,7 @@ static void test_without_a_counter(void **state) {
   close_sampler(s);
 }
 
-// The driver was loaded anew in the middle of an interval: there is no difference to take.
+// The driver was loaded again in the middle of an interval: there is no difference to take.
 static void test_counter_starts_anew(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -400,7 +400,7 @@ static void test_old_driver(void **state) {
     assert_int_equal(fake_nvml_calls(FAKE_NVML_EVENT_REASONS), i);
     close_sampler(s);
   }
-  // none of the calls: unknown, and nothing to be said about it
+  // none of the calls: unknown, and nothing to be reported about it
   fake_nvml_reset(true);
   const brim_nvml_api bare = {.init = fake_nvml_init,
                               .shutdown = fake_nvml_shutdown,
@@ -439,7 +439,8 @@ static void count_warnings(void *ctx, brim_log_level level, const char *module, 
   ++*(int *)ctx;
 }
 
-// The GPU falls off the bus: told once, nothing of the interval is left, and nobody asks any more.
+// The GPU falls off the bus: told once, nothing of the interval is left, and it is not asked any
+// more.
 static void test_lost(void **state) {
   (void)state;
   int warnings = 0;
@@ -460,7 +461,7 @@ static void test_lost(void **state) {
                    asked);
   assert_int_equal(warnings, 1);
   close_sampler(s);
-  // seen by the one who marks first
+  // seen by the caller that marks first
   s = open_scripted();
   fake_nvml_lose();
   brim_gpu_sampler_mark(s);

@@ -36,7 +36,7 @@ static struct {
   int code[FAKE_CALLS];   // what a call answers; 0 = success
   int skip[FAKE_CALLS];   // so many calls go well first
   int calls[FAKE_CALLS];  // so many there were
-  const char *other;      // who is in the way, for the second way of subscribing
+  const char *other;      // which tool is in the way, for the second way of subscribing
   bool subscribed;
   bool enabled[FAKE_KINDS];
   size_t pool_limit, dropped;

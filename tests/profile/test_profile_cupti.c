@@ -150,7 +150,7 @@ static void test_buffers_in_any_order(void **state) {
     brim_gpu_trace *trace = open_fake(&api);
     assert_ok(brim_gpu_trace_start(trace));
     for (uint64_t i = 0; i < 300; i++) fake_kernel(1000 + 2 * i, 1005 + 2 * i);
-    fake_deliver();  // some come before anybody asks
+    fake_deliver();  // some come before they are asked for
     for (uint64_t i = 0; i < 300; i++) fake_kernel(2000 + 2 * i, 2005 + 2 * i);
     brim_gpu_trace_sum sum = stop_at(trace, 9000);
     assert_int_equal(sum.kernels, 600);
@@ -524,7 +524,7 @@ static void test_failures_say_what_to_do(void **state) {
     if (!strstr(brim_status_detail(), cases[i].says)) {
       fail_msg("case %zu: '%s' does not say '%s'", i, brim_status_detail(), cases[i].says);
     }
-    // somebody else's session is not ended by our trying
+    // another tool's session is not ended by our trying
     brim_gpu_trace_close(trace);
     assert_over();
   }

@@ -25,7 +25,7 @@ static void test_attached_after_recording(void **state) {
   gpu_trace_end(trace);
   double after = gpu_steps(&f, STEPS);
 
-  assert_ok(brim_gpu_trace_open(&trace));  // attached anew, the same graphs
+  assert_ok(brim_gpu_trace_open(&trace));  // attached again, the same graphs
   brim_gpu_trace_sum second = gpu_window(trace, &f, STEPS, "graphs again");
   gpu_trace_end(trace);
   assert_like(&first, STEPS, &second, STEPS, 0.01);

@@ -219,7 +219,7 @@ static void test_written_and_read(void **state) {
   assert_steps("steps", 1000, 1, 0);
 }
 
-// Steps after the checkpoint are there once, and a reader that saw them is told.
+// Steps after the checkpoint are there once, and a reader that saw them is notified.
 static void test_resumed(void **state) {
   (void)state;
   fresh("cut");
@@ -229,7 +229,7 @@ static void test_resumed(void **state) {
   reading r;
   read_folder("cut", &r);
   assert_int_equal(r.restart_step, 451);
-  // nothing to drop: the last file goes on
+  // nothing to drop: the last file continues
   write_steps("cut", 1000, 0, 1100, 1200);
   assert_steps("cut", 1200, 2, 1);
   // from the start: the files of before go

@@ -255,7 +255,7 @@ static void test_file(void **state) {
   fill(&list[1]);
   list[1].samples_per_s = NAN;
   assert_ok(brim_results_write("r.jsonl", list, 2));
-  assert_ok(brim_results_read("r.jsonl", &read, &count));
+  assert_ok(brim_results_read("r.jsonl", &read, &count, NULL));
   assert_int_equal(count, 2);
   assert_true(read[0].samples_per_s == 1234.5);
   assert_true(isnan(read[1].samples_per_s));
@@ -293,14 +293,14 @@ static void test_broken_files(void **state) {
   size_t count;
   snprintf(text, sizeof text, "%s\n\n  \n{\"schema\":\n%s\n", good, good);
   assert_ok(brim_fs_write("bad.jsonl", text, strlen(text)));
-  assert_status(brim_results_read("bad.jsonl", &read, &count), BRIM_EPARSE);
+  assert_status(brim_results_read("bad.jsonl", &read, &count, NULL), BRIM_EPARSE);
   assert_non_null(strstr(brim_status_detail(), "bad.jsonl:4:"));
   assert_status(brim_records_open("bad.jsonl", &records), BRIM_EPARSE);
   assert_non_null(strstr(brim_status_detail(), "bad.jsonl:4:"));
   assert_null(records);
-  assert_status(brim_results_read("absent.jsonl", &read, &count), BRIM_ENOENT);
+  assert_status(brim_results_read("absent.jsonl", &read, &count, NULL), BRIM_ENOENT);
   assert_ok(brim_fs_write("empty.jsonl", "", 0));
-  assert_ok(brim_results_read("empty.jsonl", &read, &count));
+  assert_ok(brim_results_read("empty.jsonl", &read, &count, NULL));
   assert_int_equal(count, 0);
   brim_free(read);
 }
@@ -328,13 +328,13 @@ static void test_torn_file(void **state) {
     bool torn = true;
     snprintf(text, sizeof text, "%s\n%s\n%s", good, good, rows[i].end);
     assert_ok(brim_fs_write("torn.jsonl", text, strlen(text)));
-    assert_int_equal(brim_results_read_whole("torn.jsonl", &read, &count, &torn), rows[i].status);
+    assert_int_equal(brim_results_read("torn.jsonl", &read, &count, &torn), rows[i].status);
     assert_int_equal(torn, rows[i].torn);
     assert_int_equal(count, rows[i].count);
     for (size_t k = 0; k < count; k++) brim_result_deinit(&read[k]);
     brim_free(read);
     if (!rows[i].torn) continue;
-    assert_status(brim_results_read("torn.jsonl", &read, &count), BRIM_EPARSE);
+    assert_status(brim_results_read("torn.jsonl", &read, &count, NULL), BRIM_EPARSE);
   }
 }
 
@@ -350,7 +350,7 @@ static void test_out_of_memory(void **state) {
     brim_alloc_get_stats(&before);
     brim_alloc_fail_nth(n, 0);
     brim_status status = brim_results_write("oom2.jsonl", &a, 1);
-    if (!status) status = brim_results_read("oom.jsonl", &read, &count);
+    if (!status) status = brim_results_read("oom.jsonl", &read, &count, NULL);
     bool done = !status;
     brim_alloc_fail_nth(0, 0);
     if (status) assert_int_equal(status, BRIM_ENOMEM);

@@ -1,7 +1,7 @@
-// Records of scaling to JSON and back, and as results that other readers see.
+// Records of scaling as JSON, and as results that other readers see.
 #include <math.h>
 
-#include "record/record.h"
+#include "scaling_read.h"
 #include "test.h"
 
 static void fill(brim_scaling *s) {
@@ -44,7 +44,7 @@ static void test_round_trip(void **state) {
   assert_string_equal(json_string_value(json_object_get(json, "kind")), "scaling");
   const json_t *section = json_object_get(json, "scaling");
   assert_true(json_is_false(json_object_get(section, "gradient_exchange")));
-  assert_ok(brim_scaling_from_json(json, "x", 1, b));
+  scaling_read(json, b);
   assert_int_equal(b->devices, 3);
   assert_int_equal(b->ran, 2);
   assert_true(b->each == 950 && b->one == 1000 && b->efficiency == 0.95);
@@ -64,7 +64,7 @@ static void test_round_trip(void **state) {
   assert_int_equal(b->replicas[2].failure, BRIM_FAILURE_OOM_DEVICE);
   assert_int_equal(b->replicas[2].failure_status, BRIM_EOOM);
   assert_string_equal(b->replicas[2].message, "no room?");
-  // who knows nothing of scaling reads a result
+  // readers that ignore scaling read a result
   brim_result r;
   assert_ok(brim_result_from_json(json, "x", 1, &r));
   assert_string_equal(r.kind, "scaling");
@@ -95,49 +95,10 @@ static void test_unknown_is_null(void **state) {
   free(s);
 }
 
-static void test_wrong(void **state) {
-  (void)state;
-  static const struct {
-    const char *key;
-    const char *value, *part;
-  } rows[] = {{"devices", "0", "scaling.devices"},
-              {"devices", "33", "scaling.devices"},
-              {"devices", "2", "scaling.replicas"},
-              {"ran", "4", "scaling.ran"},
-              {"efficiency", "\"x\"", "a number"},
-              {"replicas", "[1, 2, 3]", "objects"},
-              {"replicas", "[]", "one for each"},
-              {"lost", "{\"to\": 3}", "a string"},
-              {"replicas", "[{},{},{\"failure\":{}}]", "failure.class"}};
-  brim_scaling *s = malloc(sizeof *s);
-  assert_non_null(s);
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    json_t *json = NULL;
-    fill(s);
-    assert_ok(brim_scaling_to_json(s, &json));
-    json_t *value = json_loads(rows[i].value, JSON_DECODE_ANY, NULL);
-    assert_non_null(value);
-    assert_int_equal(json_object_set_new(json_object_get(json, "scaling"), rows[i].key, value), 0);
-    assert_status(brim_scaling_from_json(json, "f.jsonl", 7, s), BRIM_EPARSE);
-    if (!strstr(brim_status_detail(), rows[i].part) || !strstr(brim_status_detail(), "f.jsonl:7")) {
-      fail_msg("%zu: %s", i, brim_status_detail());
-    }
-    json_decref(json);
-  }
-  brim_result r;
-  brim_result_init(&r);
-  json_t *json = NULL;
-  assert_ok(brim_result_to_json(&r, &json));
-  assert_status(brim_scaling_from_json(json, "f.jsonl", 1, s), BRIM_EPARSE);
-  json_decref(json);
-  free(s);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trip),
       cmocka_unit_test(test_unknown_is_null),
-      cmocka_unit_test(test_wrong),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

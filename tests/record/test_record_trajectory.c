@@ -181,7 +181,7 @@ static void test_figures(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// A curve that the scene computes; unknown values are told from all others.
+// A curve that the scene computes; unknown values are distinguished from all others.
 static void test_curve(void **state) {
   (void)state;
   brim_trajectory t;

@@ -4,19 +4,20 @@
 
 #include <math.h>
 
+#include "metric_value.h"
 #include "run/run.h"
 #include "test.h"
 #include "workload/workload_watch.h"
 
 // Figures of a run by their key; NaN = unknown.
 static inline double train_of(const brim_run_result *r, const char *key) {
-  return brim_metric_value(r->metrics, r->train, key);
+  return metric_value(r->metrics, r->train, key);
 }
 static inline double eval_of(const brim_run_result *r, const char *key) {
-  return brim_metric_value(r->metrics, r->eval, key);
+  return metric_value(r->metrics, r->eval, key);
 }
 static inline double best_of(const brim_run_result *r, const char *key) {
-  return brim_metric_value(r->metrics, r->best, key);
+  return metric_value(r->metrics, r->best, key);
 }
 
 // The figure that evaluations are compared by; NaN = unknown.

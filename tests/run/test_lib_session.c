@@ -41,7 +41,7 @@ static void test_named_plugins(void **state) {
   assert_non_null(strstr(brim_status_detail(), "./evil.so"));
   assert_non_null(strstr(brim_status_detail(), "brim_session_open"));
   assert_null(session);
-  // listed, by this or another spelling: it is opened, and that fails by itself
+  // listed, by this or another spelling: it is opened, and that fails on its own
   static const char *const spellings[] = {"./evil.so", "evil.so"};
   for (int i = 0; i < 2; i++) {
     const char *const plugins[] = {spellings[i], NULL};

@@ -1,5 +1,5 @@
 // Out of memory and gpu.on_oom: foreseen, met while building, met in a step and in an evaluation. The
-// step stays what it was, the log has it, and a resumed run goes on with the same micro-batches.
+// step stays what it was, the log has it, and a resumed run continues with the same micro-batches.
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static struct {
   int fail_evaluation;  // so many fail
   int64_t most;         // a larger micro-batch cannot be built; 0 = any can
   int64_t batch;        // that was built last
-  bool stops;           // somebody wants to stop when an evaluation fails
+  bool stops;           // a stop is asked for when an evaluation fails
 } poor;
 
 static brim_status poor_configure(void *work, const brim_setting *setting) {
@@ -224,7 +224,7 @@ static void mid_run(void) {
   assert_int_equal(r.steps, 15);
   assert_int_equal(poor.batch, 8);
   assert_non_null(strstr(said, "out of memory at step 6: micro-batch 16 -> 8"));
-  assert_null(strstr(said, "no longer bit-identical"));  // it goes on from what it wrote itself
+  assert_null(strstr(said, "no longer bit-identical"));  // it continues from what it wrote itself
   assert_true(file_has("whole", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
   // stopped after it, and resumed by a process that knows nothing of it
   reset();
@@ -238,7 +238,7 @@ static void mid_run(void) {
   assert_same_file("whole/model.safetensors", "parts/model.safetensors");
   assert_same_file("whole/last.safetensors", "parts/last.safetensors");
   assert_true(file_has("parts", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
-  // another step than it was: the checkpoint's micro-batches are nobody's wish
+  // another step than it was: the checkpoint's micro-batches are no wish
   const char *const other[] = {"data.batch_size=20"};
   reset();
   assert_ok(run("parts", true, 16, other, 1, &r));
@@ -284,7 +284,7 @@ static void test_in_an_evaluation(void **state) {
   assert_true(file_has("evaluation", "log.jsonl", "\"knn\":"));
   assert_true(file_has("evaluation", "log.jsonl", "\"event\":\"probe\""));
   assert_true(file_has("evaluation", "log.csv", "eval_loss,knn,seconds"));
-  assert_true(isfinite(brim_metric_value(r.metrics, r.probe, "probe")) != 0);
+  assert_true(isfinite(metric_value(r.metrics, r.probe, "probe")) != 0);
 }
 
 // By the log.
@@ -298,7 +298,7 @@ static int64_t last_adapted(const char *folder) {
   return batch;
 }
 
-// Smaller micro-batches do not help every failure: what was tried in vain is not gone on with.
+// Smaller micro-batches do not help every failure: what was tried in vain is not continued.
 static void test_in_vain(void **state) {
   (void)state;
   brim_run_result r;
@@ -313,7 +313,7 @@ static void test_in_vain(void **state) {
   assert_null(
       strstr(brim_status_detail(), "continue with --resume"));  // it says what resuming begins with
   assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
-  assert_int_equal(last_adapted("vain"), 16);  // as it is gone on with
+  assert_int_equal(last_adapted("vain"), 16);  // as it is continued
   reset();
   assert_ok(run("vain", true, 0, NULL, 0, &r));
   assert_int_equal(poor.batch, 16);

@@ -163,11 +163,11 @@ static void test_run(void **state) {
   has("plain", "log.jsonl", "\"gpu_percent\":97,\"sm_percent\":81");
   has("plain", "log.csv", ",97,81,");
   has("plain", "log.jsonl", "\"event\":\"steps\",\"epoch\":1,\"step\":1,\"lr\":0.02,\"return\":");
-  // it is over: nothing is left to do, and nothing is evaluated anew
+  // it is over: nothing is left to do, and nothing is evaluated again
   reset();
   assert_ok(run("plain", true, 0, NULL, NULL, &r));
   assert_int_equal(r.steps_run, 0);
-  // more iterations go on
+  // more iterations continue
   reset();
   assert_ok(run("plain", true, 0, "ars.iterations=7", NULL, &r));
   assert_int_equal(r.steps, 7);
@@ -214,7 +214,8 @@ static void test_length_told(void **state) {
   assert_non_null(strstr(said, "was trained with ars.restart true; this run continues with false"));
 }
 
-// Checkpoints of 0.1 have ars.restart though nobody set it: unset is the environment's, and no other.
+// Checkpoints of 0.1 have ars.restart though it was not set: unset is the environment's, and no
+// other.
 static void test_restart_told(void **state) {
   (void)state;
   brim_run_result r;
@@ -417,17 +418,17 @@ static brim_ars_returns of_hundred(double mean, double spread) {
       .count = 100, .sum = 100 * mean, .sum_sq = 100 * mean * mean + 99 * spread * spread};
 }
 
-// Evaluations one by one; the last alone has to be told.
+// Evaluations one by one; the last alone has to be reported.
 static bool collapses(const double *means, int count, double spread, double zero) {
   brim_ars_collapse c;
   memset(&c, 0, sizeof c);
-  bool told = false;
+  bool found = false;
   for (int i = 0; i < count; i++) {
     const brim_ars_returns now = of_hundred(means[i], spread), none = of_hundred(zero, spread);
-    told = brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
-    if (told && i + 1 < count) fail_msg("told at evaluation %d already", i);
+    found = brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
+    if (found && i + 1 < count) fail_msg("told at evaluation %d already", i);
   }
-  return told;
+  return found;
 }
 
 static void test_collapse(void **state) {
@@ -438,20 +439,21 @@ static void test_collapse(void **state) {
   assert_false(collapses(dips, 5, 10, 100));
   // less than what scatters anyway
   assert_false(collapses(falls, 5, 900, 100));
-  // it lost some, and is far above doing nothing
+  // it lost some, and is far above the zero policy
   const double some[] = {100, 200, 300, 250, 250};
   assert_false(collapses(some, 5, 10, 100));
-  // below doing nothing, and not on its way up
+  // below the zero policy, and not on its way up
   const double sinks[] = {90, 60, 50};
   assert_true(collapses(sinks, 3, 10, 100));
   const double rises[] = {20, 40, 60, 80};
   assert_false(collapses(rises, 4, 10, 100));
 }
 
-// What runs were evaluated as, in 200 episodes: how often they are told, all in all and by the first few.
+// What runs were evaluated as, in 200 episodes: how often they are reported, all in all and by the
+// first few.
 typedef struct recorded {
   double zero, zero_spread;
-  int told;
+  int reported;
   double mean[12], spread[12];  // of each evaluation; spread 0 ends them
 } recorded;
 
@@ -493,7 +495,7 @@ static const recorded records[] = {
      1,
      {51.4, 37.1, 51.6, 36.3, 44.6, 51.1, 48.4, 40.3},
      {48, 52, 48, 53, 50, 45, 45, 47}},
-    // a little below doing nothing, within what scatters
+    // a little below the zero policy, within what scatters
     {72.6,
      42.9,
      0,
@@ -536,14 +538,16 @@ static void test_recorded(void **state) {
   for (size_t k = 0; k < sizeof records / sizeof *records; k++) {
     const recorded *r = &records[k];
     brim_ars_collapse c;
-    int told = 0;
+    int times = 0;
     memset(&c, 0, sizeof c);
     for (int i = 0; i < 12 && r->spread[i] > 0; i++) {
       const brim_ars_returns now = of_many(r->mean[i], r->spread[i]);
       const brim_ars_returns none = of_many(r->zero, r->zero_spread);
-      told += brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
+      times +=
+          brim_ars_collapse_take(&c, &now, brim_returns_mean(&none), brim_returns_error(&none));
     }
-    if (told != r->told) fail_msg("record %zu is told %d times, not %d", k, told, r->told);
+    if (times != r->reported)
+      fail_msg("record %zu is told %d times, not %d", k, times, r->reported);
   }
 }
 

@@ -85,7 +85,7 @@ static void test_foreign_checkpoint(void **state) {
   }
 }
 
-// Files that no run writes to are nobody's business, and a log that is off is such a file.
+// Files that no run writes to are left alone, and a log that is off is such a file.
 static void test_other_files_stay(void **state) {
   (void)state;
   brim_run_result r;
@@ -296,7 +296,7 @@ static void test_removed_folder(void **state) {
   for (size_t i = 0; i < count; i++) events += brim_str_starts(names[i], "events.out");
   brim_fs_list_free(names, count);
   assert_int_equal(events, 1);
-  // and it can be gone on with
+  // and it can be continued
   job more = {.folder = "gone", .overrides = {"training.epochs=3"}, .resume = true};
   assert_ok(run(&more, &r));
   assert_int_equal(r.epochs, 3);

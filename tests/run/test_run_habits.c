@@ -64,7 +64,7 @@ static void test_early_stopping(void **state) {
   assert_same("stop", "stop_cut", "last.safetensors");
   assert_same("stop", "stop_cut", "best.safetensors");
   assert_same("stop", "stop_cut", "model.safetensors");
-  // asked again it stays stopped, and says so; with more patience it goes on
+  // asked again it stays stopped, and says so; with more patience it continues
   assert_ok(run(&j, &r));
   assert_true(r.stopped_early);
   assert_int_equal(r.steps_run, 0);
@@ -87,7 +87,7 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// Where only the end is evaluated nothing can stop early, which is said before it begins.
+// Where only the end is evaluated nothing can stop early, which is reported before it begins.
 static void test_patience_without_evaluations(void **state) {
   (void)state;
   fresh("which");
@@ -105,7 +105,8 @@ static void test_patience_without_evaluations(void **state) {
   assert_null(strstr(warned, "early_stopping_patience has no effect"));
 }
 
-// What another kind of training is evaluated by: something else decides here, and that is said, once.
+// What another kind of training is evaluated by: something else decides here, and that is reported,
+// once.
 static void test_best_of_another_kind(void **state) {
   (void)state;
   static const char *const rows[][2] = {
@@ -231,7 +232,7 @@ static void test_checkpoint_best(void **state) {
 }
 
 // Another figure from the second epoch on: what was best by the first is not compared with it, and
-// patience begins anew.
+// patience begins again.
 static void test_another_figure_decides(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -318,7 +319,7 @@ static void test_keep(void **state) {
   assert_true(exists("kept", "step-00000040.safetensors"));
   assert_true(exists("kept", "step-00000045.safetensors"));
   assert_false(exists("kept", "step-00000048.safetensors"));
-  // each is its own file, and one can go on from it to the same end
+  // each is its own file, and one can continue from it to the same end
   assert_false(brim_fs_same("kept/step-00000045.safetensors", "kept/last.safetensors"));
   fresh("kept2");
   assert_ok(brim_fs_mkdirs("kept2"));
@@ -596,7 +597,7 @@ static void test_average_of_weights(void **state) {
   assert_ok(run(&none, &plain));
   assert_true(train_of(&plain, "loss") == train_of(&r, "loss"));
   assert_true(eval_of(&plain, "loss") != eval_of(&r, "loss"));
-  // to go on without is said
+  // continuing without it is reported
   const char *const off[] = {"training.ema_decay=0", "training.epochs=4"};
   j.overrides[0] = off[0];
   j.overrides[2] = off[1];
@@ -625,8 +626,8 @@ static bool same_statistics(const char *folder) {
   return same;
 }
 
-// What nobody evaluated gets its statistics before it is left as the model; the training itself is that
-// of a run without them.
+// What was not evaluated gets its statistics before it is left as the model; the training itself is
+// that of a run without them.
 static void test_statistics_of_the_average(void **state) {
   (void)state;
   brim_run_result r, averaged;

@@ -102,7 +102,7 @@ static void remove_logs(void *ctx, const brim_run_steps *steps) {
   assert_ok(brim_fs_remove("emptied/log.jsonl"));
 }
 
-// A file that somebody removed during the run begins anew, as a whole one.
+// A file that was removed during the run begins again, as a whole one.
 static void test_logs_removed_meanwhile(void **state) {
   (void)state;
   brim_run_result r;
@@ -122,7 +122,7 @@ static void test_logs_removed_meanwhile(void **state) {
   assert_true(rows_of("emptied", "jsonl", &files) > rows);
 }
 
-// Emptied or torn, a CSV file has its header again when the run goes on; what is no row goes.
+// Emptied or torn, a CSV file has its header again when the run continues; what is no row goes.
 static void test_a_torn_log(void **state) {
   (void)state;
   static const char *const torn[] = {"", "epoch,st", "epoch,step,lr,train", "\n\nepo\n",
@@ -145,7 +145,7 @@ static void test_a_torn_log(void **state) {
   }
 }
 
-// Who holds the folder, and what to do.
+// Which process holds the folder, and what to do.
 static void test_folder_of_another_run(void **state) {
   (void)state;
   brim_run_result r;
@@ -160,7 +160,7 @@ static void test_folder_of_another_run(void **state) {
   assert_non_null(strstr(brim_status_detail(), "wait for it"));
   brim_fs_unlock(lock);
   assert_ok(run(&j, &r));
-  // a file is nobody to wait for
+  // a file is no process to wait for
   fresh("afile");
   assert_ok(brim_fs_write("afile", "x", 1));
   j.folder = "afile";

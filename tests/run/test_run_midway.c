@@ -1,5 +1,5 @@
 // Out of memory in the middle of a step and of an evaluation: what was half done leaves no trace, and
-// an epoch that ended without its evaluation is evaluated by the run that goes on.
+// an epoch that ended without its evaluation is evaluated by the run that continues.
 #include <math.h>
 
 #include "run/run_figures.h"
@@ -18,7 +18,7 @@ static const char norm_yaml[] =
 static const char *yaml = norm_yaml;
 
 // A device that runs out of memory at the so-many-th run of an operation, and a workload that says
-// when those are counted and may find no memory to be built anew.
+// when those are counted and may find no memory to be built again.
 static struct {
   const brim_backend *real_backend;
   brim_backend backend;
@@ -167,8 +167,8 @@ static void test_half_an_evaluation(void **state) {
   assert_same_run("none", "half");
 }
 
-// Nothing smaller fits after epoch `number`'s half evaluation: the run ends, and the one that goes on
-// evaluates that epoch and makes what an undisturbed one does.
+// Nothing smaller fits after epoch `number`'s half evaluation: the run ends, and the one that
+// continues evaluates that epoch and makes what an undisturbed one does.
 static void dies_in_evaluation(const char *folder, const char *whole, int64_t number,
                                const char *const *overrides, size_t count) {
   brim_run_result r;
@@ -247,7 +247,7 @@ static void test_half_a_step(void **state) {
   assert_same_run("before", "backward");
   fails_in_step("norm", BRIM_OP_GRAD_NORM, 1, NULL, 0);
   assert_same_run("before", "norm");
-  // nothing smaller: the checkpoint is that of six steps, and goes on as if nothing had happened
+  // nothing smaller: the checkpoint is that of six steps, and continues as if nothing had happened
   reset();
   assert_ok(run("calm", false, NULL, 0, &r));
   reset();

@@ -1,5 +1,6 @@
-// Checkpoints that are written while training goes on: they are those of the step they were taken at,
-// one at a time, none is lost on a stop or at the end, and one that cannot be written ends the run.
+// Checkpoints that are written while training continues: they are those of the step they were taken
+// at, one at a time, none is lost on a stop or at the end, and one that cannot be written ends the
+// run.
 #include "run/run_test.h"
 
 static struct {
@@ -106,7 +107,7 @@ static void test_it_is_the_state_it_was_taken_of(void **state) {
   slow.ahead = 3;
   job j = job_of("behind", &slow.table);
   assert_ok(run(&j, &r));
-  assert_true(slow.saw_ahead >= 3);  // training went on
+  assert_true(slow.saw_ahead >= 3);  // training continued
   assert_int_equal(slow.most_now, 1);
   assert_all_same("direct", "behind");
   assert_string_equal(r.checkpoint, "behind/model.safetensors");
@@ -199,7 +200,7 @@ static void test_one_that_cannot_be_written(void **state) {
   assert_non_null(strstr(brim_status_detail(), "cannot save step 5"));
   assert_non_null(strstr(brim_status_detail(), "--output-dir"));
   assert_true(r.steps < 10);
-  // nobody is sent to a file that is gone
+  // no hint names a file that is gone
   reset();
   slow.fail_write = 2;
   slow.remove = "full3/last.safetensors";
@@ -240,7 +241,7 @@ static void test_short_epochs_are_spared(void **state) {
   job j = {.folder = "short", .overrides = {"training.epochs=12"}, .table = &slow.table};
   assert_ok(run(&j, &r));
   assert_int_equal(r.best_epoch, 1);
-  assert_true(slow.writes <= 2);  // the first epoch, and while nobody knew how long it takes
+  assert_true(slow.writes <= 2);  // the first epoch, and while its duration was unknown
   assert_true(exists("short", "last.safetensors"));
 }
 

@@ -34,7 +34,7 @@ static void test_warmup(void **state) {
   says("training.warmup_steps=20", "training.steps=20", 0, "20 steps, the run has 20");
   says("scheduler=cosine(warmup=60)", NULL, 0, "60 steps, the run has 48");
   says("scheduler=cosine(warmup=5)", "training.warmup_epochs=9", 0, NULL);
-  // stopped early to be gone on with: the run itself is longer
+  // stopped early to be continued: the run itself is longer
   says("training.warmup_epochs=1", NULL, 5, NULL);
 }
 

@@ -1,5 +1,5 @@
 // Stopped where a run takes its time without making steps, in an evaluation and in the linear probe: it
-// ends there, nothing is lost, and what is left is made up when it goes on.
+// ends there, nothing is lost, and what is left is made up when it continues.
 #include <math.h>
 
 #include "run/run_test.h"
@@ -22,10 +22,10 @@ static const char pairs_yaml[] = PAIRS("32", "", "probe_epochs: 5");
 static struct {
   const brim_workload_table *real;
   brim_workload_table table;
-  int evaluation, probe;  // in this one, from 1, somebody wants to stop; 0 = never
+  int evaluation, probe;  // in this one, from 1, a stop is asked for; 0 = never
   int evaluations, probes;
   volatile sig_atomic_t stop;
-  bool breaks;  // it cannot be evaluated, instead of somebody wanting to stop
+  bool breaks;  // it cannot be evaluated, instead of being stopped
 } ask;
 
 static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
@@ -137,8 +137,8 @@ static void test_among_neighbours(void **state) {
   check_evaluation(pairs_yaml, "pairs", "pairs_cut");
 }
 
-// Averaged weights take their statistics from batches before they are evaluated: that is begun anew, and
-// training's place in the data is what it was.
+// Averaged weights take their statistics from batches before they are evaluated: that is begun
+// again, and training's place in the data is what it was.
 static void test_before_an_average_is_evaluated(void **state) {
   (void)state;
   static const char images_yaml[] =
@@ -162,7 +162,7 @@ static void test_in_the_probe(void **state) {
   fresh("probed");
   fresh("probe_cut");
   assert_ok(go("probed", pairs_yaml, false, 0, 0, &plain));
-  assert_true(isfinite(brim_metric_value(plain.metrics, plain.probe, "probe")) != 0);
+  assert_true(isfinite(metric_value(plain.metrics, plain.probe, "probe")) != 0);
   assert_status(go("probe_cut", pairs_yaml, false, 0, 1, &r), BRIM_EINTERRUPTED);
   assert_true(r.interrupted);
   assert_int_equal(r.steps, plain.steps);
@@ -170,8 +170,8 @@ static void test_in_the_probe(void **state) {
   assert_false(exists("probe_cut", "model.safetensors"));  // nothing says that it is done
   assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
   assert_int_equal(r.steps_run, 0);
-  assert_true(brim_metric_value(r.metrics, r.probe, "probe") ==
-              brim_metric_value(plain.metrics, plain.probe, "probe"));
+  assert_true(metric_value(r.metrics, r.probe, "probe") ==
+              metric_value(plain.metrics, plain.probe, "probe"));
   assert_int_equal(rows_of("probe_cut", "probe"), 1);
   assert_int_equal(rows_of("probe_cut", "epoch"), 3);
   assert_same("probed", "probe_cut", "model.safetensors");
@@ -198,6 +198,28 @@ static void test_a_folder_where_a_file_will_be(void **state) {
   }
 }
 
+// What random actions come to is determined before the first step: a stop is heard there, and nothing is written.
+static void test_in_the_baseline(void **state) {
+  (void)state;
+  static const char yaml[] =
+      "workload: mappo\nenv: cartpole\nmodel: actor_critic(hidden=8)\n"
+      "mappo: {num_envs: 2, rollout_steps: 8, minibatches: 2, iterations: 2, eval_episodes: 4}\n";
+  const volatile sig_atomic_t stop = 1;
+  brim_run_result result;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
+  if (system("rm -rf not-begun")) fail();
+  brim_run_options options = {.output_dir = "not-begun", .stop = &stop};
+  assert_status(brim_run_train(f.work, f.config, &options, &result), BRIM_EINTERRUPTED);
+  assert_string_equal(brim_status_detail(),
+                      "interrupted before training began; nothing was written");
+  assert_false(brim_fs_exists("not-begun"));
+  options.stop = NULL;
+  assert_ok(brim_run_train(f.work, f.config, &options, &result));
+  assert_int_equal(result.steps, 2);
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_in_an_evaluation),
@@ -205,6 +227,7 @@ int main(void) {
       cmocka_unit_test(test_among_neighbours),
       cmocka_unit_test(test_before_an_average_is_evaluated),
       cmocka_unit_test(test_in_the_probe),
+      cmocka_unit_test(test_in_the_baseline),
       cmocka_unit_test(test_a_folder_where_a_file_will_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -390,7 +390,7 @@ static void test_loading_is_reported(void **state) {
   }
   brim_free(text);
   assert_int_equal(epochs, 3);
-  // far below the limit nothing is said
+  // far below the limit nothing is reported
   const char *const high[] = {overrides[0], overrides[1], "data.slow_transform_ms=1e5"};
   warned[0] = 0;
   brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);

@@ -28,7 +28,8 @@ put src/workload/bandit/bandit_knobs.c 'static const brim_knob_row words[] = {' 
   '    {.name = "num_arms", .label = BRIM_N_("Arms")}};'
 put src/run/run.c '// a bandit has regret' 'int regretted;' 'const char *t = "no regrets";' \
   '/* "regret" */ int bandits(void);'
-put src/config/keys.c 'const char *k = "bandit.arms";'
+put src/config/keys.c 'const char *k = "see bandit.arms", *n = "bandit"; // "bandit.arms"'
+put src/workload/bandit/bandit_keys.c 'const char *k = "bandit.arms";'
 good "its own folder, comments, longer words and rooms below may have both"
 
 put src/ui/ui.c 'const char *k = "regret";'
@@ -37,6 +38,10 @@ put src/ui/ui.c 'const char *k = "best_regret";'
 expect 'src/ui/ui.c:1: regret: metric "best_regret"'
 put src/ui/ui.c 'int x;'
 good "it is gone"
+
+put src/config/keys.c '' 'put_int(out, "bandit.arms", 3);'
+expect 'src/config/keys.c:2: bandit: key "bandit.arms"'
+put src/config/keys.c 'int x;'
 
 put src/ui/ui.c 'int k = brim_work_knob(work, "num_arms");'
 expect 'src/ui/ui.c:1: num_arms: knob "num_arms"'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/check_words on a tree of its own: it finds long sentences, phrases and long option help, in
-# documents and in messages, and leaves alone what is not prose.
+# documents, in messages and in comments, and leaves alone what is not prose.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -86,6 +86,27 @@ printf 'static const row rows[] = {{.help = "%s"}};\n' \
   "a help text that is longer than the seventy characters that it may have" >src/cli/b.c
 refused messages "long help" "src/cli/b.c: help of 71 characters, at most 69"
 rm src/cli/b.c
+# Comments: of C, Python, shell and CMake; strings and code between backticks are none.
+cat >src/cli/a.c <<'END'
+// The run continues. `goes on` is code, and a string below has words that no comment has.
+const char *text = "// nobody";  // the second line of the sentence that a worker is told to stop
+END
+printf '#!/bin/sh\n# It continues.\necho "nobody" # goes on here: not at a line start\n' >tools/a
+printf '"""A tool."""\ntext = "# nobody"\n' >tools/b.py
+accepted comments "plain comments"
+printf 'int x;\n/* It\n * goes\n * on. */\n' >src/cli/b.c
+refused comments "a comment of several lines" "src/cli/b.c:2: 'goes on': write continue, resume"
+printf 'int x;  // what nobody\n        // reads\n' >src/cli/b.c
+refused comments "a comment behind code" "src/cli/b.c:1: 'nobody'"
+rm src/cli/b.c
+printf '#!/usr/bin/env python3\n"""Who calls it."""\n' >tools/c
+refused comments "a docstring" "tools/c:2: 'Who'"
+printf '#!/bin/sh\n# begun\n# anew\n' >tools/c
+refused comments "a shell comment" "tools/c:2: 'anew': write again"
+rm tools/c
+printf '# what it puts out\n' >src/cli/CMakeLists.txt
+refused comments "a CMake comment" "src/cli/CMakeLists.txt:1: 'puts out'"
+rm src/cli/CMakeLists.txt
 tools/check_words >out || { cat out; fail "a good tree is refused"; }
 tools/check_words --phrases | grep -q 'continue, resume' || fail "--phrases does not list"
 status=0

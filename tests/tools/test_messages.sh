@@ -15,6 +15,11 @@ void f(void) {
   puts(brim_tr("100 %% of " "what is there"));
 }
 END
+cat >"$work/src/rows.h" <<'END'
+#define BRIM_ROW(name, m) \
+  { name, BRIM_N_(m) }
+#define OTHER(m) BRIM_N_(m)
+END
 cd "$work"
 fail() {
   echo "test_messages: $1" >&2
@@ -53,6 +58,11 @@ tools/messages --check || fail "a complete catalogue is not accepted"
 taken 'cannot open %s: %d' '%s을(를) %d(으)로 열 수 없음'
 tools/messages --check || fail "both forms of a particle are not accepted"
 cp src/a.c kept.c
+echo 'static const row rows[] = {BRIM_ROW("name", "of a header")};' >>src/a.c
+tools/messages --missing | grep -q '"of a header"' || fail "a macro of a header is not followed"
+echo 'static const row more[] = {OTHER("of no header")};' >>src/a.c
+if tools/messages --missing | grep -q '"of no header"'; then fail "any macro is followed"; fi
+cp kept.c src/a.c
 echo 'void g(void) { snprintf(a, 9, x ? brim_tr("cannot open %s: %d") : b, c, d); }' >>src/a.c
 if tools/messages --check >out; then fail "a particle that snprintf prints is accepted"; fi
 grep -q 'src/a.c: snprintf chooses no particle' out || fail "where snprintf prints one is not told"

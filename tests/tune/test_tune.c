@@ -4,6 +4,8 @@
 #include "tune/tune_int.h"
 #include "workload/fixture.h"
 
+static const brim_recommend_options plain = {.now = -1};
+
 static brim_result made_up(double rate, double gib, int workers) {
   brim_result r;
   brim_result_init(&r);
@@ -193,7 +195,7 @@ static void test_seed_002_table(void **state) {
                      made_up(4447.8, 27.85, 4), made_up(NAN, 60, 4)};
   r[4].failure = BRIM_FAILURE_OOM_PLANNED;
   brim_recommendation best;
-  brim_recommend(r, 5, &best);
+  brim_recommend(r, 5, &plain, &best);
   assert_int_equal(best.highest, 3);
   assert_int_equal(best.efficient, 2);    // 287.5 samples/s/GB, within 90 % of the best
   assert_int_equal(best.recommended, 3);  // 2048 is 8 % slower: not within 3 %
@@ -204,30 +206,30 @@ static void test_recommendation_rules(void **state) {
   brim_recommendation best;
   // within 3 %: less memory wins
   brim_result a[] = {made_up(100, 10, 4), made_up(98, 5, 4), made_up(96, 1, 4)};
-  brim_recommend(a, 3, &best);
+  brim_recommend(a, 3, &plain, &best);
   assert_int_equal(best.highest, 0);
   assert_int_equal(best.recommended, 1);
   // equal memory: fewer workers
   brim_result b[] = {made_up(100, 10, 8), made_up(99, 10, 2), made_up(98, 10, 4)};
-  brim_recommend(b, 3, &best);
+  brim_recommend(b, 3, &plain, &best);
   assert_int_equal(best.recommended, 1);
   // over 80 % of what is free: shown as fastest, not recommended. Unstable or throttled excludes nothing
   brim_result c[] = {made_up(100, 70, 4), made_up(90, 10, 4), made_up(95, 10, 4)};
   c[2].stable = false;
   c[2].throttled = true;
-  brim_recommend(c, 3, &best);
+  brim_recommend(c, 3, &plain, &best);
   assert_int_equal(best.highest, 0);
   assert_int_equal(best.recommended, 2);
   // nor does memory, where all take too much
-  brim_recommend(c, 1, &best);
+  brim_recommend(c, 1, &plain, &best);
   assert_int_equal(best.recommended, 0);
   // nothing ran
   brim_result d[] = {made_up(NAN, 1, 1)};
   d[0].failure = BRIM_FAILURE_CRASH;
-  brim_recommend(d, 1, &best);
+  brim_recommend(d, 1, &plain, &best);
   assert_int_equal(best.highest, -1);
   assert_int_equal(best.recommended, -1);
-  brim_recommend(NULL, 0, &best);
+  brim_recommend(NULL, 0, &plain, &best);
   assert_int_equal(best.highest, -1);
 }
 
@@ -252,7 +254,7 @@ static void test_findings(void **state) {
   set_knob(&r, "batch_size", 64);
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 2);
-  assert_true(isnan(r.findings[0].cost_ms));  // nobody measured a larger one
+  assert_true(isnan(r.findings[0].cost_ms));  // a larger one was not measured
   assert_string_equal(r.findings[0].code, "small_batch");
   assert_string_equal(r.findings[1].code, "unstable");
   // no batch is advised that an epoch cannot fill
@@ -283,7 +285,7 @@ static void test_one_sample(void **state) {
   assert_non_null(strstr(r[0].findings[0].text, "one sample"));
   assert_null(strstr(r[0].findings[0].text, "something else"));
   brim_recommendation picks;
-  brim_recommend(r, 3, &picks);
+  brim_recommend(r, 3, &plain, &picks);
   assert_int_equal(picks.highest, 0);
   assert_int_equal(picks.recommended, 0);
   assert_true(picks.provisional);
@@ -293,7 +295,7 @@ typedef struct seen {
   int results, progress, settled, again;
 } seen;
 
-static void on_settled(void *ctx, const brim_result *r) {
+static void on_final(void *ctx, const brim_result *r) {
   assert_true(r->repeats > 1);
   ((seen *)ctx)->settled++;
 }
@@ -433,7 +435,7 @@ static void test_known_settings_compete(void **state) {
     assert_true(results[0].repeats == 7 && results[1].repeats == 7);
     brim_recommend_options how = {.race = race, .now = -1};
     brim_recommendation picks;
-    brim_recommend_by(results, count, &how, &picks);
+    brim_recommend(results, count, &how, &picks);
     assert_int_equal(picks.recommended, 0);
     assert_true(brim_race_ratio(race, 0, 1).low > 1);
     if (swept == 2) assert_true(results[0].samples_per_s == 1e11);
@@ -477,7 +479,7 @@ static void test_contenders_are_repeated(void **state) {
                                   .repeats = 3,
                                   .on_result = on_result,
                                   .on_progress = on_progress,
-                                  .on_settled = on_settled,
+                                  .on_final = on_final,
                                   .ctx = &s};
     brim_result *results;
     size_t count;

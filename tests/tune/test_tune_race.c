@@ -43,8 +43,10 @@ static brim_race_visit visit(double rate, double spread, double seconds) {
   return (brim_race_visit){log(rate), spread, 10, seconds, 1};
 }
 
-static void run(brim_race *race, const double *rates, double spread) {
+// `visits`: those of each setting are added to it.
+static void run(brim_race *race, const double *rates, double spread, size_t *visits) {
   for (int64_t next; (next = brim_race_next(race)) >= 0;) {
+    visits[next]++;
     brim_race_visit v = visit(rates[next], spread, 1);
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
@@ -56,9 +58,10 @@ static void test_a_quiet_machine_is_cheap(void **state) {
   const double rates[] = {100, 200, 30, 120};
   brim_race *race;
   assert_ok(brim_race_create(4, 3, &race));
-  run(race, rates, 0.003);
+  size_t visits[4] = {0};
+  run(race, rates, 0.003, visits);
   assert_int_equal(brim_race_best(race), 1);
-  for (size_t i = 0; i < 4; i++) assert_int_equal(brim_race_visits(race, i), i == 2 ? 1 : 2);
+  for (size_t i = 0; i < 4; i++) assert_int_equal(visits[i], i == 2 ? 1 : 2);
   brim_interval gain = brim_race_ratio(race, 1, 0);
   assert_float_equal(gain.value, 2, 1e-6);
   assert_true(gain.low > 1.9 && gain.high < 2.1);
@@ -104,10 +107,11 @@ static void test_failures(void **state) {
   (void)state;
   brim_race *race;
   const double rates[] = {100, 400, 120};
+  size_t visits[3] = {0};
   assert_ok(brim_race_create(3, 3, &race));
   for (int64_t next; (next = brim_race_next(race)) >= 0;) {
     brim_race_visit v = visit(rates[next], NAN, 1);  // one sample: no spread
-    if (next == 1 && brim_race_visits(race, 1) > 0) {
+    if (next == 1 && visits[next]++ > 0) {
       brim_race_fail(race, 1);
     } else {
       assert_ok(brim_race_add(race, (size_t)next, &v));
@@ -124,8 +128,8 @@ static void test_failures(void **state) {
   brim_race_destroy(race);
   // one alone
   assert_ok(brim_race_create(1, 3, &race));
-  run(race, rates, 0.01);
-  assert_int_equal(brim_race_visits(race, 0), 1);
+  run(race, rates, 0.01, visits);
+  assert_int_equal(visits[0], 1);
   assert_float_equal(brim_race_rate(race, 0).value, 100, 1e-6);
   brim_race_destroy(race);
 }

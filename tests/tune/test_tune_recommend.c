@@ -4,6 +4,8 @@
 #include "tune/tune_int.h"
 #include "workload/fixture.h"
 
+static const brim_recommend_options plain = {.now = -1};
+
 static brim_result rated(double rate, double low, double high, double gib) {
   brim_result r;
   brim_result_init(&r);
@@ -30,21 +32,21 @@ static void test_never_certainly_beaten(void **state) {
   brim_result r[] = {rated(67.7, 64.7, 73.8, 1), rated(199, 143, 205, 2)};
   brim_recommendation picks;
   r[0].stable = true;
-  brim_recommend(r, 2, &picks);
+  brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_false(picks.provisional);
   brim_result b[] = {rated(307, 300, 312, 0.1), rated(386, 340, 420, 1), rated(399, 330, 450, 2)};
   b[0].stable = true;
-  brim_recommend(b, 3, &picks);
+  brim_recommend(b, 3, &plain, &picks);
   assert_int_equal(picks.recommended, 2);
   assert_true(picks.provisional);  // the second may be faster
   // within 3 % and certainly slower: less memory does not make up for it
   brim_result c[] = {rated(100, 99.8, 100.2, 2), rated(98, 97.8, 98.2, 1)};
-  brim_recommend(c, 2, &picks);
+  brim_recommend(c, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 0);
   // surely within 3 %, and not told apart: it does
   brim_result d[] = {rated(100, 99, 101, 2), rated(99.9, 99, 101, 1)};
-  brim_recommend(d, 2, &picks);
+  brim_recommend(d, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_false(picks.provisional);
 }
@@ -55,7 +57,7 @@ static void test_now_and_beside(void **state) {
   const bool withheld[] = {false, false, true};
   brim_recommend_options how = {.now = 0, .withheld = withheld};
   brim_recommendation picks;
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_int_equal(picks.now, 0);
   assert_float_equal(picks.gain.value, 1.4, 1e-9);
@@ -63,13 +65,13 @@ static void test_now_and_beside(void **state) {
   assert_int_equal(picks.beside, 2);
   assert_true(picks.more.low > 1.7 && picks.more.high < 1.9);
   how.withheld = NULL;
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 2);
   assert_int_equal(picks.beside, -1);
   // all are withheld: one is recommended all the same
   const bool all[] = {true, true, true};
   how.withheld = all;
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 2);
 }
 
@@ -83,7 +85,7 @@ static void test_reason(void **state) {
   }
   brim_recommendation picks;
   char text[512];
-  brim_recommend(r, 3, &picks);
+  brim_recommend(r, 3, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   brim_recommend_reason(r, 3, &picks, NULL, text);
   assert_non_null(strstr(text, "precision fp32 is at least 2"));
@@ -103,7 +105,7 @@ static void test_what_is_not_known(void **state) {
   char text[512];
   set_knob(&near[0], "num_workers", "1");
   set_knob(&near[1], "num_workers", "2");
-  brim_recommend(near, 2, &picks);
+  brim_recommend(near, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 0);
   brim_recommend_reason(near, 2, &picks, NULL, text);
   assert_string_equal(text, "");
@@ -122,7 +124,7 @@ static void test_a_long_list_is_counted(void **state) {
   }
   brim_recommendation picks;
   char text[512];
-  brim_recommend(r, COUNT, &picks);
+  brim_recommend(r, COUNT, &plain, &picks);
   assert_int_equal(picks.recommended, 0);
   brim_recommend_reason(r, COUNT, &picks, NULL, text);
   const char *more = strstr(text, " and ");
@@ -140,10 +142,10 @@ static void test_an_interrupted_sweep_is_provisional(void **state) {
   brim_result r[] = {rated(100, 99, 101, 1), rated(200, 199, 201, 1)};
   brim_recommend_options how = {.now = 0};
   brim_recommendation picks;
-  brim_recommend_by(r, 2, &how, &picks);
+  brim_recommend(r, 2, &how, &picks);
   assert_false(picks.provisional);
   how.interrupted = true;
-  brim_recommend_by(r, 2, &how, &picks);
+  brim_recommend(r, 2, &how, &picks);
   assert_true(picks.provisional);
 }
 
@@ -153,14 +155,14 @@ static void test_the_reference(void **state) {
   brim_result r[] = {rated(99.9, 99, 101, 0.5), rated(100, 99, 101, 1), rated(50, 49, 51, 0.1)};
   brim_recommend_options how = {.now = 0};
   brim_recommendation picks;
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 0);
   how.now_is_reference = true;
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_int_equal(picks.now, 0);
   r[0] = rated(150, 149, 151, 0.5);
-  brim_recommend_by(r, 3, &how, &picks);
+  brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 0);
   assert_false(picks.provisional);
 }
@@ -271,7 +273,7 @@ static void test_time_grows_with_rows(void **state) {
   assert_true(isnan(brim_sweep_predict(rows, seconds, 0, 64)));
 }
 
-// What is told in the first round is what the budget allows in the end, not the round alone.
+// What is reported in the first round is what the budget allows in the end, not the round alone.
 static void test_the_time_of_a_sweep(void **state) {
   (void)state;
   const double all = 3 * BRIM_RACE_PASS_VISITS * 20;

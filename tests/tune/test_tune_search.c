@@ -5,6 +5,8 @@
 #include "tune/tune_int.h"
 #include "workload/fixture.h"
 
+static const brim_recommend_options plain = {.now = -1};
+
 static void set_knob(brim_result *r, const char *name, int value) {
   brim_result_knob *k = &r->knobs[r->knob_count++];
   snprintf(k->name, sizeof k->name, "%s", name);
@@ -51,7 +53,7 @@ static void test_few_threads(void **state) {
   assert_non_null(strstr(f->text, "a laptop GPU"));
   assert_non_null(strstr(f->remedy, "num_envs 128 -> 1024: measured, 7.50 ms less"));
   assert_float_equal(f->cost_ms, 7.5, 1e-9);
-  // nobody measured more: a remedy without a price
+  // more were not measured: a remedy without a price
   brim_diagnose(r, 1, 0);
   f = find(&r[0], "few_threads");
   assert_true(isnan(f->cost_ms));
@@ -60,7 +62,7 @@ static void test_few_threads(void **state) {
   r[1] = on("NVIDIA A100-SXM4-80GB", 1024, 16, 8, 80);
   brim_diagnose(r, 2, 0);
   assert_null(find(&r[0], "few_threads"));
-  // a full card, a card nobody knows, a CPU
+  // a full card, an unknown card, a CPU
   brim_result full = on("NVIDIA H200", 1024, 64, 64, 100);
   brim_diagnose(&full, 1, 0);
   assert_null(find(&full, "few_threads"));
@@ -94,7 +96,7 @@ static void test_recommendation(void **state) {
   (void)state;
   brim_result r[] = {on("NVIDIA H200", 128, 16, 8, 10), on("NVIDIA H200", 1024, 64, 64, 40)};
   brim_recommendation picks;
-  brim_recommend(r, 2, &picks);
+  brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.highest, 1);
   assert_int_equal(picks.recommended, 1);
   const brim_advice_facts facts = {.learning_rate = 0.02};
@@ -142,7 +144,7 @@ static void test_sweep(void **state) {
   size_t count = 0;
   assert_ok(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count));
   assert_int_equal(count, 10);
-  // what is left out is said, once, and why
+  // what is left out is reported, once, and why
   assert_non_null(strstr(said,
                          "2 of 12 combinations are left out; the first: ars.dir_chunk is 4, "
                          "more than the 2 directions"));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "process_run.h"
 #include "test.h"
 
 static char folder[4096];
@@ -63,11 +64,8 @@ static inline char *browse(const char *name_and_fragment, const char *does) {
                               does,
                               address,
                               NULL};
-  brim_process_options options = {
-      .argv = argv, .env = env, .timeout_ms = 60000, .max_output = 4 << 20, .capture = true};
-  brim_process_result result = {0};
-  assert_ok(brim_process_run(&options, &result));
-  if (result.timed_out || result.exit_code != 0) {
+  process_result result = process_run(argv, env, 60000);
+  if (result.exit_code != 0) {
     fail_msg("%s ended with %d: %.2000s", browser, result.exit_code, result.output);
   }
   return result.output;

@@ -11,11 +11,11 @@
 // The quadruped's scene, which stands or walks.
 static inline const brim_scene *replay_scene(bool walk) {
   static brim_scene scenes[2];
-  brim_quadruped robot;
+  brim_quadruped robot = {.task = walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND};
   brim_env_values values;
   memset(&scenes[walk], 0, sizeof scenes[walk]);
   memset(&values, 0, sizeof values);
-  brim_quadruped_defaults(walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND, &robot);
+  brim_quadruped_row.defaults(0, &robot);
   memcpy(values.bytes, &robot, sizeof robot);
   brim_quadruped_row.scene(values.bytes, &scenes[walk]);
   assert_ok(brim_scene_check(&scenes[walk], BRIM_QUADRUPED_FRAME, "quadruped"));

@@ -180,6 +180,29 @@ static void test_widths(void **state) {
   }
 }
 
+// What a workload counts is the unit of its ceilings.
+static void test_ceilings_unit(void **state) {
+  (void)state;
+  static const char *const units[] = {"samples", "env steps", "points"};
+  for (int i = 0; i < 3; i++) {
+    brim_result list[RESULTS];
+    brim_term term = {.width = 200};
+    brim_str out;
+    char part[64];
+    fill(list);
+    for (int k = 0; k < RESULTS; k++) {
+      list[k].data_samples_per_s = 1234567;
+      list[k].compute_samples_per_s = 7654321;
+      snprintf(list[k].unit, sizeof list[k].unit, "%s", units[i]);
+    }
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+    snprintf(part, sizeof part, "computing alone 7.65 M %s/s: ", units[i]);
+    contains(out.data, part);
+    brim_str_deinit(&out);
+  }
+}
+
 // Not the table alone: every line of the summary. Forward and backward are shown both or neither.
 static void test_narrow_summary(void **state) {
   (void)state;
@@ -230,7 +253,7 @@ static void test_phases_add_up(void **state) {
   assert_true(fabs(brim_ui_phase_ms(&r, BRIM_PHASE_FORWARD) - 3) < 1e-9);
 }
 
-// The reason is the one that holds, with what to do about it; noise in most rows is told.
+// The reason is the one that holds, with what to do about it; noise in most rows is reported.
 static void test_nothing_recommended(void **state) {
   (void)state;
   brim_result list[3];
@@ -475,13 +498,21 @@ static void test_provisional(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),        cmocka_unit_test(test_intervals),
-      cmocka_unit_test(test_too_large_once), cmocka_unit_test(test_of_the_machine),
-      cmocka_unit_test(test_widths),         cmocka_unit_test(test_narrow_summary),
-      cmocka_unit_test(test_nothing_ran),    cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_numbers),        cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_phases_add_up),  cmocka_unit_test(test_nothing_recommended),
-      cmocka_unit_test(test_both_findings),  cmocka_unit_test(test_swept_knobs_stay),
+      cmocka_unit_test(test_summary),
+      cmocka_unit_test(test_intervals),
+      cmocka_unit_test(test_too_large_once),
+      cmocka_unit_test(test_of_the_machine),
+      cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_ceilings_unit),
+      cmocka_unit_test(test_narrow_summary),
+      cmocka_unit_test(test_nothing_ran),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_phases_add_up),
+      cmocka_unit_test(test_nothing_recommended),
+      cmocka_unit_test(test_both_findings),
+      cmocka_unit_test(test_swept_knobs_stay),
       cmocka_unit_test(test_provisional),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

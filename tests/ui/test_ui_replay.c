@@ -108,6 +108,29 @@ static void test_episodes(void **state) {
   for (int i = 0; i < 4; i++) brim_trajectory_deinit(&list[i]);
 }
 
+// Up to four beside each other, told apart by colour and line; no more.
+static void test_beside(void **state) {
+  (void)state;
+  brim_trajectory list[5];
+  brim_str page;
+  for (int i = 0; i < 5; i++) make_episode(&list[i], "Policy", 40, i % 2);
+  for (size_t n = 3; n <= 4; n++) {
+    brim_str_init(&page);
+    assert_ok(brim_ui_replay(&replay_options, list, n, &page));
+    assert_int_equal(occurrences(page.data, "<canvas"), n);
+    assert_int_equal(occurrences(page.data, "class=\"l c"), 3 * n);
+    contains(page.data,
+             n == 3 ? "<div id=\"stage\" data-n=\"3\">" : "<div id=\"stage\" data-n=\"4\">");
+    contains(page.data, "aria-pressed=\"true\">all</button>");
+    assert_int_equal(occurrences(page.data, "class=\"view c3"), n - 3);
+    brim_str_deinit(&page);
+  }
+  brim_str_init(&page);
+  assert_status(brim_ui_replay(&replay_options, list, 5, &page), BRIM_EINVAL);
+  brim_str_deinit(&page);
+  for (int i = 0; i < 5; i++) brim_trajectory_deinit(&list[i]);
+}
+
 static void test_alone(void **state) {
   (void)state;
   brim_str page;
@@ -199,7 +222,7 @@ static void test_short(void **state) {
   brim_str_deinit(&page);
   brim_str_init(&page);
   assert_status(brim_ui_replay(&replay_options, &t, 0, &page), BRIM_EINVAL);
-  assert_status(brim_ui_replay(&replay_options, &t, 3, &page), BRIM_EINVAL);
+  assert_status(brim_ui_replay(&replay_options, &t, BRIM_UI_MAX_REPLAYS + 1, &page), BRIM_EINVAL);
   brim_scene other = *t.scene;
   const brim_scene *own = t.scene;
   other.kind = "unknown";
@@ -252,12 +275,12 @@ static void test_memory(void **state) {
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_content),   cmocka_unit_test(test_pictures),
-      cmocka_unit_test(test_episodes),  cmocka_unit_test(test_alone),
-      cmocka_unit_test(test_walk),      cmocka_unit_test(test_self_contained),
-      cmocka_unit_test(test_long),      cmocka_unit_test(test_short),
-      cmocka_unit_test(test_fall_cost), cmocka_unit_test(test_korean),
-      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_content),        cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_episodes),       cmocka_unit_test(test_beside),
+      cmocka_unit_test(test_alone),          cmocka_unit_test(test_walk),
+      cmocka_unit_test(test_self_contained), cmocka_unit_test(test_long),
+      cmocka_unit_test(test_short),          cmocka_unit_test(test_fall_cost),
+      cmocka_unit_test(test_korean),         cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

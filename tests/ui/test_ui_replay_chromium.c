@@ -85,7 +85,7 @@ static const char probe[] =
     "    key(document.body, 'f');\n"
     "    seen.follow = byId('follow').getAttribute('aria-pressed');\n"
     "    key(document.body, ']');\n"
-    "    seen.speed = byId('speed').value;\n"
+    "    seen.speed = byId('speed').getAttribute('aria-valuetext');\n"
     "    key(document.body, 'End');\n"
     "    return drawn();\n"
     "  }).then(function () {\n"
@@ -179,7 +179,7 @@ static void check_seen(const char *text) {
   contains(text, "\"closer\":true");
   contains(text, "\"stepped\":\"step 1 / 400\"");
   contains(text, "\"follow\":\"false\"");
-  contains(text, "\"speed\":\"2\"");
+  contains(text, "\"speed\":\"2\xc3\x97\"");
   contains(text, "\"end\":\"20.00 / 20.00 s \xe2\x80\x93\"");  // the other has ended before
   contains(text, "\"badges\":\"- fell at 6.65 s\"");
   contains(text, "\"middle\":\"10.00 / 20.00 s\"");

@@ -288,6 +288,12 @@ static void test_busy_ceiling(void **state) {
   r->data_samples_per_s = NAN;
   make_page(list, CPU_RESULTS, picks, &out);
   contains(out.data, "<p>80 % of computing alone.</p>");
+  contains(out.data, "Ceilings of this job, samples/s");
+  brim_str_deinit(&out);
+  snprintf(r->unit, sizeof r->unit, "points");
+  make_page(list, CPU_RESULTS, picks, &out);
+  contains(out.data, "Ceilings of this job, points/s");
+  lacks(out.data, "Ceilings of this job, samples/s");
   brim_str_deinit(&out);
 }
 

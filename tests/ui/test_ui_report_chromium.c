@@ -96,7 +96,7 @@ static void test_used(void **state) {
   contains(text, "\"up\":\"r0 ascending\"");
   contains(text, "\"still\":\"failed\"");  // unknown stays below, either way
   contains(text, "\"bytes\":\"r13\"");     // 176.6 GiB is more than 908.2 MiB
-  contains(text, "\"same\":true");         // drawn anew it is what was there
+  contains(text, "\"same\":true");         // drawn again it is what was there
   contains(text, "\"map\":\"Precision \\\\ Workers 103,799\"");
   contains(text, "\"swap\":\"num_workers\"");
   contains(text, "\"ladder\":\"13 %\"");

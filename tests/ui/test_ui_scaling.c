@@ -174,7 +174,7 @@ static void test_host(void **state) {
     has(text, hosts == 2 ? "cores and memory bandwidth are shared" : "power, clocks, memory");
     brim_str_init(&out);
     assert_ok(brim_ui_scaling(&term, all, 2, NULL, &out));
-    // either way it is told why the row of one device is not the summary's
+    // either way it is reported why the row of one device is not the summary's
     assert_int_equal(times(out.data, "which uses all threads"), hosts == 2);
     assert_int_equal(times(out.data, "is a new measurement"), hosts != 2);
     brim_str_clear(&out);

@@ -80,7 +80,7 @@ static void test_columns_line_up(void **state) {
   assert_int_equal(split(out.data, lines, 8), 5);
   int widths[COLUMNS], natural[COLUMNS] = {3, 30, 4, 6, 11};
   bool use_short;
-  brim_ui_layout(columns, natural, COLUMNS, 0, widths, &use_short);
+  brim_ui_layout(columns, natural, COLUMNS, 0, 0, widths, &use_short);
   assert_false(use_short);
   for (int i = 0; i < 5; i++) {
     if (i == 1) continue;  // the rule
@@ -105,16 +105,16 @@ static void test_what_goes_first(void **state) {
   (void)state;
   int natural[COLUMNS] = {5, 30, 6, 6, 8}, widths[COLUMNS];
   bool use_short;
-  brim_ui_layout(columns, natural, COLUMNS, 200, widths, &use_short);
+  brim_ui_layout(columns, natural, COLUMNS, 200, 0, widths, &use_short);
   assert_int_equal(widths[1], 30);
   assert_int_equal(widths[2], 11);
-  brim_ui_layout(columns, natural, COLUMNS, 60, widths, &use_short);
+  brim_ui_layout(columns, natural, COLUMNS, 60, 0, widths, &use_short);
   assert_true(use_short);
   assert_true(widths[1] < 30 && widths[1] >= 6 && widths[2] == 6);
-  brim_ui_layout(columns, natural, COLUMNS, 35, widths, &use_short);
+  brim_ui_layout(columns, natural, COLUMNS, 35, 0, widths, &use_short);
   assert_int_equal(widths[2], 0);  // the highest number went first
   assert_true(widths[3] > 0);
-  brim_ui_layout(columns, natural, COLUMNS, 10, widths, &use_short);
+  brim_ui_layout(columns, natural, COLUMNS, 10, 0, widths, &use_short);
   assert_true(widths[0] > 0 && widths[4] > 0 && widths[1] == 0 && widths[3] == 0);
   assert_true(widths[0] + 2 + widths[4] <= 10);
 }

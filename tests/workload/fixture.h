@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "metric_value.h"
 #include "test.h"
 #include "workload/workload.h"
 
@@ -24,7 +25,7 @@ static const char fixture_yaml[] =
 
 // A figure by its key; NaN = unknown.
 static inline double figure(brim_work_metrics metrics, const char *key) {
-  return brim_work_value(&metrics, key);
+  return metric_value(metrics.set, metrics.values, key);
 }
 
 // The figure that evaluations are compared by.
@@ -68,6 +69,24 @@ static inline void fixture_close(fixture *f) {
 static inline brim_status fixture_configure(fixture *f) {
   brim_setting setting = brim_work_setting(f->work);
   return f->work->table->configure(f->work->state, &setting);
+}
+
+// The first five steps of a run whose epochs are 2, 2 and 1 iterations, of so many samples each; `info` is
+// the last one's.
+static inline void five_steps(const fixture *f, const char *unit, int64_t samples,
+                              int64_t eval_samples, brim_step_info *info) {
+  brim_work_info work;
+  f->work->table->info(f->work->state, &work);
+  assert_string_equal(work.unit, unit);
+  assert_int_equal(work.epochs, 3);
+  assert_int_equal(work.steps, 5);
+  assert_int_equal(work.eval_samples, eval_samples);
+  for (int i = 1; i <= 5; i++) {
+    assert_ok(f->work->table->step(f->work->state, NULL, info));
+    assert_int_equal(info->samples, samples);
+    assert_int_equal(info->step, i);
+    assert_int_equal(info->epoch_end, i % 2 == 0 || i == 5);
+  }
 }
 
 #endif  // BRIM_TESTS_WORKLOAD_FIXTURE_H_

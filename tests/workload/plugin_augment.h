@@ -1,4 +1,4 @@
-// What the plug-in of the workload's tests tells of the pages it locked, and is told to refuse.
+// What the plug-in of the workload's tests tells of the pages it locked, and is made to refuse.
 #ifndef BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 #define BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 

@@ -41,7 +41,7 @@ static void test_bad_configs(void **state) {
   refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
 }
 
-// A chunk that nobody asked for is never too large.
+// A chunk that was not asked for is never too large.
 static void test_chunk_by_default(void **state) {
   (void)state;
   fixture f;
@@ -117,19 +117,8 @@ static void test_steps(void **state) {
   fixture f;
   brim_step_info info;
   brim_work_metrics m;
-  brim_work_info work;
   open_with(&f, NULL, NULL);
-  f.work->table->info(f.work->state, &work);
-  assert_string_equal(work.unit, "env steps");
-  assert_int_equal(work.epochs, 3);  // of 2, 2 and 1 iterations
-  assert_int_equal(work.steps, 5);
-  assert_int_equal(work.eval_samples, 6);
-  for (int i = 1; i <= 5; i++) {
-    assert_ok(f.work->table->step(f.work->state, NULL, &info));
-    assert_int_equal(info.samples, 8 * 4 * 20);
-    assert_int_equal(info.step, i);
-    assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
-  }
+  five_steps(&f, "env steps", 8 * 4 * 20, 6, &info);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_true(isnan(figure(m, "loss")));
   assert_int_equal(episodes_of(m).count, 5 * 4 * 2);
@@ -171,7 +160,7 @@ static void test_walked(void **state) {
   }
   assert_true(walked > 0 && walked < EPISODES);
   assert_true(figure(m, "walked") == (double)walked);
-  assert_true(brim_metric_value(m.set, m.baseline, "walked") == (double)walked);
+  assert_true(metric_value(m.set, m.baseline, "walked") == (double)walked);
   assert_true(fabs(figure(m, "walk_seconds") - 1) < 1e-6);
   fixture_close(&f);
   // standing is no walking, however far

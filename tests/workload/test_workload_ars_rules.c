@@ -154,7 +154,7 @@ static void test_shift(void **state) {
   assert_non_null(strstr(said, "ars.restart=false"));
   assert_true(apart("ars.restart=false", "ars.shift=1") > 1e-3);
   assert_string_equal(said, "");
-  assert_true(apart("ars.restart=null", "ars.shift=1") < 1e-4);  // as if nobody had set it
+  assert_true(apart("ars.restart=null", "ars.shift=1") < 1e-4);  // as if it were not set
 }
 
 static void not_started_from(const char *weights, const char *version, const char *words) {
@@ -181,7 +181,7 @@ static void write_bare(const char *from, const char *to, bool filter) {
 }
 
 // Observations are normalised or they are not: a policy of the one is none of the other, and where the
-// statistics are missing there is nothing to go on with. To be evaluated it may be.
+// statistics are missing there is nothing to continue with. To be evaluated it may be.
 static void test_versions(void **state) {
   (void)state;
   fixture f;
@@ -214,7 +214,7 @@ static void test_versions(void **state) {
   fixture_close(&f);
 }
 
-// To go on is to go on with the same task; another may start from the policy.
+// To continue is to continue with the same task; another may start from the policy.
 static void test_tasks(void **state) {
   (void)state;
   fixture f;
@@ -235,7 +235,7 @@ static void test_tasks(void **state) {
   fixture_close(&f);
 }
 
-//---------------------------------- doing nothing, as training measures ----------------------------------
+//---------------------------- the zero policy, as training measures ----------------------------
 
 // Progress puts the zero policy beside the directions of training: the same environments, length and
 // restarts. A search without noise from a policy of zeros is the zero policy.

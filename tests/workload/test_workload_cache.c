@@ -43,7 +43,7 @@ static const char *cache_of(const fixture *f) {
   return info.cache;
 }
 
-// Kept or read anew, in one workload as bench does it: the same bits, and the plan tells which.
+// Kept or read again, in one workload as bench does it: the same bits, and the plan tells which.
 static void test_ram_equals_none(void **state) {
   (void)state;
   const char *const with[] = {"transform.train=random_crop(size=6, padding=1) | random_flip", NULL};
@@ -90,7 +90,7 @@ static void test_ram_is_planned(void **state) {
 }
 
 // A device that works in host memory has none to keep a set in: asked for by name that is an error
-// which says so, by itself it is not chosen.
+// which says so, on its own it is not chosen.
 static void test_gpu_is_refused_on_the_host(void **state) {
   (void)state;
   const char *const gpu_cache[] = {"data.cache=gpu"};

@@ -71,7 +71,7 @@ static void evaluated_on(const char *device) {
   assert_ok(f.work->table->features->probe(f.work->state, &again));
   assert_true(figure(again, "probe") == figure(probe, "probe"));
   assert_true(figure(again, "probe_loss") == figure(probe, "probe_loss"));
-  // training's own sums go on as if nothing had been evaluated
+  // training's own sums continue as if nothing had been evaluated
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 9 * 32);
   assert_true(isfinite(figure(m, "loss")) && isnan(figure(m, "knn")));
@@ -167,7 +167,7 @@ static void test_cost(void **state) {
   fixture_close(&f);
 }
 
-// What is accumulated at a setting, when exact is too dear to be taken by itself.
+// What is accumulated at a setting, when exact is too dear to be taken on its own.
 static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
   brim_work_info info;
   brim_setting setting = brim_work_setting(f->work);
@@ -179,7 +179,7 @@ static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
 }
 
 // Micro-batches that too little memory made of one batch keep its negatives, whatever that costs; of
-// those that were asked for it is said that they have fewer. Who sweeps asks for each.
+// those that were asked for it is reported that they have fewer. A sweep asks for each.
 static void test_adapting_keeps_the_negatives(void **state) {
   (void)state;
   fixture f;
@@ -237,7 +237,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   fixture_close(&f);
 }
 
-// A device that has no loss of so many rows: who did not ask for exact gets plain.
+// A device that has no loss of so many rows: a config without exact gets plain.
 static const brim_op_row *real_ntxent;
 static brim_status few_rows(void *impl, const brim_op_call *call) {
   if (call->in[0].dim[0] > 16 || call->in[1].dim[0] > 16 || call->in[2].dim[0] > 16) {

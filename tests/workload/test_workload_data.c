@@ -96,7 +96,7 @@ static void write_folder(int broken, bool sizes) {
     for (int i = 0; i < 20; i++) {
       snprintf(path, sizeof path, "images/%s/%02d.png", classes[c], i);
       write_png(path, sizes ? 8 + i % 3 : 8, c ? 200 : 20, (uint32_t)(100 * c + i));
-      // the beginning of a PNG file, so that only decoding finds out
+      // the beginning of a PNG file, so that only decoding notices
       if (c == 0 && i >= 5 && i < 5 + broken) {
         char *data = NULL;
         size_t size = 0;
@@ -162,7 +162,7 @@ static void test_hdf5_names(void **state) {
   assert_true(fixture_open(&f, "ref", small_yaml, wrong, 2) != BRIM_OK);
   assert_non_null(strstr(brim_status_detail(), "current"));
   fixture_close(&f);
-  // where the component says it, that counts; on another set they are said to be without effect
+  // where the component says it, that counts; on another set they are reported to be without effect
   const char *const other[] = {"dataset=synthetic(samples=50)", "data.inputs=[voltage]"};
   listen();
   assert_ok(fixture_open(&f, "ref", small_yaml, other, 2));

@@ -86,11 +86,11 @@ static void test_resume(void **state) {
     assert_ok(brim_work_evaluate(f.work, &m));
     assert_int_equal(m.samples, 20);
     // its own figures are rows like any other, its ends have its own names
-    const double share = brim_work_value(&m, "arrivals"), moves = brim_work_value(&m, "moves");
+    const double share = figure(m, "arrivals"), moves = figure(m, "moves");
     assert_true(share >= 0 && share <= 1);
     assert_true(moves > 0 && moves <= 3);  // of three agents
-    assert_true(isnan(brim_work_value(&m, "falls")));
-    assert_true(isfinite(brim_metric_value(m.set, m.baseline, "moves")));
+    assert_true(isnan(figure(m, "falls")));
+    assert_true(isfinite(metric_value(m.set, m.baseline, "moves")));
     int row = brim_metric_find(m.set, "arrivals");
     char name[BRIM_METRIC_NAME];
     assert_true(
@@ -137,6 +137,8 @@ static void test_refused(void **state) {
   refused("env=plugin:drift(agents=4294967298)", "drift: 'agents' expects int");
   refused("env=plugin:drift(wind=strong)", "drift: 'wind' expects float");
   refused("env=plugin:drift(wind=nan)", "drift: 'wind' expects float");
+  refused("env=plugin:drift(wind=10)", "drift: 'wind' must be between -9 and 9");
+  refused("env=plugin:drift(wind=-9.5)", "drift: 'wind' must be between -9 and 9");
   refused("env=plugin:drift(task=[near])", "drift: 'task' expects word");
   refused("training.weights=whole", "whole");  // no checkpoint at all
 }
@@ -196,6 +198,27 @@ static void test_catalogue(void **state) {
   }
 }
 
+// Defaults that a row writes out for a config are those that the environment has.
+static void test_defaults(void **state) {
+  (void)state;
+  const brim_env_row *row;
+  for (size_t i = 0; (row = brim_env_at(i)); i++) {
+    char text[64];
+    brim_env_values values = {0};
+    snprintf(text, sizeof text, "workload: ars\nenv: %s\n", row->name);
+    const brim_config_options options = {.text = text, .text_name = "test.yaml"};
+    brim_config *config;
+    brim_rollout_shape shape;
+    assert_ok(brim_config_load(&options, &config));
+    assert_ok(brim_ars_shape(config, NULL, &shape));
+    row->defaults(0, values.bytes);
+    assert_memory_equal(shape.env.bytes, values.bytes, sizeof values.bytes);
+    brim_config_close(config);
+    assert_non_null(row->meaning);
+    for (size_t k = 0; k < row->arg_count; k++) assert_non_null(row->args[k].meaning);
+  }
+}
+
 // A word past the last choice is none, and each is found by its name.
 static void test_choices(void **state) {
   (void)state;
@@ -212,7 +235,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_chunks),    cmocka_unit_test(test_resume),
       cmocka_unit_test(test_refused),   cmocka_unit_test(test_arguments),
-      cmocka_unit_test(test_catalogue), cmocka_unit_test(test_choices),
+      cmocka_unit_test(test_catalogue), cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_choices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void test_workers_do_not_matter(void **state) {
   brim_free(b);
 }
 
-// Saved in the middle of the second epoch and gone on with: the same bytes.
+// Saved in the middle of the second epoch and continued: the same bytes.
 static void resume_equals(const char *device) {
   fixture f;
   brim_step_info info;
@@ -123,7 +123,7 @@ static void evaluate(const char *transform, brim_work_metrics *out) {
   fixture_close(&f);
 }
 
-// Evaluation sees its samples as they are unless it is told otherwise.
+// Evaluation sees its samples as they are unless an argument says otherwise.
 static void test_evaluation(void **state) {
   (void)state;
   brim_work_metrics bare, plain, train, val, test;
@@ -229,7 +229,7 @@ static void remember(void *ctx, brim_log_level level, const char *module, const 
   warnings++;
 }
 
-// Without a test set training goes on, and says so.
+// Without a test set training continues, and says so.
 static void test_a_missing_test_set_is_said(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("untested"));

@@ -1,6 +1,6 @@
-// The GPU reads a mapped HDF5 file by itself: when that is chosen, what is planned and reported, and
-// that training is the same as with loader threads. On a device made of ref's loops, with a plug-in
-// that locks pages in name only.
+// The GPU reads a mapped HDF5 file on its own: when that is chosen, what is planned and reported,
+// and that training is the same as with loader threads. On a device made of ref's loops, with a
+// plug-in that locks pages in name only.
 #include <hdf5.h>
 #include <math.h>
 
@@ -237,7 +237,7 @@ static void test_failure_unlocks(void **state) {
   open_on_gpu(&f, 8192 * MIB, 0, NULL, 0);
   brim_setting setting = brim_work_setting(f.work);
   assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
-  gpu.others_at_alloc = 8192 * MIB;  // somebody else takes it all
+  gpu.others_at_alloc = 8192 * MIB;  // another process takes it all
   assert_status(f.work->table->configure(f.work->state, &setting), BRIM_EOOM);
   assert_int_equal(locks->live, 0);
   gpu.others = 0;

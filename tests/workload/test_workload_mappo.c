@@ -113,6 +113,45 @@ static void test_sizes_of_the_guide(void **state) {
   fixture_close(&f);
 }
 
+// The dictionary of the PyTorch script, as docs/mappo.md shows it.
+static void test_dictionary(void **state) {
+  (void)state;
+  static const char dictionary[] =
+      "{\n"
+      "    \"workload\": \"mappo\", \"env\": \"uav\",\n"
+      "    \"num_uavs\": 10, \"grid_size\": 24,\n"
+      "    \"num_workers\": 8,              # parallel environments\n"
+      "    \"episodes_per_worker\": 2,\n"
+      "    \"episodes_per_batch\": 20,    # 10 -> 20\n"
+      "    \"batch_size\": 1024,\n"
+      "    \"use_amp\": True,\n"
+      "    \"update_epochs\": 5,\n"
+      "    \"num_obstacles\": 30,\n"
+      "    \"max_steps\": 150,\n"
+      "    \"checkpoint_interval\": 1000,\n"
+      "}\n";
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", dictionary, NULL, 0));
+  const brim_mappo *w = of(&f);
+  assert_int_equal(w->sizes.envs, 16);
+  assert_int_equal(w->sizes.steps, 188);  // 20 x 150 / 16, rounded up
+  assert_int_equal(w->sizes.workers, 8);
+  assert_int_equal(w->sizes.minibatches, 32);
+  assert_int_equal(w->sizes.batch * w->z.agents, 940);  // of 30,080, near 1,024
+  assert_int_equal(w->how.epochs, 5);
+  assert_int_equal(w->shape.episode_length, 150);
+  assert_int_equal(brim_config_int(f.config, "checkpoint.interval"), 1000);
+  assert_true(brim_config_bool(f.config, "training.use_amp"));
+  const brim_component *env = brim_config_component(f.config, "env", NULL);
+  assert_int_equal(brim_component_int(env, "num_obstacles", 0), 30);
+  assert_int_equal(brim_component_int(env, "num_uavs", 0), 10);
+  assert_int_equal(brim_component_int(env, "size", 0), 24);
+  brim_work_info info;
+  f.work->table->info(f.work->state, &info);
+  assert_string_equal(info.interval_unit, "episodes");
+  fixture_close(&f);
+}
+
 static int64_t chosen(const char *one, const char *two, bool gpu) {
   fixture f;
   const char *const overrides[] = {"mappo.num_envs=auto", one, two};
@@ -146,7 +185,7 @@ static void test_chosen_environments(void **state) {
   refused("mappo.num_envs=many", NULL, "'mappo.num_envs' expects int or auto, not 'many'");
 }
 
-// A run that goes on keeps what it chose, wherever it does.
+// A run that continues keeps what it chose, wherever it does.
 static void test_kept_environments(void **state) {
   (void)state;
   static const char *const meta_of[] = {"{\"num_envs\": 5, \"chosen_envs\": 10}",
@@ -224,20 +263,9 @@ static void test_steps(void **state) {
   fixture f;
   brim_step_info info;
   brim_work_metrics m;
-  brim_work_info work;
   open_with(&f, NULL, NULL);
-  f.work->table->info(f.work->state, &work);
-  assert_string_equal(work.unit, "agent steps");
-  assert_int_equal(work.epochs, 3);  // of 2, 2 and 1 iterations
-  assert_int_equal(work.steps, 5);
-  assert_int_equal(work.eval_samples, 10);
-  for (int i = 1; i <= 5; i++) {
-    assert_ok(f.work->table->step(f.work->state, NULL, &info));
-    assert_int_equal(info.samples, 120);
-    assert_int_equal(info.step, i);
-    assert_int_equal(info.epoch_end, i % 2 == 0 || i == 5);
-    assert_true(info.lr == 0.003);
-  }
+  five_steps(&f, "agent steps", 120, 10, &info);
+  assert_true(info.lr == 0.003);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 5 * 120);
   assert_int_equal(m.bad, 0);
@@ -257,6 +285,55 @@ static void test_steps(void **state) {
   assert_true(fabs(figure(m, "env_steps_per_s") / collected - 1) < 1e-9);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 0);
+  fixture_close(&f);
+}
+
+// Rows of update number `index` of an iteration, computed apart.
+static void expected_rows(const brim_mappo *w, int64_t index, int32_t *rows) {
+  const brim_mappo_sizes *s = &w->sizes;
+  const brim_collect_clock *clock =
+      (const brim_collect_clock *)(const void *)(w->block + w->layout.clock);
+  const brim_ppo_rows work = {.seed = 3,
+                              .clock = &clock->now,
+                              .epoch = (int32_t)(index / s->minibatches),
+                              .total = (int64_t)s->envs * s->steps,
+                              .first = index % s->minibatches * s->batch,
+                              .count = s->batch,
+                              .rows = rows};
+  assert_ok(brim_ppo_cpu()->rows(&w->where, &work));
+}
+
+// Several agents: all their samples count in every epoch. The last update has the last part of the last epoch's
+// order, and optimizer steps are counted over all updates.
+static void test_updates(void **state) {
+  (void)state;
+  fixture f;
+  brim_work_metrics m;
+  brim_step_info info;
+  open_with(&f, "env=uav(size=8, num_uavs=3, num_obstacles=4, episode_steps=12, crop=3)",
+            "scheduler=step(every=1, gamma=0.5)");
+  const brim_mappo *w = of(&f);
+  steps(&f, 1);
+  assert_ok(f.work->table->step(f.work->state, NULL, &info));
+  assert_ok(f.work->table->metrics(f.work->state, false, &m));
+  assert_int_equal(info.samples, 6 * 20 * 3);
+  assert_true(m.sums[BRIM_MAPPO_SUM_ROWS] == 2 * 6 * 20 * 3 * 3);
+  assert_true(m.sums[BRIM_MAPPO_SUM_VALUES] == 2 * 6 * 20 * 3 * 3);  // one value per agent
+  assert_int_equal(w->sizes.updates, 12);
+  int32_t rows[64], first[64];
+  assert_true(w->sizes.batch == 30);
+  expected_rows(w, 11, rows);
+  expected_rows(w, 0, first);
+  assert_memory_equal(w->memory + w->places.rows, rows, 30 * sizeof *rows);
+  assert_memory_not_equal(rows, first, 30 * sizeof *rows);
+  for (int i = 0; i < 12; i++) {
+    for (int n = 0; n < BRIM_MAPPO_NETS; n++) {
+      const brim_group_state *s = &w->states[i * BRIM_MAPPO_NETS + n];
+      assert_int_equal(s->step, 12 + i + 1);
+      assert_true(s->lr == info.lr && s->lr == 0.0015);
+      assert_int_equal(s->rows, n == BRIM_MAPPO_ACTOR ? 90 : 30);
+    }
+  }
   fixture_close(&f);
 }
 
@@ -397,7 +474,8 @@ static void test_weights(void **state) {
   fixture_close(&f);
 }
 
-// Another number of environments goes on with new episodes; the networks and the position are the file's.
+// Another number of environments continues with new episodes; the networks and the position are the
+// file's.
 static void test_other_environments(void **state) {
   (void)state;
   fixture f;
@@ -459,11 +537,13 @@ int main(void) {
       cmocka_unit_test(test_bad_configs),
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_sizes_of_the_guide),
+      cmocka_unit_test(test_dictionary),
       cmocka_unit_test(test_chosen_environments),
       cmocka_unit_test(test_kept_environments),
       cmocka_unit_test(test_knobs),
       cmocka_unit_test(test_plan),
       cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_updates),
       cmocka_unit_test(test_episodes),
       cmocka_unit_test(test_repeatable),
       cmocka_unit_test(test_resume),

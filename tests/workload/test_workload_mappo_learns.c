@@ -110,7 +110,7 @@ static void test_replay(void **state) {
   const size_t width = (size_t)of(&f)->z.frame;
   float *frames = (float *)brim_calloc(61 * width, sizeof *frames), reward[61];
   assert_non_null(frames);
-  for (size_t actor = 0; actor < t->actor_count; actor++) {
+  for (size_t actor = 0; actor < info.actor_count; actor++) {
     double sum = 0;
     for (int32_t e = 0; e < 40; e++) {
       brim_work_recording one = {.capacity = 61, .frames = frames, .reward = reward};
@@ -118,7 +118,13 @@ static void test_replay(void **state) {
       assert_int_equal(one.states, 61);
       for (int64_t i = 0; i < one.states; i++) sum += (double)reward[i];
     }
-    const double want = actor == 0 ? figure(m, "return") : m.baseline[BRIM_MAPPO_RETURN];
+    const bool is_random = strcmp(info.actors[actor].name, "random") == 0;
+    const double random = m.baseline[BRIM_MAPPO_RETURN];
+    if (actor > 0 && !is_random) {  // the environment's rule, which this evaluation does not have
+      if (!(sum / 40 > random)) fail_msg("%g by the rule, %g by chance", sum / 40, random);
+      continue;
+    }
+    const double want = is_random ? random : figure(m, "return");
     if (!(fabs(sum / 40 / want - 1) < 1e-5)) fail_msg("%g, evaluated %g", sum / 40, want);
   }
   // cut off
@@ -216,86 +222,11 @@ static void test_below_random(void **state) {
   fixture_close(&f);
 }
 
-//---------------------------------- findings ----------------------------------
-
-static void knob(brim_result *r, const char *name, const char *value, double number) {
-  brim_result_knob *k = &r->knobs[r->knob_count++];
-  snprintf(k->name, sizeof k->name, "%s", name);
-  snprintf(k->value, sizeof k->value, "%s", value);
-  k->number = number;
-}
-
-// An iteration of 100 ms: 70 environment, 10 action, 10 transfers, 10 update.
-static void slow_result(brim_result *r) {
-  brim_result_init(r);
-  snprintf(r->backend, sizeof r->backend, "cuda");
-  snprintf(r->device_id, sizeof r->device_id, "GPU-1");
-  knob(r, "num_envs", "1", 1);
-  knob(r, "batch_size", "512", 512);
-  knob(r, "collect_on", "cpu", (double)NAN);
-  r->cores = 8;
-  r->total_ms.median = 100;
-  r->samples_per_s = 1000;
-  static const struct {
-    brim_phase phase;
-    double ms;
-  } phases[] = {
-      {BRIM_PHASE_ENV, 70}, {BRIM_PHASE_ACT, 10}, {BRIM_PHASE_H2D, 10}, {BRIM_PHASE_UPDATE, 10}};
-  for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
-    r->phase_used[phases[i].phase] = true;
-    r->phase_ms[phases[i].phase].median = phases[i].ms;
-  }
-}
-
-static void test_findings(void **state) {
-  (void)state;
-  fixture f;
-  brim_result r;
-  open_yaml(&f, "ref", uav_yaml);
-  slow_result(&r);
-  const brim_findings v = {&r, &r, 1};
-  f.work->table->findings->find(&v);
-  // in the guide's order, each with its price
-  static const char *const codes[] = {"env_on_cpu", "small_minibatch", "step_transfers",
-                                      "sequential_episodes"};
-  static const double prices[] = {80, 9.375, 10, 78.75};
-  assert_int_equal(r.finding_count, 4);
-  for (int i = 0; i < 4; i++) {
-    assert_string_equal(r.findings[i].code, codes[i]);
-    if (!(fabs(r.findings[i].cost_ms - prices[i]) < 1e-9)) {
-      fail_msg("%s: %g ms", codes[i], r.findings[i].cost_ms);
-    }
-    assert_true(r.findings[i].text[0] && r.findings[i].remedy[0]);
-  }
-  assert_non_null(strstr(r.findings[0].remedy, "about 5.00 times as fast"));
-  fixture_close(&f);
-}
-
-// Where the sweep measured the remedy, the price is what it gains.
-static void test_measured_remedy(void **state) {
-  (void)state;
-  fixture f;
-  brim_result r[2];
-  open_yaml(&f, "ref", uav_yaml);
-  slow_result(&r[0]);
-  slow_result(&r[1]);
-  snprintf(r[1].knobs[2].value, sizeof r[1].knobs[2].value, "gpu");
-  r[1].samples_per_s = 4000;
-  const brim_findings v = {&r[0], r, 2};
-  f.work->table->findings->find(&v);
-  assert_string_equal(r[0].findings[0].code, "env_on_cpu");
-  assert_true(fabs(r[0].findings[0].cost_ms - 75) < 1e-9);
-  assert_non_null(strstr(r[0].findings[0].remedy, "measured"));
-  assert_non_null(strstr(r[0].findings[0].remedy, "4.00 times"));
-  fixture_close(&f);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pole),     cmocka_unit_test(test_uav),
       cmocka_unit_test(test_replay),   cmocka_unit_test(test_parts),
       cmocka_unit_test(test_troubles), cmocka_unit_test(test_below_random),
-      cmocka_unit_test(test_findings), cmocka_unit_test(test_measured_remedy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

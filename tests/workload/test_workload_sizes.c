@@ -170,7 +170,7 @@ static void test_smaller_ones_are_told_of(void **state) {
   }
 }
 
-// Whoever uses the checkpoint uses it on that size.
+// Every use of the checkpoint is on that size.
 static void test_checkpoint(void **state) {
   (void)state;
   fixture f;

@@ -58,7 +58,7 @@ static void test_metrics_are_not_mixed_with_evaluation(void **state) {
   fixture_close(&b);
 }
 
-// Save at every position up to the second epoch, load into a fresh workload, go on: same bytes.
+// Save at every position up to the second epoch, load into a fresh workload, continue: same bytes.
 static void resume_equals(const char *device) {
   fixture whole, part;
   brim_step_info info;
@@ -271,7 +271,7 @@ static void test_regression_takes_mse(void **state) {
   fixture_close(&f);
 }
 
-// A checkpoint in the middle of an epoch goes on with another batch size, drop_last or not.
+// A checkpoint in the middle of an epoch continues with another batch size, drop_last or not.
 static void test_resume_with_another_batch_size(void **state) {
   (void)state;
   static const char *const ways[] = {"data.drop_last=true", "data.drop_last=false"};
@@ -315,7 +315,7 @@ static void test_schedule_survives_another_batch_size(void **state) {
   fixture_close(&b);
 }
 
-// Too little is left of the epoch for a batch of the new size: it goes on with the next one.
+// Too little is left of the epoch for a batch of the new size: it continues with the next one.
 static void test_drop_last_moves_to_the_next_epoch(void **state) {
   (void)state;
   const char *const before[] = {"data.drop_last=true", "data.batch_size=50"};

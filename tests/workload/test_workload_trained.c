@@ -11,7 +11,7 @@ static void assert_near(double a, double b, double within) {
 
 //---------------------------------- scores ----------------------------------
 
-// Truth and what is said: 0>0, 0>1, 1>1, 2>1, 2>2, and a row whose output is NaN (truth 2).
+// Truth and prediction: 0>0, 0>1, 1>1, 2>1, 2>2, and a row whose output is NaN (truth 2).
 static void test_classes(void **state) {
   (void)state;
   const float outputs[] = {3, 1, 0, 0, 2, 1, 0, 5, 1, 1, 2, 0, 0, 0, 9, NAN, 0, 1};
@@ -30,7 +30,7 @@ static void test_classes(void **state) {
   assert_true(isnan(sum.mse) && isnan(sum.r2));
   brim_scores_class(s, 1, &c);  // said of three, right of one
   assert_int_equal(c.support, 1);
-  assert_int_equal(c.said, 3);
+  assert_int_equal(c.predicted, 3);
   assert_near(c.precision, 1.0 / 3, 1e-12);
   assert_near(c.recall, 1, 1e-12);
   assert_near(c.f1, 0.5, 1e-12);
@@ -46,7 +46,8 @@ static void test_classes(void **state) {
   brim_scores_destroy(s);
 }
 
-// A class that nobody has and nobody says is unknown and in no mean; one that is said in vain is 0.
+// A class that no sample has and no prediction names is unknown and in no mean; one that is
+// predicted in vain is 0.
 static void test_absent_classes(void **state) {
   (void)state;
   const float outputs[] = {1, 0, 0, 0, 0, 2, 0, 0};
@@ -177,7 +178,7 @@ static void test_round_trip(void **state) {
   brim_trained_close(t);
 }
 
-// Whatever somebody wrote there ends in a message, not in a network of that shape.
+// Whatever was written there ends in a message, not in a network of that shape.
 static void test_hostile(void **state) {
   (void)state;
   static const char *const networks[] = {

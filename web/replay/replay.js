@@ -198,12 +198,16 @@
   function stepBy(n) { goTo((Math.round(time / dt) + n) * dt); }
   play.addEventListener('click', function () { setPlaying(!playing); });
   seek.addEventListener('input', function () { goTo(Number(seek.value) * dt); });
-  var speeds = byId('speed');
-  speeds.addEventListener('change', function () { speed = Number(speeds.value); });
-  function changeSpeed(by) {
-    speeds.selectedIndex = Math.min(speeds.options.length - 1, Math.max(0, speeds.selectedIndex + by));
-    speed = Number(speeds.value);
+  var SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8], speeds = byId('speed');
+  function setSpeed(index) {
+    index = Math.min(SPEEDS.length - 1, Math.max(0, index));
+    speed = SPEEDS[index];
+    speeds.value = String(index);
+    speeds.setAttribute('aria-valuetext', speed + '\u00d7');
+    speeds.parentNode.querySelector('output').textContent = speed + '\u00d7';
   }
+  speeds.addEventListener('input', function () { setSpeed(Number(speeds.value)); });
+  function changeSpeed(by) { setSpeed(Number(speeds.value) + by); }
   curves.forEach(function (curve) {
     function at(event) {
       var box = curve.plot.getBoundingClientRect();
@@ -355,7 +359,7 @@
     zoom(Number(turned[3]) / camera.distance);
   }
   readColours();
-  speeds.value = '1';
+  setSpeed(SPEEDS.indexOf(1));
   var first = /[#&]episode=(\d)/.exec(location.hash);
   if (alone && Number(alone[1]) < beside) chosen = alone[1];
   if (episodes) episodes.value = first && Number(first[1]) < data.choices ? first[1] : '0';

@@ -324,7 +324,7 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
 
 //---------------------------------- gradient ----------------------------------
 
-// What lets a gradient pass: everything, y > 0, or the same found out again from x.
+// What lets a gradient pass: everything, y > 0, or the same determined again from x.
 typedef enum bn_gate { GATE_NONE, GATE_Y, GATE_X } bn_gate;
 
 // Elements [i, i + n), which start at column c of the span.

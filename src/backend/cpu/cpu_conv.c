@@ -1,7 +1,7 @@
 // CONV and its two gradients: reads the shapes off the call and hands the work to the AMX kernels
 // where they fit, else to the provider that BRIM_CPU_GEMM chose, or to our own where that one has
 // nothing fast. Convolutions that are plain matrix products (1 x 1, stride 1, no padding) go the way
-// of LINEAR unless who does them wants them itself.
+// of LINEAR unless the kernel that computes them takes them itself.
 #include "backend/cpu/cpu_int.h"
 
 typedef struct conv_state {

@@ -239,7 +239,7 @@ static int64_t find_steps(const amx_plan *p, const amx_band *band, const char *w
 }
 
 // A panel of output channels over a band. A sum is rounded and stored only after the next one, so
-// that nobody waits for the tiles' way through memory.
+// that nothing waits for the tiles' way through memory.
 static void multiply_panel(const amx_run *run, const amx_band *band, int64_t panel) {
   const amx_plan *p = run->p;
   const char *weights =

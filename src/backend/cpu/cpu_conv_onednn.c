@@ -69,7 +69,7 @@ static brim_status make_desc(const dnn_conv *s, const brim_cpu_dnn_layer *l,
 }
 
 // oneDNN answers shapes it has no kernel for with plain loops, hundreds of times slower than ours.
-// On Arm all it has are such, and who asked for it there wants it.
+// On Arm all it has are such, and a config that names it there means it.
 static bool plain_loops(const char *name) {
 #if defined(__x86_64__)
   return strstr(name, "ref") != NULL;

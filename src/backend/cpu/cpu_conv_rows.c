@@ -1,4 +1,4 @@
-// Where the rows of a convolution's left operand begin in the image. Who calls: cpu_conv_own.c and
+// Where the rows of a convolution's left operand begin in the image. Callers: cpu_conv_own.c and
 // cpu_conv_weight.c.
 #include "backend/cpu/cpu_conv_own.h"
 

@@ -1,5 +1,5 @@
 // What this CPU is: model, the vector features that matter here, usable CPUs. Changes nothing, but
-// that it asks for the AMX tiles, which the kernel gives only to those who ask.
+// that it asks for the AMX tiles, which the kernel gives only to processes that ask.
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>

@@ -1,7 +1,7 @@
 // What the two users of oneDNN in the cpu plug-in share (the v2 C API): its status as ours, and an op
-// as one primitive with its memory objects. The layout of the weights is left to oneDNN (AMX wants its
-// own); where it differs from ours a reorder runs beside the op, in the workspace. Everything is
-// created in prepare; a run only sets addresses.
+// as one primitive with its memory objects. The layout of the weights is left to oneDNN (AMX needs
+// its own); where it differs from ours a reorder runs beside the op, in the workspace. Everything
+// is created in prepare; a run only sets addresses.
 #ifndef BRIM_BACKEND_CPU_ONEDNN_H_
 #define BRIM_BACKEND_CPU_ONEDNN_H_
 

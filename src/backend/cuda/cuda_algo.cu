@@ -1,6 +1,6 @@
 // What was chosen where a library offers several algorithms: a sorted table in the open device, a
 // cache file per GPU and library versions, and the timing that makes a choice. What a key or a
-// value means is the business of the op that stores it. Who calls: cuda_conv.cu, cuda_linear.cu.
+// value means is the business of the op that stores it. Callers: cuda_conv.cu, cuda_linear.cu.
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@ struct algo_entry {
   char key[BRIM_CUDA_ALGO_CHARS];
   char value[BRIM_CUDA_ALGO_CHARS];   // what counts here
   char cached[BRIM_CUDA_ALGO_CHARS];  // what the cache file says; "" = nothing
-  bool used;     // by an op of this process, or put: what a checkpoint wants to know
-  bool for_now;  // for lack of memory to measure with: the next who measures passes over it
-  bool told;     // see brim_cuda_algo_tell
+  bool used;                          // by an op of this process, or put: what a checkpoint keeps
+  bool for_now;   // for lack of memory to measure with: the next measurement skips it
+  bool reported;  // see brim_cuda_algo_tell
 };
 
 struct brim_cuda_algos {
@@ -147,8 +147,8 @@ static bool write_locked(const brim_cuda_algos *a, FILE *f) {
   return good && fflush(f) == 0 && fsync(fileno(f)) == 0;
 }
 
-// A new file beside the cache file, open for writing; NULL and errno when there can be none. Others
-// who share the folder may read it, which mkstemp alone would not grant.
+// A new file beside the cache file, open for writing; NULL and errno when there can be none. Other
+// users of the folder may read it, which mkstemp alone would not grant.
 static FILE *open_temporary(const brim_cuda_algos *a, char *temporary, size_t size) {
   snprintf(temporary, size, "%s.XXXXXX", a->path);
   int fd = mkstemp(temporary);
@@ -162,7 +162,7 @@ static FILE *open_temporary(const brim_cuda_algos *a, char *temporary, size_t si
   return NULL;
 }
 
-// Whole and anew, beside the old file and then in its place: a reader never sees half of it. What
+// The whole file, beside the old one and then in its place: a reader never sees half of it. What
 // other processes have added since is taken over first.
 static void save_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
@@ -297,8 +297,8 @@ bool brim_cuda_algo_tell(brim_cuda *d, const char *key) {
   pthread_mutex_lock(&a->mutex);
   size_t at = position_locked(a, key, &found);
   if (found) {
-    first = !a->entries[at].told;
-    a->entries[at].told = true;
+    first = !a->entries[at].reported;
+    a->entries[at].reported = true;
   }
   pthread_mutex_unlock(&a->mutex);
   return first;

@@ -148,7 +148,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
     for (int key = 0; key < g.l; key += g.chunk) {
       int keys = g.l - key < g.chunk ? g.l - key : g.chunk;
       if (round == 0) {
-        __syncthreads();  // nobody reads the last chunk any more
+        __syncthreads();  // no thread reads the last chunk any more
         const uint16_t *at = head + key * stride;
         attention_load<DP>(k_s, at + g.c, stride, attention_padded(keys), keys, g.d);
         attention_load<DP>(v_s, at + 2 * g.c, stride, attention_padded(keys), keys, g.d);

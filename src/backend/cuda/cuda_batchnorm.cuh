@@ -11,7 +11,7 @@ enum {
   TILE = 16,                // vectors of channels a block: 256 bytes of a pixel
   TILE_ODD = 32,            // channels a block where they are not whole vectors
   MAX_CHANNELS = TILE * 8,  // of a block
-  INLINE_SLABS = 16,        // slabs that the second pass adds up by itself
+  INLINE_SLABS = 16,        // slabs that the second pass adds up on its own
   FINISH_LANES = 32         // of slabs, in a block of the kernel between the passes
 };
 

@@ -329,7 +329,7 @@ brim_status brim_cuda_conv_bwd_weight_validate(void *impl, const brim_op_call *c
   return brim_cuda_conv_validate(impl, c);
 }
 
-// While planning, the size of the workspace is all that is wanted: no engine is looked for.
+// While planning, the size of the workspace is all that is needed: no engine is looked for.
 brim_status brim_cuda_conv_prepare(void *impl, brim_op_call *call) {
   brim_cuda_enter(impl);
   brim_cuda *d = (brim_cuda *)impl;

@@ -1,5 +1,5 @@
 // A convolution as the CUDA backend sees it, and brim's own kernels for it: those that serve where
-// cuDNN has no engine or is missing, and the end of a weight gradient. Who calls: cuda_conv.cu.
+// cuDNN has no engine or is missing, and the end of a weight gradient. Callers: cuda_conv.cu.
 #ifndef BRIM_BACKEND_CUDA_CONV_CUH_
 #define BRIM_BACKEND_CUDA_CONV_CUH_
 

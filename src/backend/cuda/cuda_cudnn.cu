@@ -137,7 +137,7 @@ static cudnnDataType_t data_type(brim_dtype type) {
                             : CUDNN_DATA_FLOAT;
 }
 
-// (A, H, W, C) in memory; cuDNN wants sizes and strides in the order A, C, H, W.
+// (A, H, W, C) in memory; cuDNN takes sizes and strides in the order A, C, H, W.
 static cudnnStatus_t make_tensor(const brim_cuda_dnn *n, brim_dtype type, int64_t id,
                                  const int64_t dim[4], dnn_desc *out) {
   cudnnDataType_t kind = data_type(type);
@@ -533,8 +533,8 @@ brim_status brim_cuda_dnn_run(brim_cuda *d, brim_cuda_dnn_plan *plan, void *cons
 #else  // no headers at build time
 
 bool brim_cuda_dnn_ready(brim_cuda *d) {
-  if (d->dnn_told) return false;
-  d->dnn_told = true;
+  if (d->dnn_reported) return false;
+  d->dnn_reported = true;
   brim_cuda_host->log(
       1, "cuda",
       "built without cuDNN; convolutions run on slow kernels of brim's own. Install "

@@ -1,5 +1,5 @@
 // cuDNN's graph API for one convolution: descriptors, engines, plans. Nothing here chooses by speed
-// and nothing launches kernels of our own. Who calls: cuda_conv.cu. No type of cuDNN shows, so that
+// and nothing launches kernels of our own. Callers: cuda_conv.cu. No type of cuDNN shows, so that
 // brim builds without its headers; then nothing is ever ready.
 #ifndef BRIM_BACKEND_CUDA_CUDNN_CUH_
 #define BRIM_BACKEND_CUDA_CUDNN_CUH_

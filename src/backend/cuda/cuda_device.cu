@@ -8,7 +8,7 @@
 //---------------------------------- devices ----------------------------------
 
 // "13.1.0" of the first library that opens, for libraries that say major * 10000 + minor * 100 +
-// patch. It stays open: an open device wants it too.
+// patch. It stays open: an open device needs it too.
 static bool library_version(const char *const *names, const char *symbol, char *text, size_t size) {
   void *library = NULL;
   for (int i = 0; names[i] && !library; i++) library = dlopen(names[i], RTLD_NOW);
@@ -95,7 +95,8 @@ static void device_close(void *impl) {
   brim_cuda_blas_close(d);
   brim_cuda_algo_close(d);
   brim_cuda_host->free(d);
-  // A kernel that crashed leaves the context dead for whoever opens the GPU next: made anew then.
+  // A kernel that crashed leaves the context dead for the next open of the GPU, which makes it
+  // again.
   if (cudaDeviceSynchronize() != cudaSuccess) cudaDeviceReset();
   cudaGetLastError();
 }
@@ -222,7 +223,7 @@ static brim_status event_wait(void *impl, void *stream, void *event) {
 
 //---------------------------------- graphs ----------------------------------
 
-// Thread-local: other threads (the loader, the monitor) may go on allocating meanwhile.
+// Thread-local: other threads (the loader, the monitor) may continue allocating meanwhile.
 static brim_status capture_begin(void *impl, void *stream) {
   brim_cuda_enter(impl);
   return BRIM_CUDA(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));

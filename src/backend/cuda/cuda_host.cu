@@ -24,7 +24,7 @@ static brim_status tell(brim_status status, cudaError_t error, const char *what)
 brim_status brim_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   // The runtime keeps the last error: it must not be blamed on the next call, and a process that
-  // ran out of device memory goes on with less.
+  // ran out of device memory continues with less.
   cudaGetLastError();
   return tell(error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE, error, what);
 }
@@ -39,7 +39,7 @@ brim_status brim_cuda_library_failed(bool says_memory) {
 }
 
 brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
-  // what no memory would mend
+  // what more memory would not fix
   bool ours =
       error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
       error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||

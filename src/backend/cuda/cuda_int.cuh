@@ -54,7 +54,7 @@ struct brim_cuda {
   brim_cuda_blas blas;  // blas.library NULL: not found
   cublasLtHandle_t lt;
   brim_cuda_dnn *dnn;      // NULL until the first convolution
-  bool dnn_told;           // that it is missing
+  bool dnn_reported;       // that it is missing
   brim_cuda_algos *algos;  // never NULL in an open device
 };
 
@@ -110,12 +110,12 @@ bool brim_cuda_algo_find(brim_cuda *device, const char *key, char value[BRIM_CUD
 void brim_cuda_algo_store(brim_cuda *device, const char *key, const char *value);
 // What was taken without timing: in the table (and in algorithms_get), not in the cache file. Not
 // while planning, or the choice would stand in the way of a measured one. `for_now`: there was no
-// memory to measure with, and the next who asks may try again.
+// memory to measure with, and the next call may try again.
 void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value, bool for_now);
-// True the first time for a key of the table: who warns of a choice does so once.
+// True the first time for a key of the table: a warning about a choice comes once.
 bool brim_cuda_algo_tell(brim_cuda *device, const char *key);
 // Time candidates 0 .. candidates - 1 on a stream of its own and name the fastest. A candidate
-// whose run fails is passed over; BRIM_EUNSUPPORTED when all fail. Not inside a capture, not while
+// whose run fails is skipped; BRIM_EUNSUPPORTED when all fail. Not inside a capture, not while
 // planning, from one thread at a time.
 brim_status brim_cuda_algo_time(brim_cuda *device,
                                 brim_status (*run)(void *ctx, int candidate, cudaStream_t stream),

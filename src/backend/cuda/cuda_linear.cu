@@ -98,7 +98,7 @@ static bool has_bias(const brim_op_call *c) {
   return c->op == BRIM_OP_LINEAR && brim_cuda_has(&c->in[2], 2, c->in_count);
 }
 
-// What cuBLASLt cannot fuse (its GELU is the tanh form, its ReLU' wants a bit mask).
+// What cuBLASLt cannot fuse (its GELU is the tanh form, its ReLU' needs a bit mask).
 static bool own_only(const brim_op_call *c) {
   if (c->op == BRIM_OP_LINEAR_BWD_WEIGHT) return false;
   if (c->attr.act == BRIM_ACT_NONE) return false;
@@ -215,7 +215,7 @@ static cublasStatus_t propose(brim_cuda *d, const brim_op_call *c, linear_state 
   for (int i = 0; i < c->out_count; i++) cap += 4 * brim_cuda_bytes(&c->out[i]);
   if (cap < (size_t)1 << 20) cap = (size_t)1 << 20;
   if (cap > room) cap = room;
-  // a sum in place depends on who comes first
+  // a sum in place depends on which thread comes first
   uint32_t schemes =
       d->nondeterministic ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -331,7 +331,7 @@ static void value_of(const brim_cuda *d, const linear_state *s, int choice,
     snprintf(value, BRIM_CUDA_ALGO_CHARS, "own");
     return;
   }
-  // The structure itself has bytes nobody sets: what it is made of names it.
+  // The structure itself has padding bytes: its members are the key.
   static const cublasLtMatmulAlgoConfigAttributes_t parts[] = {
       CUBLASLT_ALGO_CONFIG_ID,
       CUBLASLT_ALGO_CONFIG_TILE_ID,

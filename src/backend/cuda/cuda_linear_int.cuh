@@ -1,5 +1,6 @@
 // Inside the linear layers: shapes of a call, the kernels for skinny products, sums of partials.
-// cuda_linear.cu decides who does a product, cuda_linear_skinny.cu has the kernels.
+// cuda_linear.cu chooses the kernel of a product, cuda_linear_skinny.cu and cuda_linear_few.cu have the
+// kernels.
 #ifndef BRIM_BACKEND_CUDA_LINEAR_INT_CUH_
 #define BRIM_BACKEND_CUDA_LINEAR_INT_CUH_
 
@@ -16,6 +17,12 @@ bool brim_cuda_skinny_fits(const brim_op_call *call);
 bool brim_cuda_skinny_wins(const brim_op_call *call);
 size_t brim_cuda_skinny_workspace(const brim_cuda *device, const brim_op_call *call);
 brim_status brim_cuda_skinny_run(brim_cuda *device, cudaStream_t stream, const brim_op_call *call);
+
+// Gradients of a hidden layer with tanh by those of few outputs. A shape of the skinny kernels, which call
+// it.
+bool brim_cuda_few_fits(const brim_op_call *call);
+brim_status brim_cuda_few_run(const brim_cuda *device, cudaStream_t stream,
+                              const brim_op_call *call);
 
 // out[i] = (accumulate ? out[i] : 0) + sum over s < slabs of part[s * stride + i], i < count,
 // always added in the same order.

@@ -243,7 +243,8 @@ static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const
   int threads = 32 * ROW_WARPS;  // as many rows; smaller blocks where that fills more of the device
   while (threads > 32 && (a.rows + threads - 1) / threads < d->sm_count) threads /= 2;
   int64_t blocks = (a.rows + threads - 1) / threads;
-  int64_t most = (int64_t)d->sm_count * 2 * row_residents(KS);
+  // as many as run at once: each stages the weights, and rows divide evenly among the SMs
+  int64_t most = (int64_t)d->sm_count * row_residents(KS);
   if (blocks > most) blocks = most;
   row_kernel<T, KS, FORM><<<(unsigned)blocks, (unsigned)threads, bytes, stream>>>(a);
   return brim_cuda_launched("skinny linear");
@@ -578,5 +579,6 @@ brim_status brim_cuda_skinny_run(brim_cuda *d, cudaStream_t stream, const brim_o
   if (c->op == BRIM_OP_LINEAR_BWD_WEIGHT) {
     return bf16 ? run_weight<__nv_bfloat16>(d, stream, c) : run_weight<__half>(d, stream, c);
   }
+  if (brim_cuda_few_fits(c)) return brim_cuda_few_run(d, stream, c);
   return bf16 ? run_rows<__nv_bfloat16>(d, stream, c) : run_rows<__half>(d, stream, c);
 }

@@ -1,11 +1,12 @@
-// Losses with their gradients in one pass: one warp per row writes the row's loss and gradient, one
-// block (of very many rows, several first) then adds the rows to the metrics in a fixed order. Logits are read three times, but once
-// from memory: 2 n s bytes, about 20 FLOPs a value. With 10 to 1000 classes that is far below 1 %
-// of a step; what counts is that it is two launches.
+// Losses with their gradients in one pass: a warp per row, or part of a warp where the row is short,
+// writes the row's loss and gradient. One block (of very many rows, several first) then adds the rows to
+// the metrics in a fixed order. Logits are read three times, but once from memory: 2 n s bytes, about
+// 20 FLOPs a value. With 10 to 1000 classes that is far below 1 % of a step; what counts is that it is
+// two launches.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum {
-  WARPS = 8,
+  ROW_THREADS = 256,  // of a block that has rows
   SUM_THREADS = 1024,
   MANY_ROWS = 1 << 16,  // more than this are added up by several blocks first
   ROW_SLAB = 1 << 13    // a block's
@@ -23,19 +24,24 @@ __device__ static inline float gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-__device__ static inline float warp_sum(float v) {
-  for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+// Over the LANES lanes of a row. All lanes of the warp take part. The order of a sum does not depend on
+// LANES: lanes without a value add 0, and those that are far apart come first.
+template <int LANES>
+__device__ static inline float lanes_sum(float v) {
+  for (int d = LANES / 2; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
 }
 
-__device__ static inline float warp_max(float v) {
-  for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
+template <int LANES>
+__device__ static inline float lanes_max(float v) {
+  for (int d = LANES / 2; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
 }
 
 // arg max, first of equals; a NaN logit makes the row bad anyway
-__device__ static inline int warp_argmax(float value, int index) {
-  for (int d = 16; d > 0; d >>= 1) {
+template <int LANES>
+__device__ static inline int lanes_argmax(float value, int index) {
+  for (int d = LANES / 2; d > 0; d >>= 1) {
     float other = __shfl_xor_sync(0xffffffffu, value, d);
     int other_index = __shfl_xor_sync(0xffffffffu, index, d);
     if (other > value || (other == value && other_index < index)) {
@@ -52,14 +58,22 @@ struct xent_shape {
   float smoothing;
 };
 
-template <typename T>
+// The row of a thread. Lanes behind the last row do that one once more, without writing.
+template <int LANES>
+__device__ static inline int64_t row_of(int64_t n, bool *writes) {
+  int64_t row = (int64_t)blockIdx.x * (ROW_THREADS / LANES) + threadIdx.y;
+  *writes = row < n;
+  return *writes ? row : n - 1;
+}
+
+template <typename T, int LANES>
 __global__ static void xent_kernel(const T *logits, const int32_t *labels, const double *state,
                                    float *rows, T *grad, xent_shape shape) {
   int64_t n = shape.n;
   int c = shape.c;
   float smoothing = shape.smoothing;
-  int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
-  if (row >= n) return;
+  bool writes;
+  int64_t row = row_of<LANES>(n, &writes);
   int lane = (int)threadIdx.x;
   const T *z = logits + row * c;
   bool padding = row >= brim_valid_rows(state, n);
@@ -67,29 +81,30 @@ __global__ static void xent_kernel(const T *logits, const int32_t *labels, const
   bool lie = label < 0 || label >= c;
   float best = -INFINITY;
   int arg = c;
-  for (int i = lane; i < c; i += 32) {
+  for (int i = lane; i < c; i += LANES) {
     float v = brim_load(z, i);
     if (v > best) {
       best = v;
       arg = i;
     }
   }
-  float top = warp_max(best);
-  arg = warp_argmax(best, arg);
+  float top = lanes_max<LANES>(best);
+  arg = lanes_argmax<LANES>(best, arg);
   float sum = 0, all = 0;
-  for (int i = lane; i < c; i += 32) {
+  for (int i = lane; i < c; i += LANES) {
     float v = brim_load(z, i);
     sum += expf(v - top);
     all += v;
   }
-  sum = warp_sum(sum);
-  all = warp_sum(all);
+  sum = lanes_sum<LANES>(sum);
+  all = lanes_sum<LANES>(all);
   float log_sum = top + logf(sum);
   float target = lie ? 0.0f : brim_load(z, label);
   float wanted = (1.0f - smoothing) * target;
   if (smoothing > 0.0f) wanted += smoothing * (all / (float)c);
   float loss = log_sum - wanted;
   bool bad = lie || !isfinite(loss);
+  if (!writes) return;
   if (lane == 0) {
     rows[row] = padding || bad ? 0.0f : loss;
     rows[n + row] = !padding && !bad && arg == label ? 1.0f : 0.0f;
@@ -98,28 +113,28 @@ __global__ static void xent_kernel(const T *logits, const int32_t *labels, const
   if (!grad) return;
   bool none = padding || lie;
   float scale = gradient_scale(state);
-  for (int i = lane; i < c; i += 32) {
+  for (int i = lane; i < c; i += LANES) {
     float p = expf(brim_load(z, i) - log_sum);
     float want = smoothing / (float)c + (i == label ? 1.0f - smoothing : 0.0f);
     brim_store(grad, row * c + i, none ? 0.0f : (p - want) * scale);
   }
 }
 
-template <typename T>
+template <typename T, int LANES>
 __global__ static void mse_kernel(const T *pred, const float *target, const double *state,
                                   float *rows, T *grad, int64_t n, int c) {
-  int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
-  if (row >= n) return;
+  bool writes;
+  int64_t row = row_of<LANES>(n, &writes);
   bool padding = row >= brim_valid_rows(state, n);
   float scale = 2.0f / (float)c * gradient_scale(state);
   float sum = 0;
-  for (int i = (int)threadIdx.x; i < c; i += 32) {
+  for (int i = (int)threadIdx.x; i < c; i += LANES) {
     float d = brim_load(pred, row * c + i) - target[row * c + i];
     sum += d * d;
-    if (grad) brim_store(grad, row * c + i, padding ? 0.0f : d * scale);
+    if (grad && writes) brim_store(grad, row * c + i, padding ? 0.0f : d * scale);
   }
-  sum = warp_sum(sum) / (float)c;
-  if (threadIdx.x == 0) {
+  sum = lanes_sum<LANES>(sum) / (float)c;
+  if (threadIdx.x == 0 && writes) {
     bool bad = !isfinite(sum);
     rows[row] = padding || bad ? 0.0f : sum;
     rows[n + row] = 0.0f;
@@ -174,22 +189,41 @@ static brim_status finish(const brim_op_call *c, void *stream) {
                             (float *)c->out[0].data, c->in[0].dim[0]);
 }
 
-static unsigned row_blocks(int64_t n) { return (unsigned)((n + WARPS - 1) / WARPS); }
+// Lanes of a row of c values.
+static int row_lanes(int64_t c) { return c <= 8 ? 8 : c <= 16 ? 16 : 32; }
+
+static unsigned row_blocks(int64_t n, int lanes) {
+  int64_t each = ROW_THREADS / lanes;
+  return (unsigned)((n + each - 1) / each);
+}
 
 brim_status brim_cuda_xent_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "xent");
 }
 
+template <typename T, int LANES>
+static void launch_xent(const brim_op_call *c, void *grad, void *stream) {
+  int64_t n = c->in[0].dim[0];
+  xent_shape shape = {n, (int)c->in[0].dim[1], c->attr.label_smoothing};
+  dim3 block(LANES, ROW_THREADS / LANES);
+  xent_kernel<T, LANES><<<row_blocks(n, LANES), block, 0, (cudaStream_t)stream>>>(
+      (const T *)c->in[0].data, (const int32_t *)c->in[1].data, (const double *)c->in[2].data,
+      (float *)c->workspace, (T *)grad, shape);
+}
+
+template <typename T>
+static void choose_xent(const brim_op_call *c, void *grad, void *stream) {
+  int lanes = row_lanes(c->in[0].dim[1]);
+  if (lanes == 8) return launch_xent<T, 8>(c, grad, stream);
+  if (lanes == 16) return launch_xent<T, 16>(c, grad, stream);
+  launch_xent<T, 32>(c, grad, stream);
+}
+
 brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
-  int64_t n = c->in[0].dim[0];
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
-  xent_shape shape = {n, (int)c->in[0].dim[1], c->attr.label_smoothing};
-  BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     (xent_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
-                         (const T *)c->in[0].data, (const int32_t *)c->in[1].data,
-                         (const double *)c->in[2].data, (float *)c->workspace, (T *)grad, shape)));
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_xent<T>(c, grad, stream)));
   return finish(c, stream);
 }
 
@@ -198,14 +232,26 @@ brim_status brim_cuda_mse_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "mse");
 }
 
+template <typename T, int LANES>
+static void launch_mse(const brim_op_call *c, void *grad, void *stream) {
+  int64_t n = c->in[0].dim[0];
+  dim3 block(LANES, ROW_THREADS / LANES);
+  mse_kernel<T, LANES><<<row_blocks(n, LANES), block, 0, (cudaStream_t)stream>>>(
+      (const T *)c->in[0].data, (const float *)c->in[1].data, (const double *)c->in[2].data,
+      (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1]);
+}
+
+template <typename T>
+static void choose_mse(const brim_op_call *c, void *grad, void *stream) {
+  int lanes = row_lanes(c->in[0].dim[1]);
+  if (lanes == 8) return launch_mse<T, 8>(c, grad, stream);
+  if (lanes == 16) return launch_mse<T, 16>(c, grad, stream);
+  launch_mse<T, 32>(c, grad, stream);
+}
+
 brim_status brim_cuda_mse_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
-  int64_t n = c->in[0].dim[0];
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
-  BRIM_CUDA_DISPATCH(
-      c->in[0].dtype,
-      (mse_kernel<T><<<row_blocks(n), dim3(32, WARPS), 0, (cudaStream_t)stream>>>(
-          (const T *)c->in[0].data, (const float *)c->in[1].data, (const double *)c->in[2].data,
-          (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1])));
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_mse<T>(c, grad, stream)));
   return finish(c, stream);
 }

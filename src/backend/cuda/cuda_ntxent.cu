@@ -1,5 +1,5 @@
 // NT-Xent of N rows of D: 2 N^2 D FLOPs forward and 4 N^2 D backward in f32, and no (N, N) matrix
-// in memory: tiles of 64 x 64 similarities live in registers and are made anew for the gradient.
+// in memory: tiles of 64 x 64 similarities live in registers and are made again for the gradient.
 // Bytes hardly count (N D values, read N / 64 times from L2). SimCLR with 512 pairs of 128 makes
 // 0.8 GFLOP, below 0.1 ms or 1 % of a step; 4096 pairs make 52 GFLOP, about 4 ms or 4 %.
 //

@@ -1,5 +1,5 @@
 // Attention and its gradient, one head of one sequence at a time: the score matrix is never kept,
-// its rows are made anew where they are needed. Queries, keys and values of the head lie in the
+// its rows are made again where they are needed. Queries, keys and values of the head lie in the
 // workspace as doubles.
 #include <math.h>
 

@@ -42,7 +42,7 @@ static int nearer(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-// The class with most, or -1 when nobody votes.
+// The class with most, or -1 when there is no vote.
 static int32_t vote(const brim_op_call *call, int64_t row, neighbour *near, double *s,
                     int64_t *votes) {
   const brim_op_attr *a = &call->attr;

@@ -1,4 +1,4 @@
-// Ops that treat every value by itself: activations, dropout, addition, casts, input scaling.
+// Ops that treat every value on its own: activations, dropout, addition, casts, input scaling.
 // All of them but the last may write onto their input.
 #include <math.h>
 

@@ -149,12 +149,12 @@ static brim_status trial_event(brim_cli *cli, const brim_result *result) {
 static void on_result(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (!b->plan_only) brim_cli_bench_record(b, result);
-  // An event that could not be told is no reason to stop: the records are in the file.
+  // An event that could not be reported is no reason to stop: the records are in the file.
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
 
 // The events of its single runs came before; this one is what stands in the end.
-static void on_settled(void *ctx, const brim_result *result) {
+static void on_final(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
@@ -202,6 +202,7 @@ static void banner(bench *b) {
   job->work->table->info(job->work->state, &info);
   brim_cli_device_text(job->device, device, sizeof device);
   note_line(b, "brim bench  ", device);
+  if (brim_cli_backend_text(job, device, sizeof device)) note_line(b, "  ", device);
   if (info.description) {
     char what[192];
     note_line(b, "  ", brim_ui_description(info.description, what));
@@ -254,15 +255,28 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
+// Of the config's own setting, where nothing else shows them.
+static void put_own_findings(const bench *b, brim_str *out) {
+  const int own = b->settings.own;
+  if (own < 0 || (size_t)own >= b->count || b->results[own].finding_count == 0) return;
+  if (b->cli->verbose && (own == b->picks.recommended || own == b->picks.highest)) return;
+  brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
+  brim_str_append_char(out, '\n');
+  brim_ui_bench_findings(&b->cli->out, &b->results[own], out);
+}
+
 // The workload's own tables. --benchmark-batch asks for the sweep's alone.
 static brim_status put_views(const bench *b, brim_str *out) {
   const brim_work *work = b->job->work;
+  if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;
   const brim_setting own = brim_work_setting(work);
   brim_view views[BRIM_VIEWS];
   if (!work->table->views || b->count == 0) return BRIM_OK;
   bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
   size_t count = work->table->views->make(b->results, b->count, &own, whole, views);
-  return brim_ui_views(&b->cli->out, views, count, out);
+  BRIM_TRY(brim_ui_views(&b->cli->out, views, count, out));
+  if (work->table->views->brief) put_own_findings(b, out);
+  return BRIM_OK;
 }
 
 static brim_status print_text(bench *b, bool interrupted) {
@@ -274,7 +288,7 @@ static brim_status print_text(bench *b, bool interrupted) {
       : b->cli->verbose
           ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
-  if (!status && !b->plan_only && b->cli->verbose) status = put_views(b, &text);
+  if (!status && !b->plan_only) status = put_views(b, &text);
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
@@ -453,7 +467,7 @@ static brim_status sweep(bench *b) {
       .reopen = on_crash,
       .on_progress = on_progress,
       .on_result = on_result,
-      .on_settled = on_settled,
+      .on_final = on_final,
       .known = b->resume ? brim_cli_bench_known : NULL,
       .ctx = b,
   };

@@ -74,7 +74,7 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
 bool brim_cli_bench_trace(bench *b);
 
 // `device: [..]`: before the sweep, whether there are too many; after it, the picks on 1, 2, ... of the
-// devices at once. A device that cannot take part is told in what is measured.
+// devices at once. A device that cannot take part is reported in what is measured.
 brim_status brim_cli_bench_scale_check(bench *b);
 brim_status brim_cli_bench_scale(bench *b);
 void brim_cli_bench_scale_free(bench *b);
@@ -119,7 +119,7 @@ brim_status brim_cli_bench_verified(bench *b);
 brim_status brim_cli_bench_resume(bench *b, bool *put_aside);
 // A setting's record, moved out; false when it is to be measured. ctx: the bench.
 bool brim_cli_bench_known(void *ctx, const brim_setting *setting, brim_result *out);
-// The .jsonl file anew, with all results there are.
+// The .jsonl file again, with all results there are.
 brim_status brim_cli_bench_rewrite(const bench *b);
 void brim_cli_bench_known_free(bench *b);
 

@@ -20,7 +20,7 @@ static void add_edit(knob_edits *list, const char *key, const char *value) {
   list->count++;
 }
 
-// --apply FILE, or the config that was given; one that comes with brim is nobody's to edit.
+// --apply FILE, or the config that was given; one that comes with brim is not edited.
 brim_status brim_cli_bench_apply_file(bench *b) {
   if (!brim_option_find(&b->cli->parse, "apply")) return BRIM_OK;
   if (b->plan_only) {

@@ -35,7 +35,7 @@ static bool is_kept(const brim_config *config, const char *name) {
 // (slots of a component) go with the key above them.
 static void filter(const brim_config *config, const char *text, brim_str *out) {
   char group[64] = "";
-  bool group_told = false, keep = false;
+  bool group_reported = false, keep = false;
   for (size_t n; *text; text += n + (text[n] == '\n')) {
     n = strcspn(text, "\n");
     size_t indent = strspn(text, " "), length = strcspn(text + indent, ":\n");
@@ -45,7 +45,7 @@ static void filter(const brim_config *config, const char *text, brim_str *out) {
       const brim_config_key *key = brim_config_key_find(name);
       bool is_group = !key || strcmp(key->name, name) != 0;
       memcpy(group, is_group ? name : "", is_group ? strlen(name) + 1 : 1);
-      group_told = false;
+      group_reported = false;
       keep = !is_group && is_kept(config, name);
     } else if (group[0] && indent == 2) {
       strcat(strcat(name, group), ".");
@@ -53,8 +53,8 @@ static void filter(const brim_config *config, const char *text, brim_str *out) {
       keep = is_kept(config, name);
     }
     if (!keep) continue;
-    if (group[0] && !group_told) brim_str_printf(out, "%s:\n", group);
-    group_told = true;
+    if (group[0] && !group_reported) brim_str_printf(out, "%s:\n", group);
+    group_reported = true;
     brim_str_append_n(out, text, n);
     brim_str_append_char(out, '\n');
   }

@@ -1,4 +1,4 @@
-// What is recommended of what was measured, and what is said about it.
+// What is recommended of what was measured, and what is reported about it.
 #include "cli/bench/cli_bench.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ void brim_cli_bench_choose(bench *b, bool interrupted) {
                                 .now_is_reference = is_reference(b),
                                 .interrupted = interrupted,
                                 .withheld = withheld};
-  brim_recommend_by(b->results, b->count, &how, &r);
+  brim_recommend(b->results, b->count, &how, &r);
   b->picks = (brim_ui_picks){r.highest, r.efficient, r.recommended};
   b->decision = (brim_ui_decision){.provisional = r.provisional,
                                    .own_is_fastest = how.now_is_reference && r.now >= 0 &&

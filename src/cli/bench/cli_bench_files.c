@@ -1,5 +1,5 @@
 // The files of a sweep: records as they come, the report at the end. Whether they can be written is
-// found out before anything is measured, and an earlier sweep's files are kept.
+// determined before anything is measured, and an earlier sweep's files are kept.
 #include "cli/bench/cli_bench.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static brim_status copy_file(const char *from, const char *to) {
 }
 
 // The config of this very sweep (bench runs/bench/best.yaml) is needed until the end: it is copied.
-static brim_status put_one_aside(bench *b, const char *path, int number, bool told) {
+static brim_status put_one_aside(bench *b, const char *path, int number, bool reported) {
   brim_str name;
   brim_str_init(&name);
   brim_status status = aside_name(path, number, &name);
@@ -93,7 +93,8 @@ static brim_status put_one_aside(bench *b, const char *path, int number, bool to
     status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
                        brim_errno_text(errno));
   }
-  if (!status && told) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), name.data);
+  if (!status && reported)
+    brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), name.data);
   brim_str_deinit(&name);
   return status;
 }
@@ -103,12 +104,12 @@ static brim_status put_aside(bench *b) {
   const char *const paths[] = {b->jsonl, b->best, b->html};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
   int number;
-  bool told = false;
+  bool reported = false;
   BRIM_TRY(free_number(paths, count, &number));
   for (size_t i = 0; i < count; i++) {
     if (!is_regular(paths[i])) continue;
-    BRIM_TRY(put_one_aside(b, paths[i], number, !told));
-    told = true;
+    BRIM_TRY(put_one_aside(b, paths[i], number, !reported));
+    reported = true;
   }
   return BRIM_OK;
 }
@@ -206,7 +207,7 @@ static brim_status write_report(const bench *b, const char *path) {
   return status;
 }
 
-// The lines written meanwhile are what a killed sweep leaves. At its end the file is written anew:
+// The lines written meanwhile are what a killed sweep leaves. At its end the file is written again:
 // repeats have replaced results, findings know all settings, and the one at which a sweep was stopped
 // comes last. What is no file (a pipe, a device) keeps the lines it got.
 static brim_status complete_records(bench *b) {

@@ -60,10 +60,11 @@ static brim_status read_defaults(reading *in) {
 }
 
 // Names, places and lists of what to try have no part in how fast a setting is, nor has the learning
-// rate; the knobs are told by the setting (a config that the recommendation was written into is still the
-// same).
+// rate; the knobs are given by the setting (a config that the recommendation was written into is
+// still the same).
 static json_t *essence(const bench *b, const json_t *config, json_t *defaults) {
-  // the device is told by what the record says of it, and the others of a list come after the sweep
+  // the device is given by what the record says of it, and the others of a list come after the
+  // sweep
   static const char *const names[] = {"name",     "project",    "tags",
                                       "priority", "output_dir", "device"};
   static const char *const lists[] = {"repeats", "test_mixed_precision", "test_pin_memory"};

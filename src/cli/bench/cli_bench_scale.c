@@ -116,7 +116,7 @@ static void on_result(void *ctx, const brim_scaling *scaling) {
   json_t *json = NULL;
   brim_cli_bench_record_scaling(b, scaling);
   if (!b->cli->json) return;
-  // An event that could not be told is no reason to stop: the records are in the file.
+  // An event that could not be reported is no reason to stop: the records are in the file.
   if (brim_scaling_to_json(scaling, &json) || event(b, json)) brim_status_clear();
 }
 

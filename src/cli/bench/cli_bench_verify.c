@@ -102,7 +102,7 @@ static brim_status load(const bench *b, brim_config **out) {
   return s;
 }
 
-// A folder of files; one that is kept by somebody else's file stays.
+// A folder of files; one that holds a foreign file stays.
 static void remove_folder(const char *folder) {
   char **names = NULL;
   size_t count = 0;
@@ -257,7 +257,7 @@ static brim_status keep(verify *v, const brim_run_result *result) {
                                 .cap_s = v->cap_s,
                                 .epochs = v->epochs,
                                 .steps = v->steps};
-  b->record_status = BRIM_OK;  // the file was written anew since, and will be once more
+  b->record_status = BRIM_OK;  // the file was written again since, and will be once more
   brim_cli_bench_record(b, b->proof_record);
   return BRIM_OK;
 }
@@ -288,7 +288,7 @@ brim_status brim_cli_bench_verify(bench *b) {
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
   remove_folder(folder);
   brim_free(folder);
-  if (status == BRIM_EINTERRUPTED) {  // what training says of going on is not true of this one
+  if (status == BRIM_EINTERRUPTED) {  // what training says of continuing is not true of this one
     return brim_fail(status, "interrupted while verifying; the files of the sweep are complete");
   }
   if (status) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "measure/measure.h"
+#include "record/record_view.h"
 
 static const brim_option options[] = {
     {.name = "by",
@@ -46,7 +47,7 @@ static brim_status read_records(const char *given, records *out) {
   if (brim_fs_is_dir(given) && !brim_fs_exists(out->path)) {
     return brim_fail(BRIM_ENOENT, "%s holds no results.jsonl; run brim bench first", given);
   }
-  BRIM_TRY(brim_results_read_whole(out->path, &out->items, &out->count, &out->torn));
+  BRIM_TRY(brim_results_read(out->path, &out->items, &out->count, &out->torn));
   if (out->torn) {
     brim_log_warn(
         "compare",
@@ -103,6 +104,18 @@ static const brim_result *last_match(const records *in, const brim_result *setti
   return NULL;
 }
 
+// The tables of their workload, of what each config asks for; settings need not be in both.
+static size_t make_views(const comparison *c, brim_view *views) {
+  const brim_workload_table *table;
+  if (c->b.count == 0 || strcmp(c->a.items[0].workload, c->b.items[0].workload) != 0) return 0;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (strcmp(table->name, c->a.items[0].workload) != 0) continue;
+    if (!table->views || !table->views->compare) return 0;
+    return table->views->compare(c->a.items, c->a.count, c->b.items, c->b.count, views);
+  }
+  return 0;
+}
+
 static brim_status match_files(comparison *c) {
   c->pairs = brim_calloc(c->a.count, sizeof *c->pairs);
   if (!c->pairs) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
@@ -120,7 +133,8 @@ static brim_status match_files(comparison *c) {
   }
   snprintf(c->name_a, sizeof c->name_a, "%s", c->a.path);
   snprintf(c->name_b, sizeof c->name_b, "%s", c->b.path);
-  if (c->count > 0) return BRIM_OK;
+  brim_view views[BRIM_VIEWS];
+  if (c->count > 0 || make_views(c, views) > 0) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "no setting of %s is in %s", c->a.path, c->b.path);
 }
 
@@ -175,8 +189,8 @@ static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
 
 static json_t *or_null(json_t *value) { return value ? json_incref(value) : json_null(); }
 
-// What the records were swept over and where their files went is told by the settings.
-static bool is_told(const char *key) {
+// What the records were swept over and where their files went is given by the settings.
+static bool is_reported(const char *key) {
   static const char *const keys[] = {"config.output_dir", "config.name", "config.benchmark"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (strcmp(key, keys[i]) == 0) return true;
@@ -192,7 +206,7 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
     char full[160];
     json_t *other = json_object_get(b, key);
     snprintf(full, sizeof full, "%s.%s", prefix, key);
-    if (is_told(full) || (other && json_equal(value, other))) continue;
+    if (is_reported(full) || (other && json_equal(value, other))) continue;
     if (json_is_object(value) && json_is_object(other)) {
       BRIM_TRY(differ_config(out, full, value, other));
     } else {
@@ -202,14 +216,15 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
   json_object_foreach(b, key, value) {
     char full[160];
     snprintf(full, sizeof full, "%s.%s", prefix, key);
-    if (is_told(full) || json_object_get(a, key)) continue;
+    if (is_reported(full) || json_object_get(a, key)) continue;
     BRIM_TRY(differ(out, full, json_null(), json_incref(value)));
   }
   return BRIM_OK;
 }
 
 static brim_status find_differences(comparison *c) {
-  const brim_result *a = c->pairs[0].a, *b = c->pairs[0].b;
+  const brim_result *a = c->count > 0 ? c->pairs[0].a : &c->a.items[0];
+  const brim_result *b = c->count > 0 ? c->pairs[0].b : &c->b.items[0];
   const struct {
     const char *key, *a, *b;
   } texts[] = {{"version", a->version, b->version},
@@ -293,6 +308,9 @@ static brim_status show_text(const comparison *c) {
   if (!status) status = brim_ui_compare(&c->cli->out, c->pairs, c->count, &sides, &text);
   if (c->only_a > 0) brim_str_printf(&text, brim_tr("  settings only in A: %zu\n"), c->only_a);
   if (c->only_b > 0) brim_str_printf(&text, brim_tr("  settings only in B: %zu\n"), c->only_b);
+  brim_view views[BRIM_VIEWS];
+  const size_t tables = make_views(c, views);
+  if (!status && tables > 0) status = brim_ui_views(&c->cli->out, views, tables, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(c->cli, &text);
   brim_str_deinit(&differences);
@@ -437,7 +455,9 @@ const brim_cli_command brim_cli_compare = {
                      "intervals, and memory. A difference is certain when the interval of the "
                      "ratio excludes 1; otherwise the two cannot be told apart. Settings "
                      "measured only once are provisional. brim also lists other differences: "
-                     "machine, version, config.\nWith --by, brim compares settings "
+                     "machine, version, config. Some workloads add tables of "
+                     "what each config asks for, even if no setting is in both.\nWith --by, brim "
+                     "compares settings "
                      "within one file that differ in that knob only."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "

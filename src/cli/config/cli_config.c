@@ -413,9 +413,9 @@ static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_inp
   if (cli->json && status != BRIM_ENOMEM) {
     char detail[1024] = "";
     strncat(detail, brim_status_detail(), sizeof detail - 1);
-    brim_status told = check_event(cli, path, config, &found, is_refused(&how, config));
+    brim_status reported = check_event(cli, path, config, &found, is_refused(&how, config));
     if (status) brim_status_set_detail(detail);
-    if (!status) status = told;
+    if (!status) status = reported;
   } else if (status && !cli->json) {
     print_mistakes(cli, &found, status);
   } else if (!status) {
@@ -450,7 +450,7 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
   }
   if (files == 0) return brim_cli_usage(cli, BRIM_N_("config check needs a file"));
   if (worst) brim_status_set_detail(first);
-  cli->error_told = worst && !cli->json;
+  cli->error_reported = worst && !cli->json;
   return worst;
 }
 

@@ -198,8 +198,8 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   return BRIM_OK;
 }
 
-// Chooses with the device that is there, writes the text, and plans it; then writes it anew with the
-// batch that fits. What is written has been loaded and planned.
+// Chooses with the device that is there, writes the text, and plans it; then writes it again with
+// the batch that fits. What is written has been loaded and planned.
 static brim_status compose(brim_cli_data *d, brim_init_facts *f, brim_init_choice *c,
                            brim_str *text, int64_t *batch) {
   opened o = {0};
@@ -299,9 +299,9 @@ static brim_status write_config(brim_cli *cli, brim_cli_data *d, brim_init_facts
   int64_t batch = 0;
   brim_str text;
   brim_str_init(&text);
-  brim_status status = brim_cli_data_open(d);
+  brim_status status = brim_source_open_failed(brim_cli_data_open(d));
   if (!status) status = look(d, f);
-  brim_cli_data_hush(cli, true);  // what there is to say of the data was said on opening them
+  brim_cli_data_hush(cli, true);  // what there is to say of the data was reported on opening them
   if (!status) status = compose(d, f, &choice, &text, &batch);
   brim_cli_data_hush(cli, false);
   if (!status) status = brim_fs_write(output, text.data, text.len);
@@ -330,7 +330,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(brim_fs_check_target(output));
   brim_init_facts facts = {.name = name};
   brim_cli_data d;
-  BRIM_TRY(brim_cli_data_init(cli, path, &d));
+  BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, path, &d)));
   brim_status status = write_config(cli, &d, &facts, output);
   brim_cli_data_deinit(&d);
   return status;

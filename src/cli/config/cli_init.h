@@ -34,10 +34,10 @@ typedef enum brim_init_kind {
 
 typedef struct brim_init_choice {
   brim_init_kind kind;
-  bool unlabelled;       // images without targets: two views
-  const char *workload;  // that suits them; NULL = the usual one
-  int64_t batch;         // wanted; what memory allows is the plan's to say
-  double val_fraction;   // 0 = a split is there, or nothing is evaluated
+  // Images without targets: the workload that suits them; NULL = there are targets.
+  const struct brim_workload_table *unlabelled;
+  int64_t batch;        // wanted; what memory allows is the plan's to say
+  double val_fraction;  // 0 = a split is there, or nothing is evaluated
   int64_t epochs;
   char model[96], loss[64], optimizer[96], train[320], val[128];  // train, val: "" = none
   char why_model[200];                                            // translated
@@ -46,7 +46,7 @@ typedef struct brim_init_choice {
 // What suits the data; BRIM_EINVAL where nothing does, with what to do.
 brim_status brim_cli_init_choose(const brim_init_facts *facts, brim_init_choice *out);
 // The optimizer for a batch (rates are scaled with it) and the config's text with its comments.
-// `memory` is told beside the batch size; "" = not planned.
+// `memory` is reported beside the batch size; "" = not planned.
 void brim_cli_init_render(const brim_init_facts *facts, brim_init_choice *choice, int64_t batch,
                           const char *memory, brim_str *out);
 // "1,200 images of 640 x 480 x 3 in 3 classes"

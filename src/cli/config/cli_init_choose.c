@@ -37,10 +37,10 @@ static int64_t least_side(const brim_init_facts *f) {
 }
 
 // The workload that learns from images alone; NULL = there is none.
-static const char *without_targets(void) {
+static const brim_workload_table *without_targets(void) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
-    if (table->without_targets) return table->name;
+    if (table->begin) return table;
   }
   return NULL;
 }
@@ -51,12 +51,11 @@ static brim_status find_kind(const brim_init_facts *f, brim_init_choice *out) {
   if (is_image(info)) {
     bool small = !info->varies && f->height <= SMALL_SIDE && f->width <= SMALL_SIDE;
     out->kind = small ? BRIM_INIT_SMALL_IMAGES : BRIM_INIT_LARGE_IMAGES;
-    out->unlabelled = !targets;
-    if (!targets) out->workload = without_targets();
+    if (!targets) out->unlabelled = without_targets();
   } else {
     out->kind = info->rank == 2 ? BRIM_INIT_SIGNALS : BRIM_INIT_VECTORS;
   }
-  if (!targets && !out->workload) {
+  if (!targets && !out->unlabelled) {
     return brim_fail(BRIM_EINVAL,
                      "%s: these samples have no targets to learn from; name the targets, e.g. "
                      "--dataset 'hdf5(inputs=x, targets=y)'",
@@ -86,24 +85,21 @@ static int64_t window_of(const brim_init_facts *f) {
   return least < 32 ? 32 : least / 8 * 8;
 }
 
-static const char two_views[] =
-    " | color_jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8)"
-    " | random_grayscale(p=0.2) | gaussian_blur(kernel=9, sigma=(0.1, 2.0), p=0.5)";
-
 static void choose_views(const brim_init_facts *f, brim_init_choice *c) {
-  char size[48];
-  int64_t side = window_of(f);
-  bool small = c->kind == BRIM_INIT_SMALL_IMAGES;
-  size_text(small ? f->height : side, small ? f->width : side, size);
-  bool colour = channels_of(&f->info) == 3;
-  snprintf(c->train, sizeof c->train,
-           "views | random_resized_crop(size=%s, scale=(0.2, 1.0)) | random_flip%s", size,
-           colour ? two_views : "");
-  snprintf(c->model, sizeof c->model, "simclr(backbone=resnet18%s, hidden=512, dim=128)",
-           f->gpu ? "" : "(width=16)");
-  snprintf(c->loss, sizeof c->loss, "ntxent(temperature=0.5)");
-  snprintf(c->why_model, sizeof c->why_model, "%s",
-           brim_tr("no labels: trains two views of each image to be alike (SimCLR)"));
+  const bool small = c->kind == BRIM_INIT_SMALL_IMAGES;
+  const int64_t side = window_of(f);
+  const brim_work_images images = {.height = small ? f->height : side,
+                                   .width = small ? f->width : side,
+                                   .colour = channels_of(&f->info) == 3,
+                                   .gpu = f->gpu};
+  brim_work_beginning begin = {0};
+  c->unlabelled->begin(&images, &begin);
+  snprintf(c->model, sizeof c->model, "%s", begin.model);
+  snprintf(c->loss, sizeof c->loss, "%s", begin.loss);
+  snprintf(c->optimizer, sizeof c->optimizer, "%s", begin.optimizer);
+  snprintf(c->train, sizeof c->train, "%s", begin.train);
+  snprintf(c->why_model, sizeof c->why_model, "%s", brim_tr(begin.why));
+  c->epochs = begin.epochs;
 }
 
 static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
@@ -160,7 +156,7 @@ static int64_t batch_for(const brim_init_facts *f, const brim_init_choice *c) {
 }
 
 static int64_t epochs_for(const brim_init_facts *f, const brim_init_choice *c) {
-  if (c->unlabelled) return 100;
+  if (c->unlabelled) return c->epochs;
   return f->info.count < 2000 ? 60 : f->info.count < 20000 ? 40 : 24;
 }
 
@@ -194,14 +190,14 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
 
 // Rates scale with the batch for sgd; adamw keeps its own.
 static void choose_optimizer(brim_init_choice *c, int64_t batch) {
-  if (c->kind <= BRIM_INIT_LARGE_IMAGES && !c->unlabelled) {
+  if (c->unlabelled) return;  // its workload says
+  if (c->kind <= BRIM_INIT_LARGE_IMAGES) {
     double lr = 0.1 * (double)batch / 128;
     snprintf(c->optimizer, sizeof c->optimizer,
              "sgd(lr=%.2g, momentum=0.9, nesterov=true, weight_decay=5e-4)", fmin(lr, 0.4));
   } else {
-    snprintf(c->optimizer, sizeof c->optimizer, "adamw(lr=%s%s)",
-             c->kind == BRIM_INIT_SIGNALS ? "3e-4" : "1e-3",
-             c->unlabelled ? ", weight_decay=1e-4" : "");
+    snprintf(c->optimizer, sizeof c->optimizer, "adamw(lr=%s)",
+             c->kind == BRIM_INIT_SIGNALS ? "3e-4" : "1e-3");
   }
 }
 
@@ -366,7 +362,7 @@ void brim_cli_init_render(const brim_init_facts *f, brim_init_choice *c, int64_t
   brim_str_append(out, "name: ");
   put_scalar(out, f->name);
   brim_str_append_char(out, '\n');
-  if (c->unlabelled) brim_str_printf(out, "workload: %s\n", c->workload);
+  if (c->unlabelled) brim_str_printf(out, "workload: %s\n", c->unlabelled->name);
   put_data(f, c, batch, memory, out);
   put_drop_last(f, c, batch, out);
   put_transforms(c, out);

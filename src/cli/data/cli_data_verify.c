@@ -309,8 +309,8 @@ static brim_status look_across(brim_cli_data *d, const totals *total) {
   return status;
 }
 
-// Samples without labels are trained on by themselves; the others have to fit the training set. Sizes
-// of images in a folder are the transforms' business.
+// Samples without labels are trained on on their own; the others have to fit the training set.
+// Sizes of images in a folder are the transforms' business.
 static brim_status check_together(const brim_cli_data *d) {
   const brim_source *train = d->split[0].source;
   for (size_t i = 1; i < d->split_count && strcmp(d->split[0].name, "train") == 0; i++) {
@@ -349,7 +349,7 @@ static brim_status as_broken(const brim_cli *cli, const char *path, brim_status 
   static const char *const words[] = {"dataset", "split", "plugin"};
   bool said = false;
   if (!status || cli->usage_error || !path || !brim_fs_exists(path)) return status;
-  // nobody knows what a file holds that may not be read
+  // the content of a file is unknown that may not be read
   if (access(path, R_OK) != 0) return brim_source_open_failed(status);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     said = said || brim_option_find(&cli->parse, words[i]);

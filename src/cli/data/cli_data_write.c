@@ -130,7 +130,7 @@ static uint64_t block_samples(const conversion *c, size_t split) {
                                       : c->d->split[split].source->input_bytes;
   uint64_t granule = brim_pack_granule(c->pack), count = c->info[split].count;
   uint64_t samples = BLOCK_BYTES / bytes, least = 4 * (uint64_t)brim_pool_threads(c->d->pool);
-  if (samples > 16384) samples = 16384;  // progress is told between blocks
+  if (samples > 16384) samples = 16384;  // progress is reported between blocks
   if (samples < least) samples = least;
   samples = (samples + granule - 1) / granule * granule;
   return samples < count ? samples : count;

@@ -15,7 +15,7 @@ static const brim_option options[] = {{0}};
 // What may follow an option or stand alone.
 typedef enum value_kind {
   VALUE_NONE,    // a flag
-  VALUE_FREE,    // a number or a name nobody can guess
+  VALUE_FREE,    // a number or a free name
   VALUE_WORDS,   // one of a list
   VALUE_FILE,    // any file or folder
   VALUE_CONFIG,  // a YAML file

@@ -112,19 +112,22 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   return status;
 }
 
-// `brim train WORKLOAD [KEY=VALUE]`: a workload's name stands for the config it is best met with, which
-// an override may decide.
-static const char *config_of_workload(const brim_cli *cli, const char *word) {
+// `brim train WORKLOAD [KEY=VALUE]`: a workload's name stands for the config it is best met with, or for
+// what an override asks for. NULL = the word names none.
+static const brim_workload_table *start_of(const brim_cli *cli, const char *word,
+                                           brim_work_start *out) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
-    if (!table->config || strcmp(word, table->name) != 0) continue;
-    const char *config = NULL;
-    for (size_t k = 0; table->config_with && !config && k < cli->parse.positional_count; k++) {
-      config = table->config_with(cli->parse.positional[k]);
-    }
-    return config ? config : table->config;
+    if (table->config && strcmp(word, table->name) == 0) break;
   }
-  return word;
+  if (!table) return NULL;
+  *out = (brim_work_start){.config = table->config};
+  for (size_t k = 0; k < cli->parse.positional_count; k++) {
+    brim_work_start asked;
+    // of two the later one counts, as in the config
+    if (brim_workload_start(table, cli->parse.positional[k], &asked)) *out = asked;
+  }
+  return table;
 }
 
 // The places of one kind in turn, until it is found; their names are added to `places`.
@@ -259,22 +262,36 @@ static bool is_name(const char *word) {
   return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
 }
 
+// The workload's defaults, and a run of that name. In front: all that the user says has the last word.
+static brim_status start_without(const brim_workload_table *table, const char *name,
+                                 brim_cli_input *input) {
+  BRIM_TRY(brim_cli_input_add(input, "workload=%s", table->name));
+  BRIM_TRY(brim_cli_input_add(input, "name=%s", name));
+  char *last[2] = {input->overrides[input->count - 2], input->overrides[input->count - 1]};
+  memmove(input->overrides + 2, input->overrides, (input->count - 2) * sizeof *input->overrides);
+  memcpy(input->overrides, last, sizeof last);
+  return BRIM_OK;
+}
+
 static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_input *input) {
+  brim_work_start start;
+  const brim_workload_table *table = start_of(cli, word, &start);
+  input->word = word;
+  if (table && !start.config) return start_without(table, start.name, input);
   input->path = word;
-  const char *config = config_of_workload(cli, word);
-  if (config != word) return find_places(config, true, input);
+  if (table) return find_places(start.config, true, input);
   if (brim_fs_exists(word)) return refuse_data(word);
-  if (!strchr(config, '/')) return find_places(config, is_name(word), input);
-  return brim_fail(BRIM_ENOENT, "%s: no such config file; write overrides as key=value", config);
+  if (!strchr(word, '/')) return find_places(word, is_name(word), input);
+  return brim_fail(BRIM_ENOENT, "%s: no such config file; write overrides as key=value", word);
 }
 
 static bool is_override(const char *word) { return strchr(word, '=') && !brim_fs_exists(word); }
 
 static brim_status add_word(brim_cli *cli, brim_cli_input *input, const char *word) {
   if (is_override(word)) return brim_cli_input_add(input, "%s", word);
-  if (input->path) {
+  if (input->word) {
     return brim_cli_usage(cli, BRIM_N_("two configs given: %.200s and %.200s; name one"),
-                          input->path, word);
+                          input->path ? input->path : input->word, word);
   }
   return find_config(cli, word, input);
 }
@@ -301,7 +318,7 @@ static bool goes_with(const char *device, size_t n, const char *backend) {
   return !gpu || strcmp(backend, "cuda") == 0;
 }
 
-// Devices and who computes on them, both named here, have to go together: neither wins silently.
+// Devices and their compute backends, both named here, have to go together: neither wins silently.
 static brim_status check_backend(brim_cli *cli) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   const char *backend = brim_option_string(&cli->parse, "backend", NULL);
@@ -359,14 +376,14 @@ brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *inp
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path) BRIM_TRY(add_word(cli, input, path));
-  // Options first, so that a key=value written out by hand has the last word.
+  // Options first, so that a key=value written out by hand takes precedence.
   BRIM_TRY(fill_options(cli, input));
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
   }
   // `bench --apply FILE` and no other config: FILE is what is measured, too.
   const char *edited = brim_option_string(&cli->parse, "apply", NULL);
-  return !input->path && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
+  return !input->word && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
 }
 
 brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {

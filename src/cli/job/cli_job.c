@@ -65,8 +65,8 @@ static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
   return BRIM_OK;
 }
 
-// A key whose room is not built yet is no error, but nobody should believe that it did something.
-// Those of a preset were not asked for by name.
+// A key whose room is not built yet is no error, but the user must not believe that it did
+// something. Those of a preset were not asked for by name.
 static void warn_unused(const brim_config *config) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -77,7 +77,8 @@ static void warn_unused(const brim_config *config) {
   }
 }
 
-// "override data.batch_size:1:1: must be ..." of an option is told as the option that was typed.
+// "override data.batch_size:1:1: must be ..." of an option is reported as the option that was
+// typed.
 static brim_status name_option(brim_cli *cli, brim_status status) {
   static const char before[] = "override ";
   char key[128] = "", text[512], typed[64];
@@ -98,6 +99,19 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   brim_status_set_detail(text);
   cli->usage_error = true;
   return status;
+}
+
+brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
+                                 brim_cli_input *input, brim_config **out) {
+  bool changed = false;
+  brim_status status = brim_config_load(options, out);
+  if (!status) status = brim_cli_input_suit(cli, *out, input, &changed);
+  if (!status && changed) {
+    brim_config_close(*out);
+    *out = NULL;
+    status = brim_config_load(options, out);
+  }
+  return status ? name_option(cli, status) : BRIM_OK;
 }
 
 // A path of the file that is not here, but beside the file: it was written for that folder.
@@ -132,15 +146,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
                                  .override_count = job->input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
-  bool changed = false;
-  brim_status loaded = brim_config_load(&options, &job->config);
-  if (!loaded) loaded = brim_cli_input_suit(cli, job->config, &job->input, &changed);
-  if (!loaded && changed) {
-    brim_config_close(job->config);
-    job->config = NULL;
-    loaded = brim_config_load(&options, &job->config);
-  }
-  if (loaded) return name_option(cli, loaded);
+  BRIM_TRY(brim_cli_load_config(cli, &options, &job->input, &job->config));
   for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
     brim_log_warn("config", "%s", brim_config_warning(job->config, i));
   }
@@ -197,6 +203,7 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   const char *spec = NULL;
   BRIM_TRY(job->on_first ? brim_work_device_at(job->config, 0, &spec)
                          : brim_work_device_spec(job->config, &spec));
+  job->any_device = strcmp(spec, "auto") == 0;
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
   BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
   brim_work_context context = {.registry = job->registry, .device = job->device};
@@ -234,6 +241,15 @@ void brim_cli_device_text(const brim_device *device, char *out, size_t size) {
   const char *library = device->info.library;
   snprintf(out, size, "%s: %s%s%s%s", device->backend->name, device->info.name,
            library[0] ? " (" : "", library, library[0] ? ")" : "");
+}
+
+bool brim_cli_backend_text(const brim_cli_job *job, char *out, size_t size) {
+  char why[256];
+  if (!job->any_device || job->device->backend != brim_backend_ref()) return false;
+  if (!brim_device_why_ref(job->registry, why, sizeof why)) return false;
+  snprintf(out, size, brim_tr("ref (slow), because %s"), why);
+  brim_utf8_trim(out);
+  return true;
 }
 
 void brim_cli_overhead_text(double bytes, char *out, size_t size) {

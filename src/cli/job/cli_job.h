@@ -14,6 +14,7 @@ extern "C" {
 
 // Overrides "key=value" and the config file, as the command line gives them.
 typedef struct brim_cli_input {
+  const char *word;  // that named the config; NULL = none did
   const char *path;  // config file; NULL = defaults alone
   char *found;       // owned, when it was found among the installed configs
   char **overrides;
@@ -49,6 +50,7 @@ typedef struct brim_cli_job {
   brim_work *work;
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
+  bool any_device;            // brim chose the device: the config says auto
   bool on_first;  // the command makes use of a list of devices: the job is opened on the first
 } brim_cli_job;
 
@@ -56,6 +58,10 @@ typedef struct brim_cli_job {
 brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
 // The first GPU that is here, for the preset `auto`; `info` keeps its name.
 void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
+// The config of `options`, whose overrides are those of `input`: with the keys of its own workload. What is
+// wrong with the value of an option is reported by the option's name.
+brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
+                                 brim_cli_input *input, brim_config **out);
 // Input, plug-ins, config. Warnings of the config are logged; a grid is refused.
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
 // Device and workload; the memory of a GPU is watched from before it is opened.
@@ -72,6 +78,8 @@ const char *brim_cli_job_output_dir(const brim_cli_job *job);
 void brim_cli_job_close(brim_cli_job *job);
 // "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
 void brim_cli_device_text(const brim_device *device, char *out, size_t size);
+// Where brim chose the slow reference backend: "ref (slow), because ..."; else false.
+bool brim_cli_backend_text(const brim_cli_job *job, char *out, size_t size);
 // The overhead of a GPU: "512 MiB (CUDA context, libraries)", "measured after warm-up" when it is
 // NaN.
 void brim_cli_overhead_text(double bytes, char *out, size_t size);

@@ -1,4 +1,4 @@
-// Inside the commands: what is told of loading, by train and bench alike.
+// Inside the commands: what is reported of loading, by train and bench alike.
 #ifndef BRIM_CLI_LOADING_H_
 #define BRIM_CLI_LOADING_H_
 
@@ -17,7 +17,7 @@ bool brim_cli_broken_text(const brim_run_loading *loading, brim_str *out);
 // {"samples", "cache", "locked_bytes", "read_ms", "transforms_ms": {...}, "broken", "broken_reads",
 // "first_broken"}; NULL without memory.
 json_t *brim_cli_loading_json(const brim_run_loading *loading);
-// Where samples are kept or how they come, for a person; false where nothing is to be said.
+// Where samples are kept or how they come, for a person; false where nothing is to be reported.
 bool brim_cli_cache_text(const brim_work_info *info, char *out, size_t size);
 // Why copies from pageable memory are slower; NULL where none are made: on a device that is the host.
 const char *brim_cli_pageable_text(const brim_device *device);

@@ -1,5 +1,5 @@
-// A run's GPU memory as it is told: foreseen, measured after the first steps, explained when it ran
-// out. What is measured and how is in src/measure.
+// A run's GPU memory as it is reported: foreseen, measured after the first steps, explained when it
+// ran out. What is measured and how is in src/measure.
 #include "cli/job/cli_memory.h"
 
 #include <math.h>
@@ -30,15 +30,6 @@ static brim_fit fit_of(brim_cli_memory *m) {
                     .watch = &job->memory};
 }
 
-brim_status brim_cli_memory_check(brim_cli_memory *memory) {
-  brim_work *work = memory->job->work;
-  memory->setting = brim_work_setting(work);
-  if (idle(memory)) return BRIM_OK;
-  BRIM_TRY(work->table->plan(work->state, &memory->setting, &memory->plan));
-  brim_fit fit = fit_of(memory);
-  return brim_fit_check(&fit);
-}
-
 brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
                                        const brim_plan *plan) {
   memory->setting = *setting;
@@ -65,7 +56,7 @@ static void tell(brim_cli_memory *memory) {
   char text[128];
   if (memory->cli->json) {
     json_t *fields = brim_cli_memory_json(memory);
-    // Memory that cannot be told is no reason to stop the run.
+    // Memory that cannot be reported is no reason to stop the run.
     if (fields && brim_cli_event(memory->cli, "memory", fields)) brim_status_clear();
     return;
   }

@@ -1,4 +1,4 @@
-// Inside the commands: a run's GPU memory as it is told. On a device that is the host all of it
+// Inside the commands: a run's GPU memory as it is reported. On a device that is the host all of it
 // stays silent.
 #ifndef BRIM_CLI_MEMORY_H_
 #define BRIM_CLI_MEMORY_H_
@@ -22,8 +22,6 @@ typedef struct brim_cli_memory {
 uint64_t brim_cli_memory_limit(const brim_cli_job *job);
 // Before a run: does it fit beside what others hold, with the overhead that is known from earlier?
 // BRIM_EOOM as brim_fit_explain. On the host the run asks itself.
-brim_status brim_cli_memory_check(brim_cli_memory *memory);
-// The same for another setting than the config's.
 brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
                                        const brim_plan *plan);
 // The run has been built.

@@ -7,6 +7,7 @@
 
 #include "cli/job/cli_job_options.h"
 #include "engine/engine.h"
+#include "workload/workload_trained.h"
 
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
@@ -175,6 +176,7 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
 // Before a device and data are opened for it.
 static brim_status check_there(const char *path) {
   brim_safetensors *file = NULL;
+  BRIM_TRY(brim_trained_refuse_folder(path, "last.safetensors"));
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_safetensors_close(file);
   return BRIM_OK;
@@ -190,8 +192,8 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   choose_resume(cli, job->config, &how);
   if (how.resume_path) BRIM_TRY(check_there(how.resume_path));
   // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
-  bool goes_on = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
-  if (!goes_on) BRIM_TRY(refuse_overwriting(dir));
+  bool continues = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
+  if (!continues) BRIM_TRY(refuse_overwriting(dir));
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_run_result result;
   memset(&result, 0, sizeof result);

@@ -15,7 +15,7 @@ typedef struct brim_cli_training {
   brim_cli_job *job;
   const char *output_dir;
   brim_cli_memory memory;
-  bool said_waiting;          // that steps wait for data
+  bool reported_waiting;      // that steps wait for data
   brim_gpu_sampler *sampler;  // of a GPU that is watched; NULL = none
   const char *unit;           // of the rates: "samples", "env steps"; NULL until it is known
 } brim_cli_training;

@@ -1,4 +1,5 @@
-// The start of a training run as it is told: what runs where, on which data, with how much memory.
+// The start of a training run as it is reported: what runs where, on which data, with how much
+// memory.
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ void brim_cli_training_knob(const brim_cli_training *t, brim_knob_role role, cha
 }
 
 // How the device computes, where there is a choice of it: a GPU.
-static void maths_text(const brim_cli_training *t, char *out, size_t size) {
+static void precision_text(const brim_cli_training *t, char *out, size_t size) {
   char precision[32], compile[32];
   out[0] = '\0';
   if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
@@ -172,6 +173,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   checks(t, info, out);
   brim_cli_device_text(t->job->device, text, sizeof text);
   row(out, term, brim_tr("device"), text);
+  if (brim_cli_backend_text(t->job, text, sizeof text)) row(out, term, brim_tr("backend"), text);
   snprintf(text, sizeof text, "%d", t->job->device->info.threads);
   if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
   char what[192];
@@ -183,7 +185,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   } else {
     data_rows(t, info, out);
   }
-  maths_text(t, text, sizeof text);
+  precision_text(t, text, sizeof text);
   if (text[0]) row(out, term, brim_tr("compute"), text);
   memory_text(t, plan, text, sizeof text);
   row(out, term, brim_tr("memory"), text);
@@ -199,7 +201,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   brim_str_append_char(out, '\n');
 }
 
-// What doing nothing gives, under the names of the log.
+// What the baseline gives, under the names of the log.
 static brim_status put_baseline(json_t *f, const brim_metric_set *set, const double *baseline) {
   for (size_t i = 0; i < set->count; i++) {
     char name[BRIM_METRIC_NAME];
@@ -219,6 +221,8 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   brim_cli_device_text(t->job->device, device, sizeof device);
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "device", json_string(device));
+  bool slow = brim_cli_backend_text(t->job, device, sizeof device);
+  if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
   if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
   if (!s) {
     s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));

@@ -1,5 +1,5 @@
-// A training run as it is told while it goes on and when it ends: lines for people, events with
-// --json.
+// A training run as it is reported while it continues and when it ends: lines for people, events
+// with --json.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,8 +171,8 @@ static brim_status steps_event(brim_cli_training *t, const brim_run_steps *r) {
 
 // Said once: what the figures of the line mean, when they mean something.
 static void say_waiting(brim_cli_training *t, const brim_run_steps *s) {
-  if (t->said_waiting || !(s->data_s > s->compute_s) || s->data_s < 1e-3) return;
-  t->said_waiting = true;
+  if (t->reported_waiting || !(s->data_s > s->compute_s) || s->data_s < 1e-3) return;
+  t->reported_waiting = true;
   brim_log_text(BRIM_LOG_WARN, "train",
                 brim_tr("steps wait for data longer than they compute; try more data.num_workers, "
                         "data.cache=ram or a faster disk; `brim bench` measures which helps"));
@@ -268,7 +268,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   return brim_cli_event(t->cli, "result", f);
 }
 
-// What makes a run go on that has nothing left to do, by what ended it.
+// What makes a run continue that has nothing left to do, by what ended it.
 static void nothing_left(const brim_cli_training *t, const brim_run_result *r, brim_str *out) {
   const char *length = t->job->work->table->length_key;
   bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
@@ -433,7 +433,7 @@ static void summary_values(const brim_run_result *r, int row, const double *valu
   for (size_t i = 1; i < n; i++) brim_str_append(out, parts[i]);
 }
 
-// The last evaluation and the best; where none was made now, the best alone. Below it doing nothing.
+// The last evaluation and the best; where none was made now, the best alone. Below it the baseline.
 static void evaluation_line(const brim_run_result *r, brim_str *out) {
   const brim_metric_set *set = r->metrics;
   int row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->eval, false);

@@ -121,6 +121,7 @@ static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_s
   if (knob < 0) return BRIM_OK;
   work->table->info(work->state, &info);
   const char *word = work->knobs[knob].choices[setting->value[knob]];
+  e->c->precision = word;
   BRIM_TRY(brim_json_put(e->figures, work->knobs[knob].name, json_string(word)));
   return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
@@ -134,11 +135,11 @@ static brim_status evaluate_itself(brim_cli_eval *e) {
   BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
-  c->cli->running = true;
   // what it once started from may be gone
   table->resuming(job->work->state, NULL);
   BRIM_TRY(table->configure(job->work->state, &setting));
   BRIM_TRY(brim_work_use(job->work, c->trained->path, c->ema));
+  c->cli->running = true;
   brim_json_setup();
   e->figures = json_object();
   BRIM_TRY(put_how(e, job->work, &setting));

@@ -1,4 +1,4 @@
-// Inside the eval command: what was found out, and how it is shown and written.
+// Inside the eval command: what was determined, and how it is shown and written.
 #ifndef BRIM_CLI_EVAL_H_
 #define BRIM_CLI_EVAL_H_
 

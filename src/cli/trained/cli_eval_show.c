@@ -28,7 +28,7 @@ static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
       e->c->trained->class_names ? json_string(brim_cli_trained_class(e->c, i, text)) : json_null();
   BRIM_TRY(brim_json_put(row, "class", name));
   BRIM_TRY(brim_json_put(row, "samples", json_integer(s.support)));
-  BRIM_TRY(brim_json_put(row, "said", json_integer(s.said)));
+  BRIM_TRY(brim_json_put(row, "said", json_integer(s.predicted)));
   BRIM_TRY(brim_json_put(row, "precision", brim_json_number(s.precision)));
   BRIM_TRY(brim_json_put(row, "recall", brim_json_number(s.recall)));
   return brim_json_put(row, "f1", brim_json_number(s.f1));
@@ -106,7 +106,7 @@ static void csv_number(brim_str *out, double value) {
   brim_str_append(out, text);
 }
 
-// A row a class: its figures, then how often each class was said of its samples.
+// A row a class: its figures, then how often each class was predicted for its samples.
 static void classes_csv(const brim_cli_eval *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   bool matrix = brim_scores_has_matrix(e->scores);
@@ -276,7 +276,7 @@ static int digits_of(int64_t value) {
   return digits;
 }
 
-// Rows are what samples are, columns what was said of them, by number.
+// Rows are what samples are, columns what was predicted, by number.
 static void matrix_text(const brim_cli_eval *e, brim_str *out) {
   int64_t n = e->c->trained->outputs, most = n - 1;
   int names = 0;
@@ -311,7 +311,7 @@ static void matrix_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 typedef struct mistake {
-  int64_t truth, said, count;
+  int64_t truth, predicted, count;
 } mistake;
 
 // The mistakes that are made most often, most often first.
@@ -325,7 +325,7 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
       if (count == 0 || (kept == WORST && count <= worst[WORST - 1].count)) continue;
       int at = kept < WORST ? kept++ : WORST - 1;
       for (; at > 0 && worst[at - 1].count < count; at--) worst[at] = worst[at - 1];
-      worst[at] = (mistake){.truth = i, .said = k, .count = count};
+      worst[at] = (mistake){.truth = i, .predicted = k, .count = count};
     }
   }
   if (kept > 0) brim_str_append(out, brim_tr("\nmost frequent mistakes\n"));
@@ -333,7 +333,7 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
     char a[32], b[32];
     brim_str_printf(out, brim_tr("  %lld x  %s predicted as %s\n"), (long long)worst[i].count,
                     brim_cli_trained_class(e->c, worst[i].truth, a),
-                    brim_cli_trained_class(e->c, worst[i].said, b));
+                    brim_cli_trained_class(e->c, worst[i].predicted, b));
   }
 }
 
@@ -394,14 +394,16 @@ static void cell_text(const brim_metric *row, double value, char out[32]) {
 }
 
 // Columns of the table, and when they go for lack of room: those on the right first, then spreads and
-// shares; the row that decides stays.
-static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[BRIM_METRIC_MAX + 1],
+// shares; the row that decides stays. What neither line knows is no column.
+static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[BRIM_METRIC_MAX + 1],
                             size_t rows[BRIM_METRIC_MAX]) {
+  const brim_metric_set *set = m->set;
   size_t n = 0;
   columns[0] = (brim_ui_column){"", NULL, BRIM_UI_LEFT, 0, 8};
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     if (!(row->lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE))) continue;
+    if (row->rank == 0 && isnan(m->values[i]) && isnan(m->baseline[i])) continue;
     rows[n++] = i;
     int drop = row->rank > 0 ? 0 : row->join == BRIM_METRIC_SPREAD ? 2 : (int)n;
     columns[n] = (brim_ui_column){brim_metric_label(row, BRIM_METRIC_LINE_TABLE), NULL,
@@ -410,11 +412,11 @@ static size_t table_columns(const brim_metric_set *set, brim_ui_column columns[B
   return n;
 }
 
-// The figures, and under them those of doing nothing in the same evaluation.
+// The figures, and under them those of the baseline in the same evaluation.
 static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
-  size_t rows[BRIM_METRIC_MAX], n = table_columns(set, columns, rows);
+  size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
   for (size_t i = 0; i < set->count; i++) {  // of how many
     const brim_metric *row = &set->rows[i];
     char text[32], name[BRIM_METRIC_NAME];
@@ -442,10 +444,12 @@ static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   return status;
 }
 
-// Words and counts that are no row's: precision, batch size, samples.
+// Words and counts that are no row's: batch size, samples. The precision stands above them.
 static void other_figures(const brim_cli_eval *e, brim_str *out) {
   const char *key;
   json_t *value;
+  const brim_work *work = e->c->job.work;
+  int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
   json_object_foreach(e->figures, key, value) {
     char text[32], name[BRIM_METRIC_NAME];
     const brim_metric_set *set = e->metrics.set;
@@ -458,8 +462,10 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
       }
     }
     if (of_row) continue;
-    if (json_is_string(value)) {
-      brim_cli_trained_row(e->c, brim_tr(key), json_string_value(value), out);
+    const char *word = json_string_value(value);
+    if (knob >= 0 && strcmp(key, work->knobs[knob].name) == 0) continue;
+    if (word) {
+      brim_cli_trained_row(e->c, brim_tr(key), word, out);
     } else if (json_is_integer(value)) {
       brim_format_count(json_number_value(value), text);
       brim_cli_trained_row(e->c, brim_tr(key), text, out);
@@ -534,6 +540,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   brim_status status = brim_cli_trained_model_text(e->c, &text);
   brim_cli_trained_row(e->c, brim_tr("model"), text.data, out);
   brim_str_clear(&text);
+  brim_cli_trained_machine(e->c, out);
   if (e->scores) {
     brim_cli_trained_data_text(e->c, &text);
     brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);

@@ -311,7 +311,7 @@ static brim_status run(brim_cli *cli) {
     return brim_cli_usage(
         cli, BRIM_N_("ONNX is binary and the standard output is a terminal; name a file"));
   }
-  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // the reader has closed the pipe: nothing left to do
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   brim_status status = brim_cli_trained_output(&c, STANDARD_OUTPUT);
   if (!status) status = export_to(&c, &o);

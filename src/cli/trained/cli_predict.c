@@ -34,7 +34,7 @@ enum { MAX_COLUMNS = 9 };
 typedef struct prediction {
   brim_cli_trained *c;
   brim_columns_format format;
-  bool features;        // what is put out are features
+  bool features;        // what is output are features
   size_t width;         // values of them, or of the outputs
   brim_columns *table;  // NULL: no row has come yet
   brim_column columns[MAX_COLUMNS];
@@ -255,6 +255,7 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   brim_str_printf(&out, one ? brim_tr(": %s row, %s\n") : brim_tr(": %s rows, %s\n"), count, time);
   brim_cli_trained_model_text(c, &text);
   brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
+  brim_cli_trained_machine(c, &out);
   brim_str_clear(&text);
   brim_cli_trained_data_text(c, &text);
   brim_cli_trained_row(c, brim_tr("data"), text.data, &out);
@@ -341,7 +342,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(choose_format(cli, &format));
   brim_cli_trained c;
   bool piped = strcmp(brim_option_string(&cli->parse, "output", STANDARD_OUTPUT), "-") == 0;
-  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // nobody reads any more: nothing left to do
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // the reader has closed the pipe: nothing left to do
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};

@@ -1,6 +1,7 @@
 // `brim render CHECKPOINT --out gait.html`: an episode of what was trained as a page to look at. The episode
-// is one of those that `brim eval` counts, run anew on the CPU, and beside it the same start with a baseline. The
-// workload records episodes (brim_work_replay_table), the environment's scene says how they are shown.
+// is one of those that `brim eval` counts, run again on the CPU, and beside it the same start with
+// a baseline. The workload records episodes (brim_work_replay_table), the environment's scene says
+// how they are shown.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,13 +13,14 @@
 enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
 
 static const char *const output_aliases[] = {"out", NULL};
+static const char *const baseline_aliases[] = {"zero", NULL};
 
 static const brim_option options[] = {
     {.name = "output",
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("HTML file to write"),
+     .help = BRIM_N_("HTML file to write; - is the standard output"),
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
@@ -27,10 +29,11 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
      .help = BRIM_N_("longest time to show, in seconds (default: the whole episode)")},
-    {.name = "zero",
+    {.name = "baselines",
      .negatable = true,
-     .help = BRIM_N_("also show the zero policy from the same start; --no-zero hides it"),
-     .default_text = "yes"},
+     .help = BRIM_N_("also show baselines from the same start; --no-baselines hides them"),
+     .default_text = "yes",
+     .aliases = baseline_aliases},
     {.name = "config",
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
@@ -112,7 +115,7 @@ static brim_status read_options(brim_cli *cli, render *r) {
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return brim_cli_usage(cli, BRIM_N_("--seconds has to be above 0 and at most %d"), MAX_SECONDS);
   }
-  // Without a checkpoint, or with one that is not there, who opens it says so.
+  // Without a checkpoint, or with one that is not there, opening it reports that.
   if (p->positional_count == 0) return BRIM_OK;
   if (!brim_option_string(p, "output", NULL)) {
     return brim_cli_usage(cli, BRIM_N_("give an output file: --out gait.html"));
@@ -184,8 +187,8 @@ static brim_status read_policy(brim_cli *cli, render *r) {
 
 static brim_status trace(render *r, size_t actor, int32_t episode) {
   brim_trajectory *t = &r->list[r->count];
-  BRIM_TRY(brim_trajectory_init(t, brim_tr(r->table->replay->actors[actor].label), &r->info.scene,
-                                r->info.dt, r->steps + 1));
+  BRIM_TRY(brim_trajectory_init(t, r->info.actors[actor].label, &r->info.scene, r->info.dt,
+                                r->steps + 1));
   r->count++;
   BRIM_TRY(roll(r, actor, episode, t));
   return brim_trajectory_finish(t);
@@ -325,7 +328,7 @@ static brim_status put_replay(json_t *list, const render *r, size_t index) {
   if (r->episode_count > 1) {
     BRIM_TRY(brim_json_put(o, "episode", json_integer(r->episodes[index / r->actors])));
   }
-  BRIM_TRY(brim_json_put(o, "policy", json_string(replay->actors[actor].name)));
+  BRIM_TRY(brim_json_put(o, "policy", json_string(r->info.actors[actor].name)));
   BRIM_TRY(brim_json_put(o, "outcome", json_string(t->scene->ends[t->end])));
   BRIM_TRY(brim_json_put(o, "steps", json_integer(t->frames - 1)));
   BRIM_TRY(brim_json_put(
@@ -361,17 +364,20 @@ static brim_status show_json(const render *r, size_t bytes) {
 
 static brim_status render_to(brim_cli *cli, render *r) {
   brim_str page;
-  r->actors = r->table->replay->actor_count;
   BRIM_TRY(read_policy(cli, r));
   cli->running = true;
-  if (!brim_option_flag(&cli->parse, "zero", true)) r->actors = 1;
+  r->actors = brim_option_flag(&cli->parse, "baselines", true) ? r->info.actor_count : 1;
   for (size_t i = 0; i < r->episode_count * r->actors; i++) {
     BRIM_TRY(trace(r, i % r->actors, r->episodes[i / r->actors]));
   }
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
-  if (!status) status = brim_fs_write(r->c.output, page.data, page.len);
-  if (!status) status = cli->json ? show_json(r, page.len) : show(r, page.len);
+  if (!status && strcmp(r->c.output, "-") == 0) {  // the page alone
+    brim_cli_put_bytes(cli, page.data, page.len);
+  } else if (!status) {
+    status = brim_fs_write(r->c.output, page.data, page.len);
+    if (!status) status = cli->json ? show_json(r, page.len) : show(r, page.len);
+  }
   brim_str_deinit(&page);
   return status;
 }
@@ -397,7 +403,8 @@ const brim_cli_command brim_cli_render = {
         "Writes one HTML page that plays a held-out episode of a trained policy. The page draws "
         "the "
         "environment and shows its curves over time. Next to it the page shows the same episode "
-        "with a baseline, such as all actions 0. The page needs no network and no other "
+        "with baselines, such as all actions 0, random actions or a rule of the environment. The "
+        "page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
         "Without --episode brim takes the one of median return among the first 101. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),

@@ -10,7 +10,7 @@ const char *const brim_cli_trained_ema[] = {"auto", "yes", "no", NULL};
 const char *const brim_cli_trained_splits[] = {"train", "val", "test", "unlabeled", "all", NULL};
 const char *const brim_cli_trained_precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 
-enum { MOST_ROWS = 256 };  // of a batch that nobody asked for
+enum { MOST_ROWS = 256 };  // of a batch that was not asked for
 
 //---------------------------------- the config ----------------------------------
 
@@ -26,14 +26,7 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
                                  .override_count = c->job.input.count,
                                  .mode = BRIM_CONFIG_RUN,
                                  .facts = &facts};
-  bool changed = false;
-  BRIM_TRY(brim_config_load(&options, out));
-  BRIM_TRY(brim_cli_input_suit(c->cli, *out, &c->job.input, &changed));
-  if (changed) {
-    brim_config_close(*out);
-    *out = NULL;
-    BRIM_TRY(brim_config_load(&options, out));
-  }
+  BRIM_TRY(brim_cli_load_config(c->cli, &options, &c->job.input, out));
   for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
     brim_log_warn("config", "%s", brim_config_warning(*out, i));
   }
@@ -94,7 +87,8 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
   return status ? status : read_again(c);
 }
 
-// Where the run had its data, when nobody says where they are: a checkpoint itself knows no paths.
+// Where the run had its data, when neither option nor config names the place: a checkpoint itself
+// knows no paths.
 static brim_status find_data(brim_cli_trained *c, const char *beside) {
   const brim_config *config = c->job.config;
   c->path_given = brim_config_layer_of(config, "data.path") == BRIM_CONFIG_FROM_OVERRIDE;
@@ -236,6 +230,7 @@ brim_status brim_cli_trained_device(brim_cli_trained *c) {
   brim_cli_job *job = &c->job;
   BRIM_TRY(brim_work_device_spec(job->config, &spec));
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  job->any_device = strcmp(spec, "auto") == 0;
   brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
   // A device that is not here is not a file that is not here.
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
@@ -267,6 +262,7 @@ static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
   how->ema = c->ema;
   how->features = brim_option_flag(p, "features", false);
   brim_precision_parse(brim_option_string(p, "precision", "fp32"), &how->precision);
+  c->precision = brim_precision_name(how->precision);
   return BRIM_OK;
 }
 
@@ -277,11 +273,12 @@ brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_tr
   c->title = title;
   c->start = brim_clock_now();
   c->done = 0;
-  c->cli->running = true;
   how.device = c->job.device;
   how.config = c->job.config;
   how.stop = c->cli->stop;
-  BRIM_TRY(brim_trained_run(c->trained, &c->data, &how, fn, ctx, out));
+  brim_status status = brim_trained_run(c->trained, &c->data, &how, fn, ctx, out);
+  c->cli->running = out->began;
+  BRIM_TRY(status);
   if (out->broken == 1) {
     brim_log_warn("data", "one sample could not be read: %s", out->first_broken);
   } else if (out->broken > 1) {
@@ -312,11 +309,13 @@ static const char *model_name(const brim_cli_trained *c) {
 }
 
 static int64_t parameter_count(const brim_cli_trained *c) {
-  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal."};
+  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal.", "value_norm."};
   int64_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
     const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
-    bool ours = e->dtype == BRIM_F32 && !strstr(e->name, "running_");
+    // of several networks: actor.optimizer.m.layers.0.weight
+    bool ours =
+        e->dtype == BRIM_F32 && !strstr(e->name, "running_") && !strstr(e->name, ".optimizer.");
     for (size_t k = 0; k < sizeof others / sizeof *others; k++)
       ours = ours && !brim_str_starts(e->name, others[k]);
     if (ours) count += (int64_t)(e->bytes / sizeof(float));
@@ -367,6 +366,16 @@ const char *brim_cli_trained_class(const brim_cli_trained *c, int64_t index, cha
   return text;
 }
 
+void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out) {
+  char text[320];
+  brim_cli_device_text(c->job.device, text, sizeof text);
+  brim_cli_trained_row(c, brim_tr("device"), text, out);
+  if (brim_cli_backend_text(&c->job, text, sizeof text)) {
+    brim_cli_trained_row(c, brim_tr("backend"), text, out);
+  }
+  if (c->precision) brim_cli_trained_row(c, brim_tr(BRIM_TRAINED_PRECISION), c->precision, out);
+}
+
 void brim_cli_trained_notes(const brim_cli_trained *c) {
   const brim_trained_data *d = &c->data;
   const brim_trained *t = c->trained;
@@ -407,6 +416,7 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out) {
   BRIM_TRY(brim_json_put(out, "step", t->step >= 0 ? json_integer(t->step) : json_null()));
   BRIM_TRY(brim_json_put(out, "epoch", t->epoch >= 0 ? json_integer(t->epoch) : json_null()));
   BRIM_TRY(brim_json_put(out, "ema", json_boolean(c->ema)));
+  if (c->precision) BRIM_TRY(brim_json_put(out, BRIM_TRAINED_PRECISION, json_string(c->precision)));
   if (!c->data.source) return BRIM_OK;
   BRIM_TRY(brim_json_put(out, "data", path ? json_string(path) : json_null()));
   BRIM_TRY(brim_json_put(out, "split", json_string(c->data.split)));

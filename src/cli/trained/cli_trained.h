@@ -16,10 +16,11 @@ typedef struct brim_cli_trained {
   brim_trained *trained;
   brim_trained_data data;
   bool path_given;  // data.path was given on the command line
-  bool warned;      // the warnings of a config file were told
+  bool warned;      // the warnings of a config file were reported
   char *lost;  // where the run had its data, and there are none; NULL = they were not looked for
-  const char *output;  // --output; NULL = none
-  bool ema;            // averaged weights are used
+  const char *output;     // --output; NULL = none
+  bool ema;               // averaged weights are used
+  const char *precision;  // that outputs are computed in; NULL = there is no choice
   // Of what is being done, for the progress line.
   const char *title;
   brim_time start;
@@ -60,6 +61,8 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows);
 // Things to show. "resnet18, 11.2 M parameters, after epoch 12 (step 4680)"; "d.h5, test: 50 samples".
 brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out);
 void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out);
+// Device, precision and, where it is a slow choice, the backend: a row each.
+void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out);
 // "  label      value" as train's banner has it.
 void brim_cli_trained_row(const brim_cli_trained *c, const char *label, const char *value,
                           brim_str *out);

@@ -148,7 +148,7 @@ static brim_status open_probed(brim_hdf5_set *s, const brim_hdf5_set_args *args)
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
   for (size_t i = 0; i < s->target_count; i++) BRIM_TRY(check_nan(s, &s->targets[i]));
   advise(s);
-  brim_hdf5_file_settle(&s->file);
+  brim_hdf5_file_choose(&s->file);
   return BRIM_OK;
 }
 

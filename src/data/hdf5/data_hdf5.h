@@ -108,7 +108,7 @@ typedef struct brim_hdf5_array {
   bool packed;  // the steps are those of a packed row
 
   brim_hdf5_cache *cache;  // PACKED
-  // LIBRARY: rows that lie together, handles of libhdf5 (-1 = none), and who reads: children or,
+  // LIBRARY: rows that lie together, handles of libhdf5 (-1 = none), and the readers: children or,
   // where bytes stand for a file, this process with room for one row.
   uint64_t block;
   bool outside;  // its data lie in other files, which the user allowed
@@ -127,7 +127,7 @@ uint64_t brim_hdf5_array_unwritten(const brim_hdf5_array *a);
 void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base);
 // One row into the sample. Thread-safe.
 brim_status brim_hdf5_array_row(const brim_hdf5_array *a, uint64_t index, void *sample);
-// The same past the caches, for a sample that nobody reads soon (brim_copy_stream).
+// The same past the caches, for a sample that is not read again soon (brim_copy_stream).
 brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, void *sample);
 // Whether a sample is a row's very bytes, all of it and nothing else, out of the mapped file.
 bool brim_hdf5_array_direct(const brim_hdf5_array *a);
@@ -220,7 +220,7 @@ brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size
                                 brim_hdf5_file *out);
 void brim_hdf5_file_close(brim_hdf5_file *file);
 // The library's handles are not needed any more, unless an array is LIBRARY.
-void brim_hdf5_file_settle(brim_hdf5_file *file);
+void brim_hdf5_file_choose(brim_hdf5_file *file);
 // The layout of one dataset. Those only libhdf5 can read come into memory up to `keep` bytes. The
 // file must outlive the array, which stays where it is.
 brim_status brim_hdf5_file_array(brim_hdf5_file *file, const brim_hdf5_entry *entry, uint64_t keep,

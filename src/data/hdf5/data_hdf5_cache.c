@@ -1,6 +1,6 @@
 // Unpacked chunks in memory that is allocated once. Chunks are dealt out to stripes, each with its
 // own lock and its own share of the slots, and a stripe gives up its chunks by the clock. Threads
-// unpack without a lock; who wants a chunk that is being unpacked waits for it.
+// unpack without a lock; a thread that needs a chunk that is being unpacked waits for it.
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static const uint64_t SCRATCH_LIMIT = (uint64_t)256
 typedef struct cache_slot {
   uint64_t chunk;
   uint32_t pins;
-  bool ready;  // unpacked; a slot with a chunk that is not is in somebody's hands
+  bool ready;  // unpacked; a slot with a chunk that is not is in use
   bool used;   // since the clock's hand came by
 } cache_slot;
 
@@ -154,7 +154,7 @@ static void give_decoder(brim_hdf5_cache *c, brim_hdf5_decoder *d) {
   pthread_mutex_unlock(&c->decoder_lock);
 }
 
-// A slot of the stripe nobody holds, the longest unused first; -1: all are held.
+// A slot of the stripe that is not in use, the longest unused first; -1: all are held.
 static int32_t victim_locked(brim_hdf5_cache *c, uint32_t which) {
   cache_stripe *s = &c->stripes[which];
   for (uint32_t i = 0; i < 2 * s->slots; i++) {

@@ -305,7 +305,7 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
 
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx);
 
-// The library's own visit does not go on behind an external link.
+// The library's own visit does not continue behind an external link.
 static brim_status visit_linked(visit *v, hid_t group, const char *name) {
   char prefix[MAX_PATH];
   int n = snprintf(prefix, sizeof prefix, "%s%s/", v->prefix, name);
@@ -419,7 +419,7 @@ static void close_mapped_locked(brim_hdf5_file *f) {
   f->file = f->driver = f->access = -1;
 }
 
-void brim_hdf5_file_settle(brim_hdf5_file *f) {
+void brim_hdf5_file_choose(brim_hdf5_file *f) {
   brim_hdf5_scope scope;
   brim_hdf5_enter(&scope);
   close_mapped_locked(f);

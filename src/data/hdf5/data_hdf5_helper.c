@@ -1,4 +1,4 @@
-// The helper's side: one request, in a process that may crash. Nothing is told, written or left
+// The helper's side: one request, in a process that may crash. Nothing is reported, written or left
 // behind.
 #include "data/hdf5/data_hdf5_helper.h"
 
@@ -73,7 +73,7 @@ static bool answer(brim_status status, char *text) {
   return send(SOCKET_FD, &code, 1, MSG_NOSIGNAL) == 1;
 }
 
-// It is opened anew by its name, as what the dataset is made of may lie beside it.
+// It is opened again by its name, as what the dataset is made of may lie beside it.
 static brim_status same_file(const brim_hdf5_job *job, const char *path) {
   struct stat st;
   if (stat(path, &st) == 0 && (int64_t)st.st_dev == brim_hdf5_job_int(job, "device") &&

@@ -7,6 +7,7 @@
 #define BRIM_DATA_HDF5_HELPER_H_
 
 #include "base/base_child.h"
+#include "base/base_stop.h"
 #include "data/hdf5/data_hdf5.h"
 
 #ifdef __cplusplus
@@ -38,6 +39,8 @@ brim_status brim_hdf5_helper_start(brim_hdf5_request *r, const int *fds, size_t 
                                    brim_child **out);
 // It started, but ended before it could do anything.
 brim_status brim_hdf5_helper_failed(const char *what);
+// It was not waited for any longer: the user wants to stop. BRIM_EINTERRUPTED.
+brim_status brim_hdf5_helper_stopped(const char *what);
 // What the end of a helper says of `what` was done there; BRIM_OK: nothing.
 brim_status brim_hdf5_helper_status(const char *what, const brim_child_result *end);
 // Processor time that one request may take: the environment's BRIM_HDF5_LIMIT_S, for tests, or 60 s.

@@ -1,5 +1,5 @@
 // Labels that are not stored as whole numbers: floats that are whole, and one-hot rows. Read once, when
-// a source is opened whose classes were said.
+// a source is opened whose classes were given.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

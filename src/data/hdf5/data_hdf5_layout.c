@@ -26,7 +26,7 @@ static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
 //---------------------------------- chunks ----------------------------------
 
 // The place of the chunk at `at`. The library's own question walks the whole index for every answer
-// (1.10, 16,000 chunks: 0.2 to 1.6 ms each); to read a chunk it finds it at once. So it is told to
+// (1.10, 16,000 chunks: 0.2 to 1.6 ms each); to read a chunk it finds it at once. So it is made to
 // read, and the driver notes where that would have been.
 static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset, const hsize_t *at,
                               uint8_t **buffer, brim_hdf5_chunk *out) {
@@ -119,7 +119,7 @@ static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filte
     if (id == H5Z_FILTER_FLETCHER32) filter.id = BRIM_HDF5_FLETCHER32;
     // The library keeps the element's size with the filter; 0 where a file lies.
     if (filter.id == BRIM_HDF5_SHUFFLE) filter.element = n ? values[0] : 0;
-    // Nobody shuffles what is packed already; it may be larger than a chunk's room.
+    // Bytes that are packed already are not shuffled; it may be larger than a chunk's room.
     if (filter.id == BRIM_HDF5_FILTER_COUNT || seen[filter.id]++ ||
         (filter.id == BRIM_HDF5_SHUFFLE && (!filter.element || seen[BRIM_HDF5_DEFLATE])))
       ours = false;
@@ -258,7 +258,7 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
         f->path, name, a->slow);
   }
   if (!bytes) {
-    // Its file is closed, so that a child opens it anew.
+    // Its file is closed, so that a child opens it again.
     if (a->dataset >= 0) (void)H5Dclose(a->dataset);
     a->dataset = -1;
     return brim_hdf5_reader_create(a, &a->reader);

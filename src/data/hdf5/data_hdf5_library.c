@@ -1,4 +1,4 @@
-// Datasets and rows that only libhdf5 can read, all inside its lock. Who calls: the files that find a
+// Datasets and rows that only libhdf5 can read, all inside its lock. Callers: the files that find a
 // layout, and the helper program that reads rows.
 #include <hdf5.h>
 #include <inttypes.h>

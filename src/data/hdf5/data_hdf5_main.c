@@ -1,5 +1,5 @@
 // The program lib/brim/brim-hdf5: libhdf5 on files that may be damaged, apart from the program that
-// wants them. Called by brim alone.
+// reads them. Called by brim alone.
 #include "data/hdf5/data_hdf5_helper.h"
 
 int main(int argc, char **argv) {

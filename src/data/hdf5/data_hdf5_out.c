@@ -1,4 +1,4 @@
-// The driver through which libhdf5 writes. Who calls: data_pack_hdf5.c, data_columns.c.
+// The driver through which libhdf5 writes. Callers: data_pack_hdf5.c, data_columns.c.
 #include "data/hdf5/data_hdf5_out.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 // How the library writes. Its own driver hands a full disk to the library, which then can neither
 // finish nor forget the file and crashes at the end of the process. This one keeps the reason and
-// lets the library go on: what it made is thrown away.
+// lets the library continue: what it made is thrown away.
 typedef struct driver_file {
   H5FD_t pub;
   brim_hdf5_out *out;

@@ -340,7 +340,8 @@ static brim_status check_external(const sources *s, const char *folder, hid_t da
     uint64_t there = 0;
     if (H5Pget_external(created, (unsigned)i, MAX_NAME, name, &offset, &size) < 0)
       return fail_source(s, "?", brim_tr("the file does not name it"));
-    // Behind a virtual dataset the library looks in the current folder, whatever it was told.
+    // Behind a virtual dataset the library looks in the current folder, whatever folder it was
+    // given.
     if (nested && name[0] != '/')
       return brim_fail(
           BRIM_EUNSUPPORTED,

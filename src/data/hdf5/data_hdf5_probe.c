@@ -27,7 +27,13 @@ static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_p
     return BRIM_OK;
   }
   if (status) return status;  // a helper that cannot be run must not go unnoticed
-  status = brim_child_wait(c, -1, &ended);
+  brim_stop_wait stop = {0};
+  while (!ended && !status) {
+    status = brim_child_wait(c, BRIM_STOP_LOOK_MS, &ended);
+    if (status || ended || !brim_stop_overdue(&stop)) continue;
+    brim_child_close(c);
+    return brim_hdf5_helper_stopped(path);
+  }
   room->at[sizeof room->at - 1] = 0;
   // A program that ignores SIGCHLD gets no exit code, but what the helper noted last.
   if (!status || status == BRIM_ECHILD) status = status_of(room, brim_child_get_result(c));

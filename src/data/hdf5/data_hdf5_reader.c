@@ -22,7 +22,8 @@ static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // of all children, whe
 
 // How a child ended that gave no answer.
 typedef struct ending {
-  bool silent;  // it still lived, but did nothing any more
+  bool silent;   // it still lived, but did nothing any more
+  bool stopped;  // the same, and the user wants to stop
   brim_child_result result;
 } ending;
 
@@ -63,15 +64,19 @@ static int64_t used_ns(const child *c) {
 // Whether there is something to hear. Its own limit ends a child that computes for ever; one that is
 // stuck (a network drive that is gone) uses no time and would
 // never be ended. A slow disk or a busy machine is no reason: from time to time it gets on.
-static bool await(const child *c) {
+static bool await(const child *c, bool *stopped) {
   const int64_t tick_ns = (int64_t)brim_hdf5_helper_limit_s() * 1000000000;
+  brim_stop_wait stop = {0};
   int64_t used = used_ns(c);
   for (int idle = 0; idle < BRIM_HDF5_IDLE_LIMITS; idle++) {
     struct pollfd end = {.fd = c->socket, .events = POLLIN};
     brim_time begin = brim_clock_now();
     for (int64_t left = tick_ns; left > 0;) {
-      int n = poll(&end, 1, (int)(left / 1000000) + 1);
+      const int64_t left_ms = left / 1000000 + 1;
+      int n = poll(&end, 1, (int)(left_ms < BRIM_STOP_LOOK_MS ? left_ms : BRIM_STOP_LOOK_MS));
       if (n > 0 || (n < 0 && errno != EINTR)) return true;  // recv says what is wrong with it
+      *stopped = brim_stop_overdue(&stop);
+      if (*stopped) return false;
       left = tick_ns - brim_time_since_ns(begin, brim_clock_now());
     }
     int64_t now = used_ns(c);
@@ -81,7 +86,8 @@ static bool await(const child *c) {
   return false;
 }
 
-static brim_status silent(const char *what) {
+static brim_status silent(const char *what, const ending *how) {
+  if (how->stopped) return brim_hdf5_helper_stopped(what);
   return brim_fail(BRIM_EIO,
                    "%s: its reader process made no progress for %d s; is the disk or network drive "
                    "still available?",
@@ -92,7 +98,8 @@ static brim_status silent(const char *what) {
 static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, ending *how) {
   int8_t said = 0;
   ssize_t n;
-  *how = (ending){.silent = !await(c)};
+  *how = (ending){0};
+  how->silent = !await(c, &how->stopped);
   if (how->silent) {
     end(c);
     return false;
@@ -156,7 +163,7 @@ static brim_status greet(const brim_hdf5_reader *r, child *c) {
   brim_status status = BRIM_OK;
   ending how;
   if (!hear(r, c, &status, &how)) {
-    if (how.silent) return silent(a->map->path);
+    if (how.silent) return silent(a->map->path, &how);
     status = brim_hdf5_helper_status(a->map->path, &how.result);
     if (!status)
       status = brim_fail(BRIM_EIO, "%s: %s: its reader process was killed", a->map->path, a->name);
@@ -193,7 +200,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
   bool endless = how.silent || how.result.signal == SIGPROF;
   if (!endless && ask(r, c, index, &status, &how)) return status;
   snprintf(row, sizeof row, "%s: %s[%" PRIu64 "]", a->map->path, a->name, index);
-  if (how.silent) return silent(row);  // the row may be good: it can be asked for again
+  if (how.silent) return silent(row, &how);  // the row may be good: it can be asked for again
   status = brim_hdf5_helper_status(row, &how.result);
   if (!status || how.result.signal == SIGKILL)
     return brim_fail(BRIM_EIO, "%s: its reader process was killed; is memory short?", row);

@@ -60,7 +60,7 @@ static bool one_a_row(const brim_hdf5_entry *e) {
   return e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
 }
 
-// Labels 1 to N make N + 1 classes, the first of which nobody meant.
+// Labels 1 to N make N + 1 classes, the first of which has no samples.
 static void warn_from_one(const brim_hdf5_set *s, const brim_hdf5_set_args *args,
                           const brim_hdf5_entry *e, int64_t classes) {
   int32_t least = INT32_MAX;
@@ -136,7 +136,7 @@ static bool looks_planar(const brim_hdf5_array *a) {
   return (c == 1 || c == 3 || c == 4) && a->dim[2] > 4 && a->dim[3] > 4;
 }
 
-// Planes (C, H, W) or signals (C, L) are stored, pixels (H, W, C) or steps (L, C) are wanted. The
+// Planes (C, H, W) or signals (C, L) are stored, pixels (H, W, C) or steps (L, C) are needed. The
 // argument decides, else the attribute, else the sizes.
 static bool is_planes(brim_hdf5_set *s, const brim_hdf5_set_args *args, const brim_hdf5_array *a,
                       const brim_hdf5_entry *e) {

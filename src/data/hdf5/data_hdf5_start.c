@@ -80,7 +80,7 @@ static bool own_path(char out[PATH_MAX]) {
   Dl_info info;
   struct link_map *map = NULL;
   bool known = dladdr1(&anchor, &info, (void **)&map, RTLD_DL_LINKMAP) && map;
-  // The program itself has no name there, and the one it was called by may be anybody's.
+  // The program itself has no name there, and the one it was called by may be any.
   bool library = known && map->l_name && map->l_name[0];
   return realpath(library ? map->l_name : "/proc/self/exe", out) != NULL;
 }
@@ -123,6 +123,10 @@ brim_status brim_hdf5_helper_start(brim_hdf5_request *r, const int *fds, size_t 
 
 brim_status brim_hdf5_helper_failed(const char *what) {
   return brim_fail(BRIM_EIO, "%s: the program %s does not run; install brim again", what, PROGRAM);
+}
+
+brim_status brim_hdf5_helper_stopped(const char *what) {
+  return brim_fail(BRIM_EINTERRUPTED, "%s: interrupted while %s read it", what, PROGRAM);
 }
 
 // Only what the file can have done to it: an interruption is the user's.

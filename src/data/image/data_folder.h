@@ -37,7 +37,7 @@ typedef struct brim_folder_list {
 
 // Every image below the bases (paths from the root; "" is the root), whose folders are the classes,
 // numbered by name in the order of bytes over all bases together. Names that begin with a dot are
-// passed over. A folder without images is a class in a split, and none in the root. limit 0 = all.
+// skipped. A folder without images is a class in a split, and none in the root. limit 0 = all.
 // numbered_by (NULL = none): the folders of this base number the classes instead (those of the training
 // set, for the one base of another split); a class with images that it does not have is BRIM_EPARSE.
 brim_status brim_folder_list_make(int root_fd, const char *root, const char *const *bases,

@@ -89,7 +89,7 @@ typedef struct above {
   ino_t ino;
 } above;
 
-// What is passed over: how many, and the path of the first.
+// What is skipped: how many, and the path of the first.
 typedef struct passed {
   uint64_t count;
   char first[MAX_NAMED];
@@ -188,7 +188,7 @@ static brim_status add_dir(walk *w, const char *path, int32_t label) {
 }
 
 // Files of one folder, sorted; the names of its sub-folders, sorted, go to subs. A folder that is one
-// of those above it, or that a link has led to before, is passed over.
+// of those above it, or that a link has led to before, is skipped.
 static brim_status list_folder(walk *w, const char *path, int32_t label, above *self, names *subs) {
   int fd = openat(w->root_fd, path[0] ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail_errno(w, path, errno);
@@ -284,7 +284,7 @@ static brim_status list_subs(const walk *w, const char *base, names *subs) {
   return status;
 }
 
-// A class that the training set does not have has no number: whoever has images of it is wrong.
+// A class that the training set does not have has no number: images of it are an error.
 static brim_status refuse_unknown(const walk *w, const names *subs, const names *known,
                                   const char *const *bases, const char *numbered_by) {
   for (size_t i = 0, k = 0; i < subs->count; i++) {

@@ -44,27 +44,6 @@ static brim_status fail_no_frame(const char *name, uint64_t size) {
                    size);
 }
 
-brim_status brim_image_probe(const void *bytes, size_t size, const char *name, int64_t *height,
-                             int64_t *width, int *channels) {
-  brim_image_head head = {0};
-  uint64_t least = 0;
-  if (brim_png_is(bytes, size)) {
-    BRIM_TRY(brim_png_read_head(bytes, size, name, &head, &least));
-  } else if (brim_jpeg_is(bytes, size)) {
-    size_t at = 2;
-    brim_status status = brim_jpeg_find_frame(bytes, size, &at, name, &head, &least);
-    if (status == BRIM_EEND) return fail_no_frame(name, size);
-    if (status) return status;
-  } else {
-    return fail_unknown(bytes, size, name);
-  }
-  BRIM_TRY(check_least(name, &head, least, size));
-  *height = head.height;
-  *width = head.width;
-  *channels = head.channels;
-  return BRIM_OK;
-}
-
 // As many bytes as are there, up to n.
 static brim_status read_some(int fd, const char *name, uint64_t offset, uint8_t *out, size_t n,
                              size_t *got) {

@@ -1,6 +1,6 @@
 // Images in memory to pixels: JPEG (libjpeg-turbo) and PNG (libpng), told apart by their first bytes,
 // never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
-// state, and what is cut off or damaged is an error. Who calls: data_folder.c.
+// state, and what is cut off or damaged is an error. Callers: data_folder.c.
 //
 // What comes out is 8 bits a channel, packed rows, RGB or gray (ITU-R 601 luma), as other readers
 // make it by default: JPEG with the accurate inverse DCT and smooth chroma, CMYK converted without a
@@ -29,11 +29,8 @@ typedef struct brim_image_head {
   int channels;  // 1 gray, 3 anything else
 } brim_image_head;
 
-// Size from the header alone. `size` bytes must be the whole file: a header that promises more
-// pixels than so many bytes can hold is an error.
-brim_status brim_image_probe(const void *bytes, size_t size, const char *name, int64_t *height,
-                             int64_t *width, int *channels);
-// The same out of an open file, reading only what it has to.
+// Size from the header of an open file alone, reading only what it has to. A header that promises
+// more pixels than the file's bytes can hold is an error.
 brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out);
 
 typedef struct brim_image_want {
@@ -62,7 +59,7 @@ bool brim_image_is_name(const char *name);
 bool brim_jpeg_is(const uint8_t *bytes, size_t size);
 bool brim_png_is(const uint8_t *bytes, size_t size);
 // Looks for the frame header from *at on, where a marker begins (2 for the first). BRIM_EEND: it is
-// not in these bytes; *at is where to go on, at times beyond them.
+// not in these bytes; *at is where to continue, at times beyond them.
 brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, const char *name,
                                  brim_image_head *out, uint64_t *least_bytes);
 // The header's 33 bytes. least_bytes: what a file of such an image has at least.

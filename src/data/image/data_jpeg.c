@@ -125,7 +125,7 @@ static _Noreturn void leave(j_common_ptr common) {
   char text[JMSG_LENGTH_MAX];
   common->err->format_message(common, text);
   size_t left = job->jpeg.src ? job->jpeg.src->bytes_in_buffer : job->size;
-  // At the end of the bytes the library goes on with a marker of its own.
+  // At the end of the bytes the library continues with a marker of its own.
   size_t offset = left <= job->size ? job->size - left : job->size;
   int code = common->err->msg_code;
   if (code == JWRN_JPEG_EOF) offset = job->size;

@@ -1,5 +1,5 @@
 // PNG by libpng, out of memory, row by row into the caller's buffer. Checksums that do not agree and
-// data that ends early are errors; chunks that do not change pixels are passed over (but their
+// data that ends early are errors; chunks that do not change pixels are skipped (but their
 // checksums are not).
 #include <setjmp.h>
 #include <string.h>

@@ -267,7 +267,7 @@ static brim_status next_on_device_locked(brim_loader *l, brim_loader_slot **out)
 }
 
 // The batch after the one handed out sets out at once, to come while that one is worked on. Where
-// that fails, whoever asks for the batch is told.
+// that fails, the caller that asks for the batch gets the error.
 static void fetch_ahead_locked(brim_loader *l) {
   brim_loader_slot *slot = NULL;
   if (!brim_loader_is_mapped(l) || ready_locked(l)) return;

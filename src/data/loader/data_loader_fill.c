@@ -72,7 +72,8 @@ static bool claim_locked(brim_loader *l, loader_piece *out) {
   return true;
 }
 
-// One of several workers that fail tells; always the one with the first row, whoever came first.
+// One of several workers that fail tells; always the one with the first row, whichever worker came
+// first.
 static void tally_add(brim_loader_tally *to, const brim_loader_tally *from) {
   to->read_ns += from->read_ns;
   to->transform_ns += from->transform_ns;
@@ -154,8 +155,8 @@ static void note_broken(brim_loader_tally *t, int64_t row) {
 }
 
 // The sample of a row or, where broken ones are left out, the next of the rank's order that can be
-// read: p + 1, p + 2, ..., around the end of the epoch. So which one does not depend on who fills
-// what, and a broken sample counts once for each time its turn comes.
+// read: p + 1, p + 2, ..., around the end of the epoch. So which one does not depend on which
+// worker fills what, and a broken sample counts once for each time its turn comes.
 static brim_status fill_position(brim_loader_worker *w, const loader_piece *piece, int64_t row,
                                  const brim_shuffle *order) {
   const brim_loader *l = w->loader;
@@ -166,9 +167,10 @@ static brim_status fill_position(brim_loader_worker *w, const loader_piece *piec
     if (k > 0) *index = brim_loader_index(&l->options, order, (position + k) % share);
     brim_status status = fill_row(w, b, row, *index, index[row + 1 < piece->end]);
     if (!status) return BRIM_OK;
-    // Memory that is short is no fault of the sample's.
-    if (!l->options.skip_broken || status == BRIM_ENOMEM) {
-      if (status != BRIM_ENOMEM) brim_loader_advise();
+    // Memory that is short is no fault of the sample's, nor is a user who wants to stop.
+    const bool innocent = status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
+    if (!l->options.skip_broken || innocent) {
+      if (!innocent) brim_loader_advise();
       if (l->options.once) return status;
       return brim_fail_context(status, "epoch %lld", (long long)b->epoch + 1);  // as it is shown
     }

@@ -96,7 +96,7 @@ typedef struct brim_loader_layout {
   size_t list_bytes;  // of a list on the host
 } brim_loader_layout;
 
-// Who makes the batches. No table: workers.
+// What makes the batches. No table: workers.
 typedef struct brim_loader_maker {
   const brim_augment_table *table;
   bool mapped;
@@ -151,7 +151,7 @@ typedef struct brim_loader_slot {
   int64_t claimed;  // rows that a worker has or had
   int pending;      // pieces in work
   brim_loader_tally tally;
-  // Of a mapped set: its rows have come, and whoever used the slot is done with it.
+  // Of a mapped set: its rows have come, and the user of the slot is done with it.
   brim_event *fetched, *given_back;
 } brim_loader_slot;
 
@@ -198,7 +198,7 @@ struct brim_loader {
   pthread_cond_t ready;  // caller: a batch was filled
   // Under the lock from here on.
   brim_loader_cursor cursor;  // of the next batch to open
-  brim_loader_slot *open;     // the batch with rows that nobody has claimed; NULL = none
+  brim_loader_slot *open;     // the batch with rows that no worker has claimed; NULL = none
   uint64_t next_ticket, next_deliver;
   size_t filling;  // pieces in work
   size_t held;
@@ -211,7 +211,7 @@ brim_loader_slot *brim_loader_open_locked(brim_loader *l);
 // All rows of an open slot by the calling thread.
 void brim_loader_fill_locked(brim_loader *l, brim_loader_slot *slot);
 void brim_loader_worker_main(void *ctx);
-// Adds what to do about a broken record to what is said of it.
+// Adds what to do about a broken record to what is reported of it.
 void brim_loader_advise(void);
 
 // Buffers and events of a loader over a resident set; and a batch of it.

@@ -1,6 +1,7 @@
 // A mapped set: samples stay in the source's mapped file, whose pages are locked so that the device
-// reads rows of it by itself. Only the targets are copied to the device. A locked page cannot leave
-// memory and stays what it was when somebody cuts the file short: the device never meets a lost one.
+// reads rows of it on its own. Only the targets are copied to the device. A locked page cannot
+// leave memory and stays what it was when another process cuts the file short: the device never
+// meets a lost one.
 #include <unistd.h>
 
 #include "data/loader/data_loader_int.h"

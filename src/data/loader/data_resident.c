@@ -220,7 +220,8 @@ static int by_index(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// Whoever met them first, they stand in order; where nothing else is there, there is no set.
+// Whichever thread met them first, they stand in order; where nothing else is there, there is no
+// set.
 static brim_status sort_broken(brim_resident *set) {
   if (!set->broken_count) return BRIM_OK;
   qsort(set->broken, set->broken_count, sizeof *set->broken, by_index);

@@ -1,5 +1,5 @@
 // A table with one row a sample, written in order: HDF5 (a dataset a column), CSV or JSON lines. It
-// takes its name when it is whole. Who calls: `brim predict`.
+// takes its name when it is whole. Callers: `brim predict`.
 //
 // Unknown is NaN for numbers, -1 for labels and "" for text; in CSV an empty field, in JSON null.
 // HDF5: contiguous datasets in the root, int64, int32 and float32 little-endian, (rows) or (rows,

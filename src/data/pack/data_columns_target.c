@@ -1,6 +1,6 @@
 // The file of a table: without a name until it is whole (O_TMPFILE), so that a killed process leaves
-// nothing; where the file system has no such files, under the name of a temporary that the next one
-// who writes the same table removes. "-" is the standard output, to which rows go as they come.
+// nothing; where the file system has no such files, under the name of a temporary that the next
+// write of the same table removes. "-" is the standard output, to which rows go as they come.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

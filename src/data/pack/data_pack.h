@@ -1,7 +1,7 @@
 // Writing data sets in the formats that sources read: packed HDF5, IDX, CIFAR, STL-10, folders of
 // images. All of it goes to a temporary beside the target, which takes the target's name when it is
 // whole. Samples come in order, in blocks; what is costly about a block is shared among threads.
-// Who calls: `brim data make` and `convert`.
+// Callers: `brim data make` and `convert`.
 //
 // HDF5: a group for each split (`train`, `val`, `test`, `unlabeled`; `all` is the root) with `x`
 // (samples, shape...) of uint8 or float32 and `y`: int32 (samples) for classes, float32 (samples,

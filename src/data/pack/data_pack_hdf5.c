@@ -13,7 +13,7 @@
 #include "data/hdf5/data_hdf5_out.h"
 #include "data/pack/data_pack_int.h"
 
-enum { CHUNK_BYTES = 256 << 10 };  // of a chunk that deflate asks for and nobody has sized
+enum { CHUNK_BYTES = 256 << 10 };  // of a chunk that deflate asks for and no option sets
 
 typedef struct hdf5_writer {
   brim_hdf5_out out;

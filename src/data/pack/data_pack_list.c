@@ -261,7 +261,7 @@ typedef struct names_job {
   bool outside;
 } names_job;
 
-// A file that cannot be opened has no names; whoever reads its samples says why.
+// A file that cannot be opened has no names; reading its samples reports why.
 static brim_status names_of(const names_job *job, const char *path, const char *const **names) {
   brim_hdf5_file f;
   brim_hdf5_scope scope;

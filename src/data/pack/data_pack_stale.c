@@ -20,7 +20,7 @@ int brim_pack_hold(const char *temp) {
   return fd;
 }
 
-// Nobody holds it; where the file system has no locks that cannot be known.
+// No process holds it; where the file system has no locks that cannot be known.
 static bool is_free(const char *path, bool folder) {
   int fd = open(path, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;

@@ -1,4 +1,4 @@
-// A warning about classes without samples. Who calls: the sources whose labels are numbers.
+// A warning about classes without samples. Callers: the sources whose labels are numbers.
 #include "data/data_int.h"
 
 void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),

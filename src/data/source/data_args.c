@@ -14,7 +14,7 @@ static json_t *value_to_json(const brim_value *v) {
     case BRIM_VALUE_INT:
       return json_integer(v->integer);
     case BRIM_VALUE_FLOAT:
-      // JSON has no NaN or infinity; null is refused by whoever asks for a number.
+      // JSON has no NaN or infinity; null is refused where a number is asked for.
       return isfinite(v->number) ? json_real(v->number) : json_null();
     case BRIM_VALUE_STRING:
       return json_string(v->string);
@@ -160,7 +160,7 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
   for (size_t i = 0; known[i]; i++) brim_str_printf(&all, "%s%s", i ? ", " : "", known[i]);
   brim_status status = brim_str_status(&all);
   if (!status) {
-    // ENOENT, as for files that are not there: whoever looks for all splits goes on.
+    // ENOENT, as for files that are not there: a caller that looks for all splits continues.
     status = brim_fail(BRIM_ENOENT, "%s has no split '%s'; it has %s", source, split, all.data);
   }
   brim_str_deinit(&all);

@@ -1,5 +1,5 @@
 // Samples kept in memory: one planned block with a place for each and a byte that says whether it
-// is there. Filled by whoever reads a sample first; nobody waits for anybody.
+// is there. The thread that reads a sample first fills it; no thread waits for another.
 #include <stdatomic.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct brim_source_cache {
 
 static size_t sample_bytes(const brim_source *s) { return s->input_bytes + s->target_bytes; }
 
-// UINT64_MAX where it cannot be told in 64 bits.
+// UINT64_MAX where 64 bits cannot hold it.
 uint64_t brim_source_cache_bytes(const brim_source *source) {
   uint64_t each = (uint64_t)source->input_bytes + source->target_bytes + 1, all;
   return __builtin_mul_overflow(each, source->info.count, &all) ? UINT64_MAX : all;

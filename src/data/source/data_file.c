@@ -61,20 +61,18 @@ brim_status brim_data_file_read(const brim_data_file *file, size_t offset, void 
 
 //---------------------------------- gzip ----------------------------------
 
-struct brim_data_gz {
-  z_stream z;
-  const char *name;
-  const uint8_t *in;           // the bytes from in_at on, in_held of them
-  const brim_data_file *file;  // where further ones come from; NULL: all are here
-  size_t in_at, in_held;
-  size_t in_size, in_pos;
-  bool ended;        // at the end of a member
-  uint8_t buffer[];  // GZ_BUFFER bytes, with a file
-};
-
 enum {
   GZ_PIECE = 1 << 30,  // zlib counts in unsigned int
   GZ_BUFFER = 1 << 16,
+};
+
+struct brim_data_gz {
+  z_stream z;
+  const brim_data_file *file;
+  size_t in_at, in_held;  // the buffer has in_held bytes of the file from in_at on
+  size_t in_pos;
+  bool ended;  // at the end of a member
+  uint8_t buffer[GZ_BUFFER];
 };
 
 static void *gz_alloc(void *ctx, unsigned items, unsigned size) {
@@ -93,32 +91,17 @@ bool brim_data_is_gz(const void *data, size_t size) {
 
 uint64_t brim_data_gz_limit(size_t size) { return (uint64_t)size * 1032 + 1024; }
 
-static brim_status gz_create(const char *name, size_t size, size_t buffer, brim_data_gz **out) {
-  brim_data_gz *gz = brim_calloc(1, sizeof *gz + buffer);
-  if (!gz) return brim_fail(BRIM_ENOMEM, "%s: out of memory", name);
-  gz->name = name;
-  gz->in_size = size;
+brim_status brim_data_gz_open(const brim_data_file *file, brim_data_gz **out) {
+  brim_data_gz *gz = brim_calloc(1, sizeof *gz);
+  if (!gz) return brim_fail(BRIM_ENOMEM, "%s: out of memory", file->path);
+  gz->file = file;
   gz->z.zalloc = gz_alloc;
   gz->z.zfree = gz_free;
   if (inflateInit2(&gz->z, 16 + MAX_WBITS) != Z_OK) {  // 16: gzip's wrapping, nothing else
     brim_free(gz);
-    return brim_fail(BRIM_ENOMEM, "%s: out of memory", name);
+    return brim_fail(BRIM_ENOMEM, "%s: out of memory", file->path);
   }
   *out = gz;
-  return BRIM_OK;
-}
-
-brim_status brim_data_gz_open(const void *data, size_t size, const char *name, brim_data_gz **out) {
-  BRIM_TRY(gz_create(name, size, 0, out));
-  (*out)->in = data;
-  (*out)->in_held = size;
-  return BRIM_OK;
-}
-
-brim_status brim_data_gz_open_file(const brim_data_file *file, brim_data_gz **out) {
-  BRIM_TRY(gz_create(file->path, file->size, GZ_BUFFER, out));
-  (*out)->file = file;
-  (*out)->in = (*out)->buffer;
   return BRIM_OK;
 }
 
@@ -130,8 +113,8 @@ void brim_data_gz_close(brim_data_gz *gz) {
 
 // The next piece of a file, once the one that is here is used up.
 static brim_status gz_refill(brim_data_gz *gz) {
-  size_t left = gz->in_size - gz->in_pos;
-  if (!gz->file || !left || gz->in_pos < gz->in_at + gz->in_held) return BRIM_OK;
+  size_t left = gz->file->size - gz->in_pos;
+  if (!left || gz->in_pos < gz->in_at + gz->in_held) return BRIM_OK;
   gz->in_at = gz->in_pos;
   gz->in_held = left < GZ_BUFFER ? left : GZ_BUFFER;
   return brim_data_file_read(gz->file, gz->in_at, gz->buffer, gz->in_held);
@@ -143,7 +126,7 @@ static brim_status gz_step(brim_data_gz *gz, void *out, size_t n, size_t *produc
   size_t left = gz->in_at + gz->in_held - gz->in_pos;
   unsigned avail_in = left < GZ_PIECE ? (unsigned)left : GZ_PIECE;
   unsigned avail_out = n < GZ_PIECE ? (unsigned)n : GZ_PIECE;
-  gz->z.next_in = (Bytef *)(uintptr_t)(gz->in + (gz->in_pos - gz->in_at));
+  gz->z.next_in = (Bytef *)(uintptr_t)(gz->buffer + (gz->in_pos - gz->in_at));
   gz->z.avail_in = avail_in;
   gz->z.next_out = out;
   gz->z.avail_out = avail_out;
@@ -158,12 +141,12 @@ static brim_status gz_step(brim_data_gz *gz, void *out, size_t n, size_t *produc
       return BRIM_OK;
     case Z_BUF_ERROR:
       return brim_fail(BRIM_EPARSE, "%s: offset %zu: the gzip file ends too early; it is cut off",
-                       gz->name, gz->in_pos);
+                       gz->file->path, gz->in_pos);
     case Z_MEM_ERROR:
-      return brim_fail(BRIM_ENOMEM, "%s: out of memory", gz->name);
+      return brim_fail(BRIM_ENOMEM, "%s: out of memory", gz->file->path);
     default:
-      return brim_fail(BRIM_EPARSE, "%s: offset %zu: damaged gzip data (%s)", gz->name, gz->in_pos,
-                       gz->z.msg ? gz->z.msg : "unknown");
+      return brim_fail(BRIM_EPARSE, "%s: offset %zu: damaged gzip data (%s)", gz->file->path,
+                       gz->in_pos, gz->z.msg ? gz->z.msg : "unknown");
   }
 }
 
@@ -172,9 +155,9 @@ brim_status brim_data_gz_read(brim_data_gz *gz, void *out, size_t n) {
   while (got < n) {
     if (gz->ended) {
       // gzip files may be several members one after the other.
-      if (gz->in_pos == gz->in_size) {
+      if (gz->in_pos == gz->file->size) {
         return brim_fail(BRIM_EPARSE, "%s: offset %zu: the gzip data ends %zu bytes too early",
-                         gz->name, gz->in_pos, n - got);
+                         gz->file->path, gz->in_pos, n - got);
       }
       inflateReset(&gz->z);
       gz->ended = false;
@@ -193,12 +176,12 @@ brim_status brim_data_gz_finish(brim_data_gz *gz) {
     BRIM_TRY(gz_step(gz, &more, 1, &produced));
     if (produced) {
       return brim_fail(BRIM_EPARSE, "%s: offset %zu: holds more data than its header says",
-                       gz->name, gz->in_pos);
+                       gz->file->path, gz->in_pos);
     }
   }
-  if (gz->in_pos != gz->in_size) {
-    return brim_fail(BRIM_EPARSE, "%s: offset %zu: %zu bytes follow the gzip data", gz->name,
-                     gz->in_pos, gz->in_size - gz->in_pos);
+  if (gz->in_pos != gz->file->size) {
+    return brim_fail(BRIM_EPARSE, "%s: offset %zu: %zu bytes follow the gzip data", gz->file->path,
+                     gz->in_pos, gz->file->size - gz->in_pos);
   }
   return BRIM_OK;
 }

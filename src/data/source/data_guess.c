@@ -1,6 +1,6 @@
-// Which source a path is for, when nobody said, or when what was said does not open: files by their
-// signature, folders by the names of what lies in them. Only looks; whether the files are sound is
-// found out on opening.
+// Which source a path is for, when the config names none, or when the named one does not open:
+// files by their signature, folders by the names of what lies in them. Only looks; whether the
+// files are sound is determined on opening.
 #include <string.h>
 
 #include "data/hdf5/data_hdf5.h"
@@ -54,7 +54,7 @@ static brim_status is_idx(const brim_data_file *file, bool *out) {
     return BRIM_OK;
   }
   brim_data_gz *gz;
-  BRIM_TRY(brim_data_gz_open_file(file, &gz));
+  BRIM_TRY(brim_data_gz_open(file, &gz));
   brim_status status = brim_data_gz_read(gz, magic, sizeof magic);
   brim_data_gz_close(gz);
   if (status == BRIM_ENOMEM) return status;
@@ -149,7 +149,7 @@ static brim_status find_image(const char *path, int depth, bool *found) {
   return status;
 }
 
-// An HDF5 file in the folder itself; whether there are too many of them is found out on opening.
+// An HDF5 file in the folder itself; whether there are too many of them is determined on opening.
 static brim_status find_hdf5(const char *path, bool *found) {
   char **names;
   size_t count;
@@ -192,7 +192,7 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- another one was said ----------------------------------
+//---------------------------------- another one was named ----------------------------------
 
 static const struct {
   const char *source, *file, *files;
@@ -215,7 +215,7 @@ static size_t kind_named(const char *source) {
   return i;
 }
 
-// Also of one that is no source by itself, by its name: a record file, an image. NULL = not known.
+// Also of one that is no source on its own, by its name: a record file, an image. NULL = not known.
 static brim_status kind_of_file(const char *path, const char **source) {
   const char *name = brim_fs_basename(path);
   brim_component guess;
@@ -246,11 +246,11 @@ static brim_status is_plausible(const char *path, const char *said, bool *out) {
   return BRIM_OK;
 }
 
-static brim_status other_file(const char *path, const char *said, bool *told) {
+static brim_status other_file(const char *path, const char *said, bool *reported) {
   const char *source;
   BRIM_TRY(kind_of_file(path, &source));
-  *told = source && !is_source(said, source);
-  if (!*told) return BRIM_OK;
+  *reported = source && !is_source(said, source);
+  if (!*reported) return BRIM_OK;
   bool alone = strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0;
   const char *what = brim_tr(kinds[kind_named(source)].file);
   if (alone) {
@@ -264,29 +264,29 @@ static brim_status other_file(const char *path, const char *said, bool *told) {
 }
 
 static brim_status other_folder(const char *path, const char *said, const char *detail,
-                                brim_status failed, bool *told) {
+                                brim_status failed, bool *reported) {
   brim_component guess;
   bool plausible;
   BRIM_TRY(is_plausible(path, said, &plausible));
   if (plausible) return BRIM_OK;
   brim_status status = brim_source_guess(path, &guess);
   if (status == BRIM_ENOMEM) return status;
-  *told = !status && !is_source(said, guess.name);
-  if (!*told) return BRIM_OK;
+  *reported = !status && !is_source(said, guess.name);
+  if (!*reported) return BRIM_OK;
   return brim_fail(failed, "%s; the folder holds %s: write dataset=%s, or omit dataset", detail,
                    brim_tr(kinds[kind_named(guess.name)].files), guess.name);
 }
 
 brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed) {
   char detail[1024];
-  bool told = false;
+  bool reported = false;
   if (strcmp(said, "synthetic") == 0 || failed == BRIM_ENOMEM || !path || !brim_fs_exists(path)) {
     return failed;
   }
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  brim_status status = brim_fs_is_dir(path) ? other_folder(path, said, detail, failed, &told)
-                                            : other_file(path, said, &told);
-  if (status == BRIM_ENOMEM || told) return status;
+  brim_status status = brim_fs_is_dir(path) ? other_folder(path, said, detail, failed, &reported)
+                                            : other_file(path, said, &reported);
+  if (status == BRIM_ENOMEM || reported) return status;
   brim_status_set_detail(detail);
   return failed;
 }

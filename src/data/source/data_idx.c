@@ -130,33 +130,13 @@ static brim_status unpack(brim_data_gz *gz, size_t packed, const char *name, bri
   return brim_data_gz_finish(gz);
 }
 
-// Takes the reader over, whatever the result.
-static brim_status unpack_all(brim_data_gz *gz, size_t packed, const char *name,
-                              brim_idx_array *out) {
-  brim_status status = unpack(gz, packed, name, out);
+static brim_status open_gz(const brim_data_file *file, brim_idx_array *out) {
+  brim_data_gz *gz;
+  BRIM_TRY(brim_data_gz_open(file, &gz));
+  brim_status status = unpack(gz, file->size, file->path, out);
   brim_data_gz_close(gz);
   if (status) brim_idx_array_unload(out);
   return status;
-}
-
-brim_status brim_idx_array_load(const void *data, size_t size, const char *name,
-                                brim_idx_array *out) {
-  *out = (brim_idx_array){0};
-  if (!brim_data_is_gz(data, size)) {
-    BRIM_TRY(brim_idx_parse(data, size, name, &out->header));
-    out->body = (const uint8_t *)data + out->header.header_bytes;
-    out->body_bytes = size - out->header.header_bytes;
-    return BRIM_OK;
-  }
-  brim_data_gz *gz;
-  BRIM_TRY(brim_data_gz_open(data, size, name, &gz));
-  return unpack_all(gz, size, name, out);
-}
-
-static brim_status open_gz(const brim_data_file *file, brim_idx_array *out) {
-  brim_data_gz *gz;
-  BRIM_TRY(brim_data_gz_open_file(file, &gz));
-  return unpack_all(gz, file->size, file->path, out);
 }
 
 brim_status brim_idx_array_open(const char *path, brim_idx_array *out) {

@@ -1,7 +1,7 @@
 // The source `idx` (also `mnist`): images and labels in two IDX files. Images of a plain file stay
 // in it and are read sample by sample; those of a gzip file are unpacked once into planned memory,
 // where classes lie in any case. Sizes, counts and labels are checked when it is opened, so that a
-// read later fails only when the file does: somebody cuts it short, the disk breaks.
+// read later fails only when the file does: another process cuts it short, the disk breaks.
 // Arguments: path=P (over data.path), limit=N (only the first N samples), classes=N (labels are
 // below N; 10 under MNIST's names, else the largest + 1), labels=FILE (when it does not lie beside
 // the images under the usual name), split (brim_source_open's).
@@ -250,7 +250,7 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
   return BRIM_OK;
 }
 
-// Labels 1 to N make N + 1 classes, the first of which nobody meant.
+// Labels 1 to N make N + 1 classes, the first of which has no samples.
 static void warn_from_one(const idx_state *s, const char *split) {
   if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
   brim_log_warn("data",

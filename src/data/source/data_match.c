@@ -1,5 +1,5 @@
-// Whether two sets can serve one network, one to train on and one to evaluate on, and what is told
-// where they cannot: both by name, with what differs.
+// Whether two sets can serve one network, one to train on and one to evaluate on, and what is
+// reported where they cannot: both by name, with what differs.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

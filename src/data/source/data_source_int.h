@@ -27,7 +27,7 @@ void brim_source_cache_put(const brim_source *source, uint64_t index, const void
 void brim_source_cache_free(brim_source_cache *cache);  // NULL is fine
 
 // A built-in source `said` failed to open the path: where something of another kind lies there, the
-// detail says so, and how to say so. Returns the status to go on with.
+// detail says so, and how to say so. Returns the status to continue with.
 brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed);
 // Fails where the path is, or is a folder with, a file that brim_source_is_foreign.
 brim_status brim_data_refuse_foreign(const char *path);

@@ -1,6 +1,6 @@
 // Looking at every sample of a source, by several threads: what cannot be read, what it holds
 // (classes, range, mean and deviation, sizes), what is odd (NaN, constant samples, duplicates).
-// Who calls: `brim data info` and `verify`.
+// Callers: `brim data info` and `verify`.
 #ifndef BRIM_DATA_VERIFY_H_
 #define BRIM_DATA_VERIFY_H_
 

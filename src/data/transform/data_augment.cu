@@ -65,7 +65,7 @@ AUGMENT_INLINE augment_image run_stages(const augment_task &t, const augment_blo
         augment_blur<C>(image, s.taps, d, (float *)b.rows);
         break;
       case BRIM_IMAGE_CUTOUT:
-        augment_cutout<C>(image, s, c.who, d);
+        augment_cutout<C>(image, s, c.ids, d);
         break;
       default:
         augment_flip<C>(image, s.op, d);
@@ -78,11 +78,11 @@ AUGMENT_INLINE augment_image run_stages(const augment_task &t, const augment_blo
 
 // A warp for a stage: their draws differ, and some are long.
 AUGMENT_INLINE void draw(const augment_task &t, augment_common *c, uint64_t index, uint32_t view) {
-  const brim_augment who = {t.program.key, (uint64_t)t.batch.epoch, index, view};
-  if (threadIdx.x == 0) c->who = who;
+  const brim_augment ids = {t.program.key, (uint64_t)t.batch.epoch, index, view};
+  if (threadIdx.x == 0) c->ids = ids;
   if ((threadIdx.x & 31) == 0) {
     for (int s = (int)threadIdx.x >> 5; s < t.program.stage_count; s += (int)blockDim.x >> 5) {
-      brim_image_draw(&t.program.stages[s], &who, t.size[s].height, t.size[s].width, &c->drawn[s]);
+      brim_image_draw(&t.program.stages[s], &ids, t.size[s].height, t.size[s].width, &c->drawn[s]);
     }
   }
   __syncthreads();
@@ -156,7 +156,7 @@ static void grow(augment_task *t, augment_size size, int *most_pixels, int *long
   if (size.width > *longest) *longest = size.width;
 }
 
-// Shared memory that a block may have, less what the kernel takes by itself. The smallest of all
+// Shared memory that a block may have, less what the kernel takes on its own. The smallest of all
 // devices: what was planned on one has to hold on another.
 static size_t ask_shared_most(void) {
   int count = 0, most = 227 << 10;
@@ -373,7 +373,7 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
 
 //---------------------------------- rows of a mapped file ----------------------------------
 
-// Every refusal is BRIM_EUNSUPPORTED: whoever asks goes on without.
+// Every refusal is BRIM_EUNSUPPORTED: the caller continues without.
 static brim_status refuse(cudaError_t error, const char *what) {
   cudaGetLastError();
   return fail(BRIM_EUNSUPPORTED, "%s: %s", what, cudaGetErrorString(error));

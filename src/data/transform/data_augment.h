@@ -1,7 +1,7 @@
 // Transforms for a device: a pipeline as plain values (brim_augment_program), and the extension
 // "data.augment" that runs it over a data set lying on the device, a whole batch at once. The same
 // program is what a worker runs (data_transform.c); what a stage does to pixels is in hd/hd_image.h,
-// once for both. Who calls: the loader.
+// once for both. Callers: the loader.
 #ifndef BRIM_DATA_AUGMENT_H_
 #define BRIM_DATA_AUGMENT_H_
 

@@ -64,7 +64,7 @@ struct augment_line {
 
 // What all threads of a block know, in shared memory: registers are for pixels.
 struct augment_common {
-  brim_augment who;
+  brim_augment ids;
   brim_image_drawn drawn[BRIM_IMAGE_MAX_STAGES];
   augment_line line[2];  // columns, rows
   float sums[32];

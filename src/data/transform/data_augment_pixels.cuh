@@ -93,7 +93,7 @@ AUGMENT_INLINE void augment_jitter(const augment_image &image, const brim_image_
     j.factor[i] = d.factor[part];
     if (!idle && part == BRIM_IMAGE_CONTRAST) contrast = i;
   }
-  // Contrast wants the mean of the whole image as it is by then.
+  // Contrast needs the mean of the whole image as it is by then.
   float sum = augment_jitter_pass<C>(image, j, 0, contrast, 0.0f, high);
   if (contrast < BRIM_IMAGE_JITTER_COUNT) {
     float mean = augment_sum(sum, sums) / ((float)image.height * (float)image.width);
@@ -218,11 +218,11 @@ AUGMENT_INLINE void augment_blur(const augment_image &image, int taps, const bri
 
 template <int C>
 AUGMENT_INLINE void augment_cutout(const augment_image &image, const brim_image_stage &s,
-                                   const brim_augment &who, const brim_image_drawn &d) {
+                                   const brim_augment &ids, const brim_image_drawn &d) {
   if (!d.on) return;
   for (int n = 0; n < s.count; n++) {
     const brim_image_square q =
-        brim_image_draw_square(&s, &who, (uint32_t)n, image.height, image.width);
+        brim_image_draw_square(&s, &ids, (uint32_t)n, image.height, image.width);
     const augment_tile tile = augment_tile_of(q.y1 - q.y0);
     for (int y = q.y0 + tile.y; y < q.y1; y += tile.dy) {
       for (int x = q.x0 + tile.x; x < q.x1; x += tile.dx) {

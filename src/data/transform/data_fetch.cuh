@@ -1,7 +1,7 @@
 // Rows fetched out of a mapped file that is page-locked: every read crosses the bus, some 1.5 us
-// away. A link of 50 GB/s wants 75 kB under way, which a few multiprocessors keep up: so the grid is
-// small, and what the device computes meanwhile has the others. A warp takes a piece of a row at a
-// time, with full lines of 128 bytes asked for whatever the alignment of the file: bytes that lie
+// away. A link of 50 GB/s needs 75 kB under way, which a few multiprocessors keep up: so the grid
+// is small, and what the device computes meanwhile has the others. A warp takes a piece of a row at
+// a time, with full lines of 128 bytes asked for whatever the alignment of the file: bytes that lie
 // askew go through shared memory.
 #ifndef BRIM_DATA_FETCH_CUH_
 #define BRIM_DATA_FETCH_CUH_

@@ -1,6 +1,6 @@
 // Components of a pipeline to stages of a program: one row a name, whose function reads and checks
-// the arguments. What has no stage (normalize, to_tensor, cast, views) changes what the result is
-// said to be. Who calls: data_transform.c.
+// the arguments. What has no stage (normalize, to_tensor, cast, views) changes the description of
+// the result. Callers: data_transform.c.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct row {
   brim_image_op op;
   bool random;  // draws: left out where a sample shall always look the same
   bool sizes;   // makes images of one size out of any
-  bool colors;  // wants 1 or 3 channels
+  bool colors;  // needs 1 or 3 channels
   brim_status (*read)(const brim_component *c, brim_transform_build *b, brim_image_stage *s);
   brim_status (*fold)(const brim_component *c, brim_transform_build *b);  // instead of a stage
 } row;

@@ -143,13 +143,19 @@ static size_t facts(const void *values, brim_scene_line *out) {
 static brim_env_run_fn run(void) { return brim_cartpole_run; }
 
 static const brim_env_arg args[] = {
-    {"reset", BRIM_ENV_ARG_FLOAT, offsetof(brim_cartpole_values, reset), NULL, 0, NULL},
+    {.name = "reset",
+     .type = BRIM_ENV_ARG_FLOAT,
+     .offset = offsetof(brim_cartpole_values, reset),
+     .default_text = "0.05",
+     .min = 0,
+     .max = 1,
+     .meaning = BRIM_N_("range of every number of the state at the start, uniform")},
 };
 
 const brim_env_row brim_cartpole_row = {
     .abi = BRIM_ENV_ABI,
     .name = "cartpole",
-    .config = "cartpole.yaml",
+    .meaning = BRIM_N_("a pole on a cart; Gymnasium's CartPole-v1"),
     .args = args,
     .arg_count = sizeof args / sizeof *args,
     .ended = {"falls", BRIM_N_("falls"), BRIM_N_("fall rate"), "falls", "fall_rate",

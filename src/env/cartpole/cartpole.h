@@ -69,8 +69,8 @@ BRIM_HD double brim_cartpole_signed(uint32_t high, uint32_t low) {
 
 BRIM_HD void brim_cartpole_reset(const brim_cartpole_values *v, const brim_env_track *t,
                                  brim_cartpole_state *s) {
-  const brim_philox4 a = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
-  const brim_philox4 b = brim_env_draw(t->who.start_key, &t->who, t->episode, 1);
+  const brim_philox4 a = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
+  const brim_philox4 b = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 1);
   const double far = (double)v->reset;
   s->x = far * brim_cartpole_signed(a.v[0], a.v[1]);
   s->speed = far * brim_cartpole_signed(a.v[2], a.v[3]);
@@ -89,6 +89,15 @@ BRIM_HD float brim_cartpole_sees(const brim_cartpole_values *v, const brim_cartp
   (void)agent;
   const double low = index == 0 ? s->x : s->speed, high = index == 2 ? s->angle : s->turn;
   return (float)(index < 2 ? low : high);
+}
+
+BRIM_HD int32_t brim_cartpole_flags(const brim_cartpole_values *v, const brim_cartpole_state *s,
+                                    int32_t agent, uint32_t *out) {
+  (void)v;
+  (void)s;
+  (void)agent;
+  (void)out;
+  return 0;
 }
 
 BRIM_HD void brim_cartpole_observe(const brim_cartpole_values *v, const brim_cartpole_state *s,

@@ -42,11 +42,6 @@ static void defaults(int32_t stage, void *values) {
   memcpy(values, &e, sizeof e);
 }
 
-void brim_quadruped_defaults(int32_t task, brim_quadruped *out) {
-  out->task = task;
-  fill(0, out);
-}
-
 static int positive(float x) { return x >= 0.0f && x < 1e6f; }
 
 static const char *problem(const void *values) {
@@ -158,19 +153,32 @@ static brim_env_run_fn run_best(void) {
   return brim_quadruped_run_plain;
 }
 
-#define ARG(member, type, ...) \
-  { #member, type, offsetof(brim_quadruped, member), __VA_ARGS__ }
+#define AT(member) .offset = offsetof(brim_quadruped, member)
+#define WORD(n, m, d, c, what)                                                    \
+  .name = n, .type = BRIM_ENV_ARG_CHOICE, AT(m), .choices = c, .default_text = d, \
+  .meaning = BRIM_N_(what)
+#define NUMBER(kind, m, d, lo, hi, what)                                                   \
+  .name = #m, .type = BRIM_ENV_ARG_##kind, AT(m), .default_text = d, .min = lo, .max = hi, \
+  .meaning = BRIM_N_(what)
 static const brim_env_arg args[] = {
-    ARG(task, BRIM_ENV_ARG_CHOICE, "stand|walk", 1, NULL),
-    {"integrator", BRIM_ENV_ARG_CHOICE, offsetof(brim_quadruped, rk4), "euler|rk4", 0, NULL},
-    ARG(frame_skip, BRIM_ENV_ARG_INT, NULL, 0, NULL),
-    ARG(timestep, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
-    ARG(margin, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
-    ARG(reset_pos, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
-    ARG(reset_vel, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
-    ARG(push_speed, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
-    ARG(push_every, BRIM_ENV_ARG_INT, NULL, 0, NULL),
-    ARG(action_scale, BRIM_ENV_ARG_FLOAT, NULL, 0, NULL),
+    {WORD("task", task, "stand", "stand|walk", "task that is rewarded"), .task = 1},
+    {NUMBER(INT, frame_skip, "5", 1, 1000, "physics steps per action")},
+    {WORD("integrator", rk4, "euler", "euler|rk4", "integrator of the physics")},
+    {NUMBER(FLOAT, margin, "0.01", 0, 1,
+            "contact margin: 0.01 as in MuJoCo up to 3.4, or 0.02 as from 3.5 on")},
+    {NUMBER(FLOAT, timestep, "0.01", 1e-5, 0.1, "time step of the physics, in seconds")},
+    {NUMBER(
+        FLOAT, reset_pos, NULL, 0, 1,
+        "range of qpos around its rest value at the start, uniform (default: set by ars.phase)")},
+    {NUMBER(FLOAT, reset_vel, NULL, 0, 10,
+            "standard deviation of qvel at the start (default: set by ars.phase)")},
+    {NUMBER(FLOAT, push_speed, NULL, 0, 100,
+            "largest change of the torso's velocity by a push, in m/s (0 = no pushes; default: set "
+            "by ars.phase)")},
+    {NUMBER(INT, push_every, NULL, 1, 1e6,
+            "average number of actions between pushes (default: set by ars.phase)")},
+    {NUMBER(FLOAT, action_scale, "1", 1e-6, 1e3,
+            "factor on the policy's output, applied before clipping to [-1, 1]")},
 };
 
 enum {
@@ -221,7 +229,7 @@ static const brim_metric figures[FIGURES] = {
                       .names = REPORTED("walk_seconds", "")},
 };
 
-// Where going forward is the task: how often it went on to the end.
+// Where going forward is the task: how often it continued to the end.
 static void notes(const double *v, int64_t episodes, brim_str *out) {
   if (isnan(v[WALKED])) return;
   brim_str_append_char(out, '\n');
@@ -234,6 +242,7 @@ static void notes(const double *v, int64_t episodes, brim_str *out) {
 const brim_env_row brim_quadruped_row = {
     .abi = BRIM_ENV_ABI,
     .name = "quadruped",
+    .meaning = BRIM_N_("a four-legged robot; MuJoCo's Ant"),
     .args = args,
     .arg_count = sizeof args / sizeof *args,
     .ended = {"falls", BRIM_N_("falls"), BRIM_N_("fall rate"), "falls", "fall_rate",

@@ -37,9 +37,6 @@ static inline brim_quadruped brim_quadruped_of(const void *values) {
   return e;
 }
 
-// The environment as docs/quadruped.md defines a task: Euler, frame_skip 5, margin 0.01.
-void brim_quadruped_defaults(int32_t task, brim_quadruped *out);
-
 // The row of env: quadruped(...).
 extern const brim_env_row brim_quadruped_row;
 

@@ -38,7 +38,7 @@ BRIM_HD brim_env_net brim_quadruped_net(int32_t hidden) {
 
 // How far an environment is.
 typedef struct brim_quadruped_track {
-  brim_env_who who;
+  brim_env_ids ids;
   int32_t step;       // of the episode
   int32_t episode;    // of the rollout
   int32_t push;       // pushes of the episode so far
@@ -57,21 +57,21 @@ typedef struct brim_quadruped_base {
 BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_quadruped_track *t,
                                   brim_quadruped_base *out) {
   const float far = e->reset_pos, fast = e->reset_vel;
-  brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 0);
+  brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
   out->pos[0] = far * brim_env_signed(r.v[0]);
   out->pos[1] = far * brim_env_signed(r.v[1]);
   // Upwards alone: the feet stand on the floor already.
   out->pos[2] = BRIM_STAND_HEIGHT + far * brim_rng_uniform(r.v[2]);
   out->quat[0] = 1.0f + far * brim_env_signed(r.v[3]);
-  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 1);
+  r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 1);
   for (int i = 0; i < 3; i++) out->quat[1 + i] = far * brim_env_signed(r.v[i]);
   float square = 0.0f;
   for (int i = 0; i < 4; i++) square += out->quat[i] * out->quat[i];
   float scale = 1.0f / sqrtf(square > 1e-12f ? square : 1.0f);
   for (int i = 0; i < 4; i++) out->quat[i] *= scale;
-  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 2);
+  r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 2);
   brim_env_pair a = brim_env_normal(r.v[0], r.v[1]), b = brim_env_normal(r.v[2], r.v[3]);
-  r = brim_env_draw(t->who.start_key, &t->who, t->episode, 3);
+  r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 3);
   brim_env_pair c = brim_env_normal(r.v[0], r.v[1]);
   out->vel[0] = fast * a.a;
   out->vel[1] = fast * a.b;
@@ -83,7 +83,7 @@ BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_quadruped_
 
 BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_quadruped_track *t,
                                       int leg, float q[2], float qd[2]) {
-  brim_philox4 r = brim_env_draw(t->who.start_key, &t->who, t->episode, 4 + leg);
+  brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 4 + leg);
   q[0] = e->reset_pos * brim_env_signed(r.v[0]);
   q[1] = (leg == 0 || leg == 3 ? 1.0f : -1.0f) + e->reset_pos * brim_env_signed(r.v[1]);
   brim_env_pair v = brim_env_normal(r.v[2], r.v[3]);
@@ -94,13 +94,13 @@ BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_quadru
 // Steps from a push, or the start, to push n: 1 to 2 * push_every - 1, all equally likely.
 BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_quadruped_track *t) {
   if (!(e->push_speed > 0.0f)) return -1;
-  brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, t->push);
+  brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, t->push);
   return t->step + 1 + (int32_t)brim_rng_below(r.v[0], r.v[3], 2 * (uint64_t)e->push_every - 1);
 }
 
 // What a push adds to the torso's velocity along x and y; says when the next one comes.
 BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_quadruped_track *t) {
-  brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, t->push);
+  brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, t->push);
   brim_env_pair v = brim_env_turn(r.v[2]);
   float speed = e->push_speed * brim_rng_uniform(r.v[1]);
   v.a *= speed;
@@ -138,9 +138,9 @@ BRIM_HD int brim_quadruped_after(brim_quadruped_track *t, float reward, int fell
   return 1;
 }
 
-BRIM_HD brim_quadruped_track brim_quadruped_track_of(brim_env_who who) {
+BRIM_HD brim_quadruped_track brim_quadruped_track_of(brim_env_ids ids) {
   brim_quadruped_track t;
-  t.who = who;
+  t.ids = ids;
   t.step = t.episode = t.push = 0;
   t.next_push = -1;
   t.steps = t.terminated = t.truncated = t.diverged = 0;

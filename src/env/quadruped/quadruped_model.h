@@ -1,6 +1,6 @@
 // The quadruped's numbers: MuJoCo's Ant as its compiler makes it from Gymnasium's ant.xml, with the
 // four aux links that are welded to the torso counted into it. Lengths in metres, masses in
-// kilogrammes. Who includes: quadruped_state.h and what draws the body.
+// kilogrammes. Included by: quadruped_state.h and what draws the body.
 #ifndef BRIM_QUADRUPED_MODEL_H_
 #define BRIM_QUADRUPED_MODEL_H_
 

@@ -100,15 +100,15 @@ __device__ static inline void fill_shared(const rollout_task &t, float *normal, 
   }
 }
 
-__device__ static inline brim_env_who who_of(const rollout_task &t, int32_t dir, int32_t env) {
-  brim_env_who who;
-  who.start_key = t.start_key;
-  who.event_key = t.event_key;
-  who.iteration = (uint32_t)t.iteration;
-  who.dir = (uint32_t)dir;
+__device__ static inline brim_env_ids ids_of(const rollout_task &t, int32_t dir, int32_t env) {
+  brim_env_ids ids;
+  ids.start_key = t.start_key;
+  ids.event_key = t.event_key;
+  ids.iteration = (uint32_t)t.iteration;
+  ids.dir = (uint32_t)dir;
   // Lanes past the last environment run a copy of it: a warp steps as a whole.
-  who.env = (uint32_t)(env < t.envs ? env : t.envs - 1);
-  return who;
+  ids.env = (uint32_t)(env < t.envs ? env : t.envs - 1);
+  return ids;
 }
 
 template <bool HIDDEN, bool RK4, bool EVALUATE>
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
   scene.hidden = HIDDEN ? t.hidden : 0;
   scene.policy = t.zero ? NULL : policy;
   scene.normal = normal;
-  brim_quadruped_track track = brim_quadruped_track_of(who_of(t, dir, env));
+  brim_quadruped_track track = brim_quadruped_track_of(ids_of(t, dir, env));
   brim_quad_lane_state state;
   bool over = true;  // a new episode begins
 
@@ -152,7 +152,8 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
       brim_quad_lane_step(&scene.world, &state, ctrl, NULL);
     }
     const brim_quad_lane_outcome o = brim_quad_lane_measure(&scene, &state, ctrl, from);
-    // With `once`, who is through steps on from a second start, and nothing of it counts.
+    // With `once`, an environment that is through steps on from a second start, and nothing of it
+    // counts.
     over = (EVALUATE || !t.once || track.episode == 0) &&
            brim_quadruped_after(&track, o.reward, o.fell > 0.0f, o.diverged > 0.0f, t.steps);
     if (EVALUATE && over && track.episode == 0 && env < t.envs && threadIdx.x % LANES == 0) {

@@ -11,7 +11,7 @@ typedef struct Q(batch) {
   brim_quadruped_track track[Q(WIDTH)];
   double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
   int idle[Q(WIDTH)];  // their one episode is over: they step on, and nothing counts
-  int count;           // elements that are somebody's; the others are copies of the last
+  int count;           // elements of another episode; the others are copies of the last
   int running;         // of them, those whose only episode has not ended
 } Q(batch);
 
@@ -115,9 +115,9 @@ Q_FN void Q(run)(const brim_env_work *w) {
     b.count = w->envs - first < Q(WIDTH) ? w->envs - first : Q(WIDTH);
     b.running = b.count;
     for (int l = 0; l < Q(WIDTH); l++) {
-      brim_env_who who = w->who;
-      who.env += (uint32_t)(first + (l < b.count ? l : b.count - 1));
-      b.track[l] = brim_quadruped_track_of(who);
+      brim_env_ids ids = w->ids;
+      ids.env += (uint32_t)(first + (l < b.count ? l : b.count - 1));
+      b.track[l] = brim_quadruped_track_of(ids);
       Q(begin)(&b.scene, &b.state, &b.track[l], l);
     }
     for (int step = 0; step < w->steps && b.running > 0; step++) Q(advance)(w, &b, first);

@@ -25,7 +25,7 @@ typedef struct {
   q_real q[Q_LEGS][2], qd[Q_LEGS][2];  // hip, ankle of each leg
 } Q(state);
 
-// What a substep met with in its (RK4: first) evaluation, for tests and for those who ask.
+// What a substep met with in its (RK4: first) evaluation, for tests and for configs that ask.
 typedef struct {
   q_bits touch[Q_LEGS];  // QUAD_TOUCH_*: points nearer to the floor than the margin
   q_bits rows[Q_LEGS];   // constraint rows that push, in the solver's own order
@@ -33,7 +33,7 @@ typedef struct {
   int newton;            // solves, the most over the elements
 } Q(info);
 
-// An environment's settings as the step wants them.
+// An environment's settings as the step takes them.
 typedef struct {
   q_scalar h;       // timestep
   q_scalar margin;  // of contacts

@@ -60,7 +60,7 @@ Q_FN void Q(scene_of)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], 
   c->r[1] = slim * (o[0] * o[2]);
 }
 
-// The mass of a leg: kept, or made anew in `own`.
+// The mass of a leg: kept, or made again in `own`.
 Q_FN const Q(mass) * Q(mass_of)(const Q(scene) * c, int i, Q(mass) * own) {
 #if Q_LEGS > 1
   (void)own;

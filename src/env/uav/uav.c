@@ -151,17 +151,32 @@ static const brim_metric figures[BRIM_UAV_FIGURES] = {
 
 //---------------------------------- the row ----------------------------------
 
-#define ARG(name, type, member, ...) \
-  { name, BRIM_ENV_ARG_##type, offsetof(brim_uav_values, member), __VA_ARGS__ }
+#define AT(member) .offset = offsetof(brim_uav_values, member)
+#define WORD(n, m, d, c, what)                                                    \
+  .name = n, .type = BRIM_ENV_ARG_CHOICE, AT(m), .choices = c, .default_text = d, \
+  .meaning = BRIM_N_(what)
+#define NUMBER(m, d, lo, hi, what)                                                      \
+  .name = #m, .type = BRIM_ENV_ARG_INT, AT(m), .default_text = d, .min = lo, .max = hi, \
+  .meaning = BRIM_N_(what)
 static const brim_env_arg args[] = {
-    ARG("rules", CHOICE, rules, "brim|peer", 1, NULL),
-    ARG("task", CHOICE, task, "auto|coverage|goals", 1, NULL),
-    ARG("size", INT, size, NULL, 0, "grid_size"),
-    ARG("num_uavs", INT, num_uavs, NULL, 0, NULL),
-    ARG("num_obstacles", INT, num_obstacles, NULL, 0, NULL),
-    ARG("episode_steps", INT, episode_steps, NULL, 0, "max_steps"),
-    ARG("crop", INT, crop, NULL, 0, NULL),
-    ARG("reward", CHOICE, team, "own|team", 0, NULL),
+    {WORD("rules", rules, "brim", "brim|peer",
+          "brim: UAVs block each other; peer: the environment of other programs, for comparison"),
+     .task = 1},
+    {WORD("task", task, "auto", "auto|coverage|goals",
+          "task that is rewarded (auto = coverage, or goals with rules=peer)"),
+     .task = 1},
+    {NUMBER(size, NULL, 2, 64,
+            "side length of the grid, in cells (default: 32, or 50 with rules=peer)"),
+     .alias = "grid_size"},
+    {NUMBER(num_uavs, "10", 1, 32, "number of UAVs")},
+    {NUMBER(num_obstacles, "40", 0, 4095,
+            "number of obstacle cells (with rules=peer: on average)")},
+    {NUMBER(episode_steps, "200", 1, 32768, "longest episode, in steps"), .alias = "max_steps"},
+    {NUMBER(crop, NULL, 1, 15,
+            "side length of what a UAV sees, in cells; odd (default: 11, or 5 with rules=peer)")},
+    {WORD("reward", team, NULL, "own|team",
+          "own: each UAV has its own reward; team: all have the mean (default: own, or team with "
+          "rules=peer)")},
 };
 
 static const char *const rules[] = {"greedy", NULL};
@@ -169,6 +184,7 @@ static const char *const rules[] = {"greedy", NULL};
 const brim_env_row brim_uav_row = {
     .abi = BRIM_ENV_ABI,
     .name = "uav",
+    .meaning = BRIM_N_("UAVs in a grid world with obstacles"),
     .args = args,
     .arg_count = sizeof args / sizeof *args,
     .ended = {"finished", BRIM_N_("finished"), BRIM_N_("finish rate"), "finished", "finish_rate",

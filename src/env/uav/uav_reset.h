@@ -111,7 +111,7 @@ BRIM_HD void brim_grid_put_obstacles(const brim_uav_values *v, const brim_env_tr
     brim_philox4 r = {{0, 0, 0, 0}};
     for (int32_t k = 0; k < BRIM_UAV_TRIES && !found; k++) {
       const int32_t n = BRIM_UAV_DRAW_OBSTACLES + 2 * i + k / 4;
-      if (k % 4 == 0) r = brim_env_draw(t->who.start_key, &t->who, t->episode, n);
+      if (k % 4 == 0) r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, n);
       cell = brim_grid_below(r.v[k % 4], cells);
       found = brim_grid_may_block(map, v->size, cell);
     }
@@ -134,7 +134,7 @@ BRIM_HD void brim_grid_put_uavs(const brim_uav_values *v, const brim_env_track *
     brim_philox4 r = {{0, 0, 0, 0}};
     for (int32_t k = 0; k < BRIM_UAV_TRIES && !found; k++) {
       const int32_t n = BRIM_UAV_DRAW_UAVS + 2 * i + k / 4;
-      if (k % 4 == 0) r = brim_env_draw(t->who.start_key, &t->who, t->episode, n);
+      if (k % 4 == 0) r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, n);
       cell = brim_grid_below(r.v[k % 4], cells);
       found = !brim_grid_bit(obstacles, cell) && !brim_grid_bit(occupied, cell);
     }
@@ -178,14 +178,14 @@ BRIM_HD void brim_grid_peer_reset(const brim_uav_values *v, const brim_env_track
   uint32_t *map = s->rest + brim_grid_obstacles_at(v), word = 0;
   brim_philox4 r = {{0, 0, 0, 0}};
   for (int32_t cell = 0; cell < cells; cell++) {
-    if (cell % 4 == 0) r = brim_env_draw(t->who.start_key, &t->who, 0, cell / 4);
+    if (cell % 4 == 0) r = brim_env_draw(t->ids.start_key, &t->ids, 0, cell / 4);
     word |= (uint32_t)(r.v[cell % 4] < below) << (cell & 31);
     if ((cell & 31) < 31 && cell + 1 < cells) continue;
     map[cell >> 5] = word;
     word = 0;
   }
   for (int32_t i = 0; i < v->num_uavs; i++) {
-    r = brim_env_draw(t->who.start_key, &t->who, t->episode, BRIM_UAV_DRAW_UAVS + i);
+    r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, BRIM_UAV_DRAW_UAVS + i);
     const uint32_t place =
         brim_grid_place(brim_grid_below(r.v[0], v->size), brim_grid_below(r.v[1], v->size), 0, 0);
     s->rest[i] = brim_grid_peer_goal(v, place, r);
@@ -206,7 +206,7 @@ BRIM_HD void brim_uav_reset(const brim_uav_values *v, const brim_env_track *t, b
   if (brim_grid_has_goals(v)) {
     for (int32_t i = 0; i < v->num_uavs; i++) {
       const brim_philox4 r =
-          brim_env_draw(t->who.start_key, &t->who, t->episode, BRIM_UAV_DRAW_GOALS + i);
+          brim_env_draw(t->ids.start_key, &t->ids, t->episode, BRIM_UAV_DRAW_GOALS + i);
       s->rest[i] = brim_grid_new_goal(v, obstacles, s->rest[i], r);
     }
     return;

@@ -7,6 +7,7 @@
 #include "env/uav/uav_int.h"
 
 enum { FOUND, PERCENT, COLLISIONS, COUNTS };  // columns of the first part
+enum { SIZE, CROP, LENGTH, NUMBERS };         // numbers of the scene
 
 static const float *frame_of(const brim_scene_episode *e, int64_t i) {
   return e->frames + i * brim_scene_width(e->scene);
@@ -46,12 +47,22 @@ static void put_percent(brim_scene_line *line, const char *label, const char *ke
   snprintf(line->text, sizeof line->text, "%.1f %%", percent);
 }
 
-static size_t coverage_figures(const brim_scene_episode *e, brim_scene_line *out) {
+// As evaluations have it: an episode that covered all cells early stays complete until its last step.
+static double mean_coverage(const brim_scene_episode *e) {
+  const int64_t length = (int64_t)e->scene->numbers[LENGTH].value;
+  int64_t steps = e->states - 1;
   double sum = 0;
   for (int64_t i = 1; i < e->states; i++) sum += (double)frame_of(e, i)[PERCENT];
-  const double mean = e->states > 1 ? sum / (double)(e->states - 1) : last_of(e, PERCENT);
+  if (e->end == BRIM_SCENE_ENDED && length > steps) {
+    sum += 100 * (double)(length - steps);
+    steps = length;
+  }
+  return steps > 0 ? sum / (double)steps : last_of(e, PERCENT);
+}
+
+static size_t coverage_figures(const brim_scene_episode *e, brim_scene_line *out) {
   put_percent(&out[0], BRIM_N_("coverage"), "coverage", last_of(e, PERCENT));
-  put_percent(&out[1], BRIM_N_("mean of its steps"), "steps_mean_coverage", mean);
+  put_percent(&out[1], BRIM_N_("mean coverage"), "mean_coverage", mean_coverage(e));
   put_count(&out[2], BRIM_N_("collisions"), "collisions", last_of(e, COLLISIONS));
   return 3;
 }
@@ -103,14 +114,16 @@ void brim_grid_scene(const void *values, brim_scene *out) {
   out->kind = "uav";
   add_parts(&v, out);
   add_curves(goals, out);
-  out->numbers[0] = (brim_scene_number){"size", v.size};
-  out->numbers[1] = (brim_scene_number){"crop", v.crop};
-  out->number_count = 2;
+  out->numbers[SIZE] = (brim_scene_number){"size", v.size};
+  out->numbers[CROP] = (brim_scene_number){"crop", v.crop};
+  out->numbers[LENGTH] = (brim_scene_number){"episode_steps", v.episode_steps};
+  out->number_count = NUMBERS;
   out->ends[BRIM_SCENE_LASTED] = "lasted";
   out->ends[BRIM_SCENE_ENDED] = goals ? "finished" : "covered";
   out->ends[BRIM_SCENE_DIVERGED] = "diverged";
   // a grid that is not covered in time is no failure
   out->good[BRIM_SCENE_LASTED] = out->good[BRIM_SCENE_ENDED] = true;
+  out->plain[BRIM_SCENE_LASTED] = true;
   out->hint = BRIM_N_(
       "Rings mark UAVs that could not move. Space plays, comma and full stop move "
       "one step, [ and ] change the speed.");

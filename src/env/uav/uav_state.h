@@ -175,6 +175,32 @@ BRIM_HD uint64_t brim_grid_row_bits(const uint32_t *map, int32_t size, int32_t y
   return bits & brim_grid_low_bits(size);
 }
 
+// Columns x to x + count - 1 of which `first` to first + inside - 1 exist, and bits of those among count.
+typedef struct brim_grid_columns {
+  int32_t first, inside, skip;
+  uint32_t all;
+} brim_grid_columns;
+
+// For 0 < count < 32.
+BRIM_HD brim_grid_columns brim_grid_clip(int32_t size, int32_t x, int32_t count) {
+  const int32_t end = x + count < size ? x + count : size;
+  brim_grid_columns c;
+  c.first = x > 0 ? x : 0;
+  c.skip = c.first - x;
+  c.inside = end > c.first ? end - c.first : 0;
+  c.all = (((uint32_t)1 << c.inside) - 1) << c.skip;
+  return c;
+}
+
+// Cells of row y in those columns; those outside are 0. Reads no word that has none of its cells.
+BRIM_HD uint32_t brim_grid_piece(const uint32_t *map, int32_t size, brim_grid_columns c,
+                                 int32_t y) {
+  const int32_t start = y * size + c.first, word = start >> 5, shift = start & 31;
+  uint32_t bits = map[word] >> shift;
+  if (shift + c.inside > 32) bits |= map[word + 1] << (32 - shift);
+  return bits << c.skip & c.all;
+}
+
 // `count` cells of a row from column x on, which may lie outside; those that do are 0.
 BRIM_HD uint32_t brim_grid_span(uint64_t row, int32_t x, int32_t count) {
   const uint64_t moved = x < 0 ? row << -x : row >> x;

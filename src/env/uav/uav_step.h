@@ -1,11 +1,12 @@
 // One step of the grid world. All UAVs move at once. Rules brim:
 //   1. A move into an obstacle or over the edge is blocked: the UAV stays.
-//   2. Of two or more that want one cell the one with the lowest number may go on; the others are stopped.
+// 2. Of two or more that want one cell the one with the lowest number may continue; the others are
+// stopped.
 //   3. Two that want each other's cells are stopped.
 //   4. A move into the cell of a UAV that stays, for whatever reason, is stopped; so on along a chain.
 // UAVs that follow each other therefore move together, also around a ring of three or more. The result does
-// not depend on an order of evaluation: who loses by rule 2 also stays when the winner is stopped later, since
-// then the cell's UAV has stayed.
+// not depend on an order of evaluation: the loser by rule 2 also stays when the winner is stopped
+// later, since then the cell's UAV has stayed.
 #ifndef BRIM_UAV_STEP_H_
 #define BRIM_UAV_STEP_H_
 
@@ -44,7 +45,7 @@ BRIM_HD void brim_grid_resolve(const brim_uav_values *v, const brim_uav_state *s
   const uint32_t *occupied = s->rest + brim_grid_occupied_at(v);
   const uint32_t wanted = m->moving;
   uint32_t lost = 0, follows = 0;
-  int32_t ahead[BRIM_UAV_MAX_UAVS];  // who is in the cell a UAV wants, where it follows
+  int32_t ahead[BRIM_UAV_MAX_UAVS];  // the UAV in the target cell, where it follows
   for (int32_t i = 0; i < v->num_uavs; i++) {
     if (!(wanted >> i & 1)) continue;
     ahead[i] = 0;
@@ -89,7 +90,7 @@ BRIM_HD int32_t brim_grid_approach(const brim_uav_values *v, const brim_env_trac
   const int32_t left = brim_grid_way(s->rest[i]), nearer = BRIM_UAV_NEARER * (before - left);
   if (left) return nearer;
   const int32_t n = (t->step & (BRIM_UAV_MAX_STEPS - 1)) * BRIM_UAV_MAX_UAVS + i;
-  const brim_philox4 r = brim_env_draw(t->who.event_key, &t->who, t->episode, n);
+  const brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, n);
   s->found++;
   *what |= BRIM_UAV_FOUND;
   s->rest[i] = brim_grid_is_peer(v)

@@ -146,6 +146,69 @@ BRIM_HD void brim_uav_observe(const brim_uav_values *v, const brim_uav_state *s,
   }
 }
 
+// Words that are filled from their lowest bit on.
+typedef struct brim_grid_words_of {
+  uint32_t *to, word;
+  int32_t used;
+} brim_grid_words_of;
+
+// `count` bits more, 1 to 31; those above them are 0.
+BRIM_HD void brim_grid_append(brim_grid_words_of *w, uint32_t bits, int32_t count) {
+  w->word |= bits << w->used;
+  w->used += count;
+  if (w->used < 32) return;
+  w->used -= 32;
+  *w->to++ = w->word;
+  w->word = bits >> (count - w->used);
+}
+
+// A row of plane `which` under rules brim: bits of the columns that exist.
+BRIM_HD uint32_t brim_grid_plane_row(const brim_uav_values *v, const brim_uav_state *s,
+                                     int32_t agent, int32_t which, brim_grid_columns c, int32_t y) {
+  const uint32_t place = s->rest[agent];
+  if (which == 1 && brim_grid_has_goals(v)) {
+    const int32_t column = brim_grid_goal_x(place) - brim_grid_x(place) + v->crop / 2;
+    const int seen = brim_grid_goal_y(place) == y && column >= 0 && column < v->crop;
+    return seen ? (uint32_t)1 << column : 0;
+  }
+  const int32_t at = which == 0   ? brim_grid_obstacles_at(v)
+                     : which == 1 ? brim_grid_covered_at(v)
+                                  : brim_grid_occupied_at(v);
+  const uint32_t bits = brim_grid_piece(s->rest + at, v->size, c, y);
+  if (which == 0) return bits | ~c.all;
+  return which == 2 && brim_grid_y(place) == y ? bits & ~((uint32_t)1 << v->crop / 2) : bits;
+}
+
+BRIM_HD int32_t brim_uav_flags(const brim_uav_values *v, const brim_uav_state *s, int32_t agent,
+                               uint32_t *out) {
+  const int peer = brim_grid_is_peer(v);
+  const int32_t crop = v->crop, count = (peer ? 1 : 3) * crop * crop;
+  if (!out) return count;
+  const uint32_t all = (uint32_t)brim_grid_low_bits(crop);
+  const int32_t x = brim_grid_x(s->rest[agent]) - crop / 2;
+  const int32_t y = brim_grid_y(s->rest[agent]) - crop / 2;
+  const brim_grid_columns columns = brim_grid_clip(v->size, x, crop);
+  brim_grid_words_of w = {out, 0, 0};
+  for (int32_t which = 0; which < (peer ? 1 : 3); which++) {
+    for (int32_t i = 0; i < crop; i++) {
+      uint32_t bits = 0;
+      if (peer) {  // column by column
+        const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
+        for (int32_t j = 0; j < crop; j++) {
+          bits |= (uint32_t)brim_grid_blocked(obstacles, v->size, x + i, y + j) << j;
+        }
+      } else if (y + i >= 0 && y + i < v->size) {
+        bits = brim_grid_plane_row(v, s, agent, which, columns, y + i) & all;
+      } else if (which == 0) {
+        bits = all;
+      }
+      brim_grid_append(&w, bits, crop);
+    }
+  }
+  if (w.used > 0) *w.to = w.word;
+  return count;
+}
+
 //---------------------------------- the critic ----------------------------------
 
 // Set cells of the block of 4 x 4 whose north-west corner is (x, y).

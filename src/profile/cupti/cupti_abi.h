@@ -2,7 +2,7 @@
 // the leading fields of three records, the calls. Those fields have kept their places since CUDA
 // 11.0, whichever struct version a library fills in; the asserts hold them, and
 // tests/profile/test_profile_cupti_abi.c holds all of this against NVIDIA's header where there is
-// one. Who includes it: this folder, and tests that stand in for the library.
+// one. Included by: this folder, and tests that stand in for the library.
 #ifndef BRIM_PROFILE_CUPTI_ABI_H_
 #define BRIM_PROFILE_CUPTI_ABI_H_
 
@@ -104,7 +104,7 @@ typedef struct brim_cupti_api {
   int (*version)(uint32_t *version);                  // cuptiGetVersion
   int (*result_string)(int code, const char **text);  // (optional) cuptiGetResultString
   int (*subscribe)(void **subscriber, brim_cupti_callback callback, void *user);
-  // (optional, CUDA 13) only to learn who is in the way
+  // (optional, CUDA 13) only to learn which tool is in the way
   int (*subscribe_v2)(void **subscriber, brim_cupti_callback callback, void *user,
                       brim_cupti_subscriber *params);
   int (*unsubscribe)(void *subscriber);

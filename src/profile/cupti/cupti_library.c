@@ -34,8 +34,8 @@ static brim_status add(name_list *list, const char *name) {
   return BRIM_OK;
 }
 
-// root + prefix + "/" + pattern. A prefix is somebody's folder: one with a character that glob(3)
-// reads otherwise is left out.
+// root + prefix + "/" + pattern. A prefix is a folder of the user: one with a character that
+// glob(3) reads otherwise is left out.
 static brim_status add_matches(name_list *list, const char *root, const char *prefix,
                                const char *pattern) {
   if (!prefix || prefix[0] != '/' || strpbrk(prefix, "*?[\\")) return BRIM_OK;

@@ -192,9 +192,9 @@ static brim_status fail_subscribe(brim_gpu_trace *t, int code) {
   return status;
 }
 
-// The library stays in the process. Detaching it (cuptiFinalize) would spare later launches a little,
-// and breaks the graphs that were recorded while it was attached: with CUDA 13.0 their next launch
-// fails and takes the context with it.
+// The library stays in the process. Detaching it (cuptiFinalize) would save later launches a
+// little, and breaks the graphs that were recorded while it was attached: with CUDA 13.0 their next
+// launch fails and takes the context with it.
 static void detach(brim_gpu_trace *t) { t->api.unsubscribe(t->subscriber); }
 
 static brim_status attach(brim_gpu_trace *t) {

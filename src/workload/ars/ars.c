@@ -267,7 +267,7 @@ static brim_status iterate(brim_ars *w, const brim_spans *spans) {
   brim_device *device = w->context.device;
   brim_span_begin(spans, BRIM_PHASE_ENV, "rollout");
   brim_status status = roll_out(w);
-  // who measures wants the time of the rollouts in them, not where the host waits next
+  // a measurement needs the time of the rollouts in them, not where the host waits next
   if (!status && spans) status = brim_device_sync(device);
   brim_span_end(spans, BRIM_PHASE_ENV, "rollout");
   if (status) return status;
@@ -389,8 +389,8 @@ static brim_status roll_out_zero(brim_ars *w, int32_t dirs) {
   return status;
 }
 
-// Doing nothing under the measure of training: the environments, length and restarts of the first
-// directions of the first iteration, without noise. Progress is told beside it.
+// The zero policy under the measure of training: the environments, length and restarts of the first
+// directions of the first iteration, without noise. Progress is reported beside it.
 static brim_status training_baseline(brim_ars *w) {
   int64_t dirs = (w->episodes + w->shape.num_envs - 1) / w->shape.num_envs;
   if (dirs > w->shape.dir_chunk) dirs = w->shape.dir_chunk;
@@ -456,6 +456,9 @@ static const brim_work_settings_table settings = {.resolve = brim_ars_resolve};
 static const brim_work_text_table text = {.start_lines = brim_ars_start_lines,
                                           .eval_notes = brim_ars_eval_notes};
 
+static const brim_work_shipped shipped[] = {{"quadruped", "quadruped-stand.yaml"},
+                                            {"cartpole", "cartpole.yaml"}};
+
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
     .model = "linear_policy",
@@ -463,10 +466,12 @@ const brim_workload_table brim_workload_ars = {
     .options = brim_ars_options,
     .option_count = BRIM_ARS_OPTIONS,
     .topic = &brim_ars_topic,
+    .section = &brim_ars_section,
     .length_key = "ars.iterations",
     .without_eval = "ars.eval_episodes=0",
     .config = "quadruped-stand.yaml",
-    .config_with = brim_work_env_config,
+    .shipped = shipped,
+    .shipped_count = sizeof shipped / sizeof *shipped,
     .knob_set = &brim_ars_knob_set,
     .metric_set = &brim_ars_set,
     .metric_set_of = ars_metric_set,

@@ -1,5 +1,5 @@
 // What others need of the ars workload: the rollouts a config describes, and a policy out of its
-// checkpoint, for who wants to look at it. Who calls: eval and render, the workload itself.
+// checkpoint, for programs that show it. Callers: eval and render, the workload itself.
 //
 // A checkpoint of ars is one safetensors file with
 //   policy.weight (act, obs)                                linear, or
@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-// Which held-out episodes (brim_rollout_eval): those that a training is evaluated by while it goes on
-// (and its best policy is chosen by), and those that nobody has chosen anything by.
+// Which held-out episodes (brim_rollout_eval): those that a training is evaluated by while it
+// continues (and its best policy is chosen by), and those that no choice was made by.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
 
 //---------------------------------- returns (ars_rows.c) ----------------------------------

@@ -39,6 +39,7 @@ extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
 // ars_help.c
 enum { BRIM_ARS_OPTIONS = 3 };
 extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
+extern const brim_config_section brim_ars_section;  // ars_keys.c
 extern const brim_work_topic brim_ars_topic;
 
 extern const brim_work_replay_table brim_ars_replay;  // ars_replay.c
@@ -52,10 +53,10 @@ typedef struct brim_ars_collapse {
   brim_ars_returns best;           // of the evaluations so far
   double before[BRIM_ARS_BEFORE];  // means of the last ones, the newest first
   int count;                       // of them that there are
-  bool below_zero;                 // the last one was below doing nothing
-  unsigned low;  // bits: was it too low? Bit 0 is the last one, 1 the one before it
-  int fine;      // evaluations in a row that were all right
-  bool told;     // of this collapse, which lasts until it is fine again
+  bool below_zero;                 // the last one was below the zero policy
+  unsigned low;   // bits: was it too low? Bit 0 is the last one, 1 the one before it
+  int fine;       // evaluations in a row that were all right
+  bool reported;  // of this collapse, which lasts until it is fine again
 } brim_ars_collapse;
 
 // What a training is besides its position: on the host, for checkpoints and trials.
@@ -77,11 +78,11 @@ typedef struct brim_ars {
   brim_ars_rows rows;
   brim_rollout_shape shape;  // of the present setting, or of the config's
   double noise_std, step_size, shift;
-  const volatile sig_atomic_t *stop;  // NULL = nobody asks
+  const volatile sig_atomic_t *stop;  // NULL = never asked to stop
   int32_t top;
   int64_t iterations, interval;  // of a run; of an epoch
   int64_t episodes;              // of an evaluation; 0 = none
-  const char *weights;           // to start from; NULL = anew
+  const char *weights;           // to start from; NULL = from the start
   bool held_out;                 // evaluated by other episodes than a training's evaluations
   char description[160];
 
@@ -105,6 +106,8 @@ typedef struct brim_ars {
 } brim_ars;
 
 // ars_setup.c
+// Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
+bool brim_ars_all_equal(const brim_rollout_shape *shape);
 brim_status brim_ars_setup(brim_ars *w);
 // The shape with a setting's values; BRIM_EINVAL where they do not go together.
 brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out);
@@ -113,8 +116,8 @@ int64_t brim_ars_epochs(const brim_ars *w);
 int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 
 // ars_watch.c
-// Takes in an evaluation, beside the mean and its error of doing nothing; true when the return has
-// collapsed, once for each collapse.
+// Takes in an evaluation, beside the mean and its error of the zero policy; true when the return
+// has collapsed, once for each collapse.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
                             double zero, double zero_error);
 // By the figures of training before it.

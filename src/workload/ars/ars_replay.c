@@ -10,11 +10,7 @@ typedef struct replay {
   brim_ars_policy policy;
 } replay;
 
-enum { TRAINED, ZERO, ACTORS };
-static const brim_work_actor actors[ACTORS] = {
-    [TRAINED] = {"trained", BRIM_N_("Policy")},
-    [ZERO] = {"zero", BRIM_N_("Zero policy")},
-};
+enum { TRAINED, ZERO };  // actors, as info_of has them
 
 static void close_replay(void *state) {
   replay *r = (replay *)state;
@@ -22,25 +18,18 @@ static void close_replay(void *state) {
   brim_free(r);
 }
 
-static brim_status read_it(const brim_registry *registry, const brim_config *config,
-                           const char *path, replay *r) {
+static brim_status read_it(const brim_work_replay_from *from, void *state) {
+  replay *r = (replay *)state;
   brim_work_replay_info info;
-  BRIM_TRY(brim_ars_shape(config, registry, &r->shape));
+  BRIM_TRY(brim_ars_shape(from->config, from->registry, &r->shape));
   BRIM_TRY(brim_work_replay_env(r->shape.row, r->shape.env.bytes, &info));
-  return brim_ars_policy_read(path, &r->shape, &r->policy);
+  return brim_ars_policy_read(from->path, &r->shape, &r->policy);
 }
 
 static brim_status open_replay(const brim_registry *registry, const brim_config *config,
                                const char *path, void **out) {
-  replay *r = (replay *)brim_calloc(1, sizeof *r);
-  if (!r) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
-  brim_status status = read_it(registry, config, path, r);
-  if (status) {
-    close_replay(r);
-    return status;
-  }
-  *out = r;
-  return BRIM_OK;
+  const brim_work_replay_from from = {registry, config, path};
+  return brim_work_replay_open(&from, sizeof(replay), read_it, close_replay, out);
 }
 
 static void info_of(void *state, brim_work_replay_info *out) {
@@ -61,6 +50,8 @@ static void info_of(void *state, brim_work_replay_info *out) {
   }
   brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
   snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  brim_work_replay_actor(out, "trained", brim_tr("Policy"));
+  brim_work_replay_actor(out, "zero", brim_tr("Zero policy"));
 }
 
 static brim_status put_fields(void *state, json_t *event) {
@@ -91,8 +82,6 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
 
 const brim_work_replay_table brim_ars_replay = {
     .score = "return",
-    .actors = actors,
-    .actor_count = ACTORS,
     .open = open_replay,
     .close = close_replay,
     .info = info_of,

@@ -99,7 +99,7 @@ enum {
   LINE_TABLE = BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
 };
 
-// Names of a row that the logs have for training, evaluation and doing nothing.
+// Names of a row that the logs have for training, evaluation and the zero policy.
 #define LOGGED(key_, inner, figure_)                                                              \
   {                                                                                               \
     [BRIM_METRIC_STEPS] = {.event = "directions." inner},                                         \
@@ -213,19 +213,14 @@ const brim_metric_set brim_ars_set = {.rows = rows,
 _Static_assert((int)BRIM_ARS_ROWS + (int)BRIM_ENV_MAX_FIGURES <= (int)BRIM_METRIC_MAX,
                "an environment's figures fit behind the workload's own rows");
 
-// A name that is made here, in the rows' own memory.
 static const char *name_of(brim_ars_rows *r, const char *before, const char *key) {
-  char *out = r->names[r->name_count++];
-  snprintf(out, sizeof r->names[0], "%s%s", before, key);
-  return out;
+  return brim_work_env_name(r->names[r->name_count++], before, key);
 }
 
 // The two rows of episodes that were terminated, which have other names in every environment.
 static void take_ended(brim_ars_rows *r, const brim_env_ended *e) {
   brim_metric *count = &r->rows[BRIM_ARS_ENDED], *rate = &r->rows[BRIM_ARS_ENDED_RATE];
-  count->label = rate->label = e->label;
-  rate->table_label = e->rate_label;
-  rate->better = e->better;
+  brim_work_env_label_ended(e, count, rate);
   if (strcmp(e->key, rate->key) == 0) return;  // as in the table
   count->key = "ended";
   rate->key = e->key;
@@ -263,7 +258,7 @@ void brim_ars_rows_init(brim_ars_rows *r, const brim_env_row *env) {
 
 //---------------------------------- lines ----------------------------------
 
-// A search has directions instead of data, and doing nothing to be better than.
+// A search has directions instead of data, and the zero policy to be better than.
 size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_ars *w = (const brim_ars *)work;
   const brim_rollout_shape *s = &w->shape;
@@ -285,7 +280,7 @@ size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   return 2;
 }
 
-// What the environment has to say. And numbers that got out of hand, of the policy or of doing nothing.
+// What the environment has to say. And numbers that diverged, of the policy or of the zero policy.
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const double *v = metrics->values, *zero = metrics->baseline;
   const brim_ars_rows *r = (const brim_ars_rows *)(const void *)metrics->set;  // its first member

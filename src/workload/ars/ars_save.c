@@ -162,7 +162,7 @@ static brim_status put_sums(const brim_ars *w, json_t *meta) {
   return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped);
 }
 
-// A checkpoint without sums (or with others) starts them anew: only a report depends on them.
+// A checkpoint without sums (or with others) starts them again: only a report depends on them.
 static void load_sums(brim_ars *w, const json_t *meta) {
   double v[SUMS] = {0};
   memset(&w->sums, 0, sizeof w->sums);
@@ -290,7 +290,7 @@ static brim_status read_part(const char *path, const brim_safetensors *file,
   bool fits = e && e->dtype == p->dtype && e->rank == p->rank && e->dim[0] == p->dim[0] &&
               (p->rank == 1 || e->dim[1] == p->dim[1]);
   if (!fits && of_policy) return refuse_shape(path, file, shape, p->name);
-  if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of somebody else's
+  if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of another program
   if (!fits) return no_tensor(path, p->name);
   memcpy(p->data, e->data, e->bytes);
   return check_finite(path, p);
@@ -499,8 +499,8 @@ static void resolve(json_t *of, const char *key, json_t *value) {
   if (value && unset(json_object_get(of, key))) (void)json_object_set(of, key, value);
 }
 
-// An episode length that nobody set is the phase's, and whether episodes restart the environment's: what
-// they came to, so that they are compared.
+// An episode length that is not set is the phase's, and whether episodes restart the environment's:
+// what they came to, so that they are compared.
 void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_ars *w = (const brim_ars *)work;
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));

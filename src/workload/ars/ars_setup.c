@@ -56,7 +56,7 @@ static int32_t stage_of(const brim_config *config) {
   return name && strcmp(name, "phase2") == 0;
 }
 
-// A default, or a preset's, is nobody's wish for more than there are; nor is a default that a file
+// A default, or a preset's, is no wish for more than there are; nor is a default that a file
 // has because brim wrote all values into it.
 static bool asks_for_chunk(const brim_config *config, int32_t chunk) {
   static const char key[] = "ars.dir_chunk";
@@ -277,6 +277,10 @@ static void warn_of_others(const brim_config *config) {
   }
 }
 
+bool brim_ars_all_equal(const brim_rollout_shape *shape) {
+  return shape->row->once && !shape->once;
+}
+
 static void describe(brim_ars *w) {
   const brim_rollout_shape *s = &w->shape;
   const brim_env_sizes z = s->row->sizes(s->env.bytes);
@@ -319,6 +323,12 @@ brim_status brim_ars_setup(brim_ars *w) {
                   "ars.shift is %g but has no effect: every environment makes episode_length "
                   "steps, so it cancels out; it matters only with ars.restart=false",
                   w->shift);
+  }
+  if (brim_ars_all_equal(&w->shape)) {
+    brim_log_warn("workload",
+                  "ars.restart is true, but %s rewards every step alike: all returns will be "
+                  "equal; set ars.restart=false",
+                  w->shape.row->name);
   }
   brim_ars_rows_init(&w->rows, w->shape.row);
   BRIM_TRY(find_table(w));

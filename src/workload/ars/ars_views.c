@@ -194,4 +194,4 @@ static size_t make(const brim_result *results, size_t count, const brim_setting 
   return n + ends(results, count, own ? &has : NULL, &out[n]);
 }
 
-const brim_work_views_table brim_ars_views = {make};
+const brim_work_views_table brim_ars_views = {.make = make};

@@ -1,6 +1,6 @@
 // What a policy search watches for: a return that collapses, updates that change nothing, episodes that
 // diverge. A collapse shows at evaluations, whose episodes are always the same: by how far the mean is
-// below the best so far, and below that of doing nothing without getting better.
+// below the best so far, and below that of the zero policy without getting better.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 // Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
 // up and down by chance, one that is up hides nothing. Four standard errors are no accident; and of what
-// the best had gained on doing nothing, more than half is gone. It is over after two that are fine.
+// the best had gained on the zero policy, more than half is gone. It is over after two that are
+// fine.
 enum { OF_LAST = 3, TOO_MANY = 2, ERRORS = 4, RISE_ERRORS = 2, FINE = 2 };
 static const double most_lost = 0.5;
 
@@ -20,8 +21,8 @@ static double both(double x, double y) {
   return sqrt((isnan(x) ? 0 : x * x) + (isnan(y) ? 0 : y * y));
 }
 
-// Better than the evaluations before it: by more than chance, or than each of some. A run that begins
-// below doing nothing is on its way then.
+// Better than the evaluations before it: by more than chance, or than each of some. A run that
+// begins below the zero policy is on its way then.
 static bool rises(const brim_ars_collapse *c, double now, double error) {
   double sum = 0, most = c->before[0];
   if (c->count == 0) return true;  // the first: nothing is known
@@ -48,18 +49,18 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
   bool below_best =
       best - now > ERRORS * both(brim_returns_error(&c->best), brim_returns_error(returns)) &&
       (isnan(gained) || best - now > most_lost * gained);
-  // without a gain there is nothing to lose but what doing nothing has
+  // without a gain there is nothing to lose but what the zero policy has
   if (gained <= 0) below_best = false;
   double error = both(zero_error, brim_returns_error(returns));
   c->below_zero = zero - now > ERRORS * error;
   bool low = below_best || (c->below_zero && !rises(c, now, error));
   remember(c, now, low, !below_best && !c->below_zero);
   if (isnan(best) || now > best) c->best = *returns;
-  if (c->fine == FINE) c->told = false;
+  if (c->fine == FINE) c->reported = false;
   unsigned lows = 0;
   for (unsigned bits = c->low; bits; bits >>= 1) lows += bits & 1;
-  if (c->told || !low || lows < TOO_MANY) return false;
-  c->told = true;
+  if (c->reported || !low || lows < TOO_MANY) return false;
+  c->reported = true;
   return true;
 }
 
@@ -187,7 +188,14 @@ static void watch_advice(void *work, const int64_t *counts, double lr, char *out
 }
 
 static brim_status watch_lost(void *work, int64_t epoch, double lr) {
-  (void)work;
+  const brim_rollout_shape *shape = &((const brim_ars *)work)->shape;
+  if (brim_ars_all_equal(shape)) {
+    return brim_fail(BRIM_ESTATE,
+                     "lost in epoch %" PRId64
+                     ": all returns are equal, since %s rewards every step alike; set "
+                     "ars.restart=false, so that a rollout ends with its episode",
+                     epoch, shape->row->name);
+  }
   return brim_fail(BRIM_ESTATE,
                    "lost in epoch %" PRId64
                    ": the returns are not finite or all equal; try a smaller ars.step_size (now "
@@ -197,8 +205,8 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// How often each was met, which evaluations were low, how many are fine, what was told, the means before,
-// and the best.
+// How often each was met, which evaluations were low, how many are fine, what was reported, the
+// means before, and the best.
 enum {
   BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
   NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
@@ -215,7 +223,7 @@ static brim_status watch_put(void *work, const int64_t *times, json_t *metadata)
   for (int i = 0; i < TROUBLES; i++) v[n++] = (double)times[i];
   v[n++] = (double)c->low;
   v[n++] = (double)c->fine;
-  v[n++] = (double)c->told;
+  v[n++] = (double)c->reported;
   v[n++] = (double)c->count;
   for (int i = 0; i < BRIM_ARS_BEFORE; i++) v[n++] = c->before[i];
   brim_returns_pack(&c->best, v + n);
@@ -234,7 +242,7 @@ static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64
   brim_ars_collapse *c = &w->collapse;
   c->low = v[n] >= 0 && v[n] < 1 << OF_LAST ? (unsigned)v[n] : 0;
   c->fine = v[n + 1] > 0 && v[n + 1] <= FINE ? (int)v[n + 1] : 0;
-  c->told = v[n + 2] > 0;
+  c->reported = v[n + 2] > 0;
   c->count = v[n + 3] > 0 && v[n + 3] <= BRIM_ARS_BEFORE ? (int)v[n + 3] : 0;
   n += 4;
   for (int i = 0; i < BRIM_ARS_BEFORE; i++) c->before[i] = v[n++];

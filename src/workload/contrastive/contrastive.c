@@ -7,9 +7,23 @@
 #include "workload/contrastive/contrastive_int.h"
 #include "workload/workload_cache.h"
 #include "workload/workload_findings.h"
-#include "workload/workload_stepper_save.h"
 
 static brim_stepper *stepper_of(void *work) { return &((brim_contrastive *)work)->stepper; }
+
+//---------------------------------- checkpoints ----------------------------------
+
+static brim_checkpoint_facts facts_of(const void *work) {
+  const brim_contrastive *w = (const brim_contrastive *)work;
+  const brim_stepper *t = &w->stepper;
+  return (brim_checkpoint_facts){
+      .workload = "contrastive",
+      .spec = &w->spec,
+      .loader = &w->loader,
+      .data = &w->data,
+      .task = BRIM_TASK_EMBEDDING,
+      .outputs = brim_pairs_width(t->net),
+      .accumulates = brim_pairs_choice(&w->pairs, t->accumulation, t->exact)};
+}
 
 //---------------------------------- building ----------------------------------
 
@@ -32,6 +46,7 @@ static brim_status contrastive_open(const brim_work_context *context, const brim
                                     void **work) {
   brim_contrastive *w = (brim_contrastive *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
+  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
   brim_status status = brim_contrastive_setup(w, context, config);
   if (status) {
     contrastive_close(w);
@@ -120,46 +135,6 @@ static void contrastive_info(void *work, brim_work_info *out) {
   out->description = w->description;
 }
 
-//---------------------------------- stepping ----------------------------------
-
-static brim_status contrastive_step(void *work, const brim_spans *spans, brim_step_info *out) {
-  return brim_stepper_step(stepper_of(work), spans, out);
-}
-
-static brim_status contrastive_load_only(void *work, brim_step_info *out) {
-  return brim_stepper_load_only(stepper_of(work), out);
-}
-
-static brim_status contrastive_compute_only(void *work, int steps, int64_t *ns,
-                                            brim_step_info *out) {
-  return brim_stepper_compute_only(stepper_of(work), steps, ns, out);
-}
-
-static void contrastive_loader_stats(void *work, brim_work_loading *out) {
-  const brim_contrastive *w = (const brim_contrastive *)work;
-  brim_stepper_stats(&w->stepper, &w->data, out);
-}
-
-static void contrastive_stops(void *work, const volatile sig_atomic_t *stop) {
-  stepper_of(work)->stop = stop;
-}
-
-static brim_status contrastive_metrics(void *work, bool reset, brim_work_metrics *out) {
-  return brim_stepper_metrics(stepper_of(work), reset, out);
-}
-
-static void contrastive_figures(void *work, const double *sums, double *values) {
-  brim_stepper_figures(stepper_of(work), sums, values);
-}
-
-static brim_status contrastive_snapshot(void *work) {
-  return brim_stepper_snapshot(stepper_of(work));
-}
-
-static brim_status contrastive_restore(void *work) {
-  return brim_stepper_restore(stepper_of(work));
-}
-
 //---------------------------------- evaluating ----------------------------------
 
 static brim_status add_to_bank(void *net, const brim_batch *batch, int64_t first) {
@@ -193,97 +168,28 @@ static brim_status contrastive_evaluate(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- checkpoints ----------------------------------
-
-static brim_checkpoint_facts facts_of(const brim_contrastive *w) {
-  const brim_stepper *t = &w->stepper;
-  return (brim_checkpoint_facts){
-      .workload = "contrastive",
-      .spec = &w->spec,
-      .loader = &w->loader,
-      .data = &w->data,
-      .task = BRIM_TASK_EMBEDDING,
-      .outputs = brim_pairs_width(t->net),
-      .accumulates = brim_pairs_choice(&w->pairs, t->accumulation, t->exact)};
-}
-
-static brim_status contrastive_save(void *work, const char *path, const json_t *extra,
-                                    bool weights_only) {
-  const brim_checkpoint_facts facts = facts_of((const brim_contrastive *)work);
-  return brim_stepper_save(stepper_of(work), &facts, path, extra, weights_only);
-}
-
-static brim_status contrastive_hold(void *work, const json_t *extra, bool weights_only,
-                                    brim_work_held *out) {
-  const brim_checkpoint_facts facts = facts_of((const brim_contrastive *)work);
-  return brim_stepper_hold(stepper_of(work), &facts, extra, weights_only, out);
-}
-
-static brim_status contrastive_load(void *work, const char *path, json_t **extra) {
-  const brim_checkpoint_facts facts = facts_of((const brim_contrastive *)work);
-  return brim_stepper_load(stepper_of(work), &facts, path, extra);
-}
-
-static brim_status contrastive_use(void *work, const char *path, bool averaged) {
-  return brim_stepper_use(stepper_of(work), path, averaged);
-}
-
-//---------------------------------- diagnoses ----------------------------------
-
-static size_t watch_take(void *work, const brim_work_moment *at,
-                         brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
-  return brim_net_watch_take(&stepper_of(work)->watch, at, out);
-}
-
-static void watch_advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
-  brim_net_watch_advice(&stepper_of(work)->watch, counts, lr, out, size);
-}
-
-static brim_status watch_lost(void *work, int64_t epoch, double lr) {
-  return brim_net_watch_lost(stepper_of(work)->watch.config, epoch, lr);
-}
-
-static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
-  return brim_net_watch_put(&stepper_of(work)->watch, times, metadata);
-}
-
-static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
-  brim_net_watch_get(&stepper_of(work)->watch, metadata, skipped, times);
-}
-
-static const brim_work_diagnosis diagnosis = {.rows = brim_net_troubles,
-                                              .count = BRIM_NET_TROUBLES,
-                                              .take = watch_take,
-                                              .advice = watch_advice,
-                                              .lost = watch_lost,
-                                              .put = watch_put,
-                                              .get = watch_get};
-
 //---------------------------------- the table ----------------------------------
 
-static const brim_work_loading_table loading = {.load_only = contrastive_load_only,
-                                                .compute_only = contrastive_compute_only,
-                                                .stats = contrastive_loader_stats};
 static const brim_work_evaluation_table evaluation = {.evaluate = contrastive_evaluate,
-                                                      .use = contrastive_use};
+                                                      .use = brim_stepped_use};
 static const brim_work_features_table features = {.event = "probe",
                                                   .probe = brim_contrastive_probe};
 static const brim_work_batches_table batches = {.allow_smaller = contrastive_allow_smaller,
                                                 .free_optional = contrastive_free_optional};
-static const brim_work_background_table background = {.hold = contrastive_hold};
 
 const brim_workload_table brim_workload_contrastive = {
     .name = "contrastive",
-    .without_targets = true,
+    .begin = brim_contrastive_begin,
     .model = "mlp",
     .config = "stl10_config.yaml",
     .options = &brim_contrastive_options,
     .option_count = 1,
     .topic = &brim_contrastive_topic,
+    .section = &brim_contrastive_section,
     .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_contrastive_set,
     .sums = &brim_net_work_sums,
-    .diagnosis = &diagnosis,
+    .diagnosis = &brim_stepped_diagnosis,
     .open = contrastive_open,
     .close = contrastive_close,
     .knobs = contrastive_knobs,
@@ -292,18 +198,18 @@ const brim_workload_table brim_workload_contrastive = {
     .resuming = contrastive_resuming,
     .configure = contrastive_configure,
     .info = contrastive_info,
-    .step = contrastive_step,
-    .stops = contrastive_stops,
-    .metrics = contrastive_metrics,
-    .figures = contrastive_figures,
-    .save = contrastive_save,
-    .load = contrastive_load,
-    .snapshot = contrastive_snapshot,
-    .restore = contrastive_restore,
-    .loading = &loading,
+    .step = brim_stepped_step,
+    .stops = brim_stepped_stops,
+    .metrics = brim_stepped_metrics,
+    .figures = brim_stepped_figures,
+    .save = brim_stepped_save,
+    .load = brim_stepped_load,
+    .snapshot = brim_stepped_snapshot,
+    .restore = brim_stepped_restore,
+    .loading = &brim_stepped_loading,
     .evaluation = &evaluation,
     .features = &features,
     .batches = &batches,
-    .background = &background,
+    .background = &brim_stepped_background,
     .findings = &brim_learn_findings,
 };

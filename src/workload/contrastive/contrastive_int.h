@@ -8,7 +8,7 @@
 #include "workload/workload_learn.h"
 #include "workload/workload_loss.h"
 #include "workload/workload_pairs.h"
-#include "workload/workload_stepper.h"
+#include "workload/workload_stepped.h"
 
 // What it measures: the rows of a network's training, then those of features (contrastive_rows.c).
 enum {
@@ -28,6 +28,7 @@ typedef struct brim_contrastive_bank {
 } brim_contrastive_bank;
 
 typedef struct brim_contrastive {
+  brim_stepped stepped;  // first
   brim_work_data data;
   brim_contrastive_bank bank;
   brim_net_spec spec;  // without the setting's part
@@ -70,6 +71,9 @@ brim_status brim_contrastive_make_loader(brim_contrastive *w, const brim_applied
 brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);
 
 extern const brim_work_options brim_contrastive_options;
-extern const brim_work_topic brim_contrastive_topic;  // contrastive_help.c
+// contrastive_begin.c: what `brim init` writes for images without labels.
+void brim_contrastive_begin(const brim_work_images *images, brim_work_beginning *out);
+extern const brim_config_section brim_contrastive_section;  // contrastive_keys.c
+extern const brim_work_topic brim_contrastive_topic;        // contrastive_help.c
 
 #endif  // BRIM_CONTRASTIVE_INT_H_

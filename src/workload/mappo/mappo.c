@@ -73,7 +73,7 @@ static void set_rates(const brim_mappo *w, brim_work_info *out) {
 static void mappo_info(void *work, brim_work_info *out) {
   brim_mappo *w = (brim_mappo *)work;
   memset(out, 0, sizeof *out);
-  out->unit = "agent steps";
+  out->unit = BRIM_N_("agent steps");
   out->interval_unit = BRIM_N_("episodes");
   set_rates(w, out);
   out->samples_per_epoch = samples_of(w) * w->how.interval;
@@ -210,6 +210,9 @@ static const brim_work_settings_table settings = {.resolve = brim_mappo_resolve}
 static const brim_work_text_table text = {.start_lines = brim_mappo_start_lines,
                                           .eval_notes = brim_mappo_eval_notes};
 
+static const brim_work_shipped shipped[] = {{"uav", "uav.yaml"},
+                                            {"cartpole", "cartpole-mappo.yaml"}};
+
 const brim_workload_table brim_workload_mappo = {
     .name = "mappo",
     .model = "actor_critic",
@@ -217,10 +220,12 @@ const brim_workload_table brim_workload_mappo = {
     .options = brim_mappo_options,
     .option_count = BRIM_MAPPO_OPTIONS,
     .topic = &brim_mappo_topic,
+    .section = &brim_mappo_section,
     .length_key = "mappo.iterations",
     .without_eval = "mappo.eval_episodes=0",
     .config = "uav.yaml",
-    .config_with = brim_mappo_config_with,
+    .shipped = shipped,
+    .shipped_count = sizeof shipped / sizeof *shipped,
     .knob_set = &brim_mappo_knob_set,
     .metric_set = &brim_mappo_set,
     .metric_set_of = brim_mappo_metric_set,

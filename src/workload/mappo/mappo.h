@@ -1,4 +1,4 @@
-// Checkpoints of mappo, for who reads them. One safetensors file with
+// Checkpoints of mappo, for programs that read them. One safetensors file with
 //   actor.layers.N.weight, .bias, critic.layers.N.weight, .bias      f32, named as PyTorch names them
 //                                                                    inputs padded with zeros to a multiple of 8
 //   actor.optimizer.*, critic.optimizer.*                            the optimisers' state

@@ -42,8 +42,7 @@ static brim_ppo_sample sample_of(const brim_mappo *w, char *block, int32_t t) {
 
 //---------------------------------- on the device ----------------------------------
 
-static brim_status look(const brim_mappo_run *r, int32_t t) {
-  brim_mappo *w = r->w;
+brim_status brim_mappo_look(brim_mappo *w, int32_t t) {
   const brim_collect_view view = {
       .first = (int64_t)t * w->sizes.envs,
       .count = w->sizes.envs,
@@ -53,15 +52,18 @@ static brim_status look(const brim_mappo_run *r, int32_t t) {
   return w->collect->look(&w->where, &w->shape, w->block, &view);
 }
 
-static brim_status act(const brim_mappo_run *r, int32_t t) {
-  brim_mappo *w = r->w;
+brim_status brim_mappo_draw(brim_mappo *w, int32_t t) {
   brim_mappo_report *report = (brim_mappo_report *)(void *)(w->memory + w->places.report);
   brim_ppo_sample sample = sample_of(w, w->block, t);
   sample.outputs = w->outputs[BRIM_MAPPO_ACTOR];
   sample.mask = (const uint64_t *)(const void *)(w->memory + w->places.mask);
   sample.bad = &report->bad;
-  BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_ACTOR)));
   return w->ppo->sample(&w->where, &w->learn, &sample);
+}
+
+static brim_status act(brim_mappo *w, int32_t t) {
+  BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_ACTOR)));
+  return brim_mappo_draw(w, t);
 }
 
 brim_status brim_mappo_collect(const brim_mappo_run *r) {
@@ -73,9 +75,9 @@ brim_status brim_mappo_collect(const brim_mappo_run *r) {
   for (int32_t t = 0; t < w->sizes.steps; t++) {
     if (host) BRIM_TRY(check_stop(w));
     brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", look(r, t)));
+    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", brim_mappo_look(w, t)));
     brim_mappo_begin(r, BRIM_PHASE_ACT, "act");
-    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(r, t)));
+    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(w, t)));
     brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
     const brim_rollout_where *where = host ? &w->host : &w->where;
     BRIM_TRY(
@@ -97,7 +99,7 @@ static brim_status look_on_host(brim_mappo *w, int32_t t) {
 }
 
 // While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
-static brim_phase told(const brim_mappo_run *r, brim_phase phase) {
+static brim_phase reported(const brim_mappo_run *r, brim_phase phase) {
   return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
 }
 
@@ -114,7 +116,7 @@ static brim_status ask_gpu(const brim_mappo_run *r) {
   brim_mappo *w = r->w;
   brim_device *device = w->context.device;
   const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
-  const brim_phase transfer = told(r, BRIM_PHASE_H2D), acting = told(r, BRIM_PHASE_ACT);
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D), acting = reported(r, BRIM_PHASE_ACT);
   brim_mappo_begin(r, transfer, "transfer");
   BRIM_TRY(brim_mappo_end(
       r, transfer, "transfer",
@@ -144,7 +146,7 @@ static brim_status step_on_host(const brim_mappo_run *r, int32_t t) {
   BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
   BRIM_TRY(ask_gpu(r));
   // drawing the actions is part of choosing them, wherever it happens
-  const brim_phase acting = told(r, BRIM_PHASE_ACT);
+  const brim_phase acting = reported(r, BRIM_PHASE_ACT);
   brim_mappo_begin(r, acting, "act");
   BRIM_TRY(brim_mappo_end(r, acting, "act", act_on_host(w, t)));
   brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
@@ -161,7 +163,7 @@ brim_status brim_mappo_collect_on_host(const brim_mappo_run *r) {
     BRIM_TRY(step_on_host(r, t));
   }
   BRIM_TRY(cpu->tally(&w->host, &w->shape, w->host_block, 1));
-  const brim_phase transfer = told(r, BRIM_PHASE_H2D);
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D);
   brim_mappo_begin(r, transfer, "transfer");
   return brim_mappo_end(
       r, transfer, "transfer",

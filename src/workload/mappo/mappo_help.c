@@ -3,20 +3,6 @@
 
 #include "workload/mappo/mappo_int.h"
 
-const char *brim_mappo_config_with(const char *override) {
-  static const struct {
-    const char *env, *config;
-  } shipped[] = {{"env=cartpole", "cartpole-mappo.yaml"}};
-  for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
-    const size_t length = strlen(shipped[i].env);
-    if (strncmp(override, shipped[i].env, length) != 0) continue;
-    if (override[length] == 0 || override[length] == '(' || override[length] == ' ') {
-      return shipped[i].config;
-    }
-  }
-  return NULL;
-}
-
 static const brim_option train[] = {
     {.name = "rollout-steps",
      .kind = BRIM_OPTION_INT,

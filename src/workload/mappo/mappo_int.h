@@ -157,10 +157,21 @@ typedef struct brim_mappo_watch {
   double value_loss[BRIM_MAPPO_WINDOW];  // of the last readings, a ring
   int64_t value_count;                   // taken in all
   double first_value_loss;
-  int64_t low;                  // evaluations in a row below random actions
-  bool told_low, told_entropy;  // reported, until it is over
-  char advice[512];             // about the last trouble; "" = there was none
+  int64_t low;                          // evaluations in a row below random actions
+  bool reported_low, reported_entropy;  // reported, until it is over
+  char advice[512];                     // about the last trouble; "" = there was none
 } brim_mappo_watch;
+
+// By the device's clock (mappo_probe.c).
+enum { BRIM_MAPPO_MARK_ROLLOUT, BRIM_MAPPO_MARK_UPDATE, BRIM_MAPPO_MARK_END, BRIM_MAPPO_MARKS };
+enum { BRIM_MAPPO_PIECE_ENV, BRIM_MAPPO_PIECE_OUTPUTS, BRIM_MAPPO_PIECE_DRAW, BRIM_MAPPO_PIECES };
+typedef struct brim_mappo_probe {
+  brim_event *marks[BRIM_MAPPO_MARKS];  // of an iteration
+  brim_record *records[BRIM_MAPPO_PIECES];
+} brim_mappo_probe;
+typedef struct brim_mappo_pieces {
+  int64_t ns[BRIM_MAPPO_PIECES];  // of all steps of a rollout
+} brim_mappo_pieces;
 
 typedef struct brim_mappo_position {
   int64_t step;                   // iterations made
@@ -187,7 +198,7 @@ typedef struct brim_mappo {
   brim_knob knobs[BRIM_MAPPO_KNOBS];
   bool by_episodes, by_samples;  // the knobs are episodes_per_batch and batch_size
   brim_mappo_rows rows;
-  const char *weights;  // to start from; NULL = anew
+  const char *weights;  // to start from; NULL = from the start
   const volatile sig_atomic_t *stop;
   bool held_out;  // evaluated in other episodes than a training's evaluations
   char description[192];
@@ -204,9 +215,11 @@ typedef struct brim_mappo {
   brim_mappo_chunks chunks;
   brim_ppo_shape learn;
   brim_group *group;
-  brim_record **records;  // parts of an iteration
+  brim_record *rollout;   // of the device's environments
+  brim_record **records;  // parts of what follows it
   size_t record_count;
   brim_record *act, *eval_record;     // the actor alone; a step of an evaluation
+  brim_mappo_probe probe;             // empty until a step is measured phase by phase
   brim_group_state *states;           // (updates, networks)
   char *block, *eval_block, *memory;  // the device's
   brim_mappo_report *report;          // the host's
@@ -228,7 +241,7 @@ typedef struct brim_mappo {
   brim_collect_tally baseline[1 + BRIM_MAPPO_MAX_RULES];  // random, then the environment's rules
 } brim_mappo;
 
-// The throughput in the units it is told in.
+// The throughput in the units it is reported in.
 enum {
   BRIM_MAPPO_RATE_COLLECTED,
   BRIM_MAPPO_RATE_TRAINED,
@@ -251,7 +264,7 @@ void brim_mappo_close(void *work);  // NULL is fine
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
 void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata);
-// Did a file or the command line give a value? A default, or a preset's, is nobody's wish.
+// Did a file or the command line give a value? A default, or a preset's, is no wish.
 bool brim_mappo_asked(const brim_config *config, const char *key);
 
 // mappo_setup.c
@@ -261,6 +274,8 @@ brim_status brim_mappo_choose(brim_mappo *w);
 // What a setting comes to; BRIM_EINVAL where its values do not go together.
 brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
                              brim_mappo_sizes *out);
+// Environment steps of a minibatch: of the numbers that divide `rows`, the nearest to `steps` by factor.
+int64_t brim_mappo_batch(int64_t rows, double steps);
 int64_t brim_mappo_epochs(const brim_mappo *w);
 int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step);
 
@@ -275,11 +290,14 @@ brim_net *brim_mappo_net(const brim_mappo *w, int index);
 typedef struct brim_mappo_run {
   brim_mappo *w;
   const brim_spans *spans;  // NULL: nothing is measured inside
-  int64_t part;             // of the iteration's records
+  int64_t part;             // of the records of the updates
 } brim_mappo_run;
 void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name);
 brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
                            brim_status status);
+// Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
+brim_status brim_mappo_look(brim_mappo *w, int32_t t);
+brim_status brim_mappo_draw(brim_mappo *w, int32_t t);
 // A rollout of the device's environments: enqueued.
 brim_status brim_mappo_collect(const brim_mappo_run *r);
 // A rollout of environments on the CPU with the actor on the GPU, and its upload.
@@ -292,6 +310,15 @@ brim_collect_output brim_mappo_output(const brim_tensor *input);
 brim_status brim_mappo_value_states(brim_mappo *w);
 // One iteration: rollout, advantages, all updates. Sums and position are not touched.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
+
+// mappo_probe.c, for steps on a GPU that are measured phase by phase; others pass through
+bool brim_mappo_probes(const brim_mappo *w, const brim_spans *spans);
+// Times pieces of a rollout. It changes the rollout's first steps and what it carries: the caller restores that.
+brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
+brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark);
+// After the iteration: what its phases took, and would take with the environments on the GPU.
+brim_status brim_mappo_probe_tell(brim_mappo *w, const brim_spans *spans,
+                                  const brim_mappo_pieces *pieces);
 
 // mappo_eval.c
 enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
@@ -333,8 +360,7 @@ void brim_mappo_copy_free(brim_mappo *w);
 // mappo_help.c
 enum { BRIM_MAPPO_OPTIONS = 2 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
+extern const brim_config_section brim_mappo_section;  // mappo_keys.c
 extern const brim_work_topic brim_mappo_topic;
-// The shipped config of an environment that has its own for this workload; NULL = none.
-const char *brim_mappo_config_with(const char *override);
 
 #endif  // BRIM_MAPPO_INT_H_

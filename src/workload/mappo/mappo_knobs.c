@@ -55,7 +55,8 @@ static const brim_knob_row words[] = {
      .heading = BRIM_N_("Workers"),
      .narrow = BRIM_N_("Work")},
 };
-const brim_knob_set brim_mappo_knob_set = {.rows = words, .count = sizeof words / sizeof *words};
+const brim_knob_set brim_mappo_knob_set = {
+    .rows = words, .count = sizeof words / sizeof *words, .iterates = true};
 
 //---------------------------------- axes ----------------------------------
 
@@ -74,26 +75,31 @@ static size_t with_own(int64_t own, const int64_t *from, size_t count, int64_t *
   return n;
 }
 
+// Where the config gives the episodes of an iteration, more environments than it has steps would make another.
 static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {256, 1024, 4096, 16384}, cpu[] = {8, 32, 128};
   const brim_mappo *w = (const brim_mappo *)work;
-  return with_own(w->knobs[BRIM_MAPPO_ENVS].value, sweep->gpu ? gpu : cpu, sweep->gpu ? 4 : 3,
-                  values);
+  const int64_t *from = sweep->gpu ? gpu : cpu;
+  size_t count = sweep->gpu ? 4 : 3;
+  const int64_t steps = w->knobs[BRIM_MAPPO_STEPS].value * w->shape.episode_length;
+  while (w->by_episodes && count > 0 && from[count - 1] > steps) count--;
+  return with_own(w->knobs[BRIM_MAPPO_ENVS].value, from, count, values);
 }
 
-// Minibatches change learning as much as speed: where trying is slow, the config's own alone.
+// Minibatches change learning as much as speed: one other size says what a larger one gains, and where
+// trying is slow, the config's own alone.
 static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
-  static const int64_t counts[] = {1, 4, 16}, samples[] = {512, 1024, 4096};
+  static const int64_t counts[] = {4}, samples[] = {4096};
   const brim_mappo *w = (const brim_mappo *)work;
   const int64_t own = w->knobs[BRIM_MAPPO_BATCH].value;
-  return with_own(own, w->by_samples ? samples : counts, sweep->gpu ? 3 : 0, values);
+  return sweep->gpu ? with_own(own, w->by_samples ? samples : counts, 1, values) : 0;
 }
 
 static size_t collect_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   const brim_mappo *w = (const brim_mappo *)work;
   values[0] = w->knobs[BRIM_MAPPO_COLLECT].value;
   values[1] = 1 - values[0];
-  return sweep->gpu ? 2 : 1;
+  return sweep->gpu ? 2 : 0;
 }
 
 static bool on_cpu_matters(void *work, const brim_setting *setting) {
@@ -241,6 +247,8 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   w->by_samples =
       brim_mappo_asked(c, "data.batch_size") && !brim_mappo_asked(c, "mappo.minibatches");
   w->knobs[BRIM_MAPPO_ENVS] = envs_knob;
+  w->knobs[BRIM_MAPPO_ENVS].multiplies =
+      !w->by_episodes;  // else more of them make fewer steps each
   w->knobs[BRIM_MAPPO_STEPS] = w->by_episodes ? episodes_knob : steps_knob;
   w->knobs[BRIM_MAPPO_BATCH] = w->by_samples ? samples_knob : minibatches_knob;
   w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
@@ -256,8 +264,8 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// A run that goes on has as many environments as before, on whatever device, unless the config names another
-// number: as many as were chosen, of which memory may have left fewer (brim.adapted).
+// A run that continues has as many environments as before, on whatever device, unless the config
+// names another number: as many as were chosen, of which memory may have left fewer (brim.adapted).
 void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL;

@@ -1,6 +1,6 @@
 // An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
-// it in minibatches. Where the device records, the whole of it is one launch (several where it has more than
-// BRIM_GROUP_STATES updates).
+// it in minibatches. Where the device records, the rollout is one launch and the rest another (several where it
+// has more than BRIM_GROUP_STATES updates).
 #include "workload/mappo/mappo_int.h"
 
 //---------------------------------- advantages ----------------------------------
@@ -122,31 +122,28 @@ static int64_t part_end(const brim_mappo *w, int64_t part) {
   return end < w->sizes.updates ? end : w->sizes.updates;
 }
 
-static brim_status updates(const brim_mappo_run *r) {
-  const int64_t first = r->part * BRIM_GROUP_STATES, end = part_end(r->w, r->part);
-  brim_mappo_begin(r, BRIM_PHASE_UPDATE, "update");
-  brim_status status = BRIM_OK;
-  for (int64_t i = first; !status && i < end; i++) status = update(r->w, i, i - first);
-  return brim_mappo_end(r, BRIM_PHASE_UPDATE, "update", status);
-}
-
 //---------------------------------- iterations ----------------------------------
 
-// Everything of a part, in order: what a record holds.
-static brim_status enqueue(void *ctx) {
+static brim_status enqueue_rollout(void *ctx) {
+  const brim_mappo_run *r = (const brim_mappo_run *)ctx;
+  brim_mappo_report *report = report_of(r->w);
+  BRIM_TRY(brim_device_fill(r->w->context.device, &report->bad, 0, sizeof report->bad));
+  return brim_mappo_collect(r);
+}
+
+// Everything of a part of the updates, in order: what a record holds.
+static brim_status enqueue_updates(void *ctx) {
   const brim_mappo_run *r = (const brim_mappo_run *)ctx;
   brim_mappo *w = r->w;
+  const int64_t first = r->part * BRIM_GROUP_STATES, end = part_end(w, r->part);
   if (r->part == 0) {
     brim_mappo_report *report = report_of(w);
     BRIM_TRY(brim_device_fill(w->context.device, report->metrics, 0, sizeof report->metrics));
-    BRIM_TRY(brim_device_fill(w->context.device, &report->bad, 0, sizeof report->bad));
-    if (!w->sizes.on_host) BRIM_TRY(brim_mappo_collect(r));
-    brim_mappo_begin(r, BRIM_PHASE_UPDATE, "update");
-    brim_status status = brim_mappo_value_states(w);
-    if (!status) status = take_advantages(w);
-    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_UPDATE, "update", status));
+    BRIM_TRY(brim_mappo_value_states(w));
+    BRIM_TRY(take_advantages(w));
   }
-  return updates(r);
+  for (int64_t i = first; i < end; i++) BRIM_TRY(update(w, i, i - first));
+  return BRIM_OK;
 }
 
 // Between the host's and the device's memory, or within it: what a rollout carries and the statistics.
@@ -180,50 +177,66 @@ static void fill_states(brim_mappo *w, double lr) {
   }
 }
 
-// One part, measured inside where spans ask for it or the host computes.
-static brim_status run_part(brim_mappo *w, const brim_spans *spans, int64_t part) {
-  const bool inside = spans && (spans->exact || w->context.device->info.host_memory);
-  brim_mappo_run run = {.w = w, .spans = inside ? spans : NULL, .part = part};
-  const int64_t first = part * BRIM_GROUP_STATES;
-  BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
-                                 part_end(w, part) - first));
-  if (!inside) brim_span_begin(spans, BRIM_PHASE_COMPUTE, "iteration");
-  brim_status status = brim_record_run(w->records[part], enqueue, &run, inside);
-  if (!inside) brim_span_end(spans, BRIM_PHASE_COMPUTE, "iteration");
-  return status;
+// Spans are inside where they are reported, and none else: a record has none.
+static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
+  const brim_mappo_run run = {.w = w, .spans = spans};
+  brim_mappo_run recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};
+  if (w->sizes.on_host) return brim_mappo_collect_on_host(&run);
+  return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
 
-static brim_status read_back(brim_mappo *w, const brim_spans *spans) {
+static brim_status run_updates(brim_mappo *w) {
+  for (size_t part = 0; part < w->record_count; part++) {
+    brim_mappo_run run = {.w = w, .part = (int64_t)part};
+    const int64_t first = run.part * BRIM_GROUP_STATES;
+    BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
+                                   part_end(w, run.part) - first));
+    BRIM_TRY(brim_record_run(w->records[part], enqueue_updates, &run, false));
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_back(brim_mappo *w) {
   brim_device *device = w->context.device;
   const int64_t bad = w->report->bad;
-  const bool inside = spans && (spans->exact || device->info.host_memory);
-  const brim_phase phase = inside ? BRIM_PHASE_UPDATE : BRIM_PHASE_COMPUTE;
-  brim_span_begin(spans, phase, "report");
-  brim_status status = brim_device_copy(device, w->report, w->memory + w->places.report,
-                                        sizeof *w->report, BRIM_COPY_D2H);
-  if (!status) {
-    status = brim_device_copy(device, w->tally, w->block + w->layout.tally, sizeof *w->tally,
-                              BRIM_COPY_D2H);
-  }
-  if (!status) status = brim_device_sync(device);
-  brim_span_end(spans, phase, "report");
+  BRIM_TRY(brim_device_copy(device, w->report, w->memory + w->places.report, sizeof *w->report,
+                            BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_copy(device, w->tally, w->block + w->layout.tally, sizeof *w->tally,
+                            BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_sync(device));
   if (w->sizes.on_host) w->report->bad = bad;
+  return BRIM_OK;
+}
+
+// The host waits for a rollout of its own environments, so that the update is a phase apart. A GPU that
+// has both to do is waited for once: exact steps tell the two apart by its clock.
+static brim_status run_all(brim_mappo *w, const brim_spans *spans) {
+  const bool apart = w->sizes.on_host || w->context.device->info.host_memory;
+  const bool exact = spans && spans->exact;
+  const brim_spans *one = apart || exact ? NULL : spans;  // of both together
+  const brim_spans *update = apart ? spans : NULL;
+  brim_span_begin(one, BRIM_PHASE_COMPUTE, "iteration");
+  brim_status status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_ROLLOUT);
+  if (!status) status = roll_out(w, spans);
+  brim_span_begin(update, BRIM_PHASE_UPDATE, "update");
+  if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_UPDATE);
+  if (!status) status = run_updates(w);
+  if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_END);
+  if (!status) status = read_back(w);
+  brim_span_end(update, BRIM_PHASE_UPDATE, "update");
+  brim_span_end(one, BRIM_PHASE_COMPUTE, "iteration");
   return status;
 }
 
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans) {
   const double lr = brim_schedule_lr(&w->schedule, w->now.step + 1);
+  brim_mappo_pieces pieces = {0};
   fill_states(w, lr);
   BRIM_TRY(copy_carried(w, false));
-  brim_status status = BRIM_OK;
-  if (w->sizes.on_host) {
-    const brim_mappo_run run = {.w = w, .spans = spans};
-    status = brim_mappo_collect_on_host(&run);
-  }
-  for (size_t part = 0; !status && part < w->record_count; part++) {
-    status = run_part(w, spans, (int64_t)part);
-  }
-  if (!status) status = read_back(w, spans);
+  brim_status status = brim_mappo_probe_run(w, spans, &pieces);
+  if (!status && brim_mappo_probes(w, spans) && !w->sizes.on_host) status = copy_carried(w, true);
+  if (!status) status = run_all(w, spans);
+  if (!status) status = brim_mappo_probe_tell(w, spans, &pieces);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   // the iteration did not happen: an interrupted or failed one can be made again
   if (brim_group_undo(w->group) || copy_carried(w, true) || brim_device_sync(w->context.device)) {

@@ -166,10 +166,19 @@ brim_net *brim_mappo_net(const brim_mappo *w, int index) {
   return brim_group_net(w->group, (int32_t)index);
 }
 
+static void drop_probe(brim_mappo *w) {
+  brim_mappo_probe *p = &w->probe;
+  for (int i = 0; i < BRIM_MAPPO_PIECES; i++) brim_record_destroy(p->records[i]);
+  for (int i = 0; i < BRIM_MAPPO_MARKS; i++) brim_event_destroy(w->context.device, p->marks[i]);
+  *p = (brim_mappo_probe){0};
+}
+
 void brim_mappo_drop(brim_mappo *w) {
   brim_device *device = w->context.device;
   for (size_t i = 0; i < w->record_count; i++) brim_record_destroy(w->records[i]);
   brim_free(w->records);
+  drop_probe(w);
+  brim_record_destroy(w->rollout);
   brim_record_destroy(w->act);
   brim_record_destroy(w->eval_record);
   brim_group_destroy(w->group);
@@ -187,7 +196,7 @@ void brim_mappo_drop(brim_mappo *w) {
   memset(&w->host, 0, sizeof w->host);
   w->records = NULL;
   w->record_count = 0;
-  w->act = w->eval_record = NULL;
+  w->rollout = w->act = w->eval_record = NULL;
   w->group = NULL;
   w->states = NULL;
   w->block = w->eval_block = w->memory = w->host_block = NULL;
@@ -250,6 +259,7 @@ static brim_status make_records(brim_mappo *w) {
     BRIM_TRY(brim_record_create(device, w->group, &w->records[i]));
     w->record_count = i + 1;
   }
+  BRIM_TRY(brim_record_create(device, w->group, &w->rollout));
   BRIM_TRY(brim_record_create(device, w->group, &w->act));
   return brim_record_create(device, w->group, &w->eval_record);
 }

@@ -6,11 +6,12 @@
 #include "workload/mappo/mappo_int.h"
 #include "workload/workload_replay.h"
 
-enum { TRAINED, RANDOM, ACTORS };
-static const brim_work_actor actors[ACTORS] = {
-    [TRAINED] = {"trained", BRIM_N_("Policy")},
-    [RANDOM] = {"random", BRIM_N_("Random actions")},
-};
+// Actors, as add_actors has them: the policy, the environment's rules, and random actions as the last.
+enum { TRAINED };
+static size_t rules_of(const brim_mappo *w) {
+  const size_t most = BRIM_WORK_MAX_ACTORS - 2, rules = (size_t)brim_env_rule_count(w->shape.row);
+  return rules < most ? rules : most;
+}
 
 // Environments of a rollout at least, so that looking through many episodes is one; and those that the actor
 // sees at once.
@@ -21,7 +22,7 @@ typedef struct replay {
   brim_mappo *work;
   char *path;
   int64_t iteration;
-  int actor;  // whose episodes lie in the block; -1 = nobody's
+  int actor;  // whose episodes lie in the block; -1 = none
 } replay;
 
 static void close_replay(void *state) {
@@ -59,19 +60,19 @@ static brim_status build(replay *r, int32_t envs) {
   return brim_mappo_start_from(w, r->path);
 }
 
-static brim_status read_it(const brim_registry *registry, const brim_config *config,
-                           const char *path, replay *r) {
+static brim_status read_it(const brim_work_replay_from *from, void *state) {
+  replay *r = (replay *)state;
   brim_work_replay_info info;
   json_t *meta = NULL;
   void *work = NULL;
-  r->path = brim_strdup(path);
+  r->path = brim_strdup(from->path);
   if (!r->path) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
-  BRIM_TRY(open_device(registry, &r->device));
-  const brim_work_context context = {registry, r->device};
-  BRIM_TRY(brim_mappo_open(&context, config, &work));
+  BRIM_TRY(open_device(from->registry, &r->device));
+  const brim_work_context context = {from->registry, r->device};
+  BRIM_TRY(brim_mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));
-  BRIM_TRY(brim_work_metadata(path, &meta));
+  BRIM_TRY(brim_work_metadata(from->path, &meta));
   const char *step = json_string_value(json_object_get(meta, "brim.step"));
   if (!step || !brim_parse_i64(step, &r->iteration)) r->iteration = 0;
   json_decref(meta);
@@ -80,15 +81,26 @@ static brim_status read_it(const brim_registry *registry, const brim_config *con
 
 static brim_status open_replay(const brim_registry *registry, const brim_config *config,
                                const char *path, void **out) {
-  replay *r = (replay *)brim_calloc(1, sizeof *r);
-  if (!r) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
-  brim_status status = read_it(registry, config, path, r);
-  if (status) {
-    close_replay(r);
-    return status;
+  const brim_work_replay_from from = {registry, config, path};
+  return brim_work_replay_open(&from, sizeof(replay), read_it, close_replay, out);
+}
+
+static void add_actors(const brim_mappo *w, brim_work_replay_info *out) {
+  brim_work_replay_actor(out, "trained", brim_tr("Policy"));
+  for (size_t i = 0; i < rules_of(w); i++) {
+    const char *name = w->shape.row->rules[i];
+    char label[64];
+    snprintf(label, sizeof label, brim_tr("%.40s rule"), name);
+    if (label[0] >= 'a' && label[0] <= 'z') label[0] = (char)(label[0] - 'a' + 'A');
+    brim_work_replay_actor(out, name, label);
   }
-  *out = r;
-  return BRIM_OK;
+  brim_work_replay_actor(out, "random", brim_tr("Random actions"));
+}
+
+// What brim_mappo_eval_step takes: rule 0 is random, those of the environment follow.
+static int32_t rule_of(const brim_mappo *w, size_t actor) {
+  if (actor == TRAINED) return BRIM_MAPPO_POLICY;
+  return actor <= rules_of(w) ? (int32_t)actor : 0;
 }
 
 static void info_of(void *state, brim_work_replay_info *out) {
@@ -107,6 +119,7 @@ static void info_of(void *state, brim_work_replay_info *out) {
            (long long)brim_component_int(c, "hidden", 0), w->z.act);
   brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
   snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  add_actors(w, out);
 }
 
 static brim_status put_fields(void *state, json_t *event) {
@@ -126,7 +139,7 @@ static brim_status run_all(replay *r, size_t actor, int32_t episode) {
   BRIM_TRY(w->collect->reset(&w->where, &w->eval, w->eval_block));
   BRIM_TRY(w->collect->begin(&w->where, &w->eval, w->eval_block));
   for (int32_t t = 0; t < w->eval.steps; t++) {
-    BRIM_TRY(brim_mappo_eval_step(w, t, actor == TRAINED ? BRIM_MAPPO_POLICY : 0));
+    BRIM_TRY(brim_mappo_eval_step(w, t, rule_of(w, actor)));
   }
   r->actor = (int)actor;
   return BRIM_OK;
@@ -180,8 +193,6 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
 
 const brim_work_replay_table brim_mappo_replay = {
     .score = "return",
-    .actors = actors,
-    .actor_count = ACTORS,
     .open = open_replay,
     .close = close_replay,
     .info = info_of,

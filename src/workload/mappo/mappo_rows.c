@@ -126,10 +126,11 @@ enum {
     .lines = lines_, .join = BRIM_METRIC_COMMA,                                          \
   }
 // Of the last iteration, by the clock.
-#define RATE(key_, unit_, lines_)                                                        \
-  {                                                                                      \
-    .key = key_, .label = "", .unit = unit_, .digits = 3, .flags = BRIM_METRIC_OPTIONAL, \
-    .stages = STEPS | TRAIN, .lines = lines_, .join = BRIM_METRIC_COMMA,                 \
+#define RATE(key_, unit_, lines_)                                            \
+  {                                                                          \
+    .key = key_, .label = "", .unit = unit_, .format = BRIM_METRIC_LARGE,    \
+    .flags = BRIM_METRIC_OPTIONAL, .stages = STEPS | TRAIN, .lines = lines_, \
+    .join = BRIM_METRIC_COMMA,                                               \
   }
 
 static const brim_metric rows[BRIM_MAPPO_ROWS] = {
@@ -214,19 +215,14 @@ _Static_assert((int)BRIM_MAPPO_ROWS + (int)BRIM_ENV_MAX_FIGURES +
                    (int)BRIM_METRIC_MAX,
                "the environment's figures and those of its rules fit behind the workload's rows");
 
-// A name that is made here, in the rows' own memory.
 static const char *name_of(brim_mappo_rows *r, const char *before, const char *key) {
-  char *out = r->names[r->name_count++];
-  snprintf(out, sizeof r->names[0], "%.30s%.32s", before, key);
-  return out;
+  return brim_work_env_name(r->names[r->name_count++], before, key);
 }
 
 // The two rows of episodes that were terminated, which have other names in every environment.
 static void take_ended(brim_mappo_rows *r, const brim_env_ended *e) {
   brim_metric *count = &r->rows[BRIM_MAPPO_ENDED], *rate = &r->rows[BRIM_MAPPO_ENDED_RATE];
-  count->label = rate->label = e->label;
-  rate->table_label = e->rate_label;
-  rate->better = e->better;
+  brim_work_env_label_ended(e, count, rate);
   rate->key = e->key;
   count->key = strcmp(e->count, e->key) == 0 ? name_of(r, "count_", e->count) : e->count;
 }

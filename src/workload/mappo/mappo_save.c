@@ -251,7 +251,7 @@ static brim_status read_norm(const char *path, const brim_safetensors *file, bri
   double s[3];
   float v[3];
   memset(out, 0, sizeof *out);
-  if (!sums && !scale) return BRIM_OK;  // networks of somebody else's: no statistics yet
+  if (!sums && !scale) return BRIM_OK;  // networks of another program: no statistics yet
   bool good = sums && scale && sums->bytes == sizeof s && scale->bytes == sizeof v;
   if (good) {
     memcpy(s, sums->data, sizeof s);
@@ -402,7 +402,7 @@ static void warn_if_different(const brim_mappo *w, const json_t *meta, const cha
   }
 }
 
-// Counters of the networks go on from those of the file.
+// Counters of the networks continue from those of the file.
 static brim_status set_skipped(brim_mappo *w, int64_t skipped) {
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
     brim_net_sums sums;

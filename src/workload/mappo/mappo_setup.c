@@ -34,6 +34,13 @@ static brim_status refuse_minibatches(const brim_mappo_sizes *s, int64_t count, 
                    count, rows, s->envs, s->steps, below, above);
 }
 
+int64_t brim_mappo_batch(int64_t rows, double steps) {
+  int64_t below, above;
+  around(rows, (int64_t)steps, &below, &above);
+  const double down = steps / (double)below, up = (double)above / steps;
+  return down <= up || up < 1 ? below : above;
+}
+
 // data.batch_size counts agent samples. A minibatch has whole environment steps, and all have the same
 // number: the nearest that divides a rollout, by factor.
 static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_t rows,
@@ -49,7 +56,7 @@ static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_
   around(rows, wanted, &below, &above);
   const double exact = (double)samples / w->z.agents;
   const double down = exact / (double)below, up = (double)above / exact;
-  s->batch = (int32_t)(down <= up || up < 1 ? below : above);
+  s->batch = (int32_t)brim_mappo_batch(rows, exact);
   if (fmin(down, up) > 2 && below < rows) {
     return brim_fail(BRIM_EINVAL,
                      "data.batch_size is %" PRId64
@@ -281,7 +288,7 @@ static void warn_of_others(const brim_config *config) {
   }
 }
 
-// Nobody asked for a default that a file has because brim wrote all values into it.
+// The user did not ask for a default that a file has because brim wrote all values into it.
 static bool is_default(const brim_config *config, const char *key) {
   const char *usual = brim_config_key_find(key)->default_text;
   int64_t value = 0;

@@ -104,11 +104,11 @@ static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_
   const double share = entropy / log((double)w->z.act);
   char advice[400];
   if (!(share < least_entropy)) {
-    if (share > 2 * least_entropy) w->watch.told_entropy = false;
+    if (share > 2 * least_entropy) w->watch.reported_entropy = false;
     return 0;
   }
-  if (w->watch.told_entropy) return 0;
-  w->watch.told_entropy = true;
+  if (w->watch.reported_entropy) return 0;
+  w->watch.reported_entropy = true;
   brim_work_trouble *t = begin(out, ENTROPY, 1);
   snprintf(advice, sizeof advice,
            brim_tr("if the return does not rise any more, try a larger mappo.entropy_coef (now %g) "
@@ -183,9 +183,9 @@ static size_t take_evaluation(brim_mappo *w, const brim_work_moment *at, brim_wo
   const bool low = random[BRIM_MAPPO_RETURN] - now[BRIM_MAPPO_RETURN] > ERRORS * both;
   char advice[400];
   w->watch.low = low ? w->watch.low + 1 : 0;
-  if (!low) w->watch.told_low = false;
-  if (w->watch.low < LOW_EVALS || w->watch.told_low) return 0;
-  w->watch.told_low = true;
+  if (!low) w->watch.reported_low = false;
+  if (w->watch.low < LOW_EVALS || w->watch.reported_low) return 0;
+  w->watch.reported_low = true;
   brim_work_trouble *t = begin(out, LOW, 1);
   snprintf(advice, sizeof advice,
            brim_tr("try a lower learning rate (now %g), more environments (mappo.num_envs is %d) "
@@ -236,8 +236,9 @@ static brim_status watch_put(void *work, const int64_t *times, json_t *metadata)
   double numbers[NUMBERS];
   size_t n = 0;
   for (int i = 0; i < TROUBLES; i++) numbers[n++] = (double)times[i];
-  const double facts[FACTS] = {(double)v->skipped, (double)v->value_count, v->first_value_loss,
-                               (double)v->low,     (double)v->told_low,    (double)v->told_entropy};
+  const double facts[FACTS] = {(double)v->skipped,      (double)v->value_count,
+                               v->first_value_loss,     (double)v->low,
+                               (double)v->reported_low, (double)v->reported_entropy};
   memcpy(numbers + n, facts, sizeof facts);
   n += FACTS;
   memcpy(numbers + n, v->value_loss, sizeof v->value_loss);
@@ -257,8 +258,8 @@ static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64
   v->value_count = whole(facts[1]);
   v->first_value_loss = facts[2];
   v->low = whole(facts[3]);
-  v->told_low = facts[4] > 0;
-  v->told_entropy = facts[5] > 0;
+  v->reported_low = facts[4] > 0;
+  v->reported_entropy = facts[5] > 0;
   memcpy(v->value_loss, facts + FACTS, sizeof v->value_loss);
 }
 

@@ -7,9 +7,27 @@
 #include "workload/supervised/supervised_int.h"
 #include "workload/workload_cache.h"
 #include "workload/workload_findings.h"
-#include "workload/workload_stepper_save.h"
 
-static brim_stepper *stepper_of(void *work) { return &((brim_supervised *)work)->stepper; }
+//---------------------------------- checkpoints ----------------------------------
+
+// A loss that compares views trains an embedding.
+static brim_checkpoint_facts facts_of(const void *work) {
+  const brim_supervised *w = (const brim_supervised *)work;
+  bool classes = w->spec.classes > 0, pairs = w->spec.views > 1;
+  const brim_stepper *t = &w->stepper;
+  brim_checkpoint_facts f = {.workload = "supervised",
+                             .spec = &w->spec,
+                             .loader = &w->loader,
+                             .data = &w->data,
+                             .task = classes ? BRIM_TASK_CLASSES
+                                     : pairs ? BRIM_TASK_EMBEDDING
+                                             : BRIM_TASK_VALUES,
+                             .outputs = classes ? w->spec.classes
+                                        : pairs ? brim_pairs_width(t->net)
+                                                : w->spec.target_dim};
+  if (w->spec.views == 2) f.accumulates = brim_pairs_choice(&w->pairs, t->accumulation, t->exact);
+  return f;
+}
 
 //---------------------------------- building ----------------------------------
 
@@ -25,6 +43,7 @@ static brim_status supervised_open(const brim_work_context *context, const brim_
                                    void **work) {
   brim_supervised *w = (brim_supervised *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
+  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
   brim_status status = brim_supervised_setup(w, context, config);
   if (status) {
     supervised_close(w);
@@ -119,44 +138,6 @@ static void supervised_info(void *work, brim_work_info *out) {
   out->description = w->description;
 }
 
-//---------------------------------- stepping ----------------------------------
-
-static brim_status supervised_step(void *work, const brim_spans *spans, brim_step_info *out) {
-  return brim_stepper_step(stepper_of(work), spans, out);
-}
-
-static brim_status supervised_load_only(void *work, brim_step_info *out) {
-  return brim_stepper_load_only(stepper_of(work), out);
-}
-
-static brim_status supervised_compute_only(void *work, int steps, int64_t *ns,
-                                           brim_step_info *out) {
-  return brim_stepper_compute_only(stepper_of(work), steps, ns, out);
-}
-
-static void supervised_loader_stats(void *work, brim_work_loading *out) {
-  const brim_supervised *w = (const brim_supervised *)work;
-  brim_stepper_stats(&w->stepper, &w->data, out);
-}
-
-static void supervised_stops(void *work, const volatile sig_atomic_t *stop) {
-  stepper_of(work)->stop = stop;
-}
-
-static brim_status supervised_metrics(void *work, bool reset, brim_work_metrics *out) {
-  return brim_stepper_metrics(stepper_of(work), reset, out);
-}
-
-static void supervised_figures(void *work, const double *sums, double *values) {
-  brim_stepper_figures(stepper_of(work), sums, values);
-}
-
-static brim_status supervised_snapshot(void *work) {
-  return brim_stepper_snapshot(stepper_of(work));
-}
-
-static brim_status supervised_restore(void *work) { return brim_stepper_restore(stepper_of(work)); }
-
 //---------------------------------- evaluating ----------------------------------
 
 typedef struct pass {
@@ -187,100 +168,24 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   BRIM_TRY(brim_stepper_evaluate(t, evaluate_all, t, &sums));
   brim_stepper_means(t, &sums, true, out);
   bool finite = isfinite(out->values[BRIM_NET_LOSS]);
-  if (out->bad > 0 && finite && !w->said_bad_eval) {
+  if (out->bad > 0 && finite && !w->reported_bad_eval) {
     brim_log_warn("run",
                   "%" PRId64 " of %" PRId64
                   " evaluation samples gave no finite loss: brim excludes them from the mean and "
                   "counts them as wrong; `brim data verify` finds values that are not finite",
                   out->bad, out->samples);
   }
-  w->said_bad_eval = true;
+  w->reported_bad_eval = true;
   return BRIM_OK;
 }
 
-//---------------------------------- checkpoints ----------------------------------
-
-// A loss that compares views trains an embedding.
-static brim_checkpoint_facts facts_of(const brim_supervised *w) {
-  bool classes = w->spec.classes > 0, pairs = w->spec.views > 1;
-  const brim_stepper *t = &w->stepper;
-  brim_checkpoint_facts f = {.workload = "supervised",
-                             .spec = &w->spec,
-                             .loader = &w->loader,
-                             .data = &w->data,
-                             .task = classes ? BRIM_TASK_CLASSES
-                                     : pairs ? BRIM_TASK_EMBEDDING
-                                             : BRIM_TASK_VALUES,
-                             .outputs = classes ? w->spec.classes
-                                        : pairs ? brim_pairs_width(t->net)
-                                                : w->spec.target_dim};
-  if (w->spec.views == 2) f.accumulates = brim_pairs_choice(&w->pairs, t->accumulation, t->exact);
-  return f;
-}
-
-static brim_status supervised_save(void *work, const char *path, const json_t *extra,
-                                   bool weights_only) {
-  const brim_checkpoint_facts facts = facts_of((const brim_supervised *)work);
-  return brim_stepper_save(stepper_of(work), &facts, path, extra, weights_only);
-}
-
-static brim_status supervised_hold(void *work, const json_t *extra, bool weights_only,
-                                   brim_work_held *out) {
-  const brim_checkpoint_facts facts = facts_of((const brim_supervised *)work);
-  return brim_stepper_hold(stepper_of(work), &facts, extra, weights_only, out);
-}
-
-static brim_status supervised_load(void *work, const char *path, json_t **extra) {
-  const brim_checkpoint_facts facts = facts_of((const brim_supervised *)work);
-  return brim_stepper_load(stepper_of(work), &facts, path, extra);
-}
-
-static brim_status supervised_use(void *work, const char *path, bool averaged) {
-  return brim_stepper_use(stepper_of(work), path, averaged);
-}
-
-//---------------------------------- diagnoses ----------------------------------
-
-static size_t watch_take(void *work, const brim_work_moment *at,
-                         brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
-  return brim_net_watch_take(&stepper_of(work)->watch, at, out);
-}
-
-static void watch_advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
-  brim_net_watch_advice(&stepper_of(work)->watch, counts, lr, out, size);
-}
-
-static brim_status watch_lost(void *work, int64_t epoch, double lr) {
-  return brim_net_watch_lost(stepper_of(work)->watch.config, epoch, lr);
-}
-
-static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
-  return brim_net_watch_put(&stepper_of(work)->watch, times, metadata);
-}
-
-static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
-  brim_net_watch_get(&stepper_of(work)->watch, metadata, skipped, times);
-}
-
-static const brim_work_diagnosis diagnosis = {.rows = brim_net_troubles,
-                                              .count = BRIM_NET_TROUBLES,
-                                              .take = watch_take,
-                                              .advice = watch_advice,
-                                              .lost = watch_lost,
-                                              .put = watch_put,
-                                              .get = watch_get};
-
 //---------------------------------- the table ----------------------------------
 
-static const brim_work_loading_table loading = {.load_only = supervised_load_only,
-                                                .compute_only = supervised_compute_only,
-                                                .stats = supervised_loader_stats};
 static const brim_work_ranks_table ranks = {.share = supervised_share};
 static const brim_work_evaluation_table evaluation = {.evaluate = supervised_evaluate,
-                                                      .use = supervised_use};
+                                                      .use = brim_stepped_use};
 static const brim_work_batches_table batches = {.allow_smaller = supervised_allow_smaller,
                                                 .free_optional = supervised_free_optional};
-static const brim_work_background_table background = {.hold = supervised_hold};
 
 const brim_workload_table brim_workload_supervised = {
     .name = "supervised",
@@ -290,7 +195,7 @@ const brim_workload_table brim_workload_supervised = {
     .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_supervised_set,
     .sums = &brim_net_work_sums,
-    .diagnosis = &diagnosis,
+    .diagnosis = &brim_stepped_diagnosis,
     .open = supervised_open,
     .close = supervised_close,
     .knobs = supervised_knobs,
@@ -299,18 +204,18 @@ const brim_workload_table brim_workload_supervised = {
     .resuming = supervised_resuming,
     .configure = supervised_configure,
     .info = supervised_info,
-    .step = supervised_step,
-    .stops = supervised_stops,
-    .metrics = supervised_metrics,
-    .figures = supervised_figures,
-    .save = supervised_save,
-    .load = supervised_load,
-    .snapshot = supervised_snapshot,
-    .restore = supervised_restore,
-    .loading = &loading,
+    .step = brim_stepped_step,
+    .stops = brim_stepped_stops,
+    .metrics = brim_stepped_metrics,
+    .figures = brim_stepped_figures,
+    .save = brim_stepped_save,
+    .load = brim_stepped_load,
+    .snapshot = brim_stepped_snapshot,
+    .restore = brim_stepped_restore,
+    .loading = &brim_stepped_loading,
     .ranks = &ranks,
     .evaluation = &evaluation,
     .batches = &batches,
-    .background = &background,
+    .background = &brim_stepped_background,
     .findings = &brim_learn_findings,
 };

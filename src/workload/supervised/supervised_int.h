@@ -7,11 +7,12 @@
 #include "workload/workload_learn.h"
 #include "workload/workload_loss.h"
 #include "workload/workload_pairs.h"
-#include "workload/workload_stepper.h"
+#include "workload/workload_stepped.h"
 
 extern const brim_metric_set brim_supervised_set;  // what it measures (supervised_rows.c)
 
 typedef struct brim_supervised {
+  brim_stepped stepped;  // first
   brim_work_data data;
   brim_net_spec spec;  // without the setting's part
   brim_usual usual;    // the loss, where the config has none
@@ -21,7 +22,7 @@ typedef struct brim_supervised {
   brim_batching batching;
   brim_pairs pairs;  // for a loss that compares views
   brim_stepper stepper;
-  bool said_bad_eval;  // that evaluation samples gave no finite loss
+  bool reported_bad_eval;  // that evaluation samples gave no finite loss
   char description[160];
 } brim_supervised;
 

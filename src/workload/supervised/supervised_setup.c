@@ -107,26 +107,11 @@ static brim_status cache_of(void *work, const brim_setting *setting, bool planne
   return choose_cache(w, setting, &plan, out);
 }
 
-static bool loader_matters(void *work, const brim_setting *setting) {
-  const brim_supervised *w = (const brim_supervised *)work;
-  return brim_learn_loader_matters(w->data.context.device, setting, cache_of, work);
-}
-
-static bool pin_matters(void *work, const brim_setting *setting) {
-  const brim_supervised *w = (const brim_supervised *)work;
-  return !w->data.context.device->info.host_memory && loader_matters(work, setting);
-}
-
-static bool prefetch_matters(void *work, const brim_setting *setting) {
-  return setting->value[BRIM_LEARN_WORKERS] > 0 && loader_matters(work, setting);
-}
-
 //---------------------------------- all of it ----------------------------------
 
 brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
                                   const brim_config *config) {
-  static const brim_learn_matters matters = {
-      .workers = loader_matters, .pin = pin_matters, .prefetch = prefetch_matters};
+  w->stepped.cache_of = cache_of;
   BRIM_TRY(brim_work_data_init(&w->data, context, config));
   brim_learn_set_spec(config, &w->spec);
   brim_pairs_read(config, &w->pairs);
@@ -135,7 +120,7 @@ brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *c
   brim_learn_warn_short_tokens(&w->spec, brim_work_set_info(&w->data.train));
   BRIM_TRY(brim_learn_set_optimizer(config, &w->optimizer));
   w->spec.optimizer = &w->optimizer.component;
-  BRIM_TRY(brim_learn_set_knobs(config, context->device, &matters, w->knobs));
+  BRIM_TRY(brim_learn_set_knobs(config, context->device, &brim_stepped_matters, w->knobs));
   w->batching = brim_learn_batching(w->knobs);
   brim_learn_set_loader(config, w->spec.seed, &w->loader);
   if (w->spec.views > 1) w->loader.drop_last = true;

@@ -9,10 +9,10 @@ int main(int argc, char **argv) {
   bare = poly_workload;
   bare.name = "bare";
   bare.text = NULL;
-  bare.keys = NULL;
+  bare.section = NULL;
   bare.korean = NULL;
   bare.options = NULL;
-  bare.key_count = bare.korean_count = bare.option_count = 0;
+  bare.korean_count = bare.option_count = 0;
   if (brim_workload_register(&poly_workload) || brim_workload_register(&bare)) {
     fprintf(stderr, "%s\n", brim_status_detail());
     return 1;

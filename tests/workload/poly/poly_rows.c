@@ -87,18 +87,26 @@ void poly_make_knobs(poly *p) {
                                      .order = 1};
 }
 
-const brim_config_own_key poly_keys[POLY_KEYS] = {
-    {"poly.degree", "int", "3", "degree of the polynomial", 1, POLY_TERMS - 1, false},
-    {"poly.fit_points", "int", "64", "points of a step", 1, 1 << 20, false},
-    {"poly.fit_slice", "int", "64", "points summed together", 1, 1 << 20, false},
-    {"poly.fit_points_options", "list of int", NULL, "values of fit_points to try", 1, 1 << 20,
-     true},
-    {"poly.fit_slice_options", "list of int", NULL, "values of fit_slice to try", 1, 1 << 20, true},
-    {"poly.rate", "float", "0.3", "length of a step along the gradient", 0, 100, false},
-    {"poly.iterations", "int", "20", "steps of a run", 1, 1e9, false},
-    {"poly.interval", "int", "5", "steps between evaluations", 1, 1e9, false},
-    {"poly.grid", "int", "101", "points of an evaluation (0 = none)", 0, 1e6, false},
+enum { OWN = BRIM_CONFIG_SAVED_OWN, SWEPT = BRIM_CONFIG_SWEPT };
+
+static const brim_config_row keys[] = {
+    BRIM_KEY_INT("poly.degree", "3", 1, POLY_TERMS - 1, BRIM_KEY_NO_NAMES, OWN,
+                 "degree of the polynomial"),
+    BRIM_KEY_INT("poly.fit_points", "64", 1, 1 << 20, BRIM_KEY_NO_NAMES, OWN, "points of a step"),
+    BRIM_KEY_INT("poly.fit_slice", "64", 1, 1 << 20, BRIM_KEY_NO_NAMES, OWN,
+                 "points summed together"),
+    BRIM_KEY_INTS("poly.fit_points_options", NULL, 1, 1 << 20, BRIM_KEY_NO_NAMES, SWEPT,
+                  "values of fit_points to try"),
+    BRIM_KEY_INTS("poly.fit_slice_options", NULL, 1, 1 << 20, BRIM_KEY_NO_NAMES, SWEPT,
+                  "values of fit_slice to try"),
+    BRIM_KEY_FLOAT("poly.rate", "0.3", 0, 100, BRIM_KEY_NO_NAMES, OWN,
+                   "length of a step along the gradient"),
+    BRIM_KEY_INT("poly.iterations", "20", 1, 1e9, BRIM_KEY_NO_NAMES, OWN, "steps of a run"),
+    BRIM_KEY_INT("poly.interval", "5", 1, 1e9, BRIM_KEY_NO_NAMES, OWN, "steps between evaluations"),
+    BRIM_KEY_INT("poly.grid", "101", 0, 1e6, BRIM_KEY_NO_NAMES, OWN,
+                 "points of an evaluation (0 = none)"),
 };
+const brim_config_section poly_section = {.keys = keys, .key_count = sizeof keys / sizeof *keys};
 
 //---------------------------------- lines ----------------------------------
 

@@ -1,0 +1,188 @@
+// Trials of mappo on a device that passes for a GPU: what its phases take where environments run beside it
+// and where they run on it, what it computes in each, and what moving them would take. Nothing of it changes
+// what is learned.
+#include <math.h>
+
+#include "measure/measure.h"
+#include "metric_value.h"
+#include "profile/profile.h"
+#include "same_file.h"
+#include "test.h"
+#include "workload/workload.h"
+
+static const char yaml[] =
+    "workload: mappo\n"
+    "env: uav(size=12, num_uavs=3, num_obstacles=5, episode_steps=20, crop=5)\n"
+    "model: actor_critic(depth=2, hidden=16)\n"
+    "optimizer: adam(lr=0.003)\n"
+    "mappo: {num_envs: 4, rollout_steps: 50, update_epochs: 2, minibatches: 4, iterations: 9,\n"
+    "        eval_interval: 3, eval_episodes: 4}\n"
+    "seed: 3\n";
+
+typedef struct job {
+  brim_config *config;
+  brim_registry *registry;
+  brim_device *device;
+  brim_work *work;
+} job;
+
+// ref's loops, with the face of a GPU.
+static brim_device *open_gpu(void) {
+  static brim_backend table;
+  table = *brim_backend_ref();
+  table.name = "cuda";
+  brim_device *device = (brim_device *)brim_calloc(1, sizeof *device);
+  assert_non_null(device);
+  device->backend = &table;
+  assert_ok(table.device_open(0, NULL, &device->impl));
+  device->info = (brim_device_info){.name = "Fake 1", .id = "GPU-1", .library = "fake 1.0"};
+  device->info.kind = BRIM_DEVICE_GPU;
+  device->info.threads = 1;
+  device->info.total_bytes = device->info.free_bytes = device->free_at_open = 1ULL << 32;
+  return device;
+}
+
+static void open_job(job *j, const char *collect_on) {
+  char text[64];
+  snprintf(text, sizeof text, "mappo.collect_on=%s", collect_on);
+  const char *const overrides[] = {text};
+  const brim_config_options options = {
+      .text = yaml, .text_name = "test.yaml", .overrides = overrides, .override_count = 1};
+  assert_ok(brim_config_load(&options, &j->config));
+  assert_ok(brim_registry_create(&j->registry));
+  assert_ok(brim_registry_load(j->registry, BRIM_TEST_PLUGIN));
+  j->device = open_gpu();
+  const brim_work_context context = {j->registry, j->device};
+  assert_ok(brim_work_open(&context, j->config, &j->work));
+}
+
+static void close_job(job *j) {
+  brim_work_close(j->work);
+  brim_device_close(j->device);
+  brim_registry_destroy(j->registry);
+  brim_config_close(j->config);
+}
+
+static void run_job(job *j, int steps, const brim_spans *spans) {
+  for (int i = 0; i < steps; i++) {
+    brim_step_info info;
+    assert_ok(j->work->table->step(j->work->state, spans, &info));
+  }
+}
+
+static void configure(job *j) {
+  const brim_setting setting = brim_work_setting(j->work);
+  assert_ok(j->work->table->configure(j->work->state, &setting));
+}
+
+static void save(job *j, const char *path) {
+  assert_ok(j->work->table->save(j->work->state, path, NULL, true));
+}
+
+//---------------------------------- phases ----------------------------------
+
+static void measure(const char *collect_on, brim_result *r) {
+  job j;
+  open_job(&j, collect_on);
+  const brim_setting setting = brim_work_setting(j.work);
+  const brim_trial_options options = {.steps = 3};
+  assert_ok(brim_trial_run(j.work, j.config, j.device, &setting, &options, r));
+  if (r->failure) fail_msg("%s", r->message);
+  close_job(&j);
+  double sum = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += r->phase_used[p] ? r->phase_ms[p].mean : 0;
+  assert_true(fabs(sum - r->total_ms.mean) <= 1e-6 * r->total_ms.mean);
+}
+
+// The actor's outputs and the update are the GPU's, the rest is the host's.
+static void test_beside_a_gpu(void **state) {
+  (void)state;
+  brim_result r;
+  measure("cpu", &r);
+  static const brim_phase phases[] = {BRIM_PHASE_ENV, BRIM_PHASE_ACT, BRIM_PHASE_H2D,
+                                      BRIM_PHASE_UPDATE};
+  for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+    assert_true(r.phase_used[phases[i]] && r.phase_ms[phases[i]].mean > 0);
+    assert_true(r.phase_busy_ms[phases[i]] >= 0);
+  }
+  assert_false(r.phase_used[BRIM_PHASE_COMPUTE]);
+  assert_true(r.phase_busy_ms[BRIM_PHASE_ENV] == 0 && r.phase_busy_ms[BRIM_PHASE_H2D] == 0);
+  assert_true(r.phase_busy_ms[BRIM_PHASE_ACT] > 0 && r.phase_busy_ms[BRIM_PHASE_UPDATE] > 0);
+  // there, copies go
+  assert_true(r.phase_moved_ms[BRIM_PHASE_ENV] > 0 && r.phase_moved_ms[BRIM_PHASE_ACT] > 0);
+  assert_true(r.phase_moved_ms[BRIM_PHASE_H2D] == 0);
+  assert_true(isnan(r.phase_moved_ms[BRIM_PHASE_UPDATE]));
+  // a record keeps both
+  json_t *json = NULL;
+  brim_result again;
+  assert_ok(brim_result_to_json(&r, &json));
+  assert_ok(brim_result_from_json(json, "a.jsonl", 1, &again));
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    const double pairs[2][2] = {{r.phase_busy_ms[p], again.phase_busy_ms[p]},
+                                {r.phase_moved_ms[p], again.phase_moved_ms[p]}};
+    for (int i = 0; i < 2 && r.phase_used[p]; i++) {
+      assert_true(isnan(pairs[i][0]) ? isnan(pairs[i][1]) : fabs(pairs[i][0] - pairs[i][1]) < 1e-9);
+    }
+  }
+  json_decref(json);
+  brim_result_deinit(&again);
+  brim_result_deinit(&r);
+}
+
+// One launch for the whole rollout: environment and actor are told apart, and nothing is copied.
+static void test_on_a_gpu(void **state) {
+  (void)state;
+  brim_result r;
+  measure("gpu", &r);
+  static const brim_phase phases[] = {BRIM_PHASE_ENV, BRIM_PHASE_ACT, BRIM_PHASE_UPDATE};
+  for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+    assert_true(r.phase_used[phases[i]] && r.phase_ms[phases[i]].mean > 0);
+    assert_true(r.phase_busy_ms[phases[i]] > 0);
+    assert_true(isnan(r.phase_moved_ms[phases[i]]));
+  }
+  assert_false(r.phase_used[BRIM_PHASE_H2D]);
+  assert_false(r.phase_used[BRIM_PHASE_COMPUTE]);
+  brim_result_deinit(&r);
+}
+
+//---------------------------------- no trace ----------------------------------
+
+// Measured or not, beside the GPU or on it: the same weights.
+static void test_measuring_changes_nothing(void **state) {
+  (void)state;
+  static const struct {
+    const char *where, *path;
+    bool exact, measured;
+  } runs[] = {{"cpu", "a.safetensors", false, false},
+              {"cpu", "b.safetensors", true, true},
+              {"gpu", "c.safetensors", false, true},
+              {"gpu", "d.safetensors", true, true}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    job j;
+    brim_phase_timer timer;
+    brim_phase_timer_init(&timer);
+    timer.spans.exact = runs[i].exact;
+    open_job(&j, runs[i].where);
+    configure(&j);
+    run_job(&j, 4, runs[i].measured ? &timer.spans : NULL);
+    brim_work_metrics m;
+    assert_ok(j.work->table->metrics(j.work->state, true, &m));
+    // 4 environments, 200 steps each, episodes of at most 20
+    assert_true(metric_value(m.set, m.values, "episodes") >= 40);
+    save(&j, runs[i].path);
+    close_job(&j);
+  }
+  for (size_t i = 1; i < sizeof runs / sizeof *runs; i++) {
+    assert_same_file(runs[0].path, runs[i].path);
+  }
+}
+
+int main(void) {
+  brim_json_own_memory();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_beside_a_gpu),
+      cmocka_unit_test(test_on_a_gpu),
+      cmocka_unit_test(test_measuring_changes_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
