@@ -257,7 +257,7 @@ static void test_list_texts_and_stop(void **state) {
   n = (names){0};
   assert_ok(brim_store_list(store, &(brim_store_filter){.texts = true}, put_name, &n));
   assert_string_equal(n.config, "{\"lr\": 0.1}");
-  // A callback that has enough ends the list, and the store goes on working.
+  // A callback that has enough ends the list, and the store continues to work.
   n = (names){.stop_after = 3};
   assert_status(brim_store_list(store, NULL, put_name, &n), BRIM_EINTERRUPTED);
   assert_int_equal(n.count, 3);

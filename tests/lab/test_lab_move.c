@@ -44,7 +44,7 @@ static void fill(brim_store *store) {
   lab_run(store, 3);
 }
 
-// Every table as text, the times of leases apart: they begin anew.
+// Every table as text, the times of leases apart: they start again.
 static void dump(brim_store *store, brim_str *out) {
   for (int t = 0; t < BRIM_STORE_TABLES; t++) {
     const brim_store_table *table = &brim_store_tables[t];
@@ -110,7 +110,7 @@ static void move_and_compare(void) {
   assert_string_equal(before.data, after.data);
   lab_check(b);
 
-  // The running attempt goes on where its store is now.
+  // The running attempt continues where its store is now.
   assert_int_equal(lab_state(b, 3), BRIM_EXP_RUNNING);
   brim_store_ref ref = {.attempt = 1, .fence = 1};
   lab_id(3, ref.exp);

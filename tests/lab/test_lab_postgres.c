@@ -94,7 +94,7 @@ static void test_server_crashes_and_comes_back(void **state) {
   brim_store_ref ref = lab_run(store, 1);
   lab_clock_ms += 10 * LAB_LEASE_MS;
   assert_int_equal(system(restart), 0);
-  // Nobody could beat while the server was away, so no lease ends at once.
+  // No worker could beat while the server was away, so no lease ends at once.
   int64_t expired = -1;
   brim_status status = BRIM_EIO;
   for (int i = 0; i < 600 && status == BRIM_EIO; i++) {
@@ -138,7 +138,7 @@ static void test_stopped_process_blocks_nobody(void **state) {
 
 enum { WORKERS = 6, EXPS = 60 };
 
-// Claims with ids that all workers share: each id is one attempt, whoever asks.
+// Claims with ids that all workers share: each id is one attempt for all of them.
 static void claim_all(int worker) {
   brim_store *own = NULL;
   brim_store_options o = lab_options(&place);

@@ -462,7 +462,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
   assert_non_null(strstr(exp->reason, "without a new checkpoint"));
   assert_int_equal(exp->tries_left, 2);
   brim_store_exp_free(exp);
-  // Its last worker is told.
+  // Its last worker learns it.
   brim_store_beat_reply reply;
   assert_status(brim_store_beat(store, &ref, NULL, &reply), BRIM_ESTATE);
 }

@@ -11,7 +11,7 @@
 //   QUEUED -claim-> LEASED -start-> RUNNING -finish ok-> DONE
 //   LEASED|RUNNING -lease ends-> QUEUED;  the same attempt's next call before another claim -> RUNNING
 //   LEASED|RUNNING -error-> QUEUED while retries are left (later), else FAILED
-//   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, by what is wanted
+//   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, by the user's want
 //   QUEUED -pause-> PAUSED -run-> QUEUED;  QUEUED|PAUSED -cancel-> CANCELLED
 //   FAILED|CANCELLED|PAUSED -retry-> QUEUED
 //
@@ -338,8 +338,8 @@ typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
 brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
                               brim_store_line_fn fn, void *ctx);
 
-// Copies everything into an empty store of any kind, then marks `from` as moved. Leases begin anew
-// there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;
+// Copies everything into an empty store of any kind, then marks `from` as moved. Leases start
+// again there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;
 // BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
 brim_status brim_store_move(brim_store *from, brim_store *to);
 

@@ -155,7 +155,7 @@ brim_status brim_db_get_one(brim_db *db, const char *sql, const brim_db_arg *arg
 
 brim_status brim_db_begin(brim_db *db, bool write);
 // `tail` (or NULL) runs in one message with the commit: a process that stops in between blocks
-// nobody. It is already translated.
+// no other. It is already translated.
 brim_status brim_db_commit(brim_db *db, const char *tail);
 void brim_db_rollback(brim_db *db);  // keeps the failure detail
 void brim_db_close(brim_db *db);     // NULL is fine

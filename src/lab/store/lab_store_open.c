@@ -1,4 +1,4 @@
-// Opening a store: where it lies, who else has it open, which version it has.
+// Opening a store: where it lies, which process has it open, which version it has.
 #include "lab/store/lab_store.h"
 
 #include <stdio.h>

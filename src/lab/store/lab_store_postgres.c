@@ -273,7 +273,7 @@ static double get_real(brim_db_rows *rows, int column) {
   return brim_parse_f64(text, &value) ? value : (double)NAN;
 }
 
-// Rows that the caller did not want are not fetched: the server is told, and the rest thrown away.
+// Rows that the caller did not want are not fetched: brim cancels the query and drops the rest.
 static void end_stream(pg_db *d) {
   drop_current(d);
   if (d->ended) return;

@@ -262,8 +262,8 @@ static brim_status set_up(sqlite_db *d, const char *path, bool readonly) {
                 "PRAGMA synchronous=FULL;PRAGMA foreign_keys=OFF;PRAGMA trusted_schema=OFF");
 }
 
-// A file that nobody can write, without its log, is read as it stands: opening it the usual way
-// would make files beside it.
+// In a folder without write permission a file without a log is read as it stands: the usual way makes
+// files beside it.
 static brim_status open_file(sqlite_db *d, const char *path, bool readonly) {
   brim_str name;
   brim_str_init(&name);
