@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
-#include "base/base_fs_int.h"
 #include "base/base_status.h"
 
 static brim_status out_of_memory(const char *path) {

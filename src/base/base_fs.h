@@ -14,6 +14,9 @@ extern "C" {
 
 // Whole file into a NUL-terminated block (brim_free). max_bytes 0 = no limit; above it BRIM_ELIMIT.
 brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t *out_size);
+// A regular file for reading, and its size; close the descriptor. A folder, a FIFO, a socket or a
+// device is refused (BRIM_EINVAL) and never waited for.
+brim_status brim_fs_open_regular(const char *path, int *out, uint64_t *size);
 
 // Atomic write: temporary beside the target, fsync, rename, fsync of the folder.
 typedef struct brim_fs_writer brim_fs_writer;

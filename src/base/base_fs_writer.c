@@ -9,7 +9,6 @@
 
 #include "base/base_alloc.h"
 #include "base/base_fs.h"
-#include "base/base_fs_int.h"
 #include "base/base_status.h"
 #include "base/base_xxh64.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "record/record.h"
+#include "record/record_curves.h"
 #include "record/record_trajectory.h"
 #include "record/record_view.h"
 
@@ -297,6 +298,9 @@ typedef struct brim_ui_replay_options {
   size_t episode_count;
   const brim_ui_fact *facts;
   size_t fact_count;
+  const brim_curves *training;    // of the run; NULL or without a curve = left out
+  const char *training_step;      // a message: what a step of it is; NULL = "step"
+  const char *training_baseline;  // a message: whose values the baseline's are; NULL = left out
 } brim_ui_replay_options;
 
 // One self-contained HTML page that replays one trajectory, or up to BRIM_UI_MAX_REPLAYS of the same steps

@@ -1,6 +1,7 @@
 // The replay page: one HTML file that shows a recorded episode and needs no network and no other
 // file. What happened stands in it as text and as curves without a script; the scripts (web/replay)
-// play it. This file is the frame, the figures and the data; ui_replay_curves.c the curves.
+// play it. This file is the frame, the figures and the data; ui_replay_curves.c the curves of the
+// episodes, ui_replay_training.c those of the run.
 #include <stdio.h>
 #include <string.h>
 
@@ -199,15 +200,18 @@ static brim_status fill_scene(json_t *root, const brim_trajectory *list, size_t 
   return BRIM_OK;
 }
 
-static brim_status fill_data(json_t *root, size_t episodes, const brim_trajectory *list,
-                             size_t count) {
+static brim_status fill_data(json_t *root, const brim_ui_replay_options *o,
+                             const brim_trajectory *list, size_t count) {
   json_t *text = json_object(), *replays = NULL;
   BRIM_TRY(brim_json_put(root, "text", text));
   BRIM_TRY(brim_json_put(text, "play", json_string(brim_tr("Play"))));
   BRIM_TRY(brim_json_put(text, "pause", json_string(brim_tr("Pause"))));
   BRIM_TRY(brim_json_put(text, "step", json_string(brim_tr("step"))));
   BRIM_TRY(fill_scene(root, list, count));
-  if (episodes > 1) BRIM_TRY(brim_json_put(root, "choices", json_integer((json_int_t)episodes)));
+  BRIM_TRY(brim_ui_replay_training_data(o, root));
+  if (o->episode_count > 1) {
+    BRIM_TRY(brim_json_put(root, "choices", json_integer((json_int_t)o->episode_count)));
+  }
   BRIM_TRY(brim_json_put(root, "replays", replays = json_array()));
   for (size_t i = 0; i < count; i++) {
     json_t *one = NULL;
@@ -218,13 +222,13 @@ static brim_status fill_data(json_t *root, size_t episodes, const brim_trajector
 }
 
 // JSON in a script element: a '<' could end it.
-static brim_status put_data(size_t episodes, const brim_trajectory *list, size_t count,
-                            brim_str *out) {
+static brim_status put_data(const brim_ui_replay_options *o, const brim_trajectory *list,
+                            size_t count, brim_str *out) {
   brim_json_setup();
   json_t *root = json_object();
   char *text = NULL;
   brim_status status = root ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a page");
-  if (!status) status = fill_data(root, episodes, list, count);
+  if (!status) status = fill_data(root, o, list, count);
   if (!status) status = brim_json_dump(root, 0, &text);
   if (!status) {
     brim_str_append(out, "<script type=\"application/json\" id=\"data\">");
@@ -288,9 +292,10 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
   brim_str_append(out, "</div>\n");
   put_controls(options, list, beside, out);
   brim_status status = brim_ui_replay_curves(options, list, count, out);
+  brim_ui_replay_training(options, out);
   put_facts(options, out);
   brim_str_printf(out, "</main>\n<footer>brim %s</footer>\n", BRIM_VERSION);
-  if (!status) status = put_data(episodes, list, count, out);
+  if (!status) status = put_data(options, list, count, out);
   brim_ui_put_asset("script", picture, out);
   brim_ui_put_asset("script", "replay/replay.js", out);
   brim_str_append(out, "</body>\n</html>\n");

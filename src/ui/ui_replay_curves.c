@@ -14,6 +14,7 @@ void brim_ui_replay_of(const brim_ui_replay_options *options, size_t episode, br
 }
 
 typedef brim_scene_curve curve;
+typedef brim_ui_scale scale;
 
 static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
   if (c->reward) return (double)t->reward[i];
@@ -28,23 +29,9 @@ static int64_t values_of(const curve *c, const brim_trajectory *t) {
 
 //---------------------------------- scales ----------------------------------
 
-typedef struct scale {
-  double low, high, step;
-  int64_t last;  // step at the right edge; at least 1
-  double dt;
-} scale;
-
-// The next of 1, 2, 5 times a power of ten at or above value.
-static double nice_step(double value) {
-  double power = pow(10, floor(log10(value)));
-  double f = value / power;
-  return (f <= 1.0001 ? 1 : f <= 2.0001 ? 2 : f <= 5.0001 ? 5 : 10) * power;
-}
-
 static void make_scale(const curve *c, const brim_trajectory *list, size_t count, scale *s) {
   double low = INFINITY, high = -INFINITY;
-  s->last = 1;
-  s->dt = list[0].dt;
+  *s = (scale){.last = 1, .dt = list[0].dt, .whole = list[0].scene->rate > 0};
   for (size_t k = 0; k < count; k++) {
     // What a fall costs would leave no room for all that came before it: it goes to the edge.
     bool ended = c->reward && list[k].end == BRIM_SCENE_ENDED && list[k].frames > 2;
@@ -58,14 +45,8 @@ static void make_scale(const curve *c, const brim_trajectory *list, size_t count
   }
   if (!(low <= high)) low = 0, high = 1;
   if (c->from_zero) low = fmin(low, 0);
-  if (high - low < 1e-3) high = low + 1e-3;
-  s->step = nice_step((high - low) / 4);
-  s->low = floor(low / s->step + 1e-6) * s->step;
-  s->high = ceil(high / s->step - 1e-6) * s->step;
+  brim_ui_scale_fit(s, low, high, 1e-3);
 }
-
-static double x_at(const scale *s, int64_t i) { return (double)i / (double)s->last * 1000; }
-static double y_at(const scale *s, double v) { return (s->high - v) / (s->high - s->low) * 100; }
 
 //---------------------------------- lines ----------------------------------
 
@@ -74,8 +55,8 @@ static void put_point(const scale *s, int64_t i, double v, bool *begun, brim_str
     *begun = false;
     return;
   }
-  double y = fmin(fmax(y_at(s, v), 0), 100);
-  brim_str_printf(out, "%c%.1f %.1f", *begun ? 'L' : 'M', x_at(s, i), y);
+  double y = fmin(fmax(brim_ui_scale_y(s, v), 0), 100);
+  brim_str_printf(out, "%c%.1f %.1f", *begun ? 'L' : 'M', brim_ui_scale_x(s, i), y);
   *begun = true;
 }
 
@@ -103,10 +84,8 @@ static bool within(const scale *s, double y) { return y > s->low && y < s->high;
 
 static void put_rule(const scale *s, double y, const char *kind, brim_str *out) {
   if (!within(s, y)) return;
-  brim_str_printf(out, "<path class=\"%s\" d=\"M0 %.1fH1000\" />", kind, y_at(s, y));
+  brim_str_printf(out, "<path class=\"%s\" d=\"M0 %.1fH1000\" />", kind, brim_ui_scale_y(s, y));
 }
-
-static int64_t tick_count(const scale *s) { return llround((s->high - s->low) / s->step); }
 
 // Whatever acts meets the same events for as long as it continues: the longest one has all of them.
 static void put_marks(const scale *s, const brim_trajectory *list, size_t count, brim_str *out) {
@@ -119,20 +98,15 @@ static void put_marks(const scale *s, const brim_trajectory *list, size_t count,
     if (scene->parts[part].when != BRIM_SCENE_EVENTS) continue;
     for (int64_t i = 0; i < longest->frames; i++) {
       if (!brim_scene_event(scene, part, brim_trajectory_frame(longest, i))) continue;
-      brim_str_printf(out, "<path class=\"mark\" d=\"M%.1f 0V100\" />", x_at(s, i));
+      brim_str_printf(out, "<path class=\"mark\" d=\"M%.1f 0V100\" />", brim_ui_scale_x(s, i));
     }
   }
 }
 
 static void put_plot(const curve *c, const scale *s, const brim_trajectory *list, size_t count,
                      brim_str *out) {
-  brim_str_append(out,
-                  "<div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" "
-                  "aria-hidden=\"true\">");
-  for (int64_t k = 0; k <= tick_count(s); k++) {
-    brim_str_printf(out, "<path class=\"rule\" d=\"M0 %.1fH1000\" />",
-                    y_at(s, s->low + (double)k * s->step));
-  }
+  brim_str_append(out, "<div class=\"plot\">");
+  brim_ui_put_grid(s, out);
   put_marks(s, list, count, out);
   for (int k = 0; k < c->limit_count; k++) put_rule(s, c->limits[k], "limit", out);
   for (size_t k = count; k-- > 0;) put_line(c, s, &list[k], k, out);
@@ -140,43 +114,6 @@ static void put_plot(const curve *c, const scale *s, const brim_trajectory *list
 }
 
 //---------------------------------- labels ----------------------------------
-
-static int tick_text(const scale *s, int64_t k, double *v, char out[32]) {
-  int digits = s->step >= 0.9999 ? 0 : (int)fmin(ceil(-log10(s->step) - 1e-6), 6);
-  *v = s->low + (double)k * s->step;
-  if (fabs(*v) < s->step / 2) *v = 0;
-  return snprintf(out, 32, "%.*f", digits, *v);
-}
-
-static void put_ticks(const scale *s, brim_str *out) {
-  char text[32];
-  double v;
-  int widest = 0;
-  for (int64_t k = 0; k <= tick_count(s); k++) {
-    int n = tick_text(s, k, &v, text);
-    widest = n > widest ? n : widest;
-  }
-  brim_str_printf(out, "<div class=\"ticks\" style=\"--w:%.1fem\">", 0.65 * widest);
-  for (int64_t k = 0; k <= tick_count(s); k++) {
-    tick_text(s, k, &v, text);
-    brim_str_printf(out, "<span style=\"top:%.1f%%\">%s</span>", y_at(s, v), text);
-  }
-  brim_str_append(out, "</div>\n");
-}
-
-static void put_axis(const scale *s, const char *unit, brim_str *out) {
-  double end = (double)s->last * s->dt, step = nice_step(end / 4);
-  int digits = step >= 0.9999 ? 0 : (int)ceil(-log10(step) - 1e-6);
-  brim_str_append(out, "<div class=\"axis\">");
-  for (int k = 0; (double)k * step <= end * 1.0001; k++) {
-    double t = (double)k * step;
-    // The last one would stand over the edge.
-    brim_str_printf(out, "<span%s style=\"left:%.1f%%\">%.*f%s</span>",
-                    t > end * 0.96 ? " class=\"e\"" : "", t / end * 100, digits, t,
-                    k == 0 ? unit : "");
-  }
-  brim_str_append(out, "</div>");
-}
 
 static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t episode,
                       const brim_trajectory *list, size_t count, brim_str *out) {
@@ -193,9 +130,9 @@ static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t ep
     brim_str_append(out, " <output></output></span>");
   }
   brim_str_append(out, "</figcaption>\n<div class=\"area\">");
-  put_ticks(&s, out);
+  brim_ui_put_ticks(&s, out);
   put_plot(c, &s, list, count, out);
-  put_axis(&s, list[0].scene->rate > 0 ? "" : " s", out);
+  brim_ui_put_axis(&s, list[0].scene->rate > 0 ? "" : " s", out);
   brim_str_append(out, "</div></figure>\n");
 }
 

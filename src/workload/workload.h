@@ -314,6 +314,10 @@ typedef struct brim_work_replay_info {
   uint64_t seed;     // of its episodes
   char title[96];    // "quadruped, stand"
   char trained[64];  // how long: "400 iterations", translated
+  // What runs with this config log, as long as the replay is open; NULL = metric_set of the table. And
+  // a message: what a step of a log is, "iteration"; NULL = "step".
+  const brim_metric_set *metrics;
+  const char *step;
   brim_scene_line facts[BRIM_SCENE_MAX_LINES];  // what is replayed
   size_t fact_count;
   // What acts: first what was trained, then baselines that begin in the same state.

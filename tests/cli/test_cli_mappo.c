@@ -116,6 +116,12 @@ static void test_render(void **state) {
   json_decref(eval);
   expect(0, "Greedy rule", "brim render shown/best.safetensors --out all.html --episode 1");
   expect(0, "class=\"l c2\"", "cat all.html");
+  // curves of the run: of the workload's rows and of the environment's
+  expect(0, "<b>return</b><span class=\"read c0\"><span>iteration 2</span>", "cat all.html");
+  expect(0, "<b>coverage (%)</b>", "cat all.html");
+  expect(0, "<b>mean coverage (%)</b>", "cat all.html");
+  expect(0, "<b>collisions</b>", "cat all.html");
+  expect(0, "<span class=\"read base\">random <b>", "cat all.html");
   expect(0, ">all</button>", "cat all.html");
   expect(0, "Greedy 규칙", "brim --lang ko render shown/best.safetensors -o ko.html --episode 1");
   // alone, by either name of the option

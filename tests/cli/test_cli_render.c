@@ -62,6 +62,42 @@ static void test_page(void **state) {
   brim_free(page);
 }
 
+// The curves of the run, where its log lies beside the checkpoint.
+static void test_training(void **state) {
+  (void)state;
+  expect(0, NULL, "brim render run/last.safetensors --out t.html --episode 0");
+  char *page = page_of("t.html");
+  assert_non_null(strstr(page, "<section id=\"training\">"));
+  assert_non_null(strstr(page, "<b>return</b><span class=\"read c0\"><span>iteration 4</span>"));
+  assert_non_null(strstr(page, "<b>falls (%)</b>"));
+  assert_non_null(strstr(page, "<b>forward m/s</b>"));
+  assert_non_null(strstr(page, "<span class=\"read base\">zero policy <b>"));
+  assert_non_null(strstr(page, "this checkpoint: iteration 4<"));
+  assert_non_null(strstr(page, "\"steps\":[2,4]"));
+  brim_free(page);
+  expect(0, NULL, "brim render run/last.safetensors -o t.html --no-baselines --episode 0");
+  page = page_of("t.html");
+  assert_non_null(strstr(page, "<section id=\"training\">"));
+  assert_null(strstr(page, "zero policy"));
+  brim_free(page);
+  // alone in a folder, beside a damaged log, beside a folder of that name
+  expect(0, NULL,
+         "rm -rf moved && mkdir moved && cp run/last.safetensors moved/ && "
+         "brim render moved/last.safetensors -o t.html --episode 0 2> said && test ! -s said");
+  page = page_of("t.html");
+  assert_null(strstr(page, "id=\"training\""));
+  brim_free(page);
+  expect(0, NULL,
+         "(head -c 300 run/log.jsonl; echo; tail -n 1 run/log.jsonl; head -c 99 run/log.jsonl) "
+         "> moved/log.jsonl && brim render moved/last.safetensors -o t.html --episode 0");
+  page = page_of("t.html");
+  assert_non_null(strstr(page, "\"steps\":[4]"));
+  brim_free(page);
+  expect(0, "is a folder, not a file; the page has no training curves",
+         "rm moved/log.jsonl && mkdir moved/log.jsonl && "
+         "brim render moved/last.safetensors -o t.html --episode 0 2>&1");
+}
+
 // Return, length and falls over the first episodes are what eval says of them.
 static void test_same_as_eval(void **state) {
   (void)state;
@@ -295,15 +331,11 @@ static void test_not_for_policies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_page),
-      cmocka_unit_test(test_same_as_eval),
-      cmocka_unit_test(test_typical),
-      cmocka_unit_test(test_seconds),
-      cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_cartpole),
-      cmocka_unit_test(test_episodes),
-      cmocka_unit_test(test_onto_itself),
-      cmocka_unit_test(test_not_for_policies),
+      cmocka_unit_test(test_page),         cmocka_unit_test(test_training),
+      cmocka_unit_test(test_same_as_eval), cmocka_unit_test(test_typical),
+      cmocka_unit_test(test_seconds),      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_cartpole),     cmocka_unit_test(test_episodes),
+      cmocka_unit_test(test_onto_itself),  cmocka_unit_test(test_not_for_policies),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

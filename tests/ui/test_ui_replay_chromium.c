@@ -4,6 +4,7 @@
 #include "chromium.h"
 #include "env/cartpole/cartpole.h"
 #include "env/uav/uav.h"
+#include "replay_training.h"
 #include "replay_trajectories.h"
 
 // Both run after the page's own scripts: what the probe needs, and the probe.
@@ -396,6 +397,87 @@ static void test_grid(void **state) {
   brim_str_deinit(&page);
 }
 
+//---------------------------------- the run ----------------------------------
+
+static const char training_probe[] =
+    "<script>\n"
+    "window.addEventListener('load', function () {\n"
+    "  var seen = {}, of = document.querySelector('#training .curve');\n"
+    "  var plot = of.querySelector('.plot'), box = plot.getBoundingClientRect();\n"
+    "  function read() {\n"
+    "    return of.querySelector('.read').textContent + (of.matches('.chosen') ? ' *' : '');\n"
+    "  }\n"
+    "  function point(name, share) {\n"
+    "    plot.dispatchEvent(new PointerEvent(name, { clientX: box.left + share * box.width }));\n"
+    "  }\n"
+    "  seen.first = read();\n"
+    "  point('pointermove', 0.43);\n"
+    "  seen.over = read();\n"
+    "  point('pointerleave', 0);\n"
+    "  seen.left = read();\n"
+    "  plot.focus();\n"
+    "  key(plot, 'ArrowRight');\n"
+    "  seen.right = read() + ', ' + plot.getAttribute('role') + ' ' +\n"
+    "    plot.getAttribute('aria-valuetext');\n"
+    "  key(plot, 'Home'); key(plot, 'ArrowLeft');\n"
+    "  seen.home = read() + ', ' + text('#step');\n"
+    "  key(plot, 'End');\n"
+    "  seen.end = read() + ', ' + of.querySelector('.now').style.left;\n"
+    "  plot.blur();\n"
+    "  seen.gone = read();\n"
+    "  seen.line = getComputedStyle(of.querySelector('.now')).display;\n"
+    "  var page = document.documentElement;\n"
+    "  seen.fits = page.clientWidth >= page.scrollWidth;\n"
+    "  seen.fetched = performance.getEntriesByType('resource').length;\n"
+    "  document.body.appendChild(document.createElement('output')).textContent =\n"
+    "    JSON.stringify(seen);\n"
+    "  if (parent !== window) parent.postMessage(JSON.stringify(seen), '*');\n"
+    "});\n"
+    "</script>\n";
+
+static void make_trained(brim_str *page) {
+  brim_trajectory t;
+  brim_ui_replay_options how = replay_options;
+  how.training = &training_curves;
+  how.training_step = "iteration";
+  how.training_baseline = "random";
+  make_episode(&t, "Policy", 401, false);
+  brim_str_init(page);
+  assert_ok(brim_ui_replay(&how, &t, 1, page));
+  brim_trajectory_deinit(&t);
+}
+
+static void check_training(const char *text) {
+  silent(text);
+  contains(text, "\"first\":\"iteration 30 7.5\"");
+  contains(text, "\"over\":\"iteration 20 0.5 *\"");
+  contains(text, "\"left\":\"iteration 30 7.5\"");
+  contains(text, "\"right\":\"iteration 40 3 *, slider iteration 40, 3\"");
+  contains(text, "\"home\":\"iteration 10 -2 *, step 30 / 400\"");  // the episode stays where it is
+  contains(text, "\"end\":\"iteration 50 4 *, 100%\"");
+  contains(text, "\"gone\":\"iteration 30 7.5\"");
+  contains(text, "\"line\":\"none\"");
+  contains(text, "\"fits\":true");
+  contains(text, "\"fetched\":0");
+}
+
+static void test_training(void **state) {
+  (void)state;
+  brim_str page;
+  char outer[1024];
+  make_trained(&page);
+  write_played(page.data, training_probe);
+  char *text = open_page("probe.html#t=1.5");
+  check_training(text);
+  brim_free(text);
+  snprintf(outer, sizeof outer, frame, "probe.html");
+  write_text("frame.html", outer);
+  text = open_page("frame.html");
+  check_training(text);
+  brim_free(text);
+  brim_str_deinit(&page);
+}
+
 static void picture(const char *page, const char *file) {
   char does[4700], path[4608];
   uint64_t size = 0;
@@ -426,7 +508,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_played),   cmocka_unit_test(test_phone),
       cmocka_unit_test(test_cartpole), cmocka_unit_test(test_grid),
-      cmocka_unit_test(test_pictures),
+      cmocka_unit_test(test_training), cmocka_unit_test(test_pictures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@
     view.element.classList.toggle('over', over);
     view.badge.hidden = !over;
   }
-  var curves = list(doc, '.curve').map(function (element) {
+  var curves = list(doc, '#curves .curve').map(function (element) {
     return { element: element, episode: Number(element.dataset.e || 0), key: element.dataset.key, digits: Number(element.dataset.digits), plot: element.querySelector('.plot'),
              now: element.querySelector('.now'), values: list(element, 'output') };
   });
@@ -215,6 +215,51 @@
     }
     curve.plot.addEventListener('pointerdown', at);
     curve.plot.addEventListener('pointermove', function (event) { if (event.buttons) at(event); });
+  });
+
+  //-------------------------------- the run --------------------------------
+
+  // A curve of the run shows the point that the pointer or an arrow key chose, else the one it began with.
+  list(doc, '#training .curve').forEach(function (element, i) {
+    var of = data.training.curves[i], plot = element.querySelector('.plot'), at;
+    var now = element.querySelector('.now'), read = element.querySelector('.read');
+    function choose(index, seen) {
+      at = Math.min(of.steps.length - 1, Math.max(0, index));
+      var where = data.training.step + ' ' + of.steps[at];
+      now.style.left = of.steps[at] / data.training.last * 100 + '%';
+      element.classList.toggle('chosen', seen);
+      read.querySelector('span').textContent = where;
+      read.querySelector('output').textContent = of.values[at];
+      plot.setAttribute('aria-valuenow', String(of.steps[at]));
+      plot.setAttribute('aria-valuetext', where + ', ' + of.values[at]);
+    }
+    function leave() { if (doc.activeElement !== plot) choose(of.at, false); }
+    function point(event) {
+      var box = plot.getBoundingClientRect(), best = 0;
+      var step = (event.clientX - box.left) / box.width * data.training.last;
+      of.steps.forEach(function (s, k) {
+        if (Math.abs(s - step) < Math.abs(of.steps[best] - step)) best = k;
+      });
+      choose(best, true);
+    }
+    plot.setAttribute('role', 'slider');
+    plot.setAttribute('aria-label', element.querySelector('b').textContent);
+    plot.setAttribute('aria-valuemin', String(of.steps[0]));
+    plot.setAttribute('aria-valuemax', String(of.steps[of.steps.length - 1]));
+    plot.tabIndex = 0;
+    plot.addEventListener('pointermove', point);
+    plot.addEventListener('pointerdown', point);
+    plot.addEventListener('pointerleave', leave);
+    plot.addEventListener('focus', function () { choose(at, true); });
+    plot.addEventListener('blur', function () { choose(of.at, false); });
+    plot.addEventListener('keydown', function (event) {
+      var to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: of.steps.length - 1 }[event.key];
+      if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      choose(to, true);
+    });
+    choose(of.at, false);
   });
 
   //-------------------------------- choosing --------------------------------

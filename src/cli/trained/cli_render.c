@@ -53,6 +53,7 @@ typedef struct render {
   int64_t steps;  // that are shown, at most
   brim_trajectory list[BRIM_UI_MAX_REPLAYS * BRIM_UI_MAX_EPISODES];
   size_t count, actors;  // in all; of an episode
+  brim_curves training;  // of the run
 } render;
 
 _Static_assert((int)BRIM_WORK_MAX_ACTORS <= (int)BRIM_UI_MAX_REPLAYS, "a page shows all actors");
@@ -194,6 +195,26 @@ static brim_status trace(render *r, size_t actor, int32_t episode) {
   return brim_trajectory_finish(t);
 }
 
+static const brim_metric_set *metrics_of(const render *r) {
+  return r->info.metrics ? r->info.metrics : r->table->metric_set;
+}
+
+// The curves of the run, where its log lies beside the checkpoint. A log that cannot be read is no reason
+// to show nothing.
+static brim_status read_training(render *r) {
+  const brim_trained *t = r->c.trained;
+  const brim_metric_set *set = metrics_of(r);
+  if (!set) return BRIM_OK;
+  char *folder = brim_fs_dirname(t->path);
+  if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory for the curves of a run");
+  brim_status status = brim_curves_read(set, folder, t->step, &r->training);
+  brim_free(folder);
+  if (!status || status == BRIM_ENOMEM) return status;
+  brim_log_warn("render", "%s; the page has no training curves", brim_status_detail());
+  brim_status_clear();
+  return BRIM_OK;
+}
+
 // The name of the sum of an episode's rewards.
 static const char *score_of(const render *r) {
   const brim_metric_set *set = r->table->metric_set;
@@ -268,7 +289,12 @@ static brim_status make_page(const render *r, brim_str *page) {
                                 .episodes = names,
                                 .episode_count = r->episode_count,
                                 .facts = facts,
-                                .fact_count = count + 1};
+                                .fact_count = count + 1,
+                                .training = &r->training,
+                                .training_step = r->info.step};
+  if (metrics_of(r) && brim_option_flag(&r->c.cli->parse, "baselines", true)) {
+    how.training_baseline = metrics_of(r)->baseline_label;
+  }
   brim_status status = brim_str_status(&command);
   if (!status) status = brim_ui_replay(&how, r->list, r->count, page);
   brim_str_deinit(&command);
@@ -370,6 +396,7 @@ static brim_status render_to(brim_cli *cli, render *r) {
   for (size_t i = 0; i < r->episode_count * r->actors; i++) {
     BRIM_TRY(trace(r, i % r->actors, r->episodes[i / r->actors]));
   }
+  BRIM_TRY(read_training(r));
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
   if (!status && strcmp(r->c.output, "-") == 0) {  // the page alone
@@ -390,6 +417,7 @@ static brim_status run(brim_cli *cli) {
   r.table = brim_cli_trained_table(r.c.trained);
   brim_status status = r.table && r.table->replay ? render_to(cli, &r) : BRIM_EINVAL;
   for (size_t i = 0; i < r.count; i++) brim_trajectory_deinit(&r.list[i]);
+  brim_curves_deinit(&r.training);
   if (r.replay) r.table->replay->close(r.replay);
   brim_cli_trained_deinit(&r.c);
   return status;
@@ -403,8 +431,9 @@ const brim_cli_command brim_cli_render = {
         "Writes one HTML page that plays a held-out episode of a trained policy. The page draws "
         "the "
         "environment and shows its curves over time. Next to it the page shows the same episode "
-        "with baselines, such as all actions 0, random actions or a rule of the environment. The "
-        "page needs no network and no other "
+        "with baselines, such as all actions 0, random actions or a rule of the environment. If "
+        "log.jsonl lies beside the checkpoint, the page also shows the training curves of the run. "
+        "The page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
         "Without --episode brim takes the one of median return among the first 101. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),

@@ -8,6 +8,7 @@
 typedef struct replay {
   brim_rollout_shape shape;
   brim_ars_policy policy;
+  brim_ars_rows rows;
 } replay;
 
 enum { TRAINED, ZERO };  // actors, as info_of has them
@@ -23,6 +24,7 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
   brim_work_replay_info info;
   BRIM_TRY(brim_ars_shape(from->config, from->registry, &r->shape));
   BRIM_TRY(brim_work_replay_env(r->shape.row, r->shape.env.bytes, &info));
+  brim_ars_rows_init(&r->rows, r->shape.row);
   return brim_ars_policy_read(from->path, &r->shape, &r->policy);
 }
 
@@ -38,6 +40,8 @@ static void info_of(void *state, brim_work_replay_info *out) {
   (void)brim_work_replay_env(r->shape.row, r->shape.env.bytes, out);  // as when it was opened
   out->steps = r->shape.episode_length;
   out->seed = r->shape.seed;
+  out->metrics = &r->rows.set;
+  out->step = BRIM_N_("iteration");
   snprintf(out->trained, sizeof out->trained,
            r->policy.iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
            (long long)r->policy.iteration);

@@ -110,6 +110,8 @@ static void info_of(void *state, brim_work_replay_info *out) {
   (void)brim_work_replay_env(w->shape.row, w->shape.env.bytes, out);  // as when it was opened
   out->steps = w->shape.episode_length;
   out->seed = w->how.seed;
+  out->metrics = &w->rows.set;
+  out->step = BRIM_N_("iteration");
   snprintf(out->trained, sizeof out->trained,
            r->iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
            (long long)r->iteration);
