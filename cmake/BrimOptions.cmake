@@ -68,6 +68,12 @@ pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+# 3.37 has STRICT tables (docs/decisions/0037).
+pkg_check_modules(SQLITE IMPORTED_TARGET sqlite3>=3.37)
+if(NOT SQLITE_FOUND)
+  message(FATAL_ERROR "brim sweep keeps its experiments in SQLite, and SQLite 3.37 or later was not "
+                      "found. Install libsqlite3-dev (`tools/deps build` does).")
+endif()
 include(BrimCuda)
 if(BRIM_CCACHE)
   find_program(BRIM_CCACHE_PROGRAM ccache)

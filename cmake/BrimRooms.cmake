@@ -3,8 +3,9 @@
 # brim_plugin(NAME SOURCES ... LINKS ... EXTERNAL ...)
 #   loadable module lib/brim/libbrim_<NAME>.so that exports brim_plugin_query and nothing else.
 # brim_test(NAME SOURCES ... LINKS rooms... [LABELS x] [TIMEOUT s] [ARGS ...] [BUILD_DIR folder]
-#           [OPTIMIZE])
+#           [UNDER command] [OPTIMIZE])
 #   a cmocka program, run by ctest in its own working folder; BUILD_DIR has other plug-ins than ours.
+#   UNDER is a command that starts the program, given after it.
 #   OPTIMIZE is for programs that compute much themselves; the others compile faster without.
 # brim_test_add(NAME [LABELS x] [TIMEOUT s] [ENVIRONMENT ...] COMMAND ...)
 #   any command as a test in its own working folder; exit code 77 and "skipped: why" skip it.
@@ -77,7 +78,7 @@ function(brim_test_missing name why)
 endfunction()
 
 function(brim_test name)
-  cmake_parse_arguments(A "OPTIMIZE" "TIMEOUT;BUILD_DIR" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT"
+  cmake_parse_arguments(A "OPTIMIZE" "TIMEOUT;BUILD_DIR;UNDER" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT"
                         ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
@@ -112,5 +113,5 @@ function(brim_test name)
     list(APPEND A_LABELS slow)
   endif()
   brim_test_add(${name} LABELS ${A_LABELS} TIMEOUT ${A_TIMEOUT} ENVIRONMENT ${A_ENVIRONMENT}
-                COMMAND ${name} ${A_ARGS})
+                COMMAND ${A_UNDER} $<TARGET_FILE:${name}> ${A_ARGS})
 endfunction()

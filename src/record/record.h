@@ -47,17 +47,22 @@ extern "C" {
 
 #define BRIM_RESULT_SCHEMA "brim.result/1"
 
-// Failure classes of a trial.
-#define BRIM_FAILURE_MAP(X)         \
-  X(NONE, "none")                   \
-  X(OOM_PLANNED, "oom_planned")     \
-  X(OOM_DEVICE, "oom_device")       \
-  X(OOM_HOST, "oom_host")           \
-  X(SHARED_MEMORY, "shared_memory") \
-  X(BAD_CONFIG, "bad_config")       \
-  X(UNSUPPORTED, "unsupported")     \
-  X(CRASH, "crash")                 \
-  X(INTERRUPTED, "interrupted")     \
+// Failure classes of a trial and of an experiment. Files have the name, never the number.
+#define BRIM_FAILURE_MAP(X)           \
+  X(NONE, "none")                     \
+  X(OOM_PLANNED, "oom_planned")       \
+  X(OOM_DEVICE, "oom_device")         \
+  X(OOM_HOST, "oom_host")             \
+  X(SHARED_MEMORY, "shared_memory")   \
+  X(BAD_CONFIG, "bad_config")         \
+  X(UNSUPPORTED, "unsupported")       \
+  X(CRASH, "crash")                   \
+  X(INTERRUPTED, "interrupted")       \
+  X(NAN, "nan")                       \
+  X(DATA, "data")                     \
+  X(KILLED, "killed")                 \
+  X(HUNG, "hung")                     \
+  X(INFRASTRUCTURE, "infrastructure") \
   X(OTHER, "other")
 
 typedef enum brim_failure {
@@ -68,6 +73,17 @@ typedef enum brim_failure {
 } brim_failure;
 
 const char *brim_failure_name(brim_failure failure);
+// The class of a name; OTHER for one that this brim does not know.
+brim_failure brim_failure_of(const char *name);
+
+// Whether running the same thing again can help.
+typedef enum brim_failure_retry {
+  BRIM_RETRY_NEVER,    // it fails the same way again: memory, NaN, data, config
+  BRIM_RETRY_COUNTED,  // it may pass: crash, hang; costs one of the retries
+  BRIM_RETRY_FREE,     // the machine failed, not the run: costs no retry
+  BRIM_RETRY_COUNT
+} brim_failure_retry;
+brim_failure_retry brim_failure_retry_of(brim_failure failure);
 
 typedef struct brim_result_knob {
   char name[32];

@@ -16,8 +16,7 @@ void brim_record_copy(char *out, size_t size, const char *text);
 // As JSON; where it holds a character cut in half, without what JSON refuses.
 json_t *brim_record_text(const char *text);
 bool brim_record_parse_u64(const char *text, uint64_t *out);
-// By their names; a class of a later brim is OTHER, a status of one BRIM_OK (unknown).
-brim_failure brim_record_failure(const char *name);
+// By its name; a status of a later brim is BRIM_OK (unknown).
 brim_status brim_record_status(const char *name);
 // An object whose "schema" is brim.result/1, else BRIM_EPARSE.
 brim_status brim_record_check_schema(const json_t *root, const char *name, int line);

@@ -468,13 +468,6 @@ static brim_status read_plan_rows(const reader *r, const json_t *root, brim_resu
   return BRIM_OK;
 }
 
-brim_failure brim_record_failure(const char *name) {
-  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
-    if (strcmp(name, brim_failure_name((brim_failure)i)) == 0) return (brim_failure)i;
-  }
-  return BRIM_FAILURE_OTHER;
-}
-
 brim_status brim_record_status(const char *name) {
   static const brim_status all[] = {
 #define X(id, value, text) BRIM_##id,
@@ -493,7 +486,7 @@ static brim_status read_failure(const reader *r, const json_t *root, brim_result
   if (!json_is_object(failure)) return bad(r, "result", "failure", "an object or null");
   const char *name = json_string_value(json_object_get(failure, "class"));
   if (!name) return bad(r, "failure", "class", "a string");
-  out->failure = brim_record_failure(name);
+  out->failure = brim_failure_of(name);
   const char *status = json_string_value(json_object_get(failure, "status"));
   if (status) out->failure_status = brim_record_status(status);
   return read_text(r, "failure", "message", json_object_get(failure, "message"), out->message,

@@ -14,6 +14,28 @@ const char *brim_failure_name(brim_failure failure) {
   return (unsigned)failure < BRIM_FAILURE_COUNT ? names[failure] : "other";
 }
 
+brim_failure brim_failure_of(const char *name) {
+  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
+    if (strcmp(name, brim_failure_name((brim_failure)i)) == 0) return (brim_failure)i;
+  }
+  return BRIM_FAILURE_OTHER;
+}
+
+brim_failure_retry brim_failure_retry_of(brim_failure failure) {
+  switch (failure) {
+    case BRIM_FAILURE_CRASH:
+    case BRIM_FAILURE_HUNG:
+    case BRIM_FAILURE_OTHER:
+      return BRIM_RETRY_COUNTED;
+    case BRIM_FAILURE_KILLED:
+    case BRIM_FAILURE_INTERRUPTED:
+    case BRIM_FAILURE_INFRASTRUCTURE:
+      return BRIM_RETRY_FREE;
+    default:
+      return BRIM_RETRY_NEVER;
+  }
+}
+
 static void summary_unknown(brim_stats_summary *s) {
   s->n = 0;
   s->min = s->max = s->mean = s->stddev = NAN;

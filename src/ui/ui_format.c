@@ -30,6 +30,11 @@ const char *brim_ui_failure_text(const brim_result *result) {
       [BRIM_FAILURE_UNSUPPORTED] = BRIM_N_("unsupported"),
       [BRIM_FAILURE_CRASH] = BRIM_N_("crashed"),
       [BRIM_FAILURE_INTERRUPTED] = BRIM_N_("stopped"),
+      [BRIM_FAILURE_NAN] = BRIM_N_("NaN"),
+      [BRIM_FAILURE_DATA] = BRIM_N_("bad data"),
+      [BRIM_FAILURE_KILLED] = BRIM_N_("killed"),
+      [BRIM_FAILURE_HUNG] = BRIM_N_("hung"),
+      [BRIM_FAILURE_INFRASTRUCTURE] = BRIM_N_("machine failed"),
       [BRIM_FAILURE_OTHER] = BRIM_N_("failed"),
   };
   if ((unsigned)result->failure >= BRIM_FAILURE_COUNT) return brim_tr("failed");

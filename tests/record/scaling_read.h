@@ -36,7 +36,7 @@ static inline void scaling_replica_read(const json_t *from, brim_scaling_replica
     out->phase_ms[p] = scaling_number(phases, brim_phase_key((brim_phase)p));
   }
   if (!failure || json_is_null(failure)) return;
-  out->failure = brim_record_failure(json_string_value(json_object_get(failure, "class")));
+  out->failure = brim_failure_of(json_string_value(json_object_get(failure, "class")));
   out->failure_status = brim_record_status(json_string_value(json_object_get(failure, "status")));
   scaling_text(failure, "message", out->message, sizeof out->message);
 }

@@ -369,6 +369,22 @@ static void test_out_of_memory(void **state) {
   fail_msg("still failing after 5000 allocations");
 }
 
+// Every class has a name of its own that leads back to it, and a rule for retries.
+static void test_classes_of_failure(void **state) {
+  (void)state;
+  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
+    assert_int_equal(brim_failure_of(brim_failure_name((brim_failure)i)), i);
+  }
+  assert_int_equal(brim_failure_of("a class of a later brim"), BRIM_FAILURE_OTHER);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_NAN), BRIM_RETRY_NEVER);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_OOM_DEVICE), BRIM_RETRY_NEVER);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_DATA), BRIM_RETRY_NEVER);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_CRASH), BRIM_RETRY_COUNTED);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_HUNG), BRIM_RETRY_COUNTED);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_KILLED), BRIM_RETRY_FREE);
+  assert_int_equal(brim_failure_retry_of(BRIM_FAILURE_INFRASTRUCTURE), BRIM_RETRY_FREE);
+}
+
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
@@ -382,6 +398,7 @@ int main(void) {
       cmocka_unit_test(test_broken_files),
       cmocka_unit_test(test_torn_file),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_classes_of_failure),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

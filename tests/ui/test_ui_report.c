@@ -430,8 +430,9 @@ static void test_failures(void **state) {
   brim_result list[CPU_RESULTS];
   brim_str out;
   make_cpu(list);
+  enum { CLASSES = 9 };  // some of them twice
   for (int i = 0; i < CPU_RESULTS; i++) {
-    forget(&list[i], (brim_failure)(1 + i % (BRIM_FAILURE_COUNT - 1)), i % 3 ? "why" : "");
+    forget(&list[i], (brim_failure)(1 + i % CLASSES), i % 3 ? "why" : "");
   }
   make_page(list, CPU_RESULTS, (brim_ui_picks){-1, -1, -1}, &out);
   contains(out.data, "No setting ran");
@@ -441,6 +442,20 @@ static void test_failures(void **state) {
   lacks(out.data, "<section id=\"map\">");
   contains(out.data, "crashed");
   brim_str_deinit(&out);
+}
+
+// Every class of failure has a text of its own.
+static void test_failure_texts(void **state) {
+  (void)state;
+  brim_result a = {0}, b = {0};
+  for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
+    a.failure = (brim_failure)i;
+    assert_true(brim_ui_failure_text(&a)[0] != '\0');
+    for (int k = 0; k < i; k++) {
+      b.failure = (brim_failure)k;
+      assert_string_not_equal(brim_ui_failure_text(&a), brim_ui_failure_text(&b));
+    }
+  }
 }
 
 // In another language the page says which, and its texts are the catalogue's.
@@ -591,15 +606,25 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gpu),      cmocka_unit_test(test_table),
-      cmocka_unit_test(test_charts),   cmocka_unit_test(test_bars),
-      cmocka_unit_test(test_heat),     cmocka_unit_test(test_cpu),
-      cmocka_unit_test(test_escaped),  cmocka_unit_test(test_unknown),
-      cmocka_unit_test(test_shapes),   cmocka_unit_test(test_failures),
-      cmocka_unit_test(test_decision), cmocka_unit_test(test_busy_ceiling),
-      cmocka_unit_test(test_language), cmocka_unit_test(test_advice),
-      cmocka_unit_test(test_unsteady), cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_verified), cmocka_unit_test(test_planned_beyond),
+      cmocka_unit_test(test_gpu),
+      cmocka_unit_test(test_table),
+      cmocka_unit_test(test_charts),
+      cmocka_unit_test(test_bars),
+      cmocka_unit_test(test_heat),
+      cmocka_unit_test(test_cpu),
+      cmocka_unit_test(test_escaped),
+      cmocka_unit_test(test_unknown),
+      cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_failure_texts),
+      cmocka_unit_test(test_decision),
+      cmocka_unit_test(test_busy_ceiling),
+      cmocka_unit_test(test_language),
+      cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_unsteady),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_verified),
+      cmocka_unit_test(test_planned_beyond),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,349 @@
+// The store of a sweep: experiments, attempts, leases, metrics and events. It is the single source
+// of truth; everything else about a sweep can be derived from it.
+//
+// A store is opened by its place. A folder has it in the SQLite file lab.sqlite; one process at a
+// time has that open for writing. "postgres://..." names a PostgreSQL database that any number of
+// processes share; libpq is loaded when such a place is opened. Both behave alike.
+//
+// Every change is one transaction that is on the disk when the call returns. Every call may be
+// repeated: a caller whose reply was lost calls again with the same arguments.
+//
+//   QUEUED -claim-> LEASED -start-> RUNNING -finish ok-> DONE
+//   LEASED|RUNNING -lease ends-> QUEUED;  the same attempt's next call before another claim -> RUNNING
+//   LEASED|RUNNING -error-> QUEUED while retries are left (later), else FAILED
+//   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, by the user's want
+//   QUEUED -pause-> PAUSED -run-> QUEUED;  QUEUED|PAUSED -cancel-> CANCELLED
+//   FAILED|CANCELLED|PAUSED -retry-> QUEUED
+//
+// A claim raises the experiment's fence, and every later write of an attempt carries the fence. A
+// write of an attempt that another one has replaced changes nothing and returns BRIM_ESTATE.
+//
+// Statuses: BRIM_ESTATE the attempt is stale, or the state does not allow the change; BRIM_ENOENT no
+// such experiment, attempt or grid; BRIM_EINVAL the arguments; BRIM_EIO the database cannot be
+// reached, or its disk is full: nothing changed, call again later. After BRIM_EIO of a lost
+// connection the change may have happened; calling again is right in both cases.
+//
+// A handle serves one thread at a time.
+#ifndef BRIM_LAB_STORE_H_
+#define BRIM_LAB_STORE_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+#include "record/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_STORE_VERSION 1  // of the schema
+#define BRIM_STORE_FILE "lab.sqlite"
+#define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
+
+// The values are stored: new ones go to the end.
+typedef enum brim_exp_state {
+  BRIM_EXP_QUEUED,
+  BRIM_EXP_LEASED,
+  BRIM_EXP_RUNNING,
+  BRIM_EXP_DONE,
+  BRIM_EXP_FAILED,
+  BRIM_EXP_CANCELLED,
+  BRIM_EXP_PAUSED,
+  BRIM_EXP_STATE_COUNT
+} brim_exp_state;
+
+const char *brim_exp_state_name(brim_exp_state state);  // "queued"; people read brim_tr of it
+bool brim_exp_state_of(const char *name, brim_exp_state *out);
+
+// What the user wants of an experiment that is under way.
+typedef enum brim_exp_want {
+  BRIM_WANT_RUN,
+  BRIM_WANT_PAUSE,
+  BRIM_WANT_CANCEL,
+  BRIM_WANT_COUNT
+} brim_exp_want;
+
+#define BRIM_ATTEMPT_MAP(X) \
+  X(OPEN, "open")           \
+  X(OK, "ok")               \
+  X(ERROR, "error")         \
+  X(STOPPED, "stopped")     \
+  X(EXPIRED, "expired")
+
+typedef enum brim_attempt_outcome {
+#define X(name, text) BRIM_ATTEMPT_##name,
+  BRIM_ATTEMPT_MAP(X)
+#undef X
+      BRIM_ATTEMPT_COUNT
+} brim_attempt_outcome;
+
+const char *brim_attempt_outcome_name(brim_attempt_outcome outcome);
+
+typedef struct brim_store brim_store;
+
+// 0 and NULL everywhere are the defaults.
+typedef struct brim_store_options {
+  bool readonly;     // SQLite: for reading while no other process has the store open
+  int64_t lease_ms;  // how long a lease lasts without a beat (60 s)
+  int64_t grace_ms;  // no lease ends this long after opening or reconnecting (lease_ms; < 0: none)
+  int64_t backoff_ms;  // wait before the first retry; doubles up to 64 times that (5 s)
+  int infra_tries;     // infrastructure failures without a new checkpoint before FAILED (10)
+  const char *schema;  // PostgreSQL's schema that has the tables ("brim")
+  // For tests. The clock gives ms since 1970; fs_type the magic number of statfs.
+  int64_t (*clock)(void *ctx);
+  int64_t (*fs_type)(void *ctx, const char *folder);
+  void *ctx;
+} brim_store_options;
+
+// Creates the store where there is none. Upgrades one of an older version after a backup
+// (lab.sqlite.vN.backup, or the schema NAME_vN_backup). BRIM_EUNSUPPORTED: a newer version, a network
+// file system, or no libpq. BRIM_EEXIST: another process has it open, and the detail says which.
+// BRIM_ESTATE: it was moved elsewhere.
+brim_status brim_store_open(const char *place, const brim_store_options *options, brim_store **out);
+void brim_store_close(brim_store *store);                    // NULL is fine
+const char *brim_store_kind(const brim_store *store);        // "sqlite" or "postgres"
+const char *brim_store_place(const brim_store *store);       // without a password
+bool brim_store_is_url(const char *place);                   // PostgreSQL's
+brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
+
+// --- submitting
+
+typedef struct brim_store_grid {
+  const char *id;       // 1 to 64 of a-z 0-9 -
+  const char *name;     // NULL = ""
+  const char *text;     // the grid file
+  const char *version;  // of the binary
+} brim_store_grid;
+
+typedef struct brim_store_point {
+  const char *id;          // 32 hex digits: hash of the config
+  int64_t idx;             // place in the grid
+  const char *label;       // "lr=0.1 batch_size=64"
+  const char *config;      // resolved and canonical; UTF-8
+  const char *tags;        // "a,b" or NULL
+  const char *metric_key;  // metric shown for the experiment; NULL = none
+  int64_t priority;        // higher is claimed earlier
+  int64_t gpus;
+  int64_t need_bytes;  // of device memory
+  int64_t tries;       // retries after failures that count
+  int64_t steps, epochs;
+} brim_store_point;
+
+typedef struct brim_store_submitted {
+  int64_t added, existing;
+} brim_store_submitted;
+
+// All points or none. Points whose id is there already stay as they are, and belong to this grid too.
+brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
+                              const brim_store_point *points, size_t count,
+                              brim_store_submitted *out);
+
+// --- attempts
+
+// What an attempt shows with each write.
+typedef struct brim_store_ref {
+  char exp[BRIM_EXP_ID];
+  int64_t attempt, fence;
+} brim_store_ref;
+
+// One experiment. Strings are never NULL. Unknown times are 0, unknown numbers NaN, steps -1.
+typedef struct brim_store_exp {
+  const char *id, *grid, *label, *config, *tags, *worker, *metric_key;
+  const char *failure;  // class by its name; "none"
+  const char *reason, *last_lines;
+  brim_exp_state state;
+  brim_exp_want want;
+  int64_t idx, priority, gpus, need_bytes;
+  int64_t fence, attempt, tries, tries_left, infra_left;
+  int64_t not_before, lease_until;
+  int64_t step, steps, epoch, epochs, ckpt_step;
+  double metric;
+  int64_t created, started, ended;
+} brim_store_exp;
+
+void brim_store_exp_free(brim_store_exp *exp);  // what brim_store_get and _claim gave; NULL is fine
+
+typedef struct brim_store_request {
+  const char *worker;    // 1 to 64 characters
+  const char *claim_id;  // random, new for each claim; the same one gets the same attempt again
+  const char *host;      // NULL = ""
+  const char *devices;   // GPUs the attempt will use, for the record; NULL = ""
+  const char *exp;       // this experiment alone; NULL = the first in order that fits
+  const char *grid;      // of this grid alone; NULL = any
+  int64_t free_gpus;     // experiments that need more are left alone
+  int64_t free_bytes;    // < 0: no limit
+} brim_store_request;
+
+typedef struct brim_store_claimed {
+  brim_store_exp *exp;  // NULL: nothing to claim; for brim_store_exp_free
+  brim_store_ref ref;
+  int64_t lease_ms;
+} brim_store_claimed;
+
+// The queued experiment of the highest priority, then of the lowest time of submission and index.
+// A worker that drains gets none.
+brim_status brim_store_claim(brim_store *store, const brim_store_request *request,
+                             brim_store_claimed *out);
+
+// The process runs. `from_step`: where it resumes; < 0: at the checkpoint of the claim.
+brim_status brim_store_start(brim_store *store, const brim_store_ref *ref, int64_t pid,
+                             int64_t from_step);
+
+typedef struct brim_store_progress {
+  int64_t step, steps, epoch, epochs;  // < 0: unchanged
+} brim_store_progress;
+
+typedef struct brim_store_beat_reply {
+  int64_t lease_ms;
+  brim_exp_want want;
+} brim_store_beat_reply;
+
+// Renews the lease. `progress` may be NULL.
+brim_status brim_store_beat(brim_store *store, const brim_store_ref *ref,
+                            const brim_store_progress *progress, brim_store_beat_reply *reply);
+
+typedef struct brim_store_metric {
+  const char *key;
+  int64_t step;
+  double value;
+} brim_store_metric;
+
+// Batches of an attempt count from 1; one whose number is not above the last is already there and
+// ignored. A value replaces the one of the same key and step.
+brim_status brim_store_metrics(brim_store *store, const brim_store_ref *ref, int64_t seq,
+                               const brim_store_metric *rows, size_t count);
+// Bytes of a log that are written; never shrinks.
+brim_status brim_store_log(brim_store *store, const brim_store_ref *ref, const char *stream,
+                           int64_t size);
+// A checkpoint of this step is on the disk. A later step than the last refills infra_left.
+brim_status brim_store_checkpoint(brim_store *store, const brim_store_ref *ref, int64_t step);
+
+typedef struct brim_store_result {
+  brim_attempt_outcome outcome;  // OK, ERROR or STOPPED (a clean stop, with nothing lost)
+  brim_failure failure;          // of an ERROR
+  int64_t exit_code;
+  const char *message;     // NULL = ""
+  const char *last_lines;  // NULL = ""
+} brim_store_result;
+
+// Ends the attempt. The same result again is fine, another one is stale. *state: what the experiment
+// became; may be NULL.
+brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
+                              const brim_store_result *result, brim_exp_state *state);
+
+// Ends leases that ran out. *expired: how many; may be NULL.
+brim_status brim_store_reap(brim_store *store, int64_t *expired);
+
+// --- control
+
+brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
+// FAILED, CANCELLED and PAUSED experiments are queued again with all their retries.
+brim_status brim_store_retry(brim_store *store, const char *exp);
+// Every FAILED experiment of a grid (NULL: of all). *count may be NULL.
+brim_status brim_store_retry_failed(brim_store *store, const char *grid, int64_t *count);
+brim_status brim_store_set_priority(brim_store *store, const char *exp, int64_t priority);
+
+typedef struct brim_store_worker {
+  const char *id, *host, *gpus, *version;
+  int64_t last_seen;
+  bool drain;
+} brim_store_worker;
+
+// Notes a worker, or that it is there still; last_seen and drain of *worker are not read.
+brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker);
+brim_status brim_store_drain(brim_store *store, const char *worker, bool drain);
+
+// --- reading. Callbacks get memory that is valid until they return, and must not call the store.
+// A callback's status other than BRIM_OK ends the reading and is returned.
+
+// The id that starts with these digits. BRIM_ENOENT: none; BRIM_EINVAL: several.
+brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM_EXP_ID]);
+brim_status brim_store_get(brim_store *store, const char *exp, brim_store_exp **out);
+
+typedef enum brim_store_order {
+  BRIM_STORE_BY_INDEX,  // as submitted
+  BRIM_STORE_BY_QUEUE,  // as they will be claimed
+  BRIM_STORE_BY_METRIC_LOWEST,
+  BRIM_STORE_BY_METRIC_HIGHEST,
+  BRIM_STORE_BY_ENDED,  // the latest first
+  BRIM_STORE_ORDER_COUNT
+} brim_store_order;
+
+typedef struct brim_store_filter {
+  const char *grid;     // NULL = all
+  unsigned states;      // bits 1 << state; 0 = all
+  const char *tag;      // NULL = all
+  const char *failure;  // class by its name; NULL = all
+  brim_store_order order;
+  int64_t limit;   // 0 = all
+  int64_t offset;  // rows to leave out first
+  bool texts;      // config and last lines too; "" otherwise
+} brim_store_filter;
+
+typedef brim_status (*brim_store_exp_fn)(void *ctx, const brim_store_exp *exp);
+// filter NULL: all.
+brim_status brim_store_list(brim_store *store, const brim_store_filter *filter,
+                            brim_store_exp_fn fn, void *ctx);
+
+typedef struct brim_store_counts {
+  int64_t total;
+  int64_t states[BRIM_EXP_STATE_COUNT];
+} brim_store_counts;
+// grid NULL: all.
+brim_status brim_store_count(brim_store *store, const char *grid, brim_store_counts *out);
+
+typedef struct brim_store_attempt {
+  const char *exp, *claim_id, *worker, *host, *devices, *failure, *message;
+  int64_t n, fence, pid, from_step, exit_code, claimed, started, ended;
+  brim_attempt_outcome outcome;
+} brim_store_attempt;
+typedef brim_status (*brim_store_attempt_fn)(void *ctx, const brim_store_attempt *attempt);
+brim_status brim_store_attempts(brim_store *store, const char *exp, brim_store_attempt_fn fn,
+                                void *ctx);
+
+typedef brim_status (*brim_store_metric_fn)(void *ctx, const brim_store_metric *row,
+                                            int64_t attempt);
+// By key and step. key NULL: all.
+brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
+                                    brim_store_metric_fn fn, void *ctx);
+// Bytes of a log of an attempt; 0 when none was noted.
+brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t attempt,
+                                const char *stream, int64_t *out);
+
+typedef struct brim_store_event {
+  int64_t seq, t;
+  const char *exp;  // "" = of the store
+  const char *kind, *text;
+} brim_store_event;
+typedef brim_status (*brim_store_event_fn)(void *ctx, const brim_store_event *event);
+// Events after `seq` in their order; limit 0 = all. None is ever skipped, even when several
+// processes write.
+brim_status brim_store_events(brim_store *store, int64_t seq, int64_t limit, brim_store_event_fn fn,
+                              void *ctx);
+
+typedef brim_status (*brim_store_worker_fn)(void *ctx, const brim_store_worker *worker);
+brim_status brim_store_workers(brim_store *store, brim_store_worker_fn fn, void *ctx);
+
+typedef struct brim_store_grid_row {
+  brim_store_grid grid;
+  int64_t created, points;
+} brim_store_grid_row;
+typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
+brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
+
+// One line of JSON per experiment that the filter admits: its fields, attempts and metrics.
+typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
+brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
+                              brim_store_line_fn fn, void *ctx);
+
+// Copies everything into an empty store of any kind, then marks `from` as moved. Leases start
+// again there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;
+// BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
+brim_status brim_store_move(brim_store *from, brim_store *to);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_STORE_H_

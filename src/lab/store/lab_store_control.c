@@ -1,0 +1,201 @@
+// What people ask of experiments: pause, cancel, run, retry, priority; and what is known of workers.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_msg.h"
+#include "base/base_status.h"
+#include "lab/store/lab_store_int.h"
+
+typedef struct order {
+  const char *exp;
+  brim_exp_want want;
+  int64_t value;
+} order;
+
+typedef struct state_row {
+  brim_exp_state state;
+  brim_exp_want want;
+} state_row;
+
+static brim_status lock_exp(brim_store *store, const char *exp, state_row *out) {
+  brim_db_rows rows;
+  bool there = false;
+  brim_status status =
+      brim_db_query(store->db, "SELECT e.state,e.want FROM exp e WHERE e.id=?1 @LOCK",
+                    BRIM_DB_ARGS(brim_db_text(exp)), &rows);
+  if (!status) status = brim_db_next(&rows, &there);
+  if (!status && there) {
+    out->state = (brim_exp_state)brim_db_get_int(&rows, 0);
+    out->want = (brim_exp_want)brim_db_get_int(&rows, 1);
+  }
+  brim_db_done(&rows);
+  if (!status && !there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", exp);
+  return status;
+}
+
+static brim_status move_state(brim_store *store, const char *exp, brim_exp_state from,
+                              brim_exp_state to, int64_t now) {
+  bool ended = to == BRIM_EXP_CANCELLED;
+  return brim_db_exec(store->db,
+                      "UPDATE exp SET state=?3,want=0,not_before=0,ended=?4"
+                      " WHERE id=?1 AND state=?2",
+                      BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(from), brim_db_int(to),
+                                   brim_db_int(ended ? now : 0)),
+                      NULL);
+}
+
+static brim_status refuse(const char *exp, brim_exp_state state) {
+  return brim_fail(BRIM_ESTATE, "not possible: experiment %s is %s", exp,
+                   brim_tr(brim_exp_state_name(state)));
+}
+
+static brim_status want_of_live(brim_store *store, const order *o, brim_exp_want now_wanted,
+                                int64_t now) {
+  static const char *const kinds[] = {"run wanted", "pause wanted", "cancel wanted"};
+  if (o->want == now_wanted) return BRIM_OK;
+  // Its process may be on its way out already.
+  if (now_wanted == BRIM_WANT_CANCEL) {
+    return brim_fail(BRIM_ESTATE, "not possible: experiment %s is being cancelled", o->exp);
+  }
+  brim_store_note(store, now, o->exp, kinds[o->want], "");
+  return brim_db_exec(store->db, "UPDATE exp SET want=?2 WHERE id=?1 AND state IN (1,2)",
+                      BRIM_DB_ARGS(brim_db_text(o->exp), brim_db_int(o->want)), NULL);
+}
+
+static brim_status set_want(brim_store *store, void *ctx) {
+  static const brim_exp_state idle[] = {BRIM_EXP_QUEUED, BRIM_EXP_PAUSED, BRIM_EXP_CANCELLED};
+  static const char *const kinds[] = {"queued", "paused", "cancelled"};
+  const order *o = ctx;
+  state_row row = {0};
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(lock_exp(store, o->exp, &row));
+  if (row.state == BRIM_EXP_LEASED || row.state == BRIM_EXP_RUNNING) {
+    return want_of_live(store, o, row.want, now);
+  }
+  brim_exp_state to = idle[o->want];
+  if (row.state == to) return BRIM_OK;
+  if (row.state != BRIM_EXP_QUEUED && row.state != BRIM_EXP_PAUSED)
+    return refuse(o->exp, row.state);
+  brim_store_note(store, now, o->exp, kinds[o->want], "");
+  return move_state(store, o->exp, row.state, to, now);
+}
+
+brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want) {
+  BRIM_TRY(brim_store_check_id(exp));
+  if ((unsigned)want >= BRIM_WANT_COUNT) {
+    return brim_fail(BRIM_EINVAL, "an experiment can be run, paused or cancelled");
+  }
+  order o = {exp, want, 0};
+  return brim_store_write(store, set_want, &o);
+}
+
+#define QUEUE_AGAIN                                                                         \
+  "UPDATE exp SET state=0,want=0,not_before=0,tries_left=tries,infra_left=?1,class='none'," \
+  "reason='',last_lines='',ended=0 "
+
+static brim_status retry(brim_store *store, void *ctx) {
+  const order *o = ctx;
+  state_row row = {0};
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(lock_exp(store, o->exp, &row));
+  if (row.state == BRIM_EXP_QUEUED) return BRIM_OK;
+  if (row.state != BRIM_EXP_FAILED && row.state != BRIM_EXP_CANCELLED &&
+      row.state != BRIM_EXP_PAUSED) {
+    return refuse(o->exp, row.state);
+  }
+  brim_store_note(store, now, o->exp, "retried", "");
+  return brim_db_exec(store->db, QUEUE_AGAIN "WHERE id=?2 AND state=?3",
+                      BRIM_DB_ARGS(brim_db_int(store->options.infra_tries), brim_db_text(o->exp),
+                                   brim_db_int(row.state)),
+                      NULL);
+}
+
+brim_status brim_store_retry(brim_store *store, const char *exp) {
+  BRIM_TRY(brim_store_check_id(exp));
+  order o = {exp, BRIM_WANT_RUN, 0};
+  return brim_store_write(store, retry, &o);
+}
+
+static brim_status retry_failed(brim_store *store, void *ctx) {
+  order *o = ctx;
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  if (o->exp) {
+    BRIM_TRY(brim_db_exec(
+        store->db, QUEUE_AGAIN "WHERE state=4 AND id IN (SELECT exp FROM member WHERE grid=?2)",
+        BRIM_DB_ARGS(brim_db_int(store->options.infra_tries), brim_db_text(o->exp)), &o->value));
+  } else {
+    BRIM_TRY(brim_db_exec(store->db, QUEUE_AGAIN "WHERE state=4",
+                          BRIM_DB_ARGS(brim_db_int(store->options.infra_tries)), &o->value));
+  }
+  if (o->value == 0) return BRIM_OK;
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)o->value);
+  brim_store_note(store, now, "", "retried", text);
+  return BRIM_OK;
+}
+
+brim_status brim_store_retry_failed(brim_store *store, const char *grid, int64_t *count) {
+  order o = {grid, BRIM_WANT_RUN, 0};
+  BRIM_TRY(brim_store_write(store, retry_failed, &o));
+  if (count) *count = o.value;
+  return BRIM_OK;
+}
+
+static brim_status set_priority(brim_store *store, void *ctx) {
+  const order *o = ctx;
+  int64_t now, changed = 0;
+  char text[32];
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(brim_db_exec(store->db, "UPDATE exp SET priority=?2 WHERE id=?1",
+                        BRIM_DB_ARGS(brim_db_text(o->exp), brim_db_int(o->value)), &changed));
+  if (changed == 0) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", o->exp);
+  snprintf(text, sizeof text, "%lld", (long long)o->value);
+  brim_store_note(store, now, o->exp, "priority", text);
+  return BRIM_OK;
+}
+
+brim_status brim_store_set_priority(brim_store *store, const char *exp, int64_t priority) {
+  BRIM_TRY(brim_store_check_id(exp));
+  order o = {exp, BRIM_WANT_RUN, priority};
+  return brim_store_write(store, set_priority, &o);
+}
+
+static brim_status see_worker(brim_store *store, void *ctx) {
+  const brim_store_worker *w = ctx;
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  return brim_db_exec(
+      store->db,
+      "INSERT INTO worker(id,host,gpus,version,last_seen,drain) VALUES (?1,?2,?3,?4,?5,0)"
+      " ON CONFLICT(id) DO UPDATE SET host=excluded.host,gpus=excluded.gpus,"
+      "version=excluded.version,last_seen=excluded.last_seen",
+      BRIM_DB_ARGS(brim_db_text(w->id), brim_db_text(w->host ? w->host : ""),
+                   brim_db_text(w->gpus ? w->gpus : ""), brim_db_text(w->version ? w->version : ""),
+                   brim_db_int(now)),
+      NULL);
+}
+
+brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker) {
+  BRIM_TRY(brim_store_check_worker(worker->id));
+  return brim_store_write(store, see_worker, (void *)worker);
+}
+
+static brim_status set_drain(brim_store *store, void *ctx) {
+  const order *o = ctx;
+  int64_t now, changed = 0;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(brim_db_exec(store->db, "UPDATE worker SET drain=?2 WHERE id=?1",
+                        BRIM_DB_ARGS(brim_db_text(o->exp), brim_db_int(o->value)), &changed));
+  if (changed == 0) return brim_fail(BRIM_ENOENT, "the store knows no worker '%s'", o->exp);
+  brim_store_note(store, now, "", o->value ? "drain" : "drain ended", o->exp);
+  return BRIM_OK;
+}
+
+brim_status brim_store_drain(brim_store *store, const char *worker, bool drain) {
+  BRIM_TRY(brim_store_check_worker(worker));
+  order o = {worker, BRIM_WANT_RUN, drain};
+  return brim_store_write(store, set_drain, &o);
+}
