@@ -1,6 +1,7 @@
 // A YAML tree, or one override, into settings: which key, which slot, which argument, by which
 // layer. Nested and dotted spellings and aliases all end here in one canonical row. Unknown keys
 // are refused here.
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config_int.h"
@@ -240,6 +241,48 @@ brim_status brim_config_flatten_override(brim_config_source *source, const char 
   }
   source->settings.layer = source->override_layer;
   return assign(source, key, at, node);
+}
+
+// ---- short names that several workloads have
+// -----------------------------------------------------------------------------------------
+
+// The workload that the settings name; NULL where they name none, or several.
+static const char *named_workload(const brim_config_source *source) {
+  const int row = brim_config_row_find("workload");
+  for (size_t i = source->settings.count; i-- > 0;) {
+    const brim_config_setting *s = &source->settings.items[i];
+    if (s->row == row) return s->node->kind == BRIM_CONFIG_NODE_SCALAR ? s->node->text : NULL;
+  }
+  return NULL;
+}
+
+// Is the section that a key stands in another workload's?
+static bool of_another(const char *key, const char *workload) {
+  const char *const *names = brim_config_key_find("workload")->choices;
+  const size_t length = strcspn(key, ".");
+  for (; key[length] && *names; names++) {
+    if (strlen(*names) == length && !strncmp(*names, key, length)) {
+      return strcmp(*names, workload) != 0;
+    }
+  }
+  return false;
+}
+
+int brim_config_own_row(const brim_config_source *source, const char *written, int row) {
+  const char *workload = named_workload(source);
+  const char *key = brim_config_row_at((size_t)row)->key.name;
+  char own[128];
+  if (!workload || strchr(written, '.') || !of_another(key, workload)) return row;
+  snprintf(own, sizeof own, "%s%s", workload, strchr(key, '.'));
+  const int found = brim_config_row_find(own);
+  return found < 0 ? row : found;
+}
+
+void brim_config_own_rows(brim_config_source *source) {
+  for (size_t i = 0; i < source->settings.count; i++) {
+    brim_config_setting *s = &source->settings.items[i];
+    s->row = brim_config_own_row(source, s->written, s->row);
+  }
 }
 
 // Does the later setting take the place of the earlier one? Within one layer a slot or an argument

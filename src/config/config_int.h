@@ -286,6 +286,10 @@ struct brim_config {
 // config_flatten.c: a tree, or one override, into settings.
 brim_status brim_config_flatten(brim_config_source *source, const brim_config_node *root);
 brim_status brim_config_flatten_override(brim_config_source *source, const char *text);
+// A short name ("iterations") is one workload's; where the workload that is named has a key of that name
+// in its own section, that one is meant. For all settings, and for a key elsewhere (zip, exclude).
+int brim_config_own_row(const brim_config_source *source, const char *written, int row);
+void brim_config_own_rows(brim_config_source *source);
 void brim_config_mark_live(brim_config_source *source);
 // A key or a path into a component ("model.depth", "transform.train") as row, slot and argument;
 // row -1 when it is neither.

@@ -142,6 +142,7 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
     BRIM_TRY(brim_config_mistake(&source->context,
                                  brim_config_flatten_override(source, options->overrides[i])));
   }
+  brim_config_own_rows(source);
   brim_config_mark_live(source);
   return brim_config_grid_prepare(source);
 }

@@ -162,12 +162,42 @@ static void places(void **state) {
   brim_str_deinit(&text);
 }
 
+// num_envs and iterations are short for keys of ars; with another workload that has such keys they mean
+// its own, wherever they stand.
+static void short_names(void **state) {
+  (void)state;
+  brim_config *config = must_load(BRIM_CONFIG_RUN, "num_envs: 64\niterations: 7\n");
+  assert_key(config, "ars.num_envs", "64");
+  brim_config_close(config);
+  config = must_load(BRIM_CONFIG_RUN, "num_envs: 64\niterations: 7\nworkload: mappo\n");
+  assert_int_equal(brim_config_int(config, "mappo.num_envs"), 64);
+  assert_key(config, "mappo.iterations", "7");
+  assert_key(config, "ars.num_envs", "128");
+  brim_config_close(config);
+  // a key that is written out is what it says; one that the workload lacks stays
+  config = must_load(BRIM_CONFIG_RUN, "workload: mappo\nars.num_envs: 64\nnum_dirs: 4\n");
+  assert_key(config, "ars.num_envs", "64");
+  assert_key(config, "ars.num_dirs", "4");
+  brim_config_close(config);
+  config = must_load(BRIM_CONFIG_RUN,
+                     "workload: mappo\nnum_envs: [64, 128]\niterations: [2, 3]\n"
+                     "zip: [num_envs, iterations]\nexclude: [{num_envs: 64}]\n");
+  assert_int_equal(brim_config_grid_count(config), 1);
+  brim_config *point = NULL;
+  assert_ok(brim_config_grid_point(config, 0, &point));
+  assert_int_equal(brim_config_int(point, "mappo.num_envs"), 128);
+  assert_key(point, "mappo.iterations", "3");
+  brim_config_close(point);
+  brim_config_close(config);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_wrong_adds_nothing),
       cmocka_unit_test(a_section_is_known),
       cmocka_unit_test(flags_of_a_row),
       cmocka_unit_test(places),
+      cmocka_unit_test(short_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -420,19 +420,6 @@ static brim_status rename_key(char **override, const char *from, const char *to)
   return BRIM_OK;
 }
 
-// A short name (`iterations=20`) is one workload's; where this one has such a key too, that one is meant.
-static brim_status suit_word(char **override, const char *workload, bool *changed) {
-  char word[64], own[64];
-  const size_t length = strcspn(*override, "=");
-  if (length >= sizeof word || memchr(*override, '.', length)) return BRIM_OK;
-  memcpy(word, *override, length);
-  word[length] = 0;
-  const brim_config_key *key = brim_config_key_find(word);
-  if (!key || !brim_cli_own_key(key->name, workload, own)) return BRIM_OK;
-  *changed = true;
-  return rename_key(override, word, own);
-}
-
 brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
                                 brim_cli_input *input, bool *changed) {
   const char *workload = brim_config_string(config, "workload");
@@ -448,9 +435,6 @@ brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
       *changed = true;
       break;
     }
-  }
-  for (size_t k = 0; workload && k < input->count; k++) {
-    BRIM_TRY(suit_word(&input->overrides[k], workload, changed));
   }
   return BRIM_OK;
 }

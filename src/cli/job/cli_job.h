@@ -33,8 +33,8 @@ void brim_cli_input_deinit(brim_cli_input *input);
 // The key of the same name that a workload has in its own section, of a key in another workload's; false
 // where the key is none of another workload, or this one has no such key.
 bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
-// Options and short names of keys that several workloads have set the key of the first of them. Now that the
-// config names its workload, they set that one's own; *changed: the config has to be loaded again.
+// Options of keys that several workloads have set the key of the first of them. Now that the config names
+// its workload, they set that one's own; *changed: the config has to be loaded again.
 brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
                                 brim_cli_input *input, bool *changed);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
