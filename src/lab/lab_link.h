@@ -1,0 +1,115 @@
+// How executors and commands reach a store: through the socket of the sweep that runs on it, or by
+// opening the store themselves where none runs. Callers need not know which.
+//
+// BRIM_EIO: the sweep or the database cannot be reached, or did not answer in time. Whether the request
+// was carried out is not known then: call again with the same arguments, which is always right. Each
+// call on a link that lost its connection tries once to connect, to a sweep that was started again or,
+// where the link may open the store, to none. Other failures are the store's answer (lab_store.h).
+// A link serves one thread at a time.
+#ifndef BRIM_LAB_LINK_H_
+#define BRIM_LAB_LINK_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base_json.h"
+#include "brim/status.h"
+#include "lab/lab_ops.h"
+#include "lab/store/lab_store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_lab_link brim_lab_link;
+
+// 0 and NULL are the defaults.
+typedef struct brim_lab_link_options {
+  // Executors: SQLite is reached through the sweep alone, and BRIM_EIO says that none runs.
+  // PostgreSQL is opened all the same.
+  bool sweep_only;
+  bool readonly;                    // when it opens a SQLite store itself
+  const brim_store_options *store;  // when it opens the store itself; readonly is the one above
+  int64_t timeout_ms;  // for the connection, and from one line of a reply to the next (10 s)
+} brim_lab_link_options;
+
+// place: the folder of a sweep, or the URL of a PostgreSQL database. BRIM_ENOENT: there is no store
+// and readonly is set. BRIM_EEXIST: another process has the store open and no sweep answers.
+brim_status brim_lab_link_open(const char *place, const brim_lab_link_options *options,
+                               brim_lab_link **out);
+// Over a dispatcher of the caller: the sweep's own. *ops must outlive the link.
+brim_status brim_lab_link_local(const brim_lab_ops *ops, brim_lab_link **out);
+void brim_lab_link_close(brim_lab_link *link);  // NULL is fine
+
+bool brim_lab_link_to_sweep(const brim_lab_link *link);  // a sweep answers
+// Whether a sweep answers in this folder now; *pid (may be NULL) its process by sweep.json, 0 unknown.
+bool brim_lab_sweep_runs(const char *folder, int64_t *pid);
+
+// --- any request
+
+// One reply of one line; `request` stays the caller's and needs no id. *reply (may be NULL) for
+// json_decref.
+brim_status brim_lab_call(brim_lab_link *link, const json_t *request, json_t **reply);
+typedef brim_status (*brim_lab_line_fn)(void *ctx, const json_t *line);
+// Every line of the reply in turn. A status of `fn` other than BRIM_OK ends it and is returned.
+brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab_line_fn fn,
+                            void *ctx);
+
+// --- requests of an attempt, as values: an executor sends them, or keeps them in its spool.
+// Texts that are not UTF-8 get a '?' for each wrong byte. NULL: out of memory.
+
+json_t *brim_lab_request_start(const brim_store_ref *ref, int64_t pid, int64_t from_step);
+json_t *brim_lab_request_beat(const brim_store_ref *ref, const brim_store_progress *progress);
+json_t *brim_lab_request_metrics(const brim_store_ref *ref, int64_t seq,
+                                 const brim_store_metric *rows, size_t count);
+json_t *brim_lab_request_log(const brim_store_ref *ref, const char *stream, int64_t size);
+json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step);
+json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result);
+
+// --- the calls of lab_store.h through a link; arguments and statuses are those there, except that
+// `exp` may be the first digits of an id, and callbacks may call the link of another store only.
+
+brim_status brim_lab_start(brim_lab_link *link, const brim_store_ref *ref, int64_t pid,
+                           int64_t from_step);
+brim_status brim_lab_beat(brim_lab_link *link, const brim_store_ref *ref,
+                          const brim_store_progress *progress, brim_store_beat_reply *reply);
+brim_status brim_lab_metrics(brim_lab_link *link, const brim_store_ref *ref, int64_t seq,
+                             const brim_store_metric *rows, size_t count);
+brim_status brim_lab_log(brim_lab_link *link, const brim_store_ref *ref, const char *stream,
+                         int64_t size);
+brim_status brim_lab_checkpoint(brim_lab_link *link, const brim_store_ref *ref, int64_t step);
+brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
+                            const brim_store_result *result, brim_exp_state *state);
+
+brim_status brim_lab_submit(brim_lab_link *link, const brim_store_grid *grid,
+                            const brim_store_point *points, size_t count,
+                            brim_store_submitted *out);
+brim_status brim_lab_want(brim_lab_link *link, const char *exp, brim_exp_want want);
+brim_status brim_lab_retry(brim_lab_link *link, const char *exp);
+brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t *count);
+brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority);
+
+brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM_EXP_ID]);
+brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp_fn fn, void *ctx);
+brim_status brim_lab_list(brim_lab_link *link, const brim_store_filter *filter,
+                          brim_store_exp_fn fn, void *ctx);
+brim_status brim_lab_count(brim_lab_link *link, const char *grid, brim_store_counts *out);
+brim_status brim_lab_attempts(brim_lab_link *link, const char *exp, brim_store_attempt_fn fn,
+                              void *ctx);
+// points > 0: at most about this many rows of each key, evenly chosen, the last among them.
+brim_status brim_lab_read_metrics(brim_lab_link *link, const char *exp, const char *key,
+                                  int64_t points, brim_store_metric_fn fn, void *ctx);
+brim_status brim_lab_log_size(brim_lab_link *link, const char *exp, int64_t attempt,
+                              const char *stream, int64_t *out);
+brim_status brim_lab_events(brim_lab_link *link, int64_t seq, int64_t limit, brim_store_event_fn fn,
+                            void *ctx);
+brim_status brim_lab_grids(brim_lab_link *link, brim_store_grid_fn fn, void *ctx);
+brim_status brim_lab_workers(brim_lab_link *link, brim_store_worker_fn fn, void *ctx);
+brim_status brim_lab_export(brim_lab_link *link, const brim_store_filter *filter,
+                            brim_store_line_fn fn, void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_LINK_H_
