@@ -1,0 +1,166 @@
+// `brim sweep`: the command, its options, and which word is whose.
+#include "cli/sweep/cli_sweep.h"
+
+#include <string.h>
+
+#include "cli/job/cli_job_options.h"
+
+static const char *const state_choices[] = {"queued", "running",   "done", "failed",
+                                            "paused", "cancelled", NULL};
+static const char *const format_choices[] = {"jsonl", "csv", NULL};
+
+static const brim_option options[] = {
+    BRIM_CLI_OPTION_CONFIG,
+    {.name = "store",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PLACE",
+     .help = BRIM_N_("store of the experiments: a folder or a postgres:// URL")},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for the experiments' files"),
+     .default_text = "runs/NAME"},
+    {.name = "dry-run",
+     .help = BRIM_N_("list the experiments, their memory and time; run nothing")},
+    {.name = "measure",
+     .help = BRIM_N_("with --dry-run: measure a few steps where the time is unknown")},
+    {.name = "keep-going",
+     .help = BRIM_N_("continue when the first experiments all fail the same way")},
+    BRIM_CLI_OPTION_DATA_PATH,
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("where experiments may run: auto, cpu, cuda, 0 or [0, 1, 2, 3]"),
+     .key = "device",
+     .group = BRIM_N_("Machine")},
+    {.name = "jobs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("experiments that run at the same time on the CPU"),
+     .default_text = "1",
+     .group = BRIM_N_("Machine")},
+    {.name = "share",
+     .help = BRIM_N_("also use GPUs that other programs use"),
+     .group = BRIM_N_("Machine")},
+    {.name = "lease",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds without contact before an experiment is queued again"),
+     .default_text = "60",
+     .group = BRIM_N_("Machine")},
+    {.name = "state",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "STATE",
+     .help = BRIM_N_("only experiments in this state"),
+     .choices = state_choices,
+     .group = BRIM_N_("Other terminals")},
+    {.name = "tag",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "TAG",
+     .help = BRIM_N_("only experiments with this tag"),
+     .group = BRIM_N_("Other terminals")},
+    {.name = "all",
+     .help = BRIM_N_("cancel, pause, resume, retry: every experiment"),
+     .group = BRIM_N_("Other terminals")},
+    {.name = "limit",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("status: number of experiments to list (0 = all)"),
+     .default_text = "40",
+     .group = BRIM_N_("Other terminals")},
+    {.name = "format",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "F",
+     .help = BRIM_N_("export: JSON lines with all metrics, or one CSV row per experiment"),
+     .default_text = "jsonl",
+     .choices = format_choices,
+     .group = BRIM_N_("Other terminals")},
+    {.name = "output",
+     .short_name = 'o',
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("export: file to write (default: standard output)"),
+     .group = BRIM_N_("Other terminals")},
+    {.name = "attempt",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("log: this attempt (default: the last)"),
+     .group = BRIM_N_("Other terminals")},
+    {.name = "lines",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("log: number of last lines to print (0 = all)"),
+     .default_text = "0",
+     .group = BRIM_N_("Other terminals")},
+    {.name = "follow",
+     .short_name = 'f',
+     .help = BRIM_N_("log: keep printing until the attempt ends"),
+     .group = BRIM_N_("Other terminals")},
+    {.name = "minutes",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "N",
+     .help = BRIM_N_("chaos: duration of the test"),
+     .default_text = "2",
+     .group = BRIM_N_("Chaos test")},
+    {.name = "executors",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("chaos: experiments that run at the same time"),
+     .default_text = "16",
+     .group = BRIM_N_("Chaos test")},
+    {.name = "experiments",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("chaos: number of experiments (0 = as many as the duration allows)"),
+     .default_text = "0",
+     .group = BRIM_N_("Chaos test")},
+    {.name = "seed",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("chaos: random seed of the kills (default: from the clock)"),
+     .group = BRIM_N_("Chaos test")},
+    {0},
+};
+
+static const struct {
+  const char *name;
+  brim_status (*run)(brim_cli *cli);
+} verbs[] = {
+    {"status", brim_cli_sweep_status},     {"cancel", brim_cli_sweep_cancel},
+    {"pause", brim_cli_sweep_pause},       {"resume", brim_cli_sweep_resume},
+    {"retry", brim_cli_sweep_retry},       {"rerun-failed", brim_cli_sweep_rerun_failed},
+    {"priority", brim_cli_sweep_priority}, {"export", brim_cli_sweep_export},
+    {"log", brim_cli_sweep_log},           {"move", brim_cli_sweep_move},
+    {"stop", brim_cli_sweep_stop},         {"chaos", brim_cli_sweep_chaos},
+    {"execute", brim_cli_sweep_execute},   {"plan", brim_cli_sweep_plan},
+};
+
+// A grid may be named as a word is: ./status is the file.
+static brim_status run(brim_cli *cli) {
+  const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : "";
+  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+    if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
+  }
+  return brim_cli_sweep_run(cli);
+}
+
+const brim_cli_command brim_cli_sweep = {
+    .name = "sweep",
+    .summary = BRIM_N_("run a grid of experiments and lose none"),
+    .usage =
+        "GRID [key.path=value ...] [--store PLACE] [--dry-run]\n"
+        "status|stop|rerun-failed|export [PLACE]\n"
+        "cancel|pause|resume|retry|log ID... [--store PLACE]\n"
+        "priority ID N [--store PLACE]\n"
+        "move FROM TO\n"
+        "chaos [--minutes N] [--store PLACE]",
+    .about = BRIM_N_(
+        "sweep runs every point of a config whose values are lists: one experiment per point. It "
+        "stores the experiments first, then starts one brim train per free GPU, or --jobs of them "
+        "on the CPU. Failed experiments are retried where a retry can help. Ctrl-C stops the "
+        "trainings at a checkpoint; the same command continues them. If sweep is killed, the same "
+        "command continues as well. An experiment's id is the hash of its config, so a second "
+        "submission adds only what is missing. The other forms show and control a sweep from "
+        "another terminal, whether it runs or not."),
+    .examples = BRIM_N_(
+        "run six experiments on four GPUs\nbrim sweep configs/mnist-mlp.yaml lr='[0.1, 0.01, "
+        "0.001]' batch_size='[64, 128]' device='[0, 1, 2, 3]'\nlist them with their memory, run "
+        "nothing\nbrim sweep grid.yaml --dry-run\nshow the state from another terminal\nbrim sweep "
+        "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_SAVES,
+};

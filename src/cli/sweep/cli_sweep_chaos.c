@@ -1,0 +1,6 @@
+// `brim sweep chaos`.
+#include "cli/sweep/cli_sweep.h"
+
+brim_status brim_cli_sweep_chaos(brim_cli *cli) {
+  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "chaos");
+}
