@@ -23,10 +23,8 @@
 extern "C" {
 #endif
 
-#define BRIM_LAB_SWEEP_FILE "sweep.json"    // in the run folder while a sweep runs
-#define BRIM_LAB_SWEEP_SOCKET "sweep.sock"  // where the path fits; sweep.json names it
-#define BRIM_LAB_SWEEP_EXPS "exp"           // experiments: exp/ID12
-enum { BRIM_LAB_SHORT_ID = 12 };            // digits of an id in paths and tables
+#define BRIM_LAB_SWEEP_EXPS "exp"  // experiments: exp/ID12
+enum { BRIM_LAB_SHORT_ID = 12 };   // digits of an id in paths and tables
 
 typedef struct brim_lab_sweep brim_lab_sweep;
 
