@@ -270,6 +270,9 @@ typedef struct brim_ui_report_options {
   const brim_scaling *scaling;       // settings on several devices at once
   size_t scaling_count;              // 0 = left out
   const char *scaling_note;          // what so large a batch means; NULL = nothing
+  const brim_view *views;            // tables of the workload
+  size_t view_count;                 // 0 = left out
+  const brim_result *own;  // the config's setting, one of the results; NULL = not looked at
 } brim_ui_report_options;
 
 // One self-contained HTML page: recommendation, findings, charts, where the time goes, utilisation,

@@ -107,11 +107,12 @@ static void put_machine(const brim_result *r, const char *command, brim_str *out
 // Links to the sections that the page has.
 static void put_nav(const brim_str *body, brim_str *out) {
   const char *const links[][2] = {
-      {"findings", brim_tr("Findings")}, {"before", brim_tr("Before training")},
-      {"charts", brim_tr("Charts")},     {"phases", brim_tr("Time")},
-      {"use", brim_tr("Utilisation")},   {"scaling", brim_tr("Scaling")},
-      {"map", brim_tr("Two knobs")},     {"settings", brim_tr("All settings")},
-      {"plan", brim_tr("Memory plan")},  {"machine", brim_tr("Machine")},
+      {"findings", brim_tr("Findings")},     {"before", brim_tr("Before training")},
+      {"charts", brim_tr("Charts")},         {"phases", brim_tr("Time")},
+      {"use", brim_tr("Utilisation")},       {"scaling", brim_tr("Scaling")},
+      {"tables", brim_tr("Tables")},         {"map", brim_tr("Two knobs")},
+      {"settings", brim_tr("All settings")}, {"plan", brim_tr("Memory plan")},
+      {"machine", brim_tr("Machine")},
   };
   brim_str_append(out, "<nav>");
   for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
@@ -161,12 +162,13 @@ static brim_status put_body(const brim_ui_view *view, const brim_ui_report_optio
                             brim_str *out) {
   brim_ui_report_picks(view, options, out);
   if (view->count == 0) return BRIM_OK;
-  brim_ui_report_findings(view, out);
+  brim_ui_report_findings(view, options->own, out);
   if (options->advice) brim_ui_report_advice(options->advice, out);
   BRIM_TRY(put_charts(view, out));
   BRIM_TRY(brim_ui_report_phases(view, out));
   BRIM_TRY(put_utilisation(view, out));
   brim_ui_report_scaling(options, out);
+  brim_ui_report_views(options, out);
   brim_ui_report_heat(view, out);
   brim_ui_report_table(view, out);
   brim_ui_report_plan(view, out);

@@ -257,8 +257,8 @@ static size_t count_throttled(const brim_ui_view *view) {
   return n;
 }
 
-// Of the recommended setting and, where it is another one, of the fastest.
-void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
+// Of the recommended setting and, where they are others, of the fastest and of the config's own.
+void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, brim_str *out) {
   char noise[160];
   brim_ui_picks picks = view->picks;
   size_t throttled = count_throttled(view);
@@ -266,9 +266,13 @@ void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
   bool recommended = brim_ui_has_findings(view->results, view->count, picks.recommended);
   bool highest = picks.highest != picks.recommended &&
                  brim_ui_has_findings(view->results, view->count, picks.highest);
+  if (own && (own->finding_count == 0 || own == &view->results[0] + picks.recommended ||
+              own == &view->results[0] + picks.highest)) {
+    own = NULL;
+  }
   if (picks.highest < 0 && !noisy && !throttled) return;
   brim_ui_put_section(out, "findings", brim_tr("Findings"),
-                      recommended || highest
+                      recommended || highest || own
                           ? brim_tr("What costs time, how much per step, and what would help.")
                           : NULL);
   if (noisy) {
@@ -293,6 +297,7 @@ void brim_ui_report_findings(const brim_ui_view *view, brim_str *out) {
     brim_ui_put(out, "p", brim_tr("No findings for the recommended setting."));
   }
   if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
+  if (own) put_list(brim_tr("The config's own setting"), own, out);
   brim_str_append(out, "</section>\n");
 }
 

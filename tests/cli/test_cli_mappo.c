@@ -259,6 +259,7 @@ static void test_story(void **state) {
   has_not(r.out, "nan");
   shell_free(&r);
   expect(0, ">Agent steps/s<", "cat before/report.html");
+  expect(0, "<section id=\"tables\">", "cat before/report.html");
   expect(0, "BENCHMARK",
          "brim bench uav-after 'env=uav(size=12, num_uavs=3, num_obstacles=4, max_steps=15, "
          "crop=5)' mappo.episodes_per_batch=4 num_workers=2 --batch-sizes 60" TINY "after");

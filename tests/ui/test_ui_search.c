@@ -191,10 +191,47 @@ static void test_progress(void **state) {
   brim_str_deinit(&out);
 }
 
+// The page has the workload's tables too, and what was found about the config's own setting.
+static void test_page(void **state) {
+  (void)state;
+  brim_result r[3];
+  fill(&r[0], 128, 16, 8, 5e6);
+  fill(&r[1], 128, 16, 16, 6e6);
+  fill(&r[2], 1024, 64, 64, 1e8);
+  r[0].finding_count = 1;
+  r[0].findings[0] = (brim_finding){.code = "a", .cost_ms = 2, .text = "a <cause>"};
+  const brim_setting own = {0};
+  brim_view views[BRIM_VIEWS];
+  const brim_workload_table *table = brim_workload_find("ars");
+  brim_ui_report_options how = {.picks = {2, 2, 2}, .views = views, .own = &r[0]};
+  how.view_count = table->views->make(r, 3, &own, true, views);
+  assert_true(how.view_count > 0);
+  snprintf(views[0].cells[0][0], BRIM_VIEW_CELL, "a <cell>");
+  brim_str page;
+  brim_str_init(&page);
+  assert_ok(brim_ui_report(&how, r, 3, &page));
+  has(page.data, "<section id=\"tables\">");
+  has(page.data, "<a href=\"#tables\">");
+  has(page.data, views[0].title);
+  has(page.data, "a &lt;cell&gt;");
+  has(page.data, "<h3>The config&#39;s own setting</h3>");
+  has(page.data, "a &lt;cause&gt;");
+  brim_str_clear(&page);
+  how.view_count = 0;
+  how.own = &r[2];
+  assert_ok(brim_ui_report(&how, r, 3, &page));
+  assert_null(strstr(page.data, "id=\"tables\""));
+  assert_null(strstr(page.data, "own setting"));
+  brim_str_deinit(&page);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_search),   cmocka_unit_test(test_no_cards_on_a_cpu),
-      cmocka_unit_test(test_own),      cmocka_unit_test(test_cards),
+      cmocka_unit_test(test_search),
+      cmocka_unit_test(test_page),
+      cmocka_unit_test(test_no_cards_on_a_cpu),
+      cmocka_unit_test(test_own),
+      cmocka_unit_test(test_cards),
       cmocka_unit_test(test_progress),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

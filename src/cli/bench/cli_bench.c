@@ -265,16 +265,21 @@ static void put_own_findings(const bench *b, brim_str *out) {
   brim_ui_bench_findings(&b->cli->out, &b->results[own], out);
 }
 
-// The workload's own tables. --benchmark-batch asks for the sweep's alone.
+// --benchmark-batch asks for the sweep's alone.
+size_t brim_cli_bench_views(const bench *b, brim_view views[BRIM_VIEWS]) {
+  const brim_work *work = b->job->work;
+  if (!work || !work->table->views || b->count == 0) return 0;
+  const brim_setting own = brim_work_setting(work);
+  bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
+  return work->table->views->make(b->results, b->count, &own, whole, views);
+}
+
 static brim_status put_views(const bench *b, brim_str *out) {
   const brim_work *work = b->job->work;
   if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;
-  const brim_setting own = brim_work_setting(work);
   brim_view views[BRIM_VIEWS];
   if (!work->table->views || b->count == 0) return BRIM_OK;
-  bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
-  size_t count = work->table->views->make(b->results, b->count, &own, whole, views);
-  BRIM_TRY(brim_ui_views(&b->cli->out, views, count, out));
+  BRIM_TRY(brim_ui_views(&b->cli->out, views, brim_cli_bench_views(b, views), out));
   if (work->table->views->brief) put_own_findings(b, out);
   return BRIM_OK;
 }

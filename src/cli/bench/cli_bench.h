@@ -122,6 +122,8 @@ bool brim_cli_bench_known(void *ctx, const brim_setting *setting, brim_result *o
 // The .jsonl file again, with all results there are.
 brim_status brim_cli_bench_rewrite(const bench *b);
 void brim_cli_bench_known_free(bench *b);
+// The tables of the workload about these results; how many there are.
+size_t brim_cli_bench_views(const bench *b, brim_view views[BRIM_VIEWS]);
 
 #ifdef __cplusplus
 }

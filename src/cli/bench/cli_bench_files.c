@@ -191,7 +191,12 @@ static brim_status write_report(const bench *b, const char *path) {
   brim_str_init(&page);
   brim_str_init(&command);
   brim_cli_command_text(b->cli, &command);
-  brim_ui_report_options how = {.command = command.data,
+  const int own = b->settings.own;
+  brim_view views[BRIM_VIEWS];
+  brim_ui_report_options how = {.views = views,
+                                .view_count = brim_cli_bench_views(b, views),
+                                .own = own >= 0 && (size_t)own < b->count ? &b->results[own] : NULL,
+                                .command = command.data,
                                 .picks = b->picks,
                                 .decision = &b->decision,
                                 .advice = b->count > 0 ? &b->advice : NULL,
