@@ -265,15 +265,6 @@ static void put_own_findings(const bench *b, brim_str *out) {
   brim_ui_bench_findings(&b->cli->out, &b->results[own], out);
 }
 
-// --benchmark-batch asks for the sweep's alone.
-size_t brim_cli_bench_views(const bench *b, brim_view views[BRIM_VIEWS]) {
-  const brim_work *work = b->job->work;
-  if (!work || !work->table->views || b->count == 0) return 0;
-  const brim_setting own = brim_work_setting(work);
-  bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
-  return work->table->views->make(b->results, b->count, &own, whole, views);
-}
-
 static brim_status put_views(const bench *b, brim_str *out) {
   const brim_work *work = b->job->work;
   if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;

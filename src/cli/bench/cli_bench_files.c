@@ -186,6 +186,15 @@ void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling) {
 
 //---------------------------------- after ----------------------------------
 
+// --benchmark-batch asks for the sweep's alone.
+size_t brim_cli_bench_views(const bench *b, brim_view views[BRIM_VIEWS]) {
+  const brim_work *work = b->job->work;
+  if (!work || !work->table->views || b->count == 0) return 0;
+  const brim_setting own = brim_work_setting(work);
+  bool whole = !brim_option_flag(&b->cli->parse, "benchmark-batch", false);
+  return work->table->views->make(b->results, b->count, &own, whole, views);
+}
+
 static brim_status write_report(const bench *b, const char *path) {
   brim_str page, command;
   brim_str_init(&page);
