@@ -171,6 +171,15 @@ static brim_status check_arg(brim_arena *arena, const brim_config_component_row 
   }
 }
 
+brim_status brim_config_arg_default(brim_arena *arena, const brim_config_component_row *row,
+                                    const brim_config_arg *arg, brim_value *out) {
+  const brim_config_place at = {"default", 0, 0};
+  *out = (brim_value){.kind = BRIM_VALUE_NULL};
+  if (!arg->default_text) return BRIM_OK;
+  BRIM_TRY(brim_config_expression_value(arena, arg->default_text, at, out));
+  return check_arg(arena, row, arg, out, at);
+}
+
 static brim_status fill_defaults(brim_arena *arena, const brim_config_component_row *row,
                                  brim_config_draft *draft) {
   brim_config_place at = {draft->c.file, draft->c.line, draft->c.col};
@@ -183,8 +192,7 @@ static brim_status fill_defaults(brim_arena *arena, const brim_config_component_
     }
     if (!arg->default_text) continue;
     brim_value v;
-    BRIM_TRY(brim_config_expression_value(arena, arg->default_text, at, &v));
-    BRIM_TRY(check_arg(arena, row, arg, &v, at));
+    BRIM_TRY(brim_config_arg_default(arena, row, arg, &v));
     // No place: this is how a default is distinguished from what was written.
     BRIM_TRY(brim_config_draft_set(arena, draft, arg->name, v, (brim_config_place){NULL, 0, 0}));
   }

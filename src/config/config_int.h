@@ -149,6 +149,9 @@ bool brim_config_arg_takes_list(brim_config_arg_type type);
 brim_status brim_config_component_names(const char *category, brim_config_draft *draft);
 // The failure of `plugin:` that names no component.
 brim_status brim_config_no_plugin(const char *key, brim_config_place at);
+// The default of an argument, as a component that does not name it has it; NULL kind = it has none.
+brim_status brim_config_arg_default(brim_arena *arena, const brim_config_component_row *row,
+                                    const brim_config_arg *arg, brim_value *out);
 // Names, argument names, kinds and bounds; then defaults filled in. plugin:NAME passes unchecked.
 brim_status brim_config_component_check(brim_arena *arena, const char *category,
                                         brim_config_draft *draft);
@@ -162,6 +165,8 @@ int brim_config_row_find(const char *name);
 const char *brim_config_group_nearest(const char *name, char out[64]);
 bool brim_config_row_is_group(const char *name);  // some key starts with name + "."
 bool brim_config_row_is_component(const brim_config_row *row);
+// Can it make a difference to a training of this workload? Keys of other workloads and of bench cannot.
+bool brim_config_row_is_for(const brim_config_row *row, const char *workload);
 bool brim_config_row_takes_list(const brim_config_row *row);
 const char *brim_config_row_nearest(const char *name);
 
@@ -334,6 +339,8 @@ bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 
 // config_links.c: the keys that are a component's argument too.
 const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
+// The link of an argument of this row and slot; NULL = it is no key too.
+const brim_config_link *brim_config_link_of(int row, int slot, const char *arg);
 
 // config_links.c: settings that exist both as a key and as an argument agree; of two the later
 // layer wins. Before the catalogue check the key goes into the draft, after it the draft's value
@@ -344,6 +351,11 @@ brim_status brim_config_link_out(brim_config *config, int row, int slot, int who
                                  const brim_config_draft *draft);
 // training.precision and training.use_amp.
 brim_status brim_config_link_precision(brim_config *config);
+
+// config_print.c: a value as JSON (new reference), and JSON of that kind as flow YAML.
+json_t *brim_config_json_value(const brim_config_row *row, const brim_config_value *value);
+void brim_config_yaml_flow(brim_str *out, const json_t *value);
+void brim_config_yaml_string(brim_str *out, const char *text);
 
 // config_grid.c
 brim_status brim_config_grid_prepare(brim_config_source *source);

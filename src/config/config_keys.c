@@ -15,6 +15,7 @@
 #define SAVED_DATA BRIM_CONFIG_SAVED_DATA
 #define SAVED_ENV BRIM_CONFIG_SAVED_ENV
 #define SAVED_NETS BRIM_CONFIG_SAVED_NETS
+#define OF_GRID BRIM_CONFIG_OF_GRID
 #define TOP 1e15
 
 #define COMP(n, d, cat, al, fl, m) \
@@ -48,8 +49,8 @@ static const brim_config_row rows[] = {
         "column of the preset: small (depth 3, hidden 16), medium (6, 64), large (12, 128)"),
     BRIM_KEY_STRING("name", NULL, NAMES("run_name", "experiment"), NEVER | BRIM_CONFIG_FILE_NAME,
                     "name of the run in records and paths; no '/', no leading '.'"),
-    BRIM_KEY_STRING("project", NULL, NONE, NEVER | LATER, "project of the run"),
-    BRIM_KEY_STRING("output_dir", "runs", NAMES("out_dir"), NEVER,
+    BRIM_KEY_STRING("project", NULL, NONE, NEVER | OF_GRID | LATER, "project of the run"),
+    BRIM_KEY_STRING("output_dir", "runs", NAMES("out_dir"), NEVER | OF_GRID,
                     "folder for checkpoints, logs and records"),
     BRIM_KEY_INT("seed", "0", 0, 9e15, NONE, SAVED,
                  "random seed for weights, data order, augmentation and environments"),
@@ -58,7 +59,7 @@ static const brim_config_row rows[] = {
               "measures scaling over the devices; never a grid axis"),
       NONE, NULL},
      BRIM_CONFIG_DEVICE,
-     NEVER,
+     NEVER | OF_GRID,
      0,
      0,
      NULL},
@@ -67,14 +68,34 @@ static const brim_config_row rows[] = {
         "compute backend: ref (plain loops), cpu (oneDNN) or cuda; auto = the best for the device"),
     BRIM_KEY_INT("threads", "0", 0, 4096, NAMES("num_threads"), 0,
                  "CPU threads for computing (0 = all cores)"),
-    BRIM_KEY_INT("gpus", "1", 0, 4096, NONE, NEVER | LATER,
+    BRIM_KEY_INT("gpus", "1", 0, 4096, NONE, NEVER | OF_GRID | LATER,
                  "number of GPUs in one run (data parallel); never a grid axis"),
-    BRIM_KEY_INT("nodes", "1", 1, 65536, NONE, NEVER | LATER,
+    BRIM_KEY_INT("nodes", "1", 1, 65536, NONE, NEVER | OF_GRID | LATER,
                  "number of machines in one run; never a grid axis"),
-    BRIM_KEY_STRINGS("tags", NULL, NONE, NULL, NEVER,
+    BRIM_KEY_STRINGS("tags", NULL, NONE, NULL, NEVER | OF_GRID,
                      "tags for finding the run; never a grid axis"),
-    BRIM_KEY_INT("priority", "0", -1000, 1000, NONE, NEVER,
+    BRIM_KEY_INT("priority", "0", -1000, 1000, NONE, NEVER | OF_GRID,
                  "queue priority, higher first; never a grid axis"),
+    {{"per_gpu", "int or auto", "1",
+      BRIM_N_("sweep: experiments on one GPU at once; auto = as many as fit and raise the joint "
+              "throughput"),
+      NONE, NULL},
+     BRIM_CONFIG_INT,
+     NEVER | OF_GRID | BRIM_CONFIG_AUTO,
+     1,
+     64,
+     NULL},
+    BRIM_KEY_INT("retries", "2", 0, 1000, NAMES("max_retries"), NEVER | OF_GRID,
+                 "sweep: times to run an experiment again after a failure that a retry may cure"),
+    BRIM_KEY_STRING("store", NULL, NONE, NEVER | OF_GRID,
+                    "sweep: folder or postgres:// URL of the queue (default: runs/NAME)"),
+    BRIM_KEY_INT("seeds", "1", 1, 100000, NONE, NEVER | OF_GRID,
+                 "sweep: run every grid point with this many seeds: seed, seed + 1, ..."),
+    BRIM_KEY_INT("samples", "0", 0, 100000, NONE, NEVER | OF_GRID,
+                 "sweep: number of draws for values written uniform(a, b), loguniform(a, b), "
+                 "randint(a, b) or choice(x, y)"),
+    BRIM_KEY_INT("grid_seed", "0", 0, 9e15, NONE, NEVER | OF_GRID,
+                 "sweep: random seed for the draws of a grid"),
     BRIM_KEY_STRINGS("plugins", NULL, NAMES("plugin"), NULL, NEVER,
                      "plug-ins to load, where --allow-plugins is given"),
 
@@ -199,10 +220,10 @@ static const brim_config_row rows[] = {
         "requires"),
     BRIM_KEY_BOOL("training.compile", "true", NAMES("compile"), 0,
                   "capture the step as one graph and fuse ops; false = run op by op"),
-    BRIM_KEY_STRING("training.resume", "none", NAMES("resume"), NEVER,
+    BRIM_KEY_STRING("training.resume", "none", NAMES("resume"), NEVER | OF_GRID,
                     "none, auto (the last checkpoint in output_dir), or a path to a checkpoint"),
     BRIM_KEY_STRING(
-        "training.weights", NULL, NAMES("weights", "init_weights", "pretrained"), NEVER,
+        "training.weights", NULL, NAMES("weights", "init_weights", "pretrained"), 0,
         "safetensors file with initial weights, matched by name: a model.safetensors, a checkpoint "
         "or a PyTorch state dict. From a contrastive run brim takes the encoder. A resumed run "
         "ignores it"),
@@ -216,7 +237,7 @@ static const brim_config_row rows[] = {
                  "epochs between evaluations; 0 = only at the end"),
 
     // checkpoints and logs
-    BRIM_KEY_STRING("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER | LATER,
+    BRIM_KEY_STRING("checkpoint.dir", NULL, NAMES("checkpoint_dir"), NEVER | OF_GRID | LATER,
                     "folder for checkpoints (default: output_dir)"),
     BRIM_KEY_INT(
         "checkpoint.interval", "0", 0, TOP, NAMES("checkpoint_interval"), 0,
@@ -229,14 +250,14 @@ static const brim_config_row rows[] = {
         "checkpoint.best", NULL, NONE, 0,
         "metric that selects the best checkpoint: accuracy, loss, train_accuracy or train_loss "
         "(default: accuracy for classification, otherwise loss)"),
-    BRIM_KEY_INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), 0,
+    BRIM_KEY_INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), NEVER,
                  "steps between progress lines"),
-    BRIM_KEY_BOOL("log.csv", "true", NONE, 0, "write log.csv, one row per epoch"),
-    BRIM_KEY_BOOL("log.jsonl", "true", NONE, 0,
+    BRIM_KEY_BOOL("log.csv", "true", NONE, NEVER, "write log.csv, one row per epoch"),
+    BRIM_KEY_BOOL("log.jsonl", "true", NONE, NEVER,
                   "write log.jsonl, one line per epoch and per log.interval"),
-    BRIM_KEY_BOOL("log.tensorboard", "false", NAMES("tensorboard"), 0,
+    BRIM_KEY_BOOL("log.tensorboard", "false", NAMES("tensorboard"), NEVER,
                   "write TensorBoard event files"),
-    BRIM_KEY_BYTES("log.rotate", "64MiB", NONE, 0,
+    BRIM_KEY_BYTES("log.rotate", "64MiB", NONE, NEVER,
                    "size at which brim starts a new log file (0 = never)"),
 
     // the GPU
@@ -364,6 +385,14 @@ bool brim_config_row_is_group(const char *name) {
     }
   }
   return false;
+}
+
+bool brim_config_row_is_for(const brim_config_row *row, const char *workload) {
+  if (is_under(row->key.name, "benchmark")) return false;
+  for (const char *const *w = workloads; *w; w++) {
+    if (is_under(row->key.name, *w)) return strcmp(*w, workload) == 0;
+  }
+  return true;
 }
 
 bool brim_config_row_is_component(const brim_config_row *row) {

@@ -59,6 +59,14 @@ static bool applies(const link *l, int row, int slot) {
   return l->evaluation == evaluation;
 }
 
+const brim_config_link *brim_config_link_of(int row, int slot, const char *arg) {
+  const link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
+    if (!strcmp(l->arg, arg) && applies(l, row, slot)) return l;
+  }
+  return NULL;
+}
+
 // The setting that gave an explicit argument: its own, or the expression it stands in.
 static int giver(const brim_config *config, int row, int slot, const char *arg, int whole) {
   int own = brim_config_setting_find(config->source, row, slot, arg);

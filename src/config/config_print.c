@@ -1,8 +1,7 @@
-// The resolved config as JSON and YAML, its hash, and the explanation of a key, component or
+// The resolved config as JSON and YAML, and the explanation of a key, component or
 // preset. Everything printed here loads back to the same config.
 #include <string.h>
 
-#include "base/base_sha256.h"
 #include "config/config_int.h"
 
 static brim_status no_memory(void) {
@@ -62,7 +61,7 @@ static json_t *json_list(const brim_config_value *value) {
   return out;
 }
 
-static json_t *json_value(const brim_config_row *row, const brim_config_value *value) {
+json_t *brim_config_json_value(const brim_config_row *row, const brim_config_value *value) {
   if (value->is_null) return row->flags & BRIM_CONFIG_AUTO ? json_string("auto") : json_null();
   switch (row->type) {
     case BRIM_CONFIG_INT:
@@ -110,7 +109,7 @@ static json_t *json_axis(const brim_config *config, int row, const brim_config_a
       }
       brim_str_deinit(&text);
     } else if (!brim_config_convert(scratch, info, node, &value)) {
-      item = json_value(info, &value);
+      item = brim_config_json_value(info, &value);
     }
     fine = brim_json_push(out, item) == BRIM_OK;
   }
@@ -141,8 +140,7 @@ static brim_status put_nested(json_t *root, const char *key, json_t *value) {
   return brim_json_put(inner, dot + 1, value);
 }
 
-// identity: only what makes the experiment what it is.
-static brim_status build_json(const brim_config *config, bool identity, json_t **out) {
+brim_status brim_config_to_json(const brim_config *config, json_t **out) {
   *out = NULL;
   brim_json_setup();
   json_t *root = json_object();
@@ -150,9 +148,9 @@ static brim_status build_json(const brim_config *config, bool identity, json_t *
   for (int row = 0; row < (int)brim_config_key_count(); row++) {
     const brim_config_row *info = brim_config_row_at((size_t)row);
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
-    if (identity && info->flags & BRIM_CONFIG_NEVER_AXIS) continue;
     const brim_config_axis_state *axis = whole_axis(config, row);
-    json_t *value = axis ? json_axis(config, row, axis) : json_value(info, &config->values[row]);
+    json_t *value =
+        axis ? json_axis(config, row, axis) : brim_config_json_value(info, &config->values[row]);
     brim_status status = put_nested(root, info->key.name, value);
     if (status) {
       json_decref(root);
@@ -163,37 +161,16 @@ static brim_status build_json(const brim_config *config, bool identity, json_t *
   return BRIM_OK;
 }
 
-brim_status brim_config_to_json(const brim_config *config, json_t **out) {
-  return build_json(config, false, out);
-}
-
 brim_status brim_config_json(const brim_config *config, char **out) {
   *out = NULL;
   json_t *root;
-  BRIM_TRY(build_json(config, false, &root));
+  BRIM_TRY(brim_config_to_json(config, &root));
   brim_status status = brim_json_dump(root, 2, out);
   json_decref(root);
   return status;
 }
 
 void brim_config_text_free(char *text) { brim_free(text); }
-
-// The key table's order is the canonical one, so spelling and order of the file do not matter.
-// Names, paths and placement (keys that are never an axis) are no part of it.
-brim_status brim_config_hash(const brim_config *config, char out[33]) {
-  json_t *root;
-  BRIM_TRY(build_json(config, true, &root));
-  char *text;
-  brim_status status = brim_json_dump(root, 0, &text);
-  json_decref(root);
-  if (status) return status;
-  char hex[BRIM_SHA256_HEX];
-  brim_sha256_hex(text, strlen(text), hex);
-  memcpy(out, hex, 32);
-  out[32] = 0;
-  brim_free(text);
-  return BRIM_OK;
-}
 
 // ---- YAML
 // ----------------------------------------------------------------------------------------------
@@ -216,7 +193,7 @@ static uint32_t code_point(const char *text, size_t *length) {
   return c;
 }
 
-static void yaml_string(brim_str *out, const char *text) {
+void brim_config_yaml_string(brim_str *out, const char *text) {
   brim_value v;
   brim_config_word(text, &v);
   bool plain = v.kind == BRIM_VALUE_STRING && !text[strspn(text, safe_chars)] && *text != '-' &&
@@ -243,13 +220,13 @@ static void yaml_string(brim_str *out, const char *text) {
 }
 
 // A JSON value of this file's making, as flow YAML.
-static void yaml_flow(brim_str *out, const json_t *value) {
+void brim_config_yaml_flow(brim_str *out, const json_t *value) {
   char number[32];
   size_t index;
   const json_t *item;
   switch (json_typeof(value)) {
     case JSON_STRING:
-      yaml_string(out, json_string_value(value));
+      brim_config_yaml_string(out, json_string_value(value));
       break;
     case JSON_INTEGER:
       brim_str_printf(out, "%lld", (long long)json_integer_value(value));
@@ -262,7 +239,7 @@ static void yaml_flow(brim_str *out, const json_t *value) {
       brim_str_append_char(out, '[');
       json_array_foreach(value, index, item) {
         if (index) brim_str_append(out, ", ");
-        yaml_flow(out, item);
+        brim_config_yaml_flow(out, item);
       }
       brim_str_append_char(out, ']');
       break;
@@ -283,7 +260,7 @@ static void yaml_node(brim_str *out, const brim_config_node *node) {
     if (node->plain && v.kind != BRIM_VALUE_STRING) {
       brim_str_append(out, *node->text ? node->text : "null");
     } else {
-      yaml_string(out, node->text);
+      brim_config_yaml_string(out, node->text);
     }
     return;
   }
@@ -292,7 +269,7 @@ static void yaml_node(brim_str *out, const brim_config_node *node) {
   for (const brim_config_node *n = node->first; n; n = n->next) {
     if (n != node->first) brim_str_append(out, ", ");
     if (!list) {
-      yaml_string(out, n->key);
+      brim_config_yaml_string(out, n->key);
       brim_str_append(out, ": ");
     }
     yaml_node(out, n);
@@ -321,7 +298,7 @@ static const brim_config_number *number_for(const replaced *with, const brim_con
 static json_t *json_with(const brim_config_row *info, const brim_config_value *value,
                          const replaced *with) {
   const brim_config_number *number = number_for(with, info);
-  return number ? json_integer(number->value) : json_value(info, value);
+  return number ? json_integer(number->value) : brim_config_json_value(info, value);
 }
 
 static brim_status yaml_row(const brim_config *config, int row, bool with_origins,
@@ -341,12 +318,12 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
     json_object_foreach(json, slot, item) {
       brim_str_repeat(out, ' ', (size_t)indent + 2);
       brim_str_printf(out, "%s: ", slot);
-      yaml_flow(out, item);
+      brim_config_yaml_flow(out, item);
       brim_str_append_char(out, '\n');
     }
   } else {
     brim_str_append_char(out, ' ');
-    yaml_flow(out, json);
+    brim_config_yaml_flow(out, json);
     comment(out, with_origins, value->origin);
   }
   json_decref(json);
@@ -365,7 +342,7 @@ static brim_status yaml_axis(const brim_config *config, const brim_config_settin
   } else {
     json_t *json = json_axis(config, s->row, &config->source->axes[s->axis]);
     if (!json) return no_memory();
-    yaml_flow(out, json);
+    brim_config_yaml_flow(out, json);
     json_decref(json);
   }
   if (with_origins) brim_str_printf(out, "  # %s:%d:%d", s->at.file, s->at.line, s->at.col);

@@ -40,7 +40,8 @@ enum {
   BRIM_CONFIG_SAVED_OWN = 128,   // of the workload that the key's first part names
   BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
   BRIM_CONFIG_SWEPT = 256,       // values that a sweep tries: its records have what it tried
-  BRIM_CONFIG_AUTO = 1024        // the word auto leaves the number open: the run chooses it
+  BRIM_CONFIG_AUTO = 1024,       // the word auto leaves the number open: the run chooses it
+  BRIM_CONFIG_OF_GRID = 2048     // of the grid or its place: not in the config of an experiment
 };
 
 typedef struct brim_config_row {

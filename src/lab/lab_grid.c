@@ -1,0 +1,196 @@
+// Expanding a grid: one resolved config after the other, of which the id, the stored text and the
+// label stay. Nothing here knows a workload or a store.
+#include "lab/lab_grid.h"
+
+#include <string.h>
+
+#include "base/base_sha256.h"
+
+#define GROUP_MARK "# group "
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while expanding a grid");
+}
+
+void brim_lab_grid_free(brim_lab_grid *grid) {
+  brim_arena_destroy(grid->arena);
+  memset(grid, 0, sizeof *grid);
+}
+
+void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]) {
+  static const char digits[] = "0123456789abcdef";
+  const size_t mark = strlen(GROUP_MARK), size = BRIM_LAB_ID - 1;
+  out[0] = '\0';
+  if (!brim_str_starts(config, GROUP_MARK)) return;
+  if (strspn(config + mark, digits) != size || config[mark + size] != '\n') return;
+  memcpy(out, config + mark, size);
+  out[size] = '\0';
+}
+
+//---------------------------------- one point ----------------------------------
+
+// Reused for every point.
+typedef struct buffers {
+  brim_str label, config, tags;
+} buffers;
+
+static brim_status keep(brim_lab_grid *grid, const brim_str *text, const char **out) {
+  BRIM_TRY(brim_str_status(text));
+  *out = brim_arena_strndup(grid->arena, text->data, text->len);
+  return *out ? BRIM_OK : no_memory();
+}
+
+static brim_status tags_of(const brim_config *point, brim_str *out) {
+  const char *const *tags;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(point, "tags", &tags, &count));
+  for (size_t i = 0; i < count; i++) brim_str_printf(out, "%s%s", i ? "," : "", tags[i]);
+  return brim_str_status(out);
+}
+
+static brim_status fill(const brim_config *config, const brim_lab_grid_options *options, size_t i,
+                        const brim_config *point, brim_lab_point *out, buffers *b) {
+  *out = (brim_lab_point){.idx = (int64_t)i, .metric_key = ""};
+  BRIM_TRY(brim_config_hash(point, out->id));
+  BRIM_TRY(brim_config_group_hash(point, out->group));
+  out->seed = brim_config_int(point, "seed");
+  out->priority = brim_config_int(point, "priority");
+  out->gpus = brim_config_int(point, "gpus");
+  out->tries = brim_config_int(point, "retries");
+  brim_str_printf(&b->config, GROUP_MARK "%s\n", out->group);
+  BRIM_TRY(brim_config_to_experiment(point, &b->config));
+  BRIM_TRY(brim_config_grid_label(config, i, &b->label));
+  BRIM_TRY(tags_of(point, &b->tags));
+  return options && options->describe ? options->describe(options->ctx, point, out) : BRIM_OK;
+}
+
+//---------------------------------- all of them ----------------------------------
+
+// Ids of the points so far, by open addressing: the place of a point, from 1.
+typedef struct id_set {
+  uint32_t *slots;
+  size_t mask;
+} id_set;
+
+static bool is_new(const brim_lab_grid *grid, id_set *set, const char *id, size_t index) {
+  uint64_t hash = 0;
+  for (int i = 0; i < 16; i++) hash = hash << 4 ^ (uint64_t)(unsigned char)id[i] * 0x9E3779B1u;
+  for (size_t at = hash & set->mask;; at = (at + 1) & set->mask) {
+    if (!set->slots[at]) {
+      set->slots[at] = (uint32_t)index + 1;
+      return true;
+    }
+    if (!strcmp(grid->points[set->slots[at] - 1].id, id)) return false;
+  }
+}
+
+static brim_status add_point(const brim_config *config, const brim_lab_grid_options *options,
+                             size_t i, brim_lab_grid *grid, id_set *set, buffers *b) {
+  brim_config *point;
+  brim_lab_point *p = &grid->points[grid->count];
+  brim_str_clear(&b->label);
+  brim_str_clear(&b->config);
+  brim_str_clear(&b->tags);
+  BRIM_TRY(brim_config_grid_point(config, i, &point));
+  brim_status status = fill(config, options, i, point, p, b);
+  brim_config_close(point);
+  if (status) return status;
+  if (!is_new(grid, set, p->id, grid->count)) {
+    grid->duplicates++;
+    return BRIM_OK;
+  }
+  BRIM_TRY(keep(grid, &b->label, &p->label));
+  BRIM_TRY(keep(grid, &b->config, &p->config));
+  BRIM_TRY(keep(grid, &b->tags, &p->tags));
+  grid->count++;
+  return BRIM_OK;
+}
+
+static brim_status add_points(const brim_config *config, const brim_lab_grid_options *options,
+                              brim_lab_grid *grid) {
+  const size_t total = brim_config_grid_count(config);
+  id_set set = {.mask = 1};
+  while (set.mask < total * 2) set.mask = set.mask * 2 + 1;
+  set.slots = brim_calloc(set.mask + 1, sizeof *set.slots);
+  grid->points = brim_arena_calloc(grid->arena, total, sizeof *grid->points);
+  buffers b;
+  brim_str_init(&b.label);
+  brim_str_init(&b.config);
+  brim_str_init(&b.tags);
+  brim_status status = set.slots && grid->points ? BRIM_OK : no_memory();
+  for (size_t i = 0; i < total && !status; i++) {
+    status = add_point(config, options, i, grid, &set, &b);
+  }
+  brim_str_deinit(&b.label);
+  brim_str_deinit(&b.config);
+  brim_str_deinit(&b.tags);
+  brim_free(set.slots);
+  return status;
+}
+
+//---------------------------------- the grid ----------------------------------
+
+static brim_status read_devices(const brim_config *config, brim_lab_grid *grid) {
+  const char *const *devices;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
+  const char **own = brim_arena_calloc(grid->arena, count, sizeof *own);
+  if (!own) return no_memory();
+  for (size_t i = 0; i < count; i++) {
+    own[i] = brim_arena_strdup(grid->arena, devices[i]);
+    if (!own[i]) return no_memory();
+  }
+  grid->devices = own;
+  grid->device_count = count;
+  return BRIM_OK;
+}
+
+static brim_status read_keys(const brim_config *config, const brim_lab_grid_options *options,
+                             brim_lab_grid *grid) {
+  const char *name = brim_config_string(config, "name");
+  const char *store = brim_config_string(config, "store");
+  if (!name || !*name) name = options && options->name ? options->name : "sweep";
+  grid->name = brim_arena_strdup(grid->arena, name);
+  if (store) grid->store = brim_arena_strdup(grid->arena, store);
+  if (!grid->name || (store && !grid->store)) return no_memory();
+  grid->per_gpu = brim_config_int(config, "per_gpu");  // 0 where it is left open
+  return read_devices(config, grid);
+}
+
+static brim_status add_notes(brim_lab_grid *grid) {
+  if (!grid->duplicates) return BRIM_OK;
+  const char **notes = brim_arena_calloc(grid->arena, 1, sizeof *notes);
+  if (!notes) return no_memory();
+  notes[0] = brim_arena_printf(
+      grid->arena,
+      brim_tr("%zu of %zu points repeat another point of the grid; brim runs each of them once"),
+      grid->duplicates, grid->count + grid->duplicates);
+  if (!notes[0]) return no_memory();
+  grid->notes = notes;
+  grid->note_count = 1;
+  return BRIM_OK;
+}
+
+static void set_id(brim_lab_grid *grid) {
+  brim_sha256 h;
+  uint8_t digest[BRIM_SHA256_BYTES];
+  char hex[BRIM_SHA256_HEX];
+  brim_sha256_init(&h);
+  brim_sha256_update(&h, grid->name, strlen(grid->name) + 1);
+  for (size_t i = 0; i < grid->count; i++) brim_sha256_update(&h, grid->points[i].id, BRIM_LAB_ID);
+  brim_sha256_final(&h, digest);
+  brim_sha256_format(digest, hex);
+  memcpy(grid->id, hex, BRIM_LAB_ID - 1);
+  grid->id[BRIM_LAB_ID - 1] = '\0';
+}
+
+brim_status brim_lab_grid_expand(const brim_config *config, const brim_lab_grid_options *options,
+                                 brim_lab_grid *out) {
+  memset(out, 0, sizeof *out);
+  BRIM_TRY(brim_arena_create(1 << 20, &out->arena));
+  BRIM_TRY(read_keys(config, options, out));
+  BRIM_TRY(add_points(config, options, out));
+  BRIM_TRY(add_notes(out));
+  set_id(out);
+  return BRIM_OK;
+}
