@@ -163,6 +163,24 @@ static void test_other_environment(void **state) {
   expect(2, "env is plugin: without a name", "brim train nameless.yaml");
 }
 
+// The environment of examples/env: both workloads find the way.
+#define WALK "--plugin '" BRIM_BUILD_DIR "/tests/plugins/libbrim_example_walk.so' --device ref "
+static void test_example(void **state) {
+  (void)state;
+  shell_result r =
+      shell("brim train ars " WALK "env=plugin:walk --iterations 20 --output-dir walk 2>&1");
+  assert_int_equal(r.code, 0);
+  has(r.out, "arrivals 100.0 % in 100 held-out episodes");
+  shell_free(&r);
+  expect(0, "\"arrival_rate\":1",
+         "brim eval walk/best.safetensors " WALK "--json | tr -d ' ' | sed 's/1\\.0/1/'");
+  expect(0, "walk over 6 cells",
+         "brim train mappo " WALK
+         "'env=plugin:walk(cells=6)' --iterations 2 mappo.num_envs=8 mappo.rollout_steps=16 "
+         "'model=actor_critic(hidden=16)' --output-dir walk6 2>&1");
+  expect(2, "cells", "brim train ars " WALK "'env=plugin:walk(cells=3)' --output-dir none 2>&1");
+}
+
 // With new episodes every rollout of the cart-pole has as many steps, and each is worth 1.
 static void test_restart_equal(void **state) {
   (void)state;
@@ -346,13 +364,13 @@ int main(void) {
       "again");
   shell_free(&r);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_train),         cmocka_unit_test(test_json),
-      cmocka_unit_test(test_eval),          cmocka_unit_test(test_eval_walk),
-      cmocka_unit_test(test_diverged),      cmocka_unit_test(test_phases),
-      cmocka_unit_test(test_bench),         cmocka_unit_test(test_verify_and_apply),
-      cmocka_unit_test(test_cartpole),      cmocka_unit_test(test_restart_open),
-      cmocka_unit_test(test_refused),       cmocka_unit_test(test_other_environment),
-      cmocka_unit_test(test_restart_equal),
+      cmocka_unit_test(test_train),    cmocka_unit_test(test_json),
+      cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_walk),
+      cmocka_unit_test(test_diverged), cmocka_unit_test(test_phases),
+      cmocka_unit_test(test_bench),    cmocka_unit_test(test_verify_and_apply),
+      cmocka_unit_test(test_cartpole), cmocka_unit_test(test_restart_open),
+      cmocka_unit_test(test_refused),  cmocka_unit_test(test_other_environment),
+      cmocka_unit_test(test_example),  cmocka_unit_test(test_restart_equal),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
