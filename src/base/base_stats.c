@@ -116,6 +116,13 @@ brim_status brim_stats_bootstrap_median(const double *v, size_t n, double confid
   return status;
 }
 
+double brim_stats_t95(double df) {
+  static const double few[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
+  const double z = 1.959964;
+  if (!(df >= 10)) return few[(int)fmax(df, 1) - 1];
+  return z + (z * z * z + z) / (4 * df) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * df * df);
+}
+
 brim_status brim_stats_summarize(const double *v, size_t n, uint64_t seed,
                                  brim_stats_summary *out) {
   double *s;

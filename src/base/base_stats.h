@@ -24,6 +24,8 @@ brim_status brim_stats_median(const double *v, size_t n, double *out);
 // Percentile bootstrap of the median: `rounds` resamples drawn by Philox from `seed`.
 brim_status brim_stats_bootstrap_median(const double *v, size_t n, double confidence, int rounds,
                                         uint64_t seed, double *low, double *high);
+// 97.5 % point of Student's t: half of a 95 % interval in standard errors. df below 1 counts as 1.
+double brim_stats_t95(double df);
 brim_status brim_stats_summarize(const double *v, size_t n, uint64_t seed, brim_stats_summary *out);
 
 #ifdef __cplusplus

@@ -203,14 +203,6 @@ brim_status brim_race_fit(brim_race *race) {
 
 //---------------------------------- intervals ----------------------------------
 
-// 97.5 % of Student's t.
-static double t_quantile(double df) {
-  static const double few[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
-  const double z = 1.959964;
-  if (df < 10) return few[(int)fmax(df, 1) - 1];
-  return z + (z * z * z + z) / (4 * df) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * df * df);
-}
-
 // c' inverse c
 static double quadratic(const race_fit *f, const double *c) {
   double sum = 0;
@@ -244,7 +236,7 @@ static bool known(brim_race *race, size_t i) {
 brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b) {
   if (!known(race, a) || !known(race, b)) return unknown;
   if (a == b) return (brim_interval){1, 1, 1};
-  double half = t_quantile(race->fit.df) * brim_race_se(race, a, b);
+  double half = brim_stats_t95(race->fit.df) * brim_race_se(race, a, b);
   return around(race->runner[a].a - race->runner[b].a, half);
 }
 
@@ -257,5 +249,5 @@ brim_interval brim_race_rate(brim_race *race, size_t setting) {
     c[s] = 1.0 / (double)f->blocks - f->share[setting * f->blocks + s] / r->w;
   }
   double se = OPTIMISM * sqrt(1 / r->w + quadratic(f, c));
-  return around(r->a + f->typical, t_quantile(f->df) * se);
+  return around(r->a + f->typical, brim_stats_t95(f->df) * se);
 }

@@ -132,6 +132,19 @@ static void out_of_memory(void **state) {
   assert_true(tries > 3);
 }
 
+static void test_students_t(void **state) {
+  (void)state;
+  // Tables: two-sided, 95 %.
+  static const double rows[][2] = {{1, 12.706}, {2, 4.303},   {9, 2.262},  {10, 2.228},
+                                   {30, 2.042}, {120, 1.980}, {1e9, 1.960}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_true(fabs(brim_stats_t95(rows[i][0]) - rows[i][1]) < 4e-3);
+  }
+  assert_true(brim_stats_t95(0.2) == brim_stats_t95(1));
+  assert_true(brim_stats_t95(2.9) == brim_stats_t95(2));  // the wider of the two
+  assert_true(brim_stats_t95((double)NAN) == brim_stats_t95(1));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(by_hand),
@@ -142,6 +155,7 @@ int main(void) {
       cmocka_unit_test(refusals),
       cmocka_unit_test(interval_by_theory),
       cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(test_students_t),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

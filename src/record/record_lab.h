@@ -1,0 +1,210 @@
+// The experiments of a store as the report page and `brim compare` read them: settings, results,
+// curves, attempts and failures. They come as lines of JSON, one per experiment, from a store or from
+// the file that `brim sweep export` wrote. Any number of experiments needs a bounded number of
+// points. Callers: src/lab reads stores, ui draws, cli compares.
+//
+// brim.experiment/1, one JSON object per line:
+//   schema | id (32 hex digits) | grid | index | label ("lr=0.1 seed=2": the axes of its grid)
+//   config (resolved object, or its text) | tags | state ("done") | priority | gpus
+//   step, steps, epoch, epochs (null = unknown) | metric_key | metric (at the last step)
+//   failure (class) | reason | last_lines | created_ms, started_ms, ended_ms (null = not yet)
+//   attempts [{n, worker, host, devices, outcome, failure, exit_code, message, from_step,
+//              claimed_ms, started_ms, ended_ms}]
+//   metrics {KEY: [[step, value or null], ...]}   by step
+// Reading: keys that are not known are skipped, keys that are missing stay unknown. A line without
+// "schema" is read too: earlier exports had none.
+#ifndef BRIM_RECORD_LAB_H_
+#define BRIM_RECORD_LAB_H_
+
+#include "base/base.h"
+#include "base/base_metric.h"
+#include "record/record_curves.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_LAB_SCHEMA "brim.experiment/1"
+
+enum {
+  BRIM_LAB_METRICS = 32,      // curves are kept of so many keys
+  BRIM_LAB_KEYS = 48,         // settings that differ and are not derived from others
+  BRIM_LAB_POINTS = 1000000,  // of all curves together
+  BRIM_LAB_LEAST_POINTS = 8,  // of each, whatever the number of experiments
+  BRIM_LAB_ATTEMPTS = 32,     // of an experiment: the first and the latest
+  BRIM_LAB_TEXT = 4000        // bytes of a message or of last lines; their end
+};
+
+// --- one experiment
+
+typedef struct brim_lab_attempt {
+  const char *worker, *host, *devices, *outcome, *failure, *message;
+  int64_t n, from_step, exit_code;
+  int64_t claimed, started, ended;  // ms since 1970; 0 = not yet
+} brim_lab_attempt;
+
+typedef struct brim_lab_curve {
+  size_t metric;             // index into the metrics of the set
+  brim_curve_point *points;  // by step, finite
+  size_t count;
+} brim_lab_curve;
+
+// Texts are never NULL; unknown steps are -1, unknown numbers NaN, unknown times 0.
+typedef struct brim_lab_exp {
+  const char *id, *grid, *label, *tags, *state, *metric_key;
+  const char *failure, *reason, *last_lines;
+  const char **values;  // (key_count) of the set's keys as text; NULL = it has none
+  size_t group;         // index into the groups of the set
+  bool done;            // state is "done": its metric is a result
+  int64_t idx, gpus, step, steps, epoch, epochs;
+  int64_t created, started, ended;
+  double last, best;  // of metric_key; best is unknown where no direction is better
+  int64_t best_step;
+  brim_lab_attempt *attempts;
+  size_t attempt_count, attempts_left_out;
+  brim_lab_curve *curves;
+  size_t curve_count;
+} brim_lab_exp;
+
+// --- all of them
+
+// A setting in which experiments differ.
+typedef struct brim_lab_key {
+  const char *name;
+  bool number;      // every value is one
+  bool over;        // a repetition, such as the seed: groups are made over it
+  size_t distinct;  // values
+} brim_lab_key;
+
+typedef struct brim_lab_metric {
+  const char *key;
+  brim_metric_better better;
+  size_t count;  // experiments that have it
+} brim_lab_metric;
+
+// Which value of a metric is an experiment's result.
+typedef enum brim_lab_result {
+  BRIM_LAB_LAST,
+  BRIM_LAB_BEST,
+  BRIM_LAB_RESULT_COUNT
+} brim_lab_result;
+
+// Statistics of results. Deviation and interval are unknown (NaN) for fewer than two.
+typedef struct brim_lab_stats {
+  size_t n;
+  double mean, stddev;  // n - 1
+  double low, high;     // 95 % interval of the mean, by Student's t
+  double least, most;
+} brim_lab_stats;
+
+// Experiments that differ only in repetitions.
+typedef struct brim_lab_group {
+  const char *label;   // its settings without the repetitions: "lr=0.1 batch_size=64"
+  const size_t *list;  // experiments, as the set has them
+  size_t count, done;
+  const char *metric_key;
+  brim_lab_stats last, best;  // of experiments that are done
+} brim_lab_group;
+
+typedef struct brim_lab_pair {
+  const char *name, *value;
+} brim_lab_pair;
+
+typedef struct brim_lab_set {
+  brim_lab_exp *exps;  // as they were submitted
+  size_t count;
+  const brim_lab_key *keys;  // axes of the grids first
+  size_t key_count, keys_left_out;
+  const brim_lab_pair *common;  // settings that all experiments share
+  size_t common_count;
+  brim_lab_metric *metrics;  // the deciding ones first
+  size_t metric_count, metrics_left_out;
+  const brim_lab_group *groups;  // in the order of their first experiments
+  size_t group_count;
+  size_t most_points;  // that a curve may have
+} brim_lab_set;
+
+// Statistics of a group for one kind of result.
+const brim_lab_stats *brim_lab_group_stats(const brim_lab_group *group, brim_lab_result result);
+double brim_lab_exp_result(const brim_lab_exp *exp, brim_lab_result result);
+// Direction of the metric of this key; NEITHER when the set does not have it.
+brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_key);
+// The value of a setting; NULL = it has none.
+const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, const char *key);
+// Of values that are known; the others are left out.
+void brim_lab_stats_of(const double *values, size_t count, brim_lab_stats *out);
+
+// --- reading
+
+typedef struct brim_lab_options {
+  // Settings that repeat an experiment, ended by NULL; NULL = "seed".
+  const char *const *over;
+  // Settings that are no part of an experiment (device, output_dir, "log."): a final point stands
+  // for all keys that begin so. Ended by NULL; NULL = none.
+  const char *const *ignored;
+  // Which way a metric of a workload is better; NULL = unknown.
+  brim_metric_better (*better)(void *ctx, const char *workload, const char *metric_key);
+  void *ctx;
+} brim_lab_options;
+
+typedef struct brim_lab_reader brim_lab_reader;
+
+brim_status brim_lab_reader_create(const brim_lab_options *options, brim_lab_reader **out);
+// One experiment; `name` and `line` stand in messages. BRIM_EPARSE: it is none. An id that came
+// already is skipped.
+brim_status brim_lab_reader_add(brim_lab_reader *reader, const json_t *value, const char *name,
+                                int line);
+// Every line of a file; *torn (may be NULL): the last was cut off and is left out.
+brim_status brim_lab_reader_file(brim_lab_reader *reader, const char *path, bool *torn);
+// Finds keys and groups. The set belongs to the reader and lives as long.
+brim_status brim_lab_reader_finish(brim_lab_reader *reader, const brim_lab_set **out);
+void brim_lab_reader_destroy(brim_lab_reader *reader);  // NULL is fine
+
+// --- comparing
+
+typedef enum brim_lab_verdict {
+  BRIM_LAB_UNKNOWN,  // no direction is better
+  BRIM_LAB_ONCE,     // one side has a single result: no interval
+  BRIM_LAB_BETTER,   // certain: the interval of the difference leaves out 0
+  BRIM_LAB_WORSE,
+  BRIM_LAB_OPEN,       // 0 lies in the interval
+  BRIM_LAB_A_MISSING,  // no result
+  BRIM_LAB_B_MISSING,
+  BRIM_LAB_BOTH_MISSING,
+  BRIM_LAB_VERDICT_COUNT
+} brim_lab_verdict;
+const char *brim_lab_verdict_name(brim_lab_verdict verdict);  // "better", for JSON
+
+// Two groups side by side. The difference is B's mean less A's; its interval is Welch's.
+typedef struct brim_lab_match {
+  const brim_lab_group *a, *b;
+  const char *label;  // of B
+  const char *metric_key;
+  brim_lab_stats a_stats, b_stats;
+  double difference, low, high;
+  brim_lab_verdict verdict;
+} brim_lab_match;
+
+typedef struct brim_lab_comparison {
+  brim_lab_match *matches;
+  size_t count;
+  size_t only_a, only_b;  // groups without a partner
+  // Over all matches with a difference: their mean and its interval by Student's t over the
+  // points; unknown for fewer than two.
+  brim_lab_stats overall;
+  brim_lab_verdict verdict;
+} brim_lab_comparison;
+
+// Groups of two sets: partners have equal values of all settings that both sets know. BRIM_EINVAL:
+// no group has a partner.
+brim_status brim_lab_compare(const brim_lab_set *a, const brim_lab_set *b, brim_lab_result result,
+                             brim_lab_comparison *out);
+// Groups of one set that differ in `key` alone, against those with its first value.
+brim_status brim_lab_compare_by(const brim_lab_set *set, const char *key, brim_lab_result result,
+                                brim_lab_comparison *out);
+void brim_lab_comparison_deinit(brim_lab_comparison *comparison);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RECORD_LAB_H_

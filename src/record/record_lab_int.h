@@ -1,0 +1,66 @@
+// Inside the record room: how experiments are kept while they are read (record_lab_read.c), before
+// keys and groups are found (record_lab_keys.c).
+#ifndef BRIM_RECORD_LAB_INT_H_
+#define BRIM_RECORD_LAB_INT_H_
+
+#include "record/record_lab.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Texts that are kept once each, numbered as they come.
+typedef struct brim_lab_texts {
+  const char **list;
+  size_t count, capacity;
+  uint32_t *slots;  // number + 1; 0 = free
+  size_t slot_count;
+} brim_lab_texts;
+
+enum { BRIM_LAB_NONE = UINT32_MAX };
+
+// The number of a text; it is copied into the arena when it is new. BRIM_LAB_NONE: out of memory.
+uint32_t brim_lab_text(brim_lab_texts *texts, brim_arena *arena, const char *text, size_t length);
+void brim_lab_texts_deinit(brim_lab_texts *texts);
+
+// A setting: numbers of name and value.
+typedef struct brim_lab_setting {
+  uint32_t name, value;
+  bool axis;  // from the label
+} brim_lab_setting;
+
+// What is kept of an experiment besides brim_lab_exp.
+typedef struct brim_lab_raw {
+  brim_lab_setting *settings;  // of the config, then of the label
+  size_t count;
+  const char *workload;
+} brim_lab_raw;
+
+struct brim_lab_reader {
+  brim_lab_options options;
+  brim_arena *arena;
+  brim_lab_texts names, values, ids;
+  brim_lab_raw *raws;  // (set.count)
+  size_t capacity;
+  size_t points;  // of all curves
+  brim_lab_metric metrics[BRIM_LAB_METRICS];
+  brim_lab_set set;
+};
+
+// Fills keys, common settings and groups of the set.
+brim_status brim_lab_find_keys(brim_lab_reader *reader);
+brim_status brim_lab_find_groups(brim_lab_reader *reader);
+
+// The settings of an experiment, flat: {"a": {"b": 1}} is a.b=1, and "adamw(lr=0.1)" of optimizer is
+// optimizer=adamw and optimizer.lr=0.1. BRIM_ENOMEM alone.
+brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *config, const char *label,
+                             brim_lab_raw *out);
+
+// At most `most` (>= 4) of a curve's points: the first, the last, and the lowest and the highest of
+// equal stretches between. Returns how many.
+size_t brim_lab_thin(brim_curve_point *points, size_t count, size_t most);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RECORD_LAB_INT_H_

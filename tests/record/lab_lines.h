@@ -1,0 +1,66 @@
+// Experiments for tests as lines of brim.experiment/1.
+#ifndef BRIM_TESTS_LAB_LINES_H_
+#define BRIM_TESTS_LAB_LINES_H_
+
+#include "base/base.h"
+#include "record/record_lab.h"
+#include "test.h"
+
+typedef struct lab_line {
+  int n;              // its id
+  const char *label;  // NULL = ""
+  const char *config;
+  const char *state;  // NULL = "done"
+  const char *metric_key;
+  const char *metric;   // a number, NULL = null
+  const char *metrics;  // an object
+  const char *failure, *reason, *last_lines, *attempts;
+} lab_line;
+
+static inline const char *or_text(const char *text, const char *other) {
+  return text ? text : other;
+}
+
+// As brim_store_export writes it; texts are put in as JSON has them.
+static inline void lab_line_text(const lab_line *l, brim_str *out) {
+  brim_str_printf(out,
+                  "{\"schema\": \"brim.experiment/1\", \"id\": \"%032x\", \"grid\": \"g\", "
+                  "\"index\": %d, \"label\": \"%s\", \"config\": %s, \"tags\": \"\", "
+                  "\"state\": \"%s\", ",
+                  (unsigned)l->n, l->n, or_text(l->label, ""), or_text(l->config, "{}"),
+                  or_text(l->state, "done"));
+  brim_str_printf(out,
+                  "\"metric_key\": \"%s\", \"metric\": %s, \"metrics\": %s, "
+                  "\"failure\": \"%s\", \"reason\": \"%s\", \"last_lines\": \"%s\", "
+                  "\"attempts\": %s, ",
+                  or_text(l->metric_key, "eval_accuracy"), or_text(l->metric, "null"),
+                  or_text(l->metrics, "{}"), or_text(l->failure, "none"), or_text(l->reason, ""),
+                  or_text(l->last_lines, ""), or_text(l->attempts, "[]"));
+  brim_str_append(out,
+                  "\"gpus\": 1, \"step\": 40, \"steps\": 100, \"epoch\": 4, \"epochs\": 10, "
+                  "\"created_ms\": 1790000000000, \"started_ms\": 1790000001000, "
+                  "\"ended_ms\": 1790000061000}");
+}
+
+static inline brim_status lab_line_add(brim_lab_reader *reader, const lab_line *l) {
+  brim_str text;
+  json_t *value = NULL;
+  brim_str_init(&text);
+  lab_line_text(l, &text);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_parse(text.data, text.len, "line", &value);
+  if (!status) status = brim_lab_reader_add(reader, value, "test", 1);
+  json_decref(value);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static inline brim_metric_better lab_better(void *ctx, const char *workload, const char *key) {
+  (void)ctx;
+  (void)workload;
+  return strstr(key, "accuracy") ? BRIM_BETTER_HIGHER
+         : strstr(key, "loss")   ? BRIM_BETTER_LOWER
+                                 : BRIM_BETTER_NEITHER;
+}
+
+#endif  // BRIM_TESTS_LAB_LINES_H_
