@@ -5,7 +5,7 @@
 //
 // brim.experiment/1, one JSON object per line:
 //   schema | id (32 hex digits) | grid | index | label ("lr=0.1 seed=2": the axes of its grid)
-//   config (resolved object, or its text) | tags | state ("done") | priority | gpus
+//   config (object, or YAML text with a key per line) | tags | state ("done") | priority | gpus
 //   step, steps, epoch, epochs (null = unknown) | metric_key | metric (at the last step)
 //   failure (class) | reason | last_lines | created_ms, started_ms, ended_ms (null = not yet)
 //   attempts [{n, worker, host, devices, outcome, failure, exit_code, message, from_step,
@@ -142,7 +142,7 @@ typedef struct brim_lab_options {
   // Settings that are no part of an experiment (device, output_dir, "log."): a final point stands
   // for all keys that begin so. Ended by NULL; NULL = none.
   const char *const *ignored;
-  // Which way a metric of a workload is better; NULL = unknown.
+  // Which way a metric of a workload ("" = the default one) is better; NULL = unknown.
   brim_metric_better (*better)(void *ctx, const char *workload, const char *metric_key);
   void *ctx;
 } brim_lab_options;

@@ -193,6 +193,47 @@ static brim_status add_object(flat *f, const char *prefix, const json_t *object,
   return BRIM_OK;
 }
 
+// A quoted scalar without its quotes; other texts as they are.
+static brim_status add_scalar(flat *f, const char *name, char *text) {
+  const size_t n = strlen(text);
+  json_t *value = NULL;
+  if (n >= 2 && text[0] == '"' && text[n - 1] == '"') {
+    value = json_loadb(text, n, JSON_DECODE_ANY, NULL);
+  } else if (n >= 2 && text[0] == '\'' && text[n - 1] == '\'') {
+    size_t kept = 0;
+    for (size_t i = 1; i + 1 < n; i++) {
+      text[kept++] = text[i];
+      if (text[i] == '\'' && text[i + 1] == '\'') i++;
+    }
+    text[kept] = '\0';
+  }
+  brim_status status = add_text(f, name, json_is_string(value) ? json_string_value(value) : text);
+  json_decref(value);
+  return status;
+}
+
+// A config as the store has it: lines "training.learning_rate: 0.1"; others are skipped.
+static brim_status add_lines(flat *f, const char *text) {
+  brim_str value;
+  brim_str_init(&value);
+  brim_status status = BRIM_OK;
+  while (*text && !status) {
+    const size_t length = strcspn(text, "\n"), n = name_length(text);
+    if (n > 0 && n < MAX_NAME && n + 1 < length && text[n] == ':' && text[n + 1] == ' ') {
+      char name[MAX_NAME];
+      memcpy(name, text, n);
+      name[n] = '\0';
+      brim_str_clear(&value);
+      brim_str_append_n(&value, text + n + 2, length - n - 2);
+      status = brim_str_status(&value);
+      if (!status) status = add_scalar(f, name, value.data);
+    }
+    text += length + (text[length] == '\n');
+  }
+  brim_str_deinit(&value);
+  return status;
+}
+
 // "lr=0.1 model=mlp(depth=3, width=2) seed=0"
 static brim_status add_label(flat *f, const char *label) {
   f->axis = true;
@@ -216,7 +257,9 @@ brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *config, cons
   flat *f = brim_calloc(1, sizeof *f);
   if (!f) return no_memory();
   f->reader = reader;
-  brim_status status = json_is_object(config) ? add_object(f, "", config, 0) : BRIM_OK;
+  brim_status status = BRIM_OK;
+  if (json_is_object(config)) status = add_object(f, "", config, 0);
+  if (json_is_string(config)) status = add_lines(f, json_string_value(config));
   if (!status) status = add_label(f, label);
   if (!status) {
     out->count = f->count;

@@ -33,7 +33,6 @@ typedef struct brim_lab_setting {
 typedef struct brim_lab_raw {
   brim_lab_setting *settings;  // of the config, then of the label
   size_t count;
-  const char *workload;
 } brim_lab_raw;
 
 struct brim_lab_reader {
@@ -51,7 +50,8 @@ struct brim_lab_reader {
 brim_status brim_lab_find_keys(brim_lab_reader *reader);
 brim_status brim_lab_find_groups(brim_lab_reader *reader);
 
-// The settings of an experiment, flat: {"a": {"b": 1}} is a.b=1, and "adamw(lr=0.1)" of optimizer is
+// The settings of an experiment, flat: a config is an object, or lines "key: value" of YAML.
+// {"a": {"b": 1}} is a.b=1, and "adamw(lr=0.1)" of optimizer is
 // optimizer=adamw and optimizer.lr=0.1. BRIM_ENOMEM alone.
 brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *config, const char *label,
                              brim_lab_raw *out);

@@ -266,19 +266,22 @@ static brim_status reserve(brim_lab_reader *r) {
   return BRIM_OK;
 }
 
-static const char *workload_of(brim_lab_reader *r, const json_t *config) {
-  return json_is_object(config) ? text_of(r, config, "workload") : "";
+static const char *workload_of(const brim_lab_reader *r, const brim_lab_raw *raw) {
+  for (size_t i = 0; i < raw->count; i++) {
+    if (strcmp(r->names.list[raw->settings[i].name], "workload") == 0) {
+      return r->values.list[raw->settings[i].value];
+    }
+  }
+  return "";
 }
 
 static brim_status fill(brim_lab_reader *r, const json_t *value, brim_lab_exp *e,
                         brim_lab_raw *raw) {
   const json_t *config = json_object_get(value, "config");
   BRIM_TRY(read_fields(r, value, e));
-  raw->workload = workload_of(r, config);
-  if (!raw->workload) return no_memory();
   BRIM_TRY(brim_lab_flatten(r, config, e->label, raw));
   BRIM_TRY(read_attempts(r, json_object_get(value, "attempts"), e));
-  return add_curves(r, e, raw->workload, json_object_get(value, "metrics"));
+  return add_curves(r, e, workload_of(r, raw), json_object_get(value, "metrics"));
 }
 
 static void free_curves(brim_lab_exp *e) {

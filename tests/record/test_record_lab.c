@@ -133,6 +133,24 @@ static void test_expressions_are_taken_apart(void **state) {
   assert_int_equal(set->key_count, 0);
 }
 
+static void test_configs_of_the_store(void **state) {
+  (void)state;
+  add(&(lab_line){.n = 1,
+                  .label = "training.learning_rate=0.001",
+                  .config = "\"# group 0123\\nworkload: ars\\ntraining.learning_rate: 0.001\\n"
+                            "data.path: \\\"a: b\\\\n\\\"\\nname: 'it''s'\\n"
+                            "optimizer: adamw(lr=0.001)\\n- odd\\nend\\nmodel: mlp\""});
+  finish();
+  const brim_lab_exp *e = &set->exps[0];
+  assert_string_equal(brim_lab_value(set, e, "workload"), "ars");
+  assert_string_equal(brim_lab_value(set, e, "training.learning_rate"), "0.001");
+  assert_string_equal(brim_lab_value(set, e, "data.path"), "a: b\n");
+  assert_string_equal(brim_lab_value(set, e, "name"), "it's");
+  assert_string_equal(brim_lab_value(set, e, "optimizer.lr"), "0.001");
+  assert_string_equal(brim_lab_value(set, e, "model"), "mlp");
+  assert_int_equal(set->common_count, 7);
+}
+
 //---------------------------------- groups ----------------------------------
 
 static void test_mean_over_seeds(void **state) {
@@ -574,6 +592,7 @@ int main(void) {
       TEST(test_grids_of_different_files),
       TEST(test_values_with_spaces_and_brackets),
       TEST(test_expressions_are_taken_apart),
+      TEST(test_configs_of_the_store),
       TEST(test_mean_over_seeds),
       TEST(test_one_value_has_no_interval),
       TEST(test_groups_over_other_settings),
