@@ -464,13 +464,7 @@ int64_t brim_child_sample(brim_child *c) {
 
 const brim_child_result *brim_child_get_result(const brim_child *c) { return &c->result; }
 
-void brim_child_close(brim_child *c) {
-  if (!c) return;
-  if (!c->reaped) {
-    if (c->stopping || !has_ended(c)) send_group(c, SIGKILL);
-    while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
-  }
+static void free_child(brim_child *c) {
   release_keeper(c);
   close_fd(&c->input);
   close_fd(&c->pidfd);
@@ -480,4 +474,20 @@ void brim_child_close(brim_child *c) {
   }
   brim_free(c->name);
   brim_free(c);
+}
+
+void brim_child_close(brim_child *c) {
+  if (!c) return;
+  if (!c->reaped) {
+    if (c->stopping || !has_ended(c)) send_group(c, SIGKILL);
+    while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  free_child(c);
+}
+
+void brim_child_detach(brim_child *c) {
+  if (!c) return;
+  if (!c->reaped) (void)waitpid(c->pid, NULL, WNOHANG);
+  free_child(c);
 }

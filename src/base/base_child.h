@@ -47,7 +47,7 @@ typedef struct brim_child_line {
   bool cut;   // the last line, which has no newline
 } brim_child_line;
 
-enum { BRIM_CHILD_PASS = 4 };
+enum { BRIM_CHILD_PASS = 20 };
 
 typedef struct brim_child_options {
   const char *const
@@ -93,6 +93,9 @@ typedef struct brim_child_result {
 brim_status brim_child_start(const brim_child_options *options, brim_child **out);
 // Ends it when it still runs (SIGKILL to the group) and frees everything. NULL is fine.
 void brim_child_close(brim_child *child);
+// Frees everything and leaves the process running; the system reaps it when this process has ended.
+// NULL is fine.
+void brim_child_detach(brim_child *child);
 
 pid_t brim_child_pid(const brim_child *child);
 

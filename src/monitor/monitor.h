@@ -97,6 +97,17 @@ void brim_gpu_monitor_close(brim_gpu_monitor *monitor);  // NULL is fine
 // The driver's version, "580.65.06"; "" when unknown.
 void brim_gpu_driver(brim_gpu_monitor *monitor, char *out, size_t size);
 
+// A GPU, or a slice of one where the GPU is in MIG mode.
+typedef struct brim_gpu_listed {
+  char uuid[64];  // "GPU-...", "MIG-..."
+  char name[96];  // "NVIDIA H200"; "" when unknown
+  bool slice;
+} brim_gpu_listed;
+// All that can compute, in the order of the PCI bus, the slices of a GPU in its place. One that does
+// not answer is left out. Array from brim_alloc; NULL when there are none. BRIM_EUNSUPPORTED when the
+// driver gives no list.
+brim_status brim_gpu_list(brim_gpu_monitor *monitor, brim_gpu_listed **out, size_t *count);
+
 // Bytes of the whole GPU; NaN = unknown. `used` leaves out what the driver reserves for itself.
 typedef struct brim_gpu_memory {
   double total, reserved, free, used;
@@ -110,6 +121,7 @@ typedef struct brim_gpu_process {
   uint32_t pid;
   double bytes;       // NaN = the driver does not say
   bool self;          // this process
+  bool computes;      // false: it only draws
   bool elsewhere;     // no such process here: another container's
   char command[128];  // "python train.py"; "" when it cannot be read
   char user[64];      // its owner's name, or "uid 1000"; "" when unknown

@@ -71,6 +71,13 @@ brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
       {"nvmlGpmSampleFree", (void **)&a->gpm_free, false},
       {"nvmlGpmSampleGet", (void **)&a->gpm_sample, false},
       {"nvmlGpmMetricsGet", (void **)&a->gpm_metrics, false},
+      {"nvmlDeviceGetCount_v2", (void **)&a->device_count, false},
+      {"nvmlDeviceGetHandleByIndex_v2", (void **)&a->by_index, false},
+      {"nvmlDeviceGetUUID", (void **)&a->uuid, false},
+      {"nvmlDeviceGetName", (void **)&a->name, false},
+      {"nvmlDeviceGetMigMode", (void **)&a->mig_mode, false},
+      {"nvmlDeviceGetMaxMigDeviceCount", (void **)&a->mig_count, false},
+      {"nvmlDeviceGetMigDeviceHandleByIndex", (void **)&a->mig_by_index, false},
   };
   brim_status status = brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, &m->dl);
   if (status) {
@@ -260,10 +267,12 @@ static int read_list(list_call call, void *device, brim_nvml_process **out, unsi
 }
 
 // A process that computes and draws stands in both lists with the same figure.
-static void take(brim_gpu_process *to, size_t *count, const brim_nvml_process *from) {
+static void take(brim_gpu_process *to, size_t *count, const brim_nvml_process *from,
+                 bool computes) {
   double bytes = known(from->used_bytes);
   for (size_t i = 0; i < *count; i++) {
     if (to[i].pid != from->pid || from->pid == 0) continue;
+    to[i].computes = to[i].computes || computes;
     to[i].bytes = isnan(to[i].bytes) ? bytes : fmax(to[i].bytes, isnan(bytes) ? 0 : bytes);
     return;
   }
@@ -271,6 +280,7 @@ static void take(brim_gpu_process *to, size_t *count, const brim_nvml_process *f
   memset(p, 0, sizeof *p);
   p->pid = from->pid;
   p->bytes = bytes;
+  p->computes = computes;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -304,7 +314,7 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
     if (!*out) status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
   }
   for (int i = 0; i < 2; i++) {
-    for (unsigned k = 0; k < counts[i] && *out; k++) take(*out, count, &lists[i][k]);
+    for (unsigned k = 0; k < counts[i] && *out; k++) take(*out, count, &lists[i][k], i == 0);
     brim_free(lists[i]);
   }
   for (size_t i = 0; i < *count; i++) identify(monitor, &(*out)[i]);

@@ -151,6 +151,14 @@ typedef struct brim_nvml_api {
   int (*gpm_free)(void *sample);                                      // nvmlGpmSampleFree
   int (*gpm_sample)(void *device, void *sample);                      // nvmlGpmSampleGet
   int (*gpm_metrics)(brim_nvml_gpm_metrics *in_out);                  // nvmlGpmMetricsGet
+  // Which GPUs there are; all optional. A GPU in MIG mode is used by its slices.
+  int (*device_count)(unsigned *count);                             // nvmlDeviceGetCount_v2
+  int (*by_index)(unsigned index, void **device);                   // nvmlDeviceGetHandleByIndex_v2
+  int (*uuid)(void *device, char *text, unsigned size);             // nvmlDeviceGetUUID
+  int (*name)(void *device, char *text, unsigned size);             // nvmlDeviceGetName
+  int (*mig_mode)(void *device, unsigned *now, unsigned *pending);  // nvmlDeviceGetMigMode
+  int (*mig_count)(void *device, unsigned *count);  // nvmlDeviceGetMaxMigDeviceCount
+  int (*mig_by_index)(void *device, unsigned index, void **slice);  // ...GetMigDeviceHandleByIndex
   // None of NVML's: the time readings are compared with. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;

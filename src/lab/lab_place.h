@@ -1,0 +1,179 @@
+// Where experiments run: GPUs by their UUID, CPU slots, one lock per GPU. It opens no GPU; what it
+// knows of them comes from NVML (src/monitor) and /proc. The sweep calls it from one thread:
+//
+//   brim_lab_place_tick(place, now)            every brim_lab_place_wait_ms, and after an end
+//   while (!brim_lab_place_choose(place, now, queue, n, &i, &slot) && i < n) {
+//     claim queue[i].exp in the store; start an executor with slot.fds, slot.devices
+//     brim_lab_place_started(place, exp, pid)  or _ended(..., BRIM_LAB_PLACE_UNUSED, ...)
+//   }
+//   brim_lab_place_progress(...)               what executors report; packing reads it
+//   brim_lab_place_ended(...)                  when the executor has ended
+//
+// A GPU is free when no process computes on it, the lock of its UUID is ours to take, and it is in
+// service. After the last experiment on it ended it stays closed until the driver reports the
+// memory returned; memory that does not come back, three experiments in a row that failed by the
+// GPU, or a lost GPU take it out of service. Times are ms of a clock that never jumps.
+//
+// Nothing here waits. Every decision is a function of the calls, their times and the readings.
+#ifndef BRIM_LAB_PLACE_H_
+#define BRIM_LAB_PLACE_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+#include "monitor/monitor.h"
+#include "record/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  BRIM_LAB_PLACE_GPUS = 64,          // of one machine, slices counted
+  BRIM_LAB_PLACE_K = 16,             // GPUs of one experiment
+  BRIM_LAB_PLACE_FDS = 17,           // descriptors of an executor: locks, and MPS's
+  BRIM_LAB_PLACE_UUID = 64,          // bytes of a UUID with its NUL
+  BRIM_LAB_PLACE_DEVICES = 16 * 64,  // bytes of a list of them
+  BRIM_LAB_PLACE_PATH = 96,          // bytes of the folder of MPS's sockets
+  BRIM_LAB_PLACE_PACKED = 48,        // experiments on one GPU
+  BRIM_LAB_PLACE_TEXT = 256          // bytes of a reason
+};
+enum { BRIM_LAB_PLACE_AUTO = -1 };  // per_gpu: as many as fit and raise the joint throughput
+
+typedef struct brim_lab_place brim_lab_place;
+
+// 0 and NULL everywhere are the defaults.
+typedef struct brim_lab_place_options {
+  const char *store;  // the store's place; lock files name it
+  const char
+      *devices;  // what may be used: "auto", "cpu", "cuda", "0,1", "cuda:1", "GPU-12ab", "MIG-.."
+  const char *visible;        // CUDA_VISIBLE_DEVICES of the sweep; NULL = all GPUs
+  int cores;                  // to share between experiments (1)
+  int jobs;                   // experiments at once on the CPU (1)
+  int per_gpu;                // most experiments on one GPU (1), or BRIM_LAB_PLACE_AUTO
+  bool share;                 // use GPUs on which other processes compute, too
+  bool no_mps;                // several experiments on a GPU take turns
+  brim_gpu_monitor *monitor;  // borrowed; NULL: there are no GPUs
+  const char *lock_dir;       // ("/tmp")
+  const char *run_dir;        // for MPS's sockets and logs; NULL: no MPS
+  const char *mps_program;    // ("nvidia-cuda-mps-control")
+  const char *root;           // in front of /proc, for tests ("")
+  int64_t return_ms;          // how long memory may take to be returned (60 s)
+  int64_t warmup_ms;          // after a change, before a window of packing begins (5 s)
+  int64_t window_ms;          // over which joint throughput is measured (20 s)
+} brim_lab_place_options;
+
+// BRIM_EINVAL: a device that this machine does not have, and the detail lists those it has.
+brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_place **out);
+// Gives back locks and stops MPS; executors that still run keep the locks that they were passed.
+void brim_lab_place_close(brim_lab_place *place);  // NULL is fine
+
+// Reads the machine when that is due, and acts on it.
+brim_status brim_lab_place_tick(brim_lab_place *place, int64_t now_ms);
+int64_t brim_lab_place_wait_ms(const brim_lab_place *place,
+                               int64_t now_ms);  // until the next tick is due
+
+// --- starting
+
+// A queued experiment.
+typedef struct brim_lab_place_want {
+  const char *exp;     // id
+  const char *device;  // as options.devices; NULL or "" = all that the sweep may use
+  int64_t gpus;        // how many at once; below 2: one GPU or one CPU slot
+  double need_bytes;   // planned device memory and overhead on each GPU; 0 or NaN = unknown
+  // Experiments of one kind take the same time for a step on the same GPU. Rates of different kinds
+  // are compared by what each reaches alone. 0 = all alike.
+  uint64_t kind;
+} brim_lab_place_want;
+
+// What an executor gets.
+typedef struct brim_lab_place_slot {
+  char devices[BRIM_LAB_PLACE_DEVICES];  // "cpu", or CUDA_VISIBLE_DEVICES: "GPU-..,GPU-.."
+  bool cpu;
+  int threads;
+  int fds[BRIM_LAB_PLACE_FDS];  // to pass on to the executor, which keeps them open until it ends
+  size_t fd_count;
+  char mps_pipe[BRIM_LAB_PLACE_PATH];  // CUDA_MPS_PIPE_DIRECTORY; "" = without MPS
+} brim_lab_place_slot;
+
+// Goes through the queue in its order. *chosen: the first that can start now, and *slot is its
+// place from here on; `count` when none can. An experiment that waits for several GPUs reserves
+// them: later ones leave them alone.
+brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
+                                  const brim_lab_place_want *wants, size_t count, size_t *chosen,
+                                  brim_lab_place_slot *slot);
+// The executor's process. BRIM_ENOENT: no slot is this experiment's.
+brim_status brim_lab_place_started(brim_lab_place *place, const char *exp, int64_t pid);
+// An executor of an earlier sweep that still runs. `devices` as the slot had it.
+brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
+                                 const brim_lab_place_want *want, const char *devices, int64_t pid);
+void brim_lab_place_progress(brim_lab_place *place, int64_t now_ms, const char *exp, int64_t step);
+
+typedef enum brim_lab_place_end {
+  BRIM_LAB_PLACE_UNUSED,   // no executor was started
+  BRIM_LAB_PLACE_OK,       // done
+  BRIM_LAB_PLACE_STOPPED,  // by the user or the sweep
+  BRIM_LAB_PLACE_FAILED,   // by its class
+  BRIM_LAB_PLACE_END_COUNT
+} brim_lab_place_end;
+void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp,
+                          brim_lab_place_end end, brim_failure failure);
+
+// Whether no device of the sweep can ever run it: it needs more GPUs or more memory than there are.
+// *out (may be NULL): why, as brim_lab_place_why.
+bool brim_lab_place_never(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
+                          size_t size);
+
+// An experiment that packing should take off its GPU, because together they are slower: to be
+// stopped cleanly and queued again. NULL: none.
+const char *brim_lab_place_excess(brim_lab_place *place, int64_t now_ms);
+
+// --- seeing
+
+// "needs 2 GPUs, 1 is free", "GPU 3 is held by pid 71 python train.py (alice)", as the last
+// brim_lab_place_choose left it. In the user's language.
+void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
+                        size_t size);
+
+#define BRIM_LAB_PLACE_STATE_MAP(X)  \
+  X(FREE, "free")                    \
+  X(BUSY, "busy")                    \
+  X(RETURNING, "returning memory")   \
+  X(FOREIGN, "used by others")       \
+  X(LOCKED, "held by another sweep") \
+  X(OUT, "out of service")
+
+typedef enum brim_lab_place_state {
+#define X(id, text) BRIM_LAB_PLACE_##id,
+  BRIM_LAB_PLACE_STATE_MAP(X)
+#undef X
+      BRIM_LAB_PLACE_STATE_COUNT
+} brim_lab_place_state;
+
+typedef struct brim_lab_place_gpu {
+  int index;  // as `device:` counts
+  char uuid[BRIM_LAB_PLACE_UUID], name[64];
+  brim_lab_place_state state;
+  char reason[BRIM_LAB_PLACE_TEXT];  // of FOREIGN, LOCKED and OUT
+  double total_bytes, free_bytes;    // NaN = unknown
+  int jobs, limit;                   // experiments on it; how many there may be
+  bool mps, measuring;               // packing measures whether one more pays
+  double gain;                       // joint throughput against one alone; NaN = unknown
+  int failures;                      // experiments in a row that failed by it
+} brim_lab_place_gpu;
+
+// GPUs that the sweep may use.
+size_t brim_lab_place_count(const brim_lab_place *place);
+void brim_lab_place_get(const brim_lab_place *place, size_t i,
+                        brim_lab_place_gpu *out);  // i below the count
+// CPU slots, and how many of them are taken.
+void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken);
+// Takes a GPU back into service: index, UUID or its start. BRIM_ENOENT: no such GPU here.
+brim_status brim_lab_place_restore(brim_lab_place *place, const char *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_PLACE_H_
