@@ -75,6 +75,7 @@ struct brim_cli {
   bool error_reported;   // the failure that is returned was printed already
   bool opened;           // device and data are open: what is asked of them now can be planned
   bool running;          // files are written and steps made: what fails now failed while running
+  brim_failure failure;  // of the error event; NONE = it has no class
   int write_errno;       // of the first write to stdout that failed
 };
 

@@ -302,6 +302,9 @@ static void error_event(brim_cli *cli, brim_status status, const char *detail, c
     json_decref(text);
   }
   if (!made) made = brim_json_put(fields, "hint", advice[0] ? json_string(advice) : json_null());
+  if (!made && cli->failure != BRIM_FAILURE_NONE) {
+    made = brim_json_put(fields, "class", json_string(brim_failure_name(cli->failure)));
+  }
   if (made) {
     json_decref(fields);
     return;

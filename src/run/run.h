@@ -113,6 +113,9 @@ typedef struct brim_run_result {
   bool interrupted;
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part
   bool not_evaluated;  // max_steps ended it before its first evaluation
+  // Why a run failed, where the status leaves it open: no finite value came out of an epoch; output_dir is
+  // full, cannot be written to, or another process has it.
+  bool diverged, folder_failed;
   brim_run_loading loading;
   const char *unit;                           // of samples_per_s: "samples", "env steps"
   brim_work_rate rates[BRIM_WORK_MAX_RATES];  // samples_per_s in other units

@@ -14,6 +14,7 @@ typedef brim_run_loop loop;
 // Nothing is lost but the steps since the last one: every checkpoint is written beside its place.
 static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
   if (status == BRIM_ENOMEM) return status;
+  l->result->folder_failed = true;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   if (l->files.last_step < 0 || !brim_fs_exists(l->files.last) || brim_fs_is_dir(l->files.last)) {

@@ -135,6 +135,7 @@ void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r) {
 
 brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
+  l->result->diverged = true;
   if (d && d->lost) return d->lost(l->work->state, epoch, l->last_lr);
   return brim_fail(BRIM_ESTATE, "training diverged in epoch %" PRId64, epoch);
 }

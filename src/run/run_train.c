@@ -384,9 +384,15 @@ static brim_status train(loop *l) {
   return finish(l);
 }
 
+// The result of writing to the folder.
+static brim_status in_folder(loop *l, brim_status status) {
+  if (status && status != BRIM_ENOMEM) l->result->folder_failed = true;
+  return status;
+}
+
 // A folder that cannot be made or written to.
-static brim_status not_writable(brim_status status) {
-  if (status == BRIM_OK || status == BRIM_ENOMEM) return status;
+static brim_status not_writable(loop *l, brim_status status) {
+  if (in_folder(l, status) == BRIM_OK || status == BRIM_ENOMEM) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   return brim_fail(brim_fs_refused(status),
@@ -397,11 +403,12 @@ static brim_status lock_folder(loop *l, bool own) {
   const char *folder = l->options->output_dir;
   brim_status status = brim_fs_lock_folder(folder, &l->lock);
   if (status == BRIM_EEXIST) {
+    l->result->folder_failed = true;
     char why[1024];
     snprintf(why, sizeof why, "%s", brim_status_detail());
     return brim_fail(status, "%s; wait for it, or choose another folder with --output-dir", why);
   }
-  BRIM_TRY(not_writable(status));
+  BRIM_TRY(not_writable(l, status));
   if (l->lock && own) brim_fs_remove_stale(folder);
   return BRIM_OK;
 }
@@ -504,14 +511,15 @@ static brim_status prepare(loop *l) {
   bool met = memcmp(&planned, &l->adapt.setting, sizeof planned) != 0;
   if (met) BRIM_TRY(l->work->table->plan(l->work->state, &l->adapt.setting, &plan));
   bool adapted = memcmp(&took, &l->adapt.setting, sizeof took) != 0;
-  BRIM_TRY(not_writable(brim_fs_mkdirs(l->options->output_dir)));
+  BRIM_TRY(not_writable(l, brim_fs_mkdirs(l->options->output_dir)));
   if (!there) BRIM_TRY(lock_folder(l, false));
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
-  if (more) BRIM_TRY(brim_run_write_config(l->config, l->work, l->options->output_dir));
+  const char *folder = l->options->output_dir;
+  if (more) BRIM_TRY(in_folder(l, brim_run_write_config(l->config, l->work, folder)));
   const brim_run_columns columns = {l->work->metrics, l->info.watches_gpu};
   BRIM_TRY(
-      brim_run_log_open(&l->log, l->config, &columns, l->options->output_dir, l->step, l->ended));
+      in_folder(l, brim_run_log_open(&l->log, l->config, &columns, folder, l->step, l->ended)));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);

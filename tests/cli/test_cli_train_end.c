@@ -299,6 +299,48 @@ static void test_shares_of_nothing(void **state) {
          "brim train classes.yaml --device ref data.val_fraction=1e-6");
 }
 
+// Programs that run many trainings ask what kind of failure it was, and how far a run would go.
+static void expect_class(const char *name, const char *command) {
+  shell_result r = shell("%s", command);
+  char part[64];
+  snprintf(part, sizeof part, "\"class\":\"%s\"", name);
+  assert_int_not_equal(r.code, 0);
+  has(r.out, "{\"event\":\"error\"");
+  has(r.out, part);
+  shell_free(&r);
+}
+
+static void test_the_error_event_has_a_class(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  expect_class("nan",
+               "brim train classes.yaml --device ref --json 'optimizer=sgd(lr=1e9)' "
+               "training.epochs=40");
+  expect_class("bad_config",
+               "brim train classes.yaml --device ref --json optimizer=nothing --output-dir runs/b");
+  expect_class("bad_config", "brim train missing.yaml --json");
+  expect_class("data", "brim train mnist-mlp --device ref --json --data-path nowhere");
+  expect_class(
+      "oom_planned",
+      "brim train classes.yaml --device ref --json gpu.memory_limit=1KB --output-dir runs/c");
+  expect_class("infrastructure",
+               "touch taken; brim train classes.yaml --device ref --json --output-dir taken");
+  expect_class("infrastructure",
+               "mkdir -p runs/held; exec 9>runs/held/lock; flock 9; "
+               "brim train classes.yaml --device ref --json --output-dir runs/held");
+}
+
+static void test_the_start_event_says_how_far(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  expect(0, "\"epochs\":4,\"steps\":12,", "brim train classes.yaml --device ref --json");
+  remove_runs();
+  expect(0, "\"epochs\":4,\"steps\":5,",
+         "brim train classes.yaml --device ref --json --max-steps 5");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_regression_tells_its_loss),
@@ -313,6 +355,8 @@ int main(void) {
       cmocka_unit_test(test_another_part_is_told),
       cmocka_unit_test(test_a_model_is_not_written_over),
       cmocka_unit_test(test_shares_of_nothing),
+      cmocka_unit_test(test_the_error_event_has_a_class),
+      cmocka_unit_test(test_the_start_event_says_how_far),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,38 @@ static brim_status check_there(const char *path) {
   return BRIM_OK;
 }
 
-static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
+// For programs that run many trainings: what kind of failure it was. Files are those of the data from
+// when the device is open.
+static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_status status,
+                             const brim_run_result *r) {
+  if (r->diverged) return BRIM_FAILURE_NAN;
+  if (r->folder_failed) return BRIM_FAILURE_INFRASTRUCTURE;
+  switch (status) {
+    case BRIM_EOOM:
+      return cli->running ? BRIM_FAILURE_OOM_DEVICE : BRIM_FAILURE_OOM_PLANNED;
+    case BRIM_ENOMEM:
+      return BRIM_FAILURE_OOM_HOST;
+    case BRIM_EDEVICE:
+      return BRIM_FAILURE_INFRASTRUCTURE;
+    case BRIM_EINTERRUPTED:
+      return BRIM_FAILURE_INTERRUPTED;
+    case BRIM_EUNSUPPORTED:
+      return BRIM_FAILURE_UNSUPPORTED;
+    case BRIM_ECHILD:
+    case BRIM_EINTERNAL:
+      return BRIM_FAILURE_CRASH;
+    case BRIM_EIO:
+    case BRIM_EPARSE:
+    case BRIM_ENOENT:
+    case BRIM_EEND:
+      return job->device ? BRIM_FAILURE_DATA : BRIM_FAILURE_BAD_CONFIG;
+    default:
+      return cli->running ? BRIM_FAILURE_OTHER : BRIM_FAILURE_BAD_CONFIG;
+  }
+}
+
+static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
+                            brim_run_result *result) {
   brim_cli_training t = {
       .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
   brim_run_options how = {.output_dir = dir,
@@ -195,17 +226,15 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir) {
   bool continues = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
   if (!continues) BRIM_TRY(refuse_overwriting(dir));
   BRIM_TRY(brim_cli_job_open(cli, job));
-  brim_run_result result;
-  memset(&result, 0, sizeof result);
-  brim_status status = brim_run_train(job->work, job->config, &how, &result);
+  brim_status status = brim_run_train(job->work, job->config, &how, result);
   brim_cli_training_end(&t);
   if (status) {
     status = brim_cli_memory_failed(&t.memory, status);
   } else {
     brim_cli_memory_measure(&t.memory);
   }
-  if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result.interrupted)) {
-    brim_status shown = brim_cli_training_result(&t, &result);
+  if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result->interrupted)) {
+    brim_status shown = brim_cli_training_result(&t, result);
     if (!status) status = shown;
   }
   return status;
@@ -216,14 +245,17 @@ static brim_status run(brim_cli *cli) {
   if (brim_option_int(&cli->parse, "max-steps", 0) < 0) {
     return brim_cli_usage(cli, BRIM_N_("--max-steps must be 0 or more"));
   }
+  brim_run_result result;
+  memset(&result, 0, sizeof result);
   brim_status status = brim_cli_job_config(cli, &job);
   if (!status) {
     brim_str dir;
     brim_str_init(&dir);
     status = choose_output_dir(&job, &dir);
-    if (!status) status = train_in(cli, &job, dir.data);
+    if (!status) status = train_in(cli, &job, dir.data, &result);
     brim_str_deinit(&dir);
   }
+  if (status) cli->failure = class_of(cli, &job, status, &result);
   brim_cli_job_close(&job);
   return status;
 }

@@ -211,6 +211,20 @@ static brim_status put_baseline(json_t *f, const brim_metric_set *set, const dou
   return BRIM_OK;
 }
 
+// How far the run goes, as far as is known before it: early stopping may end it sooner.
+static brim_status put_length(json_t *f, const brim_cli_training *t, const brim_work_info *info) {
+  const brim_config *config = t->job->config;
+  int64_t epochs = info->epochs > 0 ? info->epochs : brim_config_int(config, "training.epochs");
+  int64_t steps = info->steps > 0 ? info->steps : epochs * info->steps_per_epoch;
+  const int64_t limits[] = {brim_config_int(config, "training.steps"),
+                            brim_option_int(&t->cli->parse, "max-steps", 0)};
+  for (size_t i = 0; i < 2; i++) {
+    if (limits[i] > 0 && limits[i] < steps) steps = limits[i];
+  }
+  BRIM_TRY(brim_json_put(f, "epochs", json_integer(epochs)));
+  return brim_json_put(f, "steps", json_integer(steps));
+}
+
 brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
                                           const brim_plan *plan, int64_t start_step) {
   char device[320];
@@ -229,6 +243,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   }
   if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
   if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
+  if (!s) s = put_length(f, t, info);
   if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
   const brim_metric_set *set = t->job->work->metrics;
   if (!s && set->baseline_label) s = put_baseline(f, set, info->baseline);
