@@ -59,7 +59,8 @@ enum {
 };
 
 typedef struct brim_lab_ops {
-  brim_store *store;  // NULL: every request about the store is BRIM_ESTATE
+  brim_store *store;    // NULL: every request about the store is BRIM_ESTATE
+  const char *version;  // of the binary, for hello and sweep.json; NULL = ""
   // A request changed the store. exp: its id, "" when it was about several. May be NULL.
   void (*changed)(void *ctx, const char *op, const char *exp);
   // Is asked first, about every op. *taken: the reply is in `reply`, or the status says why not.
@@ -81,6 +82,8 @@ brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, siz
 // complete (*done). BRIM_ENOMEM: the rest of the reply is lost.
 brim_status brim_lab_answer_more(brim_lab_answer *answer, size_t enough, brim_str *out, bool *done);
 void brim_lab_answer_free(brim_lab_answer *answer);  // NULL is fine
+// A line for a failure outside a request: {"id": null, "ok": false, ...} with the detail that is set.
+brim_status brim_lab_ops_error(brim_status failure, brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ extern "C" {
 typedef struct brim_lab_server_options {
   const char *folder;   // exists
   brim_lab_ops ops;     // copied
-  int connections;      // at most this many; one more gets BRIM_ELIMIT and is closed (500)
+  int connections;      // at most this many; one more gets BRIM_EIO and is closed (500)
   int64_t stall_ms;     // 30 s
   size_t request_max;   // BRIM_LAB_REQUEST_MAX
   const uint32_t *uid;  // whom to answer beside root, for tests (this process's effective user)
@@ -49,8 +49,6 @@ typedef struct brim_lab_server brim_lab_server;
 brim_status brim_lab_server_open(const brim_lab_server_options *options, brim_lab_server **out);
 // Removes the socket and sweep.json, and disconnects. NULL is fine.
 void brim_lab_server_close(brim_lab_server *server);
-// In a child after fork: closes the descriptors and touches no file.
-void brim_lab_server_abandon(brim_lab_server *server);
 
 const char *brim_lab_server_socket(const brim_lab_server *server);  // path
 int brim_lab_server_fd(const brim_lab_server *server);  // readable when there is something to serve

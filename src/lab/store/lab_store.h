@@ -337,6 +337,8 @@ brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx
 typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
 brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
                               brim_store_line_fn fn, void *ctx);
+brim_status brim_store_export_one(brim_store *store, const char *exp, brim_store_line_fn fn,
+                                  void *ctx);
 
 // Copies everything into an empty store of any kind, then marks `from` as moved. Leases start
 // again there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;

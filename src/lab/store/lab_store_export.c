@@ -115,7 +115,8 @@ static brim_status build(brim_store *store, const char *id, json_t *line) {
   return status;
 }
 
-static brim_status export_one(brim_store *store, const char *id, brim_store_line_fn fn, void *ctx) {
+brim_status brim_store_export_one(brim_store *store, const char *id, brim_store_line_fn fn,
+                                  void *ctx) {
   brim_json_setup();
   json_t *line = json_object();
   if (!line) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
@@ -133,7 +134,7 @@ brim_status brim_store_export(brim_store *store, const brim_store_filter *filter
   ids list = {0};
   brim_status status = brim_store_list(store, filter, collect, &list);
   for (size_t i = 0; !status && i < list.count; i++) {
-    status = export_one(store, list.ids[i], fn, ctx);
+    status = brim_store_export_one(store, list.ids[i], fn, ctx);
   }
   brim_free(list.ids);
   return status;

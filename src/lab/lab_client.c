@@ -1,0 +1,430 @@
+// Requests with types: the calls of the store through a link.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/lab_link.h"
+#include "lab/lab_wire.h"
+
+// --- requests as values. The first failure drops the value; the rest does nothing.
+
+static json_t *request(const char *op) {
+  brim_json_setup();
+  json_t *r = json_object();
+  if (!brim_json_put(r, "op", json_string(op))) return r;
+  json_decref(r);
+  return NULL;
+}
+
+static void put(json_t **r, const char *key, json_t *value) {
+  if (!*r) {
+    json_decref(value);
+    return;
+  }
+  if (!brim_json_put(*r, key, value)) return;
+  json_decref(*r);
+  *r = NULL;
+}
+
+static void put_record(json_t **r, brim_lab_kind kind, const void *record) {
+  if (!*r || !brim_lab_wire_put(*r, kind, record)) return;
+  json_decref(*r);
+  *r = NULL;
+}
+
+static json_t *request_of(const char *op, const brim_store_ref *ref) {
+  json_t *r = request(op);
+  put(&r, "ref", brim_lab_wire_ref(ref));
+  return r;
+}
+
+json_t *brim_lab_request_start(const brim_store_ref *ref, int64_t pid, int64_t from_step) {
+  json_t *r = request_of("start", ref);
+  put(&r, "pid", json_integer(pid));
+  if (from_step >= 0) put(&r, "from_step", json_integer(from_step));
+  return r;
+}
+
+json_t *brim_lab_request_beat(const brim_store_ref *ref, const brim_store_progress *progress) {
+  json_t *r = request_of("beat", ref);
+  if (progress) put_record(&r, BRIM_LAB_PROGRESS, progress);
+  return r;
+}
+
+static json_t *metric_rows(const brim_store_metric *rows, size_t count) {
+  json_t *list = json_array();
+  brim_status status = list ? BRIM_OK : BRIM_ENOMEM;
+  for (size_t i = 0; !status && i < count; i++) {
+    json_t *row = json_array();
+    status = brim_json_push(list, row);
+    if (!status) status = brim_json_push(row, brim_lab_wire_text(rows[i].key));
+    if (!status) status = brim_json_push(row, json_integer(rows[i].step));
+    if (!status) status = brim_json_push(row, brim_lab_wire_real(rows[i].value));
+  }
+  if (!status) return list;
+  json_decref(list);
+  return NULL;
+}
+
+json_t *brim_lab_request_metrics(const brim_store_ref *ref, int64_t seq,
+                                 const brim_store_metric *rows, size_t count) {
+  json_t *r = request_of("metrics", ref);
+  put(&r, "seq", json_integer(seq));
+  put(&r, "rows", metric_rows(rows, count));
+  return r;
+}
+
+json_t *brim_lab_request_log(const brim_store_ref *ref, const char *stream, int64_t size) {
+  json_t *r = request_of("log", ref);
+  put(&r, "stream", brim_lab_wire_text(stream));
+  put(&r, "size", json_integer(size));
+  return r;
+}
+
+json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step) {
+  json_t *r = request_of("checkpoint", ref);
+  put(&r, "step", json_integer(step));
+  return r;
+}
+
+json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result) {
+  json_t *r = request_of("finish", ref);
+  put_record(&r, BRIM_LAB_RESULT, result);
+  return r;
+}
+
+static json_t *request_about(const char *op, const char *exp) {
+  json_t *r = request(op);
+  put(&r, "exp", brim_lab_wire_text(exp));
+  return r;
+}
+
+static json_t *request_of_grid(const char *op, const char *grid) {
+  json_t *r = request(op);
+  if (grid) put(&r, "grid", brim_lab_wire_text(grid));
+  return r;
+}
+
+// --- calls. They consume the request; NULL is one that could not be made.
+
+static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a request"); }
+
+static brim_status call(brim_lab_link *link, json_t *r, json_t **reply) {
+  if (reply) *reply = NULL;
+  brim_status status = r ? brim_lab_call(link, r, reply) : no_memory();
+  json_decref(r);
+  return status;
+}
+
+static brim_status stream(brim_lab_link *link, json_t *r, brim_lab_line_fn fn, void *ctx) {
+  brim_status status = r ? brim_lab_stream(link, r, fn, ctx) : no_memory();
+  json_decref(r);
+  return status;
+}
+
+// A reply that lacks what it must have is of another program or version.
+static brim_status bad_reply(brim_status status) {
+  if (status != BRIM_EINVAL) return status;
+  return brim_fail(BRIM_EABI, "the sweep's reply lacks a field; it may be of another version");
+}
+
+brim_status brim_lab_start(brim_lab_link *link, const brim_store_ref *ref, int64_t pid,
+                           int64_t from_step) {
+  return call(link, brim_lab_request_start(ref, pid, from_step), NULL);
+}
+
+static bool want_of(const char *name, brim_exp_want *out) {
+  for (int i = 0; name && i < BRIM_WANT_COUNT; i++) {
+    if (strcmp(brim_lab_want_name((brim_exp_want)i), name) != 0) continue;
+    *out = (brim_exp_want)i;
+    return true;
+  }
+  return false;
+}
+
+brim_status brim_lab_beat(brim_lab_link *link, const brim_store_ref *ref,
+                          const brim_store_progress *progress, brim_store_beat_reply *out) {
+  json_t *reply = NULL;
+  *out = (brim_store_beat_reply){0};
+  BRIM_TRY(call(link, brim_lab_request_beat(ref, progress), &reply));
+  const char *want = json_string_value(json_object_get(reply, "want"));
+  brim_status status = brim_lab_wire_int(reply, "lease_ms", true, &out->lease_ms);
+  if (!status && !want_of(want, &out->want)) status = BRIM_EINVAL;
+  json_decref(reply);
+  return bad_reply(status);
+}
+
+brim_status brim_lab_metrics(brim_lab_link *link, const brim_store_ref *ref, int64_t seq,
+                             const brim_store_metric *rows, size_t count) {
+  return call(link, brim_lab_request_metrics(ref, seq, rows, count), NULL);
+}
+
+brim_status brim_lab_log(brim_lab_link *link, const brim_store_ref *ref, const char *name,
+                         int64_t size) {
+  return call(link, brim_lab_request_log(ref, name, size), NULL);
+}
+
+brim_status brim_lab_checkpoint(brim_lab_link *link, const brim_store_ref *ref, int64_t step) {
+  return call(link, brim_lab_request_checkpoint(ref, step), NULL);
+}
+
+brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
+                            const brim_store_result *result, brim_exp_state *state) {
+  json_t *reply = NULL;
+  brim_exp_state became = BRIM_EXP_QUEUED;
+  BRIM_TRY(call(link, brim_lab_request_finish(ref, result), &reply));
+  const char *name = json_string_value(json_object_get(reply, "state"));
+  bool known = name && brim_exp_state_of(name, &became);
+  json_decref(reply);
+  if (!known) return bad_reply(BRIM_EINVAL);
+  if (state) *state = became;
+  return BRIM_OK;
+}
+
+static json_t *point_rows(const brim_store_point *points, size_t count) {
+  json_t *list = json_array();
+  brim_status status = list ? BRIM_OK : BRIM_ENOMEM;
+  for (size_t i = 0; !status && i < count; i++) {
+    json_t *row = json_object();
+    status = brim_json_push(list, row);
+    if (!status) status = brim_lab_wire_put(row, BRIM_LAB_POINT, &points[i]);
+  }
+  if (!status) return list;
+  json_decref(list);
+  return NULL;
+}
+
+brim_status brim_lab_submit(brim_lab_link *link, const brim_store_grid *grid,
+                            const brim_store_point *points, size_t count,
+                            brim_store_submitted *out) {
+  json_t *r = request("submit"), *row = json_object(), *reply = NULL;
+  *out = (brim_store_submitted){0};
+  put_record(&row, BRIM_LAB_GRID, grid);
+  put(&r, "grid", row);
+  put(&r, "points", point_rows(points, count));
+  BRIM_TRY(call(link, r, &reply));
+  brim_status status = brim_lab_wire_int(reply, "added", true, &out->added);
+  if (!status) status = brim_lab_wire_int(reply, "existing", true, &out->existing);
+  json_decref(reply);
+  return bad_reply(status);
+}
+
+brim_status brim_lab_want(brim_lab_link *link, const char *exp, brim_exp_want want) {
+  json_t *r = request_about("want", exp);
+  put(&r, "want", json_string(brim_lab_want_name(want)));
+  return call(link, r, NULL);
+}
+
+brim_status brim_lab_retry(brim_lab_link *link, const char *exp) {
+  return call(link, request_about("retry", exp), NULL);
+}
+
+// One whole number of the reply.
+static brim_status call_for_int(brim_lab_link *link, json_t *r, const char *key, int64_t *out) {
+  json_t *reply = NULL;
+  BRIM_TRY(call(link, r, &reply));
+  brim_status status = out ? brim_lab_wire_int(reply, key, true, out) : BRIM_OK;
+  json_decref(reply);
+  return bad_reply(status);
+}
+
+brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t *count) {
+  return call_for_int(link, request_of_grid("retry_failed", grid), "count", count);
+}
+
+brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority) {
+  json_t *r = request_about("set_priority", exp);
+  put(&r, "priority", json_integer(priority));
+  return call(link, r, NULL);
+}
+
+brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM_EXP_ID]) {
+  json_t *reply = NULL;
+  out[0] = '\0';
+  BRIM_TRY(call(link, request_about("find", prefix), &reply));
+  const char *id = json_string_value(json_object_get(reply, "exp"));
+  bool good = id && strlen(id) == BRIM_EXP_ID - 1;
+  if (good) memcpy(out, id, BRIM_EXP_ID);
+  json_decref(reply);
+  return good ? BRIM_OK : bad_reply(BRIM_EINVAL);
+}
+
+brim_status brim_lab_count(brim_lab_link *link, const char *grid, brim_store_counts *out) {
+  json_t *reply = NULL;
+  *out = (brim_store_counts){0};
+  BRIM_TRY(call(link, request_of_grid("counts", grid), &reply));
+  brim_status status = brim_lab_wire_int(reply, "total", true, &out->total);
+  const json_t *states = json_object_get(reply, "states");
+  for (int i = 0; !status && i < BRIM_EXP_STATE_COUNT; i++) {
+    const char *name = brim_exp_state_name((brim_exp_state)i);
+    status = brim_lab_wire_int(states, name, false, &out->states[i]);
+  }
+  json_decref(reply);
+  return bad_reply(status);
+}
+
+brim_status brim_lab_log_size(brim_lab_link *link, const char *exp, int64_t attempt,
+                              const char *name, int64_t *out) {
+  json_t *r = request_about("log_size", exp);
+  put(&r, "attempt", json_integer(attempt));
+  put(&r, "stream", brim_lab_wire_text(name));
+  return call_for_int(link, r, "size", out);
+}
+
+// --- rows. Each line of a reply has an array of records.
+
+typedef struct rows {
+  const char *key;
+  brim_lab_kind kind;
+  void *ctx;
+  union {
+    brim_store_exp_fn exp;
+    brim_store_attempt_fn attempt;
+    brim_store_event_fn event;
+    brim_store_grid_fn grid;
+    brim_store_worker_fn worker;
+  } fn;
+} rows;
+
+static brim_status take_row(const rows *r, const json_t *o) {
+  union {
+    brim_store_exp exp;
+    brim_store_attempt attempt;
+    brim_store_event event;
+    brim_store_grid_row grid;
+    brim_store_worker worker;
+  } row;
+  memset(&row, 0, sizeof row);
+  BRIM_TRY(bad_reply(brim_lab_wire_get(o, r->kind, &row)));
+  switch (r->kind) {
+    case BRIM_LAB_EXP:
+      return r->fn.exp(r->ctx, &row.exp);
+    case BRIM_LAB_ATTEMPT:
+      return r->fn.attempt(r->ctx, &row.attempt);
+    case BRIM_LAB_EVENT:
+      return r->fn.event(r->ctx, &row.event);
+    case BRIM_LAB_GRID_ROW:
+      return r->fn.grid(r->ctx, &row.grid);
+    default:
+      return r->fn.worker(r->ctx, &row.worker);
+  }
+}
+
+static brim_status take_rows(void *ctx, const json_t *line) {
+  const rows *r = ctx;
+  const json_t *list = json_object_get(line, r->key);
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    BRIM_TRY(take_row(r, json_array_get(list, i)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status take_exp(void *ctx, const json_t *line) {
+  return take_row(ctx, json_object_get(line, "exp"));
+}
+
+brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp_fn fn, void *ctx) {
+  rows r = {.kind = BRIM_LAB_EXP, .ctx = ctx, .fn.exp = fn};
+  return stream(link, request_about("get", exp), take_exp, &r);
+}
+
+static brim_status request_list(const char *op, const brim_store_filter *filter, json_t **out) {
+  *out = request(op);
+  if (!*out) return no_memory();
+  brim_status status = brim_lab_wire_put_filter(*out, filter);
+  if (!status) return BRIM_OK;
+  json_decref(*out);
+  return status;
+}
+
+brim_status brim_lab_list(brim_lab_link *link, const brim_store_filter *filter,
+                          brim_store_exp_fn fn, void *ctx) {
+  rows r = {.key = "exps", .kind = BRIM_LAB_EXP, .ctx = ctx, .fn.exp = fn};
+  json_t *list = NULL;
+  BRIM_TRY(request_list("list", filter, &list));
+  return stream(link, list, take_rows, &r);
+}
+
+brim_status brim_lab_attempts(brim_lab_link *link, const char *exp, brim_store_attempt_fn fn,
+                              void *ctx) {
+  rows r = {.key = "attempts", .kind = BRIM_LAB_ATTEMPT, .ctx = ctx, .fn.attempt = fn};
+  return stream(link, request_about("attempts", exp), take_rows, &r);
+}
+
+brim_status brim_lab_events(brim_lab_link *link, int64_t seq, int64_t limit, brim_store_event_fn fn,
+                            void *ctx) {
+  rows r = {.key = "events", .kind = BRIM_LAB_EVENT, .ctx = ctx, .fn.event = fn};
+  json_t *events = request("events");
+  put(&events, "seq", json_integer(seq));
+  put(&events, "limit", json_integer(limit));
+  return stream(link, events, take_rows, &r);
+}
+
+brim_status brim_lab_grids(brim_lab_link *link, brim_store_grid_fn fn, void *ctx) {
+  rows r = {.key = "grids", .kind = BRIM_LAB_GRID_ROW, .ctx = ctx, .fn.grid = fn};
+  json_t *grids = request("grids");
+  put(&grids, "texts", json_true());
+  return stream(link, grids, take_rows, &r);
+}
+
+brim_status brim_lab_workers(brim_lab_link *link, brim_store_worker_fn fn, void *ctx) {
+  rows r = {.key = "workers", .kind = BRIM_LAB_WORKER, .ctx = ctx, .fn.worker = fn};
+  return stream(link, request("workers"), take_rows, &r);
+}
+
+typedef struct metric_taking {
+  brim_store_metric_fn fn;
+  void *ctx;
+} metric_taking;
+
+static brim_status take_metrics(void *ctx, const json_t *line) {
+  const metric_taking *t = ctx;
+  const json_t *list = json_object_get(line, "rows");
+  const char *key = json_string_value(json_object_get(line, "key"));
+  if (!list) return BRIM_OK;  // the last line
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *row = json_array_get(list, i), *step = json_array_get(row, 0);
+    brim_store_metric m = {key, json_integer_value(step), (double)NAN};
+    if (!key || !json_is_integer(step) ||
+        !brim_lab_wire_real_of(json_array_get(row, 1), &m.value)) {
+      return bad_reply(BRIM_EINVAL);
+    }
+    BRIM_TRY(t->fn(t->ctx, &m, json_integer_value(json_array_get(row, 2))));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_lab_read_metrics(brim_lab_link *link, const char *exp, const char *key,
+                                  int64_t points, brim_store_metric_fn fn, void *ctx) {
+  metric_taking t = {fn, ctx};
+  json_t *r = request_about("metrics_of", exp);
+  if (key) put(&r, "key", brim_lab_wire_text(key));
+  if (points > 0) put(&r, "points", json_integer(points));
+  return stream(link, r, take_metrics, &t);
+}
+
+typedef struct line_taking {
+  brim_store_line_fn fn;
+  void *ctx;
+} line_taking;
+
+static brim_status take_export(void *ctx, const json_t *line) {
+  const line_taking *t = ctx;
+  const json_t *value = json_object_get(line, "line");
+  char *text = NULL;
+  if (!value) return BRIM_OK;  // the last line
+  BRIM_TRY(brim_json_dump(value, 0, &text));
+  brim_status status = t->fn(t->ctx, text);
+  brim_free(text);
+  return status;
+}
+
+brim_status brim_lab_export(brim_lab_link *link, const brim_store_filter *filter,
+                            brim_store_line_fn fn, void *ctx) {
+  line_taking t = {fn, ctx};
+  json_t *list = NULL;
+  BRIM_TRY(request_list("export", filter, &list));
+  return stream(link, list, take_export, &t);
+}
