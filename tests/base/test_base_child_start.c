@@ -156,6 +156,49 @@ static void descriptors_and_signals_of_a_child(void **state) {
   close(high);
 }
 
+static void as_many_descriptors_as_allowed(void **state) {
+  (void)state;
+  heard h;
+  int passed[BRIM_CHILD_PASS + 1];
+  brim_child *c = NULL;
+  const char *argv[] = {SELF, "descriptors", NULL};
+  for (int i = 0; i <= BRIM_CHILD_PASS; i++) passed[i] = open("/dev/null", O_RDONLY);
+  c = start((brim_child_options){.pass_fds = passed, .pass_count = BRIM_CHILD_PASS}, &h, argv);
+  expect(c, &h, 0, "o:0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 \n");
+  brim_child_options more = {.argv = argv, .pass_fds = passed, .pass_count = BRIM_CHILD_PASS + 1};
+  assert_status(brim_child_start(&more, &c), BRIM_EINVAL);
+  for (int i = 0; i <= BRIM_CHILD_PASS; i++) close(passed[i]);
+}
+
+// It lives on, and ends by its own means: here when the pipe that it inherited does.
+static void left_running(void **state) {
+  (void)state;
+  int to[2], from[2], passed[2];
+  char c = 0;
+  brim_child *child = NULL;
+  assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+  passed[0] = to[0];
+  passed[1] = from[1];
+  const char *argv[] = {"sh", "-c", "read x <&3; echo still here >&4", NULL};
+  brim_alloc_stats before, after;
+  brim_alloc_get_stats(&before);
+  assert_ok(brim_child_start(
+      &(brim_child_options){.argv = argv, .pass_fds = passed, .pass_count = 2}, &child));
+  pid_t pid = brim_child_pid(child);
+  brim_child_detach(child);
+  brim_child_detach(NULL);
+  brim_alloc_get_stats(&after);
+  assert_memory_equal(before.live_bytes, after.live_bytes, sizeof before.live_bytes);
+  close(to[0]);
+  close(from[1]);
+  close(to[1]);
+  assert_int_equal(read(from[0], &c, 1), 1);
+  assert_int_equal(c, 's');
+  close(from[0]);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void input_through_a_pipe(void **state) {
   (void)state;
   enum { SIZE = 300000 };
@@ -363,6 +406,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(what_cannot_be_run),
       cmocka_unit_test(no_process_left),
       cmocka_unit_test(descriptors_and_signals_of_a_child),
+      cmocka_unit_test(as_many_descriptors_as_allowed),
+      cmocka_unit_test(left_running),
       cmocka_unit_test(input_through_a_pipe),
       cmocka_unit_test(memory_and_time_of_a_child),
       cmocka_unit_test(old_kernels),

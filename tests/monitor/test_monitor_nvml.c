@@ -172,6 +172,7 @@ static void test_processes(void **state) {
   assert_int_equal(list[0].pid, 4711);
   assert_true(list[0].bytes == 93.0 * GIB && !list[0].self && !list[0].elsewhere);
   assert_string_equal(list[0].command, "python3 train.py --x");
+  for (size_t i = 0; i < count; i++) assert_int_equal(list[i].computes, list[i].pid != 4712);
   if (owner) assert_string_equal(list[0].user, owner->pw_name);
   brim_gpu_process_text(&list[0], text, sizeof text);
   snprintf(expected, sizeof expected, "pid 4711 python3 train.py --x (%s)", list[0].user);
@@ -271,6 +272,87 @@ static void test_missing_calls(void **state) {
   brim_gpu_monitor_close(m);
 }
 
+//---------------------------------- the list ----------------------------------
+
+// Two GPUs, the second cut into slices, and one that does not answer.
+static char gpu_names[3][64], slice_names[2][64];
+static int list_code;
+static bool sliced;
+
+static int list_count(unsigned *count) {
+  *count = 3;
+  return list_code;
+}
+static int list_by_index(unsigned index, void **device) {
+  assert_true(index < 3);
+  *device = gpu_names[index];
+  return index == 1 ? BRIM_NVML_GPU_IS_LOST : 0;
+}
+static int list_uuid(void *device, char *text, unsigned size) {
+  snprintf(text, size, "%s", (const char *)device);
+  return 0;
+}
+static int list_name(void *device, char *text, unsigned size) {
+  if (device == gpu_names[0]) return BRIM_NVML_UNKNOWN_ERROR;
+  snprintf(text, size, "NVIDIA H200");
+  return 0;
+}
+static int list_mig_mode(void *device, unsigned *now, unsigned *pending) {
+  *pending = 1;
+  *now = sliced && device == gpu_names[2];
+  return device == gpu_names[0] ? BRIM_NVML_NOT_SUPPORTED : 0;
+}
+static int list_mig_count(void *device, unsigned *count) {
+  assert_ptr_equal(device, gpu_names[2]);
+  *count = 7;
+  return 0;
+}
+static int list_mig_by_index(void *device, unsigned index, void **slice) {
+  assert_ptr_equal(device, gpu_names[2]);
+  if (index != 1 && index != 5) return BRIM_NVML_NOT_FOUND;
+  *slice = slice_names[index == 5];
+  return 0;
+}
+
+static void test_list(void **state) {
+  (void)state;
+  brim_nvml_api table = api;
+  brim_gpu_listed *list = NULL;
+  size_t count = 0;
+  brim_gpu_monitor *m = open_fake(&table);
+  assert_status(brim_gpu_list(m, &list, &count), BRIM_EUNSUPPORTED);  // an old driver
+  brim_gpu_monitor_close(m);
+  table.device_count = list_count;
+  table.by_index = list_by_index;
+  table.uuid = list_uuid;
+  table.name = list_name;
+  table.mig_mode = list_mig_mode;
+  table.mig_count = list_mig_count;
+  table.mig_by_index = list_mig_by_index;
+  for (int i = 0; i < 3; i++) snprintf(gpu_names[i], sizeof gpu_names[i], "GPU-%d", i);
+  for (int i = 0; i < 2; i++) snprintf(slice_names[i], sizeof slice_names[i], "MIG-%d", i);
+  m = open_fake(&table);
+  assert_ok(brim_gpu_list(m, &list, &count));
+  assert_int_equal(count, 2);
+  assert_string_equal(list[0].uuid, "GPU-0");
+  assert_string_equal(list[0].name, "");
+  assert_string_equal(list[1].uuid, "GPU-2");
+  assert_string_equal(list[1].name, "NVIDIA H200");
+  assert_false(list[1].slice);
+  brim_free(list);
+  sliced = true;
+  assert_ok(brim_gpu_list(m, &list, &count));
+  assert_int_equal(count, 3);
+  assert_string_equal(list[1].uuid, "MIG-0");
+  assert_string_equal(list[2].uuid, "MIG-1");
+  assert_true(list[2].slice);
+  brim_free(list);
+  list_code = BRIM_NVML_UNKNOWN_ERROR;
+  assert_status(brim_gpu_list(m, &list, &count), BRIM_EUNSUPPORTED);
+  assert_null(list);
+  brim_gpu_monitor_close(m);
+}
+
 static void test_the_real_library(void **state) {
   (void)state;
   brim_gpu_monitor *m = NULL;
@@ -339,10 +421,11 @@ static void test_the_real_gpu(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),           cmocka_unit_test(test_slices_and_strangers),
-      cmocka_unit_test(test_processes),        cmocka_unit_test(test_more_than_the_buffer),
-      cmocka_unit_test(test_failures),         cmocka_unit_test(test_missing_calls),
-      cmocka_unit_test(test_the_real_library), cmocka_unit_test(test_the_real_gpu),
+      cmocka_unit_test(test_memory),       cmocka_unit_test(test_slices_and_strangers),
+      cmocka_unit_test(test_processes),    cmocka_unit_test(test_more_than_the_buffer),
+      cmocka_unit_test(test_failures),     cmocka_unit_test(test_missing_calls),
+      cmocka_unit_test(test_list),         cmocka_unit_test(test_the_real_library),
+      cmocka_unit_test(test_the_real_gpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
