@@ -175,6 +175,13 @@ static void format_c(char out[32], const char *fmt, ...) {
   }
 }
 
+double brim_round_digits(double value, int digits) {
+  char text[32];
+  if (!isfinite(value)) return value;
+  format_c(text, "%.*e", digits - 1, value);
+  return to_f64(text);
+}
+
 void brim_format_f64(double value, char out[32]) {
   if (isnan(value)) {
     strcpy(out, ".nan");

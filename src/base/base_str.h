@@ -45,6 +45,8 @@ bool brim_parse_bytes(const char *text, uint64_t *out);
 
 // Shortest text that reads back as the same double ("0.0001" and "1e-05" style of %.17g minimised).
 void brim_format_f64(double value, char out[32]);
+// The nearest double of so many significant decimal digits (1 to 17).
+double brim_round_digits(double value, int digits);
 void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"
 // Three digits or more, "-" when unknown: "12,345", "128", "36.4", "0.52".
 void brim_format_figure(double value, char out[32]);

@@ -13,7 +13,10 @@ brim_status brim_config_add_workload(const char *workload, const brim_config_sec
   status = brim_config_add_presets(s->presets, s->preset_count);
   if (status) goto fail_presets;
   status = brim_config_add_value(workload);
-  if (!status) return BRIM_OK;
+  if (!status) {
+    if (s->given) brim_config_add_given(workload, s->given);
+    return BRIM_OK;
+  }
   brim_config_remove_presets(s->preset_count);
 fail_presets:
   brim_config_remove_links(s->link_count);

@@ -1,5 +1,6 @@
 // Grids: which settings are axes, zip, exclude, and the points that are left.
-// A list where a scalar is needed is an axis; keys as written, the last fastest.
+// A list where a scalar is needed is an axis; keys as written, the last fastest. So is a function of
+// config_axes.c.
 #include <string.h>
 
 #include "config/config_int.h"
@@ -17,23 +18,8 @@ static bool all_lists(const brim_config_node *node) {
   return node->count > 0;
 }
 
-// Whether the argument of a component takes a list; by the (first) name written for it.
 static bool arg_takes_list(const brim_config_source *source, const brim_config_setting *s) {
-  const brim_config_row *row = brim_config_row_at((size_t)s->row);
-  int whole = brim_config_setting_find(source, s->row, s->slot, NULL);
-  if (whole < 0) whole = brim_config_setting_find(source, s->row, BRIM_CONFIG_SLOT_NONE, NULL);
-  const brim_config_node *node = whole < 0 ? NULL : source->settings.items[whole].node;
-  if (node && node->kind == BRIM_CONFIG_NODE_LIST) node = node->first;
-  if (node && node->kind == BRIM_CONFIG_NODE_MAP) node = brim_config_node_get(node, "_type");
-  const char *text = node && node->kind == BRIM_CONFIG_NODE_SCALAR ? node->text : NULL;
-  if (!text) text = row->key.default_text;
-  char name[64];
-  size_t length = text ? strcspn(text, "(| ") : 0;
-  if (!length || length >= sizeof name) return true;
-  memcpy(name, text, length);
-  name[length] = 0;
-  const brim_config_arg *arg =
-      brim_config_arg_find(brim_config_component_find(row->category, name), s->arg);
+  const brim_config_arg *arg = brim_config_setting_arg(source, s);
   return !arg || brim_config_arg_takes_list(arg->type);
 }
 
@@ -64,25 +50,32 @@ static const char *axis_key(brim_arena *arena, const brim_config_setting *s) {
                            s->arg ? "." : "", s->arg ? s->arg : "");
 }
 
+// The items of a list.
+static brim_status list_items(brim_config_source *source, const brim_config_setting *s,
+                              brim_config_axis_state *out) {
+  out->items = brim_arena_calloc(source->arena, s->node->count, sizeof *out->items);
+  if (!out->items) return no_memory();
+  for (const brim_config_node *n = s->node->first; n; n = n->next) out->items[out->count++] = n;
+  return BRIM_OK;
+}
+
 static brim_status find_axes(brim_config_source *source) {
   size_t cap = 0;
+  BRIM_TRY(brim_config_add_seeds(source));
   for (size_t i = 0; i < source->settings.count; i++) {
     brim_config_setting *s = &source->settings.items[i];
     bool axis;
     if (!s->live) continue;
     BRIM_TRY(is_axis(source, s, &axis));
-    if (!axis) continue;
+    const bool function = brim_config_is_axis_function(source, s);
+    if (!axis && !function) continue;
     BRIM_TRY(brim_config_grow(source->arena, &source->axes, sizeof *source->axes,
                               source->axis_count, &cap));
-    const char *key = axis_key(source->arena, s);
-    const brim_config_node **items =
-        brim_arena_calloc(source->arena, s->node->count, sizeof *items);
-    if (!key || !items) return no_memory();
-    size_t count = 0;
-    for (const brim_config_node *n = s->node->first; n; n = n->next) items[count++] = n;
-    s->axis = (int)source->axis_count;
-    source->axes[source->axis_count++] =
-        (brim_config_axis_state){.setting = (int)i, .count = count, .key = key, .items = items};
+    brim_config_axis_state *state = &source->axes[source->axis_count];
+    *state = (brim_config_axis_state){.setting = (int)i, .key = axis_key(source->arena, s)};
+    if (!state->key) return no_memory();
+    BRIM_TRY(function ? brim_config_axis_items(source, s, state) : list_items(source, s, state));
+    s->axis = (int)source->axis_count++;
   }
   return BRIM_OK;
 }
@@ -115,6 +108,11 @@ static brim_status zip_group(brim_config_source *source, const brim_config_node 
     path.row = brim_config_own_row(source, n->text, path.row);
     int axis = brim_config_axis_find(source, path);
     if (axis < 0) continue;  // an override made it a single value
+    if (source->axes[axis].draws) {
+      return brim_fail_at(BRIM_EINVAL, AT(n->at),
+                          "zip: '%.80s' is drawn at random; draws change together already",
+                          n->text);
+    }
     if (z.taken[axis]) {
       return brim_fail_at(BRIM_EINVAL, AT(n->at), "zip names '%.80s' twice", n->text);
     }
@@ -151,6 +149,29 @@ static brim_status read_zip(brim_config_source *source, zips z) {
   return BRIM_OK;
 }
 
+// All draws of a point have the same number.
+static brim_status zip_draws(brim_config_source *source, int *leader) {
+  const int row = brim_config_row_find("samples");
+  const int samples = brim_config_setting_find(source, row, BRIM_CONFIG_SLOT_NONE, NULL);
+  int first = -1;
+  for (int i = 0; i < (int)source->axis_count; i++) {
+    if (!source->axes[i].draws) continue;
+    if (first < 0) first = i;
+    leader[i] = first;
+  }
+  if (first >= 0 || samples < 0) return BRIM_OK;
+  const brim_config_place at = source->settings.items[samples].at;
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s:%d:%d: ", AT(at));
+  brim_str_append(&text, brim_tr("'samples' has no effect: no value is drawn at random, such as "
+                                 "lr: loguniform(1e-5, 1e-1)"));
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_warn(&source->context, text.data);
+  brim_str_deinit(&text);
+  return status;
+}
+
 brim_status brim_config_grid_prepare(brim_config_source *source) {
   BRIM_TRY(find_axes(source));
   int *leader = brim_arena_calloc(source->arena, source->axis_count + 1, sizeof *leader);
@@ -158,6 +179,7 @@ brim_status brim_config_grid_prepare(brim_config_source *source) {
   if (!leader || !taken) return no_memory();
   for (size_t i = 0; i < source->axis_count; i++) leader[i] = (int)i;
   BRIM_TRY(read_zip(source, (zips){leader, taken}));
+  BRIM_TRY(zip_draws(source, leader));
   size_t total = 1;
   for (size_t i = source->axis_count; i-- > 0;) {
     brim_config_axis_state *axis = &source->axes[i];

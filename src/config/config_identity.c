@@ -63,12 +63,14 @@ static brim_status print_value(writer *w, const brim_config_arg *arg, const brim
     brim_config_value_print(out, v);
     return BRIM_OK;
   }
-  brim_str_append_char(out, '[');  // (1, 2) and [1, 2] are the same
+  const bool tuple = w->stored && v->tuple;  // (1, 2) and [1, 2] are the same
+  brim_str_append_char(out, tuple ? '(' : '[');
   for (size_t i = 0; i < v->count; i++) {
     if (i) brim_str_append(out, ", ");
     BRIM_TRY(print_value(w, arg, &v->items[i], out));
   }
-  brim_str_append_char(out, ']');
+  if (tuple && v->count == 1) brim_str_append_char(out, ',');
+  brim_str_append_char(out, tuple ? ')' : ']');
   return BRIM_OK;
 }
 
@@ -127,7 +129,7 @@ static brim_status print_component(writer *w, const char *category, const brim_c
   const brim_argument **args = brim_arena_calloc(w->arena, c->arg_count + 1, sizeof(void *));
   if (!args) return no_memory();
   for (size_t i = 0; i < c->arg_count; i++) args[i] = &c->args[i];
-  qsort(args, c->arg_count, sizeof *args, by_name);
+  if (!w->stored && c->arg_count) qsort(args, c->arg_count, sizeof *args, by_name);
   brim_str_append(out, c->name);
   const char *before = "(";
   for (size_t i = 0; i < c->arg_count; i++) {
@@ -225,17 +227,18 @@ static brim_status key_line(writer *w, int row, bool seed, brim_str *text) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &w->config->values[row];
   const char *name = info->key.name;
-  if (!value->is_set || is_open(info, value) || w->usual[row] || is_resolved(w, value)) {
-    return BRIM_OK;
-  }
+  const bool given = brim_config_row_counts_given(info, w->workload);
+  if (!value->is_set || is_open(info, value) || is_resolved(w, value)) return BRIM_OK;
+  if (w->usual[row] && !given) return BRIM_OK;
   if (info->flags & BRIM_CONFIG_NEVER_AXIS) return BRIM_OK;
   if (!seed && !strcmp(name, "seed")) return BRIM_OK;
   // The values of a preset stand for it.
   if (!w->automatic && (!strcmp(name, "preset") || !strcmp(name, "model_size"))) return BRIM_OK;
-  bool usual;
+  bool usual = false;
+  if (given && brim_config_layer_is_preset(w->config->source, value->layer)) return BRIM_OK;
   brim_str_clear(text);
   value_text(info, value, text);
-  BRIM_TRY(at_default(w, info, text->data, &usual));
+  if (!given) BRIM_TRY(at_default(w, info, text->data, &usual));
   return usual ? BRIM_OK : add_line(w, name, NULL, text);
 }
 

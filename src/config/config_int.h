@@ -167,6 +167,8 @@ bool brim_config_row_is_group(const char *name);  // some key starts with name +
 bool brim_config_row_is_component(const brim_config_row *row);
 // Can it make a difference to a training of this workload? Keys of other workloads and of bench cannot.
 bool brim_config_row_is_for(const brim_config_row *row, const char *workload);
+// Does it mean something to this workload that the key is written, whatever its value?
+bool brim_config_row_counts_given(const brim_config_row *row, const char *workload);
 bool brim_config_row_takes_list(const brim_config_row *row);
 const char *brim_config_row_nearest(const char *name);
 
@@ -178,6 +180,8 @@ brim_status brim_config_add_keys(const char *workload, const brim_config_row *se
 brim_status brim_config_add_links(const brim_config_link *rows, size_t count);
 // A value of `workload`.
 brim_status brim_config_add_value(const char *workload);
+// Of a workload that is one.
+void brim_config_add_given(const char *workload, const char *const *keys);
 brim_status brim_config_add_presets(const brim_config_preset_row *rows, size_t count);
 void brim_config_remove_presets(size_t count);
 void brim_config_remove_keys(size_t count);
@@ -237,6 +241,7 @@ typedef struct brim_config_axis_state {
   const char *key;
   const brim_config_node **items;
   size_t stride;  // raw point index / stride % count; zipped axes share it
+  bool draws;     // drawn at random; all of these are zipped
 } brim_config_axis_state;
 
 typedef struct brim_config_settings {
@@ -276,6 +281,7 @@ typedef struct brim_config_source {
   int cpu_cores;
   brim_config_axis_state *axes;
   size_t axis_count;
+  int seeds;         // the setting that `seeds` made, which nothing was written for; -1 = none
   uint32_t *points;  // raw indices left by exclude; NULL when all are
   size_t point_count;
 } brim_config_source;
@@ -330,6 +336,9 @@ brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts
 // config_settings.c
 // The last live setting of (row, slot, arg), -1 when there is none.
 int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
+// The catalogue's row of an argument, by the first component written for it; NULL = unknown.
+const brim_config_arg *brim_config_setting_arg(const brim_config_source *source,
+                                               const brim_config_setting *setting);
 // The node a setting has at a point.
 const brim_config_node *brim_config_setting_node(const brim_config_source *source,
                                                  const brim_config_setting *setting,
@@ -356,6 +365,13 @@ brim_status brim_config_link_precision(brim_config *config);
 json_t *brim_config_json_value(const brim_config_row *row, const brim_config_value *value);
 void brim_config_yaml_flow(brim_str *out, const json_t *value);
 void brim_config_yaml_string(brim_str *out, const char *text);
+
+// config_axes.c: axes that are written as a function, such as linspace(a, b, n). The axis has its key.
+bool brim_config_is_axis_function(const brim_config_source *source, const brim_config_setting *s);
+brim_status brim_config_axis_items(brim_config_source *source, const brim_config_setting *s,
+                                   brim_config_axis_state *out);
+// `seeds: N`: one more setting, a list of seeds.
+brim_status brim_config_add_seeds(brim_config_source *source);
 
 // config_grid.c
 brim_status brim_config_grid_prepare(brim_config_source *source);

@@ -395,6 +395,29 @@ bool brim_config_row_is_for(const brim_config_row *row, const char *workload) {
   return true;
 }
 
+// By workload, as `added`.
+static struct {
+  const char *workload;
+  const char *const *keys;
+} given[MAX_WORKLOADS];
+static size_t given_count;
+
+void brim_config_add_given(const char *workload, const char *const *keys) {
+  if (given_count == MAX_WORKLOADS) return;
+  given[given_count].workload = workload;
+  given[given_count++].keys = keys;
+}
+
+bool brim_config_row_counts_given(const brim_config_row *row, const char *workload) {
+  for (size_t i = 0; i < given_count; i++) {
+    if (strcmp(given[i].workload, workload) != 0) continue;
+    for (const char *const *k = given[i].keys; *k; k++) {
+      if (same(*k, row->key.name)) return true;
+    }
+  }
+  return false;
+}
+
 bool brim_config_row_is_component(const brim_config_row *row) {
   return row->type == BRIM_CONFIG_COMPONENT || row->type == BRIM_CONFIG_PIPELINE;
 }

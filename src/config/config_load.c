@@ -174,8 +174,8 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
   bool whole_point = s->arg || (brim_config_row_is_component(row) && has_arguments(source, s));
   brim_config_path path = {s->row, s->slot, s->arg};
-  size_t index = 0;
-  for (const brim_config_node *n = s->node->first; n; n = n->next, index++) {
+  for (size_t index = 0; index < axis->count; index++) {
+    const brim_config_node *n = axis->items[index];
     bool placeholder = n->kind == BRIM_CONFIG_NODE_SCALAR && strstr(n->text, "{{");
     brim_status status = BRIM_OK;
     if (whole_point || placeholder) {

@@ -334,10 +334,18 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
 // components, whose filled-in arguments may differ from point to point.
 static brim_status yaml_axis(const brim_config *config, const brim_config_setting *s,
                              bool with_origins, brim_str *out) {
+  const brim_config_source *source = config->source;
+  const bool seeds = s - source->settings.items == source->seeds;
+  const bool function = s->axis >= 0 && s->node->kind == BRIM_CONFIG_NODE_SCALAR;
   const char *slot = brim_config_slot_name(s->slot);
   brim_str_printf(out, "%s%s%s%s%s: ", brim_config_row_at((size_t)s->row)->key.name,
                   slot ? "." : "", slot ? slot : "", s->arg ? "." : "", s->arg ? s->arg : "");
-  if (s->axis < 0 || brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
+  if (seeds) {  // the first of them: `seeds` makes the others again
+    yaml_node(out, source->axes[s->axis].items[0]);
+  } else if (function && s->node->plain) {
+    brim_str_append(out, s->node->text);  // quotes could make a text of it
+  } else if (function || s->axis < 0 ||
+             brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
     yaml_node(out, s->node);
   } else {
     json_t *json = json_axis(config, s->row, &config->source->axes[s->axis]);

@@ -238,6 +238,12 @@ static bool is_null(const brim_config_node *node) {
          v.kind == BRIM_VALUE_NULL;
 }
 
+// The word auto of a key whose default is a number: a value of its own.
+static bool is_left_open(const brim_config_row *info, const brim_config_node *node) {
+  return info->flags & BRIM_CONFIG_AUTO && strcmp(info->key.default_text, "auto") != 0 &&
+         node->kind == BRIM_CONFIG_NODE_SCALAR && !strcmp(node->text, "auto");
+}
+
 static brim_status resolve_row(resolver *r, int row) {
   if (r->state[row] == RESOLVED) return BRIM_OK;
   r->state[row] = RESOLVING;
@@ -259,7 +265,7 @@ static brim_status resolve_row(resolver *r, int row) {
     value->node = node;
   } else if (node) {
     BRIM_TRY(brim_config_convert(r->config->arena, info, node, value));
-    if (value->is_null) {  // here too; its place stays known
+    if (value->is_null && !is_left_open(info, node)) {  // here too; its place stays known
       BRIM_TRY(default_value(r, info, value));
       found.layer = -2;
     }

@@ -159,6 +159,9 @@ typedef struct brim_config_section {
   size_t component_count;
   const brim_config_preset_row *presets;  // of these keys
   size_t preset_count;
+  // Keys, NULL-terminated, that mean something by being written, also with the value of their default:
+  // such an experiment has another id; NULL = none.
+  const char *const *given;
 } brim_config_section;
 // A workload's name becomes a value of `workload`, and its rows are known; `section` may be NULL. All have
 // to stay where they are. Call before the first config is loaded and before threads start. BRIM_EINVAL

@@ -24,3 +24,21 @@ const brim_config_node *brim_config_setting_node(const brim_config_source *sourc
 bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
   return layer == -1 || layer == source->override_layer - 1;
 }
+
+const brim_config_arg *brim_config_setting_arg(const brim_config_source *source,
+                                               const brim_config_setting *s) {
+  const brim_config_row *row = brim_config_row_at((size_t)s->row);
+  int whole = brim_config_setting_find(source, s->row, s->slot, NULL);
+  if (whole < 0) whole = brim_config_setting_find(source, s->row, BRIM_CONFIG_SLOT_NONE, NULL);
+  const brim_config_node *node = whole < 0 ? NULL : source->settings.items[whole].node;
+  if (node && node->kind == BRIM_CONFIG_NODE_LIST) node = node->first;
+  if (node && node->kind == BRIM_CONFIG_NODE_MAP) node = brim_config_node_get(node, "_type");
+  const char *text = node && node->kind == BRIM_CONFIG_NODE_SCALAR ? node->text : NULL;
+  if (!text) text = row->key.default_text;
+  char name[64];
+  size_t length = text ? strcspn(text, "(| ") : 0;
+  if (!length || length >= sizeof name) return NULL;
+  memcpy(name, text, length);
+  name[length] = 0;
+  return brim_config_arg_find(brim_config_component_find(row->category, name), s->arg);
+}

@@ -27,7 +27,8 @@ enum {
   // PPO (env/env_ppo_row.h has the counters): actions, and rows of minibatches.
   BRIM_RNG_ACTION = 12,
   BRIM_RNG_ROWS = 13,
-  BRIM_RNG_RULE = 14  // actions of baselines (env/env_collect_step.h)
+  BRIM_RNG_RULE = 14,  // actions of baselines (env/env_collect_step.h)
+  BRIM_RNG_GRID = 15   // values that a grid draws: (hash of the key, number of the draw)
 };
 
 BRIM_HD uint32_t brim_mulhi32(uint32_t a, uint32_t b) {

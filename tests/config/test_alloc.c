@@ -11,6 +11,7 @@ static const char *const grid_text =
     "transform:\n  train: \"random_resized_crop(size=8, scale=(0.8, 1.0)) | pad | ...\"\n"
     "  train: \"resize(size=8) | normalize(mean=[0.5, 0.5]) | ...\"\n"
     "dataset: {train: \"synthetic(shape=[1, 4])\", val: plugin:mine(x=other(y=1))}\n"
+    "seeds: 2\nsamples: 2\nweight_decay: uniform(0, 1)\nwarmup_steps: range(1, 3)\n"
     "momentum: 0.4\nzip: [lr, batch_size]\nexclude: [{lr: 0.1, model.depth: 2}]\n";
 
 // The whole life of a config; whatever fails is handed up.
@@ -39,6 +40,7 @@ static brim_status live(void) {
   if (!status) status = brim_config_explain("model", &text);
   if (!status) status = brim_config_json(config, &json);
   if (!status) status = brim_config_hash(point, hash);
+  if (!status) status = brim_config_to_experiment(point, &text);
 done:
   brim_config_text_free(json);
   brim_config_close(point);

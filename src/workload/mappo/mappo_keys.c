@@ -82,6 +82,9 @@ static const brim_config_component_row components[] = {
     BRIM_COMPONENT("model", "actor_critic", actor_critic_args, "policy and value heads"),
 };
 
+// Minibatches have that many samples where it is written (brim_mappo_make_knobs).
+static const char *const given[] = {"data.batch_size", NULL};
+
 const brim_config_section brim_mappo_section = {
     .keys = keys,
     .key_count = sizeof keys / sizeof *keys,
@@ -89,4 +92,5 @@ const brim_config_section brim_mappo_section = {
     .link_count = sizeof links / sizeof *links,
     .components = components,
     .component_count = sizeof components / sizeof *components,
+    .given = given,
 };
