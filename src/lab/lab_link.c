@@ -42,7 +42,8 @@ static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memor
 static void disconnect(brim_lab_link *link) {
   if (link->fd >= 0) close(link->fd);
   link->fd = -1;
-  brim_str_clear(&link->in);
+  brim_str_deinit(&link->in);  // also ends the state of one that ran out of memory
+  brim_str_init(&link->in);
   link->in_at = link->in_seen = 0;
 }
 

@@ -48,6 +48,10 @@ static void note_clock(brim_store *store, int64_t now) {
 }
 
 static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
+  if (brim_str_status(&store->events)) {  // memory ran out in an earlier one: that sticks
+    brim_str_deinit(&store->events);
+    brim_str_init(&store->events);
+  }
   brim_str_clear(&store->events);
   int64_t saved = store->clock_saved;
   BRIM_TRY(brim_db_begin(store->db, write));
