@@ -222,7 +222,7 @@ static void test_deep_and_long_requests(void **state) {
   brim_str_repeat(&text, 'x', 100001);
   for (int i = 0; i < 3; i++) say(other, "{\"id\":1,\"op\":\"hello\"}\n");
   for (int i = 0; i < 3; i++) expect(other, "\"ok\":true");
-  say(fd, text.data);  // no newline: it might go on for ever
+  say(fd, text.data);  // no newline: it may never end
   expect(fd, "BRIM_ELIMIT");
   expect_end(fd);
   say(other, "{\"id\":1,\"op\":\"hello\"}\n");
