@@ -17,7 +17,7 @@ typedef struct brim_lab_texts {
   size_t slot_count;
 } brim_lab_texts;
 
-enum { BRIM_LAB_NONE = UINT32_MAX };
+#define BRIM_LAB_NONE UINT32_MAX
 
 // The number of a text; it is copied into the arena when it is new. BRIM_LAB_NONE: out of memory.
 uint32_t brim_lab_text(brim_lab_texts *texts, brim_arena *arena, const char *text, size_t length);
