@@ -78,6 +78,9 @@ typedef struct brim_lab_replayed {
 // cannot be read is renamed to NAME.bad, with a warning.
 brim_status brim_lab_spool_replay(const char *place, struct brim_lab_link *link,
                                   brim_lab_replayed *out);
+// The same of one experiment's folder, after its executor ended. Adds to *out.
+brim_status brim_lab_spool_replay_folder(const char *folder, struct brim_lab_link *link,
+                                         brim_lab_replayed *out);
 
 // The executor that runs in this folder, by executor.json: false when there is none or it has ended.
 // For a sweep that adopts what an earlier one started.

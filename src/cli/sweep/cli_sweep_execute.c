@@ -1,6 +1,96 @@
-// `brim sweep execute`, started by the sweep and not by people.
+// `brim sweep execute`, started by the sweep and not by people: one attempt of one experiment. Its words:
+//   place=    the store, as the link opens it    folder=  the experiment's own
+//   exp=      32 digits    attempt=    fence=
+//   device= gpus= threads= linger_ms= stall_ms= grace_ms= beat_ms=    as in lab_exec.h; may be left out
+//   trainer=  a program to run instead of `brim train`, with the same words behind it; for tests
+// Exit code 0: the result is in the store or in the spool, or the attempt was replaced.
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_exec.h"
+#include "lab/lab_link.h"
+
+enum { CALL_MS = 3000 };  // of one call; the child's output waits meanwhile
+
+typedef struct execute_words {
+  const char *place, *folder, *exp, *device, *gpus, *trainer;
+  int64_t attempt, fence, threads, linger_ms, stall_ms, grace_ms, beat_ms;
+} execute_words;
+
+static bool take_text(const char *word, const char *key, const char **out) {
+  size_t n = strlen(key);
+  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
+  *out = word + n + 1;
+  return true;
+}
+
+static bool take_number(const char *word, const char *key, int64_t *out) {
+  const char *text;
+  return take_text(word, key, &text) && brim_parse_i64(text, out);
+}
+
+static bool take_word(execute_words *w, const char *word) {
+  return take_text(word, "place", &w->place) || take_text(word, "folder", &w->folder) ||
+         take_text(word, "exp", &w->exp) || take_text(word, "device", &w->device) ||
+         take_text(word, "gpus", &w->gpus) || take_text(word, "trainer", &w->trainer) ||
+         take_number(word, "attempt", &w->attempt) || take_number(word, "fence", &w->fence) ||
+         take_number(word, "threads", &w->threads) ||
+         take_number(word, "linger_ms", &w->linger_ms) ||
+         take_number(word, "stall_ms", &w->stall_ms) ||
+         take_number(word, "grace_ms", &w->grace_ms) || take_number(word, "beat_ms", &w->beat_ms);
+}
+
+static brim_status parse_words(brim_cli *cli, execute_words *w) {
+  for (size_t i = 1; i < cli->parse.positional_count; i++) {
+    const char *word = cli->parse.positional[i];
+    if (!take_word(w, word)) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
+  }
+  bool whole = w->place && w->folder && w->exp && strlen(w->exp) == BRIM_EXP_ID - 1 &&
+               w->attempt > 0 && w->fence > 0;
+  if (whole) return BRIM_OK;
+  return brim_cli_usage(cli, BRIM_N_("execute needs place, folder, exp, attempt and fence"));
+}
+
+static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link *link) {
+  char self[PATH_MAX] = "";
+  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
+    return brim_fail(BRIM_EINTERNAL, "cannot find the program of this process");
+  }
+  const char *const brim_train[] = {self, "train", NULL}, *const other[] = {w->trainer, NULL};
+  brim_lab_exec_options options = {
+      .link = link,
+      .ref = {.attempt = w->attempt, .fence = w->fence},
+      .folder = w->folder,
+      .command = w->trainer ? other : brim_train,
+      .device = w->device,
+      .gpus = w->gpus,
+      .threads = w->threads,
+      .linger_ms = w->linger_ms,
+      .stall_ms = w->stall_ms,
+      .grace_ms = w->grace_ms,
+      .beat_ms = w->beat_ms,
+      .stop = cli->stop,
+  };
+  snprintf(options.ref.exp, sizeof options.ref.exp, "%s", w->exp);
+  brim_lab_exec_report report;
+  BRIM_TRY(brim_lab_execute(&options, &report));
+  if (report.end == BRIM_LAB_EXEC_STALE) {
+    brim_log_warn("lab", "attempt %lld is no longer the experiment's; its result is dropped",
+                  (long long)w->attempt);
+  }
+  return BRIM_OK;
+}
 
 brim_status brim_cli_sweep_execute(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "execute");
+  execute_words words = {0};
+  BRIM_TRY(parse_words(cli, &words));
+  const brim_lab_link_options how = {.sweep_only = true, .timeout_ms = CALL_MS};
+  brim_lab_link *link = NULL;
+  BRIM_TRY(brim_lab_link_open(words.place, &how, &link));
+  brim_status status = execute(cli, &words, link);
+  brim_lab_link_close(link);
+  return status;
 }

@@ -1,0 +1,488 @@
+// One attempt of an experiment: a loop over the child's output, the beats, the log and the watchdog; then
+// the result, which goes to the spool first and from there to the store.
+#include "lab/lab_exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lab/lab_exec_int.h"
+#include "lab/lab_link.h"
+
+enum {
+  LEASE_MS = 60000,
+  STALL_MS = 600000,
+  GRACE_MS = 60000,
+  NEWS_MS = 2000,        // progress and metrics are sent this often
+  ASLEEP_MS = 5000,      // between two turns: this process was stopped
+  TURN_MS = 250,         // stop flags are looked at this often
+  FIRST_PAUSE_MS = 100,  // after a call without an answer; doubles up to
+  LAST_PAUSE_MS = 5000,
+  LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
+  LONGEST_LINE = 1 << 20,
+  MOST_WORDS = 32,
+};
+static const int64_t MS = 1000000;
+
+typedef struct exec {
+  const brim_lab_exec_options *o;
+  brim_lab_link *link;
+  const brim_store_ref *ref;
+  brim_lab_exec_report *report;
+  brim_child *child;
+  brim_exec_events events;
+  brim_exec_tail tail;
+  brim_exec_checkpoint checkpoint;
+  brim_exec_why why;
+  int log;  // attempt-N.log; -1 = it cannot be written
+  int64_t log_bytes, log_sent;
+  int64_t lease_ms;
+  int64_t silent_ns;              // since when calls are not answered; 0 = they are
+  int64_t turn_ns;                // when the loop last came by
+  int64_t next_beat_ns, news_ns;  // the next beat at the latest; the last one
+  int64_t try_ns, pause_ms;       // no call before; 0 = none failed
+  bool step_sent;                 // from_step is in the store
+  int64_t sent_step;              // of the last beat
+  int64_t oom_ns, oom_before, oom_latest;
+  int64_t quiet_ns;
+} exec;
+
+static int64_t now_ns(void) { return brim_clock_now().ns; }
+
+static int64_t or_default(int64_t value, int64_t usual) { return value ? value : usual; }
+
+// No call was answered for so long that there may be no sweep any more.
+static bool is_alone(const exec *x) {
+  int64_t linger = or_default(x->o->linger_ms, x->lease_ms) * MS;
+  return x->silent_ns && now_ns() - x->silent_ns > linger;
+}
+
+static bool wants_stop(const exec *x) { return x->o->stop && *x->o->stop; }
+
+//---------------------------------- ending the child ----------------------------------
+
+static void end_child(exec *x, brim_exec_why why) {
+  if (x->why != BRIM_EXEC_ITSELF && !(why == BRIM_EXEC_STALE && x->why != BRIM_EXEC_STALE)) return;
+  x->why = why;
+  if (!x->child) return;
+  if (why == BRIM_EXEC_STALE) {
+    (void)brim_child_stop(x->child, 0);
+  } else {
+    (void)brim_child_stop(x->child, or_default(x->o->grace_ms, GRACE_MS));
+  }
+  brim_status_clear();
+}
+
+//---------------------------------- calls ----------------------------------
+
+static bool may_call(const exec *x) {
+  return x->why != BRIM_EXEC_STALE && (x->try_ns == 0 || now_ns() >= x->try_ns);
+}
+
+// What an answer says about the link and the attempt. True: the call is done with, whatever came of it.
+static bool take_answer(exec *x, brim_status status) {
+  if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) {
+    x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
+    if (x->pause_ms > LAST_PAUSE_MS) x->pause_ms = LAST_PAUSE_MS;
+    x->try_ns = now_ns() + x->pause_ms * MS;
+    if (!x->silent_ns) x->silent_ns = now_ns();
+    brim_status_clear();
+    return false;
+  }
+  x->try_ns = x->pause_ms = x->silent_ns = 0;
+  if (status == BRIM_ESTATE || status == BRIM_ENOENT) {
+    end_child(x, BRIM_EXEC_STALE);
+  } else if (status) {
+    brim_log_warn("lab", "the store refused a report: %s", brim_status_detail());
+  }
+  brim_status_clear();
+  return true;
+}
+
+static void beat(exec *x) {
+  brim_store_beat_reply reply = {.lease_ms = 0, .want = BRIM_WANT_RUN};
+  brim_status status = brim_lab_beat(x->link, x->ref, &x->events.progress, &reply);
+  if (!take_answer(x, status)) return;
+  if (reply.lease_ms > 0) x->lease_ms = reply.lease_ms;
+  if (reply.want != BRIM_WANT_RUN) end_child(x, BRIM_EXEC_ASKED);
+  x->sent_step = x->events.progress.step;
+  x->news_ns = now_ns();
+  x->next_beat_ns = x->news_ns + or_default(x->o->beat_ms, x->lease_ms / 4) * MS;
+}
+
+static void send_start(exec *x) {
+  int64_t from = x->events.start_step;
+  if (take_answer(x, brim_lab_start(x->link, x->ref, getpid(), from))) {
+    x->step_sent = true;
+  }
+}
+
+static void send_metrics(exec *x) {
+  while (may_call(x)) {
+    if (brim_exec_tail_fill(&x->tail) || x->tail.count == 0) {
+      brim_status_clear();
+      return;
+    }
+    brim_status status =
+        brim_lab_metrics(x->link, x->ref, x->tail.seq, x->tail.rows, x->tail.count);
+    if (!take_answer(x, status)) return;
+    brim_exec_tail_acknowledged(&x->tail);
+  }
+}
+
+static void send_checkpoint(exec *x) {
+  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
+  int64_t step = x->checkpoint.step;
+  if (step <= x->checkpoint.sent || !may_call(x)) return;
+  if (take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {
+    x->checkpoint.sent = step;
+  }
+}
+
+static void send_log_size(exec *x) {
+  int64_t size = x->log_bytes;
+  if (size == x->log_sent || !may_call(x)) return;
+  if (take_answer(x, brim_lab_log(x->link, x->ref, "log", size))) x->log_sent = size;
+}
+
+// The beat comes first: it holds the lease.
+static void send_news(exec *x) {
+  int64_t now = now_ns(), often = or_default(x->o->beat_ms, NEWS_MS) * MS;
+  bool due = now >= x->next_beat_ns;
+  bool news = now - x->news_ns >= often && x->events.progress.step != x->sent_step;
+  if (!(due || news) || !may_call(x)) return;
+  beat(x);
+  if (x->events.started && !x->step_sent && may_call(x)) send_start(x);
+  if (x->events.started) send_metrics(x);
+  send_checkpoint(x);
+  send_log_size(x);
+}
+
+//---------------------------------- the child ----------------------------------
+
+static void log_line(exec *x, const char *text, size_t size, bool whole) {
+  if (x->log < 0 || x->log_bytes + (int64_t)size + 1 > LARGEST_LOG) return;
+  brim_str line;
+  brim_str_init(&line);
+  brim_str_append_n(&line, text, size);
+  if (whole) brim_str_append_char(&line, '\n');
+  ssize_t n = brim_str_status(&line) ? -1 : write(x->log, line.data, line.len);
+  if (n > 0) x->log_bytes += n;  // on a full disk it lacks lines
+  brim_str_deinit(&line);
+}
+
+static brim_status on_line(void *ctx, const brim_child_line *line) {
+  exec *x = ctx;
+  if (brim_exec_events_line(&x->events, line->stream, line->text, line->size, now_ns())) {
+    log_line(x, line->text, line->size, !line->more);
+  }
+  return BRIM_OK;
+}
+
+static brim_status open_log(exec *x) {
+  char name[64];
+  snprintf(name, sizeof name, "attempt-%" PRId64 ".log", x->ref->attempt);
+  char *path = brim_fs_join(x->o->folder, name);
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  x->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  brim_status status =
+      x->log >= 0 ? BRIM_OK
+                  : brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  brim_free(path);
+  return status;
+}
+
+typedef struct words {
+  const char *list[MOST_WORDS];
+  size_t count;
+} words;
+
+static void add(words *w, const char *word) {
+  if (w->count < MOST_WORDS - 1) w->list[w->count++] = word;
+}
+
+static brim_status start_with(exec *x, const char *config, const char *visible) {
+  const brim_lab_exec_options *o = x->o;
+  words argv = {.count = 0}, env = {.count = 0};
+  char threads[32];
+  for (const char *const *word = o->command; *word; word++) add(&argv, *word);
+  add(&argv, config);
+  add(&argv, "--output-dir");
+  add(&argv, o->folder);
+  add(&argv, "--resume");
+  add(&argv, "--json");
+  if (o->device) add(&argv, "--device");
+  if (o->device) add(&argv, o->device);
+  if (o->threads > 0) {
+    snprintf(threads, sizeof threads, "%" PRId64, o->threads);
+    add(&argv, "--threads");
+    add(&argv, threads);
+  }
+  add(&argv, "log.jsonl=true");
+  add(&env, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
+  if (visible) add(&env, visible);
+  for (const char *const *word = o->env; word && *word; word++) add(&env, *word);
+  const brim_child_options how = {
+      .argv = argv.list,
+      .env_change = env.list,
+      .out = BRIM_CHILD_PIPE,
+      .err = BRIM_CHILD_PIPE,
+      .die_with_parent = true,
+      .max_line = LONGEST_LINE,
+      .on_line = on_line,
+      .ctx = x,
+  };
+  return brim_child_start(&how, &x->child);
+}
+
+static brim_status start_child(exec *x) {
+  char *config = brim_fs_join(x->o->folder, "experiment.yaml");
+  brim_str visible;
+  brim_str_init(&visible);
+  if (x->o->gpus) brim_str_printf(&visible, "CUDA_VISIBLE_DEVICES=%s", x->o->gpus);
+  brim_status status = config ? brim_str_status(&visible)
+                              : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  if (!status) status = start_with(x, config, x->o->gpus ? visible.data : NULL);
+  if (!status) status = brim_exec_owner_write(x->o->folder, x->ref, brim_child_pid(x->child));
+  brim_str_deinit(&visible);
+  brim_free(config);
+  return status;
+}
+
+//---------------------------------- before ----------------------------------
+
+typedef struct config_text {
+  char *text;
+} config_text;
+
+static brim_status copy_config(void *ctx, const brim_store_exp *exp) {
+  config_text *c = ctx;
+  c->text = brim_strdup(exp->config);
+  return c->text ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+}
+
+// The config, and that the attempt is the experiment's: as long as the link may answer.
+static brim_status ask(exec *x, char **config) {
+  config_text c = {NULL};
+  *config = NULL;
+  for (;;) {
+    brim_status status = c.text ? BRIM_OK : brim_lab_get(x->link, x->ref->exp, copy_config, &c);
+    if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
+    if (!status) {
+      *config = c.text;
+      x->silent_ns = 0;
+      return BRIM_OK;
+    }
+    if (!x->silent_ns) x->silent_ns = now_ns();
+    if (status != BRIM_EIO || wants_stop(x) || is_alone(x)) {
+      brim_free(c.text);
+      return status;
+    }
+    brim_clock_sleep_ns(TURN_MS * MS);
+  }
+}
+
+static brim_status write_config(const exec *x, const char *config) {
+  char *path = brim_fs_join(x->o->folder, "experiment.yaml");
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  brim_status status = brim_fs_write(path, config, strlen(config));
+  brim_free(path);
+  return status;
+}
+
+//---------------------------------- while it runs ----------------------------------
+
+static void watch(exec *x) {
+  int64_t now = now_ns(), stall = or_default(x->o->stall_ms, STALL_MS);
+  // while this process was stopped, the child may have been too
+  if (now - x->turn_ns > ASLEEP_MS * MS) x->events.sign_ns += now - x->turn_ns;
+  x->turn_ns = now;
+  int64_t quiet = now - x->events.sign_ns;
+  if (stall > 0 && x->why == BRIM_EXEC_ITSELF &&
+      quiet > brim_exec_events_patience(&x->events, stall * MS)) {
+    x->quiet_ns = quiet;
+    end_child(x, BRIM_EXEC_HUNG);
+  }
+  if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
+  if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
+  if (now - x->oom_ns >= 1000 * MS) {
+    x->oom_before = x->oom_latest;
+    x->oom_latest = brim_exec_oom_kills();
+    x->oom_ns = now;
+  }
+}
+
+// For a turn, or until the child has something.
+static void wait_turn(exec *x) {
+  int64_t left = (x->next_beat_ns - now_ns()) / MS + 1;
+  if (left < 1) left = x->try_ns ? (x->try_ns - now_ns()) / MS + 1 : 1;
+  if (left > TURN_MS) left = TURN_MS;
+  if (left < 1) left = 1;
+  brim_child_wait_any(&x->child, 1, left);
+}
+
+static void supervise(exec *x) {
+  bool ended = false;
+  x->oom_before = x->oom_latest = brim_exec_oom_kills();
+  x->turn_ns = now_ns();
+  for (;;) {
+    brim_status status = brim_child_poll(x->child, &ended);
+    if (status) brim_status_clear();  // ECHILD: the result says that it is lost
+    if (ended) return;
+    // what it wrote is read: now its silence means something
+    watch(x);
+    send_news(x);
+    wait_turn(x);
+  }
+}
+
+//---------------------------------- after ----------------------------------
+
+// Everything that is not acknowledged, as requests.
+static brim_status gather(exec *x, brim_str *lines) {
+  const brim_store_ref *ref = x->ref;
+  const brim_lab_exec_report *r = x->report;
+  for (;;) {
+    BRIM_TRY(brim_exec_tail_fill(&x->tail));
+    if (x->tail.count == 0) break;
+    BRIM_TRY(brim_exec_spool_add(
+        lines, brim_lab_request_metrics(ref, x->tail.seq, x->tail.rows, x->tail.count)));
+    brim_exec_tail_acknowledged(&x->tail);
+  }
+  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
+  if (x->checkpoint.step > x->checkpoint.sent) {
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_checkpoint(ref, x->checkpoint.step)));
+  }
+  if (x->log_bytes > x->log_sent) {
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_log(ref, "log", x->log_bytes)));
+  }
+  if (x->events.progress.step >= 0) {
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_beat(ref, &x->events.progress)));
+  }
+  brim_str last;
+  brim_str_init(&last);
+  brim_status status = brim_exec_events_last_lines(&x->events, &last);
+  const brim_store_result result = {.outcome = r->outcome,
+                                    .failure = r->failure,
+                                    .exit_code = r->exit_code,
+                                    .message = r->message,
+                                    .last_lines = last.data};
+  if (!status) status = brim_exec_spool_add(lines, brim_lab_request_finish(ref, &result));
+  brim_str_deinit(&last);
+  return status;
+}
+
+// Until the store has it, or the link has been silent for too long.
+static brim_status send_all(exec *x, const brim_str *lines) {
+  size_t at = 0;
+  x->try_ns = x->pause_ms = 0;
+  for (;;) {
+    brim_status status = brim_exec_spool_send(x->link, lines, &at, &x->report->state);
+    if (status != BRIM_EIO) return status;
+    (void)take_answer(x, status);
+    if (wants_stop(x) || x->why == BRIM_EXEC_ALONE || is_alone(x))
+      return brim_fail(BRIM_EIO, "the sweep does not answer");
+    brim_clock_sleep_ns(x->pause_ms * MS);
+  }
+}
+
+static brim_status hand_over(exec *x) {
+  brim_str lines;
+  brim_str_init(&lines);
+  brim_status status = gather(x, &lines);
+  bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &lines) == BRIM_OK;
+  if (!status) status = send_all(x, &lines);
+  brim_str_deinit(&lines);
+  if (status == BRIM_EIO && kept) {
+    brim_status_clear();
+    x->report->end = BRIM_LAB_EXEC_SPOOLED;
+    return BRIM_OK;
+  }
+  if (status && status != BRIM_ESTATE) return status;
+  x->report->end = status ? BRIM_LAB_EXEC_STALE : BRIM_LAB_EXEC_REPORTED;
+  brim_exec_spool_remove(x->o->folder, x->ref->attempt);
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+// What the executor itself could not do is the machine's failure.
+static brim_status hand_over_failure(exec *x) {
+  x->report->outcome = BRIM_ATTEMPT_ERROR;
+  x->report->failure = BRIM_FAILURE_INFRASTRUCTURE;
+  x->report->exit_code = -1;
+  snprintf(x->report->message, sizeof x->report->message, "%s", brim_status_detail());
+  brim_utf8_trim(x->report->message);
+  return hand_over(x);
+}
+
+static brim_status classify(exec *x) {
+  int64_t kills = brim_exec_oom_kills();
+  const brim_exec_ending ending = {.why = x->why,
+                                   .child = brim_child_get_result(x->child),
+                                   .events = &x->events,
+                                   .oom_killed = x->oom_before >= 0 && kills > x->oom_before,
+                                   .quiet_ns = x->quiet_ns};
+  brim_exec_classify(&ending, x->report);
+  if (x->why != BRIM_EXEC_STALE) return hand_over(x);
+  x->report->end = BRIM_LAB_EXEC_STALE;
+  return BRIM_OK;
+}
+
+//---------------------------------- all of it ----------------------------------
+
+static brim_status prepare(exec *x, const char *config) {
+  BRIM_TRY(write_config(x, config));
+  BRIM_TRY(open_log(x));
+  return start_child(x);
+}
+
+static brim_status run(exec *x) {
+  char *config = NULL;
+  BRIM_TRY(brim_fs_mkdirs(x->o->folder));
+  brim_status status = brim_exec_owner_take(x->o->folder, x->ref);
+  if (!status) status = ask(x, &config);
+  if (status == BRIM_ESTATE || status == BRIM_ENOENT) {
+    x->report->end = BRIM_LAB_EXEC_STALE;
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  BRIM_TRY(status);
+  status = prepare(x, config);
+  brim_free(config);
+  if (status) {
+    if (x->child) brim_child_close(x->child);
+    x->child = NULL;
+    return hand_over_failure(x);
+  }
+  x->next_beat_ns = now_ns();
+  supervise(x);
+  return classify(x);
+}
+
+brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec_report *out) {
+  exec *x = brim_calloc(1, sizeof *x);
+  memset(out, 0, sizeof *out);
+  if (!x) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  x->o = options;
+  x->link = options->link;
+  x->ref = &options->ref;
+  x->report = out;
+  x->log = -1;
+  x->lease_ms = LEASE_MS;
+  x->turn_ns = now_ns();
+  x->sent_step = -1;
+  x->checkpoint.step = x->checkpoint.sent = -1;
+  brim_exec_events_init(&x->events, now_ns());
+  brim_exec_tail_init(&x->tail, options->folder);
+  brim_status status = run(x);
+  brim_child_close(x->child);
+  brim_exec_tail_deinit(&x->tail);
+  if (x->log >= 0) (void)close(x->log);
+  brim_exec_owner_leave(options->folder);
+  brim_free(x);
+  return status;
+}

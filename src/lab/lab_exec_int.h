@@ -1,0 +1,119 @@
+// Inside the executor: what its child says and logs, how it ended, what is not sent yet, and which
+// process runs in a folder.
+#ifndef BRIM_LAB_EXEC_INT_H_
+#define BRIM_LAB_EXEC_INT_H_
+
+#include "base/base.h"
+#include "base/base_child.h"
+#include "lab/lab_exec.h"
+
+//---------------------------------- what it says (lab_exec_events.c) ----------------------------------
+
+enum {
+  BRIM_EXEC_LINES = 40,        // last lines that are kept
+  BRIM_EXEC_LINE_BYTES = 512,  // of each
+  BRIM_EXEC_RATES = 32,
+};
+
+// The events of `brim train --json`, and the last lines that are none.
+typedef struct brim_exec_events {
+  bool started;  // it trains, and its logs are open
+  bool done;     // it said that all steps are made
+  bool failed;   // it said why it failed
+  int64_t start_step;
+  brim_store_progress progress;  // -1 = unknown
+  brim_status status;            // of a failure
+  brim_failure failure;          // by its own word; NONE = none
+  char message[1024];
+  int64_t sign_ns;                   // when it last showed progress
+  int64_t longest_ns;                // between two such signs
+  int64_t rate_ns;                   // when the step was last read
+  int64_t rate_step;                 // then; -1 = never
+  int64_t step_ns[BRIM_EXEC_RATES];  // per step, the latest ones
+  size_t step_count;                 // ever
+  char lines[BRIM_EXEC_LINES][BRIM_EXEC_LINE_BYTES];
+  size_t line_count;  // ever
+} brim_exec_events;
+
+void brim_exec_events_init(brim_exec_events *e, int64_t now_ns);
+// False: the line is an event that comes often and stands in log.jsonl too.
+bool brim_exec_events_line(brim_exec_events *e, brim_child_stream stream, const char *text,
+                           size_t size, int64_t now_ns);
+// How long it may show no progress: `stall_ns`, 20 median steps, or 3 times the longest pause so far.
+int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns);
+brim_status brim_exec_events_last_lines(const brim_exec_events *e, brim_str *out);
+
+//---------------------------------- what it logs (lab_exec_tail.c) ----------------------------------
+
+// log.jsonl, log.1.jsonl, ... as batches of metrics. A batch stays until it is acknowledged, and what
+// follows is read only then.
+typedef struct brim_exec_tail {
+  const char *folder;  // borrowed
+  int number;          // of the file; 0 = log.jsonl
+  uint64_t offset;     // of the first byte behind the last acknowledged line
+  int64_t seq;         // of the batch; 0 = there was none yet
+  int next_number;     // behind the batch
+  uint64_t next_offset;
+  brim_store_metric *rows;  // keys are of `lines`
+  size_t count, cap;
+  json_t *lines;
+} brim_exec_tail;
+
+void brim_exec_tail_init(brim_exec_tail *t, const char *folder);
+void brim_exec_tail_deinit(brim_exec_tail *t);
+// The next batch, where there is none; count 0: nothing more is there now.
+brim_status brim_exec_tail_fill(brim_exec_tail *t);
+void brim_exec_tail_acknowledged(brim_exec_tail *t);
+
+// The newest checkpoint of a folder.
+typedef struct brim_exec_checkpoint {
+  uint64_t id[4];  // of the file that was read last
+  int64_t step;    // in it; -1 = none
+  int64_t sent;    // the last one the store has; -1 = none
+} brim_exec_checkpoint;
+void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder);
+
+//---------------------------------- how it ended (lab_exec_class.c) ----------------------------------
+
+typedef enum brim_exec_why {
+  BRIM_EXEC_ITSELF,  // the executor did not end it
+  BRIM_EXEC_ASKED,   // the user's pause or cancel, or the executor's own signal
+  BRIM_EXEC_ALONE,   // no answer for too long
+  BRIM_EXEC_HUNG,    // the watchdog
+  BRIM_EXEC_STALE,   // another attempt took over
+} brim_exec_why;
+
+typedef struct brim_exec_ending {
+  brim_exec_why why;
+  const brim_child_result *child;
+  const brim_exec_events *events;
+  bool oom_killed;   // the kernel killed a process for memory just then
+  int64_t quiet_ns;  // HUNG: without progress so long
+} brim_exec_ending;
+
+// Outcome, class, exit code and message; `state` and `end` stay.
+void brim_exec_classify(const brim_exec_ending *ending, brim_lab_exec_report *out);
+// Processes that the kernel killed for memory so far, in this control group or else on the machine;
+// -1 = unknown.
+int64_t brim_exec_oom_kills(void);
+// The number behind "oom_kill" in such a file; -1 = none.
+int64_t brim_exec_oom_count(const char *path);
+
+//---------------------------------- the spool (lab_exec_spool.c) ----------------------------------
+
+brim_status brim_exec_spool_add(brim_str *lines, json_t *request);  // consumes it
+brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines);
+void brim_exec_spool_remove(const char *folder, int64_t attempt);
+// Sends lines from *at on and moves it. *state may be NULL: what a result made of the experiment.
+// BRIM_EIO: call again. BRIM_ESTATE: the attempt is stale. Lines that the store refuses are skipped.
+brim_status brim_exec_spool_send(struct brim_lab_link *link, const brim_str *lines, size_t *at,
+                                 brim_exp_state *state);
+
+//---------------------------------- the process of a folder (lab_exec_owner.c) ----------------------------------
+
+// Ends an executor of an earlier attempt, then writes executor.json. BRIM_ESTATE: a later attempt runs.
+brim_status brim_exec_owner_take(const char *folder, const brim_store_ref *ref);
+brim_status brim_exec_owner_write(const char *folder, const brim_store_ref *ref, pid_t child);
+void brim_exec_owner_leave(const char *folder);  // where it is this process's
+
+#endif  // BRIM_LAB_EXEC_INT_H_

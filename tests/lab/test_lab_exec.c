@@ -1,0 +1,493 @@
+// The executor with trainings that are scripts: what reaches the store, how each end is classed, stops,
+// hangs, links that break, and what is left for the next sweep.
+#include "exec_test.h"
+
+#include <signal.h>
+
+static const char good[] =
+    "start; row 1 10 0.5\n"
+    "echo '{\"event\":\"progress\",\"title\":\"epoch 1/2\",\"done\":4,\"total\":10}'\n"
+    "echo '{\"event\":\"epoch\",\"epoch\":1,\"epochs\":2}'\n"
+    "echo 'brim: warning: a line for people' >&2\n"
+    "row 2 20 0.25; result\n";
+
+static void test_a_training_is_reported(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "a training");
+  assert_ok(exec_run(&f, "printf '%s\\n' \"$@\" >words\ncat \"$1\" >config\n",
+                     (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
+  // no result event is needed where the exit code is 0
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  char *text = NULL;
+  assert_ok(brim_fs_read("config", 0, &text, NULL));
+  assert_string_equal(text, exec_config);
+  brim_free(text);
+  assert_ok(brim_fs_read("words", 0, &text, NULL));
+  char expected[512];
+  snprintf(expected, sizeof expected,
+           "%s/experiment.yaml\n--output-dir\n%s\n--resume\n--json\nlog.jsonl=true\n", f.folder,
+           f.folder);
+  assert_string_equal(text, expected);
+  brim_free(text);
+  exec_teardown(&f);
+}
+
+static brim_status check_attempt(void *ctx, const brim_store_attempt *a) {
+  *(int *)ctx += 1;
+  assert_int_equal(a->outcome, BRIM_ATTEMPT_OK);
+  assert_int_equal(a->pid, getpid());
+  assert_int_equal(a->from_step, 0);
+  assert_int_equal(a->exit_code, 0);
+  return BRIM_OK;
+}
+
+static void test_metrics_and_progress_are_in_the_store(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "metrics");
+  const brim_lab_exec_options o = {.device = "cpu", .threads = 3, .gpus = "GPU-1,GPU-2"};
+  brim_str script;
+  brim_str_init(&script);
+  brim_str_printf(&script,
+                  "%secho \"$*\" >words; echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER >gpus\n"
+                  "sleep 0.3\n",
+                  good);
+  assert_ok(exec_run(&f, script.data, o, &r));
+  brim_str_deinit(&script);
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_DONE);
+  assert_int_equal(exp->step, 20);
+  assert_int_equal(exp->steps, 20);
+  assert_int_equal(exp->epoch, 2);
+  assert_int_equal(exp->epochs, 2);
+  assert_true(exp->metric == 0.25);
+  brim_store_exp_free(exp);
+  metric_rows m = exec_metrics(&f, NULL);
+  assert_int_equal(m.count, 2);  // not the times
+  assert_true(m.sum == 10 * 0.5 + 20 * 0.25);
+  int attempts = 0;
+  assert_ok(brim_store_attempts(f.store, exec_id, check_attempt, &attempts));
+  assert_int_equal(attempts, 1);
+  char *text = NULL, *log = brim_fs_join(f.folder, "attempt-1.log");
+  size_t size = 0;
+  assert_ok(brim_fs_read(log, 0, &text, &size));
+  assert_non_null(strstr(text, "a line for people\n"));
+  assert_non_null(strstr(text, "\"event\":\"epoch\""));
+  assert_null(strstr(text, "progress"));
+  int64_t noted = 0;
+  assert_ok(brim_store_log_size(f.store, exec_id, 1, "log", &noted));
+  assert_int_equal(noted, (int64_t)size);
+  brim_free(text);
+  brim_free(log);
+  assert_ok(brim_fs_read("words", 0, &text, NULL));
+  assert_non_null(strstr(text, " --device cpu --threads 3 "));
+  brim_free(text);
+  assert_ok(brim_fs_read("gpus", 0, &text, NULL));
+  assert_string_equal(text, "GPU-1,GPU-2 PCI_BUS_ID\n");
+  brim_free(text);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  assert_false(exec_has(&f, "executor.json"));
+  exec_teardown(&f);
+}
+
+//---------------------------------- classes ----------------------------------
+
+static void expect_end(const char *script, brim_failure failure, brim_exp_state becomes,
+                       const char *message) {
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "classes");
+  assert_ok(exec_run(&f, script, (brim_lab_exec_options){0}, &r));
+  if (r.failure != failure) {
+    fail_msg("%s: class %s, not %s: %s", script, brim_failure_name(r.failure),
+             brim_failure_name(failure), r.message);
+  }
+  assert_int_equal(r.outcome, failure ? BRIM_ATTEMPT_ERROR : BRIM_ATTEMPT_OK);
+  assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, becomes);
+  assert_int_equal(r.state, becomes);
+  assert_string_equal(exp->failure, brim_failure_name(failure));
+  if (message && !strstr(exp->reason, message)) fail_msg("no '%s' in '%s'", message, exp->reason);
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
+static void test_every_end_has_its_class(void **state) {
+  (void)state;
+  const brim_exp_state queued = BRIM_EXP_QUEUED, failed = BRIM_EXP_FAILED;
+  // by its own word
+  expect_end("start; error BRIM_ESTATE 'diverged' ',\"class\":\"nan\"'; exit 1", BRIM_FAILURE_NAN,
+             failed, "diverged");
+  expect_end("start; error BRIM_EIO 'x.h5: cut short' ',\"class\":\"data\"'; exit 1",
+             BRIM_FAILURE_DATA, failed, "x.h5: cut short");
+  expect_end("error BRIM_EINVAL 'no such key' ',\"class\":\"bad_config\"'; exit 2",
+             BRIM_FAILURE_BAD_CONFIG, failed, "no such key");
+  expect_end("start; error BRIM_EDEVICE 'device lost' ',\"class\":\"infrastructure\"'; exit 3",
+             BRIM_FAILURE_INFRASTRUCTURE, queued, "device lost");
+  // by the status, where it names no class
+  expect_end("start; error BRIM_EOOM 'no memory'; exit 4", BRIM_FAILURE_OOM_DEVICE, failed, NULL);
+  expect_end("error BRIM_EOOM 'no memory'; exit 4", BRIM_FAILURE_OOM_PLANNED, failed, NULL);
+  expect_end("start; error BRIM_ENOMEM 'no memory'; exit 4", BRIM_FAILURE_OOM_HOST, failed, NULL);
+  expect_end("start; error BRIM_ESTATE 'diverged'; exit 1", BRIM_FAILURE_NAN, failed, NULL);
+  expect_end("error BRIM_EUNSUPPORTED 'fp8'; exit 3", BRIM_FAILURE_UNSUPPORTED, failed, NULL);
+  // a full disk, whatever the training was doing with it
+  expect_end("start; error BRIM_EIO 'last: No space left on device; cannot save'; exit 1",
+             BRIM_FAILURE_INFRASTRUCTURE, queued, "No space");
+  // by exit code and signal
+  expect_end("echo 'lost my mind' >&2; exit 7", BRIM_FAILURE_CRASH, queued, "lost my mind");
+  expect_end("exit 2", BRIM_FAILURE_BAD_CONFIG, failed, NULL);
+  expect_end("start; exit 130", BRIM_FAILURE_INTERRUPTED, queued, NULL);
+  expect_end("start; kill -SEGV $$", BRIM_FAILURE_CRASH, queued, "SEGV");
+  expect_end("start; kill -KILL $$", BRIM_FAILURE_KILLED, queued, "KILL");
+  // the exit code of work that is done
+  expect_end("start; result; exit 0", BRIM_FAILURE_NONE, BRIM_EXP_DONE, NULL);
+}
+
+static void test_last_lines_are_kept(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "last lines");
+  assert_ok(exec_run(&f, "for i in $(seq 1 100); do echo \"line $i\" >&2; done; exit 9",
+                     (brim_lab_exec_options){0}, &r));
+  brim_store_exp *exp = exec_get(&f);
+  assert_true(brim_str_starts(exp->last_lines, "line 61\n"));
+  assert_true(brim_str_ends(exp->last_lines, "line 100\n"));
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
+static void test_a_program_that_cannot_start(void **state) {
+  (void)state;
+  static const char *const nothing[] = {"/nonexistent/brim", "train", NULL};
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "cannot start");
+  assert_ok(exec_run(&f, "", (brim_lab_exec_options){.command = nothing}, &r));
+  assert_int_equal(r.failure, BRIM_FAILURE_INFRASTRUCTURE);
+  assert_int_equal(r.state, BRIM_EXP_QUEUED);
+  assert_non_null(strstr(r.message, "/nonexistent/brim"));
+  exec_teardown(&f);
+}
+
+//---------------------------------- stops ----------------------------------
+
+// Saves when it is asked to stop, as `brim train` does.
+static const char patient[] =
+    "trap 'echo saved >\"$dir/saved\"; exit 130' TERM\n"
+    "start; row 1 10 0.5\n"
+    "while :; do sleep 0.02; done\n";
+
+static void set_stop(fixture *f, int n) {
+  if (n == 3) f->stop = 1;
+}
+static void want_pause(fixture *f, int n) {
+  if (n == 3) assert_ok(brim_store_want(f->store, exec_id, BRIM_WANT_PAUSE));
+}
+static void want_cancel(fixture *f, int n) {
+  if (n == 3) assert_ok(brim_store_want(f->store, exec_id, BRIM_WANT_CANCEL));
+}
+
+static void expect_stop(void (*on_beat)(fixture *f, int n), brim_exp_state becomes) {
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "stops");
+  f.on_beat = on_beat;
+  assert_ok(exec_run(&f, patient, (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_STOPPED);
+  assert_int_equal(r.state, becomes);
+  assert_true(exec_has(&f, "saved"));
+  assert_int_equal(exec_metrics(&f, "eval_loss").count, 1);
+  exec_teardown(&f);
+}
+
+static void test_it_stops_cleanly(void **state) {
+  (void)state;
+  expect_stop(set_stop, BRIM_EXP_QUEUED);
+  expect_stop(want_pause, BRIM_EXP_PAUSED);
+  expect_stop(want_cancel, BRIM_EXP_CANCELLED);
+}
+
+// The work was done when the wish came.
+static void test_a_stop_that_comes_too_late(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "too late");
+  f.on_beat = want_cancel;
+  assert_ok(exec_run(&f, "trap 'result; exit 0' TERM\nstart\nwhile :; do sleep 0.02; done\n",
+                     (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  exec_teardown(&f);
+}
+
+static bool process_is_there(const char *file) {
+  char *text = NULL;
+  assert_ok(brim_fs_read(file, 0, &text, NULL));
+  pid_t pid = (pid_t)atoi(text);
+  brim_free(text);
+  assert_true(pid > 0);
+  // a zombie of init's is gone too; give the kernel a moment
+  for (int i = 0; i < 500; i++) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    if (brim_fs_read(path, 0, &text, NULL)) return false;
+    const char *at = strrchr(text, ')');
+    if (at) sscanf(at + 1, " %c", &state);
+    brim_free(text);
+    if (state == 'Z' || state == 'X') return false;
+    brim_clock_sleep_ns(10000000);
+  }
+  return true;
+}
+
+// Another attempt takes the experiment: whatever this one still writes is refused.
+static void take_over(fixture *f, int n) {
+  if (n != 3) return;
+  const brim_store_result stopped = {.outcome = BRIM_ATTEMPT_STOPPED};
+  assert_ok(brim_store_finish(f->store, &f->ref, &stopped, NULL));
+  exec_claim(f);
+}
+
+static void test_a_replaced_attempt_ends_its_training(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "replaced");
+  f.on_beat = take_over;
+  const brim_store_ref before = f.ref;
+  assert_ok(exec_run(&f,
+                     "trap '' TERM\nsleep 1000 & echo $! >helper.pid\necho $$ >pid\nstart\n"
+                     "while :; do sleep 0.02; done\n",
+                     (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_STALE);
+  assert_false(process_is_there("pid"));
+  assert_false(process_is_there("helper.pid"));
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_LEASED);
+  assert_true(exp->fence > before.fence);
+  brim_store_exp_free(exp);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  assert_true(exec_has(&f, "experiment.yaml"));
+  // one that was replaced before it began does not start its training
+  assert_int_equal(remove("pid"), 0);
+  f.on_beat = NULL;
+  const brim_store_ref now = f.ref;
+  f.ref = before;
+  assert_ok(exec_run(&f, "echo $$ >pid", (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_STALE);
+  assert_false(brim_fs_exists("pid"));
+  f.ref = now;
+  exec_teardown(&f);
+}
+
+static void test_the_watchdog(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  const brim_lab_exec_options o = {.stall_ms = 300, .grace_ms = 100};
+  exec_setup(&f, "watchdog");
+  // deaf to SIGTERM, and talking all the time: words are no progress
+  assert_ok(exec_run(
+      &f, "trap '' TERM\necho $$ >pid\nstart\nwhile :; do echo hm; sleep 0.05; done\n", o, &r));
+  assert_int_equal(r.failure, BRIM_FAILURE_HUNG);
+  assert_int_equal(r.state, BRIM_EXP_QUEUED);
+  assert_int_equal(r.exit_code, 128 + SIGKILL);
+  assert_false(process_is_there("pid"));
+  exec_teardown(&f);
+  // a stopped process cannot hear SIGTERM either
+  exec_setup(&f, "watchdog");
+  assert_ok(exec_run(&f, "start; kill -STOP $$", o, &r));
+  assert_int_equal(r.failure, BRIM_FAILURE_HUNG);
+  exec_teardown(&f);
+}
+
+//---------------------------------- links ----------------------------------
+
+static void test_lost_replies_change_nothing(void **state) {
+  (void)state;
+  for (int every = 2; every <= 3; every++) {
+    fixture f;
+    brim_lab_exec_report r;
+    exec_setup(&f, "lost replies");
+    f.lost_every = every;
+    assert_ok(exec_run(&f, "start; for i in $(seq 1 40); do row 1 $i 0.5; sleep 0.01; done; result",
+                       (brim_lab_exec_options){0}, &r));
+    assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
+    assert_int_equal(r.state, BRIM_EXP_DONE);
+    metric_rows m = exec_metrics(&f, "eval_loss");
+    assert_int_equal(m.count, 40);
+    assert_true(m.sum == 0.5 * 820);
+    exec_teardown(&f);
+  }
+}
+
+static void test_a_link_that_comes_back(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "comes back");
+  f.down_from = 4;
+  f.down_to = 7;
+  assert_ok(exec_run(&f, good, (brim_lab_exec_options){.linger_ms = 600000}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  assert_int_equal(exec_metrics(&f, "eval_loss").count, 2);
+  exec_teardown(&f);
+}
+
+static void replay(fixture *f, int64_t files, int64_t finished, int64_t stale) {
+  brim_lab_replayed done;
+  f->down_from = f->down_to = 0;
+  assert_ok(brim_lab_spool_replay(f->place, f->link, &done));
+  assert_int_equal(done.files, files);
+  assert_int_equal(done.finished, finished);
+  assert_int_equal(done.stale, stale);
+}
+
+// The sweep is gone: the training saves and ends, and what the store lacks is in the spool.
+static void test_a_link_that_stays_away(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "stays away");
+  f.down_from = 2;  // after the config and the start
+  f.down_to = 1 << 30;
+  assert_ok(exec_run(&f, patient, (brim_lab_exec_options){.linger_ms = 500}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_SPOOLED);
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_STOPPED);
+  assert_true(exec_has(&f, "saved"));
+  assert_true(exec_has(&f, "attempt-1.spool"));
+  assert_int_equal(exec_metrics(&f, NULL).count, 0);
+  brim_lab_replayed done;
+  assert_int_equal(brim_lab_spool_replay(f.place, f.link, &done), BRIM_EIO);
+  assert_true(exec_has(&f, "attempt-1.spool"));
+  replay(&f, 1, 1, 0);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  assert_int_equal(exec_metrics(&f, "eval_loss").count, 1);
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_QUEUED);
+  brim_store_exp_free(exp);
+  replay(&f, 0, 0, 0);
+  exec_teardown(&f);
+}
+
+static void test_a_result_while_the_sweep_is_away(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "away at the end");
+  f.down_from = 2;
+  f.down_to = 1 << 30;
+  assert_ok(exec_run(&f, good, (brim_lab_exec_options){.linger_ms = 1}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_SPOOLED);
+  // the training may have ended before the executor gave up; both are results
+  assert_true(r.outcome == BRIM_ATTEMPT_OK || r.outcome == BRIM_ATTEMPT_STOPPED);
+  bool ok = r.outcome == BRIM_ATTEMPT_OK;
+  replay(&f, 1, 1, 0);
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, ok ? BRIM_EXP_DONE : BRIM_EXP_QUEUED);
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
+// Another attempt ran meanwhile: the spool of the first one is no news any more.
+static void test_a_stale_spool_changes_nothing(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "stale spool");
+  f.down_from = 2;
+  f.down_to = 1 << 30;
+  assert_ok(exec_run(&f, patient, (brim_lab_exec_options){.linger_ms = 1}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_SPOOLED);
+  take_over(&f, 3);
+  replay(&f, 0, 0, 1);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_LEASED);
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
+static void test_a_damaged_spool_is_set_aside(void **state) {
+  (void)state;
+  fixture f;
+  exec_setup(&f, "damaged spool");
+  assert_ok(brim_fs_mkdirs(f.folder));
+  char *path = brim_fs_join(f.folder, "attempt-1.spool");
+  assert_ok(brim_fs_write(path, "{\"op\": \"fini", 12));
+  brim_free(path);
+  replay(&f, 0, 0, 0);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  assert_true(exec_has(&f, "attempt-1.spool.bad"));
+  exec_teardown(&f);
+}
+
+static void test_no_answer_at_the_start(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "no answer");
+  (void)remove("ran");
+  f.down_to = 1 << 30;
+  assert_int_equal(exec_run(&f, "touch ran", (brim_lab_exec_options){.linger_ms = 1}, &r),
+                   BRIM_EIO);
+  assert_false(brim_fs_exists("ran"));
+  exec_teardown(&f);
+}
+
+// The second attempt sends what the first one lost, and drops nothing that it has.
+static void test_the_next_attempt_sends_the_whole_log(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "whole log");
+  assert_ok(exec_run(&f, "start; row 1 10 0.5; kill -KILL $$", (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.state, BRIM_EXP_QUEUED);
+  // lost by the first, for a reason of its own
+  char *path = brim_fs_join(f.folder, "log.jsonl");
+  const char *row = "{\"event\":\"epoch\",\"epoch\":2,\"step\":20,\"eval_loss\":0.25}";
+  assert_ok(brim_fs_append_line(path, row));
+  brim_free(path);
+  brim_clock_sleep_ns(5000000);  // the retry's wait
+  exec_claim(&f);
+  assert_int_equal(f.ref.attempt, 2);
+  assert_ok(exec_run(&f, "start 20; row 3 30 0.125; result", (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  metric_rows m = exec_metrics(&f, "eval_loss");
+  assert_int_equal(m.count, 3);
+  assert_true(m.sum == 5 + 5 + 3.75);
+  assert_true(exec_has(&f, "attempt-1.log") && exec_has(&f, "attempt-2.log"));
+  exec_teardown(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_training_is_reported),
+      cmocka_unit_test(test_metrics_and_progress_are_in_the_store),
+      cmocka_unit_test(test_every_end_has_its_class),
+      cmocka_unit_test(test_last_lines_are_kept),
+      cmocka_unit_test(test_a_program_that_cannot_start),
+      cmocka_unit_test(test_it_stops_cleanly),
+      cmocka_unit_test(test_a_stop_that_comes_too_late),
+      cmocka_unit_test(test_a_replaced_attempt_ends_its_training),
+      cmocka_unit_test(test_the_watchdog),
+      cmocka_unit_test(test_lost_replies_change_nothing),
+      cmocka_unit_test(test_a_link_that_comes_back),
+      cmocka_unit_test(test_a_link_that_stays_away),
+      cmocka_unit_test(test_a_result_while_the_sweep_is_away),
+      cmocka_unit_test(test_a_stale_spool_changes_nothing),
+      cmocka_unit_test(test_a_damaged_spool_is_set_aside),
+      cmocka_unit_test(test_no_answer_at_the_start),
+      cmocka_unit_test(test_the_next_attempt_sends_the_whole_log),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
