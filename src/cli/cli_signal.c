@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "ui/ui_screen.h"
 
 // Shells and timeout(1) signal the child and then its whole group: what comes this soon after the
 // first signal is the same wish.
@@ -48,6 +49,7 @@ static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
     if (now - first < SAME_WISH_MS) return;
+    brim_screen_restore();  // of a live view that the process leaves without closing it
     say(text_at_once, length_at_once);
     signal(number, SIG_DFL);
     raise(number);

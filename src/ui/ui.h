@@ -53,11 +53,12 @@ typedef enum brim_ui_style {
   BRIM_UI_PLAIN,
   BRIM_UI_BOLD,
   BRIM_UI_DIM,
-  BRIM_UI_GOOD,   // green
-  BRIM_UI_WARN,   // yellow
-  BRIM_UI_BAD,    // red
-  BRIM_UI_TITLE,  // bold cyan
-  BRIM_UI_BEST,   // bold green
+  BRIM_UI_GOOD,      // green
+  BRIM_UI_WARN,      // yellow
+  BRIM_UI_BAD,       // red
+  BRIM_UI_TITLE,     // bold cyan
+  BRIM_UI_BEST,      // bold green
+  BRIM_UI_SELECTED,  // reversed
   BRIM_UI_STYLE_COUNT
 } brim_ui_style;
 
@@ -161,7 +162,9 @@ typedef struct brim_ui_decision {
   char reason[512];                  // which comparisons are certain, and which are open
 } brim_ui_decision;
 
-// "ok", "unstable", "OOM (planned)", ...; its style.
+// "ok", "OOM (planned)", "NaN", ...
+const char *brim_ui_failure_class(brim_failure failure);
+// The same of a result, where "ok" may also be "unstable".
 const char *brim_ui_failure_text(const brim_result *result);
 // "batch_size=256 num_workers=2 precision=bf16"
 void brim_ui_setting(const brim_result *result, brim_str *out);

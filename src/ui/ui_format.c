@@ -19,7 +19,7 @@ void brim_ui_ms(double value, char out[32]) {
   }
 }
 
-const char *brim_ui_failure_text(const brim_result *result) {
+const char *brim_ui_failure_class(brim_failure failure) {
   static const char *const texts[BRIM_FAILURE_COUNT] = {
       [BRIM_FAILURE_NONE] = BRIM_N_("ok"),
       [BRIM_FAILURE_OOM_PLANNED] = BRIM_N_("OOM (planned)"),
@@ -37,12 +37,16 @@ const char *brim_ui_failure_text(const brim_result *result) {
       [BRIM_FAILURE_INFRASTRUCTURE] = BRIM_N_("machine failed"),
       [BRIM_FAILURE_OTHER] = BRIM_N_("failed"),
   };
-  if ((unsigned)result->failure >= BRIM_FAILURE_COUNT) return brim_tr("failed");
+  if ((unsigned)failure >= BRIM_FAILURE_COUNT) return brim_tr("failed");
+  return brim_tr(texts[failure]);
+}
+
+const char *brim_ui_failure_text(const brim_result *result) {
   if (result->failure == BRIM_FAILURE_NONE && result->throttled) return brim_tr("throttled");
   if (result->failure == BRIM_FAILURE_NONE && result->steps > 0 && !result->stable) {
     return brim_result_one_sample(result) ? brim_tr("one sample") : brim_tr("unstable");
   }
-  return brim_tr(texts[result->failure]);
+  return brim_ui_failure_class(result->failure);
 }
 
 const char *brim_ui_description(const char *english, char out[192]) {

@@ -63,7 +63,7 @@ void brim_screen_close(brim_screen *screen);
 void brim_screen_restore(void);
 
 // The terminal as it is now, its width included; *rows its height.
-void brim_screen_size(brim_screen *screen, brim_term *term, int *rows);
+void brim_screen_size(const brim_screen *screen, brim_term *term, int *rows);
 // For poll(2): a key has come when it is readable. Resizing interrupts poll (EINTR). -1 when the
 // terminal is gone.
 int brim_screen_fd(const brim_screen *screen);

@@ -60,8 +60,7 @@ typedef enum brim_ui_sweep_mode {
   BRIM_UI_SWEEP_MODE_COUNT
 } brim_ui_sweep_mode;
 
-// What the user looks at. Only these functions change it; `watching`, `folder` and `log` are the
-// caller's.
+// What the user looks at. Only these functions change it; `watching` is the caller's.
 typedef struct brim_ui_sweep {
   brim_ui_sweep_mode mode;
   brim_ui_sweep_list list;
@@ -70,7 +69,7 @@ typedef struct brim_ui_sweep {
   char selected[33];  // id; "" = the first row
   char target[33];    // of the last action
   char search[64];
-  size_t top;      // first row of the table on the screen
+  size_t at, top;  // rows of the table: the selected one, and the first on the screen
   size_t page;     // rows the last frame had room for
   int64_t scroll;  // lines of the log from its end
   bool watching;   // the sweep is another process: quitting does not stop it

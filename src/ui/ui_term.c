@@ -65,8 +65,8 @@ void brim_term_detect(int fd, brim_ui_colour colour, brim_term *out) {
 
 // By style; the last one ends any of them. NULL ends the table.
 static const char *const style_codes[BRIM_UI_STYLE_COUNT + 2] = {
-    "",         "\033[1m",    "\033[2m",    "\033[32m", "\033[33m",
-    "\033[31m", "\033[1;36m", "\033[1;32m", "\033[0m",  NULL};
+    "",           "\033[1m",    "\033[2m", "\033[32m", "\033[33m", "\033[31m",
+    "\033[1;36m", "\033[1;32m", "\033[7m", "\033[0m",  NULL};
 
 void brim_ui_styled(brim_str *out, const brim_term *term, brim_ui_style style, const char *text) {
   if (!term->colour || style == BRIM_UI_PLAIN || !*text) {

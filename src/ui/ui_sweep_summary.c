@@ -1,0 +1,322 @@
+// What a person wants to know after a night of experiments: what is done, what failed and why, which
+// experiments are best, and how much seeds differ.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ui/ui_sweep_int.h"
+
+enum { BEST_ROWS = 5, GROUP_ROWS = 10 };
+
+//---------------------------------- failures ----------------------------------
+
+// The first failure of a class by time, and how many there are.
+typedef struct failed_class {
+  brim_failure failure;
+  int64_t count;
+  const brim_sweep_row *first;
+} failed_class;
+
+static size_t count_classes(const brim_sweep_view *view, failed_class out[BRIM_FAILURE_COUNT]) {
+  size_t classes = 0;
+  for (int c = 0; c < BRIM_FAILURE_COUNT; c++) {
+    failed_class one = {.failure = (brim_failure)c};
+    for (size_t i = 0; i < view->row_count; i++) {
+      const brim_sweep_row *row = &view->rows[i];
+      if (row->state != BRIM_SWEEP_FAILED || row->failure != one.failure) continue;
+      one.count++;
+      // An unknown time is later than any.
+      if (!one.first || row->ended_s < one.first->ended_s ||
+          (isnan(one.first->ended_s) && !isnan(row->ended_s))) {
+        one.first = row;
+      }
+    }
+    if (one.count > 0) out[classes++] = one;
+  }
+  return classes;
+}
+
+static int more_first(const void *a, const void *b) {
+  const failed_class *x = (const failed_class *)a, *y = (const failed_class *)b;
+  return x->count != y->count ? (x->count > y->count ? -1 : 1) : (int)x->failure - (int)y->failure;
+}
+
+// "  OOM  3  lr=0.1 batch_size=4096" and below it the message.
+static void put_class(const brim_term *term, const failed_class *one, brim_str *out) {
+  char count[32], text[128];
+  brim_str plain;
+  brim_format_count((double)one->count, count);
+  snprintf(text, sizeof text, "  %s  %s", brim_ui_failure_class(one->failure), count);
+  brim_ui_styled(out, term, BRIM_UI_BAD, text);
+  brim_str_append(out, "  ");
+  brim_str_init(&plain);
+  int room = term->width > 0 ? term->width - brim_utf8_width(text) - 16 : 0;
+  brim_ui_clip(&plain, term, one->first->label, room < 0 ? 8 : room);
+  brim_str_printf(out, "%s  ", plain.data);
+  brim_str_printf(out, "%.12s\n", one->first->id);
+  if (*one->first->message) {
+    brim_str_clear(&plain);
+    brim_ui_clip(&plain, term, one->first->message, 0);
+    brim_str_append(out, "    ");
+    brim_ui_fit(out, term, plain.data, 4);
+    brim_str_append_char(out, '\n');
+  }
+  if (plain.status && !out->status) out->status = plain.status;
+  brim_str_deinit(&plain);
+}
+
+static void put_failures(const brim_sweep_view *view, const brim_term *term, const char *retry,
+                         brim_str *out) {
+  failed_class classes[BRIM_FAILURE_COUNT];
+  size_t count = count_classes(view, classes);
+  if (count == 0) return;
+  qsort(classes, count, sizeof *classes, more_first);
+  brim_str_append_char(out, '\n');
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Failures, with the first of each kind"));
+  brim_str_append_char(out, '\n');
+  for (size_t i = 0; i < count; i++) put_class(term, &classes[i], out);
+  if (retry) {
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("retry them: %s\n"), retry);
+  }
+}
+
+//---------------------------------- values ----------------------------------
+
+// Which value of its experiments a metric is ranked by: the best where all that are done have one,
+// so that last and best values never stand in one list.
+static bool all_have_best(const brim_sweep_view *view, const char *key) {
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    if (row->state == BRIM_SWEEP_DONE && strcmp(row->metric_key, key) == 0 && isnan(row->best) &&
+        !isnan(row->metric)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+typedef struct ranked {
+  const brim_sweep_row *row;
+  double value;
+} ranked;
+
+typedef struct group {
+  const brim_sweep_row *row;  // its first in the grid's order
+  size_t n, seeds;            // with a value, and in all
+  double mean, std;           // std NaN with one value
+} group;
+
+static bool before(const brim_sweep_row *a, const brim_sweep_row *b) {
+  return a->idx != b->idx ? a->idx < b->idx : strcmp(a->id, b->id) < 0;
+}
+
+static int lowest_first(const void *a, const void *b) {
+  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+  if (x->value != y->value) return x->value < y->value ? -1 : 1;
+  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+static int highest_first(const void *a, const void *b) {
+  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+  if (x->value != y->value) return x->value > y->value ? -1 : 1;
+  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+// Experiments that are done and have a finite value of the metric, the best first.
+static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                             ranked **out, size_t *count) {
+  bool best = all_have_best(view, metric->key);
+  size_t n = 0;
+  *out = (ranked *)brim_calloc(view->row_count + 1, sizeof **out);
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    double value = best ? row->best : row->metric;
+    if (row->state != BRIM_SWEEP_DONE || strcmp(row->metric_key, metric->key) != 0) continue;
+    if (isfinite(value)) (*out)[n++] = (ranked){row, value};
+  }
+  qsort(*out, n, sizeof **out, metric->better == BRIM_BETTER_LOWER ? lowest_first : highest_first);
+  *count = n;
+  return BRIM_OK;
+}
+
+static void put_best(const brim_sweep_metric *metric, const brim_term *term, const ranked *all,
+                     size_t count, brim_str *out) {
+  char value[32];
+  brim_str_append_char(out, '\n');
+  brim_str title;
+  brim_str_init(&title);
+  brim_str_printf(&title, brim_tr("Best by %s"), brim_ui_sweep_metric_label(metric));
+  brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
+  brim_str_deinit(&title);
+  brim_str_append_char(out, '\n');
+  for (size_t i = 0; i < count && i < BEST_ROWS; i++) {
+    brim_str label;
+    brim_str_init(&label);
+    brim_ui_clip(&label, term, all[i].row->label, term->width > 40 ? term->width - 30 : 0);
+    brim_ui_sweep_value(metric, all[i].value, value);
+    brim_str_printf(out, "  %10s  ", value);
+    brim_ui_styled(out, term, i == 0 ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
+    brim_str_printf(out, "  %.12s\n", all[i].row->id);
+    if (label.status && !out->status) out->status = label.status;
+    brim_str_deinit(&label);
+  }
+}
+
+//---------------------------------- seeds ----------------------------------
+
+static int by_group(const void *a, const void *b) {
+  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+  int order = strcmp(x->row->group, y->row->group);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+static void finish_group(const ranked *all, size_t n, group *out) {
+  double sum = 0, square = 0;
+  for (size_t i = 0; i < n; i++) sum += all[i].value;
+  out->row = all[0].row;
+  out->n = n;
+  out->mean = sum / (double)n;
+  for (size_t i = 0; i < n; i++) square += (all[i].value - out->mean) * (all[i].value - out->mean);
+  out->std = n > 1 ? sqrt(square / (double)(n - 1)) : NAN;
+}
+
+static int lowest_mean(const void *a, const void *b) {
+  const group *x = (const group *)a, *y = (const group *)b;
+  if (x->mean != y->mean) return x->mean < y->mean ? -1 : 1;
+  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+static int highest_mean(const void *a, const void *b) {
+  const group *x = (const group *)a, *y = (const group *)b;
+  if (x->mean != y->mean) return x->mean > y->mean ? -1 : 1;
+  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+// Seeds of each group, done or not: those without a value are missing from a mean.
+static void count_seeds(const brim_sweep_view *view, group *groups, size_t count) {
+  for (size_t i = 0; i < count; i++) groups[i].seeds = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    for (size_t g = 0; g < count; g++) {
+      if (strcmp(view->rows[i].group, groups[g].row->group) == 0) groups[g].seeds++;
+    }
+  }
+}
+
+static void put_group(const brim_sweep_metric *metric, const brim_term *term, const group *g,
+                      bool first, brim_str *out) {
+  char mean[32], std[32] = "", text[96], seeds[64];
+  brim_str label;
+  brim_ui_sweep_value(metric, g->mean, mean);
+  brim_ui_sweep_value(metric, g->std, std);
+  snprintf(text, sizeof text, std[0] ? (term->unicode ? "%s ± %s" : "%s +- %s") : "%s%s", mean,
+           std);
+  if (g->n < g->seeds) {
+    snprintf(seeds, sizeof seeds, brim_tr("%zu of %zu seeds"), g->n, g->seeds);
+  } else {
+    snprintf(seeds, sizeof seeds, brim_tr("%zu seeds"), g->n);
+  }
+  int pad = 20 - brim_utf8_width(text);
+  brim_str_printf(out, "  %*s%s  ", pad > 0 ? pad : 0, "", text);
+  brim_str_init(&label);
+  const char *point = *g->row->point ? g->row->point : g->row->label;
+  int room = term->width > 50 ? term->width - 26 - brim_utf8_width(seeds) : 0;
+  brim_ui_clip(&label, term, point, room);
+  brim_ui_styled(out, term, first ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, g->n < g->seeds ? BRIM_UI_WARN : BRIM_UI_DIM, seeds);
+  brim_str_append_char(out, '\n');
+  if (label.status && !out->status) out->status = label.status;
+  brim_str_deinit(&label);
+}
+
+// Groups of `all` with more than one seed, the best mean first. `all` is put into another order.
+static size_t make_groups(const brim_sweep_metric *metric, ranked *all, size_t count, group *out) {
+  size_t groups = 0;
+  qsort(all, count, sizeof *all, by_group);
+  for (size_t i = 0, n; i < count; i += n) {
+    for (n = 1; i + n < count && strcmp(all[i].row->group, all[i + n].row->group) == 0;) n++;
+    if (*all[i].row->group) finish_group(all + i, n, &out[groups++]);
+  }
+  qsort(out, groups, sizeof *out, metric->better == BRIM_BETTER_LOWER ? lowest_mean : highest_mean);
+  return groups;
+}
+
+static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                              const brim_term *term, ranked *all, size_t count, brim_str *out) {
+  group *groups = (group *)brim_calloc(count + 1, sizeof *groups);
+  if (!groups) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  size_t n = make_groups(metric, all, count, groups);
+  size_t shown = n < GROUP_ROWS ? n : GROUP_ROWS;
+  count_seeds(view, groups, shown);
+  bool several = false;
+  for (size_t i = 0; i < shown; i++) several = several || groups[i].seeds > 1;
+  if (several) {
+    brim_str title;
+    brim_str_init(&title);
+    brim_str_printf(&title, brim_tr("Mean %s standard deviation of %s over seeds"),
+                    term->unicode ? "±" : "+-", brim_ui_sweep_metric_label(metric));
+    brim_str_append_char(out, '\n');
+    brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
+    brim_str_append_char(out, '\n');
+    brim_str_deinit(&title);
+    for (size_t i = 0; i < shown; i++) put_group(metric, term, &groups[i], i == 0, out);
+  }
+  brim_free(groups);
+  return brim_str_status(out);
+}
+
+//---------------------------------- all ----------------------------------
+
+static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                              const brim_term *term, brim_str *out) {
+  ranked *all = NULL;
+  size_t count = 0;
+  BRIM_TRY(rank_rows(view, metric, &all, &count));
+  brim_status status = BRIM_OK;
+  // Of a metric without a direction there is no best.
+  if (count > 0 && metric->better != BRIM_BETTER_NEITHER) put_best(metric, term, all, count, out);
+  if (count > 0) status = put_groups(view, metric, term, all, count, out);
+  brim_free(all);
+  return status;
+}
+
+static void put_command(brim_str *out, const char *fmt, const char *command) {
+  if (!command) return;
+  brim_str_printf(out, fmt, command);
+  brim_str_append_char(out, '\n');
+}
+
+brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *term,
+                                  const brim_ui_sweep_summary_options *options, brim_str *out) {
+  char clock[32];
+  int64_t left = 0;
+  for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
+    if (!brim_sweep_state_ended((brim_sweep_state)i)) left += view->counts[i];
+  }
+  brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
+  brim_str_append_char(out, '\n');
+  brim_ui_sweep_counts(view, term, out);
+  brim_ui_sweep_clock(view->now_s - view->started_s, clock);
+  if (clock[0]) {
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("in %s"), clock);
+  }
+  brim_str_append_char(out, '\n');
+  if (view->notice[0]) {
+    brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
+    brim_str_append_char(out, '\n');
+  }
+  put_failures(view, term, options ? options->retry : NULL, out);
+  for (size_t i = 0; i < view->metric_count; i++) {
+    BRIM_TRY(put_metric(view, &view->metrics[i], term, out));
+  }
+  brim_str_append_char(out, '\n');
+  if (left > 0) put_command(out, brim_tr("continue: %s"), options ? options->resume : NULL);
+  put_command(out, brim_tr("report: %s"), options ? options->report : NULL);
+  return brim_str_status(out);
+}

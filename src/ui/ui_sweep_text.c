@@ -1,0 +1,197 @@
+// A sweep as plain text: a line about the whole, messages, and what `brim sweep status` prints.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "ui/ui_sweep_int.h"
+
+//---------------------------------- lines ----------------------------------
+
+static void add_count(brim_str *out, const brim_term *term, brim_ui_style style, const char *fmt,
+                      int64_t count) {
+  char number[32], text[96];
+  if (count == 0) return;
+  brim_format_count((double)count, number);
+  snprintf(text, sizeof text, fmt, number);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, style, text);
+}
+
+void brim_ui_sweep_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  char done[32], total[32];
+  const int64_t *counts = view->counts;
+  brim_format_count((double)counts[BRIM_SWEEP_DONE], done);
+  brim_format_count((double)brim_sweep_view_total(view), total);
+  brim_str_printf(out, brim_tr("%s of %s done"), done, total);
+  add_count(out, term, BRIM_UI_PLAIN, brim_tr("%s running"),
+            counts[BRIM_SWEEP_RUNNING] + counts[BRIM_SWEEP_LEASED]);
+  add_count(out, term, BRIM_UI_PLAIN, brim_tr("%s queued"), counts[BRIM_SWEEP_QUEUED]);
+  add_count(out, term, BRIM_UI_BAD, brim_tr("%s failed"), counts[BRIM_SWEEP_FAILED]);
+  add_count(out, term, BRIM_UI_WARN, brim_tr("%s paused"), counts[BRIM_SWEEP_PAUSED]);
+  add_count(out, term, BRIM_UI_DIM, brim_tr("%s cancelled"), counts[BRIM_SWEEP_CANCELLED]);
+}
+
+void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  char number[32];
+  brim_ui_sweep_counts(view, term, out);
+  if (!isnan(view->done_per_h)) {
+    brim_ui_number(view->done_per_h, number);
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("%s experiments/h"), number);
+  }
+  if (!isnan(view->eta_s)) {
+    brim_format_duration(view->eta_s < 1 ? 1 : floor(view->eta_s), number);
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("ETA %s"), number);
+  }
+}
+
+void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term,
+                           brim_str *out) {
+  brim_ui_style style = message->level == BRIM_SWEEP_ERROR  ? BRIM_UI_BAD
+                        : message->level == BRIM_SWEEP_WARN ? BRIM_UI_WARN
+                                                            : BRIM_UI_PLAIN;
+  int room = term->width;
+  struct tm local;
+  time_t when = isfinite(message->when_s) ? (time_t)message->when_s : 0;
+  if (isfinite(message->when_s) && localtime_r(&when, &local)) {
+    char clock[16];
+    snprintf(clock, sizeof clock, "%02d:%02d:%02d", local.tm_hour % 24, local.tm_min % 60,
+             local.tm_sec % 61);
+    brim_ui_styled(out, term, BRIM_UI_DIM, clock);
+    brim_str_append(out, "  ");
+    room -= 10;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_clip(&text, term, message->text, term->redraw && room > 0 ? room : 0);
+  brim_ui_styled(out, term, style, text.data);
+  if (text.status && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
+//---------------------------------- status ----------------------------------
+
+enum { NEXT_ROWS = 5, FAILED_ROWS = 10 };
+
+static brim_status put_gpus(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    brim_str_append(out, "  ");
+    int width = term->width > 2 ? term->width - 2 : 0;
+    brim_ui_sweep_gpu(&view->gpus[i], term, width, out);
+    brim_str_append_char(out, '\n');
+  }
+  if (view->gpu_count > 0) brim_str_append_char(out, '\n');
+  return brim_str_status(out);
+}
+
+static void add_row(brim_ui_table *table, const brim_sweep_view *view, const brim_sweep_row *row,
+                    const brim_ui_sweep_look *look) {
+  for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
+    brim_str cell;
+    brim_str_init(&cell);
+    brim_ui_style style = brim_ui_sweep_cell(view, row, (brim_ui_sweep_column)i, look, &cell);
+    if (cell.status && !table->status) table->status = cell.status;
+    brim_ui_table_add(table, style, "%s", cell.data);
+    brim_str_deinit(&cell);
+  }
+}
+
+// Rows of a list behind those that are there, at most `most` (0 = all).
+static brim_status add_list(const brim_sweep_view *view, brim_ui_sweep_list list, size_t most,
+                            size_t *rows, size_t *count) {
+  size_t *listed = NULL, n = 0;
+  brim_ui_sweep_pick pick = {list, BRIM_UI_SWEEP_BY_STATE, ""};
+  BRIM_TRY(brim_ui_sweep_rows(view, &pick, &listed, &n));
+  if (most > 0 && n > most) n = most;
+  if (n > 0) memcpy(rows + *count, listed, n * sizeof *rows);
+  *count += n;
+  brim_free(listed);
+  return BRIM_OK;
+}
+
+static brim_status choose_rows(const brim_sweep_view *view, bool all, size_t *rows, size_t *count) {
+  if (all) return add_list(view, BRIM_UI_SWEEP_ALL, 0, rows, count);
+  BRIM_TRY(add_list(view, BRIM_UI_SWEEP_ACTIVE, 0, rows, count));
+  BRIM_TRY(add_list(view, BRIM_UI_SWEEP_FAILURES, FAILED_ROWS, rows, count));
+  return add_list(view, BRIM_UI_SWEEP_WAITING, NEXT_ROWS, rows, count);
+}
+
+static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, const size_t *rows,
+                            size_t count, brim_str *out) {
+  brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT];
+  brim_ui_table table;
+  brim_ui_sweep_look look = {.term = term};
+  bool narrow = term->width > 0 && term->width < 120;
+  brim_ui_sweep_columns(view, rows, count, narrow, &look, columns);
+  brim_ui_table_init(&table, columns, BRIM_UI_SWEEP_COLUMN_COUNT);
+  for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], &look);
+  brim_status status = count > 0 ? brim_ui_table_render(&table, term, out, NULL) : BRIM_OK;
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+static brim_status put_table(const brim_sweep_view *view, const brim_term *term, bool all,
+                             brim_str *out) {
+  char number[32];
+  size_t count = 0;
+  size_t *rows = (size_t *)brim_calloc(view->row_count + 1, sizeof *rows);
+  if (!rows) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  brim_status status = choose_rows(view, all, rows, &count);
+  if (!status) status = put_rows(view, term, rows, count, out);
+  brim_free(rows);
+  int64_t left_out = brim_sweep_view_total(view) - (int64_t)count;
+  if (!status && left_out > 0) {
+    brim_format_count((double)left_out, number);
+    brim_str_printf(out, brim_tr("%s more; --all lists every experiment\n"), number);
+  }
+  return status ? status : brim_str_status(out);
+}
+
+static void put_rates(const brim_sweep_view *view, brim_str *out) {
+  char text[32];
+  const char *gap = "";
+  if (!isnan(view->done_per_h)) {
+    brim_ui_number(view->done_per_h, text);
+    brim_str_printf(out, brim_tr("%s experiments/h"), text);
+    gap = "  ";
+  }
+  if (!isnan(view->eta_s)) {
+    brim_format_duration(view->eta_s < 1 ? 1 : floor(view->eta_s), text);
+    brim_str_append(out, gap);
+    brim_str_printf(out, brim_tr("ETA %s"), text);
+    gap = "  ";
+  }
+  brim_str_append(out, gap);
+  brim_ui_sweep_clock(view->now_s - view->started_s, text);
+  if (view->pid > 0 && text[0]) {
+    brim_str_printf(out, brim_tr("process %lld, running for %s\n"), (long long)view->pid, text);
+  } else if (view->pid > 0) {
+    brim_str_printf(out, brim_tr("process %lld\n"), (long long)view->pid);
+  } else {
+    brim_str_append(out, brim_tr("no sweep is running on this store\n"));
+  }
+}
+
+brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *term,
+                                 const brim_ui_sweep_status_options *options, brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
+  brim_str_append_char(out, '\n');
+  brim_ui_sweep_counts(view, term, out);
+  brim_str_append_char(out, '\n');
+  put_rates(view, out);
+  if (view->stopping) {
+    brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("stopping: running experiments save first"));
+    brim_str_append_char(out, '\n');
+  }
+  if (view->notice[0]) {
+    brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
+    brim_str_append_char(out, '\n');
+  }
+  brim_str_append_char(out, '\n');
+  BRIM_TRY(put_gpus(view, term, out));
+  return put_table(view, term, options && options->all, out);
+}
