@@ -178,6 +178,10 @@ static void test_values_on_the_wire(void **state) {
   }
 }
 
+#define SUBMIT                                                               \
+  "{\"id\":1,\"op\":\"submit\",\"grid\":{\"id\":\"h\"},\"points\":[{\"id\":" \
+  "\"000000000000000000000000000000ff\",\"config\":\"{}\"}]}"
+
 // Every allocation fails once: the reply says so or is not made, and what follows is right.
 static void test_memory_runs_out(void **state) {
   (void)state;
@@ -186,8 +190,7 @@ static void test_memory_runs_out(void **state) {
       "{\"id\":1,\"op\":\"list\",\"texts\":true}",
       "{\"id\":1,\"op\":\"export\"}",
       "{\"id\":1,\"op\":\"metrics_of\",\"exp\":\"00000000000000000000000000000001\"}",
-      "{\"id\":1,\"op\":\"submit\",\"grid\":{\"id\":\"h\"},\"points\":[{\"id\":"
-      "\"000000000000000000000000000000ff\",\"config\":\"{}\"}]}",
+      SUBMIT,
   };
   lab_submit(store, "g", 1, 3);
   brim_store_ref ref = lab_run(store, 1);
