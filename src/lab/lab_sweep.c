@@ -1,7 +1,292 @@
-// The sweep's loop (lab_sweep.h).
+// The sweep's loop: opening, turns, stopping (lab_sweep.h). Executors are lab_sweep_run.c's.
 #include "lab/lab_sweep.h"
 
-brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
-  brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
-  return brim_str_status(out);
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lab/lab_exec.h"
+#include "lab/lab_sweep_int.h"
+
+enum {
+  LEASE_MS = 60000,
+  GRACE_MS = 60000,
+  COUNT_MS = 1000,     // states are counted at least this often
+  PROGRESS_MS = 2000,  // steps are read
+  SEEN_MS = 15000      // the store notes that this sweep is there
+};
+
+//---------------------------------- requests of others ----------------------------------
+
+// Executors hear of a wish with their next beat; the signal is sooner.
+static void on_changed(void *ctx, const char *op, const char *exp) {
+  brim_lab_sweep *s = ctx;
+  brim_lab_dirty(s, exp);
+  if (strcmp(op, "beat") == 0 || strcmp(op, "metrics") == 0 || strcmp(op, "log") == 0) return;
+  s->look = true;
+  brim_lab_runner *runner = strcmp(op, "want") == 0 ? brim_lab_runner_find(s, exp) : NULL;
+  brim_store_exp *now = NULL;
+  if (runner && !brim_store_get(s->store, exp, &now) && now->want != BRIM_WANT_RUN) {
+    brim_lab_ask_runner(s, runner);
+  }
+  brim_store_exp_free(now);
 }
+
+static brim_status answer_status(brim_lab_sweep *s, json_t *reply) {
+  const brim_sweep_view *view = NULL;
+  json_t *value = NULL;
+  BRIM_TRY(brim_lab_sweep_view(s, false, &view));
+  BRIM_TRY(brim_sweep_view_to_json(view, false, &value));
+  BRIM_TRY(brim_json_put(reply, "view", value));
+  return brim_json_put(reply, "folder", json_string(s->folder));
+}
+
+static brim_status answer_restore(brim_lab_sweep *s, const json_t *request) {
+  const char *device = json_string_value(json_object_get(request, "device"));
+  if (!device) return brim_fail(BRIM_EINVAL, "the request names no device");
+  return brim_lab_place_restore(s->placing, device);
+}
+
+static brim_status on_request(void *ctx, const char *op, const json_t *request, json_t *reply,
+                              bool *taken) {
+  brim_lab_sweep *s = ctx;
+  *taken = true;
+  if (strcmp(op, "status") == 0) return answer_status(s, reply);
+  if (strcmp(op, "restore") == 0) return answer_restore(s, request);
+  if (strcmp(op, "stop") == 0) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, NULL, "%s",
+                 brim_tr("another terminal asked the sweep to stop"));
+    brim_lab_sweep_stop(s);
+    return BRIM_OK;
+  }
+  *taken = false;
+  return BRIM_OK;
+}
+
+//---------------------------------- opening ----------------------------------
+
+static brim_status copy_text(const char *text, char **out) {
+  if (!text) return BRIM_OK;
+  *out = brim_strdup(text);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+}
+
+static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep *s) {
+  s->options = *o;
+  if (s->options.grace_ms <= 0) s->options.grace_ms = GRACE_MS;
+  if (s->options.store.lease_ms <= 0) s->options.store.lease_ms = LEASE_MS;
+  BRIM_TRY(copy_text(o->place, &s->place));
+  BRIM_TRY(copy_text(o->folder ? o->folder : o->place, &s->folder));
+  BRIM_TRY(copy_text(o->title ? o->title : "", &s->title));
+  BRIM_TRY(copy_text(o->program, &s->program));
+  BRIM_TRY(copy_text(o->version ? o->version : "", &s->version));
+  BRIM_TRY(copy_text(o->devices, &s->devices));
+  return copy_text(o->lock_dir, &s->lock_dir);
+}
+
+// The folder by its path and this machine's name: the same for the next sweep of the folder.
+static void name_worker(brim_lab_sweep *s) {
+  char hex[BRIM_SHA256_HEX];
+  char *real = realpath(s->folder, NULL);
+  const char *path = real ? real : s->folder;
+  brim_sha256_hex(path, strlen(path), hex);
+  free(real);
+  if (gethostname(s->host, sizeof s->host - 1) != 0) s->host[0] = '\0';
+  snprintf(s->worker, sizeof s->worker, "%.40s-%.12s", s->host[0] ? s->host : "host", hex);
+}
+
+static brim_status open_placing(brim_lab_sweep *s) {
+  const brim_lab_place_options how = {.store = brim_store_place(s->store),
+                                      .devices = s->devices,
+                                      .visible = getenv("CUDA_VISIBLE_DEVICES"),
+                                      .cores = (int)s->options.cores,
+                                      .jobs = (int)s->options.jobs,
+                                      .per_gpu = (int)s->options.per_gpu,
+                                      .share = s->options.share,
+                                      .monitor = s->options.monitor,
+                                      .lock_dir = s->lock_dir,
+                                      .run_dir = s->folder};
+  return brim_lab_place_open(&how, &s->placing);
+}
+
+static brim_status open_parts(brim_lab_sweep *s) {
+  const char *served = brim_store_is_url(s->place) ? s->folder : s->place;
+  BRIM_TRY(brim_fs_refused(brim_fs_mkdirs(s->folder)));
+  BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
+  name_worker(s);
+  s->ops = (brim_lab_ops){.store = s->store, .changed = on_changed, .answer = on_request, .ctx = s};
+  BRIM_TRY(brim_lab_link_local(&s->ops, &s->link));
+  BRIM_TRY(open_placing(s));
+  BRIM_TRY(brim_lab_server_open(&(brim_lab_server_options){.folder = served, .ops = s->ops},
+                                &s->server));
+  brim_lab_replayed replayed = {0};
+  BRIM_TRY(brim_lab_tolerate(s, brim_lab_spool_replay(s->folder, s->link, &replayed)));
+  if (replayed.finished > 0) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, NULL,
+                 brim_tr("%lld experiments ended while no sweep was running; brim took over their "
+                         "results"),
+                 (long long)replayed.finished);
+  }
+  return brim_lab_adopt(s);
+}
+
+brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_sweep **out) {
+  brim_lab_sweep *s = brim_calloc(1, sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+  brim_sweep_view_init(&s->view);
+  s->all_dirty = s->look = true;
+  s->view.started_s = s->first_s = brim_clock_wall_s();
+  brim_status status = copy_options(options, s);
+  if (!status) status = open_parts(s);
+  if (status) {
+    brim_lab_sweep_close(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+void brim_lab_sweep_close(brim_lab_sweep *s) {
+  if (!s) return;
+  brim_lab_server_close(s->server);
+  for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);
+  brim_free(s->runners);
+  brim_lab_place_close(s->placing);
+  brim_lab_link_close(s->link);
+  brim_store_close(s->store);
+  brim_sweep_view_deinit(&s->view);
+  brim_free(s->fds);
+  brim_free(s->place);
+  brim_free(s->folder);
+  brim_free(s->title);
+  brim_free(s->program);
+  brim_free(s->version);
+  brim_free(s->devices);
+  brim_free(s->lock_dir);
+  brim_free(s);
+}
+
+brim_status brim_lab_sweep_submit(brim_lab_sweep *s, const brim_store_grid *grid,
+                                  const brim_store_point *points, size_t count,
+                                  brim_store_submitted *out) {
+  s->look = s->all_dirty = true;
+  return brim_store_submit(s->store, grid, points, count, out);
+}
+
+struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *s) {
+  return s->link;
+}
+
+//---------------------------------- turns ----------------------------------
+
+static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
+  if (!s->look && s->counted && now - s->count_ms < COUNT_MS) return BRIM_OK;
+  s->count_ms = now;
+  BRIM_TRY(brim_store_count(s->store, NULL, &s->counts));
+  s->counted = true;
+  return BRIM_OK;
+}
+
+// Leases that ran out, and that this sweep is there.
+static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
+  int64_t lease = s->options.store.lease_ms, expired = 0;
+  if (now >= s->seen_ms) {
+    const brim_store_worker self = {
+        .id = s->worker, .host = s->host, .gpus = "", .version = s->version};
+    s->seen_ms = now + SEEN_MS;
+    BRIM_TRY(brim_store_worker_seen(s->store, &self));
+  }
+  if (now >= s->progress_ms) {
+    s->progress_ms = now + PROGRESS_MS;
+    BRIM_TRY(brim_lab_read_progress(s));
+  }
+  if (now < s->reap_ms) return BRIM_OK;
+  s->reap_ms = now + (lease / 12 > 5000 ? 5000 : lease / 12 < 200 ? 200 : lease / 12);
+  BRIM_TRY(brim_store_reap(s->store, &expired));
+  if (expired == 0) return BRIM_OK;
+  s->look = s->all_dirty = true;
+  return brim_lab_end_stale(s);
+}
+
+static brim_status work(brim_lab_sweep *s, int64_t now) {
+  BRIM_TRY(brim_lab_reap_runners(s));
+  BRIM_TRY(keep_store(s, now));
+  BRIM_TRY(brim_lab_place_tick(s->placing, now));
+  const char *excess = brim_lab_place_excess(s->placing, now);
+  brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
+  if (runner) brim_lab_ask_runner(s, runner);
+  if (!s->stopping && (s->look || now >= s->place_ms)) {
+    s->place_ms = now + COUNT_MS;
+    BRIM_TRY(brim_lab_start_queued(s, &s->left));
+  }
+  BRIM_TRY(read_counts(s, now));
+  s->look = false;
+  s->trouble_ms = 0;
+  return BRIM_OK;
+}
+
+static bool finished(brim_lab_sweep *s) {
+  const int64_t *n = s->counts.states;
+  int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
+  if (s->count > 0) return false;
+  if (s->stopping) return true;
+  if (!s->counted || under_way > 0 || (n[BRIM_EXP_QUEUED] > 0 && s->left)) return false;
+  s->end = n[BRIM_EXP_QUEUED] > 0 ? BRIM_LAB_END_NO_PLACE : BRIM_LAB_END_ALL;
+  return true;
+}
+
+static int shorter(int64_t a, int64_t b) {
+  int64_t least = a < 0 ? b : b < 0 ? a : a < b ? a : b;
+  return least < 0 ? -1 : least > INT_MAX ? INT_MAX : (int)least;
+}
+
+static brim_status grow_fds(brim_lab_sweep *s, size_t need) {
+  if (need <= s->fd_cap) return BRIM_OK;
+  struct pollfd *more = brim_realloc(s->fds, need * 2 * sizeof *more);
+  if (!more) return brim_fail(BRIM_ENOMEM, "out of memory in the sweep's loop");
+  s->fds = more;
+  s->fd_cap = need * 2;
+  return BRIM_OK;
+}
+
+// Until the socket, an executor, the caller's descriptors or the time need a turn.
+static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
+                                 int timeout_ms) {
+  size_t n = 0;
+  int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
+  wait = shorter(wait, brim_lab_place_wait_ms(s->placing, brim_lab_now_ms()));
+  wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
+                                                                : COUNT_MS / 2);
+  BRIM_TRY(grow_fds(s, extra_count + 1 + s->count * BRIM_CHILD_FDS));
+  for (size_t i = 0; i < extra_count; i++) s->fds[n++] = extra[i];
+  s->fds[n++] = (struct pollfd){.fd = brim_lab_server_fd(s->server), .events = POLLIN};
+  for (size_t i = 0; i < s->count; i++) {
+    int limit = -1;
+    if (!s->runners[i]->child) continue;
+    n += brim_child_fds(s->runners[i]->child, s->fds + n, &limit);
+    wait = shorter(wait, limit);
+  }
+  int ready = poll(s->fds, (nfds_t)n, wait);
+  for (size_t i = 0; i < extra_count; i++) extra[i].revents = ready > 0 ? s->fds[i].revents : 0;
+  return BRIM_OK;
+}
+
+brim_status brim_lab_sweep_turn(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
+                                int timeout_ms, bool *done) {
+  int64_t now = brim_lab_now_ms(), lease = s->options.store.lease_ms;
+  *done = false;
+  // After a time in which this process did not run, executors come first: they beat before long.
+  if (s->last_ms > 0 && now - s->last_ms > lease / 4) s->reap_ms = now + lease / 2;
+  s->last_ms = now;
+  BRIM_TRY(brim_lab_tolerate(s, brim_lab_server_serve(s->server)));
+  if (now >= s->trouble_ms) BRIM_TRY(brim_lab_tolerate(s, work(s, now)));
+  *done = finished(s);
+  if (*done) return BRIM_OK;
+  BRIM_TRY(wait_for_work(s, extra, extra_count, timeout_ms));
+  return brim_lab_tolerate(s, brim_lab_server_serve(s->server));
+}
+
+brim_lab_end brim_lab_sweep_end(const brim_lab_sweep *s) { return s->end; }

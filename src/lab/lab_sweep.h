@@ -15,9 +15,11 @@
 #define BRIM_LAB_SWEEP_H_
 
 #include <poll.h>
+#include <stdbool.h>
 
 #include "base/base.h"
 #include "lab/store/lab_store.h"
+#include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,52 +31,73 @@ enum { BRIM_LAB_SHORT_ID = 12 };   // digits of an id in paths and tables
 typedef struct brim_lab_sweep brim_lab_sweep;
 
 // Why a sweep came to its end.
-typedef enum brim_lab_sweep_end {
-  BRIM_SWEEP_RUNS,
-  BRIM_SWEEP_ALL_ENDED,     // every experiment is done, failed, cancelled or paused
-  BRIM_SWEEP_STOPPED,       // by the user
-  BRIM_SWEEP_ALL_FAIL,      // the first experiments failed the same way
-  BRIM_SWEEP_NOTHING_FITS,  // what is queued fits nowhere on this machine
-  BRIM_SWEEP_END_COUNT
-} brim_lab_sweep_end;
+typedef enum brim_lab_end {
+  BRIM_LAB_END_NONE,          // it runs
+  BRIM_LAB_END_ALL,           // every experiment is done, failed, cancelled or paused
+  BRIM_LAB_END_STOPPED,       // by the user
+  BRIM_LAB_END_SAME_FAILURE,  // the first experiments failed the same way
+  BRIM_LAB_END_NO_PLACE,      // what is queued fits nowhere on this machine
+  BRIM_LAB_END_COUNT
+} brim_lab_end;
 
 // 0 and NULL are the defaults.
 typedef struct brim_lab_sweep_options {
-  const char *place;    // of the store: a folder or PostgreSQL's URL
-  const char *folder;   // of sweep.json, the socket and exp/; NULL = `place`
-  const char *program;  // the executor's program (this one)
-  const char *const
-      *program_words;          // words before the attempt's; NULL = {"sweep", "execute", NULL}
-  const char *version;         // of the binary, for the record
-  int64_t jobs;                // experiments at once on the CPU (1)
-  const char *const *devices;  // where experiments may run, NULL-terminated; NULL = anywhere
-  bool share;                  // also GPUs that other programs use
-  bool keep_going;             // also when the first experiments fail the same way
-  int64_t grace_ms;            // an executor that is asked to stop has this long (60 s)
+  const char *place;    // required: of the store, a folder or PostgreSQL's URL
+  const char *folder;   // of exp/, and for PostgreSQL of sweep.json and the socket; NULL = `place`
+  const char *title;    // name of the grid, for views
+  const char *program;  // required: the executor's program
+  const char *version;  // of the binary, for the record
+  // Where experiments may run: brim_lab_place_options. `monitor` is borrowed.
+  const char *devices;
+  int64_t jobs, per_gpu, cores;
+  bool share;
+  struct brim_gpu_monitor *monitor;
+  const char *lock_dir;
+  bool keep_going;   // also when the first experiments fail the same way
+  int64_t grace_ms;  // a training that is asked to stop has this long (60 s)
+  int64_t stall_ms;  // no progress for so long is a hang (the executor's default)
   brim_store_options store;
-  // Something worth a line happened: kind by name ("started", "done", "failed", ...), the experiment
-  // or NULL, and what a person reads.
-  void (*on_event)(void *ctx, const char *kind, const brim_store_exp *exp, const char *text);
-  void *ctx;
 } brim_lab_sweep_options;
 
-// BRIM_EEXIST: another sweep has this place.
+// Opens the store, serves the socket, sends the spools that executors left, and adopts those that
+// still run. BRIM_EEXIST: another sweep has this place.
 brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_sweep **out);
+// Executors that still run are left alone. NULL is fine.
+void brim_lab_sweep_close(brim_lab_sweep *sweep);
+
 brim_status brim_lab_sweep_submit(brim_lab_sweep *sweep, const brim_store_grid *grid,
                                   const brim_store_point *points, size_t count,
                                   brim_store_submitted *out);
+
 // Places, starts, answers and reaps; waits at most timeout_ms for something to do. `extra` are
-// descriptors of the caller, polled too; may be NULL.
+// descriptors of the caller, polled too; may be NULL. A store that cannot be reached is a message, and
+// the next turn tries again.
 brim_status brim_lab_sweep_turn(brim_lab_sweep *sweep, struct pollfd *extra, size_t extra_count,
                                 int timeout_ms, bool *done);
-// Starts nothing more and asks the executors to stop; their trainings save. Turns continue until `done`.
+// Starts nothing more and asks the executors to stop; their trainings save. Turns continue until
+// `done`.
 void brim_lab_sweep_stop(brim_lab_sweep *sweep);
-brim_lab_sweep_end brim_lab_sweep_ended(const brim_lab_sweep *sweep);
-brim_store *brim_lab_sweep_store(brim_lab_sweep *sweep);
+brim_lab_end brim_lab_sweep_end(const brim_lab_sweep *sweep);
+
+// What the sweep does now, and what it has to say: messages count up. With `rows`, its experiments
+// too, which are kept up to date from then on. Valid until the next call.
+brim_status brim_lab_sweep_view(brim_lab_sweep *sweep, bool rows, const brim_sweep_view **out);
+// Whether rows lack details (best value, device, group) that further calls will bring.
+bool brim_lab_sweep_view_lags(const brim_lab_sweep *sweep);
+// A message of the caller's, one line in the user's language.
+void brim_lab_sweep_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp,
+                        const char *text);
+// How a metric is shown.
+void brim_lab_sweep_metric(brim_lab_sweep *sweep, const brim_sweep_metric *metric);
+// The link over the sweep's own store, for what the user does at the keyboard.
+struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *sweep);
+
+// --- for views without a sweep too
+
 // The folder of an experiment: FOLDER/exp/ID12.
 brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out);
-// Executors that still run are left alone. NULL is fine.
-void brim_lab_sweep_close(brim_lab_sweep *sweep);
+// An experiment as a row; texts point into *exp.
+void brim_lab_row_of(const brim_store_exp *exp, brim_sweep_row *out);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,8 @@ static char *slurp(const char *path) {
   return text;
 }
 
+int64_t shell_limit_ms = 180000;
+
 shell_result shell(const char *fmt, ...) {
   char command[4096];
   va_list args;
@@ -26,7 +28,7 @@ shell_result shell(const char *fmt, ...) {
            "brim() { '%s' \"$@\"; }\n{ %s\n} >stdout.txt 2>stderr.txt",
            BRIM_BINARY, command);
   const char *const argv[] = {"sh", "-c", script, NULL};
-  process_result result = process_run(argv, NULL, 180000);
+  process_result result = process_run(argv, NULL, shell_limit_ms);
   if (result.signal) fail_msg("%s: killed (%d)", command, result.signal);
   shell_result r = {result.exit_code, slurp("stdout.txt"), slurp("stderr.txt")};
   brim_free(result.output);

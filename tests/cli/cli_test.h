@@ -18,6 +18,8 @@ typedef struct shell_result {
 // Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test when the
 // shell itself does not start.
 shell_result shell(const char *fmt, ...) BRIM_PRINTF(1, 2);
+// How long a line may take (180 s).
+extern int64_t shell_limit_ms;
 void shell_free(shell_result *result);
 // The same, asserting on the exit code and that `part` (may be NULL) is in stdout or stderr.
 void expect(int code, const char *part, const char *command);

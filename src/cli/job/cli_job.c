@@ -135,25 +135,39 @@ static brim_status check_data_path(const brim_cli_job *job) {
   return status;
 }
 
+static brim_status load_job_config(brim_cli *cli, const brim_config_facts *facts,
+                                   brim_cli_job *job) {
+  brim_config_options options = {.path = job->input.path,
+                                 .overrides = (const char *const *)job->input.overrides,
+                                 .override_count = job->input.count,
+                                 .mode = BRIM_CONFIG_RUN,
+                                 .facts = facts};
+  BRIM_TRY(brim_cli_load_config(cli, &options, &job->input, &job->config));
+  for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
+    brim_log_warn("config", "%s", brim_config_warning(job->config, i));
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_device_info gpu;
   brim_config_facts facts;
   BRIM_TRY(brim_cli_input_init(cli, &job->input));
   BRIM_TRY(brim_cli_registry(cli, &job->registry));
   brim_cli_facts(job->registry, &gpu, &facts);
-  brim_config_options options = {.path = job->input.path,
-                                 .overrides = (const char *const *)job->input.overrides,
-                                 .override_count = job->input.count,
-                                 .mode = BRIM_CONFIG_RUN,
-                                 .facts = &facts};
-  BRIM_TRY(brim_cli_load_config(cli, &options, &job->input, &job->config));
-  for (size_t i = 0; i < brim_config_warning_count(job->config); i++) {
-    brim_log_warn("config", "%s", brim_config_warning(job->config, i));
-  }
+  BRIM_TRY(load_job_config(cli, &facts, job));
   BRIM_TRY(brim_work_refuse_grid(job->config));
   BRIM_TRY(check_data_path(job));
   warn_unused(job->config);
   return load_config_plugins(cli, job);
+}
+
+brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, brim_cli_job *job) {
+  BRIM_TRY(brim_cli_input_init(cli, &job->input));
+  BRIM_TRY(load_job_config(cli, facts, job));
+  BRIM_TRY(check_data_path(job));
+  warn_unused(job->config);
+  return BRIM_OK;
 }
 
 // The GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" when it is none. Asking does

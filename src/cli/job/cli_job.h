@@ -64,6 +64,8 @@ brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *optio
                                  brim_cli_input *input, brim_config **out);
 // Input, plug-ins, config. Warnings of the config are logged; a grid is refused.
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
+// Input and config of a grid. Loads no plug-in, so that no GPU is opened.
+brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, brim_cli_job *job);
 // Device and workload; the memory of a GPU is watched from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
 // One more device, with its own watch; the monitor is the job's.

@@ -3,10 +3,49 @@
 #define BRIM_CLI_SWEEP_H_
 
 #include "cli/cli.h"
+#include "cli/job/cli_job.h"
+#include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct brim_lab_grid;
+struct brim_lab_point;
+struct brim_lab_sweep;
+
+// What `brim sweep GRID` works on.
+typedef struct brim_cli_sweep_job {
+  brim_cli *cli;
+  brim_cli_job job;  // input and config
+  struct brim_lab_grid *grid;
+  brim_gpu_monitor *monitor;  // NULL without NVML
+  char *name;                 // of the grid
+  char *place, *folder;       // of the store, of the experiments' files
+  bool only_continue;         // no grid was named: what the store has is run
+} brim_cli_sweep_job;
+
+// Names of metrics that points refer to; outlives the grid.
+typedef struct brim_cli_metric_names {
+  char names[32][BRIM_METRIC_NAME];
+  size_t count;
+} brim_cli_metric_names;
+// For brim_lab_grid_options: the metric of checkpoint.best and the epochs of a point. ctx: the names.
+brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point,
+                                    struct brim_lab_point *out);
+// How a metric is shown, by its name in logs; false: no workload has it.
+bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
+// Turns until the sweep ends, with the live table, lines or events; then the summary.
+brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_sweep *sweep);
+
+// --store, else the positional word `at`, else the newest store below runs; brim_free. A store has to
+// be there.
+brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
+// The log of an attempt below FOLDER; brim_free.
+brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
+                                    char **out);
+// The end of a file in whole lines, about this many bytes; brim_free.
+brim_status brim_cli_sweep_read_end(const char *path, size_t bytes, char **out);
 
 // positional[0] is the word itself; `run` has the grid as positional[0] instead.
 brim_status brim_cli_sweep_run(brim_cli *cli);           // brim sweep GRID

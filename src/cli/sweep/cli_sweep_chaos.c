@@ -1,6 +1,104 @@
-// `brim sweep chaos`.
+// `brim sweep chaos`: the test that users run on their own machine.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_chaos.h"
+
+static void say(void *ctx, const char *text) { brim_cli_note(ctx, "%s\n", text); }
+
+static brim_status report_json(brim_cli *cli, const brim_lab_chaos_report *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "experiments", json_integer(r->experiments));
+  if (!s) s = brim_json_put(f, "rounds", json_integer(r->rounds));
+  if (!s) s = brim_json_put(f, "attempts", json_integer(r->attempts));
+  if (!s) s = brim_json_put(f, "sweeps_started", json_integer(r->starts));
+  for (int i = 0; i < BRIM_CHAOS_ACT_COUNT && !s; i++) {
+    s = brim_json_put(f, brim_lab_chaos_act_name((brim_lab_chaos_act)i), json_integer(r->acts[i]));
+  }
+  if (!s) s = brim_json_put(f, "violations", json_integer(r->violations));
+  if (!s) s = brim_json_put(f, "first", r->violations ? json_string(r->first) : json_null());
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "seed", json_integer((json_int_t)r->seed));
+  if (!s) return brim_cli_event(cli, "chaos", f);
+  json_decref(f);
+  return s;
+}
+
+static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
+  const int64_t *n = r->acts;
+  brim_str text;
+  char time[32];
+  brim_str_init(&text);
+  brim_format_duration(r->seconds, time);
+  brim_str_printf(&text, brim_tr("chaos: %lld experiments in %lld attempts, %s, seed %llu\n"),
+                  (long long)r->experiments, (long long)r->attempts, time,
+                  (unsigned long long)r->seed);
+  brim_str_printf(&text, brim_tr("  killed   %lld executors, %lld trainings, %lld sweeps\n"),
+                  (long long)n[BRIM_CHAOS_KILL_EXECUTOR], (long long)n[BRIM_CHAOS_KILL_TRAINING],
+                  (long long)n[BRIM_CHAOS_KILL_SWEEP]);
+  brim_str_printf(&text,
+                  brim_tr("  stopped  %lld executors, %lld sweeps; interrupted %lld sweeps\n"),
+                  (long long)n[BRIM_CHAOS_STOP_EXECUTOR], (long long)n[BRIM_CHAOS_STOP_SWEEP],
+                  (long long)n[BRIM_CHAOS_END_SWEEP]);
+  brim_str_printf(&text, brim_tr("  full disk %lld times\n"), (long long)n[BRIM_CHAOS_FULL_DISK]);
+  brim_str_append(&text, r->violations
+                             ? brim_tr("  some experiments are not as they should be\n")
+                             : brim_tr("  every experiment has one result, equal to that of an "
+                                       "undisturbed run; no process is left\n"));
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status run_in(brim_cli *cli, const char *folder) {
+  char program[4096];
+  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
+  program[n] = '\0';
+  brim_lab_chaos_report report;
+  const brim_lab_chaos_options how = {
+      .program = program,
+      .folder = folder,
+      .store = brim_option_string(&cli->parse, "store", NULL),
+      .seconds = brim_option_float(&cli->parse, "minutes", 2) * 60,
+      .executors = brim_option_int(&cli->parse, "executors", 16),
+      .experiments = brim_option_int(&cli->parse, "experiments", 0),
+      .seed = (uint64_t)brim_option_int(&cli->parse, "seed", brim_clock_now().ns / 1000 % 1000000),
+      .stop = cli->stop,
+      .say = say,
+      .ctx = cli};
+  BRIM_TRY(brim_lab_chaos(&how, &report));
+  BRIM_TRY(cli->json ? report_json(cli, &report) : report_text(cli, &report));
+  if (report.violations == 0) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "%lld violations, the first: %s", (long long)report.violations,
+                   report.first);
+}
+
+static brim_status check(brim_cli *cli) {
+  double minutes = brim_option_float(&cli->parse, "minutes", 2);
+  int64_t executors = brim_option_int(&cli->parse, "executors", 16);
+  int64_t experiments = brim_option_int(&cli->parse, "experiments", 0);
+  if (!(minutes > 0 && minutes <= 10000)) {
+    return brim_cli_usage(cli, BRIM_N_("--minutes must be above 0 and at most 10000"));
+  }
+  if (executors < 1 || executors > 200) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "executors", 1, 200);
+  }
+  if (experiments < 0 || experiments > 100000) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "experiments", 0, 100000);
+  }
+  return BRIM_OK;
+}
 
 brim_status brim_cli_sweep_chaos(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "chaos");
+  const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
+  char own[64];
+  BRIM_TRY(check(cli));
+  snprintf(own, sizeof own, "runs/chaos-%lld", (long long)brim_clock_wall_s());
+  brim_status status = run_in(cli, folder ? folder : own);
+  cli->running = true;
+  return status;
 }

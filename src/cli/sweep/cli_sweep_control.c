@@ -1,34 +1,257 @@
 // `brim sweep cancel`, `pause`, `resume`, `retry`, `rerun-failed`, `priority`, `move` and `stop`.
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_link.h"
+
+// What is done to experiments that are named, or to all that are in one of `states`.
+typedef struct control {
+  const char *name;
+  unsigned states;
+  brim_status (*apply)(brim_lab_link *link, const char *exp);
+  const char *one, *several;  // messages with the number of experiments
+  bool runs;                  // they need a sweep that runs them
+} control;
+
+static brim_status cancel(brim_lab_link *link, const char *exp) {
+  return brim_lab_want(link, exp, BRIM_WANT_CANCEL);
+}
+
+static brim_status pause_one(brim_lab_link *link, const char *exp) {
+  return brim_lab_want(link, exp, BRIM_WANT_PAUSE);
+}
+
+static brim_status resume(brim_lab_link *link, const char *exp) {
+  return brim_lab_want(link, exp, BRIM_WANT_RUN);
+}
+
+typedef struct id_list {
+  char (*ids)[BRIM_EXP_ID];
+  size_t count, cap;
+} id_list;
+
+static brim_status add_id(id_list *list, const char *id) {
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 64;
+    char(*more)[BRIM_EXP_ID] = brim_realloc(list->ids, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+    list->ids = more;
+    list->cap = cap;
+  }
+  snprintf(list->ids[list->count++], BRIM_EXP_ID, "%s", id);
+  return BRIM_OK;
+}
+
+static brim_status on_exp(void *ctx, const brim_store_exp *exp) { return add_id(ctx, exp->id); }
+
+// Those that the command line names, or that --all and --tag choose. Every name is looked up before
+// anything changes.
+static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *what, id_list *out) {
+  const char *tag = brim_option_string(&cli->parse, "tag", NULL);
+  bool all = brim_option_flag(&cli->parse, "all", false) || tag;
+  size_t named = cli->parse.positional_count - 1;
+  if (all && named > 0) {
+    return brim_cli_usage(cli, BRIM_N_("name experiments, or use --all or --tag, not both"));
+  }
+  if (!all && named == 0) {
+    return brim_cli_usage(cli, BRIM_N_("name the experiments by their ids, or use --all"));
+  }
+  for (size_t i = 1; i < cli->parse.positional_count; i++) {
+    char id[BRIM_EXP_ID];
+    BRIM_TRY(brim_lab_find(link, cli->parse.positional[i], id));
+    BRIM_TRY(add_id(out, id));
+  }
+  const brim_store_filter filter = {.states = what->states, .tag = tag};
+  return all ? brim_lab_list(link, &filter, on_exp, out) : BRIM_OK;
+}
+
+static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link, const char *place,
+                        int64_t count) {
+  if (cli->json) {
+    json_t *f = json_object();
+    brim_status s = brim_json_put(f, "count", json_integer(count));
+    if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
+    if (!s) return brim_cli_event(cli, what->name, f);
+    json_decref(f);
+    return s;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
+  brim_str_append_char(&text, '\n');
+  if (what->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place)) {
+    brim_str_printf(
+        &text, brim_tr("no sweep runs on this store; brim sweep --store %s starts one\n"), place);
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status apply(brim_cli *cli, const control *what) {
+  char *place = NULL;
+  brim_lab_link *link = NULL;
+  id_list list = {0};
+  BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
+  brim_status status = brim_lab_link_open(place, NULL, &link);
+  if (!status) status = choose(cli, link, what, &list);
+  for (size_t i = 0; i < list.count && !status; i++) {
+    status = what->apply(link, list.ids[i]);
+    if (status) status = brim_fail_context(status, "experiment %.12s", list.ids[i]);
+  }
+  if (!status) status = tell(cli, what, link, place, (int64_t)list.count);
+  brim_lab_link_close(link);
+  brim_free(list.ids);
+  brim_free(place);
+  return status;
+}
+
+enum {
+  WAITING = 1u << BRIM_EXP_QUEUED,
+  UNDER_WAY = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING,
+  PAUSED = 1u << BRIM_EXP_PAUSED,
+  ENDED_BADLY = 1u << BRIM_EXP_FAILED | 1u << BRIM_EXP_CANCELLED
+};
 
 brim_status brim_cli_sweep_cancel(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "cancel");
+  static const control what = {"cancel",
+                               WAITING | UNDER_WAY | PAUSED,
+                               cancel,
+                               BRIM_N_("cancelled %lld experiment"),
+                               BRIM_N_("cancelled %lld experiments"),
+                               false};
+  return apply(cli, &what);
 }
 
 brim_status brim_cli_sweep_pause(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "pause");
+  static const control what = {"pause",
+                               WAITING | UNDER_WAY,
+                               pause_one,
+                               BRIM_N_("paused %lld experiment"),
+                               BRIM_N_("paused %lld experiments"),
+                               false};
+  return apply(cli, &what);
 }
 
 brim_status brim_cli_sweep_resume(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "resume");
+  static const control what = {"resume",
+                               PAUSED,
+                               resume,
+                               BRIM_N_("resumed %lld experiment"),
+                               BRIM_N_("resumed %lld experiments"),
+                               true};
+  return apply(cli, &what);
 }
 
 brim_status brim_cli_sweep_retry(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "retry");
+  static const control what = {"retry",
+                               PAUSED | ENDED_BADLY,
+                               brim_lab_retry,
+                               BRIM_N_("queued %lld experiment again"),
+                               BRIM_N_("queued %lld experiments again"),
+                               true};
+  return apply(cli, &what);
 }
 
 brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "rerun_failed");
+  static const control what = {"rerun-failed",
+                               0,
+                               NULL,
+                               BRIM_N_("queued %lld failed experiment again"),
+                               BRIM_N_("queued %lld failed experiments again"),
+                               true};
+  char *place = NULL;
+  brim_lab_link *link = NULL;
+  int64_t count = 0;
+  BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
+  brim_status status = brim_lab_link_open(place, NULL, &link);
+  if (!status) status = brim_lab_retry_failed(link, NULL, &count);
+  if (!status) status = tell(cli, &what, link, place, count);
+  brim_lab_link_close(link);
+  brim_free(place);
+  return status;
 }
 
 brim_status brim_cli_sweep_priority(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "priority");
+  static const control what = {"priority",
+                               0,
+                               NULL,
+                               BRIM_N_("changed the priority of %lld experiment"),
+                               BRIM_N_("changed the priority of %lld experiments"),
+                               false};
+  size_t words = cli->parse.positional_count;
+  int64_t priority = 0;
+  if (words != 3 || !brim_parse_i64(cli->parse.positional[2], &priority)) {
+    return brim_cli_usage(cli, BRIM_N_("priority needs an experiment and a number"));
+  }
+  char *place = NULL;
+  brim_lab_link *link = NULL;
+  BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
+  brim_status status = brim_lab_link_open(place, NULL, &link);
+  if (!status) status = brim_lab_set_priority(link, cli->parse.positional[1], priority);
+  if (!status) status = tell(cli, &what, link, place, 1);
+  brim_lab_link_close(link);
+  brim_free(place);
+  return status;
 }
 
 brim_status brim_cli_sweep_move(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "move");
+  brim_store *from = NULL, *to = NULL;
+  if (cli->parse.positional_count != 3) {
+    return brim_cli_usage(cli, BRIM_N_("move needs two stores: brim sweep move FROM TO"));
+  }
+  const char *source = cli->parse.positional[1], *target = cli->parse.positional[2];
+  brim_status status = brim_store_open(source, NULL, &from);
+  if (!status) status = brim_store_open(target, NULL, &to);
+  if (!status) status = brim_store_move(from, to);
+  brim_store_counts counts = {0};
+  if (!status) status = brim_store_count(to, NULL, &counts);
+  if (!status && cli->json) {
+    json_t *f = json_object();
+    status = brim_json_put(f, "experiments", json_integer(counts.total));
+    if (!status) {
+      status = brim_cli_event(cli, "moved", f);
+    } else {
+      json_decref(f);
+    }
+  } else if (!status) {
+    brim_cli_note(cli, brim_tr("moved %lld experiments to %s\n"), (long long)counts.total,
+                  brim_store_place(to));
+  }
+  brim_store_close(to);
+  brim_store_close(from);
+  return status;
 }
 
 brim_status brim_cli_sweep_stop(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "stop");
+  char *place = NULL;
+  brim_lab_link *link = NULL;
+  int64_t pid = 0;
+  const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
+  if (folder) {
+    place = brim_strdup(folder);
+    if (!place) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
+  } else {
+    BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
+  }
+  brim_status status = BRIM_OK;
+  if (!brim_lab_sweep_runs(place, &pid)) {
+    status = brim_fail(BRIM_ESTATE, "no sweep runs in %s", place);
+  }
+  json_t *request = status ? NULL : json_pack("{s:s}", "op", "stop");
+  if (!status) {
+    status = brim_lab_link_open(place, &(brim_lab_link_options){.sweep_only = true}, &link);
+  }
+  if (!status) status = brim_lab_call(link, request, NULL);
+  json_decref(request);
+  if (!status) {
+    brim_cli_note(cli, brim_tr("the sweep (process %lld) stops; its trainings save first\n"),
+                  (long long)pid);
+  }
+  brim_lab_link_close(link);
+  brim_free(place);
+  return status;
 }

@@ -1,6 +1,286 @@
-// `brim sweep GRID`.
+// `brim sweep GRID`: the config to a grid, the grid into a store, and the sweep that runs it. What a
+// person sees meanwhile is cli_sweep_live.c's.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_grid.h"
+#include "lab/lab_link.h"
+#include "lab/lab_sweep.h"
+
+//---------------------------------- places ----------------------------------
+
+// "grid" of "configs/grid.yaml", else the config's name or its workload.
+static brim_status choose_name(brim_cli_sweep_job *j) {
+  const char *name = brim_config_string(j->job.config, "name");
+  if (!name && j->job.input.path) name = brim_fs_basename(j->job.input.path);
+  if (!name) name = brim_config_string(j->job.config, "workload");
+  size_t n = strlen(name);
+  if (brim_str_ends(name, ".yaml")) n -= 5;
+  if (brim_str_ends(name, ".yml")) n -= 4;
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append_n(&text, name, n);
+  j->name = brim_str_take(&text);
+  brim_str_deinit(&text);
+  return j->name ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+}
+
+static char *joined(const char *a, const char *b) {
+  return b ? brim_fs_join(a, b) : brim_strdup(a);
+}
+
+static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
+  const char *given = brim_option_string(&j->cli->parse, "store", NULL);
+  const char *folder = brim_option_string(&j->cli->parse, "output-dir", NULL);
+  if (given) store = given;
+  if (!folder && j->job.config) folder = brim_cli_job_output_dir(&j->job);
+  if (folder) {
+    j->folder = joined(folder, NULL);
+  } else if (store && !brim_store_is_url(store)) {
+    j->folder = joined(store, NULL);
+  } else {
+    j->folder = joined("runs", j->name ? j->name : "sweep");
+  }
+  j->place = j->folder ? joined(store ? store : j->folder, NULL) : NULL;
+  return j->place ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+}
+
+//---------------------------------- submitting ----------------------------------
+
+// What was submitted, to be read by people: the file, and what the command line changed.
+static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
+  char *text = NULL;
+  size_t size = 0;
+  if (j->job.input.path) {
+    BRIM_TRY(brim_fs_read(j->job.input.path, BRIM_CONFIG_MAX_BYTES, &text, &size));
+    brim_str_append_n(out, text, size);
+    brim_free(text);
+    if (out->len > 0 && out->data[out->len - 1] != '\n') brim_str_append_char(out, '\n');
+  }
+  for (size_t i = 0; i < j->job.input.count; i++) {
+    brim_str_printf(out, "# %s\n", j->job.input.overrides[i]);
+  }
+  return brim_str_status(out);
+}
+
+static brim_status make_points(const brim_lab_grid *grid, brim_store_point **out) {
+  brim_store_point *points = brim_calloc(grid->count ? grid->count : 1, sizeof *points);
+  if (!points) return brim_fail(BRIM_ENOMEM, "out of memory while submitting a grid");
+  for (size_t i = 0; i < grid->count; i++) {
+    const brim_lab_point *p = &grid->points[i];
+    points[i] = (brim_store_point){.id = p->id,
+                                   .idx = p->idx,
+                                   .label = p->label,
+                                   .config = p->config,
+                                   .tags = p->tags,
+                                   .metric_key = p->metric_key[0] ? p->metric_key : NULL,
+                                   .priority = p->priority,
+                                   .gpus = p->gpus,
+                                   .tries = p->tries,
+                                   .steps = p->steps,
+                                   .epochs = p->epochs};
+  }
+  *out = points;
+  return BRIM_OK;
+}
+
+static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_submitted *n,
+                                  bool elsewhere) {
+  if (!j->cli->json) {
+    brim_cli_note(j->cli, brim_tr("%s: %lld experiments new, %lld already in the store %s\n"),
+                  j->name, (long long)n->added, (long long)n->existing, j->place);
+    if (elsewhere) {
+      brim_cli_note(j->cli, "%s", brim_tr("the sweep that is running there runs them\n"));
+    }
+    return BRIM_OK;
+  }
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "grid", json_string(j->grid->id));
+  if (!s) s = brim_json_put(f, "name", json_string(j->name));
+  if (!s) s = brim_json_put(f, "store", json_string(j->place));
+  if (!s) s = brim_json_put(f, "folder", json_string(j->folder));
+  if (!s) s = brim_json_put(f, "added", json_integer(n->added));
+  if (!s) s = brim_json_put(f, "existing", json_integer(n->existing));
+  if (!s) s = brim_json_put(f, "running_elsewhere", json_boolean(elsewhere));
+  if (!s) return brim_cli_event(j->cli, "submitted", f);
+  json_decref(f);
+  return s;
+}
+
+// To the sweep, or where that is NULL to the one that runs on the place.
+static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
+  brim_str text;
+  brim_store_point *points = NULL;
+  brim_store_submitted submitted = {0};
+  brim_lab_link *link = NULL;
+  brim_str_init(&text);
+  brim_status status = grid_text(j, &text);
+  if (!status) status = make_points(j->grid, &points);
+  const brim_store_grid grid = {
+      .id = j->grid->id, .name = j->name, .text = text.data, .version = BRIM_VERSION};
+  if (!status && sweep) {
+    status = brim_lab_sweep_submit(sweep, &grid, points, j->grid->count, &submitted);
+  } else if (!status) {
+    status = brim_lab_link_open(j->place, NULL, &link);
+    if (!status) status = brim_lab_submit(link, &grid, points, j->grid->count, &submitted);
+    brim_lab_link_close(link);
+  }
+  if (!status) status = tell_submitted(j, &submitted, !sweep);
+  brim_free(points);
+  brim_str_deinit(&text);
+  return status;
+}
+
+//---------------------------------- the sweep ----------------------------------
+
+static brim_status program_path(char *out, size_t size) {
+  ssize_t n = readlink("/proc/self/exe", out, size - 1);
+  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
+  out[n] = '\0';
+  return BRIM_OK;
+}
+
+static brim_status device_text(const brim_lab_grid *grid, brim_str *out) {
+  for (size_t i = 0; grid && i < grid->device_count; i++) {
+    brim_str_printf(out, "%s%s", i ? "," : "", grid->devices[i]);
+  }
+  return brim_str_status(out);
+}
+
+static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
+  const brim_option_parse *parse = &j->cli->parse;
+  char program[4096];
+  brim_str devices;
+  brim_str_init(&devices);
+  brim_status status = program_path(program, sizeof program);
+  if (!status) status = device_text(j->grid, &devices);
+  const int64_t per_gpu = j->grid ? j->grid->per_gpu : 1;
+  const brim_lab_sweep_options how = {
+      .place = j->place,
+      .folder = j->folder,
+      .title = j->name,
+      .program = program,
+      .version = BRIM_VERSION,
+      .devices = devices.len > 0 ? devices.data : NULL,
+      .jobs = brim_option_int(parse, "jobs", 1),
+      .per_gpu = per_gpu == 0 ? -1 : per_gpu,
+      .cores = brim_cpu_count(),
+      .share = brim_option_flag(parse, "share", false),
+      .monitor = j->monitor,
+      .keep_going = brim_option_flag(parse, "keep-going", false),
+      .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
+                .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)}};
+  if (!status) status = brim_lab_sweep_open(&how, out);
+  brim_str_deinit(&devices);
+  return status;
+}
+
+static brim_status run_sweep(const brim_cli_sweep_job *j) {
+  brim_lab_sweep *sweep = NULL;
+  brim_status status = open_sweep(j, &sweep);
+  if (status == BRIM_EEXIST && j->grid && brim_lab_sweep_runs(j->place, NULL)) {
+    brim_status_clear();
+    return submit(j, NULL);
+  }
+  if (status) return status;
+  j->cli->running = true;
+  if (j->grid) status = submit(j, sweep);
+  if (!status) status = brim_cli_sweep_watch(j, sweep);
+  brim_lab_sweep_close(sweep);
+  return status;
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status check_options(brim_cli *cli) {
+  if (brim_option_int(&cli->parse, "jobs", 1) < 1 ||
+      brim_option_int(&cli->parse, "jobs", 1) > 1024) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "jobs", 1, 1024);
+  }
+  double lease = brim_option_float(&cli->parse, "lease", 60.0);
+  if (!(lease >= 1 && lease <= 86400)) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
+  }
+  double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
+  if (!(backoff >= 0.001 && backoff <= 86400)) {
+    return brim_cli_usage(cli, BRIM_N_("--backoff must be above 0 and at most 86400"));
+  }
+  return BRIM_OK;
+}
+
+// The first GPU, for the preset `auto`: from NVML, so that the sweep opens no GPU.
+static void find_facts(brim_cli_sweep_job *j, char name[96], brim_config_facts *out) {
+  brim_gpu_listed *gpus = NULL;
+  brim_gpu_memory memory;
+  size_t count = 0;
+  *out = (brim_config_facts){.cpu_cores = brim_cpu_count()};
+  if (j->monitor && !brim_gpu_list(j->monitor, &gpus, &count) && count > 0) {
+    snprintf(name, 96, "%s", gpus[0].name);
+    out->gpu_name = name;
+    if (!brim_gpu_read_memory(j->monitor, gpus[0].uuid, &memory) && memory.total > 0) {
+      out->gpu_bytes = (uint64_t)memory.total;
+    }
+  }
+  brim_status_clear();
+  brim_free(gpus);
+}
+
+static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
+  char gpu[96];
+  brim_config_facts facts;
+  find_facts(j, gpu, &facts);
+  BRIM_TRY(brim_cli_grid_config(j->cli, &facts, &j->job));
+  BRIM_TRY(choose_name(j));
+  j->grid = brim_calloc(1, sizeof *j->grid);
+  if (!j->grid) return brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+  const brim_lab_grid_options how = {
+      .name = j->name, .describe = brim_cli_sweep_describe, .ctx = names};
+  BRIM_TRY(brim_lab_grid_expand(j->job.config, &how, j->grid));
+  for (size_t i = 0; i < j->grid->note_count; i++) {
+    brim_cli_note(j->cli, "%s\n", j->grid->notes[i]);
+  }
+  return BRIM_OK;
+}
+
+static void job_close(brim_cli_sweep_job *j) {
+  if (j->grid) brim_lab_grid_free(j->grid);
+  brim_free(j->grid);
+  brim_gpu_monitor_close(j->monitor);
+  brim_free(j->name);
+  brim_free(j->place);
+  brim_free(j->folder);
+  brim_cli_job_close(&j->job);
+}
+
+// No grid: what a store has is continued.
+static brim_status continue_store(brim_cli_sweep_job *j) {
+  j->only_continue = true;
+  BRIM_TRY(brim_cli_sweep_place(j->cli, 0, &j->place));
+  const char *folder = brim_option_string(&j->cli->parse, "output-dir", NULL);
+  if (!folder && brim_store_is_url(j->place)) {
+    return brim_cli_usage(j->cli, BRIM_N_("name the folder of the experiments with --output-dir"));
+  }
+  j->folder = brim_strdup(folder ? folder : j->place);
+  j->name = brim_strdup(brim_fs_basename(j->folder ? j->folder : ""));
+  return j->folder && j->name ? BRIM_OK
+                              : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+}
 
 brim_status brim_cli_sweep_run(brim_cli *cli) {
-  return brim_cli_usage(cli, BRIM_N_("this version has no sweep %s"), "run");
+  brim_cli_sweep_job j = {.cli = cli};
+  brim_cli_metric_names names = {.count = 0};
+  BRIM_TRY(check_options(cli));
+  bool has_grid =
+      cli->parse.positional_count > 0 || brim_option_string(&cli->parse, "config", NULL);
+  if (!has_grid && !brim_option_string(&cli->parse, "store", NULL)) {
+    return brim_cli_usage(cli, BRIM_N_("name a grid, or a store to continue with --store"));
+  }
+  if (brim_gpu_monitor_open(&j.monitor)) brim_status_clear();
+  brim_status status = has_grid ? expand(&j, &names) : continue_store(&j);
+  if (!status && has_grid) status = choose_places(&j, j.grid->store);
+  if (!status) status = run_sweep(&j);
+  job_close(&j);
+  return status;
 }

@@ -1,0 +1,204 @@
+// `brim sweep export`: the experiments as JSON lines, or as CSV with a column for each axis.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/sweep/cli_sweep.h"
+#include "lab/lab_link.h"
+
+enum { AXES = 64, NAME = 64 };
+
+typedef struct output {
+  brim_cli *cli;
+  brim_fs_writer *file;  // NULL: stdout
+  char axes[AXES][NAME];
+  size_t axis_count;
+} output;
+
+static brim_status put(output *o, const brim_str *line) {
+  BRIM_TRY(brim_str_status(line));
+  if (o->file) return brim_fs_writer_write(o->file, line->data, line->len);
+  brim_cli_put_bytes(o->cli, line->data, line->len);
+  return BRIM_OK;
+}
+
+static brim_status on_line(void *ctx, const char *line) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s\n", line);
+  brim_status status = put(ctx, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+//---------------------------------- CSV ----------------------------------
+
+// "lr=0.1 model=mlp(depth=2, width=8)": words that have a '=' outside of brackets and quotes.
+static const char *next_axis(const char *at, const char **name, size_t *name_size,
+                             const char **value, size_t *value_size) {
+  int depth = 0;
+  char quote = 0;
+  while (*at == ' ') at++;
+  const char *start = at, *equals = NULL;
+  for (; *at && (depth > 0 || quote || *at != ' '); at++) {
+    if (quote) {
+      if (*at == quote) quote = 0;
+    } else if (*at == '"' || *at == '\'') {
+      quote = *at;
+    } else if (strchr("([{", *at)) {
+      depth++;
+    } else if (strchr(")]}", *at)) {
+      depth -= depth > 0;
+    } else if (*at == '=' && !equals && depth == 0) {
+      equals = at;
+    }
+  }
+  if (at == start) return NULL;
+  *name = start;
+  *name_size = equals ? (size_t)(equals - start) : 0;
+  *value = equals ? equals + 1 : start;
+  *value_size = (size_t)(at - *value);
+  return at;
+}
+
+static size_t axis_of(const output *o, const char *name, size_t size) {
+  size_t i = 0;
+  while (i < o->axis_count &&
+         !(strlen(o->axes[i]) == size && strncmp(o->axes[i], name, size) == 0)) {
+    i++;
+  }
+  return i;
+}
+
+static brim_status on_axes(void *ctx, const brim_store_exp *exp) {
+  output *o = ctx;
+  const char *name, *value;
+  size_t name_size, value_size;
+  for (const char *at = exp->label; (at = next_axis(at, &name, &name_size, &value, &value_size));) {
+    if (name_size == 0 || name_size >= NAME || o->axis_count == AXES) continue;
+    if (axis_of(o, name, name_size) < o->axis_count) continue;
+    snprintf(o->axes[o->axis_count++], NAME, "%.*s", (int)name_size, name);
+  }
+  return BRIM_OK;
+}
+
+static void put_cell(brim_str *line, const char *text, size_t size) {
+  bool plain = true;
+  for (size_t i = 0; i < size; i++) plain = plain && !strchr(",\"\r\n", text[i]);
+  if (plain) {
+    brim_str_append_n(line, text, size);
+    return;
+  }
+  brim_str_append_char(line, '"');
+  for (size_t i = 0; i < size; i++) {
+    if (text[i] == '"') brim_str_append_char(line, '"');
+    brim_str_append_char(line, text[i]);
+  }
+  brim_str_append_char(line, '"');
+}
+
+static void put_text(brim_str *line, const char *text) {
+  brim_str_append_char(line, ',');
+  put_cell(line, text, strlen(text));
+}
+
+static void put_number(brim_str *line, double value) {
+  char text[32];
+  brim_str_append_char(line, ',');
+  if (isnan(value)) return;
+  brim_format_f64(value, text);
+  brim_str_append(line, text);
+}
+
+static void put_time(brim_str *line, int64_t ms) {
+  char text[32];
+  brim_clock_iso8601((double)ms / 1e3, text);
+  put_text(line, ms > 0 ? text : "");
+}
+
+static void put_axes(const output *o, const char *label, brim_str *line) {
+  for (size_t i = 0; i < o->axis_count; i++) {
+    const char *name, *value;
+    size_t name_size, value_size;
+    brim_str_append_char(line, ',');
+    for (const char *at = label; (at = next_axis(at, &name, &name_size, &value, &value_size));) {
+      if (name_size > 0 && axis_of(o, name, name_size) == i) put_cell(line, value, value_size);
+    }
+  }
+}
+
+static brim_status on_row(void *ctx, const brim_store_exp *exp) {
+  output *o = ctx;
+  brim_str line;
+  brim_str_init(&line);
+  put_cell(&line, exp->id, strlen(exp->id));
+  put_axes(o, exp->label, &line);
+  put_text(&line, brim_exp_state_name(exp->state));
+  put_text(&line, strcmp(exp->failure, "none") == 0 ? "" : exp->failure);
+  put_number(&line, (double)exp->attempt);
+  put_number(&line, exp->epoch < 0 ? (double)NAN : (double)exp->epoch);
+  put_number(&line, exp->step < 0 ? (double)NAN : (double)exp->step);
+  put_text(&line, exp->metric_key);
+  put_number(&line, exp->metric);
+  put_text(&line, exp->tags);
+  put_time(&line, exp->created);
+  put_time(&line, exp->started);
+  put_time(&line, exp->ended);
+  put_text(&line, exp->reason);
+  brim_str_append_char(&line, '\n');
+  brim_status status = put(o, &line);
+  brim_str_deinit(&line);
+  return status;
+}
+
+static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_filter *filter) {
+  brim_str line;
+  BRIM_TRY(brim_lab_list(link, filter, on_axes, o));
+  brim_str_init(&line);
+  brim_str_append(&line, "id");
+  for (size_t i = 0; i < o->axis_count; i++) put_text(&line, o->axes[i]);
+  brim_str_append(&line,
+                  ",state,failure,attempts,epoch,step,metric,value,tags,created,started,ended,"
+                  "message\n");
+  brim_status status = put(o, &line);
+  brim_str_deinit(&line);
+  return status ? status : brim_lab_list(link, filter, on_row, o);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static unsigned states_of(const char *name) {
+  brim_exp_state state = BRIM_EXP_QUEUED;
+  if (!name || !brim_exp_state_of(name, &state)) return 0;
+  return state == BRIM_EXP_RUNNING ? 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED : 1u << state;
+}
+
+static brim_status write_all(output *o, brim_lab_link *link) {
+  const brim_option_parse *parse = &o->cli->parse;
+  const brim_store_filter filter = {.states = states_of(brim_option_string(parse, "state", NULL)),
+                                    .tag = brim_option_string(parse, "tag", NULL),
+                                    .texts = true};
+  bool csv = strcmp(brim_option_string(parse, "format", "jsonl"), "csv") == 0;
+  return csv ? write_csv(o, link, &filter) : brim_lab_export(link, &filter, on_line, o);
+}
+
+brim_status brim_cli_sweep_export(brim_cli *cli) {
+  output o = {.cli = cli};
+  char *place = NULL;
+  brim_lab_link *link = NULL;
+  const char *path = brim_option_string(&cli->parse, "output", NULL);
+  BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
+  brim_status status = path ? brim_fs_check_target(path) : BRIM_OK;
+  if (!status)
+    status = brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &link);
+  if (!status && path) status = brim_fs_writer_open(path, &o.file);
+  if (!status) status = write_all(&o, link);
+  if (!status && o.file) {
+    status = brim_fs_writer_commit(o.file);
+  } else {
+    brim_fs_writer_abort(o.file);
+  }
+  brim_lab_link_close(link);
+  brim_free(place);
+  return status;
+}

@@ -1,0 +1,58 @@
+// Which metric stands for an experiment, and how it is shown: what workloads declare.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/sweep/cli_sweep.h"
+#include "lab/lab_grid.h"
+
+static const char *keep_name(brim_cli_metric_names *all, const char *name) {
+  for (size_t i = 0; i < all->count; i++) {
+    if (strcmp(all->names[i], name) == 0) return all->names[i];
+  }
+  if (all->count == sizeof all->names / sizeof all->names[0]) return "";
+  snprintf(all->names[all->count], sizeof all->names[0], "%s", name);
+  return all->names[all->count++];
+}
+
+// The row that checkpoint.best names, or that decides by rank; -1 = none.
+static int deciding_row(const brim_metric_set *set, const char *best, brim_metric_stage stage) {
+  double unknown[BRIM_METRIC_MAX];
+  brim_metric_unknown(unknown);
+  for (size_t i = 0; best && i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    bool same = strcmp(row->key, best) == 0 || strcmp(brim_metric_best_name(row), best) == 0;
+    if (same && (row->stages & BRIM_METRIC_AT(stage))) return (int)i;
+  }
+  return best ? -1 : brim_metric_deciding(set, stage, unknown, true);
+}
+
+brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_lab_point *out) {
+  const brim_workload_table *table = brim_workload_find(brim_config_string(point, "workload"));
+  const char *best = brim_config_string(point, "checkpoint.best");
+  brim_metric_stage stage = BRIM_METRIC_EVAL;
+  char name[BRIM_METRIC_NAME];
+  out->metric_key = "";
+  out->epochs = brim_config_int(point, "training.epochs");
+  if (best && !best[0]) best = NULL;
+  if (!table) return BRIM_OK;
+  if (best && brim_str_starts(best, "train_")) {
+    stage = BRIM_METRIC_TRAIN;
+    best += 6;
+  } else if (best && (brim_str_starts(best, "val_") || brim_str_starts(best, "eval_"))) {
+    best = strchr(best, '_') + 1;
+  }
+  int row = deciding_row(table->metric_set, best, stage);
+  if (row >= 0 &&
+      brim_metric_name(&table->metric_set->rows[row], stage, BRIM_METRIC_COLUMN, name)) {
+    out->metric_key = keep_name(ctx, name);
+  }
+  return BRIM_OK;
+}
+
+bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (brim_sweep_metric_of(table->metric_set, key, out)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,388 @@
+// The chaos test (lab_chaos.h): sweeps as child processes, and what disturbs them.
+#include "lab/lab_chaos.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lab/lab_chaos_int.h"
+#include "lab/store/lab_store.h"
+
+enum {
+  ROUND = 48,            // experiments of a round
+  LEASE_S = 2,           // of the sweeps
+  DRAIN_S = 300,         // the last round has this long after the disturbances
+  ORPHAN_MS = 20000,     // processes have this long to end after their sweep
+  SMALL_FILE = 32 << 10  // bytes a file may have on the full disk
+};
+
+const char *brim_lab_chaos_act_name(brim_lab_chaos_act act) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      BRIM_LAB_CHAOS_MAP(X)
+#undef X
+  };
+  return names[act];
+}
+
+static int64_t now_ms(void) { return brim_clock_now().ns / 1000000; }
+
+static uint64_t next_random(brim_chaos *c) {
+  uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static int64_t between(brim_chaos *c, int64_t low, int64_t high) {
+  return low + (int64_t)(next_random(c) % (uint64_t)(high - low + 1));
+}
+
+//---------------------------------- grids ----------------------------------
+
+// `copies` of each seed; they differ in how long a training waits for an improvement, which is always
+// longer than it trains.
+static brim_status write_grid(const char *path, int64_t first, int64_t copies) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append(&text,
+                  "name: chaos\n"
+                  "backend: ref\n"
+                  "device: cpu\n"
+                  "threads: 1\n"
+                  "dataset: synthetic(shape=[6], classes=3, samples=96, seed=0)\n"
+                  "model: mlp(depth=1, hidden=8)\n"
+                  "data: {batch_size: 16, num_workers: 0}\n"
+                  "training.epochs: 25\n"
+                  "retries: 1000\n"
+                  "seed: [0, 1, 2, 3, 4, 5, 6, 7]\n"
+                  "training.early_stopping_patience: [");
+  for (int64_t i = 0; i < copies; i++) {
+    brim_str_printf(&text, "%s%lld", i ? ", " : "", (long long)(1000 + first + i));
+  }
+  brim_str_append(&text, "]\n");
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_fs_write(path, text.data, text.len);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static void grid_path(const brim_chaos *c, int64_t round, char *out, size_t size) {
+  snprintf(out, size, "%s/round-%lld.yaml", c->folder, (long long)round);
+}
+
+//---------------------------------- the sweep ----------------------------------
+
+static brim_status on_line(void *ctx, const brim_child_line *line) {
+  brim_chaos *c = ctx;
+  snprintf(c->tail, sizeof c->tail, "%.*s", (int)(line->size < 900 ? line->size : 900), line->text);
+  return BRIM_OK;
+}
+
+static brim_status start_sweep(brim_chaos *c, const char *grid, const char *store,
+                               const char *folder) {
+  char jobs[24], lease[24];
+  snprintf(jobs, sizeof jobs, "%lld", (long long)c->options->executors);
+  snprintf(lease, sizeof lease, "%d", LEASE_S);
+  const char *const argv[] = {
+      c->options->program, "--quiet", "sweep",        grid, "--store", store,
+      "--output-dir",      folder,    "--jobs",       jobs, "--lease", lease,
+      "--backoff",         "0.2",     "--keep-going", NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_NULL,
+                                  .err = BRIM_CHILD_PIPE,
+                                  .on_line = on_line,
+                                  .ctx = c};
+  c->tail[0] = '\0';
+  c->killed = false;
+  c->full_until = 0;
+  c->report->starts++;
+  return brim_child_start(&how, &c->sweep);
+}
+
+// *ended: this sweep's process has ended; *done: and its grid with it.
+static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
+  *ended = *done = false;
+  BRIM_TRY(brim_child_poll(c->sweep, ended));
+  if (!*ended) return BRIM_OK;
+  const brim_child_result *r = brim_child_get_result(c->sweep);
+  bool expected = c->killed || now_ms() - c->full_ms < 3000;
+  *done = r->signal == 0 && r->exit_code == 0;
+  if (!*done && !expected) {
+    brim_chaos_violation(c, "the sweep ended by itself with exit code %d, signal %d: %.300s",
+                         r->exit_code, r->signal, c->tail);
+  }
+  brim_child_close(c->sweep);
+  c->sweep = NULL;
+  return BRIM_OK;
+}
+
+//---------------------------------- disturbances ----------------------------------
+
+static void continue_stopped(brim_chaos *c, bool all) {
+  int64_t now = now_ms();
+  for (size_t i = 0; i < c->stopped_count;) {
+    if (!all && now < c->stopped[i].until) {
+      i++;
+      continue;
+    }
+    (void)kill(c->stopped[i].pid, SIGCONT);
+    c->stopped[i] = c->stopped[--c->stopped_count];
+  }
+  if (c->sweep && c->full_until && (all || now >= c->full_until)) {
+    struct rlimit limit = {0};
+    pid_t pid = brim_child_pid(c->sweep);
+    if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) == 0) {
+      limit.rlim_cur = limit.rlim_max;
+      (void)prlimit(pid, RLIMIT_FSIZE, &limit, NULL);
+    }
+    c->full_until = 0;
+    c->full_ms = now;
+  }
+}
+
+static void stop_process(brim_chaos *c, pid_t pid, int64_t for_ms) {
+  if (c->stopped_count == BRIM_CHAOS_STOPPED || kill(pid, SIGSTOP) != 0) return;
+  c->stopped[c->stopped_count].pid = pid;
+  c->stopped[c->stopped_count++].until = now_ms() + for_ms;
+}
+
+static void fill_disk(brim_chaos *c) {
+  struct rlimit limit = {0};
+  pid_t pid = brim_child_pid(c->sweep);
+  if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0) return;
+  limit.rlim_cur = SMALL_FILE;
+  if (prlimit(pid, RLIMIT_FSIZE, &limit, NULL) != 0) return;
+  c->full_until = now_ms() + between(c, 200, 1500);
+  c->full_ms = c->full_until;
+}
+
+// One of the executors, or of the trainings; 0 when there is none.
+static pid_t any_process(brim_chaos *c, bool trains) {
+  brim_chaos_proc all[BRIM_CHAOS_PROCS];
+  size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (all[i].trains == trains) all[kept++] = all[i];
+  }
+  return kept ? all[next_random(c) % kept].pid : 0;
+}
+
+static brim_lab_chaos_act choose_act(brim_chaos *c) {
+  static const int shares[BRIM_CHAOS_ACT_COUNT] = {
+      [BRIM_CHAOS_KILL_EXECUTOR] = 44, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
+      [BRIM_CHAOS_KILL_TRAINING] = 18, [BRIM_CHAOS_KILL_SWEEP] = 12,
+      [BRIM_CHAOS_STOP_SWEEP] = 6,     [BRIM_CHAOS_END_SWEEP] = 4,
+      [BRIM_CHAOS_FULL_DISK] = 6};
+  int64_t at = between(c, 0, 99);
+  int act = 0;
+  while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];
+  return (brim_lab_chaos_act)act;
+}
+
+static void disturb(brim_chaos *c) {
+  brim_lab_chaos_act act = choose_act(c);
+  bool of_sweep = act >= BRIM_CHAOS_KILL_SWEEP;
+  pid_t pid = of_sweep ? (c->sweep ? brim_child_pid(c->sweep) : 0)
+                       : any_process(c, act == BRIM_CHAOS_KILL_TRAINING);
+  if (pid == 0) return;
+  c->report->acts[act]++;
+  switch (act) {
+    case BRIM_CHAOS_STOP_EXECUTOR:
+      stop_process(c, pid, between(c, 100, 2500 * LEASE_S));
+      break;
+    case BRIM_CHAOS_STOP_SWEEP:
+      stop_process(c, pid, between(c, 100, 1500 * LEASE_S));
+      break;
+    case BRIM_CHAOS_FULL_DISK:
+      fill_disk(c);
+      break;
+    case BRIM_CHAOS_KILL_SWEEP:
+    case BRIM_CHAOS_END_SWEEP:
+      c->killed = true;
+      c->start_ms = now_ms() + between(c, 0, 1000);
+      (void)kill(pid, act == BRIM_CHAOS_KILL_SWEEP ? SIGKILL : SIGINT);
+      break;
+    case BRIM_CHAOS_KILL_EXECUTOR:
+    case BRIM_CHAOS_KILL_TRAINING:
+    case BRIM_CHAOS_ACT_COUNT:
+      (void)kill(pid, SIGKILL);
+      break;
+  }
+}
+
+//---------------------------------- what must hold all the time ----------------------------------
+
+static size_t count_trainings(const brim_chaos_proc *all, size_t n, char twice[BRIM_CHAOS_ID]) {
+  size_t trainings = 0;
+  for (size_t i = 0; i < n; i++) {
+    trainings += all[i].trains;
+    for (size_t k = 0; k < i; k++) {
+      if (all[i].trains && all[k].trains && strcmp(all[i].exp, all[k].exp) == 0) {
+        memcpy(twice, all[i].exp, BRIM_CHAOS_ID);
+      }
+    }
+  }
+  return trainings;
+}
+
+// Processes are listed one after the other, and one may end meanwhile: what is wrong has to be so
+// twice.
+static void watch_processes(brim_chaos *c) {
+  brim_chaos_proc all[BRIM_CHAOS_PROCS];
+  char twice[BRIM_CHAOS_ID];
+  size_t trainings = 0;
+  for (int look = 0; look < 3; look++) {
+    twice[0] = '\0';
+    size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS);
+    trainings = count_trainings(all, n, twice);
+    if (!twice[0] && trainings <= (size_t)c->options->executors) return;
+    brim_clock_sleep_ns(20000000);
+  }
+  if (twice[0]) brim_chaos_violation(c, "experiment %s is trained twice at once", twice);
+  if (trainings > (size_t)c->options->executors) {
+    brim_chaos_violation(c, "%zu trainings at once, more than the %lld slots", trainings,
+                         (long long)c->options->executors);
+  }
+}
+
+// At the end no process may be left.
+static void watch_orphans(brim_chaos *c) {
+  brim_chaos_proc all[BRIM_CHAOS_PROCS];
+  int64_t until = now_ms() + ORPHAN_MS;
+  size_t n;
+  while ((n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS)) > 0 && now_ms() < until) {
+    brim_clock_sleep_ns(100000000);
+  }
+  for (size_t i = 0; i < n; i++) {
+    brim_chaos_violation(c, "process %ld of experiment %s is left", (long)all[i].pid, all[i].exp);
+    (void)kill(all[i].pid, SIGKILL);
+  }
+}
+
+//---------------------------------- rounds ----------------------------------
+
+static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
+
+typedef struct clock_of {
+  int64_t end_ms;    // of the disturbances
+  int64_t drain_ms;  // the last round has to end before
+} clock_of;
+
+// A round until all of its experiments have ended; disturbed as long as there is time.
+static brim_status run_round(brim_chaos *c, int64_t round, const clock_of *times) {
+  char grid[1200];
+  bool done = false, ended = false;
+  int64_t next_act = now_ms() + between(c, 200, 600), next_look = 0;
+  grid_path(c, round, grid, sizeof grid);
+  while (!done) {
+    int64_t now = now_ms();
+    bool calm = now >= times->end_ms;
+    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    if (now > times->drain_ms) {
+      brim_chaos_violation(c, "round %lld did not end within %d s", (long long)round, DRAIN_S);
+      return BRIM_OK;
+    }
+    continue_stopped(c, calm);
+    if (!c->sweep && now >= c->start_ms) {
+      BRIM_TRY(start_sweep(c, grid, c->store, c->folder));
+    }
+    if (c->sweep) BRIM_TRY(poll_sweep(c, &ended, &done));
+    if (!calm && now >= next_act) {
+      disturb(c);
+      next_act = now + between(c, 20, 300);
+    }
+    if (now >= next_look) {
+      watch_processes(c);
+      next_look = now + 100;
+    }
+    brim_clock_sleep_ns(10000000);
+  }
+  return BRIM_OK;
+}
+
+static void end_sweep(brim_chaos *c) {
+  continue_stopped(c, true);
+  brim_child_close(c->sweep);
+  c->sweep = NULL;
+}
+
+static brim_status run_rounds(brim_chaos *c) {
+  const brim_lab_chaos_options *o = c->options;
+  clock_of times = {.end_ms = now_ms() + (int64_t)(o->seconds * 1e3)};
+  times.drain_ms = times.end_ms + DRAIN_S * 1000;
+  int64_t copies = ROUND / BRIM_CHAOS_SEEDS, first = 0;
+  if (o->experiments > 0) copies = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
+  while (c->report->rounds == 0 || (o->experiments == 0 && now_ms() < times.end_ms)) {
+    char path[1200], text[128];
+    int64_t round = ++c->report->rounds;
+    grid_path(c, round, path, sizeof path);
+    BRIM_TRY(write_grid(path, first, copies));
+    snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"), (long long)round,
+             (long long)(copies * BRIM_CHAOS_SEEDS));
+    brim_chaos_say(c, text);
+    BRIM_TRY(run_round(c, round, &times));
+    first += copies;
+    if (now_ms() > times.drain_ms) break;
+  }
+  return BRIM_OK;
+}
+
+// The undisturbed trainings.
+static brim_status run_reference(brim_chaos *c) {
+  char path[1200];
+  bool ended = false, done = false;
+  grid_path(c, 0, path, sizeof path);
+  BRIM_TRY(write_grid(path, 0, 1));
+  BRIM_TRY(start_sweep(c, path, c->reference, c->reference));
+  while (!ended) {
+    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    BRIM_TRY(poll_sweep(c, &ended, &done));
+    brim_clock_sleep_ns(10000000);
+  }
+  return done ? BRIM_OK : brim_fail(BRIM_ECHILD, "the undisturbed sweep failed: %.300s", c->tail);
+}
+
+static brim_status open_folder(brim_chaos *c) {
+  char **names = NULL;
+  size_t count = 0;
+  BRIM_TRY(brim_fs_refused(brim_fs_mkdirs(c->options->folder)));
+  BRIM_TRY(brim_fs_list(c->options->folder, &names, &count));
+  brim_fs_list_free(names, count);
+  if (count > 0) {
+    return brim_fail(BRIM_EEXIST, "%s is not empty; the chaos test needs a folder of its own",
+                     c->options->folder);
+  }
+  char *real = realpath(c->options->folder, NULL);
+  c->folder = real ? brim_strdup(real) : NULL;
+  free(real);
+  c->reference = c->folder ? brim_fs_join(c->folder, "reference") : NULL;
+  c->store = c->reference ? brim_strdup(c->options->store ? c->options->store : c->folder) : NULL;
+  if (!c->store) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+  return c->options->store ? brim_chaos_check_empty(c->store) : BRIM_OK;
+}
+
+brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos_report *out) {
+  brim_lab_chaos_options o = *options;
+  if (!(o.seconds > 0)) o.seconds = 120;
+  if (o.executors <= 0) o.executors = 16;
+  memset(out, 0, sizeof *out);
+  out->seed = o.seed;
+  brim_chaos c = {.options = &o, .report = out, .random = o.seed};
+  int64_t start = now_ms();
+  brim_status status = open_folder(&c);
+  if (!status) status = run_reference(&c);
+  if (!status) status = run_rounds(&c);
+  end_sweep(&c);
+  if (!status || status == BRIM_EINTERRUPTED) watch_orphans(&c);
+  if (!status) status = brim_chaos_check(&c, c.store, c.reference, out);
+  out->seconds = (double)(now_ms() - start) / 1e3;
+  brim_free(c.store);
+  brim_free(c.reference);
+  brim_free(c.folder);
+  return status;
+}

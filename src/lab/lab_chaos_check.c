@@ -1,0 +1,211 @@
+// What must hold in the store after a chaos test: one result per experiment, attempts in order, and
+// the metrics of the undisturbed run.
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lab/lab_chaos_int.h"
+#include "lab/lab_link.h"
+
+void brim_chaos_say(const brim_chaos *c, const char *text) {
+  if (c->options->say) c->options->say(c->options->ctx, text);
+}
+
+void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
+  char text[sizeof c->report->first];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  brim_utf8_trim(text);
+  if (c->report->violations++ == 0) memcpy(c->report->first, text, sizeof text);
+  brim_chaos_say(c, text);
+}
+
+typedef struct exp_item {
+  char id[BRIM_EXP_ID];
+  char seed[16];  // "seed=3"
+  brim_exp_state state;
+  int64_t attempt;
+} exp_item;
+
+typedef struct exp_list {
+  exp_item *items;
+  size_t count, cap;
+} exp_list;
+
+// The word of a label that names the training.
+static void seed_of(const char *label, char out[16]) {
+  const char *at = strstr(label, "seed=");
+  snprintf(out, 16, "%.*s", at ? (int)strcspn(at, " ") : 0, at ? at : "");
+}
+
+static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
+  exp_list *list = ctx;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 64;
+    exp_item *more = brim_realloc(list->items, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+    list->items = more;
+    list->cap = cap;
+  }
+  exp_item *item = &list->items[list->count++];
+  *item = (exp_item){.state = exp->state, .attempt = exp->attempt};
+  snprintf(item->id, sizeof item->id, "%s", exp->id);
+  seed_of(exp->label, item->seed);
+  return BRIM_OK;
+}
+
+//---------------------------------- attempts ----------------------------------
+
+typedef struct attempt_view {
+  int64_t count, ok, open, last_ok, fence;
+  bool in_order;
+} attempt_view;
+
+static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
+  attempt_view *v = ctx;
+  v->count++;
+  v->in_order = v->in_order && a->n == v->count && a->fence > v->fence;
+  v->fence = a->fence;
+  v->open += a->outcome == BRIM_ATTEMPT_OPEN;
+  if (a->outcome == BRIM_ATTEMPT_OK) {
+    v->ok++;
+    v->last_ok = a->n;
+  }
+  return BRIM_OK;
+}
+
+static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                                  brim_lab_chaos_report *report) {
+  attempt_view v = {.in_order = true};
+  BRIM_TRY(brim_lab_attempts(link, exp->id, on_attempt, &v));
+  report->attempts += v.count;
+  if (exp->state != BRIM_EXP_DONE) {
+    brim_chaos_violation(c, "experiment %.12s is %s, not done", exp->id,
+                         brim_exp_state_name(exp->state));
+  }
+  if (!v.in_order) brim_chaos_violation(c, "attempts of %.12s are not in order", exp->id);
+  if (v.open > 0) brim_chaos_violation(c, "an attempt of %.12s has no end", exp->id);
+  if (v.ok != 1 || v.last_ok != exp->attempt || v.count != exp->attempt) {
+    brim_chaos_violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id,
+                         (long long)v.ok, (long long)v.count);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- metrics ----------------------------------
+
+typedef struct metric_row {
+  char key[BRIM_METRIC_NAME];
+  int64_t step;
+  double value;
+} metric_row;
+
+typedef struct metric_list {
+  metric_row *rows;
+  size_t count, cap;
+} metric_list;
+
+static bool is_time(const char *key) {
+  return brim_str_ends(key, "_s") || brim_str_ends(key, "_ms") || strcmp(key, "seconds") == 0;
+}
+
+static brim_status on_metric(void *ctx, const brim_store_metric *row, int64_t attempt) {
+  metric_list *list = ctx;
+  (void)attempt;
+  if (is_time(row->key)) return BRIM_OK;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 256;
+    metric_row *more = brim_realloc(list->rows, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+    list->rows = more;
+    list->cap = cap;
+  }
+  metric_row *to = &list->rows[list->count++];
+  *to = (metric_row){.step = row->step, .value = row->value};
+  snprintf(to->key, sizeof to->key, "%s", row->key);
+  return BRIM_OK;
+}
+
+static bool same_value(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_list *a,
+                            const metric_list *b) {
+  if (a->count != b->count || a->count == 0) {
+    brim_chaos_violation(c, "experiment %.12s has %zu metric rows, undisturbed %zu", exp->id,
+                         a->count, b->count);
+    return;
+  }
+  for (size_t i = 0; i < a->count; i++) {
+    const metric_row *x = &a->rows[i], *y = &b->rows[i];
+    if (strcmp(x->key, y->key) == 0 && x->step == y->step && same_value(x->value, y->value)) {
+      continue;
+    }
+    brim_chaos_violation(c, "experiment %.12s: %s at step %lld is %.17g, undisturbed %.17g",
+                         exp->id, x->key, (long long)x->step, x->value, y->value);
+    return;
+  }
+}
+
+static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                                 brim_lab_link *reference, const exp_list *undisturbed) {
+  metric_list a = {0}, b = {0};
+  size_t twin = 0;
+  while (twin < undisturbed->count && strcmp(undisturbed->items[twin].seed, exp->seed) != 0) {
+    twin++;
+  }
+  if (twin == undisturbed->count) {
+    return brim_fail(BRIM_EINTERNAL, "the undisturbed run has no '%s'", exp->seed);
+  }
+  brim_status status = brim_lab_read_metrics(link, exp->id, NULL, 0, on_metric, &a);
+  if (!status) {
+    status = brim_lab_read_metrics(reference, undisturbed->items[twin].id, NULL, 0, on_metric, &b);
+  }
+  if (!status) compare_metrics(c, exp, &a, &b);
+  brim_free(a.rows);
+  brim_free(b.rows);
+  return status;
+}
+
+//---------------------------------- all ----------------------------------
+
+static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *reference,
+                             brim_lab_chaos_report *report) {
+  exp_list all = {0}, undisturbed = {0};
+  brim_status status = brim_lab_list(link, NULL, on_exp, &all);
+  if (!status) status = brim_lab_list(reference, NULL, on_exp, &undisturbed);
+  report->experiments = (int64_t)all.count;
+  for (size_t i = 0; i < all.count && !status; i++) {
+    status = check_attempts(c, link, &all.items[i], report);
+    if (!status) status = check_metrics(c, link, &all.items[i], reference, &undisturbed);
+  }
+  brim_free(all.items);
+  brim_free(undisturbed.items);
+  return status;
+}
+
+// A database may be someone's own: the sweeps of the test would run what it has queued.
+brim_status brim_chaos_check_empty(const char *store) {
+  brim_lab_link *link = NULL;
+  brim_store_counts counts = {0};
+  brim_status status = brim_lab_link_open(store, NULL, &link);
+  if (!status) status = brim_lab_count(link, NULL, &counts);
+  brim_lab_link_close(link);
+  if (status || counts.total == 0) return status;
+  return brim_fail(BRIM_EEXIST, "the store has %lld experiments; the chaos test needs an empty one",
+                   (long long)counts.total);
+}
+
+brim_status brim_chaos_check(brim_chaos *c, const char *store, const char *reference,
+                             brim_lab_chaos_report *report) {
+  const brim_lab_link_options how = {.readonly = true};
+  brim_lab_link *link = NULL, *undisturbed = NULL;
+  brim_status status = brim_lab_link_open(store, &how, &link);
+  if (!status) status = brim_lab_link_open(reference, &how, &undisturbed);
+  if (!status) status = check_all(c, link, undisturbed, report);
+  brim_lab_link_close(undisturbed);
+  brim_lab_link_close(link);
+  return status;
+}

@@ -1,0 +1,54 @@
+// The processes of a chaos test, by their command lines: executors and trainings below its folder.
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lab/lab_chaos_int.h"
+
+// The 12 digits behind FOLDER/exp/ in a word; false when it names no experiment.
+static bool exp_of(const char *word, const char *exps, char out[BRIM_CHAOS_ID]) {
+  const char *at = strstr(word, exps);
+  if (!at) return false;
+  at += strlen(exps);
+  if (strlen(at) < BRIM_CHAOS_ID - 1) return false;
+  snprintf(out, BRIM_CHAOS_ID, "%.*s", BRIM_CHAOS_ID - 1, at);
+  return true;
+}
+
+static bool read_process(const char *pid, const char *exps, brim_chaos_proc *out) {
+  char path[64], text[4096], exp[BRIM_CHAOS_ID] = "";
+  bool executes = false, trains = false, found = false;
+  snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (size <= 0) return false;
+  text[size] = '\0';
+  for (const char *word = text; word < text + size; word += strlen(word) + 1) {
+    executes = executes || strcmp(word, "execute") == 0;
+    trains = trains || strcmp(word, "train") == 0;
+    found = exp_of(word, exps, exp) || found;
+  }
+  if (!found || (!executes && !trains)) return false;
+  *out = (brim_chaos_proc){.pid = (pid_t)strtol(pid, NULL, 10), .trains = !executes};
+  snprintf(out->exp, sizeof out->exp, "%s", exp);
+  return true;
+}
+
+size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t most) {
+  char exps[1100];
+  size_t n = 0;
+  DIR *dir = opendir("/proc");
+  if (!dir) return 0;
+  snprintf(exps, sizeof exps, "%.1000s/exp/", folder);
+  for (struct dirent *entry; n < most && (entry = readdir(dir));) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    if (read_process(entry->d_name, exps, &out[n])) n++;
+  }
+  closedir(dir);
+  return n;
+}

@@ -1,0 +1,116 @@
+// Inside the sweep: its state, and the parts of a turn.
+#ifndef BRIM_LAB_SWEEP_INT_H_
+#define BRIM_LAB_SWEEP_INT_H_
+
+#include "base/base.h"
+#include "base/base_child.h"
+#include "lab/lab_link.h"
+#include "lab/lab_ops.h"
+#include "lab/lab_place.h"
+#include "lab/lab_server.h"
+#include "lab/lab_sweep.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  BRIM_LAB_TAIL = 1024,   // bytes of an executor's last lines
+  BRIM_LAB_WINDOW = 256,  // queued experiments that a round of placing looks at
+  BRIM_LAB_DIRTY = 64,    // experiments that changed since the view was made; more: all
+  BRIM_LAB_SAME = 3       // first experiments that have to fail the same way
+};
+
+// An executor.
+typedef struct brim_lab_runner {
+  brim_store_ref ref;
+  brim_child *child;  // NULL: an earlier sweep started it
+  int64_t pid;
+  char *folder;
+  bool asked;        // to stop
+  int64_t asked_ms;  // when
+  bool killed;
+  bool gone;  // its process has ended
+  int64_t next_look_ms;
+  int64_t step, steps;
+  int64_t step_ms;  // when `step` was seen
+  double steps_per_s;
+  char tail[BRIM_LAB_TAIL];
+} brim_lab_runner;
+
+// The first experiments that failed, as long as all of them did so the same way.
+typedef struct brim_lab_same {
+  bool off;  // an experiment was done, or failed otherwise
+  size_t count;
+  char exps[BRIM_LAB_SAME][BRIM_EXP_ID];
+  brim_failure failure;
+  char message[512];
+} brim_lab_same;
+
+// Takes note of how an experiment ended. True: the first BRIM_LAB_SAME failed the same way. `folder`
+// is the experiment's own, which is left out where the message names it.
+bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
+                       brim_failure failure, const char *message);
+void brim_lab_same_done(brim_lab_same *same);
+
+struct brim_lab_sweep {
+  brim_lab_sweep_options options;  // texts are below
+  char *place, *folder, *title, *program, *version, *devices, *lock_dir;
+  char worker[64], host[65];
+  brim_store *store;
+  brim_lab_ops ops;
+  brim_lab_link *link;
+  brim_lab_server *server;
+  brim_lab_place *placing;
+  brim_lab_runner **runners;
+  size_t count, cap;
+  struct pollfd *fds;
+  size_t fd_cap;
+  bool stopping;
+  brim_lab_end end;
+  brim_lab_same same;
+  brim_store_counts counts;
+  int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, told_ms,
+      place_ms;
+  bool counted;  // `counts` is of now
+  bool left;     // queued experiments may start later
+  bool look;     // something changed: count and place again
+  // The view (lab_sweep_view.c).
+  brim_sweep_view view;
+  bool has_rows, all_dirty;
+  char dirty[BRIM_LAB_DIRTY][BRIM_EXP_ID];
+  size_t dirty_count;
+  int64_t rows_ms;
+  size_t detail_at;
+  int64_t ended;  // experiments that this sweep saw end, and what they took
+  double ended_s;
+  double first_s;
+};
+
+int64_t brim_lab_now_ms(void);  // of a clock that never jumps
+
+// BRIM_EIO becomes a message and a pause; other failures stay.
+brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
+void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
+                  ...) BRIM_PRINTF(4, 5);
+void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
+
+//---------------------------------- executors (lab_sweep_run.c) ----------------------------------
+
+// Starts what fits. *left: queued experiments that may start later.
+brim_status brim_lab_start_queued(brim_lab_sweep *sweep, bool *left);
+// Those that have ended.
+brim_status brim_lab_reap_runners(brim_lab_sweep *sweep);
+// Executors whose attempt is no longer theirs end.
+brim_status brim_lab_end_stale(brim_lab_sweep *sweep);
+// What an earlier sweep of this folder left under way.
+brim_status brim_lab_adopt(brim_lab_sweep *sweep);
+void brim_lab_ask_runner(brim_lab_sweep *sweep, brim_lab_runner *runner);
+void brim_lab_runner_free(brim_lab_runner *runner);
+brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
+brim_status brim_lab_read_progress(brim_lab_sweep *sweep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_SWEEP_INT_H_

@@ -1,0 +1,359 @@
+// `brim sweep` from the command line, with the built program: a grid runs to its end, continues after
+// Ctrl-C and after a kill, is looked at and controlled from elsewhere, and stops when nothing can work.
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+
+#include "base/base_child.h"
+#include "same_file.h"
+
+// Small enough for a fraction of a second, on the backend that is always there.
+static const char head[] =
+    "name: small\n"
+    "backend: ref\n"
+    "device: cpu\n"
+    "threads: 1\n"
+    "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
+    "model: mlp(depth=1, hidden=8)\n"
+    "data: {num_workers: 0}\n";
+
+static void write_grid(const char *path, const char *axes) {
+  char text[2048];
+  snprintf(text, sizeof text, "%s%s", head, axes);
+  write_file(path, text);
+}
+
+static const char six[] =
+    "lr: [0.1, 0.01, 0.001]\n"
+    "batch_size: [16, 32]\n"
+    "epochs: 3\n";
+
+// Long enough to be met while it runs.
+static const char slow[] =
+    "lr: [0.1, 0.01]\n"
+    "seed: [0, 1]\n"
+    "batch_size: 8\n"
+    "epochs: 60\n";
+
+static void fresh(void) {
+  shell_result r = shell("rm -rf runs undisturbed *.yaml");
+  shell_free(&r);
+}
+
+static int64_t count_state(const char *state) {
+  shell_result r = shell("brim sweep status --json");
+  json_t *view = NULL;
+  if (r.code) fail_msg("status: exit %d: %s", r.code, r.err);
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+  json_t *n = json_object_get(json_object_get(view, "counts"), state);
+  int64_t count = json_integer_value(n);
+  json_decref(view);
+  shell_free(&r);
+  return count;
+}
+
+//---------------------------------- a sweep in the background ----------------------------------
+
+typedef struct background {
+  brim_child *child;
+} background;
+
+static background start(const char *const *words) {
+  const char *argv[16] = {BRIM_BINARY, "sweep"};
+  size_t n = 2;
+  for (; *words; words++) argv[n++] = *words;
+  argv[n] = NULL;
+  background b = {0};
+  const brim_child_options how = {
+      .argv = argv, .in = BRIM_CHILD_NULL, .out = BRIM_CHILD_NULL, .err = BRIM_CHILD_NULL};
+  assert_ok(brim_child_start(&how, &b.child));
+  return b;
+}
+
+static int end(background *b) {
+  bool ended = false;
+  assert_ok(brim_child_wait(b->child, 170000, &ended));
+  if (!ended) fail_msg("the sweep did not end");
+  int code = brim_child_get_result(b->child)->exit_code;
+  brim_child_close(b->child);
+  return code;
+}
+
+static void wait_until(const char *state, int64_t at_least) {
+  for (int i = 0; i < 1500; i++) {
+    if (has_file("runs/small/lab.sqlite") && count_state(state) >= at_least) return;
+    usleep(100 * 1000);
+  }
+  fail_msg("%s experiments: fewer than %lld for too long", state, (long long)at_least);
+}
+
+// The trained weights of every experiment are those of a run that nothing disturbed.
+static void same_as_undisturbed(int expected) {
+  int compared = 0;
+  char **names = NULL;
+  size_t count = 0;
+  assert_ok(brim_fs_list("undisturbed/exp", &names, &count));
+  for (size_t i = 0; i < count; i++) {
+    char a[512], b[512];
+    snprintf(a, sizeof a, "undisturbed/exp/%s/model.safetensors", names[i]);
+    snprintf(b, sizeof b, "runs/small/exp/%s/model.safetensors", names[i]);
+    assert_same_file(a, b);
+    compared++;
+  }
+  brim_fs_list_free(names, count);
+  assert_int_equal(compared, expected);
+}
+
+//---------------------------------- to the end ----------------------------------
+
+static void test_a_grid_runs_to_its_end(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml", six);
+  shell_result r = shell("brim sweep grid.yaml --jobs 2");
+  if (r.code) fail_msg("exit %d\n%s\n%s", r.code, r.out, r.err);
+  has(r.err, "6 experiments new, 0 already in the store runs/small");
+  shell_free(&r);
+  assert_int_equal(count_state("done"), 6);
+  // the same grid again: nothing is left to do
+  r = shell("brim sweep grid.yaml");
+  assert_int_equal(r.code, 0);
+  has(r.err, "0 experiments new, 6 already");
+  shell_free(&r);
+  // one more learning rate: two more experiments
+  write_grid("grid.yaml",
+             "lr: [0.1, 0.01, 0.001, 0.3]\n"
+             "batch_size: [16, 32]\n"
+             "epochs: 3\n");
+  r = shell("brim sweep grid.yaml");
+  assert_int_equal(r.code, 0);
+  has(r.err, "2 experiments new, 6 already");
+  shell_free(&r);
+  assert_int_equal(count_state("done"), 8);
+}
+
+static void test_events_and_exports(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml", six);
+  shell_result r = shell("brim sweep grid.yaml --json");
+  assert_int_equal(r.code, 0);
+  assert_true(json_lines(r.out) > 8);
+  has(r.out, "\"event\":\"submitted\"");
+  has(r.out, "\"event\":\"experiment\"");
+  has(r.out, "\"state\":\"done\"");
+  has(r.out, "\"event\":\"end\"");
+  shell_free(&r);
+  r = shell("brim sweep export runs/small");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 6);
+  has(r.out, "eval_accuracy");
+  shell_free(&r);
+  r = shell("brim sweep export runs/small --format csv --output all.csv && cat all.csv");
+  assert_int_equal(r.code, 0);
+  has(r.out, "id,lr,batch_size,state,failure,attempts,epoch,step,metric,value,");
+  has(r.out, ",0.001,32,done,,1,3,");
+  shell_free(&r);
+}
+
+//---------------------------------- interrupted ----------------------------------
+
+static void run_undisturbed(void) {
+  expect(0, NULL, "brim sweep slow.yaml --store undisturbed --jobs 2");
+}
+
+static void test_ctrl_c_stops_and_the_same_command_continues(void **state) {
+  (void)state;
+  fresh();
+  write_grid("slow.yaml", slow);
+  run_undisturbed();
+  background b = start((const char *[]){"slow.yaml", "--jobs", "2", NULL});
+  wait_until("running", 1);
+  assert_ok(brim_child_signal(b.child, SIGINT));
+  assert_int_equal(end(&b), 130);
+  assert_int_equal(count_state("running") + count_state("leased"), 0);
+  assert_true(count_state("queued") > 0);
+  assert_int_equal(count_state("failed"), 0);
+  expect(0, NULL, "brim sweep slow.yaml --jobs 2");
+  assert_int_equal(count_state("done"), 4);
+  same_as_undisturbed(4);
+}
+
+static void test_a_killed_sweep_loses_nothing(void **state) {
+  (void)state;
+  fresh();
+  write_grid("slow.yaml", slow);
+  run_undisturbed();
+  for (int i = 0; i < 3; i++) {
+    background b = start((const char *[]){"slow.yaml", "--jobs", "2", NULL});
+    wait_until("running", i < 2 ? 1 : 0);
+    usleep((useconds_t)(150 + 200 * i) * 1000);
+    assert_ok(brim_child_signal(b.child, SIGKILL));
+    (void)end(&b);
+  }
+  expect(0, NULL, "brim sweep slow.yaml --jobs 2");
+  assert_int_equal(count_state("done"), 4);
+  same_as_undisturbed(4);
+}
+
+// Executors and trainings whose command line names this folder.
+static int count_processes(const char *folder) {
+  shell_result r = shell(
+      "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | "
+      "grep -c '^folder=%s/exp/\\|^%s/exp/[0-9a-f]*/experiment.yaml'",
+      folder, folder);
+  int n = atoi(r.out);
+  shell_free(&r);
+  return n;
+}
+
+// Executors of a killed sweep train on for one lease, save, and end; what they could not report waits
+// in their spool files.
+static void test_no_process_outlives_a_killed_sweep(void **state) {
+  char here[2048], folder[2100];
+  (void)state;
+  fresh();
+  assert_non_null(getcwd(here, sizeof here));
+  snprintf(folder, sizeof folder, "%s/runs/small", here);
+  const char *const words[] = {"slow.yaml", "--jobs",       "2",    "--lease",
+                               "1",         "--output-dir", folder, NULL};
+  write_grid("slow.yaml",
+             "lr: [0.1, 0.01]\n"
+             "batch_size: 8\n"
+             "epochs: 100000\n");
+  background b = start(words);
+  wait_until("running", 2);
+  assert_true(count_processes(folder) > 0);
+  assert_ok(brim_child_signal(b.child, SIGKILL));
+  (void)end(&b);
+  for (int i = 0; i < 600 && count_processes(folder) > 0; i++) usleep(100 * 1000);
+  assert_int_equal(count_processes(folder), 0);
+  // the next sweep takes over what they left, and is stopped as well
+  b = start(words);
+  wait_until("running", 2);
+  assert_ok(brim_child_signal(b.child, SIGTERM));
+  assert_int_equal(end(&b), 130);
+  assert_int_equal(count_processes(folder), 0);
+  assert_int_equal(count_state("queued"), 2);
+  assert_int_equal(count_state("failed"), 0);
+  expect(1, NULL, "ls runs/small/exp/*/*.spool 2>/dev/null | grep -q .");
+}
+
+//---------------------------------- other terminals ----------------------------------
+
+static void first_id(char out[13], const char *state) {
+  shell_result r = shell("brim sweep export --state %s", state);
+  const char *at = strstr(r.out, "\"id\": \"");
+  if (!at) at = strstr(r.out, "\"id\":\"");
+  if (!at) fail_msg("no %s experiment in\n%s%s", state, r.out, r.err);
+  at = strchr(at + 4, ':');
+  at = strchr(at, '"') + 1;
+  snprintf(out, 13, "%.12s", at);
+  shell_free(&r);
+}
+
+static void test_control_while_nothing_runs(void **state) {
+  char id[13];
+  (void)state;
+  fresh();
+  write_grid("slow.yaml", slow);
+  background b = start((const char *[]){"slow.yaml", NULL});
+  wait_until("running", 1);
+  assert_ok(brim_child_signal(b.child, SIGINT));
+  assert_int_equal(end(&b), 130);
+  int64_t queued = count_state("queued");
+  first_id(id, "queued");
+  char command[256];
+  snprintf(command, sizeof command, "brim sweep cancel %s", id);
+  expect(0, "cancelled 1 experiment", command);
+  expect(0, "paused", "brim sweep pause --all");
+  assert_int_equal(count_state("paused"), queued - 1);
+  assert_int_equal(count_state("cancelled"), 1);
+  snprintf(command, sizeof command, "brim sweep retry %s", id);
+  expect(0, "queued 1 experiment again", command);
+  expect(0, "resumed", "brim sweep resume --all");
+  assert_int_equal(count_state("queued"), queued);
+  snprintf(command, sizeof command, "brim sweep priority %s 7", id);
+  expect(0, NULL, command);
+  expect(2, "--help", "brim sweep priority x");
+  expect(2, NULL, "brim sweep cancel");
+  expect(2, NULL, "brim sweep cancel ffffffffffff");
+}
+
+static void test_control_while_it_runs(void **state) {
+  char id[13], command[256];
+  (void)state;
+  fresh();
+  write_grid("slow.yaml", slow);
+  background b = start((const char *[]){"slow.yaml", NULL});
+  wait_until("running", 1);
+  first_id(id, "running");
+  snprintf(command, sizeof command, "brim sweep log %s", id);
+  expect(0, NULL, command);
+  snprintf(command, sizeof command, "brim sweep cancel %s", id);
+  expect(0, "cancelled 1 experiment", command);
+  wait_until("cancelled", 1);
+  // another grid for the same store: the sweep that runs takes it
+  write_grid("more.yaml", "lr: [0.5]\nbatch_size: 32\nepochs: 2\n");
+  expect(0, "1 experiments new", "brim sweep more.yaml --store runs/small");
+  expect(0, NULL, "brim sweep stop runs/small");
+  assert_int_equal(end(&b), 130);
+  expect(1, "no sweep runs", "brim sweep stop runs/small");
+  expect(0, NULL, "brim sweep --store runs/small --jobs 2");
+  assert_int_equal(count_state("done"), 4);
+  assert_int_equal(count_state("cancelled"), 1);
+}
+
+//---------------------------------- failures ----------------------------------
+
+static void test_a_grid_that_cannot_work_stops(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml",
+             "dataset: folder\n"
+             "data: {path: nowhere}\n"
+             "lr: [1, 2, 3, 4, 5, 6, 7, 8]\n");
+  shell_result r = shell("brim sweep grid.yaml");
+  assert_int_equal(r.code, 1);
+  has(r.err, "the first 3 experiments all failed the same way");
+  shell_free(&r);
+  assert_int_equal(count_state("failed"), 3);
+  assert_int_equal(count_state("queued"), 5);
+  r = shell("brim sweep grid.yaml --keep-going");
+  assert_int_equal(r.code, 1);
+  has(r.err, "8 of 8 experiments failed");
+  shell_free(&r);
+  expect(0, "queued 8 failed experiments again", "brim sweep rerun-failed runs/small");
+  assert_int_equal(count_state("queued"), 8);
+}
+
+static void test_mistakes_on_the_command_line(void **state) {
+  (void)state;
+  fresh();
+  expect(2, "name a grid", "brim sweep");
+  expect(2, "no store", "brim sweep status");
+  expect(2, "holds no store", "brim sweep status --store nowhere");
+  expect(2, "--jobs", "brim sweep x.yaml --jobs 0");
+  expect(2, "--lease", "brim sweep x.yaml --lease 0");
+  expect(2, NULL, "brim sweep nothing.yaml");
+  expect(2, "two stores", "brim sweep move a");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_grid_runs_to_its_end),
+      cmocka_unit_test(test_events_and_exports),
+      cmocka_unit_test(test_ctrl_c_stops_and_the_same_command_continues),
+      cmocka_unit_test(test_a_killed_sweep_loses_nothing),
+      cmocka_unit_test(test_no_process_outlives_a_killed_sweep),
+      cmocka_unit_test(test_control_while_nothing_runs),
+      cmocka_unit_test(test_control_while_it_runs),
+      cmocka_unit_test(test_a_grid_that_cannot_work_stops),
+      cmocka_unit_test(test_mistakes_on_the_command_line),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
