@@ -230,6 +230,45 @@ static brim_status call_for_int(brim_lab_link *link, json_t *r, const char *key,
   return bad_reply(status);
 }
 
+static json_t *id_rows(const char (*exps)[BRIM_EXP_ID], size_t count) {
+  json_t *list = json_array();
+  brim_status status = list ? BRIM_OK : BRIM_ENOMEM;
+  for (size_t i = 0; !status && i < count; i++) {
+    status = brim_json_push(list, brim_lab_wire_text(exps[i]));
+  }
+  if (!status) return list;
+  json_decref(list);
+  return NULL;
+}
+
+// want NULL: a request without one.
+static brim_status change_each(brim_lab_link *link, const char *op, const char *want,
+                               const char (*exps)[BRIM_EXP_ID], size_t exp_count, int64_t *count) {
+  int64_t total = 0;
+  for (size_t at = 0; at < exp_count; at += BRIM_STORE_EACH) {
+    size_t n = exp_count - at < BRIM_STORE_EACH ? exp_count - at : BRIM_STORE_EACH;
+    int64_t changed = 0;
+    json_t *r = request(op);
+    put(&r, "exps", id_rows(exps + at, n));
+    if (want) put(&r, "want", json_string(want));
+    BRIM_TRY(call_for_int(link, r, "count", &changed));
+    total += changed;
+    if (count) *count = total;
+  }
+  if (count) *count = total;
+  return BRIM_OK;
+}
+
+brim_status brim_lab_want_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],
+                               size_t exp_count, brim_exp_want want, int64_t *count) {
+  return change_each(link, "want_each", brim_lab_want_name(want), exps, exp_count, count);
+}
+
+brim_status brim_lab_retry_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],
+                                size_t exp_count, int64_t *count) {
+  return change_each(link, "retry_each", NULL, exps, exp_count, count);
+}
+
 brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t *count) {
   return call_for_int(link, request_of_grid("retry_failed", grid), "count", count);
 }

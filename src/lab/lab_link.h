@@ -87,6 +87,11 @@ brim_status brim_lab_submit(brim_lab_link *link, const brim_store_grid *grid,
                             brim_store_submitted *out);
 brim_status brim_lab_want(brim_lab_link *link, const char *exp, brim_exp_want want);
 brim_status brim_lab_retry(brim_lab_link *link, const char *exp);
+// Any number of them, by whole ids; sent in portions, each a transaction of its own.
+brim_status brim_lab_want_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],
+                               size_t exp_count, brim_exp_want want, int64_t *count);
+brim_status brim_lab_retry_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],
+                                size_t exp_count, int64_t *count);
 brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t *count);
 brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority);
 

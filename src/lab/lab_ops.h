@@ -31,6 +31,8 @@
 //   export      as list                       -> lines: line: {...}
 //   want        exp want: run, pause, cancel  -> exp
 //   retry       exp                           -> exp
+//   want_each   exps: [...] want              -> count, of those whose state allowed it
+//   retry_each  exps: [...]                   -> count
 //   retry_failed [grid]                       -> count
 //   set_priority exp priority                 -> exp
 //   submit      grid: {id name text version} points: [...] -> added, existing

@@ -96,16 +96,61 @@ static brim_status put_exp(brim_lab_answer *a) {
   return brim_json_put(a->reply, "exp", json_string(a->exp));
 }
 
-static brim_status op_want(brim_lab_answer *a) {
+// One that is not known becomes BRIM_WANT_COUNT, which the store refuses.
+static brim_status take_want(const brim_lab_answer *a, brim_exp_want *out) {
   const char *name = NULL;
   BRIM_TRY(brim_lab_wire_string(a->request, "want", true, &name));
   int want = 0;
   while (want < BRIM_WANT_COUNT && strcmp(brim_lab_want_name((brim_exp_want)want), name) != 0) {
     want++;
   }
+  *out = (brim_exp_want)want;
+  return BRIM_OK;
+}
+
+static brim_status op_want(brim_lab_answer *a) {
+  brim_exp_want want = BRIM_WANT_COUNT;
+  BRIM_TRY(take_want(a, &want));
   BRIM_TRY(brim_lab_answer_find(a));
-  BRIM_TRY(brim_store_want(a->store, a->exp, (brim_exp_want)want));
+  BRIM_TRY(brim_store_want(a->store, a->exp, want));
   return put_exp(a);
+}
+
+static brim_status take_exps(const brim_lab_answer *a, char (*out)[BRIM_EXP_ID], size_t *count) {
+  const json_t *list = json_object_get(a->request, "exps");
+  *count = json_array_size(list);
+  if (!json_is_array(list) || *count > BRIM_STORE_EACH) {
+    return brim_fail(BRIM_EINVAL, "at most %d experiments can be changed at once", BRIM_STORE_EACH);
+  }
+  for (size_t i = 0; i < *count; i++) {
+    const char *id = json_string_value(json_array_get(list, i));
+    if (!id || strlen(id) != BRIM_EXP_ID - 1) {
+      return brim_fail(BRIM_EINVAL, "'%s' is not the id of an experiment (32 hex digits)",
+                       id ? id : "");
+    }
+    memcpy(out[i], id, BRIM_EXP_ID);
+  }
+  return BRIM_OK;
+}
+
+static brim_status op_want_each(brim_lab_answer *a) {
+  char exps[BRIM_STORE_EACH][BRIM_EXP_ID];
+  size_t n = 0;
+  int64_t count = 0;
+  brim_exp_want want = BRIM_WANT_COUNT;
+  BRIM_TRY(take_want(a, &want));
+  BRIM_TRY(take_exps(a, exps, &n));
+  BRIM_TRY(brim_store_want_each(a->store, (const char(*)[BRIM_EXP_ID])exps, n, want, &count));
+  return brim_json_put(a->reply, "count", json_integer(count));
+}
+
+static brim_status op_retry_each(brim_lab_answer *a) {
+  char exps[BRIM_STORE_EACH][BRIM_EXP_ID];
+  size_t n = 0;
+  int64_t count = 0;
+  BRIM_TRY(take_exps(a, exps, &n));
+  BRIM_TRY(brim_store_retry_each(a->store, (const char(*)[BRIM_EXP_ID])exps, n, &count));
+  return brim_json_put(a->reply, "count", json_integer(count));
 }
 
 static brim_status op_retry(brim_lab_answer *a) {
@@ -159,6 +204,8 @@ const brim_lab_op brim_lab_ops_writing[] = {
     {"finish", true, op_finish, NULL},
     {"want", true, op_want, NULL},
     {"retry", true, op_retry, NULL},
+    {"want_each", true, op_want_each, NULL},
+    {"retry_each", true, op_retry_each, NULL},
     {"retry_failed", true, op_retry_failed, NULL},
     {"set_priority", true, op_set_priority, NULL},
     {"submit", true, op_submit, NULL},

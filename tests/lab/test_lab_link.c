@@ -317,6 +317,52 @@ static void test_what_users_ask(void **state) {
   brim_store_close(store);
 }
 
+// Many at once: what the state does not allow is left out, and nothing else.
+static void test_changing_many(void **state) {
+  (void)state;
+  enum { MANY = 450 };
+  static char ids[MANY][BRIM_EXP_ID];
+  brim_store *store = lab_open(&place);
+  lab_submit(store, "g", 1, MANY);
+  for (int i = 0; i < MANY; i++) lab_id(i + 1, ids[i]);
+  brim_store_ref ref = lab_run(store, 1);
+  lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
+  ref = lab_run(store, 2);
+  brim_store_close(store);
+  brim_lab_link *link = open_link();
+  const char(*all)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])ids;
+  int64_t count = 0;
+  assert_ok(brim_lab_want_each(link, all, MANY, BRIM_WANT_CANCEL, &count));
+  assert_int_equal(count, MANY - 1);  // one is done
+  assert_ok(brim_lab_want_each(link, all, MANY, BRIM_WANT_CANCEL, &count));
+  assert_int_equal(count, MANY - 1);  // again is fine
+  brim_store_beat_reply reply;
+  assert_ok(brim_lab_beat(link, &ref, NULL, &reply));
+  assert_int_equal(reply.want, BRIM_WANT_CANCEL);
+  assert_ok(brim_lab_retry_each(link, all + 10, MANY - 10, &count));
+  assert_int_equal(count, MANY - 10);
+  assert_ok(brim_lab_retry_each(link, all, 0, &count));
+  assert_int_equal(count, 0);
+  assert_ok(brim_lab_want_each(link, all, MANY, BRIM_WANT_PAUSE, NULL));
+  char unknown[2][BRIM_EXP_ID];
+  lab_id(11, unknown[0]);
+  lab_id(9999, unknown[1]);
+  assert_status(
+      brim_lab_want_each(link, (const char(*)[BRIM_EXP_ID])unknown, 2, BRIM_WANT_RUN, &count),
+      BRIM_ENOENT);
+  assert_status(brim_lab_want_each(link, all, 1, BRIM_WANT_COUNT, &count), BRIM_EINVAL);
+  store = direct(link);
+  assert_int_equal(lab_state(store, 1), BRIM_EXP_DONE);
+  assert_int_equal(lab_state(store, 2), BRIM_EXP_RUNNING);
+  assert_int_equal(lab_state(store, 3), BRIM_EXP_CANCELLED);
+  assert_int_equal(lab_state(store, 11), BRIM_EXP_PAUSED);  // all or none of a portion
+  assert_int_equal(lab_state(store, MANY), BRIM_EXP_PAUSED);
+  assert_status(brim_store_want_each(store, all, BRIM_STORE_EACH + 1, BRIM_WANT_RUN, NULL),
+                BRIM_EINVAL);
+  lab_check(store);
+  brim_store_close(store);
+}
+
 static void test_submitting(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);
@@ -531,6 +577,7 @@ int main(int argc, char **argv) {
       BOTH(test_reads_are_the_store_s),
       BOTH(test_an_attempt),
       BOTH(test_what_users_ask),
+      BOTH(test_changing_many),
       BOTH(test_submitting),
       BOTH(test_long_replies),
       BOTH(test_stopping_a_reply),

@@ -241,6 +241,13 @@ brim_status brim_store_reap(brim_store *store, int64_t *expired);
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
 // FAILED, CANCELLED and PAUSED experiments are queued again with all their retries.
 brim_status brim_store_retry(brim_store *store, const char *exp);
+// The same for each of several, in one transaction. Those whose state does not allow it stay as they are
+// and are not counted; *count may be NULL. For at most BRIM_STORE_EACH: their rows are locked until the end.
+enum { BRIM_STORE_EACH = 200 };
+brim_status brim_store_want_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
+                                 size_t exp_count, brim_exp_want want, int64_t *count);
+brim_status brim_store_retry_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
+                                  size_t exp_count, int64_t *count);
 // Every FAILED experiment of a grid (NULL: of all). *count may be NULL.
 brim_status brim_store_retry_failed(brim_store *store, const char *grid, int64_t *count);
 brim_status brim_store_set_priority(brim_store *store, const char *exp, int64_t priority);

@@ -118,6 +118,52 @@ brim_status brim_store_retry(brim_store *store, const char *exp) {
   return brim_store_write(store, retry, &o);
 }
 
+typedef struct orders {
+  const char (*exps)[BRIM_EXP_ID];
+  size_t count;
+  brim_exp_want want;
+  brim_store_fn one;
+  int64_t done;
+} orders;
+
+static brim_status each(brim_store *store, void *ctx) {
+  orders *all = ctx;
+  all->done = 0;  // a transaction may be run again
+  for (size_t i = 0; i < all->count; i++) {
+    order o = {all->exps[i], all->want, 0};
+    brim_status status = all->one(store, &o);
+    if (status && status != BRIM_ESTATE) return status;
+    all->done += !status;
+  }
+  return BRIM_OK;
+}
+
+static brim_status write_each(brim_store *store, orders *all, int64_t *count) {
+  if (count) *count = 0;
+  if (all->count > BRIM_STORE_EACH) {
+    return brim_fail(BRIM_EINVAL, "at most %d experiments can be changed at once", BRIM_STORE_EACH);
+  }
+  for (size_t i = 0; i < all->count; i++) BRIM_TRY(brim_store_check_id(all->exps[i]));
+  BRIM_TRY(brim_store_write(store, each, all));
+  if (count) *count = all->done;
+  return BRIM_OK;
+}
+
+brim_status brim_store_want_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
+                                 size_t exp_count, brim_exp_want want, int64_t *count) {
+  if ((unsigned)want >= BRIM_WANT_COUNT) {
+    return brim_fail(BRIM_EINVAL, "an experiment can be run, paused or cancelled");
+  }
+  orders all = {exps, exp_count, want, set_want, 0};
+  return write_each(store, &all, count);
+}
+
+brim_status brim_store_retry_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
+                                  size_t exp_count, int64_t *count) {
+  orders all = {exps, exp_count, BRIM_WANT_RUN, retry, 0};
+  return write_each(store, &all, count);
+}
+
 static brim_status retry_failed(brim_store *store, void *ctx) {
   order *o = ctx;
   int64_t now;
