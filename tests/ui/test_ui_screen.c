@@ -1,0 +1,676 @@
+// The screen in a real terminal: a child draws on a pseudo-terminal, the test reads what it sends, types,
+// resizes, stops and kills it.
+#include "ui/ui_screen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "test.h"
+#include "ui/terminal.h"
+
+enum { PATIENCE_MS = 60000 };  // of a loaded machine; nothing waits that long
+
+//---------------------------------- a program in a terminal ----------------------------------
+
+typedef struct session {
+  int master, slave;
+  int report;  // lines that the child writes beside the terminal
+  pid_t child;
+  struct termios before;
+  terminal seen;
+} session;
+
+typedef void (*program)(int report);
+
+static void set_size(int fd, int columns, int rows) {
+  struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = (unsigned short)rows};
+  assert_int_equal(ioctl(fd, TIOCSWINSZ, &size), 0);
+}
+
+static bool open_terminal(session *s, int columns, int rows) {
+  char name[256];
+  memset(s, 0, sizeof *s);
+  terminal_init(&s->seen, columns, rows);
+  s->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (s->master < 0 || grantpt(s->master) || unlockpt(s->master) ||
+      ptsname_r(s->master, name, sizeof name)) {
+    return false;
+  }
+  s->slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (s->slave < 0) return false;
+  set_size(s->master, columns, rows);
+  assert_int_equal(tcgetattr(s->slave, &s->before), 0);
+  return true;
+}
+
+// In the child: the terminal is its own, on the first two descriptors.
+static void take_terminal(int slave) {
+  struct rlimit none = {0, 0};
+  (void)setrlimit(RLIMIT_CORE, &none);
+  if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0)) _exit(90);
+  int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);  // what sanitizers print
+  if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(quiet, 2) < 0) _exit(91);
+  setenv("TERM", "xterm", 1);
+  setenv("LC_ALL", "C.UTF-8", 1);
+  unsetenv("COLUMNS");
+  unsetenv("NO_COLOR");
+  // Sanitizers have handlers of their own for these.
+  static const int usual[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGINT, SIGTERM, SIGHUP};
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
+}
+
+static void start(session *s, program run) {
+  int pipe_fds[2];
+  if (!open_terminal(s, 80, 24)) BRIM_SKIP("no pseudo-terminals here");
+  assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+  fflush(NULL);
+  s->child = fork();
+  assert_true(s->child >= 0);
+  if (s->child == 0) {
+    close(s->master);  // the other end hangs up when the test's is the last
+    take_terminal(s->slave);
+    run(pipe_fds[1]);
+    _exit(0);
+  }
+  close(pipe_fds[1]);
+  s->report = pipe_fds[0];
+}
+
+// Reads the terminal for at most this long; false: nothing came.
+static bool read_some(session *s, int wait_ms) {
+  char bytes[4096];
+  struct pollfd ready = {.fd = s->master, .events = POLLIN};
+  if (poll(&ready, 1, wait_ms) <= 0) return false;
+  ssize_t n = read(s->master, bytes, sizeof bytes);
+  if (n <= 0) return false;
+  terminal_feed(&s->seen, bytes, (size_t)n);
+  return true;
+}
+
+// One line of the child's report, reading the terminal meanwhile; "" at its end.
+static const char *report_line(session *s, char out[256]) {
+  size_t used = 0;
+  for (int waited = 0; waited < PATIENCE_MS;) {
+    struct pollfd ready[2] = {{.fd = s->report, .events = POLLIN},
+                              {.fd = s->master, .events = POLLIN}};
+    if (poll(ready, 2, 100) == 0) waited += 100;
+    if (ready[1].revents & POLLIN) read_some(s, 0);
+    if (!(ready[0].revents & (POLLIN | POLLHUP))) continue;
+    if (read(s->report, out + used, 1) != 1 || out[used] == '\n' || used == 254) break;
+    used++;
+  }
+  out[used] = '\0';
+  return out;
+}
+
+static void expect_report(session *s, const char *expected) {
+  char line[256];
+  assert_string_equal(report_line(s, line), expected);
+}
+
+// Waits until a row of the screen has this text.
+static void expect_row(session *s, int row, const char *expected) {
+  char text[2048];
+  for (int waited = 0; strcmp(terminal_row(&s->seen, row, text), expected) != 0;) {
+    if (!read_some(s, 100)) waited += 100;
+    if (waited > PATIENCE_MS) fail_msg("row %d is '%s', expected '%s'", row, text, expected);
+  }
+}
+
+static void type(session *s, const char *keys) {
+  assert_int_equal(write(s->master, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+// Ends the child and reads what is left; returns its wait status.
+static int finish(session *s) {
+  int status = 0;
+  for (int waited = 0;; waited += 10) {
+    read_some(s, 0);
+    pid_t done = waitpid(s->child, &status, WNOHANG);
+    if (done == s->child) break;
+    assert_int_equal(done, 0);
+    if (waited > PATIENCE_MS) {
+      kill(s->child, SIGKILL);
+      fail_msg("the program does not end");
+    }
+    usleep(10000);
+  }
+  while (read_some(s, 50)) continue;
+  return status;
+}
+
+static void expect_restored(session *s) {
+  struct termios now;
+  assert_int_equal(tcgetattr(s->slave, &now), 0);
+  assert_int_equal(now.c_lflag, s->before.c_lflag);
+  assert_int_equal(now.c_iflag, s->before.c_iflag);
+  assert_int_equal(now.c_oflag, s->before.c_oflag);
+  assert_memory_equal(now.c_cc, s->before.c_cc, sizeof now.c_cc);
+  assert_false(s->seen.alternate);
+  assert_true(s->seen.cursor);
+  assert_true(s->seen.wrap);
+  assert_int_equal(s->seen.unknown, 0);
+}
+
+static void end(session *s) {
+  close(s->master);
+  close(s->slave);
+  close(s->report);
+}
+
+//---------------------------------- programs ----------------------------------
+
+static void say(int report, const char *text) {
+  (void)!write(report, text, strlen(text));
+  (void)!write(report, "\n", 1);
+}
+
+static brim_screen *open_screen(int report) {
+  brim_screen *screen = NULL;
+  if (brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &screen)) {
+    say(report, brim_status_detail());
+    _exit(3);
+  }
+  return screen;
+}
+
+static void wait_keys(brim_screen *screen, int ms) {
+  struct pollfd ready = {.fd = brim_screen_fd(screen), .events = POLLIN};
+  (void)poll(&ready, 1, brim_screen_waits(screen) ? BRIM_SCREEN_ESCAPE_MS : ms);
+}
+
+// Draws its size and the last key until 'q'; 'x' exits without closing, 'a' aborts, ...
+static void run_view(int report) {
+  brim_screen *screen = open_screen(report);
+  (void)!write(1, "", 0);
+  char last[32] = "-", text[1024], edge[TERMINAL_MAX + 1];
+  memset(edge, '=', sizeof edge);
+  for (int frame = 0;; frame++) {
+    brim_key key;
+    while (brim_screen_key(screen, brim_clock_now(), &key)) {
+      snprintf(last, sizeof last, "%d/%x", (int)key.code, (unsigned)key.ch);
+      if (key.ch == 'q') {
+        brim_screen_close(screen);
+        return;
+      }
+      if (key.ch == 'x') exit(5);  // NOLINT: the path under test
+      if (key.ch == 'a') abort();
+      if (key.ch == 's') raise(SIGSEGV);
+      if (key.ch == 'r') {
+        brim_screen_restore();
+        kill(getpid(), SIGKILL);
+      }
+      if (key.ch == 'f') {  // a process that copies us must not touch our terminal
+        pid_t copy = fork();
+        if (copy == 0) {
+          brim_screen_restore();
+          _exit(0);
+        }
+        (void)waitpid(copy, NULL, 0);
+      }
+      say(report, last);
+    }
+    brim_term term;
+    int rows;
+    brim_screen_size(screen, &term, &rows);
+    // One line ends at the right edge, where erasing the rest would take its last character.
+    snprintf(text, sizeof text, "size %dx%d\n한글 열 %s\n\033[1mbold\033[0m\n%.*s\n%s\n",
+             term.width, rows, term.colour ? "colour" : "plain", term.width, edge, last);
+    if (brim_screen_draw(screen, text)) {
+      say(report, "gone");
+      brim_screen_close(screen);
+      return;
+    }
+    if (frame == 0) say(report, "ready");
+    wait_keys(screen, 20);
+  }
+}
+
+static void started(session *s, program run) {
+  start(s, run);
+  expect_report(s, "ready");
+  expect_row(s, 0, "size 80x24");
+  assert_true(s->seen.alternate);
+  assert_false(s->seen.cursor);
+}
+
+//---------------------------------- tests ----------------------------------
+
+static void test_drawing(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_view);
+  expect_row(&s, 1, "한글 열 colour");
+  expect_row(&s, 2, "bold");
+  expect_row(&s, 4, "-");
+  // A frame like the one before sends nothing.
+  while (read_some(&s, 100)) continue;
+  size_t quiet = s.seen.bytes;
+  assert_false(read_some(&s, 200));
+  assert_int_equal(s.seen.bytes, quiet);
+  // One line that changed is sent alone.
+  type(&s, "k");
+  expect_row(&s, 4, "1/6b");
+  assert_true(s.seen.bytes - quiet < 40);
+  type(&s, "\x0c");  // Ctrl-L: all of it
+  expect_row(&s, 4, "15/0");
+  assert_true(s.seen.bytes - quiet > 60);
+  type(&s, "q");
+  int status = finish(&s);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  expect_restored(&s);
+  end(&s);
+}
+
+static void test_resizing(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_view);
+  static const int sizes[][2] = {{200, 60}, {40, 5}, {20, 2}, {120, 30}, {80, 24}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    char expected[32];
+    snprintf(expected, sizeof expected, "size %dx%d", sizes[i][0], sizes[i][1]);
+    s.seen.columns = sizes[i][0];
+    s.seen.rows = sizes[i][1];
+    set_size(s.master, sizes[i][0], sizes[i][1]);
+    expect_row(&s, 0, expected);
+    expect_row(&s, 1, "한글 열 colour");
+    if (sizes[i][1] < 5) continue;
+    char edge[TERMINAL_MAX + 1];
+    memset(edge, '=', sizeof edge);
+    edge[sizes[i][0]] = '\0';
+    expect_row(&s, 3, edge);
+    expect_row(&s, 4, "-");
+  }
+  type(&s, "q");
+  (void)finish(&s);
+  expect_restored(&s);
+  end(&s);
+}
+
+static void test_keys(void **state) {
+  (void)state;
+  static const struct {
+    const char *bytes, *expected;
+  } rows[] = {
+      {"\033[A", "2/0"},      {"\033OB", "3/0"},  {"\033[5~", "6/0"},   {"\033[6~", "7/0"},
+      {"\033[H", "8/0"},      {"\033[4~", "9/0"}, {"\033[1;5C", "5/0"}, {"\r", "11/0"},
+      {"\t", "12/0"},         {"\x7f", "13/0"},   {"?", "1/3f"},        {"한", "1/d55c"},
+      {"\033", "14/0"},        // alone: Escape, after a while
+      {"\033[200~j", "1/6a"},  // a sequence that means nothing, and a key
+  };
+  session s;
+  started(&s, run_view);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    type(&s, rows[i].bytes);
+    expect_report(&s, rows[i].expected);
+  }
+  // A sequence may come in pieces.
+  type(&s, "\xed");
+  type(&s, "\x95\x9c");
+  expect_report(&s, "1/d55c");
+  type(&s, "jk\033[Al");
+  expect_report(&s, "1/6a");
+  expect_report(&s, "1/6b");
+  expect_report(&s, "2/0");
+  expect_report(&s, "1/6c");
+  type(&s, "\x13\x11j");  // Ctrl-S does not freeze the sweep
+  expect_report(&s, "1/6a");
+  type(&s, "q");
+  (void)finish(&s);
+  expect_restored(&s);
+  end(&s);
+}
+
+// What keys or signals end it, the terminal is as it was.
+static void test_every_end_restores(void **state) {
+  (void)state;
+  static const struct {
+    const char *keys;
+    int send, expected;  // signals; 0 = none
+  } rows[] = {
+      {"x", 0, 0},
+      {"a", 0, SIGABRT},
+      {"s", 0, SIGSEGV},
+      {"\x03", 0, SIGINT},
+      {"\x1c", 0, SIGQUIT},
+      {NULL, SIGTERM, SIGTERM},
+      {NULL, SIGHUP, SIGHUP},
+      {NULL, SIGUSR1, SIGUSR1},
+      {"r", 0, SIGKILL},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    session s;
+    started(&s, run_view);
+    if (rows[i].keys) {
+      type(&s, rows[i].keys);
+    } else {
+      assert_int_equal(kill(s.child, rows[i].send), 0);
+    }
+    int status = finish(&s);
+    if (rows[i].expected) {
+      assert_true(WIFSIGNALED(status));
+      assert_int_equal(WTERMSIG(status), rows[i].expected);
+    } else {
+      assert_true(WIFEXITED(status));
+    }
+    expect_restored(&s);
+    end(&s);
+  }
+}
+
+static void test_a_copy_does_not_restore(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_view);
+  type(&s, "f");
+  expect_report(&s, "1/66");
+  expect_row(&s, 4, "1/66");
+  assert_true(s.seen.alternate);
+  type(&s, "q");
+  (void)finish(&s);
+  expect_restored(&s);
+  end(&s);
+}
+
+// A handler of the program's own stays, and so does what was ignored.
+static volatile sig_atomic_t heard;
+static void hear(int number) { heard = number; }
+
+static void run_own_handlers(int report) {
+  struct sigaction now;
+  (void)signal(SIGTERM, hear);
+  (void)signal(SIGHUP, SIG_IGN);
+  brim_screen *screen = open_screen(report);
+  (void)raise(SIGTERM);
+  (void)raise(SIGHUP);
+  say(report, heard == SIGTERM && brim_screen_fd(screen) >= 0 ? "own handler" : "lost");
+  brim_screen_close(screen);
+  bool usual = sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_DFL;
+  bool same = sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == hear;
+  say(report, usual && same ? "given back" : "kept");
+  // It can be opened again, but not twice.
+  brim_screen *again = open_screen(report), *twice = NULL;
+  brim_status status = brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &twice);
+  say(report, status == BRIM_ESTATE && !twice ? "once" : "twice");
+  brim_screen_close(again);
+}
+
+static void test_handlers_of_the_program(void **state) {
+  (void)state;
+  session s;
+  start(&s, run_own_handlers);
+  expect_report(&s, "own handler");
+  expect_report(&s, "given back");
+  expect_report(&s, "once");
+  (void)finish(&s);
+  expect_restored(&s);
+  end(&s);
+}
+
+// Draws a thousand large frames while the terminal takes nothing; then waits for a key.
+static void run_flood(int report) {
+  brim_screen *screen = open_screen(report);
+  brim_str frame;
+  brim_str_init(&frame);
+  for (int i = 0; i <= 1000; i++) {
+    brim_str_clear(&frame);
+    for (int row = 0; row < 24; row++)
+      brim_str_printf(&frame, "frame %d row %d %060d\n", i, row, i);
+    if (brim_screen_draw(screen, frame.data)) _exit(4);
+  }
+  say(report, "never blocked");
+  for (bool stop = false; !stop;) {
+    brim_key key;
+    wait_keys(screen, 20);
+    while (brim_screen_key(screen, brim_clock_now(), &key)) stop = true;
+    if (brim_screen_draw(screen, frame.data)) _exit(4);
+  }
+  brim_screen_close(screen);
+  brim_str_deinit(&frame);
+}
+
+static void test_a_slow_terminal_never_blocks(void **state) {
+  (void)state;
+  char line[256], expected[128];
+  session s;
+  start(&s, run_flood);
+  // Only the report is read: the terminal's buffer is full by now.
+  size_t used = 0;
+  while (used < 255 && read(s.report, line + used, 1) == 1 && line[used] != '\n') used++;
+  line[used] = '\0';
+  assert_string_equal(line, "never blocked");
+  snprintf(expected, sizeof expected, "frame 1000 row 23 %060d", 1000);
+  expected[80] = '\0';
+  expect_row(&s, 23, expected);
+  snprintf(expected, sizeof expected, "frame 1000 row 0 %060d", 1000);
+  expect_row(&s, 0, expected);
+  type(&s, "z");
+  int status = finish(&s);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  expect_restored(&s);
+  end(&s);
+}
+
+static void test_a_terminal_that_hangs_up(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_view);
+  close(s.slave);
+  close(s.master);
+  s.master = open("/dev/null", O_RDWR | O_CLOEXEC);
+  s.slave = dup(s.master);
+  int status = 0;
+  assert_int_equal(waitpid(s.child, &status, 0), s.child);
+  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGHUP);
+  end(&s);
+}
+
+static void run_ignoring_hangup(int report) {
+  (void)signal(SIGHUP, SIG_IGN);
+  run_view(report);
+}
+
+static void test_drawing_without_a_terminal(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_ignoring_hangup);
+  close(s.slave);
+  close(s.master);
+  s.master = open("/dev/null", O_RDWR | O_CLOEXEC);
+  s.slave = dup(s.master);
+  expect_report(&s, "gone");
+  int status = 0;
+  assert_int_equal(waitpid(s.child, &status, 0), s.child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  end(&s);
+}
+
+//---------------------------------- a shell with jobs ----------------------------------
+
+// A shell that starts the view as a job, gets the terminal back when it stops, and continues it first in
+// the background, then in front.
+static void run_shell(int report) {
+  struct termios cooked, now;
+  (void)signal(SIGTTOU, SIG_IGN);
+  (void)tcgetattr(0, &cooked);
+  pid_t job = fork();
+  if (job == 0) {
+    (void)setpgid(0, 0);
+    (void)tcsetpgrp(0, getpgrp());
+    (void)signal(SIGTTOU, SIG_DFL);
+    run_view(report);
+    _exit(0);
+  }
+  (void)setpgid(job, job);
+  (void)tcsetpgrp(0, job);
+  for (int stops = 0;;) {
+    int status = 0;
+    if (waitpid(job, &status, WUNTRACED) != job) _exit(80);
+    (void)tcsetpgrp(0, getpgrp());
+    (void)tcgetattr(0, &now);
+    bool same = now.c_lflag == cooked.c_lflag && now.c_iflag == cooked.c_iflag;
+    say(report, same ? "cooked" : "raw");
+    if (!WIFSTOPPED(status)) break;
+    if (++stops == 1) {
+      (void)!write(1, "$ \r\n", 4);
+      (void)kill(-job, SIGCONT);  // bg
+      usleep(200000);
+      say(report, "in the background");
+      char line[16];
+      (void)!read(0, line, sizeof line);  // it takes no keys from us
+      say(report, line[0] == 'b' ? "b is ours" : "b is lost");
+    }
+    (void)tcsetpgrp(0, job);
+    (void)kill(-job, SIGCONT);  // fg
+  }
+}
+
+static void test_stopping_and_continuing(void **state) {
+  (void)state;
+  session s;
+  started(&s, run_shell);
+  type(&s, "\x1a");  // Ctrl-Z
+  expect_report(&s, "cooked");
+  expect_report(&s, "in the background");
+  while (read_some(&s, 50)) continue;
+  assert_false(s.seen.alternate);
+  assert_true(s.seen.cursor);
+  type(&s, "b\n");
+  expect_report(&s, "b is ours");
+  expect_row(&s, 0, "size 80x24");  // in front again, drawn whole
+  expect_row(&s, 1, "한글 열 colour");
+  assert_true(s.seen.alternate);
+  assert_false(s.seen.cursor);
+  type(&s, "j");
+  expect_report(&s, "1/6a");
+  type(&s, "\x1a");
+  expect_report(&s, "cooked");
+  expect_row(&s, 0, "size 80x24");
+  type(&s, "q");
+  expect_report(&s, "cooked");
+  (void)finish(&s);
+  expect_restored(&s);
+  end(&s);
+}
+
+//---------------------------------- where there is no screen ----------------------------------
+
+static void run_refused(int report) {
+  brim_screen *screen = NULL;
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC)) _exit(1);
+  brim_status to_pipe = brim_screen_open(0, fds[1], BRIM_UI_COLOUR_AUTO, &screen);
+  say(report, to_pipe == BRIM_EUNSUPPORTED ? "no pipe" : "a pipe");
+  brim_status from_pipe = brim_screen_open(fds[0], 1, BRIM_UI_COLOUR_AUTO, &screen);
+  say(report, from_pipe == BRIM_EUNSUPPORTED ? "no pipe" : "a pipe");
+  setenv("TERM", "dumb", 1);
+  brim_status dumb = brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &screen);
+  say(report, dumb == BRIM_EUNSUPPORTED ? "not dumb" : "dumb");
+  setenv("TERM", "xterm", 1);
+  pid_t job = fork();
+  if (job == 0) {
+    (void)setpgid(0, 0);  // and not in front
+    brim_status back = brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &screen);
+    say(report, back == BRIM_EUNSUPPORTED ? "not in the background" : "in the background");
+    _exit(0);
+  }
+  (void)waitpid(job, NULL, 0);
+}
+
+static void test_where_there_is_no_screen(void **state) {
+  (void)state;
+  session s;
+  start(&s, run_refused);
+  expect_report(&s, "no pipe");
+  expect_report(&s, "no pipe");
+  expect_report(&s, "not dumb");
+  expect_report(&s, "not in the background");
+  (void)finish(&s);
+  assert_int_equal(s.seen.bytes, 0);  // nothing was written
+  expect_restored(&s);
+  end(&s);
+  brim_screen_restore();  // without a screen nothing happens
+  brim_screen_close(NULL);
+}
+
+//---------------------------------- bytes to keys ----------------------------------
+
+static void test_decoding(void **state) {
+  (void)state;
+  brim_key key;
+  // What is not complete waits; what will not be completed is a key or is skipped.
+  static const char *const parts[] = {"\033", "\033[", "\033[1;", "\033O", "\xed\x95", "\033[M ab"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    size_t n = strlen(parts[i]);
+    if (i == 5) n -= 1;
+    assert_int_equal(brim_key_decode(parts[i], n, false, &key), 0);
+    size_t used = brim_key_decode(parts[i], n, true, &key);
+    assert_true(used > 0 && used <= n);
+    assert_int_equal(key.code, i == 0 ? BRIM_KEY_ESCAPE : BRIM_KEY_NONE);
+  }
+  assert_int_equal(brim_key_decode("", 0, true, &key), 0);
+  assert_int_equal(brim_key_decode("\033\033", 2, false, &key), 1);
+  assert_int_equal(key.code, BRIM_KEY_ESCAPE);
+  assert_int_equal(brim_key_decode("\033x", 2, false, &key), 2);  // Alt and x is no x
+  assert_int_equal(key.code, BRIM_KEY_NONE);
+  assert_int_equal(brim_key_decode("\033[\033", 3, false, &key), 2);
+  assert_int_equal(brim_key_decode("\xc2\x9b", 2, false, &key), 2);  // a control character
+  assert_int_equal(key.code, BRIM_KEY_NONE);
+  assert_int_equal(brim_key_decode("\x01", 1, false, &key), 1);
+  assert_int_equal(key.code, BRIM_KEY_NONE);
+  assert_int_equal(brim_key_latin(0x3142), 'q');
+  assert_int_equal(brim_key_latin('q'), 'q');
+  assert_int_equal(brim_key_latin(0xD55C), 0xD55C);
+}
+
+// Any bytes are taken, in pieces of any size, and never more than there are.
+static void test_decoding_anything(void **state) {
+  (void)state;
+  uint32_t seed = 1;
+  for (int round = 0; round < 20000; round++) {
+    char bytes[64];
+    size_t n = 0;
+    static const char alphabet[] = "\033\033[[O;~ABHM0123456789\xed\x95\x9c\xff\x80jq \r";
+    for (size_t i = 0; i < sizeof bytes; i++) {
+      seed = seed * 1664525u + 1013904223u;
+      bytes[i] = alphabet[(seed >> 16) % (sizeof alphabet - 1)];
+    }
+    while (n < sizeof bytes) {
+      brim_key key = {BRIM_KEY_COUNT, 7};
+      seed = seed * 1664525u + 1013904223u;
+      size_t have = 1 + (seed >> 16) % (sizeof bytes - n);
+      size_t used = brim_key_decode(bytes + n, have, true, &key);
+      assert_true(used > 0 && used <= have);
+      assert_true(key.code < BRIM_KEY_COUNT);
+      assert_true((key.code == BRIM_KEY_CHAR) == (key.ch != 0));
+      n += used;
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_drawing),
+      cmocka_unit_test(test_resizing),
+      cmocka_unit_test(test_keys),
+      cmocka_unit_test(test_every_end_restores),
+      cmocka_unit_test(test_a_copy_does_not_restore),
+      cmocka_unit_test(test_handlers_of_the_program),
+      cmocka_unit_test(test_a_slow_terminal_never_blocks),
+      cmocka_unit_test(test_a_terminal_that_hangs_up),
+      cmocka_unit_test(test_drawing_without_a_terminal),
+      cmocka_unit_test(test_stopping_and_continuing),
+      cmocka_unit_test(test_where_there_is_no_screen),
+      cmocka_unit_test(test_decoding),
+      cmocka_unit_test(test_decoding_anything),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
