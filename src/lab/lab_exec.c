@@ -346,6 +346,10 @@ static void supervise(exec *x) {
 static brim_status gather(exec *x, brim_str *lines) {
   const brim_store_ref *ref = x->ref;
   const brim_lab_exec_report *r = x->report;
+  if (x->events.started && !x->step_sent) {
+    int64_t from = x->events.start_step;
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_start(ref, getpid(), from)));
+  }
   for (;;) {
     BRIM_TRY(brim_exec_tail_fill(&x->tail));
     if (x->tail.count == 0) break;

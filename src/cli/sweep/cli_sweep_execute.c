@@ -13,7 +13,11 @@
 #include "lab/lab_exec.h"
 #include "lab/lab_link.h"
 
-enum { CALL_MS = 3000 };  // of one call; the child's output waits meanwhile
+enum {
+  CALL_MS = 3000,  // of one call; the child's output waits meanwhile
+  LINGER_MS = 60000,
+  AGAIN_MS = 100,
+};
 
 typedef struct execute_words {
   const char *place, *folder, *exp, *device, *gpus, *trainer;
@@ -84,12 +88,24 @@ static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link 
   return BRIM_OK;
 }
 
+// The sweep may have been killed since it started this process, and another may come.
+static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_lab_link **out) {
+  const brim_lab_link_options how = {.sweep_only = true, .timeout_ms = CALL_MS};
+  int64_t linger_ms = w->linger_ms > 0 ? w->linger_ms : LINGER_MS;
+  brim_time begin = brim_clock_now();
+  for (;;) {
+    brim_status status = brim_lab_link_open(w->place, &how, out);
+    if (status != BRIM_EIO || *cli->stop) return status;
+    if (brim_time_since_ns(begin, brim_clock_now()) > linger_ms * 1000000) return status;
+    brim_clock_sleep_ns((int64_t)AGAIN_MS * 1000000);
+  }
+}
+
 brim_status brim_cli_sweep_execute(brim_cli *cli) {
   execute_words words = {0};
   BRIM_TRY(parse_words(cli, &words));
-  const brim_lab_link_options how = {.sweep_only = true, .timeout_ms = CALL_MS};
   brim_lab_link *link = NULL;
-  BRIM_TRY(brim_lab_link_open(words.place, &how, &link));
+  BRIM_TRY(open_link(cli, &words, &link));
   brim_status status = execute(cli, &words, link);
   brim_lab_link_close(link);
   return status;
