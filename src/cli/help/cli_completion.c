@@ -82,15 +82,23 @@ static value_kind kind_of(const brim_option *o, knob_names knobs, const char *co
   return file ? VALUE_FILE : VALUE_FREE;
 }
 
-// The verbs of a command: `brim data info|make|...`, the first words of its forms of usage.
-static size_t verbs_of(const brim_cli_command *command, char out[8][24]) {
+// The verbs of a command: `brim data info|make|...`, the first words of its forms of usage; several
+// that share a form stand there with '|' between them.
+enum { MOST_VERBS = 24 };
+typedef char verb_names[MOST_VERBS][24];
+
+static size_t verbs_of(const brim_cli_command *command, verb_names out) {
   size_t count = 0;
-  for (const char *line = command->usage; *line && count < 8;) {
-    size_t n = 0, end = strcspn(line, "\n");
-    while (islower((unsigned char)line[n])) n++;
-    if (n > 0 && n < 24 && (line[n] == ' ' || line[n] == '\n' || line[n] == '\0')) {
-      memcpy(out[count], line, n);
+  for (const char *line = command->usage; *line;) {
+    size_t end = strcspn(line, "\n"), word = strcspn(line, " \n");
+    for (const char *at = line; at < line + word;) {
+      size_t n = 0;
+      while (islower((unsigned char)at[n]) || (n > 0 && at[n] == '-')) n++;
+      bool whole = at + n == line + word || at[n] == '|';
+      if (n == 0 || n >= sizeof out[0] || !whole || count == MOST_VERBS) break;
+      memcpy(out[count], at, n);
       out[count++][n] = '\0';
+      at += n + (at[n] == '|');
     }
     line += end + (line[end] == '\n');
   }
@@ -102,7 +110,12 @@ static bool takes_overrides(const brim_cli_command *command) {
 }
 
 static bool takes_config(const brim_cli_command *command) {
-  return strstr(command->usage, "CONFIG") != NULL;
+  return strstr(command->usage, "CONFIG") || strstr(command->usage, "GRID");
+}
+
+// The first word is a verb or a config.
+static bool takes_grid(const brim_cli_command *command) {
+  return brim_str_starts(command->usage, "GRID");
 }
 
 static bool takes_workload(const brim_cli_command *command) {
@@ -187,6 +200,7 @@ static const char bash_tail[] =
     "  fi\n"
     "  case $kind in\n"
     "    words*) _brim_offer \"${kind#words}\" \"$cur\" ;;\n"
+    "    either*) _brim_files config \"$cur\"; _brim_offer \"${kind#either}\" \"$cur\" ;;\n"
     "    *config*) _brim_files config \"$cur\" ;;\n"
     "    *file*) _brim_files file \"$cur\" ;;\n"
     "  esac\n"
@@ -315,10 +329,10 @@ static void put_explainable(brim_str *out, const char *before) {
 // What a command takes besides options: "words ...", "file", "config", "config keys" or nothing.
 static void bash_takes_row(const brim_cli_command *const *commands, const brim_cli_command *c,
                            brim_str *out) {
-  char verbs[8][24];
+  verb_names verbs;
   size_t count = verbs_of(c, verbs);
   if (count > 0) {
-    brim_str_printf(out, "    '%s ') echo 'words", c->name);
+    brim_str_printf(out, "    '%s ') echo '%s", c->name, takes_grid(c) ? "either" : "words");
     for (size_t i = 0; i < count; i++) brim_str_printf(out, " %s", verbs[i]);
     brim_str_append(out, "' ;;\n");
   }
@@ -444,12 +458,13 @@ static void zsh_specs(const brim_option *table, brim_str *out) {
 
 static void zsh_arguments(const brim_cli_command *const *commands, const brim_cli_command *c,
                           brim_str *out) {
-  char verbs[8][24];
+  verb_names verbs;
   size_t count = verbs_of(c, verbs);
   if (count > 0) {
-    brim_str_append(out, "    '1:verb:(");
+    bool grid = takes_grid(c);
+    brim_str_append(out, grid ? "    '1:verb:{_alternative \"verbs:verb:(" : "    '1:verb:(");
     for (size_t i = 0; i < count; i++) brim_str_printf(out, "%s%s", i ? " " : "", verbs[i]);
-    brim_str_append(out, ")'\n");
+    brim_str_append(out, grid ? ")\" \"configs:config:_brim_config\"}'\n" : ")'\n");
   }
   if (strcmp(c->name, "help") == 0) {
     brim_str_append(out, "    '1:command or topic:(");

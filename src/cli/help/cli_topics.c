@@ -107,6 +107,7 @@ static const brim_cli_topic topics[] = {
     {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory,
      NULL},
     {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench, NULL},
+    {"sweep", BRIM_N_("run many experiments and continue them"), brim_topic_sweep, NULL},
     {"checkpoints", BRIM_N_("files of a run, and their use in other programs"),
      brim_topic_checkpoints, NULL},
     {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume, NULL},

@@ -31,6 +31,7 @@ void brim_topic_training(int width, brim_str *out);
 void brim_topic_precision(int width, brim_str *out);
 void brim_topic_memory(int width, brim_str *out);
 void brim_topic_bench(int width, brim_str *out);
+void brim_topic_sweep(int width, brim_str *out);
 void brim_topic_checkpoints(int width, brim_str *out);
 void brim_topic_resume(int width, brim_str *out);
 void brim_topic_logs(int width, brim_str *out);

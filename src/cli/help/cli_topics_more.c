@@ -121,6 +121,35 @@ void brim_topic_bench(int width, brim_str *out) {
   brim_topic_keys("benchmark.", width, out);
 }
 
+void brim_topic_sweep(int width, brim_str *out) {
+  PARAGRAPH(
+      "Every list in a config is an axis of a grid, and every point of the grid is one experiment. "
+      "device, gpus, per_gpu, tags, priority and output_dir are never axes.");
+  brim_str_append(out,
+                  "  device: [0, 1, 2, 3]\n"
+                  "  lr: logspace(1e-4, 1e-1, 4)\n"
+                  "  batch_size: [64, 128]\n"
+                  "  seeds: 3\n\n");
+  PARAGRAPH(
+      "brim sweep grid.yaml stores these 24 experiments below runs/grid and runs them, one per "
+      "GPU. "
+      "The same command continues after Ctrl-C and after a crash. It adds only experiments that "
+      "the store does not have, because an experiment's id is the hash of its config.");
+  PARAGRAPH(
+      "Crashes and hangs are retried, as often as retries says. Killed processes and failures of "
+      "the machine cost no retry. Out of memory, NaN, bad data and a bad config are not retried. "
+      "If "
+      "the first three experiments fail the same way, the sweep stops.");
+  brim_str_append(out,
+                  "  brim sweep status runs/grid\n"
+                  "  brim sweep cancel 1f0c27\n"
+                  "  brim sweep rerun-failed runs/grid\n"
+                  "  brim sweep export runs/grid --format csv\n\n");
+  PARAGRAPH(
+      "These work while a sweep runs and while none does. The experiment's files are in "
+      "runs/grid/exp/ID. --store postgres://... shares one queue between machines.");
+}
+
 void brim_topic_checkpoints(int width, brim_str *out) {
   static const brim_topic_pair files[] = {
       {"last.safetensors", BRIM_N_("everything needed to resume: weights, optimizer, position")},
