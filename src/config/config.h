@@ -119,12 +119,17 @@ brim_status brim_config_to_yaml_with(const brim_config *config, const brim_confi
 // What makes a point the experiment it is, one line per key: the keys that it sets, without those at
 // their defaults, of other workloads, of bench, and those that are never an axis. So keys that a later
 // version adds change nothing. Values that the machine resolves stand as they were written, and those
-// of `preset: auto` not at all. `seed` false leaves out the seed.
-brim_status brim_config_identity(const brim_config *config, bool seed, brim_str *out);
-// First 128 bits of its SHA-256, as 32 hex digits; of the group: of all points that differ in the seed
-// alone.
-brim_status brim_config_hash(const brim_config *config, char out[33]);
-brim_status brim_config_group_hash(const brim_config *config, char out[33]);
+// of `preset: auto` not at all.
+typedef enum brim_config_identity_of {
+  BRIM_CONFIG_EXPERIMENT,
+  BRIM_CONFIG_GROUP,  // without the seed
+  BRIM_CONFIG_COST,   // without what changes neither memory nor time: seed, learning rate, ...
+  BRIM_CONFIG_IDENTITY_COUNT
+} brim_config_identity_of;
+brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
+                                 brim_str *out);
+// First 128 bits of its SHA-256, as 32 hex digits.
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]);
 // A point as YAML with the keys that it sets alone, without those of the grid (device, tags, seeds,
 // ...). It loads back to the same identity.
 brim_status brim_config_to_experiment(const brim_config *config, brim_str *out);

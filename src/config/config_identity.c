@@ -11,6 +11,7 @@ typedef struct writer {
   const char *workload;
   bool automatic;  // preset: auto
   bool stored;     // for the stored config, else the identity
+  brim_config_identity_of of;
   brim_arena *arena;
   const char **lines;
   size_t count, cap;
@@ -223,7 +224,13 @@ static bool is_open(const brim_config_row *row, const brim_config_value *value) 
   return value->is_null && !(row->flags & BRIM_CONFIG_AUTO);
 }
 
-static brim_status key_line(writer *w, int row, bool seed, brim_str *text) {
+// Is the key left out of the identity of a group, or of what a run costs?
+static bool is_beside(const writer *w, const brim_config_row *row) {
+  if (w->of == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
+  return w->of == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
+}
+
+static brim_status key_line(writer *w, int row, brim_str *text) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &w->config->values[row];
   const char *name = info->key.name;
@@ -231,7 +238,6 @@ static brim_status key_line(writer *w, int row, bool seed, brim_str *text) {
   if (!value->is_set || is_open(info, value) || is_resolved(w, value)) return BRIM_OK;
   if (w->usual[row] && !given) return BRIM_OK;
   if (info->flags & BRIM_CONFIG_NEVER_AXIS) return BRIM_OK;
-  if (!seed && !strcmp(name, "seed")) return BRIM_OK;
   // The values of a preset stand for it.
   if (!w->automatic && (!strcmp(name, "preset") || !strcmp(name, "model_size"))) return BRIM_OK;
   bool usual = false;
@@ -250,27 +256,29 @@ static int by_text(const void *a, const void *b) {
 }
 
 // Components first: they know which keys have a default of theirs.
-static brim_status collect(writer *w, bool seed, brim_str *text) {
+static brim_status collect(writer *w, brim_str *text) {
   const int rows = (int)brim_config_key_count();
   for (int component = 1; component >= 0; component--) {
     for (int row = 0; row < rows; row++) {
       const brim_config_row *info = brim_config_row_at((size_t)row);
       if (info->type == BRIM_CONFIG_SPECIAL || !brim_config_row_is_for(info, w->workload) ||
-          brim_config_row_is_component(info) != component) {
+          is_beside(w, info) || brim_config_row_is_component(info) != component) {
         continue;
       }
-      BRIM_TRY(component ? component_lines(w, row, text) : key_line(w, row, seed, text));
+      BRIM_TRY(component ? component_lines(w, row, text) : key_line(w, row, text));
     }
   }
   return BRIM_OK;
 }
 
-brim_status brim_config_identity(const brim_config *config, bool seed, brim_str *out) {
+brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
+                                 brim_str *out) {
   writer w;
   brim_str text;
   BRIM_TRY(writer_init(&w, config, false));
+  w.of = of;
   brim_str_init(&text);
-  brim_status status = collect(&w, seed, &text);
+  brim_status status = collect(&w, &text);
   if (!status && w.count) qsort(w.lines, w.count, sizeof *w.lines, by_text);
   for (size_t i = 0; i < w.count && !status; i++) brim_str_append(out, w.lines[i]);
   brim_str_deinit(&text);
@@ -278,12 +286,14 @@ brim_status brim_config_identity(const brim_config *config, bool seed, brim_str 
   return status ? status : brim_str_status(out);
 }
 
-static brim_status hash(const brim_config *config, const char *head, bool seed, char out[33]) {
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]) {
+  static const char *const heads[BRIM_CONFIG_IDENTITY_COUNT] = {"brim experiment\n", "brim group\n",
+                                                                "brim cost\n"};
   brim_str text;
   char hex[BRIM_SHA256_HEX];
   brim_str_init(&text);
-  brim_str_append(&text, head);
-  brim_status status = brim_config_identity(config, seed, &text);
+  brim_str_append(&text, heads[of]);
+  brim_status status = brim_config_identity(config, of, &text);
   if (!status) {
     brim_sha256_hex(text.data, text.len, hex);
     memcpy(out, hex, 32);
@@ -291,14 +301,6 @@ static brim_status hash(const brim_config *config, const char *head, bool seed, 
   }
   brim_str_deinit(&text);
   return status;
-}
-
-brim_status brim_config_hash(const brim_config *config, char out[33]) {
-  return hash(config, "brim experiment\n", true, out);
-}
-
-brim_status brim_config_group_hash(const brim_config *config, char out[33]) {
-  return hash(config, "brim group\n", false, out);
 }
 
 //---------------------------------- the stored config ----------------------------------

@@ -16,6 +16,7 @@
 #define SAVED_ENV BRIM_CONFIG_SAVED_ENV
 #define SAVED_NETS BRIM_CONFIG_SAVED_NETS
 #define OF_GRID BRIM_CONFIG_OF_GRID
+#define NO_COST BRIM_CONFIG_NO_COST
 #define TOP 1e15
 
 #define COMP(n, d, cat, al, fl, m) \
@@ -52,7 +53,7 @@ static const brim_config_row rows[] = {
     BRIM_KEY_STRING("project", NULL, NONE, NEVER | OF_GRID | LATER, "project of the run"),
     BRIM_KEY_STRING("output_dir", "runs", NAMES("out_dir"), NEVER | OF_GRID,
                     "folder for checkpoints, logs and records"),
-    BRIM_KEY_INT("seed", "0", 0, 9e15, NONE, SAVED,
+    BRIM_KEY_INT("seed", "0", 0, 9e15, NONE, SAVED | NO_COST,
                  "random seed for weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
       BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of them; given a list, bench also "
@@ -107,7 +108,7 @@ static const brim_config_row rows[] = {
          "views)"),
     COMP("optimizer", "adamw", "optimizer", NAMES("optim"), SAVED_NETS,
          "optimizer that updates the weights"),
-    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), SAVED_NETS,
+    COMP("scheduler", "constant", "scheduler", NAMES("lr_scheduler"), SAVED_NETS | NO_COST,
          "learning-rate schedule"),
     PIPE("metric", "accuracy", "metric", NAMES("metrics"), LATER,
          "metrics to report: accuracy | top5"),
@@ -171,10 +172,10 @@ static const brim_config_row rows[] = {
     BRIM_KEY_INT("training.steps", "0", 0, TOP, NAMES("max_steps_total"), 0,
                  "stop after this many optimizer steps (0 = set by the epochs)"),
     BRIM_KEY_FLOAT("training.learning_rate", NULL, 0, 1e9,
-                   NAMES("lr", "learning_rate", "training.lr"), SAVED_NETS,
+                   NAMES("lr", "learning_rate", "training.lr"), SAVED_NETS | NO_COST,
                    "learning rate (default: the optimizer's own)"),
-    BRIM_KEY_FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"), SAVED_NETS,
-                   "weight decay (default: the optimizer's own)"),
+    BRIM_KEY_FLOAT("training.weight_decay", NULL, 0, 1e9, NAMES("weight_decay"),
+                   SAVED_NETS | NO_COST, "weight decay (default: the optimizer's own)"),
     BRIM_KEY_FLOAT("training.momentum", NULL, 0, 0.99999, NAMES("momentum"), SAVED_NETS,
                    "momentum of sgd (default: the optimizer's own)"),
     BRIM_KEY_BOOL("training.nesterov", NULL, NAMES("nesterov"), SAVED_NETS,
@@ -196,12 +197,12 @@ static const brim_config_row rows[] = {
         "micro-batches per optimizer step; the effective batch is batch_size times this"),
     BRIM_KEY_FLOAT("training.clip_norm", "0", 0, 1e9, NAMES("clip_norm", "grad_clip"), SAVED_NETS,
                    "largest norm of the gradient; 0 = no clipping"),
-    BRIM_KEY_INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), SAVED_NETS,
+    BRIM_KEY_INT("training.warmup_steps", NULL, 0, TOP, NAMES("warmup_steps"), SAVED_NETS | NO_COST,
                  "length of the linear warm-up, in optimizer steps"),
-    BRIM_KEY_FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"), SAVED_NETS,
-                   "length of the linear warm-up, in epochs"),
-    BRIM_KEY_FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"), SAVED_DATA,
-                   "share of the target spread over all classes"),
+    BRIM_KEY_FLOAT("training.warmup_epochs", "0", 0, 1e6, NAMES("warmup_epochs"),
+                   SAVED_NETS | NO_COST, "length of the linear warm-up, in epochs"),
+    BRIM_KEY_FLOAT("training.label_smoothing", NULL, 0, 0.999, NAMES("label_smoothing"),
+                   SAVED_DATA | NO_COST, "share of the target spread over all classes"),
     BRIM_KEY_FLOAT(
         "training.ema_decay", "0", 0, 0.9999999, NAMES("ema_decay", "ema"), SAVED_DATA,
         "decay of the weight average (EMA) that is evaluated and saved as the model; at most (1 "
@@ -247,7 +248,7 @@ static const brim_config_row rows[] = {
                  "number of recent checkpoints to keep: last.safetensors and older ones as "
                  "step-NNNNNNNN.safetensors; the best one is kept in addition"),
     BRIM_KEY_STRING(
-        "checkpoint.best", NULL, NONE, 0,
+        "checkpoint.best", NULL, NONE, NO_COST,
         "metric that selects the best checkpoint: accuracy, loss, train_accuracy or train_loss "
         "(default: accuracy for classification, otherwise loss)"),
     BRIM_KEY_INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), NEVER,

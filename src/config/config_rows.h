@@ -41,7 +41,8 @@ enum {
   BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
   BRIM_CONFIG_SWEPT = 256,       // values that a sweep tries: its records have what it tried
   BRIM_CONFIG_AUTO = 1024,       // the word auto leaves the number open: the run chooses it
-  BRIM_CONFIG_OF_GRID = 2048     // of the grid or its place: not in the config of an experiment
+  BRIM_CONFIG_OF_GRID = 2048,    // of the grid or its place: not in the config of an experiment
+  BRIM_CONFIG_NO_COST = 4096     // changes neither the memory nor the time that a run takes
 };
 
 typedef struct brim_config_row {

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/base_sha256.h"
+#include "lab/lab_ids.h"
 
 #define GROUP_MARK "# group "
+#define COST_MARK "# cost "
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while expanding a grid");
@@ -17,21 +19,32 @@ void brim_lab_grid_free(brim_lab_grid *grid) {
   memset(grid, 0, sizeof *grid);
 }
 
-void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]) {
-  static const char digits[] = "0123456789abcdef";
-  const size_t mark = strlen(GROUP_MARK), size = BRIM_LAB_ID - 1;
+// "# MARK DIGITS" and the end of a line. Returns what follows; NULL = it is something else.
+static const char *read_mark(const char *text, const char *mark, char out[BRIM_LAB_ID]) {
+  const size_t length = strlen(mark), size = BRIM_LAB_ID - 1;
   out[0] = '\0';
-  if (!brim_str_starts(config, GROUP_MARK)) return;
-  if (strspn(config + mark, digits) != size || config[mark + size] != '\n') return;
-  memcpy(out, config + mark, size);
+  if (!text || !brim_str_starts(text, mark)) return NULL;
+  text += length;
+  if (strspn(text, "0123456789abcdef") != size || text[size] != '\n') return NULL;
+  memcpy(out, text, size);
   out[size] = '\0';
+  return text + size + 1;
+}
+
+void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]) {
+  read_mark(config, GROUP_MARK, out);
+}
+
+void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]) {
+  char group[BRIM_LAB_ID];
+  read_mark(read_mark(config, GROUP_MARK, group), COST_MARK, out);
 }
 
 //---------------------------------- one point ----------------------------------
 
 // Reused for every point.
 typedef struct buffers {
-  brim_str label, config, tags;
+  brim_str label, config, tags, metric;
 } buffers;
 
 static brim_status keep(brim_lab_grid *grid, const brim_str *text, const char **out) {
@@ -51,57 +64,46 @@ static brim_status tags_of(const brim_config *point, brim_str *out) {
 static brim_status fill(const brim_config *config, const brim_lab_grid_options *options, size_t i,
                         const brim_config *point, brim_lab_point *out, buffers *b) {
   *out = (brim_lab_point){.idx = (int64_t)i, .metric_key = ""};
-  BRIM_TRY(brim_config_hash(point, out->id));
-  BRIM_TRY(brim_config_group_hash(point, out->group));
+  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_EXPERIMENT, out->id));
+  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_GROUP, out->group));
+  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_COST, out->cost));
   out->seed = brim_config_int(point, "seed");
   out->priority = brim_config_int(point, "priority");
   out->gpus = brim_config_int(point, "gpus");
   out->tries = brim_config_int(point, "retries");
-  brim_str_printf(&b->config, GROUP_MARK "%s\n", out->group);
+  brim_str_printf(&b->config, GROUP_MARK "%s\n" COST_MARK "%s\n", out->group, out->cost);
   BRIM_TRY(brim_config_to_experiment(point, &b->config));
   BRIM_TRY(brim_config_grid_label(config, i, &b->label));
   BRIM_TRY(tags_of(point, &b->tags));
-  return options && options->describe ? options->describe(options->ctx, point, out) : BRIM_OK;
+  if (options && options->describe) BRIM_TRY(options->describe(options->ctx, point, out));
+  brim_str_append(&b->metric, out->metric_key);
+  return BRIM_OK;
 }
 
 //---------------------------------- all of them ----------------------------------
 
-// Ids of the points so far, by open addressing: the place of a point, from 1.
-typedef struct id_set {
-  uint32_t *slots;
-  size_t mask;
-} id_set;
-
-static bool is_new(const brim_lab_grid *grid, id_set *set, const char *id, size_t index) {
-  uint64_t hash = 0;
-  for (int i = 0; i < 16; i++) hash = hash << 4 ^ (uint64_t)(unsigned char)id[i] * 0x9E3779B1u;
-  for (size_t at = hash & set->mask;; at = (at + 1) & set->mask) {
-    if (!set->slots[at]) {
-      set->slots[at] = (uint32_t)index + 1;
-      return true;
-    }
-    if (!strcmp(grid->points[set->slots[at] - 1].id, id)) return false;
-  }
-}
-
 static brim_status add_point(const brim_config *config, const brim_lab_grid_options *options,
-                             size_t i, brim_lab_grid *grid, id_set *set, buffers *b) {
+                             size_t i, brim_lab_grid *grid, brim_lab_ids *set, buffers *b) {
   brim_config *point;
   brim_lab_point *p = &grid->points[grid->count];
   brim_str_clear(&b->label);
   brim_str_clear(&b->config);
   brim_str_clear(&b->tags);
+  brim_str_clear(&b->metric);
   BRIM_TRY(brim_config_grid_point(config, i, &point));
   brim_status status = fill(config, options, i, point, p, b);
   brim_config_close(point);
   if (status) return status;
-  if (!is_new(grid, set, p->id, grid->count)) {
+  size_t earlier;
+  if (brim_lab_ids_find(set, p->id, &earlier)) {
     grid->duplicates++;
     return BRIM_OK;
   }
+  brim_lab_ids_add(set, p->id, grid->count);
   BRIM_TRY(keep(grid, &b->label, &p->label));
   BRIM_TRY(keep(grid, &b->config, &p->config));
   BRIM_TRY(keep(grid, &b->tags, &p->tags));
+  BRIM_TRY(keep(grid, &b->metric, &p->metric_key));
   grid->count++;
   return BRIM_OK;
 }
@@ -109,22 +111,23 @@ static brim_status add_point(const brim_config *config, const brim_lab_grid_opti
 static brim_status add_points(const brim_config *config, const brim_lab_grid_options *options,
                               brim_lab_grid *grid) {
   const size_t total = brim_config_grid_count(config);
-  id_set set = {.mask = 1};
-  while (set.mask < total * 2) set.mask = set.mask * 2 + 1;
-  set.slots = brim_calloc(set.mask + 1, sizeof *set.slots);
+  brim_lab_ids set;
+  BRIM_TRY(brim_lab_ids_init(&set, total));
   grid->points = brim_arena_calloc(grid->arena, total, sizeof *grid->points);
   buffers b;
   brim_str_init(&b.label);
   brim_str_init(&b.config);
   brim_str_init(&b.tags);
-  brim_status status = set.slots && grid->points ? BRIM_OK : no_memory();
+  brim_str_init(&b.metric);
+  brim_status status = grid->points ? BRIM_OK : no_memory();
   for (size_t i = 0; i < total && !status; i++) {
     status = add_point(config, options, i, grid, &set, &b);
   }
   brim_str_deinit(&b.label);
   brim_str_deinit(&b.config);
   brim_str_deinit(&b.tags);
-  brim_free(set.slots);
+  brim_str_deinit(&b.metric);
+  brim_lab_ids_deinit(&set);
   return status;
 }
 

@@ -19,12 +19,13 @@ enum { BRIM_LAB_ID = 33 };  // 32 lower-case hex digits and the NUL
 typedef struct brim_lab_point {
   char id[BRIM_LAB_ID];
   char group[BRIM_LAB_ID];  // the same for points that differ in the seed alone
+  char cost[BRIM_LAB_ID];   // the same for points that need the same memory and time
   int64_t idx;              // place in the grid; one behind a duplicate keeps its own
   int64_t seed;
   const char *label;       // only the axes: "lr=0.1 batch_size=64"
   const char *config;      // YAML that `brim train` reads; loads back to the same id
   const char *tags;        // "a,b" or ""
-  const char *metric_key;  // by `describe`; "" = none
+  const char *metric_key;  // by `describe`, as log.jsonl names it; "" = none
   int64_t priority, gpus, tries;
   int64_t epochs, steps;  // of a whole run, by `describe`; 0 = unknown
 } brim_lab_point;
@@ -32,7 +33,7 @@ typedef struct brim_lab_point {
 // What the caller knows about workloads; the lab knows none.
 typedef struct brim_lab_grid_options {
   const char *name;  // of the grid where the config has no `name`; NULL = "sweep"
-  // NULL, or sets metric_key (it has to outlive the grid), epochs and steps of a point.
+  // NULL, or sets metric_key (which is copied), epochs and steps of a point.
   brim_status (*describe)(void *ctx, const brim_config *point, brim_lab_point *out);
   void *ctx;
 } brim_lab_grid_options;
@@ -58,8 +59,9 @@ brim_status brim_lab_grid_expand(const brim_config *config, const brim_lab_grid_
                                  brim_lab_grid *out);
 void brim_lab_grid_free(brim_lab_grid *grid);  // zeros are fine
 
-// The group that a stored config names; "" when it names none.
+// The group and the cost that a stored config names in its first lines; "" when it names none.
 void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]);
+void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]);
 
 #ifdef __cplusplus
 }

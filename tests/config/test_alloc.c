@@ -39,7 +39,7 @@ static brim_status live(void) {
   if (!status) status = brim_config_to_yaml(config, true, &text);
   if (!status) status = brim_config_explain("model", &text);
   if (!status) status = brim_config_json(config, &json);
-  if (!status) status = brim_config_hash(point, hash);
+  if (!status) status = brim_config_hash(point, BRIM_CONFIG_EXPERIMENT, hash);
   if (!status) status = brim_config_to_experiment(point, &text);
 done:
   brim_config_text_free(json);

@@ -11,8 +11,8 @@ typedef struct ids {
 
 static ids ids_of(const brim_config *config) {
   ids out;
-  assert_ok(brim_config_hash(config, out.id));
-  assert_ok(brim_config_group_hash(config, out.group));
+  assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, out.id));
+  assert_ok(brim_config_hash(config, BRIM_CONFIG_GROUP, out.group));
   assert_int_equal(strlen(out.id), 32);
   return out;
 }
@@ -28,7 +28,7 @@ static void assert_identity(const char *text, const char *expected) {
   brim_config *config = must_load(BRIM_CONFIG_RUN, text);
   brim_str got;
   brim_str_init(&got);
-  assert_ok(brim_config_identity(config, true, &got));
+  assert_ok(brim_config_identity(config, BRIM_CONFIG_EXPERIMENT, &got));
   if (strcmp(got.data, expected)) {
     fail_msg("of:\n%s\nis:\n%s\nexpected:\n%s", text, got.data, expected);
   }
@@ -136,7 +136,7 @@ static void the_machine_is_no_part(void **state) {
       brim_config_options options = {.text = texts[i], .facts = &facts[n]};
       brim_config *config;
       assert_ok(brim_config_load(&options, &config));
-      assert_ok(brim_config_hash(config, seen[n]));
+      assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, seen[n]));
       brim_config_close(config);
     }
     assert_string_equal(seen[0], seen[1]);

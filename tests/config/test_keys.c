@@ -354,7 +354,7 @@ static void hash_is_of_the_experiment(void **state) {
   char first[33], hash[33];
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     brim_config *config = must_load(BRIM_CONFIG_RUN, cases[i].text);
-    assert_ok(brim_config_hash(config, i ? hash : first));
+    assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, i ? hash : first));
     assert_int_equal(strlen(i ? hash : first), 32);
     if (i) assert_int_equal(!strcmp(hash, first), cases[i].same);
     brim_config_close(config);

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     brim_str label;
     brim_str_init(&label);
     size_t last = brim_config_grid_count(check) - 1;
-    must(!brim_config_hash(check, hash));
+    must(!brim_config_hash(check, BRIM_CONFIG_EXPERIMENT, hash));
     must(!brim_config_grid_label(check, last, &label));
     // Printing and loading back is the dear part: for one text in eight.
     unsigned sum = 0;

@@ -95,10 +95,16 @@ static void a_stored_config_is_its_experiment(void **state) {
     const brim_lab_point *p = &grid.points[i];
     brim_config *config = load(p->config);
     char id[BRIM_LAB_ID], group[BRIM_LAB_ID];
-    assert_ok(brim_config_hash(config, id));
+    assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, id));
     assert_string_equal(id, p->id);
     brim_lab_config_group(p->config, group);
     assert_string_equal(group, p->group);
+    char cost[BRIM_LAB_ID];
+    brim_lab_config_cost(p->config, cost);
+    assert_string_equal(cost, p->cost);
+    // learning rate and seed cost nothing
+    assert_string_equal(cost, grid.points[i - i % 6].cost);
+    if (i >= 6) assert_string_not_equal(cost, grid.points[i - 6].cost);
     assert_string_equal(group, grid.points[i - i % 3].group);
     if (i >= 3) assert_string_not_equal(group, grid.points[i - 3].group);
     assert_int_equal(p->seed, i % 3);
@@ -117,6 +123,8 @@ static void a_stored_config_is_its_experiment(void **state) {
                                         "# group 0123456789abcdef0123456789abcdef0\n"};
   for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
     brim_lab_config_group(without[i], none);
+    assert_string_equal(none, "");
+    brim_lab_config_cost(without[i], none);
     assert_string_equal(none, "");
   }
   brim_lab_grid_free(&grid);

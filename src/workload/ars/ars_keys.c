@@ -11,9 +11,10 @@ static const brim_config_row keys[] = {
     BRIM_KEY_INT("ars.top_dirs", "0", 0, 1e6, BRIM_KEY_NAMES("top_dirs"), BRIM_CONFIG_SAVED_OWN,
                  "number of best directions in each update (0 = all)"),
     BRIM_KEY_FLOAT("ars.noise_std", "0.03", 0, 1e3, BRIM_KEY_NAMES("noise_std"),
-                   BRIM_CONFIG_SAVED_OWN, "standard deviation of the perturbation"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST,
+                   "standard deviation of the perturbation"),
     BRIM_KEY_FLOAT("ars.step_size", "0.02", 0, 1e3, BRIM_KEY_NAMES("step_size"),
-                   BRIM_CONFIG_SAVED_OWN, "step size of the update"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST, "step size of the update"),
     BRIM_KEY_INT("ars.episode_length", NULL, 1, 1e9, BRIM_KEY_NAMES("episode_length"),
                  BRIM_CONFIG_SAVED_OWN,
                  "longest episode, in actions (default: set by env and ars.phase)"),
@@ -21,7 +22,8 @@ static const brim_config_row keys[] = {
                  BRIM_CONFIG_SAVED_OWN, "number of policy updates"),
     BRIM_KEY_CHOICE("ars.version", "v2", BRIM_KEY_NO_NAMES, BRIM_KEY_NAMES("v1", "v2"),
                     BRIM_CONFIG_SAVED_OWN, "ARS version; v2 normalizes observations"),
-    BRIM_KEY_FLOAT("ars.shift", "0", -1e9, 1e9, BRIM_KEY_NAMES("shift"), BRIM_CONFIG_SAVED_OWN,
+    BRIM_KEY_FLOAT("ars.shift", "0", -1e9, 1e9, BRIM_KEY_NAMES("shift"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST,
                    "amount subtracted from the reward of every step; has an effect only with "
                    "ars.restart=false"),
     BRIM_KEY_BOOL(

@@ -1,0 +1,28 @@
+// A set of ids with a place for each, by open addressing. Inside the lab room.
+#ifndef BRIM_LAB_IDS_H_
+#define BRIM_LAB_IDS_H_
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_lab_ids {
+  const char **ids;  // borrowed
+  size_t *values;
+  size_t mask;
+} brim_lab_ids;
+
+// Room for `most` ids.
+brim_status brim_lab_ids_init(brim_lab_ids *set, size_t most);
+void brim_lab_ids_deinit(brim_lab_ids *set);  // zeros are fine
+// The place of an id that is there; else false.
+bool brim_lab_ids_find(const brim_lab_ids *set, const char *id, size_t *value);
+// Adds one that is not there. `id` has to stay where it is.
+void brim_lab_ids_add(brim_lab_ids *set, const char *id, size_t value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_IDS_H_
