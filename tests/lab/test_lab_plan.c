@@ -145,7 +145,7 @@ static void measured_steps_give_a_time(void **state) {
   brim_lab_grid_free(&grid);
 }
 
-// What a child does not survive is told, and the next one continues behind it.
+// What a child does not survive has a class, and the next child continues behind it.
 static void children_may_end(void **state) {
   (void)state;
   static const struct {
