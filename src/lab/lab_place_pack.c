@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double PAYS = 1.05, LOSES = 0.95;
+static const double PAYS = 1.05;
 enum { WAIT_FACTOR = 4 };  // windows that a slow experiment may delay a decision by
 
 //---------------------------------- windows ----------------------------------
@@ -22,21 +22,23 @@ static brim_lab_pack_kind *kind_of(brim_lab_pack_window *w, uint64_t kind) {
 static void pass(brim_lab_pack *pack, int64_t now_ms) {
   if (now_ms > pack->now_ms) {
     if (pack->phase == BRIM_LAB_PACK_WINDOW) {
-      pack->job_seconds += (double)pack->jobs * (double)(now_ms - pack->now_ms) * 1e-3;
+      double seconds = (double)(now_ms - pack->now_ms) * 1e-3;
+      pack->job_seconds += pack->jobs * seconds;
+      pack->step_seconds += pack->stepping * seconds;
     }
     pack->now_ms = now_ms;
   }
 }
 
-// What a job did since it was counted last belongs to the window if all of that lies in it.
+// What an experiment did since it was counted last belongs to the window if all of that lies in it.
+// Its start does not count: the number of those that make steps shows what starts cost.
 static void count(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int64_t now_ms) {
-  bool inside = pack->phase == BRIM_LAB_PACK_WINDOW && job->time_ms >= pack->trial.start_ms;
-  double steps = job->step >= 0 && step >= job->step ? (double)(step - job->step) : 0;
+  bool inside = pack->phase == BRIM_LAB_PACK_WINDOW && job->stepped && step >= job->step &&
+                job->time_ms >= pack->trial.start_ms && now_ms > job->time_ms;
   brim_lab_pack_kind *k = inside ? kind_of(&pack->trial, job->kind) : NULL;
-  if (k && now_ms > job->time_ms) {
-    k->steps += steps;
-    k->seconds += (double)(now_ms - job->time_ms) * 1e-3;
-  }
+  if (!k) return;
+  k->steps += (double)(step - job->step);
+  k->seconds += (double)(now_ms - job->time_ms) * 1e-3;
 }
 
 // Mean of the kinds' rates against those of the earlier window, by the time they had. NaN: no kind
@@ -114,7 +116,7 @@ static void evaluate(brim_lab_pack *pack) {
     return;
   }
   double share = rate_share(&pack->base, w);
-  double ratio = share * w->population / pack->base.population;
+  double ratio = share * w->stepping / pack->base.stepping;
   if (isnan(ratio)) {  // other kinds than before: measured again where it was, not taken on trust
     pack->base.valid = false;
     pack->limit = pack->kept;
@@ -125,16 +127,17 @@ static void evaluate(brim_lab_pack *pack) {
     }
     return;
   }
-  if (ratio > PAYS) {
+  bool pays = ratio > PAYS;
+  if (pays) {
     int reached = (int)(w->population + 0.5);
     keep(pack, reached < pack->limit ? reached : pack->limit, pack->window_gain * ratio);
     pack->step = pack->bracketed ? pack->step / 2 : pack->step * 2;
   } else {
-    if (ratio < LOSES) pack->shed = pack->jobs - pack->kept;
     pack->bracketed = true;
     pack->step /= 2;
   }
   climb(pack);
+  if (!pays && pack->jobs > pack->limit) pack->shed = pack->jobs - pack->limit;
 }
 
 //---------------------------------- what happens ----------------------------------
@@ -188,15 +191,16 @@ void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t 
                            int64_t now_ms) {
   pass(pack, now_ms);
   count(pack, job, step, now_ms);
-  if (!job->stepped) pack->stepping++;
-  job->stepped = true;
+  if (!job->stepped && job->step >= 0 && step > job->step) {
+    job->stepped = true;
+    pack->stepping++;
+  }
   job->step = step;
   job->time_ms = now_ms;
 }
 
 void brim_lab_pack_left(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t now_ms) {
   pass(pack, now_ms);
-  count(pack, job, job->step, now_ms);
   pack->jobs--;
   if (job->stepped) pack->stepping--;
   if (pack->shed > 0) pack->shed--;
@@ -204,7 +208,7 @@ void brim_lab_pack_left(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t now
 
 static void begin_window(brim_lab_pack *pack) {
   pack->phase = BRIM_LAB_PACK_WINDOW;
-  pack->job_seconds = 0;
+  pack->job_seconds = pack->step_seconds = 0;
   pack->trial = (brim_lab_pack_window){.start_ms = pack->now_ms};
 }
 
@@ -212,6 +216,7 @@ static void end_window(brim_lab_pack *pack) {
   double seconds = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   brim_lab_pack_window *w = &pack->trial;
   w->population = seconds > 0 ? pack->job_seconds / seconds : 0;
+  w->stepping = seconds > 0 ? pack->step_seconds / seconds : 0;
   // too few experiments ran for it to show anything
   double least = pack->base.valid ? pack->base.population + 0.5 : 0.5;
   if (!has_steps(w) || w->population < least) {
@@ -225,7 +230,8 @@ static void end_window(brim_lab_pack *pack) {
 static bool window_is_seen(const brim_lab_pack *pack) {
   double seen = 0, length = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   for (size_t i = 0; i < pack->trial.kind_count; i++) seen += pack->trial.kinds[i].seconds;
-  return seen >= 0.5 * pack->job_seconds || length * 1e3 >= (double)pack->window_ms * WAIT_FACTOR;
+  return (seen > 0 && seen >= 0.5 * pack->step_seconds) ||
+         length * 1e3 >= (double)pack->window_ms * WAIT_FACTOR;
 }
 
 // All that may run have run for the warm-up, and most of them make steps.

@@ -32,6 +32,7 @@ typedef struct brim_lab_pack_window {
   bool valid;
   int64_t start_ms;
   double population;  // experiments, mean over the window
+  double stepping;    // of them, those that made steps
   brim_lab_pack_kind kinds[BRIM_LAB_PACK_KINDS];
   size_t kind_count;
 } brim_lab_pack_window;
@@ -55,10 +56,10 @@ typedef struct brim_lab_pack {
   bool bracketed;  // a trial failed: steps shrink from there on
   int retries;
   int64_t now_ms, warm_since_ms;
-  int jobs, stepping;  // experiments that run; of them, that have made a step
-  int peak;            // most that ran since the warm-up began
-  double job_seconds;  // in the window
-  double window_gain;  // `gain` of the window that was kept
+  int jobs, stepping;                // experiments that run; of them, that have made a step
+  int peak;                          // most that ran since the warm-up began
+  double job_seconds, step_seconds;  // of experiments in the window
+  double window_gain;                // `gain` of the window that was kept
   brim_lab_pack_window base, trial;
   uint64_t decided[BRIM_LAB_PACK_KINDS];
   size_t decided_count;
@@ -67,7 +68,7 @@ typedef struct brim_lab_pack {
 // An experiment as packing sees it; its owner keeps it.
 typedef struct brim_lab_pack_job {
   uint64_t kind;
-  bool stepped;
+  bool stepped;           // past its start
   int64_t time_ms, step;  // up to where it is counted; step < 0: unknown yet
 } brim_lab_pack_job;
 
