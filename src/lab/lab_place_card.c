@@ -285,15 +285,20 @@ bool brim_lab_place_card_fits(const brim_lab_place *place, const brim_lab_place_
 
 //---------------------------------- MPS ----------------------------------
 
-static void update_mps(brim_lab_place_card *card, int64_t now_ms) {
-  if (!card->mps || brim_lab_mps_update(card->mps, now_ms) != BRIM_LAB_MPS_FAILED) return;
+brim_lab_mps_state brim_lab_place_card_mps(brim_lab_place_card *card, int64_t now_ms) {
+  if (!card->mps) return BRIM_LAB_MPS_FAILED;
+  brim_lab_mps_state state = brim_lab_mps_update(card->mps, now_ms);
+  if (state != BRIM_LAB_MPS_FAILED) return state;
   const char *line = brim_lab_mps_error(card->mps);
-  brim_log_warn("lab", "GPU %d: MPS does not run, so experiments take turns: %s", card->index,
-                *line ? line : brim_tr("it gave no reason"));
+  if (!card->mps_refused) {
+    brim_log_warn("lab", "GPU %d: MPS does not run, so experiments take turns: %s", card->index,
+                  *line ? line : brim_tr("it gave no reason"));
+  }
   card->mps_refused = true;
-  if (card->jobs > 0) return;  // experiments that are its clients end first
+  if (card->jobs > 0) return state;  // experiments that are its clients end first
   brim_lab_mps_stop(card->mps);
   card->mps = NULL;
+  return state;
 }
 
 void brim_lab_place_card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
@@ -301,7 +306,7 @@ void brim_lab_place_card_update(brim_lab_place *place, brim_lab_place_card *card
     brim_lab_place_lock_touch(card->lock_fd);
     card->touched_ms = now_ms;
   }
-  update_mps(card, now_ms);
+  (void)brim_lab_place_card_mps(card, now_ms);
   if (card->returning) check_returned(place, card, now_ms);
   if (card->jobs == 0 && !card->returning && card->lock_fd < 0) probe_lock(place, card);
   brim_lab_pack_tick(&card->pack, now_ms, place->more && !card->out && !card->reserved);

@@ -104,17 +104,14 @@ static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
   if (o->per_gpu == 1 || o->no_mps || !o->run_dir || card->mps_refused || c->want->gpus > 1) return;
   if (card->pack.most < 2) return;
   if (!card->mps) {
-    char folder[BRIM_LAB_PLACE_DEVICES];
-    snprintf(folder, sizeof folder, "%s/mps-%.12s-%lld", o->run_dir, card->uuid,
-             (long long)place->next_mps++);
-    if (brim_lab_mps_start(o->mps_program, folder, card->uuid, c->now_ms, &card->mps)) {
+    if (brim_lab_mps_start(o->mps_program, o->run_dir, card->uuid, c->now_ms, &card->mps)) {
       brim_log_warn("lab", "GPU %d: cannot use MPS, so experiments take turns: %s", card->index,
                     brim_status_detail());
       card->mps_refused = true;
       return;
     }
   }
-  *wait = brim_lab_mps_update(card->mps, c->now_ms) == BRIM_LAB_MPS_STARTING;
+  *wait = brim_lab_place_card_mps(card, c->now_ms) == BRIM_LAB_MPS_STARTING;
 }
 
 //---------------------------------- one GPU ----------------------------------

@@ -85,7 +85,7 @@ struct brim_lab_place {
   int card_count;
   brim_lab_place_job *jobs;
   size_t job_count, job_room;
-  int64_t next_number, next_mps;
+  int64_t next_number;
   int64_t tick_ms;  // of the last reading
   bool ticked;
   bool more;  // the last choice left an experiment that one GPU could run
@@ -129,6 +129,9 @@ void brim_lab_place_card_retire(brim_lab_place_card *card, const char *reason);
 // Room for one more experiment of this need beside those that run.
 bool brim_lab_place_card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
                               double need_bytes);
+
+// How MPS is; one that failed is given up.
+brim_lab_mps_state brim_lab_place_card_mps(brim_lab_place_card *card, int64_t now_ms);
 
 // lab_place_job.c
 brim_lab_place_job *brim_lab_place_job_find(const brim_lab_place *place, const char *exp);

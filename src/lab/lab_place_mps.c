@@ -24,16 +24,21 @@ struct brim_lab_mps {
 };
 
 // $1 the program, $2 the folder; descriptor 3 is the pipe. The daemon that does not quit is killed.
+// Its output goes to a file: what the sweep reads ends with the sweep, and a write there would kill it.
 static const char KEEPER[] =
-    "\"$1\" -f 3<&- & d=$!\n"
-    "( cat <&3 >/dev/null; exec 3<&-; echo quit | \"$1\"\n"
-    "  for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 $d 2>/dev/null || exit 0; sleep 0.5; done\n"
-    "  kill -9 $d ) & w=$!\n"
+    "exec 2>/dev/null\n"
+    "\"$1\" -f 3<&- >\"$2/log/daemon.txt\" 2>&1 & d=$!\n"
+    "( cat <&3 >/dev/null; exec 3<&-\n"
+    "  echo quit | \"$1\" >/dev/null & q=$!\n"
+    "  for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 $d || break; sleep 0.5; done\n"
+    "  kill -9 $d $q ) >/dev/null & w=$!\n"
     "exec 3<&-\n"
     "trap : TERM INT HUP\n"
-    "while kill -0 $d 2>/dev/null; do wait $d; done\n"
-    "kill $w 2>/dev/null\n"
-    "rm -rf \"$2\"\n";
+    "while kill -0 $d; do wait $d; done\n"
+    "kill $w\n"
+    "m=$(tail -n 1 \"$2/log/daemon.txt\")\n"
+    "rm -rf \"$2\"\n"
+    "echo \"$m\"\n";
 
 static brim_status keep_line(void *ctx, const brim_child_line *line) {
   brim_lab_mps *mps = (brim_lab_mps *)ctx;
@@ -42,26 +47,22 @@ static brim_status keep_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
-static brim_status make_folder(brim_lab_mps *mps, const char *folder) {
+// A name that no other has: the one before may still be ending.
+static brim_status make_folder(brim_lab_mps *mps, const char *parent) {
   char path[FOLDER_BYTES + 8];
+  int n = snprintf(mps->folder, sizeof mps->folder, "%s/mps-XXXXXX", parent);
   // the longest socket in it is /control_privileged, and a socket's name has 107 bytes at most
-  if (strlen(folder) + sizeof "/control_privileged" > FOLDER_BYTES) {
+  if (n + (int)sizeof "/control_privileged" > 107) {
+    mps->folder[0] = '\0';
     return brim_fail(BRIM_EUNSUPPORTED, "the name of the folder %s is too long for a socket",
-                     folder);
+                     parent);
   }
-  memcpy(mps->folder, folder, strlen(folder) + 1);
-  char *parent = brim_fs_dirname(folder);
-  brim_status status =
-      parent ? brim_fs_mkdirs(parent) : brim_fail(BRIM_ENOMEM, "out of memory for MPS");
-  brim_free(parent);
-  if (status) return status;
-  snprintf(path, sizeof path, "%s/log", folder);
-  // a folder that is there already may be another's
-  if (mkdir(folder, 0700) != 0 || mkdir(path, 0700) != 0) {
-    return brim_fail(brim_errno_status(errno), "cannot create the folder %s: %s", folder,
-                     brim_errno_text(errno));
-  }
-  return BRIM_OK;
+  BRIM_TRY(brim_fs_mkdirs(parent));
+  bool made = mkdtemp(mps->folder) != NULL;  // 0700
+  snprintf(path, sizeof path, "%s/log", mps->folder);
+  if (made && mkdir(path, 0700) == 0) return BRIM_OK;
+  return brim_fail(brim_errno_status(errno), "cannot create the folder %s: %s", mps->folder,
+                   brim_errno_text(errno));
 }
 
 static brim_status start_child(brim_lab_mps *mps, const char *program, const char *uuid) {
@@ -103,7 +104,7 @@ static bool is_program(const char *program) {
   return false;
 }
 
-brim_status brim_lab_mps_start(const char *program, const char *folder, const char *uuid,
+brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
                                int64_t now_ms, brim_lab_mps **out) {
   *out = NULL;
   if (!is_program(program)) {
@@ -113,7 +114,7 @@ brim_status brim_lab_mps_start(const char *program, const char *folder, const ch
   if (!mps) return brim_fail(BRIM_ENOMEM, "out of memory for MPS");
   mps->fd = -1;
   mps->since_ms = now_ms;
-  brim_status status = make_folder(mps, folder);
+  brim_status status = make_folder(mps, parent);
   if (!status) status = start_child(mps, program, uuid);
   if (status) {
     brim_lab_mps_stop(mps);

@@ -22,9 +22,9 @@ typedef enum brim_lab_mps_state {
   BRIM_LAB_MPS_STATE_COUNT
 } brim_lab_mps_state;
 
-// `folder` is made (0700), and removed at the end. BRIM_EUNSUPPORTED: the program is not here, or
-// the folder's name is too long for a socket.
-brim_status brim_lab_mps_start(const char *program, const char *folder, const char *uuid,
+// Its folder is made inside `parent` (0700), and removed at the end. BRIM_EUNSUPPORTED: the program is
+// not here, or the folder's name is too long for a socket.
+brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
                                int64_t now_ms, brim_lab_mps **out);
 brim_lab_mps_state brim_lab_mps_update(brim_lab_mps *mps, int64_t now_ms);
 const char *brim_lab_mps_pipe(const brim_lab_mps *mps);   // CUDA_MPS_PIPE_DIRECTORY
