@@ -117,7 +117,11 @@ static brim_status open_parts(brim_lab_sweep *s) {
   BRIM_TRY(brim_fs_refused(brim_fs_mkdirs(s->folder)));
   BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
   name_worker(s);
-  s->ops = (brim_lab_ops){.store = s->store, .changed = on_changed, .answer = on_request, .ctx = s};
+  s->ops = (brim_lab_ops){.store = s->store,
+                          .version = s->version,
+                          .changed = on_changed,
+                          .answer = on_request,
+                          .ctx = s};
   BRIM_TRY(brim_lab_link_local(&s->ops, &s->link));
   BRIM_TRY(open_placing(s));
   BRIM_TRY(brim_lab_server_open(&(brim_lab_server_options){.folder = served, .ops = s->ops},

@@ -341,6 +341,8 @@ static void test_mistakes_on_the_command_line(void **state) {
   expect(2, "--lease", "brim sweep x.yaml --lease 0");
   expect(2, NULL, "brim sweep nothing.yaml");
   expect(2, "two stores", "brim sweep move a");
+  expect(2, "has no store", "brim sweep move nowhere b");
+  assert_false(brim_fs_exists("nowhere"));  // no store is made where one is to be read
 }
 
 int main(void) {

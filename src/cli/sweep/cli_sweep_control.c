@@ -10,22 +10,10 @@
 typedef struct control {
   const char *name;
   unsigned states;
-  brim_status (*apply)(brim_lab_link *link, const char *exp);
+  brim_exp_want want;         // BRIM_WANT_COUNT: a retry
   const char *one, *several;  // messages with the number of experiments
   bool runs;                  // they need a sweep that runs them
 } control;
-
-static brim_status cancel(brim_lab_link *link, const char *exp) {
-  return brim_lab_want(link, exp, BRIM_WANT_CANCEL);
-}
-
-static brim_status pause_one(brim_lab_link *link, const char *exp) {
-  return brim_lab_want(link, exp, BRIM_WANT_PAUSE);
-}
-
-static brim_status resume(brim_lab_link *link, const char *exp) {
-  return brim_lab_want(link, exp, BRIM_WANT_RUN);
-}
 
 typedef struct id_list {
   char (*ids)[BRIM_EXP_ID];
@@ -91,6 +79,25 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   return status;
 }
 
+// Experiments that were named: each that cannot be changed is an error.
+static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    bool again = what->want == BRIM_WANT_COUNT;
+    brim_status status =
+        again ? brim_lab_retry(link, list->ids[i]) : brim_lab_want(link, list->ids[i], what->want);
+    if (status) return brim_fail_context(status, "experiment %.12s", list->ids[i]);
+  }
+  return BRIM_OK;
+}
+
+// Experiments that were chosen by their state: some may have another one by now.
+static brim_status apply_chosen(brim_lab_link *link, const control *what, const id_list *list,
+                                int64_t *count) {
+  const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])list->ids;
+  if (what->want == BRIM_WANT_COUNT) return brim_lab_retry_each(link, ids, list->count, count);
+  return brim_lab_want_each(link, ids, list->count, what->want, count);
+}
+
 static brim_status apply(brim_cli *cli, const control *what) {
   char *place = NULL;
   brim_lab_link *link = NULL;
@@ -98,11 +105,12 @@ static brim_status apply(brim_cli *cli, const control *what) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = choose(cli, link, what, &list);
-  for (size_t i = 0; i < list.count && !status; i++) {
-    status = what->apply(link, list.ids[i]);
-    if (status) status = brim_fail_context(status, "experiment %.12s", list.ids[i]);
+  int64_t count = (int64_t)list.count;
+  if (!status) {
+    bool named = cli->parse.positional_count > 1;
+    status = named ? apply_named(link, what, &list) : apply_chosen(link, what, &list, &count);
   }
-  if (!status) status = tell(cli, what, link, place, (int64_t)list.count);
+  if (!status) status = tell(cli, what, link, place, count);
   brim_lab_link_close(link);
   brim_free(list.ids);
   brim_free(place);
@@ -119,7 +127,7 @@ enum {
 brim_status brim_cli_sweep_cancel(brim_cli *cli) {
   static const control what = {"cancel",
                                WAITING | UNDER_WAY | PAUSED,
-                               cancel,
+                               BRIM_WANT_CANCEL,
                                BRIM_N_("cancelled %lld experiment"),
                                BRIM_N_("cancelled %lld experiments"),
                                false};
@@ -129,7 +137,7 @@ brim_status brim_cli_sweep_cancel(brim_cli *cli) {
 brim_status brim_cli_sweep_pause(brim_cli *cli) {
   static const control what = {"pause",
                                WAITING | UNDER_WAY,
-                               pause_one,
+                               BRIM_WANT_PAUSE,
                                BRIM_N_("paused %lld experiment"),
                                BRIM_N_("paused %lld experiments"),
                                false};
@@ -139,7 +147,7 @@ brim_status brim_cli_sweep_pause(brim_cli *cli) {
 brim_status brim_cli_sweep_resume(brim_cli *cli) {
   static const control what = {"resume",
                                PAUSED,
-                               resume,
+                               BRIM_WANT_RUN,
                                BRIM_N_("resumed %lld experiment"),
                                BRIM_N_("resumed %lld experiments"),
                                true};
@@ -149,7 +157,7 @@ brim_status brim_cli_sweep_resume(brim_cli *cli) {
 brim_status brim_cli_sweep_retry(brim_cli *cli) {
   static const control what = {"retry",
                                PAUSED | ENDED_BADLY,
-                               brim_lab_retry,
+                               BRIM_WANT_COUNT,
                                BRIM_N_("queued %lld experiment again"),
                                BRIM_N_("queued %lld experiments again"),
                                true};
@@ -159,7 +167,7 @@ brim_status brim_cli_sweep_retry(brim_cli *cli) {
 brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
   static const control what = {"rerun-failed",
                                0,
-                               NULL,
+                               BRIM_WANT_COUNT,
                                BRIM_N_("queued %lld failed experiment again"),
                                BRIM_N_("queued %lld failed experiments again"),
                                true};
@@ -178,7 +186,7 @@ brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
 brim_status brim_cli_sweep_priority(brim_cli *cli) {
   static const control what = {"priority",
                                0,
-                               NULL,
+                               BRIM_WANT_COUNT,
                                BRIM_N_("changed the priority of %lld experiment"),
                                BRIM_N_("changed the priority of %lld experiments"),
                                false};
@@ -198,13 +206,24 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
   return status;
 }
 
+// A store is made where there is none: not where one is to be read.
+static brim_status check_store(const char *place) {
+  if (brim_store_is_url(place)) return BRIM_OK;
+  char *file = brim_fs_join(place, BRIM_STORE_FILE);
+  if (!file) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
+  bool there = brim_fs_exists(file);
+  brim_free(file);
+  return there ? BRIM_OK : brim_fail(BRIM_ENOENT, "%s has no store", place);
+}
+
 brim_status brim_cli_sweep_move(brim_cli *cli) {
   brim_store *from = NULL, *to = NULL;
   if (cli->parse.positional_count != 3) {
     return brim_cli_usage(cli, BRIM_N_("move needs two stores: brim sweep move FROM TO"));
   }
   const char *source = cli->parse.positional[1], *target = cli->parse.positional[2];
-  brim_status status = brim_store_open(source, NULL, &from);
+  brim_status status = check_store(source);
+  if (!status) status = brim_store_open(source, NULL, &from);
   if (!status) status = brim_store_open(target, NULL, &to);
   if (!status) status = brim_store_move(from, to);
   brim_store_counts counts = {0};
