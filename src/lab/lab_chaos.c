@@ -174,10 +174,10 @@ static pid_t any_process(brim_chaos *c, bool trains) {
 
 static brim_lab_chaos_act choose_act(brim_chaos *c) {
   static const int shares[BRIM_CHAOS_ACT_COUNT] = {
-      [BRIM_CHAOS_KILL_EXECUTOR] = 44, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
-      [BRIM_CHAOS_KILL_TRAINING] = 18, [BRIM_CHAOS_KILL_SWEEP] = 12,
-      [BRIM_CHAOS_STOP_SWEEP] = 6,     [BRIM_CHAOS_END_SWEEP] = 4,
-      [BRIM_CHAOS_FULL_DISK] = 6};
+      [BRIM_CHAOS_KILL_EXECUTOR] = 48, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
+      [BRIM_CHAOS_KILL_TRAINING] = 22, [BRIM_CHAOS_KILL_SWEEP] = 8,
+      [BRIM_CHAOS_STOP_SWEEP] = 5,     [BRIM_CHAOS_END_SWEEP] = 3,
+      [BRIM_CHAOS_FULL_DISK] = 4};
   int64_t at = between(c, 0, 99);
   int act = 0;
   while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];

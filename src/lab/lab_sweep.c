@@ -109,7 +109,11 @@ static brim_status open_placing(brim_lab_sweep *s) {
                                       .monitor = s->options.monitor,
                                       .lock_dir = s->lock_dir,
                                       .run_dir = s->folder};
-  return brim_lab_place_open(&how, &s->placing);
+  brim_status status = brim_lab_place_open(&how, &s->placing);
+  if (status != BRIM_EINVAL) return status;
+  char detail[512];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  return brim_fail(BRIM_EDEVICE, "%.400s; --device cpu runs the experiments on the CPU", detail);
 }
 
 static brim_status open_parts(brim_lab_sweep *s) {

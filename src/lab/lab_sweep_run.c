@@ -11,7 +11,7 @@
 #include "lab/lab_sweep_int.h"
 
 enum {
-  WORDS = 24,
+  WORDS = 48,
   ALL_GPUS = 1 << 20,
   KILL_AFTER_MS = 15000,  // an executor has this long after its training's own time is over
   ADOPTED_MS = 500        // executors of an earlier sweep are looked for this often
@@ -128,6 +128,9 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_number(w, "linger_ms", s->options.store.lease_ms);
   add_number(w, "beat_ms", s->options.store.lease_ms / 4);
   add_number(w, "grace_ms", s->options.grace_ms);
+  for (const char *const *extra = s->options.words; extra && *extra && w->count < WORDS - 2;) {
+    w->words[w->count++] = *extra++;
+  }
   if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
   char mps[BRIM_LAB_PLACE_PATH + 32];
   snprintf(mps, sizeof mps, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
@@ -542,7 +545,12 @@ static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted
     const brim_lab_place_want want = {.exp = r->ref.exp, .gpus = a->gpus};
     r->pid = owner.pid;
     ++*adopted;
-    return brim_lab_place_adopt(s->placing, brim_lab_now_ms(), &want, a->devices, owner.pid);
+    brim_status status =
+        brim_lab_place_adopt(s->placing, brim_lab_now_ms(), &want, a->devices, owner.pid);
+    if (status != BRIM_ENOENT && status != BRIM_EINVAL) return status;
+    brim_status_clear();  // this sweep may not use its device: it stops and runs elsewhere
+    brim_lab_ask_runner(s, r);
+    return BRIM_OK;
   }
   r->gone = true;  // the next turn ends it
   return BRIM_OK;

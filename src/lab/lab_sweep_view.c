@@ -134,11 +134,9 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
     if (exp->state == BRIM_EXP_QUEUED) brim_lab_place_why(s->placing, &want, why, sizeof why);
     row.waiting = why;
     brim_lab_config_group(exp->config, group);
-    if (strstr(exp->label, "seed=")) {
-      point_of(exp->label, point, sizeof point);
-      row.group = group;
-      row.point = point;
-    }
+    point_of(exp->label, point, sizeof point);
+    row.group = group;
+    row.point = point;
     add_run(s, &row);
   } else {
     const brim_sweep_row *old = brim_sweep_view_find(&s->view, exp->id);

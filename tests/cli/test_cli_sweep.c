@@ -91,6 +91,22 @@ static void wait_until(const char *state, int64_t at_least) {
   fail_msg("%s experiments: fewer than %lld for too long", state, (long long)at_least);
 }
 
+// Until this sweep answers: what an earlier one left in the store says nothing about it.
+static void wait_for_answer(const background *b) {
+  for (int i = 0; i < 1500; i++) {
+    char pid[64];
+    snprintf(pid, sizeof pid, "\"pid\":%ld,", (long)brim_child_pid(b->child));
+    shell_result r = shell("brim sweep status --json");
+    bool answers = r.code == 0 && strstr(r.out, pid);
+    shell_free(&r);
+    bool ended = false;
+    assert_ok(brim_child_poll(b->child, &ended));
+    if (answers || ended) return;
+    usleep(100 * 1000);
+  }
+  fail_msg("the sweep does not answer");
+}
+
 // The trained weights of every experiment are those of a run that nothing disturbed.
 static void same_as_undisturbed(int expected) {
   int compared = 0;
@@ -160,6 +176,40 @@ static void test_events_and_exports(void **state) {
   shell_free(&r);
 }
 
+// A second submission with seeds: the first one's experiments are seed 0 of the same points.
+static void test_seeds_added_later(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml", "lr: [0.1, 0.01]\nbatch_size: 16\nepochs: 2\n");
+  expect(0, "2 experiments new", "brim sweep grid.yaml --jobs 2");
+  shell_result r = shell("brim sweep grid.yaml seeds=3 --jobs 2");
+  assert_int_equal(r.code, 0);
+  has(r.err, "4 experiments new, 2 already");
+  has(r.out, "3 seeds");
+  has_not(r.out, "2 seeds");
+  shell_free(&r);
+  r = shell("brim sweep export --format csv");
+  has(r.out, "id,lr,seed,state");
+  has(r.out, ",0.1,0,done,");
+  has(r.out, ",0.01,2,done,");
+  has_not(r.out, ",,done");
+  shell_free(&r);
+  expect(0, "nothing is left to run", "brim sweep grid.yaml seeds=3");
+  // all of them fit into a short list
+  r = shell("brim sweep status");
+  assert_int_equal(r.code, 0);
+  has(r.out, "lr=0.1 seed=2");
+  has_not(r.out, " more;");
+  shell_free(&r);
+}
+
+static void test_a_gpu_that_is_not_there(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml", six);
+  expect(3, "--device cpu", "CUDA_VISIBLE_DEVICES= brim sweep grid.yaml device='[0, 1, 2, 3]'");
+}
+
 //---------------------------------- interrupted ----------------------------------
 
 static void run_undisturbed(void) {
@@ -190,9 +240,10 @@ static void test_a_killed_sweep_loses_nothing(void **state) {
   run_undisturbed();
   for (int i = 0; i < 3; i++) {
     background b = start((const char *[]){"slow.yaml", "--jobs", "2", NULL});
+    if (has_file("runs/small/lab.sqlite")) wait_for_answer(&b);
     wait_until("running", i < 2 ? 1 : 0);
     usleep((useconds_t)(150 + 200 * i) * 1000);
-    assert_ok(brim_child_signal(b.child, SIGKILL));
+    (void)brim_child_signal(b.child, SIGKILL);  // unless it has ended
     (void)end(&b);
   }
   expect(0, NULL, "brim sweep slow.yaml --jobs 2");
@@ -234,6 +285,7 @@ static void test_no_process_outlives_a_killed_sweep(void **state) {
   assert_int_equal(count_processes(folder), 0);
   // the next sweep takes over what they left, and is stopped as well
   b = start(words);
+  wait_for_answer(&b);
   wait_until("running", 2);
   assert_ok(brim_child_signal(b.child, SIGTERM));
   assert_int_equal(end(&b), 130);
@@ -349,6 +401,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_grid_runs_to_its_end),
       cmocka_unit_test(test_events_and_exports),
+      cmocka_unit_test(test_seeds_added_later),
+      cmocka_unit_test(test_a_gpu_that_is_not_there),
       cmocka_unit_test(test_ctrl_c_stops_and_the_same_command_continues),
       cmocka_unit_test(test_a_killed_sweep_loses_nothing),
       cmocka_unit_test(test_no_process_outlives_a_killed_sweep),

@@ -17,6 +17,7 @@ enum {
   CALL_MS = 3000,  // of one call; the child's output waits meanwhile
   LINGER_MS = 60000,
   AGAIN_MS = 100,
+  MOST_PLUGINS = 8
 };
 
 typedef struct execute_words {
@@ -58,12 +59,27 @@ static brim_status parse_words(brim_cli *cli, execute_words *w) {
   return brim_cli_usage(cli, BRIM_N_("execute needs place, folder, exp, attempt and fence"));
 }
 
+// The plug-ins that the user of the sweep has agreed to; `out` ends with NULL.
+static void add_plugins(const brim_cli *cli, const char **out) {
+  size_t n = 0;
+  for (size_t i = 0; i < cli->parse.count && n < 2 * MOST_PLUGINS; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") != 0) continue;
+    out[n++] = "--plugin";
+    out[n++] = item->values[0];
+  }
+  if (brim_option_flag(&cli->parse, "allow-plugins", false)) out[n++] = "--allow-plugins";
+  out[n] = NULL;
+}
+
 static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link *link) {
   char self[PATH_MAX] = "";
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
     return brim_fail(BRIM_EINTERNAL, "cannot find the program of this process");
   }
-  const char *const brim_train[] = {self, "train", NULL}, *const other[] = {w->trainer, NULL};
+  const char *brim_train[2 * MOST_PLUGINS + 4] = {self, "train"}, *const other[] = {w->trainer,
+                                                                                    NULL};
+  add_plugins(cli, brim_train + 2);
   brim_lab_exec_options options = {
       .link = link,
       .ref = {.attempt = w->attempt, .fence = w->fence},

@@ -116,13 +116,38 @@ static void put_time(brim_str *line, int64_t ms) {
   put_text(line, ms > 0 ? text : "");
 }
 
-static void put_axes(const output *o, const char *label, brim_str *line) {
+// The value of a key in a stored config, which has a key per line; else the key's default.
+static void put_key(const char *axis, const char *config, brim_str *line) {
+  const brim_config_key *key = brim_config_key_find(axis);
+  const char *name = key ? key->name : axis;
+  size_t n = strlen(name);
+  for (const char *at = config; at && *at; at = strchr(at, '\n')) {
+    at += *at == '\n';
+    if (strncmp(at, name, n) != 0 || at[n] != ':') continue;
+    const char *value = at + n + 1 + strspn(at + n + 1, " ");
+    size_t size = strcspn(value, "\n");
+    bool quoted = size >= 2 && value[0] == '"' && value[size - 1] == '"';
+    put_cell(line, value + quoted, size - 2 * quoted);
+    return;
+  }
+  if (key && key->default_text) put_cell(line, key->default_text, strlen(key->default_text));
+}
+
+// By the label; an axis of another grid of the store has a value here too.
+static void put_axes(const output *o, const brim_store_exp *exp, brim_str *line) {
   for (size_t i = 0; i < o->axis_count; i++) {
     const char *name, *value;
     size_t name_size, value_size;
+    bool found = false;
     brim_str_append_char(line, ',');
-    for (const char *at = label; (at = next_axis(at, &name, &name_size, &value, &value_size));) {
-      if (name_size > 0 && axis_of(o, name, name_size) == i) put_cell(line, value, value_size);
+    for (const char *at = exp->label;
+         !found && (at = next_axis(at, &name, &name_size, &value, &value_size));) {
+      found = name_size > 0 && axis_of(o, name, name_size) == i;
+    }
+    if (found) {
+      put_cell(line, value, value_size);
+    } else {
+      put_key(o->axes[i], exp->config, line);
     }
   }
 }
@@ -132,7 +157,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
   brim_str line;
   brim_str_init(&line);
   put_cell(&line, exp->id, strlen(exp->id));
-  put_axes(o, exp->label, &line);
+  put_axes(o, exp, &line);
   put_text(&line, brim_exp_state_name(exp->state));
   put_text(&line, strcmp(exp->failure, "none") == 0 ? "" : exp->failure);
   put_number(&line, (double)exp->attempt);

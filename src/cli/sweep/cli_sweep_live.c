@@ -332,10 +332,22 @@ static brim_status loop(watcher *w) {
   return BRIM_OK;
 }
 
+static void tell_nothing_left(brim_cli *cli, brim_lab_sweep *sweep) {
+  brim_store_counts counts;
+  if (brim_lab_count(brim_lab_sweep_link(sweep), NULL, &counts)) {
+    brim_status_clear();
+    return;
+  }
+  const int64_t *n = counts.states;
+  if (n[BRIM_EXP_QUEUED] + n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING] > 0) return;
+  brim_cli_note(cli, "%s", brim_tr("nothing is left to run: every experiment has ended\n"));
+}
+
 brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, brim_lab_sweep *sweep) {
   brim_cli *cli = job->cli;
   watcher w = {.job = job, .cli = cli, .sweep = sweep};
   brim_ui_sweep_init(&w.ui);
+  tell_nothing_left(cli, sweep);
   brim_status status = brim_lab_list(brim_lab_sweep_link(sweep), NULL, on_key, sweep);
   if (!status && !cli->json && !cli->quiet &&
       brim_screen_open(STDIN_FILENO, STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &w.screen)) {

@@ -149,11 +149,30 @@ static brim_status device_text(const brim_lab_grid *grid, brim_str *out) {
   return brim_str_status(out);
 }
 
+// Plug-ins are code: trainings load those that the user of this command has agreed to.
+static void plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
+  const brim_option_parse *parse = &j->cli->parse;
+  size_t n = 0;
+  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
+    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
+    out[n++] = "--plugin";
+    out[n++] = parse->items[i].values[0];
+  }
+  if (brim_option_flag(parse, "allow-plugins", false) ||
+      (j->job.config &&
+       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
+    out[n++] = "--allow-plugins";
+  }
+  out[n] = NULL;
+}
+
 static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
   const brim_option_parse *parse = &j->cli->parse;
   char program[4096];
+  const char *words[24];
   brim_str devices;
   brim_str_init(&devices);
+  plugin_words(j, words, sizeof words / sizeof words[0]);
   brim_status status = program_path(program, sizeof program);
   if (!status) status = device_text(j->grid, &devices);
   const int64_t per_gpu = j->grid ? j->grid->per_gpu : 1;
@@ -163,6 +182,7 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .title = j->name,
       .program = program,
       .version = BRIM_VERSION,
+      .words = words,
       .devices = devices.len > 0 ? devices.data : NULL,
       .jobs = brim_option_int(parse, "jobs", 1),
       .per_gpu = per_gpu == 0 ? -1 : per_gpu,

@@ -52,7 +52,9 @@ static brim_status read_rows(brim_cli *cli, brim_lab_link *link, brim_sweep_view
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
   int64_t limit = brim_option_int(&cli->parse, "limit", 40);
   if (brim_option_flag(&cli->parse, "all", false)) limit = 0;
-  *all = state || tag || limit == 0;
+  int64_t open = view->counts[BRIM_SWEEP_QUEUED] + view->counts[BRIM_SWEEP_LEASED] +
+                 view->counts[BRIM_SWEEP_RUNNING] + view->counts[BRIM_SWEEP_FAILED];
+  *all = state || tag || limit == 0 || open == 0 || brim_sweep_view_total(view) <= limit;
   if (*all) {
     const brim_store_filter chosen = {.states = states_of(state), .tag = tag, .limit = limit};
     return brim_lab_list(link, &chosen, on_row, view);
