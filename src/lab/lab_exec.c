@@ -205,6 +205,17 @@ static void add(words *w, const char *word) {
   if (w->count < MOST_WORDS - 1) w->list[w->count++] = word;
 }
 
+// Without one, --resume would warn that there is nothing to resume.
+static bool holds_checkpoint(const char *folder) {
+  char **names = NULL;
+  size_t count = 0;
+  bool found = brim_fs_list(folder, &names, &count) != BRIM_OK;
+  for (size_t i = 0; !found && i < count; i++) found = brim_str_ends(names[i], ".safetensors");
+  brim_fs_list_free(names, count);
+  brim_status_clear();
+  return found;
+}
+
 static brim_status start_with(exec *x, const char *config, const char *visible) {
   const brim_lab_exec_options *o = x->o;
   words argv = {.count = 0}, env = {.count = 0};
@@ -213,7 +224,7 @@ static brim_status start_with(exec *x, const char *config, const char *visible) 
   add(&argv, config);
   add(&argv, "--output-dir");
   add(&argv, o->folder);
-  add(&argv, "--resume");
+  if (holds_checkpoint(o->folder)) add(&argv, "--resume");
   add(&argv, "--json");
   if (o->device) add(&argv, "--device");
   if (o->device) add(&argv, o->device);
@@ -444,21 +455,25 @@ static brim_status prepare(exec *x, const char *config) {
   return start_child(x);
 }
 
+static brim_status stale(exec *x) {
+  x->report->end = BRIM_LAB_EXEC_STALE;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
 static brim_status run(exec *x) {
   char *config = NULL;
-  BRIM_TRY(brim_fs_mkdirs(x->o->folder));
-  brim_status status = brim_exec_owner_take(x->o->folder, x->ref);
-  if (!status) status = ask(x, &config);
-  if (status == BRIM_ESTATE || status == BRIM_ENOENT) {
-    x->report->end = BRIM_LAB_EXEC_STALE;
-    brim_status_clear();
-    return BRIM_OK;
-  }
+  brim_status status = brim_fs_mkdirs(x->o->folder);
+  if (!status) status = brim_exec_owner_take(x->o->folder, x->ref);
+  if (status == BRIM_ESTATE) return stale(x);
+  if (status) return hand_over_failure(x);
+  status = ask(x, &config);
+  if (status == BRIM_ESTATE || status == BRIM_ENOENT) return stale(x);
   BRIM_TRY(status);
   status = prepare(x, config);
   brim_free(config);
   if (status) {
-    if (x->child) brim_child_close(x->child);
+    brim_child_close(x->child);
     x->child = NULL;
     return hand_over_failure(x);
   }

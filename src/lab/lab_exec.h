@@ -33,7 +33,8 @@ typedef struct brim_lab_exec_options {
   brim_store_ref ref;          // required
   const char *folder;          // required; made where it is not there
   // required: the program and its first arguments, {"/usr/bin/brim", "train", NULL}. The executor adds the
-  // config, --output-dir, --resume, --json, --device, --threads and log.jsonl=true.
+  // config, --output-dir, --resume where there is a checkpoint, --json, --device, --threads and
+  // log.jsonl=true.
   const char *const *command;
   const char *device;      // for --device; NULL = as the config says
   const char *gpus;        // UUIDs for CUDA_VISIBLE_DEVICES, by commas; NULL = unchanged; "" = none

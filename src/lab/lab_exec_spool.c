@@ -102,12 +102,21 @@ static void set_aside(const char *path) {
   brim_str_deinit(&to);
 }
 
+// The executor may send and remove its spool meanwhile: a file that is gone was sent.
+static brim_status gone_is_fine(brim_status status, const char *path) {
+  if (!status || brim_fs_exists(path)) return status;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
 static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_replayed *out) {
   char *text = NULL;
   size_t size = 0, at = 0;
   bool finished = false;
   brim_status status = brim_fs_read(path, LARGEST_SPOOL, &text, &size);
-  if (status == BRIM_ENOMEM || status == BRIM_EIO) return status;
+  if (status == BRIM_ENOMEM || status == BRIM_EIO || status == BRIM_ENOENT) {
+    return gone_is_fine(status, path);
+  }
   const brim_str lines = {.data = text, .len = size, .cap = size + 1};
   if (!status) status = send_lines(link, &lines, &at, NULL, &finished);
   brim_free(text);
@@ -120,7 +129,7 @@ static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_r
   out->stale += status == BRIM_ESTATE;
   out->finished += finished;
   brim_status_clear();
-  return brim_fs_remove(path);
+  return gone_is_fine(brim_fs_remove(path), path);
 }
 
 brim_status brim_lab_spool_replay_folder(const char *folder, brim_lab_link *link,

@@ -28,6 +28,7 @@ typedef struct fixture {
   // Before the nth beat (from 1), and how many there were.
   void (*on_beat)(struct fixture *f, int n);
   int beats;
+  const char *remove;  // a file that another process removes before a result arrives; NULL = none
 } fixture;
 
 static inline brim_status carry_out(fixture *f, const json_t *request) {
@@ -52,6 +53,7 @@ static inline brim_status interfere(void *ctx, const char *op, const json_t *req
   int call = f->calls++;
   if (strcmp(op, "beat") == 0) f->beats++;
   if (strcmp(op, "beat") == 0 && f->on_beat) f->on_beat(f, f->beats);
+  if (f->remove && strcmp(op, "finish") == 0) assert_int_equal(remove(f->remove), 0);
   bool down = call >= f->down_from && call < f->down_to;
   bool lost = f->lost_every && call % f->lost_every == f->lost_every - 1;
   *taken = down || lost;

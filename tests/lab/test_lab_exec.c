@@ -29,8 +29,7 @@ static void test_a_training_is_reported(void **state) {
   assert_ok(brim_fs_read("words", 0, &text, NULL));
   char expected[512];
   snprintf(expected, sizeof expected,
-           "%s/experiment.yaml\n--output-dir\n%s\n--resume\n--json\nlog.jsonl=true\n", f.folder,
-           f.folder);
+           "%s/experiment.yaml\n--output-dir\n%s\n--json\nlog.jsonl=true\n", f.folder, f.folder);
   assert_string_equal(text, expected);
   brim_free(text);
   exec_teardown(&f);
@@ -431,6 +430,25 @@ static void test_a_damaged_spool_is_set_aside(void **state) {
   exec_teardown(&f);
 }
 
+// The executor sends its spool and removes it while the sweep does the same.
+static void test_a_spool_that_two_processes_send(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "two senders");
+  f.down_from = 2;
+  f.down_to = 1 << 30;
+  assert_ok(exec_run(&f, patient, (brim_lab_exec_options){.linger_ms = 1}, &r));
+  char *path = brim_fs_join(f.folder, "attempt-1.spool");
+  f.remove = path;
+  replay(&f, 1, 1, 0);
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_QUEUED);
+  brim_store_exp_free(exp);
+  brim_free(path);
+  exec_teardown(&f);
+}
+
 static void test_no_answer_at_the_start(void **state) {
   (void)state;
   fixture f;
@@ -444,13 +462,30 @@ static void test_no_answer_at_the_start(void **state) {
   exec_teardown(&f);
 }
 
+// A folder that cannot be made is the machine's failure, and the store hears of it.
+static void test_a_folder_that_cannot_be_made(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "no folder");
+  char *path = brim_fs_join(f.place, "exp");
+  assert_ok(brim_fs_write(path, "", 0));
+  brim_free(path);
+  assert_ok(exec_run(&f, "", (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
+  assert_int_equal(r.failure, BRIM_FAILURE_INFRASTRUCTURE);
+  assert_int_equal(r.state, BRIM_EXP_QUEUED);
+  exec_teardown(&f);
+}
+
 // The second attempt sends what the first one lost, and drops nothing that it has.
 static void test_the_next_attempt_sends_the_whole_log(void **state) {
   (void)state;
   fixture f;
   brim_lab_exec_report r;
   exec_setup(&f, "whole log");
-  assert_ok(exec_run(&f, "start; row 1 10 0.5; kill -KILL $$", (brim_lab_exec_options){0}, &r));
+  assert_ok(exec_run(&f, "start; row 1 10 0.5; touch \"$dir/last.safetensors\"; kill -KILL $$",
+                     (brim_lab_exec_options){0}, &r));
   assert_int_equal(r.state, BRIM_EXP_QUEUED);
   // lost by the first, for a reason of its own
   char *path = brim_fs_join(f.folder, "log.jsonl");
@@ -460,12 +495,17 @@ static void test_the_next_attempt_sends_the_whole_log(void **state) {
   brim_clock_sleep_ns(5000000);  // the retry's wait
   exec_claim(&f);
   assert_int_equal(f.ref.attempt, 2);
-  assert_ok(exec_run(&f, "start 20; row 3 30 0.125; result", (brim_lab_exec_options){0}, &r));
+  assert_ok(exec_run(&f, "echo \"$*\" >words; start 20; row 3 30 0.125; result",
+                     (brim_lab_exec_options){0}, &r));
   assert_int_equal(r.state, BRIM_EXP_DONE);
   metric_rows m = exec_metrics(&f, "eval_loss");
   assert_int_equal(m.count, 3);
   assert_true(m.sum == 5 + 5 + 3.75);
   assert_true(exec_has(&f, "attempt-1.log") && exec_has(&f, "attempt-2.log"));
+  char *words = NULL;
+  assert_ok(brim_fs_read("words", 0, &words, NULL));
+  assert_non_null(strstr(words, " --resume "));
+  brim_free(words);
   exec_teardown(&f);
 }
 
@@ -486,7 +526,9 @@ int main(void) {
       cmocka_unit_test(test_a_result_while_the_sweep_is_away),
       cmocka_unit_test(test_a_stale_spool_changes_nothing),
       cmocka_unit_test(test_a_damaged_spool_is_set_aside),
+      cmocka_unit_test(test_a_spool_that_two_processes_send),
       cmocka_unit_test(test_no_answer_at_the_start),
+      cmocka_unit_test(test_a_folder_that_cannot_be_made),
       cmocka_unit_test(test_the_next_attempt_sends_the_whole_log),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
