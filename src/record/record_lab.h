@@ -110,7 +110,15 @@ typedef struct brim_lab_pair {
   const char *name, *value;
 } brim_lab_pair;
 
+// A file of experiments that was submitted.
+typedef struct brim_lab_grid_row {
+  const char *id, *name, *version;  // version: of the brim that submitted it
+  int64_t created, points;
+} brim_lab_grid_row;
+
 typedef struct brim_lab_set {
+  const brim_lab_grid_row *grids;  // none of a file of lines
+  size_t grid_count;
   brim_lab_exp *exps;  // as they were submitted
   size_t count;
   const brim_lab_key *keys;  // axes of the grids first
@@ -154,6 +162,8 @@ brim_status brim_lab_reader_create(const brim_lab_options *options, brim_lab_rea
 // already is skipped.
 brim_status brim_lab_reader_add(brim_lab_reader *reader, const json_t *value, const char *name,
                                 int line);
+// A grid of the store; texts are copied.
+brim_status brim_lab_reader_grid(brim_lab_reader *reader, const brim_lab_grid_row *row);
 // Every line of a file; *torn (may be NULL): the last was cut off and is left out.
 brim_status brim_lab_reader_file(brim_lab_reader *reader, const char *path, bool *torn);
 // Finds keys and groups. The set belongs to the reader and lives as long.

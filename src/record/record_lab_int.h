@@ -41,6 +41,8 @@ struct brim_lab_reader {
   brim_lab_texts names, values, ids;
   brim_lab_raw *raws;  // (set.count)
   size_t capacity;
+  brim_lab_grid_row *grids;
+  size_t grid_capacity;
   size_t points;  // of all curves
   brim_lab_metric metrics[BRIM_LAB_METRICS];
   brim_lab_set set;

@@ -311,6 +311,25 @@ brim_status brim_lab_reader_add(brim_lab_reader *r, const json_t *value, const c
   return BRIM_OK;
 }
 
+brim_status brim_lab_reader_grid(brim_lab_reader *r, const brim_lab_grid_row *row) {
+  if (r->set.grid_count == r->grid_capacity) {
+    const size_t capacity = r->grid_capacity ? r->grid_capacity * 2 : 8;
+    void *grown = brim_realloc(r->grids, capacity * sizeof *r->grids);
+    if (!grown) return no_memory();
+    r->grids = grown;
+    r->set.grids = grown;
+    r->grid_capacity = capacity;
+  }
+  brim_lab_grid_row *copy = &r->grids[r->set.grid_count];
+  *copy = *row;
+  copy->id = brim_arena_strdup(r->arena, row->id ? row->id : "");
+  copy->name = brim_arena_strdup(r->arena, row->name ? row->name : "");
+  copy->version = brim_arena_strdup(r->arena, row->version ? row->version : "");
+  if (!copy->id || !copy->name || !copy->version) return no_memory();
+  r->set.grid_count++;
+  return BRIM_OK;
+}
+
 static brim_status add_line(void *ctx, json_t *value, const char *name, int line) {
   return brim_lab_reader_add(ctx, value, name, line);
 }
@@ -341,6 +360,7 @@ void brim_lab_reader_destroy(brim_lab_reader *r) {
   for (size_t i = 0; i < r->set.count; i++) free_curves(&r->set.exps[i]);
   brim_free(r->set.exps);
   brim_free(r->raws);
+  brim_free(r->grids);
   brim_lab_texts_deinit(&r->names);
   brim_lab_texts_deinit(&r->values);
   brim_lab_texts_deinit(&r->ids);

@@ -340,7 +340,8 @@ typedef struct brim_store_grid_row {
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
 
-// One line of JSON per experiment that the filter admits: its fields, attempts and metrics.
+// One line of JSON per experiment that the filter admits: its fields, attempts and metrics
+// (brim.experiment/1 of record_lab.h).
 typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
 brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
                               brim_store_line_fn fn, void *ctx);

@@ -1,10 +1,11 @@
-// A store as lines of JSON, one per experiment, with its attempts and metrics.
+// A store as lines of JSON, one per experiment (record_lab.h), with its attempts and metrics.
 #include <string.h>
 
 #include "base/base_alloc.h"
 #include "base/base_json.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store.h"
+#include "record/record_lab.h"
 
 typedef struct ids {
   char (*ids)[BRIM_EXP_ID];
@@ -35,7 +36,10 @@ static json_t *config_of(const char *text) {
 
 static json_t *time_of(int64_t ms) { return ms > 0 ? json_integer(ms) : json_null(); }
 
+static json_t *step_of(int64_t step) { return step < 0 ? json_null() : json_integer(step); }
+
 static brim_status put_exp(json_t *o, const brim_store_exp *e) {
+  BRIM_TRY(brim_json_put(o, "schema", json_string(BRIM_LAB_SCHEMA)));
   BRIM_TRY(brim_json_put(o, "id", json_string(e->id)));
   BRIM_TRY(brim_json_put(o, "grid", json_string(e->grid)));
   BRIM_TRY(brim_json_put(o, "index", json_integer(e->idx)));
@@ -45,12 +49,15 @@ static brim_status put_exp(json_t *o, const brim_store_exp *e) {
   BRIM_TRY(brim_json_put(o, "state", json_string(brim_exp_state_name(e->state))));
   BRIM_TRY(brim_json_put(o, "priority", json_integer(e->priority)));
   BRIM_TRY(brim_json_put(o, "gpus", json_integer(e->gpus)));
-  BRIM_TRY(brim_json_put(o, "step", e->step < 0 ? json_null() : json_integer(e->step)));
-  BRIM_TRY(brim_json_put(o, "epoch", e->epoch < 0 ? json_null() : json_integer(e->epoch)));
+  BRIM_TRY(brim_json_put(o, "step", step_of(e->step)));
+  BRIM_TRY(brim_json_put(o, "steps", step_of(e->steps)));
+  BRIM_TRY(brim_json_put(o, "epoch", step_of(e->epoch)));
+  BRIM_TRY(brim_json_put(o, "epochs", step_of(e->epochs)));
   BRIM_TRY(brim_json_put(o, "metric_key", json_string(e->metric_key)));
   BRIM_TRY(brim_json_put(o, "metric", brim_json_number(e->metric)));
   BRIM_TRY(brim_json_put(o, "failure", json_string(e->failure)));
   BRIM_TRY(brim_json_put(o, "reason", json_string(e->reason)));
+  BRIM_TRY(brim_json_put(o, "last_lines", json_string(e->last_lines)));
   BRIM_TRY(brim_json_put(o, "created_ms", time_of(e->created)));
   BRIM_TRY(brim_json_put(o, "started_ms", time_of(e->started)));
   return brim_json_put(o, "ended_ms", time_of(e->ended));
