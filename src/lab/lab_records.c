@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "lab/lab_link.h"
 #include "lab/store/lab_store.h"
 
 // Is the first line of the file an experiment? Only its beginning is read: metrics make it long.
@@ -62,13 +63,13 @@ static brim_status add_grid(void *ctx, const brim_store_grid_row *row) {
 }
 
 static brim_status read_store(const char *place, brim_lab_reader *reader) {
-  const brim_store_options options = {.readonly = true};
-  brim_store *store = NULL;
-  BRIM_TRY(brim_store_open(place, &options, &store));
-  reading r = {reader, brim_store_place(store), 0};
-  brim_status status = brim_store_grids(store, add_grid, &r);
-  if (!status) status = brim_store_export(store, NULL, add_line, &r);
-  brim_store_close(store);
+  const brim_lab_link_options options = {.readonly = true};
+  brim_lab_link *link = NULL;
+  BRIM_TRY(brim_lab_link_open(place, &options, &link));
+  reading r = {reader, BRIM_STORE_FILE, 0};
+  brim_status status = brim_lab_grids(link, add_grid, &r);
+  if (!status) status = brim_lab_export(link, NULL, add_line, &r);
+  brim_lab_link_close(link);
   return status;
 }
 

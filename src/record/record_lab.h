@@ -185,13 +185,20 @@ typedef enum brim_lab_verdict {
 } brim_lab_verdict;
 const char *brim_lab_verdict_name(brim_lab_verdict verdict);  // "better", for JSON
 
-// Two groups side by side. The difference is B's mean less A's; its interval is Welch's.
+// B's mean less A's, with Welch's 95 % interval; unknown is NaN.
+typedef struct brim_lab_difference {
+  double mean, low, high;
+} brim_lab_difference;
+brim_lab_verdict brim_lab_differ(const brim_lab_stats *a, const brim_lab_stats *b,
+                                 brim_metric_better better, brim_lab_difference *out);
+
+// Two groups side by side.
 typedef struct brim_lab_match {
   const brim_lab_group *a, *b;
   const char *label;  // of B
   const char *metric_key;
   brim_lab_stats a_stats, b_stats;
-  double difference, low, high;
+  brim_lab_difference difference;
   brim_lab_verdict verdict;
 } brim_lab_match;
 

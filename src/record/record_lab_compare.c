@@ -28,34 +28,34 @@ static brim_lab_verdict decide(double low, double high, brim_metric_better bette
 }
 
 // Welch: the two sides may spread differently.
-static void welch(brim_lab_match *m, brim_metric_better better) {
-  const brim_lab_stats *a = &m->a_stats, *b = &m->b_stats;
+static double half_width(const brim_lab_stats *a, const brim_lab_stats *b) {
   const double va = a->stddev * a->stddev / (double)a->n;
   const double vb = b->stddev * b->stddev / (double)b->n;
-  double half = 0;
-  if (va + vb > 0) {
-    const double df =
-        (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
-    half = brim_stats_t95(df) * sqrt(va + vb);
+  if (!(va + vb > 0)) return 0;
+  const double df =
+      (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
+  return brim_stats_t95(df) * sqrt(va + vb);
+}
+
+brim_lab_verdict brim_lab_differ(const brim_lab_stats *a, const brim_lab_stats *b,
+                                 brim_metric_better better, brim_lab_difference *out) {
+  *out = (brim_lab_difference){(double)NAN, (double)NAN, (double)NAN};
+  if (a->n == 0 || b->n == 0) {
+    return a->n > 0 ? BRIM_LAB_B_MISSING : b->n > 0 ? BRIM_LAB_A_MISSING : BRIM_LAB_BOTH_MISSING;
   }
-  m->low = m->difference - half;
-  m->high = m->difference + half;
-  m->verdict = decide(m->low, m->high, better);
+  out->mean = b->mean - a->mean;
+  if (a->n < 2 || b->n < 2) return BRIM_LAB_ONCE;
+  const double half = half_width(a, b);
+  out->low = out->mean - half;
+  out->high = out->mean + half;
+  return decide(out->low, out->high, better);
 }
 
 static void measure(brim_lab_match *m, brim_lab_result result, brim_metric_better better) {
   m->a_stats = *brim_lab_group_stats(m->a, result);
   m->b_stats = *brim_lab_group_stats(m->b, result);
   m->metric_key = m->a->metric_key;
-  m->difference = m->low = m->high = (double)NAN;
-  const bool a = m->a_stats.n > 0, b = m->b_stats.n > 0;
-  if (!a || !b) {
-    m->verdict = a ? BRIM_LAB_B_MISSING : b ? BRIM_LAB_A_MISSING : BRIM_LAB_BOTH_MISSING;
-    return;
-  }
-  m->difference = m->b_stats.mean - m->a_stats.mean;
-  m->verdict = BRIM_LAB_ONCE;
-  if (m->a_stats.n > 1 && m->b_stats.n > 1) welch(m, better);
+  m->verdict = brim_lab_differ(&m->a_stats, &m->b_stats, better, &m->difference);
 }
 
 // Over the points: each is one difference, whatever the number of repetitions behind it.
@@ -64,7 +64,7 @@ static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better
   if (!list) return no_memory();
   bool same = true;
   for (size_t i = 0; i < c->count; i++) {
-    list[i] = c->matches[i].difference;
+    list[i] = c->matches[i].difference.mean;
     same = same && strcmp(c->matches[i].metric_key, c->matches[0].metric_key) == 0;
   }
   brim_lab_stats_of(list, same ? c->count : 0, &c->overall);

@@ -66,7 +66,7 @@ void brim_ui_put_asset(const char *tag, const char *name, brim_str *out) {
   brim_str_printf(out, "</%s>\n", tag);
 }
 
-void brim_ui_put_head(const char *title, const char *style, brim_str *out) {
+void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out) {
   brim_str_append(out, "<!DOCTYPE html>\n<html lang=\"");
   // The language of the page as HTML names it: "ko" in Korean.
   brim_ui_escape_html(out, brim_tr("en"));
@@ -80,6 +80,6 @@ void brim_ui_put_head(const char *title, const char *style, brim_str *out) {
                   "<link rel=\"icon\" href=\"data:,\" />\n");
   brim_ui_put(out, "title", title);
   brim_str_append_char(out, '\n');
-  brim_ui_put_asset("style", style, out);
+  for (; *styles; styles++) brim_ui_put_asset("style", *styles, out);
   brim_str_append(out, "</head>\n");
 }

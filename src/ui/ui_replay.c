@@ -279,7 +279,8 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
     return brim_fail(BRIM_EUNSUPPORTED, "brim has no picture for scenes of kind %s",
                      list[0].scene->kind);
   }
-  brim_ui_put_head(options->title, "replay/replay.css", out);
+  static const char *const styles[] = {"replay/replay.css", NULL};
+  brim_ui_put_head(options->title, styles, out);
   brim_str_append(out, "<body>\n<header><p class=\"brand\">brim render</p>");
   brim_ui_put(out, "h1", options->title);
   if (options->about) {

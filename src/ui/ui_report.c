@@ -189,7 +189,8 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
                           : "brim bench";
   brim_status status = put_body(&view, options, &body);
   if (!status) status = brim_str_status(&body);
-  brim_ui_put_head(title, "report/report.css", out);
+  static const char *const styles[] = {"report/report.css", NULL};
+  brim_ui_put_head(title, styles, out);
   brim_str_append(out, "<body>\n");
   put_header(&view, title, out);
   if (count > 0) put_nav(&body, out);

@@ -132,8 +132,8 @@ void brim_ui_put_section(brim_str *out, const char *id, const char *title, const
 void brim_ui_put_pair(brim_str *out, const char *name, const char *value);
 // An embedded file in an element: "style", "script".
 void brim_ui_put_asset(const char *tag, const char *name, brim_str *out);
-// The page up to </head>; `style` is the name of an embedded style sheet.
-void brim_ui_put_head(const char *title, const char *style, brim_str *out);
+// The page up to </head>; `styles` are names of embedded style sheets, NULL behind the last.
+void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out);
 // Bytes, or a dash when they are not known.
 void brim_ui_bytes_text(double bytes, char out[32]);
 

@@ -1,9 +1,11 @@
 // Experiments of a store, and of the file that it is exported to, become the same records.
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "lab/lab_records.h"
+#include "lab_served.h"
 #include "lab_test.h"
 
 static lab_place place;
@@ -116,6 +118,22 @@ static void test_store_and_export(void **state) {
   brim_str_deinit(&text);
 }
 
+// A sweep has the store open: its socket answers.
+static void test_while_a_sweep_runs(void **state) {
+  (void)state;
+  brim_store *store = lab_open(&place);
+  lab_served served;
+  brim_lab_reader *reader = NULL;
+  fill(store);
+  brim_store_close(store);
+  lab_serve(&place, place.place, NULL, &served);
+  const brim_lab_set *set = read_place(place.place, &reader);
+  check(set);
+  assert_int_equal(set->grid_count, 1);
+  brim_lab_reader_destroy(reader);
+  lab_serve_end(&served, SIGTERM);
+}
+
 static void test_reading_changes_nothing(void **state) {
   (void)state;
   char path[600];
@@ -152,6 +170,7 @@ int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_store_and_export, setup),
+      cmocka_unit_test_setup(test_while_a_sweep_runs, setup),
       cmocka_unit_test_setup(test_reading_changes_nothing, setup),
       cmocka_unit_test(test_places_without_experiments),
   };

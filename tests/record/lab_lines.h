@@ -24,10 +24,10 @@ static inline const char *or_text(const char *text, const char *other) {
 // As brim_store_export writes it; texts are put in as JSON has them.
 static inline void lab_line_text(const lab_line *l, brim_str *out) {
   brim_str_printf(out,
-                  "{\"schema\": \"brim.experiment/1\", \"id\": \"%032x\", \"grid\": \"g\", "
+                  "{\"schema\": \"brim.experiment/1\", \"id\": \"%08x%024d\", \"grid\": \"g\", "
                   "\"index\": %d, \"label\": \"%s\", \"config\": %s, \"tags\": \"\", "
                   "\"state\": \"%s\", ",
-                  (unsigned)l->n, l->n, or_text(l->label, ""), or_text(l->config, "{}"),
+                  (unsigned)l->n, 0, l->n, or_text(l->label, ""), or_text(l->config, "{}"),
                   or_text(l->state, "done"));
   brim_str_printf(out,
                   "\"metric_key\": \"%s\", \"metric\": %s, \"metrics\": %s, "

@@ -455,9 +455,9 @@ static void test_compare_two_sets(void **state) {
   assert_int_equal(c.only_a, 1);
   assert_int_equal(c.only_b, 1);
   const brim_lab_match *m = &c.matches[0];
-  assert_near(m->difference, 0.1, 1e-12);
+  assert_near(m->difference.mean, 0.1, 1e-12);
   // Welch with equal spreads: 4 degrees of freedom, 2.776 x sqrt(2 x 0.0001 / 3)
-  assert_near(m->high - m->low, 2 * 2.776 * sqrt(2e-4 / 3), 1e-5);
+  assert_near(m->difference.high - m->difference.low, 2 * 2.776 * sqrt(2e-4 / 3), 1e-5);
   assert_int_equal(m->verdict, BRIM_LAB_BETTER);
   assert_int_equal(c.verdict, BRIM_LAB_ONCE);  // one point says nothing of others
   brim_lab_comparison_deinit(&c);
@@ -479,8 +479,8 @@ static void test_compare_is_not_certain_of_one_seed(void **state) {
   assert_ok(brim_lab_compare(set, other, BRIM_LAB_LAST, &c));
   assert_int_equal(c.count, 2);
   assert_int_equal(c.matches[0].verdict, BRIM_LAB_ONCE);
-  assert_true(isnan(c.matches[0].low));
-  assert_near(c.matches[0].difference, 0.75, 1e-12);
+  assert_true(isnan(c.matches[0].difference.low));
+  assert_near(c.matches[0].difference.mean, 0.75, 1e-12);
   // Over two points: 0.75 and 0.8, 12.706 x 0.0353553 / sqrt(2) wide on each side
   assert_int_equal(c.overall.n, 2);
   assert_near(c.overall.mean, 0.775, 1e-12);

@@ -102,10 +102,12 @@ typedef struct brim_store_options {
 // file system, or no libpq. BRIM_EEXIST: another process has it open, and the detail says which.
 // BRIM_ESTATE: it was moved elsewhere.
 brim_status brim_store_open(const char *place, const brim_store_options *options, brim_store **out);
-void brim_store_close(brim_store *store);                    // NULL is fine
-const char *brim_store_kind(const brim_store *store);        // "sqlite" or "postgres"
-const char *brim_store_place(const brim_store *store);       // without a password
-bool brim_store_is_url(const char *place);                   // PostgreSQL's
+void brim_store_close(brim_store *store);               // NULL is fine
+const char *brim_store_kind(const brim_store *store);   // "sqlite" or "postgres"
+const char *brim_store_place(const brim_store *store);  // without a password
+bool brim_store_is_url(const char *place);              // PostgreSQL's
+// Without a password; for brim_free, NULL when out of memory.
+char *brim_store_place_shown(const char *place);
 brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
 
 // --- submitting

@@ -103,8 +103,8 @@ static brim_status open_sqlite(brim_store *store, const char *folder) {
   return brim_db_sqlite_open(store->path, store->options.readonly, &store->db);
 }
 
-// A password stays out of messages: postgres://user:secret@host becomes postgres://user@host.
-static char *place_without_password(const char *place) {
+// postgres://user:secret@host becomes postgres://user@host.
+char *brim_store_place_shown(const char *place) {
   brim_str out;
   brim_str_init(&out);
   const char *host = brim_store_is_url(place) ? strstr(place, "://") + 3 : place;
@@ -187,7 +187,7 @@ brim_status brim_store_open(const char *place, const brim_store_options *options
   if (!store) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
   brim_str_init(&store->events);
   brim_status status = set_options(store, options);
-  store->place = place_without_password(place);
+  store->place = brim_store_place_shown(place);
   if (!status && !store->place) status = brim_fail(BRIM_ENOMEM, "out of memory in the store");
   if (!status) status = open_store(store, place);
   if (status) {

@@ -1,0 +1,95 @@
+// Numbers, names and orders of experiments, for every part of the page of a store.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_lab_int.h"
+
+brim_sweep_state brim_ui_lab_state(const brim_lab_exp *exp) {
+  brim_sweep_state state = BRIM_SWEEP_QUEUED;
+  return brim_sweep_state_of(exp->state, &state) ? state : BRIM_SWEEP_QUEUED;
+}
+
+const char *brim_ui_lab_state_text(brim_sweep_state state) {
+  static const char *const texts[BRIM_SWEEP_STATE_COUNT] = {
+      [BRIM_SWEEP_QUEUED] = BRIM_N_("queued"),   [BRIM_SWEEP_LEASED] = BRIM_N_("starting"),
+      [BRIM_SWEEP_RUNNING] = BRIM_N_("running"), [BRIM_SWEEP_DONE] = BRIM_N_("done"),
+      [BRIM_SWEEP_FAILED] = BRIM_N_("failed"),   [BRIM_SWEEP_CANCELLED] = BRIM_N_("cancelled"),
+      [BRIM_SWEEP_PAUSED] = BRIM_N_("paused"),
+  };
+  return brim_tr(texts[state]);
+}
+
+const char *brim_ui_lab_short(const brim_lab_set *set, size_t key) {
+  const char *name = set->keys[key].name, *dot = strrchr(name, '.');
+  const char *last = dot ? dot + 1 : name;
+  for (size_t i = 0; i < set->key_count; i++) {
+    const char *other = set->keys[i].name, *end = strrchr(other, '.');
+    if (i != key && strcmp(end ? end + 1 : other, last) == 0) return name;
+  }
+  return last;
+}
+
+double brim_ui_lab_seconds(const brim_lab_exp *exp, double now_s) {
+  if (exp->started <= 0) return (double)NAN;
+  const double end = exp->ended > 0 ? (double)exp->ended / 1e3 : now_s;
+  return end > 0 ? fmax(0, end - (double)exp->started / 1e3) : (double)NAN;
+}
+
+void brim_ui_lab_number(double value, char out[32]) {
+  if (isfinite(value)) {
+    snprintf(out, 32, "%.5g", value);
+  } else {
+    snprintf(out, 32, BRIM_UI_DASH);
+  }
+}
+
+void brim_ui_lab_spread(const brim_lab_stats *stats, char out[80]) {
+  char mean[32], spread[32];
+  const double size = fabs(stats->mean), sd = stats->stddev;
+  if (!isfinite(stats->mean) || !isfinite(sd)) {
+    brim_ui_lab_number(stats->mean, mean);
+    snprintf(out, 80, "%s", mean);
+    return;
+  }
+  // Two digits of the deviation, and the mean to the same place.
+  const double place = sd > 0 ? floor(log10(sd)) : -3;
+  if (size < 1e6 && place >= -6 && place < 6) {
+    const int digits = place < 1 ? 1 - (int)place : 0;
+    snprintf(out, 80, "%.*f \xc2\xb1 %.*f", digits, stats->mean, digits, sd);
+    return;
+  }
+  brim_ui_lab_number(stats->mean, mean);
+  snprintf(spread, sizeof spread, "%.2g", sd);
+  snprintf(out, 80, "%s \xc2\xb1 %s", mean, spread);
+}
+
+bool brim_ui_lab_beats(double x, double y, brim_metric_better better) {
+  if (isnan(x) || isnan(y)) return !isnan(x) && isnan(y);
+  return better == BRIM_BETTER_LOWER ? x < y : better == BRIM_BETTER_HIGHER && x > y;
+}
+
+const char *brim_ui_lab_metric(const brim_lab_set *set) {
+  for (size_t i = 0; i < set->count; i++) {
+    if (set->metric_count > 0 && strcmp(set->exps[i].metric_key, set->metrics[0].key) == 0) {
+      return set->metrics[0].key;
+    }
+  }
+  return set->count > 0 ? set->exps[0].metric_key : "";
+}
+
+size_t brim_ui_lab_best(const brim_lab_set *set, brim_lab_result result) {
+  const char *key = brim_ui_lab_metric(set);
+  const brim_metric_better better = brim_lab_better(set, key);
+  size_t best = set->group_count;
+  for (size_t i = 0; i < set->group_count && better != BRIM_BETTER_NEITHER; i++) {
+    const brim_lab_stats *stats = brim_lab_group_stats(&set->groups[i], result);
+    if (stats->n == 0 || strcmp(set->groups[i].metric_key, key) != 0) continue;
+    if (best == set->group_count ||
+        brim_ui_lab_beats(stats->mean, brim_lab_group_stats(&set->groups[best], result)->mean,
+                          better)) {
+      best = i;
+    }
+  }
+  return best;
+}
