@@ -92,7 +92,16 @@ static void put_words(brim_str *out) {
     brim_str_printf(out, "\"%s\":", words[i][0]);
     put_text(out, words[i][1]);
   }
-  brim_str_append(out, "},\n\"states\":[");
+  brim_str_append(out, "},\n");
+}
+
+static void put_names(brim_str *out) {
+  const char *const outcomes[][2] = {{"open", brim_tr("running")},
+                                     {"ok", brim_tr("done")},
+                                     {"error", brim_tr("failed")},
+                                     {"stopped", brim_tr("stopped")},
+                                     {"expired", brim_tr("lease expired")}};
+  brim_str_append(out, "\"states\":[");
   for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
     comma(out, (size_t)i);
     brim_str_printf(out, "[\"%s\",", brim_sweep_state_name((brim_sweep_state)i));
@@ -104,16 +113,12 @@ static void put_words(brim_str *out) {
     comma(out, (size_t)i);
     put_text(out, i == BRIM_FAILURE_NONE ? "" : brim_ui_failure_class((brim_failure)i));
   }
-  brim_str_append(out, "],\n\"outcomes\":{\"open\":");
-  put_text(out, brim_tr("running"));
-  brim_str_append(out, ",\"ok\":");
-  put_text(out, brim_tr("done"));
-  brim_str_append(out, ",\"error\":");
-  put_text(out, brim_tr("failed"));
-  brim_str_append(out, ",\"stopped\":");
-  put_text(out, brim_tr("stopped"));
-  brim_str_append(out, ",\"expired\":");
-  put_text(out, brim_tr("lease expired"));
+  brim_str_append(out, "],\n\"outcomes\":{");
+  for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
+    comma(out, i);
+    brim_str_printf(out, "\"%s\":", outcomes[i][0]);
+    put_text(out, outcomes[i][1]);
+  }
   brim_str_append(out, "},\n");
 }
 
@@ -413,6 +418,7 @@ brim_status brim_ui_lab_data(const brim_ui_lab_options *options, const brim_lab_
   const char *metric = brim_ui_lab_metric(set);
   brim_str_append(out, "<script type=\"application/json\" id=\"data\">{\n");
   put_words(out);
+  put_names(out);
   brim_status status = put_keys(set, out);
   put_columns(options, set, out);
   put_details(set, out);
