@@ -53,6 +53,22 @@ if [ -x "$prefix/bin/brim" ]; then
     fail "the installed brim does not run"
 fi
 
+# A sweep starts the program itself for each experiment, from wherever it lies.
+cat >"$work/grid.yaml" <<END
+backend: ref
+device: cpu
+dataset: synthetic(shape=(6,), classes=3, samples=96)
+model: mlp(depth=1, hidden=8)
+data: {num_workers: 0}
+lr: [0.1, 0.01]
+epochs: 1
+END
+(cd "$work" && env -u LD_LIBRARY_PATH "$prefix/bin/brim" sweep grid.yaml) >"$work/sweep.log" 2>&1 ||
+  { cat "$work/sweep.log"; fail "the installed brim cannot run a sweep"; }
+(cd "$work" && "$prefix/bin/brim" sweep export) >"$work/sweep.jsonl" || fail "brim sweep export failed"
+[ "$(grep -c '"state":"done"' "$work/sweep.jsonl")" = 2 ] ||
+  { cat "$work/sweep.jsonl"; fail "the experiments of the installed brim are not done"; }
+
 set -- "$src"/examples/*.c
 [ -e "$1" ] || { echo "install: examples/ holds no program"; exit 77; }
 
