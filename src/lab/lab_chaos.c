@@ -379,7 +379,7 @@ brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos
   if (!status) status = run_rounds(&c);
   end_sweep(&c);
   if (!status || status == BRIM_EINTERRUPTED) watch_orphans(&c);
-  if (!status) status = brim_chaos_check(&c, c.store, c.reference, out);
+  if (!status) status = brim_chaos_check(&c);
   out->seconds = (double)(now_ms() - start) / 1e3;
   brim_free(c.store);
   brim_free(c.reference);

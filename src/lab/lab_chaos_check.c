@@ -1,5 +1,5 @@
-// What must hold in the store after a chaos test: one result per experiment, attempts in order, and
-// the metrics of the undisturbed run.
+// What must hold in the store after a chaos test: one result per experiment, attempts one after the
+// other, and the metrics and models of the undisturbed run.
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "lab/lab_chaos_int.h"
 #include "lab/lab_link.h"
+#include "lab/lab_sweep.h"
 
 void brim_chaos_say(const brim_chaos *c, const char *text) {
   if (c->options->say) c->options->say(c->options->ctx, text);
@@ -60,15 +61,17 @@ static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
 //---------------------------------- attempts ----------------------------------
 
 typedef struct attempt_view {
-  int64_t count, ok, open, last_ok, fence;
-  bool in_order;
+  int64_t count, ok, open, last_ok, fence, ended;
+  bool in_order, apart;
 } attempt_view;
 
 static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
   attempt_view *v = ctx;
   v->count++;
   v->in_order = v->in_order && a->n == v->count && a->fence > v->fence;
+  v->apart = v->apart && a->claimed >= v->ended && (a->ended == 0 || a->ended >= a->claimed);
   v->fence = a->fence;
+  v->ended = a->ended;
   v->open += a->outcome == BRIM_ATTEMPT_OPEN;
   if (a->outcome == BRIM_ATTEMPT_OK) {
     v->ok++;
@@ -79,7 +82,7 @@ static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
 
 static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
                                   brim_lab_chaos_report *report) {
-  attempt_view v = {.in_order = true};
+  attempt_view v = {.in_order = true, .apart = true};
   BRIM_TRY(brim_lab_attempts(link, exp->id, on_attempt, &v));
   report->attempts += v.count;
   if (exp->state != BRIM_EXP_DONE) {
@@ -87,6 +90,7 @@ static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_
                          brim_exp_state_name(exp->state));
   }
   if (!v.in_order) brim_chaos_violation(c, "attempts of %.12s are not in order", exp->id);
+  if (!v.apart) brim_chaos_violation(c, "attempts of %.12s overlap in time", exp->id);
   if (v.open > 0) brim_chaos_violation(c, "an attempt of %.12s has no end", exp->id);
   if (v.ok != 1 || v.last_ok != exp->attempt || v.count != exp->attempt) {
     brim_chaos_violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id,
@@ -150,18 +154,11 @@ static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_lis
 }
 
 static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
-                                 brim_lab_link *reference, const exp_list *undisturbed) {
+                                 brim_lab_link *reference, const exp_item *twin) {
   metric_list a = {0}, b = {0};
-  size_t twin = 0;
-  while (twin < undisturbed->count && strcmp(undisturbed->items[twin].seed, exp->seed) != 0) {
-    twin++;
-  }
-  if (twin == undisturbed->count) {
-    return brim_fail(BRIM_EINTERNAL, "the undisturbed run has no '%s'", exp->seed);
-  }
   brim_status status = brim_lab_read_metrics(link, exp->id, NULL, 0, on_metric, &a);
   if (!status) {
-    status = brim_lab_read_metrics(reference, undisturbed->items[twin].id, NULL, 0, on_metric, &b);
+    status = brim_lab_read_metrics(reference, twin->id, NULL, 0, on_metric, &b);
   }
   if (!status) compare_metrics(c, exp, &a, &b);
   brim_free(a.rows);
@@ -169,17 +166,65 @@ static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_i
   return status;
 }
 
+//---------------------------------- files ----------------------------------
+
+static brim_status read_of(const char *folder, const exp_item *exp, const char *name, char **out,
+                           size_t *size) {
+  brim_str path;
+  brim_str_init(&path);
+  brim_status status = brim_lab_exp_folder(folder, exp->id, &path);
+  brim_str_printf(&path, "/%s", name);
+  if (!status) status = brim_str_status(&path);
+  if (!status) status = brim_fs_read(path.data, 0, out, size);
+  brim_str_deinit(&path);
+  return status;
+}
+
+// The model and the last checkpoint are those of the undisturbed run, bit for bit.
+static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin) {
+  static const char *const names[] = {"model.safetensors", "last.safetensors"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *a = NULL, *b = NULL;
+    size_t a_size = 0, b_size = 0;
+    brim_status status = read_of(c->reference, twin, names[i], &b, &b_size);
+    bool got = !status && !read_of(c->folder, exp, names[i], &a, &a_size);
+    if (!status && !got) {
+      brim_chaos_violation(c, "experiment %.12s has no %s: %.200s", exp->id, names[i],
+                           brim_status_detail());
+    } else if (!status && (a_size != b_size || memcmp(a, b, a_size) != 0)) {
+      brim_chaos_violation(c, "%s of experiment %.12s differs from the undisturbed one", names[i],
+                           exp->id);
+    }
+    brim_free(a);
+    brim_free(b);
+    BRIM_TRY(status);
+  }
+  return BRIM_OK;
+}
+
 //---------------------------------- all ----------------------------------
 
-static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *reference,
-                             brim_lab_chaos_report *report) {
+static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                             brim_lab_link *reference, const exp_list *undisturbed) {
+  BRIM_TRY(check_attempts(c, link, exp, c->report));
+  size_t twin = 0;
+  while (twin < undisturbed->count && strcmp(undisturbed->items[twin].seed, exp->seed) != 0) {
+    twin++;
+  }
+  if (twin == undisturbed->count) {
+    return brim_fail(BRIM_EINTERNAL, "the undisturbed run has no '%s'", exp->seed);
+  }
+  BRIM_TRY(check_metrics(c, link, exp, reference, &undisturbed->items[twin]));
+  return check_files(c, exp, &undisturbed->items[twin]);
+}
+
+static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *reference) {
   exp_list all = {0}, undisturbed = {0};
   brim_status status = brim_lab_list(link, NULL, on_exp, &all);
   if (!status) status = brim_lab_list(reference, NULL, on_exp, &undisturbed);
-  report->experiments = (int64_t)all.count;
+  c->report->experiments = (int64_t)all.count;
   for (size_t i = 0; i < all.count && !status; i++) {
-    status = check_attempts(c, link, &all.items[i], report);
-    if (!status) status = check_metrics(c, link, &all.items[i], reference, &undisturbed);
+    status = check_one(c, link, &all.items[i], reference, &undisturbed);
   }
   brim_free(all.items);
   brim_free(undisturbed.items);
@@ -198,13 +243,12 @@ brim_status brim_chaos_check_empty(const char *store) {
                    (long long)counts.total);
 }
 
-brim_status brim_chaos_check(brim_chaos *c, const char *store, const char *reference,
-                             brim_lab_chaos_report *report) {
+brim_status brim_chaos_check(brim_chaos *c) {
   const brim_lab_link_options how = {.readonly = true};
   brim_lab_link *link = NULL, *undisturbed = NULL;
-  brim_status status = brim_lab_link_open(store, &how, &link);
-  if (!status) status = brim_lab_link_open(reference, &how, &undisturbed);
-  if (!status) status = check_all(c, link, undisturbed, report);
+  brim_status status = brim_lab_link_open(c->store, &how, &link);
+  if (!status) status = brim_lab_link_open(c->reference, &how, &undisturbed);
+  if (!status) status = check_all(c, link, undisturbed);
   brim_lab_link_close(undisturbed);
   brim_lab_link_close(link);
   return status;

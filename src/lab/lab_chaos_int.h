@@ -54,9 +54,9 @@ void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2
 
 // BRIM_EEXIST: the store has experiments.
 brim_status brim_chaos_check_empty(const char *store);
-// Holds the store against the reference store (lab_chaos_check.c).
-brim_status brim_chaos_check(brim_chaos *chaos, const char *store, const char *reference,
-                             brim_lab_chaos_report *report);
+// Holds the store, and the files of its experiments in `folder`, against those of the reference
+// (lab_chaos_check.c).
+brim_status brim_chaos_check(brim_chaos *chaos);
 
 #ifdef __cplusplus
 }

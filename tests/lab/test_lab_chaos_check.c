@@ -1,0 +1,203 @@
+// The checks of the chaos test find what they are for: each violation is made once, in a store that
+// is right otherwise.
+#include "lab_test.h"
+
+#include <math.h>
+#include <sqlite3.h>
+
+#include "lab/lab_chaos_int.h"
+
+static brim_lab_chaos_report report;
+static brim_lab_chaos_options options;
+static brim_chaos chaos;
+static brim_store *disturbed, *reference;
+static char said[4096];
+
+static void say(void *ctx, const char *text) {
+  (void)ctx;
+  size_t n = strlen(said);
+  snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+static void put_file(const char *folder, int n, const char *name, const char *text) {
+  char id[BRIM_EXP_ID], path[600];
+  snprintf(path, sizeof path, "%s/exp/%.12s", folder, lab_id(n, id));
+  assert_ok(brim_fs_mkdirs(path));
+  snprintf(path, sizeof path, "%s/exp/%.12s/%s", folder, id, name);
+  assert_ok(brim_fs_write(path, text, strlen(text)));
+}
+
+static void submit(brim_store *store, int n, const char *label) {
+  char id[BRIM_EXP_ID];
+  const brim_store_point p = {.id = lab_id(n, id), .label = label, .config = "{}", .tries = 5};
+  brim_store_submitted out;
+  assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g"}, &p, 1, &out));
+}
+
+static void put_metrics(brim_store *store, const brim_store_ref *ref, double at_two) {
+  const brim_store_metric rows[] = {{"loss", 1, 0.5},
+                                    {"loss", 2, at_two},
+                                    {"loss", 3, (double)NAN},
+                                    {"epoch_s", 1, (double)ref->attempt}};
+  assert_ok(brim_store_metrics(store, ref, 1, rows, 4));
+}
+
+static void put_models(const char *folder, int n) {
+  put_file(folder, n, "model.safetensors", "weights");
+  put_file(folder, n, "last.safetensors", "all");
+}
+
+static void end(brim_store *store, const brim_store_ref *ref) {
+  lab_finish(store, ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
+}
+
+// A reference of one training, and the same training after one failed attempt, not yet ended.
+static brim_store_ref begin(void) {
+  static int count;
+  static char folder[64], undisturbed[80];
+  lab_clock_ms = 1000000000000;
+  snprintf(folder, sizeof folder, "chaos/%d", ++count);
+  snprintf(undisturbed, sizeof undisturbed, "%s/reference", folder);
+  memset(&report, 0, sizeof report);
+  said[0] = '\0';
+  options = (brim_lab_chaos_options){.say = say};
+  chaos = (brim_chaos){.options = &options,
+                       .report = &report,
+                       .folder = folder,
+                       .store = folder,
+                       .reference = undisturbed};
+  lab_place a = {.schema = "brim"}, b = {.schema = "brim"};
+  snprintf(a.place, sizeof a.place, "%s", folder);
+  snprintf(b.place, sizeof b.place, "%s", undisturbed);
+  disturbed = lab_open(&a);
+  reference = lab_open(&b);
+  submit(reference, 1, "seed=3 p=1");
+  submit(disturbed, 2, "p=2 seed=3");
+  brim_store_ref ref = lab_run(reference, 1);
+  put_metrics(reference, &ref, 0.25);
+  end(reference, &ref);
+  put_models(undisturbed, 1);
+  ref = lab_run(disturbed, 2);
+  lab_finish(disturbed, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
+  lab_clock_ms += 100 * LAB_BACKOFF_MS;
+  put_models(folder, 2);
+  return lab_run(disturbed, 2);
+}
+
+static void check(const char *violation) {
+  brim_store_close(disturbed);
+  brim_store_close(reference);
+  assert_ok(brim_chaos_check(&chaos));
+  if (!violation) {
+    if (report.violations) fail_msg("%s", said);
+    assert_int_equal(report.experiments, 1);
+    assert_int_equal(report.attempts, 2);
+    return;
+  }
+  if (!strstr(said, violation)) fail_msg("expected '%s' in: %s", violation, said);
+  assert_true(report.violations > 0);
+}
+
+static void test_nothing_is_wrong(void **state) {
+  (void)state;
+  brim_store_ref ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  end(disturbed, &ref);
+  check(NULL);
+}
+
+static void test_states(void **state) {
+  (void)state;
+  brim_store_ref ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  check("not done");
+  ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  check("has no end");
+  ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  lab_finish(disturbed, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN);
+  check("not done");
+  ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  lab_finish(disturbed, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN);
+  check("has 0 results in 2 attempts");
+}
+
+// What the store itself never writes.
+static void test_attempts(void **state) {
+  (void)state;
+  static const struct {
+    const char *sql, *violation;
+  } rows[] = {
+      {"UPDATE attempt SET claimed=claimed-200000000 WHERE n=2", "overlap in time"},
+      {"UPDATE attempt SET ended=claimed-1 WHERE n=2", "overlap in time"},
+      {"UPDATE attempt SET fence=1 WHERE n=2", "not in order"},
+      {"UPDATE attempt SET n=3 WHERE n=2", "not in order"},
+      {"UPDATE attempt SET outcome=1 WHERE n=1", "has 2 results in 2 attempts"},
+      {"DELETE FROM attempt WHERE n=1", "results in 1 attempts"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_store_ref ref = begin();
+    put_metrics(disturbed, &ref, 0.25);
+    end(disturbed, &ref);
+    brim_store_close(disturbed);
+    disturbed = NULL;
+    char file[600];
+    snprintf(file, sizeof file, "%s/" BRIM_STORE_FILE, chaos.folder);
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, rows[i].sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    sqlite3_close(db);
+    check(rows[i].violation);
+  }
+}
+
+static void test_metrics(void **state) {
+  (void)state;
+  brim_store_ref ref = begin();
+  put_metrics(disturbed, &ref, nextafter(0.25, 1));
+  end(disturbed, &ref);
+  check("loss at step 2 is");
+  ref = begin();
+  end(disturbed, &ref);
+  check("has 0 metric rows, undisturbed 3");
+  ref = begin();
+  put_metrics(disturbed, &ref, 0.25);
+  const brim_store_metric more = {"loss", 4, 1};
+  assert_ok(brim_store_metrics(disturbed, &ref, 2, &more, 1));
+  end(disturbed, &ref);
+  check("has 4 metric rows, undisturbed 3");
+}
+
+static void test_models(void **state) {
+  (void)state;
+  static const char *const names[] = {"model.safetensors", "last.safetensors"};
+  for (int i = 0; i < 2; i++) {
+    brim_store_ref ref = begin();
+    put_metrics(disturbed, &ref, 0.25);
+    end(disturbed, &ref);
+    put_file(chaos.folder, 2, names[i], "other");
+    check("differs from the undisturbed one");
+    ref = begin();
+    put_metrics(disturbed, &ref, 0.25);
+    end(disturbed, &ref);
+    char path[600], id[BRIM_EXP_ID];
+    lab_id(2, id);
+    snprintf(path, sizeof path, "%s/exp/%.12s/%s", chaos.folder, id, names[i]);
+    assert_ok(brim_fs_remove(path));
+    check("has no ");
+  }
+}
+
+int main(void) {
+  test_filter();
+  if (system("rm -rf chaos") != 0) return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_nothing_is_wrong), cmocka_unit_test(test_states),
+      cmocka_unit_test(test_attempts),         cmocka_unit_test(test_metrics),
+      cmocka_unit_test(test_models),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
