@@ -32,7 +32,7 @@ static brim_status copy_options(brim_lab_place *place, const brim_lab_place_opti
   BRIM_TRY(copy_text(place, 1, from->devices, "auto", &o->devices));
   BRIM_TRY(copy_text(place, 2, from->visible, NULL, &o->visible));
   BRIM_TRY(copy_text(place, 3, from->lock_dir, "/tmp", &o->lock_dir));
-  BRIM_TRY(copy_text(place, 4, from->run_dir, NULL, &o->run_dir));
+  BRIM_TRY(copy_text(place, 4, from->run_dir, "/tmp", &o->run_dir));
   BRIM_TRY(copy_text(place, 5, from->mps_program, "nvidia-cuda-mps-control", &o->mps_program));
   BRIM_TRY(copy_text(place, 6, from->root, "", &o->root));
   if (o->cores < 1) o->cores = 1;

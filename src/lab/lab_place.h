@@ -57,7 +57,7 @@ typedef struct brim_lab_place_options {
   bool no_mps;                // several experiments on a GPU take turns
   brim_gpu_monitor *monitor;  // borrowed; NULL: there are no GPUs
   const char *lock_dir;       // ("/tmp")
-  const char *run_dir;        // for MPS's sockets and logs; NULL: no MPS
+  const char *run_dir;        // for MPS's sockets and logs ("/tmp"); a short name on a local disk
   const char *mps_program;    // ("nvidia-cuda-mps-control")
   const char *root;           // in front of /proc, for tests ("")
   int64_t return_ms;          // how long memory may take to be returned (60 s)
@@ -65,7 +65,7 @@ typedef struct brim_lab_place_options {
   int64_t window_ms;          // over which joint throughput is measured (20 s)
 } brim_lab_place_options;
 
-// BRIM_EINVAL: a device that this machine does not have, and the detail lists those it has.
+// BRIM_EDEVICE: a device that this machine does not have. BRIM_EINVAL: no device is named like that.
 brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_place **out);
 // Gives back locks and stops MPS; executors that still run keep the locks that they were passed.
 void brim_lab_place_close(brim_lab_place *place);  // NULL is fine
@@ -170,7 +170,7 @@ void brim_lab_place_get(const brim_lab_place *place, size_t i,
                         brim_lab_place_gpu *out);  // i below the count
 // CPU slots, and how many of them are taken.
 void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken);
-// Takes a GPU back into service: index, UUID or its start. BRIM_ENOENT: no such GPU here.
+// Takes a GPU back into service: index, UUID or its start. BRIM_EDEVICE: no such GPU here.
 brim_status brim_lab_place_restore(brim_lab_place *place, const char *device);
 
 #ifdef __cplusplus

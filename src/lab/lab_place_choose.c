@@ -101,7 +101,7 @@ static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
   brim_lab_place *place = c->place;
   const brim_lab_place_options *o = &place->options;
   *wait = false;
-  if (o->per_gpu == 1 || o->no_mps || !o->run_dir || card->mps_refused || c->want->gpus > 1) return;
+  if (o->per_gpu == 1 || o->no_mps || card->mps_refused || c->want->gpus > 1) return;
   if (card->pack.most < 2) return;
   if (!card->mps) {
     if (brim_lab_mps_start(o->mps_program, o->run_dir, card->uuid, c->now_ms, &card->mps)) {

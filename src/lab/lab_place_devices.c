@@ -82,9 +82,11 @@ brim_status brim_lab_place_list(brim_lab_place *place) {
 
 static brim_status fail_missing(const brim_lab_place *place, const char *entry) {
   if (place->card_count == 0) {
-    return brim_fail(BRIM_EINVAL, "cannot use device %s: this machine has no NVIDIA GPU", entry);
+    return brim_fail(BRIM_EDEVICE,
+                     "cannot use device %s: this machine has no NVIDIA GPU; run with --device cpu",
+                     entry);
   }
-  return brim_fail(BRIM_EINVAL, "cannot use device %s: this machine has GPUs 0 to %d", entry,
+  return brim_fail(BRIM_EDEVICE, "cannot use device %s: this machine has GPUs 0 to %d", entry,
                    place->card_count - 1);
 }
 

@@ -50,7 +50,7 @@ static brim_status keep_line(void *ctx, const brim_child_line *line) {
 // A name that no other has: the one before may still be ending.
 static brim_status make_folder(brim_lab_mps *mps, const char *parent) {
   char path[FOLDER_BYTES + 8];
-  int n = snprintf(mps->folder, sizeof mps->folder, "%s/mps-XXXXXX", parent);
+  int n = snprintf(mps->folder, sizeof mps->folder, "%s/brim-mps-XXXXXX", parent);
   // the longest socket in it is /control_privileged, and a socket's name has 107 bytes at most
   if (n + (int)sizeof "/control_privileged" > 107) {
     mps->folder[0] = '\0';

@@ -190,6 +190,7 @@ void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t 
 void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step,
                            int64_t now_ms) {
   pass(pack, now_ms);
+  if (step == job->step) return;  // the same report, read again
   count(pack, job, step, now_ms);
   if (!job->stepped && job->step >= 0 && step > job->step) {
     job->stepped = true;

@@ -106,14 +106,10 @@ static brim_status open_placing(brim_lab_sweep *s) {
                                       .jobs = (int)s->options.jobs,
                                       .per_gpu = (int)s->options.per_gpu,
                                       .share = s->options.share,
+                                      .no_mps = s->options.no_mps,
                                       .monitor = s->options.monitor,
-                                      .lock_dir = s->lock_dir,
-                                      .run_dir = s->folder};
-  brim_status status = brim_lab_place_open(&how, &s->placing);
-  if (status != BRIM_EINVAL) return status;
-  char detail[512];
-  snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  return brim_fail(BRIM_EDEVICE, "%.400s; --device cpu runs the experiments on the CPU", detail);
+                                      .lock_dir = s->lock_dir};
+  return brim_lab_place_open(&how, &s->placing);
 }
 
 static brim_status open_parts(brim_lab_sweep *s) {

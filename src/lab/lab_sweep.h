@@ -52,7 +52,7 @@ typedef struct brim_lab_sweep_options {
   // Where experiments may run: brim_lab_place_options. `monitor` is borrowed.
   const char *devices;
   int64_t jobs, per_gpu, cores;
-  bool share;
+  bool share, no_mps;
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;
   bool keep_going;   // also when the first experiments fail the same way

@@ -18,6 +18,7 @@ enum { FAKE_GPUS = 8, FAKE_SLICES = 4, FAKE_PROCESSES = 16 };
 
 typedef struct fake_gpu {
   char uuid[64];
+  const char *name;                          // NULL = "NVIDIA Fake"
   unsigned long long total, reserved, used;  // beside what processes use
   brim_nvml_process process[FAKE_PROCESSES];
   unsigned process_count;
@@ -152,8 +153,8 @@ static inline int fake_gpus_uuid(void *device, char *text, unsigned size) {
   return 0;
 }
 static inline int fake_gpus_name(void *device, char *text, unsigned size) {
-  (void)device;
-  snprintf(text, size, "NVIDIA Fake");
+  const char *name = ((const fake_gpu *)device)->name;
+  snprintf(text, size, "%s", name ? name : "NVIDIA Fake");
   return 0;
 }
 static inline int fake_gpus_mig_mode(void *device, unsigned *now, unsigned *pending) {

@@ -196,7 +196,7 @@ static void test_memory_not_returned(void **state) {
   // the lock is not held for a GPU that is not used
   brim_lab_place_holder holder;
   assert_ok(brim_lab_place_lock_probe("locks", fake.gpu[0].uuid, &holder));
-  assert_status(brim_lab_place_restore(pt.place, "5"), BRIM_EINVAL);
+  assert_status(brim_lab_place_restore(pt.place, "5"), BRIM_EDEVICE);
   assert_ok(brim_lab_place_restore(pt.place, "0"));
   pt_pass(1000);
   pt_assert_state(0, FREE);

@@ -94,7 +94,7 @@ static void test_started_before_the_first(void **state) {
   assert_true(brim_lab_place_wait_ms(pt.place, pt.now) <= 200);
   start_with_mps("a");
   assert_true(pt_gpu(0).mps);
-  assert_true(brim_str_starts(pt.slot.mps_pipe, RUN "/mps-"));
+  assert_true(brim_str_starts(pt.slot.mps_pipe, RUN "/brim-mps-"));
   assert_int_equal(pt.slot.fd_count, 2);
   char *seen = NULL, expected[512];
   assert_ok(brim_fs_read("seen.txt", 0, &seen, NULL));

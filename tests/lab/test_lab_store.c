@@ -61,6 +61,30 @@ static void test_submit_adds_only_what_is_missing(void **state) {
   brim_store_exp_free(exp);
 }
 
+// Plans may come later than the points: only what was unknown is filled in.
+static void test_submit_fills_in_needs(void **state) {
+  (void)state;
+  brim_store_point points[3];
+  char ids[3][BRIM_EXP_ID];
+  brim_store_submitted out;
+  brim_store_grid g = {.id = "g1"};
+  for (int i = 0; i < 3; i++) {
+    points[i] = (brim_store_point){.id = lab_id(i + 1, ids[i]), .idx = i, .config = "lr: 1"};
+  }
+  points[1].need_bytes = 100;
+  assert_ok(brim_store_submit(store, &g, points, 3, &out));
+  points[0].need_bytes = 7000000000;
+  points[1].need_bytes = 200;
+  assert_ok(brim_store_submit(store, &g, points, 3, &out));
+  assert_int_equal(out.existing, 3);
+  static const int64_t expected[] = {7000000000, 100, 0};
+  for (int i = 0; i < 3; i++) {
+    brim_store_exp *exp = get(i + 1);
+    assert_int_equal(exp->need_bytes, expected[i]);
+    brim_store_exp_free(exp);
+  }
+}
+
 static void test_submit_twice_in_one_list(void **state) {
   (void)state;
   char id[BRIM_EXP_ID];
@@ -531,6 +555,7 @@ int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
       TEST(test_submit_adds_only_what_is_missing),
+      TEST(test_submit_fills_in_needs),
       TEST(test_submit_twice_in_one_list),
       TEST(test_grids_share_experiments),
       TEST(test_submit_is_all_or_nothing),

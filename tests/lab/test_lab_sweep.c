@@ -213,6 +213,44 @@ static void test_six_experiments_on_four_gpus(void **state) {
   brim_gpu_monitor_close(monitor);
 }
 
+// Experiments whose memory is planned share a GPU; one without a plan has it alone.
+static void test_several_on_one_gpu(void **state) {
+  char gpus[8][64];
+  (void)state;
+  fake_reset(1);
+  brim_gpu_monitor *monitor = fake_monitor();
+  set_mode("wait");
+  brim_lab_sweep *sweep =
+      open_sweep((brim_lab_sweep_options){.per_gpu = 3, .no_mps = true, .monitor = monitor});
+  char ids[5][BRIM_EXP_ID];
+  brim_store_point points[5];
+  brim_store_submitted submitted;
+  for (int i = 0; i < 5; i++) {
+    snprintf(ids[i], sizeof ids[i], "%032x", 0xabc + i);
+    points[i] = (brim_store_point){.id = ids[i],
+                                   .idx = i,
+                                   .label = "x",
+                                   .config = "lr: 1",
+                                   .gpus = 1,
+                                   .need_bytes = i < 4 ? 30LL << 30 : 0};
+  }
+  const brim_store_grid grid = {.id = "packed"};
+  assert_ok(brim_lab_sweep_submit(sweep, &grid, points, 5, &submitted));
+  assert_false(turn_until_running(sweep, 2));  // three would not fit into 80 GiB
+  for (int i = 0; i < 100; i++) {
+    bool done;
+    assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 20, &done));
+    assert_true(view_of(sweep)->counts[BRIM_SWEEP_RUNNING] <= 2);
+  }
+  assert_int_equal(count_runs(gpus, 8), 2);
+  assert_string_equal(gpus[0], gpus[1]);
+  let_go();
+  turn_until_done(sweep);
+  assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 5);
+  brim_lab_sweep_close(sweep);
+  brim_gpu_monitor_close(monitor);
+}
+
 static void test_submitting_again_adds_nothing(void **state) {
   char devices[64];
   (void)state;
@@ -386,6 +424,7 @@ int main(int argc, char **argv) {
   if (n <= 0) return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_six_experiments_on_four_gpus),
+      cmocka_unit_test(test_several_on_one_gpu),
       cmocka_unit_test(test_submitting_again_adds_nothing),
       cmocka_unit_test(test_the_same_failure_stops_the_grid),
       cmocka_unit_test(test_an_executor_that_dies_costs_no_retry),

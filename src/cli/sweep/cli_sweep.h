@@ -13,6 +13,7 @@ extern "C" {
 struct brim_lab_grid;
 struct brim_lab_point;
 struct brim_lab_sweep;
+struct brim_store_point;
 
 // What `brim sweep GRID` works on.
 typedef struct brim_cli_sweep_job {
@@ -35,6 +36,9 @@ brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point,
                                     struct brim_lab_point *out);
 // How a metric is shown, by its name in logs; false: no workload has it.
 bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
+// Sets need_bytes of the grid's points, where several may run on one GPU.
+brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, const char *program,
+                                 struct brim_store_point *points);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.
 brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_sweep *sweep);
 

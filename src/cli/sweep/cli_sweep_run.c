@@ -109,15 +109,25 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
   return s;
 }
 
+static brim_status program_path(char *out, size_t size) {
+  ssize_t n = readlink("/proc/self/exe", out, size - 1);
+  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
+  out[n] = '\0';
+  return BRIM_OK;
+}
+
 // To the sweep, or where that is NULL to the one that runs on the place.
 static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   brim_str text;
   brim_store_point *points = NULL;
   brim_store_submitted submitted = {0};
   brim_lab_link *link = NULL;
+  char program[4096];
   brim_str_init(&text);
   brim_status status = grid_text(j, &text);
   if (!status) status = make_points(j->grid, &points);
+  if (!status) status = program_path(program, sizeof program);
+  if (!status) status = brim_cli_sweep_needs(j, program, points);
   const brim_store_grid grid = {
       .id = j->grid->id, .name = j->name, .text = text.data, .version = BRIM_VERSION};
   if (!status && sweep) {
@@ -134,13 +144,6 @@ static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
 }
 
 //---------------------------------- the sweep ----------------------------------
-
-static brim_status program_path(char *out, size_t size) {
-  ssize_t n = readlink("/proc/self/exe", out, size - 1);
-  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
-  out[n] = '\0';
-  return BRIM_OK;
-}
 
 static brim_status device_text(const brim_lab_grid *grid, brim_str *out) {
   for (size_t i = 0; grid && i < grid->device_count; i++) {
@@ -188,6 +191,7 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .per_gpu = per_gpu == 0 ? -1 : per_gpu,
       .cores = brim_cpu_count(),
       .share = brim_option_flag(parse, "share", false),
+      .no_mps = !brim_option_flag(parse, "mps", true),
       .monitor = j->monitor,
       .keep_going = brim_option_flag(parse, "keep-going", false),
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),

@@ -137,7 +137,8 @@ typedef struct brim_store_submitted {
   int64_t added, existing;
 } brim_store_submitted;
 
-// All points or none. Points whose id is there already stay as they are, and belong to this grid too.
+// All points or none. Points whose id is there already stay as they are, and belong to this grid too;
+// need_bytes alone is filled in where it was 0.
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
                               const brim_store_point *points, size_t count,
                               brim_store_submitted *out);

@@ -78,6 +78,17 @@ static brim_status add_batch(brim_store *store, const submission *s, size_t from
                              MEMBER_COLUMNS, member, count, &unused);
 }
 
+// Points that are there already learn their memory where it was not known.
+static brim_status add_needs(brim_store *store, const submission *s) {
+  for (size_t i = 0; i < s->count; i++) {
+    const brim_store_point *p = &s->points[i];
+    if (p->need_bytes <= 0) continue;
+    BRIM_TRY(brim_db_exec(store->db, "UPDATE exp SET need_bytes=?1 WHERE id=?2 AND need_bytes=0",
+                          BRIM_DB_ARGS(brim_db_int(p->need_bytes), brim_db_text(p->id)), NULL));
+  }
+  return BRIM_OK;
+}
+
 static brim_status submit(brim_store *store, void *ctx) {
   submission *s = ctx;
   int64_t now;
@@ -97,6 +108,7 @@ static brim_status submit(brim_store *store, void *ctx) {
     BRIM_TRY(add_batch(store, s, i, n, now));
   }
   s->out->existing = (int64_t)s->count - s->out->added;
+  if (s->out->existing > 0) BRIM_TRY(add_needs(store, s));
   char text[160];
   snprintf(text, sizeof text, "%s: %lld added, %lld existing", g->id, (long long)s->out->added,
            (long long)s->out->existing);
