@@ -247,7 +247,7 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
   brim_str_printf(&retry, "brim sweep rerun-failed %s", w->job->place);
   brim_str_printf(&report, "brim report %s", w->job->place);
   const brim_ui_sweep_summary_options how = {
-      .retry = retry.data, .resume = command.data, .report = NULL};
+      .retry = retry.data, .resume = command.data, .report = report.data};
   brim_status status = brim_str_status(&command);
   if (!status) status = brim_ui_sweep_summary(view, &w->cli->out, &how, &text);
   if (!status) status = brim_str_status(&text);
