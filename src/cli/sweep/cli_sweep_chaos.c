@@ -98,7 +98,5 @@ brim_status brim_cli_sweep_chaos(brim_cli *cli) {
   char own[64];
   BRIM_TRY(check(cli));
   snprintf(own, sizeof own, "runs/chaos-%lld", (long long)brim_clock_wall_s());
-  brim_status status = run_in(cli, folder ? folder : own);
-  cli->running = true;
-  return status;
+  return run_in(cli, folder ? folder : own);
 }
