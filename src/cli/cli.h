@@ -115,6 +115,9 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
+// Sends the log to stderr, as the options ask for it; again, for a command that took it elsewhere.
+void brim_cli_log(const brim_cli *cli);
+
 //---------------------------------- signals ----------------------------------
 
 // First SIGINT, SIGTERM or SIGHUP sets *stop; a second one, a second or more later, ends the process

@@ -18,7 +18,7 @@ static volatile sig_atomic_t announce_stop;
 static atomic_llong first_ms;  // when the first came, on the monotonic clock; 0: none yet
 
 static void say(const char *text, size_t size) {
-  if (!announce_stop) return;
+  if (!announce_stop || brim_screen_shown()) return;  // a live view shows that it stops
   ssize_t ignored = write(STDERR_FILENO, text, size);
   (void)ignored;
 }

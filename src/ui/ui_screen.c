@@ -57,6 +57,10 @@ static bool in_foreground(void) {
   return group < 0 || group == getpgrp();
 }
 
+bool brim_screen_shown(void) {
+  return atomic_load(&owner) == (int)getpid() && atomic_load(&entered);
+}
+
 void brim_screen_restore(void) {
   if (atomic_load(&owner) != (int)getpid()) return;  // a fork of the process that has it
   if (!atomic_exchange(&entered, false)) return;

@@ -58,6 +58,9 @@ brim_status brim_screen_open(int in_fd, int out_fd, brim_ui_colour colour, brim_
 // Restores the terminal; NULL is fine.
 void brim_screen_close(brim_screen *screen);
 
+// Whether a screen is shown now: what else is written to the terminal would lie over it.
+// Async-signal-safe.
+bool brim_screen_shown(void);
 // Restores the terminal at once, for a signal handler that ends the process. Async-signal-safe;
 // nothing happens where no screen is open.
 void brim_screen_restore(void);

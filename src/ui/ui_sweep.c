@@ -55,7 +55,7 @@ static void put_total(brim_ui_frame *f, const brim_sweep_view *view) {
     brim_str_append(&line, "  ");
     brim_str_printf(&line, brim_tr("%s experiments/h"), number);
   }
-  if (!isnan(view->steps_per_s) && f->term->width >= 110) {
+  if (view->steps_per_s > 0 && f->term->width >= 110) {
     brim_ui_number(view->steps_per_s, number);
     brim_str_append(&line, "  ");
     brim_str_printf(&line, brim_tr("%s steps/s"), number);

@@ -75,6 +75,8 @@ double brim_ui_sweep_fraction(const brim_sweep_row *row);
 double brim_ui_sweep_total_fraction(const brim_sweep_view *view);
 // "12:04", "3:12:04", "4 d 07 h"; "" = unknown.
 void brim_ui_sweep_clock(double seconds, char out[32]);
+// "12:03:11", the local time of day; "" = unknown.
+void brim_ui_sweep_time(double when_s, char out[16]);
 double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
 // "91.20 %"; "" = unknown.
 void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]);

@@ -174,6 +174,43 @@ static size_t count_lines(const char *text) {
   return n + (size > 0 && text[size - 1] != '\n');
 }
 
+// One value of an event: numbers in short, nested ones as a sign that they are there.
+static void put_value(brim_str *out, const char *key, const json_t *value) {
+  if (json_is_string(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_string_value(value));
+  } else if (json_is_integer(value)) {
+    brim_str_printf(out, "  %s=%lld", key, (long long)json_integer_value(value));
+  } else if (json_is_real(value)) {
+    brim_str_printf(out, "  %s=%.4g", key, json_real_value(value));
+  } else if (json_is_boolean(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_is_true(value) ? "true" : "false");
+  } else if (!json_is_null(value)) {
+    brim_str_printf(out, "  %s=...", key);
+  }
+}
+
+// An event as brim writes it with --json, for people: "12:03:11  epoch  epoch=4  loss=0.31". Other
+// lines stay as they are.
+static void put_event(const char *line, size_t size, brim_str *out) {
+  json_t *event = NULL;
+  const char *key;
+  json_t *value;
+  bool object = size > 2 && line[0] == '{' && !brim_json_parse(line, size, "", &event);
+  const char *name = object ? json_string_value(json_object_get(event, "event")) : NULL;
+  if (!name) {
+    brim_str_append_n(out, line, size);
+  } else {
+    const json_t *when = json_object_get(event, "t");
+    char clock[16];
+    brim_ui_sweep_time(json_is_number(when) ? json_number_value(when) : NAN, clock);
+    brim_str_printf(out, "%s%s%s", clock, clock[0] ? "  " : "", name);
+    json_object_foreach(event, key, value) {
+      if (strcmp(key, "event") != 0 && strcmp(key, "t") != 0) put_value(out, key, value);
+    }
+  }
+  json_decref(event);
+}
+
 // The last `lines` lines of the log, or those `scroll` further up.
 static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, int lines) {
   if (lines < 1) return;
@@ -191,7 +228,7 @@ static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, in
     if (i >= skip) {
       brim_str line;
       brim_str_init(&line);
-      brim_str_append_n(&line, at + from, end - from);
+      put_event(at + from, end - from, &line);
       brim_ui_frame_text(f, BRIM_UI_PLAIN, line.data);
       brim_str_deinit(&line);
       shown++;

@@ -47,18 +47,24 @@ void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim
   }
 }
 
+void brim_ui_sweep_time(double when_s, char out[16]) {
+  struct tm local;
+  out[0] = '\0';
+  if (!(fabs(when_s) < 1e11)) return;
+  time_t when = (time_t)when_s;
+  if (!localtime_r(&when, &local)) return;
+  snprintf(out, 16, "%02d:%02d:%02d", local.tm_hour % 24, local.tm_min % 60, local.tm_sec % 61);
+}
+
 void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term,
                            brim_str *out) {
   brim_ui_style style = message->level == BRIM_SWEEP_ERROR  ? BRIM_UI_BAD
                         : message->level == BRIM_SWEEP_WARN ? BRIM_UI_WARN
                                                             : BRIM_UI_PLAIN;
   int room = term->width;
-  struct tm local;
-  time_t when = isfinite(message->when_s) ? (time_t)message->when_s : 0;
-  if (isfinite(message->when_s) && localtime_r(&when, &local)) {
-    char clock[16];
-    snprintf(clock, sizeof clock, "%02d:%02d:%02d", local.tm_hour % 24, local.tm_min % 60,
-             local.tm_sec % 61);
+  char clock[16];
+  brim_ui_sweep_time(message->when_s, clock);
+  if (clock[0]) {
     brim_ui_styled(out, term, BRIM_UI_DIM, clock);
     brim_str_append(out, "  ");
     room -= 10;

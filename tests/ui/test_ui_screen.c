@@ -391,7 +391,8 @@ static void run_own_handlers(int report) {
   brim_screen *screen = open_screen(report);
   (void)raise(SIGTERM);
   (void)raise(SIGHUP);
-  say(report, heard == SIGTERM && brim_screen_fd(screen) >= 0 ? "own handler" : "lost");
+  bool shown = brim_screen_shown() && brim_screen_fd(screen) >= 0;
+  say(report, heard == SIGTERM && shown ? "own handler" : "lost");
   brim_screen_close(screen);
   bool usual = sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_DFL;
   bool same = sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == hear;
@@ -594,6 +595,7 @@ static void test_where_there_is_no_screen(void **state) {
   expect_report(&s, "not dumb");
   expect_report(&s, "not in the background");
   (void)finish(&s);
+  assert_false(brim_screen_shown());
   assert_int_equal(s.seen.bytes, 0);  // nothing was written
   expect_restored(&s);
   end(&s);

@@ -519,6 +519,34 @@ static void test_pages(void **unused) {
   brim_str_deinit(&out);
 }
 
+// Events of a training are shown for people; lines that only look like one stay.
+static void test_events_in_a_log(void **unused) {
+  (void)unused;
+  char line[1024];
+  brim_sweep_view view;
+  brim_ui_sweep state;
+  brim_str out;
+  brim_term term = screen_term(80, false);
+  brim_str_init(&out);
+  brim_ui_sweep_init(&state);
+  sweep_view_fill(&view, 60, 0);
+  type(&state, &view, 'l');
+  const brim_ui_sweep_log log = {
+      .text =
+          "{\"event\":\"epoch\",\"epoch\":47,\"q\":0.334678,\"name\":\"a\\u001b\",\"all\":[1],"
+          "\"none\":null,\"ok\":true}\n"
+          "{\"event\": 7}\n{broken\n{\"t\": 5}\n[1]\n"};
+  assert_ok(brim_ui_sweep_frame(&state, &view, &log, &term, 8, &out));
+  assert_string_equal(line_of(out.data, 2, line),
+                      "epoch  epoch=47  q=0.3347  name=a?  all=...  ok=true");
+  assert_string_equal(line_of(out.data, 3, line), "{\"event\": 7}");
+  assert_string_equal(line_of(out.data, 4, line), "{broken");
+  assert_string_equal(line_of(out.data, 5, line), "{\"t\": 5}");
+  assert_string_equal(line_of(out.data, 6, line), "[1]");
+  brim_sweep_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
 static void test_nothing_to_show(void **unused) {
   (void)unused;
   brim_sweep_view view;
@@ -799,6 +827,7 @@ int main(void) {
       cmocka_unit_test(test_lists_and_search),
       cmocka_unit_test(test_orders),
       cmocka_unit_test(test_pages),
+      cmocka_unit_test(test_events_in_a_log),
       cmocka_unit_test(test_nothing_to_show),
       cmocka_unit_test(test_status),
       cmocka_unit_test(test_status_fits_a_terminal),

@@ -109,6 +109,32 @@ static brim_status show_line(watcher *w, const brim_sweep_view *view) {
 
 //---------------------------------- the table ----------------------------------
 
+// What parts of the program log would lie over the table: it becomes messages.
+static void log_to_table(void *ctx, brim_log_level level, const char *module, const char *text) {
+  watcher *w = ctx;
+  (void)module;
+  brim_lab_sweep_say(w->sweep,
+                     level == BRIM_LOG_ERROR  ? BRIM_SWEEP_ERROR
+                     : level == BRIM_LOG_WARN ? BRIM_SWEEP_WARN
+                                              : BRIM_SWEEP_INFO,
+                     "", text);
+}
+
+static void open_table(watcher *w) {
+  if (brim_screen_open(STDIN_FILENO, STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &w->screen)) {
+    brim_status_clear();
+    return;
+  }
+  brim_log_set_sink(log_to_table, w, BRIM_LOG_INFO);
+}
+
+static void close_table(watcher *w) {
+  if (!w->screen) return;
+  brim_screen_close(w->screen);
+  w->screen = NULL;
+  brim_cli_log(w->cli);
+}
+
 static brim_status want(brim_lab_link *link, const char *exp, brim_exp_want what) {
   return brim_lab_want(link, exp, what);
 }
@@ -156,8 +182,7 @@ static brim_status act(watcher *w, const brim_sweep_view *view, brim_ui_sweep_ac
       brim_lab_sweep_stop(w->sweep);
       return BRIM_OK;
     case BRIM_UI_SWEEP_LEAVE:
-      brim_screen_close(w->screen);
-      w->screen = NULL;
+      close_table(w);
       return BRIM_OK;
     case BRIM_UI_SWEEP_NOTHING:
     case BRIM_UI_SWEEP_DRAW:
@@ -203,13 +228,13 @@ static brim_status draw(watcher *w, const brim_sweep_view *view) {
   int rows = 0;
   BRIM_TRY(read_log(w, view, &log));
   brim_screen_size(w->screen, &term, &rows);
+  term.colour = w->cli->err.colour;  // --color
   brim_str_init(&frame);
   brim_status status = brim_ui_sweep_frame(&w->ui, view, &log, &term, rows, &frame);
   if (!status) status = brim_screen_draw(w->screen, frame.data);
   brim_str_deinit(&frame);
   if (status != BRIM_EIO) return status;
-  brim_screen_close(w->screen);  // the terminal is gone; the sweep is not
-  w->screen = NULL;
+  close_table(w);  // the terminal is gone; the sweep is not
   brim_status_clear();
   return BRIM_OK;
 }
@@ -349,13 +374,9 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, brim_lab_sweep *
   brim_ui_sweep_init(&w.ui);
   tell_nothing_left(cli, sweep);
   brim_status status = brim_lab_list(brim_lab_sweep_link(sweep), NULL, on_key, sweep);
-  if (!status && !cli->json && !cli->quiet &&
-      brim_screen_open(STDIN_FILENO, STDERR_FILENO, BRIM_UI_COLOUR_AUTO, &w.screen)) {
-    brim_status_clear();
-  }
+  if (!status && !cli->json && !cli->quiet) open_table(&w);
   if (!status) status = loop(&w);
-  brim_screen_close(w.screen);
-  w.screen = NULL;
+  close_table(&w);
   if (!status) status = finish(&w);
   brim_free(w.states);
   brim_free(w.log_text);
