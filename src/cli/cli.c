@@ -201,14 +201,6 @@ static void setup_terminals(brim_cli *cli, const char *when) {
   brim_term_detect(STDERR_FILENO, colour, &cli->err);
 }
 
-void brim_cli_log(const brim_cli *cli) {
-  brim_log_level level = cli->verbose ? BRIM_LOG_DEBUG
-                         : cli->quiet ? BRIM_LOG_ERROR
-                                      : BRIM_LOG_WARN;
-  bool log_json = brim_option_flag(&cli->parse, "log-json", false);
-  brim_log_set_sink(log_json ? brim_log_sink_json : brim_log_sink_human, stderr, level);
-}
-
 static void setup_output(brim_cli *cli) {
   setup_terminals(cli, brim_option_string(&cli->parse, "color", "auto"));
   cli->json = brim_option_flag(&cli->parse, "json", false);

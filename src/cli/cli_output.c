@@ -92,6 +92,14 @@ void brim_cli_print(brim_cli *cli, const brim_str *text) {
   write_stdout(cli, text->data, text->len);
 }
 
+void brim_cli_log(const brim_cli *cli) {
+  brim_log_level level = cli->verbose ? BRIM_LOG_DEBUG
+                         : cli->quiet ? BRIM_LOG_ERROR
+                                      : BRIM_LOG_WARN;
+  bool log_json = brim_option_flag(&cli->parse, "log-json", false);
+  brim_log_set_sink(log_json ? brim_log_sink_json : brim_log_sink_human, stderr, level);
+}
+
 void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
   if (cli->quiet || cli->json) return;
   clear_progress(cli);
