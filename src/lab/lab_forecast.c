@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "lab/lab_ids.h"
+#include "lab/lab_link.h"
 #include "lab/lab_plan_child.h"
 #include "lab/store/lab_store.h"
 
@@ -121,13 +122,13 @@ static brim_status see_attempt(void *ctx, const brim_store_attempt *a) {
   return BRIM_OK;
 }
 
-static brim_status read_times(times *t, brim_lab_forecast *f, struct brim_store *store) {
+static brim_status read_times(times *t, brim_lab_forecast *f, struct brim_lab_link *link) {
   const brim_store_filter done = {.states = 1u << BRIM_EXP_DONE, .texts = true};
-  BRIM_TRY(brim_store_list(store, &done, see_experiment, t));
+  BRIM_TRY(brim_lab_list(link, &done, see_experiment, t));
   for (size_t i = 0; i < f->costs; i++) {
     t->now = &t->runs[i];
     for (size_t n = 0; n < t->now->count; n++) {
-      BRIM_TRY(brim_store_attempts(store, t->now->ids[n], see_attempt, t));
+      BRIM_TRY(brim_lab_attempts(link, t->now->ids[n], see_attempt, t));
     }
     for (size_t d = 0; d < f->devices && t->now->known; d++) {
       f->plans[i * f->devices + d].run_s = t->now->sum_s / (double)t->now->known;
@@ -137,7 +138,7 @@ static brim_status read_times(times *t, brim_lab_forecast *f, struct brim_store 
   return BRIM_OK;
 }
 
-brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_store *store) {
+brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_lab_link *link) {
   brim_lab_ids set = {0};
   times t = {.costs = &set};
   BRIM_TRY(brim_lab_ids_init(&set, forecast->costs));
@@ -146,7 +147,7 @@ brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_sto
   }
   if (gethostname(t.host, sizeof t.host - 1) != 0) t.host[0] = '\0';
   t.runs = brim_calloc(forecast->costs + 1, sizeof *t.runs);
-  brim_status status = t.runs ? read_times(&t, forecast, store)
+  brim_status status = t.runs ? read_times(&t, forecast, link)
                               : brim_fail(BRIM_ENOMEM, "out of memory for a forecast");
   brim_free(t.runs);
   brim_lab_ids_deinit(&set);

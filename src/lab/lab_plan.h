@@ -8,7 +8,7 @@
 //    "planned_host": bytes, "overhead": bytes, "free": bytes, "total": bytes,
 //    "samples_per_step": n, "steps": n, "epochs": n, "evaluates": true, "adapts": true,
 //    "step_s": seconds, "failure": "none", "message": ""}
-// Unknown numbers are null. "adapts": a training that does not fit continues with less memory.
+// Unknown numbers are null. "adapts": it does not fit, but a training adapts and runs.
 //
 // Time is never guessed: it comes from a finished run of the same cost on this host, or from steps that
 // the child measured, else it is unknown.
@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-struct brim_store;
+struct brim_lab_link;
 
 // Unknown is NaN.
 typedef struct brim_lab_plan {
@@ -36,7 +36,7 @@ typedef struct brim_lab_plan {
   double free, total;                   // of the device, when it was planned
   double samples_per_step, steps, epochs;
   bool evaluates;  // there is data to evaluate on
-  bool adapts;     // where it does not fit, training takes smaller micro-batches or less at once
+  bool adapts;     // it does not fit, but training takes smaller micro-batches or less at once
   double step_s;   // measured
   double run_s;    // of a whole run: by results, else by steps * step_s
   bool run_known;  // run_s is of a finished run
@@ -69,7 +69,7 @@ brim_status brim_lab_forecast_make(const brim_lab_grid *grid, const char *const 
                                    size_t device_count, const brim_lab_plan_options *options,
                                    brim_lab_forecast *out);
 // Times of runs that a store knows, on this host.
-brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_store *store);
+brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_lab_link *link);
 const brim_lab_plan *brim_lab_forecast_of(const brim_lab_forecast *forecast, size_t point,
                                           size_t device);
 void brim_lab_forecast_free(brim_lab_forecast *forecast);  // zeros are fine

@@ -62,7 +62,10 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
 }
 
 static brim_status start(talk *t) {
+  // Devices count as the sweep counts them.
+  static const char *const order[] = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", NULL};
   const brim_child_options options = {.argv = t->options->command,
+                                      .env_change = order,
                                       .in = BRIM_CHILD_PIPE,
                                       .out = BRIM_CHILD_PIPE,
                                       .err = BRIM_CHILD_PIPE,

@@ -127,6 +127,9 @@ typedef struct brim_run_result {
 // training.early_stopping_*, checkpoint.* and log.* come from the config.
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out);
+// Of a workload that is open and does not fit: would a training adapt to what is free (gpu.on_oom) and
+// run? The workload is not to be trained afterwards.
+bool brim_run_adapts(const brim_work *work, const brim_config *config);
 
 #ifdef __cplusplus
 }

@@ -110,6 +110,17 @@ brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
+bool brim_run_adapts(const brim_work *work, const brim_config *config) {
+  const brim_run_options options = {0};
+  const uint64_t limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
+  brim_run_adapt a;
+  brim_plan plan;
+  brim_run_adapt_init(&a, work, config);
+  const bool fits = brim_run_adapt_plan(&a, work, &options, limit, &plan) == BRIM_OK;
+  brim_status_clear();
+  return fits;
+}
+
 brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t step) {
   const brim_setting was = a->setting;
   char why[512], when[64];

@@ -39,6 +39,8 @@ bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
 // Sets need_bytes of the grid's points, where several may run on one GPU.
 brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, const char *program,
                                  struct brim_store_point *points);
+// --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).
+brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.
 brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_sweep *sweep);
 

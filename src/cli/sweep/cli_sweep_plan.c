@@ -10,6 +10,7 @@
 #include "cli/job/cli_job.h"
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_plan.h"
+#include "run/run.h"
 
 // Of a measured setting: enough to tell hours from days.
 enum { MEASURED_STEPS = 5, MEASURED_WARMUP = 5 };
@@ -114,12 +115,6 @@ static brim_status open_work(planner *p) {
 
 //---------------------------------- planning ----------------------------------
 
-static bool adapts(const brim_cli_job *job) {
-  const char *on_oom = brim_config_string(job->config, "gpu.on_oom");
-  const brim_workload_table *table = job->work->table;
-  return on_oom && strcmp(on_oom, "adapt") == 0 && (table->batches || table->shrinking);
-}
-
 // Steps of an epoch before anything is built.
 static double epoch_steps(const brim_cli_job *job, const brim_work_info *info,
                           const brim_plan *plan) {
@@ -187,7 +182,6 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   BRIM_TRY(load(p, text, out->device));
   BRIM_TRY(open_work(p));
   snprintf(out->name, sizeof out->name, "%s", job->device->info.name);
-  out->adapts = adapts(job);
   const brim_setting setting = brim_work_setting(job->work);
   const brim_trial_options how = {
       .memory_limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit"),
@@ -197,6 +191,9 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   brim_result_init(&r);
   brim_status status = brim_trial_plan(job->work, job->config, job->device, &setting, &how, &r);
   if (!status) take_result(job, &r, out);
+  if (!status && out->failure == BRIM_FAILURE_OOM_PLANNED) {
+    out->adapts = brim_run_adapts(job->work, job->config);
+  }
   brim_result_deinit(&r);
   const bool asked = json_is_true(json_object_get(question, "measure"));
   if (status || !asked || out->failure != BRIM_FAILURE_NONE) return status;

@@ -304,7 +304,11 @@ brim_status brim_cli_sweep_run(brim_cli *cli) {
   if (brim_gpu_monitor_open(&j.monitor)) brim_status_clear();
   brim_status status = has_grid ? expand(&j, &names) : continue_store(&j);
   if (!status && has_grid) status = choose_places(&j, j.grid->store);
-  if (!status) status = run_sweep(&j);
+  if (!status && has_grid && brim_option_flag(&cli->parse, "dry-run", false)) {
+    status = brim_cli_sweep_dry(&j);
+  } else if (!status) {
+    status = run_sweep(&j);
+  }
   job_close(&j);
   return status;
 }
