@@ -46,7 +46,7 @@ static void by_signal(const brim_exec_ending *e, brim_lab_exec_report *out) {
 
 // A full disk is the machine's failure, whatever the training was doing with it.
 static bool is_disk(const char *message) {
-  static const int errors[] = {ENOSPC, EDQUOT, EROFS};
+  static const int errors[] = {ENOSPC, EDQUOT, EFBIG, EROFS};
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
     if (strstr(message, brim_errno_text(errors[i]))) return true;
   }

@@ -3,6 +3,7 @@
 #include "exec_test.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 static const char good[] =
     "start; row 1 10 0.5\n"
@@ -138,6 +139,8 @@ static void test_every_end_has_its_class(void **state) {
   // a full disk, whatever the training was doing with it
   expect_end("start; error BRIM_EIO 'last: No space left on device; cannot save'; exit 1",
              BRIM_FAILURE_INFRASTRUCTURE, queued, "No space");
+  expect_end("start; error BRIM_EIO 'log: File too large'; exit 1", BRIM_FAILURE_INFRASTRUCTURE,
+             queued, NULL);
   // by exit code and signal
   expect_end("echo 'lost my mind' >&2; exit 7", BRIM_FAILURE_CRASH, queued, "lost my mind");
   expect_end("exit 2", BRIM_FAILURE_BAD_CONFIG, failed, NULL);
@@ -478,6 +481,40 @@ static void test_a_folder_that_cannot_be_made(void **state) {
   exec_teardown(&f);
 }
 
+// Neither the store nor the spool can be written: the training is ended all the same, and the caller hears
+// of it. Files of this process cannot grow, which is a full disk for the store too.
+static void fill_disk(fixture *f, int n) {
+  (void)f;
+  struct rlimit limit;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  limit.rlim_cur = 0;
+  if (n == 3) assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_a_full_disk(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  struct rlimit before;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  exec_setup(&f, "full disk");
+  f.on_beat = fill_disk;
+  brim_status status =
+      exec_run(&f, "echo $$ >pid\ntrap 'exit 130' TERM\nstart\nwhile :; do sleep 0.02; done\n",
+               (brim_lab_exec_options){.linger_ms = 300}, &r);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(status, BRIM_EIO);
+  assert_false(process_is_there("pid"));
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  // with room again the experiment continues
+  f.on_beat = NULL;
+  take_over(&f, 3);
+  assert_ok(exec_run(&f, good, (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  exec_teardown(&f);
+}
+
 // The second attempt sends what the first one lost, and drops nothing that it has.
 static void test_the_next_attempt_sends_the_whole_log(void **state) {
   (void)state;
@@ -529,6 +566,7 @@ int main(void) {
       cmocka_unit_test(test_a_spool_that_two_processes_send),
       cmocka_unit_test(test_no_answer_at_the_start),
       cmocka_unit_test(test_a_folder_that_cannot_be_made),
+      cmocka_unit_test(test_a_full_disk),
       cmocka_unit_test(test_the_next_attempt_sends_the_whole_log),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
