@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lab/lab_exec_int.h"
@@ -38,7 +39,8 @@ typedef struct exec {
   brim_exec_tail tail;
   brim_exec_checkpoint checkpoint;
   brim_exec_why why;
-  int log;  // attempt-N.log; -1 = it cannot be written
+  int log;          // attempt-N.log; -1 = it cannot be written
+  bool log_within;  // the last line in it has no end yet
   int64_t log_bytes, log_sent;
   int64_t lease_ms;
   int64_t silent_ns;              // since when calls are not answered; 0 = they are
@@ -164,22 +166,26 @@ static void send_news(exec *x) {
 
 //---------------------------------- the child ----------------------------------
 
-static void log_line(exec *x, const char *text, size_t size, bool whole) {
-  if (x->log < 0 || x->log_bytes + (int64_t)size + 1 > LARGEST_LOG) return;
-  brim_str line;
-  brim_str_init(&line);
-  brim_str_append_n(&line, text, size);
-  if (whole) brim_str_append_char(&line, '\n');
-  ssize_t n = brim_str_status(&line) ? -1 : write(x->log, line.data, line.len);
-  if (n > 0) x->log_bytes += n;  // on a full disk it lacks lines
-  brim_str_deinit(&line);
-}
-
+// "2026-11-17 03:12:45  text", in local time. On a full disk the log lacks lines.
 static brim_status on_line(void *ctx, const brim_child_line *line) {
   exec *x = ctx;
-  if (brim_exec_events_line(&x->events, line->stream, line->text, line->size, now_ns())) {
-    log_line(x, line->text, line->size, !line->more);
+  char when[32];
+  struct tm local;
+  time_t now = time(NULL);
+  brim_str text;
+  brim_str_init(&text);
+  size_t n = localtime_r(&now, &local) ? strftime(when, sizeof when, "%F %T  ", &local) : 0;
+  if (x->log_within) n = 0;  // a line that came in pieces
+  brim_str_append_n(&text, when, n);
+  bool shown = brim_exec_events_line(&x->events, line, now_ns(), &text);
+  if (shown && !line->more) brim_str_append_char(&text, '\n');
+  bool fits = x->log_bytes + (int64_t)text.len <= LARGEST_LOG;
+  if (shown && fits && x->log >= 0 && brim_str_status(&text) == BRIM_OK) {
+    ssize_t written = write(x->log, text.data, text.len);
+    if (written > 0) x->log_bytes += written;
+    x->log_within = line->more;
   }
+  brim_str_deinit(&text);
   return BRIM_OK;
 }
 

@@ -5,7 +5,7 @@
 // The folder of an experiment (the training's output_dir) has besides the training's files:
 //   experiment.yaml   the config as it is stored
 //   executor.json     the process that runs here: {pid, born, boot, attempt, fence, child, child_born}
-//   attempt-N.log     the child's stderr, and its events but for progress and steps
+//   attempt-N.log     for people: the child's stderr, and its events but for progress and steps
 //   attempt-N.spool   writes the store has not acknowledged, one JSON object a line; see below
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when all of it is acknowledged. Its

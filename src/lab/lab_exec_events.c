@@ -105,28 +105,50 @@ static void take_error(brim_exec_events *e, const json_t *event, int64_t now_ns)
 
 static const struct {
   const char *name;
-  bool often;
+  bool shown;
   void (*take)(brim_exec_events *e, const json_t *event, int64_t now_ns);
 } kinds[] = {
-    {"progress", true, take_progress}, {"steps", true, take_steps},    {"start", false, take_start},
-    {"epoch", false, take_epoch},      {"result", false, take_result}, {"error", false, take_error},
+    {"progress", false, take_progress}, {"steps", false, take_steps}, {"error", false, take_error},
+    {"start", true, take_start},        {"epoch", true, take_epoch},  {"result", true, take_result},
 };
 
-// False: it is no event. *often: one of those that come all the time.
-static bool take_event(brim_exec_events *e, const char *text, size_t size, int64_t now_ns,
-                       bool *often) {
+// "epoch  epoch=3 epochs=4 loss=0.0105": numbers and texts of an event; the rest is in log.jsonl.
+static void show_event(const json_t *event, const char *name, brim_str *shown) {
+  const char *key;
+  json_t *value;
+  brim_str_printf(shown, "%s ", name);
+  json_object_foreach((json_t *)(uintptr_t)event, key, value) {
+    if (strcmp(key, "event") == 0 || strcmp(key, "t") == 0) continue;
+    if (json_is_integer(value)) {
+      brim_str_printf(shown, " %s=%lld", key, (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+      brim_str_printf(shown, " %s=%.5g", key, json_real_value(value));
+    } else if (json_is_string(value)) {
+      brim_str_printf(shown, " %s=%s", key, json_string_value(value));
+    } else if (json_is_true(value)) {
+      brim_str_printf(shown, " %s", key);
+    }
+  }
+}
+
+// False: it is no event. *keep: it is shown.
+static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
+                       brim_str *shown, bool *keep) {
   json_t *event = NULL;
-  if (size < 2 || size > LONGEST_EVENT || text[0] != '{') return false;
-  if (brim_json_parse(text, size, "event", &event)) {
+  bool whole = line->size >= 2 && line->size <= LONGEST_EVENT && line->text[0] == '{';
+  if (!whole || line->stream != BRIM_CHILD_OUT || line->more) return false;
+  if (brim_json_parse(line->text, line->size, "event", &event)) {
     brim_status_clear();
     return false;
   }
   const char *name = json_string_value(json_object_get(event, "event"));
+  *keep = true;
   for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(name, kinds[i].name) != 0) continue;
     kinds[i].take(e, event, now_ns);
-    *often = kinds[i].often;
+    *keep = kinds[i].shown;
   }
+  if (name && *keep) show_event(event, name, shown);
   bool is_event = name != NULL;
   json_decref(event);
   return is_event;
@@ -142,11 +164,12 @@ static void keep_line(brim_exec_events *e, const char *text, size_t size) {
   brim_utf8_trim(line);
 }
 
-bool brim_exec_events_line(brim_exec_events *e, brim_child_stream stream, const char *text,
-                           size_t size, int64_t now_ns) {
-  bool often = false;
-  if (stream == BRIM_CHILD_OUT && take_event(e, text, size, now_ns, &often)) return !often;
-  keep_line(e, text, size);
+bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
+                           brim_str *shown) {
+  bool keep = true;
+  if (take_event(e, line, now_ns, shown, &keep)) return keep;
+  keep_line(e, line->text, line->size);
+  brim_str_append_n(shown, line->text, line->size);
   return true;
 }
 

@@ -36,9 +36,10 @@ typedef struct brim_exec_events {
 } brim_exec_events;
 
 void brim_exec_events_init(brim_exec_events *e, int64_t now_ns);
-// False: the line is an event that comes often and stands in log.jsonl too.
-bool brim_exec_events_line(brim_exec_events *e, brim_child_stream stream, const char *text,
-                           size_t size, int64_t now_ns);
+// Appends to *shown what a person reads of the line, without its end. False: nothing, as it is an event
+// that comes often and stands in log.jsonl too, or an error that stderr has in words.
+bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
+                           brim_str *shown);
 // How long it may show no progress: `stall_ns`, 20 median steps, or 3 times the longest pause so far.
 int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns);
 brim_status brim_exec_events_last_lines(const brim_exec_events *e, brim_str *out);

@@ -77,8 +77,12 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   size_t size = 0;
   assert_ok(brim_fs_read(log, 0, &text, &size));
   assert_non_null(strstr(text, "a line for people\n"));
-  assert_non_null(strstr(text, "\"event\":\"epoch\""));
+  assert_non_null(strstr(text, "  epoch  epoch=1 epochs=2\n"));
+  assert_non_null(strstr(text, "  start  epochs=2 steps=20 "));
   assert_null(strstr(text, "progress"));
+  int year = 0, second = -1;
+  assert_int_equal(sscanf(text, "%d-%*d-%*d %*d:%*d:%d  start", &year, &second), 2);
+  assert_true(year > 2000 && second >= 0);
   int64_t noted = 0;
   assert_ok(brim_store_log_size(f.store, exec_id, 1, "log", &noted));
   assert_int_equal(noted, (int64_t)size);

@@ -205,8 +205,17 @@ static void test_the_step_of_a_checkpoint(void **state) {
 
 //---------------------------------- patience ----------------------------------
 
-static void say(brim_exec_events *e, int64_t now_ns, const char *line) {
-  brim_exec_events_line(e, BRIM_CHILD_OUT, line, strlen(line), now_ns);
+static void say_on(brim_exec_events *e, brim_child_stream stream, int64_t now_ns,
+                   const char *text) {
+  brim_str shown;
+  brim_str_init(&shown);
+  const brim_child_line line = {.stream = stream, .text = text, .size = strlen(text)};
+  brim_exec_events_line(e, &line, now_ns, &shown);
+  brim_str_deinit(&shown);
+}
+
+static void say(brim_exec_events *e, int64_t now_ns, const char *text) {
+  say_on(e, BRIM_CHILD_OUT, now_ns, text);
 }
 
 static void test_patience(void **state) {
@@ -229,7 +238,7 @@ static void test_patience(void **state) {
   say(&e, 130 * s, "still here");
   say(&e, 131 * s, "{\"event\":\"progress\"");
   say(&e, 132 * s, "{\"a\":1}");
-  brim_exec_events_line(&e, BRIM_CHILD_ERR, "{\"event\":\"steps\",\"step\":5}", 26, 133 * s);
+  say_on(&e, BRIM_CHILD_ERR, 133 * s, "{\"event\":\"steps\",\"step\":5}");
   assert_int_equal(e.sign_ns, 121 * s);
   assert_int_equal(e.line_count, 4);
 }
