@@ -13,157 +13,7 @@
 #include <unistd.h>
 
 #include "test.h"
-#include "ui/terminal.h"
-
-enum { PATIENCE_MS = 60000 };  // of a loaded machine; nothing waits that long
-
-//---------------------------------- a program in a terminal ----------------------------------
-
-typedef struct session {
-  int master, slave;
-  int report;  // lines that the child writes beside the terminal
-  pid_t child;
-  struct termios before;
-  terminal seen;
-} session;
-
-typedef void (*program)(int report);
-
-static void set_size(int fd, int columns, int rows) {
-  struct winsize size = {.ws_col = (unsigned short)columns, .ws_row = (unsigned short)rows};
-  assert_int_equal(ioctl(fd, TIOCSWINSZ, &size), 0);
-}
-
-static bool open_terminal(session *s, int columns, int rows) {
-  char name[256];
-  memset(s, 0, sizeof *s);
-  terminal_init(&s->seen, columns, rows);
-  s->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (s->master < 0 || grantpt(s->master) || unlockpt(s->master) ||
-      ptsname_r(s->master, name, sizeof name)) {
-    return false;
-  }
-  s->slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (s->slave < 0) return false;
-  set_size(s->master, columns, rows);
-  assert_int_equal(tcgetattr(s->slave, &s->before), 0);
-  return true;
-}
-
-// In the child: the terminal is its own, on the first two descriptors.
-static void take_terminal(int slave) {
-  struct rlimit none = {0, 0};
-  (void)setrlimit(RLIMIT_CORE, &none);
-  if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0)) _exit(90);
-  int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);  // what sanitizers print
-  if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(quiet, 2) < 0) _exit(91);
-  setenv("TERM", "xterm", 1);
-  setenv("LC_ALL", "C.UTF-8", 1);
-  unsetenv("COLUMNS");
-  unsetenv("NO_COLOR");
-  // Sanitizers have handlers of their own for these.
-  static const int usual[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGINT, SIGTERM, SIGHUP};
-  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
-}
-
-static void start(session *s, program run) {
-  int pipe_fds[2];
-  if (!open_terminal(s, 80, 24)) BRIM_SKIP("no pseudo-terminals here");
-  assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
-  fflush(NULL);
-  s->child = fork();
-  assert_true(s->child >= 0);
-  if (s->child == 0) {
-    close(s->master);  // the other end hangs up when the test's is the last
-    take_terminal(s->slave);
-    run(pipe_fds[1]);
-    _exit(0);
-  }
-  close(pipe_fds[1]);
-  s->report = pipe_fds[0];
-}
-
-// Reads the terminal for at most this long; false: nothing came.
-static bool read_some(session *s, int wait_ms) {
-  char bytes[4096];
-  struct pollfd ready = {.fd = s->master, .events = POLLIN};
-  if (poll(&ready, 1, wait_ms) <= 0) return false;
-  ssize_t n = read(s->master, bytes, sizeof bytes);
-  if (n <= 0) return false;
-  terminal_feed(&s->seen, bytes, (size_t)n);
-  return true;
-}
-
-// One line of the child's report, reading the terminal meanwhile; "" at its end.
-static const char *report_line(session *s, char out[256]) {
-  size_t used = 0;
-  for (int waited = 0; waited < PATIENCE_MS;) {
-    struct pollfd ready[2] = {{.fd = s->report, .events = POLLIN},
-                              {.fd = s->master, .events = POLLIN}};
-    if (poll(ready, 2, 100) == 0) waited += 100;
-    if (ready[1].revents & POLLIN) read_some(s, 0);
-    if (!(ready[0].revents & (POLLIN | POLLHUP))) continue;
-    if (read(s->report, out + used, 1) != 1 || out[used] == '\n' || used == 254) break;
-    used++;
-  }
-  out[used] = '\0';
-  return out;
-}
-
-static void expect_report(session *s, const char *expected) {
-  char line[256];
-  assert_string_equal(report_line(s, line), expected);
-}
-
-// Waits until a row of the screen has this text.
-static void expect_row(session *s, int row, const char *expected) {
-  char text[2048];
-  for (int waited = 0; strcmp(terminal_row(&s->seen, row, text), expected) != 0;) {
-    if (!read_some(s, 100)) waited += 100;
-    if (waited > PATIENCE_MS) fail_msg("row %d is '%s', expected '%s'", row, text, expected);
-  }
-}
-
-static void type(session *s, const char *keys) {
-  assert_int_equal(write(s->master, keys, strlen(keys)), (ssize_t)strlen(keys));
-}
-
-// Ends the child and reads what is left; returns its wait status.
-static int finish(session *s) {
-  int status = 0;
-  for (int waited = 0;; waited += 10) {
-    read_some(s, 0);
-    pid_t done = waitpid(s->child, &status, WNOHANG);
-    if (done == s->child) break;
-    assert_int_equal(done, 0);
-    if (waited > PATIENCE_MS) {
-      kill(s->child, SIGKILL);
-      fail_msg("the program does not end");
-    }
-    usleep(10000);
-  }
-  while (read_some(s, 50)) continue;
-  return status;
-}
-
-static void expect_restored(session *s) {
-  struct termios now;
-  assert_int_equal(tcgetattr(s->slave, &now), 0);
-  assert_int_equal(now.c_lflag, s->before.c_lflag);
-  assert_int_equal(now.c_iflag, s->before.c_iflag);
-  assert_int_equal(now.c_oflag, s->before.c_oflag);
-  assert_memory_equal(now.c_cc, s->before.c_cc, sizeof now.c_cc);
-  assert_false(s->seen.alternate);
-  assert_true(s->seen.cursor);
-  assert_true(s->seen.wrap);
-  assert_int_equal(s->seen.unknown, 0);
-}
-
-static void end(session *s) {
-  close(s->master);
-  close(s->slave);
-  close(s->report);
-}
+#include "ui/session.h"
 
 //---------------------------------- programs ----------------------------------
 
@@ -233,10 +83,10 @@ static void run_view(int report) {
   }
 }
 
-static void started(session *s, program run) {
-  start(s, run);
-  expect_report(s, "ready");
-  expect_row(s, 0, "size 80x24");
+static void started(session *s, session_program run) {
+  session_start(s, run);
+  session_expect_report(s, "ready");
+  session_expect_row(s, 0, "size 80x24");
   assert_true(s->seen.alternate);
   assert_false(s->seen.cursor);
 }
@@ -247,26 +97,26 @@ static void test_drawing(void **state) {
   (void)state;
   session s;
   started(&s, run_view);
-  expect_row(&s, 1, "한글 열 colour");
-  expect_row(&s, 2, "bold");
-  expect_row(&s, 4, "-");
+  session_expect_row(&s, 1, "한글 열 colour");
+  session_expect_row(&s, 2, "bold");
+  session_expect_row(&s, 4, "-");
   // A frame like the one before sends nothing.
-  while (read_some(&s, 100)) continue;
+  while (session_read(&s, 100)) continue;
   size_t quiet = s.seen.bytes;
-  assert_false(read_some(&s, 200));
+  assert_false(session_read(&s, 200));
   assert_int_equal(s.seen.bytes, quiet);
   // One line that changed is sent alone.
-  type(&s, "k");
-  expect_row(&s, 4, "1/6b");
+  session_type(&s, "k");
+  session_expect_row(&s, 4, "1/6b");
   assert_true(s.seen.bytes - quiet < 40);
-  type(&s, "\x0c");  // Ctrl-L: all of it
-  expect_row(&s, 4, "15/0");
+  session_type(&s, "\x0c");  // Ctrl-L: all of it
+  session_expect_row(&s, 4, "15/0");
   assert_true(s.seen.bytes - quiet > 60);
-  type(&s, "q");
-  int status = finish(&s);
+  session_type(&s, "q");
+  int status = session_finish(&s);
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  expect_restored(&s);
-  end(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 static void test_resizing(void **state) {
@@ -279,20 +129,20 @@ static void test_resizing(void **state) {
     snprintf(expected, sizeof expected, "size %dx%d", sizes[i][0], sizes[i][1]);
     s.seen.columns = sizes[i][0];
     s.seen.rows = sizes[i][1];
-    set_size(s.master, sizes[i][0], sizes[i][1]);
-    expect_row(&s, 0, expected);
-    expect_row(&s, 1, "한글 열 colour");
+    session_resize(s.master, sizes[i][0], sizes[i][1]);
+    session_expect_row(&s, 0, expected);
+    session_expect_row(&s, 1, "한글 열 colour");
     if (sizes[i][1] < 5) continue;
     char edge[TERMINAL_MAX + 1];
     memset(edge, '=', sizeof edge);
     edge[sizes[i][0]] = '\0';
-    expect_row(&s, 3, edge);
-    expect_row(&s, 4, "-");
+    session_expect_row(&s, 3, edge);
+    session_expect_row(&s, 4, "-");
   }
-  type(&s, "q");
-  (void)finish(&s);
-  expect_restored(&s);
-  end(&s);
+  session_type(&s, "q");
+  (void)session_finish(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 static void test_keys(void **state) {
@@ -309,24 +159,24 @@ static void test_keys(void **state) {
   session s;
   started(&s, run_view);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    type(&s, rows[i].bytes);
-    expect_report(&s, rows[i].expected);
+    session_type(&s, rows[i].bytes);
+    session_expect_report(&s, rows[i].expected);
   }
   // A sequence may come in pieces.
-  type(&s, "\xed");
-  type(&s, "\x95\x9c");
-  expect_report(&s, "1/d55c");
-  type(&s, "jk\033[Al");
-  expect_report(&s, "1/6a");
-  expect_report(&s, "1/6b");
-  expect_report(&s, "2/0");
-  expect_report(&s, "1/6c");
-  type(&s, "\x13\x11j");  // Ctrl-S does not freeze the sweep
-  expect_report(&s, "1/6a");
-  type(&s, "q");
-  (void)finish(&s);
-  expect_restored(&s);
-  end(&s);
+  session_type(&s, "\xed");
+  session_type(&s, "\x95\x9c");
+  session_expect_report(&s, "1/d55c");
+  session_type(&s, "jk\033[Al");
+  session_expect_report(&s, "1/6a");
+  session_expect_report(&s, "1/6b");
+  session_expect_report(&s, "2/0");
+  session_expect_report(&s, "1/6c");
+  session_type(&s, "\x13\x11j");  // Ctrl-S does not freeze the sweep
+  session_expect_report(&s, "1/6a");
+  session_type(&s, "q");
+  (void)session_finish(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 // What keys or signals end it, the terminal is as it was.
@@ -350,19 +200,19 @@ static void test_every_end_restores(void **state) {
     session s;
     started(&s, run_view);
     if (rows[i].keys) {
-      type(&s, rows[i].keys);
+      session_type(&s, rows[i].keys);
     } else {
       assert_int_equal(kill(s.child, rows[i].send), 0);
     }
-    int status = finish(&s);
+    int status = session_finish(&s);
     if (rows[i].expected) {
       assert_true(WIFSIGNALED(status));
       assert_int_equal(WTERMSIG(status), rows[i].expected);
     } else {
       assert_true(WIFEXITED(status));
     }
-    expect_restored(&s);
-    end(&s);
+    session_expect_restored(&s);
+    session_end(&s);
   }
 }
 
@@ -370,14 +220,14 @@ static void test_a_copy_does_not_restore(void **state) {
   (void)state;
   session s;
   started(&s, run_view);
-  type(&s, "f");
-  expect_report(&s, "1/66");
-  expect_row(&s, 4, "1/66");
+  session_type(&s, "f");
+  session_expect_report(&s, "1/66");
+  session_expect_row(&s, 4, "1/66");
   assert_true(s.seen.alternate);
-  type(&s, "q");
-  (void)finish(&s);
-  expect_restored(&s);
-  end(&s);
+  session_type(&s, "q");
+  (void)session_finish(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 // A handler of the program's own stays, and so does what was ignored.
@@ -407,13 +257,13 @@ static void run_own_handlers(int report) {
 static void test_handlers_of_the_program(void **state) {
   (void)state;
   session s;
-  start(&s, run_own_handlers);
-  expect_report(&s, "own handler");
-  expect_report(&s, "given back");
-  expect_report(&s, "once");
-  (void)finish(&s);
-  expect_restored(&s);
-  end(&s);
+  session_start(&s, run_own_handlers);
+  session_expect_report(&s, "own handler");
+  session_expect_report(&s, "given back");
+  session_expect_report(&s, "once");
+  (void)session_finish(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 // Draws a thousand large frames while the terminal takes nothing; then waits for a key.
@@ -442,7 +292,7 @@ static void test_a_slow_terminal_never_blocks(void **state) {
   (void)state;
   char line[256], expected[128];
   session s;
-  start(&s, run_flood);
+  session_start(&s, run_flood);
   // Only the report is read: the terminal's buffer is full by now.
   size_t used = 0;
   while (used < 255 && read(s.report, line + used, 1) == 1 && line[used] != '\n') used++;
@@ -450,14 +300,14 @@ static void test_a_slow_terminal_never_blocks(void **state) {
   assert_string_equal(line, "never blocked");
   snprintf(expected, sizeof expected, "frame 1000 row 23 %060d", 1000);
   expected[80] = '\0';
-  expect_row(&s, 23, expected);
+  session_expect_row(&s, 23, expected);
   snprintf(expected, sizeof expected, "frame 1000 row 0 %060d", 1000);
-  expect_row(&s, 0, expected);
-  type(&s, "z");
-  int status = finish(&s);
+  session_expect_row(&s, 0, expected);
+  session_type(&s, "z");
+  int status = session_finish(&s);
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  expect_restored(&s);
-  end(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 static void test_a_terminal_that_hangs_up(void **state) {
@@ -471,7 +321,7 @@ static void test_a_terminal_that_hangs_up(void **state) {
   int status = 0;
   assert_int_equal(waitpid(s.child, &status, 0), s.child);
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGHUP);
-  end(&s);
+  session_end(&s);
 }
 
 static void run_ignoring_hangup(int report) {
@@ -487,11 +337,11 @@ static void test_drawing_without_a_terminal(void **state) {
   close(s.master);
   s.master = open("/dev/null", O_RDWR | O_CLOEXEC);
   s.slave = dup(s.master);
-  expect_report(&s, "gone");
+  session_expect_report(&s, "gone");
   int status = 0;
   assert_int_equal(waitpid(s.child, &status, 0), s.child);
   assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  end(&s);
+  session_end(&s);
 }
 
 //---------------------------------- a shell with jobs ----------------------------------
@@ -538,28 +388,28 @@ static void test_stopping_and_continuing(void **state) {
   (void)state;
   session s;
   started(&s, run_shell);
-  type(&s, "\x1a");  // Ctrl-Z
-  expect_report(&s, "cooked");
-  expect_report(&s, "in the background");
-  while (read_some(&s, 50)) continue;
+  session_type(&s, "\x1a");  // Ctrl-Z
+  session_expect_report(&s, "cooked");
+  session_expect_report(&s, "in the background");
+  while (session_read(&s, 50)) continue;
   assert_false(s.seen.alternate);
   assert_true(s.seen.cursor);
-  type(&s, "b\n");
-  expect_report(&s, "b is ours");
-  expect_row(&s, 0, "size 80x24");  // in front again, drawn whole
-  expect_row(&s, 1, "한글 열 colour");
+  session_type(&s, "b\n");
+  session_expect_report(&s, "b is ours");
+  session_expect_row(&s, 0, "size 80x24");  // in front again, drawn whole
+  session_expect_row(&s, 1, "한글 열 colour");
   assert_true(s.seen.alternate);
   assert_false(s.seen.cursor);
-  type(&s, "j");
-  expect_report(&s, "1/6a");
-  type(&s, "\x1a");
-  expect_report(&s, "cooked");
-  expect_row(&s, 0, "size 80x24");
-  type(&s, "q");
-  expect_report(&s, "cooked");
-  (void)finish(&s);
-  expect_restored(&s);
-  end(&s);
+  session_type(&s, "j");
+  session_expect_report(&s, "1/6a");
+  session_type(&s, "\x1a");
+  session_expect_report(&s, "cooked");
+  session_expect_row(&s, 0, "size 80x24");
+  session_type(&s, "q");
+  session_expect_report(&s, "cooked");
+  (void)session_finish(&s);
+  session_expect_restored(&s);
+  session_end(&s);
 }
 
 //---------------------------------- where there is no screen ----------------------------------
@@ -589,16 +439,16 @@ static void run_refused(int report) {
 static void test_where_there_is_no_screen(void **state) {
   (void)state;
   session s;
-  start(&s, run_refused);
-  expect_report(&s, "no pipe");
-  expect_report(&s, "no pipe");
-  expect_report(&s, "not dumb");
-  expect_report(&s, "not in the background");
-  (void)finish(&s);
+  session_start(&s, run_refused);
+  session_expect_report(&s, "no pipe");
+  session_expect_report(&s, "no pipe");
+  session_expect_report(&s, "not dumb");
+  session_expect_report(&s, "not in the background");
+  (void)session_finish(&s);
   assert_false(brim_screen_shown());
   assert_int_equal(s.seen.bytes, 0);  // nothing was written
-  expect_restored(&s);
-  end(&s);
+  session_expect_restored(&s);
+  session_end(&s);
   brim_screen_restore();  // without a screen nothing happens
   brim_screen_close(NULL);
 }
