@@ -27,6 +27,13 @@ static brim_lab_verdict decide(double low, double high, brim_metric_better bette
   return (low > 0) == (better == BRIM_BETTER_HIGHER) ? BRIM_LAB_BETTER : BRIM_LAB_WORSE;
 }
 
+// Student's t of degrees of freedom that need not be whole: between two whole ones by 1 / df.
+static double t_between(double df) {
+  const double below = fmax(1, floor(df)), above = below + 1;
+  const double share = (1 / fmax(1, df) - 1 / above) / (1 / below - 1 / above);
+  return brim_stats_t95(above) + share * (brim_stats_t95(below) - brim_stats_t95(above));
+}
+
 // Welch: the two sides may spread differently.
 static double half_width(const brim_lab_stats *a, const brim_lab_stats *b) {
   const double va = a->stddev * a->stddev / (double)a->n;
@@ -34,7 +41,7 @@ static double half_width(const brim_lab_stats *a, const brim_lab_stats *b) {
   if (!(va + vb > 0)) return 0;
   const double df =
       (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
-  return brim_stats_t95(df) * sqrt(va + vb);
+  return t_between(df) * sqrt(va + vb);
 }
 
 brim_lab_verdict brim_lab_differ(const brim_lab_stats *a, const brim_lab_stats *b,

@@ -23,11 +23,10 @@ typedef struct brim_ui_lab_options {
 brim_status brim_ui_lab_report(const brim_ui_lab_options *options, const brim_lab_set *set,
                                brim_str *out);
 
-// Two sides of a comparison: names, a table of the matches, how many of each verdict, one line over
-// all. `better`: of the metric of all matches.
+// Two sides of a comparison: names, what else they differ in, a table of the matches, how many of each
+// verdict, one line over all. `metric`: a line that names what is compared.
 brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
-                                const brim_ui_sides *sides, brim_metric_better better,
-                                brim_str *out);
+                                const brim_ui_sides *sides, const char *metric, brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -537,6 +537,27 @@ static void test_compare_by_a_setting(void **state) {
   assert_status(brim_lab_compare_by(set, "seed", BRIM_LAB_LAST, &c), BRIM_EINVAL);
 }
 
+// Spreads that differ have degrees of freedom that are not whole.
+static void test_welch(void **state) {
+  (void)state;
+  const double x[] = {1, 2, 3, 4, 5}, y[] = {10, 30};
+  brim_lab_stats a, b;
+  brim_lab_difference d;
+  brim_lab_stats_of(x, 5, &a);
+  brim_lab_stats_of(y, 2, &b);
+  assert_int_equal(brim_lab_differ(&a, &b, BRIM_BETTER_HIGHER, &d), BRIM_LAB_OPEN);
+  assert_near(d.mean, 17, 1e-12);
+  // s^2/n are 0.5 and 100: 1.00999 degrees of freedom. The exact t is 12.45, the tables' 12.54.
+  assert_near(d.high - d.mean, 12.54 * sqrt(100.5), 0.5);
+  const double z[] = {100, 101, 102}, w[] = {1, 2, 3};
+  brim_lab_stats_of(z, 3, &a);
+  brim_lab_stats_of(w, 3, &b);
+  assert_int_equal(brim_lab_differ(&a, &b, BRIM_BETTER_LOWER, &d), BRIM_LAB_BETTER);
+  assert_int_equal(brim_lab_differ(&a, &b, BRIM_BETTER_HIGHER, &d), BRIM_LAB_WORSE);
+  assert_int_equal(brim_lab_differ(&a, &b, BRIM_BETTER_NEITHER, &d), BRIM_LAB_UNKNOWN);
+  assert_int_equal(brim_lab_differ(&a, &a, BRIM_BETTER_LOWER, &d), BRIM_LAB_OPEN);
+}
+
 //---------------------------------- memory ----------------------------------
 
 static brim_status build(void) {
@@ -610,6 +631,7 @@ int main(void) {
       TEST(test_compare_is_not_certain_of_one_seed),
       TEST(test_compare_with_missing_results),
       TEST(test_compare_by_a_setting),
+      TEST(test_welch),
       TEST(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

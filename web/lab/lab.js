@@ -324,7 +324,7 @@
     data.keys.forEach(function (key) { pair(key.name, valueOf(key, chosen) === null ? text.unset : valueOf(key, chosen)); });
     pair(text.failure, failureOf(chosen));
     pair(text.message, more.reason);
-    if (data.place && !/\.jsonl$/.test(data.place)) pair(text.log, 'brim sweep log ' + data.place + ' ' + data.id[chosen]);
+    if (data.place && !/\.jsonl$/.test(data.place)) pair(text.log, 'brim sweep log ' + data.id[chosen] + ' --store ' + data.place);
     if (more.lines) {
       add(detail, 'h3', text.lines);
       add(detail, 'pre', more.lines).tabIndex = 0;

@@ -1,6 +1,7 @@
 // `brim compare A B`: two files of records side by side, or one file by one knob. The table is
-// src/ui/ui_compare.c's; this file reads and matches the records.
-#include "cli/cli.h"
+// src/ui/ui_compare.c's; this file reads and matches the records. Stores of experiments are compared by
+// src/cli/lab/cli_lab_compare.c.
+#include "cli/lab/cli_lab.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +14,12 @@ static const brim_option options[] = {
     {.name = "by",
      .kind = BRIM_OPTION_STRING,
      .metavar = "KNOB",
-     .help = BRIM_N_("compare settings in one file that differ only in this knob")},
+     .help = BRIM_N_("compare settings in one file or store that differ only in this")},
     {.name = "fail-below",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "SHARE",
      .help = BRIM_N_("exit 1 if B certainly has under SHARE (0.95) of A's speed, or fails")},
+    BRIM_CLI_LAB_OPTIONS,
     {0},
 };
 
@@ -437,6 +439,7 @@ static brim_status compare(comparison *c) {
 }
 
 static brim_status run(brim_cli *cli) {
+  if (brim_cli_lab_is_compared(cli)) return brim_cli_lab_compare(cli);
   comparison c = {.cli = cli};
   brim_status status = compare(&c);
   json_decref(c.differences);
@@ -448,7 +451,7 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_compare = {
     .name = "compare",
-    .summary = BRIM_N_("compare two files of records, with intervals"),
+    .summary = BRIM_N_("compare two files of records or two stores, with intervals"),
     .usage = "A B [OPTIONS]\nFILE --by KNOB [OPTIONS]",
     .about = BRIM_N_("A and B are results.jsonl files of brim bench, or folders with one. brim "
                      "compares settings that are in both: samples/s and their ratio with 95 % "
@@ -458,11 +461,16 @@ const brim_cli_command brim_cli_compare = {
                      "machine, version, config. Some workloads add tables of "
                      "what each config asks for, even if no setting is in both.\nWith --by, brim "
                      "compares settings "
-                     "within one file that differ in that knob only."),
+                     "within one file that differ in that knob only.\nA and B can also be stores "
+                     "of brim sweep: folders, postgres:// URLs or exports. brim then compares the "
+                     "metric of experiments with equal settings: mean \xc2\xb1 standard deviation "
+                     "over seeds, and the difference with its 95 % interval. One seed per setting "
+                     "gives no interval."),
     .examples = BRIM_N_(
         "compare two sweeps\nbrim compare runs/before runs/after\nin CI: fail if a setting lost "
         "more than 5 %\nbrim compare main.jsonl branch.jsonl --fail-below 0.95\ncompare precisions "
-        "within one sweep\nbrim compare runs/bench --by precision\n"),
+        "within one sweep\nbrim compare runs/bench --by precision\ncompare optimizers within one "
+        "store of experiments\nbrim compare runs/grid --by optimizer\n"),
     .options = options,
     .run = run,
 };

@@ -36,6 +36,10 @@ brim_lab_result brim_cli_lab_result(const brim_cli *cli);
 brim_status brim_cli_lab_read(const brim_cli *cli, const char *place, brim_cli_lab *out);
 void brim_cli_lab_deinit(brim_cli_lab *lab);  // zeros are fine
 
+// `brim compare` where a word names experiments: two stores, or one with --by.
+bool brim_cli_lab_is_compared(const brim_cli *cli);
+brim_status brim_cli_lab_compare(brim_cli *cli);
+
 #ifdef __cplusplus
 }
 #endif

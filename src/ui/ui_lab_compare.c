@@ -1,0 +1,158 @@
+// Groups of experiments of two sides as a table: mean and deviation of both, the difference with its
+// interval, whether it is certain, and one line over all points.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_lab_int.h"
+
+static const char *verdict_text(brim_lab_verdict verdict, brim_ui_style *style) {
+  static const struct {
+    const char *text;
+    brim_ui_style style;
+  } rows[BRIM_LAB_VERDICT_COUNT] = {
+      [BRIM_LAB_UNKNOWN] = {BRIM_N_("certainly different"), BRIM_UI_WARN},
+      [BRIM_LAB_ONCE] = {BRIM_N_("one result, no interval"), BRIM_UI_WARN},
+      [BRIM_LAB_BETTER] = {BRIM_N_("certainly better"), BRIM_UI_GOOD},
+      [BRIM_LAB_WORSE] = {BRIM_N_("certainly worse"), BRIM_UI_BAD},
+      [BRIM_LAB_OPEN] = {BRIM_N_("cannot be told apart"), BRIM_UI_DIM},
+      [BRIM_LAB_A_MISSING] = {BRIM_N_("only B has a result"), BRIM_UI_WARN},
+      [BRIM_LAB_B_MISSING] = {BRIM_N_("B has no result"), BRIM_UI_WARN},
+      [BRIM_LAB_BOTH_MISSING] = {BRIM_N_("neither has a result"), BRIM_UI_DIM}};
+  *style = rows[verdict].style;
+  return brim_tr(rows[verdict].text);
+}
+
+// "0.912 ± 0.013 (5)": mean, deviation, results.
+static void side_text(const brim_term *term, const brim_lab_stats *stats, char out[112]) {
+  char spread[80];
+  if (stats->n == 0) {
+    snprintf(out, 112, "-");
+    return;
+  }
+  brim_ui_lab_spread(stats, spread);
+  char *sign = strstr(spread, "\xc2\xb1");
+  if (sign && !term->unicode) memcpy(sign, "+-", 2);
+  snprintf(out, 112, "%s (%zu)", spread, stats->n);
+}
+
+static void difference_text(const brim_lab_difference *d, char out[112]) {
+  if (isnan(d->mean)) {
+    snprintf(out, 112, "-");
+  } else if (isnan(d->low)) {
+    snprintf(out, 112, "%+.3g", d->mean);
+  } else {
+    snprintf(out, 112, "%+.3g [%+.3g, %+.3g]", d->mean, d->low, d->high);
+  }
+}
+
+static brim_status put_table(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("Setting"), NULL, BRIM_UI_LEFT, 0, 12},
+      {"A", NULL, BRIM_UI_RIGHT, 2, 0},
+      {"B", NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("B - A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 0, 0},
+  };
+  brim_ui_table table;
+  int left_out = 0;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (size_t i = 0; i < c->count; i++) {
+    const brim_lab_match *m = &c->matches[i];
+    char text[112];
+    brim_ui_style style;
+    const char *verdict = verdict_text(m->verdict, &style);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", m->label[0] ? m->label : "-");
+    side_text(term, &m->a_stats, text);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
+    side_text(term, &m->b_stats, text);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
+    difference_text(&m->difference, text);
+    brim_ui_table_add(&table, style, "%s", text);
+    brim_ui_table_add(&table, style, "%s", verdict);
+  }
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_table_deinit(&table);
+  brim_ui_note_left_out(term, left_out, out);
+  return status;
+}
+
+static void put_counts(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
+  const char *separator = "  ";
+  for (int v = 0; v < BRIM_LAB_VERDICT_COUNT; v++) {
+    size_t n = 0;
+    brim_ui_style style;
+    for (size_t i = 0; i < c->count; i++) n += c->matches[i].verdict == (brim_lab_verdict)v;
+    if (n == 0) continue;
+    const char *text = verdict_text((brim_lab_verdict)v, &style);
+    brim_str_append(out, separator);
+    brim_ui_styled(out, term, style, text);
+    brim_str_printf(out, ": %zu", n);
+    separator = ",\n  ";
+  }
+  brim_str_append_char(out, '\n');
+}
+
+static const char *overall_text(brim_lab_verdict verdict) {
+  switch (verdict) {
+    case BRIM_LAB_BETTER:
+      return brim_tr("Certain: B is better on average over these settings (%s; settings: %zu)");
+    case BRIM_LAB_WORSE:
+      return brim_tr("Certain: B is worse on average over these settings (%s; settings: %zu)");
+    case BRIM_LAB_UNKNOWN:
+      return brim_tr("Certain: B differs on average over these settings (%s; settings: %zu)");
+    case BRIM_LAB_OPEN:
+      return brim_tr("Provisional: A and B cannot be told apart on average (%s; settings: %zu)");
+    case BRIM_LAB_ONCE:
+      return brim_tr("Provisional: a single setting has results in both (%s; settings: %zu)");
+    default:
+      return NULL;
+  }
+}
+
+static void put_overall(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
+  char difference[112], line[320];
+  const char *text = overall_text(c->verdict);
+  const brim_lab_difference d = {c->overall.mean, c->overall.low, c->overall.high};
+  difference_text(&d, difference);
+  if (text) {
+    snprintf(line, sizeof line, text, difference, c->overall.n);
+  } else {
+    snprintf(line, sizeof line, "%s", brim_tr("Provisional: no setting has results in both"));
+  }
+  brim_str_append(out, "  ");
+  brim_ui_wrap(out, term, line, 2);
+  brim_str_append_char(out, '\n');
+}
+
+// Of many intervals of 95 % some miss by chance.
+static void put_caution(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
+  size_t intervals = 0;
+  for (size_t i = 0; i < c->count; i++) intervals += isnan(c->matches[i].difference.low) ? 0u : 1u;
+  if (intervals < 20) return;
+  char line[160];
+  snprintf(line, sizeof line,
+           brim_tr("Of %zu intervals of 95 %%, about %zu exclude 0 by chance alone."), intervals,
+           (intervals + 10) / 20);
+  brim_str_append(out, "  ");
+  brim_ui_wrap(out, term, line, 2);
+  brim_str_append_char(out, '\n');
+}
+
+brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
+                                const brim_ui_sides *sides, const char *metric, brim_str *out) {
+  brim_str_printf(out, "A  %s\nB  %s\n", sides->a, sides->b);
+  brim_str_append_char(out, '\n');
+  if (sides->differences && sides->differences[0]) {  // before any verdict, which they may explain
+    brim_str_append(out, sides->differences);
+    brim_str_append_char(out, '\n');
+  }
+  brim_str_append(out, metric);
+  brim_str_append(out, "\n\n");
+  BRIM_TRY(put_table(term, comparison, out));
+  brim_str_append_char(out, '\n');
+  put_counts(term, comparison, out);
+  put_overall(term, comparison, out);
+  put_caution(term, comparison, out);
+  return brim_str_status(out);
+}

@@ -1,0 +1,112 @@
+// `brim compare` of stores: made-up results, so that every figure is known.
+#include <math.h>
+
+#include "cli_test.h"
+#include "lab_stores.h"
+
+static const lab_result before[] = {{"0.1", 0, 0.80},  {"0.1", 1, 0.81},  {"0.1", 2, 0.79},
+                                    {"0.01", 0, 0.60}, {"0.01", 1, 0.80}, {"1", 0, NAN},
+                                    {"0.5", 0, 0.50},  {"7", 0, 0.1}};
+static const lab_result after[] = {{"0.1", 0, 0.90},  {"0.1", 1, 0.91},  {"0.1", 2, 0.89},
+                                   {"0.01", 0, 0.65}, {"0.01", 1, 0.81}, {"1", 0, 0.40},
+                                   {"0.5", 0, 0.52},  {"8", 0, 0.1}};
+#define STORE(folder, rows) lab_store_make(folder, rows, sizeof(rows) / sizeof *(rows))
+
+static int setup(void **state) {
+  (void)state;
+  if (system("rm -rf before after none alone bench") != 0) return 1;
+  STORE("before", before);
+  STORE("after", after);
+  return 0;
+}
+
+static void test_two_stores(void **state) {
+  (void)state;
+  shell_result r = shell("COLUMNS=200 brim compare before after");
+  assert_int_equal(r.code, 0);
+  has(r.out, "val_accuracy, last value of a run; higher is better");
+  has(r.out, "training.learning_rate=0.1 ");
+  has(r.out, "0.800 ± 0.010 (3)");
+  has(r.out, "0.900 ± 0.010 (3)");
+  has(r.out, "+0.1 [+0.0773, +0.123]");  // 2.776 x sqrt(2 x 0.01^2 / 3)
+  has(r.out, "certainly better: 1");
+  has(r.out, "cannot be told apart: 1");
+  has(r.out, "one result, no interval: 1");
+  has(r.out, "only B has a result: 1");
+  has(r.out, "settings only in A: 1");
+  has(r.out, "settings only in B: 1");
+  // Over three settings: 0.1, 0.03, 0.02; 4.303 x 0.04359 / sqrt(3)
+  has(r.out, "A and B cannot be told apart on average (+0.05 [-0.0583, +0.158]; settings: 3)");
+  shell_free(&r);
+  r = shell("brim compare after before");
+  has(r.out, "certainly worse: 1");
+  has(r.out, "B has no result: 1");
+  shell_free(&r);
+}
+
+static void test_values_and_lang(void **state) {
+  (void)state;
+  expect(0, "0.820 ± 0.010 (3)", "brim compare before after --value best");
+  expect(0, "확실히 좋음: 1", "brim --lang ko compare before after");
+  expect(0, "0.800 +- 0.010 (3)", "LC_ALL=C brim compare before after");
+}
+
+static void test_json(void **state) {
+  (void)state;
+  shell_result r = shell("brim compare before after --json");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 1);
+  json_t *f = NULL;
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "out", &f));
+  const json_t *first = json_array_get(json_object_get(f, "pairs"), 0);
+  assert_string_equal(json_string_value(json_object_get(first, "verdict")), "better");
+  assert_true(json_is_true(json_object_get(first, "certain")));
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(first, "a"), "n")), 3);
+  assert_true(fabs(json_number_value(json_object_get(first, "difference")) - 0.1) < 1e-9);
+  const json_t *once = json_array_get(json_object_get(f, "pairs"), 3);
+  assert_string_equal(json_string_value(json_object_get(once, "verdict")), "once");
+  assert_true(json_is_null(json_object_get(once, "difference_low")));
+  assert_int_equal(json_integer_value(json_object_get(f, "mean_of")), 3);
+  assert_string_equal(json_string_value(json_object_get(f, "verdict")), "open");
+  json_decref(f);
+  shell_free(&r);
+}
+
+// Against the first value of the setting.
+static void test_by(void **state) {
+  (void)state;
+  shell_result r = shell("brim compare before --by learning_rate");
+  assert_int_equal(r.code, 0);
+  has(r.out, "A  before, training.learning_rate=0.1\n");
+  has(r.out, "B  before, other values of training.learning_rate\n");
+  has(r.out, "training.learning_rate=0.01 ");
+  has(r.out, "-0.1 [");
+  shell_free(&r);
+  expect(2, "they differ in training.learning_rate", "brim compare before --by precision");
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  static const lab_result other[] = {{"99", 0, 0.5}};
+  STORE("none", other);
+  assert_ok(brim_fs_mkdirs("bench"));
+  write_file("bench/results.jsonl", "");
+  expect(2, "compare takes two stores", "brim compare before");
+  expect(2, "compare --by takes one store", "brim compare before after --by lr");
+  expect(2, "have no setting in common", "brim compare before none");
+  expect(2, "bench holds no experiments", "brim compare before bench");
+  expect(2, "bench holds no experiments", "brim compare bench before");
+  expect(2, "--fail-below is for records of brim bench",
+         "brim compare before after --fail-below 0.9");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_two_stores, setup),
+      cmocka_unit_test_setup(test_values_and_lang, setup),
+      cmocka_unit_test_setup(test_json, setup),
+      cmocka_unit_test_setup(test_by, setup),
+      cmocka_unit_test_setup(test_mistakes, setup),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
