@@ -13,6 +13,7 @@
 enum {
   WORDS = 48,
   ALL_GPUS = 1 << 20,
+  BEAT_MS = 2000,         // at most between beats: they carry the progress that views show
   KILL_AFTER_MS = 15000,  // an executor has this long after its training's own time is over
   ADOPTED_MS = 500        // executors of an earlier sweep are looked for this often
 };
@@ -126,7 +127,8 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_word(w, "gpus", slot->cpu ? "" : slot->devices);
   if (slot->threads > 0 && !sets_threads(config)) add_number(w, "threads", slot->threads);
   add_number(w, "linger_ms", s->options.store.lease_ms);
-  add_number(w, "beat_ms", s->options.store.lease_ms / 4);
+  int64_t beat = s->options.store.lease_ms / 4;
+  add_number(w, "beat_ms", beat < BEAT_MS ? beat : BEAT_MS);
   add_number(w, "grace_ms", s->options.grace_ms);
   for (const char *const *extra = s->options.words; extra && *extra && w->count < WORDS - 2;) {
     w->words[w->count++] = *extra++;

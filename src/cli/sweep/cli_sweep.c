@@ -167,8 +167,8 @@ const brim_cli_command brim_cli_sweep = {
         "submission adds only what is missing. The other forms show and control a sweep from "
         "another terminal, whether it runs or not."),
     .examples = BRIM_N_(
-        "run six experiments on four GPUs\nbrim sweep configs/mnist-mlp.yaml lr='[0.1, 0.01, "
-        "0.001]' batch_size='[64, 128]' device='[0, 1, 2, 3]'\nlist them with their memory, run "
+        "run six experiments\nbrim sweep mnist.yaml lr='[0.1, 0.01, 0.001]' "
+        "batch_size='[64, 128]'\nlist them with their memory, run "
         "nothing\nbrim sweep grid.yaml --dry-run\nshow the state from another terminal\nbrim sweep "
         "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\n"),
     .options = options,
