@@ -1,4 +1,5 @@
-// What the parts of a sweep share: messages, what changed, a store that cannot be reached.
+// What the parts of a sweep share: the list of executors, messages, what changed, a store that cannot
+// be reached.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,65 @@ brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *s, const char *exp) {
     if (strcmp(s->runners[i]->ref.exp, exp) == 0) return s->runners[i];
   }
   return NULL;
+}
+
+void brim_lab_runner_free(brim_lab_runner *r) {
+  if (!r) return;
+  if (r->child) brim_child_detach(r->child);
+  brim_free(r->folder);
+  brim_free(r);
+}
+
+brim_status brim_lab_runner_add(brim_lab_sweep *s, const brim_store_ref *ref,
+                                brim_lab_runner **out) {
+  brim_str folder;
+  if (s->count == s->cap) {
+    size_t cap = s->cap ? s->cap * 2 : 16;
+    brim_lab_runner **more = brim_realloc(s->runners, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+    s->runners = more;
+    s->cap = cap;
+  }
+  brim_lab_runner *r = brim_calloc(1, sizeof *r);
+  if (!r) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  brim_str_init(&folder);
+  brim_status status = brim_lab_exp_folder(s->folder, ref->exp, &folder);
+  r->folder = status ? NULL : brim_str_take(&folder);
+  brim_str_deinit(&folder);
+  if (!r->folder) {
+    brim_free(r);
+    return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  }
+  r->ref = *ref;
+  r->step = r->steps = -1;
+  s->runners[s->count++] = r;
+  *out = r;
+  return BRIM_OK;
+}
+
+void brim_lab_runner_drop(brim_lab_sweep *s, brim_lab_runner *r) {
+  for (size_t i = 0; i < s->count; i++) {
+    if (s->runners[i] != r) continue;
+    memmove(&s->runners[i], &s->runners[i + 1], (s->count - i - 1) * sizeof *s->runners);
+    s->count--;
+    break;
+  }
+  brim_child_close(r->child);
+  r->child = NULL;
+  brim_lab_runner_free(r);
+}
+
+brim_status brim_lab_finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, const char *message,
+                                  const char *tail) {
+  const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
+                                    .failure = BRIM_FAILURE_INFRASTRUCTURE,
+                                    .exit_code = -1,
+                                    .message = message,
+                                    .last_lines = tail};
+  brim_status status = brim_store_finish(s->store, ref, &result, NULL);
+  if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
+  brim_status_clear();  // another attempt has taken over
+  return BRIM_OK;
 }
 
 void brim_lab_say(brim_lab_sweep *s, brim_sweep_level level, const char *exp, const char *fmt,

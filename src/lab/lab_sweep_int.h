@@ -95,7 +95,17 @@ void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp
                   ...) BRIM_PRINTF(4, 5);
 void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
 
-//---------------------------------- executors (lab_sweep_run.c) ----------------------------------
+// A runner of the attempt, in its folder; it is in the sweep's list.
+brim_status brim_lab_runner_add(brim_lab_sweep *sweep, const brim_store_ref *ref,
+                                brim_lab_runner **out);
+void brim_lab_runner_drop(brim_lab_sweep *sweep, brim_lab_runner *runner);
+void brim_lab_runner_free(brim_lab_runner *runner);  // leaves its process running
+brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
+// The attempt failed by the machine; fine where another one has taken over.
+brim_status brim_lab_finish_infra(brim_lab_sweep *sweep, const brim_store_ref *ref,
+                                  const char *message, const char *last_lines);
+
+//---------------------------------- executors ----------------------------------
 
 // Starts what fits. *left: queued experiments that may start later.
 brim_status brim_lab_start_queued(brim_lab_sweep *sweep, bool *left);
@@ -106,8 +116,6 @@ brim_status brim_lab_end_stale(brim_lab_sweep *sweep);
 // What an earlier sweep of this folder left under way.
 brim_status brim_lab_adopt(brim_lab_sweep *sweep);
 void brim_lab_ask_runner(brim_lab_sweep *sweep, brim_lab_runner *runner);
-void brim_lab_runner_free(brim_lab_runner *runner);
-brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
 brim_status brim_lab_read_progress(brim_lab_sweep *sweep);
 
 #ifdef __cplusplus
