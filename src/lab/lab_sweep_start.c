@@ -164,6 +164,7 @@ static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
 typedef struct queue {
   brim_lab_place_want wants[BRIM_LAB_WINDOW];
   char ids[BRIM_LAB_WINDOW][BRIM_EXP_ID];
+  brim_lab_sweep *sweep;
   size_t count, listed;
   bool later;  // some wait until a time
   int64_t now;
@@ -183,7 +184,8 @@ static uint64_t kind_of(const char *label) {
 static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   queue *q = ctx;
   q->listed++;
-  if (exp->not_before > q->now) {
+  // Its last executor may have reported and not have ended yet.
+  if (exp->not_before > q->now || brim_lab_runner_find(q->sweep, exp->id)) {
     q->later = true;
     return BRIM_OK;
   }
@@ -240,6 +242,7 @@ static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
 brim_status brim_lab_start_queued(brim_lab_sweep *s, bool *left) {
   queue *q = brim_calloc(1, sizeof *q);
   if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
+  q->sweep = s;
   brim_status status = brim_store_now(s->store, &q->now);
   if (!status) status = place_windows(s, q, left);
   if (status == BRIM_EIO) *left = true;

@@ -64,9 +64,14 @@ static int execute(int argc, char **argv) {
                                  .failure = BRIM_FAILURE_DATA,
                                  .message = "no data set at /nowhere"};
   }
+  if (strcmp(mode, "linger") == 0 && ref.attempt == 1) {
+    result = (brim_store_result){
+        .outcome = BRIM_ATTEMPT_ERROR, .failure = BRIM_FAILURE_CRASH, .message = "crashed"};
+  }
   unlink(path);
   int code = brim_lab_finish(link, &ref, &result, NULL) ? 1 : 0;
   brim_lab_link_close(link);
+  if (strcmp(mode, "linger") == 0 && ref.attempt == 1) usleep(1500 * 1000);
   return code;
 }
 
@@ -308,6 +313,20 @@ static void test_an_executor_that_dies_costs_no_retry(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
+// The retry is due while the executor of the first attempt has reported and not ended.
+static void test_a_retry_waits_for_the_process(void **state) {
+  char devices[64];
+  (void)state;
+  set_mode("linger");
+  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 8, .keep_going = true});
+  submit_guide(sweep, devices);
+  turn_until_done(sweep);
+  const brim_sweep_view *view = view_of(sweep);
+  assert_int_equal(view->counts[BRIM_SWEEP_DONE], 6);
+  for (size_t i = 0; i < view->row_count; i++) assert_int_equal(view->rows[i].attempt, 2);
+  brim_lab_sweep_close(sweep);
+}
+
 static void test_stopping(void **state) {
   char devices[64];
   (void)state;
@@ -428,6 +447,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_submitting_again_adds_nothing),
       cmocka_unit_test(test_the_same_failure_stops_the_grid),
       cmocka_unit_test(test_an_executor_that_dies_costs_no_retry),
+      cmocka_unit_test(test_a_retry_waits_for_the_process),
       cmocka_unit_test(test_stopping),
       cmocka_unit_test(test_wishes_reach_an_executor_at_once),
       cmocka_unit_test(test_what_fits_nowhere),
