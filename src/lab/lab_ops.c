@@ -32,7 +32,11 @@ static brim_status run(brim_lab_answer *a) {
   }
   if (!a->store) return brim_fail(BRIM_ESTATE, "the sweep has no store open");
   BRIM_TRY(a->op->run(a));
-  if (a->op->writes && a->ops->changed) a->ops->changed(a->ops->ctx, name, a->exp);
+  if (!a->op->writes || !a->ops->changed) return BRIM_OK;
+  if (!a->op->each) a->ops->changed(a->ops->ctx, name, a->exp);
+  for (size_t i = 0; a->op->each && i < a->ids_count; i++) {
+    a->ops->changed(a->ops->ctx, a->op->each, a->ids[i]);
+  }
   return BRIM_OK;
 }
 

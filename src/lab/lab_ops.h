@@ -63,7 +63,8 @@ enum {
 typedef struct brim_lab_ops {
   brim_store *store;    // NULL: every request about the store is BRIM_ESTATE
   const char *version;  // of the binary, for hello and sweep.json; NULL = ""
-  // A request changed the store. exp: its id, "" when it was about several. May be NULL.
+  // A request changed the store. exp: its id, "" when it was about a grid or all. want_each and
+  // retry_each come as "want" and "retry" of each experiment. May be NULL.
   void (*changed)(void *ctx, const char *op, const char *exp);
   // Is asked first, about every op. *taken: the reply is in `reply`, or the status says why not.
   // May be NULL.

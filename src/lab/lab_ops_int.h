@@ -63,6 +63,7 @@ typedef struct brim_lab_op {
   brim_status (*run)(brim_lab_answer *a);
   // Makes more lines; sets a->finished after the last ones. NULL: run made them all.
   brim_status (*more)(brim_lab_answer *a);
+  const char *each;  // it was about each of a->ids, as this op is about one; NULL = about a->exp
 } brim_lab_op;
 
 extern const brim_lab_op brim_lab_ops_reading[];  // up to a row without a name

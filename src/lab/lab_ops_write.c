@@ -116,40 +116,41 @@ static brim_status op_want(brim_lab_answer *a) {
   return put_exp(a);
 }
 
-static brim_status take_exps(const brim_lab_answer *a, char (*out)[BRIM_EXP_ID], size_t *count) {
+// Into a->ids.
+static brim_status take_exps(brim_lab_answer *a) {
   const json_t *list = json_object_get(a->request, "exps");
-  *count = json_array_size(list);
-  if (!json_is_array(list) || *count > BRIM_STORE_EACH) {
+  size_t count = json_array_size(list);
+  if (!json_is_array(list) || count > BRIM_STORE_EACH) {
     return brim_fail(BRIM_EINVAL, "at most %d experiments can be changed at once", BRIM_STORE_EACH);
   }
-  for (size_t i = 0; i < *count; i++) {
+  a->ids = brim_calloc(count + 1, sizeof *a->ids);
+  if (!a->ids) return brim_fail(BRIM_ENOMEM, "out of memory for a reply");
+  for (size_t i = 0; i < count; i++) {
     const char *id = json_string_value(json_array_get(list, i));
     if (!id || strlen(id) != BRIM_EXP_ID - 1) {
       return brim_fail(BRIM_EINVAL, "'%s' is not the id of an experiment (32 hex digits)",
                        id ? id : "");
     }
-    memcpy(out[i], id, BRIM_EXP_ID);
+    memcpy(a->ids[a->ids_count++], id, BRIM_EXP_ID);
   }
   return BRIM_OK;
 }
 
 static brim_status op_want_each(brim_lab_answer *a) {
-  char exps[BRIM_STORE_EACH][BRIM_EXP_ID];
-  size_t n = 0;
   int64_t count = 0;
   brim_exp_want want = BRIM_WANT_COUNT;
   BRIM_TRY(take_want(a, &want));
-  BRIM_TRY(take_exps(a, exps, &n));
-  BRIM_TRY(brim_store_want_each(a->store, (const char(*)[BRIM_EXP_ID])exps, n, want, &count));
+  BRIM_TRY(take_exps(a));
+  const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])a->ids;
+  BRIM_TRY(brim_store_want_each(a->store, ids, a->ids_count, want, &count));
   return brim_json_put(a->reply, "count", json_integer(count));
 }
 
 static brim_status op_retry_each(brim_lab_answer *a) {
-  char exps[BRIM_STORE_EACH][BRIM_EXP_ID];
-  size_t n = 0;
   int64_t count = 0;
-  BRIM_TRY(take_exps(a, exps, &n));
-  BRIM_TRY(brim_store_retry_each(a->store, (const char(*)[BRIM_EXP_ID])exps, n, &count));
+  BRIM_TRY(take_exps(a));
+  const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])a->ids;
+  BRIM_TRY(brim_store_retry_each(a->store, ids, a->ids_count, &count));
   return brim_json_put(a->reply, "count", json_integer(count));
 }
 
@@ -196,18 +197,18 @@ static brim_status op_submit(brim_lab_answer *a) {
 }
 
 const brim_lab_op brim_lab_ops_writing[] = {
-    {"start", true, op_start, NULL},
-    {"beat", true, op_beat, NULL},
-    {"metrics", true, op_metrics, NULL},
-    {"log", true, op_log, NULL},
-    {"checkpoint", true, op_checkpoint, NULL},
-    {"finish", true, op_finish, NULL},
-    {"want", true, op_want, NULL},
-    {"retry", true, op_retry, NULL},
-    {"want_each", true, op_want_each, NULL},
-    {"retry_each", true, op_retry_each, NULL},
-    {"retry_failed", true, op_retry_failed, NULL},
-    {"set_priority", true, op_set_priority, NULL},
-    {"submit", true, op_submit, NULL},
-    {NULL, false, NULL, NULL},
+    {"start", true, op_start, NULL, NULL},
+    {"beat", true, op_beat, NULL, NULL},
+    {"metrics", true, op_metrics, NULL, NULL},
+    {"log", true, op_log, NULL, NULL},
+    {"checkpoint", true, op_checkpoint, NULL, NULL},
+    {"finish", true, op_finish, NULL, NULL},
+    {"want", true, op_want, NULL, NULL},
+    {"retry", true, op_retry, NULL, NULL},
+    {"want_each", true, op_want_each, NULL, "want"},
+    {"retry_each", true, op_retry_each, NULL, "retry"},
+    {"retry_failed", true, op_retry_failed, NULL, NULL},
+    {"set_priority", true, op_set_priority, NULL, NULL},
+    {"submit", true, op_submit, NULL, NULL},
+    {NULL, false, NULL, NULL, NULL},
 };

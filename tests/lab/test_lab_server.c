@@ -350,7 +350,7 @@ static brim_status answer(void *ctx, const char *op, const json_t *request, json
 
 static void test_hooks(void **state) {
   (void)state;
-  lab_submit(store, "g", 1, 1);
+  lab_submit(store, "g", 1, 2);
   start((brim_lab_server_options){.ops = {.changed = note_change, .answer = answer}});
   int fd = client();
   changes = 0;
@@ -364,11 +364,20 @@ static void test_hooks(void **state) {
   say(fd, "{\"id\":5,\"op\":\"retry\",\"exp\":\"f\"}\n");
   expect(fd, "BRIM_ENOENT");
   assert_int_equal(changes, 0);
-  say(fd, "{\"id\":6,\"op\":\"want\",\"exp\":\"0\",\"want\":\"pause\"}\n");
+  say(fd,
+      "{\"id\":6,\"op\":\"want\",\"exp\":\"00000000000000000000000000000001\",\"want\":\"pause\"}"
+      "\n");
   expect(fd, "\"ok\":true");
   assert_int_equal(changes, 1);
   assert_string_equal(changed_op, "want");
   assert_string_equal(changed_exp, "00000000000000000000000000000001");
+  say(fd,
+      "{\"id\":7,\"op\":\"want_each\",\"want\":\"cancel\",\"exps\":["
+      "\"00000000000000000000000000000001\",\"00000000000000000000000000000002\"]}\n");
+  expect(fd, "\"count\":2");
+  assert_int_equal(changes, 3);
+  assert_string_equal(changed_op, "want");
+  assert_string_equal(changed_exp, "00000000000000000000000000000002");
   close(fd);
 }
 
