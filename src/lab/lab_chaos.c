@@ -268,23 +268,21 @@ static void watch_orphans(brim_chaos *c) {
 
 static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
 
-typedef struct clock_of {
-  int64_t end_ms;    // of the disturbances
-  int64_t drain_ms;  // the last round has to end before
-} clock_of;
-
-// A round until all of its experiments have ended; disturbed as long as there is time.
-static brim_status run_round(brim_chaos *c, int64_t round, const clock_of *times) {
+// A round until all of its experiments have ended; disturbed until end_ms. *late: they did not end in
+// time.
+static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool *late) {
   char grid[1200];
   bool done = false, ended = false;
+  int64_t last_ms = (now_ms() > end_ms ? now_ms() : end_ms) + DRAIN_S * 1000;
   int64_t next_act = now_ms() + between(c, 200, 600), next_look = 0;
   grid_path(c, round, grid, sizeof grid);
   while (!done) {
     int64_t now = now_ms();
-    bool calm = now >= times->end_ms;
+    bool calm = now >= end_ms;
     if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
-    if (now > times->drain_ms) {
+    if (now > last_ms) {
       brim_chaos_violation(c, "round %lld did not end within %d s", (long long)round, DRAIN_S);
+      *late = true;
       return BRIM_OK;
     }
     continue_stopped(c, calm);
@@ -313,11 +311,13 @@ static void end_sweep(brim_chaos *c) {
 
 static brim_status run_rounds(brim_chaos *c) {
   const brim_lab_chaos_options *o = c->options;
-  clock_of times = {.end_ms = now_ms() + (int64_t)(o->seconds * 1e3)};
-  times.drain_ms = times.end_ms + DRAIN_S * 1000;
-  int64_t copies = ROUND / BRIM_CHAOS_SEEDS, first = 0;
-  if (o->experiments > 0) copies = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
-  while (c->report->rounds == 0 || (o->experiments == 0 && now_ms() < times.end_ms)) {
+  int64_t end_ms = now_ms() + (int64_t)(o->seconds * 1e3), first = 0;
+  int64_t wanted = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
+  bool late = false;
+  // Rounds stay small: a sweep that is killed every second must get to its work in between.
+  while (!late && (first == 0 || (wanted ? first < wanted : now_ms() < end_ms))) {
+    int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
+    if (wanted && copies > wanted - first) copies = wanted - first;
     char path[1200], text[128];
     int64_t round = ++c->report->rounds;
     grid_path(c, round, path, sizeof path);
@@ -325,9 +325,8 @@ static brim_status run_rounds(brim_chaos *c) {
     snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"), (long long)round,
              (long long)(copies * BRIM_CHAOS_SEEDS));
     brim_chaos_say(c, text);
-    BRIM_TRY(run_round(c, round, &times));
+    BRIM_TRY(run_round(c, round, end_ms, &late));
     first += copies;
-    if (now_ms() > times.drain_ms) break;
   }
   return BRIM_OK;
 }

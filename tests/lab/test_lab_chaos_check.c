@@ -110,18 +110,13 @@ static void test_states(void **state) {
   (void)state;
   brim_store_ref ref = begin();
   put_metrics(disturbed, &ref, 0.25);
-  check("not done");
-  ref = begin();
-  put_metrics(disturbed, &ref, 0.25);
-  check("has no end");
-  ref = begin();
-  put_metrics(disturbed, &ref, 0.25);
-  lab_finish(disturbed, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN);
-  check("not done");
+  check("is running, not done");
+  assert_int_equal(report.violations, 1);
   ref = begin();
   put_metrics(disturbed, &ref, 0.25);
   lab_finish(disturbed, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN);
-  check("has 0 results in 2 attempts");
+  check("is failed, not done");
+  assert_int_equal(report.violations, 1);
 }
 
 // What the store itself never writes.
@@ -135,6 +130,8 @@ static void test_attempts(void **state) {
       {"UPDATE attempt SET fence=1 WHERE n=2", "not in order"},
       {"UPDATE attempt SET n=3 WHERE n=2", "not in order"},
       {"UPDATE attempt SET outcome=1 WHERE n=1", "has 2 results in 2 attempts"},
+      {"UPDATE attempt SET outcome=2 WHERE n=2", "has 0 results in 2 attempts"},
+      {"UPDATE attempt SET outcome=0 WHERE n=1", "has no end"},
       {"DELETE FROM attempt WHERE n=1", "results in 1 attempts"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
