@@ -134,6 +134,7 @@ typedef struct brim_lab_set {
 
 // Statistics of a group for one kind of result.
 const brim_lab_stats *brim_lab_group_stats(const brim_lab_group *group, brim_lab_result result);
+// Where no direction is better, the last value is the best one too.
 double brim_lab_exp_result(const brim_lab_exp *exp, brim_lab_result result);
 // Direction of the metric of this key; NEITHER when the set does not have it.
 brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_key);

@@ -45,7 +45,7 @@ const brim_lab_stats *brim_lab_group_stats(const brim_lab_group *group, brim_lab
 }
 
 double brim_lab_exp_result(const brim_lab_exp *exp, brim_lab_result result) {
-  return result == BRIM_LAB_BEST ? exp->best : exp->last;
+  return result == BRIM_LAB_BEST && !isnan(exp->best) ? exp->best : exp->last;
 }
 
 brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_key) {

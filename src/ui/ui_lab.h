@@ -23,10 +23,16 @@ typedef struct brim_ui_lab_options {
 brim_status brim_ui_lab_report(const brim_ui_lab_options *options, const brim_lab_set *set,
                                brim_str *out);
 
-// Two sides of a comparison: names, what else they differ in, a table of the matches, how many of each
-// verdict, one line over all. `metric`: a line that names what is compared.
+typedef struct brim_ui_lab_sides {
+  brim_ui_sides names;
+  const brim_lab_set *a, *b;  // the same where groups of one are compared
+  const char *metric;         // a line that names what is compared
+} brim_ui_lab_sides;
+
+// The two sides, what else they differ in, a table of the matches, how many of each verdict, and one line
+// over all.
 brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
-                                const brim_ui_sides *sides, const char *metric, brim_str *out);
+                                const brim_ui_lab_sides *sides, brim_str *out);
 
 #ifdef __cplusplus
 }

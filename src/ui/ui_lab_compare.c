@@ -46,30 +46,90 @@ static void difference_text(const brim_lab_difference *d, char out[112]) {
   }
 }
 
-static brim_status put_table(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
-  const brim_ui_column columns[] = {
-      {brim_tr("Setting"), NULL, BRIM_UI_LEFT, 0, 12},
+//---------------------------------- settings as columns ----------------------------------
+
+enum { MAX_KEYS = 12 };
+
+typedef struct sides_of {
+  const brim_lab_set *a, *b;
+} sides_of;
+
+static const char *value_of(const brim_lab_set *set, const brim_lab_group *g, const char *key) {
+  const char *value = brim_lab_value(set, &set->exps[g->list[0]], key);
+  return value ? value : "-";
+}
+
+// Does a setting tell matches apart, or the two sides of one?
+static bool varies(const brim_lab_comparison *c, sides_of sets, const char *key) {
+  const char *first = value_of(sets.b, c->matches[0].b, key);
+  for (size_t i = 0; i < c->count; i++) {
+    const brim_lab_match *m = &c->matches[i];
+    if (strcmp(value_of(sets.b, m->b, key), first) != 0) return true;
+    if (strcmp(value_of(sets.a, m->a, key), first) != 0) return true;
+  }
+  return false;
+}
+
+static size_t find_keys(const brim_lab_comparison *c, sides_of sets, size_t keys[MAX_KEYS]) {
+  size_t count = 0;
+  for (size_t i = 0; i < sets.b->key_count && count < MAX_KEYS && c->count > 0; i++) {
+    const brim_lab_key *key = &sets.b->keys[i];
+    if (!key->over && varies(c, sets, key->name)) keys[count++] = i;
+  }
+  return count;
+}
+
+// "0.1", or "fp32 -> bf16" where the two sides differ in it.
+static void add_setting(brim_ui_table *table, const brim_lab_match *m, sides_of sets,
+                        const char *key) {
+  const char *a = value_of(sets.a, m->a, key), *b = value_of(sets.b, m->b, key);
+  if (strcmp(a, b) == 0) {
+    brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", b);
+  } else {
+    brim_ui_table_add(table, BRIM_UI_PLAIN, "%s -> %s", a, b);
+  }
+}
+
+//---------------------------------- the table ----------------------------------
+
+static void add_row(brim_ui_table *table, const brim_term *term, const brim_lab_match *m) {
+  char text[112];
+  brim_ui_style style;
+  const char *verdict = verdict_text(m->verdict, &style);
+  side_text(term, &m->a_stats, text);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
+  side_text(term, &m->b_stats, text);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
+  difference_text(&m->difference, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_table_add(table, style, "%s", verdict);
+}
+
+// What was determined stays longest; then the difference, then what it is made of.
+static brim_status put_table(const brim_term *term, const brim_lab_comparison *c, sides_of sets,
+                             brim_str *out) {
+  brim_ui_column columns[MAX_KEYS + 4];
+  size_t keys[MAX_KEYS];
+  const size_t count = find_keys(c, sets, keys);
+  for (size_t i = 0; i < count; i++) {
+    columns[i] = (brim_ui_column){
+        .header = brim_ui_lab_short(sets.b, keys[i]), .align = BRIM_UI_RIGHT, .min_width = 18};
+  }
+  const brim_ui_column rest[] = {
       {"A", NULL, BRIM_UI_RIGHT, 2, 0},
       {"B", NULL, BRIM_UI_RIGHT, 2, 0},
       {brim_tr("B - A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
       {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 0, 0},
   };
+  memcpy(columns + count, rest, sizeof rest);
   brim_ui_table table;
   int left_out = 0;
-  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  brim_ui_table_init(&table, columns, count + sizeof rest / sizeof *rest);
   for (size_t i = 0; i < c->count; i++) {
-    const brim_lab_match *m = &c->matches[i];
-    char text[112];
-    brim_ui_style style;
-    const char *verdict = verdict_text(m->verdict, &style);
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", m->label[0] ? m->label : "-");
-    side_text(term, &m->a_stats, text);
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
-    side_text(term, &m->b_stats, text);
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
-    difference_text(&m->difference, text);
-    brim_ui_table_add(&table, style, "%s", text);
-    brim_ui_table_add(&table, style, "%s", verdict);
+    for (size_t k = 0; k < count; k++) {
+      add_setting(&table, &c->matches[i], sets, sets.b->keys[keys[k]].name);
+    }
+    add_row(&table, term, &c->matches[i]);
   }
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
   brim_ui_table_deinit(&table);
@@ -140,16 +200,14 @@ static void put_caution(const brim_term *term, const brim_lab_comparison *c, bri
 }
 
 brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
-                                const brim_ui_sides *sides, const char *metric, brim_str *out) {
-  brim_str_printf(out, "A  %s\nB  %s\n", sides->a, sides->b);
-  brim_str_append_char(out, '\n');
-  if (sides->differences && sides->differences[0]) {  // before any verdict, which they may explain
-    brim_str_append(out, sides->differences);
+                                const brim_ui_lab_sides *sides, brim_str *out) {
+  brim_str_printf(out, "A  %s\nB  %s\n\n", sides->names.a, sides->names.b);
+  if (sides->names.differences && sides->names.differences[0]) {
+    brim_str_append(out, sides->names.differences);  // before any verdict, which they may explain
     brim_str_append_char(out, '\n');
   }
-  brim_str_append(out, metric);
-  brim_str_append(out, "\n\n");
-  BRIM_TRY(put_table(term, comparison, out));
+  brim_str_printf(out, "%s\n\n", sides->metric);
+  BRIM_TRY(put_table(term, comparison, (sides_of){sides->a, sides->b}, out));
   brim_str_append_char(out, '\n');
   put_counts(term, comparison, out);
   put_overall(term, comparison, out);

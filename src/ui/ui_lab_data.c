@@ -84,6 +84,9 @@ static void put_words(brim_str *out) {
       {"log", brim_tr("log")},
       {"atStep", brim_tr("at step {0}")},
       {"tags", brim_tr("tags")},
+      {"steps", brim_tr("steps")},
+      {"epochs", brim_tr("epochs")},
+      {"along", brim_tr("Over")},
       {"band", brim_tr("The band is one standard deviation wide on each side.")},
   };
   brim_str_append(out, "\"text\":{");
@@ -234,6 +237,12 @@ static double epochs_of(const brim_lab_exp *e, double now_s) {
 static double attempts_of(const brim_lab_exp *e, double now_s) {
   (void)now_s;
   return (double)(e->attempt_count + e->attempts_left_out);
+}
+
+// The column that counts, where it is neither of the two: no direction is better.
+static const char *result_name(const brim_ui_lab_options *o, const brim_lab_set *set) {
+  const bool directed = brim_lab_better(set, brim_ui_lab_metric(set)) != BRIM_BETTER_NEITHER;
+  return o->result == BRIM_LAB_BEST && directed ? "best" : "last";
 }
 
 static void put_columns(const brim_ui_lab_options *o, const brim_lab_set *set, brim_str *out) {
@@ -425,8 +434,7 @@ brim_status brim_ui_lab_data(const brim_ui_lab_options *options, const brim_lab_
   put_groups(options, set, out);
   if (!status) status = put_curves(set, out);
   brim_str_printf(out, "\"count\":%zu,\"result\":\"%s\",\"better\":%d,\"metric\":", set->count,
-                  options->result == BRIM_LAB_BEST ? "best" : "last",
-                  (int)brim_lab_better(set, metric));
+                  result_name(options, set), (int)brim_lab_better(set, metric));
   put_text(out, metric);
   brim_str_append(out, ",\"place\":");
   put_text(out, options->place ? options->place : "");

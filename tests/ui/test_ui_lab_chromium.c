@@ -98,6 +98,10 @@ static const char probe[] =
     "  choose('metric', '1'); byId('log').click();\n"
     "  seen.log = Math.abs(ink(plot) - all) > 1e-4;\n"
     "  choose('metric', '0'); byId('log').click();\n"
+    "  choose('along', 'epochs');\n"
+    "  pointer(plot, 'pointermove', plot.clientWidth - 12, 30);\n"
+    "  seen.epochs = byId('tip').textContent.split('\\n')[1].split(':')[0];\n"
+    "  choose('along', 'steps');\n"
     "  byId('mean').click();\n"
     "  seen.band = ink(plot) !== all;\n"
     "  byId('mean').click();\n"
@@ -168,6 +172,7 @@ static void check_seen(const char *text) {
   contains(text, "\"range\":\"18 of 36 experiments\"");
   contains(text, "\"free\":\"36 of 36 experiments\"");
   contains(text, "\"log\":true");
+  contains(text, "\"epochs\":\"epoch 4\"");
   contains(text, "\"band\":true");
   contains(text, "\"legend\":\"0.00010.0010.010.1\"");
   contains(text, "\"tip\":\"learning_rate=0.01");

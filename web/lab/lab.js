@@ -374,11 +374,12 @@
   function drawAxes() {
     if (axes) axes.draw({ shown: shown, faint: faint, colour: colour.of, chosen: chosen, marked: -1 });
   }
-  var plotCanvas = byId('plot'), look = { metric: 0, log: false, mean: false };
+  var plotCanvas = byId('plot'), look = { metric: 0, log: false, mean: false, epochs: false };
   var plot = !plotCanvas ? null : brimPlot.curves(plotCanvas, {
     point: function (line, index, event) {
       if (!line) { hideTip(); return; }
-      showTip(line.name() + '\n' + text.step + ' ' + format(line.steps[index]) + ': ' + format(line.values[index]), event);
+      showTip(line.name() + '\n' + (look.epochs ? text.epoch : text.step) + ' ' + format(line.steps[index]) + ': ' +
+              format(line.values[index]), event);
     },
     choose: function (line) { choose(line.exp >= 0 ? line.exp : data.groups[line.group][0]); }
   });
@@ -411,11 +412,18 @@
     });
     return out;
   }
+  // Steps as they were logged, or as parts of the epochs that were trained until the last of them.
+  function alongOf(exp, steps) {
+    var last = steps[steps.length - 1], epochs = data.epoch[exp];
+    if (!look.epochs || !(last > 0) || !(epochs > 0)) return steps;
+    return steps.map(function (s) { return s / last * epochs; });
+  }
   function linesShown() {
     var metric = data.metrics[look.metric], visible = new Uint8Array(data.count);
     shown.forEach(function (exp) { visible[exp] = 1; });
     return metric.curves.filter(function (c) { return visible[c[0]]; }).map(function (c) {
-      return { exp: c[0], group: data.group[c[0]], steps: data.steps[c[1]], values: c.slice(2), colour: colour.of(c[0]),
+      return { exp: c[0], group: data.group[c[0]], steps: alongOf(c[0], data.steps[c[1]]), values: c.slice(2),
+               colour: colour.of(c[0]),
                name: function () { return labelOf(c[0], true); } };
     });
   }
@@ -498,6 +506,12 @@
       drawAxes();
       drawCurves();
     });
+    if (data.epoch.some(function (e) { return e > 0; })) {
+      choice(box, text.along, 'along', [['steps', text.steps], ['epochs', text.epochs]], 'steps', function (v) {
+        look.epochs = v === 'epochs';
+        drawCurves();
+      });
+    }
     toggle(box, text.logarithmic, 'log', function (on) { look.log = on; drawCurves(); });
     if (data.groups.some(function (g) { return g[1] > 1; })) {
       toggle(box, text.mean, 'mean', function (on) { look.mean = on; drawCurves(); }).parentNode.title = text.band;

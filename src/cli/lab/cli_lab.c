@@ -7,7 +7,7 @@
 #include "lab/store/lab_store.h"
 #include "workload/workload.h"
 
-const char *const brim_cli_lab_values[] = {"last", "best", NULL};
+const char *const brim_cli_lab_values[] = {"best", "last", NULL};
 
 // Logs, TensorBoard and events name the same value differently; a store may have any of them.
 static bool is_named(const brim_metric *row, const char *key) {
@@ -40,8 +40,8 @@ static brim_metric_better better_of(void *ctx, const char *workload, const char 
 }
 
 brim_lab_result brim_cli_lab_result(const brim_cli *cli) {
-  const char *value = brim_option_string(&cli->parse, "value", "last");
-  return strcmp(value, "best") == 0 ? BRIM_LAB_BEST : BRIM_LAB_LAST;
+  const char *value = brim_option_string(&cli->parse, "value", "best");
+  return strcmp(value, "last") == 0 ? BRIM_LAB_LAST : BRIM_LAB_BEST;
 }
 
 // The values of every --over; NULL = it was not given.

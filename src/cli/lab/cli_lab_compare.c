@@ -153,9 +153,10 @@ static brim_status show_text(const stores *s) {
   brim_str_init(&differences);
   put_differences(s, &differences);
   metric_line(s, metric);
-  const brim_ui_sides sides = {s->name_a, s->name_b, differences.data};
+  const brim_ui_lab_sides sides = {
+      {s->name_a, s->name_b, differences.data}, s->left, s->right, metric};
   brim_status status = brim_str_status(&differences);
-  if (!status) status = brim_ui_lab_compare(&s->cli->out, &s->result, &sides, metric, &text);
+  if (!status) status = brim_ui_lab_compare(&s->cli->out, &s->result, &sides, &text);
   if (s->result.only_a > 0) {
     brim_str_printf(&text, brim_tr("  settings only in A: %zu\n"), s->result.only_a);
   }

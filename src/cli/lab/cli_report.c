@@ -207,9 +207,9 @@ const brim_cli_command brim_cli_report = {
         "file.\n"
         "STORE is the folder of a sweep, a postgres:// URL, or a file that brim sweep export "
         "wrote. The sweep may be running; the page shows the experiments as they are now."),
-    .examples = BRIM_N_("a page of a sweep\nbrim report runs/rates\nthe best value of each run "
-                        "counts, not the last\nbrim report runs/rates --value best --out "
-                        "best.html\n"),
+    .examples = BRIM_N_("a page of a sweep\nbrim report runs/rates\nthe last value of each run "
+                        "counts, not the best\nbrim report runs/rates --value last --out "
+                        "last.html\n"),
     .options = options,
     .run = run,
 };
