@@ -94,15 +94,27 @@ static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
     job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
 }
 
+// MPS's server where the driver gives numbers that are not in our /proc: there is one, and it stays.
+static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p) {
+  if (!card->mps || card->mps_seen || !p->elsewhere) return false;
+  card->mps_seen = true;
+  return true;
+}
+
 static void take_process(brim_lab_place *place, brim_lab_place_card *card, const roots *r,
                          const brim_gpu_process *p) {
   size_t which = 0;
   if (brim_lab_place_descends(place->options.root, p->pid, r->pid, r->count, &which)) {
     if (which >= r->mps) {
+      card->mps_seen = true;
       if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     } else {
       take_ours(card, p, r->job[which]);
     }
+    return;
+  }
+  if (is_presumed_mps(card, p)) {
+    if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     return;
   }
   if (has_pid(card->ours, card->ours_count, p->pid) || is_presumed_ours(card, p)) {
@@ -115,11 +127,26 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
   if (card->foreign++ == 0) brim_gpu_process_text(p, card->holder, sizeof card->holder);
 }
 
+// Memory that no process on the list has: in a container the driver may list none of the others'.
+// Less than an eighth may be a desktop's.
+static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
+  double hidden = card->memory.used - card->mps_bytes;
+  for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN: unknown
+  if (card->jobs > 0 || card->returning || card->mps || card->foreign > 0) return;
+  if (!(hidden > fmax(2048 * MIB, card->memory.total / 8))) return;
+  char size[32];
+  brim_format_bytes((uint64_t)hidden, size);
+  brim_msg_format(card->holder, sizeof card->holder,
+                  brim_tr("a process that the driver does not list (%s)"), size);
+  card->foreign = 1;
+}
+
 static void read_processes(brim_lab_place *place, brim_lab_place_card *card) {
   brim_gpu_process *list = NULL;
   size_t count = 0;
   roots r;
   card->foreign = card->left = 0;
+  card->mps_seen = false;
   card->foreign_bytes = card->mps_bytes = 0;
   list_roots(place, card, &r);
   for (size_t i = 0; i < r.count; i++) {
@@ -128,6 +155,7 @@ static void read_processes(brim_lab_place *place, brim_lab_place_card *card) {
   card->has_list =
       brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count) == BRIM_OK;
   for (size_t i = 0; i < count; i++) take_process(place, card, &r, &list[i]);
+  look_for_hidden(card, list, count);
   // those that the driver lists for another GPU's slice, or after their end, are forgotten
   if (card->jobs == 0 && !card->returning) {
     card->ours_count = card->before_count = 0;
@@ -238,7 +266,9 @@ void brim_lab_place_card_give(brim_lab_place *place, brim_lab_place_card *card, 
 
 static double tolerance_of(const brim_lab_place_card *card) {
   double share = card->memory.total / 256;
-  return fmax(128 * MIB, isnan(share) ? 0 : share);
+  // MPS's server came after the baseline and keeps a context; later baselines have it
+  double server = card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0;
+  return fmax(128 * MIB, isnan(share) ? 0 : share) + server;
 }
 
 // Bytes above the baseline that no process of others explains; NaN = unknown.
@@ -257,6 +287,7 @@ static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int
   double bytes = unreturned(card);
   bool returned = card->left == 0 && !(bytes > tolerance_of(card));
   if (returned) {
+    card->mps_counted = card->mps != NULL;
     release(card);
     return;
   }

@@ -110,6 +110,7 @@ static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
       card->mps_refused = true;
       return;
     }
+    card->mps_counted = false;
   }
   *wait = brim_lab_place_card_mps(card, c->now_ms) == BRIM_LAB_MPS_STARTING;
 }

@@ -68,6 +68,8 @@ typedef struct brim_lab_place_card {
   bool reserved;
   brim_lab_pack pack;
   bool mps_refused;
+  bool mps_seen;     // its server is on the list
+  bool mps_counted;  // its memory is in the baseline
   brim_lab_mps *mps;
 } brim_lab_place_card;
 

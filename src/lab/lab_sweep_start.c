@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lab/lab_exec.h"
+#include "lab/lab_grid.h"
 #include "lab/lab_sweep_int.h"
 
 enum {
@@ -170,13 +171,18 @@ typedef struct queue {
   int64_t now;
 } queue;
 
-// Experiments that differ in their seed alone take the same time.
-static uint64_t kind_of(const char *label) {
+static bool packs(const brim_lab_sweep *s) {
+  return s->options.per_gpu > 1 || s->options.per_gpu == BRIM_LAB_PLACE_AUTO;
+}
+
+// Experiments of one cost take the same time for a step: those that differ in their seed or their
+// learning rate. A config that does not name its cost is of a kind of its own.
+static uint64_t kind_of(const brim_store_exp *exp) {
+  char cost[BRIM_LAB_ID] = "";
   uint64_t hash = 14695981039346656037u;
-  bool skip = false;
-  for (const char *at = label; *at; at++) {
-    if (at == label || at[-1] == ' ') skip = brim_str_starts(at, "seed=");
-    if (!skip) hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+  if (exp->config[0]) brim_lab_config_cost(exp->config, cost);
+  for (const char *at = cost[0] ? cost : exp->label; *at; at++) {
+    hash = (hash ^ (unsigned char)*at) * 1099511628211u;
   }
   return hash ? hash : 1;
 }
@@ -193,7 +199,7 @@ static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   q->wants[q->count] = (brim_lab_place_want){.exp = q->ids[q->count],
                                              .gpus = exp->gpus,
                                              .need_bytes = (double)exp->need_bytes,
-                                             .kind = kind_of(exp->label)};
+                                             .kind = kind_of(exp)};
   q->count++;
   return BRIM_OK;
 }
@@ -222,6 +228,7 @@ static bool none_ever(brim_lab_sweep *s, const queue *q) {
 static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
   brim_store_filter filter = {
       .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = BRIM_LAB_WINDOW};
+  filter.texts = packs(s);  // configs name the cost of a step
   *left = false;
   for (;;) {
     q->count = q->listed = 0;

@@ -60,6 +60,32 @@ static void test_foreign_of_another_container(void **state) {
   assert_false(pt_start("a", 1));
 }
 
+// The driver lists no process, but half of the memory is in use: another container's.
+static void test_memory_of_a_process_that_is_not_listed(void **state) {
+  (void)state;
+  fake.gpu[0].used = 40 * FAKE_GIB;
+  pt_open((brim_lab_place_options){0});
+  pt_assert_why(W(.exp = "a"),
+                "GPU 0 is held by a process that the driver does not list (40.0 GiB)");
+  assert_false(pt_start("a", 1));
+  fake.gpu[0].used = 2 * FAKE_GIB;  // a desktop
+  pt_pass(1000);
+  assert_true(pt_start("a", 1));
+  pt_close();
+  // what the listed ones have is theirs, and unknown sizes may be all of it
+  fake.gpu[0].used = 40 * FAKE_GIB;
+  fake_process(50, 1, "Xorg");
+  fake_use(&fake.gpu[0], 50, UNKNOWN);
+  fake.gpu[0].graphics = 1;
+  pt_open((brim_lab_place_options){0});
+  pt_assert_state(0, FREE);
+  pt_close();
+  fake.gpu[0].used = 40 * FAKE_GIB;
+  fake.gpu[0].process_count = fake.gpu[0].graphics = 0;
+  pt_open((brim_lab_place_options){.share = true});
+  pt_assert_state(0, FREE);
+}
+
 static void test_share(void **state) {
   (void)state;
   fake_process(71, 1, "python3");
@@ -390,6 +416,7 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
       T(test_foreign_is_left_alone),
       T(test_foreign_of_another_container),
+      T(test_memory_of_a_process_that_is_not_listed),
       T(test_share),
       T(test_a_desktop_is_not_foreign),
       T(test_our_training_is_not_foreign),

@@ -164,6 +164,53 @@ static void test_its_processes_are_ours(void **state) {
   start_with_mps("b");
 }
 
+// In a container: the server has a number that is not in /proc, or is on no list at all.
+static void test_its_server_is_elsewhere(void **state) {
+  (void)state;
+  pt_open(packing());
+  start_with_mps("a");
+  fake_use(&fake.gpu[0], 987001, FAKE_GIB);  // the server
+  fake_use(&fake.gpu[0], 987002, FAKE_GIB);  // the training
+  pt_pass(1000);
+  pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
+  pt_pass(1000);
+  pt_assert_state(0, RETURNING);
+  fake_unuse(&fake.gpu[0], 987002);
+  pt_pass(1000);
+  pt_assert_state(0, FREE);
+  for (int i = 0; i < 3; i++) pt_pass(1000);
+  pt_assert_state(0, FREE);
+  start_with_mps("b");
+  fake_use(&fake.gpu[0], 987003, FAKE_GIB);
+  pt_pass(1000);
+  fake_unuse(&fake.gpu[0], 987003);
+  pt_end("b", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
+  pt_pass(1000);
+  pt_assert_state(0, FREE);
+  // a second one is a stranger's
+  fake_use(&fake.gpu[0], 987004, FAKE_GIB);
+  pt_pass(1000);
+  pt_assert_state(0, FOREIGN);
+}
+
+static void test_its_server_is_not_listed(void **state) {
+  (void)state;
+  pt_open(packing());
+  start_with_mps("a");
+  fake.gpu[0].used += 3 * FAKE_GIB / 2;  // its context, which stays
+  pt_pass(1000);
+  pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
+  pt_pass(1000);
+  pt_assert_state(0, FREE);
+  // from here on it is in the baseline: as much again is not returned memory
+  start_with_mps("b");
+  fake.gpu[0].used += 3 * FAKE_GIB / 2;
+  pt_pass(1000);
+  pt_end("b", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
+  pt_pass(1000);
+  pt_assert_state(0, RETURNING);
+}
+
 static void test_not_for_one_at_a_time(void **state) {
   (void)state;
   brim_lab_place_options o = packing();
@@ -275,6 +322,8 @@ int main(void) {
       T(test_started_before_the_first),
       T(test_lives_with_the_last_executor),
       T(test_its_processes_are_ours),
+      T(test_its_server_is_elsewhere),
+      T(test_its_server_is_not_listed),
       T(test_not_for_one_at_a_time),
       T(test_not_installed),
       T(test_it_ends_at_once),
