@@ -177,7 +177,7 @@ static int label_width(const table *t) {
     wide = -1;
     for (size_t i = 0; i < t->look.key_count; i++) wide += t->look.key_widths[i] + 1;
   }
-  for (size_t i = 0; i < t->count && !t->look.values; i++) {
+  for (size_t i = 0; i < t->count && !t->look.values; i += brim_ui_sweep_stride(t->count)) {
     int one = brim_utf8_width(t->view->rows[t->rows[i]].label);
     if (one > wide) wide = one;
   }

@@ -123,17 +123,23 @@ const int brim_ui_sweep_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
     [BRIM_UI_SWEEP_TIME] = 8,   [BRIM_UI_SWEEP_ETA] = 8,
 };
 
-// One "key=value" of a label. The value ends in front of the next word that has an equals sign.
+// One "key=value" of a label. The value ends in front of the next key.
 typedef struct pair {
   const char *key, *value;
   size_t key_size, value_size;
 } pair;
 
+// Bytes of the key that a text begins with; 0 = it begins with none. "crop(size=24)" has none.
+static size_t key_at(const char *text) {
+  size_t n = strcspn(text, "= ()[]{},|\"'");
+  return text[n] == '=' ? n : 0;
+}
+
 static bool next_pair(const char **at, pair *out) {
   const char *label = *at;
   out->key = label;
-  out->key_size = strcspn(label, "= ");
-  if (out->key_size == 0 || label[out->key_size] != '=') return false;
+  out->key_size = key_at(label);
+  if (out->key_size == 0) return false;
   label += out->key_size + 1;
   out->value = label;
   for (;;) {
@@ -141,8 +147,7 @@ static bool next_pair(const char **at, pair *out) {
     out->value_size = (size_t)(label - out->value);
     if (!*label) break;
     label++;
-    size_t word = strcspn(label, "= ");
-    if (word > 0 && label[word] == '=') break;
+    if (key_at(label) > 0) break;
   }
   *at = label;
   return true;
@@ -156,25 +161,33 @@ static int width_of(const char *text, size_t size) {
   return brim_utf8_width(copy);
 }
 
-// Whether all rows have the keys of the first; how wide each key and its values are.
+// Whether a label has the keys of another; their widths grow to what its values need.
+static bool same_keys(const char *label, const char *other, brim_ui_sweep_look *look) {
+  pair a, b;
+  size_t n = 0;
+  for (; *label && n < BRIM_UI_SWEEP_KEYS; n++) {
+    if (!next_pair(&label, &a) || !next_pair(&other, &b)) return false;
+    if (a.key_size != b.key_size || memcmp(a.key, b.key, a.key_size) != 0) return false;
+    if (!look) continue;
+    int key = width_of(a.key, a.key_size), value = width_of(a.value, a.value_size);
+    if (n >= look->key_count) look->key_widths[look->key_count++] = key;
+    if (value > look->key_widths[n]) look->key_widths[n] = value;
+  }
+  return n > 0 && !*label && !*other;
+}
+
+size_t brim_ui_sweep_stride(size_t count) {
+  enum { LOOKED_AT = 500 };
+  return count / LOOKED_AT + 1;
+}
+
+// Whether the rows have common keys, and how wide each key and its values are.
 static bool common_keys(const brim_sweep_view *view, const size_t *rows, size_t count,
                         brim_ui_sweep_look *look) {
-  pair one, other;
   look->key_count = 0;
-  for (size_t i = 0; i < count; i++) {
-    const char *first = view->rows[rows[0]].label, *at = view->rows[rows[i]].label;
-    size_t n = 0;
-    for (; *at && n < BRIM_UI_SWEEP_KEYS; n++) {
-      if (!next_pair(&at, &one) || !next_pair(&first, &other)) return false;
-      if (one.key_size != other.key_size || memcmp(one.key, other.key, one.key_size) != 0) {
-        return false;
-      }
-      int key = width_of(one.key, one.key_size), value = width_of(one.value, one.value_size);
-      if (i == 0) look->key_widths[n] = key;
-      if (value > look->key_widths[n]) look->key_widths[n] = value;
-    }
-    if (*at || *first) return false;
-    look->key_count = n;
+  look->keys = count > 0 ? view->rows[rows[0]].label : "";
+  for (size_t i = 0; i < count; i += brim_ui_sweep_stride(count)) {
+    if (!same_keys(view->rows[rows[i]].label, look->keys, look)) return false;
   }
   return look->key_count > 0;
 }
@@ -242,7 +255,7 @@ static void progress_cell(const brim_sweep_row *row, const brim_ui_sweep_look *l
 }
 
 static void label_cell(const brim_sweep_row *row, const brim_ui_sweep_look *look, brim_str *out) {
-  if (look->values) {
+  if (look->values && same_keys(row->label, look->keys, NULL)) {
     put_pairs(row->label, true, look, out);
   } else {
     brim_str_append(out, *row->label ? row->label : row->id);

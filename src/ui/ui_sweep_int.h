@@ -51,10 +51,13 @@ typedef struct brim_ui_sweep_look {
   bool values;      // labels without their keys, which stand in the heading
   char metric[64];  // headings that columns borrow
   char label[256];
+  const char *keys;  // a label that has them
   size_t key_count;  // of a label, where `values`
   int key_widths[BRIM_UI_SWEEP_KEYS];
 } brim_ui_sweep_look;
 
+// Of many rows every so many are measured for widths: a frame of 10,000 has to be quick.
+size_t brim_ui_sweep_stride(size_t count);
 // The columns of a view. `short_labels`: keys go to the heading where all of `rows` have the same ones.
 void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
                            bool short_labels, brim_ui_sweep_look *look,

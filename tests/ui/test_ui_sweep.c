@@ -41,6 +41,15 @@ static int count_lines(const char *text) {
   return n;
 }
 
+static brim_ui_sweep_action press(brim_ui_sweep *state, const brim_sweep_view *view,
+                                  brim_key_code code) {
+  return brim_ui_sweep_key(state, view, (brim_key){code, 0});
+}
+
+static brim_ui_sweep_action type(brim_ui_sweep *state, const brim_sweep_view *view, uint32_t ch) {
+  return brim_ui_sweep_key(state, view, (brim_key){BRIM_KEY_CHAR, ch});
+}
+
 //---------------------------------- frames ----------------------------------
 
 // No line is wider than the screen, there are never more lines than it has, and nothing but styles
@@ -222,6 +231,38 @@ static void test_columns_stand_still(void **unused) {
   brim_str_deinit(&out);
 }
 
+// Values stand below the keys of their label, and never below those of another.
+static void test_labels_with_other_keys(void **unused) {
+  (void)unused;
+  char line[1024];
+  brim_sweep_view view;
+  brim_ui_sweep state;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_sweep_init(&state);
+  sweep_view_fill(&view, 3000, 0);
+  press(&state, &view, BRIM_KEY_DOWN);
+  brim_sweep_row row = *brim_sweep_view_find(&view, state.selected);
+  row.label = "momentum=0.9 lr=a b c";
+  assert_ok(brim_sweep_view_put(&view, &row));
+  draw(&state, &view, 80, 24, &out);
+  assert_true(brim_str_starts(line_of(out.data, 3, line), "  State       lr   batch_size width"));
+  assert_non_null(strstr(line_of(out.data, 4, line), "running     0.1  "));
+  assert_non_null(strstr(line_of(out.data, 5, line), "running     momentum=0.9 lr=a b c "));
+  brim_sweep_view_deinit(&view);
+  // A value may have spaces.
+  sweep_view_fill(&view, 20, 0);
+  for (size_t i = 0; i < view.row_count; i++) {
+    row = view.rows[i];
+    row.label = "transform=flip | crop(size=24) | normalize lr=0.1 batch_size=64 momentum=0.95";
+    assert_ok(brim_sweep_view_put(&view, &row));
+  }
+  draw(&state, &view, 80, 24, &out);
+  assert_non_null(strstr(out.data, "flip | crop(size=24) | normalize 0.1 6"));
+  brim_sweep_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
 static void test_more_gpus_than_lines(void **unused) {
   (void)unused;
   brim_sweep_view view;
@@ -242,15 +283,6 @@ static void test_more_gpus_than_lines(void **unused) {
 }
 
 //---------------------------------- keys ----------------------------------
-
-static brim_ui_sweep_action press(brim_ui_sweep *state, const brim_sweep_view *view,
-                                  brim_key_code code) {
-  return brim_ui_sweep_key(state, view, (brim_key){code, 0});
-}
-
-static brim_ui_sweep_action type(brim_ui_sweep *state, const brim_sweep_view *view, uint32_t ch) {
-  return brim_ui_sweep_key(state, view, (brim_key){BRIM_KEY_CHAR, ch});
-}
 
 static void test_moving_among_ten_thousand(void **unused) {
   (void)unused;
@@ -819,6 +851,7 @@ int main(void) {
       cmocka_unit_test(test_a_small_screen),
       cmocka_unit_test(test_a_large_screen),
       cmocka_unit_test(test_columns_stand_still),
+      cmocka_unit_test(test_labels_with_other_keys),
       cmocka_unit_test(test_more_gpus_than_lines),
       cmocka_unit_test(test_moving_among_ten_thousand),
       cmocka_unit_test(test_the_selection_follows_its_experiment),
