@@ -283,6 +283,30 @@ static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metr
   return status;
 }
 
+// What went well only at a second try, and what no experiment can use any more.
+static void put_trouble(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  char number[32];
+  int64_t again = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    again += view->rows[i].state == BRIM_SWEEP_DONE && view->rows[i].attempt > 1;
+  }
+  if (again > 0) {
+    brim_format_count((double)again, number);
+    brim_str_printf(out, brim_tr("%s of the done ones took more than one attempt\n"), number);
+  }
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    const brim_sweep_gpu *gpu = &view->gpus[i];
+    if (gpu->state != BRIM_SWEEP_GPU_OUT) continue;
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_printf(&line, brim_tr("%s is out of service: %s"), gpu->name, gpu->why);
+    brim_ui_styled(out, term, BRIM_UI_BAD, line.data);
+    brim_str_append_char(out, '\n');
+    if (line.status && !out->status) out->status = line.status;
+    brim_str_deinit(&line);
+  }
+}
+
 static void put_command(brim_str *out, const char *fmt, const char *command) {
   if (!command) return;
   brim_str_printf(out, fmt, command);
@@ -291,7 +315,7 @@ static void put_command(brim_str *out, const char *fmt, const char *command) {
 
 brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *term,
                                   const brim_ui_sweep_summary_options *options, brim_str *out) {
-  char clock[32];
+  char clock[32], ended[16];
   int64_t left = 0;
   for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
     if (!brim_sweep_state_ended((brim_sweep_state)i)) left += view->counts[i];
@@ -299,14 +323,20 @@ brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *
   brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
   brim_str_append(out, "  ");
   brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
-  brim_str_append_char(out, '\n');
-  brim_ui_sweep_counts(view, term, out);
   brim_ui_sweep_clock(view->now_s - view->started_s, clock);
   if (clock[0]) {
     brim_str_append(out, "  ");
     brim_str_printf(out, brim_tr("in %s"), clock);
   }
+  brim_ui_sweep_time(view->now_s, ended);
+  if (clock[0] && ended[0]) {
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("ended at %s"), ended);
+  }
   brim_str_append_char(out, '\n');
+  brim_ui_sweep_counts(view, term, out);
+  brim_str_append_char(out, '\n');
+  put_trouble(view, term, out);
   if (view->notice[0]) {
     brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
     brim_str_append_char(out, '\n');

@@ -811,6 +811,23 @@ static void test_summary_of_failures(void **unused) {
                          "  OOM  1  lr=1 seed=3  000000000000\n    no room\n"
                          "  retry them: brim sweep rerun-failed --store a\n"));
   assert_null(strstr(out.data, "continue"));
+  assert_null(strstr(out.data, "attempt"));
+  // After a night: when it ended, what was repeated, what is broken.
+  sweep_view_gpus(&view, 6);
+  put_result(&view, 7, "lr=1", 1, BRIM_SWEEP_DONE);
+  put_result(&view, 8, "lr=1", 1, BRIM_SWEEP_DONE);
+  brim_sweep_row row = view.rows[5];
+  row.attempt = 3;
+  assert_ok(brim_sweep_view_put(&view, &row));
+  view.now_s = SWEEP_NOW;
+  view.started_s = SWEEP_NOW - 65;
+  brim_str_clear(&out);
+  assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
+  assert_non_null(strstr(out.data, "in 1:05  ended at "));
+  assert_non_null(strstr(out.data,
+                         "\n1 of the done ones took more than one attempt\n"
+                         "GPU 5 is out of service: three experiments failed in a row: "
+                         "crashed\n"));
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }
