@@ -154,6 +154,7 @@ static void send_log_size(exec *x) {
 // The beat comes first: it holds the lease.
 static void send_news(exec *x) {
   int64_t now = now_ns(), often = or_default(x->o->beat_ms, NEWS_MS) * MS;
+  if (often > NEWS_MS * MS) often = NEWS_MS * MS;
   bool due = now >= x->next_beat_ns;
   bool news = now - x->news_ns >= often && x->events.progress.step != x->sent_step;
   if (!(due || news) || !may_call(x)) return;

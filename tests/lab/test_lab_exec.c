@@ -182,6 +182,31 @@ static void test_a_program_that_cannot_start(void **state) {
   exec_teardown(&f);
 }
 
+static void stop_at_second(fixture *f, int n) {
+  if (n == 2) f->stop = 1;
+}
+
+// Beats are rare, but a person who watches sees progress: here long before the second beat is due.
+static void test_progress_is_told_between_beats(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "progress");
+  f.on_beat = stop_at_second;
+  assert_ok(exec_run(
+      &f,
+      "trap 'exit 130' TERM\nstart; i=0\n"
+      "while :; do i=$((i + 1)); sleep 0.05\n"
+      "echo '{\"event\":\"progress\",\"title\":\"epoch 1/2\",\"total\":10000,\"done\":'$i'}'\n"
+      "done\n",
+      (brim_lab_exec_options){.beat_ms = 3600000}, &r));
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_STOPPED);
+  brim_store_exp *exp = exec_get(&f);
+  assert_true(exp->step > 0);
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
 //---------------------------------- stops ----------------------------------
 
 // Saves when it is asked to stop, as `brim train` does.
@@ -557,6 +582,7 @@ int main(void) {
       cmocka_unit_test(test_every_end_has_its_class),
       cmocka_unit_test(test_last_lines_are_kept),
       cmocka_unit_test(test_a_program_that_cannot_start),
+      cmocka_unit_test(test_progress_is_told_between_beats),
       cmocka_unit_test(test_it_stops_cleanly),
       cmocka_unit_test(test_a_stop_that_comes_too_late),
       cmocka_unit_test(test_a_replaced_attempt_ends_its_training),
