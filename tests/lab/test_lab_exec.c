@@ -186,7 +186,7 @@ static void stop_at_second(fixture *f, int n) {
   if (n == 2) f->stop = 1;
 }
 
-// Beats are rare, but a person who watches sees progress: here long before the second beat is due.
+// Beats are rare, but the live table needs progress: here long before the second beat is due.
 static void test_progress_is_told_between_beats(void **state) {
   (void)state;
   fixture f;
