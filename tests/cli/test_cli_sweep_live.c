@@ -75,6 +75,17 @@ static void wait_state(const char *state, int64_t count) {
   }
 }
 
+// Until the table is gone and, a moment later, the modes of the terminal are back.
+static void wait_closed(session *s) {
+  struct termios now = {0};
+  for (int waited = 0; waited < SESSION_PATIENCE_MS; waited += 20) {
+    (void)session_read(s, 20);
+    assert_int_equal(tcgetattr(s->slave, &now), 0);
+    if (!s->seen.alternate && now.c_lflag == s->before.c_lflag) return;
+  }
+  fail_msg("the table does not close");
+}
+
 static void expect_interrupted(session *s) {
   int status = session_finish(s);
   assert_true(WIFEXITED(status));
@@ -108,9 +119,7 @@ static void test_keys_act_on_experiments(void **state) {
   session_type(&s, "q");
   (void)wait_row(&s, "Stop the sweep?", "d only close this table");
   session_type(&s, "d");
-  for (int waited = 0; s.seen.alternate && waited < SESSION_PATIENCE_MS; waited += 100) {
-    (void)session_read(&s, 100);
-  }
+  wait_closed(&s);
   session_expect_restored(&s);
   wait_state("running", 1);
   session_type(&s, "\x03");
