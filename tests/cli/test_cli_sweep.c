@@ -135,6 +135,10 @@ static void test_a_grid_runs_to_its_end(void **state) {
   has(r.err, "6 experiments new, 0 already in the store runs/small");
   shell_free(&r);
   assert_int_equal(count_state("done"), 6);
+  // each has files of its own
+  r = shell("ls runs/small/exp/*/log.jsonl runs/small/exp/*/model.safetensors | wc -l");
+  assert_int_equal(atoi(r.out), 12);
+  shell_free(&r);
   // the same grid again: nothing is left to do
   r = shell("brim sweep grid.yaml");
   assert_int_equal(r.code, 0);
@@ -228,7 +232,9 @@ static void test_ctrl_c_stops_and_the_same_command_continues(void **state) {
   assert_int_equal(count_state("running") + count_state("leased"), 0);
   assert_true(count_state("queued") > 0);
   assert_int_equal(count_state("failed"), 0);
-  expect(0, NULL, "brim sweep slow.yaml --jobs 2");
+  // what is queued is what was submitted, whatever becomes of the file
+  write_grid("slow.yaml", "lr: [5, 6, 7]\nepochs: 1\n");
+  expect(0, NULL, "brim sweep --store runs/small --jobs 2");
   assert_int_equal(count_state("done"), 4);
   same_as_undisturbed(4);
 }
