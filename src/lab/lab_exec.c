@@ -21,6 +21,7 @@ enum {
   NEWS_MS = 2000,        // progress and metrics are sent this often
   ASLEEP_MS = 5000,      // between two turns: this process was stopped
   TURN_MS = 250,         // stop flags are looked at this often
+  OOM_MS = 10000,        // kills for memory count from up to two such spans before the end
   FIRST_PAUSE_MS = 100,  // after a call without an answer; doubles up to
   LAST_PAUSE_MS = 5000,
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
@@ -47,6 +48,7 @@ typedef struct exec {
   int64_t turn_ns;                // when the loop last came by
   int64_t next_beat_ns, news_ns;  // the next beat at the latest; the last one
   int64_t try_ns, pause_ms;       // no call before; 0 = none failed
+  bool behind;                    // rows of the log are left to send
   bool step_sent;                 // from_step is in the store
   int64_t sent_step;              // of the last beat
   int64_t oom_ns, oom_before, oom_latest;
@@ -123,8 +125,13 @@ static void send_start(exec *x) {
   }
 }
 
+// A long log of earlier attempts takes a while, so beats interrupt it.
 static void send_metrics(exec *x) {
+  int64_t until = now_ns() + NEWS_MS * MS;
+  x->behind = false;
   while (may_call(x)) {
+    x->behind = now_ns() > until;
+    if (x->behind) return;
     if (brim_exec_tail_fill(&x->tail) || x->tail.count == 0) {
       brim_status_clear();
       return;
@@ -157,6 +164,7 @@ static void send_news(exec *x) {
   if (often > NEWS_MS * MS) often = NEWS_MS * MS;
   bool due = now >= x->next_beat_ns;
   bool news = now - x->news_ns >= often && x->events.progress.step != x->sent_step;
+  news = news || x->behind;
   if (!(due || news) || !may_call(x)) return;
   beat(x);
   if (x->events.started && !x->step_sent && may_call(x)) send_start(x);
@@ -327,7 +335,8 @@ static void watch(exec *x) {
   }
   if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
   if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
-  if (now - x->oom_ns >= 1000 * MS) {
+  // a process with much memory may take seconds to end
+  if (now - x->oom_ns >= OOM_MS * MS) {
     x->oom_before = x->oom_latest;
     x->oom_latest = brim_exec_oom_kills();
     x->oom_ns = now;
