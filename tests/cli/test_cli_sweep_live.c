@@ -150,10 +150,61 @@ static void test_ctrl_c(void **state) {
   session_end(&s);
 }
 
+// The executors of the sweep; returns how many.
+static size_t find_executors(pid_t sweep, pid_t out[8]) {
+  char path[64];
+  size_t n = 0;
+  int pid = 0;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)sweep, (int)sweep);
+  FILE *file = fopen(path, "r");
+  while (file && n < 8 && fscanf(file, "%d", &pid) == 1) out[n++] = pid;
+  if (file) fclose(file);
+  return n;
+}
+
+// A sweep that cannot stop, because its executor does not answer, ends at the second Ctrl-C. The
+// terminal is as it was, and the note about it is on the normal screen.
+static void test_ctrl_c_twice(void **state) {
+  (void)state;
+  pid_t executors[8];
+  session s;
+  fresh();
+  start_sweep(&s);
+  (void)wait_row(&s, "running", "0.1");
+  size_t n = find_executors(s.child, executors);
+  for (size_t i = 0; i < n; i++) assert_int_equal(kill(executors[i], SIGSTOP), 0);
+  if (n > 0) {
+    session_type(&s, "\x03");
+    (void)wait_row(&s, "stopping: running experiments save first", "");
+    usleep(1500000);  // what comes sooner counts as the same wish
+    session_type(&s, "\x03");
+    int status = session_finish(&s);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    session_expect_restored(&s);
+    (void)wait_row(&s, "brim: stopped immediately", "");
+  }
+  for (size_t i = 0; i < n; i++) {
+    (void)kill(executors[i], SIGTERM);
+    (void)kill(executors[i], SIGCONT);
+  }
+  for (size_t i = 0; i < n; i++) {
+    for (int waited = 0; kill(executors[i], 0) == 0 && waited < SESSION_PATIENCE_MS; waited += 50) {
+      usleep(50000);
+    }
+  }
+  if (n == 0) {
+    session_type(&s, "\x03");
+    expect_interrupted(&s);
+  }
+  session_end(&s);
+  if (n == 0) BRIM_SKIP("the kernel lists no children of a process");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_keys_act_on_experiments),
       cmocka_unit_test(test_ctrl_c),
+      cmocka_unit_test(test_ctrl_c_twice),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
