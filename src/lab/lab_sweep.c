@@ -215,10 +215,44 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   return brim_lab_end_stale(s);
 }
 
+// GPUs that cannot be used any more, or not yet, are named.
+static void tell_gpus(brim_lab_sweep *s) {
+  for (size_t i = 0; i < brim_lab_place_count(s->placing) && i < BRIM_LAB_PLACE_GPUS; i++) {
+    brim_lab_place_gpu gpu;
+    brim_lab_place_get(s->placing, i, &gpu);
+    brim_lab_place_state before = s->gpu_states[i];
+    s->gpu_states[i] = gpu.state;
+    if (gpu.state == before) continue;
+    if (gpu.state == BRIM_LAB_PLACE_OUT) {
+      brim_lab_say(s, BRIM_SWEEP_ERROR, NULL, brim_tr("GPU %d is out of service: %.200s"),
+                   gpu.index, gpu.reason);
+    } else if (gpu.state == BRIM_LAB_PLACE_FOREIGN || gpu.state == BRIM_LAB_PLACE_LOCKED) {
+      brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("GPU %d is left alone: %.200s"), gpu.index,
+                   gpu.reason);
+    } else if (before == BRIM_LAB_PLACE_OUT) {
+      brim_lab_say(s, BRIM_SWEEP_INFO, NULL, brim_tr("GPU %d is in service again"), gpu.index);
+    }
+  }
+}
+
+// Whether no device is left that could run anything.
+static bool all_out(const brim_lab_sweep *s) {
+  int slots = 0, taken = 0;
+  size_t count = brim_lab_place_count(s->placing);
+  brim_lab_place_cpu(s->placing, &slots, &taken);
+  for (size_t i = 0; i < count; i++) {
+    brim_lab_place_gpu gpu;
+    brim_lab_place_get(s->placing, i, &gpu);
+    if (gpu.state != BRIM_LAB_PLACE_OUT) return false;
+  }
+  return slots == 0 && count > 0;
+}
+
 static brim_status work(brim_lab_sweep *s, int64_t now) {
   BRIM_TRY(brim_lab_reap_runners(s));
   BRIM_TRY(keep_store(s, now));
   BRIM_TRY(brim_lab_place_tick(s->placing, now));
+  tell_gpus(s);
   const char *excess = brim_lab_place_excess(s->placing, now);
   brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
   if (runner) brim_lab_ask_runner(s, runner);
@@ -237,7 +271,12 @@ static bool finished(brim_lab_sweep *s) {
   int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
   if (s->count > 0) return false;
   if (s->stopping) return true;
-  if (!s->counted || under_way > 0 || (n[BRIM_EXP_QUEUED] > 0 && s->left)) return false;
+  if (!s->counted || under_way > 0) return false;
+  bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);
+  if (n[BRIM_EXP_QUEUED] > 0 && s->left && !out) return false;
+  if (out) {
+    snprintf(s->view.notice, sizeof s->view.notice, "%s", brim_tr("every GPU is out of service"));
+  }
   s->end = n[BRIM_EXP_QUEUED] > 0 ? BRIM_LAB_END_NO_PLACE : BRIM_LAB_END_ALL;
   return true;
 }

@@ -64,7 +64,7 @@ static int execute(int argc, char **argv) {
                                  .failure = BRIM_FAILURE_DATA,
                                  .message = "no data set at /nowhere"};
   }
-  if (strcmp(mode, "linger") == 0 && ref.attempt == 1) {
+  if ((strcmp(mode, "linger") == 0 && ref.attempt == 1) || strcmp(mode, "crash") == 0) {
     result = (brim_store_result){
         .outcome = BRIM_ATTEMPT_ERROR, .failure = BRIM_FAILURE_CRASH, .message = "crashed"};
   }
@@ -394,6 +394,29 @@ static void test_what_fits_nowhere(void **state) {
   brim_gpu_monitor_close(monitor);
 }
 
+// Three experiments in a row crash on the only GPU: it is named, and the sweep does not wait for ever.
+static void test_a_gpu_out_of_service_is_named(void **state) {
+  char devices[64];
+  (void)state;
+  fake_reset(1);
+  brim_gpu_monitor *monitor = fake_monitor();
+  set_mode("crash");
+  brim_lab_sweep *sweep =
+      open_sweep((brim_lab_sweep_options){.devices = "0", .monitor = monitor, .keep_going = true});
+  submit_guide(sweep, devices);
+  turn_until_done(sweep);
+  assert_int_equal(brim_lab_sweep_end(sweep), BRIM_LAB_END_NO_PLACE);
+  const brim_sweep_view *view = view_of(sweep);
+  bool named = false;
+  for (size_t i = 0; i < view->message_count; i++) {
+    named = named || strstr(view->messages[i].text, "GPU 0 is out of service: ");
+  }
+  assert_true(named);
+  assert_true(view->counts[BRIM_SWEEP_QUEUED] > 0);
+  brim_lab_sweep_close(sweep);
+  brim_gpu_monitor_close(monitor);
+}
+
 static void test_a_second_sweep_is_refused(void **state) {
   brim_lab_sweep *second = NULL;
   (void)state;
@@ -451,6 +474,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_stopping),
       cmocka_unit_test(test_wishes_reach_an_executor_at_once),
       cmocka_unit_test(test_what_fits_nowhere),
+      cmocka_unit_test(test_a_gpu_out_of_service_is_named),
       cmocka_unit_test(test_a_second_sweep_is_refused),
       cmocka_unit_test(test_which_failures_are_the_same),
   };

@@ -49,8 +49,10 @@ static brim_status tell_rows(watcher *w, const brim_sweep_view *view) {
   }
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    if (w->states[i] == (unsigned char)row->state) continue;
+    bool news = w->states[i] != (unsigned char)row->state;
+    bool waits = w->states[i] == 0xff && row->state == BRIM_SWEEP_QUEUED;  // as submitted
     w->states[i] = (unsigned char)row->state;
+    if (!news || waits) continue;
     json_t *f = row_json(row);
     if (!f) return brim_fail(BRIM_ENOMEM, "out of memory while showing a sweep");
     BRIM_TRY(brim_cli_event(w->cli, "experiment", f));
@@ -297,6 +299,10 @@ static brim_status outcome(watcher *w, const brim_sweep_view *view) {
       return brim_fail(BRIM_ESTATE, "%.400s; --keep-going runs the others all the same",
                        view->notice);
     case BRIM_LAB_END_NO_PLACE:
+      if (view->notice[0]) {
+        return brim_fail(BRIM_EDEVICE, "%.400s; experiments left: %lld", view->notice,
+                         (long long)left);
+      }
       return brim_fail(BRIM_ESTATE, "%lld experiments fit on no device of this machine",
                        (long long)left);
     case BRIM_LAB_END_NONE:
