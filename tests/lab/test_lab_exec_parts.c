@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lab/lab_exec_int.h"
+#include "lab/lab_link.h"
 
 static const char folder[] = "a folder";
 
@@ -165,6 +166,42 @@ static void test_large_logs(void **state) {
   assert_int_equal(sum, (int64_t)ROWS * (ROWS + 1) / 2 + 4);
   assert_true(t.seq > 2);
   brim_exec_tail_deinit(&t);
+}
+
+// Every allocation fails once: nothing is lost but the try.
+static void test_memory_runs_out(void **state) {
+  (void)state;
+  static const char log[] = "{\"event\":\"steps\",\"step\":1,\"loss\":1,\"lr\":2}\n";
+  const brim_store_ref ref = {.attempt = 1, .fence = 1};
+  bool reached = true;  // there was an nth allocation
+  int failed = 0;
+  clear_folder();
+  put_file("log.jsonl", log);
+  for (uint64_t n = 1; reached; n++) {
+    brim_exec_tail t;
+    brim_str lines;
+    brim_str_init(&lines);
+    brim_exec_tail_init(&t, folder);
+    const uint64_t before = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_exec_tail_fill(&t);
+    if (!status) {
+      status = brim_exec_spool_add(&lines, brim_lab_request_metrics(&ref, t.seq, t.rows, t.count));
+    }
+    if (!status) status = brim_exec_spool_write(folder, 1, &lines);
+    if (!status) status = brim_exec_owner_write(folder, &ref, 0);
+    brim_alloc_fail_nth(0, 0);
+    assert_true(status == BRIM_OK || status == BRIM_ENOMEM);
+    reached = brim_alloc_failures() > before;
+    failed += status != BRIM_OK;
+    if (t.count > 0) assert_int_equal(t.count, 2);
+    expect_rows(&t, "loss@1=1,lr@1=2");  // the next try has all of it
+    brim_exec_tail_deinit(&t);
+    brim_str_deinit(&lines);
+  }
+  assert_true(failed > 10);
+  brim_exec_spool_remove(folder, 1);
+  brim_exec_owner_leave(folder);
 }
 
 //---------------------------------- the checkpoint ----------------------------------
@@ -385,12 +422,14 @@ static void test_numbers_come_again(void **state) {
 }
 
 int main(void) {
+  brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rows_of_a_log),
       cmocka_unit_test(test_a_batch_waits_for_its_answer),
       cmocka_unit_test(test_torn_and_rotated_logs),
       cmocka_unit_test(test_a_log_that_begins_again),
       cmocka_unit_test(test_large_logs),
+      cmocka_unit_test(test_memory_runs_out),
       cmocka_unit_test(test_the_step_of_a_checkpoint),
       cmocka_unit_test(test_patience),
       cmocka_unit_test(test_classes_by_their_end),
