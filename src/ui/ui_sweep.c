@@ -392,6 +392,9 @@ static brim_status table_frame(brim_ui_frame *f, brim_ui_sweep *state,
   BRIM_TRY(brim_ui_sweep_rows(view, &pick, &rows, &t.count));
   t.rows = rows;
   t.at = brim_ui_sweep_find(state, view, rows, t.count);
+  state->follow = false;
+  snprintf(state->selected, sizeof state->selected, "%.32s",
+           t.count > 0 ? view->rows[rows[t.at]].id : "");
   put_header(f, state, view);
   int messages = f->rows >= 45 ? 5 : f->rows >= 30 ? 3 : 1;
   int lines = f->left - messages - 2;

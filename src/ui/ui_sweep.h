@@ -66,11 +66,13 @@ typedef struct brim_ui_sweep {
   brim_ui_sweep_list list;
   brim_ui_sweep_order order;
   brim_ui_sweep_action pending;
-  char selected[33];  // id; "" = the first row
+  char selected[33];  // id of the row under the cursor in the last frame; "" = none yet
   char target[33];    // of the last action
   char search[64];
   size_t at, top;  // rows of the table: the selected one, and the first on the screen
   size_t page;     // rows the last frame had room for
+  bool moved;      // the cursor left the first row; until then it stays there
+  bool follow;     // to the selected experiment, wherever the list has it now
   int64_t scroll;  // lines of the log from its end
   bool watching;   // the sweep is another process: quitting does not stop it
 } brim_ui_sweep;

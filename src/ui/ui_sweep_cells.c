@@ -118,7 +118,7 @@ void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, in
 //---------------------------------- columns ----------------------------------
 
 const int brim_ui_sweep_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
-    [BRIM_UI_SWEEP_STATE] = 10, [BRIM_UI_SWEEP_PROGRESS] = 13, [BRIM_UI_SWEEP_EPOCH] = 7,
+    [BRIM_UI_SWEEP_STATE] = 10, [BRIM_UI_SWEEP_PROGRESS] = 13, [BRIM_UI_SWEEP_EPOCH] = 9,
     [BRIM_UI_SWEEP_METRIC] = 8, [BRIM_UI_SWEEP_BEST] = 8,      [BRIM_UI_SWEEP_WHERE] = 6,
     [BRIM_UI_SWEEP_TIME] = 8,   [BRIM_UI_SWEEP_ETA] = 8,
 };

@@ -27,20 +27,23 @@ static bool list_rows(brim_ui_sweep *state, const brim_sweep_view *view, listing
 
 size_t brim_ui_sweep_find(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
                           size_t count) {
-  size_t at = state->selected[0] ? state->at : 0;
-  for (size_t i = 0; i < count && state->selected[0]; i++) {
-    if (strcmp(view->rows[rows[i]].id, state->selected) != 0) continue;
-    at = i;
-    break;
+  size_t at = state->moved ? state->at : 0, found = count;
+  for (size_t i = 0; i < count && found == count && state->moved; i++) {
+    if (strcmp(view->rows[rows[i]].id, state->selected) == 0) found = i;
   }
-  // One that left the list leaves its place to the next.
+  // The cursor goes with its experiment on the screen. One that left it, such as by ending, leaves its
+  // place to the next: the table must not jump to the end of 10,000 rows.
+  bool near = found + 1 >= state->top && found <= state->top + state->page;
+  if (found < count && (near || state->follow)) at = found;
   if (at >= count) at = count ? count - 1 : 0;
   state->at = at;
   return at;
 }
 
+// What the last frame had under the cursor, even if the list has changed since.
 static const brim_sweep_row *selected_row(brim_ui_sweep *state, const brim_sweep_view *view) {
   listing list;
+  if (state->selected[0]) return brim_sweep_view_find(view, state->selected);
   if (!list_rows(state, view, &list)) return NULL;
   const brim_sweep_row *row = list.count ? &view->rows[list.rows[list.at]] : NULL;
   brim_free(list.rows);
@@ -60,6 +63,8 @@ static brim_ui_sweep_action move(brim_ui_sweep *state, const brim_sweep_view *vi
     int64_t last = (int64_t)list.count - 1, to = (int64_t)list.at + by;
     to = to < 0 ? 0 : to > last ? last : to;
     state->at = (size_t)to;
+    state->moved = to > 0;
+    state->follow = true;
     copy_id(state->selected, view->rows[list.rows[to]].id);
   }
   brim_free(list.rows);
@@ -110,7 +115,6 @@ static brim_ui_sweep_action act(brim_ui_sweep *state, const brim_sweep_view *vie
   brim_ui_sweep_action action = row ? row_action(row, key) : BRIM_UI_SWEEP_NOTHING;
   if (action == BRIM_UI_SWEEP_NOTHING) return action;
   copy_id(state->target, row->id);
-  copy_id(state->selected, row->id);
   return action == BRIM_UI_SWEEP_CANCEL ? ask(state, action) : action;
 }
 
@@ -119,7 +123,6 @@ static brim_ui_sweep_action open_row(brim_ui_sweep *state, const brim_sweep_view
   const brim_sweep_row *row = selected_row(state, view);
   if (!row) return BRIM_UI_SWEEP_NOTHING;
   copy_id(state->target, row->id);
-  copy_id(state->selected, row->id);
   state->mode = mode;
   state->scroll = 0;
   return BRIM_UI_SWEEP_DRAW;
@@ -134,10 +137,15 @@ static bool any_out(const brim_sweep_view *view) {
 
 //---------------------------------- modes ----------------------------------
 
-static brim_ui_sweep_action choose_list(brim_ui_sweep *state, brim_ui_sweep_list list) {
-  state->list = list;
+static void to_the_top(brim_ui_sweep *state) {
   state->selected[0] = '\0';
   state->at = state->top = 0;
+  state->moved = false;
+}
+
+static brim_ui_sweep_action choose_list(brim_ui_sweep *state, brim_ui_sweep_list list) {
+  state->list = list;
+  to_the_top(state);
   return BRIM_UI_SWEEP_DRAW;
 }
 
@@ -161,6 +169,7 @@ static brim_ui_sweep_action table_char(brim_ui_sweep *state, const brim_sweep_vi
       return open_row(state, view, BRIM_UI_SWEEP_LOG);
     case 's':
       state->order = (brim_ui_sweep_order)((state->order + 1) % BRIM_UI_SWEEP_ORDER_COUNT);
+      state->follow = true;
       return BRIM_UI_SWEEP_DRAW;
     case '/':
       state->mode = BRIM_UI_SWEEP_SEARCH;
@@ -278,8 +287,7 @@ static brim_ui_sweep_action search_key(brim_ui_sweep *state, brim_key key) {
     state->mode = BRIM_UI_SWEEP_TABLE;
     return BRIM_UI_SWEEP_DRAW;
   }
-  state->selected[0] = '\0';
-  state->at = state->top = 0;
+  to_the_top(state);
   return BRIM_UI_SWEEP_DRAW;
 }
 

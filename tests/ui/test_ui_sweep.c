@@ -319,8 +319,22 @@ static void test_moving_among_ten_thousand(void **unused) {
   brim_str_deinit(&out);
 }
 
-// The selected experiment stays selected while the list changes around it.
-static void test_the_selection_follows_its_experiment(void **unused) {
+static const char *id_at(const brim_sweep_view *view, brim_sweep_state state, int nth) {
+  for (size_t i = 0; i < view->row_count; i++) {
+    if (view->rows[i].state == state && nth-- == 0) return view->rows[i].id;
+  }
+  return "";
+}
+
+static void change_state(brim_sweep_view *view, const char *id, brim_sweep_state state) {
+  brim_sweep_row row = *brim_sweep_view_find(view, id);
+  row.state = state;
+  row.ended_s = 1;
+  assert_ok(brim_sweep_view_put(view, &row));
+}
+
+// The cursor goes with its experiment on the screen and does not leave the screen with it.
+static void test_the_cursor_and_its_experiment(void **unused) {
   (void)unused;
   char selected[33];
   brim_sweep_view view;
@@ -332,23 +346,54 @@ static void test_the_selection_follows_its_experiment(void **unused) {
   draw(&state, &view, 80, 24, &out);
   press(&state, &view, BRIM_KEY_DOWN);
   press(&state, &view, BRIM_KEY_DOWN);
+  draw(&state, &view, 80, 24, &out);
   memcpy(selected, state.selected, sizeof selected);
-  brim_sweep_row row = *brim_sweep_view_find(&view, selected);
-  assert_int_equal(row.state, BRIM_SWEEP_RUNNING);
-  row.state = BRIM_SWEEP_DONE;  // and now it stands far below
-  row.ended_s = 1;
-  assert_ok(brim_sweep_view_put(&view, &row));
+  assert_int_equal(state.at, 2);
+  change_state(&view, state.selected, BRIM_SWEEP_LEASED);  // a few rows further down
   draw(&state, &view, 80, 24, &out);
   assert_string_equal(state.selected, selected);
-  assert_true(state.at > 20);
-  type(&state, &view, 's');
+  assert_true(state.at > 2 && state.at < 10);
+  size_t at = state.at;
+  change_state(&view, state.selected, BRIM_SWEEP_DONE);  // far below
   draw(&state, &view, 80, 24, &out);
-  assert_int_equal(view.rows[state.at].idx, row.idx);  // by grid order
-  assert_string_equal(view.rows[state.at].id, selected);
-  // In a list without it, the cursor stays near.
-  type(&state, &view, '2');
+  assert_int_equal(state.at, at);
+  assert_string_not_equal(state.selected, selected);
+  // Another order takes it along.
+  memcpy(selected, state.selected, sizeof selected);
+  for (int i = 0; i < BRIM_UI_SWEEP_ORDER_COUNT; i++) {
+    type(&state, &view, 's');
+    draw(&state, &view, 80, 24, &out);
+    assert_string_equal(state.selected, selected);
+  }
+  // On the first row it stays on the first row, whichever that is.
+  press(&state, &view, BRIM_KEY_HOME);
+  draw(&state, &view, 80, 24, &out);
+  change_state(&view, state.selected, BRIM_SWEEP_DONE);
   draw(&state, &view, 80, 24, &out);
   assert_int_equal(state.at, 0);
+  assert_int_equal(brim_sweep_view_find(&view, state.selected)->state, BRIM_SWEEP_RUNNING);
+  brim_sweep_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
+// A key acts on what the screen showed, not on what took its place since.
+static void test_keys_act_on_what_was_shown(void **unused) {
+  (void)unused;
+  char shown[33];
+  brim_sweep_view view;
+  brim_ui_sweep state;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_sweep_init(&state);
+  sweep_view_fill(&view, 60, 0);
+  draw(&state, &view, 80, 24, &out);
+  memcpy(shown, state.selected, sizeof shown);
+  change_state(&view, shown, BRIM_SWEEP_DONE);
+  assert_int_equal(type(&state, &view, 'p'), BRIM_UI_SWEEP_NOTHING);  // it is done
+  change_state(&view, shown, BRIM_SWEEP_QUEUED);
+  change_state(&view, id_at(&view, BRIM_SWEEP_QUEUED, 9), BRIM_SWEEP_RUNNING);
+  assert_int_equal(type(&state, &view, 'p'), BRIM_UI_SWEEP_PAUSE);
+  assert_string_equal(state.target, shown);
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -871,7 +916,8 @@ int main(void) {
       cmocka_unit_test(test_labels_with_other_keys),
       cmocka_unit_test(test_more_gpus_than_lines),
       cmocka_unit_test(test_moving_among_ten_thousand),
-      cmocka_unit_test(test_the_selection_follows_its_experiment),
+      cmocka_unit_test(test_the_cursor_and_its_experiment),
+      cmocka_unit_test(test_keys_act_on_what_was_shown),
       cmocka_unit_test(test_actions_by_state),
       cmocka_unit_test(test_questions),
       cmocka_unit_test(test_lists_and_search),
