@@ -141,9 +141,8 @@ static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *l
   card->foreign = 1;
 }
 
-static void read_processes(brim_lab_place *place, brim_lab_place_card *card) {
-  brim_gpu_process *list = NULL;
-  size_t count = 0;
+static void classify(brim_lab_place *place, brim_lab_place_card *card, const brim_gpu_process *list,
+                     size_t count) {
   roots r;
   card->foreign = card->left = 0;
   card->mps_seen = false;
@@ -152,8 +151,6 @@ static void read_processes(brim_lab_place *place, brim_lab_place_card *card) {
   for (size_t i = 0; i < r.count; i++) {
     if (r.job[i]) r.job[i]->used_bytes = (double)NAN;
   }
-  card->has_list =
-      brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count) == BRIM_OK;
   for (size_t i = 0; i < count; i++) take_process(place, card, &r, &list[i]);
   look_for_hidden(card, list, count);
   // those that the driver lists for another GPU's slice, or after their end, are forgotten
@@ -163,7 +160,20 @@ static void read_processes(brim_lab_place *place, brim_lab_place_card *card) {
       card->before[card->before_count++] = list[i].pid;
     }
   }
+}
+
+static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0;
+  brim_status status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
+  if (status == BRIM_ENOMEM) return status;
+  // a list that fails now and then does not open a GPU that others use
+  if (status && card->has_list && ++card->list_misses < LOST_READINGS) return BRIM_OK;
+  card->has_list = status == BRIM_OK;
+  card->list_misses = 0;
+  classify(place, card, list, count);
   brim_free(list);
+  return BRIM_OK;
 }
 
 // A driver that reports more free memory than there is, or used memory without a total, is not
@@ -186,8 +196,7 @@ brim_status brim_lab_place_card_read(brim_lab_place *place, brim_lab_place_card 
     card->read = true;
   }
   card->memory = memory;
-  read_processes(place, card);
-  return BRIM_OK;
+  return read_processes(place, card);
 }
 
 //---------------------------------- locks ----------------------------------

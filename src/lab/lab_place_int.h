@@ -40,7 +40,7 @@ typedef struct brim_lab_place_card {
   // by the last reading
   bool read, has_list;
   brim_gpu_memory memory;
-  int misses;  // readings in a row that failed after one had worked
+  int misses, list_misses;  // readings in a row that failed after one had worked
   int foreign;
   double foreign_bytes;  // NaN = some of it is unknown
   double mps_bytes;

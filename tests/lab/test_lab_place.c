@@ -1,4 +1,5 @@
 // Slots: the CPU's, one experiment per GPU, several GPUs for one, which devices a text names.
+#include "lab/lab_place_lock.h"
 #include "place_test.h"
 
 static const brim_lab_place_want A = {.exp = "a"}, B = {.exp = "b"}, C = {.exp = "c"};
@@ -363,6 +364,55 @@ static void test_too_large_for_a_gpu(void **state) {
   assert_int_equal(pt_choose(queue, 2), 1);
 }
 
+//---------------------------------- no memory ----------------------------------
+
+static brim_status whole_round(void) {
+  brim_lab_place *place = NULL;
+  brim_lab_place_slot slot;
+  size_t chosen = 0;
+  const brim_lab_place_want queue[] = {{.exp = "w", .gpus = 2}, {.exp = "a"}, {.exp = "b"}};
+  brim_lab_place_options o = {.monitor = pt.monitor,
+                              .root = FAKE_ROOT,
+                              .lock_dir = "locks",
+                              .visible = "0,1,2",
+                              .store = "s",
+                              .devices = "0,1,2"};
+  brim_status status = brim_lab_place_open(&o, &place);
+  if (!status) status = brim_lab_place_tick(place, 1000);
+  for (size_t i = 0; i < 3 && !status; i++) {
+    status = brim_lab_place_choose(place, 1000, queue + i, 3 - i, &chosen, &slot);
+  }
+  if (!status) status = brim_lab_place_tick(place, 3000);
+  brim_lab_place_close(place);
+  return status;
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  fake_reset(3);
+  fake_process(71, 1, "python");
+  fake_use(&fake.gpu[2], 71, FAKE_GIB);
+  pt.monitor = fake_monitor();
+  brim_status status = BRIM_ENOMEM;
+  brim_alloc_stats before, after;
+  int tries = 0;
+  for (uint64_t n = 1; status; n++, tries++) {
+    brim_alloc_get_stats(&before);
+    brim_alloc_fail_nth(n, 0);
+    status = whole_round();
+    brim_alloc_fail_nth(0, 0);
+    if (status) assert_int_equal(status, BRIM_ENOMEM);
+    brim_alloc_get_stats(&after);
+    assert_memory_equal(before.live_bytes, after.live_bytes, sizeof before.live_bytes);
+    // no lock stays behind
+    brim_lab_place_holder holder;
+    for (int i = 0; i < 3; i++) {
+      assert_ok(brim_lab_place_lock_probe("locks", fake.gpu[i].uuid, &holder));
+    }
+  }
+  assert_true(tries >= 8);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -385,6 +435,7 @@ int main(void) {
       T(test_impossible_ones_reserve_nothing),
       T(test_two_wide_ones_take_turns),
       T(test_too_large_for_a_gpu),
+      T(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -270,6 +270,26 @@ static void test_no_list_of_processes(void **state) {
   pt_assert_state(0, FREE);
 }
 
+// One list that fails does not open a GPU that others use, nor end the wait for memory.
+static void test_a_list_that_fails_once(void **state) {
+  (void)state;
+  fake_process(71, 1, "python3");
+  fake_use(&fake.gpu[0], 71, FAKE_GIB);
+  pt_open((brim_lab_place_options){0});
+  for (int i = 0; i < 2; i++) {
+    fake.gpu[0].list_code = BRIM_NVML_UNKNOWN_ERROR;
+    pt_pass(1000);
+    pt_assert_state(0, FOREIGN);
+    assert_false(pt_start("a", 1));
+  }
+  fake.gpu[0].list_code = 0;
+  pt_pass(1000);
+  pt_assert_state(0, FOREIGN);
+  fake_unuse(&fake.gpu[0], 71);
+  pt_pass(1000);
+  pt_assert_state(0, FREE);
+}
+
 static void test_a_lying_driver(void **state) {
   (void)state;
   fake.gpu[0].lies = true;
@@ -429,6 +449,7 @@ int main(void) {
       T(test_a_process_that_stays),
       T(test_memory_unknown),
       T(test_no_list_of_processes),
+      T(test_a_list_that_fails_once),
       T(test_a_lying_driver),
       T(test_each_gpu_for_itself),
       T(test_three_in_a_row),
