@@ -71,6 +71,19 @@ static void test_more_than_planned(void **state) {
   assert_true(start("c", 10, 1003));
 }
 
+// One takes more than planned, another has not begun: the plan's rest of the first hides nothing.
+static void test_more_than_planned_beside_one_that_starts(void **state) {
+  (void)state;
+  pt_open((brim_lab_place_options){.per_gpu = 8});
+  assert_true(start("a", 10, 1001));
+  fake_use(&fake.gpu[0], 1001, 40 * FAKE_GIB);
+  pt_pass(1000);
+  assert_true(start("b", 25, 1002));
+  pt_pass(1000);
+  assert_false(start("c", 14, 1003));  // 39 GiB are free, 25 of them are promised
+  assert_true(start("d", 8, 1004));
+}
+
 // The driver does not yet report free what an ended one has used.
 static void test_memory_of_one_that_ended(void **state) {
   (void)state;
@@ -302,6 +315,7 @@ int main(void) {
       T(test_empty_gpus_first),
       T(test_only_what_fits),
       T(test_more_than_planned),
+      T(test_more_than_planned_beside_one_that_starts),
       T(test_memory_of_one_that_ended),
       T(test_unknown_plans_run_alone),
       T(test_not_beside_strangers_or_several),
