@@ -386,11 +386,18 @@ static bool filled_in(const brim_config *config, int row) {
   return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
 }
 
+// A point of a grid makes no points of its own.
+static bool makes_points(const brim_config_row *info) {
+  return !strcmp(info->key.name, "seeds") || !strcmp(info->key.name, "samples") ||
+         !strcmp(info->key.name, "grid_seed");
+}
+
 static bool is_written(const brim_config *config, int row) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   const brim_config_value *value = &config->values[row];
   const bool open = value->is_null && !(info->flags & BRIM_CONFIG_AUTO);
   if (open || whole_axis(config, row)) return false;
+  if (config->is_point && makes_points(info)) return false;
   if (!value->is_set && !brim_config_key_is_used(&info->key)) return false;  // it says nothing
   // What follows from a preset or a component's defaults may differ at another point of a grid.
   const bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);

@@ -233,6 +233,17 @@ static void a_printed_grid_loads_back(void **state) {
       assert_string_equal(strchr(a.data, '='), strchr(b.data, '='));
       brim_str_deinit(&a);
       brim_str_deinit(&b);
+      // and a point of it is no grid
+      brim_config *point;
+      assert_ok(brim_config_grid_point(config, n, &point));
+      brim_str_init(&a);
+      assert_ok(brim_config_to_yaml(point, false, &a));
+      brim_config *single = must_load(BRIM_CONFIG_RUN, a.data);
+      assert_int_equal(brim_config_grid_count(single), 1);
+      assert_int_equal(brim_config_int(single, "seed"), brim_config_int(point, "seed"));
+      brim_str_deinit(&a);
+      brim_config_close(single);
+      brim_config_close(point);
     }
     brim_str_deinit(&yaml);
     brim_config_close(again);

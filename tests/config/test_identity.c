@@ -160,7 +160,7 @@ static const char *const stored[] = {
     "transform: {train: \"resize(size=8) | random_flip\", val: resize(size=8)}\nseeds: 2\n",
     "dataset: synthetic(shape=(1, 4, 4), classes=3)\ndataloader: {val: basic(batch_size=9)}\n",
     "data.path: \"a b: 'c' #d\"\ndata.inputs: [x, \"y z\"]\nweights: null\n",
-    "workload: mappo\nenv: {_type: uav, num_uavs: [3, 4]}\nnum_envs: auto\nmappo.clip: 0.1\n",
+    "workload: mappo\nenv: {_type: uav, num_uavs: [3, 4]}\nrollout_steps: 64\nnum_envs: auto\n",
     "workload: mappo\nenv: uav\nmappo.num_uavs: [3, 4]\ndata.batch_size: 128\n",
     "workload: ars\nenv: quadruped\nars: {num_dirs: [8, 16]}\npreset: auto\n",
     "preset: [auto, h200, a100-40g]\nmodel_size: [small, large]\n",

@@ -43,6 +43,24 @@ static void load_back(const brim_config *config) {
   brim_str_deinit(&again);
 }
 
+// An experiment as it is stored is the same experiment.
+static void store_and_load(const brim_config *point) {
+  brim_str text;
+  brim_str_init(&text);
+  must(!brim_config_to_experiment(point, &text));
+  if (!strstr(text.data, "{{")) {
+    char before[33], after[33];
+    brim_config *again = load(text.data, BRIM_CONFIG_CHECK);
+    must(again != NULL);
+    must(brim_config_grid_count(again) == 1);
+    must(!brim_config_hash(point, BRIM_CONFIG_EXPERIMENT, before));
+    must(!brim_config_hash(again, BRIM_CONFIG_EXPERIMENT, after));
+    must(!strcmp(before, after));
+    brim_config_close(again);
+  }
+  brim_str_deinit(&text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *text = malloc(size + 1);
   if (!text) return 0;
@@ -65,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     // A placeholder may make a point that the first one did not show to be wrong.
     if (!brim_config_grid_point(check, last, &point)) {
       if (sum % 8 == 0) load_back(point);
+      if (sum % 8 == 0) store_and_load(point);
       brim_config_close(point);
     }
     if (sum % 8 == 0) load_back(check);
