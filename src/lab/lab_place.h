@@ -65,7 +65,8 @@ typedef struct brim_lab_place_options {
   int64_t window_ms;          // over which joint throughput is measured (20 s)
 } brim_lab_place_options;
 
-// BRIM_EDEVICE: a device that this machine does not have. BRIM_EINVAL: no device is named like that.
+// BRIM_EDEVICE: a device that this machine does not have. BRIM_EINVAL: no device is named like
+// that.
 brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_place **out);
 // Gives back locks and stops MPS; executors that still run keep the locks that they were passed.
 void brim_lab_place_close(brim_lab_place *place);  // NULL is fine

@@ -349,5 +349,5 @@ void brim_lab_place_card_update(brim_lab_place *place, brim_lab_place_card *card
   (void)brim_lab_place_card_mps(card, now_ms);
   if (card->returning) check_returned(place, card, now_ms);
   if (card->jobs == 0 && !card->returning && card->lock_fd < 0) probe_lock(place, card);
-  brim_lab_pack_tick(&card->pack, now_ms, place->more && !card->out && !card->reserved);
+  brim_lab_pack_tick(&card->pack, now_ms, card->more && !card->out);
 }

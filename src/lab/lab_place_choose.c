@@ -219,6 +219,21 @@ static brim_status place_several(chooser *c, bool *done) {
   return BRIM_OK;
 }
 
+// Whether one that waits could join those on a GPU, if its limit allowed it: packing does not wait for
+// others that do not fit.
+static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, size_t count) {
+  for (int i = 0; i < place->card_count; i++) place->cards[i].more = false;
+  for (size_t k = 0; k < count; k++) {
+    if (wants[k].gpus > 1 || !(wants[k].need_bytes > 0)) continue;
+    const brim_lab_place_mask mask = mask_of(place, &wants[k]);
+    for (int i = 0; i < place->card_count; i++) {
+      brim_lab_place_card *card = &place->cards[i];
+      if (card->more || card->jobs == 0 || card->reserved || !in_mask(&mask, card)) continue;
+      card->more = brim_lab_place_card_fits(place, card, wants[k].need_bytes);
+    }
+  }
+}
+
 brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
                                   const brim_lab_place_want *wants, size_t count, size_t *chosen,
                                   brim_lab_place_slot *slot) {
@@ -226,6 +241,8 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
   *slot = (brim_lab_place_slot){0};
   for (int i = 0; i < place->card_count; i++) place->cards[i].reserved = false;
   for (size_t i = 0; i < count; i++) {
+    // its last executor may have reported, and not have ended
+    if (brim_lab_place_job_find(place, wants[i].exp)) continue;
     chooser c = {place, now_ms, &wants[i], mask_of(place, &wants[i]), slot};
     bool done = false;
     brim_status status = wants[i].gpus > 1 ? place_several(&c, &done) : place_one(&c, &done);
@@ -235,8 +252,7 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
       return BRIM_OK;
     }
   }
-  place->more = false;
-  for (size_t i = 0; i < count; i++) place->more |= wants[i].gpus <= 1 && wants[i].need_bytes > 0;
+  note_more(place, wants, count);
   return BRIM_OK;
 }
 
@@ -317,7 +333,9 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
   tally t = count_cards(place, want, &mask);
   int64_t k = gpus_of(want);
   if (explain_never(&t, want, &mask, out, size)) return;
-  if (mask.cpu && t.named == 0) {
+  if (want->exp && brim_lab_place_job_find(place, want->exp)) {
+    snprintf(out, size, "%s", brim_tr("its last process has not ended"));
+  } else if (mask.cpu && t.named == 0) {
     brim_msg_format(out, size, brim_tr("all %d CPU slots are taken"), place->cpu_slots);
   } else if (t.usable < k && t.only) {
     explain_closed(place, t.only, out, size);

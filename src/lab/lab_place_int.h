@@ -66,6 +66,7 @@ typedef struct brim_lab_place_card {
   char failed[BRIM_LAB_PLACE_FAILURES][BRIM_LAB_PLACE_EXP];
   // several experiments at once
   bool reserved;
+  bool more;  // the last choice left an experiment that would fit beside those on it
   brim_lab_pack pack;
   bool mps_refused;
   bool mps_seen;     // its server is on the list
@@ -90,7 +91,6 @@ struct brim_lab_place {
   int64_t next_number;
   int64_t tick_ms;  // of the last reading
   bool ticked;
-  bool more;  // the last choice left an experiment that one GPU could run
   brim_lab_place_failed failed[BRIM_LAB_PLACE_REMEMBERED];
   size_t failed_next;
 };
