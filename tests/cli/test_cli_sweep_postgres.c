@@ -86,6 +86,12 @@ static void test_two_sweeps_share_a_queue(void **state) {
   assert_int_equal(r.code, 0);
   assert_int_equal(json_lines(r.out), 8);
   shell_free(&r);
+  // a sweep is found by its folder
+  r = shell("brim sweep stop --store '%s'", url());
+  assert_int_equal(r.code, 2);
+  has(r.err, "--output-dir");
+  shell_free(&r);
+  expect(1, "no sweep runs", "brim sweep stop --output-dir machine-a");
   // a database has its own experiments: the chaos test refuses it
   r = shell("brim sweep chaos --minutes 0.01 --store '%s' --output-dir refused", url());
   assert_int_equal(r.code, 2);

@@ -245,32 +245,44 @@ brim_status brim_cli_sweep_move(brim_cli *cli) {
   return status;
 }
 
-brim_status brim_cli_sweep_stop(brim_cli *cli) {
-  char *place = NULL;
-  brim_lab_link *link = NULL;
-  int64_t pid = 0;
-  const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
-  if (folder) {
-    place = brim_strdup(folder);
-    if (!place) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
-  } else {
-    BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
-  }
-  brim_status status = BRIM_OK;
-  if (!brim_lab_sweep_runs(place, &pid)) {
-    status = brim_fail(BRIM_ESTATE, "no sweep runs in %s", place);
-  }
-  json_t *request = status ? NULL : json_pack("{s:s}", "op", "stop");
-  if (!status) {
-    status = brim_lab_link_open(place, &(brim_lab_link_options){.sweep_only = true}, &link);
-  }
-  if (!status) status = brim_lab_call(link, request, NULL);
-  json_decref(request);
-  if (!status) {
+static brim_status tell_stopped(brim_cli *cli, int64_t pid) {
+  if (!cli->json) {
     brim_cli_note(cli, brim_tr("the sweep (process %lld) stops; its trainings save first\n"),
                   (long long)pid);
+    return BRIM_OK;
   }
+  json_t *f = json_object();
+  brim_status status = brim_json_put(f, "pid", json_integer(pid));
+  if (!status) return brim_cli_event(cli, "stop", f);
+  json_decref(f);
+  return status;
+}
+
+static brim_status stop_in(brim_cli *cli, const char *folder) {
+  brim_lab_link *link = NULL;
+  int64_t pid = 0;
+  if (!brim_lab_sweep_runs(folder, &pid)) {
+    return brim_fail(BRIM_ESTATE, "no sweep runs in %s", folder);
+  }
+  BRIM_TRY(brim_lab_link_open(folder, &(brim_lab_link_options){.sweep_only = true}, &link));
+  json_t *request = json_pack("{s:s}", "op", "stop");
+  brim_status status = request ? brim_lab_call(link, request, NULL)
+                               : brim_fail(BRIM_ENOMEM, "out of memory while stopping a sweep");
+  json_decref(request);
   brim_lab_link_close(link);
+  return status ? status : tell_stopped(cli, pid);
+}
+
+// A sweep is found by its folder: several of them may use one database.
+brim_status brim_cli_sweep_stop(brim_cli *cli) {
+  char *place = NULL;
+  const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
+  if (folder) return stop_in(cli, folder);
+  BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
+  brim_status status =
+      brim_store_is_url(place)
+          ? brim_cli_usage(cli, BRIM_N_("name the folder of the sweep with --output-dir"))
+          : stop_in(cli, place);
   brim_free(place);
   return status;
 }
