@@ -371,8 +371,14 @@
     point: pointAt,
     choose: choose
   });
+  // The best lines are drawn last, over the others.
+  function bestLast(list) {
+    var sign = data.better === LOWER ? -1 : 1;
+    function height(exp) { return results[exp] === null ? -Infinity : sign * results[exp]; }
+    return list.slice().sort(function (a, b) { return height(a) - height(b) || a - b; });
+  }
   function drawAxes() {
-    if (axes) axes.draw({ shown: shown, faint: faint, colour: colour.of, chosen: chosen, marked: -1 });
+    if (axes) axes.draw({ shown: data.better ? bestLast(shown) : shown, faint: faint, colour: colour.of, chosen: chosen, marked: -1 });
   }
   var plotCanvas = byId('plot'), look = { metric: 0, log: false, mean: false, epochs: false };
   var plot = !plotCanvas ? null : brimPlot.curves(plotCanvas, {
