@@ -389,6 +389,27 @@ static void test_a_grid_that_cannot_work_stops(void **state) {
   assert_int_equal(count_state("queued"), 8);
 }
 
+// A training that is stopped from outside makes no progress: the watchdog ends it.
+static void test_a_hung_training_is_ended(void **state) {
+  (void)state;
+  fresh();
+  write_grid("grid.yaml", "epochs: 100000\nretries: 0\n");
+  shell_result r = shell(
+      "brim sweep grid.yaml --stall 1 & sweep=$!\n"
+      "child=0\n"
+      "until [ \"$child\" -gt 0 ] && grep -q epoch runs/small/exp/*/log.jsonl 2>/dev/null; do\n"
+      "  sleep 0.1; kill -0 $sweep || exit 9\n"
+      "  child=$(sed -n 's/.*\"child\":\\([0-9]*\\),.*/\\1/p' runs/small/exp/*/executor.json "
+      "2>/dev/null); child=${child:-0}\n"
+      "done\n"
+      "kill -STOP $child; wait $sweep");
+  if (r.code != 1) fail_msg("exit %d: %s%s", r.code, r.out, r.err);
+  has(r.err, "(hung)");
+  has(r.err, "made no progress for");
+  shell_free(&r);
+  assert_int_equal(count_state("failed"), 1);
+}
+
 static void test_mistakes_on_the_command_line(void **state) {
   (void)state;
   fresh();
@@ -397,6 +418,7 @@ static void test_mistakes_on_the_command_line(void **state) {
   expect(2, "holds no store", "brim sweep status --store nowhere");
   expect(2, "--jobs", "brim sweep x.yaml --jobs 0");
   expect(2, "--lease", "brim sweep x.yaml --lease 0");
+  expect(2, "--stall", "brim sweep x.yaml --stall 0.5");
   expect(2, NULL, "brim sweep nothing.yaml");
   expect(2, "two stores", "brim sweep move a");
   expect(2, "has no store", "brim sweep move nowhere b");
@@ -415,6 +437,7 @@ int main(void) {
       cmocka_unit_test(test_control_while_nothing_runs),
       cmocka_unit_test(test_control_while_it_runs),
       cmocka_unit_test(test_a_grid_that_cannot_work_stops),
+      cmocka_unit_test(test_a_hung_training_is_ended),
       cmocka_unit_test(test_mistakes_on_the_command_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,8 +138,8 @@ static pid_t start(queue *q, int which) {
   snprintf(words[3], sizeof words[3], "attempt=%lld", (long long)claimed.ref.attempt);
   snprintf(words[4], sizeof words[4], "fence=%lld", (long long)claimed.ref.fence);
   snprintf(words[5], sizeof words[5], "device=%s", q->device);
-  const char *const argv[] = {BRIM_BINARY,  "sweep",          "execute", words[0], words[1],
-                              words[2],     words[3],         words[4],  words[5], "threads=2",
+  const char *const argv[] = {BRIM_BINARY,  "sweep",           "execute", words[0], words[1],
+                              words[2],     words[3],          words[4],  words[5], "threads=2",
                               "beat_ms=50", "linger_ms=60000", "--quiet", NULL};
   brim_store_exp_free(claimed.exp);
   fflush(stdout);

@@ -169,6 +169,12 @@ static void plugin_words(const brim_cli_sweep_job *j, const char **out, size_t m
   out[n] = NULL;
 }
 
+// --stall for executors: < 0 = never.
+static int64_t stall_ms(const brim_option_parse *parse) {
+  double seconds = brim_option_float(parse, "stall", 600.0);
+  return seconds > 0 ? (int64_t)(seconds * 1e3) : -1;
+}
+
 static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
   const brim_option_parse *parse = &j->cli->parse;
   char program[4096];
@@ -194,6 +200,7 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .no_mps = !brim_option_flag(parse, "mps", true),
       .monitor = j->monitor,
       .keep_going = brim_option_flag(parse, "keep-going", false),
+      .stall_ms = stall_ms(parse),
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
                 .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)}};
   if (!status) status = brim_lab_sweep_open(&how, out);
@@ -226,6 +233,10 @@ static brim_status check_options(brim_cli *cli) {
   double lease = brim_option_float(&cli->parse, "lease", 60.0);
   if (!(lease >= 1 && lease <= 86400)) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
+  }
+  double stall = brim_option_float(&cli->parse, "stall", 600.0);
+  if (!(stall == 0 || (stall >= 1 && stall <= 1e7))) {
+    return brim_cli_usage(cli, BRIM_N_("--stall must be 0, or from 1 to 10000000"));
   }
   double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
   if (!(backoff >= 0.001 && backoff <= 86400)) {
