@@ -96,6 +96,7 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
                                   .in = BRIM_CHILD_NULL,
                                   .out = BRIM_CHILD_NULL,
                                   .err = BRIM_CHILD_PIPE,
+                                  .die_with_parent = true,
                                   .on_line = on_line,
                                   .ctx = c};
   c->tail[0] = '\0';

@@ -68,8 +68,11 @@ static background start(const char *const *words) {
   for (; *words; words++) argv[n++] = *words;
   argv[n] = NULL;
   background b = {0};
-  const brim_child_options how = {
-      .argv = argv, .in = BRIM_CHILD_NULL, .out = BRIM_CHILD_NULL, .err = BRIM_CHILD_NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_NULL,
+                                  .err = BRIM_CHILD_NULL,
+                                  .die_with_parent = true};
   assert_ok(brim_child_start(&how, &b.child));
   return b;
 }

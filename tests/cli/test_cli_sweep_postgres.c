@@ -43,8 +43,11 @@ static int64_t count_state(const char *state) {
 static brim_child *start(const char *folder) {
   const char *const argv[] = {BRIM_BINARY,    "sweep", "grid.yaml", "--store", url(),
                               "--output-dir", folder,  "--lease",   "2",       NULL};
-  const brim_child_options how = {
-      .argv = argv, .in = BRIM_CHILD_NULL, .out = BRIM_CHILD_NULL, .err = BRIM_CHILD_NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_NULL,
+                                  .err = BRIM_CHILD_NULL,
+                                  .die_with_parent = true};
   brim_child *child = NULL;
   assert_ok(brim_child_start(&how, &child));
   return child;
