@@ -300,7 +300,10 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
                                  int timeout_ms) {
   size_t n = 0;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
-  wait = shorter(wait, brim_lab_place_wait_ms(s->placing, brim_lab_now_ms()));
+  // While the store is away nothing is placed, and what is due there stays due.
+  int64_t now = brim_lab_now_ms();
+  wait = shorter(
+      wait, now < s->trouble_ms ? s->trouble_ms - now : brim_lab_place_wait_ms(s->placing, now));
   wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
                                                                 : COUNT_MS / 2);
   BRIM_TRY(grow_fds(s, extra_count + 1 + s->count * BRIM_CHILD_FDS));

@@ -460,6 +460,21 @@ static void test_which_failures_are_the_same(void **state) {
   }
 }
 
+// While the store is away the loop waits for it: what is due in the placement does not make it turn.
+static void test_waits_while_the_store_is_away(void **state) {
+  (void)state;
+  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
+  int turns = 0;
+  bool done = false;
+  sweep->trouble_ms = brim_lab_now_ms() + 300;
+  for (; brim_lab_now_ms() < sweep->trouble_ms && turns < 1000; turns++) {
+    assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 1000, &done));
+    assert_false(done);
+  }
+  if (turns > 30) fail_msg("%d turns", turns);
+  brim_lab_sweep_close(sweep);
+}
+
 int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "execute") == 0) return execute(argc, argv);
   ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -476,6 +491,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_what_fits_nowhere),
       cmocka_unit_test(test_a_gpu_out_of_service_is_named),
       cmocka_unit_test(test_a_second_sweep_is_refused),
+      cmocka_unit_test(test_waits_while_the_store_is_away),
       cmocka_unit_test(test_which_failures_are_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
