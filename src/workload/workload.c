@@ -30,8 +30,8 @@ brim_status brim_work_refuse_grid(const brim_config *config) {
   brim_status status = brim_str_status(&axes);
   if (!status) {
     status = brim_fail(BRIM_EINVAL,
-                       "this config is a grid of %zu points over %s; set each axis with key=value, "
-                       "or list the points with brim config grid%s",
+                       "this config is a grid of %zu points over %s; run all of them with brim "
+                       "sweep, or choose one with key=value for each axis%s",
                        points, axes.data,
                        transform ? brim_tr(" (a pipeline is written a | b, not as a list)") : "");
   }

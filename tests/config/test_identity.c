@@ -75,6 +75,18 @@ static void same_experiment(void **state) {
   }
 }
 
+// A key that is a component's argument too has the default of the component.
+static void defaults_of_components(void **state) {
+  (void)state;
+  static const char *const adamw[] = {"lr: 0.001\n", "optimizer: adamw(lr=1e-3)\n",
+                                      "optimizer: {_type: adamw, lr: 0.001}\n"};
+  const ids unset = ids_of_text("");
+  for (size_t i = 0; i < 3; i++) assert_string_equal(unset.id, ids_of_text(adamw[i]).id);
+  // 0.001 is no default of sgd
+  assert_string_not_equal(ids_of_text("optimizer: sgd\n").id,
+                          ids_of_text("optimizer: sgd\nlr: 0.001\n").id);
+}
+
 static void other_experiments(void **state) {
   (void)state;
   static const char *const texts[] = {
@@ -263,9 +275,10 @@ static void stored_values_are_the_same(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_text_is_fixed),        cmocka_unit_test(same_experiment),
-      cmocka_unit_test(other_experiments),        cmocka_unit_test(the_machine_is_no_part),
-      cmocka_unit_test(stored_configs_load_back), cmocka_unit_test(stored_values_are_the_same),
+      cmocka_unit_test(the_text_is_fixed),          cmocka_unit_test(same_experiment),
+      cmocka_unit_test(defaults_of_components),     cmocka_unit_test(other_experiments),
+      cmocka_unit_test(the_machine_is_no_part),     cmocka_unit_test(stored_configs_load_back),
+      cmocka_unit_test(stored_values_are_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

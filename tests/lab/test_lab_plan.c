@@ -50,8 +50,11 @@ static int child(const char *how) {
     json_t *question;
     if (brim_json_parse(line, (size_t)size, "stdin", &question)) return 9;
     const bool marked = strstr(line, "data.batch_size: 66\\n") != NULL;
-    if (!strcmp(how, "noise"))
-      printf("a library says hello\n{}\n{\"id\": \"x\", \"failure\": 1}\n");
+    if (!strcmp(how, "noise")) {
+      printf(
+          "a library says hello\n{}\n{\"id\": \"x\", \"device\": \"%s\", \"failure\": \"none\"}\n",
+          json_string_value(json_object_get(question, "device")));
+    }
     if (!strcmp(how, "crash") && marked) abort();
     if (!strcmp(how, "hang") && marked) pause();
     if (!strcmp(how, "dead")) {
