@@ -16,6 +16,7 @@ enum {
   ROUND = 48,            // experiments of a round
   LEASE_S = 2,           // of the sweeps
   DRAIN_S = 300,         // the last round has this long after the disturbances
+  HITS = 4,              // of one experiment's processes
   ORPHAN_MS = 20000,     // processes have this long to end after their sweep
   SMALL_FILE = 32 << 10  // bytes a file may have on the full disk
 };
@@ -163,14 +164,33 @@ static void fill_disk(brim_chaos *c) {
   c->full_ms = c->full_until;
 }
 
-// One of the executors, or of the trainings; 0 when there is none.
+// Where the count of an experiment's hits is; NULL: no room for another one.
+static int *hits_of(brim_chaos *c, const char *exp) {
+  size_t i = 0;
+  while (i < c->hits_count && strcmp(c->hits[i].exp, exp) != 0) i++;
+  if (i == BRIM_CHAOS_PROCS) return NULL;
+  if (i == c->hits_count) {
+    memcpy(c->hits[i].exp, exp, BRIM_CHAOS_ID);
+    c->hits[i].count = 0;
+    c->hits_count++;
+  }
+  return &c->hits[i].count;
+}
+
+// One of the executors, or of the trainings; 0 when there is none. The last experiments of a round
+// would be hit over and over: a machine that fails eleven times without a checkpoint in between fails
+// the experiment, and rightly so.
 static pid_t any_process(brim_chaos *c, bool trains) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
   for (size_t i = 0; i < n; i++) {
-    if (all[i].trains == trains) all[kept++] = all[i];
+    const int *hits = hits_of(c, all[i].exp);
+    if (all[i].trains == trains && hits && *hits < HITS) all[kept++] = all[i];
   }
-  return kept ? all[next_random(c) % kept].pid : 0;
+  if (kept == 0) return 0;
+  const brim_chaos_proc *chosen = &all[next_random(c) % kept];
+  ++*hits_of(c, chosen->exp);
+  return chosen->pid;
 }
 
 static brim_lab_chaos_act choose_act(brim_chaos *c) {
@@ -276,6 +296,7 @@ static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool 
   bool done = false, ended = false;
   int64_t last_ms = (now_ms() > end_ms ? now_ms() : end_ms) + DRAIN_S * 1000;
   int64_t next_act = now_ms() + between(c, 200, 600), next_look = 0;
+  c->hits_count = 0;
   grid_path(c, round, grid, sizeof grid);
   while (!done) {
     int64_t now = now_ms();

@@ -45,6 +45,12 @@ struct brim_chaos {
     int64_t until;
   } stopped[BRIM_CHAOS_STOPPED];
   size_t stopped_count;
+  // How often each experiment of the round was hit.
+  struct {
+    char exp[BRIM_CHAOS_ID];
+    int count;
+  } hits[BRIM_CHAOS_PROCS];
+  size_t hits_count;
   uint64_t random;
 };
 
