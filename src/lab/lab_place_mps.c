@@ -27,7 +27,7 @@ struct brim_lab_mps {
 // Its output goes to a file: what the sweep reads ends with the sweep, and a write there would kill it.
 static const char KEEPER[] =
     "exec 2>/dev/null\n"
-    "\"$1\" -f 3<&- >\"$2/log/daemon.txt\" 2>&1 & d=$!\n"
+    "\"$1\" -f 3<&- >\"$2/brim-log/daemon.txt\" 2>&1 & d=$!\n"
     "( cat <&3 >/dev/null; exec 3<&-\n"
     "  echo quit | \"$1\" >/dev/null & q=$!\n"
     "  for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 $d || break; sleep 0.5; done\n"
@@ -36,7 +36,7 @@ static const char KEEPER[] =
     "trap : TERM INT HUP\n"
     "while kill -0 $d; do wait $d; done\n"
     "kill $w\n"
-    "m=$(tail -n 1 \"$2/log/daemon.txt\")\n"
+    "m=$(tail -n 1 \"$2/brim-log/daemon.txt\")\n"
     "rm -rf \"$2\"\n"
     "echo \"$m\"\n";
 
@@ -49,7 +49,7 @@ static brim_status keep_line(void *ctx, const brim_child_line *line) {
 
 // A name that no other has: the one before may still be ending.
 static brim_status make_folder(brim_lab_mps *mps, const char *parent) {
-  char path[FOLDER_BYTES + 8];
+  char path[FOLDER_BYTES + 16];
   int n = snprintf(mps->folder, sizeof mps->folder, "%s/brim-mps-XXXXXX", parent);
   // the longest socket in it is /control_privileged, and a socket's name has 107 bytes at most
   if (n + (int)sizeof "/control_privileged" > 107) {
@@ -59,7 +59,8 @@ static brim_status make_folder(brim_lab_mps *mps, const char *parent) {
   }
   BRIM_TRY(brim_fs_mkdirs(parent));
   bool made = mkdtemp(mps->folder) != NULL;  // 0700
-  snprintf(path, sizeof path, "%s/log", mps->folder);
+  // not "log": the daemon has a socket of that name
+  snprintf(path, sizeof path, "%s/brim-log", mps->folder);
   if (made && mkdir(path, 0700) == 0) return BRIM_OK;
   return brim_fail(brim_errno_status(errno), "cannot create the folder %s: %s", mps->folder,
                    brim_errno_text(errno));
@@ -68,7 +69,7 @@ static brim_status make_folder(brim_lab_mps *mps, const char *parent) {
 static brim_status start_child(brim_lab_mps *mps, const char *program, const char *uuid) {
   char pipe_dir[160], log_dir[160], visible[160];
   snprintf(pipe_dir, sizeof pipe_dir, "CUDA_MPS_PIPE_DIRECTORY=%s", mps->folder);
-  snprintf(log_dir, sizeof log_dir, "CUDA_MPS_LOG_DIRECTORY=%s/log", mps->folder);
+  snprintf(log_dir, sizeof log_dir, "CUDA_MPS_LOG_DIRECTORY=%s/brim-log", mps->folder);
   snprintf(visible, sizeof visible, "CUDA_VISIBLE_DEVICES=%s", uuid);
   const char *env[] = {pipe_dir, log_dir, visible, "CUDA_DEVICE_ORDER=PCI_BUS_ID", NULL};
   const char *argv[] = {"sh", "-c", KEEPER, "brim-mps", program, mps->folder, NULL};

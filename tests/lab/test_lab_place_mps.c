@@ -17,6 +17,7 @@ static const char DAEMON[] =
     "echo \"$CUDA_VISIBLE_DEVICES $CUDA_MPS_LOG_DIRECTORY\" > seen.txt\n"
     "echo $$ > daemon.txt\n"
     "while [ -e hold ]; do sleep 0.05; done\n"
+    ": > $d/log || exit 1\n"
     ": > $d/control\n"
     "while [ ! -e $d/quit ]; do sleep 0.05; echo tick; done\n";
 static const char FAILS[] = "#!/bin/sh\necho no device found\nexit 1\n";
@@ -101,7 +102,7 @@ static void test_started_before_the_first(void **state) {
   assert_int_equal(pt.slot.fd_count, 2);
   char *seen = NULL, expected[512];
   assert_ok(brim_fs_read("seen.txt", 0, &seen, NULL));
-  snprintf(expected, sizeof expected, "%s %s/log\n", fake.gpu[0].uuid, pt.slot.mps_pipe);
+  snprintf(expected, sizeof expected, "%s %s/brim-log\n", fake.gpu[0].uuid, pt.slot.mps_pipe);
   assert_string_equal(seen, expected);
   brim_free(seen);
   struct stat about;
