@@ -112,6 +112,8 @@ void brim_cli_error(brim_cli *cli, brim_status status);
 const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]);
 // The command line as one could type it again.
 void brim_cli_command_text(const brim_cli *cli, brim_str *out);
+// One word of a command, in quotes where a shell would read it otherwise.
+void brim_cli_word_text(const char *word, brim_str *out);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 

@@ -345,15 +345,18 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   if (cli->json) error_event(cli, status, detail, advice);
 }
 
+void brim_cli_word_text(const char *word, brim_str *out) {
+  bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
+  if (!plain) brim_str_append_char(out, '\'');
+  for (; *word; word++) {
+    brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
+  }
+  if (!plain) brim_str_append_char(out, '\'');
+}
+
 void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
   for (int i = 0; i < cli->argc; i++) {
-    const char *word = i == 0 ? "brim" : cli->argv[i];
-    bool plain = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!");
     if (i) brim_str_append_char(out, ' ');
-    if (!plain) brim_str_append_char(out, '\'');
-    for (; *word; word++) {
-      brim_str_append(out, *word == '\'' ? "'\\''" : (char[]){*word, '\0'});
-    }
-    if (!plain) brim_str_append_char(out, '\'');
+    brim_cli_word_text(i == 0 ? "brim" : cli->argv[i], out);
   }
 }

@@ -79,7 +79,8 @@ static bool read_owner(const char *folder, owner *out) {
   return good;
 }
 
-static bool lives(int64_t pid, int64_t born) { return pid > 0 && born_of(pid) == born; }
+// Never process 1, whatever the file says: to kill its group is to kill every process.
+static bool lives(int64_t pid, int64_t born) { return pid > 1 && born_of(pid) == born; }
 
 bool brim_lab_exec_find(const char *folder, brim_lab_exec_owner *out) {
   owner o;

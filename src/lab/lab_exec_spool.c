@@ -67,6 +67,16 @@ static bool is_passing(brim_status status) {
   return status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
 }
 
+// Executors report about one attempt; a file that holds other requests is none of theirs.
+static brim_status check_report(const json_t *request) {
+  static const char *const ops[] = {"start", "beat", "metrics", "log", "checkpoint", "finish"};
+  const char *op = json_string_value(json_object_get(request, "op"));
+  for (size_t i = 0; op && i < sizeof ops / sizeof *ops; i++) {
+    if (strcmp(op, ops[i]) == 0) return BRIM_OK;
+  }
+  return brim_fail(BRIM_EPARSE, "a line is no report of an executor");
+}
+
 static brim_status send_lines(brim_lab_link *link, const brim_str *lines, size_t *at,
                               brim_exp_state *state, bool *finished) {
   while (*at < lines->len) {
@@ -74,7 +84,12 @@ static brim_status send_lines(brim_lab_link *link, const brim_str *lines, size_t
     size_t n = strcspn(line, "\n");
     json_t *request = NULL;
     BRIM_TRY(brim_json_parse(line, n, "spool", &request));
-    brim_status status = send_line(link, request, state, finished);
+    brim_status status = check_report(request);
+    if (status) {
+      json_decref(request);
+      return status;
+    }
+    status = send_line(link, request, state, finished);
     json_decref(request);
     if (is_passing(status)) return BRIM_EIO;
     if (status == BRIM_ESTATE || status == BRIM_ENOENT) return BRIM_ESTATE;

@@ -2,6 +2,7 @@
 #include "lab/lab_server.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -308,7 +309,19 @@ brim_status brim_lab_server_open(const brim_lab_server_options *o, brim_lab_serv
   return BRIM_OK;
 }
 
+// Where the folder was removed, another sweep may run in a new one: its files stay.
+static bool is_replaced(const brim_lab_server *server) {
+  brim_lab_sweep_info info;
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s",
+           brim_status_detail());  // of the failure that ends the sweep
+  bool read = server->announced && !brim_lab_socket_read(server->folder, &info);
+  brim_status_set_detail(detail);
+  return read && info.pid != getpid();
+}
+
 static void remove_files(const brim_lab_server *server) {
+  if (is_replaced(server)) return;
   char *file = server->announced ? brim_fs_join(server->folder, BRIM_LAB_SWEEP_FILE) : NULL;
   if (file) unlink(file);
   brim_free(file);

@@ -16,6 +16,7 @@ enum {
   GRACE_MS = 60000,
   COUNT_MS = 1000,     // states are counted at least this often
   PROGRESS_MS = 2000,  // steps are read
+  GIVE_UP_MS = 10000,  // a sweep that stops waits this long for its store
   SEEN_MS = 15000      // the store notes that this sweep is there
 };
 
@@ -114,7 +115,8 @@ static brim_status open_placing(brim_lab_sweep *s) {
 
 static brim_status open_parts(brim_lab_sweep *s) {
   const char *served = brim_store_is_url(s->place) ? s->folder : s->place;
-  BRIM_TRY(brim_fs_refused(brim_fs_mkdirs(s->folder)));
+  brim_status made = brim_fs_refused(brim_fs_mkdirs(s->folder));
+  if (made) return made == BRIM_EEXIST ? BRIM_EINVAL : made;  // a file is in the way, not a sweep
   BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
   name_worker(s);
   s->ops = (brim_lab_ops){.store = s->store,
@@ -197,6 +199,7 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
 // Leases that ran out, and that this sweep is there.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
+  BRIM_TRY(brim_store_check_file(s->store));
   if (now >= s->seen_ms) {
     const brim_store_worker self = {
         .id = s->worker, .host = s->host, .gpus = "", .version = s->version};
@@ -266,10 +269,27 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
+// Every executor has ended, and the store takes no results: they stay in the spools.
+static bool gives_up(brim_lab_sweep *s) {
+  int64_t now = brim_lab_now_ms(), lease = s->options.store.lease_ms;
+  bool ended = s->stopping && s->trouble_ms > 0;
+  for (size_t i = 0; i < s->count; i++) ended = ended && s->runners[i]->gone;
+  if (!ended) {
+    s->give_up_ms = 0;
+    return false;
+  }
+  if (s->give_up_ms == 0) s->give_up_ms = now + (lease < GIVE_UP_MS ? lease : GIVE_UP_MS);
+  if (now < s->give_up_ms) return false;
+  brim_lab_say(s, BRIM_SWEEP_WARN, NULL, "%s",
+               brim_tr("the store cannot be used; the next sweep reads the results of the last "
+                       "experiments from their folders"));
+  return true;
+}
+
 static bool finished(brim_lab_sweep *s) {
   const int64_t *n = s->counts.states;
   int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
-  if (s->count > 0) return false;
+  if (s->count > 0) return gives_up(s);
   if (s->stopping) return true;
   if (!s->counted || under_way > 0) return false;
   bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);
@@ -299,11 +319,11 @@ static brim_status grow_fds(brim_lab_sweep *s, size_t need) {
 static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
                                  int timeout_ms) {
   size_t n = 0;
-  int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
-  // While the store is away nothing is placed, and what is due there stays due.
   int64_t now = brim_lab_now_ms();
-  wait = shorter(
-      wait, now < s->trouble_ms ? s->trouble_ms - now : brim_lab_place_wait_ms(s->placing, now));
+  // What waits for the store is ready all the time, and nothing can be done about it before.
+  bool trouble = s->trouble_ms > now;
+  int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
+  wait = shorter(wait, trouble ? s->trouble_ms - now : brim_lab_place_wait_ms(s->placing, now));
   wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
                                                                 : COUNT_MS / 2);
   BRIM_TRY(grow_fds(s, extra_count + 1 + s->count * BRIM_CHILD_FDS));
@@ -311,7 +331,7 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
   s->fds[n++] = (struct pollfd){.fd = brim_lab_server_fd(s->server), .events = POLLIN};
   for (size_t i = 0; i < s->count; i++) {
     int limit = -1;
-    if (!s->runners[i]->child) continue;
+    if (trouble || s->runners[i]->gone || !s->runners[i]->child) continue;
     n += brim_child_fds(s->runners[i]->child, s->fds + n, &limit);
     wait = shorter(wait, limit);
   }

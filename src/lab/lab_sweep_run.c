@@ -170,9 +170,10 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
 
 brim_status brim_lab_reap_runners(brim_lab_sweep *s) {
   int64_t now = brim_lab_now_ms();
+  // All of them, also while the store refuses the result of one.
+  for (size_t i = 0; i < s->count; i++) BRIM_TRY(poll_runner(s, s->runners[i], now));
   for (size_t i = 0; i < s->count;) {
     brim_lab_runner *r = s->runners[i];
-    BRIM_TRY(poll_runner(s, r, now));
     if (!r->gone) {
       i++;
       continue;

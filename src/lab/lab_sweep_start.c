@@ -122,7 +122,8 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   if (!status) status = start_executor(s, r, claimed->exp->config, slot);
   if (!status) {
     brim_lab_say(s, BRIM_SWEEP_INFO, r->ref.exp, brim_tr("%.200s starts on %.80s"),
-                 claimed->exp->label, slot->cpu ? "cpu" : slot->devices);
+                 claimed->exp->label[0] ? claimed->exp->label : r->ref.exp,
+                 slot->cpu ? "cpu" : slot->devices);
     return brim_lab_place_started(s->placing, r->ref.exp, r->pid);
   }
   char message[600];

@@ -462,6 +462,27 @@ static void test_a_damaged_spool_is_set_aside(void **state) {
   exec_teardown(&f);
 }
 
+// Only an executor's reports: another request must not reach the sweep by this way.
+static void test_a_spool_with_other_requests(void **state) {
+  static const char *const texts[] = {"{\"op\": \"stop\"}\n", "{\"op\": \"retry_failed\"}\n",
+                                      "[1]\n", "null\n", "x\n"};
+  (void)state;
+  fixture f;
+  exec_setup(&f, "foreign spool");
+  assert_ok(brim_fs_mkdirs(f.folder));
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char *path = brim_fs_join(f.folder, "attempt-1.spool");
+    assert_ok(brim_fs_write(path, texts[i], strlen(texts[i])));
+    brim_free(path);
+    replay(&f, 0, 0, 0);
+    assert_true(exec_has(&f, "attempt-1.spool.bad"));
+    path = brim_fs_join(f.folder, "attempt-1.spool.bad");
+    assert_ok(brim_fs_remove(path));
+    brim_free(path);
+  }
+  exec_teardown(&f);
+}
+
 // The executor sends its spool and removes it while the sweep does the same.
 static void test_a_spool_that_two_processes_send(void **state) {
   (void)state;
@@ -593,6 +614,7 @@ int main(void) {
       cmocka_unit_test(test_a_result_while_the_sweep_is_away),
       cmocka_unit_test(test_a_stale_spool_changes_nothing),
       cmocka_unit_test(test_a_damaged_spool_is_set_aside),
+      cmocka_unit_test(test_a_spool_with_other_requests),
       cmocka_unit_test(test_a_spool_that_two_processes_send),
       cmocka_unit_test(test_no_answer_at_the_start),
       cmocka_unit_test(test_a_folder_that_cannot_be_made),

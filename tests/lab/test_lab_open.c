@@ -362,6 +362,19 @@ static void test_files_that_are_no_store(void **state) {
   assert_status(open_with(&o, &store), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "not written by brim"));
   assert_null(store);
+
+  assert_ok(brim_fs_remove(file));
+  assert_int_equal(mkfifo(file, 0600), 0);  // opening it would wait
+  assert_status(open_with(&o, &store), BRIM_EINVAL);
+  o.readonly = true;
+  assert_status(open_with(&o, &store), BRIM_EINVAL);
+  assert_int_equal(unlink(file), 0);
+  o = lab_options(&place);
+  assert_ok(open_with(&o, &store));
+  assert_ok(brim_store_check_file(store));
+  assert_int_equal(unlink(file), 0);
+  assert_status(brim_store_check_file(store), BRIM_ESTATE);
+  brim_store_close(store);
 }
 
 static void test_odd_names(void **state) {

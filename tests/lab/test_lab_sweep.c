@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fake_gpus.h"
@@ -429,6 +430,92 @@ static void test_a_second_sweep_is_refused(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
+// A store on a full disk: the sweep asks again about once a second, and waits in between.
+static void test_a_store_in_trouble_costs_no_processor(void **state) {
+  char devices[64];
+  struct rlimit before, none;
+  bool done = false;
+  (void)state;
+  set_mode("wait");
+  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
+  submit_guide(sweep, devices);
+  assert_false(turn_until_running(sweep, 1));
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+  kill((pid_t)sweep->runners[0]->pid, SIGKILL);
+  int turns = 0;
+  for (brim_time start = brim_clock_now(); brim_time_since_ns(start, brim_clock_now()) < 3000000000;
+       turns++) {
+    assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 1000, &done));
+  }
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  assert_false(done);
+  if (turns > 30) fail_msg("%d turns in 3 s", turns);
+  let_go();
+  turn_until_done(sweep);
+  assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
+  brim_lab_sweep_close(sweep);
+}
+
+static void test_stopping_without_a_store(void **state) {
+  char devices[64];
+  struct rlimit before, none;
+  bool done = false;
+  (void)state;
+  set_mode("wait");
+  brim_lab_sweep *sweep =
+      open_sweep((brim_lab_sweep_options){.jobs = 2, .store = {.lease_ms = 2000}});
+  submit_guide(sweep, devices);
+  assert_false(turn_until_running(sweep, 2));
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+  brim_lab_sweep_stop(sweep);
+  for (int i = 0; i < 1000 && !done; i++) {
+    assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 20, &done));
+  }
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  assert_true(done);
+  assert_int_equal(brim_lab_sweep_end(sweep), BRIM_LAB_END_STOPPED);
+  brim_lab_sweep_close(sweep);
+  let_go();
+  char place[64];
+  snprintf(place, sizeof place, "sweep-%d", place_count);
+  sweep = open_sweep((brim_lab_sweep_options){.place = place, .jobs = 2});
+  turn_until_done(sweep);
+  assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
+  brim_lab_sweep_close(sweep);
+}
+
+// Results in a file without a name would be gone with the sweep.
+static void test_a_removed_store_ends_the_sweep(void **state) {
+  char devices[64], path[96], other[128];
+  bool done = false;
+  (void)state;
+  set_mode("wait");
+  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
+  submit_guide(sweep, devices);
+  assert_false(turn_until_running(sweep, 1));
+  snprintf(path, sizeof path, "sweep-%d/lab.sqlite", place_count);
+  assert_int_equal(unlink(path), 0);
+  snprintf(path, sizeof path, "sweep-%d/sweep.json", place_count);
+  snprintf(other, sizeof other, "{\"pid\": 1, \"socket\": \"other\"}");
+  assert_ok(brim_fs_write(path, other, strlen(other)));
+  brim_status status = BRIM_OK;
+  for (int i = 0; i < 500 && !status; i++) {
+    status = brim_lab_sweep_turn(sweep, NULL, 0, 20, &done);
+  }
+  assert_status(status, BRIM_ESTATE);
+  let_go();
+  brim_lab_sweep_close(sweep);
+  assert_true(brim_fs_exists(path));  // of the sweep that is there now
+}
+
 static void test_which_failures_are_the_same(void **state) {
   brim_lab_same same = {0};
   (void)state;
@@ -492,6 +579,9 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_a_gpu_out_of_service_is_named),
       cmocka_unit_test(test_a_second_sweep_is_refused),
       cmocka_unit_test(test_waits_while_the_store_is_away),
+      cmocka_unit_test(test_a_store_in_trouble_costs_no_processor),
+      cmocka_unit_test(test_stopping_without_a_store),
+      cmocka_unit_test(test_a_removed_store_ends_the_sweep),
       cmocka_unit_test(test_which_failures_are_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

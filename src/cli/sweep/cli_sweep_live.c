@@ -271,8 +271,10 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
   brim_str_init(&retry);
   brim_str_init(&report);
   brim_cli_command_text(w->cli, &command);
-  brim_str_printf(&retry, "brim sweep rerun-failed %s", w->job->place);
-  brim_str_printf(&report, "brim report %s", w->job->place);
+  brim_str_append(&retry, "brim sweep rerun-failed ");
+  brim_cli_word_text(w->job->place, &retry);
+  brim_str_append(&report, "brim report ");
+  brim_cli_word_text(w->job->place, &report);
   const brim_ui_sweep_summary_options how = {
       .retry = retry.data, .resume = command.data, .report = report.data};
   brim_status status = brim_str_status(&command);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include "base/base_alloc.h"
@@ -87,6 +88,13 @@ static brim_status make_folder(const char *folder) {
   return status == BRIM_EEXIST ? BRIM_EINVAL : status;
 }
 
+// A pipe would be waited for.
+static brim_status check_kind(const char *path) {
+  struct stat st;
+  if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s is not a regular file", path);
+}
+
 static brim_status open_sqlite(brim_store *store, const char *folder) {
   if (store->options.readonly && !brim_fs_is_dir(folder)) {
     return brim_fail(BRIM_ENOENT, "%s has no store", folder);
@@ -98,6 +106,7 @@ static brim_status open_sqlite(brim_store *store, const char *folder) {
   if (store->options.readonly && !brim_fs_exists(store->path)) {
     return brim_fail(BRIM_ENOENT, "%s has no store", folder);
   }
+  BRIM_TRY(check_kind(store->path));
   BRIM_TRY(lock_file(store, folder));
   if (!store->options.readonly) brim_fs_remove_stale(folder);
   return brim_db_sqlite_open(store->path, store->options.readonly, &store->db);
@@ -210,6 +219,11 @@ void brim_store_close(brim_store *store) {
 
 const char *brim_store_kind(const brim_store *store) { return store->db->driver->name; }
 const char *brim_store_place(const brim_store *store) { return store->place; }
+
+brim_status brim_store_check_file(const brim_store *store) {
+  if (!store->path || !brim_db_sqlite_has_moved(store->db)) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "%s was removed or replaced by another process", store->path);
+}
 
 brim_status brim_store_now(brim_store *store, int64_t *ms) {
   BRIM_TRY(store->db->driver->ready(store->db));

@@ -324,6 +324,12 @@ brim_status brim_db_sqlite_check_free(const char *lock) {
   return brim_fail(BRIM_EEXIST, "%s is held by process %ld", lock, strtol(text, NULL, 10));
 }
 
+bool brim_db_sqlite_has_moved(brim_db *db) {
+  int moved = 0;
+  return sqlite3_file_control(of(db)->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+         moved;
+}
+
 // VACUUM INTO leaves the bytes to the kernel; the copy goes to the disk and gets its name at once.
 brim_status brim_db_sqlite_backup(brim_db *db, const char *path) {
   brim_str temp;

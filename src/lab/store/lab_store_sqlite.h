@@ -16,6 +16,8 @@ brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out);
 void brim_db_sqlite_set_clock(brim_db *db, int64_t at_least);
 // Whether no process holds this lock (brim_fs_lock), without taking it. BRIM_EEXIST: one does.
 brim_status brim_db_sqlite_check_free(const char *lock);
+// Whether the path leads to another file by now, or to none.
+bool brim_db_sqlite_has_moved(brim_db *db);
 // A copy of the whole file, whole or not at all.
 brim_status brim_db_sqlite_backup(brim_db *db, const char *path);
 
