@@ -45,6 +45,14 @@ static void test_page_of_a_store(void **state) {
   brim_free(page);
 }
 
+static void test_newest_store(void **state) {
+  (void)state;
+  lab_store_make("runs/later", rates, 1);
+  expect(0, "runs/later/report.html: experiments: 1", "brim report");
+  expect(0, NULL, "touch -d '1 hour ago' runs/later/lab.sqlite");
+  expect(0, "runs/rates/report.html: experiments: 5", "brim report");
+}
+
 static void test_other_repetitions(void **state) {
   (void)state;
   expect(0, "groups: 2;", "brim report runs/rates --over lr -o out.html");  // by an alias
@@ -120,7 +128,6 @@ static void test_mistakes(void **state) {
   write_file("odd.jsonl", "{\"schema\": \"brim.experiment/1\", \"id\": \"a\"}\n");
   write_file("plain.txt", "text\n");
   const char *const rows[][2] = {
-      {"name a store", "brim report"},
       {"a report is of one store", "brim report runs/rates runs/rates"},
       {"there is no nowhere", "brim report nowhere"},
       {"is no export of experiments", "brim report plain.txt"},
@@ -130,6 +137,7 @@ static void test_mistakes(void **state) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect(2, rows[i][0], rows[i][1]);
   assert_false(has_file("odd.html"));
+  expect(2, "name a store", "rm -rf runs && brim report");
 }
 
 // Reading must not create a store, nor change one.
@@ -149,6 +157,7 @@ static void test_nothing_else_changes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(test_page_of_a_store, setup),
+      cmocka_unit_test_setup(test_newest_store, setup),
       cmocka_unit_test_setup(test_other_repetitions, setup),
       cmocka_unit_test_setup(test_json_and_stdout, setup),
       cmocka_unit_test_setup(test_page_of_an_export, setup),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/lab/cli_lab.h"
+#include "cli/sweep/cli_sweep.h"
 #include "record/record_sweep.h"
 #include "ui/ui_lab.h"
 
@@ -71,16 +72,23 @@ static brim_status show_other(brim_cli *cli, const char *place, bool *shown) {
   return status;
 }
 
-static brim_status check_place(brim_cli *cli, bool *shown) {
+// For brim_free; without a word the store below runs that changed last.
+static brim_status find_place(brim_cli *cli, char **out) {
   const brim_option_parse *p = &cli->parse;
-  *shown = false;
-  if (p->positional_count == 0) {
-    return brim_cli_usage(cli, BRIM_N_("name a store: brim report runs/NAME"));
-  }
+  *out = NULL;
   if (p->positional_count > 1) {
     return brim_cli_usage(cli, BRIM_N_("a report is of one store, not %zu"), p->positional_count);
   }
-  const char *place = p->positional[0];
+  if (p->positional_count == 1) {
+    *out = brim_strdup(p->positional[0]);
+    return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a page");
+  }
+  BRIM_TRY(brim_cli_sweep_newest(out));
+  return *out ? BRIM_OK : brim_cli_usage(cli, BRIM_N_("name a store: brim report runs/NAME"));
+}
+
+static brim_status check_place(brim_cli *cli, const char *place, bool *shown) {
+  *shown = false;
   if (brim_lab_kind_of(place) != BRIM_LAB_KIND_NONE) return BRIM_OK;
   if (brim_fs_is_dir(place)) {
     BRIM_TRY(show_other(cli, place, shown));
@@ -181,11 +189,11 @@ static brim_status write_page(report *r) {
   return status;
 }
 
-static brim_status run(brim_cli *cli) {
+static brim_status report_of(brim_cli *cli, const char *place) {
   bool shown = false;
-  BRIM_TRY(check_place(cli, &shown));
+  BRIM_TRY(check_place(cli, place, &shown));
   if (shown) return BRIM_OK;
-  report r = {.cli = cli, .place = cli->parse.positional[0]};
+  report r = {.cli = cli, .place = place};
   r.output = output_of(cli, r.place);
   if (!r.output) return brim_fail(BRIM_ENOMEM, "out of memory for a page");
   brim_status status = brim_cli_lab_read(cli, r.place, &r.lab);
@@ -195,10 +203,18 @@ static brim_status run(brim_cli *cli) {
   return status;
 }
 
+static brim_status run(brim_cli *cli) {
+  char *place = NULL;
+  BRIM_TRY(find_place(cli, &place));
+  brim_status status = report_of(cli, place);
+  brim_free(place);
+  return status;
+}
+
 const brim_cli_command brim_cli_report = {
     .name = "report",
     .summary = BRIM_N_("write an HTML page of a sweep's experiments"),
-    .usage = "STORE [--out FILE.html] [OPTIONS]",
+    .usage = "[STORE] [--out FILE.html] [OPTIONS]",
     .about = BRIM_N_(
         "Writes one HTML page of all experiments of a sweep. It shows the best setting, mean "
         "\xc2\xb1 standard deviation over seeds, parallel coordinates and curves. A table with "
@@ -206,7 +222,8 @@ const brim_cli_command brim_cli_report = {
         "differ, and failures by class with their last lines. It needs no network and no other "
         "file.\n"
         "STORE is the folder of a sweep, a postgres:// URL, or a file that brim sweep export "
-        "wrote. The sweep may be running; the page shows the experiments as they are now."),
+        "wrote. Without it, brim takes the store below runs that changed last. The sweep may be "
+        "running; the page shows the experiments as they are now."),
     .examples = BRIM_N_("a page of a sweep\nbrim report runs/rates\nthe last value of each run "
                         "counts, not the best\nbrim report runs/rates --value last --out "
                         "last.html\n"),

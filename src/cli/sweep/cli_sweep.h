@@ -47,6 +47,8 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_
 // --store, else the positional word `at`, else the newest store below runs; brim_free. A store has to
 // be there.
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
+// The store below runs that changed last, for brim_free; NULL when there is none.
+brim_status brim_cli_sweep_newest(char **out);
 // The log of an attempt below FOLDER; brim_free.
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
                                     char **out);

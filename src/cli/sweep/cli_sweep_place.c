@@ -15,8 +15,7 @@ static bool has_store(const char *folder, struct stat *st) {
   return found;
 }
 
-// The store below runs that changed last; NULL when there is none.
-static brim_status newest_store(char **out) {
+brim_status brim_cli_sweep_newest(char **out) {
   char **names = NULL;
   size_t count = 0;
   struct timespec newest = {0};
@@ -49,7 +48,7 @@ brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
   if (!given && at > 0 && at < cli->parse.positional_count) given = cli->parse.positional[at];
   *out = NULL;
   if (!given) {
-    BRIM_TRY(newest_store(out));
+    BRIM_TRY(brim_cli_sweep_newest(out));
     if (*out) {
       brim_cli_note(cli, brim_tr("store: %s\n"), *out);
       return BRIM_OK;
