@@ -265,7 +265,7 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   }
   BRIM_TRY(read_counts(s, now));
   s->look = false;
-  s->trouble_ms = 0;
+  s->trouble_ms = s->trouble_wait = 0;
   return BRIM_OK;
 }
 

@@ -7,8 +7,9 @@
 #include "lab/lab_sweep_int.h"
 
 enum {
-  TROUBLE_MS = 1000,  // between tries while the store cannot be reached
-  TELL_MS = 30000     // between messages about that
+  TROUBLE_MS = 500,      // before the first new try while the store cannot be reached, then doubled
+  TROUBLE_MOST = 30000,  // at most
+  TELL_MS = 60000        // between messages about that
 };
 
 int64_t brim_lab_now_ms(void) { return brim_clock_now().ns / 1000000; }
@@ -120,7 +121,9 @@ brim_status brim_lab_tolerate(brim_lab_sweep *s, brim_status status) {
                  brim_tr("cannot use the store; brim tries again: %.300s"), brim_status_detail());
     s->told_ms = now;
   }
-  s->trouble_ms = now + TROUBLE_MS;
+  s->trouble_wait = s->trouble_wait == 0 ? TROUBLE_MS : 2 * s->trouble_wait;
+  if (s->trouble_wait > TROUBLE_MOST) s->trouble_wait = TROUBLE_MOST;
+  s->trouble_ms = now + s->trouble_wait;
   s->counted = false;
   brim_status_clear();
   return BRIM_OK;

@@ -70,8 +70,8 @@ struct brim_lab_sweep {
   brim_lab_end end;
   brim_lab_same same;
   brim_store_counts counts;
-  int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, told_ms,
-      give_up_ms, place_ms;
+  int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, trouble_wait,
+      told_ms, give_up_ms, place_ms;
   bool counted;                                          // `counts` is of now
   bool left;                                             // queued experiments may start later
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them

@@ -275,7 +275,7 @@ brim_status brim_lab_sweep_view(brim_lab_sweep *s, bool rows, const brim_sweep_v
   fill_places(s);
   fill_rates(s);
   *out = v;
-  if (!rows) return BRIM_OK;
+  if (!rows || brim_lab_now_ms() < s->trouble_ms) return BRIM_OK;
   return brim_lab_tolerate(s, read_rows(s));
 }
 
