@@ -41,7 +41,7 @@ static void run_view(int report) {
   brim_screen *screen = open_screen(report);
   (void)!write(1, "", 0);
   char last[32] = "-", text[1024], edge[TERMINAL_MAX + 1];
-  bool hidden = false;
+  int hidden = 0;
   memset(edge, '=', sizeof edge);
   for (int frame = 0;; frame++) {
     brim_key key;
@@ -80,9 +80,10 @@ static void run_view(int report) {
       return;
     }
     if (frame == 0) say(report, "ready");
-    // Keys are for another job: polling the terminal would spin.
-    if (brim_screen_fd(screen) < 0 && !hidden) say(report, "no keys");
-    hidden = brim_screen_fd(screen) < 0;
+    // Keys are for another job: polling the terminal would spin. A stop in this very moment is no
+    // background yet.
+    hidden = brim_screen_fd(screen) < 0 ? hidden + 1 : 0;
+    if (hidden == 3) say(report, "no keys");
     wait_keys(screen, 20);
   }
 }
