@@ -208,7 +208,7 @@ typedef struct brim_lab_comparison {
   size_t count;
   size_t only_a, only_b;  // groups without a partner
   // Over all matches with a difference: their mean and its interval by Student's t over the
-  // points; unknown for fewer than two.
+  // points; unknown for fewer than two. At least as wide as the spread of the repetitions makes it.
   brim_lab_stats overall;
   brim_lab_verdict verdict;
 } brim_lab_comparison;

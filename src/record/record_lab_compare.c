@@ -65,7 +65,26 @@ static void measure(brim_lab_match *m, brim_lab_result result, brim_metric_bette
   m->verdict = brim_lab_differ(&m->a_stats, &m->b_stats, better, &m->difference);
 }
 
-// Over the points: each is one difference, whatever the number of repetitions behind it.
+// Half the 95 % interval of the mean difference by the repetitions; NaN where a point has too few.
+static double half_width_within(const brim_lab_comparison *c) {
+  double sum = 0, freedom = 0, points = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    const brim_lab_match *m = &c->matches[i];
+    if (isnan(m->difference.mean)) continue;
+    if (m->a_stats.n < 2 || m->b_stats.n < 2) return (double)NAN;
+    const double na = (double)m->a_stats.n, nb = (double)m->b_stats.n;
+    const double va = m->a_stats.stddev * m->a_stats.stddev / na;
+    const double vb = m->b_stats.stddev * m->b_stats.stddev / nb;
+    sum += va + vb;
+    freedom += va * va / (na - 1) + vb * vb / (nb - 1);
+    points++;
+  }
+  if (!(freedom > 0)) return (double)NAN;
+  return t_between(sum * sum / freedom) * sqrt(sum) / points;
+}
+
+// Over the points: each is one difference, whatever the number of repetitions behind it. A few
+// differences agree by chance too, so the interval is never narrower than the repetitions allow.
 static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better) {
   double *list = brim_calloc(c->count + 1, sizeof *list);
   if (!list) return no_memory();
@@ -76,6 +95,11 @@ static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better
   }
   brim_lab_stats_of(list, same ? c->count : 0, &c->overall);
   brim_free(list);
+  const double within = half_width_within(c);
+  if (c->overall.n >= 2 && within > c->overall.high - c->overall.mean) {
+    c->overall.low = c->overall.mean - within;
+    c->overall.high = c->overall.mean + within;
+  }
   c->verdict = c->overall.n == 0  ? BRIM_LAB_BOTH_MISSING
                : c->overall.n < 2 ? BRIM_LAB_ONCE
                                   : decide(c->overall.low, c->overall.high, better);

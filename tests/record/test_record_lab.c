@@ -490,6 +490,30 @@ static void test_compare_is_not_certain_of_one_seed(void **state) {
   brim_lab_reader_destroy(r);
 }
 
+// Two differences that agree by chance are not certain where the seeds spread far.
+static void test_compare_is_not_certain_by_chance(void **state) {
+  (void)state;
+  const char *const a[] = {"0.80", "0.90"}, *const b[] = {"0.82", "0.92"};
+  const brim_lab_set *other = NULL;
+  add_seeds(reader, "0.1", 1, a, 2);
+  add_seeds(reader, "0.01", 4, a, 2);
+  finish();
+  brim_lab_reader *r = create();
+  add_seeds(r, "0.1", 100, b, 2);
+  add_seeds(r, "0.01", 104, b, 2);
+  assert_ok(brim_lab_reader_finish(r, &other));
+  brim_lab_comparison c;
+  assert_ok(brim_lab_compare(set, other, BRIM_LAB_LAST, &c));
+  assert_int_equal(c.count, 2);
+  assert_near(c.overall.mean, 0.02, 1e-12);
+  // Four groups of variance 0.005 / 2 each: 4 degrees of freedom, 2.776 x sqrt(0.01) / 2
+  assert_near(c.overall.high - c.overall.mean, 2.776 * 0.05, 1e-4);
+  assert_near(c.overall.mean - c.overall.low, 2.776 * 0.05, 1e-4);
+  assert_int_equal(c.verdict, BRIM_LAB_OPEN);
+  brim_lab_comparison_deinit(&c);
+  brim_lab_reader_destroy(r);
+}
+
 static void test_compare_with_missing_results(void **state) {
   (void)state;
   const char *const none[] = {"null", "null"}, *const b[] = {"0.9", "0.9"};
@@ -629,6 +653,7 @@ int main(void) {
       TEST(test_damaged_lines),
       TEST(test_compare_two_sets),
       TEST(test_compare_is_not_certain_of_one_seed),
+      TEST(test_compare_is_not_certain_by_chance),
       TEST(test_compare_with_missing_results),
       TEST(test_compare_by_a_setting),
       TEST(test_welch),
