@@ -94,6 +94,7 @@ static brim_status put_gpus(const brim_sweep_view *view, const brim_term *term, 
 
 static void add_row(brim_ui_table *table, const brim_sweep_view *view, const brim_sweep_row *row,
                     const brim_ui_sweep_look *look) {
+  brim_ui_table_add(table, BRIM_UI_DIM, "%.12s", row->id);
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     brim_str cell;
     brim_str_init(&cell);
@@ -126,12 +127,13 @@ static brim_status choose_rows(const brim_sweep_view *view, bool all, size_t *ro
 
 static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, const size_t *rows,
                             size_t count, brim_str *out) {
-  brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT];
+  // The id comes first: cancel, pause, retry and log take it.
+  brim_ui_column columns[1 + BRIM_UI_SWEEP_COLUMN_COUNT] = {{"ID", NULL, BRIM_UI_LEFT, 0, 0}};
   brim_ui_table table;
   brim_ui_sweep_look look = {.term = term};
-  bool narrow = term->width > 0 && term->width < 120;
-  brim_ui_sweep_columns(view, rows, count, narrow, &look, columns);
-  brim_ui_table_init(&table, columns, BRIM_UI_SWEEP_COLUMN_COUNT);
+  bool narrow = term->width > 0 && term->width < 132;
+  brim_ui_sweep_columns(view, rows, count, narrow, &look, columns + 1);
+  brim_ui_table_init(&table, columns, 1 + BRIM_UI_SWEEP_COLUMN_COUNT);
   for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], &look);
   brim_status status = count > 0 ? brim_ui_table_render(&table, term, out, NULL) : BRIM_OK;
   brim_ui_table_deinit(&table);

@@ -673,6 +673,12 @@ static void test_status(void **unused) {
   assert_ok(brim_ui_sweep_status(&view, &plain, &all, &out));
   assert_int_equal(count_lines(out.data), 3 + 1 + 2 + 1 + 2 + 600);
   assert_null(strstr(out.data, "--all"));
+  // Every row begins with the id that cancel, pause, retry and log take.
+  for (size_t i = 0; i < view.row_count; i++) {
+    char id[16];
+    snprintf(id, sizeof id, "\n%.12s ", view.rows[i].id);
+    assert_non_null(strstr(out.data, id));
+  }
   assert_non_null(strstr(out.data, "no sweep is running on this store\n"));
   brim_str_clear(&out);
   brim_ui_sweep_line(&view, &plain, &out);
