@@ -75,6 +75,11 @@ static void test_two_sweeps_share_a_queue(void **state) {
   write_file("grid.yaml", grid);
   brim_child *a = start("machine-a"), *b = start("machine-b");
   for (int i = 0; i < 1500 && count_state("running") < 2; i++) usleep(50 * 1000);
+  // a second sweep in a folder that has one hands its grid over
+  shell_result r = shell("brim sweep grid.yaml --store '%s' --output-dir machine-b 2>&1", url());
+  assert_int_equal(r.code, 0);
+  has(r.out, "the sweep that is running there runs them");
+  shell_free(&r);
   // one machine is gone; the other one ends what it had
   assert_ok(brim_child_signal(a, SIGKILL));
   (void)end(a);
@@ -85,7 +90,7 @@ static void test_two_sweeps_share_a_queue(void **state) {
   expect(1, NULL, "ls machine-*/exp/*/*.spool 2>/dev/null | grep -q .");
   a = start("machine-a");
   assert_int_equal(end(a), 0);
-  shell_result r = shell("brim sweep export --store '%s'", url());
+  r = shell("brim sweep export --store '%s'", url());
   assert_int_equal(r.code, 0);
   assert_int_equal(json_lines(r.out), 8);
   shell_free(&r);

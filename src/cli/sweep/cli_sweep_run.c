@@ -211,7 +211,8 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
 static brim_status run_sweep(const brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
   brim_status status = open_sweep(j, &sweep);
-  if (status == BRIM_EEXIST && j->grid && brim_lab_sweep_runs(j->place, NULL)) {
+  const char *served = brim_store_is_url(j->place) ? j->folder : j->place;
+  if (status == BRIM_EEXIST && j->grid && brim_lab_sweep_runs(served, NULL)) {
     brim_status_clear();
     return submit(j, NULL);
   }
