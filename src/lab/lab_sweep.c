@@ -75,6 +75,19 @@ static brim_status copy_text(const char *text, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
 }
 
+// The caller's list is gone when the executors are started.
+static brim_status copy_words(brim_lab_sweep *s) {
+  const char *const *from = s->options.words;
+  size_t n = 0;
+  while (from && from[n]) n++;
+  s->options.words = NULL;
+  s->words = brim_calloc(n + 1, sizeof *s->words);
+  if (!s->words) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+  for (size_t i = 0; i < n; i++) BRIM_TRY(copy_text(from[i], &s->words[i]));
+  s->options.words = (const char *const *)s->words;
+  return BRIM_OK;
+}
+
 static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep *s) {
   s->options = *o;
   if (s->options.grace_ms <= 0) s->options.grace_ms = GRACE_MS;
@@ -85,6 +98,7 @@ static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep 
   BRIM_TRY(copy_text(o->program, &s->program));
   BRIM_TRY(copy_text(o->version ? o->version : "", &s->version));
   BRIM_TRY(copy_text(o->devices, &s->devices));
+  BRIM_TRY(copy_words(s));
   return copy_text(o->lock_dir, &s->lock_dir);
 }
 
@@ -171,6 +185,8 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   brim_free(s->program);
   brim_free(s->version);
   brim_free(s->devices);
+  for (size_t i = 0; s->words && s->words[i]; i++) brim_free(s->words[i]);
+  brim_free(s->words);
   brim_free(s->lock_dir);
   brim_free(s);
 }

@@ -47,7 +47,7 @@ typedef struct brim_lab_sweep_options {
   const char *title;    // name of the grid, for views
   const char *program;  // required: the executor's program
   const char *version;  // of the binary, for the record
-  // More words for the executors, at most 24, NULL-terminated and the caller's: plug-ins to load.
+  // More words for the executors, at most 24, NULL-terminated; copied. Plug-ins to load.
   const char *const *words;
   // Where experiments may run: brim_lab_place_options. `monitor` is borrowed.
   const char *devices;

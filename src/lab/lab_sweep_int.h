@@ -56,6 +56,7 @@ void brim_lab_same_done(brim_lab_same *same);
 struct brim_lab_sweep {
   brim_lab_sweep_options options;  // texts are below
   char *place, *folder, *title, *program, *version, *devices, *lock_dir;
+  char **words;  // options.words points here
   char worker[64], host[65];
   brim_store *store;
   brim_lab_ops ops;
