@@ -42,6 +42,9 @@ static brim_status answer_status(brim_lab_sweep *s, json_t *reply) {
   BRIM_TRY(brim_lab_sweep_view(s, false, &view));
   BRIM_TRY(brim_sweep_view_to_json(view, false, &value));
   BRIM_TRY(brim_json_put(reply, "view", value));
+  value = json_array();
+  BRIM_TRY(brim_json_put(reply, "rows", value));
+  BRIM_TRY(brim_lab_sweep_active(s, value));
   return brim_json_put(reply, "folder", json_string(s->folder));
 }
 

@@ -95,6 +95,9 @@ int64_t brim_lab_now_ms(void);  // of a clock that never jumps
 brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
+// Rows of what runs and of the next in the queue, with what only the sweep knows: devices, time
+// left, why they wait.
+brim_status brim_lab_sweep_active(brim_lab_sweep *sweep, json_t *list);
 void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
 
 // A runner of the attempt, in its folder; it is in the sweep's list.

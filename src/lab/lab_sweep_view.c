@@ -10,7 +10,8 @@
 
 enum {
   ALL_ROWS_MS = 10000,  // other processes may have changed a shared store
-  DETAILS = 40          // experiments whose details a call reads
+  DETAILS = 40,         // experiments whose details a call reads
+  NEXT = 10             // queued experiments that a status explains
 };
 
 static double seconds(int64_t ms) { return ms > 0 ? (double)ms / 1e3 : NAN; }
@@ -190,6 +191,36 @@ static brim_status read_rows(brim_lab_sweep *s) {
     s->dirty_count--;
   }
   return read_details(s);
+}
+
+typedef struct next_ids {
+  char ids[NEXT][BRIM_EXP_ID];
+  size_t count;
+} next_ids;
+
+static brim_status on_next(void *ctx, const brim_store_exp *exp) {
+  next_ids *next = ctx;
+  if (next->count < NEXT) snprintf(next->ids[next->count++], BRIM_EXP_ID, "%s", exp->id);
+  return BRIM_OK;
+}
+
+static brim_status push_row(brim_lab_sweep *s, const char *id, json_t *list) {
+  json_t *item = NULL;
+  BRIM_TRY(read_row(s, id));
+  const brim_sweep_row *row = brim_sweep_view_find(&s->view, id);
+  if (!row) return BRIM_OK;
+  BRIM_TRY(brim_sweep_row_to_json(row, &item));
+  return brim_json_push(list, item);
+}
+
+brim_status brim_lab_sweep_active(brim_lab_sweep *s, json_t *list) {
+  const brim_store_filter queue = {
+      .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT};
+  next_ids next = {.count = 0};
+  BRIM_TRY(brim_store_list(s->store, &queue, on_next, &next));
+  for (size_t i = 0; i < s->count; i++) BRIM_TRY(push_row(s, s->runners[i]->ref.exp, list));
+  for (size_t i = 0; i < next.count; i++) BRIM_TRY(push_row(s, next.ids[i], list));
+  return BRIM_OK;
 }
 
 //---------------------------------- places ----------------------------------

@@ -142,6 +142,10 @@ static void test_a_grid_runs_to_its_end(void **state) {
   r = shell("ls runs/small/exp/*/log.jsonl runs/small/exp/*/model.safetensors | wc -l");
   assert_int_equal(atoi(r.out), 12);
   shell_free(&r);
+  // the status has the best value of each, also where no sweep runs
+  r = shell("brim sweep status --json | grep -o '\"best\":0[.]' | wc -l");
+  assert_int_equal(atoi(r.out), 6);
+  shell_free(&r);
   // the same grid again: nothing is left to do
   r = shell("brim sweep grid.yaml");
   assert_int_equal(r.code, 0);
@@ -345,6 +349,18 @@ static void test_control_while_nothing_runs(void **state) {
   expect(2, NULL, "brim sweep cancel ffffffffffff");
 }
 
+// What only the sweep knows: where an experiment runs, and why others wait.
+static void status_explains(void) {
+  bool explains = false;
+  for (int i = 0; i < 50 && !explains; i++) {  // none may run for a moment
+    shell_result r = shell("brim sweep status --json");
+    explains = strstr(r.out, "\"devices\":\"cpu\"") && strstr(r.out, "CPU slots are taken");
+    shell_free(&r);
+    if (!explains) usleep(20 * 1000);
+  }
+  assert_true(explains);
+}
+
 static void test_control_while_it_runs(void **state) {
   char id[13], command[256];
   (void)state;
@@ -352,6 +368,7 @@ static void test_control_while_it_runs(void **state) {
   write_grid("slow.yaml", slow);
   background b = start((const char *[]){"slow.yaml", NULL});
   wait_until("running", 1);
+  status_explains();
   first_id(id, "running");
   snprintf(command, sizeof command, "brim sweep log %s", id);
   expect(0, NULL, command);
