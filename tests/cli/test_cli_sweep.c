@@ -182,7 +182,7 @@ static void test_events_and_exports(void **state) {
   shell_free(&r);
   r = shell("brim sweep export runs/small --format csv --output all.csv && cat all.csv");
   assert_int_equal(r.code, 0);
-  has(r.out, "id,lr,batch_size,state,failure,attempts,epoch,step,metric,value,");
+  has(r.out, "id,lr,batch_size,state,failure,attempts,epoch,step,metric,value,best,");
   has(r.out, ",0.001,32,done,,1,3,");
   shell_free(&r);
 }

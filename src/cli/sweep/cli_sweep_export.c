@@ -8,11 +8,21 @@
 
 enum { AXES = 64, NAME = 64 };
 
+// The best value of an experiment's metric, beside its last one.
+typedef struct best_item {
+  char id[BRIM_EXP_ID];
+  char key[BRIM_METRIC_NAME];
+  brim_metric_better better;
+  double value;
+} best_item;
+
 typedef struct output {
   brim_cli *cli;
   brim_fs_writer *file;  // NULL: stdout
   char axes[AXES][NAME];
   size_t axis_count;
+  best_item *best;  // in the order of the list
+  size_t best_count, best_cap, at;
 } output;
 
 static brim_status put(output *o, const brim_str *line) {
@@ -70,8 +80,55 @@ static size_t axis_of(const output *o, const char *name, size_t size) {
   return i;
 }
 
+static brim_status add_best(output *o, const brim_store_exp *exp) {
+  brim_sweep_metric metric;
+  if (o->best_count == o->best_cap) {
+    size_t cap = o->best_cap ? o->best_cap * 2 : 256;
+    best_item *more = brim_realloc(o->best, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+    o->best = more;
+    o->best_cap = cap;
+  }
+  best_item *item = &o->best[o->best_count++];
+  *item = (best_item){.value = (double)NAN};
+  snprintf(item->id, sizeof item->id, "%s", exp->id);
+  snprintf(item->key, sizeof item->key, "%s", exp->metric_key);
+  if (item->key[0] && brim_cli_sweep_metric(item->key, &metric)) item->better = metric.better;
+  return BRIM_OK;
+}
+
+static brim_status on_value(void *ctx, const brim_store_metric *row, int64_t attempt) {
+  best_item *item = ctx;
+  (void)attempt;
+  bool better =
+      item->better == BRIM_BETTER_HIGHER ? row->value > item->value : row->value < item->value;
+  if (isnan(item->value) || better) item->value = row->value;
+  return BRIM_OK;
+}
+
+static brim_status read_best(output *o, brim_lab_link *link) {
+  for (size_t i = 0; i < o->best_count; i++) {
+    best_item *item = &o->best[i];
+    if (item->better == BRIM_BETTER_NEITHER) continue;
+    BRIM_TRY(brim_lab_read_metrics(link, item->id, item->key, 0, on_value, item));
+  }
+  return BRIM_OK;
+}
+
+// NaN for one that was submitted since the first pass.
+static double best_of(output *o, const char *id) {
+  for (size_t i = 0; i < o->best_count; i++) {
+    size_t at = (o->at + i) % o->best_count;
+    if (strcmp(o->best[at].id, id) != 0) continue;
+    o->at = at + 1;
+    return o->best[at].value;
+  }
+  return (double)NAN;
+}
+
 static brim_status on_axes(void *ctx, const brim_store_exp *exp) {
   output *o = ctx;
+  BRIM_TRY(add_best(o, exp));
   const char *name, *value;
   size_t name_size, value_size;
   for (const char *at = exp->label; (at = next_axis(at, &name, &name_size, &value, &value_size));) {
@@ -165,6 +222,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
   put_number(&line, exp->step < 0 ? (double)NAN : (double)exp->step);
   put_text(&line, exp->metric_key);
   put_number(&line, exp->metric);
+  put_number(&line, best_of(o, exp->id));
   put_text(&line, exp->tags);
   put_time(&line, exp->created);
   put_time(&line, exp->started);
@@ -179,11 +237,12 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
 static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_filter *filter) {
   brim_str line;
   BRIM_TRY(brim_lab_list(link, filter, on_axes, o));
+  BRIM_TRY(read_best(o, link));
   brim_str_init(&line);
   brim_str_append(&line, "id");
   for (size_t i = 0; i < o->axis_count; i++) put_text(&line, o->axes[i]);
   brim_str_append(&line,
-                  ",state,failure,attempts,epoch,step,metric,value,tags,created,started,ended,"
+                  ",state,failure,attempts,epoch,step,metric,value,best,tags,created,started,ended,"
                   "message\n");
   brim_status status = put(o, &line);
   brim_str_deinit(&line);
@@ -224,6 +283,7 @@ brim_status brim_cli_sweep_export(brim_cli *cli) {
     brim_fs_writer_abort(o.file);
   }
   brim_lab_link_close(link);
+  brim_free(o.best);
   brim_free(place);
   return status;
 }
