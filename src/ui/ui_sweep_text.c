@@ -92,11 +92,26 @@ static brim_status put_gpus(const brim_sweep_view *view, const brim_term *term, 
   return brim_str_status(out);
 }
 
+// Whether a column has a text in any row: an empty one takes room from others.
+static bool has_text(const brim_sweep_view *view, const size_t *rows, size_t count,
+                     brim_ui_sweep_column column, const brim_ui_sweep_look *look) {
+  bool found = false;
+  for (size_t i = 0; i < count && !found; i++) {
+    brim_str cell;
+    brim_str_init(&cell);
+    brim_ui_sweep_cell(view, &view->rows[rows[i]], column, look, &cell);
+    found = cell.len > 0;
+    brim_str_deinit(&cell);
+  }
+  return found;
+}
+
 static void add_row(brim_ui_table *table, const brim_sweep_view *view, const brim_sweep_row *row,
-                    const brim_ui_sweep_look *look) {
+                    const bool *used, const brim_ui_sweep_look *look) {
   brim_ui_table_add(table, BRIM_UI_DIM, "%.12s", row->id);
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     brim_str cell;
+    if (!used[i]) continue;
     brim_str_init(&cell);
     brim_ui_style style = brim_ui_sweep_cell(view, row, (brim_ui_sweep_column)i, look, &cell);
     if (cell.status && !table->status) table->status = cell.status;
@@ -133,8 +148,14 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   brim_ui_sweep_look look = {.term = term};
   bool narrow = term->width > 0 && term->width < 132;
   brim_ui_sweep_columns(view, rows, count, narrow, &look, columns + 1);
-  brim_ui_table_init(&table, columns, 1 + BRIM_UI_SWEEP_COLUMN_COUNT);
-  for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], &look);
+  bool used[BRIM_UI_SWEEP_COLUMN_COUNT];
+  size_t n = 1;
+  for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
+    used[i] = has_text(view, rows, count, (brim_ui_sweep_column)i, &look);
+    if (used[i]) columns[n++] = columns[1 + i];
+  }
+  brim_ui_table_init(&table, columns, n);
+  for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], used, &look);
   brim_status status = count > 0 ? brim_ui_table_render(&table, term, out, NULL) : BRIM_OK;
   brim_ui_table_deinit(&table);
   return status;

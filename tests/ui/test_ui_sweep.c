@@ -680,6 +680,14 @@ static void test_status(void **unused) {
     assert_non_null(strstr(out.data, id));
   }
   assert_non_null(strstr(out.data, "no sweep is running on this store\n"));
+  // A column without a text is left out.
+  assert_non_null(strstr(out.data, "  ETA"));
+  for (size_t i = 0; i < view.row_count; i++) view.rows[i].eta_s = NAN;
+  view.eta_s = NAN;
+  brim_str_clear(&out);
+  assert_ok(brim_ui_sweep_status(&view, &plain, &all, &out));
+  assert_null(strstr(out.data, "ETA"));
+  view.eta_s = 15000;
   brim_str_clear(&out);
   brim_ui_sweep_line(&view, &plain, &out);
   assert_string_equal(out.data,
