@@ -27,6 +27,10 @@ extern "C" {
 
 struct brim_lab_link;
 
+// The variable that tells an executor the whole URL of a database: its words, which every user of the
+// machine can see, have it without the password.
+#define BRIM_LAB_PLACE_ENV "BRIM_SWEEP_STORE"
+
 // 0 and NULL are the defaults, except where it says "required".
 typedef struct brim_lab_exec_options {
   struct brim_lab_link *link;  // required; executors open theirs with sweep_only

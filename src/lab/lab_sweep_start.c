@@ -60,6 +60,23 @@ static bool sets_threads(const char *config) {
   return false;
 }
 
+// What others must not see in a list of processes, and what this experiment alone has.
+static brim_status executor_env(const brim_lab_sweep *s, const brim_lab_place_slot *slot,
+                                brim_str *text, const char *env[3]) {
+  size_t n = 0, mps = 0;
+  if (slot->mps_pipe[0]) brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
+  if (brim_store_is_url(s->place)) {
+    if (text->len > 0) brim_str_append_n(text, "", 1);
+    mps = text->len;
+    brim_str_printf(text, BRIM_LAB_PLACE_ENV "=%s", s->place);
+  }
+  BRIM_TRY(brim_str_status(text));
+  if (slot->mps_pipe[0]) env[n++] = text->data;
+  if (brim_store_is_url(s->place)) env[n++] = text->data + mps;
+  env[n] = NULL;
+  return BRIM_OK;
+}
+
 static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const char *config,
                                   const brim_lab_place_slot *slot) {
   word_list *w = brim_calloc(1, sizeof *w);
@@ -68,7 +85,9 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   w->words[w->count++] = "--quiet";
   w->words[w->count++] = "sweep";
   w->words[w->count++] = "execute";
-  add_word(w, "place", s->place);
+  char *shown = brim_store_place_shown(s->place);
+  add_word(w, "place", shown ? shown : "");
+  brim_free(shown);
   add_word(w, "folder", r->folder);
   add_word(w, "exp", r->ref.exp);
   add_number(w, "attempt", r->ref.attempt);
@@ -84,11 +103,12 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
     w->words[w->count++] = *extra++;
   }
   if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
-  char mps[BRIM_LAB_PLACE_PATH + 32];
-  snprintf(mps, sizeof mps, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
-  const char *env[] = {mps, NULL};
+  const char *env[3];
+  brim_str env_text;
+  brim_str_init(&env_text);
+  brim_status status = executor_env(s, slot, &env_text, env);
   const brim_child_options how = {.argv = w->words,
-                                  .env_change = slot->mps_pipe[0] ? env : NULL,
+                                  .env_change = env,
                                   .in = BRIM_CHILD_NULL,
                                   .out = BRIM_CHILD_NULL,
                                   .err = BRIM_CHILD_PIPE,
@@ -96,7 +116,8 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
                                   .pass_count = slot->fd_count,
                                   .on_line = on_line,
                                   .ctx = r};
-  brim_status status = brim_child_start(&how, &r->child);
+  if (!status) status = brim_child_start(&how, &r->child);
+  brim_str_deinit(&env_text);
   brim_free(w);
   if (!status) r->pid = brim_child_pid(r->child);
   return status;

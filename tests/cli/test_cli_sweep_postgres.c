@@ -107,13 +107,36 @@ static void test_two_sweeps_share_a_queue(void **state) {
   shell_free(&r);
 }
 
+// A password in a config is in no list of processes, and in nothing that is printed.
+static void test_a_password_stays_secret(void **state) {
+  (void)state;
+  char text[2048];
+  snprintf(text, sizeof text,
+           "%s"
+           "store: \"%s&password=hush-hush\"\n",
+           grid, url());
+  write_file("secret.yaml", text);
+  shell_result r = shell(
+      "rm -f seen.txt; brim sweep secret.yaml seeds=1 epochs=41 --output-dir secret >said.txt 2>&1 "
+      "& pid=$!; "
+      "n=0; while kill -0 $pid 2>/dev/null; do "
+      "  grep -als 'folder=secret/ex[p]' /proc/[0-9]*/cmdline 2>/dev/null | grep -q . && n=1; "
+      "  grep -als 'hus[h]-hush' /proc/[0-9]*/cmdline 2>/dev/null >>seen.txt; sleep 0.02; "
+      "done; wait $pid; echo code $? saw $n; cat seen.txt said.txt");
+  has(r.out, "code 0 saw 1");
+  has(r.out, "brim report");
+  has_not(r.out, "hush-hush");
+  has_not(r.out, "/cmdline");
+  shell_free(&r);
+}
+
 static void test_a_store_moves_out_of_the_database(void **state) {
   (void)state;
   shell_result r = shell("brim sweep move '%s' moved", url());
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  has(r.err, "moved 8 experiments");
+  has(r.err, "moved 12 experiments");
   shell_free(&r);
-  expect(0, "8 of 8 done", "brim sweep status moved");
+  expect(0, "12 of 12 done", "brim sweep status moved");
   // what was moved is no longer used
   r = shell("brim sweep status --store '%s'", url());
   assert_true(r.code != 0);
@@ -123,6 +146,7 @@ static void test_a_store_moves_out_of_the_database(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two_sweeps_share_a_queue),
+      cmocka_unit_test(test_a_password_stays_secret),
       cmocka_unit_test(test_a_store_moves_out_of_the_database),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,7 @@ typedef struct brim_cli_sweep_job {
   brim_gpu_monitor *monitor;  // NULL without NVML
   char *name;                 // of the grid
   char *place, *folder;       // of the store, of the experiments' files
+  char *shown;                // the place without a password: what is printed
   bool only_continue;         // no grid was named: what the store has is run
 } brim_cli_sweep_job;
 

@@ -126,7 +126,7 @@ static brim_status read_store(dry *d) {
   brim_lab_link_close(link);
   if (status == BRIM_ENOMEM) return status;
   if (status && status != BRIM_ENOENT) {
-    brim_log_warn("sweep", "cannot read the store %s: %s", d->job->place, brim_status_detail());
+    brim_log_warn("sweep", "cannot read the store %s: %s", d->job->shown, brim_status_detail());
   }
   brim_status_clear();
   return BRIM_OK;
@@ -170,7 +170,7 @@ static brim_status make_record(dry *d) {
                                      .needs = needs};
   }
   f->name = d->job->name;
-  f->store = d->job->place;
+  f->store = d->job->shown;
   f->rows = d->rows;
   f->row_count = grid->count;
   return BRIM_OK;

@@ -1,11 +1,13 @@
 // `brim sweep execute`, started by the sweep and not by people: one attempt of one experiment. Its words:
-//   place=    the store, as the link opens it    folder=  the experiment's own
+//   place=    the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
+//   folder=   the experiment's own
 //   exp=      32 digits    attempt=    fence=
 //   device= gpus= threads= linger_ms= stall_ms= grace_ms= beat_ms=    as in lab_exec.h; may be left out
 //   trainer=  a program to run instead of `brim train`, with the same words behind it; for tests
 // Exit code 0: the result is in the store or in the spool, or the attempt was replaced.
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -106,11 +108,13 @@ static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link 
 
 // The sweep may have been killed since it started this process, and another may come.
 static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_lab_link **out) {
+  const char *whole = getenv(BRIM_LAB_PLACE_ENV);
+  const char *place = brim_store_is_url(w->place) && whole ? whole : w->place;
   const brim_lab_link_options how = {.sweep_only = true, .timeout_ms = CALL_MS};
   int64_t linger_ms = w->linger_ms > 0 ? w->linger_ms : LINGER_MS;
   brim_time begin = brim_clock_now();
   for (;;) {
-    brim_status status = brim_lab_link_open(w->place, &how, out);
+    brim_status status = brim_lab_link_open(place, &how, out);
     if (status != BRIM_EIO || *cli->stop) return status;
     if (brim_time_since_ns(begin, brim_clock_now()) > linger_ms * 1000000) return status;
     brim_clock_sleep_ns((int64_t)AGAIN_MS * 1000000);
@@ -122,6 +126,7 @@ brim_status brim_cli_sweep_execute(brim_cli *cli) {
   BRIM_TRY(parse_words(cli, &words));
   brim_lab_link *link = NULL;
   BRIM_TRY(open_link(cli, &words, &link));
+  unsetenv(BRIM_LAB_PLACE_ENV);  // the link has its copy, and a training needs none
   brim_status status = execute(cli, &words, link);
   brim_lab_link_close(link);
   return status;

@@ -272,9 +272,9 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
   brim_str_init(&report);
   brim_cli_command_text(w->cli, &command);
   brim_str_append(&retry, "brim sweep rerun-failed ");
-  brim_cli_word_text(w->job->place, &retry);
+  brim_cli_word_text(w->job->shown, &retry);
   brim_str_append(&report, "brim report ");
-  brim_cli_word_text(w->job->place, &report);
+  brim_cli_word_text(w->job->shown, &report);
   const brim_ui_sweep_summary_options how = {
       .retry = retry.data, .resume = command.data, .report = report.data};
   brim_status status = brim_str_status(&command);

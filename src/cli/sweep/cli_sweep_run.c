@@ -31,6 +31,11 @@ static char *joined(const char *a, const char *b) {
   return b ? brim_fs_join(a, b) : brim_strdup(a);
 }
 
+static brim_status show_place(brim_cli_sweep_job *j) {
+  j->shown = j->place ? brim_store_place_shown(j->place) : NULL;
+  return j->shown ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+}
+
 static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
   const char *given = brim_option_string(&j->cli->parse, "store", NULL);
   const char *folder = brim_option_string(&j->cli->parse, "output-dir", NULL);
@@ -44,7 +49,7 @@ static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
     j->folder = joined("runs", j->name ? j->name : "sweep");
   }
   j->place = j->folder ? joined(store ? store : j->folder, NULL) : NULL;
-  return j->place ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+  return show_place(j);
 }
 
 //---------------------------------- submitting ----------------------------------
@@ -90,7 +95,7 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
                                   bool elsewhere) {
   if (!j->cli->json) {
     brim_cli_note(j->cli, brim_tr("%s: %lld experiments new, %lld already in the store %s\n"),
-                  j->name, (long long)n->added, (long long)n->existing, j->place);
+                  j->name, (long long)n->added, (long long)n->existing, j->shown);
     if (elsewhere) {
       brim_cli_note(j->cli, "%s", brim_tr("the sweep that is running there runs them\n"));
     }
@@ -99,7 +104,7 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "grid", json_string(j->grid->id));
   if (!s) s = brim_json_put(f, "name", json_string(j->name));
-  if (!s) s = brim_json_put(f, "store", json_string(j->place));
+  if (!s) s = brim_json_put(f, "store", json_string(j->shown));
   if (!s) s = brim_json_put(f, "folder", json_string(j->folder));
   if (!s) s = brim_json_put(f, "added", json_integer(n->added));
   if (!s) s = brim_json_put(f, "existing", json_integer(n->existing));
@@ -285,6 +290,7 @@ static void job_close(brim_cli_sweep_job *j) {
   brim_free(j->grid);
   brim_gpu_monitor_close(j->monitor);
   brim_free(j->name);
+  brim_free(j->shown);
   brim_free(j->place);
   brim_free(j->folder);
   brim_cli_job_close(&j->job);
@@ -294,6 +300,7 @@ static void job_close(brim_cli_sweep_job *j) {
 static brim_status continue_store(brim_cli_sweep_job *j) {
   j->only_continue = true;
   BRIM_TRY(brim_cli_sweep_place(j->cli, 0, &j->place));
+  BRIM_TRY(show_place(j));
   const char *folder = brim_option_string(&j->cli->parse, "output-dir", NULL);
   if (!folder && brim_store_is_url(j->place)) {
     return brim_cli_usage(j->cli, BRIM_N_("name the folder of the experiments with --output-dir"));
