@@ -211,6 +211,7 @@ typedef struct brim_lab_comparison {
   // points; unknown for fewer than two. At least as wide as the spread of the repetitions makes it.
   brim_lab_stats overall;
   brim_lab_verdict verdict;
+  bool several;  // values of the key beside the first: a mean over them has no meaning
 } brim_lab_comparison;
 
 // Groups of two sets: partners have equal values of all settings that both sets know. BRIM_EINVAL:

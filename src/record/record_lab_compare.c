@@ -93,7 +93,7 @@ static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better
     list[i] = c->matches[i].difference.mean;
     same = same && strcmp(c->matches[i].metric_key, c->matches[0].metric_key) == 0;
   }
-  brim_lab_stats_of(list, same ? c->count : 0, &c->overall);
+  brim_lab_stats_of(list, same && !c->several ? c->count : 0, &c->overall);
   brim_free(list);
   const double within = half_width_within(c);
   if (c->overall.n >= 2 && within > c->overall.high - c->overall.mean) {
@@ -274,14 +274,18 @@ brim_status brim_lab_compare_by(const brim_lab_set *set, const char *name, brim_
   if (!key || key->over) return unknown_key(set, name);
   matching m = {.a = set, .b = set, .result = result, .out = out};
   add_keys(&m.keys, set, key->name);
-  const char *base = value_of(set, &set->groups[0], key->name);
+  const char *base = value_of(set, &set->groups[0], key->name), *other = NULL;
   brim_status status = open_matching(&m);
   for (int b = 0; b < 2; b++) {  // first those with the first value, then the others
     for (size_t i = 0; i < set->group_count && !status; i++) {
       const brim_lab_group *g = &set->groups[i];
       const bool is_base = value_of(set, g, key->name) == base;  // texts are kept once
       if (is_base && !b) status = index_add(&m.index, &m.keys, set, g);
-      if (!is_base && b) status = match(&m, g);
+      if (is_base || !b) continue;
+      const char *value = value_of(set, g, key->name);
+      out->several = out->several || (other && value != other);
+      other = value;
+      status = match(&m, g);
     }
   }
   if (!status && out->count == 0) {

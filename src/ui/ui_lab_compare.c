@@ -210,7 +210,7 @@ brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison
   BRIM_TRY(put_table(term, comparison, (sides_of){sides->a, sides->b}, out));
   brim_str_append_char(out, '\n');
   put_counts(term, comparison, out);
-  put_overall(term, comparison, out);
+  if (!comparison->several) put_overall(term, comparison, out);
   put_caution(term, comparison, out);
   return brim_str_status(out);
 }
