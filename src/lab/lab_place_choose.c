@@ -335,6 +335,8 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
   if (explain_never(&t, want, &mask, out, size)) return;
   if (want->exp && brim_lab_place_job_find(place, want->exp)) {
     snprintf(out, size, "%s", brim_tr("its last process has not ended"));
+  } else if (mask.cpu && t.named == 0 && place->cpu_slots == 1) {
+    snprintf(out, size, "%s", brim_tr("the CPU runs another experiment"));
   } else if (mask.cpu && t.named == 0) {
     brim_msg_format(out, size, brim_tr("all %d CPU slots are taken"), place->cpu_slots);
   } else if (t.usable < k && t.only) {

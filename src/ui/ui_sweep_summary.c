@@ -75,10 +75,16 @@ static void put_failures(const brim_sweep_view *view, const brim_term *term, con
   brim_str_append_char(out, '\n');
   brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Failures, with the first of each kind"));
   brim_str_append_char(out, '\n');
-  for (size_t i = 0; i < count; i++) put_class(term, &classes[i], out);
+  bool again = true;  // running the same thing again can help
+  for (size_t i = 0; i < count; i++) {
+    put_class(term, &classes[i], out);
+    again = again && brim_failure_retry_of(classes[i].failure) != BRIM_RETRY_NEVER;
+  }
   if (retry) {
     brim_str_append(out, "  ");
-    brim_str_printf(out, brim_tr("retry them: %s\n"), retry);
+    brim_str_printf(
+        out, again ? brim_tr("retry them: %s\n") : brim_tr("fix the cause, then retry them: %s\n"),
+        retry);
   }
 }
 

@@ -185,6 +185,13 @@ static void test_events_and_exports(void **state) {
   has(r.out, "id,lr,batch_size,state,failure,attempts,epoch,step,metric,value,best,");
   has(r.out, ",0.001,32,done,,1,3,");
   shell_free(&r);
+  // what cannot be changed is named once
+  r = shell("brim sweep retry $(sed -n '2s/,.*//p' all.csv) --store runs/small");
+  assert_true(r.code != 0);
+  has(r.err, "not possible: experiment ");
+  has(r.err, " is done");
+  assert_null(strstr(strstr(r.err, "experiment ") + 1, "experiment "));
+  shell_free(&r);
 }
 
 // A second submission with seeds: the first one's experiments are seed 0 of the same points.
@@ -354,7 +361,8 @@ static void status_explains(void) {
   bool explains = false;
   for (int i = 0; i < 50 && !explains; i++) {  // none may run for a moment
     shell_result r = shell("brim sweep status --json");
-    explains = strstr(r.out, "\"devices\":\"cpu\"") && strstr(r.out, "CPU slots are taken");
+    explains =
+        strstr(r.out, "\"devices\":\"cpu\"") && strstr(r.out, "the CPU runs another experiment");
     shell_free(&r);
     if (!explains) usleep(20 * 1000);
   }

@@ -868,9 +868,16 @@ static void test_summary_of_failures(void **unused) {
   assert_non_null(strstr(out.data,
                          "  crashed  4  lr=1 seed=1  000000000000\n    crashed first\n"
                          "  OOM  1  lr=1 seed=3  000000000000\n    no room\n"
-                         "  retry them: brim sweep rerun-failed --store a\n"));
+                         "  fix the cause, then retry them: brim sweep rerun-failed --store a\n"));
   assert_null(strstr(out.data, "continue"));
   assert_null(strstr(out.data, "attempt"));
+  // a crash may pass the next time
+  brim_sweep_row oom = view.rows[3];
+  oom.failure = BRIM_FAILURE_CRASH;
+  assert_ok(brim_sweep_view_put(&view, &oom));
+  brim_str_clear(&out);
+  assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
+  assert_non_null(strstr(out.data, "  retry them: brim sweep rerun-failed --store a\n"));
   // After a night: when it ended, what was repeated, what is broken.
   sweep_view_gpus(&view, 6);
   put_result(&view, 7, "lr=1", 1, BRIM_SWEEP_DONE);

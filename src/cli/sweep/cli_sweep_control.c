@@ -85,6 +85,7 @@ static brim_status apply_named(brim_lab_link *link, const control *what, const i
     bool again = what->want == BRIM_WANT_COUNT;
     brim_status status =
         again ? brim_lab_retry(link, list->ids[i]) : brim_lab_want(link, list->ids[i], what->want);
+    if (status == BRIM_ESTATE) return status;  // the detail names it
     if (status) return brim_fail_context(status, "experiment %.12s", list->ids[i]);
   }
   return BRIM_OK;
