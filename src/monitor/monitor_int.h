@@ -21,6 +21,10 @@ struct brim_gpu_monitor {
   char root[BRIM_GPU_ROOT_BYTES];
 };
 
+// The library's names of the table's calls, for brim_dl_open; how many there are.
+enum { BRIM_NVML_MAX_CALLS = 96 };
+size_t brim_nvml_symbols(brim_nvml_api *api, brim_dl_symbol *out);
+
 // `slice` (may be NULL): the handle is a MIG device's, not the whole GPU's.
 brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice);
 // What NVML calls an error of its own, "failed" when it does not say.

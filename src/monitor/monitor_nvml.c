@@ -45,41 +45,9 @@ brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
   *out = NULL;
   brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
   if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");
-  brim_nvml_api *a = &m->api;
-  const brim_dl_symbol symbols[] = {
-      {"nvmlInit_v2", (void **)&a->init, true},
-      {"nvmlShutdown", (void **)&a->shutdown, true},
-      {"nvmlDeviceGetHandleByUUID", (void **)&a->by_uuid, true},
-      {"nvmlErrorString", (void **)&a->error_string, false},
-      {"nvmlSystemGetDriverVersion", (void **)&a->driver_version, false},
-      {"nvmlDeviceGetMemoryInfo_v2", (void **)&a->memory_v2, false},
-      {"nvmlDeviceGetMemoryInfo", (void **)&a->memory, false},
-      {"nvmlDeviceGetComputeRunningProcesses_v3", (void **)&a->compute, false},
-      {"nvmlDeviceGetGraphicsRunningProcesses_v3", (void **)&a->graphics, false},
-      {"nvmlDeviceGetUtilizationRates", (void **)&a->utilisation, false},
-      {"nvmlDeviceGetPowerUsage", (void **)&a->power, false},
-      {"nvmlDeviceGetEnforcedPowerLimit", (void **)&a->power_limit, false},
-      {"nvmlDeviceGetTotalEnergyConsumption", (void **)&a->energy, false},
-      {"nvmlDeviceGetClockInfo", (void **)&a->clock, false},
-      {"nvmlDeviceGetMaxClockInfo", (void **)&a->clock_max, false},
-      {"nvmlDeviceGetCurrentClocksEventReasons", (void **)&a->event_reasons, false},
-      {"nvmlDeviceGetCurrentClocksThrottleReasons", (void **)&a->throttle_reasons, false},
-      {"nvmlDeviceGetTemperature", (void **)&a->temperature, false},
-      {"nvmlDeviceGetTemperatureV", (void **)&a->temperature_v, false},
-      {"nvmlGpmQueryDeviceSupport", (void **)&a->gpm_support, false},
-      {"nvmlGpmSampleAlloc", (void **)&a->gpm_alloc, false},
-      {"nvmlGpmSampleFree", (void **)&a->gpm_free, false},
-      {"nvmlGpmSampleGet", (void **)&a->gpm_sample, false},
-      {"nvmlGpmMetricsGet", (void **)&a->gpm_metrics, false},
-      {"nvmlDeviceGetCount_v2", (void **)&a->device_count, false},
-      {"nvmlDeviceGetHandleByIndex_v2", (void **)&a->by_index, false},
-      {"nvmlDeviceGetUUID", (void **)&a->uuid, false},
-      {"nvmlDeviceGetName", (void **)&a->name, false},
-      {"nvmlDeviceGetMigMode", (void **)&a->mig_mode, false},
-      {"nvmlDeviceGetMaxMigDeviceCount", (void **)&a->mig_count, false},
-      {"nvmlDeviceGetMigDeviceHandleByIndex", (void **)&a->mig_by_index, false},
-  };
-  brim_status status = brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, &m->dl);
+  brim_dl_symbol symbols[BRIM_NVML_MAX_CALLS];
+  size_t count = brim_nvml_symbols(&m->api, symbols);
+  brim_status status = brim_dl_open(names, symbols, count, true, &m->dl);
   if (status) {
     brim_free(m);
     return status == BRIM_ENOENT ? BRIM_EUNSUPPORTED : status;

@@ -33,8 +33,8 @@ enum {
   BRIM_NVML_UNKNOWN_ERROR = 999
 };
 
-enum { BRIM_NVML_CLOCK_SM = 1 };         // nvmlClockType_t
-enum { BRIM_NVML_TEMPERATURE_GPU = 0 };  // nvmlTemperatureSensors_t: the die
+enum { BRIM_NVML_CLOCK_SM = 1, BRIM_NVML_CLOCK_MEMORY = 2 };  // nvmlClockType_t
+enum { BRIM_NVML_TEMPERATURE_GPU = 0 };                       // nvmlTemperatureSensors_t: the die
 
 // nvmlClocksEventReasons (ThrottleReasons before driver 535), those that are told apart
 #define BRIM_NVML_REASON_IDLE 0x1ULL
@@ -51,12 +51,36 @@ enum {
   BRIM_NVML_GPM_SM_UTIL = 2,
   BRIM_NVML_GPM_SM_OCCUPANCY = 3,
   BRIM_NVML_GPM_ANY_TENSOR_UTIL = 5,
-  BRIM_NVML_GPM_DRAM_BW_UTIL = 10
+  BRIM_NVML_GPM_DRAM_BW_UTIL = 10,
+  BRIM_NVML_GPM_PCIE_TX = 20,  // from the GPU, MiB/s
+  BRIM_NVML_GPM_PCIE_RX = 21
 };
 enum { BRIM_NVML_GPM_SUPPORT_VERSION = 1, BRIM_NVML_GPM_METRICS_VERSION = 1 };
 // NVML_GPM_METRIC_MAX of CUDA 13. It was 98 at first and grew under the same version, so the library
 // can fill no more than `count`; the full room costs nothing.
 enum { BRIM_NVML_GPM_ROOM = 333 };
+
+enum { BRIM_NVML_POLICY_POWER = 0, BRIM_NVML_POLICY_THERMAL = 1 };    // nvmlPerfPolicyType_t
+enum { BRIM_NVML_PCIE_TX = 0, BRIM_NVML_PCIE_RX = 1 };                // nvmlPcieUtilCounter_t
+enum { BRIM_NVML_ECC_CORRECTED = 0, BRIM_NVML_ECC_UNCORRECTED = 1 };  // nvmlMemoryErrorType_t
+enum { BRIM_NVML_ECC_VOLATILE = 0, BRIM_NVML_ECC_AGGREGATE = 1 };     // nvmlEccCounterType_t
+enum {
+  BRIM_NVML_RETIRED_SINGLE_BIT = 0,
+  BRIM_NVML_RETIRED_DOUBLE_BIT = 1
+};  // nvmlPageRetirementCause_t
+enum { BRIM_NVML_COMPUTE_DEFAULT = 0, BRIM_NVML_COMPUTE_PROHIBITED = 2 };  // nvmlComputeMode_t
+enum { BRIM_NVML_FIELD_MEMORY_TEMPERATURE = 82 };  // NVML_FI_DEV_MEMORY_TEMP
+enum {                                             // nvmlValueType_t
+  BRIM_NVML_TYPE_DOUBLE = 0,
+  BRIM_NVML_TYPE_UINT = 1,
+  BRIM_NVML_TYPE_ULONG = 2,
+  BRIM_NVML_TYPE_ULONGLONG = 3,
+  BRIM_NVML_TYPE_LONGLONG = 4,
+  BRIM_NVML_TYPE_INT = 5
+};
+#define BRIM_NVML_EVENT_XID 0x8ULL         // nvmlEventTypeXidCriticalError
+#define BRIM_NVML_NO_PERCENT 100U          // above it a process's utilisation is rubbish
+#define BRIM_NVML_NO_INSTANCE 0xffffffffU  // a whole GPU's process
 
 #define BRIM_NVML_UNKNOWN (~0ULL)  // NVML_VALUE_NOT_AVAILABLE
 #define BRIM_NVML_MEMORY_V2_VERSION ((unsigned)sizeof(brim_nvml_memory_v2) | 2U << 24)
@@ -107,7 +131,71 @@ typedef struct brim_nvml_gpm_metrics {  // nvmlGpmMetricsGet_t
   brim_nvml_gpm_metric metric[BRIM_NVML_GPM_ROOM];
 } brim_nvml_gpm_metrics;
 
+typedef struct brim_nvml_violation {  // nvmlViolationTime_t
+  unsigned long long reference_us, violation_ns;
+} brim_nvml_violation;
+
+typedef struct brim_nvml_field {  // nvmlFieldValue_t
+  unsigned id, scope;
+  long long time_us, latency_us;
+  int type, code;  // BRIM_NVML_TYPE_..., nvmlReturn_t
+  union {
+    double f64;
+    unsigned u32;
+    unsigned long ulong_value;
+    unsigned long long u64;
+    long long i64;
+    int i32;
+  } value;
+} brim_nvml_field;
+
+typedef struct brim_nvml_process_use {  // nvmlProcessUtilizationSample_t
+  unsigned pid;
+  unsigned long long time_us;
+  unsigned sm, memory, encoder, decoder;  // percent
+} brim_nvml_process_use;
+
+typedef struct brim_nvml_process_use_v1 {  // nvmlProcessUtilizationInfo_v1_t
+  unsigned long long time_us;
+  unsigned pid, sm, memory, encoder, decoder, jpeg, ofa;
+} brim_nvml_process_use_v1;
+
+#define BRIM_NVML_PROCESSES_USE_VERSION ((unsigned)sizeof(brim_nvml_processes_use) | 1U << 24)
+
+typedef struct brim_nvml_processes_use {  // nvmlProcessesUtilizationInfo_v1_t
+  unsigned version;                       // BRIM_NVML_PROCESSES_USE_VERSION
+  unsigned count;                         // room in `list`, then how many there are
+  unsigned long long since_us;
+  brim_nvml_process_use_v1 *list;
+} brim_nvml_processes_use;
+
+typedef struct brim_nvml_event {  // nvmlEventData_t of the _v2 call
+  void *device;
+  unsigned long long type, data;  // data: the Xid, 999 = unknown
+  unsigned gpu_instance, compute_instance;
+} brim_nvml_event;
+
+typedef struct brim_nvml_pci {  // nvmlPciInfo_t of the _v3 call
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];  // "00000000:3B:00.0"
+} brim_nvml_pci;
+
 BRIM_NVML_ASSERT(sizeof(brim_nvml_memory) == 24, "nvmlMemory_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_violation) == 16, "nvmlViolationTime_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_field) == 40, "nvmlFieldValue_t");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_field, type) == 24, "nvmlFieldValue_t");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_field, value) == 32, "nvmlFieldValue_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_process_use) == 32, "nvmlProcessUtilizationSample_t");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_process_use, sm) == 16, "nvmlProcessUtilizationSample_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_process_use_v1) == 40, "nvmlProcessUtilizationInfo_v1_t");
+BRIM_NVML_ASSERT(BRIM_NVML_PROCESSES_USE_VERSION == 0x01000018, "nvmlProcessesUtilizationInfo_v1");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_processes_use, list) == 16,
+                 "nvmlProcessesUtilizationInfo_v1_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_event) == 32, "nvmlEventData_t");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_event, gpu_instance) == 24, "nvmlEventData_t");
+BRIM_NVML_ASSERT(sizeof(brim_nvml_pci) == 68, "nvmlPciInfo_t");
+BRIM_NVML_ASSERT(offsetof(brim_nvml_pci, bus_id) == 36, "nvmlPciInfo_t");
 BRIM_NVML_ASSERT(sizeof(brim_nvml_memory_v2) == 40, "nvmlMemory_v2_t");
 BRIM_NVML_ASSERT(offsetof(brim_nvml_memory_v2, total) == 8, "nvmlMemory_v2_t");
 BRIM_NVML_ASSERT(offsetof(brim_nvml_memory_v2, used) == 32, "nvmlMemory_v2_t");
@@ -159,6 +247,49 @@ typedef struct brim_nvml_api {
   int (*mig_mode)(void *device, unsigned *now, unsigned *pending);  // nvmlDeviceGetMigMode
   int (*mig_count)(void *device, unsigned *count);  // nvmlDeviceGetMaxMigDeviceCount
   int (*mig_by_index)(void *device, unsigned index, void **slice);  // ...GetMigDeviceHandleByIndex
+  int (*gpu_instance)(void *slice, unsigned *id);                   // nvmlDeviceGetGpuInstanceId
+  int (*gpm_mig_sample)(void *device, unsigned gpu_instance, void *sample);  // nvmlGpmMigSampleGet
+  int (*pci)(void *device, brim_nvml_pci *out);                              // ...GetPciInfo_v3
+  // What `top` shows beside; all optional.
+  int (*encoder)(void *device, unsigned *percent, unsigned *period_us);  // ...EncoderUtilization
+  int (*decoder)(void *device, unsigned *percent, unsigned *period_us);
+  int (*jpeg)(void *device, unsigned *percent, unsigned *period_us);
+  int (*ofa)(void *device, unsigned *percent, unsigned *period_us);
+  int (*bar1)(void *device, brim_nvml_memory *out);  // nvmlDeviceGetBAR1MemoryInfo
+  int (*protected_memory)(void *device,
+                          brim_nvml_memory *out);  // ...ConfComputeProtectedMemoryUsage
+  int (*violation)(void *device, int policy, brim_nvml_violation *out);  // ...GetViolationStatus
+  int (*ecc_mode)(void *device, unsigned *now, unsigned *pending);       // nvmlDeviceGetEccMode
+  // nvmlDeviceGetTotalEccErrors: BRIM_NVML_ECC_...
+  int (*ecc_errors)(void *device, int type, int counter, unsigned long long *count);
+  int (*pcie_replays)(void *device, unsigned *count);  // nvmlDeviceGetPcieReplayCounter
+  // nvmlDeviceGetPcieThroughput: measures for 20 ms while the caller waits
+  int (*pcie_throughput)(void *device, int counter, unsigned *kb_per_s);
+  int (*pcie_generation)(void *device, unsigned *generation);      // ...CurrPcieLinkGeneration
+  int (*pcie_width)(void *device, unsigned *lanes);                // ...CurrPcieLinkWidth
+  int (*pcie_generation_max)(void *device, unsigned *generation);  // ...MaxPcieLinkGeneration
+  int (*pcie_width_max)(void *device, unsigned *lanes);            // ...MaxPcieLinkWidth
+  int (*performance_state)(void *device, unsigned *state);  // 0 (fastest) to 15, 32 = unknown
+  int (*persistence)(void *device, unsigned *on);           // nvmlDeviceGetPersistenceMode
+  int (*compute_mode)(void *device, unsigned *mode);        // nvmlDeviceGetComputeMode
+  int (*fan)(void *device, unsigned *percent);              // nvmlDeviceGetFanSpeed
+  // nvmlDeviceGetRemappedRows
+  int (*remapped_rows)(void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+                       unsigned *failed);
+  // nvmlDeviceGetRetiredPages: *count 0 asks how many there are
+  int (*retired_pages)(void *device, int cause, unsigned *count, unsigned long long *addresses);
+  int (*retired_pending)(void *device, unsigned *pending);          // ...RetiredPagesPendingStatus
+  int (*fields)(void *device, int count, brim_nvml_field *in_out);  // nvmlDeviceGetFieldValues
+  // Processes under MPS stand in a list of their own; what processes used since a time.
+  int (*mps)(void *device, unsigned *count, brim_nvml_process *out);
+  int (*process_use)(void *device, brim_nvml_process_use *out, unsigned *count,
+                     unsigned long long since_us);
+  int (*processes_use)(void *device, brim_nvml_processes_use *in_out);  // since driver 550
+  // Events of a GPU, queued from the registration on.
+  int (*event_create)(void **set);
+  int (*event_free)(void *set);
+  int (*event_register)(void *device, unsigned long long types, void *set);
+  int (*event_wait)(void *set, brim_nvml_event *out, unsigned timeout_ms);  // nvmlEventSetWait_v2
   // None of NVML's: the time readings are compared with. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;

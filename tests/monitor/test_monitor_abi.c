@@ -42,7 +42,52 @@ SAME(BRIM_NVML_REASON_SW_THERMAL, nvmlClocksThrottleReasonSwThermalSlowdown);
 SAME(BRIM_NVML_REASON_HW_THERMAL, nvmlClocksThrottleReasonHwThermalSlowdown);
 SAME(BRIM_NVML_REASON_HW_POWER_BRAKE, nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
 
+SAME((int)BRIM_NVML_CLOCK_MEMORY, (int)NVML_CLOCK_MEM);
+SAME(sizeof(brim_nvml_memory), sizeof(nvmlBAR1Memory_t));
+SAME_MEMBER(brim_nvml_memory, free, nvmlBAR1Memory_t, bar1Free);
+SAME_MEMBER(brim_nvml_memory, used, nvmlBAR1Memory_t, bar1Used);
+SAME(sizeof(brim_nvml_violation), sizeof(nvmlViolationTime_t));
+SAME_MEMBER(brim_nvml_violation, violation_ns, nvmlViolationTime_t, violationTime);
+SAME((int)BRIM_NVML_POLICY_POWER, (int)NVML_PERF_POLICY_POWER);
+SAME((int)BRIM_NVML_POLICY_THERMAL, (int)NVML_PERF_POLICY_THERMAL);
+SAME((int)BRIM_NVML_PCIE_TX, (int)NVML_PCIE_UTIL_TX_BYTES);
+SAME((int)BRIM_NVML_PCIE_RX, (int)NVML_PCIE_UTIL_RX_BYTES);
+SAME((int)BRIM_NVML_ECC_CORRECTED, (int)NVML_MEMORY_ERROR_TYPE_CORRECTED);
+SAME((int)BRIM_NVML_ECC_UNCORRECTED, (int)NVML_MEMORY_ERROR_TYPE_UNCORRECTED);
+SAME((int)BRIM_NVML_ECC_VOLATILE, (int)NVML_VOLATILE_ECC);
+SAME((int)BRIM_NVML_ECC_AGGREGATE, (int)NVML_AGGREGATE_ECC);
+SAME((int)BRIM_NVML_RETIRED_SINGLE_BIT,
+     (int)NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS);
+SAME((int)BRIM_NVML_RETIRED_DOUBLE_BIT, (int)NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR);
+SAME((int)BRIM_NVML_COMPUTE_DEFAULT, (int)NVML_COMPUTEMODE_DEFAULT);
+SAME((int)BRIM_NVML_COMPUTE_PROHIBITED, (int)NVML_COMPUTEMODE_PROHIBITED);
+SAME(BRIM_NVML_EVENT_XID, nvmlEventTypeXidCriticalError);
+SAME((int)BRIM_NVML_FIELD_MEMORY_TEMPERATURE, NVML_FI_DEV_MEMORY_TEMP);
+SAME(sizeof(brim_nvml_field), sizeof(nvmlFieldValue_t));
+SAME_MEMBER(brim_nvml_field, type, nvmlFieldValue_t, valueType);
+SAME_MEMBER(brim_nvml_field, code, nvmlFieldValue_t, nvmlReturn);
+SAME_MEMBER(brim_nvml_field, value, nvmlFieldValue_t, value);
+SAME((int)BRIM_NVML_TYPE_UINT, (int)NVML_VALUE_TYPE_UNSIGNED_INT);
+SAME((int)BRIM_NVML_TYPE_LONGLONG, (int)NVML_VALUE_TYPE_SIGNED_LONG_LONG);
+SAME(sizeof(brim_nvml_process_use), sizeof(nvmlProcessUtilizationSample_t));
+SAME_MEMBER(brim_nvml_process_use, time_us, nvmlProcessUtilizationSample_t, timeStamp);
+SAME_MEMBER(brim_nvml_process_use, decoder, nvmlProcessUtilizationSample_t, decUtil);
+#ifdef nvmlProcessesUtilizationInfo_v1  // since CUDA 12.4
+SAME(sizeof(brim_nvml_process_use_v1), sizeof(nvmlProcessUtilizationInfo_v1_t));
+SAME_MEMBER(brim_nvml_process_use_v1, ofa, nvmlProcessUtilizationInfo_v1_t, ofaUtil);
+SAME(sizeof(brim_nvml_processes_use), sizeof(nvmlProcessesUtilizationInfo_v1_t));
+SAME_MEMBER(brim_nvml_processes_use, list, nvmlProcessesUtilizationInfo_v1_t, procUtilArray);
+SAME(BRIM_NVML_PROCESSES_USE_VERSION, nvmlProcessesUtilizationInfo_v1);
+#endif
+SAME(sizeof(brim_nvml_event), sizeof(nvmlEventData_t));
+SAME_MEMBER(brim_nvml_event, data, nvmlEventData_t, eventData);
+SAME_MEMBER(brim_nvml_event, gpu_instance, nvmlEventData_t, gpuInstanceId);
+SAME(sizeof(brim_nvml_pci), sizeof(nvmlPciInfo_t));
+SAME_MEMBER(brim_nvml_pci, bus_id, nvmlPciInfo_t, busId);
+
 #ifdef NVML_GPM_METRICS_GET_VERSION
+SAME((int)BRIM_NVML_GPM_PCIE_TX, (int)NVML_GPM_METRIC_PCIE_TX_PER_SEC);
+SAME((int)BRIM_NVML_GPM_PCIE_RX, (int)NVML_GPM_METRIC_PCIE_RX_PER_SEC);
 SAME((int)BRIM_NVML_GPM_SM_UTIL, (int)NVML_GPM_METRIC_SM_UTIL);
 SAME((int)BRIM_NVML_GPM_SM_OCCUPANCY, (int)NVML_GPM_METRIC_SM_OCCUPANCY);
 SAME((int)BRIM_NVML_GPM_ANY_TENSOR_UTIL, (int)NVML_GPM_METRIC_ANY_TENSOR_UTIL);
