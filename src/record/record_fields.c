@@ -1,0 +1,179 @@
+// Structs to JSON and back by tables of fields (record_fields.h).
+#include "record/record_fields.h"
+
+#include <math.h>
+#include <string.h>
+
+brim_status brim_fields_wrong(const char *what, const char *key) {
+  return brim_fail(BRIM_EPARSE, "the %s has a wrong value in '%s'", brim_tr(what), key);
+}
+
+brim_status brim_fields_hand_over(brim_status status, json_t *value, json_t **out) {
+  *out = NULL;
+  if (!value) return brim_fail(BRIM_ENOMEM, "out of memory");
+  if (status) {
+    json_decref(value);
+    return status;
+  }
+  *out = value;
+  return BRIM_OK;
+}
+
+//---------------------------------- to JSON ----------------------------------
+
+static int64_t read_int(const brim_field *f, const char *at) {
+  int64_t wide = 0;
+  int narrow = 0;
+  if (f->size == sizeof wide) {
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+  }
+  memcpy(&narrow, at, sizeof narrow);
+  return narrow;
+}
+
+static json_t *field_value(const brim_field *f, const char *at) {
+  double number;
+  bool flag;
+  const char *text;
+  switch (f->kind) {
+    case BRIM_FIELD_TEXT:
+      memcpy(&text, at, sizeof text);
+      return brim_record_text(text);
+    case BRIM_FIELD_CHARS:
+      return brim_record_text(at);
+    case BRIM_FIELD_INT:
+      return read_int(f, at) == f->none ? json_null() : json_integer(read_int(f, at));
+    case BRIM_FIELD_NUMBER:
+      memcpy(&number, at, sizeof number);
+      return brim_json_number(number);
+    case BRIM_FIELD_BOOL:
+      memcpy(&flag, at, sizeof flag);
+      return json_boolean(flag);
+    case BRIM_FIELD_FLAG:
+      return read_int(f, at) == 0 ? json_null() : json_boolean(read_int(f, at) == 2);
+    case BRIM_FIELD_NAME: {
+      int64_t value = read_int(f, at);
+      return json_string(f->name(value >= 0 && value < f->names ? (int)value : 0));
+    }
+  }
+  return NULL;
+}
+
+brim_status brim_fields_put(const brim_fields *fields, const void *from, bool lean, json_t *out) {
+  for (size_t i = 0; i < fields->count; i++) {
+    const brim_field *f = &fields->rows[i];
+    json_t *value = field_value(f, (const char *)from + f->offset);
+    bool empty = json_is_null(value) || (json_is_string(value) && !*json_string_value(value)) ||
+                 (f->kind == BRIM_FIELD_NAME && read_int(f, (const char *)from + f->offset) == 0);
+    if (lean && empty) {
+      json_decref(value);
+      continue;
+    }
+    BRIM_TRY(brim_json_put(out, f->key, value));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_fields_put_list(const brim_fields *fields, const void *items, size_t size,
+                                 size_t count, const char *key, json_t *root) {
+  BRIM_TRY(brim_json_put(root, key, json_array()));
+  json_t *list = json_object_get(root, key);
+  for (size_t i = 0; i < count; i++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_fields_put(fields, (const char *)items + i * size, false, item));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- from JSON ----------------------------------
+
+static void write_int(const brim_field *f, char *at, int64_t value) {
+  int narrow = value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : (int)value;
+  if (f->size == sizeof value) {
+    memcpy(at, &value, sizeof value);
+  } else {
+    memcpy(at, &narrow, sizeof narrow);
+  }
+}
+
+static void write_name(const brim_field *f, char *at, const char *name) {
+  for (int i = 0; i < f->names; i++) {
+    if (strcmp(f->name(i), name) != 0) continue;
+    write_int(f, at, i);
+    return;
+  }
+  if (f->other) write_int(f, at, f->other);
+}
+
+void brim_fields_init(const brim_fields *fields, void *out) {
+  const double unknown = NAN;
+  const char *const empty = "";
+  for (size_t i = 0; i < fields->count; i++) {
+    const brim_field *f = &fields->rows[i];
+    char *at = (char *)out + f->offset;
+    memset(at, 0, f->size);
+    if (f->kind == BRIM_FIELD_NUMBER) memcpy(at, &unknown, sizeof unknown);
+    if (f->kind == BRIM_FIELD_TEXT) memcpy(at, &empty, sizeof empty);
+    if (f->kind == BRIM_FIELD_INT) write_int(f, at, f->none);
+  }
+}
+
+static bool get_value(const brim_field *f, const json_t *value, char *at) {
+  double number;
+  bool flag;
+  switch (f->kind) {
+    case BRIM_FIELD_INT:
+      if (!json_is_integer(value)) return false;
+      write_int(f, at, json_integer_value(value));
+      return true;
+    case BRIM_FIELD_NUMBER:
+      if (!json_is_number(value)) return false;
+      number = json_number_value(value);
+      memcpy(at, &number, sizeof number);
+      return true;
+    case BRIM_FIELD_BOOL:
+      if (!json_is_boolean(value)) return false;
+      flag = json_is_true(value);
+      memcpy(at, &flag, sizeof flag);
+      return true;
+    case BRIM_FIELD_FLAG:
+      if (!json_is_boolean(value)) return false;
+      write_int(f, at, json_is_true(value) ? 2 : 1);
+      return true;
+    case BRIM_FIELD_TEXT:
+    case BRIM_FIELD_CHARS:
+    case BRIM_FIELD_NAME:
+      break;
+  }
+  const char *text = json_string_value(value);
+  if (!text) return false;
+  if (f->kind == BRIM_FIELD_TEXT) {
+    memcpy(at, &text, sizeof text);
+  } else if (f->kind == BRIM_FIELD_CHARS) {
+    brim_record_copy(at, f->size, text);
+  } else {
+    write_name(f, at, text);
+  }
+  return true;
+}
+
+brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void *out) {
+  if (!json_is_object(from)) return brim_fields_wrong(fields->what, "object");
+  for (size_t i = 0; i < fields->count; i++) {
+    const brim_field *f = &fields->rows[i];
+    const json_t *value = json_object_get(from, f->key);
+    if (!value || json_is_null(value)) continue;
+    if (!get_value(f, value, (char *)out + f->offset))
+      return brim_fields_wrong(fields->what, f->key);
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_fields_list(const char *what, const json_t *root, const char *key,
+                             const json_t **out) {
+  *out = json_object_get(root, key);
+  if (json_is_null(*out)) *out = NULL;
+  return *out && !json_is_array(*out) ? brim_fields_wrong(what, key) : BRIM_OK;
+}

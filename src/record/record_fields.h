@@ -1,0 +1,69 @@
+// Inside the record room: structs to JSON and back by tables of fields. A row gives the key, the kind
+// and the place in the struct, so that writing and reading cannot disagree.
+#ifndef BRIM_RECORD_FIELDS_H_
+#define BRIM_RECORD_FIELDS_H_
+
+#include "record/record_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_field_kind {
+  BRIM_FIELD_TEXT,    // const char *: points into the JSON after reading
+  BRIM_FIELD_CHARS,   // char []
+  BRIM_FIELD_INT,     // int64_t or int
+  BRIM_FIELD_NUMBER,  // double, NaN = unknown
+  BRIM_FIELD_BOOL,
+  BRIM_FIELD_FLAG,  // an enum {unknown, no, yes}: null, false, true
+  BRIM_FIELD_NAME,  // an enum, by `name`
+} brim_field_kind;
+
+typedef struct brim_field {
+  const char *key;
+  brim_field_kind kind;
+  size_t offset, size;
+  const char *(*name)(int value);  // of BRIM_FIELD_NAME
+  int names;                       // how many it has
+  int other;     // of BRIM_FIELD_NAME: value of a name that is not known; 0 = it stays as it is
+  int64_t none;  // of BRIM_FIELD_INT: unknown
+} brim_field;
+
+typedef struct brim_fields {
+  const char *what;  // for messages, in the user's language: "view of a sweep"
+  const brim_field *rows;
+  size_t count;
+} brim_fields;
+
+#define BRIM_FIELD_PLACE(type, member) \
+  .offset = offsetof(type, member), .size = sizeof(((type *)0)->member)
+#define BRIM_FIELD_(type, key_, kind_, member) \
+  { .key = key_, .kind = BRIM_FIELD_##kind_, BRIM_FIELD_PLACE(type, member) }
+#define BRIM_FIELD_INT_(type, key_, member, none_) \
+  { .key = key_, .kind = BRIM_FIELD_INT, BRIM_FIELD_PLACE(type, member), .none = none_ }
+#define BRIM_FIELD_NAME_(type, key_, member, name_, count_)                              \
+  {                                                                                      \
+    .key = key_, .kind = BRIM_FIELD_NAME, BRIM_FIELD_PLACE(type, member), .name = name_, \
+    .names = (int)(count_)                                                               \
+  }
+
+// Everything unknown: whole numbers `none`, numbers NaN, texts "", the rest 0.
+void brim_fields_init(const brim_fields *fields, void *out);
+// All of `from` into the object. `lean`: what is unknown, empty or the first of its names is left out.
+brim_status brim_fields_put(const brim_fields *fields, const void *from, bool lean, json_t *out);
+// The same of `count` structs of `size` bytes, as a list under `key`.
+brim_status brim_fields_put_list(const brim_fields *fields, const void *items, size_t size,
+                                 size_t count, const char *key, json_t *root);
+// What the object has; missing and null ones stay. BRIM_EPARSE with the key for a wrong kind.
+brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void *out);
+// The list under `key`, NULL when there is none; BRIM_EPARSE where it is no list.
+brim_status brim_fields_list(const char *what, const json_t *root, const char *key,
+                             const json_t **out);
+brim_status brim_fields_wrong(const char *what, const char *key);
+// `value` to *out, or the failure; `value` NULL: out of memory.
+brim_status brim_fields_hand_over(brim_status status, json_t *value, json_t **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RECORD_FIELDS_H_
