@@ -108,6 +108,10 @@ class Mps:
         self.output.seek(0)
         self.reason = "it did not start: " + (self.output.read().strip()[-200:] or "no output")
 
+    def client(self, percent):
+        """The environment of a client that may use so many percent of the multiprocessors; 0: all of them."""
+        return dict(self.env, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="%g" % percent) if percent else self.env
+
     def close(self):
         if not self.process:
             return
@@ -258,12 +262,12 @@ def measure(a, name, write):
     try:
         if mps.reason:
             write({"experiment": name, "mode": "mps", "reason": mps.reason})
-        for count in [] if mps.reason else a.levels:
-            r = record(name, "mps", count, window(a, name, count, mps.env), alone)
-            write(r)
+        for count, percent in [] if mps.reason else [(c, p) for c in a.levels for p in a.percents]:
+            r = record(name, "mps", count, window(a, name, count, mps.client(percent)), alone)
+            write(dict(r, percent=percent))
             ok = ok and not r["ended_early"]
         if "bits" in a.modes:
-            r = bits(a, name, None if mps.reason else mps.env, "turns" if mps.reason else "mps")
+            r = bits(a, name, None if mps.reason else mps.client(a.percents[-1]), "turns" if mps.reason else "mps")
             write(r)
             ok = ok and r["same"] == r["compared"] and not r["messages"]
     finally:
@@ -280,6 +284,8 @@ def arguments():
     p.add_argument("--device", default="cuda")
     p.add_argument("--experiments", type=int, default=16)
     p.add_argument("--levels", type=int, nargs="+", help="numbers of processes (default: 4 and --experiments)")
+    p.add_argument("--percents", type=float, nargs="+", default=[0],
+                   help="shares of the multiprocessors that a client of MPS may use; 0: all. The last is that of `bits`")
     p.add_argument("--names", nargs="+", choices=sorted(EXPERIMENTS), default=["mlp", "ars"])
     p.add_argument("--modes", nargs="*", choices=["bits", "sweep"], default=["bits"], help="besides the windows")
     p.add_argument("--window", type=float, default=20)

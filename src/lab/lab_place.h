@@ -97,6 +97,7 @@ typedef struct brim_lab_place_slot {
   int fds[BRIM_LAB_PLACE_FDS];  // to pass on to the executor, which keeps them open until it ends
   size_t fd_count;
   char mps_pipe[BRIM_LAB_PLACE_PATH];  // CUDA_MPS_PIPE_DIRECTORY; "" = without MPS
+  int mps_percent;  // of the multiprocessors, an equal part for each that may run; 0 = all of them
 } brim_lab_place_slot;
 
 // Goes through the queue in its order. *chosen: the first that can start now, and *slot is its

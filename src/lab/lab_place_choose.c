@@ -62,6 +62,7 @@ static void fill_slot(const brim_lab_place *place, const brim_lab_place_job *job
     if (job->card_count > 1 || !card->mps || card->mps_refused) continue;
     add_fd(slot, brim_lab_mps_fd(card->mps));
     snprintf(slot->mps_pipe, sizeof slot->mps_pipe, "%s", brim_lab_mps_pipe(card->mps));
+    slot->mps_percent = card->pack.limit > 1 ? 100 / card->pack.limit : 0;
   }
 }
 

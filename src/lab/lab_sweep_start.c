@@ -60,19 +60,30 @@ static bool sets_threads(const char *config) {
   return false;
 }
 
+enum { EXECUTOR_ENV = 3 };  // variables at most
+
 // What others must not see in a list of processes, and what this experiment alone has.
-static brim_status executor_env(const brim_lab_sweep *s, const brim_lab_place_slot *slot,
-                                brim_str *text, const char *env[3]) {
-  size_t n = 0, mps = 0;
-  if (slot->mps_pipe[0]) brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
+static brim_status executor_env(const brim_lab_sweep *s, const char *config,
+                                const brim_lab_place_slot *slot, brim_str *text,
+                                const char *env[EXECUTOR_ENV + 1]) {
+  size_t at[EXECUTOR_ENV], n = 0;
+  if (slot->mps_pipe[0]) {
+    at[n++] = text->len;
+    brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
+    brim_str_append_n(text, "", 1);
+  }
+  if (slot->mps_pipe[0] && slot->mps_percent > 0 && s->options.any_part &&
+      s->options.any_part(config)) {
+    at[n++] = text->len;
+    brim_str_printf(text, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", slot->mps_percent);
+    brim_str_append_n(text, "", 1);
+  }
   if (brim_store_is_url(s->place)) {
-    if (text->len > 0) brim_str_append_n(text, "", 1);
-    mps = text->len;
+    at[n++] = text->len;
     brim_str_printf(text, BRIM_LAB_PLACE_ENV "=%s", s->place);
   }
   BRIM_TRY(brim_str_status(text));
-  if (slot->mps_pipe[0]) env[n++] = text->data;
-  if (brim_store_is_url(s->place)) env[n++] = text->data + mps;
+  for (size_t i = 0; i < n; i++) env[i] = text->data + at[i];
   env[n] = NULL;
   return BRIM_OK;
 }
@@ -103,10 +114,10 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
     w->words[w->count++] = *extra++;
   }
   if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
-  const char *env[3];
+  const char *env[EXECUTOR_ENV + 1];
   brim_str env_text;
   brim_str_init(&env_text);
-  brim_status status = executor_env(s, slot, &env_text, env);
+  brim_status status = executor_env(s, config, slot, &env_text, env);
   const brim_child_options how = {.argv = w->words,
                                   .env_change = env,
                                   .in = BRIM_CHILD_NULL,

@@ -442,6 +442,8 @@ typedef struct brim_work_beginning {
 
 typedef struct brim_workload_table {
   const char *name;
+  // The same bits whatever number of multiprocessors runs it: no library chooses algorithms for it.
+  bool any_part;
   bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
   // Suits images without targets, and says how to begin with them; NULL = it does not.
   void (*begin)(const brim_work_images *images, brim_work_beginning *out);

@@ -21,6 +21,7 @@ static inline brim_status pt_try_open(brim_lab_place_options o) {
   if (!o.lock_dir) o.lock_dir = "locks";
   if (!o.store) o.store = "runs/a";
   if (!o.cores) o.cores = 16;
+  if (!o.mps_program) o.mps_program = "/not/installed";  // the machine's own would start
   pt.now = 1000;
   return brim_lab_place_open(&o, &pt.place);
 }

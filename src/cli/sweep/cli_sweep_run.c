@@ -8,6 +8,7 @@
 #include "lab/lab_grid.h"
 #include "lab/lab_link.h"
 #include "lab/lab_sweep.h"
+#include "workload/workload.h"
 
 //---------------------------------- places ----------------------------------
 
@@ -180,6 +181,21 @@ static int64_t stall_ms(const brim_option_parse *parse) {
   return seconds > 0 ? (int64_t)(seconds * 1e3) : -1;
 }
 
+static bool any_part(const char *config) {
+  static const char key[] = "workload:";
+  for (const char *line = config; line; line = strchr(line, '\n')) {
+    line += *line == '\n';
+    if (strncmp(line, key, sizeof key - 1) != 0) continue;
+    char name[64];
+    line += sizeof key - 1;
+    line += strspn(line, " ");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(line, " \n"), line);
+    const brim_workload_table *table = brim_workload_find(name);
+    return table && table->any_part;
+  }
+  return false;
+}
+
 static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
   const brim_option_parse *parse = &j->cli->parse;
   char program[4096];
@@ -202,6 +218,7 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .per_gpu = per_gpu == 0 ? -1 : per_gpu,
       .cores = brim_cpu_count(),
       .share = brim_option_flag(parse, "share", false),
+      .any_part = any_part,
       .no_mps = !brim_option_flag(parse, "mps", true),
       .monitor = j->monitor,
       .keep_going = brim_option_flag(parse, "keep-going", false),

@@ -461,6 +461,7 @@ static const brim_work_shipped shipped[] = {{"quadruped", "quadruped-stand.yaml"
 
 const brim_workload_table brim_workload_ars = {
     .name = "ars",
+    .any_part = true,
     .model = "linear_policy",
     .makes = BRIM_N_("an ars policy"),
     .options = brim_ars_options,
