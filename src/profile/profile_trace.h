@@ -1,0 +1,75 @@
+// The trace of some steps: a flat list of what ran when, on the GPU and on the host. Filled by
+// measure; read by the writers of trace files and by the sums of a profile.
+#ifndef BRIM_PROFILE_TRACE_H_
+#define BRIM_PROFILE_TRACE_H_
+
+#include "record/record_profile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum brim_trace_kind {
+  BRIM_TRACE_KERNEL,
+  BRIM_TRACE_COPY,
+  BRIM_TRACE_MEMSET,
+  BRIM_TRACE_SYNC,       // the host waited for the GPU
+  BRIM_TRACE_HOST_OP,    // an op that ran on the host, or was enqueued by it
+  BRIM_TRACE_TRANSFORM,  // in a worker of the loader
+  BRIM_TRACE_PHASE,      // of the step, by the host's clock
+  BRIM_TRACE_STEP,       // a whole step
+  BRIM_TRACE_KIND_COUNT
+} brim_trace_kind;
+// "kernel", "copy", ...
+const char *brim_trace_kind_key(brim_trace_kind kind);
+
+typedef enum brim_trace_copy {
+  BRIM_TRACE_COPY_NONE,  // it is no copy, or the direction is not known
+  BRIM_TRACE_COPY_H2D,
+  BRIM_TRACE_COPY_D2H,
+  BRIM_TRACE_COPY_D2D
+} brim_trace_copy;
+
+// Texts belong to the trace. Times are since the trace began.
+typedef struct brim_trace_event {
+  brim_trace_kind kind;
+  const char *name;
+  int64_t start_ns, end_ns;
+  int32_t device;        // -1 = the host
+  int32_t stream;        // of the device; on the host a thread: 0 = of the steps, from 1 on workers
+  uint32_t correlation;  // of the launch that started it; 0 = unknown
+  const char *op, *layer;  // it belongs to; NULL = none or unknown
+  brim_phase phase;        // BRIM_PHASE_COUNT = unknown
+  int32_t step;            // of the window, from 0; -1 = unknown
+  uint64_t bytes;          // copies and memsets
+  brim_trace_copy copy;
+  bool pageable;               // a copy from or to memory of the host that is not page-locked
+  uint32_t grid[3], block[3];  // of a kernel; 0 = unknown
+} brim_trace_event;
+
+typedef struct brim_trace {
+  brim_trace_event *events;  // by start
+  size_t count, capacity;
+  char device[128];     // its name; "" = none
+  double begin_unix_s;  // when it began, for files; NaN = unknown
+  int64_t wall_ns;      // of the window
+  int32_t steps;
+  brim_arena *texts;  // NULL until there is one
+  // Texts by their value, each kept once.
+  const char **known;
+  size_t known_count, known_capacity;
+} brim_trace;
+
+void brim_trace_init(brim_trace *trace);
+void brim_trace_deinit(brim_trace *trace);
+// A text that lives as long as the trace, the same pointer for the same text; NULL for NULL, or
+// without memory.
+const char *brim_trace_text(brim_trace *trace, const char *text);
+// One more event, all unknown; NULL when there is no memory.
+brim_trace_event *brim_trace_add(brim_trace *trace, brim_trace_kind kind, const char *name);
+void brim_trace_sort(brim_trace *trace);  // by start, longer ones first
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_PROFILE_TRACE_H_
