@@ -9,8 +9,6 @@
 
 #include "monitor/monitor_int.h"
 
-// GPM's counters tell nothing over less.
-static const int64_t GPM_SHORTEST_NS = 100000000;
 static const double SHORTEST_PERIOD_S = 0.02, LONGEST_PERIOD_S = 86400;
 enum { UUID_BYTES = 96, SILENT_READINGS = 10 };
 
@@ -28,11 +26,10 @@ struct brim_gpu_sampler {
   brim_nvml_api api;      // what is not supported is NULL
   brim_gpu_tally tally;
   double power_limit_w, clock_max_mhz;
-  // GPM, for the thread that marks and reads alone. NULL samples = none.
-  void *gpm_first, *gpm_second;
+  // For the thread that marks and reads alone.
+  brim_gpm gpm;
   bool gpm_marked;
   int64_t gpm_mark_ns;
-  brim_nvml_gpm_metrics metrics;
 };
 
 static int64_t now_ns(const brim_gpu_sampler *s) {
@@ -40,18 +37,6 @@ static int64_t now_ns(const brim_gpu_sampler *s) {
 }
 
 //---------------------------------- asking ----------------------------------
-
-// Answers that will not change.
-static bool is_final(int code) {
-  return code == BRIM_NVML_INVALID_ARGUMENT || code == BRIM_NVML_NOT_SUPPORTED ||
-         code == BRIM_NVML_NO_PERMISSION || code == BRIM_NVML_FUNCTION_NOT_FOUND ||
-         code == BRIM_NVML_VERSION_MISMATCH || code == BRIM_NVML_DEPRECATED;
-}
-
-static bool is_lost(int code) {
-  return code == BRIM_NVML_GPU_IS_LOST || code == BRIM_NVML_RESET_REQUIRED ||
-         code == BRIM_NVML_UNINITIALIZED || code == BRIM_NVML_DRIVER_NOT_LOADED;
-}
 
 static void lose(brim_gpu_sampler *s, int code) {
   if (s->lost) return;
@@ -65,7 +50,7 @@ static void lose(brim_gpu_sampler *s, int code) {
 static bool answered(brim_gpu_sampler *s, int code) {
   if (code == BRIM_NVML_SUCCESS) return true;
   s->last_code = code;
-  if (is_lost(code)) lose(s, code);
+  if (brim_nvml_is_lost(code)) lose(s, code);
   return false;
 }
 
@@ -74,7 +59,7 @@ static bool answered(brim_gpu_sampler *s, int code) {
 #define ASK(s, call, ...)                        \
   ((s)->api.call && !(s)->lost &&                \
    (answered((s), (s)->api.call(__VA_ARGS__)) || \
-    (is_final((s)->last_code) && ((s)->api.call = NULL, false))))
+    (brim_nvml_is_final((s)->last_code) && ((s)->api.call = NULL, false))))
 
 static bool ask_reasons(brim_gpu_sampler *s, brim_gpu_reading *out) {
   unsigned long long reasons = 0;
@@ -160,80 +145,32 @@ static bool is_gone(brim_gpu_sampler *s) {
   return gone;
 }
 
-// What was allocated stays until the end.
-static void gpm_answer(brim_gpu_sampler *s, int code) {
-  if (is_final(code)) s->api.gpm_sample = NULL;
+static bool gpm_answered(brim_gpu_sampler *s, int code) {
   pthread_mutex_lock(&s->lock);
-  if (is_lost(code)) lose(s, code);
+  if (brim_nvml_is_lost(code)) lose(s, code);
   pthread_mutex_unlock(&s->lock);
-}
-
-// Counters of a whole GPU are no measure of a slice that others share it with.
-static void gpm_open(brim_gpu_sampler *s, bool slice) {
-  const brim_nvml_api *a = &s->api;
-  brim_nvml_gpm_support support = {.version = BRIM_NVML_GPM_SUPPORT_VERSION};
-  bool here = a->gpm_support && a->gpm_alloc && a->gpm_free && a->gpm_sample && a->gpm_metrics;
-  if (slice || !here) return;
-  pthread_mutex_lock(&s->monitor->gpm);
-  bool can = a->gpm_support(s->device, &support) == BRIM_NVML_SUCCESS && support.supported;
-  if (can && a->gpm_alloc(&s->gpm_first) != BRIM_NVML_SUCCESS) s->gpm_first = NULL;
-  if (s->gpm_first && a->gpm_alloc(&s->gpm_second) != BRIM_NVML_SUCCESS) s->gpm_second = NULL;
-  pthread_mutex_unlock(&s->monitor->gpm);
-}
-
-static void gpm_close(brim_gpu_sampler *s) {
-  pthread_mutex_lock(&s->monitor->gpm);
-  if (s->gpm_first) s->api.gpm_free(s->gpm_first);
-  if (s->gpm_second) s->api.gpm_free(s->gpm_second);
-  pthread_mutex_unlock(&s->monitor->gpm);
-}
-
-static bool gpm_take(brim_gpu_sampler *s, void *sample, int64_t *time_ns) {
-  if (!s->gpm_second || !s->api.gpm_sample || is_gone(s)) return false;
-  pthread_mutex_lock(&s->monitor->gpm);
-  int code = s->api.gpm_sample(s->device, sample);
-  *time_ns = now_ns(s);
-  pthread_mutex_unlock(&s->monitor->gpm);
-  if (code != BRIM_NVML_SUCCESS) gpm_answer(s, code);
   return code == BRIM_NVML_SUCCESS;
 }
 
-// A little above 100 is rounding; more, or less than nothing, is a counter that was reset.
-static double gpm_percent(const brim_nvml_gpm_metric *metric) {
-  if (metric->code != BRIM_NVML_SUCCESS || !isfinite(metric->value)) return (double)NAN;
-  if (metric->value < 0 || metric->value > 110) return (double)NAN;
-  return fmin(metric->value, 100);
+static bool gpm_take(brim_gpu_sampler *s, void *sample, int64_t *time_ns) {
+  if (!s->gpm.on || is_gone(s)) return false;
+  return gpm_answered(s, brim_gpm_take(&s->gpm, sample, time_ns));
 }
 
 // `busy` is what gpu_percent is, over exactly the interval; the driver's own figure trails.
 static void gpm_read(brim_gpu_sampler *s, brim_gpu_usage *out, double *busy) {
-  const struct {
-    unsigned id;
-    double *to;
-  } asked[] = {{BRIM_NVML_GPM_GRAPHICS_UTIL, busy},
-               {BRIM_NVML_GPM_SM_UTIL, &out->sm_percent},
-               {BRIM_NVML_GPM_SM_OCCUPANCY, &out->occupancy_percent},
-               {BRIM_NVML_GPM_ANY_TENSOR_UTIL, &out->tensor_percent},
-               {BRIM_NVML_GPM_DRAM_BW_UTIL, &out->dram_percent}};
-  enum { COUNT = sizeof asked / sizeof *asked };
+  static const unsigned ids[] = {BRIM_NVML_GPM_GRAPHICS_UTIL, BRIM_NVML_GPM_SM_UTIL,
+                                 BRIM_NVML_GPM_SM_OCCUPANCY, BRIM_NVML_GPM_ANY_TENSOR_UTIL,
+                                 BRIM_NVML_GPM_DRAM_BW_UTIL};
+  double *const to[] = {busy, &out->sm_percent, &out->occupancy_percent, &out->tensor_percent,
+                        &out->dram_percent};
+  enum { COUNT = sizeof ids / sizeof *ids };
+  double values[COUNT];
   int64_t time_ns = 0;
-  if (!s->gpm_marked || now_ns(s) - s->gpm_mark_ns < GPM_SHORTEST_NS) return;
-  if (!gpm_take(s, s->gpm_second, &time_ns)) return;
-  brim_nvml_gpm_metrics *m = &s->metrics;
-  memset(m, 0, offsetof(brim_nvml_gpm_metrics, metric) + COUNT * sizeof m->metric[0]);
-  m->version = BRIM_NVML_GPM_METRICS_VERSION;
-  m->count = COUNT;
-  m->first = s->gpm_first;
-  m->second = s->gpm_second;
-  for (int i = 0; i < COUNT; i++) m->metric[i].id = asked[i].id;
-  pthread_mutex_lock(&s->monitor->gpm);
-  int code = s->api.gpm_metrics(m);
-  pthread_mutex_unlock(&s->monitor->gpm);
-  if (code != BRIM_NVML_SUCCESS) {
-    gpm_answer(s, code);
-    return;
-  }
-  for (int i = 0; i < COUNT; i++) *asked[i].to = gpm_percent(&m->metric[i]);
+  if (!s->gpm_marked || now_ns(s) - s->gpm_mark_ns < BRIM_GPM_SHORTEST_NS) return;
+  if (!gpm_take(s, s->gpm.second, &time_ns)) return;
+  if (!gpm_answered(s, brim_gpm_between(&s->gpm, ids, values, COUNT))) return;
+  for (int i = 0; i < COUNT; i++) *to[i] = brim_gpm_percent(values[i]);
 }
 
 //---------------------------------- intervals ----------------------------------
@@ -242,7 +179,7 @@ void brim_gpu_sampler_mark(brim_gpu_sampler *sampler) {
   brim_gpu_sampler *s = sampler;
   brim_gpu_reading before;
   unsigned mw = 0;
-  s->gpm_marked = gpm_take(s, s->gpm_first, &s->gpm_mark_ns);
+  s->gpm_marked = gpm_take(s, s->gpm.first, &s->gpm_mark_ns);
   pthread_mutex_lock(&s->lock);
   // an administrator may change it between two trials
   s->power_limit_w = ASK(s, power_limit, s->device, &mw) ? mw * 1e-3 : (double)NAN;
@@ -336,7 +273,8 @@ brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, 
   unsigned mhz = 0;
   bool known = ASK(s, clock_max, s->device, BRIM_NVML_CLOCK_SM, &mhz);
   s->clock_max_mhz = known ? mhz : (double)NAN;
-  gpm_open(s, slice);
+  // counters of a whole GPU are no measure of a slice that others share it with
+  if (!slice) brim_gpm_open(&s->gpm, monitor, device);
   brim_gpu_sampler_mark(s);
   brim_status status = brim_thread_start(sampler_main, s, "brim-gpu", &s->thread);
   if (status) {
@@ -354,7 +292,7 @@ void brim_gpu_sampler_stop(brim_gpu_sampler *sampler) {
   pthread_cond_signal(&sampler->wake);
   pthread_mutex_unlock(&sampler->lock);
   brim_thread_join(sampler->thread);
-  gpm_close(sampler);
+  brim_gpm_close(&sampler->gpm);
   pthread_cond_destroy(&sampler->wake);
   pthread_mutex_destroy(&sampler->lock);
   brim_free(sampler);

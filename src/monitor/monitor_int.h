@@ -30,6 +30,36 @@ brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **de
 // What NVML calls an error of its own, "failed" when it does not say.
 const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code);
 
+// Answers that will not change, and those that end everything about a GPU.
+bool brim_nvml_is_final(int code);
+bool brim_nvml_is_lost(int code);
+
+//---------------------------------- GPM ----------------------------------
+
+// GPM's counters tell nothing over less.
+#define BRIM_GPM_SHORTEST_NS INT64_C(100000000)
+
+typedef struct brim_gpm {
+  brim_gpu_monitor *monitor;
+  void *device;
+  bool on;     // false: not supported, or no longer
+  bool slice;  // of `device`, by its GPU instance
+  unsigned instance;
+  void *first, *second;  // samples; what was allocated stays until the end
+  brim_nvml_gpm_metrics metrics;
+} brim_gpm;
+
+void brim_gpm_open(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device);
+// A slice (MIG) of the GPU `device`.
+void brim_gpm_open_slice(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device, unsigned instance);
+void brim_gpm_close(brim_gpm *gpm);
+// NVML's code. `sample`: first or second.
+int brim_gpm_take(brim_gpm *gpm, void *sample, int64_t *time_ns);
+// From first to second; NaN for a metric that is not known.
+int brim_gpm_between(brim_gpm *gpm, const unsigned *ids, double *values, unsigned count);
+// A little above 100 is rounding; more is a counter that was reset.
+double brim_gpm_percent(double value);
+
 //---------------------------------- readings ----------------------------------
 
 typedef struct brim_gpu_reading {
