@@ -30,6 +30,14 @@ brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **de
 // What NVML calls an error of its own, "failed" when it does not say.
 const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code);
 
+// One of NVML's lists of processes; the caller frees it. NVML's code, or the one below.
+enum { BRIM_GPU_LIST_NO_MEMORY = -1 };
+typedef int (*brim_nvml_list_call)(void *device, unsigned *count, brim_nvml_process *out);
+int brim_gpu_read_list(brim_nvml_list_call call, void *device, brim_nvml_process **out,
+                       unsigned *count);
+// Command and user of p->pid, and whether it is this process or none of this machine's.
+void brim_gpu_identify(const brim_gpu_monitor *m, brim_gpu_process *p);
+
 // Answers that will not change, and those that end everything about a GPU.
 bool brim_nvml_is_final(int code);
 bool brim_nvml_is_lost(int code);

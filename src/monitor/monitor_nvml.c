@@ -182,7 +182,7 @@ static void read_user(uid_t uid, brim_gpu_process *p) {
   }
 }
 
-static void identify(const brim_gpu_monitor *m, brim_gpu_process *p) {
+void brim_gpu_identify(const brim_gpu_monitor *m, brim_gpu_process *p) {
   char path[PATH_BYTES];
   struct stat about;
   p->self = p->pid == (uint32_t)getpid();
@@ -209,16 +209,13 @@ void brim_gpu_process_text(const brim_gpu_process *process, char *out, size_t si
 
 //---------------------------------- the list ----------------------------------
 
-enum { NO_MEMORY = -1 };  // no code of NVML's
-
-typedef int (*list_call)(void *device, unsigned *count, brim_nvml_process *out);
-
-// One of NVML's lists. Processes come and go between asking how many and asking which.
-static int read_list(list_call call, void *device, brim_nvml_process **out, unsigned *count) {
+// Processes come and go between asking how many and asking which.
+int brim_gpu_read_list(brim_nvml_list_call call, void *device, brim_nvml_process **out,
+                       unsigned *count) {
   unsigned room = FIRST_PROCESSES;
   for (int tries = 0; tries < 6; tries++) {
     brim_nvml_process *list = (brim_nvml_process *)brim_calloc(room, sizeof *list);
-    if (!list) return NO_MEMORY;
+    if (!list) return BRIM_GPU_LIST_NO_MEMORY;
     unsigned n = room;
     int code = call(device, &n, list);
     if (code == BRIM_NVML_SUCCESS) {
@@ -264,16 +261,16 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
   *count = 0;
   void *device = NULL;
   BRIM_TRY(brim_gpu_find(monitor, uuid, &device, NULL));
-  const list_call calls[] = {monitor->api.compute, monitor->api.graphics};
+  const brim_nvml_list_call calls[] = {monitor->api.compute, monitor->api.graphics};
   brim_nvml_process *lists[2] = {NULL, NULL};
   unsigned counts[2] = {0, 0};
   // the list of those that compute is the one that counts; without the other some may be missing
   int codes[2] = {BRIM_NVML_NOT_SUPPORTED, BRIM_NVML_NOT_SUPPORTED};
   for (int i = 0; i < 2; i++) {
-    if (calls[i]) codes[i] = read_list(calls[i], device, &lists[i], &counts[i]);
+    if (calls[i]) codes[i] = brim_gpu_read_list(calls[i], device, &lists[i], &counts[i]);
   }
   brim_status status = BRIM_OK;
-  if (codes[0] == NO_MEMORY || codes[1] == NO_MEMORY) {
+  if (codes[0] == BRIM_GPU_LIST_NO_MEMORY || codes[1] == BRIM_GPU_LIST_NO_MEMORY) {
     status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
   } else if (codes[0] != BRIM_NVML_SUCCESS) {
     status = fail_nvml(monitor, "processes", codes[0]);
@@ -285,7 +282,7 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
     for (unsigned k = 0; k < counts[i] && *out; k++) take(*out, count, &lists[i][k], i == 0);
     brim_free(lists[i]);
   }
-  for (size_t i = 0; i < *count; i++) identify(monitor, &(*out)[i]);
+  for (size_t i = 0; i < *count; i++) brim_gpu_identify(monitor, &(*out)[i]);
   if (*count > 1) qsort(*out, *count, sizeof **out, by_size);
   return status;
 }

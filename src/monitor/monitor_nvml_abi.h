@@ -25,6 +25,7 @@ enum {
   BRIM_NVML_NOT_FOUND = 6,
   BRIM_NVML_INSUFFICIENT_SIZE = 7,
   BRIM_NVML_DRIVER_NOT_LOADED = 9,
+  BRIM_NVML_TIMEOUT = 10,
   BRIM_NVML_FUNCTION_NOT_FOUND = 13,
   BRIM_NVML_GPU_IS_LOST = 15,
   BRIM_NVML_RESET_REQUIRED = 16,
@@ -33,17 +34,23 @@ enum {
   BRIM_NVML_UNKNOWN_ERROR = 999
 };
 
-enum { BRIM_NVML_CLOCK_SM = 1, BRIM_NVML_CLOCK_MEMORY = 2 };  // nvmlClockType_t
-enum { BRIM_NVML_TEMPERATURE_GPU = 0 };                       // nvmlTemperatureSensors_t: the die
+enum {
+  BRIM_NVML_CLOCK_SM = 1,
+  BRIM_NVML_CLOCK_MEMORY = 2,
+  BRIM_NVML_CLOCK_VIDEO = 3
+};                                       // nvmlClockType_t
+enum { BRIM_NVML_TEMPERATURE_GPU = 0 };  // nvmlTemperatureSensors_t: the die
 
 // nvmlClocksEventReasons (ThrottleReasons before driver 535), those that are told apart
 #define BRIM_NVML_REASON_IDLE 0x1ULL
 #define BRIM_NVML_REASON_APPLICATION_CLOCKS 0x2ULL
 #define BRIM_NVML_REASON_SW_POWER_CAP 0x4ULL
 #define BRIM_NVML_REASON_HW_SLOWDOWN 0x8ULL  // set beside HW_THERMAL and HW_POWER_BRAKE too
+#define BRIM_NVML_REASON_SYNC_BOOST 0x10ULL
 #define BRIM_NVML_REASON_SW_THERMAL 0x20ULL
 #define BRIM_NVML_REASON_HW_THERMAL 0x40ULL
 #define BRIM_NVML_REASON_HW_POWER_BRAKE 0x80ULL
+#define BRIM_NVML_REASON_DISPLAY 0x100ULL
 
 // nvmlGpmMetricId_t, those that are asked
 enum {
@@ -53,13 +60,17 @@ enum {
   BRIM_NVML_GPM_ANY_TENSOR_UTIL = 5,
   BRIM_NVML_GPM_DRAM_BW_UTIL = 10,
   BRIM_NVML_GPM_PCIE_TX = 20,  // from the GPU, MiB/s
-  BRIM_NVML_GPM_PCIE_RX = 21
+  BRIM_NVML_GPM_PCIE_RX = 21,
+  BRIM_NVML_GPM_NVLINK_RX = 60,  // all links, MiB/s
+  BRIM_NVML_GPM_NVLINK_TX = 61
 };
 enum { BRIM_NVML_GPM_SUPPORT_VERSION = 1, BRIM_NVML_GPM_METRICS_VERSION = 1 };
 // NVML_GPM_METRIC_MAX of CUDA 13. It was 98 at first and grew under the same version, so the library
 // can fill no more than `count`; the full room costs nothing.
 enum { BRIM_NVML_GPM_ROOM = 333 };
 
+// nvmlTemperatureThresholds_t
+enum { BRIM_NVML_THRESHOLD_SHUTDOWN = 0, BRIM_NVML_THRESHOLD_SLOWDOWN = 1 };
 enum { BRIM_NVML_POLICY_POWER = 0, BRIM_NVML_POLICY_THERMAL = 1 };    // nvmlPerfPolicyType_t
 enum { BRIM_NVML_PCIE_TX = 0, BRIM_NVML_PCIE_RX = 1 };                // nvmlPcieUtilCounter_t
 enum { BRIM_NVML_ECC_CORRECTED = 0, BRIM_NVML_ECC_UNCORRECTED = 1 };  // nvmlMemoryErrorType_t
@@ -78,9 +89,7 @@ enum {                                             // nvmlValueType_t
   BRIM_NVML_TYPE_LONGLONG = 4,
   BRIM_NVML_TYPE_INT = 5
 };
-#define BRIM_NVML_EVENT_XID 0x8ULL         // nvmlEventTypeXidCriticalError
-#define BRIM_NVML_NO_PERCENT 100U          // above it a process's utilisation is rubbish
-#define BRIM_NVML_NO_INSTANCE 0xffffffffU  // a whole GPU's process
+#define BRIM_NVML_EVENT_XID 0x8ULL  // nvmlEventTypeXidCriticalError
 
 #define BRIM_NVML_UNKNOWN (~0ULL)  // NVML_VALUE_NOT_AVAILABLE
 #define BRIM_NVML_MEMORY_V2_VERSION ((unsigned)sizeof(brim_nvml_memory_v2) | 2U << 24)
@@ -251,6 +260,9 @@ typedef struct brim_nvml_api {
   int (*gpm_mig_sample)(void *device, unsigned gpu_instance, void *sample);  // nvmlGpmMigSampleGet
   int (*pci)(void *device, brim_nvml_pci *out);                              // ...GetPciInfo_v3
   // What `top` shows beside; all optional.
+  int (*power_default)(void *device, unsigned *mw);  // nvmlDeviceGetPowerManagementDefaultLimit
+  int (*power_bounds)(void *device, unsigned *min_mw, unsigned *max_mw);  // ...LimitConstraints
+  int (*threshold)(void *device, int which, unsigned *celsius);  // ...GetTemperatureThreshold
   int (*encoder)(void *device, unsigned *percent, unsigned *period_us);  // ...EncoderUtilization
   int (*decoder)(void *device, unsigned *percent, unsigned *period_us);
   int (*jpeg)(void *device, unsigned *percent, unsigned *period_us);

@@ -43,6 +43,12 @@ SAME(BRIM_NVML_REASON_HW_THERMAL, nvmlClocksThrottleReasonHwThermalSlowdown);
 SAME(BRIM_NVML_REASON_HW_POWER_BRAKE, nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
 
 SAME((int)BRIM_NVML_CLOCK_MEMORY, (int)NVML_CLOCK_MEM);
+SAME((int)BRIM_NVML_CLOCK_VIDEO, (int)NVML_CLOCK_VIDEO);
+SAME((int)BRIM_NVML_TIMEOUT, (int)NVML_ERROR_TIMEOUT);
+SAME(BRIM_NVML_REASON_SYNC_BOOST, nvmlClocksThrottleReasonSyncBoost);
+SAME(BRIM_NVML_REASON_DISPLAY, nvmlClocksThrottleReasonDisplayClockSetting);
+SAME((int)BRIM_NVML_THRESHOLD_SHUTDOWN, (int)NVML_TEMPERATURE_THRESHOLD_SHUTDOWN);
+SAME((int)BRIM_NVML_THRESHOLD_SLOWDOWN, (int)NVML_TEMPERATURE_THRESHOLD_SLOWDOWN);
 SAME(sizeof(brim_nvml_memory), sizeof(nvmlBAR1Memory_t));
 SAME_MEMBER(brim_nvml_memory, free, nvmlBAR1Memory_t, bar1Free);
 SAME_MEMBER(brim_nvml_memory, used, nvmlBAR1Memory_t, bar1Used);
@@ -86,6 +92,8 @@ SAME(sizeof(brim_nvml_pci), sizeof(nvmlPciInfo_t));
 SAME_MEMBER(brim_nvml_pci, bus_id, nvmlPciInfo_t, busId);
 
 #ifdef NVML_GPM_METRICS_GET_VERSION
+SAME((int)BRIM_NVML_GPM_NVLINK_RX, (int)NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC);
+SAME((int)BRIM_NVML_GPM_NVLINK_TX, (int)NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC);
 SAME((int)BRIM_NVML_GPM_PCIE_TX, (int)NVML_GPM_METRIC_PCIE_TX_PER_SEC);
 SAME((int)BRIM_NVML_GPM_PCIE_RX, (int)NVML_GPM_METRIC_PCIE_RX_PER_SEC);
 SAME((int)BRIM_NVML_GPM_SM_UTIL, (int)NVML_GPM_METRIC_SM_UTIL);

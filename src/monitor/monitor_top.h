@@ -1,0 +1,47 @@
+// Where the views of `brim top` come from: this machine (NVML, /proc and /sys), or a recording. A source
+// fills brim_top_view but for its jobs and measured ceilings, which the caller adds. Caller: the
+// command. Not for the steps of a training: the sampler of monitor.h is.
+#ifndef BRIM_MONITOR_TOP_H_
+#define BRIM_MONITOR_TOP_H_
+
+#include "record/record_top.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct brim_nvml_api;  // monitor_nvml_abi.h
+
+// What a reading holds beside what is cheap. Leave out what is not shown.
+enum {
+  BRIM_TOP_WANT_PROCESSES = 1,
+  // GPM's counters. Programs that use them at the same time (DCGM) disturb each other.
+  BRIM_TOP_WANT_ACTIVITY = 2,
+  // PCIe rates. They come with ACTIVITY where the GPU has GPM; elsewhere NVML measures 20 ms for each
+  // direction of each GPU, while the caller waits.
+  BRIM_TOP_WANT_PCIE = 4,
+  BRIM_TOP_WANT_ALL = 7
+};
+
+typedef struct brim_top_source {
+  const char *name;  // "machine", "recording"
+  void *ctx;
+  // Replaces *out, which is initialised. Rates and means are of the time since the reading before, or
+  // since the opening; below 0.1 s they are unknown. BRIM_EEND: a recording has no further view.
+  brim_status (*read)(void *ctx, unsigned want, brim_top_view *out);
+  void (*close)(void *ctx);
+} brim_top_source;
+
+// `root` stands in front of /proc and /sys ("" = the real ones). `api`: NVML's calls; NULL = the
+// driver's library. Both are copied. Without a driver the view has no GPUs, and a note says why.
+brim_status brim_top_open_machine(const char *root, const struct brim_nvml_api *api,
+                                  brim_top_source *out);
+// A file of brim.top/1 lines, as `--record` writes it, read one line per reading. A last line that was
+// cut off is left out; any other that does not parse is BRIM_EPARSE with its number.
+brim_status brim_top_open_recording(const char *path, brim_top_source *out);
+void brim_top_close(brim_top_source *source);  // one that is all zero is fine
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_MONITOR_TOP_H_

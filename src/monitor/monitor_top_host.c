@@ -1,0 +1,366 @@
+// The host of the live view, as /proc and /sys tell it under a root folder. A reading costs about ten small
+// files and allocates nothing; what changes seldom is read every few seconds.
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/base_cpu.h"
+#include "monitor/monitor_top_int.h"
+
+enum { TEXT_BYTES = 32768, MOST_FREQUENCY_CPUS = 16, SECTOR_BYTES = 512 };
+
+static double kb_line(const char *text, const char *key) {
+  char value[64];
+  double number;
+  if (!brim_machine_find_line(text, key, value, sizeof value)) return (double)NAN;
+  value[strcspn(value, " ")] = '\0';
+  return brim_parse_f64(value, &number) ? number * 1024 : (double)NAN;
+}
+
+static double number_file(const char *root, const char *path) {
+  char text[64];
+  double value;
+  if (!brim_machine_read_text(root, path, text, sizeof text)) return (double)NAN;
+  text[strcspn(text, " \n")] = '\0';
+  return brim_parse_f64(text, &value) ? value : (double)NAN;
+}
+
+//---------------------------------- containers ----------------------------------
+
+static size_t hex_digits(const char *text) {
+  size_t n = 0;
+  while (isxdigit((unsigned char)text[n])) n++;
+  return n;
+}
+
+// The first run of 32 or more hex digits that begins a part of the path ("/ID", "docker-ID.scope").
+static const char *find_id(const char *path) {
+  for (const char *c = path; *c; c++) {
+    if (c > path && isxdigit((unsigned char)c[-1])) continue;
+    if (hex_digits(c) >= 32) return c;
+  }
+  return NULL;
+}
+
+// A name after `mark`, up to the next '/' or the end of the line.
+static bool named(const char *cgroup, const char *mark, const char *word, char *out, size_t size) {
+  const char *at = strstr(cgroup, mark);
+  if (!at) return false;
+  at += strlen(mark);
+  size_t n = strcspn(at, "/\n");
+  if (n == 0) return false;
+  snprintf(out, size, "%s %.*s", word, (int)(n < 40 ? n : 40), at);
+  return true;
+}
+
+void brim_top_container(const char *cgroup, char *out, size_t size) {
+  static const struct {
+    const char *mark, *word;
+  } rows[] = {{"kubepods", "kubernetes"}, {"libpod", "podman"},         {"docker", "docker"},
+              {"crio-", "cri-o"},         {"containerd", "containerd"}, {"buildkit", "buildkit"}};
+  out[0] = '\0';
+  const char *id = find_id(cgroup);
+  for (size_t i = 0; id && i < sizeof rows / sizeof *rows; i++) {
+    if (!strstr(cgroup, rows[i].mark)) continue;
+    snprintf(out, size, "%s %.12s", rows[i].word, id);
+    return;
+  }
+  if (named(cgroup, "/lxc.payload.", "lxc", out, size)) return;
+  if (named(cgroup, "/lxc/", "lxc", out, size)) return;
+  named(cgroup, "/job_", "slurm job", out, size);
+}
+
+// What this process itself runs in.
+static void read_container(const char *root, char *out, size_t size) {
+  static const struct {
+    const char *path, *word;
+  } marks[] = {{"/.dockerenv", "docker"}, {"/run/.containerenv", "podman"}};
+  char path[BRIM_TOP_PATH_BYTES], text[1024];
+  out[0] = '\0';
+  if (brim_machine_read_text(root, "/proc/self/cgroup", text, sizeof text)) {
+    brim_top_container(text, out, size);
+    out[strcspn(out, " ")] = '\0';
+  }
+  for (size_t i = 0; !out[0] && i < sizeof marks / sizeof *marks; i++) {
+    snprintf(path, sizeof path, "%s%s", root, marks[i].path);
+    if (access(path, F_OK) == 0) snprintf(out, size, "%s", marks[i].word);
+  }
+  if (out[0] || !brim_machine_read_text(root, "/proc/sys/kernel/osrelease", text, sizeof text)) {
+    return;
+  }
+  if (strstr(text, "microsoft") || strstr(text, "Microsoft")) snprintf(out, size, "wsl2");
+}
+
+//---------------------------------- the quota ----------------------------------
+
+static bool has_quota(const char *root, const char *folder, bool v1) {
+  char path[BRIM_TOP_PATH_BYTES], text[64];
+  snprintf(path, sizeof path, "%s/%s", folder, v1 ? "cpu.cfs_quota_us" : "cpu.max");
+  return brim_machine_read_text(root, path, text, sizeof text) && isdigit((unsigned char)text[0]);
+}
+
+// cpu.stat of the nearest group with a quota, from `group` up to the root.
+static bool find_stat(const char *root, const char *mount, char *group, bool v1, char *out,
+                      size_t size) {
+  for (;;) {
+    char folder[BRIM_TOP_PATH_BYTES - 32];
+    snprintf(folder, sizeof folder, "%.64s%.384s", mount, strcmp(group, "/") ? group : "");
+    if (has_quota(root, folder, v1)) {
+      snprintf(out, size, "%s/cpu.stat", folder);
+      return true;
+    }
+    char *slash = strrchr(group, '/');
+    if (!slash || !group[1]) return false;
+    slash[slash == group] = '\0';
+  }
+}
+
+static void find_throttle_path(brim_top_host_state *s) {
+  static const char *const keys[] = {"0:", "cpu,cpuacct:", "cpu:", "cpuacct,cpu:"};
+  static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu,cpuacct",
+                                       "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct,cpu"};
+  char text[4096];
+  s->throttle_path[0] = '\0';
+  if (!brim_machine_read_text(s->root, "/proc/self/cgroup", text, sizeof text)) return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    // "0::/a/b", "4:cpu,cpuacct:/a/b"
+    const char *at = strstr(text, keys[i]);
+    char group[384];
+    if (!at || (i == 0 && at != text && at[-1] != '\n')) continue;
+    if (i > 0 && at > text && at[-1] != ':') continue;
+    at += strlen(keys[i]) + (i == 0);
+    snprintf(group, sizeof group, "%.*s", (int)strcspn(at, "\n"), at);
+    if (find_stat(s->root, mounts[i], group, i > 0, s->throttle_path, sizeof s->throttle_path)) {
+      return;
+    }
+  }
+}
+
+static double stat_line(const char *text, const char *key) {
+  char value[64];
+  double number;
+  if (!brim_machine_find_line(text, key, value, sizeof value)) return (double)NAN;
+  return brim_parse_f64(value, &number) ? number : (double)NAN;
+}
+
+//---------------------------------- counters ----------------------------------
+
+// "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guests stand in user too.
+static void read_cpu(const char *text, brim_top_counters *out) {
+  unsigned long long v[8];
+  if (sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4],
+             &v[5], &v[6], &v[7]) != 8) {
+    return;
+  }
+  out->cpu_total = 0;
+  for (int i = 0; i < 8; i++) out->cpu_total += (double)v[i];
+  out->cpu_idle = (double)v[3];
+  out->cpu_iowait = (double)v[4];
+}
+
+// A whole disk: partitions, and devices made of others, would count the same bytes again.
+static bool is_disk(const char *name) {
+  static const char *const made[] = {"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd"};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+    if (brim_str_starts(name, made[i])) return false;
+  }
+  bool numbered = brim_str_starts(name, "nvme") || brim_str_starts(name, "mmcblk");
+  if (numbered) return strchr(name + 4, 'p') == NULL;  // nvme0n1p2, mmcblk0p1
+  size_t n = strlen(name);
+  return n > 0 && !isdigit((unsigned char)name[n - 1]);  // sda1, vda1
+}
+
+static void read_disks(const char *text, brim_top_counters *out) {
+  double reads = 0, writes = 0;
+  bool any = false;
+  for (const char *line = text; *line;) {
+    char name[64];
+    unsigned long long sectors_read = 0, sectors_written = 0;
+    if (sscanf(line, " %*u %*u %63s %*u %*u %llu %*u %*u %*u %llu", name, &sectors_read,
+               &sectors_written) == 3 &&
+        is_disk(name)) {
+      reads += (double)sectors_read * SECTOR_BYTES;
+      writes += (double)sectors_written * SECTOR_BYTES;
+      any = true;
+    }
+    line += strcspn(line, "\n");
+    line += *line == '\n';
+  }
+  if (!any) return;
+  out->disk_read = reads;
+  out->disk_write = writes;
+}
+
+// Interfaces that lead out of the machine: those between containers carry the same bytes again.
+static bool is_outer(const char *name) {
+  static const char *const inner[] = {"lo",    "veth", "docker", "br-",
+                                      "virbr", "cni",  "cali",   "flannel"};
+  for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
+    if (i == 0 ? !strcmp(name, inner[i]) : brim_str_starts(name, inner[i])) return false;
+  }
+  return true;
+}
+
+static void read_network(const char *text, brim_top_counters *out) {
+  double rx = 0, tx = 0;
+  bool any = false;
+  for (const char *line = text; *line;) {
+    char name[64];
+    unsigned long long in = 0, sent = 0;
+    // two lines of headings have no such numbers
+    if (sscanf(line, " %63[^: \n]: %llu %*u %*u %*u %*u %*u %*u %*u %llu", name, &in, &sent) == 3 &&
+        is_outer(name)) {
+      rx += (double)in;
+      tx += (double)sent;
+      any = true;
+    }
+    line += strcspn(line, "\n");
+    line += *line == '\n';
+  }
+  if (!any) return;
+  out->network_rx = rx;
+  out->network_tx = tx;
+}
+
+static void read_counters(const brim_top_host_state *s, int64_t now_ns, brim_top_counters *out) {
+  char text[TEXT_BYTES];
+  const double unknown = (double)NAN;
+  *out = (brim_top_counters){.time_ns = now_ns,
+                             .cpu_total = unknown,
+                             .cpu_idle = unknown,
+                             .cpu_iowait = unknown,
+                             .periods = unknown,
+                             .throttled = unknown,
+                             .disk_read = unknown,
+                             .disk_write = unknown,
+                             .network_rx = unknown,
+                             .network_tx = unknown};
+  if (brim_machine_read_text(s->root, "/proc/stat", text, 512)) read_cpu(text, out);
+  if (brim_machine_read_text(s->root, "/proc/diskstats", text, sizeof text)) read_disks(text, out);
+  if (brim_machine_read_text(s->root, "/proc/net/dev", text, sizeof text)) read_network(text, out);
+  if (s->throttle_path[0] && brim_machine_read_text(s->root, s->throttle_path, text, sizeof text)) {
+    out->periods = stat_line(text, "nr_periods");
+    out->throttled = stat_line(text, "nr_throttled");
+  }
+}
+
+//---------------------------------- readings ----------------------------------
+
+static void read_frequency(const char *root, brim_top_host *out) {
+  double now = 0, max = 0;
+  int cores = 0;
+  for (int cpu = 0; cpu < MOST_FREQUENCY_CPUS; cpu++) {
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu);
+    double f = number_file(root, path);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/cpuinfo_max_freq", cpu);
+    double m = number_file(root, path);
+    if (isnan(f) || isnan(m)) break;
+    now += f;
+    max += m;
+    cores++;
+  }
+  out->cpu_mhz = cores ? now / cores * 1e-3 : (double)NAN;  // the files are in kHz
+  out->cpu_max_mhz = cores ? max / cores * 1e-3 : (double)NAN;
+}
+
+static void read_slow(brim_top_host_state *s) {
+  brim_machine_memory memory;
+  double quota = brim_cpu_quota(s->root);
+  s->slow.quota_cores = quota > 0 ? quota : (double)NAN;
+  find_throttle_path(s);
+  brim_machine_read_memory(s->root, &memory);
+  s->slow.memory_limit = memory.limit ? (double)memory.limit : (double)NAN;
+  read_frequency(s->root, &s->slow);
+}
+
+static void read_memory(const brim_top_host_state *s, brim_top_host *out) {
+  char text[8192], path[BRIM_TOP_PATH_BYTES];
+  struct statvfs shm;
+  if (brim_machine_read_text(s->root, "/proc/meminfo", text, sizeof text)) {
+    out->memory_total = kb_line(text, "MemTotal");
+    out->memory_available = kb_line(text, "MemAvailable");
+    out->memory_used = out->memory_total - out->memory_available;
+    out->swap_total = kb_line(text, "SwapTotal");
+    out->swap_used = out->swap_total - kb_line(text, "SwapFree");
+  }
+  snprintf(path, sizeof path, "%s/dev/shm", s->root);
+  if (statvfs(path, &shm) == 0) {
+    out->shm_total = (double)shm.f_blocks * (double)shm.f_frsize;
+    out->shm_used = (double)(shm.f_blocks - shm.f_bfree) * (double)shm.f_frsize;
+  }
+}
+
+static void read_load(const brim_top_host_state *s, brim_top_host *out) {
+  char text[256];
+  double load[3];
+  long long running = 0, tasks = 0;
+  if (brim_machine_read_text(s->root, "/proc/loadavg", text, sizeof text) &&
+      sscanf(text, "%lf %lf %lf %lld/%lld", &load[0], &load[1], &load[2], &running, &tasks) == 5) {
+    out->load_1 = load[0];
+    out->load_5 = load[1];
+    out->load_15 = load[2];
+    out->tasks_running = running;
+    out->tasks = tasks;
+  }
+  out->uptime_s = number_file(s->root, "/proc/uptime");
+}
+
+// A counter that fell was reset or wrapped: what it did is not known.
+static double grown(double from, double to) { return to >= from ? to - from : (double)NAN; }
+
+static void fill_rates(const brim_top_counters *a, const brim_top_counters *b, brim_top_host *out) {
+  double seconds = (double)(b->time_ns - a->time_ns) * 1e-9;
+  if (seconds < 0.1) return;
+  double total = grown(a->cpu_total, b->cpu_total);
+  if (total > 0) {
+    double idle = grown(a->cpu_idle, b->cpu_idle), wait = grown(a->cpu_iowait, b->cpu_iowait);
+    out->cpu_percent = 100 * fmax(0, total - idle - wait) / total;
+    if (isnan(idle + wait)) out->cpu_percent = (double)NAN;
+    out->iowait_percent = 100 * wait / total;
+  }
+  double periods = grown(a->periods, b->periods);
+  if (periods > 0) out->quota_throttled_percent = 100 * grown(a->throttled, b->throttled) / periods;
+  if (periods == 0) out->quota_throttled_percent = 0;
+  out->disk_read = grown(a->disk_read, b->disk_read) / seconds;
+  out->disk_write = grown(a->disk_write, b->disk_write) / seconds;
+  out->network_rx = grown(a->network_rx, b->network_rx) / seconds;
+  out->network_tx = grown(a->network_tx, b->network_tx) / seconds;
+}
+
+void brim_top_host_open(brim_top_host_state *state, const char *root, int64_t now_ns) {
+  brim_host_info info;
+  memset(state, 0, sizeof *state);
+  snprintf(state->root, sizeof state->root, "%s", root);
+  brim_top_host_init(&state->slow);
+  brim_top_host *to = &state->slow;
+  if (brim_host_read_info(root, &info) == BRIM_OK) {
+    snprintf(to->name, sizeof to->name, "%s", info.hostname);
+    snprintf(to->cpu, sizeof to->cpu, "%s", info.cpu);
+    snprintf(to->os, sizeof to->os, "%s", info.os);
+    snprintf(to->kernel, sizeof to->kernel, "%s", info.kernel);
+    to->cores = info.cores;
+    to->cores_online = info.cores_online > 0 ? info.cores_online : -1;
+  }
+  read_container(root, to->container, sizeof to->container);
+  read_slow(state);
+  state->slow_ns = now_ns;
+  read_counters(state, now_ns, &state->last);
+}
+
+void brim_top_host_read(brim_top_host_state *state, int64_t now_ns, brim_top_host *out) {
+  brim_top_counters now;
+  if (now_ns - state->slow_ns >= BRIM_TOP_SLOW_NS) {
+    read_slow(state);
+    state->slow_ns = now_ns;
+  }
+  *out = state->slow;
+  read_memory(state, out);
+  read_load(state, out);
+  read_counters(state, now_ns, &now);
+  fill_rates(&state->last, &now, out);
+  state->last = now;
+}

@@ -1,0 +1,249 @@
+// The processes on GPUs of the live view: NVML's lists, and /proc for those alone. Who a process is gets
+// read once; a later reading costs one file. The driver counts processes as the machine does; in a
+// container that number may be another process's, so it is believed only where the process holds a GPU.
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "monitor/monitor_top_int.h"
+
+enum { TEXT_BYTES = 4096, MOST_FDS = 4096 };
+
+// The number that Linux gives the first PID namespace, the machine's own (PROC_PID_INIT_INO).
+static const char MACHINE_NAMESPACE[] = "pid:[4026531836]";
+
+static size_t read_link(const char *root, const char *path, char *out, size_t size) {
+  char full[BRIM_TOP_PATH_BYTES];
+  snprintf(full, sizeof full, "%.255s%.255s", root, path);
+  ssize_t n = readlink(full, out, size - 1);
+  out[n > 0 ? n : 0] = '\0';
+  return n > 0 ? (size_t)n : 0;
+}
+
+void brim_top_processes_open(brim_top_processes *state, brim_gpu_monitor *monitor) {
+  char name[64];
+  memset(state, 0, sizeof *state);
+  state->monitor = monitor;
+  state->shared_pids = read_link(monitor->root, "/proc/self/ns/pid", name, sizeof name) > 0 &&
+                       strcmp(name, MACHINE_NAMESPACE) == 0;
+}
+
+void brim_top_processes_close(brim_top_processes *state) {
+  brim_free(state->known);
+  memset(state, 0, sizeof *state);
+}
+
+//---------------------------------- who it is ----------------------------------
+
+// Does the process of this number have a GPU open? Unknown where its files cannot be looked at.
+static brim_top_flag holds_gpu(const char *root, uint32_t pid) {
+  char path[BRIM_TOP_PATH_BYTES], name[64];
+  snprintf(path, sizeof path, "%s/proc/%u/fd", root, pid);
+  DIR *dir = opendir(path);
+  if (!dir) return BRIM_TOP_UNKNOWN;
+  brim_top_flag holds = BRIM_TOP_NO;
+  int looked = 0;
+  for (struct dirent *e = readdir(dir); e && holds == BRIM_TOP_NO; e = readdir(dir)) {
+    if (e->d_name[0] == '.') continue;
+    if (looked++ == MOST_FDS) holds = BRIM_TOP_UNKNOWN;
+    snprintf(path, sizeof path, "/proc/%u/fd/%.32s", pid, e->d_name);
+    read_link(root, path, name, sizeof name);
+    if (brim_str_starts(name, "/dev/nvidia") || brim_str_starts(name, "/dev/dxg")) {
+      holds = BRIM_TOP_YES;
+    }
+  }
+  closedir(dir);
+  return holds;
+}
+
+typedef struct proc_stat {
+  double cpu_ticks, start_ticks, rss_pages;
+} proc_stat;
+
+// "4711 (python) S 1 ...": the name may hold spaces and parentheses.
+static bool read_stat(const char *root, uint32_t pid, proc_stat *out) {
+  char path[64], text[TEXT_BYTES];
+  unsigned long long user = 0, system = 0, start = 0;
+  long long rss = 0;
+  snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  if (pid == 0 || !brim_machine_read_text(root, path, text, sizeof text)) return false;
+  const char *rest = strrchr(text, ')');
+  if (!rest || sscanf(rest + 1,
+                      " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d "
+                      "%*d %llu %*u %lld",
+                      &user, &system, &start, &rss) != 4) {
+    return false;
+  }
+  *out = (proc_stat){(double)(user + system), (double)start, (double)rss};
+  return true;
+}
+
+static void identify(const brim_top_processes *s, brim_top_known *k) {
+  char path[64], text[TEXT_BYTES];
+  brim_gpu_process p = {.pid = k->pid};
+  brim_top_flag here = BRIM_TOP_YES;
+  if (!s->shared_pids && k->pid != (uint32_t)getpid()) here = holds_gpu(s->monitor->root, k->pid);
+  k->elsewhere = here == BRIM_TOP_YES  ? BRIM_TOP_NO
+                 : here == BRIM_TOP_NO ? BRIM_TOP_YES
+                                       : BRIM_TOP_UNKNOWN;
+  k->user[0] = k->command[0] = k->container[0] = '\0';
+  if (here != BRIM_TOP_YES) return;
+  brim_gpu_identify(s->monitor, &p);
+  snprintf(k->user, sizeof k->user, "%s", p.user);
+  snprintf(k->command, sizeof k->command, "%s", p.command);
+  snprintf(path, sizeof path, "/proc/%u/cgroup", k->pid);
+  if (brim_machine_read_text(s->monitor->root, path, text, sizeof text)) {
+    brim_top_container(text, k->container, sizeof k->container);
+  }
+}
+
+//---------------------------------- what is known ----------------------------------
+
+static brim_top_known *find(brim_top_processes *s, uint32_t pid) {
+  for (size_t i = 0; i < s->count; i++) {
+    if (s->known[i].pid == pid) return &s->known[i];
+  }
+  if (s->count == s->room) {
+    size_t room = s->room ? s->room * 2 : 16;
+    brim_top_known *known = (brim_top_known *)brim_realloc(s->known, room * sizeof *known);
+    if (!known) return NULL;
+    s->known = known;
+    s->room = room;
+  }
+  brim_top_known *k = &s->known[s->count++];
+  memset(k, 0, sizeof *k);
+  k->pid = pid;
+  k->start_ticks = (double)NAN;
+  return k;
+}
+
+// Once per reading, however many GPUs it is on.
+static void refresh(brim_top_processes *s, brim_top_known *k, int64_t now_ns, double uptime_s) {
+  if (k->reading == s->reading) return;
+  k->reading = s->reading;
+  const double hz = (double)sysconf(_SC_CLK_TCK), page = (double)sysconf(_SC_PAGESIZE);
+  proc_stat stat;
+  double ticks = k->cpu_ticks, passed = (double)(now_ns - k->time_ns) * 1e-9;
+  k->cpu_percent = k->rss = k->elapsed_s = (double)NAN;
+  if (!read_stat(s->monitor->root, k->pid, &stat)) {
+    // not here, or it has just ended
+    k->elsewhere = BRIM_TOP_YES;
+    k->user[0] = k->command[0] = k->container[0] = '\0';
+    k->start_ticks = (double)NAN;
+    return;
+  }
+  bool same = stat.start_ticks == k->start_ticks;
+  if (!same) identify(s, k);
+  k->start_ticks = stat.start_ticks;
+  k->cpu_ticks = stat.cpu_ticks;
+  k->time_ns = now_ns;
+  if (k->elsewhere != BRIM_TOP_NO) return;
+  k->rss = stat.rss_pages * page;
+  k->elapsed_s = hz > 0 ? fmax(0, uptime_s - stat.start_ticks / hz) : (double)NAN;
+  if (same && hz > 0 && passed > 0 && stat.cpu_ticks >= ticks) {
+    k->cpu_percent = (stat.cpu_ticks - ticks) / hz / passed * 100;
+  }
+}
+
+static void forget_old(brim_top_processes *s) {
+  size_t kept = 0;
+  for (size_t i = 0; i < s->count; i++) {
+    if (s->known[i].reading == s->reading) s->known[kept++] = s->known[i];
+  }
+  s->count = kept;
+}
+
+//---------------------------------- the lists ----------------------------------
+
+static void set_type(brim_top_process *to, const char *type) {
+  if (!strcmp(to->type, type)) return;
+  if (!to->type[0] || !strcmp(to->type, "C")) {
+    // the list of those that compute comes first; a client of MPS may stand in both
+    const char *both = !to->type[0] ? type : !strcmp(type, "G") ? "C+G" : type;
+    snprintf(to->type, sizeof to->type, "%s", both);
+  }
+}
+
+static double larger(double a, double b) { return isnan(a) ? b : isnan(b) ? a : fmax(a, b); }
+
+// A process stands in several lists with the same figure.
+static brim_top_process *add(brim_top_view *view, size_t first, const brim_top_gpu_state *gpu,
+                             const brim_nvml_process *from) {
+  for (size_t i = first; i < view->process_count; i++) {
+    if (view->processes[i].pid == from->pid && from->pid != 0) return &view->processes[i];
+  }
+  brim_top_process *p = brim_top_view_add_process(view);
+  if (!p) return NULL;
+  p->pid = from->pid;
+  p->gpu = gpu->slow.index;
+  snprintf(p->uuid, sizeof p->uuid, "%s", gpu->slow.uuid);
+  return p;
+}
+
+static void fill_use(const brim_top_gpu_state *gpu, brim_top_process *p) {
+  const brim_nvml_process_use_v1 *use = brim_top_gpu_use(gpu, (uint32_t)p->pid);
+  if (!use) return;
+  p->sm_percent = use->sm;
+  p->memory_busy_percent = use->memory;
+  p->encoder_percent = use->encoder;
+  p->decoder_percent = use->decoder;
+  if (gpu->use_old) return;
+  p->jpeg_percent = use->jpeg;
+  p->ofa_percent = use->ofa;
+}
+
+static brim_status read_gpu(brim_top_gpu_state *gpu, brim_top_view *view) {
+  const struct {
+    brim_nvml_list_call call;
+    const char *type;
+  } lists[] = {{gpu->api.compute, "C"}, {gpu->api.graphics, "G"}, {gpu->api.mps, "M"}};
+  size_t first = view->process_count;
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < sizeof lists / sizeof *lists && !status; i++) {
+    brim_nvml_process *list = NULL;
+    unsigned count = 0;
+    if (!lists[i].call || gpu->lost) continue;
+    int code = brim_gpu_read_list(lists[i].call, gpu->device, &list, &count);
+    if (code == BRIM_GPU_LIST_NO_MEMORY) status = BRIM_ENOMEM;
+    for (unsigned k = 0; k < count && !status; k++) {
+      brim_top_process *p = add(view, first, gpu, &list[k]);
+      if (!p) {
+        status = BRIM_ENOMEM;
+        break;
+      }
+      unsigned long long bytes = list[k].used_bytes;
+      p->memory = larger(p->memory, bytes == BRIM_NVML_UNKNOWN ? (double)NAN : (double)bytes);
+      set_type(p, lists[i].type);
+    }
+    brim_free(list);
+  }
+  if (status) return brim_fail(status, "out of memory for the processes of a GPU");
+  if (view->process_count > first) brim_top_gpu_read_uses(gpu);
+  for (size_t i = first; i < view->process_count; i++) fill_use(gpu, &view->processes[i]);
+  return BRIM_OK;
+}
+
+brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
+                                    size_t count, int64_t now_ns, brim_top_view *view) {
+  state->reading++;
+  for (size_t i = 0; i < count; i++) {
+    if (!gpus[i].has_slices) BRIM_TRY(read_gpu(&gpus[i], view));
+  }
+  for (size_t i = 0; i < view->process_count; i++) {
+    brim_top_process *p = &view->processes[i];
+    brim_top_known *k = find(state, (uint32_t)p->pid);
+    if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+    refresh(state, k, now_ns, view->host.uptime_s);
+    p->elsewhere = k->elsewhere;
+    memcpy(p->user, k->user, sizeof p->user);
+    memcpy(p->container, k->container, sizeof p->container);
+    memcpy(p->command, k->command, sizeof p->command);
+    p->cpu_percent = k->cpu_percent;
+    p->rss = k->rss;
+    p->elapsed_s = k->elapsed_s;
+  }
+  forget_old(state);
+  return BRIM_OK;
+}
