@@ -1,6 +1,7 @@
-// The processes on GPUs of the live view: NVML's lists, and /proc for those alone. Who a process is gets
-// read once; a later reading costs one file. The driver counts processes as the machine does; in a
-// container that number may be another process's, so it is believed only where the process holds a GPU.
+// The processes on GPUs of the live view: NVML's lists, and /proc for those alone. Owner, command and
+// container are read once; a later reading costs one file. The driver numbers processes as the machine
+// does. In a container that number may be another process's: brim believes it only where the process
+// holds a GPU.
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ void brim_top_processes_close(brim_top_processes *state) {
   memset(state, 0, sizeof *state);
 }
 
-//---------------------------------- who it is ----------------------------------
+//---------------------------------- identity ----------------------------------
 
 // Does the process of this number have a GPU open? Unknown where its files cannot be looked at.
 static brim_top_flag holds_gpu(const char *root, uint32_t pid) {
