@@ -94,18 +94,11 @@ static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
     job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
 }
 
-// MPS's server does not descend from its daemon, but has its environment.
-static bool is_mps(const brim_lab_place *place, const brim_lab_place_card *card,
-                   const brim_gpu_process *p) {
-  char variable[BRIM_LAB_PLACE_PATH + 32];
-  if (!card->mps) return false;
-  snprintf(variable, sizeof variable, "CUDA_MPS_PIPE_DIRECTORY=%s", brim_lab_mps_pipe(card->mps));
-  return brim_lab_place_has_env(place->options.root, p->pid, variable);
-}
-
-// The server where the driver gives numbers that are not in our /proc: there is one, and it stays.
-static bool is_presumed_mps(const brim_lab_place_card *card, const brim_gpu_process *p) {
-  return card->mps && !card->mps_seen && p->elsewhere;
+// MPS's server where the driver gives numbers that are not in our /proc: there is one, and it stays.
+static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p) {
+  if (!card->mps || card->mps_seen || !p->elsewhere) return false;
+  card->mps_seen = true;
+  return true;
 }
 
 static void take_process(brim_lab_place *place, brim_lab_place_card *card, const roots *r,
@@ -120,8 +113,7 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
     }
     return;
   }
-  if (is_mps(place, card, p) || is_presumed_mps(card, p)) {
-    card->mps_seen = true;
+  if (is_presumed_mps(card, p)) {
     if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     return;
   }

@@ -113,9 +113,6 @@ brim_status brim_lab_place_list(brim_lab_place *place);
 // front of /proc.
 bool brim_lab_place_descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
                              size_t *which);
-// Whether a process was started with this variable, "NAME=value". One whose environment cannot be read
-// was not.
-bool brim_lab_place_has_env(const char *root, int64_t pid, const char *variable);
 
 // lab_place_card.c
 brim_lab_place_state brim_lab_place_card_state(const brim_lab_place *place,

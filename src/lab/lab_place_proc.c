@@ -5,7 +5,7 @@
 
 #include "lab/lab_place_int.h"
 
-enum { MOST_PARENTS = 64, ENV_BYTES = 64 * 1024 };
+enum { MOST_PARENTS = 64 };
 
 // 0 = unknown, or none.
 static int64_t parent_of(const char *root, int64_t pid) {
@@ -29,23 +29,4 @@ bool brim_lab_place_descends(const char *root, int64_t pid, const int64_t *roots
     pid = parent_of(root, pid);
   }
   return false;
-}
-
-bool brim_lab_place_has_env(const char *root, int64_t pid, const char *variable) {
-  char path[512];
-  char *text = (char *)brim_alloc(ENV_BYTES);
-  size_t used = 0, n = strlen(variable) + 1;
-  snprintf(path, sizeof path, "%s/proc/%lld/environ", root, (long long)pid);
-  FILE *file = text ? fopen(path, "re") : NULL;
-  if (file) {
-    used = fread(text, 1, ENV_BYTES - 1, file);
-    fclose(file);
-  }
-  if (used > 0) text[used] = '\0';
-  bool found = false;
-  for (size_t at = 0; at < used && !found; at += strlen(text + at) + 1) {
-    found = used - at + 1 >= n && memcmp(text + at, variable, n) == 0;
-  }
-  brim_free(text);
-  return found;
 }

@@ -68,7 +68,7 @@ static void test_several_on_a_gpu(void **state) {
   (void)state;
   fake_reset(4);
   assert_ok(needs("batch_size: [1, 2, 66, 5000]\nseeds: 2\nper_gpu: auto\n", true, self));
-  static const int64_t expected[] = {4000000000, 5000000000, 0, 0};
+  static const int64_t expected[] = {4000000000, 5000000000, 66000000000 + (2LL << 30), 0};
   for (int i = 0; i < 8; i++) assert_int_equal(points[i].need_bytes, expected[i / 2]);
 }
 

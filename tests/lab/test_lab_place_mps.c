@@ -165,25 +165,14 @@ static void test_its_processes_are_ours(void **state) {
   start_with_mps("b");
 }
 
-// A real server: init's child, told by its environment. The next experiment joins; a server of another
-// daemon is a stranger's.
-static void test_a_server_of_its_own(void **state) {
+// As many as may run get equal parts of the multiprocessors, the first one too.
+static void test_equal_parts(void **state) {
   (void)state;
   pt_open(packing());
   start_with_mps("a");
-  char variables[256];
-  int n = snprintf(variables, sizeof variables, "HOME=/%cCUDA_MPS_PIPE_DIRECTORY=%s", 0,
-                   pt.slot.mps_pipe);
-  fake_process(5001, 1, "nvidia-cuda-mps-server");
-  fake_write(FAKE_ROOT "/proc/5001/environ", variables, (size_t)n + 1);
-  fake_use(&fake.gpu[0], 5001, FAKE_GIB);
-  pt_pass(1000);
-  assert_int_equal(pt_choose(&W(.exp = "b", .need_bytes = 1.0 * FAKE_GIB), 1), 0);
-  assert_int_equal(pt.slot.mps_percent, 25);  // of four
-  variables[n - 1] ^= 1;
-  fake_write(FAKE_ROOT "/proc/5001/environ", variables, (size_t)n + 1);
-  pt_pass(1000);
-  assert_int_equal(pt_choose(&W(.exp = "c", .need_bytes = 1.0 * FAKE_GIB), 1), -1);
+  assert_int_equal(pt.slot.mps_percent, 25);
+  start_with_mps("b");
+  assert_int_equal(pt.slot.mps_percent, 25);
 }
 
 // In a container: the server has a number that is not in /proc, or is on no list at all.
@@ -342,7 +331,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
       T(test_started_before_the_first), T(test_lives_with_the_last_executor),
-      T(test_its_processes_are_ours),   T(test_a_server_of_its_own),
+      T(test_its_processes_are_ours),   T(test_equal_parts),
       T(test_its_server_is_elsewhere),  T(test_its_server_is_not_listed),
       T(test_not_for_one_at_a_time),    T(test_not_installed),
       T(test_it_ends_at_once),          T(test_it_never_answers),

@@ -36,12 +36,16 @@ static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
   brim_free(gpus);
 }
 
+// What a context and libraries take where no run has measured it: over twice the most that was seen on an
+// H200. An experiment that runs counts with what it really uses.
+static const double OVERHEAD = 2.0 * 1024 * 1024 * 1024;
+
 // 0 = unknown on one of them, or it does not fit: then it runs alone, and adapts or fails there.
 static int64_t need_of(const brim_lab_forecast *forecast, size_t point, size_t kinds) {
   double most = 0;
   for (size_t k = 0; k < kinds; k++) {
     const brim_lab_plan *plan = brim_lab_forecast_of(forecast, point, k);
-    double bytes = plan->planned_device + plan->overhead;
+    double bytes = plan->planned_device + (isnan(plan->overhead) ? OVERHEAD : plan->overhead);
     if (isnan(bytes) || plan->failure != BRIM_FAILURE_NONE) return 0;
     most = fmax(most, bytes);
   }
