@@ -54,6 +54,12 @@ static int execute(int argc, char **argv) {
     return 1;
   }
   if (brim_lab_start(link, &ref, getpid(), -1)) return 1;
+  const char *part = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+  snprintf(path, sizeof path, "part-%s", ref.exp);
+  if (getenv("CUDA_MPS_PIPE_DIRECTORY") &&
+      brim_fs_write(path, part ? part : "", part ? strlen(part) : 0)) {
+    return 1;
+  }
   snprintf(path, sizeof path, "run-%s", ref.exp);
   const char *gpus = word_of(argc, argv, "gpus");
   if (brim_fs_write(path, gpus, strlen(gpus))) return 1;
@@ -220,6 +226,58 @@ static void test_six_experiments_on_four_gpus(void **state) {
   assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
   brim_lab_sweep_close(sweep);
   brim_gpu_monitor_close(monitor);
+}
+
+static bool runs_on_a_part(const char *config) { return strstr(config, "lr: 1") != NULL; }
+
+static void assert_part(const char *exp, const char *expected) {
+  char path[64], *text = NULL;
+  snprintf(path, sizeof path, "part-%s", exp);
+  assert_ok(brim_fs_read(path, 0, &text, NULL));
+  assert_string_equal(text, expected);
+  brim_free(text);
+}
+
+// Through MPS an experiment gets a part of the GPU, if its results do not depend on that.
+static void test_parts_of_a_gpu(void **state) {
+  static const char daemon[] =
+      "#!/bin/sh\nd=$CUDA_MPS_PIPE_DIRECTORY\n"
+      "if [ \"$1\" != -f ]; then : > $d/quit; exit; fi\n"
+      ": > $d/control\nwhile [ ! -e $d/quit ]; do sleep 0.05; done\n";
+  char ids[2][BRIM_EXP_ID], path[4200], *before = brim_strdup(getenv("PATH"));
+  (void)state;
+  fake_reset(1);
+  assert_ok(brim_fs_mkdirs("bin"));
+  assert_ok(brim_fs_write("bin/nvidia-cuda-mps-control", daemon, sizeof daemon - 1));
+  assert_int_equal(chmod("bin/nvidia-cuda-mps-control", 0755), 0);
+  assert_true(before && realpath("bin", path));
+  size_t n = strlen(path);
+  snprintf(path + n, sizeof path - n, ":%s", before);
+  setenv("PATH", path, 1);
+  brim_gpu_monitor *monitor = fake_monitor();
+  set_mode("");
+  brim_lab_sweep *sweep = open_sweep(
+      (brim_lab_sweep_options){.per_gpu = 4, .monitor = monitor, .any_part = runs_on_a_part});
+  brim_store_point points[2];
+  brim_store_submitted submitted;
+  for (int i = 0; i < 2; i++) {
+    snprintf(ids[i], sizeof ids[i], "%032x", 0xdef + i);
+    points[i] = (brim_store_point){.id = ids[i],
+                                   .idx = i,
+                                   .label = "x",
+                                   .config = i ? "lr: 2" : "lr: 1",
+                                   .gpus = 1,
+                                   .need_bytes = 1LL << 30};
+  }
+  const brim_store_grid grid = {.id = "parts"};
+  assert_ok(brim_lab_sweep_submit(sweep, &grid, points, 2, &submitted));
+  turn_until_done(sweep);
+  assert_part(ids[0], "25");
+  assert_part(ids[1], "");
+  brim_lab_sweep_close(sweep);
+  brim_gpu_monitor_close(monitor);
+  setenv("PATH", before, 1);
+  brim_free(before);
 }
 
 // Experiments whose memory is planned share a GPU; one without a plan has it alone.
@@ -572,6 +630,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_six_experiments_on_four_gpus),
       cmocka_unit_test(test_several_on_one_gpu),
+      cmocka_unit_test(test_parts_of_a_gpu),
       cmocka_unit_test(test_submitting_again_adds_nothing),
       cmocka_unit_test(test_the_same_failure_stops_the_grid),
       cmocka_unit_test(test_an_executor_that_dies_costs_no_retry),
