@@ -1,0 +1,431 @@
+// The summary of a profile on a terminal: what and where, the table, timelines, gaps, transforms,
+// findings, and what measuring cost. Nothing is computed here that the record does not have.
+#include "ui/ui_profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/ui_int.h"
+#include "ui/ui_profile_int.h"
+
+enum { MAX_BAR = 60, MIN_BAR = 10, CHART_ROWS = 5, SHOWN_OWNERS = 8, SHOWN_GAPS = 5 };
+
+static void title(const brim_term *term, const char *text, brim_str *out) {
+  brim_str_append_char(out, '\n');
+  brim_ui_styled(out, term, BRIM_UI_BOLD, text);
+  brim_str_append_char(out, '\n');
+}
+
+static void sentence(const brim_term *term, const char *text, brim_str *out) {
+  brim_str_append(out, "  ");
+  brim_ui_wrap(out, term, text, 2);
+  brim_str_append_char(out, '\n');
+}
+
+//---------------------------------- what and where ----------------------------------
+
+static void put_head(const brim_term *term, const brim_profile *p, brim_str *out) {
+  const brim_result *r = &p->result;
+  char step[32], spread[32], rate[96], what[192], text[256];
+  brim_ui_heading(out, term, brim_tr("PROFILE"));
+  brim_ui_put_line(term, brim_tr("What"), brim_ui_description(r->description, what), out);
+  brim_ui_put_line(term, brim_tr("Where"), r->device, out);
+  brim_str setting;
+  brim_str_init(&setting);
+  brim_ui_setting(r, &setting);
+  if (setting.len > 0) brim_ui_put_line(term, brim_tr("Setting"), setting.data, out);
+  brim_str_deinit(&setting);
+  brim_ui_profile_ms(p->step_ms, step);
+  brim_ui_profile_ms(p->step_mad_ms, spread);
+  brim_ui_profile_rate(p, rate);
+  int n = snprintf(text, sizeof text, isnan(p->step_mad_ms) ? "%s ms" : "%s ms ± %s", step, spread);
+  if (rate[0] && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, ", %s", rate);
+  }
+  brim_ui_put_line(term, brim_tr("Step"), text, out);
+  brim_ui_put_line(term, brim_tr("Measured by"), brim_ui_profile_source(p), out);
+  if (p->note[0]) sentence(term, p->note, out);
+}
+
+//---------------------------------- the table ----------------------------------
+
+// Which columns a list asks for besides its name and figures.
+typedef struct shown {
+  bool op, layer, phase, count, ceiling;
+} shown;
+
+static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
+  shown s = {0};
+  for (size_t i = 0; i < rows->count; i++) {
+    const brim_profile_row *row = &rows->items[i];
+    s.op |= row->op[0] && list == BRIM_PROFILE_KERNELS;
+    s.layer |= row->layer[0] && list < BRIM_PROFILE_LAYERS;
+    s.phase |= row->phase[0] && list != BRIM_PROFILE_PHASES;
+    s.count |= row->count > 0;
+    s.ceiling |= row->ceiling_share >= 0;
+  }
+  return s;
+}
+
+static void add_row(brim_ui_table *table, const brim_profile_row *row, brim_profile_list list,
+                    shown s) {
+  char text[64], percent[32];
+  const int phase = brim_ui_profile_phase(row->phase);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", brim_ui_profile_name(row, list));
+  if (s.op) brim_ui_table_add(table, BRIM_UI_DIM, "%s", row->op);
+  if (s.layer) brim_ui_table_add(table, BRIM_UI_DIM, "%s", row->layer);
+  if (s.phase) {
+    brim_ui_table_add(table, BRIM_UI_DIM, "%s",
+                      phase < 0 ? row->phase : brim_tr(brim_phase_label((brim_phase)phase)));
+  }
+  if (s.count) {
+    brim_ui_profile_count(row->count, text);
+    brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
+  }
+  brim_ui_profile_ms(brim_ui_profile_time(row, list), text);
+  brim_ui_table_add(table, BRIM_UI_BOLD, "%s", text);
+  brim_ui_profile_percent(row->share, percent);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", percent);
+  if (!s.ceiling) return;
+  brim_ui_profile_percent(row->ceiling_share, percent);
+  brim_ui_table_add(table, row->ceiling_share < 0.3 ? BRIM_UI_WARN : BRIM_UI_PLAIN, "%s%s%s",
+                    percent, row->ceiling[0] ? " " : "", row->ceiling);
+}
+
+static size_t make_columns(brim_profile_list list, shown s, brim_ui_column out[8]) {
+  size_t n = 0;
+  const bool beside = list == BRIM_PROFILE_TRANSFORMS;
+  out[n++] = (brim_ui_column){brim_ui_profile_column(list), NULL, BRIM_UI_LEFT, 0, 16};
+  if (s.op) out[n++] = (brim_ui_column){brim_tr("Op"), NULL, BRIM_UI_LEFT, 5, 8};
+  if (s.layer) out[n++] = (brim_ui_column){brim_tr("Layer"), NULL, BRIM_UI_LEFT, 4, 8};
+  if (s.phase) out[n++] = (brim_ui_column){brim_tr("Phase"), NULL, BRIM_UI_LEFT, 6, 0};
+  if (s.count) out[n++] = (brim_ui_column){brim_tr("Calls"), NULL, BRIM_UI_RIGHT, 3, 0};
+  out[n++] = (brim_ui_column){brim_tr("ms/step"), "ms", BRIM_UI_RIGHT, 0, 0};
+  out[n++] = (brim_ui_column){beside ? brim_tr("Of transforms") : brim_tr("Of step"), NULL,
+                              BRIM_UI_RIGHT, 1, 0};
+  if (s.ceiling) {
+    out[n++] = (brim_ui_column){brim_tr("Of ceiling"), brim_tr("Ceil"), BRIM_UI_RIGHT, 2, 0};
+  }
+  return n;
+}
+
+// "27 more: 1.2 ms, 4.1 %"
+static void put_rest(const brim_term *term, const brim_profile_rows *rows, const size_t *order,
+                     size_t first, brim_profile_list list, brim_str *out) {
+  double ms = 0, share = 0;
+  char text[32], percent[32], line[160];
+  if (first >= rows->count) return;
+  for (size_t i = first; i < rows->count; i++) {
+    const brim_profile_row *row = &rows->items[order[i]];
+    const double time = brim_ui_profile_time(row, list);
+    if (time > 0) ms += time;
+    if (row->share > 0) share += row->share;
+  }
+  brim_ui_profile_ms(ms, text);
+  brim_ui_profile_percent(share, percent);
+  snprintf(line, sizeof line, brim_tr("%zu more: %s ms, %s (--limit %zu shows all)"),
+           rows->count - first, text, percent, rows->count);
+  brim_ui_styled(out, term, BRIM_UI_DIM, line);
+  brim_str_append_char(out, '\n');
+}
+
+static brim_status put_rows(const brim_term *term, const brim_profile *p, const size_t *order,
+                            const brim_ui_profile_options *options, brim_str *out) {
+  const brim_profile_rows *rows = &p->lists[options->by];
+  const size_t most = options->limit && options->limit < rows->count ? options->limit : rows->count;
+  const shown s = columns_of(rows, options->by);
+  brim_ui_column columns[8];
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, make_columns(options->by, s, columns));
+  for (size_t i = 0; i < most; i++) add_row(&table, &rows->items[order[i]], options->by, s);
+  int left_out = 0;
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_table_deinit(&table);
+  if (!status) put_rest(term, rows, order, most, options->by, out);
+  if (!status) brim_ui_note_left_out(term, left_out, out);
+  return status;
+}
+
+static brim_status put_table(const brim_term *term, const brim_profile *p,
+                             const brim_ui_profile_options *options, brim_str *out) {
+  static const char *const words[BRIM_UI_PROFILE_SORTS] = {
+      BRIM_N_("by time"), BRIM_N_("by calls"), BRIM_N_("by share"),
+      BRIM_N_("furthest below the ceiling first"), BRIM_N_("by name")};
+  const double sum = brim_profile_sum_percent(p, options->by);
+  char percent[32];
+  brim_str head;
+  if (p->lists[options->by].count == 0) return BRIM_OK;
+  size_t *order = brim_ui_profile_order(p, options->by, options->sort);
+  if (!order) return brim_fail(BRIM_ENOMEM, "out of memory while showing a profile");
+  brim_str_init(&head);
+  brim_str_printf(&head, "%s, %s", brim_ui_profile_title(options->by),
+                  brim_tr(words[options->sort]));
+  if (!isnan(sum) && options->by != BRIM_PROFILE_TRANSFORMS) {
+    brim_ui_profile_percent(sum / 100, percent);
+    brim_str_printf(&head, brim_tr("; together %s of the step"), percent);
+  }
+  title(term, head.data, out);
+  brim_status status = brim_str_status(&head);
+  brim_str_deinit(&head);
+  if (!status) status = put_rows(term, p, order, options, out);
+  brim_free(order);
+  return status;
+}
+
+//---------------------------------- phases ----------------------------------
+
+static int bar_width(const brim_term *term, int beside) {
+  const int room = (term->width > 0 ? term->width : 80) - beside;
+  return room < MIN_BAR ? MIN_BAR : room > MAX_BAR ? MAX_BAR : room;
+}
+
+static void put_times(brim_str *out, const char *text, int n) {
+  for (int i = 0; i < n; i++) brim_str_append(out, text);
+}
+
+static int label_width(const brim_profile *p) {
+  const brim_profile_rows *rows = &p->lists[BRIM_PROFILE_PHASES];
+  int widest = 0;
+  for (size_t i = 0; i < rows->count; i++) {
+    const int w = brim_utf8_width(brim_ui_profile_name(&rows->items[i], BRIM_PROFILE_PHASES));
+    if (w > widest) widest = w;
+  }
+  return widest;
+}
+
+// Each phase where it begins and ends within the step, as if one followed the other.
+static brim_status put_phases(const brim_term *term, const brim_profile *p, brim_str *out) {
+  const brim_profile_rows *rows = &p->lists[BRIM_PROFILE_PHASES];
+  const int names = label_width(p), width = bar_width(term, names + 25);
+  double at = 0;
+  if (rows->count == 0 || !(p->step_ms > 0)) return BRIM_OK;
+  size_t *order = brim_ui_profile_in_step(p);
+  if (!order) return brim_fail(BRIM_ENOMEM, "out of memory while showing a profile");
+  title(term, brim_tr("Phases of a step"), out);
+  for (size_t i = 0; i < rows->count; i++) {
+    const brim_profile_row *row = &rows->items[order[i]];
+    const char *name = brim_ui_profile_name(row, BRIM_PROFILE_PHASES);
+    char ms[32], percent[32];
+    if (!(row->ms > 0)) continue;
+    const int from = (int)lround(fmin(at / p->step_ms, 1) * width);
+    at += row->ms;
+    int to = (int)lround(fmin(at / p->step_ms, 1) * width);
+    if (to == from && to < width) to++;
+    brim_str_printf(out, "  %s", name);
+    brim_str_repeat(out, ' ', (size_t)(names - brim_utf8_width(name) + 2));
+    put_times(out, term->unicode ? "·" : ".", from);
+    put_times(out, term->unicode ? "█" : "#", to - from);
+    put_times(out, term->unicode ? "·" : ".", width - to);
+    brim_ui_profile_ms(row->ms, ms);
+    brim_ui_profile_percent(row->share, percent);
+    brim_str_printf(out, "  %7s ms  %6s\n", ms, percent);
+  }
+  brim_free(order);
+  return brim_str_status(out);
+}
+
+//---------------------------------- memory ----------------------------------
+
+// The most of the points that fall into one column.
+static double column_bytes(const brim_profile_memory *m, int column, int width) {
+  const size_t from = m->point_count * (size_t)column / (size_t)width;
+  size_t to = m->point_count * (size_t)(column + 1) / (size_t)width;
+  double most = 0;
+  if (to <= from) to = from + 1;
+  for (size_t i = from; i < to && i < m->point_count; i++) most = fmax(most, m->points[i].bytes);
+  return most;
+}
+
+// One row of the chart, from the top: a column's part in it, in eighths where the terminal has them.
+static void put_chart_row(const brim_term *term, const brim_profile_memory *m, int row, int width,
+                          brim_str *out) {
+  static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  for (int c = 0; c < width; c++) {
+    const double full = column_bytes(m, c, width) / m->peak_bytes * CHART_ROWS;
+    const double part = fmin(fmax(full - (CHART_ROWS - 1 - row), 0), 1);
+    if (term->unicode) {
+      brim_str_append(out, eighths[(int)lround(part * 8)]);
+    } else {
+      brim_str_append_char(out, part >= 0.5 ? '#' : ' ');
+    }
+  }
+  brim_str_append_char(out, '\n');
+}
+
+// "fwd          bwd              opt": below the chart, where each phase begins.
+static void put_chart_phases(const brim_profile_memory *m, int width, int indent, brim_str *out) {
+  const char *last = "";
+  int used = 0;
+  brim_str_repeat(out, ' ', (size_t)indent);
+  for (int c = 0; c < width; c++) {
+    const brim_profile_point *point = &m->points[m->point_count * (size_t)c / (size_t)width];
+    if (strcmp(point->phase, last) == 0) continue;
+    last = point->phase;
+    const int phase = brim_ui_profile_phase(point->phase);
+    if (phase < 0 || c < used) continue;
+    const char *label = brim_tr(brim_phase_label((brim_phase)phase));
+    brim_str_repeat(out, ' ', (size_t)(c - used));
+    brim_str_printf(out, "%s ", label);
+    used = c + brim_utf8_width(label) + 1;
+  }
+  brim_str_append_char(out, '\n');
+}
+
+static void put_owners(const brim_term *term, const brim_profile *p, brim_str *out) {
+  brim_ui_owner owners[BRIM_UI_OWNERS];
+  double rest = 0;
+  char bytes[32];
+  const size_t count = brim_ui_profile_owners(p, p->memory.peak, owners, &rest);
+  for (size_t i = 0; i < count; i++) {
+    if (i >= SHOWN_OWNERS) {
+      rest += owners[i].bytes;
+      continue;
+    }
+    brim_ui_profile_bytes(owners[i].bytes, bytes);
+    brim_str_printf(out, "    %10s  %s", bytes, owners[i].name);
+    brim_str_printf(out, " (%s)\n", owners[i].kind);
+  }
+  if (!(rest > 0)) return;
+  brim_ui_profile_bytes(rest, bytes);
+  brim_str_printf(out, "    %10s  %s\n", bytes, brim_tr("all others"));
+  (void)term;
+}
+
+static void put_memory(const brim_term *term, const brim_profile *p, brim_str *out) {
+  const brim_profile_memory *m = &p->memory;
+  char peak[32], fixed[32], line[384];
+  if (m->point_count == 0 || !(m->peak_bytes > 0)) return;
+  const int width = bar_width(term, 14);
+  title(term, brim_tr("Memory during a step"), out);
+  brim_ui_profile_bytes(m->peak_bytes, peak);
+  for (int row = 0; row < CHART_ROWS; row++) {
+    brim_str_printf(out, "  %10s  ", row == 0 ? peak : row == CHART_ROWS - 1 ? "0" : "");
+    put_chart_row(term, m, row, width, out);
+  }
+  put_chart_phases(m, width, 14, out);
+  if (m->peak < 0 || (size_t)m->peak >= m->point_count) return;
+  const brim_profile_point *at = &m->points[m->peak];
+  brim_ui_profile_bytes(m->fixed_bytes, fixed);
+  snprintf(line, sizeof line,
+           brim_tr("Peak at %s%s%s: %s of activations and workspace, besides %s that stay for the "
+                   "whole run."),
+           at->op, at->layer[0] ? " " : "", at->layer, peak, fixed);
+  sentence(term, line, out);
+  put_owners(term, p, out);
+}
+
+//---------------------------------- the GPU ----------------------------------
+
+static void put_causes(const brim_profile *p, brim_str *out) {
+  char ms[32], count[32];
+  for (int i = 0; i < BRIM_GAP_COUNT; i++) {
+    if (!(p->cause_ms[i] > 0)) continue;
+    brim_ui_profile_ms(p->cause_ms[i], ms);
+    brim_ui_profile_count(p->cause_count[i], count);
+    brim_str_printf(out, "  %8s ms  %s", ms, brim_ui_profile_cause((brim_gap_cause)i));
+    if (p->cause_count[i] > 0) brim_str_printf(out, brim_tr(" (%s per step)"), count);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void put_longest(const brim_term *term, const brim_profile *p, brim_str *out) {
+  if (p->gap_count == 0) return;
+  brim_str_printf(out, "  %s\n", brim_tr("Longest:"));
+  for (size_t i = 0; i < p->gap_count && i < SHOWN_GAPS; i++) {
+    const brim_profile_gap *gap = &p->gaps[i];
+    char ms[32], line[320];
+    brim_ui_profile_ms(gap->ms, ms);
+    snprintf(line, sizeof line, brim_tr("%s ms in step %d, after %s, before %s"), ms, gap->step + 1,
+             gap->before[0] ? gap->before : "-", gap->after[0] ? gap->after : "-");
+    brim_str_append(out, "    ");
+    brim_ui_clip(out, term, line, term->width > 8 ? term->width - 4 : 0);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void put_transfer(const brim_term *term, const brim_profile *p, brim_str *out) {
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_profile_transfer(p, &line);
+  if (line.len > 0) sentence(term, line.data, out);
+  if (brim_str_status(&line) && !out->status) out->status = line.status;
+  brim_str_deinit(&line);
+}
+
+static void put_gpu(const brim_term *term, const brim_profile *p, brim_str *out) {
+  char ms[32], percent[32], head[160];
+  if (p->has_gaps) {
+    brim_ui_profile_ms(p->gap_ms, ms);
+    brim_ui_profile_percent(p->gap_ms / p->step_ms, percent);
+    snprintf(head, sizeof head, brim_tr("GPU idle: %s ms of each step (%s)"), ms, percent);
+    title(term, head, out);
+    put_causes(p, out);
+    put_longest(term, p, out);
+  } else if (brim_result_has_gpu(&p->result)) {
+    title(term, brim_tr("GPU idle: not seen, because there are no records of the GPU"), out);
+  }
+  put_transfer(term, p, out);
+}
+
+//---------------------------------- transforms ----------------------------------
+
+static brim_status put_transforms(const brim_term *term, const brim_profile *p,
+                                  const brim_ui_profile_options *options, brim_str *out) {
+  char io[32], work[32], line[256];
+  brim_ui_profile_options own = *options;
+  own.by = BRIM_PROFILE_TRANSFORMS;
+  if (options->by != BRIM_PROFILE_TRANSFORMS) {
+    own.sort = BRIM_UI_PROFILE_TIME;
+    BRIM_TRY(put_table(term, p, &own, out));
+  }
+  if (p->workers <= 0 && isnan(p->worker_transform_ms)) return BRIM_OK;
+  brim_ui_profile_ms(p->worker_io_ms, io);
+  brim_ui_profile_ms(p->worker_transform_ms, work);
+  snprintf(
+      line, sizeof line,
+      p->workers == 1
+          ? brim_tr("%d loader worker reads for %s ms and transforms for %s ms per step.")
+          : brim_tr("%d loader workers read for %s ms and transform for %s ms per step, added up."),
+      p->workers, io, work);
+  if (p->lists[BRIM_PROFILE_TRANSFORMS].count == 0) brim_str_append_char(out, '\n');
+  sentence(term, line, out);
+  return BRIM_OK;
+}
+
+//---------------------------------- all ----------------------------------
+
+static void put_findings(const brim_term *term, const brim_profile *p, brim_str *out) {
+  char healthy[256];
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("FINDINGS"));
+  if (p->result.finding_count > 0) {
+    brim_ui_bench_findings(term, &p->result, out);
+    return;
+  }
+  brim_ui_profile_healthy(p, healthy);
+  brim_ui_wrap(out, term, healthy, 0);
+  brim_str_append_char(out, '\n');
+}
+
+brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,
+                            const brim_ui_profile_options *options, brim_str *out) {
+  put_head(term, profile, out);
+  BRIM_TRY(put_table(term, profile, options, out));
+  if (options->by != BRIM_PROFILE_PHASES || options->sort != BRIM_UI_PROFILE_NAME) {
+    BRIM_TRY(put_phases(term, profile, out));
+  }
+  put_memory(term, profile, out);
+  put_gpu(term, profile, out);
+  BRIM_TRY(put_transforms(term, profile, options, out));
+  put_findings(term, profile, out);
+  brim_str cost;
+  brim_str_init(&cost);
+  brim_ui_profile_cost(profile, &cost);
+  brim_str_append_char(out, '\n');
+  brim_ui_wrap(out, term, cost.data, 0);
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_str_status(&cost);
+  brim_str_deinit(&cost);
+  return status ? status : brim_str_status(out);
+}
