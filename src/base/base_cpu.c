@@ -46,15 +46,16 @@ static double read_v1(const char *root, const char *mount, const char *group) {
                read_number(root, mount, group, "cpu.cfs_period_us"));
 }
 
+// What is asked of a group: its quota, or what that has cost. `mount` NULL = version 2.
+typedef void (*group_fn)(const char *root, const char *mount, const char *group, void *out);
+
 // The group and all above it. Inside a container the group's path may be the host's, of which only
 // the root is to be seen: it is always asked.
-static double read_tree(const char *root, const char *mount, char *group) {
-  double quota = 0;
+static void read_tree(const char *root, const char *mount, char *group, group_fn fn, void *out) {
   for (;;) {
-    const char *folder = strcmp(group, "/") ? group : "";
-    quota = smaller(mount ? read_v1(root, mount, folder) : read_v2(root, folder), quota);
+    fn(root, mount, strcmp(group, "/") ? group : "", out);
     char *slash = strrchr(group, '/');
-    if (!slash || !group[1]) return quota;
+    if (!slash || !group[1]) return;
     slash[slash == group] = '\0';  // the parent; "/" is the last
   }
 }
@@ -72,41 +73,82 @@ static bool lists(const char *names, size_t n, const char *word) {
 }
 
 // A line of /proc/self/cgroup: "0::/a/b", "4:cpu,cpuacct:/a/b".
-static double read_line(const char *root, const char *line, size_t n) {
+static void read_line(const char *root, const char *line, size_t n, group_fn fn, void *out) {
   static const char *const mounts[] = {"cpu", "cpu,cpuacct", "cpuacct,cpu"};
   const char *names = memchr(line, ':', n);
   const char *path = names ? memchr(names + 1, ':', (size_t)(line + n - names - 1)) : NULL;
-  if (!path) return 0;
+  if (!path) return;
   names++;
   size_t length = (size_t)(path - names), left = (size_t)(line + n - path) - 1;
   char group[256];
-  if (left >= sizeof group) return 0;
+  if (left >= sizeof group) return;
   memcpy(group, path + 1, left);
   group[left] = '\0';
-  if (length == 0) return read_tree(root, NULL, group);
-  double quota = 0;
-  if (!lists(names, length, "cpu")) return 0;
+  if (length == 0) {
+    read_tree(root, NULL, group, fn, out);
+    return;
+  }
+  if (!lists(names, length, "cpu")) return;
   for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
     char copy[256];
     memcpy(copy, group, sizeof copy);
-    quota = smaller(read_tree(root, mounts[i], copy), quota);
+    read_tree(root, mounts[i], copy, fn, out);
   }
-  return quota;
+}
+
+static void read_groups(const char *root, group_fn fn, void *out) {
+  char text[TEXT_BYTES];
+  if (!brim_machine_read_text(root, "/proc/self/cgroup", text, sizeof text)) return;
+  for (const char *p = text; *p;) {
+    size_t n = strcspn(p, "\n");
+    read_line(root, p, n, fn, out);
+    p += n + (p[n] == '\n');
+  }
+}
+
+static void read_quota(const char *root, const char *mount, const char *group, void *out) {
+  double *quota = (double *)out;
+  *quota = smaller(mount ? read_v1(root, mount, group) : read_v2(root, group), *quota);
 }
 
 double brim_cpu_quota(const char *root) {
-  char text[TEXT_BYTES];
   double quota = 0;
-  if (!brim_machine_read_text(root, "/proc/self/cgroup", text, sizeof text)) return 0;
-  for (const char *p = text; *p;) {
-    size_t n = strcspn(p, "\n");
-    quota = smaller(read_line(root, p, n), quota);
-    p += n + (p[n] == '\n');
-  }
+  read_groups(root, read_quota, &quota);
   return quota;
 }
 
-static int by_affinity(void) {
+//---------------------------------- what a quota has cost ----------------------------------
+
+// The number behind `key` at the start of a line; NaN where there is none.
+static double number_of(const char *text, const char *key) {
+  size_t n = strlen(key);
+  for (const char *p = text; p && *p; p = strchr(p, '\n'), p += p != NULL) {
+    if (strncmp(p, key, n) == 0 && p[n] == ' ') return strtod(p + n, NULL);
+  }
+  return NAN;
+}
+
+// Of the groups up the tree, the one that held its threads back the longest.
+static void read_stat(const char *root, const char *mount, const char *group, void *out) {
+  brim_cpu_stat *best = (brim_cpu_stat *)out;
+  char path[PATH_BYTES], text[1024];
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s%s%s/cpu.stat", mount ? "/" : "", mount ? mount : "",
+           group);
+  if (!brim_machine_read_text(root, path, text, sizeof text)) return;
+  brim_cpu_stat s = {.throttled_s = 1e-6 * number_of(text, "throttled_usec"),
+                     .used_s = 1e-6 * number_of(text, "usage_usec")};
+  if (mount) s.throttled_s = 1e-9 * number_of(text, "throttled_time");
+  if (isnan(s.throttled_s) || s.throttled_s < best->throttled_s) return;
+  *best = s;
+}
+
+brim_cpu_stat brim_cpu_read_stat(const char *root) {
+  brim_cpu_stat stat = {NAN, NAN};
+  read_groups(root, read_stat, &stat);
+  return stat;
+}
+
+int brim_cpu_cores(void) {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
     int n = CPU_COUNT(&set);
@@ -117,13 +159,13 @@ static int by_affinity(void) {
 }
 
 int brim_cpu_threads(const char *root) {
-  int cores = by_affinity();
+  int cores = brim_cpu_cores();
   double quota = brim_cpu_quota(root);
   return quota > 0 && quota < cores ? (int)ceil(quota) : cores;
 }
 
 void brim_cpu_describe(const char *root, char *out, size_t size) {
-  int cores = by_affinity();
+  int cores = brim_cpu_cores();
   double quota = brim_cpu_quota(root);
   int n = snprintf(out, size, cores == 1 ? "%d core" : "%d cores", cores);
   if (quota > 0 && quota < cores && n > 0 && (size_t)n < size) {

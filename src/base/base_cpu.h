@@ -13,9 +13,17 @@ extern "C" {
 // 0.5 is half of one CPU's time. 0 = no quota. Reads cpu.max (version 2) and cpu.cfs_quota_us
 // (version 1). `root` stands in front of /proc and /sys.
 double brim_cpu_quota(const char *root);
+// What the quota has cost since the group began, of the group up the tree that was held back longest
+// (cpu.stat): seconds in which its threads were ready and might not run, added up over the CPUs, and CPU
+// seconds that the group has used. NaN = unknown; version 1 does not tell `used_s`.
+typedef struct brim_cpu_stat {
+  double throttled_s, used_s;
+} brim_cpu_stat;
+brim_cpu_stat brim_cpu_read_stat(const char *root);
 // The folder for `root`: "", or what BRIM_MACHINE_ROOT names (for tests).
 const char *brim_cpu_root(void);
 
+int brim_cpu_cores(void);  // by affinity, whatever the quota
 // Threads that compute at once: cores by affinity, at most the quota rounded up, at least 1.
 int brim_cpu_threads(const char *root);
 // "2 cores", or "2 cores, quota 0.5" where the quota is less than the cores.

@@ -2,6 +2,7 @@
 #ifndef BRIM_MEASURE_INT_H_
 #define BRIM_MEASURE_INT_H_
 
+#include "base/base_cpu.h"
 #include "measure/measure.h"
 
 #ifdef __cplusplus
@@ -37,6 +38,18 @@ void brim_ceilings_expose(brim_result *result);
 
 // The figures of a sampled interval in which `rows` samples were computed.
 void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out);
+
+// Counters beside the steps of a trial (measure_outside.c).
+typedef struct brim_outside {
+  brim_host_sample host;
+  brim_cpu_stat quota;
+  brim_work_loading loading;
+} brim_outside;
+void brim_outside_read(const brim_work *work, brim_outside *out);
+// Between two readings, in which r->steps steps of `rows` samples each were made: cpu_percent, peak
+// memory, quota and transforms of `r`.
+void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
+                       brim_result *r);
 
 //---------------------------------- timing a device ----------------------------------
 

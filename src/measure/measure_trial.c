@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/base_cpu.h"
 #include "measure/measure_int.h"
 #include "monitor/monitor.h"
 #include "profile/profile.h"
@@ -400,7 +399,7 @@ static brim_status summarize(const double *ms, size_t n, brim_stats_summary *out
   return BRIM_OK;
 }
 
-static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_host_sample *after) {
+static brim_status sum_up(trial *t, const brim_outside *before, const brim_outside *after) {
   brim_result *r = t->result;
   samples *s = &t->s;
   size_t n = (size_t)s->count;
@@ -428,11 +427,7 @@ static brim_status sum_up(trial *t, const brim_host_sample *before, const brim_h
   // both: a median absolute deviation alone does not see a second mode below half of the steps
   r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
               r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
-  brim_host_usage usage = brim_host_usage_between(before, after);
-  double quota = brim_cpu_quota(brim_cpu_root());
-  double cpus = quota > 0 && quota < r->cores ? quota : r->cores;
-  if (cpus > 0) r->cpu_percent = usage.process_cpu_percent / cpus;
-  r->peak_rss_bytes = after->value[BRIM_HOST_PROCESS_PEAK_RSS];
+  brim_outside_take(before, after, rows, r);
   return BRIM_OK;
 }
 
@@ -481,17 +476,13 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
   BRIM_TRY(samples_init(&t->s, most_samples(t)));
   t->stepping = brim_clock_now();
   brim_phase_timer_init(&t->timer);
-  // a machine that tells nothing leaves its columns unknown; the trial continues
-  brim_host_provider host = brim_host_provider_system("");
-  brim_host_sample before, after;
-  brim_host_sample_clear(&before);
-  brim_host_sample_clear(&after);
+  brim_outside before, after;
   brim_status status = warm_up(t);
   if (!status && !t->device->info.host_memory) status = brim_event_create(t->device, &t->mark);
   if (!status) measure_memory(t, setting);
-  brim_host_read_sample(&host, &before);
+  brim_outside_read(t->work, &before);
   if (!status) status = measure_samples(t);
-  brim_host_read_sample(&host, &after);
+  brim_outside_read(t->work, &after);
   if (!status) read_sampler(t);
   if (!status && t->window) status = divide_windows(t);
   if (!status) status = sum_up(t, &before, &after);

@@ -11,7 +11,7 @@
 //            ci_low_ms, ci_high_ms, n, gpu_busy_ms, on_gpu_ms}, ...}   total {the same but the last two}
 //           gpu_busy_ms: of the phase the GPU computed so long; on_gpu_ms: on the CPU now, it would take
 //           so long on the GPU, by a probe; each absent where unknown
-//   worker  {io_ms, transform_ms}
+//   worker  {io_ms, transform_ms, stages [{name, ms}]}   stages: transforms by name; absent = none
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
 //   rates   [{unit, per_sample, per_s}]   samples_per_s in other units; absent = there are none
 //   memory  {planned_device, planned_host, overhead, real, counted, peak_rss, free_before}   bytes
@@ -26,8 +26,15 @@
 //   trial   {warmup_steps, steps, repeats, stable, throttled, seconds}
 //   machine {gemm_fp32_flops, gemm_tf32_flops, gemm_bf16_flops, gemm_fp16_flops, copy_bytes_per_s,
 //            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second
+//   quota   {cpus, cores, cpu_ms, throttled_ms}   CPUs the control group may use, null = no quota; cores
+//           there are; CPU time per step, and time in which the quota kept threads from running
+//   checkpoint {ms, every_steps}   a step waits so long for each that is written; null = none is
+//   sharing {lost_percent, processes}   of the GPU's time, to other processes (text)
 //   failure null | {class, status, message}
-//   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy}]
+//   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy, note (absent = false),
+//            change {key, value} (absent = none), measured (absent = false)}]   the dearest first; a note
+//            costs no time that could be saved. change: what the price stands for, as a config has it;
+//            measured: brim ran it
 // Statistics are of the steps as measured: medians of phases do not add up to the median total.
 // Tables show phase means scaled to the median total, which do (ui_bench.c).
 // Reading: keys that are not known are skipped, keys that are missing stay unknown, a value of
@@ -92,7 +99,7 @@ typedef struct brim_result_knob {
 } brim_result_knob;
 
 #define BRIM_RESULT_MAX_KNOBS 16
-#define BRIM_RESULT_MAX_FINDINGS 8
+#define BRIM_RESULT_MAX_FINDINGS 12
 
 typedef struct brim_finding {
   char code[32];   // "io_wait", "small_batch", ...
@@ -101,7 +108,20 @@ typedef struct brim_finding {
       predicted_ms;  // the price by measured phases and probes, whether or not the remedy was measured
   char text[512];    // what it is, in any language
   char remedy[512];  // which knob, and to what
+  bool note;         // worth knowing, but nothing to fix: it stands behind those with a price
+  // The change that the price stands for: knob (or "") and config key (or ""), with the value.
+  char knob[32], key[48], value[32];
+  bool measured;  // brim ran that change
+  // Inside tune: a value of a knob to be measured for the price; "" = none.
+  char try_knob[32], try_value[32];
 } brim_finding;
+
+// Time of the loader's threads in one transform.
+enum { BRIM_RESULT_MAX_STAGES = 16 };
+typedef struct brim_result_stage {
+  char name[32];
+  double ms;  // per step, the sum over the threads
+} brim_result_stage;
 
 // What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
 // product in each precision, bytes/s of copies in device memory (read and write both counted), and
@@ -154,6 +174,13 @@ typedef struct brim_result {
   double phase_busy_ms[BRIM_PHASE_COUNT], phase_moved_ms[BRIM_PHASE_COUNT];
   brim_stats_summary total_ms;
   double worker_io_ms, worker_transform_ms;
+  brim_result_stage stages[BRIM_RESULT_MAX_STAGES];
+  size_t stage_count;
+  // CPUs of the quota, cores without it; per step: CPU time, and time held back. NaN = none, or unknown
+  double quota_cpus, quota_cores, quota_cpu_ms, quota_throttled_ms;
+  double checkpoint_ms, checkpoint_steps;  // NaN = none is written within an epoch
+  double shared_percent;                   // NaN = unknown
+  char shared_with[192];                   // "" = nothing else uses the GPU, or unknown
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
   brim_result_rate rates[BRIM_RESULT_MAX_RATES];  // samples_per_s in other units
   size_t rate_count;

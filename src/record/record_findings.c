@@ -68,3 +68,68 @@ static double samples_per_step(const brim_result *r) {
 double brim_finding_gain_ms(const brim_result *r, const brim_result *other) {
   return r->total_ms.median - samples_per_step(r) / other->samples_per_s * 1e3;
 }
+
+//---------------------------------- remedies ----------------------------------
+
+void brim_finding_change(brim_finding *f, const char *knob, const char *value, bool measured) {
+  snprintf(f->knob, sizeof f->knob, "%s", knob);
+  snprintf(f->value, sizeof f->value, "%s", value);
+  f->measured = measured;
+}
+
+bool brim_finding_try(const brim_findings *v, brim_finding *f, const char *knob,
+                      const char *value) {
+  const char *own = brim_result_knob_text(v->r, knob);
+  if (!v->probing || !own[0] || strcmp(own, value) == 0) return false;
+  for (size_t i = 0; i < v->count; i++) {
+    const brim_result *other = &v->results[i];
+    if (other == v->r || !same_but(v->r, other, knob)) continue;
+    if (strcmp(brim_result_knob_text(other, knob), value) == 0) return false;
+  }
+  snprintf(f->try_knob, sizeof f->try_knob, "%s", knob);
+  snprintf(f->try_value, sizeof f->try_value, "%s", value);
+  return true;
+}
+
+// Does `a` stand before `b`?
+static bool is_before(const brim_finding *a, const brim_finding *b) {
+  if (a->note || b->note) return !a->note && b->note;
+  if (isnan(a->cost_ms) || isnan(b->cost_ms)) return !isnan(a->cost_ms) && isnan(b->cost_ms);
+  return a->cost_ms > b->cost_ms;
+}
+
+void brim_findings_sort(brim_result *r) {
+  for (size_t i = 1; i < r->finding_count; i++) {
+    brim_finding f = r->findings[i];
+    size_t at = i;
+    for (; at > 0 && is_before(&f, &r->findings[at - 1]); at--) {
+      r->findings[at] = r->findings[at - 1];
+    }
+    r->findings[at] = f;
+  }
+}
+
+//---------------------------------- nothing to fix ----------------------------------
+
+bool brim_result_worth_fixing(const brim_result *r) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    if (!r->findings[i].note) return true;
+  }
+  return false;
+}
+
+double brim_result_ceiling_share(const brim_result *r, bool *loading) {
+  double data = r->data_samples_per_s, compute = r->compute_samples_per_s;
+  *loading = data < compute;
+  if (isnan(data) || isnan(compute)) return (double)NAN;
+  return r->samples_per_s / fmin(data, compute);
+}
+
+double brim_result_product_share(const brim_result *r, const char **precision) {
+  *precision = brim_result_text_as(r, BRIM_ROLE_PRECISION);
+  if (!(*precision)[0] && r->knob_set && r->knob_set->precision) {
+    *precision = r->knob_set->precision;
+  }
+  double most = brim_machine_flops(&r->ceilings, *precision);
+  return r->plan.flops_per_step / (r->total_ms.median * 1e-3) / most;
+}

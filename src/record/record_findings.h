@@ -14,7 +14,13 @@ typedef struct brim_findings {
   brim_result *r;
   const brim_result *results;
   size_t count;
+  // More settings can be measured: what may cost time is added with the value to try (brim_finding_try),
+  // even where nothing shows it yet.
+  bool probing;
 } brim_findings;
+
+// Less of a step than this share is not worth a change.
+#define BRIM_FINDING_LEAST 0.03
 
 // Of the settings that differ from this one in one knob alone, those that a remedy may name.
 typedef enum brim_twin_kind { BRIM_TWIN_ANY, BRIM_TWIN_THIS, BRIM_TWIN_MORE } brim_twin_kind;
@@ -27,6 +33,21 @@ const brim_result *brim_finding_twin(const brim_findings *v, const char *knob, b
                                      const char *value);
 // What this step's samples would take less at another setting's rate.
 double brim_finding_gain_ms(const brim_result *r, const brim_result *other);
+// The change that the price stands for.
+void brim_finding_change(brim_finding *f, const char *knob, const char *value, bool measured);
+// Asks for a setting that differs in this knob alone, for the price; false where it was measured or did
+// not run before, where the setting has it already, or nothing more can be measured.
+bool brim_finding_try(const brim_findings *v, brim_finding *f, const char *knob, const char *value);
+// The dearest first, then those without a price, then notes.
+void brim_findings_sort(brim_result *r);
+// Has it a finding that is more than a note?
+bool brim_result_worth_fixing(const brim_result *r);
+// Throughput as a share of the slower of its stages alone (loading, computing), which `loading` names;
+// NaN = not measured. Above 1 the machine was busy when the stages were measured.
+double brim_result_ceiling_share(const brim_result *r, bool *loading);
+// The plan's FLOPs of a step as a share of this machine's matrix products in the setting's precision,
+// whose name goes to *precision; NaN = unknown.
+double brim_result_product_share(const brim_result *r, const char **precision);
 const char *brim_result_knob_text(const brim_result *r, const char *name);  // "" = it has none
 double brim_result_phase_ms(const brim_result *r, brim_phase phase);  // the median; 0 = unknown
 

@@ -1,6 +1,6 @@
 // A result to JSON and back, by one table of fields: a row gives the section, the key, the kind and
-// the place in the struct. What does not fit a row (phases, knobs, plan rows, findings) has a
-// function each way. The format is specified in record.h.
+// the place in the struct. What does not fit a row (phases, knobs, plan rows) has a
+// function each way; lists of findings and transforms are in record_json_lists.c. The format is specified in record.h.
 #include "record/record_int.h"
 
 #include <math.h>
@@ -80,6 +80,14 @@ static const field fields[] = {
     FIELD("trial", "stable", FIELD_BOOL, stable),
     FIELD("trial", "throttled", FIELD_BOOL, throttled),
     FIELD("trial", "seconds", FIELD_NUMBER, seconds),
+    FIELD("quota", "cpus", FIELD_NUMBER, quota_cpus),
+    FIELD("quota", "cores", FIELD_NUMBER, quota_cores),
+    FIELD("quota", "cpu_ms", FIELD_NUMBER, quota_cpu_ms),
+    FIELD("quota", "throttled_ms", FIELD_NUMBER, quota_throttled_ms),
+    FIELD("checkpoint", "ms", FIELD_NUMBER, checkpoint_ms),
+    FIELD("checkpoint", "every_steps", FIELD_NUMBER, checkpoint_steps),
+    FIELD("sharing", "lost_percent", FIELD_NUMBER, shared_percent),
+    FIELD("sharing", "processes", FIELD_TEXT, shared_with),
 #define X(name) FIELD("machine", #name, FIELD_NUMBER, ceilings.name),
     BRIM_MACHINE_MAP(X)
 #undef X
@@ -104,18 +112,6 @@ enum { SUMMARY_COUNT = sizeof summary_fields / sizeof summary_fields[0] };
 static const char *const place_names[BRIM_PLACE_COUNT] = {"device", "host"};
 
 //---------------------------------- to JSON ----------------------------------
-
-// A fixed-size field may hold a character cut in half; JSON needs whole ones.
-json_t *brim_record_text(const char *text) {
-  json_t *value = json_string(text);
-  if (value || brim_utf8_valid(text, strlen(text))) return value;
-  char clean[320];
-  size_t n = strlen(text);
-  if (n >= sizeof clean) n = sizeof clean - 1;
-  for (size_t i = 0; i < n; i++) clean[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-  clean[n] = '\0';
-  return json_string(clean);
-}
 
 static json_t *u64_value(uint64_t number) {
   if (number <= (uint64_t)INT64_MAX) return json_integer((json_int_t)number);
@@ -231,22 +227,6 @@ static brim_status put_rates(json_t *root, const brim_result *result) {
   return BRIM_OK;
 }
 
-static brim_status put_findings(json_t *root, const brim_result *result) {
-  BRIM_TRY(brim_json_put(root, "findings", json_array()));
-  json_t *list = json_object_get(root, "findings");
-  for (size_t i = 0; i < result->finding_count; i++) {
-    const brim_finding *finding = &result->findings[i];
-    json_t *item = json_object();
-    BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(brim_json_put(item, "code", brim_record_text(finding->code)));
-    BRIM_TRY(brim_json_put(item, "cost_ms", brim_json_number(finding->cost_ms)));
-    BRIM_TRY(put_known(item, "predicted_ms", finding->predicted_ms));
-    BRIM_TRY(brim_json_put(item, "text", brim_record_text(finding->text)));
-    BRIM_TRY(brim_json_put(item, "remedy", brim_record_text(finding->remedy)));
-  }
-  return BRIM_OK;
-}
-
 static brim_status put_head(json_t *root, const brim_result *result) {
   BRIM_TRY(brim_json_put(root, "schema", json_string(BRIM_RESULT_SCHEMA)));
   BRIM_TRY(brim_json_put(root, "kind", brim_record_text(result->kind[0] ? result->kind : "trial")));
@@ -290,7 +270,9 @@ static brim_status fill(json_t *root, const brim_result *result) {
   BRIM_TRY(put_plan_rows(section, &result->plan));
   BRIM_TRY(put_failure(root, result));
   BRIM_TRY(put_rates(root, result));
-  return put_findings(root, result);
+  BRIM_TRY(section_of(root, "worker", &section));
+  BRIM_TRY(brim_record_put_stages(section, result));
+  return brim_record_put_findings(root, result);
 }
 
 brim_status brim_result_to_json(const brim_result *result, json_t **out) {
@@ -513,31 +495,6 @@ static brim_status read_rates(const reader *r, const json_t *root, brim_result *
   return BRIM_OK;
 }
 
-static brim_status read_findings(const reader *r, const json_t *root, brim_result *out) {
-  json_t *list = json_object_get(root, "findings");
-  if (!list || json_is_null(list)) return BRIM_OK;
-  if (!json_is_array(list)) return bad(r, "result", "findings", "a list");
-  size_t index;
-  json_t *item;
-  json_array_foreach(list, index, item) {
-    if (index == BRIM_RESULT_MAX_FINDINGS) break;  // the dearest stand first
-    brim_finding *f = &out->findings[index];
-    if (!json_is_object(item)) return bad(r, "findings", "item", "an object");
-    f->cost_ms = f->predicted_ms = NAN;
-    BRIM_TRY(
-        read_text(r, "findings", "code", json_object_get(item, "code"), f->code, sizeof f->code));
-    BRIM_TRY(read_number(r, "findings", "cost_ms", json_object_get(item, "cost_ms"), &f->cost_ms));
-    BRIM_TRY(read_number(r, "findings", "predicted_ms", json_object_get(item, "predicted_ms"),
-                         &f->predicted_ms));
-    BRIM_TRY(
-        read_text(r, "findings", "text", json_object_get(item, "text"), f->text, sizeof f->text));
-    BRIM_TRY(read_text(r, "findings", "remedy", json_object_get(item, "remedy"), f->remedy,
-                       sizeof f->remedy));
-    out->finding_count = index + 1;
-  }
-  return BRIM_OK;
-}
-
 static brim_status read_all(const reader *r, const json_t *root, brim_result *out) {
   BRIM_TRY(brim_record_check_schema(root, r->name, r->line));
   const json_t *brim = json_object_get(root, "brim");
@@ -562,7 +519,8 @@ static brim_status read_all(const reader *r, const json_t *root, brim_result *ou
   BRIM_TRY(read_plan_rows(r, root, out));
   BRIM_TRY(read_failure(r, root, out));
   BRIM_TRY(read_rates(r, root, out));
-  return read_findings(r, root, out);
+  BRIM_TRY(brim_record_read_stages(root, r->name, r->line, out));
+  return brim_record_read_findings(root, r->name, r->line, out);
 }
 
 brim_status brim_result_from_json(const json_t *value, const char *name, int line,

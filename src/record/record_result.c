@@ -72,6 +72,9 @@ void brim_result_init(brim_result *result) {
   }
   summary_unknown(&result->total_ms);
   result->worker_io_ms = result->worker_transform_ms = NAN;
+  result->quota_cpus = result->quota_cores = result->quota_cpu_ms = result->quota_throttled_ms =
+      NAN;
+  result->checkpoint_ms = result->checkpoint_steps = result->shared_percent = NAN;
   result->samples_per_s = result->samples_per_s_low = result->samples_per_s_high = NAN;
   result->epoch_s = result->seconds = NAN;
   result->overhead_bytes = result->counted_bytes = result->peak_rss_bytes = NAN;

@@ -38,3 +38,15 @@ brim_status brim_record_check_schema(const json_t *root, const char *name, int l
   }
   return BRIM_OK;
 }
+
+// A fixed-size field may hold a character cut in half; JSON needs whole ones.
+json_t *brim_record_text(const char *text) {
+  json_t *value = json_string(text);
+  if (value || brim_utf8_valid(text, strlen(text))) return value;
+  char clean[320];
+  size_t n = strlen(text);
+  if (n >= sizeof clean) n = sizeof clean - 1;
+  for (size_t i = 0; i < n; i++) clean[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
+  clean[n] = '\0';
+  return json_string(clean);
+}

@@ -104,6 +104,24 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
 // evidence: a remedy that was measured has its price from there.
 void brim_diagnose(brim_result *results, size_t count, size_t index);
 
+typedef struct brim_remedy_options {
+  const brim_setting *setting;  // of results[index]
+  brim_trial_options trial;     // as of the sweep; its on_step, location and ceilings are not used
+  double seconds;               // for all of them; 0 = 25
+  // As in brim_sweep_options; each may be NULL.
+  brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void *ctx;
+} brim_remedy_options;
+
+// The findings of results[index] again, with prices measured: remedies that no other result has run
+// for a moment, each beside the setting itself. The others are evidence as for brim_diagnose; one result
+// alone is enough. The workload stands at any of these settings afterwards. BRIM_EINTERRUPTED when
+// stopped: the findings have what was measured until then.
+brim_status brim_remedies_measure(brim_work *work, const brim_config *config, brim_device *device,
+                                  const brim_remedy_options *options, brim_result *results,
+                                  size_t count, size_t index);
+
 //---------------------------------- several devices ----------------------------------
 
 typedef struct brim_scale_options {

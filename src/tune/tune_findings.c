@@ -1,11 +1,11 @@
-// Findings of one trial, each priced in ms per step and with the knob that would help. First those of the
-// workload, in seed guide 002's order of reading; then memory, and what makes the figures themselves
-// doubtful.
+// Findings of one trial, each priced in ms per step and with the knob that would help, the dearest first:
+// those of the machine (other processes, CPU quota, checkpoints, clocks) and those of the workload. Then
+// notes: memory, and what makes the figures themselves doubtful.
 #include <math.h>
 #include <string.h>
 
 #include "record/record_findings.h"
-#include "tune/tune.h"
+#include "tune/tune_int.h"
 
 static void find_memory(const brim_findings *v) {
   brim_result *r = v->r;
@@ -14,6 +14,7 @@ static void find_memory(const brim_findings *v) {
   char bytes[32];
   brim_finding *f = brim_finding_add(r, "memory_high", (double)NAN);
   if (!f) return;
+  f->note = true;
   brim_format_bytes((uint64_t)need, bytes);
   snprintf(f->text, sizeof f->text,
            brim_tr("%s are %.0f %% of the memory that is free: another process, or a longer "
@@ -24,8 +25,97 @@ static void find_memory(const brim_findings *v) {
       v->r->knob_set && v->r->knob_set->less_memory ? brim_tr(v->r->knob_set->less_memory) : "");
 }
 
-//---------------------------------- doubts ----------------------------------
+//---------------------------------- the machine ----------------------------------
 
+static bool is_worth(const brim_result *r, double ms) {
+  return ms >= BRIM_FINDING_LEAST * r->total_ms.median;
+}
+
+// The part of a step that waits for the host's cores: all of it where they compute.
+static double host_ms(const brim_result *r) {
+  if (!brim_result_has_gpu(r)) return r->total_ms.mean;
+  return brim_result_phase_ms(r, BRIM_PHASE_IO) + brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM) +
+         brim_result_phase_ms(r, BRIM_PHASE_ENV) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
+}
+
+// Threads that were ready were held back; without a quota brim would also use the other cores, where its
+// threads were as many as the quota allows and busy.
+static void find_quota(const brim_findings *v) {
+  brim_result *r = v->r;
+  double held = r->quota_throttled_ms / (r->quota_cpu_ms + r->quota_throttled_ms);
+  double wider = 1, host = host_ms(r);
+  if (!(r->quota_cpus > 0) || !(r->quota_cpus < r->quota_cores)) return;
+  if (!(held > 0)) held = 0;
+  bool computes = !brim_result_has_gpu(r) && r->threads == (int)ceil(r->quota_cpus);
+  if (computes && r->cpu_percent >= 75) wider = r->threads / r->quota_cores;
+  double lost = host * (1 - (1 - held) * wider);
+  if (!is_worth(r, lost)) return;
+  brim_finding *f = brim_finding_add(r, "cpu_quota", lost);
+  if (!f) return;
+  f->predicted_ms = lost;
+  snprintf(
+      f->text, sizeof f->text,
+      brim_tr("the control group may use %.3g of %.0f cores; threads that were ready were held "
+              "back %.0f %% of the time"),
+      r->quota_cpus, r->quota_cores, 100 * held);
+  snprintf(f->remedy, sizeof f->remedy,
+           brim_tr("raise the quota to %.0f CPUs: cpu.max of the group, `docker --cpus`, or the "
+                   "pod's CPU limit"),
+           r->quota_cores);
+}
+
+// 1, 2, 5, 10, 20, 50, ...: the first from `least` on.
+static double round_up(double least) {
+  for (double unit = 1; unit < 1e15; unit *= 10) {
+    if (unit >= least) return unit;
+    if (2 * unit >= least) return 2 * unit;
+    if (5 * unit >= least) return 5 * unit;
+  }
+  return least;
+}
+
+// So rare that they cost a hundredth of the time.
+static void find_checkpoints(const brim_findings *v) {
+  brim_result *r = v->r;
+  double each = r->checkpoint_ms, every = r->checkpoint_steps;
+  if (!(each > 0) || !(every > 0) || !is_worth(r, each / every)) return;
+  double rare = round_up(fmax(each / (0.01 * r->total_ms.median), 2 * every));
+  brim_finding *f = brim_finding_add(r, "checkpoint", each / every - each / rare);
+  if (!f) return;
+  char value[32];
+  f->predicted_ms = f->cost_ms;
+  snprintf(f->text, sizeof f->text,
+           every == 1 ? brim_tr("every step waits %.2f ms for a checkpoint")
+                      : brim_tr("a step waits %.2f ms for a checkpoint, every %.0f steps"),
+           each, every);
+  snprintf(value, sizeof value, "%.0f", rare);
+  snprintf(f->key, sizeof f->key, "checkpoint.interval");
+  snprintf(f->value, sizeof f->value, "%s", value);
+  snprintf(f->remedy, sizeof f->remedy, "checkpoint.interval %.0f -> %s", every, value);
+}
+
+static void find_sharing(const brim_findings *v) {
+  brim_result *r = v->r;
+  double lost = r->total_ms.median * r->shared_percent / 100;
+  if (!is_worth(r, lost)) return;
+  brim_finding *f = brim_finding_add(r, "shared_gpu", lost);
+  if (!f) return;
+  f->predicted_ms = lost;
+  if (r->shared_with[0]) {
+    snprintf(f->text, sizeof f->text,
+             brim_tr("other processes have the GPU %.0f %% of the time: %s"), r->shared_percent,
+             r->shared_with);
+  } else {
+    snprintf(f->text, sizeof f->text,
+             brim_tr("the GPU does something else %.0f %% of the time: a process that is not "
+                     "visible here"),
+             r->shared_percent);
+  }
+  snprintf(f->remedy, sizeof f->remedy, "%s",
+           brim_tr("end them, wait for them, or choose another GPU: device=cuda:N"));
+}
+
+// A power cap is how the card is set up: a note. Heat and brakes can be fixed.
 static void find_throttle(const brim_findings *v) {
   brim_result *r = v->r;
   if (!r->throttle[0]) return;
@@ -33,6 +123,7 @@ static void find_throttle(const brim_findings *v) {
                                      : (double)NAN;
   brim_finding *f = brim_finding_add(r, r->throttled ? "throttled" : "power_cap", lost);
   if (!f) return;
+  f->note = !r->throttled;
   if (isnan(lost)) {
     snprintf(f->text, sizeof f->text, brim_tr("the clock was limited: %s"), r->throttle);
   } else {
@@ -45,6 +136,8 @@ static void find_throttle(const brim_findings *v) {
           ? brim_tr("check the cooling and other jobs on the card; measure again when it is cool")
           : brim_tr("as this card is set up; a lower precision does more work per joule"));
 }
+
+//---------------------------------- doubts ----------------------------------
 
 // By what made it unstable: the spread of its steps, or of its repeats.
 static double spread_of(const brim_result *r) {
@@ -61,6 +154,7 @@ static void find_noise(const brim_findings *v) {
   brim_finding *f =
       brim_finding_add(r, "unstable", one ? (double)NAN : spread_of(r) * r->total_ms.median);
   if (!f) return;
+  f->note = true;
   if (one) {
     snprintf(f->text, sizeof f->text, "%s",
              brim_tr("one sample is not enough to show whether the times are stable"));
@@ -82,13 +176,21 @@ static const brim_work_findings_table *findings_of(const brim_result *r) {
   return NULL;
 }
 
-void brim_diagnose(brim_result *results, size_t count, size_t index) {
-  const brim_findings v = {&results[index], results, count};
+void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool probing) {
+  const brim_findings v = {&results[index], results, count, probing};
   if (!brim_result_ran(v.r) || !(v.r->total_ms.median > 0)) return;
   v.r->finding_count = 0;
+  find_sharing(&v);
+  find_quota(&v);
+  find_checkpoints(&v);
   const brim_work_findings_table *own = findings_of(v.r);
   if (own) own->find(&v);
   find_memory(&v);
   find_throttle(&v);
   find_noise(&v);
+  brim_findings_sort(v.r);
+}
+
+void brim_diagnose(brim_result *results, size_t count, size_t index) {
+  brim_diagnose_with(results, count, index, false);
 }

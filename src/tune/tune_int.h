@@ -9,4 +9,7 @@
 // An interval wider than this factor says nothing.
 #define BRIM_TUNE_WIDEST 100.0
 
+// brim_diagnose; with `probing`, findings ask for settings that would price them (record_findings.h).
+void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool probing);
+
 #endif  // BRIM_TUNE_INT_H_

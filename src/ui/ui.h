@@ -181,7 +181,12 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 // decision: NULL = nothing is known besides.
 void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
+// One after the other, or that there is nothing worth fixing and how near the setting is to its ceiling,
+// before what is only a note.
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
+// "nothing worth fixing: 98 % of the slower stage (computing)", for any view; false where the result has
+// a finding that is more than a note, or did not run.
+bool brim_ui_healthy(const brim_result *result, char out[256]);
 // Summary table, optimal configuration and the findings of the recommended setting.
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);

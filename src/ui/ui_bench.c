@@ -400,31 +400,6 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
 
 //---------------------------------- findings ----------------------------------
 
-void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
-  for (size_t i = 0; i < result->finding_count; i++) {
-    const brim_finding *f = &result->findings[i];
-    char cost[32], price[64] = "";
-    if (!isnan(f->cost_ms)) {
-      brim_ui_ms(f->cost_ms, cost);
-      const bool iterates = result->knob_set && result->knob_set->iterates;
-      snprintf(price, sizeof price,
-               iterates ? brim_tr(" (%s ms per iteration)") : brim_tr(" (%s ms per step)"), cost);
-    }
-    brim_str text;
-    brim_str_init(&text);
-    brim_str_printf(&text, "%s%s", f->text, price);
-    brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
-    brim_ui_wrap(out, term, text.data, 2);
-    if (f->remedy[0]) {
-      brim_str_append(out, "\n  ");
-      brim_str_append(out, term->unicode ? "→ " : "> ");
-      brim_ui_wrap(out, term, f->remedy, 4);
-    }
-    brim_str_append_char(out, '\n');
-    brim_str_deinit(&text);
-  }
-}
-
 bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]) {
   size_t ran, stable;
   brim_ui_count_stable(results, count, &ran, &stable);
@@ -452,7 +427,7 @@ static void put_findings(const brim_term *term, const brim_result *results, size
                          brim_ui_picks picks, brim_str *out) {
   char noise[160];
   bool noisy = brim_ui_mostly_unstable(results, count, noise);
-  bool recommended = brim_ui_has_findings(results, count, picks.recommended);
+  bool recommended = picks.recommended >= 0 && (size_t)picks.recommended < count;
   bool highest =
       picks.highest != picks.recommended && brim_ui_has_findings(results, count, picks.highest);
   if (!noisy && !recommended && !highest) return;

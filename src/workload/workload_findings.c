@@ -1,6 +1,6 @@
-// Findings of workloads that train a network on data, each with the knob that would help: waited I/O, copies
-// to the GPU, full precision, launches, small batches. Where the sweep measured the remedy, the price is the
-// measured difference; where nothing measured it there is none.
+// Findings of workloads that train a network on data, each with the knob that would help: waited I/O, slow
+// transforms, copies to the GPU, full precision, launches, small batches. Where the remedy was measured, the
+// price is the measured difference; else it follows from the measured times, or there is none.
 #include "workload/workload_findings.h"
 
 #include <math.h>
@@ -13,22 +13,60 @@ static double compute_ms(const brim_result *r) {
          brim_result_phase_ms(r, BRIM_PHASE_COMPUTE);
 }
 
+// Does another setting save enough to be reported?
+static double gain_of(const brim_result *r, const brim_result *other) {
+  return other ? brim_finding_gain_ms(r, other) : (double)NAN;
+}
+
+static bool is_worth(const brim_result *r, double ms) {
+  return ms > BRIM_FINDING_LEAST * r->total_ms.median;
+}
+
+static bool is(const brim_result *r, const char *knob, const char *value) {
+  return strcmp(brim_result_knob_text(r, knob), value) == 0;
+}
+
 //---------------------------------- data ----------------------------------
+
+// As many workers as computing leaves time for, by what they took; then twice the best, while data is
+// still waited for.
+static void try_workers(const brim_findings *v, const brim_result *best, brim_finding *f) {
+  const brim_result *r = v->r, *at = best ? best : r;
+  double now = brim_result_knob_number(at, "num_workers", 0);
+  double busy = r->worker_io_ms + r->worker_transform_ms;
+  double next = 2 * now;
+  char value[32];
+  if (now == 0) next = ceil(busy / fmax(compute_ms(r), 1e-3));
+  if (best && !(brim_result_phase_ms(best, BRIM_PHASE_IO) > 0.1 * best->total_ms.median)) return;
+  if (!(next >= 1)) next = 1;
+  if (r->cores > 0 && next > r->cores) next = r->cores;
+  if (next <= now) return;
+  snprintf(value, sizeof value, "%.0f", next);
+  brim_finding_try(v, f, "num_workers", value);
+}
 
 // More workers help while there are cores for them and they are what is waited for.
 static void io_remedy(const brim_findings *v, brim_finding *f) {
   const brim_result *r = v->r, *twin = brim_finding_twin(v, "num_workers", BRIM_TWIN_ANY, NULL);
   const brim_result *more = brim_finding_twin(v, "num_workers", BRIM_TWIN_MORE, NULL);
   int workers = (int)brim_result_knob_number(r, "num_workers", 0);
-  if (twin && brim_finding_gain_ms(r, twin) > 0.03 * r->total_ms.median) {
+  double gain = gain_of(r, twin);
+  bool helps = twin && is_worth(r, gain);
+  f->predicted_ms = f->cost_ms;
+  if (!more || (helps && more == twin)) try_workers(v, more, f);
+  if (helps) {
+    f->cost_ms = gain;
+    brim_finding_change(f, "num_workers", brim_result_knob_text(twin, "num_workers"), true);
     snprintf(f->remedy, sizeof f->remedy,
              brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"), workers,
-             brim_result_knob_text(twin, "num_workers"), brim_finding_gain_ms(r, twin));
+             brim_result_knob_text(twin, "num_workers"), gain);
   } else if (r->cores > 0 && workers >= r->cores) {
+    f->cost_ms = (double)NAN;
     snprintf(f->remedy, sizeof f->remedy, "%s",
              brim_tr("every core has a worker: data.cache=ram or gpu, cheaper transforms, or "
                      "`brim data convert` to a packed file"));
   } else if (more) {
+    f->cost_ms = (double)NAN;
     snprintf(f->remedy, sizeof f->remedy, "%s",
              brim_tr("more workers did not help: data.cache=ram or gpu, a faster disk, or "
                      "`brim data convert` to a packed file"));
@@ -39,51 +77,138 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
   }
 }
 
+static bool waits_for_data(const brim_result *r) {
+  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
+  return io > 30.0 || io > compute_ms(r) || io > 0.10 * r->total_ms.median;
+}
+
 static void find_io(const brim_findings *v) {
   brim_result *r = v->r;
-  double io = brim_result_phase_ms(r, BRIM_PHASE_IO), compute = compute_ms(r);
-  if (!(io > 30.0 || io > compute || io > 0.10 * r->total_ms.median)) return;
+  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
+  if (!waits_for_data(r)) return;
   brim_finding *f = brim_finding_add(r, "io_wait", io);
   if (!f) return;
   snprintf(f->text, sizeof f->text,
            brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
-           100 * io / r->total_ms.median, compute);
+           100 * io / r->total_ms.median, compute_ms(r));
   io_remedy(v, f);
+}
+
+// Milliseconds of a step by a stage's throughput alone.
+static double stage_ms(const brim_result *r, double samples_per_s) {
+  return r->samples_per_s * r->total_ms.median / samples_per_s;
+}
+
+// What a step would save without `ms` of the loader's threads. In the step's own thread it is that time,
+// as far as computing is not the longer part. Workers together get faster by its share of their time;
+// where they compete with computing for busy cores, the step gets shorter by its share of those.
+static double saved_by(const brim_result *r, double ms) {
+  double total = r->total_ms.median, busy = r->worker_io_ms + r->worker_transform_ms;
+  double compute = stage_ms(r, r->compute_samples_per_s);
+  double data = stage_ms(r, r->data_samples_per_s);
+  double bound = isnan(compute) ? total : fmax(0, total - compute);
+  if (brim_result_knob_number(r, "num_workers", 0) < 1) {
+    return fmin(ms, fmin(bound, fmax(brim_result_phase_ms(r, BRIM_PHASE_IO), 0)));
+  }
+  double faster = data * (1 - fmin(1, ms / busy));
+  double alone = isnan(compute) ? data - faster : fmax(data, compute) - fmax(faster, compute);
+  double shared = 0;
+  if (!brim_result_has_gpu(r) && r->cpu_percent > 85 && r->cores > 0) {
+    shared = ms / (r->cores * fmin(1, r->cpu_percent / 100));
+  }
+  return fmin(bound, fmax(isnan(alone) ? 0 : alone, shared));
+}
+
+// The transform that takes most of the loader's time.
+static void find_transform(const brim_findings *v) {
+  brim_result *r = v->r;
+  const brim_result_stage *worst = NULL;
+  double busy = r->worker_io_ms + r->worker_transform_ms;
+  for (size_t i = 0; i < r->stage_count; i++) {
+    if (!worst || r->stages[i].ms > worst->ms) worst = &r->stages[i];
+  }
+  if (!worst || !waits_for_data(r)) return;
+  double saved = saved_by(r, worst->ms);
+  if (!is_worth(r, saved)) return;
+  brim_finding *f = brim_finding_add(r, "slow_transform", saved);
+  if (!f) return;
+  f->predicted_ms = saved;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("the transform %s takes %.2f ms of the loader's %.2f ms per step, and the step "
+                   "waits for it"),
+           worst->name, worst->ms, busy);
+  snprintf(
+      f->remedy, sizeof f->remedy,
+      brim_result_has_gpu(r)
+          ? brim_tr("transform.train: make %s cheaper or leave it out; data.cache=gpu transforms "
+                    "on the GPU")
+          : brim_tr("transform.train: make %s cheaper or leave it out"),
+      worst->name);
+}
+
+// Copies out of pageable memory cost more than they show: the host waits in them. Measured where it can be.
+static bool find_pageable(const brim_findings *v, double h2d) {
+  brim_result *r = v->r;
+  const brim_result *twin = brim_finding_twin(v, "pin_memory", BRIM_TWIN_THIS, "true");
+  double gain = gain_of(r, twin);
+  if (!is(r, "pin_memory", "false") || (twin && !is_worth(r, gain))) return false;
+  if (!twin && !v->probing && !(h2d > 0.05 * r->total_ms.median)) return false;
+  brim_finding *f = brim_finding_add(r, "h2d", twin ? gain : h2d);
+  if (!f) return true;
+  f->predicted_ms = h2d;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory"), h2d);
+  brim_finding_change(f, "pin_memory", "true", twin != NULL);
+  if (twin) {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("pin_memory false -> true: measured, %.2f ms less for the same samples"),
+             gain);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy, "pin_memory false -> true");
+    brim_finding_try(v, f, "pin_memory", "true");
+  }
+  return true;
 }
 
 static void find_h2d(const brim_findings *v) {
   brim_result *r = v->r;
   double h2d = brim_result_phase_ms(r, BRIM_PHASE_H2D);
-  if (!brim_result_has_gpu(r) || !(h2d > 0.05 * r->total_ms.median)) return;
-  brim_finding *f = brim_finding_add(r, "h2d", h2d);
+  if (!brim_result_has_gpu(r)) return;
+  if (find_pageable(v, h2d) || !(h2d > 0.05 * r->total_ms.median)) return;
+  const brim_result *twin = brim_finding_twin(v, "cache", BRIM_TWIN_THIS, "gpu");
+  double gain = gain_of(r, twin);
+  if (twin && !is_worth(r, gain)) return;
+  brim_finding *f = brim_finding_add(r, "h2d", twin ? gain : h2d);
   if (!f) return;
-  bool pageable = strcmp(brim_result_knob_text(r, "pin_memory"), "false") == 0;
-  snprintf(
-      f->text, sizeof f->text,
-      pageable
-          ? brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory")
-          : brim_tr("%.2f ms of the step are copies to the GPU that do not overlap with computing"),
-      h2d);
+  f->predicted_ms = h2d;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%.2f ms of the step are copies to the GPU that do not overlap with computing"),
+           h2d);
+  if (twin) {
+    brim_finding_change(f, "cache", "gpu", true);
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("data.cache=gpu: measured, %.2f ms less for the same samples"), gain);
+    return;
+  }
+  brim_finding_try(v, f, "cache", "gpu");
   snprintf(f->remedy, sizeof f->remedy, "%s",
-           pageable ? "pin_memory false -> true"
-                    : brim_tr("data.cache=gpu if the set fits, or samples of a smaller type"));
+           brim_tr("data.cache=gpu if the set fits, or samples of a smaller type"));
 }
 
 //---------------------------------- computing ----------------------------------
 
-static bool is(const brim_result *r, const char *knob, const char *value) {
-  return strcmp(brim_result_knob_text(r, knob), value) == 0;
-}
-
-// Full precision, or a step launched op by op: a knob each. Only where computing is most of it.
+// Full precision, or a step launched op by op: a knob each. Only where computing is most of it, or where
+// it was measured.
 static void find_knob(const brim_findings *v, const char *code, const char *knob,
                       const char *better, const char *text) {
   brim_result *r = v->r;
   const brim_result *twin = brim_finding_twin(v, knob, BRIM_TWIN_THIS, better);
-  double gain = twin ? brim_finding_gain_ms(r, twin) : (double)NAN;
-  if (twin && gain <= 0.03 * r->total_ms.median) return;  // measured: it does not help
+  double gain = gain_of(r, twin);
+  if (twin && !is_worth(r, gain)) return;  // measured: it does not help
   brim_finding *f = brim_finding_add(r, code, gain);
   if (!f) return;
+  brim_finding_change(f, knob, better, twin != NULL);
+  brim_finding_try(v, f, knob, better);
   snprintf(f->text, sizeof f->text, "%s", text);
   snprintf(f->remedy, sizeof f->remedy,
            twin ? brim_tr("%s %s -> %s: measured, %.2f ms less for the same samples")
@@ -91,17 +216,32 @@ static void find_knob(const brim_findings *v, const char *code, const char *knob
            knob, brim_result_knob_text(r, knob), better, gain);
 }
 
+// The faster of those that were measured; tf32 changes less, so it is named too.
+static void find_precision(const brim_findings *v, const char *text) {
+  brim_result *r = v->r;
+  const brim_result *tf32 = brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "tf32");
+  const brim_result *bf16 = brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "bf16");
+  double a = gain_of(r, tf32), b = gain_of(r, bf16);
+  bool tf32_wins = tf32 && (!bf16 || a >= b);
+  size_t before = r->finding_count;
+  find_knob(v, "precision", "precision", tf32_wins ? "tf32" : "bf16", text);
+  if (r->finding_count == before) return;
+  brim_finding *f = &r->findings[before];
+  if (!brim_finding_try(v, f, "precision", "tf32")) brim_finding_try(v, f, "precision", "bf16");
+  if (tf32_wins || !tf32 || !bf16 || !is_worth(r, a)) return;
+  size_t used = strlen(f->remedy);
+  snprintf(f->remedy + used, sizeof f->remedy - used, brim_tr(" (tf32: %.2f ms less)"), a);
+}
+
 static void find_compute(const brim_findings *v) {
   brim_result *r = v->r;
   char text[200];
   double compute = compute_ms(r);
-  if (!(compute > 0.5 * r->total_ms.median)) return;
+  if (!brim_result_has_gpu(r) || !(v->probing || compute > 0.5 * r->total_ms.median)) return;
   snprintf(text, sizeof text, brim_tr("%.2f ms of %.2f ms are computing, in full precision"),
            compute, r->total_ms.median);
-  if (brim_result_has_gpu(r) && is(r, "precision", "fp32")) {
-    find_knob(v, "precision", "precision", "bf16", text);
-  }
-  if (brim_result_has_gpu(r) && is(r, "compile", "false")) {
+  if (is(r, "precision", "fp32")) find_precision(v, text);
+  if (is(r, "compile", "false")) {
     find_knob(v, "launches", "compile", "true",
               brim_tr("the host launches every op separately, so short kernels wait for it"));
   }
@@ -155,21 +295,35 @@ static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   }
 }
 
+// Four times as many, or twice where that does not run; again four times, while it helps. The caller that
+// measures knows what fits.
+static void try_batch(const brim_findings *v, const brim_result *best, brim_finding *f) {
+  double from = brim_result_knob_number(best ? best : v->r, "batch_size", 0);
+  for (int times = 4; times > (best ? 2 : 1); times /= 2) {
+    char value[32];
+    snprintf(value, sizeof value, "%.0f", times * from);
+    if (brim_finding_try(v, f, "batch_size", value)) return;
+  }
+}
+
 static void find_small_batch(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *larger = brim_finding_twin(v, "batch_size", BRIM_TWIN_MORE, NULL);
   double batch = brim_result_knob_number(r, "batch_size", 0);
   double gain = larger ? brim_finding_gain_ms(r, larger) : 0;
-  bool helps = gain > 0.03 * r->total_ms.median;
+  bool helps = is_worth(r, gain);
   // a larger batch that is no faster: the batch is not what keeps the device from being busy
   if (!is_small(r) || batch <= 0 || (larger && !helps)) return;
   brim_finding *f = brim_finding_add(r, "small_batch", helps ? gain : (double)NAN);
   if (!f) return;
   small_text(r, f);
+  try_batch(v, helps ? larger : NULL, f);
   if (helps) {
+    const char *value = brim_result_knob_text(larger, "batch_size");
+    brim_finding_change(f, "batch_size", value, true);
     snprintf(f->remedy, sizeof f->remedy,
              brim_tr("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"), batch,
-             brim_result_knob_text(larger, "batch_size"), gain);
+             value, gain);
   } else {
     larger_batch(r, batch, f);
   }
@@ -177,6 +331,7 @@ static void find_small_batch(const brim_findings *v) {
 
 static void find(const brim_findings *v) {
   find_io(v);
+  find_transform(v);
   find_h2d(v);
   find_compute(v);
   find_small_batch(v);

@@ -85,12 +85,36 @@ static void test_threads(void **state) {
   assert_int_equal(unsetenv("BRIM_MACHINE_ROOT"), 0);
 }
 
+static void test_what_it_cost(void **state) {
+  (void)state;
+  brim_cpu_stat s = brim_cpu_read_stat("nowhere");
+  assert_true(s.throttled_s != s.throttled_s && s.used_s != s.used_s);
+  put("held/proc/self/cgroup", "0::/a/b\n");
+  put("held/sys/fs/cgroup/a/b/cpu.stat",
+      "usage_usec 9000000\nuser_usec 1\nnr_periods 100\nnr_throttled 5\nthrottled_usec 250000\n");
+  s = brim_cpu_read_stat("held");
+  assert_true(near(s.throttled_s, 0.25) && near(s.used_s, 9));
+  // a group above it was held back longer: its figures
+  put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\nthrottled_usec 750000\n");
+  s = brim_cpu_read_stat("held");
+  assert_true(near(s.throttled_s, 0.75) && near(s.used_s, 12));
+  put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\n");  // it has no quota
+  assert_true(near(brim_cpu_read_stat("held").throttled_s, 0.25));
+  // version 1: nanoseconds, and no usage
+  put("held1/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
+  put("held1/sys/fs/cgroup/cpu,cpuacct/x/cpu.stat",
+      "nr_periods 10\nnr_throttled 4\nthrottled_time 1500000000\n");
+  s = brim_cpu_read_stat("held1");
+  assert_true(near(s.throttled_s, 1.5) && s.used_s != s.used_s);
+}
+
 int main(void) {
-  if (system("rm -rf v1 v2 old inside box") != 0) return 1;  // of an earlier round
+  if (system("rm -rf v1 v2 old inside box held held1") != 0) return 1;  // of an earlier round
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_version_2),
       cmocka_unit_test(test_version_1),
       cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_what_it_cost),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,12 @@ static void fill(brim_result *r) {
   r->findings[0].cost_ms = 2.5;
   strcpy(r->findings[0].text, "waits");
   strcpy(r->findings[0].remedy, "more workers");
+  strcpy(r->findings[0].key, "data.num_workers");
+  strcpy(r->findings[0].value, "4");
+  r->findings[0].measured = r->findings[0].note = true;
+  r->stage_count = 1;
+  strcpy(r->stages[0].name, "gaussian_blur");
+  r->stages[0].ms = 1.5;
 }
 
 static void same_summary(const brim_stats_summary *a, const brim_stats_summary *b) {
@@ -123,6 +129,12 @@ static void test_round_trip(void **state) {
   assert_string_equal(b.message, a.message);
   assert_int_equal(b.finding_count, 1);
   assert_string_equal(b.findings[0].remedy, "more workers");
+  assert_string_equal(b.findings[0].key, "data.num_workers");
+  assert_string_equal(b.findings[0].value, "4");
+  assert_true(b.findings[0].measured && b.findings[0].note);
+  assert_int_equal(b.stage_count, 1);
+  assert_string_equal(b.stages[0].name, "gaussian_blur");
+  assert_float_equal(b.stages[0].ms, 1.5, 1e-12);
   assert_true(json_equal(a.config, b.config));
   assert_true(b.stable);
   assert_true(b.ceilings.gemm_bf16_flops == 6.5e14 && b.ceilings.copy_bytes_per_s == 4.2e12);

@@ -76,6 +76,10 @@ static const brim_option options[] = {
      .negatable = true,
      .help = BRIM_N_("also measure the limits of machine, loader and device"),
      .default_text = "yes"},
+    {.name = "price",
+     .negatable = true,
+     .help = BRIM_N_("also measure what the findings' remedies would gain"),
+     .default_text = "yes"},
     {.name = "all", .help = BRIM_N_("try every knob of the workload, a few values each")},
     {.name = "benchmark-batch",
      .help = BRIM_N_("try batch sizes only; keep everything else as in the config")},
@@ -255,23 +259,12 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
-// Of the config's own setting, where nothing else shows them.
-static void put_own_findings(const bench *b, brim_str *out) {
-  const int own = b->settings.own;
-  if (own < 0 || (size_t)own >= b->count || b->results[own].finding_count == 0) return;
-  if (b->cli->verbose && (own == b->picks.recommended || own == b->picks.highest)) return;
-  brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
-  brim_str_append_char(out, '\n');
-  brim_ui_bench_findings(&b->cli->out, &b->results[own], out);
-}
-
 static brim_status put_views(const bench *b, brim_str *out) {
   const brim_work *work = b->job->work;
   if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;
   brim_view views[BRIM_VIEWS];
   if (!work->table->views || b->count == 0) return BRIM_OK;
   BRIM_TRY(brim_ui_views(&b->cli->out, views, brim_cli_bench_views(b, views), out));
-  if (work->table->views->brief) put_own_findings(b, out);
   return BRIM_OK;
 }
 
@@ -285,6 +278,7 @@ static brim_status print_text(bench *b, bool interrupted) {
           ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
   if (!status && !b->plan_only) status = put_views(b, &text);
+  if (!status && !b->plan_only) brim_cli_bench_put_findings(b, &text);
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
@@ -438,24 +432,29 @@ static void check_machine(bench *b) {
 #define CPU_SECONDS 4.0
 #define GPU_SECONDS 30.0
 
-static brim_status sweep(bench *b) {
+static brim_trial_options trial_options(const bench *b) {
   const brim_cli_job *job = b->job;
-  int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
   // the default does not raise what was asked for
   bool least = brim_config_is_set(job->config, "benchmark.min_steps");
+  return (brim_trial_options){
+      .steps = (int)brim_config_int(job->config, "benchmark.steps_per_test"),
+      .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
+      .ci_target = 0.01,
+      .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
+      .memory_limit = brim_cli_memory_limit(job),
+      .memory = &b->job->memory,
+      .sampler = b->sampler,
+      .machine = &b->machine,
+      .ceilings = with_ceilings(b),
+      .stop = b->cli->stop};
+}
+
+static brim_status sweep(bench *b) {
+  const brim_cli_job *job = b->job;
   brim_sweep_options how = {
       .axes = b->axes.axis,
       .axis_count = b->axes.count,
-      .trial = {.steps = steps,
-                .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
-                .ci_target = 0.01,
-                .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
-                .memory_limit = brim_cli_memory_limit(job),
-                .memory = &b->job->memory,
-                .sampler = b->sampler,
-                .machine = &b->machine,
-                .ceilings = with_ceilings(b),
-                .stop = b->cli->stop},
+      .trial = trial_options(b),
       .settings = &b->settings,
       .race = &b->race,
       .plan_only = b->plan_only,
@@ -510,10 +509,14 @@ static void complete(bench *b, outcome *end) {
   if (!end->status) *end = interrupted;
   if (!end->status) keep(end, nothing_ran(b));
   if (end->status) return;
-  keep(end, brim_cli_bench_scale(b));
+  const brim_remedy_options how = {
+      .trial = trial_options(b), .reopen = on_crash, .on_progress = on_progress, .ctx = b};
+  keep(end, brim_cli_bench_price(b, &how));
+  if (!end->status) keep(end, brim_cli_bench_scale(b));
   if (!end->status) keep(end, brim_cli_bench_verify(b));
   bool traced = !end->status && brim_cli_bench_trace(b);
-  if (traced || b->proof_record || b->scaling_count > 0) keep(end, brim_cli_bench_files(b));
+  if (traced || b->priced || b->proof_record || b->scaling_count > 0)
+    keep(end, brim_cli_bench_files(b));
 }
 
 // What was measured is shown even where it could not be written.

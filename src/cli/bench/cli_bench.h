@@ -35,6 +35,7 @@ typedef struct bench {
   brim_gpu_sampler *sampler;      // while sweeping a GPU; NULL = none
   const char *apply;              // --apply: the file to edit; NULL = none
   bool verify, resume;            // --verify, --resume
+  bool priced;                    // the findings of the config's own setting have measured prices
   brim_advice advice;             // with the picks; of the config as it was given
   brim_config *verified;      // the recommended setting's; its workload may be open until the end
   brim_ui_verified proof;     // what --verify found
@@ -72,6 +73,11 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
 // What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
 // all that runs: what records stays attached to the process and slows down what follows.
 bool brim_cli_bench_trace(bench *b);
+
+// After the sweep, unless --no-price: remedies of the config's own setting run for a moment each, by
+// these options but for the setting. Later, what was found about it, or that there is nothing to fix.
+brim_status brim_cli_bench_price(bench *b, const brim_remedy_options *options);
+void brim_cli_bench_put_findings(const bench *b, brim_str *out);
 
 // `device: [..]`: before the sweep, whether there are too many; after it, the picks on 1, 2, ... of the
 // devices at once. A device that cannot take part is reported in what is measured.

@@ -7,18 +7,26 @@
 
 enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
 
-// Remedy and price of more of a knob: as measured, else `otherwise`.
+// Remedy and price of more of a knob: as measured, else `otherwise`, which is asked for; four times the
+// best again, while it helps.
 static void more_of(const brim_findings *v, const char *knob, double otherwise, brim_finding *f) {
   const brim_result *more = brim_finding_twin(v, knob, BRIM_TWIN_MORE, NULL);
   double gain = more ? brim_finding_gain_ms(v->r, more) : (double)NAN;
+  char next[32];
+  snprintf(next, sizeof next, "%.0f",
+           more ? 4 * brim_result_knob_number(more, knob, 0) : otherwise);
+  brim_finding_try(v, f, knob, next);
   if (more && gain > 0) {
     f->cost_ms = gain;
+    brim_finding_change(f, knob, brim_result_knob_text(more, knob), true);
     snprintf(f->remedy, sizeof f->remedy,
              brim_tr("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
              brim_result_knob_text(v->r, knob), brim_result_knob_text(more, knob), gain);
   } else {
-    snprintf(f->remedy, sizeof f->remedy, "%s %s -> %.0f", knob, brim_result_knob_text(v->r, knob),
-             otherwise);
+    snprintf(next, sizeof next, "%.0f", otherwise);
+    brim_finding_change(f, knob, next, false);
+    snprintf(f->remedy, sizeof f->remedy, "%s %s -> %s", knob, brim_result_knob_text(v->r, knob),
+             next);
   }
 }
 

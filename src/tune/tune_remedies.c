@@ -1,0 +1,210 @@
+// Prices of findings, measured: each remedy that is a knob runs for a moment beside the setting itself. A
+// setting and its remedy alternate (A B B A), so that a machine that gets slower or faster meanwhile
+// favours neither. What was measured is evidence for the findings and is forgotten afterwards.
+#include <math.h>
+#include <string.h>
+
+#include "record/record_findings.h"
+#include "tune/tune_int.h"
+
+enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
+#define DEFAULT_SECONDS 25.0
+#define VISIT_SECONDS 2.5
+// A first pair that shows less than this needs no second one: the remedy is not reported anyway.
+#define HOPELESS 0.01
+
+typedef struct remedies {
+  brim_work *work;
+  const brim_config *config;
+  brim_device *device;
+  const brim_remedy_options *options;
+  brim_result *all;  // the sweep's results as they are, then what is measured here
+  size_t count, index;
+  brim_time start;
+} remedies;
+
+//---------------------------------- settings ----------------------------------
+
+// False where the text is no value of the knob.
+static bool parse_value(const brim_knob *knob, const char *text, int64_t *out) {
+  char *end;
+  switch (knob->kind) {
+    case BRIM_KNOB_INT:
+      *out = strtoll(text, &end, 10);
+      return end != text && !*end;
+    case BRIM_KNOB_BOOL:
+      *out = strcmp(text, "true") == 0;
+      return true;
+    case BRIM_KNOB_CHOICE:
+      break;
+  }
+  for (*out = 0; knob->choices[*out]; (*out)++) {
+    if (strcmp(knob->choices[*out], text) == 0) return true;
+  }
+  return false;
+}
+
+// Would the setting with one knob changed be another one, and one that can run?
+static bool change_setting(const remedies *m, const brim_finding *f, brim_setting *out) {
+  int at = brim_work_knob(m->work, f->try_knob);
+  if (at < 0) return false;
+  const brim_knob *knob = &m->work->knobs[at];
+  *out = *m->options->setting;
+  if (!parse_value(knob, f->try_value, &out->value[at])) return false;
+  if (out->value[at] < knob->min || out->value[at] > knob->max) return false;
+  if (knob->matters && !knob->matters(m->work->state, m->options->setting)) return false;
+  return m->work->table->sensible(m->work->state, out);
+}
+
+//---------------------------------- measuring ----------------------------------
+
+static double spent_s(const remedies *m) {
+  return (double)brim_time_since_ns(m->start, brim_clock_now()) * 1e-9;
+}
+
+static double budget_s(const remedies *m) {
+  return m->options->seconds > 0 ? m->options->seconds : DEFAULT_SECONDS;
+}
+
+static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
+  brim_trial_options how = m->options->trial;
+  how.ceilings = false;
+  how.configured = false;
+  how.on_step = NULL;
+  how.location = at;
+  how.min_steps = LEAST_SAMPLES;
+  if (how.steps > 0 && how.steps < how.min_steps) how.min_steps = how.steps;
+  if (m->device->info.host_memory && how.max_warmup == 0) how.max_warmup = HOST_WARMUP;
+  how.max_seconds = VISIT_SECONDS;
+  return how;
+}
+
+// The logarithm of its rate to *log_rate; NaN where it did not run.
+static brim_status visit(remedies *m, const brim_setting *setting, brim_result *out,
+                         double *log_rate) {
+  brim_trial_location at = {(double)NAN, (double)NAN, 0};
+  brim_trial_options how = brief(m, &at);
+  *log_rate = (double)NAN;
+  brim_status status = brim_trial_run(m->work, m->config, m->device, setting, &how, out);
+  if (!status && out->failure == BRIM_FAILURE_CRASH && m->options->reopen) {
+    status = m->options->reopen(m->options->ctx, &m->work, &m->device);
+  }
+  if (status || !brim_result_ran(out)) return status;
+  *log_rate = log(out->samples_per_s);
+  if (at.samples > 0) *log_rate += log(out->total_ms.median) - at.log_time;
+  return BRIM_OK;
+}
+
+static brim_status visit_once(remedies *m, const brim_setting *setting, double *log_rate) {
+  brim_result r;
+  brim_status status = visit(m, setting, &r, log_rate);
+  brim_result_deinit(&r);
+  return status;
+}
+
+// `out` gets the changed setting's result, at the rate that it has beside results[index].
+static brim_status compare(remedies *m, const brim_setting *changed, brim_result *out) {
+  const brim_setting *own = m->options->setting;
+  double a[2], b[2];
+  BRIM_TRY(visit_once(m, own, &a[0]));
+  BRIM_TRY(visit(m, changed, out, &b[0]));
+  if (isnan(b[0])) return BRIM_OK;
+  double gain = b[0] - a[0];
+  if (gain > HOPELESS) {
+    BRIM_TRY(visit_once(m, changed, &b[1]));
+    BRIM_TRY(visit_once(m, own, &a[1]));
+    if (!isnan(a[1]) && !isnan(b[1])) gain = (gain + b[1] - a[1]) / 2;
+  }
+  if (!isnan(gain)) out->samples_per_s = m->all[m->index].samples_per_s * exp(gain);
+  return BRIM_OK;
+}
+
+// A setting that is not to be run, so that it is not asked for again.
+static void refuse(const remedies *m, const brim_finding *f, brim_result *out) {
+  const brim_result *own = &m->all[m->index];
+  brim_result_init(out);
+  memcpy(out->knobs, own->knobs, sizeof out->knobs);
+  out->knob_count = own->knob_count;
+  out->failure = BRIM_FAILURE_UNSUPPORTED;
+  for (size_t i = 0; i < out->knob_count; i++) {
+    if (strcmp(out->knobs[i].name, f->try_knob) != 0) continue;
+    snprintf(out->knobs[i].value, sizeof out->knobs[i].value, "%s", f->try_value);
+  }
+}
+
+static void show(const remedies *m, const brim_finding *f) {
+  if (!m->options->on_progress) return;
+  char title[128];
+  brim_progress p;
+  memset(&p, 0, sizeof p);
+  snprintf(title, sizeof title, brim_tr("what would help: %s=%s"), f->try_knob, f->try_value);
+  p.title = title;
+  p.done = -1;
+  p.elapsed_s = spent_s(m);
+  p.eta_s = fmax(0, budget_s(m) - p.elapsed_s);  // at most
+  p.rate = (double)NAN;
+  p.unit = "trials";
+  m->options->on_progress(m->options->ctx, &p);
+}
+
+static const brim_finding *next_try(const brim_result *r) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    if (r->findings[i].try_knob[0]) return &r->findings[i];
+  }
+  return NULL;
+}
+
+static brim_status measure_all(remedies *m) {
+  for (int i = 0; i < MOST_PROBES && spent_s(m) < budget_s(m); i++) {
+    brim_diagnose_with(m->all, m->count, m->index, true);
+    const brim_finding *f = next_try(&m->all[m->index]);
+    if (!f) break;
+    brim_result *out = &m->all[m->count];
+    brim_setting changed;
+    brim_status status = BRIM_OK;
+    brim_result_init(out);
+    if (change_setting(m, f, &changed)) {
+      show(m, f);
+      status = compare(m, &changed, out);
+    } else {
+      refuse(m, f, out);
+    }
+    m->count++;
+    BRIM_TRY(status);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- the findings ----------------------------------
+
+static void name_keys(const brim_work *work, brim_result *r) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    brim_finding *f = &r->findings[i];
+    int at = f->knob[0] ? brim_work_knob(work, f->knob) : -1;
+    if (at >= 0) snprintf(f->key, sizeof f->key, "%s", work->knobs[at].key);
+  }
+}
+
+brim_status brim_remedies_measure(brim_work *work, const brim_config *config, brim_device *device,
+                                  const brim_remedy_options *options, brim_result *results,
+                                  size_t count, size_t index) {
+  if (!brim_result_ran(&results[index])) return BRIM_OK;
+  remedies m = {.work = work,
+                .config = config,
+                .device = device,
+                .options = options,
+                .count = count,
+                .index = index,
+                .start = brim_clock_now()};
+  m.all = (brim_result *)brim_calloc(count + MOST_PROBES, sizeof *m.all);
+  if (!m.all) return brim_fail(BRIM_ENOMEM, "out of memory for the prices of findings");
+  memcpy(m.all, results, count * sizeof *m.all);
+  brim_status status = measure_all(&m);
+  brim_diagnose(m.all, m.count, index);
+  memcpy(results[index].findings, m.all[index].findings, sizeof results[index].findings);
+  results[index].finding_count = m.all[index].finding_count;
+  name_keys(m.work, &results[index]);
+  for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);
+  brim_free(m.all);
+  return status;
+}

@@ -1,0 +1,83 @@
+// Findings of a result as lines of a terminal, with their prices; or that there is nothing to fix, with
+// the share of its ceiling. Callers: bench, profile.
+#include <math.h>
+
+#include "record/record_findings.h"
+#include "ui/ui_int.h"
+
+//---------------------------------- nothing to fix ----------------------------------
+
+// "98 % of the slower stage (computing)"; a share above 100 % is no share.
+static bool put_stage_share(const brim_result *r, char *out, size_t size) {
+  bool loading;
+  double share = 100 * brim_result_ceiling_share(r, &loading);
+  if (!(share <= 100)) return false;
+  snprintf(out, size, brim_tr("%.0f %% of the slower stage (%s)"), share,
+           loading ? brim_tr("loading") : brim_tr("computing"));
+  return true;
+}
+
+static bool put_product_share(const brim_result *r, char *out, size_t size) {
+  const char *precision;
+  double share = 100 * brim_result_product_share(r, &precision);
+  if (!(share <= 100)) return false;
+  if (share < 1) {
+    snprintf(out, size, brim_tr("under 1 %% of this machine's %s matrix products"), precision);
+  } else {
+    snprintf(out, size, brim_tr("%.0f %% of this machine's %s matrix products"), share, precision);
+  }
+  return true;
+}
+
+bool brim_ui_healthy(const brim_result *result, char out[256]) {
+  char stage[96], products[96];
+  if (!brim_result_ran(result) || brim_result_worth_fixing(result)) return false;
+  bool a = put_stage_share(result, stage, sizeof stage);
+  bool b = put_product_share(result, products, sizeof products);
+  if (a && b) {
+    snprintf(out, 256, brim_tr("nothing worth fixing: %s, %s"), stage, products);
+  } else if (a || b) {
+    snprintf(out, 256, brim_tr("nothing worth fixing: %s"), a ? stage : products);
+  } else {
+    snprintf(out, 256, "%s",
+             brim_tr("nothing worth fixing; its share of the ceiling was not measured"));
+  }
+  return true;
+}
+
+//---------------------------------- findings ----------------------------------
+
+static void put_finding(const brim_term *term, const brim_result *r, const brim_finding *f,
+                        brim_str *out) {
+  char cost[32], price[64] = "";
+  if (!isnan(f->cost_ms)) {
+    brim_ui_ms(f->cost_ms, cost);
+    const bool iterates = r->knob_set && r->knob_set->iterates;
+    snprintf(price, sizeof price,
+             iterates ? brim_tr(" (%s ms per iteration)") : brim_tr(" (%s ms per step)"), cost);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s%s", f->text, price);
+  brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
+  brim_ui_wrap(out, term, text.data, 2);
+  if (f->remedy[0]) {
+    brim_str_append(out, "\n  ");
+    brim_str_append(out, term->unicode ? "→ " : "> ");
+    brim_ui_wrap(out, term, f->remedy, 4);
+  }
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&text);
+}
+
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
+  char healthy[256];
+  if (brim_ui_healthy(result, healthy)) {
+    brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "• " : "* ");
+    brim_ui_wrap(out, term, healthy, 2);
+    brim_str_append_char(out, '\n');
+  }
+  for (size_t i = 0; i < result->finding_count; i++) {
+    put_finding(term, result, &result->findings[i], out);
+  }
+}

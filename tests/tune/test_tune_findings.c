@@ -1,0 +1,335 @@
+// Rules over made-up records: planted faults are named first with the price that removing them is worth,
+// and a healthy setting has nothing but notes.
+#include <math.h>
+
+#include "record/record_findings.h"
+#include "tune/tune_int.h"
+#include "workload/fixture.h"
+
+static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
+
+static void set_text(brim_result *r, const char *name, const char *value) {
+  size_t i = 0;
+  while (i < r->knob_count && strcmp(r->knobs[i].name, name) != 0) i++;
+  if (i == r->knob_count) r->knob_count++;
+  snprintf(r->knobs[i].name, sizeof r->knobs[i].name, "%s", name);
+  snprintf(r->knobs[i].value, sizeof r->knobs[i].value, "%s", value);
+  char *end;
+  double number = strtod(value, &end);
+  r->knobs[i].number = *end || end == value ? (double)NAN : number;
+}
+
+// A step of 10 ms, 9 of them computing, on a GPU that is well used.
+static brim_result healthy(void) {
+  brim_result r;
+  brim_result_init(&r);
+  r.knob_set = brim_workload_find("supervised")->knob_set;
+  snprintf(r.workload, sizeof r.workload, "supervised");
+  snprintf(r.backend, sizeof r.backend, "cuda");
+  snprintf(r.device_id, sizeof r.device_id, "GPU-1");
+  set_text(&r, "batch_size", "64");
+  set_text(&r, "num_workers", "4");
+  set_text(&r, "precision", "bf16");
+  set_text(&r, "pin_memory", "true");
+  r.total_ms.median = r.total_ms.mean = 10;
+  r.samples_per_s = 6400;
+  r.compute_samples_per_s = 6500;
+  r.data_samples_per_s = 12000;
+  r.phase_ms[BRIM_PHASE_FORWARD].median = 3;
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 6.9;
+  r.gpu_percent = 99;
+  r.sm_percent = 92;
+  r.free_bytes = 80e9;
+  r.plan.bytes[BRIM_PLACE_DEVICE] = 1u << 30;
+  r.cores = 16;
+  r.stable = true;
+  return r;
+}
+
+static brim_result on_cpu(void) {
+  brim_result r = healthy();
+  snprintf(r.backend, sizeof r.backend, "cpu");
+  r.device_id[0] = '\0';
+  r.gpu_percent = r.sm_percent = (double)NAN;
+  r.cores = r.threads = 2;
+  return r;
+}
+
+static void test_healthy(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  bool loading;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+  assert_false(brim_result_worth_fixing(&r));
+  assert_true(near(brim_result_ceiling_share(&r, &loading), 6400.0 / 6500));
+  assert_false(loading);
+  r.data_samples_per_s = 6450;
+  assert_true(near(brim_result_ceiling_share(&r, &loading), 6400.0 / 6450));
+  assert_true(loading);
+  r.data_samples_per_s = (double)NAN;
+  assert_true(isnan(brim_result_ceiling_share(&r, &loading)));
+  // notes cost nothing that could be saved: a power cap, much memory, unsteady times
+  snprintf(r.throttle, sizeof r.throttle, "power cap");
+  r.clock_mhz = 1500;
+  r.clock_max_mhz = 1980;
+  r.plan.bytes[BRIM_PLACE_DEVICE] = 70ull << 30;
+  r.stable = false;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 3);
+  for (size_t i = 0; i < r.finding_count; i++) assert_true(r.findings[i].note);
+  assert_false(brim_result_worth_fixing(&r));
+  // products: 3.2e12 FLOPs in 10 ms of 650 TFLOP/s
+  const char *precision;
+  r.ceilings.gemm_bf16_flops = 6.4e14;
+  r.plan.flops_per_step = 3.2e12;
+  assert_true(near(brim_result_product_share(&r, &precision), 0.5));
+  assert_string_equal(precision, "bf16");
+}
+
+// Dearest first; without a price after those; notes last. Equal ones stay in their order.
+static void test_order(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  const struct {
+    const char *code;
+    double cost;
+    bool note;
+  } rows[] = {{"n", 99, true}, {"b", 2, false}, {"u", (double)NAN, false},
+              {"a", 5, false}, {"c", 2, false}, {"v", (double)NAN, false},
+              {"m", 0.5, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_finding *f = brim_finding_add(&r, rows[i].code, rows[i].cost);
+    f->note = rows[i].note;
+  }
+  brim_findings_sort(&r);
+  char order[16] = "";
+  for (size_t i = 0; i < r.finding_count; i++) strcat(order, r.findings[i].code);
+  assert_string_equal(order, "abcuvnm");
+}
+
+//---------------------------------- the machine ----------------------------------
+
+static void test_quota(void **state) {
+  (void)state;
+  brim_result r = on_cpu();
+  r.cpu_percent = 100;
+  r.quota_cpus = 1.5;
+  r.quota_cores = 2;
+  // two threads that share 1.5 CPUs: a quarter of the time they are held back
+  r.quota_cpu_ms = 15;
+  r.quota_throttled_ms = 5;
+  brim_diagnose(&r, 1, 0);
+  assert_string_equal(r.findings[0].code, "cpu_quota");
+  assert_true(near(r.findings[0].cost_ms, 2.5));
+  assert_non_null(strstr(r.findings[0].text, "1.5 of 2 cores"));
+  // one thread because of the quota: without it there would be two
+  r.threads = 1;
+  r.quota_cpus = 1;
+  r.quota_cpu_ms = 10;
+  r.quota_throttled_ms = 0;
+  brim_diagnose(&r, 1, 0);
+  assert_string_equal(r.findings[0].code, "cpu_quota");
+  assert_true(near(r.findings[0].cost_ms, 5));
+  // idle cores are not missed
+  r.cpu_percent = 20;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+  // no quota, or one of all cores
+  r.cpu_percent = 100;
+  r.quota_cpus = 2;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+  r.quota_cpus = (double)NAN;
+  r.quota_throttled_ms = 50;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+  // beside a GPU only what waits for the host counts
+  brim_result g = healthy();
+  g.quota_cpus = 4;
+  g.quota_cores = 16;
+  g.quota_cpu_ms = g.quota_throttled_ms = 20;
+  g.phase_ms[BRIM_PHASE_IO].median = 0.8;
+  brim_diagnose(&g, 1, 0);
+  assert_string_equal(g.findings[0].code, "cpu_quota");
+  assert_true(near(g.findings[0].cost_ms, 0.4));
+}
+
+static void test_checkpoints(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  r.checkpoint_ms = 30;
+  r.checkpoint_steps = 1;
+  brim_diagnose(&r, 1, 0);
+  const brim_finding *f = &r.findings[0];
+  assert_string_equal(f->code, "checkpoint");
+  assert_string_equal(f->key, "checkpoint.interval");
+  assert_string_equal(f->value, "500");  // 30 ms in 300 steps are a hundredth; rounded up
+  assert_true(near(f->cost_ms, 30 - 30 / 500.0));
+  r.checkpoint_steps = 10;
+  brim_diagnose(&r, 1, 0);
+  assert_non_null(strstr(r.findings[0].remedy, "10 -> 500"));
+  assert_true(near(r.findings[0].cost_ms, 3 - 30 / 500.0));
+  r.checkpoint_steps = 1000;  // 0.3 % of the time
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+}
+
+static void test_sharing(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  r.shared_percent = 48;
+  snprintf(r.shared_with, sizeof r.shared_with, "pid 7 python (alice)");
+  brim_diagnose(&r, 1, 0);
+  assert_string_equal(r.findings[0].code, "shared_gpu");
+  assert_true(near(r.findings[0].cost_ms, 4.8));
+  assert_non_null(strstr(r.findings[0].text, "pid 7 python (alice)"));
+  r.shared_with[0] = '\0';  // another container's
+  brim_diagnose(&r, 1, 0);
+  assert_non_null(strstr(r.findings[0].text, "not visible"));
+  r.shared_percent = 1;
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 0);
+}
+
+//---------------------------------- data ----------------------------------
+
+static void add_stage(brim_result *r, const char *name, double ms) {
+  brim_result_stage *s = &r->stages[r->stage_count++];
+  snprintf(s->name, sizeof s->name, "%s", name);
+  s->ms = ms;
+}
+
+static void test_slow_transform(void **state) {
+  (void)state;
+  // no workers: the step's own thread spends 4 of 10 ms in the blur
+  brim_result r = on_cpu();
+  set_text(&r, "num_workers", "0");
+  r.phase_ms[BRIM_PHASE_IO].median = 6;
+  r.phase_ms[BRIM_PHASE_FORWARD].median = 1;
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 3;
+  r.compute_samples_per_s = 64 / 4e-3;
+  r.worker_io_ms = 1.5;
+  r.worker_transform_ms = 4.5;
+  add_stage(&r, "resize", 0.5);
+  add_stage(&r, "gaussian_blur", 4);
+  const brim_findings v = {&r, &r, 1, false};
+  brim_workload_find("supervised")->findings->find(&v);
+  const brim_finding *f = &r.findings[1];
+  assert_string_equal(f->code, "slow_transform");
+  assert_true(near(f->cost_ms, 4));
+  assert_non_null(strstr(f->text, "gaussian_blur"));
+  // 16 busy workers of a GPU: loading bounds the step, down to what computing takes
+  brim_result g = healthy();
+  set_text(&g, "num_workers", "16");
+  g.phase_ms[BRIM_PHASE_IO].median = 6;
+  g.data_samples_per_s = 6400;
+  g.compute_samples_per_s = 64 / 4e-3;
+  g.worker_io_ms = 40;
+  g.worker_transform_ms = 120;
+  add_stage(&g, "gaussian_blur", 80);
+  brim_diagnose(&g, 1, 0);
+  assert_string_equal(g.findings[0].code, "slow_transform");
+  assert_true(near(g.findings[0].cost_ms, 5));  // half of the workers' time
+  g.compute_samples_per_s = 64 / 8e-3;
+  brim_diagnose(&g, 1, 0);
+  assert_true(near(g.findings[0].cost_ms, 2));  // then computing bounds it
+  g.phase_ms[BRIM_PHASE_IO].median = 0.1;       // hidden: no step waits for it
+  brim_diagnose(&g, 1, 0);
+  assert_int_equal(g.finding_count, 0);
+}
+
+//---------------------------------- what is asked for ----------------------------------
+
+static const brim_finding *asked(brim_result *results, size_t count) {
+  brim_diagnose_with(results, count, 0, true);
+  for (size_t i = 0; i < results[0].finding_count; i++) {
+    if (results[0].findings[i].try_knob[0]) return &results[0].findings[i];
+  }
+  return NULL;
+}
+
+static void test_asks(void **state) {
+  (void)state;
+  // 12 ms of loading for 4 ms of computing: three workers; then six, while data is waited for
+  brim_result r[3] = {healthy(), healthy(), healthy()};
+  set_text(&r[0], "num_workers", "0");
+  r[0].phase_ms[BRIM_PHASE_IO].median = 6;
+  r[0].phase_ms[BRIM_PHASE_FORWARD].median = 1;
+  r[0].phase_ms[BRIM_PHASE_BACKWARD].median = 3;
+  r[0].worker_io_ms = 12;
+  r[0].worker_transform_ms = 0;
+  const brim_finding *f = asked(r, 1);
+  assert_non_null(f);
+  assert_string_equal(f->try_knob, "num_workers");
+  assert_string_equal(f->try_value, "3");
+  set_text(&r[1], "num_workers", "3");
+  r[1].samples_per_s = 9000;
+  r[1].phase_ms[BRIM_PHASE_IO].median = 3;
+  f = asked(r, 2);
+  assert_non_null(f);
+  assert_string_equal(f->try_value, "6");
+  assert_string_equal(f->value, "3");
+  r[1].phase_ms[BRIM_PHASE_IO].median = 0.1;
+  assert_null(asked(r, 2));
+  // pageable memory and full precision are measured, whatever shows; nothing twice, nor what failed
+  brim_result p[4] = {healthy(), healthy(), healthy(), healthy()};
+  set_text(&p[0], "pin_memory", "false");
+  f = asked(p, 1);
+  assert_non_null(f);
+  assert_string_equal(f->try_knob, "pin_memory");
+  assert_string_equal(f->try_value, "true");
+  p[1].failure = BRIM_FAILURE_OOM_DEVICE;
+  assert_null(asked(p, 2));
+  set_text(&p[0], "pin_memory", "true");
+  set_text(&p[0], "precision", "fp32");
+  assert_string_equal(asked(p, 1)->try_value, "tf32");
+  set_text(&p[1], "precision", "tf32");
+  p[1].failure = BRIM_FAILURE_NONE;
+  p[1].samples_per_s = 9600;
+  assert_string_equal(asked(p, 2)->try_value, "bf16");
+  p[2].samples_per_s = 12800;
+  assert_null(asked(p, 3));
+  f = &p[0].findings[0];
+  assert_string_equal(f->code, "precision");
+  assert_string_equal(f->value, "bf16");
+  assert_true(f->measured);
+  assert_true(near(f->cost_ms, 5));
+  assert_non_null(strstr(f->remedy, "tf32: 3.33 ms less"));
+  // without measuring, nothing is asked for and nothing is guessed
+  set_text(&p[0], "precision", "bf16");
+  set_text(&p[0], "pin_memory", "false");
+  brim_diagnose(p, 1, 0);
+  assert_int_equal(p[0].finding_count, 0);
+}
+
+static void test_asks_for_batches(void **state) {
+  (void)state;
+  brim_result r[4] = {healthy(), healthy(), healthy(), healthy()};
+  r[0].sm_percent = 20;
+  assert_string_equal(asked(r, 1)->try_value, "256");
+  set_text(&r[1], "batch_size", "256");  // does not fit: half as many
+  r[1].failure = BRIM_FAILURE_OOM_PLANNED;
+  assert_string_equal(asked(r, 2)->try_value, "128");
+  r[1].failure = BRIM_FAILURE_NONE;
+  r[1].samples_per_s = 20000;
+  assert_string_equal(asked(r, 2)->try_value, "1024");
+  set_text(&r[2], "batch_size", "1024");
+  r[2].samples_per_s = 20100;  // again, for it is the fastest
+  assert_string_equal(asked(r, 3)->try_value, "4096");
+  r[2].samples_per_s = 19000;
+  assert_null(asked(r, 3));
+  assert_string_equal(r[0].findings[0].code, "small_batch");
+  assert_string_equal(r[0].findings[0].value, "256");
+  assert_true(near(r[0].findings[0].cost_ms, 10 - 3.2));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_healthy), cmocka_unit_test(test_order),
+      cmocka_unit_test(test_quota),   cmocka_unit_test(test_checkpoints),
+      cmocka_unit_test(test_sharing), cmocka_unit_test(test_slow_transform),
+      cmocka_unit_test(test_asks),    cmocka_unit_test(test_asks_for_batches),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

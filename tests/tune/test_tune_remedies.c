@@ -1,0 +1,152 @@
+// Remedies are measured beside the setting itself: a workload whose steps wait as a script says, so that
+// what each remedy is worth is known. Waits are far longer than what a busy machine adds to them.
+#include <math.h>
+#include <time.h>
+
+#include "tune/tune_int.h"
+#include "workload/fixture.h"
+
+static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
+
+enum { NO_WORKERS_MS = 40, WORKERS_MS = 4 };
+
+static brim_workload_table scripted;
+static const brim_workload_table *real;
+static int workers_knob, batch_knob;
+static int64_t now_workers, now_batch;
+static int configured;
+static bool workers_fail;
+
+static void wait_ms(int ms) {
+  struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+  nanosleep(&t, NULL);
+}
+
+static brim_status configure(void *work, const brim_setting *setting) {
+  now_workers = setting->value[workers_knob];
+  now_batch = setting->value[batch_knob];
+  configured++;
+  if (workers_fail && now_workers > 0) return brim_fail(BRIM_EOOM, "no memory for workers");
+  return real->configure(work, setting);
+}
+
+static brim_status step(void *work, const brim_spans *spans, brim_step_info *out) {
+  (void)work;
+  brim_span_begin(spans, BRIM_PHASE_IO, "io");
+  wait_ms(now_workers > 0 ? WORKERS_MS : NO_WORKERS_MS);
+  brim_span_end(spans, BRIM_PHASE_IO, "io");
+  brim_span_begin(spans, BRIM_PHASE_FORWARD, "forward");
+  wait_ms(WORKERS_MS);
+  brim_span_end(spans, BRIM_PHASE_FORWARD, "forward");
+  memset(out, 0, sizeof *out);
+  out->samples = now_batch;
+  out->worker_io_ns = NO_WORKERS_MS * 1000000;
+  return BRIM_OK;
+}
+
+static void open_scripted(fixture *f) {
+  const char *const overrides[] = {"data.num_workers=0"};
+  assert_ok(fixture_open(f, "ref", fixture_yaml, overrides, 1));
+  real = f->work->table;
+  scripted = *real;
+  scripted.step = step;
+  scripted.configure = configure;
+  f->work->table = &scripted;
+  workers_knob = brim_work_knob(f->work, "num_workers");
+  batch_knob = brim_work_knob(f->work, "batch_size");
+  configured = 0;
+  workers_fail = false;
+}
+
+static void close_scripted(fixture *f) {
+  f->work->table = real;
+  fixture_close(f);
+}
+
+static const brim_trial_options trial = {.steps = 4, .max_warmup = 1, .max_seconds = 2};
+
+static void run_own(fixture *f, const brim_setting *setting, brim_result *r) {
+  assert_ok(brim_trial_run(f->work, f->config, f->device, setting, &trial, r));
+  assert_true(brim_result_ran(r));
+}
+
+static void test_a_remedy_is_measured(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  open_scripted(&f);
+  brim_setting setting = brim_work_setting(f.work);
+  run_own(&f, &setting, &r);
+  r.cores = 4;  // of any machine
+  const brim_remedy_options options = {.setting = &setting, .trial = trial};
+  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_true(r.finding_count > 0);
+  const brim_finding *first = &r.findings[0];
+  assert_string_equal(first->code, "io_wait");
+  assert_true(first->measured);
+  assert_string_equal(first->key, "data.num_workers");
+  assert_true(atoi(first->value) > 0);
+  assert_true(first->cost_ms > 0.5 * r.total_ms.median && first->cost_ms < r.total_ms.median);
+  assert_string_equal(first->try_knob, "");
+  // what is known is not measured again
+  brim_result both[2] = {r, r};
+  for (size_t i = 0; i < both[1].knob_count; i++) {
+    if (strcmp(both[1].knobs[i].name, "num_workers") == 0) {
+      snprintf(both[1].knobs[i].value, sizeof both[1].knobs[i].value, "4");
+      both[1].knobs[i].number = 4;
+    }
+  }
+  both[1].samples_per_s = 4 * r.samples_per_s;
+  configured = 0;
+  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, both, 2, 0));
+  assert_true(near(both[0].findings[0].cost_ms, 0.75 * r.total_ms.median));
+  assert_string_equal(both[0].findings[0].value, "4");
+  assert_int_equal(configured, 0);
+  brim_result_deinit(&r);
+  close_scripted(&f);
+}
+
+// A remedy that cannot run is no remedy, and no reason to fail.
+static void test_a_remedy_that_fails(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  open_scripted(&f);
+  brim_setting setting = brim_work_setting(f.work);
+  run_own(&f, &setting, &r);
+  r.cores = 4;
+  workers_fail = true;
+  const brim_remedy_options options = {.setting = &setting, .trial = trial};
+  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  for (size_t i = 0; i < r.finding_count; i++) assert_false(r.findings[i].measured);
+  brim_result_deinit(&r);
+  close_scripted(&f);
+}
+
+static void test_stopped(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  open_scripted(&f);
+  brim_setting setting = brim_work_setting(f.work);
+  run_own(&f, &setting, &r);
+  r.cores = 4;
+  volatile sig_atomic_t stop = 1;
+  brim_remedy_options options = {.setting = &setting, .trial = trial};
+  options.trial.stop = &stop;
+  assert_status(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0),
+                BRIM_EINTERRUPTED);
+  assert_string_equal(r.findings[0].code, "io_wait");  // what follows without measuring
+  assert_false(r.findings[0].measured);
+  brim_result_deinit(&r);
+  close_scripted(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_remedy_is_measured),
+      cmocka_unit_test(test_a_remedy_that_fails),
+      cmocka_unit_test(test_stopped),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
