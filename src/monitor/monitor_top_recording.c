@@ -41,7 +41,14 @@ static brim_status recording_read(void *ctx, unsigned want, brim_top_view *out) 
   snprintf(name, sizeof name, "%s:%ld", r->path, r->number);
   json_t *json = NULL;
   brim_status status = brim_json_parse(r->line.data, r->line.len, name, &json);
-  if (!status) status = brim_top_view_from_json(json, out);
+  if (!status) {
+    status = brim_top_view_from_json(json, out);
+    if (status == BRIM_EPARSE) {
+      char why[256];
+      snprintf(why, sizeof why, "%s", brim_status_detail());
+      status = brim_fail(BRIM_EPARSE, "%s: %s", name, why);
+    }
+  }
   json_decref(json);
   // the program that wrote it was stopped in the middle of a line
   if (status == BRIM_EPARSE && !whole) return BRIM_EEND;
