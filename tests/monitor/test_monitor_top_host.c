@@ -285,28 +285,28 @@ static void test_other_namespace(void **state) {
   (void)state;
   const char *root = "p2";
   write_link(root, "proc/self/ns/pid", "pid:[4026532999]");
-  for (unsigned pid = 30; pid < 33; pid++) {
+  for (unsigned pid = 5000030; pid < 5000033; pid++) {
     write_process(root, pid, "innocent", "0::/\n");
     write_stat(root, pid, 10, 10, 10);
   }
-  write_link(root, "proc/30/fd/0", "/dev/null");
-  write_link(root, "proc/30/fd/7", "/dev/nvidia0");
-  write_link(root, "proc/31/fd/0", "/dev/null");
-  // 32 has no fd folder: its files cannot be looked at
+  write_link(root, "proc/5000030/fd/0", "/dev/null");
+  write_link(root, "proc/5000030/fd/7", "/dev/nvidia0");
+  write_link(root, "proc/5000031/fd/0", "/dev/null");
+  // 5000032 has no fd folder: its files cannot be looked at
   fake_top_reset(1);
-  for (unsigned pid = 30; pid < 34; pid++) add_compute(0, pid, 100);
+  for (unsigned pid = 5000030; pid < 5000034; pid++) add_compute(0, pid, 100);
   brim_nvml_api api = fake_top_api();
   brim_top_source top;
   brim_top_view view;
   brim_top_view_init(&view);
   open_at(root, &api, &top);
   read_after(&top, 1, &view);
-  assert_int_equal(find(&view, 30, 0)->elsewhere, BRIM_TOP_NO);
-  assert_string_equal(find(&view, 30, 0)->command, "innocent");
-  assert_int_equal(find(&view, 31, 0)->elsewhere, BRIM_TOP_YES);
-  assert_int_equal(find(&view, 32, 0)->elsewhere, BRIM_TOP_UNKNOWN);
-  assert_int_equal(find(&view, 33, 0)->elsewhere, BRIM_TOP_YES);
-  for (unsigned pid = 31; pid < 34; pid++) {
+  assert_int_equal(find(&view, 5000030, 0)->elsewhere, BRIM_TOP_NO);
+  assert_string_equal(find(&view, 5000030, 0)->command, "innocent");
+  assert_int_equal(find(&view, 5000031, 0)->elsewhere, BRIM_TOP_YES);
+  assert_int_equal(find(&view, 5000032, 0)->elsewhere, BRIM_TOP_UNKNOWN);
+  assert_int_equal(find(&view, 5000033, 0)->elsewhere, BRIM_TOP_YES);
+  for (unsigned pid = 5000031; pid < 5000034; pid++) {
     const brim_top_process *p = find(&view, pid, 0);
     assert_string_equal(p->command, "");
     assert_string_equal(p->user, "");
