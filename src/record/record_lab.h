@@ -19,6 +19,7 @@
 #include "base/base.h"
 #include "base/base_metric.h"
 #include "record/record_curves.h"
+#include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,7 +80,9 @@ typedef struct brim_lab_key {
 typedef struct brim_lab_metric {
   const char *key;
   brim_metric_better better;
-  size_t count;  // experiments that have it
+  size_t count;               // experiments that have it
+  bool declared;              // a workload declares it
+  brim_sweep_metric display;  // where it is declared: label and format
 } brim_lab_metric;
 
 // Which value of a metric is an experiment's result.
@@ -138,6 +141,8 @@ const brim_lab_stats *brim_lab_group_stats(const brim_lab_group *group, brim_lab
 double brim_lab_exp_result(const brim_lab_exp *exp, brim_lab_result result);
 // Direction of the metric of this key; NEITHER when the set does not have it.
 brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_key);
+// How values of this key are shown; NULL when no workload declares it.
+const brim_sweep_metric *brim_lab_display(const brim_lab_set *set, const char *metric_key);
 // The value of a setting; NULL = it has none.
 const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, const char *key);
 // Of values that are known; the others are left out.
@@ -151,8 +156,12 @@ typedef struct brim_lab_options {
   // Settings that are no part of an experiment (device, output_dir, "log."): a final point stands
   // for all keys that begin so. Ended by NULL; NULL = none.
   const char *const *ignored;
-  // Which way a metric of a workload ("" = the default one) is better; NULL = unknown.
-  brim_metric_better (*better)(void *ctx, const char *workload, const char *metric_key);
+  // A metric of a workload ("" = the default one): false = it declares none of this key. NULL =
+  // nothing is known about metrics.
+  bool (*metric)(void *ctx, const char *workload, const char *metric_key, brim_sweep_metric *out);
+  // The default of a setting, which experiments without it have; NULL = unknown. Settings that a
+  // preset may have given stay unknown.
+  const char *(*default_of)(void *ctx, const char *key);
   void *ctx;
 } brim_lab_options;
 

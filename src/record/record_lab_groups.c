@@ -55,6 +55,14 @@ brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_k
   return BRIM_BETTER_NEITHER;
 }
 
+const brim_sweep_metric *brim_lab_display(const brim_lab_set *set, const char *metric_key) {
+  for (size_t i = 0; i < set->metric_count; i++) {
+    const brim_lab_metric *m = &set->metrics[i];
+    if (strcmp(m->key, metric_key) == 0) return m->declared ? &m->display : NULL;
+  }
+  return NULL;
+}
+
 const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, const char *key) {
   for (size_t i = 0; i < set->key_count; i++) {
     if (strcmp(set->keys[i].name, key) == 0) return exp->values[i];

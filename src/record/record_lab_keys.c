@@ -22,19 +22,14 @@ typedef struct finder {
   brim_lab_reader *reader;
   column *columns;   // (names)
   uint32_t *row;     // (names) values of one experiment
+  uint32_t *usual;   // (names) the default's value; BRIM_LAB_NONE = unknown
+  uint32_t preset;   // the name of this setting; BRIM_LAB_NONE = no experiment has it
   uint32_t *chosen;  // names
   size_t chosen_count;
   uint32_t *order;  // names: axes as they come in labels, then the others
   size_t order_count;
   uint64_t *hashes;  // (experiments) of the chosen values
 } finder;
-
-// A value of the config stands above that of the label, which may spell it differently.
-static void read_row(const finder *f, size_t exp) {
-  const brim_lab_raw *raw = &f->reader->raws[exp];
-  memset(f->row, 0xff, f->reader->names.count * sizeof *f->row);
-  for (size_t i = raw->count; i-- > 0;) f->row[raw->settings[i].name] = raw->settings[i].value;
-}
 
 static bool is_listed(const char *const *list, const char *name) {
   for (; list && *list; list++) {
@@ -44,6 +39,68 @@ static bool is_listed(const char *const *list, const char *name) {
     }
   }
   return false;
+}
+
+static uint32_t given_value(const finder *f, size_t exp, uint32_t name) {
+  const brim_lab_raw *raw = &f->reader->raws[exp];
+  for (size_t i = 0; i < raw->count; i++) {
+    if (raw->settings[i].name == name) return raw->settings[i].value;
+  }
+  return BRIM_LAB_NONE;
+}
+
+// What a preset gives is not stored: with one, only a repetition is known to be at its default.
+static uint32_t usual_value(const finder *f, uint32_t name, bool preset) {
+  return preset && !f->columns[name].over ? BRIM_LAB_NONE : f->usual[name];
+}
+
+static bool has_preset(const finder *f, size_t exp) {
+  return f->preset != BRIM_LAB_NONE && given_value(f, exp, f->preset) != BRIM_LAB_NONE;
+}
+
+// A value of the config stands above that of the label, which may spell it differently.
+static void read_row(const finder *f, size_t exp) {
+  const brim_lab_raw *raw = &f->reader->raws[exp];
+  const bool preset = has_preset(f, exp);
+  const size_t names = f->reader->names.count;
+  for (size_t n = 0; n < names; n++) f->row[n] = usual_value(f, (uint32_t)n, preset);
+  for (size_t i = raw->count; i-- > 0;) f->row[raw->settings[i].name] = raw->settings[i].value;
+}
+
+// A number of the experiments that equals `usual`, as they spell it; else `usual`.
+static uint32_t spelling_of(const finder *f, uint32_t name, uint32_t usual) {
+  const brim_lab_reader *r = f->reader;
+  double number, other;
+  if (!brim_parse_f64(r->values.list[usual], &number)) return usual;
+  for (size_t i = 0; i < r->set.count; i++) {
+    const uint32_t value = given_value(f, i, name);
+    if (value != BRIM_LAB_NONE && brim_parse_f64(r->values.list[value], &other) &&
+        other == number) {
+      return value;
+    }
+  }
+  return usual;
+}
+
+static brim_status find_defaults(finder *f) {
+  static const char *const seed[] = {"seed", NULL};
+  brim_lab_reader *r = f->reader;
+  const size_t names = r->names.count;
+  f->preset = BRIM_LAB_NONE;
+  for (size_t name = 0; name < names; name++) {
+    const char *text =
+        r->options.default_of ? r->options.default_of(r->options.ctx, r->names.list[name]) : NULL;
+    f->usual[name] = BRIM_LAB_NONE;
+    f->columns[name].ignored = is_listed(r->options.ignored, r->names.list[name]);
+    f->columns[name].over =
+        is_listed(r->options.over ? r->options.over : seed, r->names.list[name]);
+    if (strcmp(r->names.list[name], "preset") == 0) f->preset = (uint32_t)name;
+    if (!text || !text[0]) continue;
+    const uint32_t usual = brim_lab_text(&r->values, r->arena, text, strlen(text));
+    if (usual == BRIM_LAB_NONE) return no_memory();
+    f->usual[name] = spelling_of(f, (uint32_t)name, usual);
+  }
+  return BRIM_OK;
 }
 
 static void put_order(finder *f, bool axes) {
@@ -64,7 +121,6 @@ static void put_order(finder *f, bool axes) {
 }
 
 static void read_columns(finder *f) {
-  static const char *const seed[] = {"seed", NULL};
   const brim_lab_reader *r = f->reader;
   const size_t names = r->names.count;
   for (size_t i = 0; i < r->set.count; i++) {
@@ -79,8 +135,6 @@ static void read_columns(finder *f) {
   for (size_t name = 0; name < names; name++) {
     column *c = &f->columns[name];
     if (c->count < r->set.count) c->differs = true;
-    c->ignored = is_listed(r->options.ignored, r->names.list[name]);
-    c->over = is_listed(r->options.over ? r->options.over : seed, r->names.list[name]);
   }
   put_order(f, true);
   put_order(f, false);
@@ -115,11 +169,8 @@ static size_t first_of(firsts *t, const uint64_t *hashes, size_t exp) {
 }
 
 static uint32_t value_of(const finder *f, size_t exp, uint32_t name) {
-  const brim_lab_raw *raw = &f->reader->raws[exp];
-  for (size_t i = 0; i < raw->count; i++) {
-    if (raw->settings[i].name == name) return raw->settings[i].value;
-  }
-  return BRIM_LAB_NONE;
+  const uint32_t value = given_value(f, exp, name);
+  return value != BRIM_LAB_NONE ? value : usual_value(f, name, has_preset(f, exp));
 }
 
 // Do experiments with equal values of the chosen settings have equal values of this one?
@@ -212,11 +263,13 @@ brim_status brim_lab_find_keys(brim_lab_reader *r) {
   finder f = {.reader = r,
               .columns = brim_calloc(names, sizeof *f.columns),
               .row = brim_calloc(names, sizeof *f.row),
+              .usual = brim_calloc(names, sizeof *f.usual),
               .chosen = brim_calloc(BRIM_LAB_KEYS, sizeof *f.chosen),
               .order = brim_calloc(names, sizeof *f.order),
               .hashes = brim_calloc(r->set.count + 1, sizeof *f.hashes)};
   brim_status status =
-      f.columns && f.row && f.chosen && f.order && f.hashes ? BRIM_OK : no_memory();
+      f.columns && f.row && f.usual && f.chosen && f.order && f.hashes ? BRIM_OK : no_memory();
+  if (!status) status = find_defaults(&f);
   if (!status) {
     read_columns(&f);
     status = choose_keys(&f);
@@ -225,6 +278,7 @@ brim_status brim_lab_find_keys(brim_lab_reader *r) {
   if (!status) status = put_common(&f);
   brim_free(f.columns);
   brim_free(f.row);
+  brim_free(f.usual);
   brim_free(f.chosen);
   brim_free(f.order);
   brim_free(f.hashes);

@@ -74,9 +74,10 @@ static brim_status metric_of(brim_lab_reader *r, const char *key, const char *wo
   if (*out == BRIM_LAB_METRICS) return BRIM_OK;
   const char *copy = brim_arena_strdup(r->arena, key);
   if (!copy) return no_memory();
-  brim_metric_better better = BRIM_BETTER_NEITHER;
-  if (r->options.better) better = r->options.better(r->options.ctx, workload, key);
-  set->metrics[set->metric_count++] = (brim_lab_metric){copy, better, 0};
+  brim_lab_metric *m = &set->metrics[set->metric_count++];
+  *m = (brim_lab_metric){.key = copy};
+  m->declared = r->options.metric && r->options.metric(r->options.ctx, workload, key, &m->display);
+  if (m->declared) m->better = m->display.better;
   return BRIM_OK;
 }
 

@@ -200,12 +200,13 @@ const brim_sweep_metric *brim_sweep_view_metric(const brim_sweep_view *view, con
   return NULL;
 }
 
-bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_sweep_metric *out) {
+static bool metric_in(const brim_metric_set *set, const char *key, brim_metric_file file,
+                      brim_sweep_metric *out) {
   char name[BRIM_METRIC_NAME];
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
-      if (!brim_metric_name(row, (brim_metric_stage)stage, BRIM_METRIC_COLUMN, name)) continue;
+      if (!brim_metric_name(row, (brim_metric_stage)stage, file, name)) continue;
       if (strcmp(name, key) != 0) continue;
       const char *label = stage == BRIM_METRIC_EVAL && row->eval_label     ? row->eval_label
                           : row->train_label && stage <= BRIM_METRIC_TRAIN ? row->train_label
@@ -218,4 +219,9 @@ bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_swee
     }
   }
   return false;
+}
+
+bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_sweep_metric *out) {
+  return metric_in(set, key, BRIM_METRIC_COLUMN, out) ||
+         metric_in(set, key, BRIM_METRIC_TAG, out) || metric_in(set, key, BRIM_METRIC_EVENT, out);
 }

@@ -61,7 +61,7 @@ typedef struct brim_sweep_row {
   const char *id;          // 32 hex digits
   const char *label;       // "lr=0.1 batch_size=64 seed=2"
   const char *group;       // the same for all seeds of a point; "" = it has no seeds
-  const char *point;       // the label without the seed; "" = the label
+  const char *point;       // the label without the seed
   const char *tags;        // "a,b"
   const char *devices;     // where it runs or ran: "GPU 0", "GPU 0+1", "cpu"
   const char *host;        // "" = this machine
@@ -178,7 +178,8 @@ void brim_sweep_view_say(brim_sweep_view *view, brim_sweep_level level, double w
                          const char *exp, const char *text);
 // By its key; NULL when it is not declared.
 const brim_sweep_metric *brim_sweep_view_metric(const brim_sweep_view *view, const char *key);
-// The name of `key` in logs of `set`'s workload as a metric of the view. False: no row has it.
+// `key` as a metric of the view, by its name in logs, in TensorBoard or in events of `set`'s
+// workload. False: no row has it.
 bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_sweep_metric *out);
 
 // Without `rows` the object has none, for callers that send them one by one.

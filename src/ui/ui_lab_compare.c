@@ -24,26 +24,23 @@ static const char *verdict_text(brim_lab_verdict verdict, brim_ui_style *style) 
 }
 
 // "0.912 ± 0.013 (5)": mean, deviation, results.
-static void side_text(const brim_term *term, const brim_lab_stats *stats, char out[112]) {
+static void side_text(const brim_term *term, const brim_sweep_metric *display,
+                      const brim_lab_stats *stats, char out[112]) {
   char spread[80];
   if (stats->n == 0) {
     snprintf(out, 112, "-");
     return;
   }
-  brim_ui_lab_spread(stats, spread);
+  brim_ui_value_spread(display, stats->mean, stats->stddev, spread);
   char *sign = strstr(spread, "\xc2\xb1");
   if (sign && !term->unicode) memcpy(sign, "+-", 2);
   snprintf(out, 112, "%s (%zu)", spread, stats->n);
 }
 
-static void difference_text(const brim_lab_difference *d, char out[112]) {
-  if (isnan(d->mean)) {
-    snprintf(out, 112, "-");
-  } else if (isnan(d->low)) {
-    snprintf(out, 112, "%+.3g", d->mean);
-  } else {
-    snprintf(out, 112, "%+.3g [%+.3g, %+.3g]", d->mean, d->low, d->high);
-  }
+static void difference_text(const brim_sweep_metric *display, const brim_lab_difference *d,
+                            char out[112]) {
+  const double bounds[2] = {d->low, d->high};
+  brim_ui_value_difference(display, d->mean, bounds, out);
 }
 
 //---------------------------------- settings as columns ----------------------------------
@@ -92,15 +89,17 @@ static void add_setting(brim_ui_table *table, const brim_lab_match *m, sides_of 
 
 //---------------------------------- the table ----------------------------------
 
-static void add_row(brim_ui_table *table, const brim_term *term, const brim_lab_match *m) {
+static void add_row(brim_ui_table *table, const brim_term *term, const brim_lab_match *m,
+                    sides_of sets) {
   char text[112];
   brim_ui_style style;
+  const brim_sweep_metric *display = brim_lab_display(sets.b, m->metric_key);
   const char *verdict = verdict_text(m->verdict, &style);
-  side_text(term, &m->a_stats, text);
+  side_text(term, display, &m->a_stats, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
-  side_text(term, &m->b_stats, text);
+  side_text(term, display, &m->b_stats, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
-  difference_text(&m->difference, text);
+  difference_text(display, &m->difference, text);
   brim_ui_table_add(table, style, "%s", text);
   brim_ui_table_add(table, style, "%s", verdict);
 }
@@ -129,7 +128,7 @@ static brim_status put_table(const brim_term *term, const brim_lab_comparison *c
     for (size_t k = 0; k < count; k++) {
       add_setting(&table, &c->matches[i], sets, sets.b->keys[keys[k]].name);
     }
-    add_row(&table, term, &c->matches[i]);
+    add_row(&table, term, &c->matches[i], sets);
   }
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
   brim_ui_table_deinit(&table);
@@ -170,11 +169,13 @@ static const char *overall_text(brim_lab_verdict verdict) {
   }
 }
 
-static void put_overall(const brim_term *term, const brim_lab_comparison *c, brim_str *out) {
+static void put_overall(const brim_term *term, const brim_lab_comparison *c, sides_of sets,
+                        brim_str *out) {
   char difference[112], line[320];
   const char *text = overall_text(c->verdict);
   const brim_lab_difference d = {c->overall.mean, c->overall.low, c->overall.high};
-  difference_text(&d, difference);
+  const char *key = c->count > 0 ? c->matches[0].metric_key : "";
+  difference_text(brim_lab_display(sets.b, key), &d, difference);
   if (text) {
     snprintf(line, sizeof line, text, difference, c->overall.n);
   } else {
@@ -207,10 +208,11 @@ brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison
     brim_str_append_char(out, '\n');
   }
   brim_str_printf(out, "%s\n\n", sides->metric);
-  BRIM_TRY(put_table(term, comparison, (sides_of){sides->a, sides->b}, out));
+  const sides_of sets = {sides->a, sides->b};
+  BRIM_TRY(put_table(term, comparison, sets, out));
   brim_str_append_char(out, '\n');
   put_counts(term, comparison, out);
-  if (!comparison->several) put_overall(term, comparison, out);
+  if (!comparison->several) put_overall(term, comparison, sets, out);
   put_caution(term, comparison, out);
   return brim_str_status(out);
 }

@@ -326,7 +326,7 @@ static void put_groups(const brim_ui_lab_options *o, const brim_lab_set *set, br
     const brim_lab_group *g = &set->groups[i];
     const brim_lab_stats *s = brim_lab_group_stats(g, o->result);
     char text[80];
-    brim_ui_lab_spread(s, text);
+    brim_ui_value_spread(brim_lab_display(set, g->metric_key), s->mean, s->stddev, text);
     comma(out, i);
     brim_str_printf(out, "[%zu,%zu,", g->list[0], g->count);
     brim_str_printf(out, "%zu,", s->n);
@@ -358,6 +358,15 @@ static bool same_steps(const brim_lab_curve *a, const brim_lab_curve *b) {
   return true;
 }
 
+// ,"label":"val acc","percent":2: decimals of a percentage; -1 = a plain number.
+static void put_display(const brim_lab_set *set, const char *key, brim_str *out) {
+  const brim_sweep_metric *display = brim_lab_display(set, key);
+  const bool percent = display && display->format == BRIM_METRIC_PERCENT;
+  brim_str_append(out, ",\"label\":");
+  put_text(out, brim_ui_lab_label(set, key));
+  brim_str_printf(out, ",\"percent\":%d", !percent ? -1 : display->digits ? display->digits : 2);
+}
+
 // Lists of steps go to `steps`; most curves have those of the curve before.
 static void put_metric(const brim_lab_set *set, size_t metric, size_t *lists, brim_str *steps,
                        brim_str *out) {
@@ -365,6 +374,7 @@ static void put_metric(const brim_lab_set *set, size_t metric, size_t *lists, br
   size_t any = 0;
   brim_str_append(out, "{\"key\":");
   put_text(out, set->metrics[metric].key);
+  put_display(set, set->metrics[metric].key, out);
   brim_str_printf(out, ",\"better\":%d,\"curves\":[", (int)set->metrics[metric].better);
   for (size_t i = 0; i < set->count; i++) {
     const brim_lab_curve *c = curve_of(&set->exps[i], metric);
@@ -436,6 +446,7 @@ brim_status brim_ui_lab_data(const brim_ui_lab_options *options, const brim_lab_
   brim_str_printf(out, "\"count\":%zu,\"result\":\"%s\",\"better\":%d,\"metric\":", set->count,
                   result_name(options, set), (int)brim_lab_better(set, metric));
   put_text(out, metric);
+  put_display(set, metric, out);
   brim_str_append(out, ",\"place\":");
   put_text(out, options->place ? options->place : "");
   brim_str_append(out, "}</script>\n");

@@ -36,32 +36,9 @@ double brim_ui_lab_seconds(const brim_lab_exp *exp, double now_s) {
   return end > 0 ? fmax(0, end - (double)exp->started / 1e3) : (double)NAN;
 }
 
-void brim_ui_lab_number(double value, char out[32]) {
-  if (isfinite(value)) {
-    snprintf(out, 32, "%.5g", value);
-  } else {
-    snprintf(out, 32, BRIM_UI_DASH);
-  }
-}
-
-void brim_ui_lab_spread(const brim_lab_stats *stats, char out[80]) {
-  char mean[32], spread[32];
-  const double size = fabs(stats->mean), sd = stats->stddev;
-  if (!isfinite(stats->mean) || !isfinite(sd)) {
-    brim_ui_lab_number(stats->mean, mean);
-    snprintf(out, 80, "%s", mean);
-    return;
-  }
-  // Two digits of the deviation, and the mean to the same place.
-  const double place = sd > 0 ? floor(log10(sd)) : -3;
-  if (size < 1e6 && place >= -6 && place < 6) {
-    const int digits = place < 1 ? 1 - (int)place : 0;
-    snprintf(out, 80, "%.*f \xc2\xb1 %.*f", digits, stats->mean, digits, sd);
-    return;
-  }
-  brim_ui_lab_number(stats->mean, mean);
-  snprintf(spread, sizeof spread, "%.2g", sd);
-  snprintf(out, 80, "%s \xc2\xb1 %s", mean, spread);
+const char *brim_ui_lab_label(const brim_lab_set *set, const char *metric_key) {
+  const brim_sweep_metric *display = brim_lab_display(set, metric_key);
+  return display ? brim_ui_sweep_metric_label(display) : metric_key;
 }
 
 bool brim_ui_lab_beats(double x, double y, brim_metric_better better) {

@@ -5,6 +5,7 @@
 #include "record/record_sweep.h"
 #include "ui/ui_lab.h"
 #include "ui/ui_report_int.h"
+#include "ui/ui_sweep_int.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,10 +25,8 @@ const char *brim_ui_lab_state_text(brim_sweep_state state);  // translated
 const char *brim_ui_lab_short(const brim_lab_set *set, size_t key);
 // Seconds from start to end, or to `now_s`; NaN = it has not started.
 double brim_ui_lab_seconds(const brim_lab_exp *exp, double now_s);
-// "0.9123"; a dash when unknown.
-void brim_ui_lab_number(double value, char out[32]);
-// "0.912 ± 0.013"; the mean alone where there is no deviation.
-void brim_ui_lab_spread(const brim_lab_stats *stats, char out[80]);
+// What people call a metric ("val acc"); its key where no workload declares it.
+const char *brim_ui_lab_label(const brim_lab_set *set, const char *metric_key);
 // Is x a better result than y? Unknown ones are worse than all others.
 bool brim_ui_lab_beats(double x, double y, brim_metric_better better);
 // The group with the best mean of the first metric; group_count = none, or no direction is better.

@@ -135,25 +135,24 @@ static const char *result_text(const brim_ui_lab_options *o) {
 
 static void put_best(const brim_ui_lab_options *o, const brim_lab_set *set, brim_str *out) {
   const size_t best = brim_ui_lab_best(set, o->result);
-  char text[80], number[32], line[128];
+  char text[80], line[128];
   if (best == set->group_count) return;
   const brim_lab_group *g = &set->groups[best];
+  const brim_sweep_metric *display = brim_lab_display(set, g->metric_key);
   const brim_lab_stats *stats = brim_lab_group_stats(g, o->result);
   brim_str_append(out, "<section id=\"best\"><div class=\"hero\">");
   brim_ui_put(out, "h2", brim_tr("Best setting"));
   put_setting(set, &set->exps[g->list[0]], out);
   brim_str_append(out, "<dl class=\"stats\"><div>");
-  brim_ui_lab_spread(stats, text);
-  snprintf(line, sizeof line, "%.60s, %s", g->metric_key, result_text(o));
+  brim_ui_value_spread(display, stats->mean, stats->stddev, text);
+  snprintf(line, sizeof line, "%.60s, %s", brim_ui_lab_label(set, g->metric_key), result_text(o));
   brim_ui_put_pair(out, line, text);
   brim_str_append(out, "</div>");
   if (stats->n > 1) {
-    char low[32], high[32];
-    brim_ui_lab_number(stats->low, low);
-    brim_ui_lab_number(stats->high, high);
-    snprintf(line, sizeof line, "%s \xe2\x80\x93 %s", low, high);
+    const double bounds[2] = {stats->low, stats->high};
+    brim_ui_value_range(display, bounds, stats->stddev, text);
     brim_str_append(out, "<div>");
-    brim_ui_put_pair(out, brim_tr("mean, 95 % interval"), line);
+    brim_ui_put_pair(out, brim_tr("mean, 95 % interval"), text);
     brim_str_append(out, "</div>");
   }
   snprintf(line, sizeof line, brim_tr("%zu of %zu"), stats->n, g->count);
@@ -161,11 +160,10 @@ static void put_best(const brim_ui_lab_options *o, const brim_lab_set *set, brim
   brim_ui_put_pair(out, brim_tr("results"), line);
   brim_str_append(out, "</div>");
   if (stats->n > 1) {
-    brim_ui_lab_number(
-        brim_lab_better(set, g->metric_key) == BRIM_BETTER_LOWER ? stats->least : stats->most,
-        number);
+    const bool lower = brim_lab_better(set, g->metric_key) == BRIM_BETTER_LOWER;
+    brim_ui_value(display, lower ? stats->least : stats->most, text);
     brim_str_append(out, "<div>");
-    brim_ui_put_pair(out, brim_tr("best of them"), number);
+    brim_ui_put_pair(out, brim_tr("best of them"), text);
     brim_str_append(out, "</div>");
   }
   brim_str_append(out, "</dl>");
@@ -212,7 +210,12 @@ static size_t failed_of_class(const cause *list, size_t count, int failure) {
   return sum;
 }
 
-static void put_cause(const cause *c, brim_str *out) {
+// An experiment of a grid without axes has no label.
+static const char *name_of(const brim_ui_lab_options *o, const brim_lab_exp *e) {
+  return e->label[0] ? e->label : o->title;
+}
+
+static void put_cause(const brim_ui_lab_options *o, const cause *c, brim_str *out) {
   char line[96];
   brim_str_append(out, "<li><p><b>");
   snprintf(line, sizeof line, "%zu \xc3\x97", c->count);
@@ -223,7 +226,7 @@ static void put_cause(const cause *c, brim_str *out) {
   brim_ui_escape_html(out, c->count == 1 ? brim_tr("experiment") : brim_tr("the first of them"));
   brim_str_printf(out, " <a href=\"#exp=%.12s\"><code>%.12s</code></a> ", c->first->id,
                   c->first->id);
-  brim_ui_escape_html(out, c->first->label);
+  brim_ui_escape_html(out, name_of(o, c->first));
   brim_str_append(out, "</p>");
   if (c->first->last_lines[0]) {
     brim_str_append(out, "<details><summary>");
@@ -248,7 +251,7 @@ static void put_failures(const brim_ui_lab_options *o, const brim_lab_set *set, 
     brim_ui_escape_html(out, brim_ui_failure_class((brim_failure)failure));
     brim_str_printf(out, " <small>%zu</small></h3><ul>", all);
     for (size_t i = 0; i < count; i++) {
-      if (list[i].failure == (brim_failure)failure) put_cause(&list[i], out);
+      if (list[i].failure == (brim_failure)failure) put_cause(o, &list[i], out);
     }
     brim_str_append(out, "</ul></div>\n");
   }

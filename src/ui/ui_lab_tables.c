@@ -75,16 +75,17 @@ static int by_result(const void *a, const void *b) {
 static void put_group(const brim_ui_lab_options *o, const brim_lab_set *set,
                       const brim_lab_group *g, brim_str *out) {
   const brim_lab_stats *stats = brim_lab_group_stats(g, o->result);
+  const brim_sweep_metric *display = brim_lab_display(set, g->metric_key);
   char text[80];
   brim_str_append(out, "<tr>");
   put_values(set, &set->exps[g->list[0]], false, out);
-  brim_ui_lab_spread(stats, text);
+  brim_ui_value_spread(display, stats->mean, stats->stddev, text);
   put_cell(NULL, text, out);
   snprintf(text, sizeof text, "%zu / %zu", stats->n, g->count);
   put_cell(NULL, text, out);
-  brim_ui_lab_number(stats->least, text);
+  brim_ui_value(display, stats->least, text);
   put_cell(NULL, text, out);
-  brim_ui_lab_number(stats->most, text);
+  brim_ui_value(display, stats->most, text);
   put_cell(NULL, text, out);
   brim_str_append(out, "</tr>\n");
 }
@@ -112,7 +113,7 @@ static brim_status put_groups(const brim_ui_lab_options *o, const brim_lab_set *
                               "done."));
   open_table("groups", out);
   put_heads(set, false, out);
-  brim_ui_put(out, "th", brim_ui_lab_metric(set));
+  brim_ui_put(out, "th", brim_ui_lab_label(set, brim_ui_lab_metric(set)));
   brim_ui_put(out, "th", brim_tr("results"));
   brim_ui_put(out, "th", brim_tr("lowest"));
   brim_ui_put(out, "th", brim_tr("highest"));
@@ -130,14 +131,15 @@ static brim_status put_groups(const brim_ui_lab_options *o, const brim_lab_set *
 static void put_experiment(const brim_ui_lab_options *o, const brim_lab_set *set,
                            const brim_lab_exp *e, brim_str *out) {
   const brim_sweep_state state = brim_ui_lab_state(e);
+  const brim_sweep_metric *display = brim_lab_display(set, e->metric_key);
   char text[64], kind[32];
   brim_str_append(out, "<tr>");
   snprintf(kind, sizeof kind, "s-%s", brim_sweep_state_name(state));
   put_cell(kind, brim_ui_lab_state_text(state), out);
   put_values(set, e, true, out);
-  brim_ui_lab_number(e->last, text);
+  brim_ui_value(display, e->last, text);
   put_cell(NULL, text, out);
-  brim_ui_lab_number(e->best, text);
+  brim_ui_value(display, e->best, text);
   put_cell(NULL, text, out);
   if (e->epoch >= 0 && e->epochs > 0) {
     snprintf(text, sizeof text, "%lld / %lld", (long long)e->epoch, (long long)e->epochs);
@@ -172,7 +174,8 @@ static brim_status put_experiments(const brim_ui_lab_options *o, const brim_lab_
   brim_ui_put(out, "th", brim_tr("state"));
   put_heads(set, true, out);
   char head[96];
-  snprintf(head, sizeof head, brim_tr("%.60s, last"), brim_ui_lab_metric(set));
+  snprintf(head, sizeof head, brim_tr("%.60s, last"),
+           brim_ui_lab_label(set, brim_ui_lab_metric(set)));
   brim_ui_put(out, "th", head);
   brim_ui_put(out, "th", brim_tr("best"));
   brim_ui_put(out, "th", brim_tr("epoch"));

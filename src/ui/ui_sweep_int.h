@@ -83,6 +83,17 @@ void brim_ui_sweep_time(double when_s, char out[16]);
 double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
 // "91.20 %"; "" = unknown.
 void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]);
+// The same with a dash for what is unknown.
+void brim_ui_value(const brim_sweep_metric *metric, double value, char out[32]);
+// "0.912 ± 0.013", "91.20 ± 0.41 %": two digits of the deviation, and the mean to the same place.
+// The mean alone where there is no deviation; a dash when unknown.
+void brim_ui_value_spread(const brim_sweep_metric *metric, double mean, double std, char out[80]);
+// "0.905 - 0.919", "90.50 - 91.90 %" with a dash between: to the place of the deviation.
+void brim_ui_value_range(const brim_sweep_metric *metric, const double bounds[2], double std,
+                         char out[80]);
+// "+0.012 [+0.003, +0.021]", "+1.20 [+0.30, +2.10] pp" (percentage points); unknown is NaN.
+void brim_ui_value_difference(const brim_sweep_metric *metric, double mean, const double bounds[2],
+                              char out[112]);
 // The heading of a metric, translated.
 const char *brim_ui_sweep_metric_label(const brim_sweep_metric *metric);
 void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, int width);

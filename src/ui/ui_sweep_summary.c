@@ -42,8 +42,14 @@ static int more_first(const void *a, const void *b) {
   return x->count != y->count ? (x->count > y->count ? -1 : 1) : (int)x->failure - (int)y->failure;
 }
 
+// An experiment of a grid without axes has no label; a group whose only axis is the seed neither.
+static const char *name_of(const brim_sweep_view *view, const char *label) {
+  return *label ? label : view->title;
+}
+
 // "  OOM  3  lr=0.1 batch_size=4096" and below it the message.
-static void put_class(const brim_term *term, const failed_class *one, brim_str *out) {
+static void put_class(const brim_sweep_view *view, const brim_term *term, const failed_class *one,
+                      brim_str *out) {
   char count[32], text[128];
   brim_str plain;
   brim_format_count((double)one->count, count);
@@ -52,7 +58,7 @@ static void put_class(const brim_term *term, const failed_class *one, brim_str *
   brim_str_append(out, "  ");
   brim_str_init(&plain);
   int room = term->width > 0 ? term->width - brim_utf8_width(text) - 16 : 0;
-  brim_ui_clip(&plain, term, one->first->label, room < 0 ? 8 : room);
+  brim_ui_clip(&plain, term, name_of(view, one->first->label), room < 0 ? 8 : room);
   brim_str_printf(out, "%s  ", plain.data);
   brim_str_printf(out, "%.12s\n", one->first->id);
   if (*one->first->message) {
@@ -77,7 +83,7 @@ static void put_failures(const brim_sweep_view *view, const brim_term *term, con
   brim_str_append_char(out, '\n');
   bool again = true;  // running the same thing again can help
   for (size_t i = 0; i < count; i++) {
-    put_class(term, &classes[i], out);
+    put_class(view, term, &classes[i], out);
     again = again && brim_failure_retry_of(classes[i].failure) != BRIM_RETRY_NEVER;
   }
   if (retry) {
@@ -148,8 +154,8 @@ static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metri
   return BRIM_OK;
 }
 
-static void put_best(const brim_sweep_metric *metric, const brim_term *term, const ranked *all,
-                     size_t count, brim_str *out) {
+static void put_best(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                     const brim_term *term, const ranked *all, size_t count, brim_str *out) {
   char value[32];
   brim_str_append_char(out, '\n');
   brim_str title;
@@ -161,7 +167,8 @@ static void put_best(const brim_sweep_metric *metric, const brim_term *term, con
   for (size_t i = 0; i < count && i < BEST_ROWS; i++) {
     brim_str label;
     brim_str_init(&label);
-    brim_ui_clip(&label, term, all[i].row->label, term->width > 40 ? term->width - 30 : 0);
+    brim_ui_clip(&label, term, name_of(view, all[i].row->label),
+                 term->width > 40 ? term->width - 30 : 0);
     brim_ui_sweep_value(metric, all[i].value, value);
     brim_str_printf(out, "  %10s  ", value);
     brim_ui_styled(out, term, i == 0 ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
@@ -211,14 +218,13 @@ static void count_seeds(const brim_sweep_view *view, group *groups, size_t count
   }
 }
 
-static void put_group(const brim_sweep_metric *metric, const brim_term *term, const group *g,
-                      bool first, brim_str *out) {
-  char mean[32], std[32] = "", text[96], seeds[64];
+static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                      const brim_term *term, const group *g, bool first, brim_str *out) {
+  char text[80], seeds[64];
   brim_str label;
-  brim_ui_sweep_value(metric, g->mean, mean);
-  brim_ui_sweep_value(metric, g->std, std);
-  snprintf(text, sizeof text, std[0] ? (term->unicode ? "%s ± %s" : "%s +- %s") : "%s%s", mean,
-           std);
+  brim_ui_value_spread(metric, g->mean, g->std, text);
+  char *sign = strstr(text, "\xc2\xb1");
+  if (sign && !term->unicode) memcpy(sign, "+-", 2);
   if (g->n < g->seeds) {
     snprintf(seeds, sizeof seeds, brim_tr("%zu of %zu seeds"), g->n, g->seeds);
   } else {
@@ -227,7 +233,7 @@ static void put_group(const brim_sweep_metric *metric, const brim_term *term, co
   int pad = 20 - brim_utf8_width(text);
   brim_str_printf(out, "  %*s%s  ", pad > 0 ? pad : 0, "", text);
   brim_str_init(&label);
-  const char *point = *g->row->point ? g->row->point : g->row->label;
+  const char *point = name_of(view, g->row->point);
   int room = term->width > 50 ? term->width - 26 - brim_utf8_width(seeds) : 0;
   brim_ui_clip(&label, term, point, room);
   brim_ui_styled(out, term, first ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
@@ -268,7 +274,7 @@ static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metr
     brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
     brim_str_append_char(out, '\n');
     brim_str_deinit(&title);
-    for (size_t i = 0; i < shown; i++) put_group(metric, term, &groups[i], i == 0, out);
+    for (size_t i = 0; i < shown; i++) put_group(view, metric, term, &groups[i], i == 0, out);
   }
   brim_free(groups);
   return brim_str_status(out);
@@ -283,7 +289,8 @@ static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metr
   BRIM_TRY(rank_rows(view, metric, &all, &count));
   brim_status status = BRIM_OK;
   // Of a metric without a direction there is no best.
-  if (count > 0 && metric->better != BRIM_BETTER_NEITHER) put_best(metric, term, all, count, out);
+  if (count > 0 && metric->better != BRIM_BETTER_NEITHER)
+    put_best(view, metric, term, all, count, out);
   if (count > 0) status = put_groups(view, metric, term, all, count, out);
   brim_free(all);
   return status;

@@ -24,11 +24,11 @@ static void test_two_stores(void **state) {
   (void)state;
   shell_result r = shell("COLUMNS=200 brim compare before after --value last");
   assert_int_equal(r.code, 0);
-  has(r.out, "val_accuracy, last value of a run; higher is better");
+  has(r.out, "val acc, last value of a run; higher is better");
   has(r.out, "learning_rate  ");
-  has(r.out, "0.800 ± 0.010 (3)");
-  has(r.out, "0.900 ± 0.010 (3)");
-  has(r.out, "+0.1 [+0.0773, +0.123]");  // 2.776 x sqrt(2 x 0.01^2 / 3)
+  has(r.out, "80.00 ± 1.00 % (3)");
+  has(r.out, "90.00 ± 1.00 % (3)");
+  has(r.out, "+10.00 [+7.73, +12.27] pp");  // 2.776 x sqrt(2 x 0.01^2 / 3)
   has(r.out, "certainly better: 1");
   has(r.out, "cannot be told apart: 1");
   has(r.out, "one result, no interval: 1");
@@ -36,7 +36,7 @@ static void test_two_stores(void **state) {
   has(r.out, "settings only in A: 1");
   has(r.out, "settings only in B: 1");
   // Over three settings: 0.1, 0.03, 0.02; 4.303 x 0.04359 / sqrt(3)
-  has(r.out, "A and B cannot be told apart on average (+0.05 [-0.0583, +0.158]; settings: 3)");
+  has(r.out, "A and B cannot be told apart on average (+5.00 [-5.83, +15.83] pp; settings: 3)");
   shell_free(&r);
   r = shell("brim compare after before");
   has(r.out, "certainly worse: 1");
@@ -46,10 +46,10 @@ static void test_two_stores(void **state) {
 
 static void test_values_and_lang(void **state) {
   (void)state;
-  expect(0, "0.820 ± 0.010 (3)", "brim compare before after");
-  expect(0, "0.820 ± 0.010 (3)", "brim compare before after --value best");
+  expect(0, "82.00 ± 1.00 % (3)", "brim compare before after");
+  expect(0, "82.00 ± 1.00 % (3)", "brim compare before after --value best");
   expect(0, "확실히 좋음: 1", "brim --lang ko compare before after");
-  expect(0, "0.800 +- 0.010 (3)", "LC_ALL=C brim compare before after --value last");
+  expect(0, "80.00 +- 1.00 % (3)", "LC_ALL=C brim compare before after --value last");
 }
 
 static void test_json(void **state) {
@@ -81,7 +81,7 @@ static void test_by(void **state) {
   has(r.out, "A  before, training.learning_rate=0.1\n");
   has(r.out, "B  before, other values of training.learning_rate\n");
   has(r.out, "0.1 -> 0.01");
-  has(r.out, "-0.1 [");
+  has(r.out, "-10.00 [");
   shell_free(&r);
   expect(2, "they differ in training.learning_rate", "brim compare before --by precision");
 }

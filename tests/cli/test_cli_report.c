@@ -32,7 +32,7 @@ static void test_page_of_a_store(void **state) {
   char *page = read_text("runs/rates/report.html");
   has(page, "<h1>rates</h1>");
   has(page, "learning_rate <b>0.01</b>");  // the workload says that more accuracy is better
-  has(page, "0.930 \xc2\xb1 0.014");
+  has(page, "93.00 \xc2\xb1 1.41 %");
   has(page, "best value of a run");
   has(page, "the loss is nan");
   has(page, "loss nan");
@@ -40,7 +40,7 @@ static void test_page_of_a_store(void **state) {
   brim_free(page);
   expect(0, NULL, "brim report runs/rates --value last -o out.html");
   page = read_text("out.html");
-  has(page, "0.910 \xc2\xb1 0.014");
+  has(page, "91.00 \xc2\xb1 1.41 %");
   has(page, "last value of a run");
   brim_free(page);
 }
@@ -92,7 +92,7 @@ static void test_page_of_an_export(void **state) {
   assert_ok(brim_fs_write("x.jsonl", text.data, text.len));
   expect(0, "x.html: experiments: 5", "brim report x.jsonl");
   char *page = read_text("x.html");
-  has(page, "0.930 \xc2\xb1 0.014");
+  has(page, "93.00 \xc2\xb1 1.41 %");
   brim_free(page);
   assert_ok(brim_fs_write("x.jsonl", text.data, text.len - 20));
   expect(0, "the last line is incomplete", "brim report x.jsonl");

@@ -2,6 +2,8 @@
 #ifndef BRIM_TESTS_LAB_LINES_H_
 #define BRIM_TESTS_LAB_LINES_H_
 
+#include <stdio.h>
+
 #include "base/base.h"
 #include "record/record_lab.h"
 #include "test.h"
@@ -55,12 +57,23 @@ static inline brim_status lab_line_add(brim_lab_reader *reader, const lab_line *
   return status;
 }
 
-static inline brim_metric_better lab_better(void *ctx, const char *workload, const char *key) {
+// Accuracies are percentages and losses numbers; no workload declares others.
+static inline bool lab_metric(void *ctx, const char *workload, const char *key,
+                              brim_sweep_metric *out) {
   (void)ctx;
   (void)workload;
-  return strstr(key, "accuracy") ? BRIM_BETTER_HIGHER
-         : strstr(key, "loss")   ? BRIM_BETTER_LOWER
-                                 : BRIM_BETTER_NEITHER;
+  const bool accuracy = strstr(key, "accuracy"), loss = strstr(key, "loss");
+  *out = (brim_sweep_metric){.better = accuracy ? BRIM_BETTER_HIGHER : BRIM_BETTER_LOWER,
+                             .format = accuracy ? BRIM_METRIC_PERCENT : BRIM_METRIC_STEADY};
+  snprintf(out->key, sizeof out->key, "%s", key);
+  snprintf(out->label, sizeof out->label, "%s", accuracy ? "val acc" : "loss");
+  return accuracy || loss;
+}
+
+// A default of one setting is known.
+static inline const char *lab_default(void *ctx, const char *key) {
+  (void)ctx;
+  return strcmp(key, "seed") == 0 ? "0" : strcmp(key, "training.warmup") == 0 ? "1e1" : NULL;
 }
 
 #endif  // BRIM_TESTS_LAB_LINES_H_

@@ -10,7 +10,8 @@ static brim_lab_reader *reader;
 static const brim_lab_set *set;
 
 static const char *const ignored[] = {"output_dir", "device", "log.", NULL};
-static const brim_lab_options options = {.ignored = ignored, .better = lab_better};
+static const brim_lab_options options = {
+    .ignored = ignored, .metric = lab_metric, .default_of = lab_default};
 
 static void assert_near(double value, double expected, double tolerance) {
   if (!(fabs(value - expected) <= tolerance)) fail_msg("%.12g, expected %.12g", value, expected);
@@ -223,6 +224,33 @@ static void test_other_metrics_are_other_groups(void **state) {
   assert_int_equal(set->group_count, 2);
 }
 
+// An experiment that does not set a key has the default of it, spelled as the others spell it.
+static void test_defaults_fill_gaps(void **state) {
+  (void)state;
+  add(&(lab_line){.n = 1, .label = "training.warmup=5"});
+  add(&(lab_line){.n = 2, .label = "training.warmup=10 seed=1"});
+  add(&(lab_line){.n = 3, .label = "seed=2"});
+  add(&(lab_line){.n = 4, .label = "seed=3", .config = "{\"preset\": \"auto\"}"});
+  finish();
+  assert_string_equal(brim_lab_value(set, &set->exps[0], "seed"), "0");
+  assert_string_equal(brim_lab_value(set, &set->exps[1], "seed"), "1");
+  assert_string_equal(brim_lab_value(set, &set->exps[2], "training.warmup"), "10");
+  // A preset may have given it, and what it gives is not stored.
+  assert_null(brim_lab_value(set, &set->exps[3], "training.warmup"));
+  assert_int_equal(set->exps[1].group, set->exps[2].group);
+  assert_int_not_equal(set->exps[0].group, set->exps[2].group);
+}
+
+// A key that every experiment has at its default tells none apart.
+static void test_default_of_all(void **state) {
+  (void)state;
+  add(&(lab_line){.n = 1, .label = "seed=0"});
+  add(&(lab_line){.n = 2, .config = "{\"a\": 1}"});
+  finish();
+  for (size_t i = 0; i < set->key_count; i++) assert_string_not_equal(set->keys[i].name, "seed");
+  assert_string_equal(brim_lab_value(set, &set->exps[1], "seed"), "0");
+}
+
 //---------------------------------- curves ----------------------------------
 
 static void test_curves_and_best(void **state) {
@@ -247,6 +275,10 @@ static void test_curves_and_best(void **state) {
     const size_t counts[] = {3, 2, 1};
     assert_int_equal(c->count, counts[c->metric]);
   }
+  assert_string_equal(brim_lab_display(set, "eval_accuracy")->label, "val acc");
+  assert_int_equal(brim_lab_display(set, "eval_accuracy")->format, BRIM_METRIC_PERCENT);
+  assert_null(brim_lab_display(set, "lr"));
+  assert_null(brim_lab_display(set, "nothing"));
   assert_int_equal(brim_lab_better(set, "lr"), BRIM_BETTER_NEITHER);
   assert_int_equal(brim_lab_better(set, "nothing"), BRIM_BETTER_NEITHER);
 }
@@ -651,6 +683,8 @@ int main(void) {
       TEST(test_one_value_has_no_interval),
       TEST(test_groups_over_other_settings),
       TEST(test_other_metrics_are_other_groups),
+      TEST(test_defaults_fill_gaps),
+      TEST(test_default_of_all),
       TEST(test_curves_and_best),
       TEST(test_thinning_keeps_extremes),
       TEST(test_points_are_bounded),

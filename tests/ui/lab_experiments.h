@@ -77,7 +77,7 @@ static inline void lab_add_point(brim_lab_reader *reader, int n, int rate, int b
 
 // For brim_lab_reader_destroy.
 static inline brim_lab_reader *lab_experiments(const brim_lab_set **out) {
-  static const brim_lab_options options = {.better = lab_better};
+  static const brim_lab_options options = {.metric = lab_metric};
   brim_lab_reader *reader = NULL;
   int n = 0;
   assert_ok(brim_lab_reader_create(&options, &reader));
@@ -94,7 +94,7 @@ static inline brim_lab_reader *lab_experiments(const brim_lab_set **out) {
 
 // `count` experiments of five settings with curves of three metrics of `steps` points each.
 static inline brim_lab_reader *lab_many(int count, int steps, const brim_lab_set **out) {
-  static const brim_lab_options options = {.better = lab_better};
+  static const brim_lab_options options = {.metric = lab_metric};
   static const char *const metrics[] = {"eval_accuracy", "train_loss", "lr"};
   brim_lab_reader *reader = NULL;
   assert_ok(brim_lab_reader_create(&options, &reader));

@@ -51,7 +51,10 @@ static void test_content(void **state) {
   contains(page.data, "<b>1</b> running");
   // 0.95, 0.946, 0.954 times what 20 epochs reach
   contains(page.data, "learning_rate <b>0.01</b>");
-  contains(page.data, "<dd>0.9436 \xc2\xb1 0.0040</dd>");
+  contains(page.data, "<dt>val acc, last value of a run</dt><dd>94.36 \xc2\xb1 0.40 %</dd>");
+  contains(page.data, "<dt>mean, 95 % interval</dt><dd>93.37 \xe2\x80\x93 95.35 %</dd>");
+  contains(page.data, "<th>val acc, last</th>");
+  contains_not(page.data, "<th>eval_accuracy");
   contains(page.data, "Certainly better than each of the 10 other settings");
   contains(page.data, "<b>3 \xc3\x97</b> the loss is nan &lt;b&gt;&amp;");
   contains(page.data, "<code>brim sweep rerun-failed runs/rates</code>");
@@ -94,6 +97,8 @@ static void test_data(void **state) {
   json_t *data = data_of(page.data);
   assert_int_equal(json_integer_value(json_object_get(data, "count")), 36);
   assert_string_equal(json_string_value(json_object_get(data, "metric")), "eval_accuracy");
+  assert_string_equal(json_string_value(json_object_get(data, "label")), "val acc");
+  assert_int_equal(json_integer_value(json_object_get(data, "percent")), 2);
   assert_int_equal(json_integer_value(json_object_get(data, "better")), BRIM_BETTER_HIGHER);
   const json_t *keys = json_object_get(data, "keys");
   assert_int_equal(json_array_size(keys), 4);
@@ -105,6 +110,10 @@ static void test_data(void **state) {
   assert_int_equal(json_array_size(json_object_get(data, "groups")), 12);
   const json_t *metrics = json_object_get(data, "metrics");
   assert_int_equal(json_array_size(metrics), 3);
+  assert_int_equal(json_integer_value(json_object_get(json_array_get(metrics, 0), "percent")), 2);
+  assert_int_equal(json_integer_value(json_object_get(json_array_get(metrics, 1), "percent")), -1);
+  assert_string_equal(json_string_value(json_object_get(json_array_get(metrics, 2), "label")),
+                      "lr");  // no workload declares it
   const json_t *curves = json_object_get(json_array_get(metrics, 0), "curves");
   assert_int_equal(json_array_size(curves), 36);
   const json_t *curve = json_array_get(curves, 0);
@@ -129,9 +138,37 @@ static void test_numbers(void **state) {
       {1e-9, 2e-10, "1e-09 \xc2\xb1 2e-10"},     {(double)NAN, (double)NAN, "\xe2\x80\x93"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    brim_ui_lab_spread(&(brim_lab_stats){.mean = rows[i].mean, .stddev = rows[i].stddev}, text);
+    brim_ui_value_spread(NULL, rows[i].mean, rows[i].stddev, text);
     assert_string_equal(text, rows[i].text);
   }
+}
+
+static void test_metric_numbers(void **state) {
+  (void)state;
+  static const brim_sweep_metric percent = {.format = BRIM_METRIC_PERCENT, .digits = 1};
+  static const double narrow[2] = {0.91, 0.9345678}, unknown[2] = {(double)NAN, (double)NAN};
+  char text[112];
+  brim_ui_value_spread(&percent, 0.91234, 0.0123, text);
+  assert_string_equal(text, "91.2 \xc2\xb1 1.2 %");
+  brim_ui_value_spread(&percent, 0.91234, (double)NAN, text);
+  assert_string_equal(text, "91.2 %");
+  brim_ui_value_range(&percent, narrow, 0.0123, text);
+  assert_string_equal(text, "91.0 \xe2\x80\x93 93.5 %");
+  // As many digits as the deviation has.
+  brim_ui_value_range(NULL, narrow, 0.0123, text);
+  assert_string_equal(text, "0.910 \xe2\x80\x93 0.935");
+  brim_ui_value_range(NULL, unknown, (double)NAN, text);
+  assert_string_equal(text, "\xe2\x80\x93");
+  brim_ui_value_difference(&percent, 0.1, (const double[2]){0.0773, 0.1227}, text);
+  assert_string_equal(text, "+10.0 [+7.7, +12.3] pp");
+  brim_ui_value_difference(&percent, -0.1, unknown, text);
+  assert_string_equal(text, "-10.0 pp");
+  brim_ui_value_difference(NULL, 0.1, (const double[2]){0.0773, 0.1227}, text);
+  assert_string_equal(text, "+0.1 [+0.0773, +0.123]");
+  brim_ui_value_difference(&percent, (double)NAN, unknown, text);
+  assert_string_equal(text, "-");
+  brim_ui_value(&percent, (double)NAN, text);
+  assert_string_equal(text, "\xe2\x80\x93");
 }
 
 static void put_plain(brim_lab_reader *reader, int n, const char *metric) {
@@ -143,7 +180,7 @@ static void put_plain(brim_lab_reader *reader, int n, const char *metric) {
 // One result of each setting: nothing is certain, and there are no groups to show.
 static void test_one_seed(void **state) {
   (void)state;
-  static const brim_lab_options how = {.better = lab_better};
+  static const brim_lab_options how = {.metric = lab_metric};
   const brim_lab_set *set = NULL;
   brim_lab_reader *reader = NULL;
   brim_str page;
@@ -159,6 +196,23 @@ static void test_one_seed(void **state) {
   contains_not(page.data, "id=\"groups\"");
   contains_not(page.data, "id=\"curves\"");
   contains_not(page.data, "id=\"failures\"");
+  brim_str_deinit(&page);
+  brim_lab_reader_destroy(reader);
+}
+
+// A grid without axes: its experiment has no label, and the page names the grid.
+static void test_failure_without_axes(void **state) {
+  (void)state;
+  static const brim_lab_options how = {.metric = lab_metric};
+  const brim_lab_set *set = NULL;
+  brim_lab_reader *reader = NULL;
+  brim_str page;
+  assert_ok(brim_lab_reader_create(&how, &reader));
+  assert_ok(lab_line_add(reader, &(lab_line){.n = 1, .state = "failed", .failure = "data"}));
+  assert_ok(brim_lab_reader_finish(reader, &set));
+  brim_str_init(&page);
+  assert_ok(brim_ui_lab_report(&options, set, &page));
+  contains(page.data, "</code></a> rates &lt;1&gt;</p>");
   brim_str_deinit(&page);
   brim_lab_reader_destroy(reader);
 }
@@ -185,7 +239,7 @@ static void test_korean(void **state) {
   make_page(&page);
   brim_msg_set_language("en");
   contains(page.data, "<html lang=\"ko\">");
-  contains(page.data, "가장 좋은 세팅");
+  contains(page.data, "가장 좋은 설정");
   contains(page.data, "<b>3</b> 실패");
   contains(page.data, "\"mean\":\"그룹별 평균\"");
   brim_str_deinit(&page);
@@ -234,10 +288,11 @@ static void test_memory(void **state) {
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_content),  cmocka_unit_test(test_texts_stay_texts),
-      cmocka_unit_test(test_data),     cmocka_unit_test(test_numbers),
-      cmocka_unit_test(test_one_seed), cmocka_unit_test(test_empty),
-      cmocka_unit_test(test_korean),   cmocka_unit_test(test_ten_thousand),
+      cmocka_unit_test(test_content),        cmocka_unit_test(test_texts_stay_texts),
+      cmocka_unit_test(test_data),           cmocka_unit_test(test_numbers),
+      cmocka_unit_test(test_metric_numbers), cmocka_unit_test(test_failure_without_axes),
+      cmocka_unit_test(test_one_seed),       cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_korean),         cmocka_unit_test(test_ten_thousand),
       cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

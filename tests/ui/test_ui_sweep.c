@@ -786,8 +786,8 @@ static void test_summary_of_seeds(void **unused) {
       .retry = "brim sweep rerun-failed", .resume = "brim sweep g.yaml", .report = "brim report x"};
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
   // (4 + 5 + 9) / 3 = 6, sqrt((4 + 1 + 9) / 2) = 2.646; 2 and sqrt(2)
-  assert_non_null(strstr(out.data, "6 ± 2.646  lr=2  3 of 4 seeds\n"));
-  assert_non_null(strstr(out.data, "2 ± 1.414  lr=1  2 seeds\n"));
+  assert_non_null(strstr(out.data, "6.0 ± 2.6  lr=2  3 of 4 seeds\n"));
+  assert_non_null(strstr(out.data, "2.0 ± 1.4  lr=1  2 seeds\n"));
   assert_true(strstr(out.data, "lr=2  3 of") < strstr(out.data, "lr=1  2 seeds"));
   assert_non_null(strstr(out.data,
                          "Best by score\n           9  lr=2 seed=4  000000000000\n"
@@ -806,6 +806,59 @@ static void test_summary_of_seeds(void **unused) {
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
   assert_null(strstr(out.data, "Best"));
+  brim_sweep_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
+// A grid whose only axis is the seed: its group has no other name than the grid's.
+static void test_summary_of_seeds_alone(void **unused) {
+  (void)unused;
+  brim_term plain = {.unicode = true};
+  brim_sweep_view view;
+  brim_str out;
+  brim_str_init(&out);
+  start_summary(&view);
+  view.metrics[0].format = BRIM_METRIC_PERCENT;
+  view.metrics[0].digits = 1;
+  for (int i = 0; i < 2; i++) {
+    char id[33], label[32];
+    brim_sweep_row row;
+    brim_sweep_row_init(&row);
+    snprintf(id, sizeof id, "%032d", i);
+    snprintf(label, sizeof label, "seed=%d", i);
+    row.id = id;
+    row.label = label;
+    row.group = "g";
+    row.metric_key = "eval_score";
+    row.state = BRIM_SWEEP_DONE;
+    row.metric = 0.8 + 0.1 * i;
+    assert_ok(brim_sweep_view_put(&view, &row));
+  }
+  brim_sweep_view_count(&view);
+  assert_ok(brim_ui_sweep_summary(&view, &plain, NULL, &out));
+  assert_non_null(strstr(out.data, "85.0 ± 7.1 %  night  2 seeds\n"));
+  assert_null(strstr(out.data, "seed=0  2 seeds"));
+  brim_sweep_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
+// A grid without axes: its experiment has no label.
+static void test_summary_without_labels(void **unused) {
+  (void)unused;
+  brim_term plain = {.width = 80};
+  brim_sweep_view view;
+  brim_str out;
+  brim_sweep_row row;
+  brim_str_init(&out);
+  start_summary(&view);
+  brim_sweep_row_init(&row);
+  row.id = "00000000000000000000000000000001";
+  row.state = BRIM_SWEEP_FAILED;
+  row.failure = BRIM_FAILURE_DATA;
+  assert_ok(brim_sweep_view_put(&view, &row));
+  brim_sweep_view_count(&view);
+  assert_ok(brim_ui_sweep_summary(&view, &plain, NULL, &out));
+  assert_non_null(strstr(out.data, "  bad data  1  night  000000000000\n"));
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -950,6 +1003,8 @@ int main(void) {
       cmocka_unit_test(test_status_fits_a_terminal),
       cmocka_unit_test(test_messages),
       cmocka_unit_test(test_summary_of_seeds),
+      cmocka_unit_test(test_summary_of_seeds_alone),
+      cmocka_unit_test(test_summary_without_labels),
       cmocka_unit_test(test_best_values_need_all),
       cmocka_unit_test(test_summary_of_failures),
       cmocka_unit_test(test_out_of_memory),

@@ -25,6 +25,20 @@
     var min = Math.round(s / 60);
     return min < 60 ? min + ' min' : Math.floor(min / 60) + ' h ' + String(min % 60).padStart(2, '0') + ' min';
   }
+  // A value of a metric, which may be a percentage: {percent: decimals, -1 = a number}.
+  function valueText(metric, value) {
+    if (metric.percent < 0 || value === null || !isFinite(value)) return format(value);
+    return (value * 100).toFixed(metric.percent) + ' %';
+  }
+  function tickOf(metric) {
+    return metric.percent < 0 ? format : function (v) { return Number((v * 100).toPrecision(6)) + ' %'; };
+  }
+  function resultText(value) { return valueText(data, value); }
+  // Two metrics may have one label: of training and of evaluation.
+  function nameOf(metric) {
+    var same = data.metrics.filter(function (m) { return m.label === metric.label; });
+    return same.length > 1 && metric.label !== metric.key ? metric.label + ' (' + metric.key + ')' : metric.label;
+  }
   function valueOf(key, exp) { return key.of[exp] < 0 ? null : key.values[key.of[exp]]; }
   function labelOf(exp, repetitions) {
     return data.keys.filter(function (key) {
@@ -76,7 +90,7 @@
     return everyone.map(function (exp) { return key.of[exp] < 0 ? null : Number(key.values[key.of[exp]]); });
   }
   // Where each experiment stands on an axis of numbers: 0..1, -1 = nowhere.
-  function spread(numbers) {
+  function spread(numbers, write) {
     var known = numbers.filter(function (v) { return v !== null && isFinite(v); });
     var low = known.reduce(function (a, b) { return Math.min(a, b); }, Infinity);
     var high = known.reduce(function (a, b) { return Math.max(a, b); }, -Infinity);
@@ -85,7 +99,7 @@
     return {
       scale: scale,
       at: numbers.map(function (v) { return v === null || !isFinite(v) ? -1 : scale.at(v); }),
-      ticks: scale.ticks.map(function (v) { return [scale.at(v), format(v)]; })
+      ticks: scale.ticks.map(function (v) { return [scale.at(v), (write || format)(v)]; })
     };
   }
   function dimOf(key) {
@@ -110,7 +124,7 @@
     return out;
   }
   var axisKeys = data.keys.filter(function (key) { return !key.over && key.values.length > 0; }).slice(0, 14);
-  var resultAxis = Object.assign(spread(results), { name: data.metric || text.result });
+  var resultAxis = Object.assign(spread(results, tickOf(data)), { name: data.label || text.result });
   var dims = axisKeys.map(dimOf).concat([resultAxis]);
 
   //-------------------------------- colours --------------------------------
@@ -136,7 +150,8 @@
     var dim = brimPlot.css('--dim');
     return {
       of: function (exp) { return at[exp] < 0 ? dim : brimPlot.ramp(at[exp]); },
-      low: low, high: high, name: key ? key.short : data.metric
+      low: low, high: high, name: key ? key.short : data.label,
+      write: key ? format : resultText
     };
   }
   var colourBy = data.groups.length <= palette && data.groups.length > 1 ? 'group' : 'result';
@@ -231,7 +246,7 @@
     };
   }
   function number(list) { return function (row) { return list[row]; }; }
-  function numberText(list) { return function (row) { return format(list[row]); }; }
+  function numberText(list) { return function (row) { return resultText(list[row]); }; }
   function keyColumn(key, expOf) {
     return {
       head: key.short, title: key.name,
@@ -250,7 +265,7 @@
     sort: function (row) { return data.states[data.state[row]][1]; },
     kind: function (row) { return 's-' + data.states[data.state[row]][0]; }
   }].concat(data.keys.map(function (key) { return keyColumn(key, itself); }), [
-    { head: data.metric ? data.metric + ', ' + text.last : text.last, cell: numberText(data.last), sort: number(data.last), down: down },
+    { head: data.label ? data.label + ', ' + text.last : text.last, cell: numberText(data.last), sort: number(data.last), down: down },
     { head: text.best, cell: numberText(data.best), sort: number(data.best), down: down },
     { head: text.epoch,
       cell: function (row) {
@@ -265,13 +280,13 @@
   var groupColumns = data.keys.filter(function (key) { return !key.over; }).map(function (key) {
     return keyColumn(key, function (row) { return data.groups[row][0]; });
   }).concat([
-    { head: data.metric, cell: function (row) { return data.groups[row][7]; },
+    { head: data.label, cell: function (row) { return data.groups[row][7]; },
       sort: function (row) { return data.groups[row][3]; }, down: down },
     { head: text.results, cell: function (row) { return data.groups[row][2] + ' / ' + data.groups[row][1]; },
       sort: function (row) { return data.groups[row][2]; }, down: true },
-    { head: text.lowest, cell: function (row) { return format(data.groups[row][5]); },
+    { head: text.lowest, cell: function (row) { return resultText(data.groups[row][5]); },
       sort: function (row) { return data.groups[row][5]; }, down: true },
-    { head: text.highest, cell: function (row) { return format(data.groups[row][6]); },
+    { head: text.highest, cell: function (row) { return resultText(data.groups[row][6]); },
       sort: function (row) { return data.groups[row][6]; }, down: true }
   ]);
   function bestOf(list) {
@@ -316,9 +331,9 @@
     }
     pair('id', data.id[chosen]);
     pair(text.state, state[1]);
-    pair(data.metric + ', ' + text.last, data.last[chosen] === null ? '' : format(data.last[chosen]));
-    pair(data.metric + ', ' + text.best, data.best[chosen] === null ? '' :
-         format(data.best[chosen]) + ' ' + fill(text.atStep, format(data.bestStep[chosen])));
+    pair(data.label + ', ' + text.last, data.last[chosen] === null ? '' : resultText(data.last[chosen]));
+    pair(data.label + ', ' + text.best, data.best[chosen] === null ? '' :
+         resultText(data.best[chosen]) + ' ' + fill(text.atStep, format(data.bestStep[chosen])));
     pair(text.time, data.seconds[chosen] === null ? '' : duration(data.seconds[chosen]));
     pair(text.tags, data.tags[chosen]);
     data.keys.forEach(function (key) { pair(key.name, valueOf(key, chosen) === null ? text.unset : valueOf(key, chosen)); });
@@ -363,7 +378,7 @@
   function pointAt(exp, event) {
     if (exp < 0) { hideTip(); return; }
     showTip(labelOf(exp, true) + '\n' + data.states[data.state[exp]][1] +
-            (results[exp] === null ? '' : ', ' + data.metric + ' ' + format(results[exp])), event);
+            (results[exp] === null ? '' : ', ' + data.label + ' ' + resultText(results[exp])), event);
   }
   var axesCanvas = byId('axes'), colour = colouring(colourBy), faint = [];
   var axes = !axesCanvas ? null : brimPlot.axes(axesCanvas, dims, {
@@ -385,7 +400,7 @@
     point: function (line, index, event) {
       if (!line) { hideTip(); return; }
       showTip(line.name() + '\n' + (look.epochs ? text.epoch : text.step) + ' ' + format(line.steps[index]) + ': ' +
-              format(line.values[index]), event);
+              valueText(data.metrics[look.metric], line.values[index]), event);
     },
     choose: function (line) { choose(line.exp >= 0 ? line.exp : data.groups[line.group][0]); }
   });
@@ -448,7 +463,7 @@
         if (members.length > 1) bands.push({ steps: mean.steps, low: mean.low, high: mean.high, colour: first.colour });
       });
     }
-    plot.draw({ lines: lines, bands: bands, log: look.log, chosen: look.mean ? -1 : chosen, empty: text.noCurves });
+    plot.draw({ lines: lines, bands: bands, log: look.log, write: tickOf(data.metrics[look.metric]), chosen: look.mean ? -1 : chosen, empty: text.noCurves });
   }
 
   //-------------------------------- legends and choices --------------------------------
@@ -460,10 +475,10 @@
       var inner = box.tagName === 'UL' ? box : add(box, 'ul', null, 'legend');
       if (!colour.names) {
         var item = add(inner, 'li');
-        add(item, 'span', colour.name + ' ' + format(colour.low));
+        add(item, 'span', colour.name + ' ' + colour.write(colour.low));
         var bar = add(item, 'i', null, 'ramp');
         bar.style.background = 'linear-gradient(to right,' + [0, 0.33, 0.67, 1].map(brimPlot.ramp).join(',') + ')';
-        add(item, 'span', format(colour.high));
+        add(item, 'span', colour.write(colour.high));
         return;
       }
       colour.names.slice(0, 16).forEach(function (name, i) {
@@ -495,12 +510,12 @@
     return input;
   }
   function buildTools() {
-    var box = byId('curve-tools') || byId('axes-legend'), colours = [['result', data.metric || text.result]];
+    var box = byId('curve-tools') || byId('axes-legend'), colours = [['result', data.label || text.result]];
     if (data.groups.length > 1) colours.push(['group', text.group]);
     data.keys.forEach(function (key, k) { if (key.values.length > 1) colours.push(['k' + k, key.short]); });
     if (!byId('curve-tools')) return;
     if (data.metrics.length) {
-      choice(box, text.metric, 'metric', data.metrics.map(function (m, i) { return [i, m.key]; }), 0, function (v) {
+      choice(box, text.metric, 'metric', data.metrics.map(function (m, i) { return [i, nameOf(m)]; }), 0, function (v) {
         look.metric = Number(v);
         drawCurves();
       });

@@ -281,7 +281,7 @@ var brimPlot = (function () {
       ctx.textAlign = 'right';
       sy.ticks.forEach(function (v) {
         ctx.beginPath(); ctx.moveTo(box.left, py(v)); ctx.lineTo(box.width - box.right, py(v)); ctx.stroke();
-        ctx.fillText(format(v), box.left - 6, py(v));
+        ctx.fillText((state.write || format)(v), box.left - 6, py(v));
       });
       ctx.textAlign = 'center';
       ctx.textBaseline = 'top';

@@ -9,34 +9,18 @@
 
 const char *const brim_cli_lab_values[] = {"best", "last", NULL};
 
-// Logs, TensorBoard and events name the same value differently; a store may have any of them.
-static bool is_named(const brim_metric *row, const char *key) {
-  static const brim_metric_file files[] = {BRIM_METRIC_COLUMN, BRIM_METRIC_TAG, BRIM_METRIC_EVENT};
-  char name[BRIM_METRIC_NAME];
-  for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-      if (brim_metric_name(row, (brim_metric_stage)stage, files[i], name) &&
-          strcmp(name, key) == 0) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-static brim_metric_better better_in(const brim_metric_set *set, const char *key) {
-  for (size_t i = 0; set && i < set->count; i++) {
-    if (is_named(&set->rows[i], key)) return set->rows[i].better;
-  }
-  return BRIM_BETTER_NEITHER;
-}
-
-static brim_metric_better better_of(void *ctx, const char *workload, const char *key) {
+static bool metric_of(void *ctx, const char *workload, const char *key, brim_sweep_metric *out) {
   (void)ctx;
   const brim_config_key *row = brim_config_key_find("workload");
   const char *usual = row && row->default_text ? row->default_text : "";
   const brim_workload_table *table = brim_workload_find(workload[0] ? workload : usual);
-  return table ? better_in(table->metric_set, key) : BRIM_BETTER_NEITHER;
+  return table && table->metric_set && brim_sweep_metric_of(table->metric_set, key, out);
+}
+
+static const char *default_of(void *ctx, const char *name) {
+  (void)ctx;
+  const brim_config_key *key = brim_config_key_find(name);
+  return key && strcmp(key->name, name) == 0 ? key->default_text : NULL;
 }
 
 brim_lab_result brim_cli_lab_result(const brim_cli *cli) {
@@ -73,8 +57,10 @@ brim_status brim_cli_lab_read(const brim_cli *cli, const char *place, brim_cli_l
   *out = (brim_cli_lab){.place = brim_store_place_shown(place)};
   if (!out->place) return brim_fail(BRIM_ENOMEM, "out of memory while reading experiments");
   brim_status status = read_over(cli, &over);
-  const brim_lab_options options = {
-      .over = over, .ignored = brim_lab_ignored_keys(), .better = better_of};
+  const brim_lab_options options = {.over = over,
+                                    .ignored = brim_lab_ignored_keys(),
+                                    .metric = metric_of,
+                                    .default_of = default_of};
   if (!status) status = brim_lab_reader_create(&options, &out->reader);
   if (!status) status = brim_lab_records_read(place, out->reader, &torn);
   if (!status) status = brim_lab_reader_finish(out->reader, &out->set);

@@ -137,7 +137,9 @@ static void put_differences(const stores *s, brim_str *out) {
 static void metric_line(const stores *s, char out[192]) {
   const char *key = s->result.count > 0 ? s->result.matches[0].metric_key : "";
   const brim_metric_better better = brim_lab_better(s->right, key);
-  snprintf(out, 192, "%.80s, %s%s%s", key[0] ? key : brim_tr("no metric"),
+  const brim_sweep_metric *display = brim_lab_display(s->right, key);
+  const char *label = display ? brim_tr(display->label) : key;
+  snprintf(out, 192, "%.80s, %s%s%s", label[0] ? label : brim_tr("no metric"),
            brim_cli_lab_result(s->cli) == BRIM_LAB_BEST ? brim_tr("best value of a run")
                                                         : brim_tr("last value of a run"),
            better == BRIM_BETTER_NEITHER ? "" : "; ",
