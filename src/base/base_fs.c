@@ -283,10 +283,23 @@ char *brim_fs_dirname(const char *path) {
   return slash == path ? brim_strdup("/") : brim_strndup(path, (size_t)(slash - path));
 }
 
+static ssize_t exe_path(char path[PATH_MAX]) {
+  const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+  if (n > 0) path[n] = '\0';
+  return n;
+}
+
+brim_status brim_fs_exe(char **out) {
+  char path[PATH_MAX];
+  *out = NULL;
+  if (exe_path(path) <= 0) {
+    return brim_fail(BRIM_EIO, "cannot find brim's own program: %s", brim_errno_text(errno));
+  }
+  *out = brim_strdup(path);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a path");
+}
+
 char *brim_fs_exe_dir(void) {
   char path[PATH_MAX];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (n <= 0) return NULL;
-  path[n] = '\0';
-  return brim_fs_dirname(path);
+  return exe_path(path) > 0 ? brim_fs_dirname(path) : NULL;
 }

@@ -86,7 +86,9 @@ void brim_fs_list_free(char **names, size_t count);
 char *brim_fs_join(const char *dir, const char *name);
 char *brim_fs_dirname(const char *path);         // "." when there is none; brim_free
 const char *brim_fs_basename(const char *path);  // into path
-// Folder of the running binary (brim_free); where plug-ins and configs are looked for.
+// The running binary (brim_free).
+brim_status brim_fs_exe(char **out);
+// Its folder (brim_free); where plug-ins and configs are looked for.
 char *brim_fs_exe_dir(void);
 
 #ifdef __cplusplus

@@ -130,6 +130,8 @@ brim_status brim_config_identity(const brim_config *config, brim_config_identity
                                  brim_str *out);
 // First 128 bits of its SHA-256, as 32 hex digits.
 brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]);
+// All of them at once, which costs as much as one.
+brim_status brim_config_hashes(const brim_config *config, char out[BRIM_CONFIG_IDENTITY_COUNT][33]);
 // A point as YAML with the keys that it sets alone, without those of the grid (device, tags, seeds,
 // ...). It loads back to the same identity.
 brim_status brim_config_to_experiment(const brim_config *config, brim_str *out);

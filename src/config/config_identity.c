@@ -6,14 +6,19 @@
 #include "base/base_sha256.h"
 #include "config/config_int.h"
 
+// What a key says, with the newline.
+typedef struct line {
+  const char *text;
+  int row;
+} line;
+
 typedef struct writer {
   const brim_config *config;
   const char *workload;
   bool automatic;  // preset: auto
   bool stored;     // for the stored config, else the identity
-  brim_config_identity_of of;
   brim_arena *arena;
-  const char **lines;
+  line *lines;
   size_t count, cap;
   bool usual[BRIM_CONFIG_MAX_ROWS];  // keys that have their component's default
 } writer;
@@ -75,6 +80,13 @@ static brim_status print_value(writer *w, const brim_config_arg *arg, const brim
   return BRIM_OK;
 }
 
+// Most arguments are numbers at their defaults: these need not be printed to be compared.
+static bool is_same_number(const brim_value *a, const brim_value *b) {
+  if (a->kind != b->kind) return false;
+  if (a->kind == BRIM_VALUE_INT) return a->integer == b->integer;
+  return a->kind == BRIM_VALUE_FLOAT && memcmp(&a->number, &b->number, sizeof a->number) == 0;
+}
+
 static brim_status is_usual(writer *w, const brim_config_component_row *row,
                             const brim_config_arg *arg, const brim_value *v, bool *out) {
   brim_value usual;
@@ -82,6 +94,10 @@ static brim_status is_usual(writer *w, const brim_config_component_row *row,
   if (!arg) return BRIM_OK;
   BRIM_TRY(brim_config_arg_default(w->arena, row, arg, &usual));
   if (usual.kind == BRIM_VALUE_NULL) return BRIM_OK;
+  if (is_same_number(&usual, v)) {
+    *out = true;
+    return BRIM_OK;
+  }
   brim_str a, b;
   brim_str_init(&a);
   brim_str_init(&b);
@@ -160,7 +176,9 @@ static brim_status print_pipeline(writer *w, int row, int slot, const brim_pipel
 //---------------------------------- lines ----------------------------------
 
 // The length keeps values apart that have line breaks of their own.
-static brim_status add_line(writer *w, const char *key, const char *slot, const brim_str *value) {
+static brim_status add_line(writer *w, int row, const char *slot, const brim_str *value) {
+  const char *key = brim_config_row_at((size_t)row)->key.name;
+  const char *made;
   BRIM_TRY(brim_str_status(value));
   BRIM_TRY(brim_config_grow(w->arena, &w->lines, sizeof *w->lines, w->count, &w->cap));
   const char *dot = slot ? "." : "";
@@ -169,15 +187,16 @@ static brim_status add_line(writer *w, const char *key, const char *slot, const 
     brim_str text;
     brim_str_init(&text);
     brim_config_yaml_string(&text, value->data);
-    w->lines[w->count] = brim_str_status(&text) ? NULL
-                                                : brim_arena_printf(w->arena, "%s%s%s: %s\n", key,
-                                                                    dot, slot, text.data);
+    made = brim_str_status(&text)
+               ? NULL
+               : brim_arena_printf(w->arena, "%s%s%s: %s\n", key, dot, slot, text.data);
     brim_str_deinit(&text);
   } else {
-    w->lines[w->count] =
-        brim_arena_printf(w->arena, "%s%s%s %zu %s\n", key, dot, slot, value->len, value->data);
+    made = brim_arena_printf(w->arena, "%s%s%s %zu %s\n", key, dot, slot, value->len, value->data);
   }
-  return w->lines[w->count++] ? BRIM_OK : no_memory();
+  if (!made) return no_memory();
+  w->lines[w->count++] = (line){made, row};
+  return BRIM_OK;
 }
 
 static brim_status component_lines(writer *w, int row, brim_str *text) {
@@ -190,7 +209,7 @@ static brim_status component_lines(writer *w, int row, brim_str *text) {
     brim_str_clear(text);
     BRIM_TRY(print_pipeline(w, row, slot, value->slots[slot], text));
     if (!w->stored && !slot && usual && !strcmp(text->data, usual)) continue;
-    BRIM_TRY(add_line(w, info->key.name, brim_config_slot_name(slot), text));
+    BRIM_TRY(add_line(w, row, brim_config_slot_name(slot), text));
   }
   return BRIM_OK;
 }
@@ -225,9 +244,10 @@ static bool is_open(const brim_config_row *row, const brim_config_value *value) 
 }
 
 // Is the key left out of the identity of a group, or of what a run costs?
-static bool is_beside(const writer *w, const brim_config_row *row) {
-  if (w->of == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
-  return w->of == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
+static bool is_beside(brim_config_identity_of of, int at) {
+  const brim_config_row *row = brim_config_row_at((size_t)at);
+  if (of == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
+  return of == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
 }
 
 static brim_status key_line(writer *w, int row, brim_str *text) {
@@ -245,14 +265,14 @@ static brim_status key_line(writer *w, int row, brim_str *text) {
   brim_str_clear(text);
   value_text(info, value, text);
   if (!given) BRIM_TRY(at_default(w, info, text->data, &usual));
-  return usual ? BRIM_OK : add_line(w, name, NULL, text);
+  return usual ? BRIM_OK : add_line(w, row, NULL, text);
 }
 
 //---------------------------------- identity ----------------------------------
 
 static int by_text(const void *a, const void *b) {
-  const char *const *x = a, *const *y = b;
-  return strcmp(*x, *y);
+  const line *x = a, *y = b;
+  return strcmp(x->text, y->text);
 }
 
 // Components first: they know which keys have a default of theirs.
@@ -262,7 +282,7 @@ static brim_status collect(writer *w, brim_str *text) {
     for (int row = 0; row < rows; row++) {
       const brim_config_row *info = brim_config_row_at((size_t)row);
       if (info->type == BRIM_CONFIG_SPECIAL || !brim_config_row_is_for(info, w->workload) ||
-          is_beside(w, info) || brim_config_row_is_component(info) != component) {
+          brim_config_row_is_component(info) != component) {
         continue;
       }
       BRIM_TRY(component ? component_lines(w, row, text) : key_line(w, row, text));
@@ -271,36 +291,66 @@ static brim_status collect(writer *w, brim_str *text) {
   return BRIM_OK;
 }
 
+// All lines in their order. w->arena is for the caller, also after a failure.
+static brim_status write_lines(const brim_config *config, writer *w) {
+  brim_str text;
+  BRIM_TRY(writer_init(w, config, false));
+  brim_str_init(&text);
+  brim_status status = collect(w, &text);
+  if (!status && w->count) qsort(w->lines, w->count, sizeof *w->lines, by_text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static void put_identity(const writer *w, brim_config_identity_of of, brim_str *out) {
+  for (size_t i = 0; i < w->count; i++) {
+    if (!is_beside(of, w->lines[i].row)) brim_str_append(out, w->lines[i].text);
+  }
+}
+
 brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
                                  brim_str *out) {
   writer w;
-  brim_str text;
-  BRIM_TRY(writer_init(&w, config, false));
-  w.of = of;
-  brim_str_init(&text);
-  brim_status status = collect(&w, &text);
-  if (!status && w.count) qsort(w.lines, w.count, sizeof *w.lines, by_text);
-  for (size_t i = 0; i < w.count && !status; i++) brim_str_append(out, w.lines[i]);
-  brim_str_deinit(&text);
+  brim_status status = write_lines(config, &w);
+  if (!status) put_identity(&w, of, out);
   brim_arena_destroy(w.arena);
   return status ? status : brim_str_status(out);
 }
 
-brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]) {
+static brim_status put_hash(const writer *w, brim_config_identity_of of, brim_str *text,
+                            char out[33]) {
   static const char *const heads[BRIM_CONFIG_IDENTITY_COUNT] = {"brim experiment\n", "brim group\n",
                                                                 "brim cost\n"};
-  brim_str text;
   char hex[BRIM_SHA256_HEX];
+  brim_str_clear(text);
+  brim_str_append(text, heads[of]);
+  put_identity(w, of, text);
+  BRIM_TRY(brim_str_status(text));
+  brim_sha256_hex(text->data, text->len, hex);
+  memcpy(out, hex, 32);
+  out[32] = 0;
+  return BRIM_OK;
+}
+
+brim_status brim_config_hashes(const brim_config *config,
+                               char out[BRIM_CONFIG_IDENTITY_COUNT][33]) {
+  writer w;
+  brim_str text;
   brim_str_init(&text);
-  brim_str_append(&text, heads[of]);
-  brim_status status = brim_config_identity(config, of, &text);
-  if (!status) {
-    brim_sha256_hex(text.data, text.len, hex);
-    memcpy(out, hex, 32);
-    out[32] = 0;
+  brim_status status = write_lines(config, &w);
+  for (int of = 0; of < BRIM_CONFIG_IDENTITY_COUNT && !status; of++) {
+    status = put_hash(&w, (brim_config_identity_of)of, &text, out[of]);
   }
+  brim_arena_destroy(w.arena);
   brim_str_deinit(&text);
   return status;
+}
+
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]) {
+  char all[BRIM_CONFIG_IDENTITY_COUNT][33];
+  BRIM_TRY(brim_config_hashes(config, all));
+  memcpy(out, all[of], sizeof all[of]);
+  return BRIM_OK;
 }
 
 //---------------------------------- the stored config ----------------------------------
@@ -334,7 +384,7 @@ brim_status brim_config_to_experiment(const brim_config *config, brim_str *out) 
     status = brim_config_row_is_component(info) ? component_lines(&w, row, &text)
                                                 : stored_key(&w, row, out);
   }
-  for (size_t i = 0; i < w.count && !status; i++) brim_str_append(out, w.lines[i]);
+  for (size_t i = 0; i < w.count && !status; i++) brim_str_append(out, w.lines[i].text);
   brim_str_deinit(&text);
   brim_arena_destroy(w.arena);
   return status ? status : brim_str_status(out);

@@ -64,9 +64,11 @@ static brim_status tags_of(const brim_config *point, brim_str *out) {
 static brim_status fill(const brim_config *config, const brim_lab_grid_options *options, size_t i,
                         const brim_config *point, brim_lab_point *out, buffers *b) {
   *out = (brim_lab_point){.idx = (int64_t)i, .metric_key = ""};
-  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_EXPERIMENT, out->id));
-  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_GROUP, out->group));
-  BRIM_TRY(brim_config_hash(point, BRIM_CONFIG_COST, out->cost));
+  char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID];
+  BRIM_TRY(brim_config_hashes(point, hashes));
+  memcpy(out->id, hashes[BRIM_CONFIG_EXPERIMENT], sizeof out->id);
+  memcpy(out->group, hashes[BRIM_CONFIG_GROUP], sizeof out->group);
+  memcpy(out->cost, hashes[BRIM_CONFIG_COST], sizeof out->cost);
   out->seed = brim_config_int(point, "seed");
   out->priority = brim_config_int(point, "priority");
   out->gpus = brim_config_int(point, "gpus");
@@ -121,7 +123,9 @@ static brim_status add_points(const brim_config *config, const brim_lab_grid_opt
   brim_str_init(&b.metric);
   brim_status status = grid->points ? BRIM_OK : no_memory();
   for (size_t i = 0; i < total && !status; i++) {
-    status = add_point(config, options, i, grid, &set, &b);
+    status = options && options->stop && *options->stop
+                 ? brim_fail(BRIM_EINTERRUPTED, "interrupted while expanding the grid")
+                 : add_point(config, options, i, grid, &set, &b);
   }
   brim_str_deinit(&b.label);
   brim_str_deinit(&b.config);

@@ -7,6 +7,8 @@
 #ifndef BRIM_LAB_GRID_H_
 #define BRIM_LAB_GRID_H_
 
+#include <signal.h>
+
 #include "base/base.h"
 #include "config/config.h"
 
@@ -36,6 +38,7 @@ typedef struct brim_lab_grid_options {
   // NULL, or sets metric_key (which is copied), epochs and steps of a point.
   brim_status (*describe)(void *ctx, const brim_config *point, brim_lab_point *out);
   void *ctx;
+  const volatile sig_atomic_t *stop;  // may be NULL; set: BRIM_EINTERRUPTED before the next point
 } brim_lab_grid_options;
 
 typedef struct brim_lab_grid {

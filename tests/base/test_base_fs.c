@@ -408,6 +408,11 @@ static void paths(void **state) {
   dirname_is("a//b", "a");
   assert_string_equal(brim_fs_basename("a/b.c"), "b.c");
   assert_string_equal(brim_fs_basename("b.c"), "b.c");
+  char *program = NULL;
+  assert_ok(brim_fs_exe(&program));
+  assert_string_equal(brim_fs_basename(program), "test_base_fs");
+  assert_true(brim_fs_exists(program));
+  brim_free(program);
   char *exe = brim_fs_exe_dir();
   assert_non_null(exe);
   char *self = brim_fs_join(exe, "test_base_fs");

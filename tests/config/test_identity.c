@@ -13,6 +13,12 @@ static ids ids_of(const brim_config *config) {
   ids out;
   assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, out.id));
   assert_ok(brim_config_hash(config, BRIM_CONFIG_GROUP, out.group));
+  char all[BRIM_CONFIG_IDENTITY_COUNT][33], cost[33];
+  assert_ok(brim_config_hashes(config, all));
+  assert_ok(brim_config_hash(config, BRIM_CONFIG_COST, cost));
+  assert_string_equal(all[BRIM_CONFIG_EXPERIMENT], out.id);
+  assert_string_equal(all[BRIM_CONFIG_GROUP], out.group);
+  assert_string_equal(all[BRIM_CONFIG_COST], cost);
   assert_int_equal(strlen(out.id), 32);
   return out;
 }

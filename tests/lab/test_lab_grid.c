@@ -220,6 +220,27 @@ static void the_caller_describes_points(void **state) {
   brim_config_close(config);
 }
 
+// Ctrl-C while a large grid is expanded.
+static brim_status stop_at_three(void *ctx, const brim_config *point, brim_lab_point *out) {
+  (void)point;
+  out->metric_key = "";
+  *(volatile sig_atomic_t *)ctx = out->idx == 3;
+  return BRIM_OK;
+}
+
+static void expanding_may_be_interrupted(void **state) {
+  (void)state;
+  volatile sig_atomic_t stop = 0;
+  const brim_lab_grid_options options = {
+      .describe = stop_at_three, .ctx = (void *)&stop, .stop = &stop};
+  brim_config *config = load("seeds: 1000\n");
+  brim_lab_grid grid;
+  assert_status(brim_lab_grid_expand(config, &options, &grid), BRIM_EINTERRUPTED);
+  assert_int_equal(grid.count, 4);
+  brim_lab_grid_free(&grid);
+  brim_config_close(config);
+}
+
 static void memory_may_run_out(void **state) {
   (void)state;
   brim_config *config = load("lr: [0.1, 0.2]\ntags: [a, b]\nstore: x\nbatch_size: [1, 1]\n");
@@ -280,6 +301,7 @@ int main(void) {
       cmocka_unit_test(duplicates_collapse),
       cmocka_unit_test(a_later_edit_changes_nothing),
       cmocka_unit_test(the_caller_describes_points),
+      cmocka_unit_test(expanding_may_be_interrupted),
       cmocka_unit_test(memory_may_run_out),
       cmocka_unit_test(many_points),
   };
