@@ -126,12 +126,33 @@ static void the_child_answers(void **state) {
   expect(0, "", "brim sweep plan < /dev/null");
 }
 
+// A device that is not here, and plug-ins that only the config names.
+static void the_child_needs_device_and_consent(void **state) {
+  (void)state;
+  write_file("q", "{\"id\": \"a\", \"device\": \"cuda\", \"config\": \"dataset: synthetic\"}\n");
+  expect(0, "\"failure\":\"unsupported\"", "BRIM_PLUGIN_PATH=/nonexistent brim sweep plan < q");
+  write_file("q",
+             "{\"id\": \"a\", \"device\": \"ref\", \"config\": "
+             "\"dataset: synthetic\\nplugins: [not-here.so]\"}\n");
+  expect(0, "--allow-plugins", "brim sweep plan < q");
+  expect(0, "not-here.so", "brim sweep plan --allow-plugins < q");
+  // The dry run passes on what its user has agreed to.
+  write_grid("plugins: [not-here.so]\nlr: [0.1, 0.2]\n");
+  expect(0, "--allow-plugins", "brim sweep grid.yaml --dry-run --json");
+  shell_result r = shell("brim sweep grid.yaml --dry-run --json --allow-plugins");
+  assert_int_equal(r.code, 0);
+  has_not(r.out, "--allow-plugins");
+  has(r.out, "not-here.so");
+  shell_free(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(points_memory_and_steps),
       cmocka_unit_test(what_cannot_run),
       cmocka_unit_test(times_by_measuring_and_by_results),
       cmocka_unit_test(the_child_answers),
+      cmocka_unit_test(the_child_needs_device_and_consent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -324,6 +324,10 @@ static void test_the_error_event_has_a_class(void **state) {
   expect_class(
       "oom_planned",
       "brim train classes.yaml --device ref --json gpu.memory_limit=1KB --output-dir runs/c");
+  // Another attempt does not find what this machine does not have.
+  expect_class("unsupported",
+               "BRIM_PLUGIN_PATH=/nonexistent brim train classes.yaml --device cuda --json "
+               "--output-dir runs/d");
   expect_class("infrastructure",
                "touch taken; brim train classes.yaml --device ref --json --output-dir taken");
   expect_class("infrastructure",

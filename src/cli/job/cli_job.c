@@ -45,7 +45,7 @@ static bool is_loaded(const brim_cli *cli, const char *path) {
 }
 
 // A plug-in is code. One that only a file names is not run before the user has agreed to it.
-static brim_status load_config_plugins(const brim_cli *cli, brim_cli_job *job) {
+brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
   const char *const *paths;
   size_t count;
   BRIM_TRY(brim_config_get_strings(job->config, "plugins", &paths, &count));
@@ -159,7 +159,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   BRIM_TRY(brim_work_refuse_grid(job->config));
   BRIM_TRY(check_data_path(job));
   warn_unused(job->config);
-  return load_config_plugins(cli, job);
+  return brim_cli_job_plugins(cli, job);
 }
 
 brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, brim_cli_job *job) {
@@ -206,11 +206,16 @@ brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
   watch_memory(job, spec, options->cache_folder, watch);
   brim_status status = brim_device_open(job->registry, spec, options, out);
   // A device that is not here is not a file that is not here.
-  if (status == BRIM_ENOENT || status == BRIM_EABI) status = BRIM_EDEVICE;
+  job->absent = status == BRIM_ENOENT || status == BRIM_EABI;
+  if (job->absent) status = BRIM_EDEVICE;
   if (status == BRIM_EOOM) return brim_fit_explain_open(watch);
   if (status) return status;
   brim_memory_watch_opened(watch, *out);
   return BRIM_OK;
+}
+
+brim_failure brim_cli_device_class(const brim_cli_job *job) {
+  return job->absent ? BRIM_FAILURE_UNSUPPORTED : BRIM_FAILURE_INFRASTRUCTURE;
 }
 
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
@@ -232,6 +237,29 @@ brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
   job->work = NULL;
   job->device = NULL;
   return brim_cli_job_open(cli, job);  // the monitor stays: a sampler may be using it
+}
+
+static bool has_control(const char *text) {
+  for (const char *p = text; *p; p++) {
+    if ((unsigned char)*p < 0x20 || *p == 0x7f) return true;
+  }
+  return false;
+}
+
+brim_status brim_cli_job_name(const brim_cli_job *job, char **out) {
+  const char *name = brim_config_string(job->config, "name");
+  *out = NULL;
+  if (!name && job->input.path) name = brim_fs_basename(job->input.path);
+  if (!name) name = brim_config_string(job->config, "workload");
+  if (has_control(name)) {
+    return brim_fail(BRIM_EINVAL,
+                     "the name of this run has control characters; set another with name=NAME");
+  }
+  size_t n = strlen(name);
+  if (brim_str_ends(name, ".yaml")) n -= 5;
+  if (brim_str_ends(name, ".yml")) n -= 4;
+  *out = brim_strndup(name, n);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the name of a run");
 }
 
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {

@@ -51,6 +51,7 @@ typedef struct brim_cli_job {
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
   bool any_device;            // brim chose the device: the config says auto
+  bool absent;                // this machine has no such device, driver or plug-in
   bool on_first;  // the command makes use of a list of devices: the job is opened on the first
 } brim_cli_job;
 
@@ -72,8 +73,16 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
 brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
                                  const brim_device_options *options, brim_memory_watch *watch,
                                  brim_device **out);
+// The failure of a status of BRIM_EDEVICE: UNSUPPORTED where this machine has no such device, driver or
+// plug-in, which another attempt does not change; INFRASTRUCTURE where the device fails.
+brim_failure brim_cli_device_class(const brim_cli_job *job);
 // Both again, after the device crashed.
 brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
+// Loads the plug-ins that the config names; BRIM_EINVAL where the user has not agreed to one.
+brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job);
+// The name of the run, for brim_free: the config's `name`, else "grid" of "configs/grid.yaml", else
+// the workload's. It becomes a folder: one with control characters is BRIM_EINVAL.
+brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells
 // out), else NULL: the command then chooses a folder below runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);

@@ -37,9 +37,16 @@ brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point,
                                     struct brim_lab_point *out);
 // How a metric is shown, by its name in logs; false: no workload has it.
 bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
+// --plugin and --allow-plugins as this command got them, ended by NULL.
+void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *job, const char **out, size_t most);
+// The command line of the process that plans, ended by NULL; brim_free(program).
+typedef struct brim_cli_sweep_words {
+  char *program;
+  const char *list[28];
+} brim_cli_sweep_words;
+brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *job, brim_cli_sweep_words *out);
 // Sets need_bytes of the grid's points, where several may run on one GPU.
-brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, const char *program,
-                                 struct brim_store_point *points);
+brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_store_point *points);
 // --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).
 brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.

@@ -1,7 +1,6 @@
 // `brim sweep chaos`: the test that users run on their own machine.
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_chaos.h"
@@ -53,11 +52,7 @@ static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
   return status;
 }
 
-static brim_status run_in(brim_cli *cli, const char *folder) {
-  char program[4096];
-  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
-  program[n] = '\0';
+static brim_status run_in(brim_cli *cli, const char *program, const char *folder) {
   brim_lab_chaos_report report;
   const brim_lab_chaos_options how = {
       .program = program,
@@ -98,5 +93,9 @@ brim_status brim_cli_sweep_chaos(brim_cli *cli) {
   char own[64];
   BRIM_TRY(check(cli));
   snprintf(own, sizeof own, "runs/chaos-%lld", (long long)brim_clock_wall_s());
-  return run_in(cli, folder ? folder : own);
+  char *program = NULL;
+  BRIM_TRY(brim_fs_exe(&program));
+  brim_status status = run_in(cli, program, folder ? folder : own);
+  brim_free(program);
+  return status;
 }

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_ids.h"
@@ -88,20 +87,20 @@ static void on_plan(void *ctx, size_t done, size_t total) {
 }
 
 static brim_status make_plans(dry *d) {
-  char program[4096];
   const char *specs[BRIM_FORECAST_DEVICES];
-  const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
-  program[n] = '\0';
-  const char *const command[] = {program, "sweep", "plan", NULL};
+  brim_cli_sweep_words words;
+  BRIM_TRY(brim_cli_sweep_planner(d->job, &words));
   const brim_lab_plan_options how = {
-      .command = command,
+      .command = words.list,
       .measure = brim_option_flag(&d->job->cli->parse, "measure", false),
       .stop = d->job->cli->stop,
       .on_plan = on_plan,
       .ctx = d};
   for (size_t i = 0; i < d->forecast.device_count; i++) specs[i] = d->forecast.devices[i].spec;
-  return brim_lab_forecast_make(d->job->grid, specs, d->forecast.device_count, &how, &d->plans);
+  brim_status status =
+      brim_lab_forecast_make(d->job->grid, specs, d->forecast.device_count, &how, &d->plans);
+  brim_free(words.program);
+  return status;
 }
 
 //---------------------------------- the store ----------------------------------

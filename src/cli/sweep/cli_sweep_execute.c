@@ -74,11 +74,8 @@ static void add_plugins(const brim_cli *cli, const char **out) {
   out[n] = NULL;
 }
 
-static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link *link) {
-  char self[PATH_MAX] = "";
-  if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
-    return brim_fail(BRIM_EINTERNAL, "cannot find the program of this process");
-  }
+static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link *link,
+                           const char *self) {
   const char *brim_train[2 * MOST_PLUGINS + 4] = {self, "train"}, *const other[] = {w->trainer,
                                                                                     NULL};
   add_plugins(cli, brim_train + 2);
@@ -127,7 +124,10 @@ brim_status brim_cli_sweep_execute(brim_cli *cli) {
   brim_lab_link *link = NULL;
   BRIM_TRY(open_link(cli, &words, &link));
   unsetenv(BRIM_LAB_PLACE_ENV);  // the link has its copy, and a training needs none
-  brim_status status = execute(cli, &words, link);
+  char *self = NULL;
+  brim_status status = brim_fs_exe(&self);
+  if (!status) status = execute(cli, &words, link, self);
+  brim_free(self);
   brim_lab_link_close(link);
   return status;
 }

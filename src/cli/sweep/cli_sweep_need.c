@@ -52,16 +52,17 @@ static int64_t need_of(const brim_lab_forecast *forecast, size_t point, size_t k
   return (int64_t)ceil(most);
 }
 
-brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *j, const char *program,
-                                 struct brim_store_point *points) {
+brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *j, struct brim_store_point *points) {
   gpu_kinds kinds;
   brim_lab_forecast forecast = {0};
   if (j->grid->per_gpu == 1 || !j->monitor) return BRIM_OK;
   list_kinds(j->monitor, &kinds);
   if (kinds.count == 0) return BRIM_OK;
-  const char *command[] = {program, "sweep", "plan", NULL};
-  const brim_lab_plan_options how = {.command = command, .stop = j->cli->stop};
+  brim_cli_sweep_words words;
+  BRIM_TRY(brim_cli_sweep_planner(j, &words));
+  const brim_lab_plan_options how = {.command = words.list, .stop = j->cli->stop};
   brim_status status = brim_lab_forecast_make(j->grid, kinds.list, kinds.count, &how, &forecast);
+  brim_free(words.program);
   if (status == BRIM_EINTERRUPTED || status == BRIM_ENOMEM) return status;
   if (status) {
     brim_log_warn("sweep", "cannot plan the memory of the experiments, so each has a GPU alone: %s",

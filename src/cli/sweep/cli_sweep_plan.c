@@ -20,9 +20,10 @@ typedef struct planner {
   brim_cli *cli;
   brim_cli_job job;  // its device stays open while questions want the same
   char spec[64];     // it was opened by
+  bool plugged;      // the plug-ins of the grid are loaded: no axis changes them
 } planner;
 
-static brim_failure class_of(brim_status status) {
+static brim_failure class_of(const brim_cli_job *job, brim_status status) {
   switch (status) {
     case BRIM_EOOM:
       return BRIM_FAILURE_OOM_PLANNED;
@@ -31,7 +32,7 @@ static brim_failure class_of(brim_status status) {
     case BRIM_EUNSUPPORTED:
       return BRIM_FAILURE_UNSUPPORTED;
     case BRIM_EDEVICE:
-      return BRIM_FAILURE_INFRASTRUCTURE;
+      return brim_cli_device_class(job);
     case BRIM_EIO:
     case BRIM_EEND:
       return BRIM_FAILURE_DATA;
@@ -91,7 +92,11 @@ static brim_status load(planner *p, const char *text, const char *device) {
                                        .override_count = 1,
                                        .facts = &facts};
   BRIM_TRY(brim_config_load(&options, &p->job.config));
-  return brim_work_refuse_grid(p->job.config);
+  BRIM_TRY(brim_work_refuse_grid(p->job.config));
+  if (p->plugged) return BRIM_OK;
+  BRIM_TRY(brim_cli_job_plugins(p->cli, &p->job));
+  p->plugged = true;
+  return BRIM_OK;
 }
 
 static brim_status open_work(planner *p) {
@@ -221,7 +226,7 @@ static brim_status answer(planner *p, const char *line, size_t size) {
   }
   if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
-    out.failure = class_of(status);
+    out.failure = class_of(&p->job, status);
     snprintf(out.message, sizeof out.message, "%s", brim_status_detail());
     brim_utf8_trim(out.message);
     brim_status_clear();

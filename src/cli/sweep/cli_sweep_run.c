@@ -2,7 +2,6 @@
 // person sees meanwhile is cli_sweep_live.c's.
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_grid.h"
@@ -11,22 +10,6 @@
 #include "workload/workload.h"
 
 //---------------------------------- places ----------------------------------
-
-// "grid" of "configs/grid.yaml", else the config's name or its workload.
-static brim_status choose_name(brim_cli_sweep_job *j) {
-  const char *name = brim_config_string(j->job.config, "name");
-  if (!name && j->job.input.path) name = brim_fs_basename(j->job.input.path);
-  if (!name) name = brim_config_string(j->job.config, "workload");
-  size_t n = strlen(name);
-  if (brim_str_ends(name, ".yaml")) n -= 5;
-  if (brim_str_ends(name, ".yml")) n -= 4;
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_append_n(&text, name, n);
-  j->name = brim_str_take(&text);
-  brim_str_deinit(&text);
-  return j->name ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
-}
 
 static char *joined(const char *a, const char *b) {
   return b ? brim_fs_join(a, b) : brim_strdup(a);
@@ -115,25 +98,16 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
   return s;
 }
 
-static brim_status program_path(char *out, size_t size) {
-  ssize_t n = readlink("/proc/self/exe", out, size - 1);
-  if (n <= 0) return brim_fail(BRIM_EIO, "cannot find brim's own program");
-  out[n] = '\0';
-  return BRIM_OK;
-}
-
 // To the sweep, or where that is NULL to the one that runs on the place.
 static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   brim_str text;
   brim_store_point *points = NULL;
   brim_store_submitted submitted = {0};
   brim_lab_link *link = NULL;
-  char program[4096];
   brim_str_init(&text);
   brim_status status = grid_text(j, &text);
   if (!status) status = make_points(j->grid, &points);
-  if (!status) status = program_path(program, sizeof program);
-  if (!status) status = brim_cli_sweep_needs(j, program, points);
+  if (!status) status = brim_cli_sweep_needs(j, points);
   const brim_store_grid grid = {
       .id = j->grid->id, .name = j->name, .text = text.data, .version = BRIM_VERSION};
   if (!status && sweep) {
@@ -156,23 +130,6 @@ static brim_status device_text(const brim_lab_grid *grid, brim_str *out) {
     brim_str_printf(out, "%s%s", i ? "," : "", grid->devices[i]);
   }
   return brim_str_status(out);
-}
-
-// Plug-ins are code: trainings load those that the user of this command has agreed to.
-static void plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
-  const brim_option_parse *parse = &j->cli->parse;
-  size_t n = 0;
-  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
-    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
-    out[n++] = "--plugin";
-    out[n++] = parse->items[i].values[0];
-  }
-  if (brim_option_flag(parse, "allow-plugins", false) ||
-      (j->job.config &&
-       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
-    out[n++] = "--allow-plugins";
-  }
-  out[n] = NULL;
 }
 
 // --stall for executors: < 0 = never.
@@ -198,12 +155,12 @@ static bool any_part(const char *config) {
 
 static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
   const brim_option_parse *parse = &j->cli->parse;
-  char program[4096];
+  char *program = NULL;
   const char *words[24];
   brim_str devices;
   brim_str_init(&devices);
-  plugin_words(j, words, sizeof words / sizeof words[0]);
-  brim_status status = program_path(program, sizeof program);
+  brim_cli_sweep_plugin_words(j, words, sizeof words / sizeof words[0]);
+  brim_status status = brim_fs_exe(&program);
   if (!status) status = device_text(j->grid, &devices);
   const int64_t per_gpu = j->grid ? j->grid->per_gpu : 1;
   const brim_lab_sweep_options how = {
@@ -226,6 +183,7 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
                 .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)}};
   if (!status) status = brim_lab_sweep_open(&how, out);
+  brim_free(program);
   brim_str_deinit(&devices);
   return status;
 }
@@ -290,11 +248,11 @@ static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
   brim_config_facts facts;
   find_facts(j, gpu, &facts);
   BRIM_TRY(brim_cli_grid_config(j->cli, &facts, &j->job));
-  BRIM_TRY(choose_name(j));
+  BRIM_TRY(brim_cli_job_name(&j->job, &j->name));
   j->grid = brim_calloc(1, sizeof *j->grid);
   if (!j->grid) return brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
   const brim_lab_grid_options how = {
-      .name = j->name, .describe = brim_cli_sweep_describe, .ctx = names};
+      .name = j->name, .describe = brim_cli_sweep_describe, .ctx = names, .stop = j->cli->stop};
   BRIM_TRY(brim_lab_grid_expand(j->job.config, &how, j->grid));
   for (size_t i = 0; i < j->grid->note_count; i++) {
     brim_cli_note(j->cli, "%s\n", j->grid->notes[i]);

@@ -108,14 +108,10 @@ static brim_status choose_output_dir(const brim_cli_job *job, brim_str *out) {
     brim_str_append(out, brim_cli_job_output_dir(job));
     return brim_str_status(out);
   }
-  const char *name = brim_config_string(job->config, "name");
-  if (!name && job->input.path) name = brim_fs_basename(job->input.path);
-  if (!name) name = brim_config_string(job->config, "workload");
-  size_t n = strlen(name);
-  if (brim_str_ends(name, ".yaml")) n -= 5;
-  if (brim_str_ends(name, ".yml")) n -= 4;
-  brim_str_append(out, "runs/");
-  brim_str_append_n(out, name, n);
+  char *name = NULL;
+  BRIM_TRY(brim_cli_job_name(job, &name));
+  brim_str_printf(out, "runs/%s", name);
+  brim_free(name);
   return brim_str_status(out);
 }
 
@@ -194,7 +190,7 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
     case BRIM_ENOMEM:
       return BRIM_FAILURE_OOM_HOST;
     case BRIM_EDEVICE:
-      return BRIM_FAILURE_INFRASTRUCTURE;
+      return brim_cli_device_class(job);
     case BRIM_EINTERRUPTED:
       return BRIM_FAILURE_INTERRUPTED;
     case BRIM_EUNSUPPORTED:

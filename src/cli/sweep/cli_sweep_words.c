@@ -1,0 +1,32 @@
+// Command lines of the processes that a sweep starts.
+#include <string.h>
+
+#include "cli/sweep/cli_sweep.h"
+
+// Plug-ins are code: trainings and plans load those that the user of this command has agreed to.
+void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
+  const brim_option_parse *parse = &j->cli->parse;
+  size_t n = 0;
+  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
+    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
+    out[n++] = "--plugin";
+    out[n++] = parse->items[i].values[0];
+  }
+  if (brim_option_flag(parse, "allow-plugins", false) ||
+      (j->job.config &&
+       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
+    out[n++] = "--allow-plugins";
+  }
+  out[n] = NULL;
+}
+
+brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *j, brim_cli_sweep_words *out) {
+  enum { MOST = sizeof out->list / sizeof out->list[0] };
+  *out = (brim_cli_sweep_words){0};
+  BRIM_TRY(brim_fs_exe(&out->program));
+  out->list[0] = out->program;
+  out->list[1] = "sweep";
+  out->list[2] = "plan";
+  brim_cli_sweep_plugin_words(j, out->list + 3, MOST - 3);
+  return BRIM_OK;
+}
