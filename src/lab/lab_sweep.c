@@ -161,6 +161,7 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
   brim_sweep_view_init(&s->view);
   s->all_dirty = s->look = true;
+  s->paused = -1;
   s->view.started_s = s->first_s = brim_clock_wall_s();
   brim_status status = copy_options(options, s);
   if (!status) status = open_parts(s);
@@ -175,6 +176,7 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
 void brim_lab_sweep_close(brim_lab_sweep *s) {
   if (!s) return;
   brim_lab_server_close(s->server);
+  brim_lab_gpus_close(s);
   for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);
   brim_free(s->runners);
   brim_lab_place_close(s->placing);
@@ -212,6 +214,8 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   s->count_ms = now;
   BRIM_TRY(brim_store_count(s->store, NULL, &s->counts));
   s->counted = true;
+  const int64_t paused = s->counts.states[BRIM_EXP_PAUSED];
+  if (s->paused < 0 || paused < s->paused) s->paused = paused;
   return BRIM_OK;
 }
 
@@ -275,6 +279,7 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   BRIM_TRY(keep_store(s, now));
   BRIM_TRY(brim_lab_place_tick(s->placing, now));
   tell_gpus(s);
+  brim_lab_gpus_read(s, now);
   const char *excess = brim_lab_place_excess(s->placing, now);
   brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
   if (runner) brim_lab_ask_runner(s, runner);
@@ -305,12 +310,29 @@ static bool gives_up(brim_lab_sweep *s) {
   return true;
 }
 
+// Whether experiments that were paused while this sweep runs are all that is left: it waits for its
+// user. Those that an earlier sweep left paused are none of its business.
+static bool waits_for_paused(brim_lab_sweep *s) {
+  const int64_t *n = s->counts.states;
+  const bool waits = n[BRIM_EXP_PAUSED] > s->paused && n[BRIM_EXP_QUEUED] == 0;
+  if (waits && !s->told_paused) {
+    brim_lab_say(
+        s, BRIM_SWEEP_WARN, NULL,
+        brim_tr("only paused experiments are left (%lld): brim sweep resume --all continues "
+                "them, Ctrl-C ends the sweep"),
+        (long long)n[BRIM_EXP_PAUSED]);
+  }
+  s->told_paused = waits;
+  return waits;
+}
+
 static bool finished(brim_lab_sweep *s) {
   const int64_t *n = s->counts.states;
   int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
   if (s->count > 0) return gives_up(s);
   if (s->stopping) return true;
   if (!s->counted || under_way > 0) return false;
+  if (waits_for_paused(s)) return false;
   bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);
   if (n[BRIM_EXP_QUEUED] > 0 && s->left && !out) return false;
   if (out) {

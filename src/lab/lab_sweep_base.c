@@ -30,6 +30,7 @@ void brim_lab_runner_free(brim_lab_runner *r) {
   if (!r) return;
   if (r->child) brim_child_detach(r->child);
   brim_free(r->folder);
+  brim_free(r->devices);
   brim_free(r);
 }
 
@@ -83,6 +84,18 @@ brim_status brim_lab_finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, 
   if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
   brim_status_clear();  // another attempt has taken over
   return BRIM_OK;
+}
+
+void brim_lab_shorten(const char *text, char *out, size_t size) {
+  static const char more[] = " ...";
+  snprintf(out, size, "%s", text);
+  if (strlen(text) < size) return;
+  size_t end = size - sizeof more;
+  while (end > size / 2 && out[end] != ' ') end--;
+  if (out[end] != ' ') end = size - sizeof more;  // no word ends there
+  out[end] = '\0';
+  brim_utf8_trim(out);
+  memcpy(out + strlen(out), more, sizeof more);
 }
 
 void brim_lab_say(brim_lab_sweep *s, brim_sweep_level level, const char *exp, const char *fmt,

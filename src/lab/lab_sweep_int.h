@@ -27,6 +27,7 @@ typedef struct brim_lab_runner {
   brim_child *child;  // NULL: an earlier sweep started it
   int64_t pid;
   char *folder;
+  char *devices;     // as its slot had them: "cpu", "GPU-..,GPU-.."; NULL = unknown
   bool asked;        // to stop
   int64_t asked_ms;  // when
   bool killed;
@@ -37,6 +38,13 @@ typedef struct brim_lab_runner {
   double steps_per_s;
   char tail[BRIM_LAB_TAIL];
 } brim_lab_runner;
+
+// The last readings of a GPU; NaN = unknown.
+typedef struct brim_lab_gpu_reader {
+  char uuid[BRIM_LAB_PLACE_UUID];
+  brim_gpu_sampler *sampler;  // NULL: it cannot be read
+  double gpu_percent, power_w, temperature_c;
+} brim_lab_gpu_reader;
 
 // The first experiments that failed, as long as all of them did so the same way.
 typedef struct brim_lab_same {
@@ -73,8 +81,10 @@ struct brim_lab_sweep {
   brim_store_counts counts;
   int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, trouble_wait,
       told_ms, give_up_ms, place_ms;
-  bool counted;                                          // `counts` is of now
-  bool left;                                             // queued experiments may start later
+  bool counted;      // `counts` is of now
+  bool left;         // queued experiments may start later
+  int64_t paused;    // experiments that were paused before this sweep, and still are
+  bool told_paused;  // that it waits for paused ones
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them
   bool look;                                             // something changed: count and place again
   // The view (lab_sweep_view.c).
@@ -84,7 +94,11 @@ struct brim_lab_sweep {
   size_t dirty_count;
   int64_t rows_ms;
   size_t detail_at;
-  int64_t ended;  // experiments that this sweep saw end, and what they took
+  // Readings of GPUs (lab_sweep_gpus.c).
+  brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
+  size_t reader_count;
+  int64_t gpus_ms, looked_ms;  // when they were read, when a view was made
+  int64_t ended;               // experiments that this sweep saw end, and what they took
   double ended_s;
   double first_s;
 };
@@ -95,6 +109,8 @@ int64_t brim_lab_now_ms(void);  // of a clock that never jumps
 brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
+// At most `size` bytes of a text with its NUL; what is cut ends behind a word, with "...".
+void brim_lab_shorten(const char *text, char *out, size_t size);
 // Rows of what runs and of the next in the queue, with what only the sweep knows: devices, time
 // left, why they wait.
 brim_status brim_lab_sweep_active(brim_lab_sweep *sweep, json_t *list);
@@ -109,6 +125,14 @@ brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
 // The attempt failed by the machine; fine where another one has taken over.
 brim_status brim_lab_finish_infra(brim_lab_sweep *sweep, const brim_store_ref *ref,
                                   const char *message, const char *last_lines);
+
+//---------------------------------- GPUs ----------------------------------
+
+// When that is due.
+void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
+// What is known about a place that has its name and id.
+void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
+void brim_lab_gpus_close(brim_lab_sweep *sweep);
 
 //---------------------------------- executors ----------------------------------
 

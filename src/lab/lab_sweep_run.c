@@ -95,18 +95,20 @@ static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
 
 static void say_end(brim_lab_sweep *s, const brim_store_exp *exp, const last_attempt *last) {
   const char *label = exp->label[0] ? exp->label : exp->id;
+  char why[220];
+  brim_lab_shorten(last->message, why, sizeof why);
   if (last->outcome == BRIM_ATTEMPT_OK) {
     brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is done"), label);
   } else if (exp->state == BRIM_EXP_FAILED) {
-    brim_lab_say(s, BRIM_SWEEP_ERROR, exp->id, brim_tr("%.120s failed (%s): %.200s"), label,
-                 brim_failure_name(last->failure), last->message);
+    brim_lab_say(s, BRIM_SWEEP_ERROR, exp->id, brim_tr("%.120s failed (%s): %s"), label,
+                 brim_failure_name(last->failure), why);
   } else if (exp->state == BRIM_EXP_CANCELLED) {
     brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is cancelled"), label);
   } else if (exp->state == BRIM_EXP_PAUSED) {
     brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is paused"), label);
   } else if (last->outcome == BRIM_ATTEMPT_ERROR) {
-    brim_lab_say(s, BRIM_SWEEP_WARN, exp->id, brim_tr("%.120s failed (%s) and runs again: %.200s"),
-                 label, brim_failure_name(last->failure), last->message);
+    brim_lab_say(s, BRIM_SWEEP_WARN, exp->id, brim_tr("%.120s failed (%s) and runs again: %s"),
+                 label, brim_failure_name(last->failure), why);
   } else {
     brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s stopped and is queued again"), label);
   }
@@ -116,10 +118,12 @@ static void check_same(brim_lab_sweep *s, const brim_lab_runner *r, const last_a
   if (last->outcome == BRIM_ATTEMPT_OK) brim_lab_same_done(&s->same);
   if (last->outcome != BRIM_ATTEMPT_ERROR || s->options.keep_going || s->stopping) return;
   if (!brim_lab_same_add(&s->same, r->ref.exp, r->folder, last->failure, last->message)) return;
+  char why[300];
+  brim_lab_shorten(last->message, why, sizeof why);
   s->end = BRIM_LAB_END_SAME_FAILURE;
   snprintf(s->view.notice, sizeof s->view.notice,
-           brim_tr("the first %d experiments all failed the same way (%s): %.300s"), BRIM_LAB_SAME,
-           brim_failure_name(last->failure), last->message);
+           brim_tr("the first %d experiments all failed the same way (%s): %s"), BRIM_LAB_SAME,
+           brim_failure_name(last->failure), why);
   brim_lab_say(s, BRIM_SWEEP_ERROR, NULL, "%s", s->view.notice);
   brim_lab_sweep_stop(s);
 }
@@ -251,6 +255,7 @@ static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted
       owner.fence == a->ref.fence) {
     const brim_lab_place_want want = {.exp = r->ref.exp, .gpus = a->gpus};
     r->pid = owner.pid;
+    r->devices = brim_strdup(a->devices);
     ++*adopted;
     brim_status status =
         brim_lab_place_adopt(s->placing, brim_lab_now_ms(), &want, a->devices, owner.pid);

@@ -153,6 +153,7 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   if (!status && brim_lab_exec_find(r->folder, &owner)) status = brim_lab_exec_kill(r->folder);
   if (!status) status = start_executor(s, r, claimed->exp->config, slot);
   if (!status) {
+    r->devices = brim_strdup(slot->devices);  // without it the steps of its GPU are unknown
     brim_lab_say(s, BRIM_SWEEP_INFO, r->ref.exp, brim_tr("%.200s starts on %.80s"),
                  claimed->exp->label[0] ? claimed->exp->label : r->ref.exp,
                  slot->cpu ? "cpu" : slot->devices);

@@ -262,6 +262,7 @@ static void fill_places(brim_lab_sweep *s) {
     to->slots = from.limit;
     to->memory_total = from.total_bytes;
     to->memory_used = from.total_bytes - from.free_bytes;
+    brim_lab_gpus_fill(s, to);
   }
   brim_lab_place_cpu(s->placing, &slots, &taken);
   if (slots == 0) return;
@@ -271,6 +272,7 @@ static void fill_places(brim_lab_sweep *s) {
   cpu->state = taken > 0 ? BRIM_SWEEP_GPU_BUSY : BRIM_SWEEP_GPU_FREE;
   cpu->running = taken;
   cpu->slots = slots;
+  brim_lab_gpus_fill(s, cpu);
 }
 
 //---------------------------------- rates ----------------------------------
@@ -303,6 +305,7 @@ brim_status brim_lab_sweep_view(brim_lab_sweep *s, bool rows, const brim_sweep_v
   v->now_s = brim_clock_wall_s();
   v->stopping = s->stopping;
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) v->counts[i] = s->counts.states[i];
+  s->looked_ms = brim_lab_now_ms();
   fill_places(s);
   fill_rates(s);
   *out = v;

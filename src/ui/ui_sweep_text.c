@@ -153,6 +153,8 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     used[i] = has_text(view, rows, count, (brim_ui_sweep_column)i, &look);
     if (used[i]) columns[n++] = columns[1 + i];
+    // Why one failed or waits is what people ask `status` for; the live table has a line for it.
+    if (used[i] && i == BRIM_UI_SWEEP_NOTE) columns[n - 1].priority = 1;
   }
   brim_ui_table_init(&table, columns, n);
   for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], used, &look);

@@ -444,7 +444,8 @@ static void test_mistakes_on_the_command_line(void **state) {
   expect(2, "name a grid", "brim sweep");
   write_grid("control.yaml", six);
   expect(2, "control characters", "brim sweep control.yaml name=\"$(printf 'a\\tb')\"");
-  expect(2, "control characters", "brim train control.yaml lr=1 batch_size=8 \"name=a$(printf '\\001')\"");
+  expect(2, "control characters",
+         "brim train control.yaml lr=1 batch_size=8 \"name=a$(printf '\\001')\"");
   assert_false(has_file("runs"));
   expect(2, "no store", "brim sweep status");
   expect(2, "holds no store", "brim sweep status --store nowhere");

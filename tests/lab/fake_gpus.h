@@ -25,6 +25,8 @@ typedef struct fake_gpu {
   unsigned graphics;  // the last of them only draw
   int memory_code, list_code, uuid_code;
   bool lies;  // more free memory than there is
+  unsigned percent, milliwatts, celsius;
+  int usage_code;  // of the three
   bool mig;
   unsigned slice_count;
   struct fake_gpu *slices;
@@ -33,6 +35,7 @@ typedef struct fake_gpu {
 static struct {
   unsigned count;
   int count_code;
+  int64_t now_ns;  // of samplers; 0 = the machine's clock
   fake_gpu gpu[FAKE_GPUS];
   fake_gpu slice[FAKE_SLICES];
 } fake;
@@ -180,6 +183,23 @@ static inline int fake_gpus_mig_by_index(void *device, unsigned index, void **sl
   return 0;
 }
 
+static inline int fake_gpus_utilisation(void *device, brim_nvml_utilisation *out) {
+  out->gpu = ((const fake_gpu *)device)->percent;
+  return ((const fake_gpu *)device)->usage_code;
+}
+static inline int fake_gpus_power(void *device, unsigned *mw) {
+  *mw = ((const fake_gpu *)device)->milliwatts;
+  return ((const fake_gpu *)device)->usage_code;
+}
+static inline int fake_gpus_temperature(void *device, int sensor, unsigned *celsius) {
+  (void)sensor;
+  *celsius = ((const fake_gpu *)device)->celsius;
+  return ((const fake_gpu *)device)->usage_code;
+}
+static inline int64_t fake_gpus_now(void) {
+  return fake.now_ns ? fake.now_ns : brim_clock_now().ns;
+}
+
 static inline brim_gpu_monitor *fake_monitor(void) {
   const brim_nvml_api api = {.init = fake_gpus_init,
                              .shutdown = fake_gpus_shutdown,
@@ -194,7 +214,11 @@ static inline brim_gpu_monitor *fake_monitor(void) {
                              .name = fake_gpus_name,
                              .mig_mode = fake_gpus_mig_mode,
                              .mig_count = fake_gpus_mig_count,
-                             .mig_by_index = fake_gpus_mig_by_index};
+                             .mig_by_index = fake_gpus_mig_by_index,
+                             .utilisation = fake_gpus_utilisation,
+                             .power = fake_gpus_power,
+                             .temperature = fake_gpus_temperature,
+                             .now_ns = fake_gpus_now};
   brim_gpu_monitor *m = NULL;
   assert_ok(brim_gpu_monitor_open_api(&api, FAKE_ROOT, &m));
   return m;

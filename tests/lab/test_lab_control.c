@@ -97,6 +97,28 @@ static void test_wants_in_every_state(void **state) {
   }
 }
 
+// Waiting for another attempt is no time that an experiment took.
+static void test_cancelled_after_a_failure(void **state) {
+  (void)state;
+  char id[BRIM_EXP_ID];
+  lab_id(1, id);
+  lab_submit(store, "g", 1, 2);
+  brim_store_ref ref = lab_run(store, 1);
+  lab_clock_ms += 5000;
+  lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
+  assert_int_equal(lab_state(store, 1), BRIM_EXP_QUEUED);
+  const int64_t failed = lab_clock_ms;
+  lab_clock_ms += 3600000;
+  assert_ok(brim_store_want(store, id, BRIM_WANT_CANCEL));
+  brim_store_exp *exp = get(1);
+  assert_int_equal(exp->ended, failed);
+  brim_store_exp_free(exp);
+  assert_ok(brim_store_want(store, lab_id(2, id), BRIM_WANT_CANCEL));  // it never ran
+  exp = get(2);
+  assert_int_equal(exp->ended, lab_clock_ms);
+  brim_store_exp_free(exp);
+}
+
 static void test_live_experiments_are_asked(void **state) {
   (void)state;
   static const struct {
@@ -210,9 +232,9 @@ static void test_draining_workers_get_nothing(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
-      TEST(test_wants_in_every_state),         TEST(test_live_experiments_are_asked),
-      TEST(test_pause_can_be_taken_back),      TEST(test_retry_gives_all_retries_back),
-      TEST(test_draining_workers_get_nothing),
+      TEST(test_wants_in_every_state),         TEST(test_cancelled_after_a_failure),
+      TEST(test_live_experiments_are_asked),   TEST(test_pause_can_be_taken_back),
+      TEST(test_retry_gives_all_retries_back), TEST(test_draining_workers_get_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

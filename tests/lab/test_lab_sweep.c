@@ -153,10 +153,27 @@ static size_t submit_guide(brim_lab_sweep *sweep, char devices[64]) {
   return count;
 }
 
+// A sweep of that grid on the CPU, with executors of this mode.
+static brim_lab_sweep *start_guide(const char *mode, brim_lab_sweep_options o) {
+  char devices[64];
+  set_mode(mode);
+  brim_lab_sweep *sweep = open_sweep(o);
+  submit_guide(sweep, devices);
+  return sweep;
+}
+
 static const brim_sweep_view *view_of(brim_lab_sweep *sweep) {
   const brim_sweep_view *view = NULL;
   assert_ok(brim_lab_sweep_view(sweep, true, &view));
   return view;
+}
+
+static bool has_said(brim_lab_sweep *sweep, const char *part) {
+  const brim_sweep_view *view = view_of(sweep);
+  for (size_t i = 0; i < view->message_count; i++) {
+    if (strstr(view->messages[i].text, part)) return true;
+  }
+  return false;
 }
 
 // Turns until so many executors are under way, or the sweep has ended.
@@ -321,9 +338,7 @@ static void test_several_on_one_gpu(void **state) {
 static void test_submitting_again_adds_nothing(void **state) {
   char devices[64];
   (void)state;
-  set_mode("");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 3});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep = start_guide("", (brim_lab_sweep_options){.jobs = 3});
   submit_guide(sweep, devices);
   turn_until_done(sweep);
   assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
@@ -333,9 +348,7 @@ static void test_submitting_again_adds_nothing(void **state) {
 static void test_the_same_failure_stops_the_grid(void **state) {
   char devices[64];
   (void)state;
-  set_mode("fail");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep = start_guide("fail", (brim_lab_sweep_options){.jobs = 1});
   turn_until_done(sweep);
   assert_int_equal(brim_lab_sweep_end(sweep), BRIM_LAB_END_SAME_FAILURE);
   const brim_sweep_view *view = view_of(sweep);
@@ -352,22 +365,15 @@ static void test_the_same_failure_stops_the_grid(void **state) {
 }
 
 static void test_an_executor_that_dies_costs_no_retry(void **state) {
-  char devices[64];
   (void)state;
-  set_mode("die");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 6});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep = start_guide("die", (brim_lab_sweep_options){.jobs = 6});
   bool done = false;
   for (int i = 0; i < 3000 && view_of(sweep)->message_count < 12; i++) {
     assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 20, &done));
     assert_false(done);
   }
+  assert_true(has_said(sweep, "exit code 9"));
   const brim_sweep_view *view = view_of(sweep);
-  bool told = false;
-  for (size_t i = 0; i < view->message_count; i++) {
-    told = told || strstr(view->messages[i].text, "exit code 9");
-  }
-  assert_true(told);
   for (size_t i = 0; i < view->row_count; i++) assert_int_equal(view->rows[i].tries_left, 2);
   set_mode("");
   turn_until_done(sweep);
@@ -377,11 +383,9 @@ static void test_an_executor_that_dies_costs_no_retry(void **state) {
 
 // The retry is due while the executor of the first attempt has reported and not ended.
 static void test_a_retry_waits_for_the_process(void **state) {
-  char devices[64];
   (void)state;
-  set_mode("linger");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 8, .keep_going = true});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep =
+      start_guide("linger", (brim_lab_sweep_options){.jobs = 8, .keep_going = true});
   turn_until_done(sweep);
   const brim_sweep_view *view = view_of(sweep);
   assert_int_equal(view->counts[BRIM_SWEEP_DONE], 6);
@@ -390,11 +394,8 @@ static void test_a_retry_waits_for_the_process(void **state) {
 }
 
 static void test_stopping(void **state) {
-  char devices[64];
   (void)state;
-  set_mode("wait");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 2});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep = start_guide("wait", (brim_lab_sweep_options){.jobs = 2});
   assert_false(turn_until_running(sweep, 2));
   brim_lab_sweep_stop(sweep);
   turn_until_done(sweep);
@@ -406,11 +407,8 @@ static void test_stopping(void **state) {
 }
 
 static void test_wishes_reach_an_executor_at_once(void **state) {
-  char devices[64];
   (void)state;
-  set_mode("wait");
-  brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
-  submit_guide(sweep, devices);
+  brim_lab_sweep *sweep = start_guide("wait", (brim_lab_sweep_options){.jobs = 1});
   assert_false(turn_until_running(sweep, 1));
   const brim_sweep_view *view = view_of(sweep);
   for (size_t i = 0; i < view->row_count; i++) {
@@ -428,6 +426,44 @@ static void test_wishes_reach_an_executor_at_once(void **state) {
   let_go();
   turn_until_done(sweep);
   assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 5);
+  brim_lab_sweep_close(sweep);
+}
+
+static void want_all(brim_lab_sweep *sweep, brim_exp_want want) {
+  char ids[8][BRIM_EXP_ID];
+  const brim_sweep_view *view = view_of(sweep);
+  size_t count = view->row_count;
+  for (size_t i = 0; i < count; i++) snprintf(ids[i], sizeof ids[i], "%s", view->rows[i].id);
+  for (size_t i = 0; i < count; i++) {
+    assert_ok(brim_lab_want(brim_lab_sweep_link(sweep), ids[i], want));
+  }
+}
+
+// What the user paused while the sweep runs, it waits for; what was paused before, not.
+static void test_paused_experiments_are_waited_for(void **state) {
+  (void)state;
+  brim_lab_sweep *sweep = start_guide("wait", (brim_lab_sweep_options){.jobs = 2});
+  assert_false(turn_until_running(sweep, 2));
+  want_all(sweep, BRIM_WANT_PAUSE);
+  for (int i = 0; i < 3000 && !has_said(sweep, "only paused experiments are left (6)"); i++) {
+    bool done;
+    assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 20, &done));
+    assert_false(done);
+  }
+  assert_true(has_said(sweep, "brim sweep resume --all"));
+  char place[64];
+  snprintf(place, sizeof place, "sweep-%d", place_count);
+  brim_lab_sweep_stop(sweep);
+  turn_until_done(sweep);
+  brim_lab_sweep_close(sweep);
+  sweep = open_sweep((brim_lab_sweep_options){.place = place});
+  turn_until_done(sweep);
+  assert_int_equal(brim_lab_sweep_end(sweep), BRIM_LAB_END_ALL);
+  assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_PAUSED], 6);
+  want_all(sweep, BRIM_WANT_RUN);
+  let_go();
+  turn_until_done(sweep);
+  assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
   brim_lab_sweep_close(sweep);
 }
 
@@ -637,6 +673,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_a_retry_waits_for_the_process),
       cmocka_unit_test(test_stopping),
       cmocka_unit_test(test_wishes_reach_an_executor_at_once),
+      cmocka_unit_test(test_paused_experiments_are_waited_for),
       cmocka_unit_test(test_what_fits_nowhere),
       cmocka_unit_test(test_a_gpu_out_of_service_is_named),
       cmocka_unit_test(test_a_second_sweep_is_refused),

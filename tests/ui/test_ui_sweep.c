@@ -713,6 +713,9 @@ static void test_status_fits_a_terminal(void **unused) {
       assert_true(brim_utf8_width(line_of(out.data, i, line)) <= 80);
     }
     assert_non_null(strstr(out.data, "0.1  128        65    1"));
+    // Why one failed stays longer than how far it came.
+    assert_non_null(strstr(out.data, brim_tr("Note")));
+    assert_null(strstr(out.data, brim_tr("Epoch")));
   }
   korean(false);
   brim_sweep_view_deinit(&view);

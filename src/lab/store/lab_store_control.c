@@ -33,12 +33,14 @@ static brim_status lock_exp(brim_store *store, const char *exp, state_row *out) 
   return status;
 }
 
+// One that waited for another attempt ended with its last one: its time is none that it waited.
 static brim_status move_state(brim_store *store, const char *exp, brim_exp_state from,
                               brim_exp_state to, int64_t now) {
   bool ended = to == BRIM_EXP_CANCELLED;
   return brim_db_exec(store->db,
-                      "UPDATE exp SET state=?3,want=0,not_before=0,ended=?4"
-                      " WHERE id=?1 AND state=?2",
+                      "UPDATE exp SET state=?3,want=0,not_before=0,ended=CASE WHEN ?4=0 THEN 0 ELSE"
+                      " COALESCE((SELECT MAX(a.ended) FROM attempt a WHERE a.exp=?1 AND a.ended>0),"
+                      "?4) END WHERE id=?1 AND state=?2",
                       BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(from), brim_db_int(to),
                                    brim_db_int(ended ? now : 0)),
                       NULL);
