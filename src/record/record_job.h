@@ -6,12 +6,13 @@
 //
 // brim.job/1:
 //   schema "brim.job/1" | pid | pid_start (start of the process in ticks since boot, as field 22 of
-//   /proc/<pid>/stat) | host | command ("train", "bench") | workload | name | folder | device
+//   /proc/<pid>/stat) | pid_namespace (the number in /proc/<pid>/ns/pid) | host | command ("train", "bench") | workload | name | folder | device
 //   device_id ("GPU-...") | phase | unit (of samples_per_s) | metric_key | metric
 //   started_s, updated_s (since 1970) | epoch, epochs, step, steps | samples_per_s | eta_s
 //   findings [{code, cost_ms, text, remedy}]
-// Unknown is null. A file belongs to a job that runs when its pid exists and pid_start is the same;
-// other files are remains of jobs that were killed.
+// Unknown is null. In the reader's own pid namespace a job runs when its pid exists and pid_start is
+// the same; files of other jobs are remains of jobs that were killed. In another namespace (a container
+// that shares the folder) it runs when the file was updated within the last minute.
 #ifndef BRIM_RECORD_JOB_H_
 #define BRIM_RECORD_JOB_H_
 
@@ -46,7 +47,7 @@ enum { BRIM_JOB_FINDINGS = 4 };
 
 // Plain data. brim_job_init: texts "", counts -1, numbers NaN.
 typedef struct brim_job {
-  int64_t pid, pid_start;
+  int64_t pid, pid_start, pid_namespace;
   char host[64];
   char command[16];  // "train", "bench"
   char workload[32], name[64], folder[256];
@@ -66,6 +67,21 @@ void brim_job_init(brim_job *job);
 brim_status brim_job_to_json(const brim_job *job, json_t **out);
 // Unknown keys are skipped, missing ones stay unknown, a value of the wrong kind is BRIM_EPARSE.
 brim_status brim_job_from_json(const json_t *json, brim_job *out);
+
+//---------------------------------- the folder (record_job_folder.c) ----------------------------------
+
+// This process: pid, start, namespace, host.
+void brim_job_identify(brim_job *job);
+// The folder of this user; BRIM_EUNSUPPORTED where its name is too long.
+brim_status brim_job_folder(char *out, size_t size);
+// Writes job-<pid>.json, and makes the folder. BRIM_EIO, and BRIM_EINVAL for a folder that is not this
+// user's alone; a caller that trains continues without.
+brim_status brim_job_publish(const char *folder, const brim_job *job);
+void brim_job_withdraw(const char *folder, int64_t pid);
+// Every job that runs, of this user's folders; root reads those of all users. Remains in this user's
+// folders are removed. A file that does not parse is skipped.
+typedef brim_status (*brim_job_fn)(void *ctx, const brim_job *job);
+brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 // Lines of a frame: cut at the width, counted, with the keys that may be pressed.
-#include "ui/ui_sweep_frame.h"
+#include "ui/ui_frame.h"
 
 #include <string.h>
 

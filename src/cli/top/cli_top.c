@@ -1,0 +1,361 @@
+// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal.
+#include "cli/top/cli_top.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base_text.h"
+#include "monitor/monitor_top.h"
+#include "ui/ui_top.h"
+
+enum { REPLAY_GAP_S = 10 };  // a longer pause in a recording is cut to this
+#define SHORTEST_S 0.5
+#define LONGEST_S 3600.0
+
+static const brim_option options[] = {
+    {.name = "once", .help = BRIM_N_("print one reading and exit")},
+    {.name = "interval",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds between readings (0.5 to 3600)"),
+     .default_text = "1"},
+    {.name = "csv",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("append a CSV row per GPU and reading; - is the standard output")},
+    {.name = "record",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("append every reading as a JSON line")},
+    {.name = "replay",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("show a file of --record in place of this machine")},
+    {0},
+};
+
+typedef struct top {
+  brim_cli *cli;
+  brim_top_source source;
+  brim_top_view view;
+  brim_ui_top_history history;
+  brim_ui_top ui;
+  brim_screen *screen;  // NULL: lines, JSON or CSV
+  brim_cli_top_file record, csv;
+  const char *replay;  // NULL = this machine
+  bool paced;          // --interval was given
+  bool once;
+  bool taken;        // a view
+  char notice[160];  // the last warning of another part of the program
+} top;
+
+//---------------------------------- readings ----------------------------------
+
+static unsigned wanted(const top *t) {
+  bool lists = t->screen || t->cli->json || t->record.path || t->once;
+  return lists ? BRIM_TOP_WANT_ALL : BRIM_TOP_WANT_ACTIVITY | BRIM_TOP_WANT_PCIE;
+}
+
+// The next view, into the history and the files. BRIM_EEND: the recording has ended.
+static brim_status take(top *t) {
+  brim_status status = t->source.read(t->source.ctx, wanted(t), &t->view);
+  if (status == BRIM_EEND && !t->taken) {
+    return brim_fail(BRIM_EPARSE, "%s holds no reading of brim top", t->replay);
+  }
+  BRIM_TRY(status);
+  t->taken = true;
+  if (!t->replay) BRIM_TRY(brim_cli_top_complete(&t->view));
+  if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
+  BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
+  BRIM_TRY(brim_cli_top_file_add(t->cli, &t->record, &t->view));
+  return brim_cli_top_file_add(t->cli, &t->csv, &t->view);
+}
+
+static bool csv_on_stdout(const top *t) { return t->csv.path && strcmp(t->csv.path, "-") == 0; }
+
+static brim_status print_view(top *t) {
+  brim_str text;
+  if (csv_on_stdout(t)) return BRIM_OK;
+  if (t->cli->json) {
+    json_t *json = NULL;
+    BRIM_TRY(brim_top_view_to_json(&t->view, &json));
+    return brim_cli_json(t->cli, json);
+  }
+  if (t->cli->quiet) return BRIM_OK;
+  brim_str_init(&text);
+  brim_status status = BRIM_OK;
+  if (t->once) {
+    status = brim_ui_top_text(&t->view, &t->history, &t->cli->out, &text);
+  } else {
+    brim_ui_top_lines(&t->view, &t->cli->out, &text);
+    status = brim_str_status(&text);
+  }
+  if (!status) brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+// Waits for keys, or until the time has come; a resized terminal ends it too.
+static void wait_until(const top *t, brim_time due) {
+  int64_t left_ms = -brim_time_since_ns(due, brim_clock_now()) / 1000000 + 1;
+  struct pollfd keys = {.fd = t->screen ? brim_screen_fd(t->screen) : -1, .events = POLLIN};
+  if (t->screen && brim_screen_waits(t->screen) && left_ms > BRIM_SCREEN_ESCAPE_MS) {
+    left_ms = BRIM_SCREEN_ESCAPE_MS;
+  }
+  // The signals' handler restarts calls, but never poll.
+  if (left_ms > 0) (void)poll(&keys, t->screen ? 1 : 0, (int)left_ms);
+}
+
+static bool ended(const top *t) { return *t->cli->stop || t->cli->write_errno != 0; }
+
+static brim_time later(brim_time from, double seconds) {
+  from.ns += (int64_t)(seconds * 1e9);
+  return from;
+}
+
+static void sleep_for(const top *t, double seconds) {
+  brim_time due = later(brim_clock_now(), seconds);
+  while (!ended(t) && brim_time_since_ns(due, brim_clock_now()) < 0) wait_until(t, due);
+}
+
+//---------------------------------- lines ----------------------------------
+
+// Of a recording the last view, with the trends before it.
+static brim_status read_to_end(top *t) {
+  brim_status status = take(t);
+  while (!status && !ended(t)) status = take(t);
+  if (status == BRIM_EEND) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  return status;
+}
+
+static brim_status run_once(top *t) {
+  if (t->replay) {
+    BRIM_TRY(read_to_end(t));
+  } else {
+    sleep_for(t, t->ui.interval_s);  // rates are of the time since the opening
+    if (ended(t)) return BRIM_OK;
+    BRIM_TRY(take(t));
+  }
+  return print_view(t);
+}
+
+static brim_status run_lines(top *t) {
+  while (!ended(t)) {
+    if (!t->replay || t->paced) sleep_for(t, t->ui.interval_s);
+    if (ended(t)) break;
+    brim_status status = take(t);
+    if (status == BRIM_EEND) {
+      brim_status_clear();
+      return BRIM_OK;
+    }
+    BRIM_TRY(status);
+    BRIM_TRY(print_view(t));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- the screen ----------------------------------
+
+static void log_to_view(void *ctx, brim_log_level level, const char *module, const char *text) {
+  top *t = ctx;
+  (void)module;
+  if (level <= BRIM_LOG_WARN) brim_text_plain(text, t->notice, sizeof t->notice);
+}
+
+static brim_status draw(top *t) {
+  brim_term term;
+  brim_str frame;
+  int rows = 0;
+  brim_screen_size(t->screen, &term, &rows);
+  term.colour = t->cli->out.colour;  // --color
+  brim_str_init(&frame);
+  brim_status status = brim_ui_top_frame(&t->ui, &t->view, &t->history, &term, rows, &frame);
+  if (!status) status = brim_screen_draw(t->screen, frame.data);
+  brim_str_deinit(&frame);
+  return status;
+}
+
+static void change_interval(top *t, double factor) {
+  double to = t->ui.interval_s * factor;
+  t->ui.interval_s = to < SHORTEST_S ? SHORTEST_S : to > LONGEST_S ? LONGEST_S : to;
+  t->paced = true;
+}
+
+// Whether to quit.
+static bool take_keys(top *t) {
+  brim_key key;
+  while (brim_screen_key(t->screen, brim_clock_now(), &key)) {
+    if (key.code == BRIM_KEY_REDRAW) brim_screen_forget(t->screen);
+    switch (brim_ui_top_key(&t->ui, &t->view, key)) {
+      case BRIM_UI_TOP_QUIT:
+        return true;
+      case BRIM_UI_TOP_FASTER:
+        change_interval(t, 0.5);
+        break;
+      case BRIM_UI_TOP_SLOWER:
+        change_interval(t, 2);
+        break;
+      case BRIM_UI_TOP_NOTHING:
+      case BRIM_UI_TOP_DRAW:
+      case BRIM_UI_TOP_ACTION_COUNT:
+        break;
+    }
+  }
+  return false;
+}
+
+// A recording runs at the pace it was made, unless another is asked for.
+static double next_wait(const top *t, double before_s) {
+  double gap = t->view.when_s - before_s;
+  if (!t->replay || t->paced || !(gap > 0)) return t->ui.interval_s;
+  return gap > REPLAY_GAP_S ? REPLAY_GAP_S : gap;
+}
+
+// A reading, where it is time for one.
+static brim_status turn(top *t, brim_time *due) {
+  if (t->ui.paused || t->ui.ended || brim_time_since_ns(*due, brim_clock_now()) < 0) return BRIM_OK;
+  double before_s = t->view.when_s;
+  brim_status status = take(t);
+  if (status == BRIM_EEND) {
+    brim_status_clear();
+    t->ui.ended = true;
+    return BRIM_OK;
+  }
+  *due = later(brim_clock_now(), next_wait(t, before_s));
+  return status;
+}
+
+static brim_status run_screen(top *t) {
+  brim_time due = brim_clock_now();
+  BRIM_TRY(take(t));
+  t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
+  due = later(due, t->replay ? t->ui.interval_s : SHORTEST_S);
+  while (!ended(t)) {
+    BRIM_TRY(turn(t, &due));
+    brim_status status = draw(t);
+    if (status == BRIM_EIO) {  // the terminal is gone
+      brim_status_clear();
+      return BRIM_OK;
+    }
+    BRIM_TRY(status);
+    bool waits = t->ui.paused || t->ui.ended;
+    wait_until(t, waits ? later(brim_clock_now(), 3600) : due);
+    double interval_s = t->ui.interval_s;
+    if (take_keys(t)) break;
+    if (interval_s > t->ui.interval_s || interval_s < t->ui.interval_s) {
+      due = later(brim_clock_now(), t->ui.interval_s);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status run_anyhow(top *t) {
+  bool shows = !t->once && !t->cli->json && !t->cli->quiet && !csv_on_stdout(t);
+  if (shows && brim_screen_open(STDIN_FILENO, STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &t->screen)) {
+    brim_status_clear();
+  }
+  if (!t->screen) return t->once ? run_once(t) : run_lines(t);
+  brim_log_set_sink(log_to_view, t, BRIM_LOG_WARN);
+  brim_status status = run_screen(t);
+  brim_screen_close(t->screen);
+  t->screen = NULL;
+  brim_cli_log(t->cli);
+  return status;
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status read_options(top *t) {
+  const brim_option_parse *p = &t->cli->parse;
+  if (p->positional_count > 0) {
+    return brim_cli_usage(t->cli, BRIM_N_("top takes no argument, only options: '%s'"),
+                          p->positional[0]);
+  }
+  t->once = brim_option_flag(p, "once", false);
+  t->paced = brim_option_find(p, "interval") != NULL;
+  t->ui.interval_s = brim_option_float(p, "interval", 1);
+  if (!(t->ui.interval_s >= SHORTEST_S && t->ui.interval_s <= LONGEST_S)) {
+    return brim_cli_usage(t->cli, BRIM_N_("--interval takes 0.5 to 3600 seconds, not %g"),
+                          t->ui.interval_s);
+  }
+  t->replay = brim_option_string(p, "replay", NULL);
+  t->record.path = brim_option_string(p, "record", NULL);
+  t->csv.path = brim_option_string(p, "csv", NULL);
+  t->csv.csv = true;
+  if (t->cli->json && csv_on_stdout(t)) {
+    return brim_cli_usage(t->cli, BRIM_N_("--json and --csv - both write to standard output"));
+  }
+  if (t->record.path && strcmp(t->record.path, "-") == 0) {
+    return brim_cli_usage(t->cli,
+                          BRIM_N_("--record needs a file; --json writes to standard output"));
+  }
+  if (t->replay && t->record.path && brim_fs_same(t->replay, t->record.path)) {
+    return brim_cli_usage(t->cli, BRIM_N_("--replay and --record name the same file"));
+  }
+  return BRIM_OK;
+}
+
+static brim_status open_source(top *t) {
+  if (!t->replay) return brim_top_open_machine("", NULL, &t->source);
+  snprintf(t->ui.source, sizeof t->ui.source, brim_tr("replay of %.80s"),
+           brim_fs_basename(t->replay));
+  brim_utf8_trim(t->ui.source);
+  return brim_top_open_recording(t->replay, &t->source);
+}
+
+static brim_status run(brim_cli *cli) {
+  top t = {.cli = cli, .record = {.fd = -1}, .csv = {.fd = -1}};
+  brim_ui_top_init(&t.ui);
+  BRIM_TRY(read_options(&t));
+  brim_top_view_init(&t.view);
+  brim_ui_top_history_init(&t.history);
+  brim_status status = open_source(&t);
+  if (!status) status = brim_cli_top_file_open(&t.record);
+  if (!status) status = brim_cli_top_file_open(&t.csv);
+  if (!status) status = run_anyhow(&t);
+  brim_status closed = brim_cli_top_file_close(&t.record);
+  if (!status) status = closed;
+  closed = brim_cli_top_file_close(&t.csv);
+  if (!status) status = closed;
+  brim_top_close(&t.source);
+  brim_ui_top_history_deinit(&t.history);
+  brim_top_view_deinit(&t.view);
+  return status;
+}
+
+const brim_cli_command brim_cli_top = {
+    .name = "top",
+    .summary = BRIM_N_("Show live what GPUs, host, processes and brim jobs do"),
+    .usage = BRIM_N_("[OPTION...]"),
+    .about = BRIM_N_(
+        "Shows each GPU's ladder of utilisation: a kernel ran (NVML), SMs, occupancy, tensor pipes "
+        "and device memory in use (GPM, Hopper and later). OFU is tensor activity times clock: the "
+        "share of the card's peak in use. Targets (utilisation above 90 %, memory "
+        "above "
+        "80 %, power at least 75 % of the limit) are marked met or missed.\n"
+        "Below come throttling in words, PCIe, ECC, Xid events, a hang flag (full utilisation at "
+        "idle power), running brim jobs and processes. What this machine does not tell is shown "
+        "as -.\n"
+        "Keys: s sorts, / filters, g shows one GPU, p pauses, ? helps, q quits. Where standard "
+        "output "
+        "is no terminal, brim prints a line per GPU and reading; --json prints one brim.top/1 "
+        "object "
+        "per reading."),
+    .examples = BRIM_N_("watch this machine\n"
+                        "brim top\n"
+                        "one reading, as JSON\n"
+                        "brim top --once --json\n"
+                        "record, and look at it later\n"
+                        "brim top --record day.jsonl\n"
+                        "brim top --replay day.jsonl\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_STOPS,
+};

@@ -1,0 +1,33 @@
+// Inside `brim top`: what the command is asked for, and the files it writes.
+#ifndef BRIM_CLI_TOP_H_
+#define BRIM_CLI_TOP_H_
+
+#include "cli/cli.h"
+#include "record/record_top.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A file that grows by what is read: --record (JSON lines) or --csv.
+typedef struct brim_cli_top_file {
+  const char *path;  // NULL = none; "-" = the standard output
+  bool csv;
+  int fd;  // -1 = not open
+  bool started;
+} brim_cli_top_file;
+
+// Opens it for appending. BRIM_EINVAL where it cannot be written to.
+brim_status brim_cli_top_file_open(brim_cli_top_file *file);
+brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,
+                                  const brim_top_view *view);
+// BRIM_EIO: what was written did not reach the disk.
+brim_status brim_cli_top_file_close(brim_cli_top_file *file);
+
+// Running jobs of brim and measured ceilings, which the machine's source leaves out.
+brim_status brim_cli_top_complete(brim_top_view *view);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_CLI_TOP_H_

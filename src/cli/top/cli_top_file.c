@@ -1,0 +1,76 @@
+// Files of `brim top`: a JSON line per reading (--record), or CSV rows (--csv). They are appended to
+// with one write per reading, so that a kill never tears a line.
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/top/cli_top.h"
+#include "ui/ui_top.h"
+
+static brim_status cannot_write(const brim_cli_top_file *file, brim_status status, int error) {
+  return brim_fail(status, "cannot write %s: %s", file->path, brim_errno_text(error));
+}
+
+brim_status brim_cli_top_file_open(brim_cli_top_file *file) {
+  struct stat info;
+  file->fd = -1;
+  if (!file->path || strcmp(file->path, "-") == 0) return BRIM_OK;
+  file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (file->fd < 0) return cannot_write(file, BRIM_EINVAL, errno);
+  // A file that has rows has its header.
+  file->started = fstat(file->fd, &info) == 0 && info.st_size > 0;
+  return BRIM_OK;
+}
+
+static brim_status write_all(const brim_cli_top_file *file, const char *data, size_t size) {
+  while (size > 0) {
+    ssize_t n = write(file->fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return cannot_write(file, BRIM_EIO, n < 0 ? errno : ENOSPC);
+    data += n;
+    size -= (size_t)n;
+  }
+  return BRIM_OK;
+}
+
+static brim_status make_text(brim_cli_top_file *file, const brim_top_view *view, brim_str *out) {
+  if (file->csv) {
+    if (!file->started) BRIM_TRY(brim_ui_top_csv_header(out));
+    return brim_ui_top_csv_rows(view, out);
+  }
+  json_t *json = NULL;
+  char *text = NULL;
+  BRIM_TRY(brim_top_view_to_json(view, &json));
+  brim_status status = brim_json_dump(json, 0, &text);
+  json_decref(json);
+  BRIM_TRY(status);
+  brim_str_append(out, text);
+  brim_str_append_char(out, '\n');
+  brim_free(text);
+  return brim_str_status(out);
+}
+
+brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,
+                                  const brim_top_view *view) {
+  brim_str text;
+  if (!file->path) return BRIM_OK;
+  brim_str_init(&text);
+  brim_status status = make_text(file, view, &text);
+  if (!status && file->fd >= 0) {
+    status = write_all(file, text.data, text.len);
+  } else if (!status) {
+    brim_cli_print(cli, &text);
+  }
+  file->started = true;
+  brim_str_deinit(&text);
+  return status;
+}
+
+brim_status brim_cli_top_file_close(brim_cli_top_file *file) {
+  int fd = file->fd;
+  file->fd = -1;
+  if (fd < 0) return BRIM_OK;
+  return close(fd) ? cannot_write(file, BRIM_EIO, errno) : BRIM_OK;
+}
