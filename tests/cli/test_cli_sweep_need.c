@@ -51,14 +51,14 @@ static brim_status needs(const char *yaml, bool gpus, const char *program) {
   brim_config *config = NULL;
   static const volatile sig_atomic_t never = 0;
   brim_cli cli = {.stop = &never};
-  brim_cli_sweep_job job = {.cli = &cli, .grid = &grid};
+  brim_cli_sweep_job job = {.cli = &cli, .grid = &grid, .program = program};
   if (brim_config_load(&options, &config)) fail_msg("%s", brim_status_detail());
   assert_ok(brim_lab_grid_expand(config, NULL, &grid));
   brim_config_close(config);
   assert_true(grid.count <= 8);
   memset(points, 0, sizeof points);
   if (gpus) job.monitor = fake_monitor();
-  brim_status status = brim_cli_sweep_needs(&job, program, points);
+  brim_status status = brim_cli_sweep_needs(&job, points);
   brim_gpu_monitor_close(job.monitor);
   brim_lab_grid_free(&grid);
   return status;

@@ -25,6 +25,7 @@ typedef struct brim_cli_sweep_job {
   char *place, *folder;       // of the store, of the experiments' files
   char *shown;                // the place without a password: what is printed
   bool only_continue;         // no grid was named: what the store has is run
+  const char *program;        // that plans; NULL = this one
 } brim_cli_sweep_job;
 
 // Names of metrics that points refer to; outlives the grid.

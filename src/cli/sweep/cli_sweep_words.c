@@ -23,7 +23,11 @@ void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *j, const char **out, 
 brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *j, brim_cli_sweep_words *out) {
   enum { MOST = sizeof out->list / sizeof out->list[0] };
   *out = (brim_cli_sweep_words){0};
-  BRIM_TRY(brim_fs_exe(&out->program));
+  if (!j->program) {
+    BRIM_TRY(brim_fs_exe(&out->program));
+  } else if (!(out->program = brim_strdup(j->program))) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for a path");
+  }
   out->list[0] = out->program;
   out->list[1] = "sweep";
   out->list[2] = "plan";
