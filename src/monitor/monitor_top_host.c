@@ -148,17 +148,41 @@ static double stat_line(const char *text, const char *key) {
 
 //---------------------------------- counters ----------------------------------
 
-// "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guests stand in user too.
-static void read_cpu(const char *text, brim_top_counters *out) {
+// "user nice system idle iowait irq softirq steal guest guest_nice"; guests stand in user too.
+static bool read_ticks(const char *text, double *total, double *idle, double *iowait) {
   unsigned long long v[8];
-  if (sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4],
+  if (sscanf(text, "%llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4],
              &v[5], &v[6], &v[7]) != 8) {
-    return;
+    return false;
   }
-  out->cpu_total = 0;
-  for (int i = 0; i < 8; i++) out->cpu_total += (double)v[i];
-  out->cpu_idle = (double)v[3];
-  out->cpu_iowait = (double)v[4];
+  *total = 0;
+  for (int i = 0; i < 8; i++) *total += (double)v[i];
+  *idle = (double)v[3];
+  *iowait = (double)v[4];
+  return true;
+}
+
+// "cpu  ..." for all, then "cpu0 ..." for each core that is online.
+static void read_cpu(const char *text, brim_top_counters *out) {
+  for (const char *line = text; brim_str_starts(line, "cpu");) {
+    double total = 0, idle = 0, iowait = 0;
+    unsigned core = 0;
+    int used = 0;
+    if (line[3] == ' ') {
+      if (read_ticks(line + 3, &total, &idle, &iowait)) {
+        out->cpu_total = total;
+        out->cpu_idle = idle;
+        out->cpu_iowait = iowait;
+      }
+    } else if (sscanf(line + 3, "%u%n", &core, &used) == 1 && core < BRIM_TOP_CORES &&
+               read_ticks(line + 3 + used, &total, &idle, &iowait)) {
+      while (out->core_count <= core) out->core_total[out->core_count++] = (double)NAN;
+      out->core_total[core] = total;
+      out->core_idle[core] = idle + iowait;
+    }
+    line += strcspn(line, "\n");
+    line += *line == '\n';
+  }
 }
 
 // A whole disk: partitions, and devices made of others, would count the same bytes again.
@@ -238,7 +262,7 @@ static void read_counters(const brim_top_host_state *s, int64_t now_ns, brim_top
                              .disk_write = unknown,
                              .network_rx = unknown,
                              .network_tx = unknown};
-  if (brim_machine_read_text(s->root, "/proc/stat", text, 512)) read_cpu(text, out);
+  if (brim_machine_read_text(s->root, "/proc/stat", text, sizeof text)) read_cpu(text, out);
   if (brim_machine_read_text(s->root, "/proc/diskstats", text, sizeof text)) read_disks(text, out);
   if (brim_machine_read_text(s->root, "/proc/net/dev", text, sizeof text)) read_network(text, out);
   if (s->throttle_path[0] && brim_machine_read_text(s->root, s->throttle_path, text, sizeof text)) {
@@ -321,6 +345,14 @@ static void fill_rates(const brim_top_counters *a, const brim_top_counters *b, b
     out->cpu_percent = 100 * fmax(0, total - idle - wait) / total;
     if (isnan(idle + wait)) out->cpu_percent = (double)NAN;
     out->iowait_percent = 100 * wait / total;
+  }
+  out->core_count = b->core_count;
+  for (size_t i = 0; i < b->core_count; i++) {
+    bool known = i < a->core_count;
+    double core = known ? grown(a->core_total[i], b->core_total[i]) : (double)NAN;
+    double idle = known ? grown(a->core_idle[i], b->core_idle[i]) : (double)NAN;
+    out->core_percent[i] = core > 0 ? 100 * fmax(0, core - idle) / core : (double)NAN;
+    if (isnan(idle)) out->core_percent[i] = (double)NAN;
   }
   double periods = grown(a->periods, b->periods);
   if (periods > 0) out->quota_throttled_percent = 100 * grown(a->throttled, b->throttled) / periods;

@@ -21,6 +21,8 @@ typedef struct brim_top_counters {
   double cpu_total, cpu_idle, cpu_iowait;                // ticks
   double periods, throttled;                             // of the control group's quota
   double disk_read, disk_write, network_rx, network_tx;  // bytes
+  size_t core_count;
+  double core_total[BRIM_TOP_CORES], core_idle[BRIM_TOP_CORES];  // ticks; NaN = offline
 } brim_top_counters;
 
 typedef struct brim_top_host_state {

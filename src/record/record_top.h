@@ -62,13 +62,18 @@ typedef enum brim_top_target {
   BRIM_TOP_TARGET_COUNT
 } brim_top_target;
 
+enum { BRIM_TOP_CORES = 512 };
+
 // A machine without its GPUs. Texts "" and counts -1 where unknown, numbers NaN.
 typedef struct brim_top_host {
   char name[64], cpu[128], os[128], kernel[128];
   char container[64];  // what brim itself runs in: "docker", "podman", "wsl2"; "" = none seen
   int64_t cores, cores_online;  // this process may use; the machine has
   double cpu_percent;           // 100 = all cores that are online
-  double iowait_percent;        // of the same time
+  // By the core's number, core_percent in JSON; NaN = offline, or unknown. Further cores are left out.
+  size_t core_count;
+  double core_percent[BRIM_TOP_CORES];
+  double iowait_percent;  // of the same time
   double cpu_mhz, cpu_max_mhz;
   double load_1, load_5, load_15;
   double quota_cores;              // of the control group; NaN = none, or unknown

@@ -162,7 +162,10 @@ const brim_fields brim_top_view_fields = TABLE(view_rows);
 
 //---------------------------------- unknown ----------------------------------
 
-void brim_top_host_init(brim_top_host *host) { brim_fields_init(&brim_top_host_fields, host); }
+void brim_top_host_init(brim_top_host *host) {
+  memset(host, 0, sizeof *host);
+  brim_fields_init(&brim_top_host_fields, host);
+}
 
 void brim_top_gpu_init(brim_top_gpu *gpu) {
   memset(gpu, 0, sizeof *gpu);

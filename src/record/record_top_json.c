@@ -1,4 +1,5 @@
 // A view of a machine to JSON and back, by the tables of record_top_fields.c. The format is specified in record_top.h.
+#include <math.h>
 #include <string.h>
 
 #include "record/record_top_int.h"
@@ -39,6 +40,16 @@ static brim_status put_gpus(const brim_top_view *view, json_t *root) {
   return BRIM_OK;
 }
 
+// To a tenth of a percent: a line of a recording has one for each core.
+static brim_status put_cores(const brim_top_host *host, json_t *out) {
+  BRIM_TRY(brim_json_put(out, "core_percent", json_array()));
+  json_t *list = json_object_get(out, "core_percent");
+  for (size_t i = 0; i < host->core_count; i++) {
+    BRIM_TRY(brim_json_push(list, brim_json_number(round(host->core_percent[i] * 10) / 10)));
+  }
+  return BRIM_OK;
+}
+
 static brim_status put_jobs(const brim_top_view *view, json_t *root) {
   BRIM_TRY(brim_json_put(root, "jobs", json_array()));
   json_t *list = json_object_get(root, "jobs");
@@ -60,6 +71,7 @@ static brim_status fill(const brim_top_view *view, json_t *root) {
   BRIM_TRY(brim_json_put(root, "host", json_object()));
   BRIM_TRY(
       brim_fields_put(&brim_top_host_fields, &view->host, false, json_object_get(root, "host")));
+  BRIM_TRY(put_cores(&view->host, json_object_get(root, "host")));
   BRIM_TRY(put_gpus(view, root));
   BRIM_TRY(brim_fields_put_list(&brim_top_process_fields, view->processes, sizeof *view->processes,
                                 view->process_count, "processes", root));
@@ -101,6 +113,19 @@ static brim_status get_targets(const json_t *from, brim_top_gpu *gpu) {
     if (!value || json_is_null(value)) continue;
     if (!json_is_boolean(value)) return brim_fields_wrong(TOP, "targets");
     gpu->targets[t] = json_is_true(value) ? BRIM_TOP_YES : BRIM_TOP_NO;
+  }
+  return BRIM_OK;
+}
+
+static brim_status get_cores(const json_t *from, brim_top_host *host) {
+  const json_t *list;
+  BRIM_TRY(brim_fields_list(TOP, from, "core_percent", &list));
+  for (size_t i = 0; i < json_array_size(list) && i < BRIM_TOP_CORES; i++) {
+    const json_t *value = json_array_get(list, i);
+    if (!json_is_number(value) && !json_is_null(value))
+      return brim_fields_wrong(TOP, "core_percent");
+    host->core_percent[i] = json_is_null(value) ? NAN : json_number_value(value);
+    host->core_count = i + 1;
   }
   return BRIM_OK;
 }
@@ -165,8 +190,10 @@ brim_status brim_top_view_from_json(const json_t *json, brim_top_view *out) {
   }
   BRIM_TRY(brim_fields_get(&brim_top_view_fields, json, out));
   const json_t *host = json_object_get(json, "host");
-  if (host && !json_is_null(host))
+  if (host && !json_is_null(host)) {
     BRIM_TRY(brim_fields_get(&brim_top_host_fields, host, &out->host));
+    BRIM_TRY(get_cores(host, &out->host));
+  }
   BRIM_TRY(get_gpus(json, out));
   BRIM_TRY(get_processes(json, out));
   return get_rest(json, out);

@@ -73,13 +73,19 @@ static void test_host(void **state) {
   assert_true(h.cpu_mhz == 2000 && h.cpu_max_mhz == 3500);
   assert_true(h.cores >= 1);
   // 2 s later: 100 ticks more, 30 of them idle and 10 waiting
-  write_counters(root, "cpu  140 0 120 730 110 0 0 0 9 9\n",
+  write_counters(root,
+                 "cpu  140 0 120 730 110 0 0 0 9 9\ncpu0 21 1 1 21 1 1 1 1\ncpu2 1 1 1 1 1 1 1 1\n"
+                 "intr 5 5\n",
                  "   8  0 sda 10 0 1100 5 20 0 2300 5 0 0 0\n"
                  " 259  0 nvme0n1 10 0 150 5 20 0 60 5 0 0 0\n",
                  "  eth0: 6000 1 0 0 0 0 0 0 7500 1 0 0 0 0 0 0\n");
   write_file(root, "sys/fs/cgroup/job.slice/cpu.stat", "nr_periods 120\nnr_throttled 15\n");
   brim_top_host_read(&s, 102 * FAKE_TOP_S, &h);
   assert_true(same(h.cpu_percent, 60) && same(h.iowait_percent, 10));
+  // core 0: half of 40 ticks; core 1 is offline; core 2 has just come
+  assert_int_equal(h.core_count, 3);
+  assert_true(same(h.core_percent[0], 50));
+  assert_true(isnan(h.core_percent[1]) && isnan(h.core_percent[2]));
   assert_true(same(h.quota_throttled_percent, 25));
   assert_true(same(h.disk_read, 200 * 512 / 2.0) && same(h.disk_write, 300 * 512 / 2.0));
   assert_true(same(h.network_rx, 500) && same(h.network_tx, 250));
@@ -342,6 +348,37 @@ static void test_many_processes(void **state) {
   }
 }
 
+// Each allocation fails once: an error or the same view, and nothing is left behind.
+static void test_no_memory(void **state) {
+  (void)state;
+  bool failed = true;
+  for (uint64_t nth = 1; failed; nth++) {
+    fake_top_reset(2);
+    for (unsigned i = 0; i < 20; i++) add_compute(0, 100 + i, i);
+    brim_nvml_api api = fake_top_api();
+    brim_top_source top;
+    brim_top_view view;
+    brim_top_view_init(&view);
+    uint64_t before = brim_alloc_failures();
+    brim_alloc_fail_nth(nth, 0);
+    brim_status status = brim_top_open_machine("p3", &api, &top);
+    for (int i = 0; i < 2 && !status; i++) {
+      for (unsigned k = 0; k < 20; k++) add_use(0, 100 + k, 50, k);
+      fake_top_pass(1);
+      status = top.read(top.ctx, BRIM_TOP_WANT_ALL, &view);
+    }
+    brim_alloc_fail_nth(0, 0);
+    failed = brim_alloc_failures() > before;
+    if (!failed) assert_ok(status);
+    if (status) assert_int_equal(status, BRIM_ENOMEM);
+    brim_top_close(&top);
+    brim_top_view_deinit(&view);
+    assert_int_equal(fake_top_alive(), 0);
+    assert_int_equal(fake_top.sets, 0);
+    assert_true(nth < 1000);
+  }
+}
+
 //---------------------------------- this machine ----------------------------------
 
 // Whatever it is, with or without a GPU: it opens, reads and closes, and the host is known.
@@ -436,6 +473,7 @@ int main(void) {
       cmocka_unit_test(test_other_namespace),
       cmocka_unit_test(test_many_processes),
       cmocka_unit_test(test_here),
+      cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_recording),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

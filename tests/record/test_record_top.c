@@ -91,6 +91,36 @@ static void test_unknown_is_null(void **state) {
   brim_top_view_deinit(&read);
 }
 
+static void test_cores(void **state) {
+  (void)state;
+  brim_top_view view, read;
+  brim_top_view_init(&view);
+  brim_top_view_init(&read);
+  view.host.core_count = 3;
+  view.host.core_percent[0] = 99.96;
+  view.host.core_percent[1] = NAN;
+  view.host.core_percent[2] = 0.04;
+  json_t *json = NULL;
+  assert_ok(brim_top_view_to_json(&view, &json));
+  assert_ok(brim_top_view_from_json(json, &read));
+  assert_int_equal(read.host.core_count, 3);
+  assert_true(read.host.core_percent[0] == 100 && read.host.core_percent[2] == 0);
+  assert_true(isnan(read.host.core_percent[1]));
+  // more than there is room for, and a value of the wrong kind
+  json_t *cores = json_object_get(json_object_get(json, "host"), "core_percent");
+  for (int i = 0; i < 600; i++) assert_ok(brim_json_push(cores, json_integer(7)));
+  assert_ok(brim_top_view_from_json(json, &read));
+  assert_int_equal(read.host.core_count, BRIM_TOP_CORES);
+  assert_true(read.host.core_percent[BRIM_TOP_CORES - 1] == 7);
+  assert_ok(brim_json_push(cores, json_string("x")));
+  json_array_set_new(cores, 0, json_true());
+  assert_status(brim_top_view_from_json(json, &read), BRIM_EPARSE);
+  assert_non_null(strstr(brim_status_detail(), "core_percent"));
+  json_decref(json);
+  brim_top_view_deinit(&view);
+  brim_top_view_deinit(&read);
+}
+
 static void test_wrong_values_are_refused(void **state) {
   (void)state;
   static const struct {
@@ -248,6 +278,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_view_survives_json),
       cmocka_unit_test(test_unknown_is_null),
+      cmocka_unit_test(test_cores),
       cmocka_unit_test(test_wrong_values_are_refused),
       cmocka_unit_test(test_targets_follow_the_readings),
       cmocka_unit_test(test_ofu_is_tensor_activity_times_clock),
