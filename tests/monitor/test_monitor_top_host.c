@@ -35,11 +35,7 @@ static void write_counters(const char *root, const char *cpu, const char *disks,
   write_file(root, "proc/net/dev", network);
 }
 
-static void test_host(void **state) {
-  (void)state;
-  const char *root = "h1";
-  brim_top_host_state s;
-  brim_top_host h;
+static void write_facts(const char *root) {
   write_file(root, "proc/meminfo",
              "MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapTotal: 100 kB\nSwapFree: 25 kB\n");
   write_file(root, "proc/loadavg", "0.50 1.25 2.00 3/456 789\n");
@@ -52,6 +48,14 @@ static void test_host(void **state) {
   write_file(root, "sys/fs/cgroup/job.slice/memory.max", "500000\n");
   write_file(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2000000\n");
   write_file(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "3500000\n");
+}
+
+static void test_host(void **state) {
+  (void)state;
+  const char *root = "h1";
+  brim_top_host_state s;
+  brim_top_host h;
+  write_facts(root);
   write_counters(root, "cpu  100 0 100 700 100 0 0 0 9 9\ncpu0 1 1 1 1 1 1 1 1\n",
                  "   8  0 sda 10 0 1000 5 20 0 2000 5 0 0 0\n"
                  "   8  1 sda1 10 0 1000 5 20 0 2000 5 0 0 0\n"
