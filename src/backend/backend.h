@@ -410,6 +410,19 @@ const void *brim_registry_extension(const brim_registry *registry, const char *n
 
 //---------------------------------- device objects ----------------------------------
 
+// For measuring: told of every op that is enqueued on a device. The engine says what it belongs to.
+typedef struct brim_op_watch {
+  void *ctx;
+  bool op_by_op;  // work that was recorded, or would be, is enqueued op by op
+  // Around an op, also while it is recorded (device->recording). A status ends the op's piece.
+  brim_status (*before)(void *ctx, const brim_op_call *call);
+  brim_status (*after)(void *ctx, const brim_op_call *call);
+  // Set before each op by those that know.
+  const struct brim_net *net;  // NULL = of none
+  const char *layer;           // of the model; NULL = none
+  brim_phase phase;            // BRIM_PHASE_COUNT = unknown
+} brim_op_watch;
+
 typedef struct brim_device {
   const brim_backend *backend;
   void *impl;
@@ -418,6 +431,7 @@ typedef struct brim_device {
   brim_device_info info;
   uint64_t free_at_open;  // device memory that was free before it was opened
   bool recording;         // between capture begin and end: what is enqueued does not run now
+  brim_op_watch *watch;   // borrowed; NULL = nothing is measured
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".

@@ -260,6 +260,14 @@ static brim_status check_data(const brim_op_call *call, const brim_tensor *tenso
   return BRIM_OK;
 }
 
+static brim_status run_watched(brim_device *device, const brim_op_row *row,
+                               const brim_op_call *call) {
+  const brim_op_watch *watch = device->watch;
+  BRIM_TRY(watch->before(watch->ctx, call));
+  BRIM_TRY(row->run(device->impl, device->stream, call));
+  return watch->after(watch->ctx, call);
+}
+
 brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
   const brim_op_row *row = find_row(device, call->op);
   if (!row) {
@@ -272,6 +280,7 @@ brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
     return brim_fail(BRIM_EINVAL, "%s: needs a workspace of %zu bytes", brim_op_name(call->op),
                      call->workspace_bytes);
   }
+  if (device->watch) return run_watched(device, row, call);
   return row->run(device->impl, device->stream, call);
 }
 

@@ -116,6 +116,28 @@ brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_p
 brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out);
 void brim_net_destroy(brim_net *net);
 
+// What a network's training holds in its arena, node by node (engine_memory.c). Names are the
+// network's own.
+typedef struct brim_net_point {
+  const char *op, *layer;  // layer NULL = none
+  brim_phase phase;
+  size_t bytes;  // in use while it runs, by what is in `places`
+} brim_net_point;
+typedef struct brim_net_place {
+  const char *name;  // of the layer or parameter it belongs to
+  const char *kind;  // "activation", "gradient", "statistic", "workspace"
+  size_t bytes, offset;
+  int32_t first, last;  // points
+} brim_net_place;
+typedef struct brim_net_memory {
+  brim_net_point *points;
+  brim_net_place *places;
+  size_t point_count, place_count;
+  size_t arena_bytes;
+} brim_net_memory;
+brim_status brim_net_memory_of(const brim_net *net, brim_net_memory *out);
+void brim_net_memory_free(brim_net_memory *memory);
+
 // A batch in host memory: input (rows, sample) of spec.input_dtype, target int32 (rows) or float
 // (rows, target_dim). The block always holds spec.batch rows; those past `rows` are padding. It has
 // been read when the call that takes it returns. With two views all rows of the first come before

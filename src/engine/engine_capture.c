@@ -59,7 +59,7 @@ static bool to_record(const brim_capture *x, brim_capture_piece *piece) {
 
 brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
                              brim_capture_work enqueue, void *ctx) {
-  if (!x->on) return enqueue(ctx);
+  if (!x->on || (device->watch && device->watch->op_by_op)) return enqueue(ctx);
   if (!piece->graph && to_record(x, piece)) record(device, x, piece, enqueue, ctx);
   if (piece->graph) return brim_graph_launch(device, piece->graph);
   piece->warm = true;

@@ -273,6 +273,19 @@ static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node
   return BRIM_OK;
 }
 
+// Whose work the next op is, for those who measure.
+static void tell(const brim_net *net, const char *layer, brim_phase phase) {
+  brim_op_watch *watch = net->device->watch;
+  if (!watch) return;
+  watch->net = net;
+  watch->layer = layer;
+  watch->phase = phase;
+}
+
+static brim_phase phase_of(const brim_gnode *node) {
+  return node->backward ? BRIM_PHASE_BACKWARD : BRIM_PHASE_FORWARD;
+}
+
 static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to,
                              bool adding) {
   int32_t k = 0;
@@ -283,6 +296,7 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
       while (k < p->adding_prepared && p->adding_node[k] < i) k++;
       if (k < p->adding_prepared && p->adding_node[k] == i) call = &p->adding[k];
     }
+    tell(net, p->graph.nodes[i].layer, phase_of(&p->graph.nodes[i]));
     BRIM_TRY(p->graph.nodes[i].groups > 1 ? run_groups(net, p, i) : brim_op_run(net->device, call));
   }
   return BRIM_OK;
@@ -299,6 +313,7 @@ brim_status brim_exec_fail_moved(brim_status status) {
 }
 
 static brim_status run_update(brim_net *net) {
+  tell(net, NULL, BRIM_PHASE_OPTIMIZER);
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
   brim_status status = BRIM_OK;
@@ -318,7 +333,10 @@ brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
   if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false));
   p = &net->negatives.embed;
   if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false));
-  if (parts[kind].loss) BRIM_TRY(brim_op_run(net->device, &net->negatives.loss));
+  if (parts[kind].loss) {
+    tell(net, "loss", BRIM_PHASE_FORWARD);
+    BRIM_TRY(brim_op_run(net->device, &net->negatives.loss));
+  }
   return BRIM_OK;
 }
 

@@ -284,6 +284,7 @@ void brim_graph_node(brim_graph *g, brim_op op, const brim_op_attr *attr, const 
   memset(n, 0, sizeof *n);
   n->op = op;
   if (attr) n->attr = *attr;
+  n->layer = g->layer;
   n->in_count = in_count;
   n->out_count = out_count;
   memcpy(n->in, in, (size_t)in_count * sizeof *in);
@@ -423,8 +424,10 @@ brim_status brim_graph_fuse(brim_graph *g) {
 
 brim_status brim_graph_forward(brim_graph *g) {
   for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
+    g->layer = g->layers[i].name;
     if (!g->layers[i].fused) g->layers[i].row->forward(g, &g->layers[i]);
   }
+  g->layer = NULL;
   return g->status;
 }
 
@@ -442,7 +445,9 @@ brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr,
     out[1] = brim_graph_like(g, output, BRIM_TENSOR_GRADIENT);
     if (!g->status) g->tensors[output].grad = out[1];
   }
+  g->layer = "loss";
   brim_graph_node(g, op, attr, in, count, out, g->training ? 2 : 1);
+  g->layer = NULL;
   return g->status;
 }
 
@@ -512,6 +517,7 @@ static void recompute_segment(brim_graph *g, int32_t segment) {
     t->needs_grad = g->tensors[old].needs_grad;
     replace_tensor(g, segment, old, again);
     brim_layer *l = &g->layers[i];
+    g->layer = l->name;
     if (l->row->recompute) {
       l->row->recompute(g, l);
     } else {
@@ -561,8 +567,10 @@ brim_status brim_graph_backward(brim_graph *g) {
       if (g->status) break;
     }
     segment = l->segment;
+    g->layer = l->name;
     l->row->backward(g, &g->layers[i]);
   }
+  g->layer = NULL;
   if (!g->status) drop_dead_nodes(g, first);
   for (int32_t i = first; i < g->node_count; i++) g->nodes[i].backward = true;
   return g->status;

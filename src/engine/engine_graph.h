@@ -102,7 +102,8 @@ typedef struct brim_gnode {
   int32_t in_count, out_count;
   int32_t in[BRIM_OP_MAX_IN], out[BRIM_OP_MAX_OUT];  // tensors; -1 = left out
   bool backward;
-  int32_t groups;  // > 1: runs so many times, on as many parts of its rows
+  const char *layer;  // whose work it is, for measuring; NULL = of none
+  int32_t groups;     // > 1: runs so many times, on as many parts of its rows
 } brim_gnode;
 
 struct brim_layer_row;
@@ -145,6 +146,7 @@ typedef struct brim_graph {
   int32_t layer_count, layer_capacity;
   brim_gnode *nodes;
   int32_t node_count, node_capacity;
+  const char *layer;           // whose nodes are being appended; NULL = of none
   int32_t (*param_tensor)[3];  // per parameter: its PARAM, PARAM_COPY and PARAM_GRAD tensor
   bool *grad_written;          // per parameter: a node writes its gradient already
   size_t param_capacity;

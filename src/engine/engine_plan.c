@@ -278,6 +278,23 @@ done:
   return status;
 }
 
+brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, int32_t *first,
+                                  int32_t *last) {
+  const brim_plan_part part = {.graph = g, .forward_count = forward_count};
+  member m = {.part = &part};
+  planner p = {.members = &m, .member_count = 1};
+  p.lives = brim_calloc((size_t)g->tensor_count, sizeof *p.lives);
+  if (!p.lives) return brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
+  line_up(&p, &part);
+  find_lives(&p, &m);
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    first[t] = p.lives[t].first;
+    last[t] = p.lives[t].last;
+  }
+  brim_free(p.lives);
+  return BRIM_OK;
+}
+
 void brim_arena_plan_free(brim_arena_plan *plan) {
   brim_free(plan->offset);
   brim_free(plan->workspace);

@@ -35,6 +35,11 @@ typedef struct brim_plan_part {
 brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
 void brim_arena_plan_free(brim_arena_plan *plan);
 
+// When the tensors of one graph are alive, as nodes: from `first` (-1 = it is not in the arena) to
+// `last`. What is kept to the end lives until node_count.
+brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, int32_t *first,
+                                  int32_t *last);
+
 #ifdef __cplusplus
 }
 #endif

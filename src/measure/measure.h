@@ -170,6 +170,32 @@ brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_dev
 brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_setting *setting,
                              brim_gpu_trace *trace, brim_result *result);
 
+//---------------------------------- profiles ----------------------------------
+
+typedef struct brim_profile_options {
+  int steps;           // traced; 0 = 20, fewer where they are long
+  double max_seconds;  // of measuring the step, and again of tracing it; 0 = 10
+  // "cupti" or "events" instead of the best there is; NULL or "" = the best. BRIM_EUNSUPPORTED where it is
+  // not there.
+  const char *source;
+  uint64_t memory_limit;                 // device bytes the plan must fit in; 0 = what is free
+  brim_memory_watch *memory;             // of the device; NULL = none
+  brim_gpu_sampler *sampler;             // of the device; NULL = its columns stay unknown
+  const brim_machine_ceilings *machine;  // for the ceilings of rows; NULL = unknown
+  const volatile sig_atomic_t *stop;
+  // What is being done, as a message; may be NULL.
+  void (*on_stage)(void *ctx, const char *what);
+  void *ctx;
+} brim_profile_options;
+
+// Where the time of a step goes at a setting (record_profile.h): the step measured as in a trial, then a
+// short traced window of steps. `out` and `trace` are initialised here; deinit both, whatever is
+// returned. A setting that fails is classed in out->result.failure and gives BRIM_OK, as in
+// brim_trial_run. The workload stands at the setting afterwards, some steps on. `config` may be NULL.
+brim_status brim_profile_run(brim_work *work, const brim_config *config, brim_device *device,
+                             const brim_setting *setting, const brim_profile_options *options,
+                             brim_profile *out, brim_trace *trace);
+
 //---------------------------------- several at once ----------------------------------
 
 // One of several that train at once: a workload of its own on a device of its own. Nothing goes from

@@ -3,7 +3,7 @@
 #ifndef BRIM_PROFILE_H_
 #define BRIM_PROFILE_H_
 
-#include "record/record.h"
+#include "profile/profile_trace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +61,12 @@ void brim_gpu_trace_close(brim_gpu_trace *trace);
 // first start after opening may take seconds. After a failed stop every figure is unknown (NaN).
 brim_status brim_gpu_trace_start(brim_gpu_trace *trace);
 brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out);
+
+// Before start: names, streams and the host's waits are kept as well, which costs a little more.
+void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on);
+// After a stop, with details: what ran from start to stop, added to `out` with times since `begin`,
+// which was before start. Events of the GPU, and the host's waits for it.
+brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out);
 
 #ifdef __cplusplus
 }

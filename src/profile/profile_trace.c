@@ -81,8 +81,12 @@ brim_trace_event *brim_trace_add(brim_trace *trace, brim_trace_kind kind, const 
     trace->capacity = capacity;
   }
   brim_trace_event *event = &trace->events[trace->count++];
-  *event = (brim_trace_event){
-      .kind = kind, .name = kept, .device = -1, .phase = BRIM_PHASE_COUNT, .step = -1};
+  *event = (brim_trace_event){.kind = kind,
+                              .name = kept,
+                              .device = -1,
+                              .phase = BRIM_PHASE_COUNT,
+                              .step = -1,
+                              .flops = NAN};
   return event;
 }
 

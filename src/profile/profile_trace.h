@@ -41,7 +41,8 @@ typedef struct brim_trace_event {
   const char *op, *layer;  // it belongs to; NULL = none or unknown
   brim_phase phase;        // BRIM_PHASE_COUNT = unknown
   int32_t step;            // of the window, from 0; -1 = unknown
-  uint64_t bytes;          // copies and memsets
+  uint64_t bytes;          // copies and memsets; of ops the fewest that they move
+  double flops;            // of ops; NaN = unknown
   brim_trace_copy copy;
   bool pageable;               // a copy from or to memory of the host that is not page-locked
   uint32_t grid[3], block[3];  // of a kernel; 0 = unknown

@@ -9,7 +9,7 @@
 //   source  "cupti": the GPU's own records | "events": a device's events around each op, run one by
 //           one and scaled to the step | "clock": the host's clock around each op
 //   note    why it is not a better source, or what it cannot see; "" = nothing to say
-//   step    {ms, mad_ms, traced_ms, traced_steps}   untraced (median), and in the traced window (mean)
+//   step    {ms, mad_ms, traced_ms, traced_steps}   untraced (median), and in the traced window
 //   kernels, ops, layers, phases, transforms   lists, the largest first, of
 //           {name, kind, op, layer, phase, count, ms, total_ms, share, flops, bytes, ceiling,
 //            ceiling_share}

@@ -42,8 +42,12 @@ enum {
   BRIM_CUPTI_KIND_MEMSET = 2,
   BRIM_CUPTI_KIND_KERNEL = 3,  // never enabled: it makes kernels wait for each other
   BRIM_CUPTI_KIND_CONCURRENT_KERNEL = 10,
-  BRIM_CUPTI_KIND_MEMCPY2 = 22  // between two GPUs
+  BRIM_CUPTI_KIND_MEMCPY2 = 22,         // between two GPUs
+  BRIM_CUPTI_KIND_SYNCHRONIZATION = 38  // the host or a stream waits
 };
+
+// CUpti_ActivitySynchronizationType: a stream that waits for an event is no wait of the host's
+enum { BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT = 2 };
 
 // CUpti_ActivityMemcpyKind: host, device, array, peer
 enum {
@@ -78,6 +82,31 @@ typedef struct brim_cupti_copy {  // CUpti_ActivityMemcpy to 6, CUpti_ActivityMe
   uint64_t start, end;
 } brim_cupti_copy;
 
+// The same records as far as details go. Not of MEMCPY2, whose fields from the second device on
+// are others.
+typedef struct brim_cupti_kernel_detail {  // CUpti_ActivityKernel4 to 10
+  int32_t kind;
+  uint8_t unused[12];
+  uint64_t start, end, completed;
+  uint32_t device, context, stream;
+  int32_t grid[3], block[3];
+  uint8_t memory[16];
+  uint32_t correlation;
+  int64_t grid_id;
+  const char *name;  // the library's own
+} brim_cupti_kernel_detail;
+
+typedef struct brim_cupti_copy_detail {  // CUpti_ActivityMemcpy to 6, and CUpti_ActivityMemset
+  brim_cupti_copy copy;
+  uint32_t device, context, stream, correlation;
+} brim_cupti_copy_detail;
+
+typedef struct brim_cupti_sync {  // CUpti_ActivitySynchronization, 2
+  int32_t kind, type;
+  uint64_t start, end;
+  uint32_t correlation, context, stream;
+} brim_cupti_sync;
+
 typedef struct brim_cupti_subscriber {  // CUpti_SubscriberParams
   size_t size;                          // of this struct
   const char *name;
@@ -92,6 +121,15 @@ BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy, flags) == 7, "CUpti_ActivityMemcpy")
 BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy, bytes) == 8, "CUpti_ActivityMemcpy");
 BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy, start) == 16, "CUpti_ActivityMemcpy");
 BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy, end) == 24, "CUpti_ActivityMemcpy");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_kernel_detail, device) == 40, "CUpti_ActivityKernel");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_kernel_detail, grid) == 52, "CUpti_ActivityKernel");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_kernel_detail, block) == 64, "CUpti_ActivityKernel");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_kernel_detail, correlation) == 92, "CUpti_ActivityKernel");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_kernel_detail, name) == 104, "CUpti_ActivityKernel");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy_detail, device) == 32, "CUpti_ActivityMemcpy");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_copy_detail, correlation) == 44, "CUpti_ActivityMemcpy");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_sync, start) == 8, "CUpti_ActivitySynchronization");
+BRIM_CUPTI_ASSERT(offsetof(brim_cupti_sync, stream) == 32, "CUpti_ActivitySynchronization");
 BRIM_CUPTI_ASSERT(sizeof(brim_cupti_subscriber) == 4 * sizeof(size_t), "CUpti_SubscriberParams");
 
 typedef void (*brim_cupti_callback)(void *user, int domain, uint32_t id, const void *data);

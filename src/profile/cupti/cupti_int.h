@@ -65,6 +65,19 @@ brim_cupti_take brim_cupti_read(const void *record, brim_cupti_record *out);
 void brim_cupti_sum(brim_cupti_record *records, size_t count, uint64_t begin, uint64_t end,
                     brim_gpu_trace_sum *out);
 
+//---------------------------------- details ----------------------------------
+
+// One of CUPTI's records as an event, with the library's own times; a kernel's name as it comes.
+// BRIM_CUPTI_LOST without memory.
+brim_cupti_take brim_cupti_detail(const void *record, brim_trace *to);
+// A kernel's name for people: without what it returns and takes. `plain` is demangled, or not.
+void brim_kernel_name(const char *plain, char *out, size_t size);
+// Makes plain names of C++ ones where the machine has its library; the same text where not. `name`
+// and the answer belong to `texts`.
+typedef char *(*brim_demangle_fn)(const char *name, char *buffer, size_t *size, int *status);
+brim_demangle_fn brim_demangler(brim_dl **dl);  // NULL = there is none
+const char *brim_cupti_plain_name(brim_demangle_fn demangle, const char *name, brim_trace *texts);
+
 //---------------------------------- the session ----------------------------------
 
 // brim_gpu_trace_open over another table of calls, which is copied; at most `max_records` are kept

@@ -20,10 +20,12 @@ enum {
 static const struct {
   int kind;
   bool required;
-} kinds[] = {{BRIM_CUPTI_KIND_CONCURRENT_KERNEL, true},
-             {BRIM_CUPTI_KIND_MEMCPY, true},
-             {BRIM_CUPTI_KIND_MEMSET, true},
-             {BRIM_CUPTI_KIND_MEMCPY2, false}};
+  bool detail;  // only where details are kept
+} kinds[] = {{BRIM_CUPTI_KIND_CONCURRENT_KERNEL, true, false},
+             {BRIM_CUPTI_KIND_MEMCPY, true, false},
+             {BRIM_CUPTI_KIND_MEMSET, true, false},
+             {BRIM_CUPTI_KIND_MEMCPY2, false, false},
+             {BRIM_CUPTI_KIND_SYNCHRONIZATION, false, true}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct brim_gpu_trace {
@@ -33,7 +35,11 @@ struct brim_gpu_trace {
   uint32_t version;
   bool started, enabled[KINDS];
   uint64_t begin;
+  int64_t begin_clock_ns;  // by the host's clock
+  brim_dl *cxx;            // of the demangler
   // Under cupti_process.lock:
+  bool detailed;
+  brim_trace details;  // with the library's own times
   bool collecting;
   brim_cupti_record *records;
   size_t count, capacity, limit;
@@ -101,10 +107,13 @@ static void keep_locked(brim_gpu_trace *t, const brim_cupti_record *record) {
 static void take(const void *record) {
   brim_cupti_record kept;
   brim_cupti_take taken = brim_cupti_read(record, &kept);
-  if (taken == BRIM_CUPTI_OTHER) return;
   lock();
   brim_gpu_trace *t = cupti_process.trace;
-  if (t && t->collecting) {
+  if (t && t->collecting && t->detailed && t->details.count < t->limit &&
+      brim_cupti_detail(record, &t->details) == BRIM_CUPTI_LOST) {
+    t->lost++;
+  }
+  if (t && t->collecting && taken != BRIM_CUPTI_OTHER) {
     if (taken == BRIM_CUPTI_LOST) {
       t->lost++;
     } else {
@@ -216,6 +225,8 @@ static brim_status attach(brim_gpu_trace *t) {
 
 static void destroy(brim_gpu_trace *t) {
   brim_dl_close(t->dl);
+  brim_dl_close(t->cxx);
+  brim_trace_deinit(&t->details);
   brim_free(t->records);
   brim_free(t);
 }
@@ -270,6 +281,7 @@ static void set_collecting(brim_gpu_trace *t, bool on) {
   if (on) {
     t->count = 0;
     t->lost = 0;
+    t->details.count = 0;
   }
   unlock();
 }
@@ -288,6 +300,7 @@ static int disable_all(brim_gpu_trace *t) {
 
 static brim_status enable_all(brim_gpu_trace *t) {
   for (int i = 0; i < KINDS; i++) {
+    if (kinds[i].detail && !t->detailed) continue;
     int code = t->api.enable(kinds[i].kind);
     t->enabled[i] = code == BRIM_CUPTI_SUCCESS;
     if (!t->enabled[i] && kinds[i].required) {
@@ -305,6 +318,7 @@ brim_status brim_gpu_trace_start(brim_gpu_trace *trace) {
   brim_status status = enable_all(trace);
   // Enabling prepares every kernel that is loaded, which may take seconds: the clock runs from here.
   int code = status ? BRIM_CUPTI_SUCCESS : trace->api.timestamp(&trace->begin);
+  trace->begin_clock_ns = brim_clock_now().ns;
   if (code != BRIM_CUPTI_SUCCESS) status = brim_cupti_fail(&trace->api, "cuptiGetTimestamp", code);
   if (status) {
     disable_all(trace);
@@ -365,4 +379,34 @@ void brim_gpu_trace_close(brim_gpu_trace *trace) {
   detach(trace);
   give_up_claim();
   destroy(trace);
+}
+
+//---------------------------------- details ----------------------------------
+
+void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on) {
+  lock();
+  trace->detailed = on;
+  unlock();
+}
+
+brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out) {
+  if (trace->started) return brim_fail(BRIM_ESTATE, "the trace of the GPU is already running");
+  brim_demangle_fn demangle = brim_demangler(&trace->cxx);
+  int64_t to_clock = trace->begin_clock_ns - (int64_t)trace->begin - begin.ns;
+  for (size_t i = 0; i < trace->details.count; i++) {
+    const brim_trace_event *from = &trace->details.events[i];
+    if (from->start_ns < (int64_t)trace->begin) continue;
+    const char *name = from->kind == BRIM_TRACE_KERNEL
+                           ? brim_cupti_plain_name(demangle, from->name, out)
+                           : from->name;
+    brim_trace_event *e = name ? brim_trace_add(out, from->kind, name) : NULL;
+    if (!e) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+    const char *kept = e->name;
+    *e = *from;
+    e->name = kept;
+    e->start_ns += to_clock;
+    e->end_ns += to_clock;
+  }
+  brim_trace_sort(out);
+  return BRIM_OK;
 }

@@ -1,0 +1,190 @@
+// A profile of a workload: the step measured as in a trial, then a short window in which everything is
+// written down. On the host traced and plain steps take turns, so that both meet the same machine. On
+// a GPU measure_profile_gpu.c traces a window of steps as training makes them.
+#include <math.h>
+#include <string.h>
+
+#include "measure/measure_profile_gpu.h"
+
+enum { USUAL_STEPS = 20, LEAST_STEPS = 3, MOST_TURNS = 100 };
+#define USUAL_SECONDS 10.0
+#define TURNS_SECONDS 3.0  // on the host, where other programs disturb single steps
+
+static double seconds_since(brim_time start) {
+  return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
+}
+
+brim_status brim_profiler_stage(const brim_profiler *p, const char *what) {
+  if (p->options->stop && *p->options->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+  if (p->options->on_stage) p->options->on_stage(p->options->ctx, what);
+  return BRIM_OK;
+}
+
+static double most_seconds(const brim_profiler *p) {
+  return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
+}
+
+int brim_profiler_steps(const brim_profiler *p, double share) {
+  int most = p->options->steps > 0 ? p->options->steps : USUAL_STEPS;
+  double step_s = p->out->result.total_ms.median * 1e-3;
+  double fit = floor(share * most_seconds(p) / fmax(step_s, 1e-9));
+  return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
+}
+
+//---------------------------------- the step ----------------------------------
+
+static brim_status measure_step(brim_profiler *p) {
+  brim_trial_options options = {.steps = USUAL_STEPS,
+                                .ci_target = 0.01,
+                                .max_seconds = most_seconds(p),
+                                .memory_limit = p->options->memory_limit,
+                                .memory = p->options->memory,
+                                .sampler = p->options->sampler,
+                                .machine = p->options->machine,
+                                .ceilings = true,
+                                .stop = p->options->stop};
+  brim_result *r = &p->out->result;
+  BRIM_TRY(brim_profiler_stage(p, BRIM_N_("measuring the step")));
+  BRIM_TRY(brim_trial_run(p->work, p->config, p->device, p->setting, &options, r));
+  p->out->step_ms = r->total_ms.median;
+  p->out->step_mad_ms = r->total_ms.mad;
+  return BRIM_OK;
+}
+
+//---------------------------------- the loader ----------------------------------
+
+static void loading(const brim_profiler *p, brim_work_loading *out) {
+  memset(out, 0, sizeof *out);
+  if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
+}
+
+// What the loader's threads did meanwhile, per step of so many samples.
+static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
+                                   const brim_work_loading *after) {
+  brim_profile *out = p->out;
+  double samples = (double)(after->samples - before->samples);
+  double rows = out->result.plan.samples_per_step, io_ns = 0, sum = 0;
+  if (!(samples > 0) || !(rows > 0)) return BRIM_OK;
+  double steps = samples / rows;
+  io_ns = (double)(after->read_ns - before->read_ns);
+  for (size_t i = 0; i < after->stage_count; i++) {
+    brim_profile_row *row = brim_profile_add(out, BRIM_PROFILE_TRANSFORMS);
+    if (!row) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+    snprintf(row->name, sizeof row->name, "%s", after->stage[i]);
+    snprintf(row->kind, sizeof row->kind, "transform");
+    row->count = rows;
+    row->total_ms = (double)(after->stage_ns[i] - before->stage_ns[i]) * 1e-6 / steps;
+    sum += row->total_ms;
+  }
+  out->workers = (int)brim_result_number_as(&out->result, BRIM_ROLE_WORKERS, 0);
+  if (io_ns > 0) out->worker_io_ms = io_ns * 1e-6 / steps;
+  if (after->stage_count > 0) out->worker_transform_ms = sum;
+  return BRIM_OK;
+}
+
+//---------------------------------- on the host ----------------------------------
+
+static brim_status plain_step(const brim_profiler *p, double *ms) {
+  brim_step_info info;
+  brim_time start = brim_clock_now();
+  BRIM_TRY(p->work->table->step(p->work->state, NULL, &info));
+  BRIM_TRY(brim_device_sync(p->device));
+  *ms = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
+  return BRIM_OK;
+}
+
+// A plain step and a traced one, in turns, the one first and then the other.
+static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double *plain_ms,
+                              int steps) {
+  for (int i = 0; i < steps; i++) {
+    brim_step_info info;
+    BRIM_TRY(brim_profiler_stage(p, BRIM_N_("tracing steps")));
+    if (i % 2 == 0) BRIM_TRY(plain_step(p, &plain_ms[i]));
+    p->device->watch = &notes->watch;
+    brim_status status = brim_notes_step(notes, p->work, true, &info);
+    p->device->watch = NULL;
+    BRIM_TRY(status);
+    if (i % 2 == 1) BRIM_TRY(plain_step(p, &plain_ms[i]));
+  }
+  return BRIM_OK;
+}
+
+static double turns_that_fit(const brim_profiler *p) {
+  double turn_ms = 2 * p->out->result.total_ms.median;
+  return fmin(TURNS_SECONDS, most_seconds(p)) * 1e3 / fmax(turn_ms, 1e-6);
+}
+
+static brim_status trace_host(brim_profiler *p) {
+  brim_profile *out = p->out;
+  int steps = brim_profiler_steps(p, 0.5), turns = (int)fmin(MOST_TURNS, turns_that_fit(p));
+  if (p->options->steps <= 0 && turns > steps) steps = turns;
+  double *plain_ms = (double *)brim_calloc((size_t)steps, sizeof *plain_ms);
+  if (!plain_ms) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+  brim_notes notes;
+  brim_stats_summary plain;
+  brim_notes_begin(&notes, p->device, p->trace, BRIM_NOTES_CLOCK, true);
+  p->device->watch = NULL;  // a plain step comes first
+  brim_status status = take_turns(p, &notes, plain_ms, steps);
+  brim_status ended = brim_notes_end(&notes);
+  if (!status) status = ended;
+  if (!status) status = brim_stats_summarize(plain_ms, (size_t)steps, 1, &plain);
+  brim_free(plain_ms);
+  BRIM_TRY(status);
+  out->step_ms = plain.median;
+  out->step_mad_ms = steps > 1 ? plain.mad : (double)NAN;
+  snprintf(out->source, sizeof out->source, "clock");
+  BRIM_TRY(brim_profile_host_rows(p->trace, out));
+  out->window_s = out->traced_ms * 1e-3 * out->traced_steps;
+  return brim_profile_take_memory(&notes, out);
+}
+
+//---------------------------------- all of it ----------------------------------
+
+static const char *precision_of(const brim_profile *out) {
+  const char *precision = brim_result_text_as(&out->result, BRIM_ROLE_PRECISION);
+  return precision[0] ? precision : "fp32";
+}
+
+static void take_cost(brim_profile *out) {
+  out->extra_ms = out->traced_ms - out->step_ms;
+  double more_ms = out->window_s * 1e3 - out->step_ms * out->traced_steps;
+  out->run_percent = 100 * more_ms / (1000 * out->step_ms);
+}
+
+static brim_status profile(brim_profiler *p) {
+  brim_work_loading before, after;
+  BRIM_TRY(measure_step(p));
+  if (p->out->result.failure) return BRIM_OK;
+  loading(p, &before);
+  BRIM_TRY(p->device->info.host_memory ? trace_host(p) : brim_profiler_trace_gpu(p));
+  loading(p, &after);
+  BRIM_TRY(take_transforms(p, &before, &after));
+  brim_profile_ceilings(p->out, precision_of(p->out));
+  brim_profile_finish(p->out);
+  take_cost(p->out);
+  return BRIM_OK;
+}
+
+brim_status brim_profile_run(brim_work *work, const brim_config *config, brim_device *device,
+                             const brim_setting *setting, const brim_profile_options *options,
+                             brim_profile *out, brim_trace *trace) {
+  brim_time start = brim_clock_now();
+  brim_profiler p = {.work = work,
+                     .config = config,
+                     .device = device,
+                     .setting = setting,
+                     .options = options,
+                     .out = out,
+                     .trace = trace};
+  brim_profile_init(out);
+  brim_trace_init(trace);
+  snprintf(trace->device, sizeof trace->device, "%s", device->info.name);
+  bool host = device->info.host_memory;
+  if (host && options->source && options->source[0] && strcmp(options->source, "clock") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED, "the source %s needs a GPU", options->source);
+  }
+  brim_status status = profile(&p);
+  device->watch = NULL;
+  out->seconds = seconds_since(start);
+  return status;
+}

@@ -1,0 +1,31 @@
+// Inside the profile of a workload: one run of it, on whatever device. Callers: measure_profile*.c.
+#ifndef BRIM_MEASURE_PROFILE_GPU_H_
+#define BRIM_MEASURE_PROFILE_GPU_H_
+
+#include "measure/measure_profile_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_profiler {
+  brim_work *work;
+  const brim_config *config;
+  brim_device *device;
+  const brim_setting *setting;
+  const brim_profile_options *options;
+  brim_profile *out;
+  brim_trace *trace;
+} brim_profiler;
+
+// BRIM_EINTERRUPTED when the caller stops; otherwise it is told.
+brim_status brim_profiler_stage(const brim_profiler *p, const char *what);
+// How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
+int brim_profiler_steps(const brim_profiler *p, double share);
+// The traced window of a GPU, by CUPTI or by events.
+brim_status brim_profiler_trace_gpu(brim_profiler *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_MEASURE_PROFILE_GPU_H_

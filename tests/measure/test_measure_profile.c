@@ -1,0 +1,255 @@
+// Profiles of workloads: rows that add up to the traced step, layers and transforms by name, what lies
+// in memory at the peak; on a device that runs on its own, ops by its events. No time is judged.
+#include <math.h>
+
+#include "engine/engine_lazy.h"
+#include "measure/measure.h"
+#include "workload/fixture.h"
+
+static const char ars_yaml[] =
+    "workload: ars\n"
+    "env: cartpole()\n"
+    "ars: {iterations: 3, num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2}\n"
+    "seed: 3\n";
+
+static const char image_yaml[] =
+    "dataset: synthetic(shape=(12, 12, 3), classes=4, samples=400, noise=0.2)\n"
+    "model: resnet18(width=4)\n"
+    "optimizer: sgd(lr=0.05)\n"
+    "transform: {train: 'random_crop(size=12, padding=2) | random_flip'}\n"
+    "data: {batch_size: 16, num_workers: 2, prefetch_factor: 2, cache: none}\n"
+    "training: {epochs: 3}\n"
+    "seed: 7\n";
+
+static void near(double value, double expected, double share) {
+  if (!(fabs(value - expected) <= share * fabs(expected))) {
+    fail_msg("%.9g, expected %.9g", value, expected);
+  }
+}
+
+static const brim_profile_row *row(const brim_profile *p, brim_profile_list list,
+                                   const char *name) {
+  for (size_t i = 0; i < p->lists[list].count; i++) {
+    if (strcmp(p->lists[list].items[i].name, name) == 0) return &p->lists[list].items[i];
+  }
+  return NULL;
+}
+
+// All lists are of the same steps, which are some of the traced ones.
+static void check_sums(const brim_profile *p, const brim_trace *t) {
+  const brim_profile_list lists[] = {BRIM_PROFILE_OPS, BRIM_PROFILE_LAYERS, BRIM_PROFILE_PHASES};
+  double shortest = INFINITY, longest = 0, sum = p->sum_ms[BRIM_PROFILE_PHASES];
+  for (size_t i = 0; i < t->count; i++) {
+    if (t->events[i].kind != BRIM_TRACE_STEP) continue;
+    shortest = fmin(shortest, (double)(t->events[i].end_ns - t->events[i].start_ns) / 1e6);
+    longest = fmax(longest, (double)(t->events[i].end_ns - t->events[i].start_ns) / 1e6);
+  }
+  assert_true(sum >= shortest * (1 - 1e-9) && sum <= longest * (1 + 1e-9));
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    near(p->sum_ms[lists[i]], sum, 1e-6);
+    for (size_t k = 0; k < p->lists[lists[i]].count; k++) {
+      assert_true(p->lists[lists[i]].items[k].ms >= 0);
+    }
+  }
+}
+
+static void check_memory(const brim_profile *p) {
+  const brim_profile_memory *m = &p->memory;
+  double alive = 0;
+  size_t at[512];
+  assert_true(m->point_count > 0 && m->point_count < 512);
+  assert_true(m->peak >= 0 && (size_t)m->peak < m->point_count);
+  assert_true(m->peak_bytes > 0 && m->peak_bytes <= m->arena_bytes);
+  size_t count = brim_profile_alive(p, m->peak, at, 512);
+  for (size_t i = 0; i < count; i++) alive += m->blocks[at[i]].bytes;
+  near(alive, m->peak_bytes, 1e-12);
+  for (size_t i = 0; i < m->point_count; i++) assert_true(m->points[i].bytes <= m->peak_bytes);
+  // two that are alive at once do not lie upon each other
+  for (size_t i = 0; i + 1 < count; i++) {
+    for (size_t k = i + 1; k < count; k++) {
+      const brim_profile_block *a = &m->blocks[at[i]], *b = &m->blocks[at[k]];
+      assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
+    }
+  }
+}
+
+static void check_json(const brim_profile *p) {
+  json_t *first, *second;
+  brim_profile read;
+  assert_ok(brim_profile_to_json(p, &first));
+  assert_ok(brim_profile_from_json(first, "profile", &read));
+  assert_ok(brim_profile_to_json(&read, &second));
+  json_object_del(first, "result");
+  json_object_del(second, "result");
+  assert_true(json_equal(first, second));
+  json_decref(first);
+  json_decref(second);
+  brim_profile_deinit(&read);
+}
+
+static void run(fixture *f, const brim_profile_options *options, brim_profile *p, brim_trace *t) {
+  brim_setting setting = brim_work_setting(f->work);
+  assert_ok(brim_profile_run(f->work, f->config, f->device, &setting, options, p, t));
+  assert_int_equal(p->result.failure, BRIM_FAILURE_NONE);
+  assert_null(f->device->watch);
+}
+
+static void test_a_perceptron_by_the_clock(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  brim_machine_ceilings machine;
+  brim_machine_ceilings_init(&machine);
+  machine.gemm_fp32_flops = 1e15;
+  machine.copy_bytes_per_s = 1e15;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const brim_profile_options options = {.steps = 8, .machine = &machine};
+  run(&f, &options, &p, &t);
+  assert_string_equal(p.source, "clock");
+  assert_int_equal(p.traced_steps, 8);
+  check_sums(&p, &t);
+  check_memory(&p);
+  check_json(&p);
+  const brim_profile_row *layer = row(&p, BRIM_PROFILE_LAYERS, "layers.0");
+  assert_non_null(layer);
+  assert_true(layer->flops > 0 && layer->ceiling_share > 0 && layer->ceiling_share < 1);
+  assert_true(strcmp(layer->ceiling, "fp32") == 0 || strcmp(layer->ceiling, "copy") == 0);
+  assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "loss"));
+  assert_non_null(row(&p, BRIM_PROFILE_PHASES, "backward"));
+  assert_non_null(row(&p, BRIM_PROFILE_PHASES, "io"));
+  assert_false(p.has_gaps);
+  assert_true(p.seconds > 0 && p.window_s > 0 && !isnan(p.run_percent));
+  // the trace has the same: a step event each, ops within
+  int steps = 0, ops = 0;
+  for (size_t i = 0; i < t.count; i++) {
+    steps += t.events[i].kind == BRIM_TRACE_STEP;
+    ops += t.events[i].kind == BRIM_TRACE_HOST_OP;
+  }
+  assert_int_equal(steps, 8);
+  assert_true(ops > 8 * 5);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+// FLOPs by op are those of the plan.
+static void test_a_convnet_with_transforms(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", image_yaml, NULL, 0));
+  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  run(&f, &options, &p, &t);
+  check_sums(&p, &t);
+  check_memory(&p);
+  check_json(&p);
+  assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "layer1.0.conv1"));
+  const brim_profile_row *crop = row(&p, BRIM_PROFILE_TRANSFORMS, "random_crop");
+  assert_non_null(crop);
+  assert_true(crop->total_ms > 0 && crop->share > 0);
+  assert_true(p.worker_io_ms > 0);
+  double flops = 0;
+  for (size_t i = 0; i < p.lists[BRIM_PROFILE_OPS].count; i++) {
+    double of = p.lists[BRIM_PROFILE_OPS].items[i].flops;
+    flops += isnan(of) ? 0 : of;
+  }
+  near(flops, p.result.plan.flops_per_step, 0.01);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+static void test_rollouts_have_phases(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", ars_yaml, NULL, 0));
+  const brim_profile_options options = {.steps = 6, .max_seconds = 5};
+  run(&f, &options, &p, &t);
+  check_sums(&p, &t);
+  check_json(&p);
+  assert_non_null(row(&p, BRIM_PROFILE_PHASES, "env"));
+  assert_non_null(row(&p, BRIM_PROFILE_PHASES, "update"));
+  assert_int_equal(p.memory.point_count, 0);
+  assert_true(isnan(p.memory.peak_bytes));
+  assert_int_equal(p.lists[BRIM_PROFILE_TRANSFORMS].count, 0);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+static void test_a_device_by_its_events(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  memset(&f, 0, sizeof f);
+  brim_config_options config = {.text = fixture_yaml, .text_name = "test.yaml"};
+  assert_ok(brim_config_load(&config, &f.config));
+  assert_ok(brim_registry_create(&f.registry));
+  f.device = lazy_open(0);
+  brim_work_context context = {f.registry, f.device};
+  assert_ok(brim_work_open(&context, f.config, &f.work));
+  const brim_profile_options options = {.steps = 4, .max_seconds = 2, .source = "events"};
+  int events = lazy_count(f.device)->events;
+  run(&f, &options, &p, &t);
+  assert_string_equal(p.source, "events");
+  near(p.sum_ms[BRIM_PROFILE_OPS], p.step_ms, 1e-6);
+  near(p.sum_ms[BRIM_PROFILE_LAYERS], p.step_ms, 1e-6);
+  near(p.sum_ms[BRIM_PROFILE_PHASES], p.step_ms, 1e-6);
+  assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "layers.0"));
+  check_memory(&p);
+  check_json(&p);
+  // what was recorded is still there, and nothing of the profile's is
+  int launches = lazy_count(f.device)->launches, ops = lazy_count(f.device)->ops;
+  brim_step_info info;
+  assert_ok(f.work->table->step(f.work->state, NULL, &info));
+  assert_ok(brim_device_sync(f.device));
+  assert_true(lazy_count(f.device)->launches > launches);
+  assert_int_equal(lazy_count(f.device)->ops, ops);
+  brim_work_close(f.work);
+  f.work = NULL;
+  assert_int_equal(lazy_count(f.device)->events, events);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  lazy_close(f.device);
+  brim_registry_destroy(f.registry);
+  brim_config_close(f.config);
+}
+
+static void test_sources_that_are_not_there(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  brim_setting setting = brim_work_setting(f.work);
+  const brim_profile_options options = {.source = "cupti"};
+  assert_status(brim_profile_run(f.work, f.config, f.device, &setting, &options, &p, &t),
+                BRIM_EUNSUPPORTED);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  volatile sig_atomic_t stop = 1;
+  const brim_profile_options stopped = {.stop = &stop};
+  assert_status(brim_profile_run(f.work, f.config, f.device, &setting, &stopped, &p, &t),
+                BRIM_EINTERRUPTED);
+  assert_null(f.device->watch);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_perceptron_by_the_clock),
+      cmocka_unit_test(test_a_convnet_with_transforms),
+      cmocka_unit_test(test_rollouts_have_phases),
+      cmocka_unit_test(test_a_device_by_its_events),
+      cmocka_unit_test(test_sources_that_are_not_there),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
