@@ -273,7 +273,7 @@ static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node
   return BRIM_OK;
 }
 
-// Whose work the next op is, for those who measure.
+// Whose work the next op is, for a device that is measured.
 static void tell(const brim_net *net, const char *layer, brim_phase phase) {
   brim_op_watch *watch = net->device->watch;
   if (!watch) return;

@@ -1,5 +1,5 @@
-// What lies in the arena while each node of training runs: the planner's answer once more, for those
-// who want to see it. Nothing is measured, and nothing of the network changes.
+// What lies in the arena while each node of training runs: the planner's answer once more, for a
+// profile. Nothing is measured, and nothing of the network changes.
 #include "engine/engine_int.h"
 
 static const char *kind_name(brim_tensor_kind kind) {

@@ -18,7 +18,7 @@ typedef struct brim_profiler {
   brim_trace *trace;
 } brim_profiler;
 
-// BRIM_EINTERRUPTED when the caller stops; otherwise it is told.
+// BRIM_EINTERRUPTED when the caller stops; otherwise `on_stage` is called.
 brim_status brim_profiler_stage(const brim_profiler *p, const char *what);
 // How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
 int brim_profiler_steps(const brim_profiler *p, double share);

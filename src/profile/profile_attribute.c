@@ -72,7 +72,7 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
     e->step = number;
     if (strcmp(e->name, step[at]->name) != 0 && i + 1 < window_count &&
         strcmp(all[i + 1]->name, step[at]->name) == 0) {
-      continue;  // one more than there was: the next goes on as before
+      continue;  // one more than there was: the next continues as before
     }
     size_t found = follow(step, step_count, at, e->name, &number);
     e->step = number;

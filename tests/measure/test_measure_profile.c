@@ -1,5 +1,5 @@
 // Profiles of workloads: rows that add up to the traced step, layers and transforms by name, what lies
-// in memory at the peak; on a device that runs on its own, ops by its events. No time is judged.
+// in memory at the peak; on a device that runs on its own, ops by its events. Times are no criteria.
 #include <math.h>
 
 #include "engine/engine_lazy.h"
