@@ -121,8 +121,8 @@ class Report:
         self.rows, self.bad = [], 0
 
     def add(self, source, field, ours, theirs, distance, note, good):
-        """good: True, False, or None where nothing can be compared."""
-        verdict = "agrees" if good else "nothing to compare" if good is None else "DISAGREES"
+        """good: True, False, or None where nvidia-smi prints nothing to compare with."""
+        verdict = "agrees" if good else "brim alone" if good is None else "DISAGREES"
         self.bad += good is False
         self.rows.append({"source": source, "field": field, "brim": ours, "nvidia_smi": theirs, "distance": distance,
                           "readings": note, "verdict": verdict})
@@ -155,9 +155,10 @@ def compare(report, source, column, rule, views, rows, gpu, period):
             ours.append((view["when_s"], value * factor))
     theirs = [v for v in (number(r[column]) for r in rows) if v is not None]
     if not ours or not theirs:
-        both = not ours and not theirs
+        # what nvidia-smi does not print cannot be compared; what only brim lacks is a fault
+        good = True if not ours and not theirs else None if ours else False
         report.add(source, "%s %s" % (column, key), None if not ours else ours[-1][1], None if not theirs else theirs[-1],
-                   None, "", True if both else False if ours or rows else None)
+                   None, "", good)
         return
     middle, their_middle = statistics.median(v for _, v in ours), statistics.median(theirs)
     agree, worst = 0, 0.0
@@ -217,12 +218,12 @@ def compare_query(report, gpu, values):
         name = "%s %s" % (field, key)
         if absent or ours is None or ours == "":
             report.add("query", name, "-" if ours in (None, "") else str(ours)[:12], "-" if absent else theirs[:12], None, "",
-                       absent and ours in (None, ""))
+                       None if absent and ours not in (None, "") else absent)
         elif factor == "pstate":
             report.add("query", name, "P%d" % ours, theirs, None, "", "P%d" % ours == theirs)
         elif factor is None:
-            same = FLAGS.get(theirs.lower()) == ours if isinstance(ours, bool) else \
-                theirs.lower().replace(" ", "_").replace("e._", "exclusive_") == str(ours).lower()
+            plain = lambda text: text.lower().replace("e. process", "exclusive_process").replace(" ", "_")
+            same = FLAGS.get(theirs.lower()) == ours if isinstance(ours, bool) else plain(theirs) == plain(str(ours))
             report.add("query", name, str(ours)[-12:], theirs[-12:], None, "", same)
         else:
             value, other = ours * factor, number(theirs)
