@@ -196,6 +196,18 @@ brim_status brim_profile_run(brim_work *work, const brim_config *config, brim_de
                              const brim_setting *setting, const brim_profile_options *options,
                              brim_profile *out, brim_trace *trace);
 
+//---------------------------------- beside a step ----------------------------------
+
+// Into checkpoint_ms and checkpoint_steps of `out`: what each checkpoint costs where the config writes
+// them within an epoch; else they stay unknown. The workload stands at the result's setting and makes
+// steps. Files in `folder` (NULL = nothing is measured) are written as training would, and removed.
+brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, brim_device *device,
+                                    const char *folder, brim_result *out);
+// Into shared_percent and shared_with of `out`: what other processes take of the GPU's time, in a tenth
+// of a second. They stay unknown on a CPU and where it cannot be measured.
+brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *watch,
+                                 brim_result *out);
+
 //---------------------------------- several at once ----------------------------------
 
 // One of several that train at once: a workload of its own on a device of its own. Nothing goes from

@@ -51,6 +51,9 @@ void brim_outside_read(const brim_work *work, brim_outside *out);
 void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
                        brim_result *r);
 
+// The share of the time that others had, by the times of equal pieces that ran back to back.
+double brim_sharing_lost(const double *ms, size_t count);
+
 //---------------------------------- timing a device ----------------------------------
 
 typedef struct brim_device_timer {

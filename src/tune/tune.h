@@ -108,6 +108,7 @@ typedef struct brim_remedy_options {
   const brim_setting *setting;  // of results[index]
   brim_trial_options trial;     // as of the sweep; its on_step, location and ceilings are not used
   double seconds;               // for all of them; 0 = 25
+  const char *folder;           // of checkpoints, to measure one there; NULL = none is
   // As in brim_sweep_options; each may be NULL.
   brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
   void (*on_progress)(void *ctx, const brim_progress *progress);

@@ -175,6 +175,22 @@ static brim_status measure_all(remedies *m) {
   return BRIM_OK;
 }
 
+// What costs a step time beside its phases: checkpoints, other processes. What cannot be measured stays
+// unknown.
+static brim_status measure_beside(remedies *m) {
+  brim_result *r = &m->all[m->index];
+  const brim_remedy_options *o = m->options;
+  bool saves = o->folder && m->config && brim_config_int(m->config, "checkpoint.interval") > 0;
+  if (m->device->info.host_memory && !saves) return BRIM_OK;
+  brim_status status = m->work->table->configure(m->work->state, o->setting);
+  if (!status) status = brim_sharing_measure(m->device, o->trial.memory, r);
+  if (!status) status = brim_checkpoint_measure(m->work, m->config, m->device, o->folder, r);
+  if (!status || status == BRIM_EDEVICE || status == BRIM_ENOMEM) return status;
+  brim_log_info("tune", "not measured: %s", brim_status_detail());
+  brim_status_clear();
+  return BRIM_OK;
+}
+
 //---------------------------------- the findings ----------------------------------
 
 static void name_keys(const brim_work *work, brim_result *r) {
@@ -199,10 +215,10 @@ brim_status brim_remedies_measure(brim_work *work, const brim_config *config, br
   m.all = (brim_result *)brim_calloc(count + MOST_PROBES, sizeof *m.all);
   if (!m.all) return brim_fail(BRIM_ENOMEM, "out of memory for the prices of findings");
   memcpy(m.all, results, count * sizeof *m.all);
-  brim_status status = measure_all(&m);
+  brim_status status = measure_beside(&m);
+  if (!status) status = measure_all(&m);
   brim_diagnose(m.all, m.count, index);
-  memcpy(results[index].findings, m.all[index].findings, sizeof results[index].findings);
-  results[index].finding_count = m.all[index].finding_count;
+  results[index] = m.all[index];  // findings, and what was measured beside the steps
   name_keys(m.work, &results[index]);
   for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);
   brim_free(m.all);

@@ -6,6 +6,9 @@
 #include "workload/workload_findings.h"
 
 enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
+enum { FEW = 32 };   // environments of a CPU's thread: with more there is nothing to gain
+
+static double least_gain(const brim_result *r) { return BRIM_FINDING_LEAST * r->total_ms.median; }
 
 // Remedy and price of more of a knob: as measured, else `otherwise`, which is asked for; four times the
 // best again, while it helps.
@@ -37,8 +40,7 @@ static void find_chunks(const brim_findings *v) {
   double chunk = brim_result_knob_number(r, "dir_chunk", 0);
   const brim_result *more = brim_finding_twin(v, "dir_chunk", BRIM_TWIN_MORE, NULL);
   if (!(chunk > 0) || chunk >= dirs) return;
-  if (more && brim_finding_gain_ms(r, more) <= 0.03 * r->total_ms.median)
-    return;                                      // measured: no matter
+  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;  // measured: no matter
   if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
   brim_finding *f = brim_finding_add(r, "serial_chunks", (double)NAN);
   if (!f) return;
@@ -58,7 +60,7 @@ static void find_threads(const brim_findings *v) {
   double most = gpu ? (double)gpu->sms * gpu->threads_per_sm : (double)NAN;
   if (!(threads > 0) || !(threads < 0.5 * most)) return;
   const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
-  if (more && brim_finding_gain_ms(r, more) <= 0.03 * r->total_ms.median) return;
+  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;
   brim_finding *f = brim_finding_add(r, "few_threads", (double)NAN);
   if (!f) return;
   const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
@@ -72,9 +74,27 @@ static void find_threads(const brim_findings *v) {
   more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
 }
 
+// On a CPU, and on a card whose threads are not known: environments step in groups, and few of them leave
+// lanes and threads idle. Only a measurement tells.
+static void find_few(const brim_findings *v) {
+  brim_result *r = v->r;
+  const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
+  double envs = brim_result_knob_number(r, "num_envs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  if (brim_result_has_gpu(r) && brim_gpu_facts_find(r->device)) return;
+  if (!(envs * chunk > 0) || (more && brim_finding_gain_ms(r, more) <= least_gain(r))) return;
+  if (!more && !(v->probing && (brim_result_has_gpu(r) || envs * chunk < FEW * r->threads))) return;
+  brim_finding *f = brim_finding_add(r, "few_envs", (double)NAN);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("%.0f x %.0f environments at once are too few for this device"), envs, chunk);
+  more_of(v, "num_envs", 4 * envs, f);
+}
+
 static void find(const brim_findings *v) {
   find_chunks(v);
   find_threads(v);
+  find_few(v);
 }
 
 const brim_work_findings_table brim_ars_findings = {find};
