@@ -86,7 +86,7 @@ static brim_status after_clock(void *ctx, const brim_op_call *call) {
 }
 
 static bool grow_ops(brim_notes *n) {
-  if (n->op_count < n->op_capacity) return true;
+  if (n->op_made < n->op_capacity) return true;
   size_t capacity = n->op_capacity ? 2 * n->op_capacity : 512;
   brim_notes_op *grown = (brim_notes_op *)brim_realloc(n->ops, capacity * sizeof *grown);
   if (!grown) return false;
@@ -95,19 +95,28 @@ static bool grow_ops(brim_notes *n) {
   return true;
 }
 
+// One more pair of events.
+static brim_status make_op(brim_notes *n) {
+  if (n->op_made >= MOST_OPS || !grow_ops(n)) {
+    return brim_fail(BRIM_ELIMIT, "a step has too many ops to be timed one by one");
+  }
+  brim_notes_op *op = &n->ops[n->op_made++];
+  memset(op, 0, sizeof *op);
+  BRIM_TRY(brim_event_create(n->device, &op->start));
+  return brim_event_create(n->device, &op->end);
+}
+
+brim_status brim_notes_reserve(brim_notes *notes, size_t ops) {
+  while (notes->op_made < ops && notes->op_made < MOST_OPS) BRIM_TRY(make_op(notes));
+  return BRIM_OK;
+}
+
 static brim_status before_event(void *ctx, const brim_op_call *call) {
   brim_notes *n = (brim_notes *)ctx;
   (void)call;
   see_net(n);
-  if (n->op_count >= MOST_OPS || !grow_ops(n)) {
-    return brim_fail(BRIM_ELIMIT, "a step has too many ops to be timed one by one");
-  }
-  brim_notes_op *op = &n->ops[n->op_count];
-  memset(op, 0, sizeof *op);
-  n->op_count++;
-  BRIM_TRY(brim_event_create(n->device, &op->start));
-  BRIM_TRY(brim_event_create(n->device, &op->end));
-  return brim_event_record(n->device, op->start);
+  if (n->op_count == n->op_made) BRIM_TRY(make_op(n));
+  return brim_event_record(n->device, n->ops[n->op_count++].start);
 }
 
 static brim_status after_event(void *ctx, const brim_op_call *call) {
@@ -185,13 +194,13 @@ brim_status brim_notes_end(brim_notes *notes) {
     brim_notes_op *op = &notes->ops[i];
     if (!status) status = take_op(notes, op, notes->ops[0].start);
   }
-  for (size_t i = 0; i < notes->op_count; i++) {
+  for (size_t i = 0; i < notes->op_made; i++) {
     brim_event_destroy(notes->device, notes->ops[i].start);
     brim_event_destroy(notes->device, notes->ops[i].end);
   }
   brim_free(notes->ops);
   notes->ops = NULL;
-  notes->op_count = notes->op_capacity = 0;
+  notes->op_made = notes->op_capacity = 0;  // op_count says how many there were
   brim_trace_sort(notes->trace);
   if (!status && notes->short_of_memory) {
     status = brim_fail(BRIM_ENOMEM, "out of memory for the trace");

@@ -45,6 +45,7 @@ typedef struct traced {
 static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const traced *how,
                                brim_notes *notes) {
   brim_gpu_trace_sum sum;
+  brim_time start = brim_clock_now();
   BRIM_TRY(brim_device_sync(p->device));
   brim_notes_begin(notes, p->device, how->into, how->mode, how->exact);
   brim_status status = brim_gpu_trace_start(gpu);
@@ -55,6 +56,7 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   status = noted_steps(p, notes, how->steps, how->mode == BRIM_NOTES_CLOCK);
   brim_status ended = brim_notes_end(notes);
   brim_status stopped = brim_gpu_trace_stop(gpu, &sum);
+  p->out->window_s = seconds_since(start);  // the last one's counts
   BRIM_TRY(status);
   BRIM_TRY(ended);
   BRIM_TRY(stopped);
@@ -89,9 +91,7 @@ static brim_status trace_window(brim_profiler *p, brim_gpu_trace *gpu, brim_trac
   BRIM_TRY(plain_steps(p, WARM_STEPS));
   const traced how = {
       .mode = BRIM_NOTES_NONE, .steps = LEAD + 1 + brim_profiler_steps(p, 0.5), .into = p->trace};
-  brim_time start = brim_clock_now();
   BRIM_TRY(trace_steps(p, gpu, &how, &notes));
-  out->window_s = seconds_since(start);
   double found = brim_trace_attribute(p->trace, mapped);
   if (found < ENOUGH_FOUND) {
     snprintf(out->note, sizeof out->note,
@@ -142,10 +142,12 @@ static brim_status by_events(brim_profiler *p) {
   BRIM_TRY(brim_notes_event_ns(p->device, &event_ns));
   int steps = brim_profiler_steps(p, 0.5);
   if (steps > EVENT_STEPS) steps = EVENT_STEPS;
+  size_t ops = (size_t)steps * notes.op_count;
   BRIM_TRY(brim_device_sync(p->device));
-  brim_time start = brim_clock_now();
   brim_notes_begin(&notes, p->device, p->trace, BRIM_NOTES_EVENTS, false);
-  status = noted_steps(p, &notes, steps, false);
+  brim_time start = brim_clock_now();
+  status = brim_notes_reserve(&notes, ops);
+  if (!status) status = noted_steps(p, &notes, steps, false);
   ended = brim_notes_end(&notes);
   BRIM_TRY(status);
   BRIM_TRY(ended);

@@ -49,12 +49,14 @@ typedef struct brim_notes {
   size_t net_count;
   // Of BRIM_NOTES_EVENTS.
   brim_notes_op *ops;
-  size_t op_count, op_capacity;
+  size_t op_count, op_made, op_capacity;
 } brim_notes;
 
 // The trace begins now. `exact`: spans wait for the device.
 void brim_notes_begin(brim_notes *notes, brim_device *device, brim_trace *trace,
                       brim_notes_mode mode, bool exact);
+// Of BRIM_NOTES_EVENTS: events for so many ops now, since making them takes the host's time.
+brim_status brim_notes_reserve(brim_notes *notes, size_t ops);
 // Steps of a workload, noted one by one; with `sync` each ends when the device is done.
 brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync, brim_step_info *info);
 // The device is done: ops by events go into the trace. Nothing is watched any more. BRIM_ENOMEM where

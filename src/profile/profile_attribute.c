@@ -34,14 +34,56 @@ static void map(brim_trace *t) {
   }
 }
 
-// The device's events of a trace in their order; free with brim_free.
-static brim_trace_event **sequence(brim_trace *t, size_t *count) {
+// The stream of most kernels: that of the ops. Others run beside it, in no order that could be
+// compared.
+static int32_t main_stream(const brim_trace *t) {
+  int32_t best = -1;
+  size_t most = 0;
+  for (size_t i = 0; i < t->count; i++) {
+    const brim_trace_event *e = &t->events[i];
+    if (!on_device(e) || e->device < 0 || e->stream == best) continue;
+    size_t count = 0;
+    for (size_t k = i; k < t->count; k++) {
+      count += on_device(&t->events[k]) && t->events[k].stream == e->stream;
+    }
+    if (count <= most) continue;
+    most = count;
+    best = e->stream;
+    if (2 * most > t->count) break;
+  }
+  return best;
+}
+
+// The events of one stream in their order; free with brim_free.
+static brim_trace_event **sequence(brim_trace *t, int32_t stream, size_t *count) {
   brim_trace_event **all = (brim_trace_event **)brim_calloc(t->count + 1, sizeof *all);
   *count = 0;
   for (size_t i = 0; all && i < t->count; i++) {
-    if (on_device(&t->events[i]) && t->events[i].device >= 0) all[(*count)++] = &t->events[i];
+    brim_trace_event *e = &t->events[i];
+    if (on_device(e) && e->device >= 0 && e->stream == stream) all[(*count)++] = e;
   }
   return all;
+}
+
+// Kernels beside the main stream belong to what one of the same name did.
+static size_t attribute_beside(brim_trace *window, const brim_trace *mapped, int32_t stream,
+                               size_t *found) {
+  size_t count = 0;
+  for (size_t i = 0; i < window->count; i++) {
+    brim_trace_event *e = &window->events[i];
+    if (!on_device(e) || e->device < 0 || e->stream == stream) continue;
+    count++;
+    for (size_t k = 0; k < mapped->count; k++) {
+      const brim_trace_event *m = &mapped->events[k];
+      if (!on_device(m) || m->stream == stream || strcmp(m->name, e->name) != 0) continue;
+      e->op = brim_trace_text(window, m->op);
+      e->layer = brim_trace_text(window, m->layer);
+      e->phase = m->phase;
+      ++*found;
+      break;
+    }
+  }
+  return count;
 }
 
 // Where in one step, from `from` on, a kernel of this name comes next; `count` = it does not.
@@ -65,8 +107,9 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
   size_t window_count = 0, step_count = 0, found_count = 0, at = 0;
   int32_t number = 0;
   map(mapped);
-  brim_trace_event **all = sequence(window, &window_count);
-  brim_trace_event **step = sequence(mapped, &step_count);
+  int32_t stream = main_stream(mapped);
+  brim_trace_event **all = sequence(window, stream, &window_count);
+  brim_trace_event **step = sequence(mapped, stream, &step_count);
   for (size_t i = 0; all && step && step_count > 0 && i < window_count; i++) {
     brim_trace_event *e = all[i];
     e->step = number;
@@ -89,5 +132,6 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
   }
   brim_free(all);
   brim_free(step);
+  window_count += attribute_beside(window, mapped, stream, &found_count);
   return window_count > 0 ? (double)found_count / (double)window_count : 0;
 }

@@ -242,49 +242,61 @@ brim_status brim_profile_host_rows(const brim_trace *trace, brim_profile *out) {
 
 //---------------------------------- by events ----------------------------------
 
-brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, brim_profile *out) {
-  const brim_result *r = &out->result;
-  double op_ns[BRIM_PHASE_COUNT + 1] = {0}, phase_ns[BRIM_PHASE_COUNT] = {0}, sum = 0, ops = 0;
-  if (trace->steps < 1) return BRIM_OK;
-  for (size_t i = 0; i < trace->count; i++) {
-    const brim_trace_event *e = &trace->events[i];
-    if (e->kind == BRIM_TRACE_HOST_OP) {
-      ops += fmax(0, (double)(e->end_ns - e->start_ns) - event_ns);
-    }
-  }
-  // means, which add up, scaled to the median step
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += r->phase_used[p] ? r->phase_ms[p].mean : 0;
-  for (int p = 0; sum > 0 && p < BRIM_PHASE_COUNT; p++) {
-    if (r->phase_used[p]) phase_ns[p] = r->phase_ms[p].mean / sum * out->step_ms * 1e6;
-  }
-  double whole = out->step_ms * 1e6, per_step = ops / trace->steps;
-  double scale = per_step > whole ? whole / per_step : 1;
-  for (size_t i = 0; i < trace->count; i++) {
-    const brim_trace_event *e = &trace->events[i];
-    if (e->kind != BRIM_TRACE_HOST_OP) continue;
-    double ns = scale * fmax(0, (double)(e->end_ns - e->start_ns) - event_ns);
-    op_ns[e->phase] += ns / trace->steps;
-    BRIM_TRY(add_op(out, e, ns));
-  }
-  brim_rows_per_step(out, BRIM_PROFILE_OPS, trace->steps);
-  brim_rows_per_step(out, BRIM_PROFILE_LAYERS, trace->steps);
-  // A phase cannot be shorter than its ops: what they took more is taken from the others' rests.
+// In the first of several steps the host was not ahead of the device yet.
+static bool timed_op(const brim_trace *t, const brim_trace_event *e) {
+  return e->kind == BRIM_TRACE_HOST_OP && (t->steps < 3 || e->step != 0);
+}
+
+static double op_length(const brim_trace_event *e, double event_ns) {
+  return fmax(0, (double)(e->end_ns - e->start_ns) - event_ns);
+}
+
+// A phase cannot be shorter than its ops: what they took more is taken from what the others have
+// besides ops.
+static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   double over = 0, rests = 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (op_ns[p] > phase_ns[p]) {
-      over += op_ns[p] - phase_ns[p];
-      phase_ns[p] = op_ns[p];
+    double rest = phase_ns[p] - op_ns[p];
+    if (rest < 0) {
+      over -= rest;
     } else {
-      rests += phase_ns[p] - op_ns[p];
+      rests += rest;
     }
   }
   double left = rests > over && rests > 0 ? (rests - over) / rests : 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     phase_ns[p] = op_ns[p] + left * fmax(0, phase_ns[p] - op_ns[p]);
-    phase_ns[p] /= 1e6;
-    op_ns[p] /= 1e6;
   }
-  return add_rests(phase_ns, op_ns, NULL, out);
+}
+
+brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, brim_profile *out) {
+  const brim_result *r = &out->result;
+  double op_ns[BRIM_PHASE_COUNT + 1] = {0}, phase_ns[BRIM_PHASE_COUNT] = {0}, sum = 0, ops = 0;
+  double steps = trace->steps < 3 ? trace->steps : trace->steps - 1, whole = out->step_ms * 1e6;
+  if (trace->steps < 1) return BRIM_OK;
+  for (size_t i = 0; i < trace->count; i++) {
+    const brim_trace_event *e = &trace->events[i];
+    if (timed_op(trace, e)) ops += op_length(e, event_ns) / steps;
+  }
+  double scale = ops > whole ? whole / ops : 1;
+  for (size_t i = 0; i < trace->count; i++) {
+    const brim_trace_event *e = &trace->events[i];
+    if (!timed_op(trace, e)) continue;
+    op_ns[e->phase] += scale * op_length(e, event_ns);
+    BRIM_TRY(add_op(out, e, scale * op_length(e, event_ns)));
+  }
+  // means, which add up, scaled to the median step
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += r->phase_used[p] ? r->phase_ms[p].mean : 0;
+  for (int p = 0; sum > 0 && p < BRIM_PHASE_COUNT; p++) {
+    if (r->phase_used[p]) phase_ns[p] = r->phase_ms[p].mean / sum * whole * steps;
+  }
+  op_ns[BRIM_PHASE_OTHER] += op_ns[BRIM_PHASE_COUNT];
+  make_room(phase_ns, op_ns);
+  BRIM_TRY(add_rests(phase_ns, op_ns, NULL, out));
+  brim_rows_per_step(out, BRIM_PROFILE_OPS, steps);
+  brim_rows_per_step(out, BRIM_PROFILE_LAYERS, steps);
+  brim_rows_per_step(out, BRIM_PROFILE_PHASES, steps);
+  return BRIM_OK;
 }
 
 //---------------------------------- ceilings ----------------------------------

@@ -94,6 +94,31 @@ static inline void fake_copy(uint8_t copy_kind, uint8_t src, uint8_t dst, uint64
   fake_times(r, start, end);
 }
 
+// With a name and the rest of what details have.
+static inline void fake_named_kernel(const char *name, uint32_t stream, uint32_t correlation,
+                                     uint64_t start, uint64_t end) {
+  fake_record *r = fake_add(BRIM_CUPTI_KIND_CONCURRENT_KERNEL, 216);
+  brim_cupti_kernel_detail k = {.kind = BRIM_CUPTI_KIND_CONCURRENT_KERNEL,
+                                .start = start,
+                                .end = end,
+                                .stream = stream,
+                                .grid = {4, 2, 1},
+                                .block = {128, 1, 1},
+                                .correlation = correlation,
+                                .name = name};
+  memcpy(r->bytes, &k, sizeof k);
+}
+
+static inline void fake_sync(int32_t type, uint64_t start, uint64_t end) {
+  fake_record *r = fake_add(BRIM_CUPTI_KIND_SYNCHRONIZATION, 40);
+  brim_cupti_sync s = {.kind = BRIM_CUPTI_KIND_SYNCHRONIZATION,
+                       .type = type,
+                       .start = start,
+                       .end = end,
+                       .correlation = 5};
+  memcpy(r->bytes, &s, sizeof s);
+}
+
 //---------------------------------- delivery ----------------------------------
 
 typedef struct fake_parcel {

@@ -24,6 +24,8 @@ SAME(BRIM_CUPTI_KIND_MEMSET, CUPTI_ACTIVITY_KIND_MEMSET);
 SAME(BRIM_CUPTI_KIND_KERNEL, CUPTI_ACTIVITY_KIND_KERNEL);
 SAME(BRIM_CUPTI_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 SAME(BRIM_CUPTI_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMCPY2);
+SAME(BRIM_CUPTI_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+SAME(BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT);
 SAME(BRIM_CUPTI_COPY_HTOD, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD);
 SAME(BRIM_CUPTI_COPY_DTOH, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH);
 SAME(BRIM_CUPTI_COPY_HTOA, CUPTI_ACTIVITY_MEMCPY_KIND_HTOA);
@@ -66,6 +68,31 @@ SAME(sizeof(void *), sizeof(CUcontext));
   SAME_FIELD(brim_cupti_copy, end, theirs, end);            \
   _Static_assert(sizeof(brim_cupti_copy) <= sizeof(theirs), #theirs)
 
+#define SAME_KERNEL_DETAIL(theirs)                                          \
+  SAME_FIELD(brim_cupti_kernel_detail, device, theirs, deviceId);           \
+  SAME_FIELD(brim_cupti_kernel_detail, stream, theirs, streamId);           \
+  SAME_FIELD(brim_cupti_kernel_detail, grid[0], theirs, gridX);             \
+  SAME_FIELD(brim_cupti_kernel_detail, grid[2], theirs, gridZ);             \
+  SAME_FIELD(brim_cupti_kernel_detail, block[0], theirs, blockX);           \
+  SAME_FIELD(brim_cupti_kernel_detail, block[2], theirs, blockZ);           \
+  SAME_FIELD(brim_cupti_kernel_detail, correlation, theirs, correlationId); \
+  SAME_FIELD(brim_cupti_kernel_detail, name, theirs, name);                 \
+  _Static_assert(sizeof(brim_cupti_kernel_detail) <= sizeof(theirs), #theirs)
+#define SAME_COPY_DETAIL(theirs)                                          \
+  SAME_FIELD(brim_cupti_copy_detail, device, theirs, deviceId);           \
+  SAME_FIELD(brim_cupti_copy_detail, stream, theirs, streamId);           \
+  SAME_FIELD(brim_cupti_copy_detail, correlation, theirs, correlationId); \
+  _Static_assert(sizeof(brim_cupti_copy_detail) <= sizeof(theirs), #theirs)
+SAME_KERNEL_DETAIL(CUpti_ActivityKernel8);
+SAME_COPY_DETAIL(CUpti_ActivityMemcpy5);
+SAME_COPY_DETAIL(CUpti_ActivityMemset4);
+SAME_FIELD(brim_cupti_sync, type, CUpti_ActivitySynchronization, type);
+SAME_FIELD(brim_cupti_sync, start, CUpti_ActivitySynchronization, start);
+SAME_FIELD(brim_cupti_sync, end, CUpti_ActivitySynchronization, end);
+SAME_FIELD(brim_cupti_sync, correlation, CUpti_ActivitySynchronization, correlationId);
+SAME_FIELD(brim_cupti_sync, stream, CUpti_ActivitySynchronization, streamId);
+_Static_assert(sizeof(brim_cupti_sync) <= sizeof(CUpti_ActivitySynchronization), "sync");
+
 // Struct versions from CUDA 11.8 on, as far as the header at hand has them.
 SAME_KERNEL(CUpti_ActivityKernel8);
 SAME_KERNEL(CUpti_ActivityMemset4);
@@ -73,10 +100,13 @@ SAME_COPY(CUpti_ActivityMemcpy5);
 SAME_COPY(CUpti_ActivityMemcpyPtoP4);
 #if CUPTI_API_VERSION >= 19
 SAME_KERNEL(CUpti_ActivityKernel9);
+SAME_KERNEL_DETAIL(CUpti_ActivityKernel9);
 #endif
 #if CUPTI_API_VERSION >= 130000
 SAME_KERNEL(CUpti_ActivityKernel10);
+SAME_KERNEL_DETAIL(CUpti_ActivityKernel10);
 SAME_COPY(CUpti_ActivityMemcpy6);
+SAME_COPY_DETAIL(CUpti_ActivityMemcpy6);
 #endif
 #ifdef CUPTI_SUBSCRIBER_NAME_MAX_LEN
 SAME_FIELD(brim_cupti_subscriber, size, CUpti_SubscriberParams, structSize);

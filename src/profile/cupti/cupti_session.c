@@ -389,16 +389,36 @@ void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on) {
   unlock();
 }
 
+// Kernels' names as they came, each once, and for people: making them plain takes long.
+typedef struct plain_names {
+  brim_demangle_fn demangle;
+  struct {
+    const char *name, *plain;
+  } known[512];
+  size_t count;
+} plain_names;
+
+static const char *plain_name(plain_names *n, const char *name, brim_trace *texts) {
+  for (size_t i = 0; i < n->count; i++) {
+    if (n->known[i].name == name) return n->known[i].plain;
+  }
+  const char *plain = brim_cupti_plain_name(n->demangle, name, texts);
+  if (n->count < sizeof n->known / sizeof *n->known) {
+    n->known[n->count].name = name;
+    n->known[n->count++].plain = plain;
+  }
+  return plain;
+}
+
 brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out) {
   if (trace->started) return brim_fail(BRIM_ESTATE, "the trace of the GPU is already running");
-  brim_demangle_fn demangle = brim_demangler(&trace->cxx);
+  plain_names names = {.demangle = brim_demangler(&trace->cxx)};
   int64_t to_clock = trace->begin_clock_ns - (int64_t)trace->begin - begin.ns;
   for (size_t i = 0; i < trace->details.count; i++) {
     const brim_trace_event *from = &trace->details.events[i];
     if (from->start_ns < (int64_t)trace->begin) continue;
-    const char *name = from->kind == BRIM_TRACE_KERNEL
-                           ? brim_cupti_plain_name(demangle, from->name, out)
-                           : from->name;
+    const char *name =
+        from->kind == BRIM_TRACE_KERNEL ? plain_name(&names, from->name, out) : from->name;
     brim_trace_event *e = name ? brim_trace_add(out, from->kind, name) : NULL;
     if (!e) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
     const char *kept = e->name;
