@@ -2,6 +2,7 @@
 """Do the values of `brim top` agree with nvidia-smi's? Field by field, on a machine with an NVIDIA GPU.
 
   benchmarks/profile/agree_smi.py --brim build/bin/brim [--output FILE]     about 30 s
+  benchmarks/profile/agree_smi.py --brim build/bin/brim --impact            about a minute
   benchmarks/profile/agree_smi.py --recording F --dmon F --pmon F --gpm F   compares saved output; needs no GPU
 
 Starts a training as load, waits until the GPU is busy, then runs side by side for --seconds:
@@ -11,8 +12,12 @@ tolerance for rounding. Both PCIe figures are bursts of 20 ms in nvidia-smi and 
 compared. `nvidia-smi --query-gpu` and `brim top --once --json` give the facts that do not change.
 
 Prints a line per field: brim's median, nvidia-smi's, the largest distance, how many readings agree, verdict. Also how
-much of a core `brim top` used. Exit status 1 when a field disagrees or top used more than 1 % of a core."""
-import argparse, json, os, signal, statistics, subprocess, sys, tempfile, time
+much of a core `brim top` used, and what each NVML call costs here. Exit status 1 when a field disagrees or top used more
+than 1 % of a core.
+
+--impact measures a training step with and without `brim top`, by turns. Exit status 1 when the medians differ by more
+than 1 %."""
+import argparse, ctypes, json, os, signal, statistics, subprocess, sys, tempfile, time
 
 MIB = 1048576.0
 LOAD = ["train", "dataset=synthetic(shape=(32, 32, 3), classes=10, samples=50000, val_samples=1000)", "model=resnet18",
@@ -312,6 +317,87 @@ def measure(args, folder):
     return once.stdout, query, share
 
 
+def call_costs(index):
+    """Wall and CPU time of the calls that `brim top` makes, in microseconds: what to look at when it costs too much."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        device, room, number_of = ctypes.c_void_p(), ctypes.create_string_buffer(65536), ctypes.c_uint(0)
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
+            return {}
+    except (OSError, AttributeError):
+        return {}
+    fields = (ctypes.c_uint * 10)(82)
+    memory = (ctypes.c_uint * 10)(0x02000028)
+    count = ctypes.byref(number_of)
+    calls = {"UtilizationRates": [room], "PowerUsage": [room], "TotalEnergyConsumption": [room], "ClockInfo": [1, room],
+             "Temperature": [0, room], "FieldValues": [1, fields], "MemoryInfo_v2": [memory], "BAR1MemoryInfo": [room],
+             "EncoderUtilization": [room, count], "OfaUtilization": [room, count], "ViolationStatus": [0, room],
+             "CurrentClocksEventReasons": [room], "PerformanceState": [room], "CurrPcieLinkGeneration": [room],
+             "TotalEccErrors": [0, 0, room], "PcieReplayCounter": [room], "ComputeRunningProcesses_v3": [count, room],
+             "GraphicsRunningProcesses_v3": [count, room], "ProcessUtilization": [room, count, ctypes.c_ulonglong(0)]}
+    costs, sample = {}, ctypes.c_void_p()
+    if hasattr(nvml, "nvmlGpmSampleAlloc") and nvml.nvmlGpmSampleAlloc(ctypes.byref(sample)) == 0:
+        calls["GpmSampleGet"] = None
+    for name, words in calls.items():
+        call = getattr(nvml, "nvmlGpmSampleGet" if words is None else "nvmlDeviceGet" + name, None)
+        if call is None:
+            continue
+        repeats, code = 20, 0
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(repeats):
+            number_of.value = 64
+            code = call(device, *([sample] if words is None else words))
+        costs[name] = {"wall_us": round((time.perf_counter() - wall) / repeats * 1e6, 1),
+                       "cpu_us": round((time.process_time() - cpu) / repeats * 1e6, 1), "code": code}
+    return costs
+
+
+def step_ms(args, folder, with_top):
+    """The median step by the first setting of `brim bench`, beside `brim top` in its live form or alone."""
+    words = [args.brim, "bench", LOAD[1], "model=resnet18", "device=cuda", "data.num_workers=4", "--batch-sizes", "512",
+             "--num-workers", "4", "--precisions", "bf16", "--steps", "150", "--repeats", "1", "--json"]
+    if args.load:
+        words = args.load.split()
+    top = subprocess.Popen([args.brim, "top", "--interval", "1", "--record", os.path.join(folder, "beside")],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if with_top else None
+    bench = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder)
+    try:
+        for line in bench.stdout:
+            event = json.loads(line)
+            if event.get("event") == "trial":
+                return event["result"]["total"]["median_ms"]
+    except (ValueError, KeyError, TypeError):
+        pass
+    finally:
+        stop(bench, signal.SIGKILL)
+        if top:
+            stop(top)
+    return None
+
+
+def impact(args):
+    """Alone and beside top by turns, so that a drift of the clock falls on both."""
+    found = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(6):
+            value = step_ms(args, folder, turn % 2 == 1)
+            print("%-10s %s ms per step" % ("beside top" if turn % 2 else "alone", shown(value)), flush=True)
+            if value is not None:
+                found[turn % 2 == 1].append(value)
+    if not found[False] or not found[True]:
+        print("no step was measured")
+        return 1
+    alone, beside = statistics.median(found[False]), statistics.median(found[True])
+    percent = 100 * (beside / alone - 1)
+    print("a step takes %.4g ms alone and %.4g ms beside brim top: %+.2f %%, %s" % (
+        alone, beside, percent, "within 1 %" if abs(percent) <= 1 else "MORE than 1 %"))
+    if args.output:
+        with open(args.output, "w") as f:
+            json.dump({"alone_ms": found[False], "beside_ms": found[True], "percent": percent}, f, indent=1)
+            f.write("\n")
+    return 0 if abs(percent) <= 1 else 1
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--brim", default="build/bin/brim")
@@ -319,12 +405,15 @@ def main():
     p.add_argument("--seconds", type=float, default=9, help="length of the window")
     p.add_argument("--load", help="a command to run as load instead of a training")
     p.add_argument("--no-load", action="store_true", help="compare what runs already")
+    p.add_argument("--impact", action="store_true", help="measure what top costs a training step instead")
     p.add_argument("--output", help="also write the report as JSON")
     p.add_argument("--keep", metavar="FOLDER", help="keep the programs' output here")
     for name in ("recording", "dmon", "gpm", "pmon"):
         p.add_argument("--" + name, help="saved output to compare")
     args = p.parse_args()
     args.brim = os.path.abspath(args.brim)
+    if args.impact:
+        return impact(args)
     report, share, once, query = Report(), None, "", {}
     began = time.time()
     with tempfile.TemporaryDirectory() as temporary:
@@ -355,10 +444,14 @@ def main():
         compare_query(report, gpu[0], query)
     if share is not None:
         report.add("cost", "share of a core, percent (at most 1)", share, None, None, "", share <= 1)
+    costs = call_costs(args.gpu) if not args.recording else {}
+    for name, cost in sorted(costs.items(), key=lambda item: -item[1]["cpu_us"]):
+        print("call   %-42s %9.1f us, %9.1f us of a core%s" % (name, cost["wall_us"], cost["cpu_us"],
+              ", answers %d" % cost["code"] if cost["code"] else ""))
     print("%d fields, %d disagree, %.0f s" % (len(report.rows), report.bad, time.time() - began))
     if args.output:
         with open(args.output, "w") as f:
-            json.dump({"fields": report.rows, "disagree": report.bad, "top_core_percent": share,
+            json.dump({"fields": report.rows, "disagree": report.bad, "top_core_percent": share, "calls": costs,
                        "gpu": gpu[0].get("name") if gpu else None, "driver": views[-1].get("driver")}, f, indent=1)
             f.write("\n")
     return 1 if report.bad else 0

@@ -140,6 +140,9 @@ static void read_modes(brim_top_gpu_state *s) {
   brim_nvml_memory guarded = {0};
   if (ASK(s, protected_memory, s->device, &guarded)) to->confidential_used = bytes_of(guarded.used);
   COUNT(s, pcie_replays, to->pcie_replays);
+  COUNT(s, pcie_generation, to->pcie_generation);
+  COUNT(s, pcie_width, to->pcie_width);
+  if (ASK(s, clock, s->device, BRIM_NVML_CLOCK_VIDEO, &value)) to->video_clock_mhz = value;
   NUMBER(s, fan, to->fan_percent, 1);
 }
 
@@ -245,10 +248,7 @@ static void read_use(brim_top_gpu_state *s, brim_top_gpu *to) {
   NUMBER(s, power, to->power_w, 1e-3);
   if (ASK(s, clock, s->device, BRIM_NVML_CLOCK_SM, &mhz)) to->clock_mhz = mhz;
   if (ASK(s, clock, s->device, BRIM_NVML_CLOCK_MEMORY, &mhz)) to->memory_clock_mhz = mhz;
-  if (ASK(s, clock, s->device, BRIM_NVML_CLOCK_VIDEO, &mhz)) to->video_clock_mhz = mhz;
   if (ASK(s, performance_state, s->device, &state) && state <= 15) to->pstate = state;
-  COUNT(s, pcie_generation, to->pcie_generation);
-  COUNT(s, pcie_width, to->pcie_width);
 }
 
 //---------------------------------- GPM and PCIe ----------------------------------

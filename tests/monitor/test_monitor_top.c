@@ -386,7 +386,7 @@ static void test_cost(void **state) {
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(clock_max)), 2);
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(ecc_mode)), 3);  // at the opening, after 5 s and 10 s
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(processes_use)), 0);  // there are no processes
-  assert_true(total - before <= 10 * 32);
+  assert_true(total - before <= 10 * 28);
   brim_top_view_deinit(&view);
   brim_top_close(&top);
 }
