@@ -26,6 +26,7 @@ const brim_cli_command *const *brim_cli_commands(void) {
                                                      &brim_cli_top,
                                                      &brim_cli_data_command,
                                                      &brim_cli_config,
+                                                     &brim_cli_doctor,
                                                      &brim_cli_version,
                                                      &brim_cli_completion,
                                                      &brim_cli_help,

@@ -124,16 +124,18 @@ typedef struct brim_result_stage {
 } brim_result_stage;
 
 // What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
-// product in each precision, bytes/s of copies in device memory (read and write both counted), and
-// from the host's memory to a GPU's. The names are the keys in JSON. NaN = unknown, or it cannot.
-#define BRIM_MACHINE_MAP(X) \
-  X(gemm_fp32_flops)        \
-  X(gemm_tf32_flops)        \
-  X(gemm_bf16_flops)        \
-  X(gemm_fp16_flops)        \
-  X(copy_bytes_per_s)       \
-  X(h2d_pinned_bytes_per_s) \
-  X(h2d_pageable_bytes_per_s)
+// product in each precision, bytes/s of copies in device memory (read and write both counted) and
+// from the host's memory to a GPU's, and small ops that the host starts one after another in a second.
+// The names are the keys in JSON. NaN = unknown, or it cannot.
+#define BRIM_MACHINE_MAP(X)   \
+  X(gemm_fp32_flops)          \
+  X(gemm_tf32_flops)          \
+  X(gemm_bf16_flops)          \
+  X(gemm_fp16_flops)          \
+  X(copy_bytes_per_s)         \
+  X(h2d_pinned_bytes_per_s)   \
+  X(h2d_pageable_bytes_per_s) \
+  X(launches_per_s)
 
 typedef struct brim_machine_ceilings {
 #define X(name) double name;

@@ -1,0 +1,244 @@
+// `brim doctor`: is this machine fit to train, and what does a config ask of it? Opens what the checks
+// in src/doctor need, in an order that keeps brim itself out of what is seen: the machine is examined
+// before a GPU is opened.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job/cli_job.h"
+#include "cli/job/cli_job_options.h"
+#include "cli/job/cli_memory.h"
+#include "doctor/doctor.h"
+#include "monitor/monitor_gpu_setup.h"
+#include "ui/ui_doctor.h"
+
+typedef struct doctor {
+  brim_cli *cli;
+  brim_cli_job job;
+  brim_doctor_machine machine;
+  brim_doctor_report report;
+  bool quick;
+  char no_monitor[256];
+  char bad_config[1024];  // why the config cannot be used; "" = it can, or there is none
+  char *records;          // owned
+} doctor;
+
+static bool has_config(const doctor *d) { return d->job.input.word != NULL; }
+
+//---------------------------------- opening ----------------------------------
+
+// A config that cannot be read is a finding, not a failure: the machine is examined all the same, with
+// brim's defaults.
+static brim_status load_config(doctor *d) {
+  brim_status status = brim_cli_job_config(d->cli, &d->job);
+  if (!status) return BRIM_OK;
+  if (status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return status;
+  snprintf(d->bad_config, sizeof d->bad_config, "%s", brim_status_detail());
+  brim_utf8_trim(d->bad_config);
+  brim_status_clear();
+  d->cli->usage_error = false;
+  brim_config_close(d->job.config);
+  d->job.config = NULL;
+  const brim_config_options defaults = {.mode = BRIM_CONFIG_RUN};
+  if (!d->job.registry) BRIM_TRY(brim_cli_registry(d->cli, &d->job.registry));
+  return brim_config_load(&defaults, &d->job.config);
+}
+
+static void open_monitor(doctor *d) {
+  if (!brim_gpu_monitor_open(&d->job.monitor)) return;
+  snprintf(d->no_monitor, sizeof d->no_monitor, "%s", brim_status_detail());
+  brim_utf8_trim(d->no_monitor);
+  brim_status_clear();
+}
+
+static void describe_machine(doctor *d) {
+  const char *data = brim_option_string(&d->cli->parse, "data", NULL);
+  if (!data && has_config(d)) data = brim_config_string(d->job.config, "data.path");
+  d->machine = brim_doctor_this_machine();
+  d->machine.monitor = d->job.monitor;
+  d->machine.no_monitor = d->no_monitor;
+  d->machine.registry = d->job.registry;
+  d->machine.data = data && *data ? data : NULL;
+  d->machine.quick = d->quick;
+  d->machine.stop = d->cli->stop;
+  const char *output = brim_cli_job_output_dir(&d->job);
+  d->machine.output = output && brim_fs_exists(output) ? output : NULL;
+}
+
+//---------------------------------- device ----------------------------------
+
+static brim_status open_device(doctor *d) {
+  brim_cli_job *job = &d->job;
+  const char *spec = NULL;
+  BRIM_TRY(brim_work_device_at(job->config, 0, &spec));
+  BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  return brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device);
+}
+
+static brim_status measure(doctor *d) {
+  brim_cli_job *job = &d->job;
+  brim_machine_ceilings ceilings;
+  brim_gpu_setup setup;
+  const brim_gpu_setup *known = NULL;
+  const brim_machine_options how = {.memory_limit = brim_cli_memory_limit(job),
+                                    .folder = job->options.cache_folder,
+                                    .driver = job->memory.driver,
+                                    .stop = d->cli->stop};
+  BRIM_TRY(brim_machine_ceilings_get(job->device, &how, &ceilings));
+  if (job->monitor && job->device->info.kind == BRIM_DEVICE_GPU) {
+    if (!brim_gpu_read_setup(job->monitor, job->device->info.id, &setup)) known = &setup;
+    brim_status_clear();
+  }
+  brim_doctor_ceilings(&ceilings, &job->device->info, known, NULL, &d->report);
+  return BRIM_OK;
+}
+
+// Failures of the device are lines; being stopped, or no memory for lines, ends the command.
+static brim_status examine_device(doctor *d) {
+  brim_status status = d->quick && !has_config(d) ? BRIM_OK : open_device(d);
+  if (!status && !d->quick) status = measure(d);
+  if (status == BRIM_EINTERRUPTED) return status;
+  if (status || d->quick) {
+    char reason[256];
+    snprintf(reason, sizeof reason, "%s",
+             status ? brim_status_detail() : brim_tr("not measured (--quick)"));
+    brim_utf8_trim(reason);
+    brim_status_clear();
+    brim_doctor_ceilings(NULL, NULL, NULL, reason, &d->report);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- config ----------------------------------
+
+static brim_status plan_job(doctor *d, brim_result *plan) {
+  brim_cli_job *job = &d->job;
+  const brim_work_context context = {.registry = job->registry, .device = job->device};
+  BRIM_TRY(brim_work_open(&context, job->config, &job->work));
+  const brim_setting setting = brim_work_setting(job->work);
+  const brim_trial_options how = {
+      .memory_limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit"),
+      .memory = &job->memory,
+      .stop = d->cli->stop};
+  return brim_trial_plan(job->work, job->config, job->device, &setting, &how, plan);
+}
+
+static void find_records(doctor *d) {
+  const char *folder = brim_cli_job_output_dir(&d->job);
+  d->records = brim_fs_join(folder ? folder : "runs/bench", "results.jsonl");
+}
+
+static brim_status examine_config(doctor *d) {
+  if (d->bad_config[0]) {
+    brim_doctor_config_failed(d->bad_config, &d->report);
+    return BRIM_OK;
+  }
+  if (!has_config(d)) return BRIM_OK;
+  brim_result plan;
+  brim_result_init(&plan);
+  brim_status status = BRIM_OK;
+  if (!d->job.device) {
+    brim_doctor_config_failed(brim_tr("its device cannot be opened; see the ceilings above"),
+                              &d->report);
+  } else if ((status = plan_job(d, &plan))) {
+    if (status != BRIM_EINTERRUPTED && status != BRIM_ENOMEM) {
+      brim_doctor_config_failed(brim_status_detail(), &d->report);
+      brim_status_clear();
+      status = BRIM_OK;
+    }
+  } else {
+    find_records(d);
+    const brim_doctor_job job = {
+        .machine = &d->machine,
+        .work = d->job.work,
+        .config = d->job.config,
+        .device = d->job.device,
+        .plan = &plan,
+        .name = d->job.input.word,
+        .records = d->records && brim_fs_exists(d->records) ? d->records : NULL};
+    brim_doctor_config(&job, &d->report);
+  }
+  brim_result_deinit(&plan);
+  return status;
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status show(doctor *d) {
+  if (d->report.status) return d->report.status;
+  if (d->cli->json) {
+    json_t *value = NULL;
+    BRIM_TRY(brim_doctor_report_json(&d->report, &value));
+    return brim_cli_json(d->cli, value);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_doctor(&d->cli->out, &d->report, brim_option_flag(&d->cli->parse, "why", false), &text);
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(d->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status examine(doctor *d) {
+  BRIM_TRY(load_config(d));
+  open_monitor(d);
+  describe_machine(d);
+  BRIM_TRY(brim_doctor_examine(&d->machine, &d->report));
+  BRIM_TRY(examine_device(d));
+  BRIM_TRY(examine_config(d));
+  return show(d);
+}
+
+static brim_status run(brim_cli *cli) {
+  doctor d = {.cli = cli, .quick = brim_option_flag(&cli->parse, "quick", false)};
+  brim_doctor_report_init(&d.report);
+  brim_status status = examine(&d);
+  // A bad line is the answer, not an error of this command: the exit code alone tells.
+  if (!status && d.report.counts[BRIM_DOCTOR_BAD] > 0) {
+    cli->error_reported = true;
+    status = BRIM_ESTATE;
+  }
+  brim_doctor_report_deinit(&d.report);
+  brim_free(d.records);
+  brim_cli_job_close(&d.job);
+  return status;
+}
+
+static const char *const data_aliases[] = {"data-path", NULL};
+
+static const brim_option options[] = {
+    BRIM_CLI_OPTION_CONFIG,
+    {.name = "data",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PATH",
+     .help = BRIM_N_("data file or folder"),
+     .key = "data.path",
+     .aliases = data_aliases},
+    {.name = "quick", .help = BRIM_N_("measure nothing: neither the device nor the reading speed")},
+    {.name = "why", .help = BRIM_N_("also explain the checks that are good")},
+    BRIM_CLI_OPTION_BACKEND,
+    {0}};
+
+const brim_cli_command brim_cli_doctor = {
+    .name = "doctor",
+    .summary = BRIM_N_("check this machine, and what a config asks of it"),
+    .usage = "[CONFIG] [--data PATH] [--quick] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_(
+        "Checks driver and libraries, each GPU, the host, environment variables and the data path. "
+        "Measures what the device can do at best. Each line is good, warn or bad, with the reason "
+        "and "
+        "the command that fixes it. What brim cannot see is unknown, with the reason. brim changes "
+        "nothing.\n"
+        "With a config brim also plans the job. It shows whether the job fits and which knobs are "
+        "far "
+        "from their best. It also shows what a sweep would try, and how large checkpoints and logs "
+        "get.\n"
+        "The exit code is 1 when a check is bad, and 0 otherwise."),
+    .examples = BRIM_N_(
+        "check the machine\nbrim doctor\nwithout measuring anything\nbrim doctor --quick\n"
+        "check a config and its data\nbrim doctor configs/mnist-mlp.yaml --data data/mnist\n"
+        "list what is bad\nbrim doctor --json | jq '.checks[] | select(.state == \"bad\")'\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_STOPS,
+};

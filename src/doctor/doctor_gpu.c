@@ -1,0 +1,338 @@
+// Checks of each GPU as it stands: memory and the processes that hold it, modes, power, PCIe link, NUMA
+// node.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "doctor/doctor_int.h"
+
+#define GIB 1073741824.0
+
+static brim_doctor_line *about_gpu(const brim_doctor_gpu *g, brim_doctor_line *line) {
+  brim_doctor_about(line, g->name);
+  return line;
+}
+
+static void not_told(brim_doctor_exam *e, const brim_doctor_gpu *g) {
+  about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
+                               g->listed.slice
+                                   ? brim_tr("the driver does not report it for a slice (MIG)")
+                                   : brim_tr("the driver does not report")));
+}
+
+//---------------------------------- which ----------------------------------
+
+static void check_found(brim_doctor_exam *e) {
+  if (e->gpu_count == 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("none found: %s"), e->no_gpus);
+    return;
+  }
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    about_gpu(
+        g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s%s%s", g->listed.name[0] ? g->listed.name : "-",
+                           g->setup.bus_id[0] ? ", PCI " : "", g->setup.bus_id));
+  }
+}
+
+//---------------------------------- memory ----------------------------------
+
+// "python train.py (alice) 12 GiB, ..." of others; returns how many there are.
+static size_t list_holders(brim_doctor_exam *e, const brim_doctor_gpu *g, brim_str *out,
+                           bool *known) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0, others = 0;
+  *known = brim_gpu_read_processes(e->machine->monitor, g->listed.uuid, &list, &count) == BRIM_OK;
+  brim_status_clear();
+  for (size_t i = 0; i < count; i++) {
+    char text[256], bytes[32] = "";
+    if (list[i].self) continue;
+    if (others++ >= 4) continue;
+    brim_gpu_process_text(&list[i], text, sizeof text);
+    if (!isnan(list[i].bytes)) brim_doctor_bytes(list[i].bytes, bytes);
+    brim_str_printf(out, "%s%s%s%s", others > 1 ? ", " : "", text, bytes[0] ? " " : "", bytes);
+  }
+  if (others > 4) brim_str_printf(out, brim_tr(" and %zu more"), others - 4);
+  brim_free(list);
+  return others;
+}
+
+static void say_memory(brim_doctor_exam *e, const brim_doctor_gpu *g, const brim_gpu_memory *m) {
+  char left[32], total[32];
+  bool known = false;
+  brim_str holders;
+  brim_str_init(&holders);
+  size_t others = list_holders(e, g, &holders, &known);
+  brim_doctor_bytes(m->free, left);
+  brim_doctor_bytes(m->total, total);
+  double held = m->total - m->free - (isnan(m->reserved) ? 0 : m->reserved);
+  brim_doctor_state state = m->free < 0.1 * m->total ? BRIM_DOCTOR_BAD
+                            : held > 0.05 * m->total ? BRIM_DOCTOR_WARN
+                                                     : BRIM_DOCTOR_GOOD;
+  brim_doctor_line *line;
+  if (others > 0) {
+    line =
+        brim_doctor_say(e, state, brim_tr("%s free of %s; held by %s"), left, total, holders.data);
+  } else if (state == BRIM_DOCTOR_GOOD) {
+    line = brim_doctor_say(e, state, brim_tr("%s free of %s"), left, total);
+  } else if (known) {
+    line = brim_doctor_say(
+        e, state, brim_tr("%s free of %s; the driver lists no process that holds the rest"), left,
+        total);
+  } else {
+    line = brim_doctor_say(
+        e, state, brim_tr("%s free of %s; the driver does not report which process holds the rest"),
+        left, total);
+  }
+  about_gpu(g, line);
+  brim_str_deinit(&holders);
+  if (state == BRIM_DOCTOR_GOOD) return;
+  brim_doctor_fix(line, "%s",
+                  others > 0
+                      ? brim_tr("end what is not needed: nvidia-smi, then kill PID; or choose "
+                                "another GPU: --device cuda:N")
+                      : brim_tr("processes of other containers or of the desktop hold it: look on "
+                                "the host with nvidia-smi"));
+}
+
+static void check_memory(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    brim_gpu_memory m;
+    if (brim_gpu_read_memory(e->machine->monitor, g->listed.uuid, &m) || isnan(m.total) ||
+        isnan(m.free)) {
+      brim_status_clear();
+      not_told(e, g);
+      continue;
+    }
+    say_memory(e, g, &m);
+  }
+}
+
+// Others that compute share the SMs, however little memory they hold.
+static void check_shared(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    brim_gpu_process *list = NULL;
+    size_t count = 0, others = 0;
+    brim_status status =
+        brim_gpu_read_processes(e->machine->monitor, g->listed.uuid, &list, &count);
+    brim_status_clear();
+    for (size_t k = 0; k < count; k++) others += list[k].computes && !list[k].self;
+    brim_free(list);
+    if (status) {
+      not_told(e, g);
+    } else if (others == 0) {
+      about_gpu(g,
+                brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("no other process computes")));
+    } else {
+      brim_doctor_line *line = brim_doctor_say(
+          e, BRIM_DOCTOR_WARN, brim_tr("%zu other processes compute on it"), others);
+      about_gpu(g, line);
+      brim_doctor_fix(line, "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv");
+    }
+  }
+}
+
+//---------------------------------- modes ----------------------------------
+
+static void check_mig(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    if (g->listed.slice) {
+      brim_doctor_line *line =
+          brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("on: this is a slice, %s"), g->listed.name);
+      about_gpu(g, line);
+      brim_doctor_fix(
+          line, brim_tr("for the whole GPU, if it is yours alone: sudo nvidia-smi -i %d -mig 0"),
+          g->index);
+    } else if (g->setup.mig == BRIM_GPU_SWITCH_UNKNOWN) {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("this GPU has none")));
+    } else {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("off")));
+    }
+  }
+}
+
+static void check_compute_mode(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    brim_doctor_line *line;
+    switch (g->setup.compute_mode) {
+      case BRIM_GPU_COMPUTE_SHARED:
+        about_gpu(
+            g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("default: processes share it")));
+        continue;
+      case BRIM_GPU_COMPUTE_EXCLUSIVE:
+        line =
+            brim_doctor_say(e, BRIM_DOCTOR_WARN, "%s", brim_tr("exclusive: one process at a time"));
+        break;
+      case BRIM_GPU_COMPUTE_PROHIBITED:
+        line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s",
+                               brim_tr("prohibited: nothing may compute on it"));
+        break;
+      default:
+        not_told(e, g);
+        continue;
+    }
+    about_gpu(g, line);
+    brim_doctor_fix(line, "sudo nvidia-smi -i %d -c DEFAULT", g->index);
+  }
+}
+
+static void check_mps(brim_doctor_exam *e) {
+  const char *folder = brim_doctor_env(e, "CUDA_MPS_PIPE_DIRECTORY");
+  char path[BRIM_DOCTOR_PATH];
+  if (e->gpu_count == 0) return;
+  snprintf(path, sizeof path, "%s/control", folder && *folder ? folder : "/tmp/nvidia-mps");
+  if (!brim_doctor_exists(e, path)) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("not running"));
+    return;
+  }
+  brim_doctor_line *line =
+      brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("its daemon is running (%s)"), path);
+  brim_doctor_fix(line, "echo quit | nvidia-cuda-mps-control");
+}
+
+static void check_persistence(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    if (g->listed.slice || e->wsl || g->setup.persistence == BRIM_GPU_SWITCH_UNKNOWN) {
+      if (e->wsl) continue;  // Windows keeps its driver loaded
+      not_told(e, g);
+    } else if (g->setup.persistence == BRIM_GPU_SWITCH_ON) {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("on")));
+    } else {
+      brim_doctor_line *line = brim_doctor_say(e, BRIM_DOCTOR_WARN, "%s", brim_tr("off"));
+      about_gpu(g, line);
+      brim_doctor_fix(line, "sudo nvidia-smi -i %d -pm 1", g->index);
+    }
+  }
+}
+
+//---------------------------------- power, link, place ----------------------------------
+
+static void check_power(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    double limit = g->setup.power_limit_w, usual = g->setup.power_default_w;
+    if (isnan(limit) || isnan(usual)) {
+      not_told(e, g);
+      continue;
+    }
+    bool capped = limit < 0.98 * usual;
+    brim_doctor_line *line =
+        capped ? brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("%.0f W, lowered from %.0f W"), limit,
+                                 usual)
+               : brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("%.0f W, the card's default or more"),
+                                 limit);
+    about_gpu(g, line);
+    if (capped) brim_doctor_fix(line, "sudo nvidia-smi -i %d -pl %.0f", g->index, usual);
+  }
+}
+
+// A GPU that is idle lowers the generation of its link; the width stays.
+static void check_link(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    const brim_gpu_setup *f = &g->setup;
+    if (f->pcie_width < 0 || f->pcie_generation < 0) {
+      not_told(e, g);
+      continue;
+    }
+    bool narrow = f->pcie_width_max > 0 && f->pcie_width < f->pcie_width_max;
+    bool old = f->pcie_generation_max > 0 && f->pcie_generation < f->pcie_generation_max;
+    bool rests = old && (f->idle || f->performance_state > 2);
+    brim_doctor_state state = narrow || (old && !rests) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+    brim_doctor_line *line;
+    if (!narrow && !old) {
+      line = brim_doctor_say(e, state, brim_tr("generation %d, %d lanes"), f->pcie_generation,
+                             f->pcie_width);
+    } else if (!narrow && rests) {
+      line =
+          brim_doctor_say(e, state, brim_tr("generation %d of %d while the GPU is idle, %d lanes"),
+                          f->pcie_generation, f->pcie_generation_max, f->pcie_width);
+    } else {
+      line = brim_doctor_say(e, state, brim_tr("generation %d of %d, %d of %d lanes"),
+                             f->pcie_generation, f->pcie_generation_max, f->pcie_width,
+                             f->pcie_width_max);
+      brim_doctor_fix(
+          line, "%s",
+          brim_tr("seat the card in a full slot of the CPU; check the slot's settings in the "
+                  "BIOS and risers"));
+    }
+    about_gpu(g, line);
+  }
+}
+
+static void check_numa(brim_doctor_exam *e) {
+  char allowed[1024], near[1024], path[160], node[32];
+  bool known = brim_doctor_allowed(e, allowed, sizeof allowed);
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    if (e->wsl) return;  // one node, and no PCI bus that could be read
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", g->setup.bus_id);
+    if (!g->setup.bus_id[0] || !brim_doctor_read_word(e, path, node, sizeof node)) {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"),
+                                   g->setup.bus_id[0] ? path : "/sys/bus/pci/devices"));
+      continue;
+    }
+    if (strcmp(node, "-1") == 0) {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("the machine has one node")));
+      continue;
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/local_cpulist", g->setup.bus_id);
+    int both = known && brim_doctor_read_word(e, path, near, sizeof near)
+                   ? brim_doctor_cpu_both(allowed, near)
+                   : -1;
+    if (both < 0) {
+      about_gpu(g,
+                brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
+                                brim_tr("node %s; which cores are near it cannot be read"), node));
+      continue;
+    }
+    brim_doctor_line *line =
+        brim_doctor_say(e, both == 0 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
+                        brim_tr("node %s; %d of the %d cores of this process are near it"), node,
+                        both, brim_doctor_cpu_list(allowed));
+    about_gpu(g, line);
+    if (both == 0)
+      brim_doctor_fix(line, "numactl --cpunodebind=%s --membind=%s brim train ...", node, node);
+  }
+}
+
+const brim_doctor_row brim_doctor_gpu_rows[] = {
+    {"gpu.found", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("GPU"),
+     BRIM_N_("brim trains on the first one unless --device names another."), check_found},
+    {"gpu.memory", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("GPU memory"),
+     BRIM_N_("What others hold, a run cannot have: batches get smaller, or it runs out of memory."),
+     check_memory},
+    {"gpu.shared", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Shared use"),
+     BRIM_N_("Processes take turns on the GPU: each gets a part of its time."), check_shared},
+    {"gpu.mig", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("MIG"),
+     BRIM_N_("A slice has a part of the SMs and of the memory, and no utilisation figures."),
+     check_mig},
+    {"gpu.mps", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("MPS"),
+     BRIM_N_(
+         "Under MPS processes share one context: memory and faults of one touch the others, and "
+         "profilers see less."),
+     check_mps},
+    {"gpu.compute_mode", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Compute mode"),
+     BRIM_N_(
+         "An exclusive GPU refuses a second process: sweeps cannot place two experiments on it."),
+     check_compute_mode},
+    {"gpu.persistence", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Persistence mode"),
+     BRIM_N_(
+         "Without it the driver starts the GPU again for every program: seconds at each start, and "
+         "settings such as a power limit are lost."),
+     check_persistence},
+    {"gpu.power_limit", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Power limit"),
+     BRIM_N_("Below the default the clock falls under load, and with it every measured ceiling."),
+     check_power},
+    {"gpu.pcie_link", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("PCIe link"),
+     BRIM_N_("Batches come over it. Half the lanes or the generation before is half the speed."),
+     check_link},
+    {"gpu.numa", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("NUMA node"),
+     BRIM_N_("Copies from the memory of another node cross between processors and are slower."),
+     check_numa},
+    {0}};
