@@ -89,8 +89,7 @@ enum {                                             // nvmlValueType_t
   BRIM_NVML_TYPE_LONGLONG = 4,
   BRIM_NVML_TYPE_INT = 5
 };
-enum { BRIM_NVML_THRESHOLD_SLOWDOWN = 1 };  // nvmlTemperatureThresholds_t
-#define BRIM_NVML_EVENT_XID 0x8ULL          // nvmlEventTypeXidCriticalError
+#define BRIM_NVML_EVENT_XID 0x8ULL  // nvmlEventTypeXidCriticalError
 
 #define BRIM_NVML_UNKNOWN (~0ULL)  // NVML_VALUE_NOT_AVAILABLE
 #define BRIM_NVML_MEMORY_V2_VERSION ((unsigned)sizeof(brim_nvml_memory_v2) | 2U << 24)
@@ -304,10 +303,7 @@ typedef struct brim_nvml_api {
   int (*event_register)(void *device, unsigned long long types, void *set);
   int (*event_wait)(void *set, brim_nvml_event *out, unsigned timeout_ms);  // nvmlEventSetWait_v2
   // How a GPU is set up, for the doctor.
-  int (*cuda_version)(int *version);                 // nvmlSystemGetCudaDriverVersion_v2
-  int (*power_default)(void *device, unsigned *mw);  // ...GetPowerManagementDefaultLimit
-  // nvmlDeviceGetTemperatureThreshold: BRIM_NVML_THRESHOLD_...
-  int (*threshold)(void *device, int type, unsigned *celsius);
+  int (*cuda_version)(int *version);  // nvmlSystemGetCudaDriverVersion_v2
   // None of NVML's: the time readings are compared with. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;

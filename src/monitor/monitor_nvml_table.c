@@ -43,8 +43,6 @@ static const call calls[] = {
     {"nvmlDeviceGetMaxMigDeviceCount", AT(mig_count), false},
     {"nvmlDeviceGetMigDeviceHandleByIndex", AT(mig_by_index), false},
     {"nvmlSystemGetCudaDriverVersion_v2", AT(cuda_version), false},
-    {"nvmlDeviceGetPowerManagementDefaultLimit", AT(power_default), false},
-    {"nvmlDeviceGetTemperatureThreshold", AT(threshold), false},
     {"nvmlDeviceGetGpuInstanceId", AT(gpu_instance), false},
     {"nvmlGpmMigSampleGet", AT(gpm_mig_sample), false},
     {"nvmlDeviceGetPciInfo_v3", AT(pci), false},
