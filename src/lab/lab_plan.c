@@ -10,7 +10,7 @@ void brim_lab_plan_init(brim_lab_plan *plan) {
   plan->planned_device = plan->planned_host = plan->overhead = (double)NAN;
   plan->free = plan->total = (double)NAN;
   plan->samples_per_step = plan->steps = plan->epochs = (double)NAN;
-  plan->step_s = plan->run_s = (double)NAN;
+  plan->step_s = plan->start_s = plan->run_s = (double)NAN;
 }
 
 typedef struct number {
@@ -30,6 +30,7 @@ static const number numbers[] = {
     NUMBER("steps", steps),
     NUMBER("epochs", epochs),
     NUMBER("step_s", step_s),
+    NUMBER("start_s", start_s),
 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
@@ -81,6 +82,6 @@ brim_status brim_lab_plan_from_json(const json_t *value, brim_lab_plan *out) {
   out->evaluates = json_is_true(json_object_get(value, "evaluates"));
   out->adapts = json_is_true(json_object_get(value, "adapts"));
   out->failure = brim_failure_of(failure);
-  out->run_s = out->steps * out->step_s;
+  out->run_s = out->steps * out->step_s + out->start_s;
   return BRIM_OK;
 }

@@ -4,10 +4,11 @@
 //
 // The child reads one JSON object a line and answers with one a line, in the same order:
 //   {"id": COST, "config": YAML, "device": "cuda:0", "measure": false}
+// A device by its UUID ("GPU-..", "MIG-..") is the only one that its child sees: "cuda:0" there.
 //   {"id": COST, "device": "cuda:0", "name": "NVIDIA H200", "planned_device": bytes,
 //    "planned_host": bytes, "overhead": bytes, "free": bytes, "total": bytes,
 //    "samples_per_step": n, "steps": n, "epochs": n, "evaluates": true, "adapts": true,
-//    "step_s": seconds, "failure": "none", "message": ""}
+//    "step_s": seconds, "start_s": seconds, "failure": "none", "message": ""}
 // Unknown numbers are null. "adapts": it does not fit, but a training adapts and runs.
 //
 // Time is never guessed: it comes from a finished run of the same cost on this host, or from steps that
@@ -29,7 +30,7 @@ struct brim_lab_link;
 // Unknown is NaN.
 typedef struct brim_lab_plan {
   char id[BRIM_LAB_ID];                 // cost of the points it is for
-  char device[32];                      // as it was asked for
+  char device[64];                      // as it was asked for
   char name[128];                       // of the device
   double planned_device, planned_host;  // bytes brim asks for
   double overhead;                      // what the driver and libraries take besides
@@ -38,7 +39,8 @@ typedef struct brim_lab_plan {
   bool evaluates;  // there is data to evaluate on
   bool adapts;     // it does not fit, but training takes smaller micro-batches or less at once
   double step_s;   // measured
-  double run_s;    // of a whole run: by results, else by steps * step_s
+  double start_s;  // measured: device, data and network until steps run at their pace
+  double run_s;    // of a whole run: by results, else by start_s + steps * step_s
   bool run_known;  // run_s is of a finished run
   brim_failure failure;  // OOM_PLANNED: it does not fit now; others: it cannot run at all
   char message[1024];

@@ -21,12 +21,25 @@ typedef struct talk {
   const brim_lab_plan_job *jobs;
   size_t count, sent, done;
   brim_child *child;
-  brim_str out;     // of the question that is being written
-  size_t written;   // of it
-  brim_time heard;  // when the last answer came, or the child began
-  int silent;       // children in a row that ended without an answer
-  char last[256];   // line of its stderr
+  brim_str out;      // of the question that is being written
+  size_t written;    // of it
+  brim_time heard;   // when the last answer came, or the child began
+  int silent;        // children in a row that ended without an answer
+  char visible[96];  // "CUDA_VISIBLE_DEVICES=.." of the child; "" = all devices
+  char last[256];    // line of its stderr
 } talk;
+
+// A device by its UUID is the only one of its child: CUDA shows one slice of a GPU to a process.
+static bool is_uuid(const char *device) {
+  return brim_str_starts(device, "GPU-") || brim_str_starts(device, "MIG-");
+}
+
+static const char *asked_for(const char *device) { return is_uuid(device) ? "cuda:0" : device; }
+
+static void visible_of(const char *device, char out[96]) {
+  out[0] = '\0';
+  if (is_uuid(device)) snprintf(out, 96, "CUDA_VISIBLE_DEVICES=%.63s", device);
+}
 
 static void tell(const talk *t) {
   if (t->options->on_plan) t->options->on_plan(t->options->ctx, t->done, t->count);
@@ -49,11 +62,12 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   const brim_lab_plan_job *job = &t->jobs[t->done];
   brim_status status = brim_lab_plan_from_json(value, &plan);
   json_decref(value);
-  if (status || strcmp(plan.id, job->id) != 0 || strcmp(plan.device, job->out->device) != 0) {
+  if (status || strcmp(plan.id, job->id) != 0 || strcmp(plan.device, asked_for(job->device)) != 0) {
     brim_status_clear();
     return BRIM_OK;
   }
   *job->out = plan;
+  snprintf(job->out->device, sizeof job->out->device, "%s", job->device);
   t->done++;
   t->silent = 0;
   t->heard = brim_clock_now();
@@ -63,7 +77,9 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
 
 static brim_status start(talk *t) {
   // Devices count as the sweep counts them.
-  static const char *const order[] = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", NULL};
+  visible_of(t->jobs[t->done].device, t->visible);
+  const char *const order[] = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", t->visible[0] ? t->visible : NULL,
+                               NULL};
   const brim_child_options options = {.argv = t->options->command,
                                       .env_change = order,
                                       .in = BRIM_CHILD_PIPE,
@@ -84,7 +100,7 @@ static brim_status question(const talk *t, json_t *o) {
   const brim_lab_plan_job *job = &t->jobs[t->sent];
   BRIM_TRY(brim_json_put(o, "id", json_string(job->id)));
   BRIM_TRY(brim_json_put(o, "config", json_string(job->config)));
-  BRIM_TRY(brim_json_put(o, "device", json_string(job->out->device)));
+  BRIM_TRY(brim_json_put(o, "device", json_string(asked_for(job->device))));
   return brim_json_put(o, "measure", json_boolean(t->options->measure));
 }
 
@@ -103,11 +119,19 @@ static brim_status ask(talk *t) {
   return brim_str_status(&t->out);
 }
 
+// Does the next question need a child that sees other devices?
+static bool needs_another(const talk *t) {
+  char visible[96];
+  if (t->sent == t->count) return false;
+  visible_of(t->jobs[t->sent].device, visible);
+  return strcmp(visible, t->visible) != 0;
+}
+
 // As much as the child takes. One that reads no more ends before long, which says why.
 static brim_status write_some(talk *t) {
   for (;;) {
     if (t->written == t->out.len) {
-      if (t->sent == t->count || t->sent - t->done >= WINDOW) return BRIM_OK;
+      if (t->sent == t->count || t->sent - t->done >= WINDOW || needs_another(t)) return BRIM_OK;
       BRIM_TRY(ask(t));
     }
     size_t n = 0;
@@ -170,6 +194,10 @@ static brim_status turn(talk *t) {
   bool ended = false;
   if (t->options->stop && *t->options->stop) {
     return brim_fail(BRIM_EINTERRUPTED, "planning was interrupted");
+  }
+  if (t->child && t->done == t->sent && needs_another(t)) {
+    brim_child_close(t->child);
+    t->child = NULL;
   }
   if (!t->child) BRIM_TRY(start(t));
   BRIM_TRY(write_some(t));

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "lab/lab_exec.h"
@@ -134,15 +133,6 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   return status;
 }
 
-static void new_claim(char out[33]) {
-  uint8_t bytes[16] = {0};
-  if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
-    int64_t now[2] = {brim_clock_now().ns, getpid()};
-    memcpy(bytes, now, sizeof bytes);
-  }
-  for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
-
 // The attempt is claimed: its executor, or the reason why there is none.
 static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *claimed,
                                const brim_lab_place_slot *slot) {
@@ -172,8 +162,8 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
 
 static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
                                  const brim_lab_place_slot *slot) {
-  char claim[33];
-  new_claim(claim);
+  char claim[BRIM_EXP_ID];
+  brim_store_random_id(claim);
   const brim_store_request request = {.worker = s->worker,
                                       .claim_id = claim,
                                       .host = s->host,

@@ -13,7 +13,7 @@ enum { BRIM_FORECAST_DEVICES = 8 };
 
 // Devices of one kind.
 typedef struct brim_forecast_device {
-  char spec[32];   // the one that was asked: "cuda:0"
+  char spec[64];   // the one that was asked: "cuda:0"
   char name[128];  // "NVIDIA H200"
   int64_t count;   // of this kind that experiments may use
   double total;    // bytes of its memory; NaN = unknown

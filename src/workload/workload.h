@@ -470,6 +470,8 @@ typedef struct brim_workload_table {
   // May be NULL: `metric_set`. Where a config decides what else is measured: its rows, which begin with
   // those, as long as the workload is open.
   const brim_metric_set *(*metric_set_of)(void *work);
+  // May be NULL: yes. Can a run of this config have values of a row, before its data are known?
+  bool (*measures)(const brim_config *config, const char *metric_key);
   const brim_work_sums *sums;
   const brim_work_diagnosis *diagnosis;  // may be NULL: nothing is watched for
   // Opens sources and knows its knobs; allocates nothing that depends on a setting.

@@ -55,6 +55,7 @@ static void test_kinds(void **state) {
     if (r.code != 0) fail_msg("%s\n%s%s", k->make, r.out, r.err);
     assert_non_null(strstr(r.out, "brim bench k"));
     assert_non_null(strstr(r.out, "brim train k"));
+    assert_non_null(strstr(r.out, "brim sweep k"));
     shell_free(&r);
     char file[64];
     snprintf(file, sizeof file, "work/k%zu.yaml", i);

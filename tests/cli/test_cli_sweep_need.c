@@ -101,6 +101,42 @@ static void test_no_plans(void **state) {
   assert_int_equal(points[1].need_bytes, 0);
 }
 
+// CUDA does not count slices: with one in the list, GPUs are named by their UUIDs.
+static void test_gpus_and_slices_are_named(void **state) {
+  (void)state;
+  brim_gpu_listed gpus[2] = {{.uuid = "GPU-1"}, {.uuid = "GPU-2"}};
+  char out[BRIM_CLI_GPU_SPEC];
+  brim_cli_sweep_gpu_spec(gpus, 2, 1, out);
+  assert_string_equal(out, "cuda:1");
+  snprintf(gpus[0].uuid, sizeof gpus[0].uuid, "MIG-1");
+  gpus[0].slice = true;
+  brim_cli_sweep_gpu_spec(gpus, 2, 0, out);
+  assert_string_equal(out, "MIG-1");
+  brim_cli_sweep_gpu_spec(gpus, 2, 1, out);
+  assert_string_equal(out, "GPU-2");
+}
+
+static void expect_metric(const char *yaml, const char *key) {
+  const brim_config_options options = {.text = yaml};
+  brim_config *config = NULL;
+  brim_cli_metric_names names = {.count = 0};
+  brim_lab_point point = {0};
+  assert_ok(brim_config_load(&options, &config));
+  assert_ok(brim_cli_sweep_describe(&names, config, &point));
+  assert_string_equal(point.metric_key, key);
+  brim_config_close(config);
+}
+
+// A regression has no accuracy.
+static void test_the_metric_of_an_experiment(void **state) {
+  (void)state;
+  expect_metric("", "eval_accuracy");
+  expect_metric("loss: cross_entropy\n", "eval_accuracy");
+  expect_metric("loss: mse\n", "eval_loss");
+  expect_metric("loss: mse\ncheckpoint.best: train_loss\n", "train_loss");
+  expect_metric("checkpoint.best: loss\n", "eval_loss");
+}
+
 int main(int argc, char **argv) {
   if (argc > 2 && strcmp(argv[1], "sweep") == 0 && strcmp(argv[2], "plan") == 0) {
     return plan_lines();
@@ -112,6 +148,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_the_largest_of_several_kinds),
       cmocka_unit_test(test_not_needed),
       cmocka_unit_test(test_no_plans),
+      cmocka_unit_test(test_gpus_and_slices_are_named),
+      cmocka_unit_test(test_the_metric_of_an_experiment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,10 +29,14 @@ static void reply(const json_t *question) {
   snprintf(plan.id, sizeof plan.id, "%s", json_string_value(json_object_get(question, "id")));
   snprintf(plan.device, sizeof plan.device, "%s",
            json_string_value(json_object_get(question, "device")));
-  snprintf(plan.name, sizeof plan.name, "pretend");
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  snprintf(plan.name, sizeof plan.name, "%s", visible ? visible : "pretend");
   plan.planned_device = batch * 1e6;
   plan.steps = 100;
-  if (json_is_true(json_object_get(question, "measure"))) plan.step_s = 0.5;
+  if (json_is_true(json_object_get(question, "measure"))) {
+    plan.step_s = 0.5;
+    plan.start_s = 7;
+  }
   if (batch > 1000) plan.failure = BRIM_FAILURE_OOM_PLANNED;
   assert_ok(brim_lab_plan_to_json(&plan, &out));
   assert_ok(brim_json_dump(out, 0, &text));
@@ -143,8 +147,32 @@ static void measured_steps_give_a_time(void **state) {
   options.measure = true;
   brim_lab_forecast f;
   assert_ok(brim_lab_forecast_make(&grid, devices, 1, &options, &f));
-  assert_true(brim_lab_forecast_of(&f, 7, 0)->run_s == 50);
+  assert_true(brim_lab_forecast_of(&f, 7, 0)->run_s == 57);
   assert_false(brim_lab_forecast_of(&f, 7, 0)->run_known);
+  brim_lab_forecast_free(&f);
+  brim_lab_grid_free(&grid);
+}
+
+// CUDA shows a process one slice of a GPU: each has a child of its own.
+static void slices_have_children_of_their_own(void **state) {
+  (void)state;
+  static const char *const slices[] = {"cuda:0", "MIG-11111111-2222-3333-4444-555555555555",
+                                       "MIG-66666666-2222-3333-4444-555555555555"};
+  const char *command[3];
+  brim_lab_grid grid = expand(text);
+  brim_lab_plan_options options = options_of("crash", command);
+  brim_lab_forecast f;
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  assert_ok(brim_lab_forecast_make(&grid, slices, 3, &options, &f));
+  for (size_t cost = 0; cost < 5; cost++) {
+    for (size_t d = 0; d < 3; d++) {
+      const brim_lab_plan *plan = &f.plans[cost * 3 + d];
+      assert_string_equal(plan->device, slices[d]);
+      if (cost == 2) continue;  // it crashes
+      assert_string_equal(plan->name, d == 0 ? "pretend" : slices[d]);
+      assert_true(plan->planned_device > 0);
+    }
+  }
   brim_lab_forecast_free(&f);
   brim_lab_grid_free(&grid);
 }
@@ -300,6 +328,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_question_per_cost_and_device),
       cmocka_unit_test(measured_steps_give_a_time),
+      cmocka_unit_test(slices_have_children_of_their_own),
       cmocka_unit_test(children_may_end),
       cmocka_unit_test(no_child_at_all),
       cmocka_unit_test(times_of_finished_runs),

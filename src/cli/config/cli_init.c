@@ -284,6 +284,9 @@ static brim_status tell(brim_cli *cli, const brim_init_facts *f, const brim_init
     brim_str_printf(&text, "\n%s\n", brim_tr("Next:"));
     put_next(&text, "bench", output, brim_tr("find the fastest setting"));
     put_next(&text, "train", output, brim_tr("train"));
+    brim_str_append(&text, "  brim sweep ");
+    put_quoted(&text, output);
+    brim_str_printf(&text, " lr='[0.01, 0.001]'   # %s\n", brim_tr("compare settings"));
   }
   brim_status status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);

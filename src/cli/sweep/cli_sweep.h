@@ -46,6 +46,11 @@ typedef struct brim_cli_sweep_words {
   const char *list[28];
 } brim_cli_sweep_words;
 brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *job, brim_cli_sweep_words *out);
+// How the process that plans is asked about a GPU of the machine's list: "cuda:1", or its UUID where
+// some are slices (MIG), which CUDA does not count.
+enum { BRIM_CLI_GPU_SPEC = 64 };
+void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
+                             char out[BRIM_CLI_GPU_SPEC]);
 // Sets need_bytes of the grid's points, where several may run on one GPU.
 brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_store_point *points);
 // --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).

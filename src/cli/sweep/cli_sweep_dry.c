@@ -54,9 +54,12 @@ static void find_devices(dry *d) {
     const bool all = strcmp(spec, "auto") == 0 || strcmp(spec, "cuda") == 0;
     bool found = false;
     for (size_t g = 0; g < count; g++) {
-      char own[32];
-      snprintf(own, sizeof own, "cuda:%zu", g);
-      if (gpus[g].slice || (!all && strcmp(spec, own) != 0)) continue;
+      char own[BRIM_CLI_GPU_SPEC], index[32];
+      snprintf(index, sizeof index, "cuda:%zu", g);
+      const bool named =
+          strcmp(spec, index) == 0 || (strlen(spec) > 4 && brim_str_starts(gpus[g].uuid, spec));
+      if (!all && !named) continue;
+      brim_cli_sweep_gpu_spec(gpus, count, g, own);
       add_device(&d->forecast, own, gpus[g].name);
       found = true;
     }
@@ -65,7 +68,8 @@ static void find_devices(dry *d) {
   brim_free(gpus);
   for (size_t i = 0; i < d->forecast.device_count; i++) {
     const brim_forecast_device *device = &d->forecast.devices[i];
-    const bool gpu = brim_str_starts(device->spec, "cuda");
+    const bool gpu = brim_str_starts(device->spec, "cuda") ||
+                     brim_str_starts(device->spec, "GPU-") || brim_str_starts(device->spec, "MIG-");
     const int64_t each = grid->per_gpu > 0 ? grid->per_gpu : 1;
     d->forecast.slots +=
         gpu ? device->count * each : brim_option_int(&d->job->cli->parse, "jobs", 1);

@@ -15,15 +15,20 @@ static const char *keep_name(brim_cli_metric_names *all, const char *name) {
 }
 
 // The row that checkpoint.best names, or that decides by rank; -1 = none.
-static int deciding_row(const brim_metric_set *set, const char *best, brim_metric_stage stage) {
-  double unknown[BRIM_METRIC_MAX];
-  brim_metric_unknown(unknown);
+static int deciding_row(const brim_workload_table *table, const brim_config *point,
+                        const char *best, brim_metric_stage stage) {
+  const brim_metric_set *set = table->metric_set;
+  double measured[BRIM_METRIC_MAX];
+  brim_metric_unknown(measured);
+  for (size_t i = 0; i < set->count; i++) {
+    if (!table->measures || table->measures(point, set->rows[i].key)) measured[i] = 0;
+  }
   for (size_t i = 0; best && i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     bool same = strcmp(row->key, best) == 0 || strcmp(brim_metric_best_name(row), best) == 0;
     if (same && (row->stages & BRIM_METRIC_AT(stage))) return (int)i;
   }
-  return best ? -1 : brim_metric_deciding(set, stage, unknown, true);
+  return best ? -1 : brim_metric_deciding(set, stage, measured, false);
 }
 
 brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_lab_point *out) {
@@ -41,7 +46,7 @@ brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_la
   } else if (best && (brim_str_starts(best, "val_") || brim_str_starts(best, "eval_"))) {
     best = strchr(best, '_') + 1;
   }
-  int row = deciding_row(table->metric_set, best, stage);
+  int row = deciding_row(table, point, best, stage);
   if (row >= 0 &&
       brim_metric_name(&table->metric_set->rows[row], stage, BRIM_METRIC_COLUMN, name)) {
     out->metric_key = keep_name(ctx, name);

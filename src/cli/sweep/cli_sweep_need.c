@@ -13,7 +13,7 @@ enum { MOST_KINDS = 8 };
 
 typedef struct gpu_kinds {
   char names[MOST_KINDS][sizeof((brim_gpu_listed *)0)->name];
-  char devices[MOST_KINDS][32];
+  char devices[MOST_KINDS][BRIM_CLI_GPU_SPEC];
   const char *list[MOST_KINDS];
   size_t count;
 } gpu_kinds;
@@ -29,7 +29,7 @@ static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
     for (size_t k = 0; k < out->count; k++) seen |= strcmp(out->names[k], gpus[i].name) == 0;
     if (seen) continue;
     memcpy(out->names[out->count], gpus[i].name, sizeof gpus[i].name);
-    snprintf(out->devices[out->count], sizeof out->devices[0], "cuda:%zu", i);
+    brim_cli_sweep_gpu_spec(gpus, count, i, out->devices[out->count]);
     out->list[out->count] = out->devices[out->count];
     out->count++;
   }

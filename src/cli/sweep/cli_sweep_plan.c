@@ -21,6 +21,7 @@ typedef struct planner {
   brim_cli_job job;  // its device stays open while questions want the same
   char spec[64];     // it was opened by
   bool plugged;      // the plug-ins of the grid are loaded: no axis changes them
+  double device_s;   // what opening it took
 } planner;
 
 static brim_failure class_of(const brim_cli_job *job, brim_status status) {
@@ -99,6 +100,10 @@ static brim_status load(planner *p, const char *text, const char *device) {
   return BRIM_OK;
 }
 
+static double seconds_since(brim_time begin) {
+  return (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
+}
+
 static brim_status open_work(planner *p) {
   const char *spec;
   brim_device_options options;
@@ -110,9 +115,11 @@ static brim_status open_work(planner *p) {
     close_device(p);
   }
   if (!job->device) {
+    const brim_time begin = brim_clock_now();
     job->options = options;
     BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
     snprintf(p->spec, sizeof p->spec, "%s", spec);
+    p->device_s = seconds_since(begin);
   }
   const brim_work_context context = {.registry = job->registry, .device = job->device};
   return brim_work_open(&context, job->config, &job->work);
@@ -159,8 +166,10 @@ static void take_result(const brim_cli_job *job, const brim_result *r, brim_lab_
   count_steps(job, &r->plan, out);
 }
 
+// Building the network, choosing algorithms and the first, slower steps are part of every run.
 static brim_status measure(brim_cli_job *job, const brim_setting *setting,
                            const brim_trial_options *how, brim_lab_plan *out) {
+  const brim_time begin = brim_clock_now();
   brim_trial_options options = *how;
   brim_result r;
   brim_result_init(&r);
@@ -170,6 +179,7 @@ static brim_status measure(brim_cli_job *job, const brim_setting *setting,
   brim_status status = brim_trial_run(job->work, job->config, job->device, setting, &options, &r);
   if (!status && brim_result_ran(&r)) {
     out->step_s = r.total_ms.median / 1000;
+    out->start_s = fmax(0, seconds_since(begin) - (double)r.steps * out->step_s);
     if (!isnan(r.overhead_bytes)) out->overhead = r.overhead_bytes;
   } else if (!status) {
     out->failure = r.failure;
@@ -184,8 +194,12 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   const char *text = json_string_value(json_object_get(question, "config"));
   brim_cli_job *job = &p->job;
   if (!text) return brim_fail(BRIM_EPARSE, "the question has no config");
+  const brim_time begin = brim_clock_now();
+  const bool opened = job->device != NULL;
   BRIM_TRY(load(p, text, out->device));
   BRIM_TRY(open_work(p));
+  // An experiment opens its device itself, also where this process has it open.
+  const double open_s = seconds_since(begin) + (opened ? p->device_s : 0);
   snprintf(out->name, sizeof out->name, "%s", job->device->info.name);
   const brim_setting setting = brim_work_setting(job->work);
   const brim_trial_options how = {
@@ -202,7 +216,9 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   brim_result_deinit(&r);
   const bool asked = json_is_true(json_object_get(question, "measure"));
   if (status || !asked || out->failure != BRIM_FAILURE_NONE) return status;
-  return measure(job, &setting, &how, out);
+  BRIM_TRY(measure(job, &setting, &how, out));
+  out->start_s += open_s;
+  return BRIM_OK;
 }
 
 //---------------------------------- lines ----------------------------------

@@ -1,4 +1,5 @@
 // Command lines of the processes that a sweep starts.
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/sweep/cli_sweep.h"
@@ -33,4 +34,15 @@ brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *j, brim_cli_sweep_w
   out->list[2] = "plan";
   brim_cli_sweep_plugin_words(j, out->list + 3, MOST - 3);
   return BRIM_OK;
+}
+
+void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
+                             char out[BRIM_CLI_GPU_SPEC]) {
+  bool slices = false;
+  for (size_t i = 0; i < count; i++) slices = slices || gpus[i].slice;
+  if (slices) {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "%s", gpus[at].uuid);
+  } else {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "cuda:%zu", at);
+  }
 }

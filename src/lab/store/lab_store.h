@@ -41,6 +41,8 @@ extern "C" {
 #define BRIM_STORE_VERSION 1  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
+// An id that no other call gives: of claims, of stores.
+void brim_store_random_id(char out[BRIM_EXP_ID]);
 
 // The values are stored: new ones go to the end.
 typedef enum brim_exp_state {

@@ -89,7 +89,6 @@ brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp *
 brim_status brim_store_check_id(const char *id);  // 32 hex digits
 bool brim_store_is_name(const char *name);        // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
-void brim_store_random_id(char out[BRIM_EXP_ID]);
 
 // --- lab_store_held.c: an experiment and one of its attempts, locked inside a transaction
 

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_clock.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
@@ -62,6 +64,10 @@ void brim_store_random_id(char out[BRIM_EXP_ID]) {
     ssize_t n = getrandom(bytes + got, sizeof bytes - got, 0);
     if (n < 0 && errno != EINTR) break;
     if (n > 0) got += (size_t)n;
+  }
+  if (got < sizeof bytes) {  // a kernel without it: what no other process has now
+    const int64_t now[2] = {brim_clock_now().ns, getpid()};
+    memcpy(bytes, now, sizeof bytes);
   }
   for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }

@@ -179,6 +179,12 @@ static brim_status supervised_evaluate(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
+// A loss between numbers says that classes are not what is learned.
+static bool supervised_measures(const brim_config *config, const char *metric_key) {
+  const brim_component *loss = brim_config_component(config, "loss", NULL);
+  return strcmp(metric_key, "accuracy") != 0 || !loss || strcmp(loss->name, "mse") != 0;
+}
+
 //---------------------------------- the table ----------------------------------
 
 static const brim_work_ranks_table ranks = {.share = supervised_share};
@@ -194,6 +200,7 @@ const brim_workload_table brim_workload_supervised = {
     .config = "default.yaml",
     .knob_set = &brim_learn_knob_set,
     .metric_set = &brim_supervised_set,
+    .measures = supervised_measures,
     .sums = &brim_net_work_sums,
     .diagnosis = &brim_stepped_diagnosis,
     .open = supervised_open,

@@ -1,0 +1,54 @@
+// A screen for tests of a sweep: frames of it as lines, keys that are pressed.
+#ifndef BRIM_TESTS_UI_SWEEP_SCREEN_H_
+#define BRIM_TESTS_UI_SWEEP_SCREEN_H_
+
+#include "test.h"
+#include "ui/sweep_view.h"
+#include "ui/ui_sweep.h"
+
+static inline brim_term screen_term(int width, bool colour) {
+  return (brim_term){
+      .tty = true, .redraw = true, .unicode = true, .colour = colour, .width = width};
+}
+
+static inline void korean(bool on) { assert_true(brim_msg_set_language(on ? "ko" : "en")); }
+
+static const brim_ui_sweep_log sample_log = {
+    .path = "runs/mnist-grid/exp/001122334455/attempt-1.log",
+    .text = "epoch 1/10\nstep 1\rstep 2\rstep 3\n한글 \033[31m로그\033[0m\nlast line\n",
+};
+
+static inline void draw(brim_ui_sweep *state, const brim_sweep_view *view, int width, int rows,
+                        brim_str *out) {
+  brim_term term = screen_term(width, false);
+  brim_str_clear(out);
+  assert_ok(brim_ui_sweep_frame(state, view, &sample_log, &term, rows, out));
+}
+
+// Line `n` of a text, from 0; into a buffer.
+static inline const char *line_of(const char *text, int n, char out[1024]) {
+  for (; n > 0 && *text; n--) {
+    text += strcspn(text, "\n");
+    text += *text == '\n';
+  }
+  snprintf(out, 1024, "%.*s", (int)strcspn(text, "\n"), text);
+  return out;
+}
+
+static inline int count_lines(const char *text) {
+  int n = 0;
+  for (; *text; text++) n += *text == '\n';
+  return n;
+}
+
+static inline brim_ui_sweep_action press(brim_ui_sweep *state, const brim_sweep_view *view,
+                                         brim_key_code code) {
+  return brim_ui_sweep_key(state, view, (brim_key){code, 0});
+}
+
+static inline brim_ui_sweep_action type(brim_ui_sweep *state, const brim_sweep_view *view,
+                                        uint32_t ch) {
+  return brim_ui_sweep_key(state, view, (brim_key){BRIM_KEY_CHAR, ch});
+}
+
+#endif  // BRIM_TESTS_UI_SWEEP_SCREEN_H_
