@@ -23,7 +23,9 @@
 //           ceiling: "fp32", "tf32", "bf16", "fp16" (products) or "copy" (memory); which limits it;
 //           ceiling_share: how close it came, 1 = all of it
 //   gaps    {ms, share, causes: [{cause, ms, count}], longest: [{cause, ms, step, at_ms, before, after}]}
-//           the GPU had nothing to do; ms and count per step; null where there is no GPU
+//           no kernel ran; ms and count per step; null where there is no GPU. Of "transfer" a copy ran:
+//           it has a row of its own in the lists, other causes have rows of kind "gap". What a traced
+//           step took longer than an untraced one is left out of them
 //   transfer {ms, exposed_ms, bytes, pageable_bytes}   host to device, per step; exposed: no kernel ran
 //   workers {count, io_ms, transform_ms}   of the loader, per step, over all of them
 //   memory  {arena_bytes, fixed_bytes, peak_bytes, peak, points: [{op, layer, phase, bytes}],
