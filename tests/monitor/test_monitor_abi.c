@@ -45,8 +45,10 @@ SAME(BRIM_NVML_REASON_HW_POWER_BRAKE, nvmlClocksThrottleReasonHwPowerBrakeSlowdo
 SAME((int)BRIM_NVML_CLOCK_MEMORY, (int)NVML_CLOCK_MEM);
 SAME((int)BRIM_NVML_CLOCK_VIDEO, (int)NVML_CLOCK_VIDEO);
 SAME((int)BRIM_NVML_TIMEOUT, (int)NVML_ERROR_TIMEOUT);
-SAME(BRIM_NVML_REASON_SYNC_BOOST, nvmlClocksThrottleReasonSyncBoost);
-SAME(BRIM_NVML_REASON_DISPLAY, nvmlClocksThrottleReasonDisplayClockSetting);
+#ifdef nvmlClocksEventReasonSyncBoost  // the names since CUDA 12.2
+SAME(BRIM_NVML_REASON_SYNC_BOOST, nvmlClocksEventReasonSyncBoost);
+SAME(BRIM_NVML_REASON_DISPLAY, nvmlClocksEventReasonDisplayClockSetting);
+#endif
 SAME((int)BRIM_NVML_THRESHOLD_SHUTDOWN, (int)NVML_TEMPERATURE_THRESHOLD_SHUTDOWN);
 SAME((int)BRIM_NVML_THRESHOLD_SLOWDOWN, (int)NVML_TEMPERATURE_THRESHOLD_SLOWDOWN);
 SAME(sizeof(brim_nvml_memory), sizeof(nvmlBAR1Memory_t));
