@@ -6,37 +6,19 @@
 
 #include "measure/measure_profile_gpu.h"
 
-enum { USUAL_STEPS = 20, LEAST_STEPS = 3, MOST_TURNS = 100 };
-#define USUAL_SECONDS 10.0
+enum { TRIAL_STEPS = 20, MOST_TURNS = 100 };
 #define TURNS_SECONDS 3.0  // on the host, where other programs disturb single steps
 
 static double seconds_since(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
 }
 
-brim_status brim_profiler_stage(const brim_profiler *p, const char *what) {
-  if (p->options->stop && *p->options->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
-  if (p->options->on_stage) p->options->on_stage(p->options->ctx, what);
-  return BRIM_OK;
-}
-
-static double most_seconds(const brim_profiler *p) {
-  return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
-}
-
-int brim_profiler_steps(const brim_profiler *p, double share) {
-  int most = p->options->steps > 0 ? p->options->steps : USUAL_STEPS;
-  double step_s = p->out->result.total_ms.median * 1e-3;
-  double fit = floor(share * most_seconds(p) / fmax(step_s, 1e-9));
-  return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
-}
-
 //---------------------------------- the step ----------------------------------
 
 static brim_status measure_step(brim_profiler *p) {
-  brim_trial_options options = {.steps = USUAL_STEPS,
+  brim_trial_options options = {.steps = TRIAL_STEPS,
                                 .ci_target = 0.01,
-                                .max_seconds = most_seconds(p),
+                                .max_seconds = brim_profiler_seconds(p),
                                 .memory_limit = p->options->memory_limit,
                                 .memory = p->options->memory,
                                 .sampler = p->options->sampler,
@@ -111,7 +93,7 @@ static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double 
 
 static double turns_that_fit(const brim_profiler *p) {
   double turn_ms = 2 * p->out->result.total_ms.median;
-  return fmin(TURNS_SECONDS, most_seconds(p)) * 1e3 / fmax(turn_ms, 1e-6);
+  return fmin(TURNS_SECONDS, brim_profiler_seconds(p)) * 1e3 / fmax(turn_ms, 1e-6);
 }
 
 static brim_status trace_host(brim_profiler *p) {

@@ -20,6 +20,8 @@ typedef struct brim_profiler {
 
 // BRIM_EINTERRUPTED when the caller stops; otherwise `on_stage` is called.
 brim_status brim_profiler_stage(const brim_profiler *p, const char *what);
+// Of measuring the step, and again of tracing it.
+double brim_profiler_seconds(const brim_profiler *p);
 // How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
 int brim_profiler_steps(const brim_profiler *p, double share);
 // The traced window of a GPU, by CUPTI or by events.
