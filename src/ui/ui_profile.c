@@ -44,6 +44,12 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
     snprintf(text + n, sizeof text - (size_t)n, ", %s", rate);
   }
   brim_ui_put_line(term, brim_tr("Step"), text, out);
+  const double reach = brim_ui_profile_reach(p);
+  if (!isnan(reach)) {
+    brim_ui_profile_percent(reach, step);
+    snprintf(text, sizeof text, brim_tr("the step reaches %s of what this machine can do"), step);
+    brim_ui_put_line(term, brim_tr("Ceiling"), text, out);
+  }
   brim_ui_put_line(term, brim_tr("Measured by"), brim_ui_profile_source(p), out);
   if (p->note[0]) sentence(term, p->note, out);
 }
@@ -70,9 +76,9 @@ static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
 
 static void add_row(brim_ui_table *table, const brim_profile_row *row, brim_profile_list list,
                     shown s) {
-  char text[64], percent[32];
+  char text[64], percent[32], name[224];
   const int phase = brim_ui_profile_phase(row->phase);
-  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", brim_ui_profile_name(row, list));
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", brim_ui_profile_name(row, list, name));
   if (s.op) brim_ui_table_add(table, BRIM_UI_DIM, "%s", row->op);
   if (s.layer) brim_ui_table_add(table, BRIM_UI_DIM, "%s", row->layer);
   if (s.phase) {
@@ -186,9 +192,10 @@ static void put_times(brim_str *out, const char *text, int n) {
 
 static int label_width(const brim_profile *p) {
   const brim_profile_rows *rows = &p->lists[BRIM_PROFILE_PHASES];
+  char name[224];
   int widest = 0;
   for (size_t i = 0; i < rows->count; i++) {
-    const int w = brim_utf8_width(brim_ui_profile_name(&rows->items[i], BRIM_PROFILE_PHASES));
+    const int w = brim_utf8_width(brim_ui_profile_name(&rows->items[i], BRIM_PROFILE_PHASES, name));
     if (w > widest) widest = w;
   }
   return widest;
@@ -205,8 +212,8 @@ static brim_status put_phases(const brim_term *term, const brim_profile *p, brim
   title(term, brim_tr("Phases of a step"), out);
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[order[i]];
-    const char *name = brim_ui_profile_name(row, BRIM_PROFILE_PHASES);
-    char ms[32], percent[32];
+    char ms[32], percent[32], text[224];
+    const char *name = brim_ui_profile_name(row, BRIM_PROFILE_PHASES, text);
     if (!(row->ms > 0)) continue;
     const int from = (int)lround(fmin(at / p->step_ms, 1) * width);
     at += row->ms;
@@ -379,15 +386,17 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
     own.sort = BRIM_UI_PROFILE_TIME;
     BRIM_TRY(put_table(term, p, &own, out));
   }
-  if (p->workers <= 0 && isnan(p->worker_transform_ms)) return BRIM_OK;
+  if (p->workers <= 0 || isnan(p->worker_io_ms)) return BRIM_OK;
   brim_ui_profile_ms(p->worker_io_ms, io);
   brim_ui_profile_ms(p->worker_transform_ms, work);
-  snprintf(
-      line, sizeof line,
-      p->workers == 1
-          ? brim_tr("%d loader worker reads for %s ms and transforms for %s ms per step.")
-          : brim_tr("%d loader workers read for %s ms and transform for %s ms per step, added up."),
-      p->workers, io, work);
+  int n = snprintf(line, sizeof line,
+                   p->workers == 1 ? brim_tr("%d loader worker reads for %s ms per step")
+                                   : brim_tr("%d loader workers read for %s ms per step, added up"),
+                   p->workers, io);
+  if (!isnan(p->worker_transform_ms) && n > 0 && (size_t)n < sizeof line) {
+    n += snprintf(line + n, sizeof line - (size_t)n, brim_tr(", and transform for %s ms"), work);
+  }
+  if (n > 0 && (size_t)n + 1 < sizeof line) memcpy(line + n, ".", 2);
   if (p->lists[BRIM_PROFILE_TRANSFORMS].count == 0) brim_str_append_char(out, '\n');
   sentence(term, line, out);
   return BRIM_OK;
@@ -396,16 +405,9 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
 //---------------------------------- all ----------------------------------
 
 static void put_findings(const brim_term *term, const brim_profile *p, brim_str *out) {
-  char healthy[256];
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("FINDINGS"));
-  if (p->result.finding_count > 0) {
-    brim_ui_bench_findings(term, &p->result, out);
-    return;
-  }
-  brim_ui_profile_healthy(p, healthy);
-  brim_ui_wrap(out, term, healthy, 0);
-  brim_str_append_char(out, '\n');
+  brim_ui_bench_findings(term, &p->result, out);
 }
 
 brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,

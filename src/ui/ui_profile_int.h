@@ -30,7 +30,8 @@ const char *brim_ui_profile_title(brim_profile_list list);   // "Kernels"
 const char *brim_ui_profile_column(brim_profile_list list);  // "Kernel"
 const char *brim_ui_profile_cause(brim_gap_cause cause);
 // A row's name for people: phases by their names, gaps and the like in words.
-const char *brim_ui_profile_name(const brim_profile_row *row, brim_profile_list list);
+const char *brim_ui_profile_name(const brim_profile_row *row, brim_profile_list list,
+                                 char out[224]);
 // The phase of a key; -1 = none.
 int brim_ui_profile_phase(const char *key);
 // Its ms; of transforms, which run beside the step, all the time they took.
@@ -52,8 +53,6 @@ void brim_ui_profile_cost(const brim_profile *profile, brim_str *out);
 void brim_ui_profile_transfer(const brim_profile *profile, brim_str *out);
 // "41,000 samples/s"; "" when unknown.
 void brim_ui_profile_rate(const brim_profile *profile, char out[96]);
-// The text where there is no finding.
-void brim_ui_profile_healthy(const brim_profile *profile, char out[256]);
 
 // Parts of the page (ui_profile_page_*.c).
 void brim_ui_profile_put_memory(const brim_profile *profile, brim_str *out);

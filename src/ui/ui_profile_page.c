@@ -138,16 +138,14 @@ static void put_finding(const brim_finding *f, double step, brim_str *out) {
 static void put_findings(const brim_profile *p, brim_str *out) {
   const brim_result *r = &p->result;
   char healthy[256];
-  brim_ui_put_section(out, "findings", brim_tr("Findings"),
-                      r->finding_count > 0
-                          ? brim_tr("What costs time, how much per step, and what would help.")
-                          : NULL);
-  if (r->finding_count == 0) {
-    brim_ui_profile_healthy(p, healthy);
+  const bool fine = brim_ui_healthy(r, healthy);
+  brim_ui_put_section(
+      out, "findings", brim_tr("Findings"),
+      fine ? NULL : brim_tr("What costs time, how much per step, and what would help."));
+  if (fine) {
     brim_str_append(out, "<p class=\"ok\">");
     brim_ui_escape_html(out, healthy);
-    brim_str_append(out, "</p></section>\n");
-    return;
+    brim_str_append(out, "</p>\n");
   }
   brim_str_append(out, "<ul class=\"findings\">\n");
   for (size_t i = 0; i < r->finding_count; i++) put_finding(&r->findings[i], p->step_ms, out);

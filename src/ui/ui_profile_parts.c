@@ -6,7 +6,7 @@
 #include "ui/ui_profile_int.h"
 #include "ui/ui_report_int.h"
 
-enum { MAX_BLOCKS = 6000, WIDE = 1000, HIGH = 320 };
+enum { SHOWN_OWNERS = 14, MAX_BLOCKS = 6000, WIDE = 1000, HIGH = 320 };
 
 //---------------------------------- tables ----------------------------------
 
@@ -51,33 +51,40 @@ static const char *phase_text(const char *key) {
   return phase < 0 ? key : brim_ui_phase_name(phase);
 }
 
-static void put_table_row(const brim_profile_row *row, brim_profile_list list, brim_str *out) {
+// Rates of what it moves and computes, while it runs.
+static void put_rate_cells(const brim_profile_row *row, brim_str *out) {
   char text[32];
+  const bool timed = row->total_ms > 0;
+  const double gflops = timed && row->flops > 0 ? row->flops / row->total_ms / 1e6 : (double)NAN;
+  const double gbytes = timed && row->bytes > 0 ? row->bytes / row->total_ms / 1e6 : (double)NAN;
+  brim_ui_number(gflops, text);
+  put_number_cell(out, gflops, text);
+  brim_ui_number(gbytes, text);
+  put_number_cell(out, gbytes, text);
+}
+
+// Figures come first: a phone shows the first columns only.
+static void put_table_row(const brim_profile_row *row, brim_profile_list list, brim_str *out) {
+  char text[32], ceiling[64], name[224];
   const double ms = brim_ui_profile_time(row, list);
-  const double gflops =
-      row->flops > 0 && row->total_ms > 0 ? row->flops / row->total_ms / 1e6 : NAN;
-  const double gbytes =
-      row->bytes > 0 && row->total_ms > 0 ? row->bytes / row->total_ms / 1e6 : NAN;
   brim_str_append(out, "<tr><td class=\"text long\">");
-  brim_ui_escape_html(out, brim_ui_profile_name(row, list));
+  brim_ui_escape_html(out, brim_ui_profile_name(row, list, name));
   brim_str_append(out, "</td>");
-  if (list == BRIM_PROFILE_KERNELS) put_text_cell(out, row->op);
-  if (list < BRIM_PROFILE_LAYERS) put_text_cell(out, row->layer);
-  if (list < BRIM_PROFILE_PHASES) put_text_cell(out, phase_text(row->phase));
-  brim_ui_profile_count(row->count, text);
-  put_number_cell(out, row->count, text);
   brim_ui_profile_ms(ms, text);
   put_number_cell(out, ms, text);
   put_share_cell(out, row->share);
   if (list < BRIM_PROFILE_PHASES) {
-    char ceiling[64], percent[32];
-    brim_ui_number(gflops, text);
-    put_number_cell(out, gflops, text);
-    brim_ui_number(gbytes, text);
-    put_number_cell(out, gbytes, text);
-    brim_ui_profile_percent(row->ceiling_share, percent);
-    snprintf(ceiling, sizeof ceiling, "%s %s", percent, row->ceiling);
+    brim_ui_profile_percent(row->ceiling_share, text);
+    snprintf(ceiling, sizeof ceiling, "%s %s", text, row->ceiling);
     put_number_cell(out, row->ceiling_share, ceiling);
+  }
+  brim_ui_profile_count(row->count, text);
+  put_number_cell(out, row->count, text);
+  if (list == BRIM_PROFILE_KERNELS) put_text_cell(out, row->op);
+  if (list < BRIM_PROFILE_LAYERS) put_text_cell(out, row->layer);
+  if (list < BRIM_PROFILE_PHASES) {
+    put_text_cell(out, phase_text(row->phase));
+    put_rate_cells(row, out);
   }
   brim_str_append(out, "</tr>\n");
 }
@@ -85,17 +92,17 @@ static void put_table_row(const brim_profile_row *row, brim_profile_list list, b
 static void put_table_head(brim_profile_list list, brim_str *out) {
   brim_str_append(out, "<thead><tr>");
   put_head_cell(out, "name", brim_ui_profile_column(list));
-  if (list == BRIM_PROFILE_KERNELS) put_head_cell(out, "op", brim_tr("Op"));
-  if (list < BRIM_PROFILE_LAYERS) put_head_cell(out, "layer", brim_tr("Layer"));
-  if (list < BRIM_PROFILE_PHASES) put_head_cell(out, "phase", brim_tr("Phase"));
-  put_head_cell(out, "count", brim_tr("Calls"));
   put_head_cell(out, "time", brim_tr("ms/step"));
   put_head_cell(out, "share",
                 list == BRIM_PROFILE_TRANSFORMS ? brim_tr("Of transforms") : brim_tr("Of step"));
+  if (list < BRIM_PROFILE_PHASES) put_head_cell(out, "ceiling", brim_tr("Of ceiling"));
+  put_head_cell(out, "count", brim_tr("Calls"));
+  if (list == BRIM_PROFILE_KERNELS) put_head_cell(out, "op", brim_tr("Op"));
+  if (list < BRIM_PROFILE_LAYERS) put_head_cell(out, "layer", brim_tr("Layer"));
   if (list < BRIM_PROFILE_PHASES) {
+    put_head_cell(out, "phase", brim_tr("Phase"));
     put_head_cell(out, "flops", "GFLOP/s");
     put_head_cell(out, "bytes", "GB/s");
-    put_head_cell(out, "ceiling", brim_tr("Of ceiling"));
   }
   brim_str_append(out, "</tr></thead>\n");
 }
@@ -161,12 +168,12 @@ static int colour_of(const brim_profile_row *row) {
 
 static void put_phase(const brim_profile *p, const brim_profile_row *row, double at,
                       brim_str *out) {
-  char ms[32], percent[32], text[80];
+  char ms[32], percent[32], text[80], name[224];
   brim_ui_profile_ms(row->ms, ms);
   brim_ui_profile_percent(row->share, percent);
   snprintf(text, sizeof text, "%s ms, %s", ms, percent);
   brim_str_append(out, "<div class=\"bar phase\"><span>");
-  brim_ui_escape_html(out, brim_ui_profile_name(row, BRIM_PROFILE_PHASES));
+  brim_ui_escape_html(out, brim_ui_profile_name(row, BRIM_PROFILE_PHASES, name));
   brim_str_printf(out, "</span><b class=\"p%d\"><i style=\"margin-left:%.4g%%;--v:%.4g\"></i></b>",
                   colour_of(row), fmin(at / p->step_ms * 100, 99.5),
                   fmin(row->ms / p->step_ms * 100, 100));
@@ -303,7 +310,13 @@ static void put_owners(const brim_profile *p, brim_str *out) {
   const double fixed = m->fixed_bytes > 0 ? m->fixed_bytes : 0;
   const double whole = m->peak_bytes + fixed;
   brim_str_append(out, "<table class=\"plan owners\"><tbody>\n");
-  for (size_t i = 0; i < count; i++) put_owner_row(&owners[i], whole, out);
+  for (size_t i = 0; i < count; i++) {
+    if (i < SHOWN_OWNERS) {
+      put_owner_row(&owners[i], whole, out);
+    } else {
+      rest += owners[i].bytes;
+    }
+  }
   if (rest > 0) {
     put_owner_row(&(brim_ui_owner){brim_tr("all others"), "", rest, false}, whole, out);
   }

@@ -39,6 +39,8 @@ void brim_ui_profile_percent(double share, char out[32]) {
   const double percent = share * 100;
   if (isnan(percent)) {
     snprintf(out, 32, "-");
+  } else if (percent > 0 && percent < 0.05) {
+    snprintf(out, 32, "<0.1 %%");
   } else {
     snprintf(out, 32, fabs(percent) < 9.95 ? "%.1f %%" : "%.0f %%", percent);
   }
@@ -47,8 +49,9 @@ void brim_ui_profile_percent(double share, char out[32]) {
 void brim_ui_profile_rate(const brim_profile *profile, char out[96]) {
   const brim_result *r = &profile->result;
   const double samples = r->plan.samples_per_step;
-  double rate = r->samples_per_s;
-  if (!(rate > 0) && samples > 0 && profile->step_ms > 0) rate = samples / profile->step_ms * 1e3;
+  // Of the step that is shown; the trial's own rate was counted over other steps.
+  const bool known = samples > 0 && profile->step_ms > 0;
+  const double rate = known ? samples / profile->step_ms * 1e3 : r->samples_per_s;
   char number[32];
   out[0] = '\0';
   if (!(rate > 0)) return;
@@ -111,11 +114,16 @@ int brim_ui_profile_phase(const char *key) {
   return -1;
 }
 
-const char *brim_ui_profile_name(const brim_profile_row *row, brim_profile_list list) {
+const char *brim_ui_profile_name(const brim_profile_row *row, brim_profile_list list,
+                                 char out[224]) {
   const int phase = brim_ui_profile_phase(row->name);
+  const char *name = phase >= 0 ? brim_ui_phase_name(phase) : row->name;
   if (strcmp(row->kind, "gap") == 0) return brim_tr("GPU idle");
-  if (strcmp(row->kind, "host") == 0 && phase >= 0) return brim_ui_phase_name(phase);
-  if (list == BRIM_PROFILE_PHASES && phase >= 0) return brim_ui_phase_name(phase);
+  if (list == BRIM_PROFILE_PHASES) return name;
+  if (strcmp(row->kind, "host") == 0) {
+    snprintf(out, 224, brim_tr("%s, outside ops"), name);
+    return out;
+  }
   if (strcmp(row->kind, "other") == 0 && strcmp(row->name, "other") == 0) {
     return brim_tr("other work");
   }
@@ -129,20 +137,6 @@ const char *brim_ui_profile_source(const brim_profile *profile) {
   }
   if (strcmp(profile->source, "clock") == 0) return brim_tr("the CPU's clock around each op");
   return profile->source;
-}
-
-void brim_ui_profile_healthy(const brim_profile *profile, char out[256]) {
-  const double reach = brim_ui_profile_reach(profile);
-  char percent[32];
-  if (isnan(reach)) {
-    snprintf(out, 256, "%s",
-             brim_tr("Nothing worth fixing was found. The ceiling of these ops is not known."));
-    return;
-  }
-  brim_ui_profile_percent(reach, percent);
-  snprintf(out, 256,
-           brim_tr("Nothing worth fixing: the step reaches %s of this machine's ceiling."),
-           percent);
 }
 
 void brim_ui_profile_cost(const brim_profile *profile, brim_str *out) {
@@ -159,9 +153,13 @@ void brim_ui_profile_cost(const brim_profile *profile, brim_str *out) {
   }
   brim_str_append(out, ".");
   if (!isnan(profile->extra_ms)) {
-    brim_ui_profile_ms(fmax(profile->extra_ms, 0), text);
+    brim_ui_profile_ms(profile->extra_ms, text);
     brim_str_append(out, " ");
-    brim_str_printf(out, brim_tr("A traced step took %s ms longer."), text);
+    if (profile->extra_ms > 0) {
+      brim_str_printf(out, brim_tr("A traced step took %s ms longer."), text);
+    } else {
+      brim_str_append(out, brim_tr("Traced steps were not slower."));
+    }
   }
   if (!isnan(profile->run_percent)) {
     brim_ui_profile_percent(fmax(profile->run_percent, 0) / 100, text);

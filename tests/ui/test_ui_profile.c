@@ -43,14 +43,15 @@ static void test_gpu(void **state) {
   has(text, "from pageable memory.");
   has(text, "waited for data (1 per step)");
   has(text, "random_resized_crop");
-  has(text, "4 loader workers read for 6.00 ms and transform for 34.0 ms per step");
+  has(text, "4 loader workers read for 6.00 ms per step, added up, and transform for 34.0 ms.");
   has(text, "Peak at conv block.11: 112.0 MiB");
   has(text, "38.1 MiB  parameters (whole run)");
   lacks(text, "activations (whole run)");
   has(text, "The step waits for data. (1.40 ms per step)");
+  has(text, "window costs 0.1 %.");
   has(text, "Measuring took 9.4 s, attaching the tracer 1.2 s, 40 traced steps 510 ms.");
   has(text, "A traced step took 0.20 ms");
-  lacks(text, "Nothing worth fixing");
+  lacks(text, "nothing worth fixing");
   brim_free(text);
   brim_profile_deinit(&p);
 }
@@ -61,7 +62,8 @@ static void test_cpu(void **state) {
   make_cpu_profile(&p);
   char *text = summary(&narrow, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
   has(text, "Ops, by time; together 100 % of the step");
-  has(text, "Nothing worth fixing: the step reaches 72 % of this machine's ceiling.");
+  has(text, "nothing worth fixing");
+  has(text, "the step reaches 72 % of what this machine can do");
   lacks(text, "GPU idle");
   lacks(text, "Host to device");
   lacks(text, "loader worker");
@@ -120,7 +122,7 @@ static void test_empty(void **state) {
   brim_profile_init(&p);
   p.step_ms = 3;
   char *text = summary(&narrow, &p, BRIM_PROFILE_OPS, BRIM_UI_PROFILE_TIME, 10);
-  has(text, "Nothing worth fixing was found. The ceiling of these ops is not known.");
+  lacks(text, "Ceiling");
   lacks(text, "nan");
   brim_free(text);
   brim_str page;

@@ -1,0 +1,362 @@
+// `brim profile CONFIG`: where the time and the memory of a step go. Measuring is measure_profile.c's;
+// this file is the options, the order of events and what is printed.
+#include "cli/profile/cli_profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job/cli_job_options.h"
+#include "tune/tune.h"
+
+enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
+
+static const char *const sorts[] = {"time", "count", "share", "ceiling", "name", NULL};
+static const char *const sources[] = {"auto", "cupti", "events", NULL};
+static const char *const lists[] = {"kernel", "op", "layer", "phase", "transform", NULL};
+
+static const brim_option options[] = {
+    BRIM_CLI_OPTION_CONFIG,
+    BRIM_CLI_OPTION_DATA_PATH,
+    BRIM_CLI_OPTION_ALLOW_EXTERNAL,
+    {.name = "by",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "WHAT",
+     .help = BRIM_N_("rows of the table"),
+     .choices = lists,
+     .default_text = BRIM_N_("kernel, or op without records of the GPU")},
+    {.name = "sort",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "BY",
+     .help = BRIM_N_("order of the table (ceiling: furthest below it first)"),
+     .choices = sorts,
+     .default_text = "time"},
+    {.name = "limit",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("rows to print (0: all); files have all"),
+     .default_text = "10"},
+    {.name = "steps",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("steps to trace, after the warm-up"),
+     .default_text = BRIM_N_("20, fewer where they are long")},
+    {.name = "source",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "S",
+     .help = BRIM_N_("where times of a GPU come from"),
+     .choices = sources,
+     .default_text = "auto"},
+    {.name = "price",
+     .negatable = true,
+     .help = BRIM_N_("also measure what the findings' remedies would gain"),
+     .default_text = "yes"},
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"),
+     .key = "device",
+     .group = BRIM_N_("Machine")},
+    BRIM_CLI_OPTION_BACKEND,
+    BRIM_CLI_OPTION_THREADS,
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for the files"),
+     .key = "output_dir",
+     .default_text = "runs/profile-NAME",
+     .group = BRIM_N_("Files")},
+    {.name = "html",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the HTML page"),
+     .default_text = BRIM_N_("profile.html in output_dir"),
+     .group = BRIM_N_("Files")},
+    {.name = "trace",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write the trace for Perfetto and HTA (.json or .json.gz)"),
+     .default_text = BRIM_N_("trace.json.gz in output_dir"),
+     .group = BRIM_N_("Files")},
+    {.name = "tensorboard",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("write figures of each traced step as TensorBoard event files"),
+     .group = BRIM_N_("Files")},
+    {.name = "memory-snapshot",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("write what is in memory at each op of a step, as JSON"),
+     .group = BRIM_N_("Files")},
+    {0},
+};
+
+//---------------------------------- options ----------------------------------
+
+static brim_status check_options(brim_cli *cli) {
+  const int64_t steps = brim_option_int(&cli->parse, "steps", LEAST_STEPS);
+  if (steps < LEAST_STEPS || steps > MOST_STEPS) {
+    return brim_cli_usage(cli, BRIM_N_("--steps must be from %d to %d"), LEAST_STEPS, MOST_STEPS);
+  }
+  if (brim_option_int(&cli->parse, "limit", ROWS) < 0) {
+    return brim_cli_usage(cli, BRIM_N_("--limit must be 0 or more"));
+  }
+  return BRIM_OK;
+}
+
+static int place_of(const char *const *words, const char *word) {
+  for (int i = 0; word && words[i]; i++) {
+    if (strcmp(words[i], word) == 0) return i;
+  }
+  return -1;
+}
+
+// A list without rows is not what was asked for; the finest that there is is shown, and why.
+static brim_ui_profile_options show_options(const cli_profile *p) {
+  const brim_option_parse *parse = &p->cli->parse;
+  const int by = place_of(lists, brim_option_string(parse, "by", NULL));
+  const int sort = place_of(sorts, brim_option_string(parse, "sort", "time"));
+  brim_ui_profile_options how = {.by = brim_ui_profile_finest(&p->profile),
+                                 .sort = (brim_ui_profile_sort)(sort < 0 ? 0 : sort),
+                                 .limit = (size_t)brim_option_int(parse, "limit", ROWS)};
+  if (by < 0) return how;
+  if (p->profile.lists[by].count > 0) {
+    how.by = (brim_profile_list)by;
+  } else {
+    brim_cli_note(p->cli, brim_tr("this profile has no rows of --by %s; it shows others\n"),
+                  lists[by]);
+  }
+  return how;
+}
+
+//---------------------------------- measuring ----------------------------------
+
+static void on_stage(void *ctx, const char *what) {
+  cli_profile *p = ctx;
+  const double elapsed_ns = (double)brim_time_since_ns(p->begun, brim_clock_now());
+  const brim_progress progress = {.title = brim_tr(what),
+                                  .done = -1,
+                                  .elapsed_s = elapsed_ns / 1e9,
+                                  .eta_s = (double)NAN,
+                                  .rate = (double)NAN};
+  brim_cli_progress(p->cli, &progress);
+}
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  brim_cli_progress(((cli_profile *)ctx)->cli, progress);
+}
+
+static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
+  cli_profile *p = ctx;
+  BRIM_TRY(brim_cli_job_reopen(p->cli, p->job));
+  *work = p->job->work;
+  *device = p->job->device;
+  return BRIM_OK;
+}
+
+static void banner(const cli_profile *p) {
+  char device[320], what[192];
+  brim_work_info info;
+  const brim_cli_job *job = p->job;
+  memset(&info, 0, sizeof info);
+  job->work->table->info(job->work->state, &info);
+  brim_cli_device_text(job->device, device, sizeof device);
+  brim_cli_note(p->cli, "brim profile  %s\n", device);
+  if (brim_cli_backend_text(job, device, sizeof device)) brim_cli_note(p->cli, "  %s\n", device);
+  if (info.description) {
+    brim_cli_note(p->cli, "  %s\n", brim_ui_description(info.description, what));
+  }
+  brim_cli_note(p->cli, "\n");
+}
+
+static brim_status measure_machine(cli_profile *p) {
+  const brim_machine_options how = {.memory_limit = brim_cli_memory_limit(p->job),
+                                    .folder = p->job->options.cache_folder,
+                                    .driver = p->job->memory.driver,
+                                    .stop = p->cli->stop};
+  brim_machine_ceilings_init(&p->machine);
+  return brim_machine_ceilings_get(p->job->device, &how, &p->machine);
+}
+
+// Without it the columns of utilisation stay unknown: no reason not to measure.
+static void start_sampler(cli_profile *p) {
+  brim_cli_job *job = p->job;
+  if (!job->monitor || !job->memory.uuid[0]) return;
+  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &p->sampler)) {
+    brim_log_info("profile", "cannot measure utilisation: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}
+
+static brim_status measure(cli_profile *p) {
+  const brim_cli_job *job = p->job;
+  p->setting = brim_work_setting(job->work);
+  p->begun = brim_clock_now();
+  BRIM_TRY(measure_machine(p));
+  start_sampler(p);
+  const char *source = brim_option_string(&p->cli->parse, "source", NULL);
+  const brim_profile_options how = {.steps = (int)brim_option_int(&p->cli->parse, "steps", 0),
+                                    .source = source && strcmp(source, "auto") ? source : NULL,
+                                    .memory_limit = brim_cli_memory_limit(job),
+                                    .memory = &p->job->memory,
+                                    .sampler = p->sampler,
+                                    .machine = &p->machine,
+                                    .stop = p->cli->stop,
+                                    .on_stage = on_stage,
+                                    .ctx = p};
+  brim_status status = brim_profile_run(job->work, job->config, job->device, &p->setting, &how,
+                                        &p->profile, &p->trace);
+  brim_gpu_sampler_stop(p->sampler);
+  p->sampler = NULL;
+  return status;
+}
+
+// Prices of the findings, by short runs of their remedies. Interrupted, they are what was known until then.
+static brim_status find(cli_profile *p) {
+  const brim_cli_job *job = p->job;
+  const brim_remedy_options how = {.setting = &p->setting,
+                                   .trial = {.memory_limit = brim_cli_memory_limit(job),
+                                             .memory = &p->job->memory,
+                                             .machine = &p->machine,
+                                             .ci_target = 0.01,
+                                             .stop = p->cli->stop},
+                                   .reopen = on_crash,
+                                   .on_progress = on_progress,
+                                   .ctx = p};
+  if (brim_option_flag(&p->cli->parse, "price", true)) {
+    return brim_remedies_measure(job->work, job->config, job->device, &how, &p->profile.result, 1,
+                                 0);
+  }
+  brim_diagnose(&p->profile.result, 1, 0);
+  return BRIM_OK;
+}
+
+// The setting itself failed: it did not fit, or its steps did not run.
+static brim_status check_ran(cli_profile *p) {
+  const brim_result *r = &p->profile.result;
+  if (r->failure == BRIM_FAILURE_NONE) return BRIM_OK;
+  p->cli->running = r->failure == BRIM_FAILURE_OTHER;
+  return brim_fail(brim_result_is_oom(r) ? BRIM_EOOM : r->failure_status, "%s", r->message);
+}
+
+//---------------------------------- what is shown ----------------------------------
+
+static brim_status print_text(const cli_profile *p) {
+  brim_str out;
+  brim_str_init(&out);
+  const brim_ui_profile_options how = show_options(p);
+  brim_status status = brim_ui_profile(&p->cli->out, &p->profile, &how, &out);
+  brim_str_append_char(&out, '\n');
+  brim_cli_profile_files_text(p, &out);
+  if (!status) status = brim_str_status(&out);
+  if (!status) brim_cli_print(p->cli, &out);
+  brim_str_deinit(&out);
+  return status;
+}
+
+static brim_status print_json(const cli_profile *p) {
+  json_t *fields = json_object(), *value = NULL;
+  brim_status status = brim_profile_to_json(&p->profile, &value);
+  if (!status) status = brim_json_put(fields, "profile", value);
+  if (!status) status = brim_json_put(fields, "files", brim_cli_profile_files_json(p));
+  if (status) {
+    json_decref(fields);
+    return status;
+  }
+  return brim_cli_event(p->cli, "profile", fields);
+}
+
+// What was measured is shown even where it could not be written.
+static brim_status finish(cli_profile *p) {
+  char detail[512];
+  brim_status written = brim_cli_profile_files(p);
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  BRIM_TRY(p->cli->json ? print_json(p) : print_text(p));
+  if (written) brim_status_set_detail(detail);
+  return written;
+}
+
+//---------------------------------- an earlier profile ----------------------------------
+
+// The record that is named instead of a config, for brim_free; NULL = none is: profile.json, or the folder
+// it is in.
+static char *earlier_record(const brim_cli *cli) {
+  const brim_option_parse *parse = &cli->parse;
+  const char *word = parse->positional_count == 1 ? parse->positional[0] : "";
+  if (brim_str_ends(word, ".json") && brim_fs_exists(word)) return brim_strdup(word);
+  char *path = word[0] && brim_fs_is_dir(word) ? brim_fs_join(word, "profile.json") : NULL;
+  if (path && brim_fs_exists(path)) return path;
+  brim_free(path);
+  return NULL;
+}
+
+// Shows it again, measuring nothing. Of the files only the page can be made from a record.
+static brim_status show_earlier(cli_profile *p, const char *path) {
+  char *text = NULL;
+  size_t size = 0;
+  json_t *value = NULL;
+  BRIM_TRY(brim_fs_read(path, 0, &text, &size));
+  brim_status status = brim_json_parse(text, size, path, &value);
+  brim_free(text);
+  if (!status) status = brim_profile_from_json(value, path, &p->profile);
+  json_decref(value);
+  BRIM_TRY(status);
+  brim_result_know(&p->profile.result, 1);
+  BRIM_TRY(brim_cli_profile_page_again(p));
+  return p->cli->json ? print_json(p) : print_text(p);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status profile_all(cli_profile *p) {
+  BRIM_TRY(check_options(p->cli));
+  BRIM_TRY(brim_cli_job_config(p->cli, p->job));
+  BRIM_TRY(brim_cli_job_open(p->cli, p->job));
+  BRIM_TRY(brim_cli_profile_prepare(p));
+  banner(p);
+  BRIM_TRY(measure(p));
+  BRIM_TRY(check_ran(p));
+  p->cli->running = true;
+  brim_status found = find(p);
+  if (found && found != BRIM_EINTERRUPTED) return found;
+  BRIM_TRY(finish(p));
+  return found ? brim_fail(found, "interrupted; the findings have no measured prices") : BRIM_OK;
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_job job = {0};
+  cli_profile p = {.cli = cli, .job = &job};
+  brim_profile_init(&p.profile);
+  brim_trace_init(&p.trace);
+  char *record = earlier_record(cli);
+  brim_status status = record ? show_earlier(&p, record) : profile_all(&p);
+  brim_free(record);
+  brim_trace_deinit(&p.trace);
+  brim_profile_deinit(&p.profile);
+  brim_cli_profile_files_free(&p);
+  brim_cli_job_close(&job);
+  return status;
+}
+
+const brim_cli_command brim_cli_profile = {
+    .name = "profile",
+    .summary = BRIM_N_("show where the time and memory of a step go"),
+    .usage = "[CONFIG | RECORD] [OPTIONS] [key.path=value ...]",
+    .about = BRIM_N_(
+        "Measures the step of CONFIG untraced, then traces some steps. Prints a table by kernel, "
+        "op, "
+        "layer, phase or transform, and timelines of phases and memory. Lists why the GPU was "
+        "idle, "
+        "and findings with their price in ms per step.\nWrites profile.json, profile.html and "
+        "trace.json.gz. On a GPU the times come from CUPTI; without it, from the engine's own "
+        "events. brim writes no checkpoint. `brim bench` compares settings.\nThe folder or the "
+        "profile.json of an earlier profile in place of CONFIG shows it again."),
+    .examples = BRIM_N_(
+        "profile a config\nbrim profile configs/mnist-mlp.yaml --data-path data/mnist\nthe layers, "
+        "all of them\nbrim profile mnist.yaml --by layer --limit 0\nkernels that are furthest "
+        "below "
+        "their ceiling\nbrim profile mnist.yaml --sort ceiling\nalso for TensorBoard, and the "
+        "memory at each op\nbrim profile mnist.yaml --tensorboard runs/tb --memory-snapshot "
+        "memory.json\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_STOPS,
+};

@@ -1,0 +1,189 @@
+// `brim profile` as a user types it, on the CPU: what is printed, the files and what is in them, mistakes,
+// a full disk, Ctrl-C. The trace goes through check_trace.py where python3 is.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_test.h"
+
+#define SMALL "dataset='synthetic(shape=(6, 6), classes=3, samples=240)' model='mlp(hidden=8)' "
+#define QUICK "brim profile " SMALL "batch_size=16 num_workers=1 --device cpu --no-price --steps 3 "
+
+static json_t *read_json(const char *path) {
+  char *text = NULL;
+  size_t size = 0;
+  json_t *value = NULL;
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  assert_ok(brim_json_parse(text, size, path, &value));
+  brim_free(text);
+  return value;
+}
+
+static void test_summary(void **state) {
+  (void)state;
+  shell_result r =
+      shell(QUICK "--output-dir all --tensorboard all/tb --memory-snapshot all/memory.json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  static const char *const parts[] = {"PROFILE",
+                                      "Ops, by time",
+                                      "linear",
+                                      "Phases of a step",
+                                      "Memory during a step",
+                                      "Peak at",
+                                      "parameters (whole run)",
+                                      "FINDINGS",
+                                      "Measuring took",
+                                      "3 traced steps",
+                                      "all/profile.json",
+                                      "all/profile.html",
+                                      "all/trace.json.gz",
+                                      "all/memory.json"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) has(r.out, parts[i]);
+  has_not(r.out, "nan");
+  has_not(r.out, "GPU idle");
+  has_not(r.out, "(null)");
+  shell_free(&r);
+  assert_false(has_file("all/lock"));
+  expect(0, NULL, "ls all/tb/events.out.tfevents.*");
+}
+
+// The record has what was printed; sums are of the step; the snapshot's owners are its blocks.
+static void test_files(void **state) {
+  (void)state;
+  expect(0, NULL,
+         QUICK "--output-dir files --memory-snapshot files/memory.json --trace files/t.json");
+  json_t *profile = read_json("files/profile.json");
+  assert_string_equal(json_string_value(json_object_get(profile, "schema")), "brim.profile/1");
+  assert_true(json_array_size(json_object_get(profile, "ops")) > 3);
+  json_decref(profile);
+  json_t *memory = read_json("files/memory.json"), *op;
+  assert_string_equal(json_string_value(json_object_get(memory, "schema")), "brim.memory/1");
+  json_t *ops = json_object_get(memory, "ops"), *blocks = json_object_get(memory, "blocks");
+  size_t i, peak = (size_t)json_integer_value(json_object_get(memory, "peak"));
+  assert_true(json_array_size(ops) > peak);
+  json_array_foreach(ops, i, op) {
+    json_t *owners = json_object_get(op, "owners"), *owner;
+    size_t k;
+    json_array_foreach(owners, k, owner) {
+      json_t *block = json_array_get(blocks, (size_t)json_integer_value(owner));
+      assert_non_null(block);
+      assert_true(json_integer_value(json_object_get(block, "first")) <= (json_int_t)i);
+      assert_true(json_integer_value(json_object_get(block, "last")) >= (json_int_t)i);
+    }
+  }
+  const double most = json_number_value(json_object_get(json_array_get(ops, peak), "bytes"));
+  assert_true(most == json_number_value(json_object_get(memory, "peak_bytes")));
+  json_decref(memory);
+  json_t *trace = read_json("files/t.json");
+  assert_true(json_array_size(json_object_get(trace, "traceEvents")) > 20);
+  json_decref(trace);
+  assert_false(has_file("files/trace.json.gz"));
+  shell_result r = shell("command -v python3 >/dev/null || exit 0; python3 " BRIM_SOURCE_DIR
+                         "/tests/profile/check_trace.py files/t.json");
+  if (r.code) fail_msg("the trace: %s %s", r.out, r.err);
+  shell_free(&r);
+}
+
+static void test_tables(void **state) {
+  (void)state;
+  shell_result r = shell(QUICK "--output-dir tables --by layer --sort name --limit 1");
+  assert_int_equal(r.code, 0);
+  has(r.out, "Layers, by name");
+  has(r.out, " more: ");
+  shell_free(&r);
+  r = shell(QUICK "--output-dir tables --by kernel");
+  assert_int_equal(r.code, 0);
+  has(r.err, "this profile has no rows of --by kernel");
+  has(r.out, "Ops, by time");
+  shell_free(&r);
+  r = shell(QUICK "--output-dir tables --json");
+  assert_int_equal(r.code, 0);
+  assert_true(json_lines(r.out) >= 1);
+  has(r.out, "\"event\":\"profile\"");
+  has(r.out, "\"trace\":\"tables/trace.json.gz\"");
+  shell_free(&r);
+}
+
+// An earlier profile by its record or folder: the same figures, nothing is measured.
+static void test_again(void **state) {
+  (void)state;
+  expect(0, NULL, QUICK "--output-dir again > again.txt");
+  shell_result r = shell(
+      "brim profile again/profile.json --html again/second.html | grep -v again/ > "
+      "second.txt && grep -v again/ again.txt | diff - second.txt");
+  if (r.code) fail_msg("%s %s", r.out, r.err);
+  shell_free(&r);
+  assert_true(has_file("again/second.html"));
+  expect(0, "Layers, by time", "brim profile again --by layer");
+  expect(0, "\"event\":\"profile\"", "brim profile again --json");
+  write_file("broken.json", "{\"schema\": \"brim.other/1\"}");
+  expect(2, "broken.json", "brim profile broken.json");
+  write_file("torn.json", "{");
+  expect(2, "torn.json", "brim profile torn.json");
+}
+
+// A workload without a network, and the folder that brim chooses.
+static void test_other_workload(void **state) {
+  (void)state;
+  shell_result r = shell("brim profile cartpole --device cpu --no-price --steps 2");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.out, "runs/profile-cartpole/profile.html");
+  has(r.out, "Environment");
+  has_not(r.out, "nan");
+  shell_free(&r);
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  write_file("taken", "x");
+  expect(2, "no data", "brim profile");
+  expect(2, "no such config file", "brim profile nosuch.yaml");
+  expect(2, "unknown key 'nosuch'", "brim profile " SMALL "nosuch=1");
+  expect(2, "is not one of: time, count", "brim profile " SMALL "--sort size");
+  expect(2, "--steps must be from 1", "brim profile " SMALL "--steps 0");
+  expect(2, "--limit must be 0 or more", "brim profile " SMALL "--limit -1");
+  expect(2, "--trace must end in .json", "brim profile " SMALL "--device cpu --trace t.txt");
+  expect(2, "is a file, not a folder", "brim profile " SMALL "--device cpu --output-dir taken");
+  expect(2, "is a file, not a folder", "brim profile " SMALL "--device cpu --tensorboard taken/tb");
+  expect(2, "is not a regular file", "brim profile " SMALL "--device cpu --html .");
+  expect(3, "needs a GPU", "brim profile " SMALL "--device cpu --source cupti --output-dir m");
+  expect(4, "memory",
+         "brim profile " SMALL
+         "--device cpu model='mlp(hidden=4096)' batch_size=200000000 --output-dir m");
+  assert_false(has_file("m/profile.json"));
+}
+
+// What was measured is printed though it cannot be written. /dev/full is no disk: a limit on the size of
+// files serves as one.
+static void test_full_disk(void **state) {
+  (void)state;
+  shell_result r = shell("ulimit -f 8; trap '' XFSZ; " QUICK "--output-dir full");
+  assert_int_equal(r.code, 1);
+  has(r.out, "PROFILE");
+  has(r.err, "cannot write full/profile.");
+  assert_false(has_file("full/profile.html"));
+  shell_free(&r);
+}
+
+static void test_interrupted(void **state) {
+  (void)state;
+  shell_result r =
+      shell("'%s' profile " SMALL
+            "batch_size=16 --device cpu --steps 10000 --output-dir cut > cut.out 2> "
+            "cut.err & p=$!; i=0; while [ $i -lt 600 ] && ! [ -e cut/lock ]; do sleep 0.05; "
+            "i=$((i + 1)); done; kill -INT $p; wait $p; echo code $?",
+            BRIM_BINARY);
+  has(r.out, "code 130");
+  assert_false(has_file("cut/profile.json"));
+  assert_false(has_file("cut/lock"));
+  shell_free(&r);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_summary),        cmocka_unit_test(test_files),
+      cmocka_unit_test(test_tables),         cmocka_unit_test(test_again),
+      cmocka_unit_test(test_other_workload), cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_interrupted),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
