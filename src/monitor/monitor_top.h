@@ -18,7 +18,7 @@ enum {
   // GPM's counters. Programs that use them at the same time (DCGM) disturb each other.
   BRIM_TOP_WANT_ACTIVITY = 2,
   // PCIe rates. They come with ACTIVITY where the GPU has GPM; elsewhere NVML measures 20 ms for each
-  // direction of each GPU, while the caller waits.
+  // direction while the caller waits: of two GPUs in a reading, once each has a figure.
   BRIM_TOP_WANT_PCIE = 4,
   BRIM_TOP_WANT_ALL = 7
 };

@@ -292,6 +292,11 @@ static void read_activity(brim_top_gpu_state *s, brim_top_gpu *to) {
   s->gpm_ns = time_ns;
 }
 
+bool brim_top_gpu_waits(const brim_top_gpu_state *state, unsigned want) {
+  bool by_gpm = (want & BRIM_TOP_WANT_ACTIVITY) && state->gpm.on && !state->gpm_no_pcie;
+  return (want & BRIM_TOP_WANT_PCIE) && !by_gpm && !state->lost && state->api.pcie_throughput;
+}
+
 // Waits 20 ms for each direction.
 static void read_pcie(brim_top_gpu_state *s, brim_top_gpu *to) {
   unsigned kb = 0;
@@ -301,6 +306,8 @@ static void read_pcie(brim_top_gpu_state *s, brim_top_gpu *to) {
   if (isnan(to->pcie_rx) && ASK(s, pcie_throughput, s->device, BRIM_NVML_PCIE_RX, &kb)) {
     to->pcie_rx = kb * 1024.0;
   }
+  s->pcie_tx = to->pcie_tx;
+  s->pcie_rx = to->pcie_rx;
 }
 
 //---------------------------------- processes ----------------------------------
@@ -385,7 +392,7 @@ void brim_top_gpu_open(brim_top_gpu_state *state, brim_gpu_monitor *monitor, voi
   s->monitor = monitor;
   s->device = device;
   s->api = monitor->api;
-  s->energy_last_j = s->energy_sum_j = (double)NAN;
+  s->energy_last_j = s->energy_sum_j = s->pcie_tx = s->pcie_rx = (double)NAN;
   brim_top_gpu_init(&s->slow);
   s->slow.index = index;
   s->slow.slice = flag(parent != NULL);
@@ -416,7 +423,7 @@ static void forget(brim_top_gpu_state *s, brim_top_gpu *out) {
   out->lost = BRIM_TOP_YES;
 }
 
-void brim_top_gpu_read(brim_top_gpu_state *state, unsigned want, int64_t now_ns,
+void brim_top_gpu_read(brim_top_gpu_state *state, unsigned want, bool turn, int64_t now_ns,
                        brim_top_gpu *out) {
   brim_top_gpu_state *s = state;
   s->answers = s->asked = 0;
@@ -442,8 +449,14 @@ void brim_top_gpu_read(brim_top_gpu_state *state, unsigned want, int64_t now_ns,
   } else {
     s->gpm_marked = false;  // what was before is not of the next interval
   }
-  bool by_gpm = (want & BRIM_TOP_WANT_ACTIVITY) && s->gpm.on && !s->gpm_no_pcie;
-  if ((want & BRIM_TOP_WANT_PCIE) && !by_gpm) read_pcie(s, out);
+  if (brim_top_gpu_waits(s, want)) {
+    if (turn) {
+      read_pcie(s, out);
+    } else {
+      out->pcie_tx = s->pcie_tx;
+      out->pcie_rx = s->pcie_rx;
+    }
+  }
   s->silent = s->answers > 0 || s->asked == 0 ? 0 : s->silent + 1;
   if (s->silent >= SILENT_READINGS) s->lost = true;
   if (s->lost) forget(s, out);

@@ -53,6 +53,7 @@ typedef struct brim_top_gpu_state {
   brim_nvml_violation power, thermal;
   bool power_known, thermal_known;
   double energy_last_j, energy_sum_j;
+  double pcie_tx, pcie_rx;  // as NVML last measured them
   brim_gpm gpm;
   bool gpm_marked, gpm_no_pcie;
   int64_t gpm_ns;
@@ -67,7 +68,11 @@ typedef struct brim_top_gpu_state {
 void brim_top_gpu_open(brim_top_gpu_state *state, brim_gpu_monitor *monitor, void *device,
                        const brim_top_gpu_state *parent, int64_t index);
 void brim_top_gpu_close(brim_top_gpu_state *state);
-void brim_top_gpu_read(brim_top_gpu_state *state, unsigned want, int64_t now_ns, brim_top_gpu *out);
+// `turn`: it may wait for PCIe rates; else those of its last turn stay.
+void brim_top_gpu_read(brim_top_gpu_state *state, unsigned want, bool turn, int64_t now_ns,
+                       brim_top_gpu *out);
+// Would a reading wait for them?
+bool brim_top_gpu_waits(const brim_top_gpu_state *state, unsigned want);
 // What processes used since the last reading.
 void brim_top_gpu_read_uses(brim_top_gpu_state *state);
 // The entry of a process; NULL = it did nothing since the last reading, or unknown.

@@ -365,6 +365,24 @@ static void test_pcie(void **state) {
   brim_top_close(&top);
 }
 
+// Eight GPUs without GPM: all are measured in the first reading, then two in each.
+static void test_pcie_turns(void **state) {
+  (void)state;
+  fake_top_reset(8);
+  brim_nvml_api api = fake_top_api();
+  api.gpm_support = NULL;
+  brim_top_source top = open_top(&api);
+  brim_top_view view;
+  brim_top_view_init(&view);
+  for (int k = 1; k <= 5; k++) {
+    read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
+    for (int i = 0; i < 8; i++) assert_true(view.gpus[i].pcie_rx == 300 * 1048576.0);
+    assert_int_equal(fake_top_calls(FAKE_TOP_AT(pcie_throughput)), 16 + 4 * (k - 1));
+  }
+  brim_top_view_deinit(&view);
+  brim_top_close(&top);
+}
+
 // Facts that change seldom are not asked at every reading.
 static void test_cost(void **state) {
   (void)state;
@@ -583,14 +601,14 @@ static void test_mig(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dmon),         cmocka_unit_test(test_ofu_and_reasons),
-      cmocka_unit_test(test_no_driver),    cmocka_unit_test(test_eight),
-      cmocka_unit_test(test_one_missing),  cmocka_unit_test(test_missing_calls),
-      cmocka_unit_test(test_bare_library), cmocka_unit_test(test_pcie),
-      cmocka_unit_test(test_cost),         cmocka_unit_test(test_lost),
-      cmocka_unit_test(test_silent),       cmocka_unit_test(test_counters_wrap),
-      cmocka_unit_test(test_hang),         cmocka_unit_test(test_events),
-      cmocka_unit_test(test_mig),
+      cmocka_unit_test(test_dmon),          cmocka_unit_test(test_ofu_and_reasons),
+      cmocka_unit_test(test_no_driver),     cmocka_unit_test(test_eight),
+      cmocka_unit_test(test_one_missing),   cmocka_unit_test(test_missing_calls),
+      cmocka_unit_test(test_bare_library),  cmocka_unit_test(test_pcie),
+      cmocka_unit_test(test_pcie_turns),    cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_lost),          cmocka_unit_test(test_silent),
+      cmocka_unit_test(test_counters_wrap), cmocka_unit_test(test_hang),
+      cmocka_unit_test(test_events),        cmocka_unit_test(test_mig),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
