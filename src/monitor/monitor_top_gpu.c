@@ -114,6 +114,8 @@ static void read_repairs(brim_top_gpu_state *s) {
     to->remapped_uncorrected = uncorrected;
     to->remap_pending = flag(pending);
     to->remap_failed = flag(failed);
+  } else if (ASK(s, retired_pending, s->device, &pending)) {
+    to->remap_pending = flag(pending);
   }
   int64_t pages = 0;
   for (int cause = BRIM_NVML_RETIRED_SINGLE_BIT; cause <= BRIM_NVML_RETIRED_DOUBLE_BIT; cause++) {

@@ -495,6 +495,27 @@ static void test_counters_wrap(void **state) {
   brim_top_close(&top);
 }
 
+// GPUs before Ampere retire pages and have no rows to remap.
+static void test_retired_pages(void **state) {
+  (void)state;
+  fake_top_reset(1);
+  fake_top.gpu[0].retired[0] = 3;
+  fake_top.gpu[0].retired[1] = 1;
+  brim_nvml_api api = fake_top_api();
+  api.remapped_rows = NULL;
+  api.retired_pending = fake_top_retired_pending;
+  brim_top_source top = open_top(&api);
+  brim_top_view view;
+  brim_top_view_init(&view);
+  read_after(&top, 1, 0, &view);
+  assert_int_equal(view.gpus[0].retired_pages, 4);
+  assert_int_equal(view.gpus[0].remap_pending, BRIM_TOP_YES);
+  assert_int_equal(view.gpus[0].remap_failed, BRIM_TOP_UNKNOWN);
+  assert_int_equal(view.gpus[0].remapped_corrected, -1);
+  brim_top_view_deinit(&view);
+  brim_top_close(&top);
+}
+
 static void test_hang(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -607,8 +628,9 @@ int main(void) {
       cmocka_unit_test(test_bare_library),  cmocka_unit_test(test_pcie),
       cmocka_unit_test(test_pcie_turns),    cmocka_unit_test(test_cost),
       cmocka_unit_test(test_lost),          cmocka_unit_test(test_silent),
-      cmocka_unit_test(test_counters_wrap), cmocka_unit_test(test_hang),
-      cmocka_unit_test(test_events),        cmocka_unit_test(test_mig),
+      cmocka_unit_test(test_counters_wrap), cmocka_unit_test(test_retired_pages),
+      cmocka_unit_test(test_hang),          cmocka_unit_test(test_events),
+      cmocka_unit_test(test_mig),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
