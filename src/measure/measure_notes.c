@@ -224,6 +224,8 @@ brim_status brim_notes_event_ns(brim_device *device, double *ns) {
     shown[i] = (double)elapsed;
   }
   if (!status) status = brim_stats_median(shown, EVENT_PAIRS, ns);
+  brim_status synced = brim_device_sync(device);  // an event that is still to come must not go
+  if (!status) status = synced;
   for (int i = 0; i < 2 * EVENT_PAIRS; i++) brim_event_destroy(device, events[i]);
   return status;
 }
