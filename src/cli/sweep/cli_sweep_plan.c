@@ -21,7 +21,8 @@ typedef struct planner {
   brim_cli_job job;  // its device stays open while questions want the same
   char spec[64];     // it was opened by
   bool plugged;      // the plug-ins of the grid are loaded: no axis changes them
-  double device_s;   // what opening it took
+  double ready_s;    // what loading the plug-ins of this program took: drivers begin there
+  double device_s;   // what opening the device took
 } planner;
 
 static brim_failure class_of(const brim_cli_job *job, brim_status status) {
@@ -63,6 +64,10 @@ static void close_device(planner *p) {
   p->spec[0] = '\0';
 }
 
+static double seconds_since(brim_time begin) {
+  return (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
+}
+
 // What the preset `auto` is of: the GPU that is asked about.
 static void facts_of(const planner *p, const char *device, brim_device_info *info,
                      brim_config_facts *out) {
@@ -98,10 +103,6 @@ static brim_status load(planner *p, const char *text, const char *device) {
   BRIM_TRY(brim_cli_job_plugins(p->cli, &p->job));
   p->plugged = true;
   return BRIM_OK;
-}
-
-static double seconds_since(brim_time begin) {
-  return (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
 }
 
 static brim_status open_work(planner *p) {
@@ -217,7 +218,7 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   const bool asked = json_is_true(json_object_get(question, "measure"));
   if (status || !asked || out->failure != BRIM_FAILURE_NONE) return status;
   BRIM_TRY(measure(job, &setting, &how, out));
-  out->start_s += open_s;
+  out->start_s += p->ready_s + open_s;
   return BRIM_OK;
 }
 
@@ -259,7 +260,9 @@ brim_status brim_cli_sweep_plan(brim_cli *cli) {
   char *line = NULL;
   size_t cap = 0;
   ssize_t size;
+  const brim_time begin = brim_clock_now();
   brim_status status = brim_cli_registry(cli, &p.job.registry);
+  p.ready_s = seconds_since(begin);
   while (!status && (size = getline(&line, &cap, stdin)) >= 0) {
     if (size > 1) status = answer(&p, line, (size_t)size);
     if (!status && fflush(stdout) != 0) status = BRIM_EEND;  // the sweep has ended
