@@ -104,7 +104,8 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
   clean_up(&s, prepared);
   if (drained) return drained;
   if (status) {  // no memory for it, no such op: then it is not known
-    brim_log_debug("measure", "cannot measure the share of other processes: %s", brim_status_detail());
+    brim_log_debug("measure", "cannot measure the share of other processes: %s",
+                   brim_status_detail());
     brim_status_clear();
     return BRIM_OK;
   }

@@ -38,17 +38,25 @@ static double host_ms(const brim_result *r) {
          brim_result_phase_ms(r, BRIM_PHASE_ENV) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
 }
 
-// Threads that were ready were held back; without a quota brim would also use the other cores, where its
-// threads were as many as the quota allows and busy.
+// The share of the time in which threads that were ready were held back, all at once: CPU time and time
+// held back together are what the threads asked for, which is so many CPUs at a time.
+static double held_share(const brim_result *r) {
+  double total = r->total_ms.mean;
+  double asked = (r->quota_cpu_ms + r->quota_throttled_ms) / total;
+  double held = r->quota_throttled_ms / fmax(1, asked) / total;
+  return held > 0 ? fmin(held, 1) : 0;
+}
+
+// Without a quota no thread is held back; and brim would also use the other cores, where its threads were
+// as many as the quota allows and busy.
 static void find_quota(const brim_findings *v) {
   brim_result *r = v->r;
-  double held = r->quota_throttled_ms / (r->quota_cpu_ms + r->quota_throttled_ms);
-  double wider = 1, host = host_ms(r);
   if (!(r->quota_cpus > 0) || !(r->quota_cpus < r->quota_cores)) return;
-  if (!(held > 0)) held = 0;
+  double held = held_share(r), lost = host_ms(r) * held;
   bool computes = !brim_result_has_gpu(r) && r->threads == (int)ceil(r->quota_cpus);
-  if (computes && r->cpu_percent >= 75) wider = r->threads / r->quota_cores;
-  double lost = host * (1 - (1 - held) * wider);
+  if (computes && r->cpu_percent >= 75) {
+    lost += r->quota_cpu_ms / r->threads * (1 - r->threads / r->quota_cores);
+  }
   if (!is_worth(r, lost)) return;
   brim_finding *f = brim_finding_add(r, "cpu_quota", lost);
   if (!f) return;

@@ -105,10 +105,12 @@ static double stage_ms(const brim_result *r, double samples_per_s) {
 static double saved_by(const brim_result *r, double ms) {
   double total = r->total_ms.median, busy = r->worker_io_ms + r->worker_transform_ms;
   double compute = stage_ms(r, r->compute_samples_per_s);
-  double data = stage_ms(r, r->data_samples_per_s);
+  // loading bounds the step where it waits much for data; alone it may be faster, with all cores
+  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
+  double data = io > 0.1 * total ? total : stage_ms(r, r->data_samples_per_s);
   double bound = isnan(compute) ? total : fmax(0, total - compute);
   if (brim_result_knob_number(r, "num_workers", 0) < 1) {
-    return fmin(ms, fmin(bound, fmax(brim_result_phase_ms(r, BRIM_PHASE_IO), 0)));
+    return fmin(ms, fmin(bound, io));
   }
   double faster = data * (1 - fmin(1, ms / busy));
   double alone = isnan(compute) ? data - faster : fmax(data, compute) - fmax(faster, compute);
