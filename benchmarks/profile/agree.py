@@ -40,7 +40,7 @@ seed: 0
 ARS = """workload: ars
 env: quadruped(task=stand)
 model: linear_policy
-ars: {num_envs: %(envs)d, num_dirs: %(dirs)d, dir_chunk: %(dirs)d, top_dirs: %(top)d, iterations: 2000, eval_interval: 0}
+ars: {num_envs: %(envs)d, num_dirs: %(dirs)d, dir_chunk: %(dirs)d, top_dirs: %(top)d, iterations: 2000, eval_interval: 1000}
 seed: 0
 """
 SGD = "sgd(lr=0.01, momentum=0.9, weight_decay=5e-4)"
