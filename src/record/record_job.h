@@ -2,11 +2,12 @@
 // in a folder of the user, rewritten at most twice a second; `brim top` and other programs read it.
 //
 // The folder: $XDG_RUNTIME_DIR/brim where that variable is set, else /tmp/brim-<uid>; mode 0700.
-// A file: job-<pid>.json, one JSON object, replaced as a whole (written beside it, then renamed).
+// A file: job-<pid>-<number>.json, one JSON object, replaced as a whole (written beside it, renamed).
 //
 // brim.job/1:
-//   schema "brim.job/1" | pid | pid_start (start of the process in ticks since boot, as field 22 of
-//   /proc/<pid>/stat) | pid_namespace (the number in /proc/<pid>/ns/pid) | host | command ("train", "bench") | workload | name | folder | device
+//   schema "brim.job/1" | pid | number (id of the thread that publishes) | pid_start (start of the
+//   process in ticks since boot: field 22 of /proc/<pid>/stat) | pid_namespace (the number in
+//   /proc/<pid>/ns/pid) | host | command ("train", "bench") | workload | name | folder | device
 //   device_id ("GPU-...") | phase | unit (of samples_per_s) | metric_key | metric
 //   started_s, updated_s (since 1970) | epoch, epochs, step, steps | samples_per_s | eta_s
 //   findings [{code, cost_ms, text, remedy}]
@@ -47,7 +48,7 @@ enum { BRIM_JOB_FINDINGS = 4 };
 
 // Plain data. brim_job_init: texts "", counts -1, numbers NaN.
 typedef struct brim_job {
-  int64_t pid, pid_start, pid_namespace;
+  int64_t pid, number, pid_start, pid_namespace;
   char host[64];
   char command[16];  // "train", "bench"
   char workload[32], name[64], folder[256];
@@ -74,10 +75,10 @@ brim_status brim_job_from_json(const json_t *json, brim_job *out);
 void brim_job_identify(brim_job *job);
 // The folder of this user; BRIM_EUNSUPPORTED where its name is too long.
 brim_status brim_job_folder(char *out, size_t size);
-// Writes job-<pid>.json, and makes the folder. BRIM_EIO, and BRIM_EINVAL for a folder that is not this
+// Writes its file, and makes the folder. BRIM_EIO, and BRIM_EINVAL for a folder that is not this
 // user's alone; a caller that trains continues without.
 brim_status brim_job_publish(const char *folder, const brim_job *job);
-void brim_job_withdraw(const char *folder, int64_t pid);
+void brim_job_withdraw(const char *folder, const brim_job *job);
 // Every job that runs, of this user's folders; root reads those of all users. Remains in this user's
 // folders are removed. A file that does not parse is skipped.
 typedef brim_status (*brim_job_fn)(void *ctx, const brim_job *job);

@@ -91,6 +91,10 @@ static brim_status write_file(int folder, const char *name, const char *text, si
   return brim_fail(BRIM_EIO, "cannot write %s: %s", name, brim_errno_text(error));
 }
 
+static void name_file(const brim_job *job, char out[64]) {
+  snprintf(out, 64, "job-%lld-%lld.json", (long long)job->pid, (long long)job->number);
+}
+
 brim_status brim_job_publish(const char *folder, const brim_job *job) {
   json_t *json = NULL;
   char *text = NULL, name[64];
@@ -99,7 +103,7 @@ brim_status brim_job_publish(const char *folder, const brim_job *job) {
   brim_status status = brim_json_dump(json, 0, &text);
   json_decref(json);
   BRIM_TRY(status);
-  snprintf(name, sizeof name, "job-%lld.json", (long long)job->pid);
+  name_file(job, name);
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) {
     status = brim_fail(BRIM_EIO, "cannot read %s: %s", folder, brim_errno_text(errno));
@@ -111,9 +115,10 @@ brim_status brim_job_publish(const char *folder, const brim_job *job) {
   return status;
 }
 
-void brim_job_withdraw(const char *folder, int64_t pid) {
-  char path[512];
-  int n = snprintf(path, sizeof path, "%s/job-%lld.json", folder, (long long)pid);
+void brim_job_withdraw(const char *folder, const brim_job *job) {
+  char path[512], name[64];
+  name_file(job, name);
+  int n = snprintf(path, sizeof path, "%s/%s", folder, name);
   if (n > 0 && (size_t)n < sizeof path) (void)unlink(path);
 }
 

@@ -75,6 +75,8 @@ typedef struct brim_run_options {
   const volatile sig_atomic_t *stop;  // non-zero: finish the step, save, return BRIM_EINTERRUPTED
   // Stop at this optimiser step, counted from the very start, with last and model written; 0 = no limit
   int64_t max_steps;
+  // NULL, or the command that trains: it is then published for `brim top` (record_job.h).
+  const char *publish;
   // May be NULL. A second say in whether a plan fits, besides what is free now and gpu.memory_limit:
   // BRIM_EOOM.
   brim_status (*check)(void *ctx, const brim_setting *setting, const brim_plan *plan);

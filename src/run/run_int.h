@@ -4,6 +4,7 @@
 #define BRIM_RUN_INT_H_
 
 #include "profile/profile_tensorboard.h"
+#include "record/record_job.h"
 #include "run/run.h"
 
 //---------------------------------- logs (run_log.c) ----------------------------------
@@ -141,7 +142,11 @@ typedef struct brim_run_watch {
   brim_run_log *log;
   brim_run_result *result;
   int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings with it
+  brim_job *job;                          // what is published; NULL = nothing is
 } brim_run_watch;
+
+// A finding of the job (NULL is fine), in place of an earlier one of the same code (run_publish.c).
+void brim_run_publish_trouble(brim_job *job, const char *code, const char *text);
 
 // What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it
 // again.

@@ -3,6 +3,7 @@
 #ifndef BRIM_RUN_LOOP_H_
 #define BRIM_RUN_LOOP_H_
 
+#include "monitor/monitor_job.h"
 #include "profile/profile.h"
 #include "run/run_int.h"
 
@@ -63,6 +64,12 @@ typedef struct brim_run_loop {
   double train_seconds;
   brim_time began;  // this process's run
   int64_t train_samples;
+  // what is published, since it was last (run_publish.c); publisher NULL = nothing is
+  brim_job_publisher *publisher;
+  brim_job job;
+  brim_time publish_time;
+  double publish_seconds;
+  int64_t publish_samples, publish_step;
 } brim_run_loop;
 
 //---------------------------------- checkpoints (run_checkpoint.c) ----------------------------------
@@ -102,5 +109,15 @@ brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns);
 void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r);
 // The error of an epoch after which there is nothing to continue with.
 brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch);
+
+//---------------------------------- for `brim top` (run_publish.c) ----------------------------------
+
+void brim_run_publish_start(brim_run_loop *l);
+void brim_run_publish_stop(brim_run_loop *l);
+void brim_run_publish_phase(brim_run_loop *l, brim_job_phase phase);
+// After a step; most of the time nothing.
+void brim_run_publish_step(brim_run_loop *l);
+// Whether steps wait for data, by the figures of an interval.
+void brim_run_publish_waits(brim_run_loop *l, const brim_run_steps *steps);
 
 #endif  // BRIM_RUN_LOOP_H_

@@ -109,6 +109,7 @@ brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns) {
   put_rates(l, s.samples_per_s, s.values);
   brim_run_restart_interval(l);
   if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
+  brim_run_publish_waits(l, &s);
   return brim_run_log_steps(&l->log, &s);
 }
 

@@ -175,6 +175,7 @@ static brim_status finish_epoch(loop *l) {
   r.eval_seconds = (double)NAN;
   if (r.evaluated) {
     brim_time start = brim_clock_now();
+    brim_run_publish_phase(l, BRIM_JOB_EVALUATE);
     BRIM_TRY(evaluate_epoch(l, &r));
     l->evaluated = true;
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
@@ -198,9 +199,12 @@ static brim_status finish_epoch(loop *l) {
   // one that was written while evaluating is of an epoch that ended without
   bool not_evaluated = l->files.last_step == l->step;
   bool due = r.best || not_evaluated || l->adapting || !brim_run_save_postponed(l);
+  if (r.best || due) brim_run_publish_phase(l, BRIM_JOB_CHECKPOINT);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
+  brim_run_publish_phase(l, BRIM_JOB_TRAIN);
+  brim_run_publish_step(l);
   if (lost) return brim_run_tell_lost(l, r.epoch);
   brim_run_restart_clock(l);  // the evaluation and the checkpoint are behind
   l->epoch_start = l->progress_start = l->log_start;
@@ -365,6 +369,7 @@ static brim_status train(loop *l) {
       data_ns = 0;
     } else {
       brim_run_show_progress(l, false);
+      brim_run_publish_step(l);
       brim_time start = brim_clock_now();
       bool due = l->adapting || l->save_due;
       BRIM_TRY(due ? brim_run_save(l, false, true) : brim_run_save_poll(l));
@@ -521,6 +526,7 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(
       in_folder(l, brim_run_log_open(&l->log, l->config, &columns, folder, l->step, l->ended)));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
+  brim_run_publish_start(l);
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }
@@ -575,6 +581,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   bool prepared = !status;
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);
+  brim_run_publish_stop(&l);
   work->table->stops(work->state, NULL);
   if (prepared) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);

@@ -28,6 +28,8 @@ static brim_status meet(brim_run_watch *w, const brim_work_trouble *t, const bri
   // the 1st, 2nd, 4th, 8th, ... time
   bool said = (times & (times - 1)) == 0 || w->work->table->diagnosis->rows[t->kind].always;
   if (!t->silent && said) brim_log_text(BRIM_LOG_WARN, "run", t->text);
+  if (!t->silent)
+    brim_run_publish_trouble(w->job, w->work->table->diagnosis->rows[t->kind].name, t->text);
   return unlogged ? BRIM_OK : log_trouble(w, t, at);
 }
 

@@ -18,6 +18,11 @@ static void put_header(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   brim_ui_top_put(&line, s->term, BRIM_UI_BOLD, s->view->host.name, 24);
   brim_ui_top_clock(s->view->when_s, clock);
   brim_str_printf(&line, "  %s  ", clock);
+  if (s->state->paused || s->state->ended) {
+    brim_ui_styled(&line, s->term, BRIM_UI_SELECTED,
+                   s->state->paused ? brim_tr("paused") : brim_tr("end of the recording"));
+    brim_str_append(&line, "  ");
+  }
   brim_format_f64(brim_round_digits(s->state->interval_s, 3), interval);
   brim_str_printf(&line, brim_tr("every %s s"), interval);
   if (s->view->driver[0]) {
@@ -27,11 +32,6 @@ static void put_header(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   if (s->state->source[0]) {
     brim_str_append(&line, "  ");
     brim_ui_top_put(&line, s->term, BRIM_UI_DIM, s->state->source, 40);
-  }
-  if (s->state->paused || s->state->ended) {
-    brim_str_append(&line, "  ");
-    brim_ui_styled(&line, s->term, BRIM_UI_SELECTED,
-                   s->state->paused ? brim_tr("paused") : brim_tr("end of the recording"));
   }
   brim_ui_frame_line(frame, &line);
   brim_str_deinit(&line);

@@ -58,7 +58,7 @@ static void add_job(brim_ui_table *table, const brim_job *job, double now_s) {
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   brim_ui_number(job->samples_per_s, figure);
   brim_ui_table_add(table, BRIM_UI_BOLD, "%s", figure);
-  brim_format_figure(job->metric, figure);
+  snprintf(figure, sizeof figure, "%.4g", job->metric);
   if (isfinite(job->metric) && job->metric_key[0]) {
     brim_ui_table_add(table, BRIM_UI_PLAIN, "%s %s", job->metric_key, figure);
   } else {

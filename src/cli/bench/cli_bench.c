@@ -136,6 +136,7 @@ static const brim_option options[] = {
 
 static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(((bench *)ctx)->cli, progress);
+  brim_cli_bench_publish(ctx, progress);
 }
 
 static brim_status trial_event(brim_cli *cli, const brim_result *result) {
@@ -153,6 +154,7 @@ static brim_status trial_event(brim_cli *cli, const brim_result *result) {
 static void on_result(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (!b->plan_only) brim_cli_bench_record(b, result);
+  brim_cli_bench_publish_result(b, result);
   // An event that could not be reported is no reason to stop: the records are in the file.
   if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
 }
@@ -545,6 +547,7 @@ static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_bench_apply_check(b));
   if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
+  brim_cli_bench_publish_start(b);
   brim_status status = measure_machine(b);
   if (!status) {
     start_sampler(b);
@@ -552,7 +555,9 @@ static brim_status bench_all(bench *b) {
   }
   brim_gpu_sampler_stop(b->sampler);
   b->sampler = NULL;
-  return status && status != BRIM_EINTERRUPTED ? status : finish(b, status);
+  if (!status || status == BRIM_EINTERRUPTED) status = finish(b, status);
+  brim_cli_bench_publish_stop(b);
+  return status;
 }
 
 static brim_status run(brim_cli *cli) {

@@ -3,6 +3,7 @@
 #define BRIM_CLI_BENCH_H_
 
 #include "cli/job/cli_memory.h"
+#include "record/record_job.h"
 #include "tune/tune.h"
 
 #ifdef __cplusplus
@@ -46,6 +47,9 @@ typedef struct bench {
   char scaling_note[512];  // what so large a batch means
   brim_result *known;      // of the sweep that is resumed; those handed out are empty
   size_t known_count;
+  struct brim_job_publisher *publisher;  // while something is measured; NULL = none
+  brim_job published;
+  brim_time published_at;
   brim_status record_status;  // of the first record that could not be written
   char record_detail[512];
 } bench;
@@ -69,6 +73,12 @@ void brim_cli_bench_choose(bench *b, bool interrupted);
 // another than the user had.
 void brim_cli_bench_advise(const bench *b, brim_advice *out);
 void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
+
+// What is measured now, for `brim top` (cli_bench_publish.c).
+void brim_cli_bench_publish_start(bench *b);
+void brim_cli_bench_publish_stop(bench *b);
+void brim_cli_bench_publish(bench *b, const brim_progress *progress);
+void brim_cli_bench_publish_result(bench *b, const brim_result *result);
 
 // What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
 // all that runs: what records stays attached to the process and slows down what follows.

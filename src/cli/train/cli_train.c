@@ -214,6 +214,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
       .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
   brim_run_options how = {.output_dir = dir,
                           .stop = cli->stop,
+                          .publish = "train",
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
   brim_cli_training_watch(&t, &how);
   choose_resume(cli, job->config, &how);

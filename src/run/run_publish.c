@@ -1,0 +1,148 @@
+// What a run publishes while it runs (monitor_job.h): phase, epoch, step, throughput, and what it found.
+// It costs a step one look at the clock; twice a second a copy. Nothing here can fail a run.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "run/run_loop.h"
+
+enum { PERIOD_NS = 500000000 };
+static const double WAITS = 0.1;  // of a step: what is reported as waiting for data
+
+// A setting's name, or that of the folder.
+static const char *name_of(const brim_run_loop *l) {
+  const char *name = brim_config_string(l->config, "name");
+  return name && name[0] ? name : brim_fs_basename(l->options->output_dir);
+}
+
+void brim_run_publish_start(brim_run_loop *l) {
+  brim_job *job = &l->job;
+  const char *spec = NULL;
+  if (!l->options->publish) return;
+  brim_job_init(job);
+  snprintf(job->command, sizeof job->command, "%.15s", l->options->publish);
+  snprintf(job->workload, sizeof job->workload, "%.31s", l->work->table->name);
+  snprintf(job->name, sizeof job->name, "%.63s", name_of(l));
+  snprintf(job->folder, sizeof job->folder, "%.255s", l->options->output_dir);
+  brim_utf8_trim(job->name);
+  brim_utf8_trim(job->folder);
+  if (brim_work_device_spec(l->config, &spec)) brim_status_clear();
+  const brim_device *device = l->work->context.device;
+  if (spec) snprintf(job->device, sizeof job->device, "%.127s", spec);
+  if (device) {
+    const brim_device_info *info = &device->info;
+    if (!spec) snprintf(job->device, sizeof job->device, "%.127s", info->name);
+    snprintf(job->device_id, sizeof job->device_id, "%.63s", info->id);
+  }
+  if (l->info.unit) snprintf(job->unit, sizeof job->unit, "%.23s", l->info.unit);
+  job->phase = BRIM_JOB_START;
+  l->publisher = brim_job_publisher_start(job);
+  l->publish_time = brim_clock_now();
+  l->watch.job = job;
+}
+
+void brim_run_publish_stop(brim_run_loop *l) {
+  brim_job_publisher_stop(l->publisher);
+  l->publisher = NULL;
+}
+
+// The first row that has a value while it trains.
+static void put_metric(const brim_run_loop *l, brim_job *job) {
+  double values[BRIM_METRIC_MAX];
+  const brim_metric_set *set = l->work->metrics;
+  brim_run_epoch_values(l, values);
+  job->metric = (double)NAN;
+  for (size_t i = 0; i < set->count; i++) {
+    if (!(set->rows[i].stages & BRIM_METRIC_AT(BRIM_METRIC_STEPS)) || !isfinite(values[i]))
+      continue;
+    snprintf(job->metric_key, sizeof job->metric_key, "%s", set->rows[i].key);
+    job->metric = values[i];
+    return;
+  }
+}
+
+static void put_place(const brim_run_loop *l, brim_job *job) {
+  int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
+  if (l->limit > 0 && l->limit < last) last = l->limit;
+  job->epoch = l->epoch + 1 < l->epochs ? l->epoch + 1 : l->epochs;
+  job->epochs = l->epochs;
+  job->step = l->step;
+  job->steps = last > 0 ? last : -1;
+}
+
+void brim_run_publish_phase(brim_run_loop *l, brim_job_phase phase) {
+  if (!l->publisher) return;
+  l->job.phase = phase;
+  put_place(l, &l->job);
+  brim_job_publisher_set(l->publisher, &l->job);
+}
+
+void brim_run_publish_step(brim_run_loop *l) {
+  if (!l->publisher) return;
+  brim_time now = brim_clock_now();
+  int64_t ns = brim_time_since_ns(l->publish_time, now);
+  if (ns < PERIOD_NS) return;
+  brim_job *job = &l->job;
+  double seconds = l->train_seconds - l->publish_seconds;  // evaluations do not count
+  int64_t steps = l->step - l->publish_step;
+  if (steps <= 0 || !(seconds > 0)) return;
+  put_place(l, job);
+  put_metric(l, job);
+  job->phase = BRIM_JOB_TRAIN;
+  job->samples_per_s = (double)(l->train_samples - l->publish_samples) / seconds;
+  double step_s = (double)ns * 1e-9 / (double)steps;
+  job->eta_s = job->steps >= l->step ? step_s * (double)(job->steps - l->step) : (double)NAN;
+  brim_job_publisher_set(l->publisher, job);
+  l->publish_time = now;
+  l->publish_seconds = l->train_seconds;
+  l->publish_samples = l->train_samples;
+  l->publish_step = l->step;
+}
+
+//---------------------------------- findings ----------------------------------
+
+// The one of this code, or a new one; the oldest goes where there is no room.
+static brim_finding *slot_of(brim_job *job, const char *code) {
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) == 0) return &job->findings[i];
+  }
+  if (job->finding_count == BRIM_JOB_FINDINGS) {
+    memmove(job->findings, job->findings + 1, (BRIM_JOB_FINDINGS - 1) * sizeof *job->findings);
+    job->finding_count--;
+  }
+  return &job->findings[job->finding_count++];
+}
+
+void brim_run_publish_trouble(brim_job *job, const char *code, const char *text) {
+  if (!job) return;
+  brim_finding *f = slot_of(job, code);
+  memset(f, 0, sizeof *f);
+  f->cost_ms = f->predicted_ms = (double)NAN;
+  snprintf(f->code, sizeof f->code, "%.31s", code);
+  snprintf(f->text, sizeof f->text, "%.511s", text);
+  brim_utf8_trim(f->text);
+}
+
+void brim_run_publish_waits(brim_run_loop *l, const brim_run_steps *s) {
+  static const char code[] = "io_wait";
+  brim_job *job = &l->job;
+  double step_s = s->data_s + s->compute_s;
+  if (!l->publisher || !s->loads || !(step_s > 0)) return;
+  if (s->data_s > WAITS * step_s) {
+    char text[256];
+    snprintf(text, sizeof text, brim_tr("waiting for data takes %.0f %% of a step"),
+             100 * s->data_s / step_s);
+    brim_run_publish_trouble(job, code, text);
+    brim_finding *f = slot_of(job, code);
+    f->cost_ms = s->data_s * 1e3;
+    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("run brim bench to find its remedy"));
+    return;
+  }
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) != 0) continue;
+    size_t after = job->finding_count - i - 1;
+    memmove(job->findings + i, job->findings + i + 1, after * sizeof *job->findings);
+    job->finding_count--;
+    return;
+  }
+}

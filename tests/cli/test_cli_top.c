@@ -1,0 +1,367 @@
+// `brim top` as a person uses it: recordings of 0, 1 and 8 GPUs in a real terminal (tmux) of 80x24 and
+// 200x60, keys, resizing; lines, JSON, CSV and files elsewhere; a training that is shown while it runs.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli_test.h"
+#include "record/record_top.h"
+#include "record/top_view.h"
+
+enum { PATIENCE_MS = 60000 };
+
+//---------------------------------- recordings ----------------------------------
+
+// Views of a machine, a second apart.
+static void write_recording(const char *path, int gpus, int views) {
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < views; i++) {
+    brim_top_view view;
+    json_t *json = NULL;
+    char *line = NULL;
+    top_view_make(&view, gpus);
+    view.when_s += i;
+    for (size_t g = 0; g < view.gpu_count; g++) view.gpus[g].power_w -= i;
+    brim_top_view_derive(&view, NULL);
+    assert_ok(brim_top_view_to_json(&view, &json));
+    assert_ok(brim_json_dump(json, 0, &line));
+    json_decref(json);
+    brim_str_printf(&text, "%s\n", line);
+    brim_free(line);
+    brim_top_view_deinit(&view);
+  }
+  write_file(path, text.data);
+  brim_str_deinit(&text);
+}
+
+static void test_lines_of_a_recording(void **state) {
+  (void)state;
+  write_recording("two.jsonl", 2, 3);
+  shell_result r = shell("brim top --replay two.jsonl");
+  assert_int_equal(r.code, 0);
+  size_t lines = 0;
+  for (const char *p = r.out; *p; p++) lines += *p == '\n';
+  assert_int_equal(lines, 6);
+  has(r.out, "GPU 0  utilisation 97 %  SM 71 %  tensor 52 %");
+  has(r.out, "GPU 1");
+  has_not(r.out, "\033");
+  shell_free(&r);
+  r = shell("brim top --replay two.jsonl --once");
+  assert_int_equal(r.code, 0);
+  has(r.out, "610/700 W");  // the last view
+  has(r.out, "alice");
+  has(r.out, "train cifar10-resnet18");
+  shell_free(&r);
+  r = shell("brim top --replay two.jsonl --json");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 3);
+  shell_free(&r);
+}
+
+// What is recorded of a recording is the recording.
+static void test_record_and_csv(void **state) {
+  (void)state;
+  write_recording("eight.jsonl", 8, 2);
+  expect(0, NULL,
+         "rm -f copy.jsonl all.csv; brim top --replay eight.jsonl --record copy.jsonl "
+         "--csv all.csv --quiet && cmp eight.jsonl copy.jsonl");
+  shell_result r = shell("wc -l < all.csv; head -1 all.csv");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(atoi(r.out), 17);
+  has(r.out, "when_s,interval_s,index,uuid,name");
+  shell_free(&r);
+  // Appended to: the header comes once.
+  expect(0, NULL, "brim top --replay eight.jsonl --csv all.csv --quiet");
+  r = shell("wc -l < all.csv; grep -c when_s all.csv");
+  assert_int_equal(atoi(r.out), 33);
+  has(r.out, "\n1\n");
+  shell_free(&r);
+  r = shell("brim top --replay eight.jsonl --csv - | wc -l");
+  assert_int_equal(atoi(r.out), 17);
+  shell_free(&r);
+}
+
+static void test_this_machine(void **state) {
+  (void)state;
+  shell_result r = shell("brim top --once --json --interval 0.5");
+  json_t *json = NULL;
+  brim_top_view view;
+  assert_int_equal(r.code, 0);
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "top", &json));
+  brim_top_view_init(&view);
+  assert_ok(brim_top_view_from_json(json, &view));
+  assert_true(view.host.memory_total > 0);
+  assert_true(view.host.cores > 0);
+  brim_top_view_deinit(&view);
+  json_decref(json);
+  shell_free(&r);
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  expect(2, "0.5 to 3600", "brim top --interval 0.1");
+  expect(2, "no argument", "brim top gpus");
+  expect(2, "nowhere.jsonl", "brim top --replay nowhere.jsonl");
+  expect(2, "brim.top/1", "echo '{}' > none.jsonl; brim top --replay none.jsonl");
+  expect(2, "no reading", ": > empty.jsonl; brim top --replay empty.jsonl");
+  expect(2, "noise.jsonl",
+         "printf 'x\\0\\377\\n' > noise.jsonl; brim top --replay noise.jsonl --once");
+  expect(2, "folder.d", "mkdir -p folder.d; brim top --replay folder.d");
+  expect(2, "missing/file", "brim top --once --record missing/file");
+  expect(2, "same file", "brim top --replay two.jsonl --record two.jsonl");
+  expect(2, "standard output", "brim top --json --csv -");
+  expect(2, "--record", "brim top --record -");
+  if (access("/dev/full", W_OK) == 0) {
+    expect(1, "/dev/full", "brim top --replay two.jsonl --record /dev/full");
+    expect(1, "/dev/full", "brim top --replay two.jsonl --csv /dev/full");
+  }
+  // A reader that went away ends it.
+  write_recording("long.jsonl", 1, 500);
+  expect(0, NULL, "brim top --replay long.jsonl | head -1 | grep -q 'GPU 0'");
+}
+
+//---------------------------------- in tmux ----------------------------------
+
+static bool has_tmux(void) {
+  shell_result r = shell("command -v tmux && tmux -V");
+  bool there = r.code == 0;
+  shell_free(&r);
+  return there;
+}
+
+#define TMUX "TMUX= tmux -u -L brim-test-$PPID-top -f /dev/null "
+
+static void tmux_start(int columns, int rows, const char *environment, const char *words) {
+  shell_result r =
+      shell(TMUX "kill-server 2>/dev/null; " TMUX
+                 "new-session -d -x %d -y %d 'env TERM=screen LC_ALL=C.UTF-8 TZ=UTC %s %s top %s; "
+                 "echo ended $?; exec sleep 600'",
+            columns, rows, environment, BRIM_BINARY, words);
+  if (r.code) fail_msg("tmux: %s", r.err);
+  shell_free(&r);
+}
+
+// The screen once it has this text; brim_free.
+static char *tmux_wait(const char *text) {
+  for (int waited = 0;; waited += 100) {
+    shell_result r = shell(TMUX "capture-pane -p");
+    if (r.code == 0 && strstr(r.out, text)) {
+      char *screen = r.out;
+      brim_free(r.err);
+      return screen;
+    }
+    if (waited > PATIENCE_MS) fail_msg("no '%s' on the screen:\n%s\n%s", text, r.out, r.err);
+    shell_free(&r);
+    usleep(100000);
+  }
+}
+
+static void tmux_expect(const char *text) { brim_free(tmux_wait(text)); }
+
+static void tmux_type(const char *keys) {
+  shell_result r = shell(TMUX "send-keys %s", keys);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+}
+
+static void tmux_end(void) {
+  shell_result r = shell(TMUX "kill-server");
+  shell_free(&r);
+}
+
+static void test_screens(void **state) {
+  (void)state;
+  static const struct {
+    int gpus, columns, rows;
+    const char *shows[3];
+  } cases[] = {
+      {0, 80, 24, {"no NVIDIA GPU is visible", "AMD EPYC 9654", "q quit"}},
+      {0, 200, 60, {"no NVIDIA GPU is visible", "AMD EPYC 9654", "q quit"}},
+      {1, 80, 24, {"utilisation   97 %", "of 78 % measured", "train cifar10-resnet18"}},
+      {1, 200, 60, {"utilisation   97 %", "power cap 38 %", "brim train config.yaml"}},
+      {8, 80, 24, {"GPU  util %", "Xid 94: contained ECC error", "q quit"}},
+      {8, 200, 60, {"GPU 7  NVIDIA H200", "Xid 94", "docker:3f2a"}},
+  };
+  if (!has_tmux()) BRIM_SKIP("no tmux here");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    write_recording("screen.jsonl", cases[i].gpus, 2);
+    tmux_start(cases[i].columns, cases[i].rows, "", "--replay screen.jsonl");
+    tmux_expect("replay of screen.jsonl");
+    for (int n = 0; n < 3; n++) tmux_expect(cases[i].shows[n]);
+    tmux_type("q");
+    tmux_expect("ended 0");
+    tmux_end();
+  }
+}
+
+static void test_keys(void **state) {
+  (void)state;
+  if (!has_tmux()) BRIM_SKIP("no tmux here");
+  write_recording("keys.jsonl", 8, 3);
+  tmux_start(80, 24, "", "--replay keys.jsonl --interval 0.5");
+  tmux_expect("end of the recording");
+  tmux_type("s");
+  tmux_expect("by SM");
+  tmux_type("/");
+  tmux_expect("Filter: _");
+  tmux_type("bob Enter");
+  tmux_expect("processes 1-4 of 4");
+  tmux_type("Escape");
+  tmux_expect("of 8");
+  tmux_type("'?'");
+  tmux_expect("tensor pipes in use");
+  tmux_type("Escape");
+  tmux_expect("by SM");
+  tmux_type("g");
+  tmux_expect("GPU 0  NVIDIA H200");
+  tmux_type("Right");
+  tmux_expect("GPU 1  NVIDIA H200");
+  tmux_type("q");
+  tmux_expect("by SM");
+  tmux_type("p");
+  tmux_expect("paused");
+  tmux_type("-");
+  tmux_expect("every 1 s");
+  tmux_type("q");
+  tmux_expect("ended 0");
+  tmux_end();
+}
+
+static void test_resizing(void **state) {
+  (void)state;
+  if (!has_tmux()) BRIM_SKIP("no tmux here");
+  write_recording("resize.jsonl", 8, 2);
+  tmux_start(80, 24, "", "--replay resize.jsonl");
+  tmux_expect("GPU  util %");
+  shell_result r = shell(TMUX "resize-window -x 200 -y 60");
+  if (r.code) BRIM_SKIP("this tmux cannot resize a window");
+  shell_free(&r);
+  tmux_expect("GPU 7  NVIDIA H200");
+  r = shell(TMUX "resize-window -x 40 -y 10");
+  shell_free(&r);
+  tmux_expect("GPU  util %");
+  tmux_type("C-c");
+  tmux_expect("ended 0");
+  tmux_end();
+}
+
+// Without colour, in Korean, live on this machine.
+static void test_languages_and_colour(void **state) {
+  (void)state;
+  if (!has_tmux()) BRIM_SKIP("no tmux here");
+  write_recording("korean.jsonl", 1, 2);
+  tmux_start(80, 24, "NO_COLOR=1 LC_ALL=ko_KR.UTF-8", "--replay korean.jsonl");
+  char *screen = tmux_wait("사용률");
+  has(screen, "달성");
+  has(screen, "전력 상한");
+  has(screen, "q 종료");
+  brim_free(screen);
+  shell_result r = shell(TMUX "capture-pane -p -e");
+  has_not(r.out, "\033[3");
+  shell_free(&r);
+  tmux_type("q");
+  tmux_expect("ended 0");
+  tmux_end();
+  tmux_start(80, 24, "", "--interval 0.5");
+  tmux_expect("q quit");
+  tmux_type("q");
+  tmux_expect("ended 0");
+  tmux_end();
+}
+
+//---------------------------------- a training ----------------------------------
+
+// A job of `top`'s JSON with this name, or NULL; json_decref(*root).
+static json_t *find_job(const char *name, json_t **root) {
+  shell_result r = shell("XDG_RUNTIME_DIR=$PWD/jobs brim top --once --json --interval 0.5");
+  size_t i;
+  json_t *job;
+  assert_int_equal(r.code, 0);
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "top", root));
+  shell_free(&r);
+  json_array_foreach(json_object_get(*root, "jobs"), i, job) {
+    if (strcmp(json_string_value(json_object_get(job, "name")), name) == 0) return job;
+  }
+  return NULL;
+}
+
+static void wait_job(const char *name, bool there) {
+  for (int waited = 0; waited < PATIENCE_MS; waited += 500) {
+    json_t *root = NULL, *job = find_job(name, &root);
+    bool trains = job && json_integer_value(json_object_get(job, "step")) > 0 &&
+                  json_number_value(json_object_get(job, "samples_per_s")) > 0 &&
+                  strcmp(json_string_value(json_object_get(job, "phase")), "unknown") != 0;
+    if (trains) assert_string_equal(json_string_value(json_object_get(job, "command")), "train");
+    bool done = there ? trains : job == NULL;
+    json_decref(root);
+    if (done) return;
+  }
+  fail_msg("the job %s is %s", name, there ? "not shown" : "still shown");
+}
+
+static const char train_line[] =
+    "mkdir -p jobs; rm -rf job-run; XDG_RUNTIME_DIR=$PWD/jobs exec " BRIM_BINARY
+    " train --device ref --threads 1 --output-dir job-run --num-workers 0 --batch-size 8 "
+    "'model=mlp(depth=1, hidden=8)' 'dataset=synthetic(samples=64, val_samples=8)' epochs=1000000 "
+    "name=%s > /dev/null 2>&1";
+
+static pid_t start_training(const char *name) {
+  char line[1024];
+  snprintf(line, sizeof line, train_line, name);
+  fflush(NULL);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(99);
+  }
+  return child;
+}
+
+static void test_a_training_is_shown(void **state) {
+  (void)state;
+  int status = 0;
+  pid_t child = start_training("published-run");
+  wait_job("published-run", true);
+  shell_result r = shell("XDG_RUNTIME_DIR=$PWD/jobs brim top --once --interval 0.5");
+  has(r.out, "train published-run");
+  shell_free(&r);
+  kill(child, SIGINT);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  wait_job("published-run", false);
+  // A killed one is gone too.
+  child = start_training("killed-run");
+  wait_job("killed-run", true);
+  kill(child, SIGKILL);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  wait_job("killed-run", false);
+}
+
+// A folder that cannot be written to leaves a training as it is.
+static void test_a_training_without_a_folder(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "rm -rf lone-run; XDG_RUNTIME_DIR=/dev/null brim train --device ref --threads 1 "
+         "--output-dir lone-run --num-workers 0 --batch-size 8 'model=mlp(depth=1, hidden=8)' "
+         "'dataset=synthetic(samples=64, val_samples=8)' epochs=1");
+  assert_true(has_file("lone-run/model.safetensors"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_lines_of_a_recording),
+      cmocka_unit_test(test_record_and_csv),
+      cmocka_unit_test(test_this_machine),
+      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_screens),
+      cmocka_unit_test(test_keys),
+      cmocka_unit_test(test_resizing),
+      cmocka_unit_test(test_languages_and_colour),
+      cmocka_unit_test(test_a_training_is_shown),
+      cmocka_unit_test(test_a_training_without_a_folder),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,219 @@
+// Publishing a running job: its file, whose it is, what is left of killed jobs, and failures that harm
+// nothing.
+#include "monitor/monitor_job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "test.h"
+
+enum { PATIENCE_MS = 30000 };
+
+static char root[64], folder[512];
+
+static int set_up(void **state) {
+  (void)state;
+  snprintf(root, sizeof root, "/tmp/brim-test-job-XXXXXX");
+  assert_non_null(mkdtemp(root));
+  setenv("XDG_RUNTIME_DIR", root, 1);
+  assert_ok(brim_job_folder(folder, sizeof folder));
+  assert_true(brim_str_starts(folder, root));
+  return 0;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  char **names = NULL;
+  size_t count = 0;
+  if (!brim_fs_list(folder, &names, &count)) {
+    for (size_t i = 0; i < count; i++) {
+      char path[1024];
+      snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+      unlink(path);
+    }
+    brim_fs_list_free(names, count);
+  }
+  brim_status_clear();
+  (void)chmod(folder, 0700);
+  (void)rmdir(folder);
+  (void)unlink(folder);
+  (void)rmdir(root);
+  return 0;
+}
+
+typedef struct seen {
+  int count;
+  brim_job last;
+  const char *name;  // of the jobs that are counted
+} seen;
+
+static brim_status on_job(void *ctx, const brim_job *job) {
+  seen *s = ctx;
+  if (strcmp(job->name, s->name) != 0) return BRIM_OK;  // of another program on this machine
+  s->count++;
+  s->last = *job;
+  return BRIM_OK;
+}
+
+static seen look(const char *name) {
+  seen s = {.name = name};
+  assert_ok(brim_jobs_each(brim_clock_wall_s(), on_job, &s));
+  return s;
+}
+
+static brim_job sample(const char *name) {
+  brim_job job;
+  brim_job_init(&job);
+  snprintf(job.command, sizeof job.command, "train");
+  snprintf(job.name, sizeof job.name, "%s", name);
+  return job;
+}
+
+static seen wait_for_step(const char *name, int64_t step) {
+  for (int waited = 0; waited < PATIENCE_MS; waited += 20) {
+    seen s = look(name);
+    if (s.count == 1 && s.last.step == step) return s;
+    usleep(20000);
+  }
+  fail_msg("step %lld is not published", (long long)step);
+  return (seen){0};
+}
+
+static void test_a_job_is_seen_while_it_runs(void **state) {
+  (void)state;
+  struct stat info;
+  brim_job job = sample("seen-while-it-runs");
+  brim_job_publisher *publisher = brim_job_publisher_start(&job);
+  assert_non_null(publisher);
+  job.step = 7;
+  brim_job_publisher_set(publisher, &job);
+  seen s = wait_for_step("seen-while-it-runs", 7);
+  assert_int_equal(s.last.pid, getpid());
+  assert_true(s.last.pid_start > 0);
+  assert_true(s.last.updated_s >= s.last.started_s);
+  assert_int_equal(stat(folder, &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0700);
+  brim_job_publisher_stop(publisher);
+  assert_int_equal(look("seen-while-it-runs").count, 0);
+  char **names = NULL;
+  size_t count = 0;
+  assert_ok(brim_fs_list(folder, &names, &count));
+  assert_int_equal(count, 0);
+  brim_fs_list_free(names, count);
+}
+
+static void test_two_jobs_of_a_process(void **state) {
+  (void)state;
+  brim_job a = sample("first-of-two"), b = sample("second-of-two");
+  brim_job_publisher *first = brim_job_publisher_start(&a), *second = brim_job_publisher_start(&b);
+  assert_non_null(first);
+  assert_non_null(second);
+  (void)wait_for_step("first-of-two", -1);
+  (void)wait_for_step("second-of-two", -1);
+  brim_job_publisher_stop(first);
+  assert_int_equal(look("first-of-two").count, 0);
+  assert_int_equal(look("second-of-two").count, 1);
+  brim_job_publisher_stop(second);
+}
+
+// What a killed job leaves is not shown, and goes.
+static void test_remains_go(void **state) {
+  (void)state;
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    brim_job job = sample("killed");
+    brim_job_identify(&job);
+    job.number = 1;
+    job.updated_s = brim_clock_wall_s();
+    if (brim_job_publish(folder, &job)) _exit(1);
+    for (;;) pause();
+  }
+  seen s = {0};
+  for (int waited = 0; waited < PATIENCE_MS && s.count == 0; waited += 20) {
+    s = look("killed");
+    usleep(20000);
+  }
+  assert_int_equal(s.count, 1);
+  kill(child, SIGKILL);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_int_equal(look("killed").count, 0);
+  char path[1024];
+  snprintf(path, sizeof path, "%s/job-%d-1.json", folder, (int)child);
+  assert_false(brim_fs_exists(path));
+}
+
+// A pid that another process has by now is another job's; one of another container is judged by its age.
+static void test_other_processes(void **state) {
+  (void)state;
+  brim_job job = sample("reused");
+  brim_job_identify(&job);
+  job.number = 2;
+  job.pid_start++;
+  job.updated_s = brim_clock_wall_s();
+  assert_ok(brim_job_publish(folder, &job));
+  assert_int_equal(look("reused").count, 0);
+  job.pid_namespace++;
+  assert_ok(brim_job_publish(folder, &job));
+  assert_int_equal(look("reused").count, 1);
+  job.updated_s -= 3600;
+  assert_ok(brim_job_publish(folder, &job));
+  assert_int_equal(look("reused").count, 0);
+  char path[1024];
+  snprintf(path, sizeof path, "%s/job-%d-2.json", folder, (int)getpid());
+  assert_true(brim_fs_exists(path));  // it may run: not ours to remove
+}
+
+static void test_garbage_is_skipped(void **state) {
+  (void)state;
+  char path[1024];
+  brim_job job = sample("beside-garbage");
+  brim_job_identify(&job);
+  job.number = 3;
+  assert_ok(brim_job_publish(folder, &job));
+  snprintf(path, sizeof path, "%s/job-1-1.json", folder);
+  assert_ok(brim_fs_write(path, "{\"schema\":", 10));
+  snprintf(path, sizeof path, "%s/job-2-1.json", folder);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  snprintf(path, sizeof path, "%s/job-3-1.json", folder);
+  assert_int_equal(symlink("/etc/passwd", path), 0);
+  assert_int_equal(look("beside-garbage").count, 1);
+}
+
+// A folder that is not this user's alone is not written to, and a job that cannot publish runs on.
+static void test_failures_harm_nothing(void **state) {
+  (void)state;
+  brim_job job = sample("unpublished");
+  assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(chmod(folder, 0777), 0);
+  brim_job_identify(&job);
+  assert_int_equal(brim_job_publish(folder, &job), BRIM_EINVAL);
+  brim_job_publisher *publisher = brim_job_publisher_start(&job);
+  for (int i = 0; i < 100; i++) brim_job_publisher_set(publisher, &job);
+  brim_job_publisher_stop(publisher);
+  assert_int_equal(look("unpublished").count, 0);
+  assert_int_equal(rmdir(folder), 0);
+  assert_int_equal(symlink("/tmp", folder), 0);
+  assert_int_equal(brim_job_publish(folder, &job), BRIM_EINVAL);
+  brim_job_publisher_set(NULL, &job);
+  brim_job_publisher_stop(NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TEST(test_a_job_is_seen_while_it_runs),
+      TEST(test_two_jobs_of_a_process),
+      TEST(test_remains_go),
+      TEST(test_other_processes),
+      TEST(test_garbage_is_skipped),
+      TEST(test_failures_harm_nothing),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
