@@ -1,6 +1,6 @@
 // Publishes a running job for `brim top` and other readers (record_job.h). Its thread writes the file
 // at most twice a second, so that what calls it never waits for a disk. A failed write is retried and
-// then given up; the job goes on. Callers: run, the commands.
+// then given up; the job continues. Callers: run, the commands.
 #ifndef BRIM_MONITOR_JOB_H_
 #define BRIM_MONITOR_JOB_H_
 

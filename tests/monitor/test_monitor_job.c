@@ -148,7 +148,7 @@ static void test_remains_go(void **state) {
   assert_false(brim_fs_exists(path));
 }
 
-// A pid that another process has by now is another job's; one of another container is judged by its age.
+// A pid that another process has by now is another job's; one of another container counts while its file is young.
 static void test_other_processes(void **state) {
   (void)state;
   brim_job job = sample("reused");
