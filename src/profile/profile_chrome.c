@@ -246,8 +246,8 @@ static void put_flow(writer *w, const brim_trace_event *e, const track *t) {
     if (e->start_ns == o->start_ns) o->tid = tid_of(t);
     return;
   }
-  // Clocks of host and GPU agree to about a microsecond: an arrow must not point back.
-  if (o->tid < 0 || o->start_ns > e->start_ns) return;
+  // A launch that the clocks put behind its work was not met yet: no arrow points back.
+  if (o->tid < 0) return;
   put_point(w, "s", o, NULL, o->start_ns);
   put_point(w, "f", o, t, e->start_ns);
   o->tid = -1;  // drawn: of a recorded graph the first kernel alone

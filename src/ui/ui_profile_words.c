@@ -114,11 +114,21 @@ int brim_ui_profile_phase(const char *key) {
   return -1;
 }
 
+// "GPU idle: the step waited for data"
+static const char *gap_name(const char *key, char out[224]) {
+  for (int i = 0; i < BRIM_GAP_COUNT; i++) {
+    if (strcmp(key, brim_gap_key((brim_gap_cause)i)) != 0) continue;
+    snprintf(out, 224, brim_tr("GPU idle: %s"), brim_ui_profile_cause((brim_gap_cause)i));
+    return out;
+  }
+  return brim_tr("GPU idle");
+}
+
 const char *brim_ui_profile_name(const brim_profile_row *row, brim_profile_list list,
                                  char out[224]) {
   const int phase = brim_ui_profile_phase(row->name);
   const char *name = phase >= 0 ? brim_ui_phase_name(phase) : row->name;
-  if (strcmp(row->kind, "gap") == 0) return brim_tr("GPU idle");
+  if (strcmp(row->kind, "gap") == 0) return gap_name(row->name, out);
   if (list == BRIM_PROFILE_PHASES) return name;
   if (strcmp(row->kind, "host") == 0) {
     snprintf(out, 224, brim_tr("%s, outside ops"), name);

@@ -123,7 +123,7 @@ static inline void make_gpu_rows(brim_profile *p) {
                 "block.1", "copy", 0.7);
   }
   add_profile_row(p, BRIM_PROFILE_KERNELS, "Memcpy HtoD", "copy", 1, 0.9);
-  add_profile_row(p, BRIM_PROFILE_KERNELS, "gap", "gap", NAN, 2.2);
+  add_profile_row(p, BRIM_PROFILE_KERNELS, "input", "gap", 1, 2.2);
   set_ceiling(add_profile_row(p, BRIM_PROFILE_OPS, "conv", "op", 20, 6.3), "conv", "block.3",
               "bf16", 0.6);
   set_ceiling(add_profile_row(p, BRIM_PROFILE_LAYERS, "block.3 <b>", "layer", 8, 4.4), "", "",

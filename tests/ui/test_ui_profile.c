@@ -33,7 +33,8 @@ static void test_gpu(void **state) {
   has(text, "12.5 ms ± 0.080, 40,960 samples/s");
   has(text, "batch_size=512 precision=bf16");
   has(text, "62 % bf16");
-  has(text, "8 more: ");
+  has(text, "8 more: 0.84 ms");
+  has(text, "GPU idle: the step waited for data");
   has(text, "--limit 18 shows all");
   has(text, "GPU idle: 2.20 ms of each step (18 %)");
   has(text, "1.40 ms  the step waited for data");

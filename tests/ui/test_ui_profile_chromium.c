@@ -88,7 +88,7 @@ static void check_seen(const char *text) {
   contains(text, "\"lists\":\"1 kernels\"");
   contains(text, "\"first\":\"brim_batchnorm_backward\"");
   contains(text, "\"ceiling\":\"brim_batchnorm_backward ascending\"");
-  contains(text, "\"unknown\":\"GPU idle, Memcpy HtoD\"");
+  contains(text, "\"unknown\":\"GPU idle: the step waited for data, Memcpy HtoD\"");
   contains(text, "\"time\":\"brim_batchnorm_backward descending\"");
   contains(text, "\"found\":5");  // 1 and 10 to 13
   contains(text, "\"transforms\":\"random_resized_crop, normalize\"");
