@@ -6,8 +6,8 @@
 
 #include "measure/measure_profile_gpu.h"
 
-enum { TRIAL_STEPS = 20, MOST_TURNS = 100 };
-#define TURNS_SECONDS 3.0  // on the host, where other programs disturb single steps
+enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
+#define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps
 
 static double seconds_since(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
@@ -91,6 +91,20 @@ static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double 
   return BRIM_OK;
 }
 
+// Files of the trace need no more than the usual window.
+static void keep_first(brim_trace *t, int32_t steps) {
+  size_t kept = 0;
+  if (t->steps <= steps) return;
+  t->wall_ns = 0;
+  for (size_t i = 0; i < t->count; i++) {
+    if (t->events[i].step < 0 || t->events[i].step >= steps) continue;
+    if (t->events[i].end_ns > t->wall_ns) t->wall_ns = t->events[i].end_ns;
+    t->events[kept++] = t->events[i];
+  }
+  t->count = kept;
+  t->steps = steps;
+}
+
 static double turns_that_fit(const brim_profiler *p) {
   double turn_ms = 2 * p->out->result.total_ms.median;
   return fmin(TURNS_SECONDS, brim_profiler_seconds(p)) * 1e3 / fmax(turn_ms, 1e-6);
@@ -98,7 +112,8 @@ static double turns_that_fit(const brim_profiler *p) {
 
 static brim_status trace_host(brim_profiler *p) {
   brim_profile *out = p->out;
-  int steps = brim_profiler_steps(p, 0.5), turns = (int)fmin(MOST_TURNS, turns_that_fit(p));
+  int steps = brim_profiler_steps(p, 0.5), asked = steps;
+  int turns = (int)fmin(MOST_TURNS, turns_that_fit(p));
   if (p->options->steps <= 0 && turns > steps) steps = turns;
   double *plain_ms = (double *)brim_calloc((size_t)steps, sizeof *plain_ms);
   if (!plain_ms) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
@@ -116,6 +131,7 @@ static brim_status trace_host(brim_profiler *p) {
   out->step_mad_ms = steps > 1 ? plain.mad : (double)NAN;
   snprintf(out->source, sizeof out->source, "clock");
   BRIM_TRY(brim_profile_host_rows(p->trace, out));
+  keep_first(p->trace, asked);
   out->window_s = out->traced_ms * 1e-3 * out->traced_steps;
   return brim_profile_take_memory(&notes, out);
 }

@@ -120,10 +120,10 @@ static int32_t lengths(const brim_trace *t, double *ns) {
   return count;
 }
 
-// The tenth that took most nearly as long as `typical`, and not fewer than three: a step that something else disturbed says
+// The twentieth that took most nearly as long as `typical`, and not fewer than three: a step that something else disturbed says
 // nothing of where time goes.
 static void choose(host_sums *s, const double *ns, int32_t count, double typical) {
-  int32_t wanted = count / 10 > 3 ? count / 10 : count < 3 ? count : 3;
+  int32_t wanted = count / 20 > 3 ? count / 20 : count < 3 ? count : 3;
   for (int32_t k = 0; k < wanted; k++) {
     int32_t best = -1;
     for (int32_t i = 0; i < s->steps; i++) {

@@ -181,6 +181,27 @@ static void test_rollouts_have_phases(void **state) {
   fixture_close(&f);
 }
 
+// More steps than asked for make the rows of a host; the trace has the usual window.
+static void test_the_trace_is_a_window(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const brim_profile_options options = {.max_seconds = 3};
+  run(&f, &options, &p, &t);
+  assert_true(p.traced_steps >= t.steps);
+  assert_true(t.steps >= 3 && t.steps <= 20);
+  for (size_t i = 0; i < t.count; i++) {
+    assert_true(t.events[i].step >= 0 && t.events[i].step < t.steps);
+    assert_true(t.events[i].end_ns <= t.wall_ns);
+  }
+  check_json(&p);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
 static void test_a_device_by_its_events(void **state) {
   (void)state;
   fixture f;
@@ -247,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_a_perceptron_by_the_clock),
       cmocka_unit_test(test_a_convnet_with_transforms),
       cmocka_unit_test(test_rollouts_have_phases),
+      cmocka_unit_test(test_the_trace_is_a_window),
       cmocka_unit_test(test_a_device_by_its_events),
       cmocka_unit_test(test_sources_that_are_not_there),
   };
