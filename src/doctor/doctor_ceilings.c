@@ -2,6 +2,7 @@
 // where the machine's own facts say that more should be possible.
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "doctor/doctor_int.h"
 
@@ -121,6 +122,15 @@ static void say_figure(brim_doctor_report *out, size_t i, double value, const br
   brim_doctor_say_row(out, row, BRIM_DOCTOR_GOOD, "%s", text);
 }
 
+// The examination before found more programs running than there are cores.
+static bool is_busy(const brim_doctor_report *report) {
+  for (size_t i = 0; i < report->count; i++) {
+    const brim_doctor_line *line = &report->lines[i];
+    if (strcmp(line->key, "host.load") == 0) return line->state == BRIM_DOCTOR_WARN;
+  }
+  return false;
+}
+
 void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_device_info *device,
                           const brim_gpu_setup *facts, const char *reason,
                           brim_doctor_report *out) {
@@ -137,8 +147,15 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
   out->measured = true;
   out->ceilings = *ceilings;
   snprintf(out->device, sizeof out->device, "%s", device->name);
-  brim_doctor_say_row(out, &all, BRIM_DOCTOR_GOOD, "%s%s%s", device->name,
-                      device->library[0] ? ", " : "", device->library);
+  bool disturbed = !gpu && is_busy(out);
+  brim_doctor_line *line =
+      brim_doctor_say_row(out, &all, disturbed ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD, "%s%s%s",
+                          device->name, device->library[0] ? ", " : "", device->library);
+  if (disturbed) {
+    brim_doctor_because(line, "%s",
+                        brim_tr("Other programs use the processors: the figures may be too low."));
+    brim_doctor_fix(line, "%s", brim_tr("brim doctor, when the machine is quiet"));
+  }
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     double value = *(const double *)((const char *)ceilings + figures[i].offset);
     if (figures[i].gpu && !gpu) continue;

@@ -231,22 +231,23 @@ static double from_storage(void) {
 }
 
 static void say_speed(brim_doctor_exam *e, const reading *r, double stored) {
-  char bytes[32];
+  char bytes[32], speed[32];
   double rate = r->bytes / r->seconds;
+  brim_format_figure(rate / 1e6, speed);
   brim_doctor_bytes(r->bytes, bytes);
   if (isnan(stored) || stored < 0.5 * r->bytes) {
     brim_doctor_say(
         e, BRIM_DOCTOR_UNKNOWN,
         brim_tr(
-            "%.3g MB/s over %s, but the kernel does not count it as read from storage: it may have "
+            "%s MB/s over %s, but the kernel does not count it as read from storage: it may have "
             "come from the page cache"),
-        rate / 1e6, bytes);
+        speed, bytes);
     return;
   }
   bool slow = rate < SLOW_BYTES_PER_S;
   brim_doctor_line *line = brim_doctor_say(
       e, slow ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
-      brim_tr("%.3g MB/s over %s in %d files, in order, one thread"), rate / 1e6, bytes, r->files);
+      brim_tr("%s MB/s over %s in %d files, in order, one thread"), speed, bytes, r->files);
   if (slow) {
     brim_doctor_fix(
         line, "%s",
@@ -257,8 +258,7 @@ static void say_speed(brim_doctor_exam *e, const reading *r, double stored) {
 
 static void check_speed(brim_doctor_exam *e) {
   if (!e->machine->data) {
-    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
-                    brim_tr("no data to read: add --data PATH or a config"));
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("no data path is given: --data PATH"));
     return;
   }
   if (e->machine->quick) {

@@ -52,18 +52,31 @@ static void check_memory(brim_doctor_exam *e) {
                       : "ps -eo pid,user,rss,args --sort=-rss | head");
 }
 
-static void check_killed(brim_doctor_exam *e) {
-  char text[BRIM_DOCTOR_TEXT], group[256] = "", path[512], value[64];
+// "oom_kill N" of a file; NaN = it does not say.
+static double kills_in(const brim_doctor_exam *e, const char *folder, const char *group,
+                       const char *file) {
+  char text[BRIM_DOCTOR_TEXT], path[512], value[64];
   double kills = (double)NAN;
+  snprintf(path, sizeof path, "%s%s/%s", folder, group[0] && group[1] ? group : "", file);
+  if (!brim_doctor_read(e, path, text, sizeof text) ||
+      !brim_machine_find_line(text, "oom_kill", value, sizeof value) ||
+      !brim_parse_f64(value, &kills)) {
+    return (double)NAN;
+  }
+  return kills;
+}
+
+// Version 1 lists the group of its memory controller as "4:memory:/box"; a namespace may hide the path.
+static void check_killed(brim_doctor_exam *e) {
+  char text[BRIM_DOCTOR_TEXT], group[256] = "", old[256] = "";
   if (brim_doctor_read(e, "/proc/self/cgroup", text, sizeof text)) {
     brim_machine_find_line(text, "0:", group, sizeof group);
+    const char *at = strstr(text, ":memory:");
+    if (at) snprintf(old, sizeof old, "%.*s", (int)strcspn(at + 8, "\n"), at + 8);
   }
-  snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", group[0] && group[1] ? group : "");
-  if (brim_doctor_read(e, path, text, sizeof text) &&
-      brim_machine_find_line(text, "oom_kill", value, sizeof value) &&
-      !brim_parse_f64(value, &kills)) {
-    kills = (double)NAN;
-  }
+  double kills = kills_in(e, "/sys/fs/cgroup", group, "memory.events");
+  if (isnan(kills)) kills = kills_in(e, "/sys/fs/cgroup/memory", old, "memory.oom_control");
+  if (isnan(kills)) kills = kills_in(e, "/sys/fs/cgroup/memory", "", "memory.oom_control");
   if (isnan(kills)) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
                     brim_tr("%s cannot be read (the kernel log may show: dmesg | grep -i oom)"),

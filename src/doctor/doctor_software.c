@@ -55,6 +55,7 @@ static void driver_is_missing(brim_doctor_exam *e) {
   if (e->wsl) {
     line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s", brim_tr("not found; see WSL2 below"));
     brim_doctor_because(line, brim_tr("NVML: %s"), why);
+    brim_doctor_fix(line, "%s", brim_tr("in PowerShell: wsl --update, then wsl --shutdown"));
   } else if (module_version(e, module, sizeof module)) {
     line = brim_doctor_say(e, BRIM_DOCTOR_BAD,
                            brim_tr("kernel module %s is loaded, but NVML cannot be used: %s"),

@@ -1,0 +1,243 @@
+// What a config asks of a machine: plans that fit and that do not, earlier measurements, rules for
+// knobs, sizes of checkpoints and logs.
+#include "doctor/doctor_machine.h"
+#include "workload/fixture.h"
+
+typedef struct opened {
+  fixture f;
+  brim_result plan;
+} opened;
+
+static void open_job(opened *o, const char *const *overrides, size_t count, uint64_t limit) {
+  assert_ok(fixture_open(&o->f, "ref", fixture_yaml, overrides, count));
+  brim_result_init(&o->plan);
+  const brim_setting setting = brim_work_setting(o->f.work);
+  const brim_trial_options how = {.memory_limit = limit};
+  assert_ok(brim_trial_plan(o->f.work, o->f.config, o->f.device, &setting, &how, &o->plan));
+}
+
+static void close_job(opened *o) {
+  brim_result_deinit(&o->plan);
+  fixture_close(&o->f);
+}
+
+static void examine_job(const opened *o, const char *records, const char *output) {
+  const brim_doctor_machine machine = {
+      .root = fake.root, .env = fake_env, .space = fake_space, .output = output};
+  const brim_doctor_job job = {.machine = &machine,
+                               .work = o->f.work,
+                               .config = o->f.config,
+                               .device = o->f.device,
+                               .plan = &o->plan,
+                               .name = "mine.yaml",
+                               .records = records};
+  brim_doctor_report_deinit(&fake_report);
+  brim_doctor_config(&job, &fake_report);
+  assert_ok(fake_report.status);
+}
+
+static void test_fits(void **state) {
+  (void)state;
+  opened o;
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.opens", NULL, BRIM_DOCTOR_GOOD, "mlp");
+  assert_line("config.fit", NULL, BRIM_DOCTOR_GOOD, "fits: planned");
+  assert_line("config.host_memory", NULL, BRIM_DOCTOR_GOOD, "of 57.2 GiB free");
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
+  assert_string_equal(fake_line("config.measured", NULL)->fix, "brim bench mine.yaml");
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_GOOD, "data.num_workers=2");
+  assert_line("config.sweep", NULL, BRIM_DOCTOR_GOOD, "batch_size ");
+  // 36 x 24 and 24 x 4 weights, biases, two moments each
+  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_GOOD, "KiB each");
+  assert_line("config.interval", NULL, BRIM_DOCTOR_UNKNOWN, "not measured");
+  assert_line("config.logs", NULL, BRIM_DOCTOR_GOOD, "for 48 steps");
+  assert_int_equal(fake_report.counts[BRIM_DOCTOR_BAD] + fake_report.counts[BRIM_DOCTOR_WARN], 0);
+  close_job(&o);
+}
+
+static void test_does_not_fit(void **state) {
+  (void)state;
+  opened o;
+  fake_good();
+  open_job(&o, NULL, 0, 1024);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.fit", NULL, BRIM_DOCTOR_BAD, NULL);
+  close_job(&o);
+}
+
+static void test_host_memory(void **state) {
+  (void)state;
+  opened o;
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  o.plan.plan.bytes[BRIM_PLACE_HOST] = 100 * GIB_U;
+  examine_job(&o, NULL, NULL);
+  assert_line("config.host_memory", NULL, BRIM_DOCTOR_BAD, "planned 100.0 GiB");
+  fake_gone("/proc/meminfo");
+  examine_job(&o, NULL, NULL);
+  assert_line("config.host_memory", NULL, BRIM_DOCTOR_UNKNOWN, NULL);
+  close_job(&o);
+}
+
+//---------------------------------- knobs ----------------------------------
+
+// The device as the rules see it; nothing runs on it.
+static void pretend_gpu(opened *o, bool gpu) {
+  o->f.device->info.kind = gpu ? BRIM_DEVICE_GPU : BRIM_DEVICE_CPU;
+  o->f.device->info.host_memory = !gpu;
+}
+
+static void test_rules(void **state) {
+  (void)state;
+  static const char *const bad[] = {"data.num_workers=64", "data.pin_memory=false",
+                                    "training.compile=false", "data.cache=none"};
+  static const char *const none[] = {"data.num_workers=0", "data.cache=none"};
+  opened o;
+  fake_good();
+  open_job(&o, bad, 4, 0);
+  pretend_gpu(&o, true);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "64");
+  assert_line("config.knob", "pin_memory", BRIM_DOCTOR_WARN, "false");
+  assert_string_equal(fake_line("config.knob", "pin_memory")->fix, "data.pin_memory=true");
+  assert_line("config.knob", "compile", BRIM_DOCTOR_WARN, "false");
+  assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "fp32");
+  assert_line("config.knob", "batch_size", BRIM_DOCTOR_WARN, "32");
+  pretend_gpu(&o, false);
+  close_job(&o);
+  open_job(&o, none, 2, 0);
+  pretend_gpu(&o, true);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "=0");
+  assert_line("config.knob", "pin_memory", BRIM_DOCTOR_GOOD, "true");
+  assert_line("config.knob", "compile", BRIM_DOCTOR_GOOD, "true");
+  pretend_gpu(&o, false);
+  close_job(&o);
+}
+
+static brim_result_knob *knob_of(brim_result *r, const char *name) {
+  for (size_t i = 0; i < r->knob_count; i++) {
+    if (strcmp(r->knobs[i].name, name) == 0) return &r->knobs[i];
+  }
+  return NULL;
+}
+
+// Two measured settings: the config's own, and one that is `factor` times as fast.
+static void write_records(const opened *o, const char *path, double factor, bool own) {
+  brim_result r[2] = {o->plan, o->plan};
+  for (int i = 0; i < 2; i++) {
+    r[i].samples_per_s = r[i].samples_per_s_low = r[i].samples_per_s_high = 1000 * (i ? factor : 1);
+    r[i].total_ms.median = r[i].total_ms.mean = 32 / r[i].samples_per_s * 1e3;
+    r[i].stable = true;
+    r[i].steps = 5;
+  }
+  brim_result_knob *batch = knob_of(&r[1], "batch_size");
+  assert_non_null(batch);
+  snprintf(batch->value, sizeof batch->value, "256");
+  batch->number = 256;
+  assert_ok(brim_results_write(path, own ? r : r + 1, own ? 2 : 1));
+}
+
+static void test_records(void **state) {
+  (void)state;
+  opened o;
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  write_records(&o, "fast.jsonl", 2.5, true);
+  examine_job(&o, "fast.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "x2.5 faster: batch_size 32 -> 256");
+  assert_string_equal(fake_line("config.measured", NULL)->fix,
+                      "brim train mine.yaml data.batch_size=256");
+  assert_null(fake_line("config.knob", NULL));  // measured: no rules
+  assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after each epoch, about every");
+  write_records(&o, "same.jsonl", 1.02, true);
+  examine_job(&o, "same.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD, "within 2 %");
+  write_records(&o, "other.jsonl", 2, false);
+  examine_job(&o, "other.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "none of the 1 measured ones");
+  // of another device they say nothing about this one
+  snprintf(o.plan.device, sizeof o.plan.device, "another");
+  examine_job(&o, "fast.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
+  assert_ok(brim_fs_write("broken.jsonl", "{", 1));
+  examine_job(&o, "broken.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
+  close_job(&o);
+}
+
+//---------------------------------- files ----------------------------------
+
+static void test_files(void **state) {
+  (void)state;
+  static const char *const longer[] = {"training.epochs=1000000", "log.interval=1",
+                                       "log.tensorboard=true", "checkpoint.interval=10"};
+  opened o;
+  fake_good();
+  open_job(&o, longer, 4, 0);
+  fake.disk.free = 1000;
+  examine_job(&o, NULL, NULL);
+  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_BAD, "1000 B free");
+  assert_line("config.logs", NULL, BRIM_DOCTOR_WARN, "GiB");
+  assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after 10 steps");
+  fake.no_disk = true;
+  examine_job(&o, NULL, NULL);
+  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_UNKNOWN, "free space cannot be seen");
+  // what an earlier run wrote is known better than any plan
+  fake.no_disk = false;
+  fake.disk.free = 10.0 * (double)GIB_U;
+  assert_ok(brim_fs_mkdirs("doctor-run"));
+  char *block = brim_calloc(1, 1 << 20);
+  assert_non_null(block);
+  assert_ok(brim_fs_write("doctor-run/last.safetensors", block, 1 << 20));
+  assert_ok(brim_fs_write("doctor-run/log.jsonl", block, 4096));
+  brim_free(block);
+  examine_job(&o, NULL, "doctor-run");
+  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_GOOD, "1.0 MiB each as written before");
+  assert_line("config.logs", NULL, BRIM_DOCTOR_WARN, "log.jsonl has 4.0 KiB now");
+  close_job(&o);
+}
+
+// An hour an epoch, and nothing saved in between.
+static void test_long_epochs(void **state) {
+  (void)state;
+  opened o;
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  write_records(&o, "slow.jsonl", 1, true);
+  brim_result *results = NULL;
+  size_t count = 0;
+  assert_ok(brim_results_read("slow.jsonl", &results, &count, NULL));
+  for (size_t i = 0; i < count; i++) results[i].samples_per_s = 0.1;
+  assert_ok(brim_results_write("slow.jsonl", results, count));
+  for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
+  brim_free(results);
+  examine_job(&o, "slow.jsonl", NULL);
+  assert_line("config.interval", NULL, BRIM_DOCTOR_WARN, "after each epoch, about every");
+  close_job(&o);
+}
+
+static void test_failed(void **state) {
+  (void)state;
+  brim_doctor_report_deinit(&fake_report);
+  brim_doctor_config_failed("mine.yaml:3:1: unknown key", &fake_report);
+  assert_line("config.opens", NULL, BRIM_DOCTOR_BAD, "mine.yaml:3:1: unknown key");
+}
+
+static int finish(void **state) {
+  (void)state;
+  brim_doctor_report_deinit(&fake_report);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fits),        cmocka_unit_test(test_does_not_fit),
+      cmocka_unit_test(test_host_memory), cmocka_unit_test(test_rules),
+      cmocka_unit_test(test_records),     cmocka_unit_test(test_files),
+      cmocka_unit_test(test_long_epochs), cmocka_unit_test(test_failed),
+  };
+  return cmocka_run_group_tests(tests, NULL, finish);
+}
