@@ -63,6 +63,11 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   if (sum.dropped > 0) {
     return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
   }
+  brim_result *r = &p->out->result;  // as brim_trial_trace has it
+  r->gpu_busy_ms = sum.busy_ms / how->steps;
+  r->gpu_kernel_ms = sum.kernel_ms / how->steps;
+  r->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / how->steps;
+  r->kernels = (double)sum.kernels / how->steps;
   return brim_gpu_trace_events(gpu, notes->begin, how->into);
 }
 

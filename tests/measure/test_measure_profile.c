@@ -202,21 +202,33 @@ static void test_the_trace_is_a_window(void **state) {
   fixture_close(&f);
 }
 
+static void open_lazy(fixture *f) {
+  memset(f, 0, sizeof *f);
+  brim_config_options config = {.text = fixture_yaml, .text_name = "test.yaml"};
+  assert_ok(brim_config_load(&config, &f->config));
+  assert_ok(brim_registry_create(&f->registry));
+  f->device = lazy_open(0);
+  brim_work_context context = {f->registry, f->device};
+  assert_ok(brim_work_open(&context, f->config, &f->work));
+}
+
+// The device is not the registry's.
+static void close_lazy(fixture *f) {
+  brim_work_close(f->work);
+  lazy_close(f->device);
+  brim_registry_destroy(f->registry);
+  brim_config_close(f->config);
+}
+
 static void test_a_device_by_its_events(void **state) {
   (void)state;
   fixture f;
   brim_profile p;
   brim_trace t;
-  memset(&f, 0, sizeof f);
-  brim_config_options config = {.text = fixture_yaml, .text_name = "test.yaml"};
-  assert_ok(brim_config_load(&config, &f.config));
-  assert_ok(brim_registry_create(&f.registry));
-  f.device = lazy_open(0);
-  brim_work_context context = {f.registry, f.device};
-  assert_ok(brim_work_open(&context, f.config, &f.work));
+  open_lazy(&f);
   const brim_profile_options options = {.steps = 4, .max_seconds = 2, .source = "events"};
-  int events = lazy_count(f.device)->events;
   run(&f, &options, &p, &t);
+  int events = lazy_count(f.device)->events;
   assert_string_equal(p.source, "events");
   near(p.sum_ms[BRIM_PROFILE_OPS], p.step_ms, 1e-6);
   near(p.sum_ms[BRIM_PROFILE_LAYERS], p.step_ms, 1e-6);
@@ -231,14 +243,33 @@ static void test_a_device_by_its_events(void **state) {
   assert_ok(brim_device_sync(f.device));
   assert_true(lazy_count(f.device)->launches > launches);
   assert_int_equal(lazy_count(f.device)->ops, ops);
-  brim_work_close(f.work);
-  f.work = NULL;
   assert_int_equal(lazy_count(f.device)->events, events);
   brim_profile_deinit(&p);
   brim_trace_deinit(&t);
-  lazy_close(f.device);
-  brim_registry_destroy(f.registry);
-  brim_config_close(f.config);
+  close_lazy(&f);
+}
+
+// Where CUPTI does not start, events do, and the reason is kept. Where it does, it sees nothing of a
+// device that is none: all of a step is a gap.
+static void test_the_best_source_there_is(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  open_lazy(&f);
+  const brim_profile_options options = {.steps = 4, .max_seconds = 2};
+  run(&f, &options, &p, &t);
+  bool events = strcmp(p.source, "events") == 0;
+  if (!events) assert_string_equal(p.source, "cupti");
+  assert_true(!events || p.note[0] != '\0');
+  assert_int_equal(p.has_gaps, !events);
+  near(p.sum_ms[BRIM_PROFILE_OPS], p.sum_ms[BRIM_PROFILE_PHASES], 1e-6);
+  near(p.sum_ms[BRIM_PROFILE_OPS], p.sum_ms[BRIM_PROFILE_LAYERS], 1e-6);
+  check_memory(&p);
+  check_json(&p);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  close_lazy(&f);
 }
 
 static void test_sources_that_are_not_there(void **state) {
@@ -270,6 +301,7 @@ int main(void) {
       cmocka_unit_test(test_rollouts_have_phases),
       cmocka_unit_test(test_the_trace_is_a_window),
       cmocka_unit_test(test_a_device_by_its_events),
+      cmocka_unit_test(test_the_best_source_there_is),
       cmocka_unit_test(test_sources_that_are_not_there),
   };
   test_filter();
