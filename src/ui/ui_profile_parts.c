@@ -334,7 +334,7 @@ static void put_data(const brim_profile_memory *m, brim_str *out) {
   }
   for (size_t i = 0; i < m->block_count && i < MAX_BLOCKS && !status; i++) {
     const brim_profile_block *b = &m->blocks[i];
-    status = brim_json_push(blocks, json_pack("[ssoii]", b->name, b->kind,
+    status = brim_json_push(blocks, json_pack("[ssoii]", b->name, brim_tr(b->kind),
                                               brim_json_number(b->bytes), b->first, b->last));
   }
   if (!status) status = brim_json_put(all, "points", json_incref(points));
