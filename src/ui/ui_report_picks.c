@@ -259,7 +259,7 @@ static size_t count_throttled(const brim_ui_view *view) {
 
 // Of the recommended setting and, where they are others, of the fastest and of the config's own.
 void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, brim_str *out) {
-  char noise[160];
+  char noise[160], healthy[256];
   brim_ui_picks picks = view->picks;
   size_t throttled = count_throttled(view);
   bool noisy = brim_ui_mostly_unstable(view->results, view->count, noise);
@@ -293,8 +293,9 @@ void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, b
   }
   if (recommended) {
     put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], out);
-  } else if (picks.recommended >= 0) {
-    brim_ui_put(out, "p", brim_tr("No findings for the recommended setting."));
+  } else if (picks.recommended >= 0 &&
+             brim_ui_healthy(&view->results[picks.recommended], healthy)) {
+    brim_ui_put(out, "p", healthy);
   }
   if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
   if (own) put_list(brim_tr("The config's own setting"), own, out);

@@ -12,9 +12,8 @@ brim_status brim_cli_bench_price(bench *b, const brim_remedy_options *options) {
   if (!own_ran(b) || !job->work || !brim_option_flag(&b->cli->parse, "price", true)) return BRIM_OK;
   size_t own = (size_t)b->settings.own;
   brim_remedy_options how = *options;
-  const char *folder = brim_config_string(job->config, "checkpoint.dir");
   how.setting = &b->settings.setting[own];
-  how.folder = folder && brim_fs_is_dir(folder) ? folder : brim_cli_job_output_dir(job);
+  how.folder = brim_cli_job_saves_in(job);
   b->priced = true;
   return brim_remedies_measure(job->work, job->config, job->device, &how, b->results, b->count,
                                own);

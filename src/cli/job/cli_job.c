@@ -269,6 +269,15 @@ const char *brim_cli_job_output_dir(const brim_cli_job *job) {
   return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
 }
 
+const char *brim_cli_job_saves_in(const brim_cli_job *job) {
+  const char *const folders[] = {brim_config_string(job->config, "checkpoint.dir"),
+                                 brim_cli_job_output_dir(job), "runs"};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    if (folders[i] && brim_fs_is_dir(folders[i])) return folders[i];
+  }
+  return ".";
+}
+
 void brim_cli_job_close(brim_cli_job *job) {
   brim_work_close(job->work);
   brim_device_close(job->device);

@@ -86,6 +86,8 @@ brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells
 // out), else NULL: the command then chooses a folder below runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);
+// A folder that is there, on the disk that checkpoints of this job would go to.
+const char *brim_cli_job_saves_in(const brim_cli_job *job);
 void brim_cli_job_close(brim_cli_job *job);
 // "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
 void brim_cli_device_text(const brim_device *device, char *out, size_t size);

@@ -213,6 +213,7 @@ static brim_status measure(cli_profile *p) {
 static brim_status find(cli_profile *p) {
   const brim_cli_job *job = p->job;
   const brim_remedy_options how = {.setting = &p->setting,
+                                   .folder = brim_cli_job_saves_in(job),
                                    .trial = {.memory_limit = brim_cli_memory_limit(job),
                                              .memory = &p->job->memory,
                                              .machine = &p->machine,
