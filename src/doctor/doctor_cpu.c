@@ -48,11 +48,17 @@ static bool own_group(const brim_doctor_exam *e, char *out, size_t size) {
          brim_machine_find_line(text, "0:", out, size);
 }
 
+// Can a quota of this process be seen? Version 2 keeps it in the folder of the process's group, which a
+// sandbox may hide though the top folder is there.
 static bool groups_visible(const brim_doctor_exam *e) {
-  return brim_doctor_exists(e, "/sys/fs/cgroup/cgroup.controllers") ||
-         brim_doctor_exists(e, "/sys/fs/cgroup/cpu") ||
-         brim_doctor_exists(e, "/sys/fs/cgroup/cpu,cpuacct") ||
-         brim_doctor_exists(e, "/sys/fs/cgroup/cpu.max");
+  char group[256] = "", path[512];
+  bool old = brim_doctor_exists(e, "/sys/fs/cgroup/cpu") ||
+             brim_doctor_exists(e, "/sys/fs/cgroup/cpu,cpuacct");
+  if (old || brim_doctor_exists(e, "/sys/fs/cgroup/cpu.max")) return true;
+  if (!brim_doctor_exists(e, "/sys/fs/cgroup/cgroup.controllers")) return false;
+  if (!own_group(e, group, sizeof group)) return false;
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s", group[1] ? group : "");
+  return brim_doctor_exists(e, path);
 }
 
 static void check_quota(brim_doctor_exam *e) {

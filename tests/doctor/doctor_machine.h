@@ -106,8 +106,8 @@ static inline int nvml_at(unsigned index, void **device) {
   return 0;
 }
 static inline int nvml_by_uuid(const char *uuid, void **device) {
-  for (unsigned i = 0; i < fake.gpu_count; i++) {
-    if (strcmp(fake.gpus[i].uuid, uuid) != 0) continue;
+  for (unsigned i = 0; i < FAKE_GPUS; i++) {
+    if (!fake.gpus[i].uuid || strcmp(fake.gpus[i].uuid, uuid) != 0) continue;
     *device = &fake.gpus[i];
     return 0;
   }
@@ -173,6 +173,18 @@ static inline int nvml_mig(void *device, unsigned *now, unsigned *pending) {
   *now = *pending = ((fake_gpu *)device)->mig;
   return fake.silent ? BRIM_NVML_NOT_SUPPORTED : 0;
 }
+// A GPU in MIG mode has one slice: the second of the made-up ones.
+static inline int nvml_mig_count(void *device, unsigned *count) {
+  (void)device;
+  *count = 1;
+  return 0;
+}
+static inline int nvml_mig_at(void *device, unsigned index, void **slice) {
+  (void)device;
+  (void)index;
+  *slice = &fake.gpus[1];
+  return 0;
+}
 #define NVML_UNSIGNED(name, member)                            \
   static inline int nvml_##name(void *device, unsigned *out) { \
     *out = ((fake_gpu *)device)->member;                       \
@@ -234,6 +246,8 @@ static const brim_nvml_api fake_api = {.init = nvml_ok,
                                        .uuid = nvml_uuid,
                                        .name = nvml_name,
                                        .mig_mode = nvml_mig,
+                                       .mig_count = nvml_mig_count,
+                                       .mig_by_index = nvml_mig_at,
                                        .pci = nvml_pci,
                                        .ecc_mode = nvml_ecc,
                                        .ecc_errors = nvml_errors,

@@ -166,6 +166,19 @@ static void test_two_gpus(void **state) {
   assert_line("software.library", "NCCL", BRIM_DOCTOR_WARN, "not found");
 }
 
+static void test_slices(void **state) {
+  (void)state;
+  fake_good();
+  fake.gpus[0].mig = 1;
+  fake.gpus[1] = GOOD_GPU;
+  fake.gpus[1].uuid = "MIG-1";
+  fake.gpus[1].name = "NVIDIA H200 MIG 1g.18gb";
+  fake_examine();
+  assert_line("gpu.mig", "GPU 0 slice 0", BRIM_DOCTOR_WARN,
+              "on: this is a slice, NVIDIA H200 MIG 1g.18gb");
+  assert_non_null(strstr(fake_line("gpu.mig", NULL)->fix, "sudo nvidia-smi -i 0 -mig 0"));
+}
+
 //---------------------------------- driver and libraries ----------------------------------
 
 static void test_driver(void **state) {
@@ -355,10 +368,10 @@ int main(void) {
       cmocka_unit_test(test_modes),         cmocka_unit_test(test_link),
       cmocka_unit_test(test_numa),          cmocka_unit_test(test_health),
       cmocka_unit_test(test_silent_driver), cmocka_unit_test(test_two_gpus),
-      cmocka_unit_test(test_driver),        cmocka_unit_test(test_libraries),
-      cmocka_unit_test(test_versions),      cmocka_unit_test(test_no_gpu),
-      cmocka_unit_test(test_ceilings),      cmocka_unit_test(test_json),
-      cmocka_unit_test(test_text),
+      cmocka_unit_test(test_slices),        cmocka_unit_test(test_driver),
+      cmocka_unit_test(test_libraries),     cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_no_gpu),        cmocka_unit_test(test_ceilings),
+      cmocka_unit_test(test_json),          cmocka_unit_test(test_text),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
 }

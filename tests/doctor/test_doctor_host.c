@@ -70,6 +70,16 @@ static void test_quota(void **state) {
   assert_line("host.cpu_throttling", NULL, BRIM_DOCTOR_WARN, "5 %");
 }
 
+// A sandbox shows the top of the groups, and not the one that this process is in.
+static void test_hidden_group(void **state) {
+  (void)state;
+  fake_good();
+  fake_file("/proc/self/cgroup", "0::/hidden\n");
+  fake_examine();
+  assert_line("host.cpu_quota", NULL, BRIM_DOCTOR_UNKNOWN, "a quota may exist");
+  assert_line("host.cpu_throttling", NULL, BRIM_DOCTOR_UNKNOWN, "cpu.stat");
+}
+
 // Version 1: the quota and its count lie in the group of the processors.
 static void test_quota_of_version_1(void **state) {
   (void)state;
@@ -309,6 +319,7 @@ int main(void) {
       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_limits),
       cmocka_unit_test(test_quota),
+      cmocka_unit_test(test_hidden_group),
       cmocka_unit_test(test_quota_of_version_1),
       cmocka_unit_test(test_processors),
       cmocka_unit_test(test_variables),
