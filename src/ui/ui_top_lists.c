@@ -81,7 +81,7 @@ brim_status brim_ui_top_jobs(const brim_ui_top_scene *s, size_t most, brim_str *
       {brim_tr("epoch"), NULL, BRIM_UI_RIGHT, 1, 0},
       {brim_tr("step"), NULL, BRIM_UI_RIGHT, 3, 0},
       {brim_tr("samples/s"), NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("metric"), NULL, BRIM_UI_LEFT, 2, 10},
+      {brim_tr("metric"), NULL, BRIM_UI_LEFT, 2, 12},
       {brim_tr("time left"), NULL, BRIM_UI_RIGHT, 2, 0},
   };
   brim_ui_table table;
