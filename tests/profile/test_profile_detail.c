@@ -105,6 +105,23 @@ static void test_records_become_events(void **state) {
   brim_gpu_trace_close(trace);
 }
 
+static void test_what_does_not_fit_is_counted(void **state) {
+  (void)state;
+  brim_cupti_api api = fake_reset();
+  brim_gpu_trace_sum sum;
+  brim_gpu_trace *trace = NULL;
+  assert_ok(brim_gpu_trace_open_api(&api, 3, &trace));
+  brim_gpu_trace_keep_details(trace, true);
+  assert_ok(brim_gpu_trace_start(trace));
+  for (uint64_t i = 0; i < 3; i++) fake_named_kernel("k", 7, 1, 1100 + i, 1101 + i);
+  fake_sync(3, 1400, 1900);  // only details have it
+  fake.now = 2000;
+  assert_ok(brim_gpu_trace_stop(trace, &sum));
+  assert_int_equal(sum.kernels, 3);
+  assert_int_equal(sum.dropped, 1);
+  brim_gpu_trace_close(trace);
+}
+
 static void test_without_details_nothing_is_read(void **state) {
   (void)state;
   brim_cupti_api api;
@@ -130,6 +147,7 @@ int main(void) {
       cmocka_unit_test(test_names_for_people),
       cmocka_unit_test(test_cxx_names),
       cmocka_unit_test(test_records_become_events),
+      cmocka_unit_test(test_what_does_not_fit_is_counted),
       cmocka_unit_test(test_without_details_nothing_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

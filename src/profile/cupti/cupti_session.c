@@ -109,9 +109,9 @@ static void take(const void *record) {
   brim_cupti_take taken = brim_cupti_read(record, &kept);
   lock();
   brim_gpu_trace *t = cupti_process.trace;
-  if (t && t->collecting && t->detailed && t->details.count < t->limit &&
-      brim_cupti_detail(record, &t->details) == BRIM_CUPTI_LOST) {
-    t->lost++;
+  if (t && t->collecting && t->detailed) {
+    bool full = t->details.count >= t->limit;
+    if (full || brim_cupti_detail(record, &t->details) == BRIM_CUPTI_LOST) t->lost++;
   }
   if (t && t->collecting && taken != BRIM_CUPTI_OTHER) {
     if (taken == BRIM_CUPTI_LOST) {
