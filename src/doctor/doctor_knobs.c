@@ -71,51 +71,80 @@ static const brim_knob *knob_named(const brim_work *work, const char *name) {
   return NULL;
 }
 
-// What differs between the config and the fastest: "batch_size 128 -> 512", and as overrides.
-static void put_difference(const brim_doctor_job *job, const brim_result *best, brim_str *text,
-                           brim_str *overrides) {
+// What differs between the config and the fastest: in words, as overrides, and a knob that changes what
+// is learned (NULL = none).
+typedef struct difference {
+  brim_str text, overrides;
+  const char *learning;
+} difference;
+
+static void find_difference(const brim_doctor_job *job, const brim_result *best, difference *out) {
+  brim_str_init(&out->text);
+  brim_str_init(&out->overrides);
+  out->learning = NULL;
   for (size_t i = 0; i < best->knob_count; i++) {
-    const brim_result_knob *to = &best->knobs[i],
-                           *from = brim_result_knob_find(job->plan, to->name);
+    const brim_result_knob *to = &best->knobs[i];
+    const brim_result_knob *from = brim_result_knob_find(job->plan, to->name);
     const brim_knob *knob = knob_named(job->work, to->name);
     if (!from || !knob || strcmp(from->value, to->value) == 0) continue;
-    brim_str_printf(text, "%s%s %s -> %s", text->len ? ", " : "", to->name, from->value, to->value);
-    brim_str_printf(overrides, "%s%s=%s", overrides->len ? " " : "", knob->key, to->value);
+    brim_str_printf(&out->text, "%s%s %s -> %s", out->text.len ? ", " : "", to->name, from->value,
+                    to->value);
+    brim_str_printf(&out->overrides, "%s%s=%s", out->overrides.len ? " " : "", knob->key,
+                    to->value);
+    if (knob->changes_learning) out->learning = knob->name;
   }
+}
+
+static void say_faster(const brim_doctor_job *job, const brim_doctor_records *records,
+                       const difference *d, brim_doctor_report *out) {
+  const brim_result *best = &records->results[records->best],
+                    *own = &records->results[records->own];
+  char gain[32];
+  snprintf(gain, sizeof gain, "x%.3g", best->samples_per_s / own->samples_per_s);
+  if (!(best->samples_per_s_low > own->samples_per_s_high)) {
+    brim_doctor_line *line = brim_doctor_say_row(
+        out, &measured_row, BRIM_DOCTOR_UNKNOWN,
+        brim_tr("%s faster, but the intervals overlap: %s"), gain, d->text.data);
+    brim_doctor_fix(line, "brim bench %s", job->name);
+    return;
+  }
+  brim_doctor_line *line = brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_WARN,
+                                               brim_tr("%s faster: %s (%zu settings measured, %s)"),
+                                               gain, d->text.data, records->fitting, job->records);
+  if (d->learning) {
+    brim_doctor_because(
+        line,
+        brim_tr("An earlier bench measured it. %s changes what is learned: adapt the "
+                "learning rate."),
+        d->learning);
+  }
+  brim_doctor_fix(line, "brim train %s %s", job->name, d->overrides.data);
 }
 
 static void say_measured(const brim_doctor_job *job, const brim_doctor_records *records,
                          brim_doctor_report *out) {
   const brim_result *best = &records->results[records->best];
   const brim_result *own = records->own >= 0 ? &records->results[records->own] : NULL;
-  char rate[32], gain[32] = "";
-  brim_str text, overrides;
-  brim_str_init(&text);
-  brim_str_init(&overrides);
-  put_difference(job, best, &text, &overrides);
+  char rate[32];
+  difference d;
+  find_difference(job, best, &d);
   brim_format_figure(best->samples_per_s, rate);
   double factor = own ? best->samples_per_s / own->samples_per_s : (double)NAN;
-  if (!isnan(factor)) snprintf(gain, sizeof gain, "x%.3g", factor);
-  brim_doctor_line *line;
   if (!own) {
-    line = brim_doctor_say_row(
+    brim_doctor_line *line = brim_doctor_say_row(
         out, &measured_row, BRIM_DOCTOR_UNKNOWN,
-        brim_tr("this setting is none of the %zu measured ones; the fastest has %s "
-                "%s/s: %s"),
-        records->fitting, rate, brim_result_unit(best), text.data);
+        brim_tr("this setting is none of the %zu measured ones; the fastest has %s %s/s: %s"),
+        records->fitting, rate, brim_result_unit(best), d.text.data);
     brim_doctor_fix(line, "brim bench %s", job->name);
-  } else if (factor < WORTH || text.len == 0) {
+  } else if (factor < WORTH || d.text.len == 0) {
     brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_GOOD,
                         brim_tr("within %.0f %% of the fastest of %zu measured settings"),
                         fmax(0, 100 * (factor - 1)), records->fitting);
   } else {
-    line = brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_WARN,
-                               brim_tr("%s faster: %s (%zu settings measured, %s)"), gain,
-                               text.data, records->fitting, job->records);
-    brim_doctor_fix(line, "brim train %s %s", job->name, overrides.data);
+    say_faster(job, records, &d, out);
   }
-  brim_str_deinit(&text);
-  brim_str_deinit(&overrides);
+  brim_str_deinit(&d.text);
+  brim_str_deinit(&d.overrides);
 }
 
 //---------------------------------- rules ----------------------------------

@@ -128,7 +128,9 @@ static brim_result_knob *knob_of(brim_result *r, const char *name) {
 static void write_records(const opened *o, const char *path, double factor, bool own) {
   brim_result r[2] = {o->plan, o->plan};
   for (int i = 0; i < 2; i++) {
-    r[i].samples_per_s = r[i].samples_per_s_low = r[i].samples_per_s_high = 1000 * (i ? factor : 1);
+    r[i].samples_per_s = 1000 * (i ? factor : 1);
+    r[i].samples_per_s_low = 0.9 * r[i].samples_per_s;
+    r[i].samples_per_s_high = 1.1 * r[i].samples_per_s;
     r[i].total_ms.median = r[i].total_ms.mean = 32 / r[i].samples_per_s * 1e3;
     r[i].stable = true;
     r[i].steps = 5;
@@ -151,7 +153,13 @@ static void test_records(void **state) {
   assert_string_equal(fake_line("config.measured", NULL)->fix,
                       "brim train mine.yaml data.batch_size=256");
   assert_null(fake_line("config.knob", NULL));  // measured: no rules
+  assert_non_null(
+      strstr(fake_line("config.measured", NULL)->why, "batch_size changes what is learned"));
   assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after each epoch, about every");
+  write_records(&o, "near.jsonl", 1.15, true);
+  examine_job(&o, "near.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN,
+              "x1.15 faster, but the intervals overlap");
   write_records(&o, "same.jsonl", 1.02, true);
   examine_job(&o, "same.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD, "within 2 %");
