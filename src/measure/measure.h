@@ -120,6 +120,9 @@ bool brim_machine_exceeded(const brim_result *results, size_t count);
 // missing or broken knows nothing and is replaced.
 brim_status brim_machine_ceilings_load(const char *folder, const char *key,
                                        brim_machine_ceilings *out);
+// The best that is remembered of a GPU, by its UUID, whatever driver and library measured it.
+brim_status brim_machine_ceilings_of_gpu(const char *folder, const char *uuid,
+                                         brim_machine_ceilings *out);
 brim_status brim_machine_ceilings_store(const char *folder, const char *key,
                                         const brim_machine_ceilings *ceilings);
 

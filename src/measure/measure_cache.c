@@ -48,6 +48,15 @@ static brim_status write_entries(const brim_cache_file *file, const char *path, 
   return status;
 }
 
+brim_status brim_cache_entries(const brim_cache_file *file, json_t **out) {
+  char *path = NULL;
+  *out = NULL;
+  BRIM_TRY(path_of(file, &path));
+  brim_status status = read_entries(file, path, out);
+  brim_free(path);
+  return status;
+}
+
 brim_status brim_cache_find(const brim_cache_file *file, const char *key, json_t **out) {
   char *path = NULL;
   json_t *entries = NULL;

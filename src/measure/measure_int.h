@@ -116,6 +116,8 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
 typedef struct brim_cache_file {
   const char *folder, *name, *schema;
 } brim_cache_file;
+// All by their keys, own reference; NULL = none.
+brim_status brim_cache_entries(const brim_cache_file *file, json_t **out);
 brim_status brim_cache_find(const brim_cache_file *file, const char *key,
                             json_t **out);  // own reference; NULL = not known
 brim_status brim_cache_store(const brim_cache_file *file, const char *key,

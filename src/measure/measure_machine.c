@@ -450,6 +450,28 @@ brim_status brim_machine_ceilings_load(const char *folder, const char *key,
   return BRIM_OK;
 }
 
+static double larger(double a, double b) { return isnan(a) || b > a ? b : a; }
+
+brim_status brim_machine_ceilings_of_gpu(const char *folder, const char *uuid,
+                                         brim_machine_ceilings *out) {
+  brim_cache_file file = cache_in(folder);
+  json_t *entries = NULL, *entry;
+  const char *key;
+  char part[96];
+  brim_machine_ceilings_init(out);
+  int n = snprintf(part, sizeof part, " %s | ", uuid);
+  if (!folder[0] || !uuid[0] || n >= (int)sizeof part) return BRIM_OK;
+  BRIM_TRY(brim_cache_entries(&file, &entries));
+  json_object_foreach(entries, key, entry) {
+    if (!strstr(key, part)) continue;
+#define X(name) out->name = larger(out->name, rate_of(entry, #name));
+    BRIM_MACHINE_MAP(X)
+#undef X
+  }
+  json_decref(entries);
+  return BRIM_OK;
+}
+
 brim_status brim_machine_ceilings_store(const char *folder, const char *key,
                                         const brim_machine_ceilings *ceilings) {
   brim_cache_file file = cache_in(folder);

@@ -553,6 +553,9 @@ brim_status brim_work_device_at(const brim_config *config, size_t index, const c
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
 // are remembered ($XDG_CACHE_HOME/brim or ~/.cache/brim).
 brim_status brim_work_device_options(const brim_config *config, brim_device_options *out);
+// Where choices and ceilings are remembered: $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" when neither
+// is set or it is too long.
+void brim_work_cache_folder(char *out, size_t size);
 // Steps in which the learning rate rises. Given in epochs they are for a run of usual length: where they
 // would take half of the epochs or more, they take a fifth. Given in steps they stay.
 typedef struct brim_work_warmup {

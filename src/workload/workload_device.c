@@ -39,9 +39,8 @@ brim_status brim_work_device_at(const brim_config *config, size_t index, const c
   return BRIM_OK;
 }
 
-// $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" when neither is set or it is too long. The standard
-// has relative paths ignored.
-static void cache_folder(char *out, size_t size) {
+// The standard has relative paths ignored.
+void brim_work_cache_folder(char *out, size_t size) {
   const char *base = getenv("XDG_CACHE_HOME"), *below = "brim";
   if (!base || base[0] != '/') {
     base = getenv("HOME");
@@ -59,7 +58,7 @@ brim_status brim_work_device_options(const brim_config *config, brim_device_opti
   out->workspace_cap = (uint64_t)brim_config_int(config, "gpu.workspace_limit");
   out->nondeterministic = !brim_config_bool(config, "training.deterministic");
   out->measure_algorithms = brim_config_bool(config, "gpu.cudnn_benchmark");
-  cache_folder(out->cache_folder, sizeof out->cache_folder);
+  brim_work_cache_folder(out->cache_folder, sizeof out->cache_folder);
   return BRIM_OK;
 }
 

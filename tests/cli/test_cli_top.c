@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/top/cli_top.h"
 #include "cli_test.h"
 #include "record/record_top.h"
 #include "record/top_view.h"
@@ -120,6 +121,19 @@ static void test_mistakes(void **state) {
   // A reader that went away ends it.
   write_recording("long.jsonl", 1, 500);
   expect(0, NULL, "brim top --replay long.jsonl | head -1 | grep -q 'GPU 0'");
+}
+
+// 989 TFLOP/s of bf16 are the maker's figure for an H200, 494 of tf32.
+static void test_share_of_the_peak(void **state) {
+  (void)state;
+  brim_machine_ceilings c;
+  brim_machine_ceilings_init(&c);
+  assert_true(isnan(brim_cli_top_share("NVIDIA H200", &c)));
+  c.gemm_tf32_flops = 247e12;
+  assert_float_equal(brim_cli_top_share("NVIDIA H200", &c), 50, 0.1);
+  c.gemm_bf16_flops = 741e12;
+  assert_float_equal(brim_cli_top_share("NVIDIA H200", &c), 75, 0.1);
+  assert_true(isnan(brim_cli_top_share("a card of tomorrow", &c)));
 }
 
 //---------------------------------- in tmux ----------------------------------
@@ -356,6 +370,7 @@ int main(void) {
       cmocka_unit_test(test_record_and_csv),
       cmocka_unit_test(test_this_machine),
       cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_share_of_the_peak),
       cmocka_unit_test(test_screens),
       cmocka_unit_test(test_keys),
       cmocka_unit_test(test_resizing),

@@ -489,6 +489,34 @@ static void test_results_have_it(void **state) {
   fixture_close(&f);
 }
 
+// `brim top` has no device open: it asks by the GPU alone, and takes the best of all entries.
+static void test_what_is_remembered_of_a_gpu(void **state) {
+  (void)state;
+  brim_machine_ceilings a, b, c;
+  brim_fs_remove("of-gpu/ceilings.json");
+  brim_machine_ceilings_init(&a);
+  b = a;
+  a.gemm_bf16_flops = 7e14;
+  a.gemm_tf32_flops = 4e14;
+  b.gemm_bf16_flops = 6e14;
+  b.copy_bytes_per_s = 4e12;
+  assert_ok(
+      brim_machine_ceilings_store("of-gpu", "NVIDIA H200 GPU-1 | 580 | CUDA 13 | cuda | x", &a));
+  assert_ok(
+      brim_machine_ceilings_store("of-gpu", "NVIDIA H200 GPU-1 | 570 | CUDA 12 | cuda | x", &b));
+  assert_ok(
+      brim_machine_ceilings_store("of-gpu", "NVIDIA H200 GPU-11 | 580 | CUDA 13 | cuda | x", &a));
+  assert_ok(brim_machine_ceilings_of_gpu("of-gpu", "GPU-1", &c));
+  assert_true(c.gemm_bf16_flops == 7e14 && c.gemm_tf32_flops == 4e14);
+  assert_true(c.copy_bytes_per_s == 4e12 && isnan(c.gemm_fp16_flops));
+  assert_ok(brim_machine_ceilings_of_gpu("of-gpu", "GPU-2", &c));
+  assert_true(isnan(c.gemm_bf16_flops));
+  assert_ok(brim_machine_ceilings_of_gpu("nowhere", "GPU-1", &c));
+  assert_true(isnan(c.gemm_bf16_flops));
+  assert_ok(brim_machine_ceilings_of_gpu("", "GPU-1", &c));
+  assert_true(isnan(c.gemm_bf16_flops));
+}
+
 int main(void) {
   brim_json_own_memory();
   test_filter();
@@ -507,6 +535,7 @@ int main(void) {
       cmocka_unit_test(test_unsteady_is_not_remembered),
       cmocka_unit_test(test_a_broken_cache_is_replaced),
       cmocka_unit_test(test_results_have_it),
+      cmocka_unit_test(test_what_is_remembered_of_a_gpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ typedef struct top {
   brim_top_source source;
   brim_top_view view;
   brim_ui_top_history history;
+  brim_cli_top_ceilings ceilings;
   brim_ui_top ui;
   brim_screen *screen;  // NULL: lines, JSON or CSV
   brim_cli_top_file record, csv;
@@ -68,7 +69,7 @@ static brim_status take(top *t) {
   }
   BRIM_TRY(status);
   t->taken = true;
-  if (!t->replay) BRIM_TRY(brim_cli_top_complete(&t->view));
+  if (!t->replay) BRIM_TRY(brim_cli_top_complete(&t->view, &t->ceilings));
   if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
   BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
   BRIM_TRY(brim_cli_top_file_add(t->cli, &t->record, &t->view));

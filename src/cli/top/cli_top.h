@@ -24,8 +24,18 @@ brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,
 // BRIM_EIO: what was written did not reach the disk.
 brim_status brim_cli_top_file_close(brim_cli_top_file *file);
 
+// What was remembered of the GPUs, read once.
+enum { BRIM_CLI_TOP_GPUS = 64 };
+typedef struct brim_cli_top_ceilings {
+  size_t count;
+  char uuid[BRIM_CLI_TOP_GPUS][64];
+  double percent[BRIM_CLI_TOP_GPUS];  // NaN = nothing is known
+} brim_cli_top_ceilings;
+
 // Running jobs of brim and measured ceilings, which the machine's source leaves out.
-brim_status brim_cli_top_complete(brim_top_view *view);
+brim_status brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings);
+// The best matrix products as a share of what the card's maker says, in percent; NaN = unknown.
+double brim_cli_top_share(const char *name, const brim_machine_ceilings *ceilings);
 
 #ifdef __cplusplus
 }
