@@ -2,6 +2,7 @@
 // findings, and what measuring cost. Nothing is computed here that the record does not have.
 #include "ui/ui_profile.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -343,8 +344,9 @@ static void put_longest(const brim_term *term, const brim_profile *p, brim_str *
     const brim_profile_gap *gap = &p->gaps[i];
     char ms[32], line[320];
     brim_ui_profile_ms(gap->ms, ms);
-    snprintf(line, sizeof line, brim_tr("%s ms in step %d, after %s, before %s"), ms, gap->step + 1,
-             gap->before[0] ? gap->before : "-", gap->after[0] ? gap->after : "-");
+    snprintf(line, sizeof line, brim_tr("%s ms in step %d, after %s, before %s"), ms,
+             gap->step < INT_MAX ? gap->step + 1 : gap->step, gap->before[0] ? gap->before : "-",
+             gap->after[0] ? gap->after : "-");
     brim_str_append(out, "    ");
     brim_ui_clip(out, term, line, term->width > 8 ? term->width - 4 : 0);
     brim_str_append_char(out, '\n');

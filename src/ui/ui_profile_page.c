@@ -2,6 +2,7 @@
 // without a script; the script (web/profile/profile.js) sorts and searches the tables and shows what lies
 // in memory at the op under the pointer. This file is the frame; ui_profile_parts.c has tables, phases
 // and memory.
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,7 +174,7 @@ static void put_gap(const brim_profile_gap *gap, brim_str *out) {
   brim_str_append(out, "<tr>");
   brim_ui_profile_ms(gap->ms, text);
   brim_ui_put(out, "td", text);
-  if (gap->step >= 0) {
+  if (gap->step >= 0 && gap->step < INT_MAX) {
     brim_str_printf(out, "<td>%d</td>", gap->step + 1);
   } else {
     brim_str_append(out, "<td>-</td>");

@@ -231,7 +231,8 @@ static int kind_colour(const char *kind) {
 static void put_blocks(const brim_profile_memory *m, double most, brim_str *out) {
   for (size_t i = 0; i < m->block_count && i < MAX_BLOCKS; i++) {
     const brim_profile_block *b = &m->blocks[i];
-    if (isnan(b->offset) || isnan(b->bytes) || b->first < 0) continue;
+    if (!(b->offset >= 0) || !(b->bytes >= 0)) continue;
+    if (b->first < 0 || b->last < b->first || (size_t)b->last >= m->point_count) continue;
     const double top = HIGH - fmin((b->offset + b->bytes) / most, 1) * HIGH;
     brim_str_printf(out,
                     "<rect class=\"k%d\" data-b=\"%zu\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
@@ -273,7 +274,7 @@ static void put_chart(const brim_profile_memory *m, brim_str *out) {
   brim_str_append_char(out, '>');
   put_area(m, most, out);
   put_blocks(m, most, out);
-  if (m->peak >= 0) {
+  if (m->peak >= 0 && (size_t)m->peak < m->point_count) {
     brim_str_printf(out, "<path class=\"peak\" d=\"M%.2f 0V%d\"/>",
                     x_of(m, m->peak) + .5 * WIDE / (double)m->point_count, HIGH);
   }

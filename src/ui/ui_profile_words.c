@@ -20,7 +20,7 @@ void brim_ui_profile_ms(double value, char out[32]) {
 }
 
 void brim_ui_profile_bytes(double bytes, char out[32]) {
-  if (bytes >= 0) {
+  if (bytes >= 0 && bytes < 0x1p63) {
     brim_format_bytes((uint64_t)bytes, out);
   } else {
     snprintf(out, 32, "-");
