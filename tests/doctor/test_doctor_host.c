@@ -275,7 +275,7 @@ static void test_data(void **state) {
   fake_examine();
   assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, "too little");
   assert_line("data.space", NULL, BRIM_DOCTOR_WARN, NULL);
-  // whether the disk or the cache answers is the machine's; it is read in full either way
+  // whether the disk or the cache answers, and how much of it in the time, is the machine's
   size_t size = 8 << 20;
   char *block = brim_calloc(1, size);
   assert_non_null(block);
@@ -284,7 +284,7 @@ static void test_data(void **state) {
   fake_examine();
   const brim_doctor_line *line = fake_line("data.speed", NULL);
   assert_non_null(line);
-  assert_non_null(strstr(line->value, "MB/s over 8.0 MiB"));
+  assert_true(strstr(line->value, "MB/s over ") || strstr(line->value, "too little"));
   fake_data = NULL;
 }
 
