@@ -16,14 +16,17 @@ static int setup(void **state) {
   return 0;
 }
 
-static brim_metric_better better(void *ctx, const char *workload, const char *key) {
+static bool metric(void *ctx, const char *workload, const char *key, brim_sweep_metric *out) {
   (void)ctx;
   assert_string_equal(workload, "ars");
-  return strcmp(key, "loss") == 0 ? BRIM_BETTER_LOWER : BRIM_BETTER_NEITHER;
+  if (strcmp(key, "loss") != 0) return false;
+  *out = (brim_sweep_metric){.better = BRIM_BETTER_LOWER};
+  snprintf(out->key, sizeof out->key, "%s", key);
+  return true;
 }
 
 static const brim_lab_set *read_place(const char *where, brim_lab_reader **reader) {
-  const brim_lab_options options = {.ignored = brim_lab_ignored_keys(), .better = better};
+  const brim_lab_options options = {.ignored = brim_lab_ignored_keys(), .metric = metric};
   const brim_lab_set *set = NULL;
   bool torn = true;
   assert_ok(brim_lab_reader_create(&options, reader));

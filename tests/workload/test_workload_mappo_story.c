@@ -70,7 +70,7 @@ static void probe(brim_result *r) {
 }
 
 static void find(brim_result *results, size_t count) {
-  const brim_findings v = {&results[0], results, count};
+  const brim_findings v = {&results[0], results, count, false};
   brim_workload_find("mappo")->findings->find(&v);
 }
 
