@@ -135,7 +135,7 @@ typedef struct brim_top_gpu {
 
 enum { BRIM_TOP_HANG_S = 10 };
 
-// A process that uses a GPU; once per GPU. Where there is no GPU, the busiest of the host.
+// A process that uses a GPU; once per GPU.
 typedef struct brim_top_process {
   int64_t pid, gpu;  // gpu: brim_top_gpu.index; -1 = none
   char uuid[64];     // of the GPU or slice; "" = none

@@ -172,7 +172,8 @@ static void put_process_title(const brim_ui_top_scene *s, brim_ui_frame *frame, 
 static brim_status put_processes(brim_ui_top *state, const brim_ui_top_scene *s,
                                  brim_ui_frame *frame) {
   size_t *rows = NULL, count = 0;
-  if (frame->left < 4) return BRIM_OK;
+  bool none = s->view->gpu_count == 0 && s->view->process_count == 0;
+  if (frame->left < 4 || none) return BRIM_OK;
   BRIM_TRY(brim_ui_top_pick(state, s->view, &rows, &count));
   size_t room = (size_t)frame->left - 3;  // title, header, keys
   state->page = room;

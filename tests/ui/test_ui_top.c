@@ -219,6 +219,7 @@ static void test_no_gpu_shows_the_host(void **unused) {
   (void)line_with(out.data, "no NVIDIA GPU is visible", line);
   (void)line_with(out.data, "no NVIDIA driver found", line);
   assert_null(strstr(out.data, "tensor"));
+  assert_null(strstr(out.data, "processes"));
   brim_top_view_deinit(&view);
   brim_str_deinit(&out);
 }
