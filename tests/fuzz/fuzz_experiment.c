@@ -7,10 +7,19 @@
 #include "record/record_lab.h"
 #include "ui/ui_lab.h"
 
-static brim_metric_better better(void *ctx, const char *workload, const char *key) {
+static bool metric(void *ctx, const char *workload, const char *key, brim_sweep_metric *out) {
   (void)ctx;
   (void)workload;
-  return (brim_metric_better)(key[0] % 3);
+  const unsigned first = (unsigned char)key[0];
+  *out = (brim_sweep_metric){.better = (brim_metric_better)(first % 3),
+                             .format = (brim_metric_format)(first % 5)};
+  return first % 7 != 0;
+}
+
+// A default may be any text.
+static const char *default_of(void *ctx, const char *key) {
+  (void)ctx;
+  return key[0] % 2 ? key : NULL;
 }
 
 static void check_page(const brim_lab_set *set) {
@@ -31,7 +40,7 @@ static void check_page(const brim_lab_set *set) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  const brim_lab_options options = {.better = better};
+  const brim_lab_options options = {.metric = metric, .default_of = default_of};
   const brim_lab_set *set = NULL;
   brim_lab_reader *reader = NULL;
   if (brim_lab_reader_create(&options, &reader)) abort();
