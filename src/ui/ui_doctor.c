@@ -28,12 +28,15 @@ static void pad(brim_str *out, const char *text, int width) {
 }
 
 static void put_label(const brim_doctor_line *line, brim_str *out) {
-  if (line->subject[0] && line->group == BRIM_DOCTOR_GROUP_ENV) {
+  const char *label = brim_tr(line->label);
+  // "GPU 0" says what "GPU, GPU 0" does; a variable is its name
+  bool alone = line->group == BRIM_DOCTOR_GROUP_ENV || brim_str_starts(line->subject, label);
+  if (line->subject[0] && alone) {
     brim_str_append(out, line->subject);
   } else if (line->subject[0]) {
-    brim_str_printf(out, "%s, %s", brim_tr(line->label), line->subject);
+    brim_str_printf(out, "%s, %s", label, line->subject);
   } else {
-    brim_str_append(out, brim_tr(line->label));
+    brim_str_append(out, label);
   }
 }
 

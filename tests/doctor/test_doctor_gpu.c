@@ -344,6 +344,7 @@ static void test_text(void **state) {
   brim_ui_doctor(&plain, &fake_report, false, &text);
   assert_ok(brim_str_status(&text));
   assert_non_null(strstr(text.data, "\n  warn     Power limit, GPU 0"));
+  assert_non_null(strstr(text.data, "\n  good     GPU 0 "));
   assert_non_null(strstr(text.data, "500 W, lowered from 700 W\n           why"));
   assert_non_null(strstr(text.data, "\n           fix  sudo nvidia-smi -i 0 -pl 700\n"));
   assert_null(strstr(text.data, "\033"));
