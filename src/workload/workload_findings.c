@@ -297,6 +297,9 @@ static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   }
 }
 
+// So much of a step is worth another batch, whatever the utilisation.
+#define MUCH_FASTER 0.15
+
 // Four times as many, or twice where that does not run; again four times, while it helps. The caller that
 // measures knows what fits.
 static void try_batch(const brim_findings *v, const brim_result *best, brim_finding *f) {
@@ -308,17 +311,26 @@ static void try_batch(const brim_findings *v, const brim_result *best, brim_find
   }
 }
 
+// Utilisation shows it, or a measurement does: on a CPU, whose phases say little, a larger one is tried.
 static void find_small_batch(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *larger = brim_finding_twin(v, "batch_size", BRIM_TWIN_MORE, NULL);
   double batch = brim_result_knob_number(r, "batch_size", 0);
   double gain = larger ? brim_finding_gain_ms(r, larger) : 0;
-  bool helps = is_worth(r, gain);
+  bool small = is_small(r), much = gain > MUCH_FASTER * r->total_ms.median;
+  bool helps = much || (small && is_worth(r, gain));
+  bool tried = v->probing && !brim_result_has_gpu(r);
   // a larger batch that is no faster: the batch is not what keeps the device from being busy
-  if (!is_small(r) || batch <= 0 || (larger && !helps)) return;
+  if (batch <= 0 || (larger ? !helps : !small && !tried)) return;
   brim_finding *f = brim_finding_add(r, "small_batch", helps ? gain : (double)NAN);
   if (!f) return;
-  small_text(r, f);
+  if (small) {
+    small_text(r, f);
+  } else {
+    snprintf(f->text, sizeof f->text,
+             brim_tr("a step of %.0f samples is short: larger ones take less time per sample"),
+             batch);
+  }
   try_batch(v, helps ? larger : NULL, f);
   if (helps) {
     const char *value = brim_result_knob_text(larger, "batch_size");
