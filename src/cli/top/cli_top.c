@@ -333,7 +333,7 @@ static brim_status run(brim_cli *cli) {
 
 const brim_cli_command brim_cli_top = {
     .name = "top",
-    .summary = BRIM_N_("Show live what GPUs, host, processes and brim jobs do"),
+    .summary = BRIM_N_("show live what GPUs, host, processes and brim jobs do"),
     .usage = BRIM_N_("[OPTION...]"),
     .about = BRIM_N_(
         "Shows each GPU's ladder of utilisation: a kernel ran (NVML), SMs, occupancy, tensor pipes "
