@@ -114,6 +114,10 @@ brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_op
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
 // Did one of the results compute faster than its ceilings say the machine can?
 bool brim_machine_exceeded(const brim_result *results, size_t count);
+// Where one did: the ceilings are measured again, once, and the larger of both are those of `known` and
+// of the results. False: they stay as they are.
+bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options *options,
+                                 brim_result *results, size_t count, brim_machine_ceilings *known);
 // Where they are remembered: FOLDER/ceilings.json
 //   {"schema": "brim.ceilings/1", "entries": {KEY: {"gemm_fp32_flops": number or null, ...}}}
 // with a key of device, driver, library, backend, a CPU's threads and brim's version. A file that is

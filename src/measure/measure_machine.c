@@ -552,3 +552,22 @@ brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_op
   brim_machine_sizes sizes = brim_machine_sizes_of(device);
   return brim_machine_get(device, &sizes, options, out);
 }
+
+bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options *options,
+                                 brim_result *results, size_t count, brim_machine_ceilings *known) {
+  brim_machine_ceilings again;
+  if (!brim_machine_exceeded(results, count) || (options->stop && *options->stop)) return false;
+  brim_log_info("measure",
+                "a step was faster than the machine's ceilings: they are measured again");
+  brim_machine_ceilings_doubt(device, options);
+  if (brim_machine_ceilings_get(device, options, &again)) {
+    brim_status_clear();
+    return false;
+  }
+#define X(name) again.name = fmax(again.name, known->name);
+  BRIM_MACHINE_MAP(X)
+#undef X
+  *known = again;
+  for (size_t i = 0; i < count; i++) results[i].ceilings = again;
+  return true;
+}

@@ -30,6 +30,7 @@ static int tear_down(void **state) {
   (void)state;
   char **names = NULL;
   size_t count = 0;
+  (void)unlink(folder);  // a link goes before anything is listed through it
   if (!brim_fs_list(folder, &names, &count)) {
     for (size_t i = 0; i < count; i++) {
       char path[1024];
@@ -39,9 +40,7 @@ static int tear_down(void **state) {
     brim_fs_list_free(names, count);
   }
   brim_status_clear();
-  (void)chmod(folder, 0700);
   (void)rmdir(folder);
-  (void)unlink(folder);
   (void)rmdir(root);
   return 0;
 }
@@ -198,7 +197,7 @@ static void test_failures_harm_nothing(void **state) {
   brim_job_publisher_stop(publisher);
   assert_int_equal(look("unpublished").count, 0);
   assert_int_equal(rmdir(folder), 0);
-  assert_int_equal(symlink("/tmp", folder), 0);
+  assert_int_equal(symlink(".", folder), 0);  // to the test's own folder, 0700
   assert_int_equal(brim_job_publish(folder, &job), BRIM_EINVAL);
   brim_job_publisher_set(NULL, &job);
   brim_job_publisher_stop(NULL);

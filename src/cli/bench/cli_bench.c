@@ -411,22 +411,10 @@ static brim_status measure_machine(bench *b) {
   return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
 }
 
-// Measured again, once, where a step was faster. What is still too low is marked where it is shown.
+// What is still too low after measuring again is marked where it is shown.
 static void check_machine(bench *b) {
   brim_machine_options how = machine_options(b);
-  if (!brim_machine_exceeded(b->results, b->count) || (b->cli->stop && *b->cli->stop)) return;
-  brim_log_info("bench", "a step was faster than the machine's ceilings: they are measured again");
-  brim_machine_ceilings again;
-  brim_machine_ceilings_doubt(b->job->device, &how);
-  if (brim_machine_ceilings_get(b->job->device, &how, &again)) {
-    brim_status_clear();
-    return;
-  }
-#define X(name) again.name = fmax(again.name, b->machine.name);
-  BRIM_MACHINE_MAP(X)
-#undef X
-  b->machine = again;
-  for (size_t i = 0; i < b->count; i++) b->results[i].ceilings = again;
+  (void)brim_machine_ceilings_raise(b->job->device, &how, b->results, b->count, &b->machine);
 }
 
 // Of a first visit; what a sweep may take is a multiple of it. Steps of a CPU are what they are at once,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/job/cli_job_options.h"
+#include "profile/profile_rows.h"
 #include "tune/tune.h"
 
 enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
@@ -167,11 +168,15 @@ static void banner(const cli_profile *p) {
   brim_cli_note(p->cli, "\n");
 }
 
+static brim_machine_options machine_options(const cli_profile *p) {
+  return (brim_machine_options){.memory_limit = brim_cli_memory_limit(p->job),
+                                .folder = p->job->options.cache_folder,
+                                .driver = p->job->memory.driver,
+                                .stop = p->cli->stop};
+}
+
 static brim_status measure_machine(cli_profile *p) {
-  const brim_machine_options how = {.memory_limit = brim_cli_memory_limit(p->job),
-                                    .folder = p->job->options.cache_folder,
-                                    .driver = p->job->memory.driver,
-                                    .stop = p->cli->stop};
+  const brim_machine_options how = machine_options(p);
   brim_machine_ceilings_init(&p->machine);
   return brim_machine_ceilings_get(p->job->device, &how, &p->machine);
 }
@@ -207,6 +212,15 @@ static brim_status measure(cli_profile *p) {
   brim_gpu_sampler_stop(p->sampler);
   p->sampler = NULL;
   return status;
+}
+
+// Ceilings from a busy hour would give shares above 100 %.
+static void check_machine(cli_profile *p) {
+  const brim_machine_options how = machine_options(p);
+  if (!brim_machine_ceilings_raise(p->job->device, &how, &p->profile.result, 1, &p->machine))
+    return;
+  const char *precision = brim_result_text_as(&p->profile.result, BRIM_ROLE_PRECISION);
+  brim_profile_ceilings(&p->profile, precision[0] ? precision : "fp32");
 }
 
 // Prices of the findings, by short runs of their remedies. Interrupted, they are what was known until then.
@@ -315,6 +329,7 @@ static brim_status profile_all(cli_profile *p) {
   banner(p);
   BRIM_TRY(measure(p));
   BRIM_TRY(check_ran(p));
+  check_machine(p);
   p->cli->running = true;
   brim_status found = find(p);
   if (found && found != BRIM_EINTERRUPTED) return found;
