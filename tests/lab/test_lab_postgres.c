@@ -230,7 +230,7 @@ static void submit_overlapping(int worker) {
   snprintf(grid, sizeof grid, "g%d", worker);
   brim_store_point points[EXPS];
   char ids[EXPS][BRIM_EXP_ID];
-  for (int i = 0; i < EXPS; i++) {  // half of them backwards: deadlocks, unless they are run again
+  for (int i = 0; i < EXPS; i++) {  // half of them backwards: deadlocks, unless rows are sorted
     int n = worker % 2 ? EXPS - i : i + 1;
     points[i] = (brim_store_point){.id = lab_id(n, ids[i]), .idx = i, .config = "a"};
   }

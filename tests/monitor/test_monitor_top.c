@@ -483,7 +483,7 @@ static void test_counters_wrap(void **state) {
   assert_true(same(view.gpus[0].energy_j, 5 * 203));
   read_after(&top, 1, 0, &view);
   assert_true(same(view.gpus[0].energy_j, 5 * 203));  // read every 5 s
-  g->energy_mj = 7000;  // the driver was loaded again
+  g->energy_mj = 7000;                                // the driver was loaded again
   g->violation[0].violation_ns = 0;
   g->violation[1].reference_us = 0;
   read_after(&top, 0, 0, &view);

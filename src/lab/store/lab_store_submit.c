@@ -1,5 +1,6 @@
 // Submitting: a grid's points enter the queue in one transaction; those that are there stay.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base_alloc.h"
@@ -16,7 +17,7 @@ static const char EXP_HEAD[] =
 
 typedef struct submission {
   const brim_store_grid *grid;
-  const brim_store_point *points;
+  const brim_store_point **points;  // by id: grids that overlap lock their rows in one order
   size_t count;
   brim_store_submitted *out;
 } submission;
@@ -47,7 +48,7 @@ static brim_status add_batch(brim_store *store, const submission *s, size_t from
   brim_db_arg exp[BATCH * EXP_COLUMNS], member[BATCH * MEMBER_COLUMNS];
   brim_db_arg *e = exp, *m = member;
   for (size_t i = 0; i < count; i++) {
-    const brim_store_point *p = &s->points[from + i];
+    const brim_store_point *p = s->points[from + i];
     const brim_db_arg row[EXP_COLUMNS] = {brim_db_text(p->id),
                                           brim_db_text(s->grid->id),
                                           brim_db_int(p->idx),
@@ -81,7 +82,7 @@ static brim_status add_batch(brim_store *store, const submission *s, size_t from
 // Points that are there already learn their memory where it was not known.
 static brim_status add_needs(brim_store *store, const submission *s) {
   for (size_t i = 0; i < s->count; i++) {
-    const brim_store_point *p = &s->points[i];
+    const brim_store_point *p = s->points[i];
     if (p->need_bytes <= 0) continue;
     BRIM_TRY(brim_db_exec(store->db, "UPDATE exp SET need_bytes=?1 WHERE id=?2 AND need_bytes=0",
                           BRIM_DB_ARGS(brim_db_int(p->need_bytes), brim_db_text(p->id)), NULL));
@@ -116,14 +117,26 @@ static brim_status submit(brim_store *store, void *ctx) {
   return BRIM_OK;
 }
 
+static int by_id(const void *a, const void *b) {
+  const brim_store_point *const p = *(const brim_store_point *const *)a;
+  const brim_store_point *const q = *(const brim_store_point *const *)b;
+  int order = strcmp(p->id, q->id);
+  return order ? order : (p > q) - (p < q);  // of equal ones the first counts
+}
+
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
                               const brim_store_point *points, size_t count,
                               brim_store_submitted *out) {
   *out = (brim_store_submitted){0};
   BRIM_TRY(check_grid(grid));
   for (size_t i = 0; i < count; i++) BRIM_TRY(check_point(&points[i]));
-  submission s = {grid, points, count, out};
+  submission s = {grid, NULL, count, out};
+  if (count > 0) s.points = (const brim_store_point **)brim_alloc(count * sizeof *s.points);
+  if (count > 0 && !s.points) return brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+  for (size_t i = 0; i < count; i++) s.points[i] = &points[i];
+  if (count > 1) qsort(s.points, count, sizeof *s.points, by_id);
   brim_status status = brim_store_write(store, submit, &s);
+  brim_free(s.points);
   if (status) *out = (brim_store_submitted){0};
   return status;
 }
