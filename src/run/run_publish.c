@@ -2,6 +2,7 @@
 // It costs a step one look at the clock; twice a second a copy. Nothing here can fail a run.
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "run/run_loop.h"
 
@@ -44,15 +45,16 @@ void brim_run_publish_stop(brim_run_loop *l) {
   l->publisher = NULL;
 }
 
-// The first row that has a value while it trains.
+// The first row that has a value while it trains. One that was shown keeps its last value where an epoch
+// has none yet.
 static void put_metric(const brim_run_loop *l, brim_job *job) {
   double values[BRIM_METRIC_MAX];
   const brim_metric_set *set = l->work->metrics;
   brim_run_epoch_values(l, values);
-  job->metric = (double)NAN;
   for (size_t i = 0; i < set->count; i++) {
-    if (!(set->rows[i].stages & BRIM_METRIC_AT(BRIM_METRIC_STEPS)) || !isfinite(values[i]))
-      continue;
+    if (!(set->rows[i].stages & BRIM_METRIC_AT(BRIM_METRIC_STEPS))) continue;
+    if (!isfinite(values[i]) && strcmp(set->rows[i].key, job->metric_key) == 0) return;
+    if (!isfinite(values[i])) continue;
     snprintf(job->metric_key, sizeof job->metric_key, "%s", set->rows[i].key);
     job->metric = values[i];
     return;

@@ -16,14 +16,16 @@ static void put_cell(csv_row *row, const char *text) {
   brim_text_append_csv(row->out, text);
 }
 
-// A list of names as one cell: "power_cap+thermal".
+// A list as one cell: "power_cap+thermal", "99+10.2".
 static void put_names(csv_row *row, const json_t *list) {
   brim_str text;
   brim_str_init(&text);
   for (size_t i = 0; i < json_array_size(list); i++) {
-    const char *name = json_string_value(json_array_get(list, i));
+    const json_t *item = json_array_get(list, i);
+    char number[32] = "";
+    if (json_is_number(item)) brim_format_f64(json_number_value(item), number);
     if (i > 0) brim_str_append_char(&text, '+');
-    brim_str_append(&text, name ? name : "");
+    brim_str_append(&text, json_is_string(item) ? json_string_value(item) : number);
   }
   put_cell(row, text.data);
   if (text.status && !row->out->status) row->out->status = text.status;

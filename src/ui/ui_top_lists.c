@@ -105,6 +105,7 @@ void brim_ui_top_finding(const brim_ui_top_scene *s, const brim_job *job, brim_s
   const brim_finding *finding = &job->findings[0];
   brim_str_init(&line);
   brim_str_append(&line, "  ");
+  if (job->name[0]) brim_str_printf(&line, "%s: ", job->name);
   if (finding->cost_ms > 0) {
     brim_ui_ms(finding->cost_ms, cost);
     brim_str_printf(&line, brim_tr("%s ms/step"), cost);

@@ -516,6 +516,9 @@ static void test_csv_has_every_number(void **unused) {
     brim_str_init(&header);
     brim_str_init(&rows);
     top_view_make(&view, gpus);
+    view.host.core_count = 2;
+    view.host.core_percent[0] = 99;
+    view.host.core_percent[1] = 10.5;
     assert_ok(brim_ui_top_csv_header(&header));
     assert_ok(brim_ui_top_csv_rows(&view, &rows));
     assert_int_equal(count_lines(header.data), 1);
@@ -528,6 +531,7 @@ static void test_csv_has_every_number(void **unused) {
       assert_non_null(strstr(header.data, names[i]));
     }
     assert_int_equal(strstr(rows.data, ",power_cap,") != NULL, gpus > 0);
+    assert_non_null(strstr(rows.data, ",99+10.5,"));
     brim_top_view_deinit(&view);
     brim_str_deinit(&header);
     brim_str_deinit(&rows);
