@@ -71,7 +71,7 @@ brim_status brim_scalars_write(const brim_trace *trace, const char *folder) {
   step_sums *sums = brim_calloc(steps + 1, sizeof *sums);
   if (!sums) return brim_fail(BRIM_ENOMEM, "out of memory while writing event files");
   brim_status status = brim_fs_mkdirs(folder);
-  if (!status) status = brim_tensorboard_open(folder, 0, 0, &t);
+  if (!status) status = brim_tensorboard_open(folder, BRIM_TENSORBOARD_ADD, 0, &t);
   if (!status) status = put_steps(trace, sums, t);
   brim_tensorboard_close(t);
   brim_free(sums);

@@ -224,6 +224,7 @@ struct brim_tensorboard {
   uint64_t size, rotate;
   int64_t stamp;    // of the newest file; names ascend, even within one second
   int64_t restart;  // the step a reader has to forget from; 0 = none
+  bool add;
   brim_str pending;
 };
 
@@ -263,7 +264,7 @@ static brim_status take_files(brim_tensorboard *t, int64_t start_step) {
     int64_t stamp = name_stamp(names[i]);
     if (!stamp) continue;
     if (stamp > t->stamp) t->stamp = stamp;
-    status = take_file(t, names[i], start_step);
+    if (!t->add) status = take_file(t, names[i], start_step);
   }
   brim_fs_list_free(names, count);
   return status;
@@ -294,8 +295,10 @@ static brim_status next_file(brim_tensorboard *t) {
   double wall_s = brim_clock_wall_s();
   t->stamp = (int64_t)wall_s > t->stamp ? (int64_t)wall_s : t->stamp + 1;
   close_file(t);
-  char name[160];
-  snprintf(name, sizeof name, "%s%" PRId64 ".%s%s", file_prefix, t->stamp, host, file_suffix);
+  char name[160], own[32] = "";
+  if (t->add) snprintf(own, sizeof own, ".%lld", (long long)getpid());
+  snprintf(name, sizeof name, "%s%" PRId64 ".%s%s%s", file_prefix, t->stamp, host, own,
+           file_suffix);
   t->path = brim_fs_join(t->folder, name);
   if (!t->path) return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", name);
   t->size = 0;
@@ -318,6 +321,7 @@ brim_status brim_tensorboard_open(const char *folder, int64_t start_step, uint64
   if (!t) return brim_fail(BRIM_ENOMEM, "out of memory while opening the event files");
   t->fd = -1;
   t->rotate = rotate_bytes;
+  t->add = start_step == BRIM_TENSORBOARD_ADD;
   brim_str_init(&t->pending);
   t->folder = brim_strdup(folder);
   brim_status status = t->folder

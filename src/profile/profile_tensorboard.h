@@ -24,6 +24,8 @@ typedef struct brim_tensorboard brim_tensorboard;
 // Steps after `start_step` in files that are there already are dropped. Where any were, a reader may
 // have seen them: then a new file begins, with the mark that makes it forget them. Otherwise the last
 // file is continued. A file that reached `rotate_bytes` (0 = never) is followed by a new one.
+// BRIM_TENSORBOARD_ADD: what is there stays as it is, and a file of this process begins.
+#define BRIM_TENSORBOARD_ADD (-1)
 brim_status brim_tensorboard_open(const char *folder, int64_t start_step, uint64_t rotate_bytes,
                                   brim_tensorboard **out);
 // Kept in memory until flush, which writes them in one piece: a reader sees whole records.

@@ -127,15 +127,17 @@ void brim_job_withdraw(const char *folder, const brim_job *job) {
 typedef struct reader {
   double now_s;
   int64_t here;  // the pid namespace
+  char host[64];
   brim_job_fn fn;
   void *ctx;
 } reader;
 
 // Whether the job runs; *remains: it is certain that it does not.
 static bool runs(const reader *r, const brim_job *job, bool *remains) {
-  bool here = r->here >= 0 && job->pid_namespace == r->here;
+  // hosts that share a folder may have equal namespaces
+  bool here = r->here >= 0 && job->pid_namespace == r->here && strcmp(job->host, r->host) == 0;
   *remains = false;
-  if (!here) return job->updated_s > r->now_s - ELSEWHERE_S;
+  if (!here) return fabs(job->updated_s - r->now_s) < ELSEWHERE_S;
   bool same = job->pid > 0 && start_of(job->pid) == job->pid_start && job->pid_start >= 0;
   *remains = !same;
   return same;
@@ -202,7 +204,10 @@ static brim_status read_all_users(const reader *r, const char *parent, const cha
 
 brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx) {
   char own[512], other[64], temporary[64];
-  const reader r = {now_s, own_namespace(), fn, ctx};
+  brim_job self;
+  brim_job_identify(&self);
+  reader r = {.now_s = now_s, .here = own_namespace(), .fn = fn, .ctx = ctx};
+  memcpy(r.host, self.host, sizeof r.host);
   long long user = (long long)geteuid();
   snprintf(other, sizeof other, "/run/user/%lld/brim", user);
   snprintf(temporary, sizeof temporary, "/tmp/brim-%lld", user);

@@ -137,6 +137,10 @@ static void test_mistakes(void **state) {
   write_file("taken", "x");
   expect(2, "no data", "brim profile");
   expect(2, "no such config file", "brim profile nosuch.yaml");
+  write_file("kept.yaml", "dataset: synthetic(samples=64)\nmodel: mlp(depth=1, hidden=8)\n");
+  expect(2, "kept.yaml is read by this command", "brim profile kept.yaml --html kept.yaml");
+  expect(2, "two outputs are named same.json",
+         "brim profile kept.yaml --trace same.json --html same.json");
   expect(2, "unknown key 'nosuch'", "brim profile " SMALL "nosuch=1");
   expect(2, "is not one of: time, count", "brim profile " SMALL "--sort size");
   expect(2, "--steps must be from 1", "brim profile " SMALL "--steps 0");

@@ -31,14 +31,22 @@ static size_t files_in(const char *folder) {
   return count;
 }
 
-static void test_replaced(void **state) {
+// What a training, or another profile, has written into the folder stays.
+static void test_added(void **state) {
   (void)state;
   brim_trace trace;
+  char *text = NULL;
+  assert_int_equal(system("rm -rf scalars"), 0);  // of an earlier round
   make_events(&trace);
   assert_ok(brim_scalars_write(&trace, "scalars/inner"));
   assert_int_equal(files_in("scalars/inner"), 1);
+  const char *name = "scalars/inner/events.out.tfevents.1600000001.other.brim";
+  assert_ok(brim_fs_write(name, "keep", 4));
   assert_ok(brim_scalars_write(&trace, "scalars/inner"));
-  assert_int_equal(files_in("scalars/inner"), 1);
+  assert_int_equal(files_in("scalars/inner"), 3);
+  assert_ok(brim_fs_read(name, 0, &text, NULL));
+  assert_string_equal(text, "keep");
+  brim_free(text);
   brim_trace_deinit(&trace);
 }
 
@@ -63,7 +71,7 @@ int main(int argc, char **argv) {
     return status ? 1 : 0;
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_replaced),
+      cmocka_unit_test(test_added),
       cmocka_unit_test(test_without_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
