@@ -34,10 +34,10 @@ static struct {
   bool lacking;        // renames with flags, and links, are not to be had
   bool must_stay;      // the target has to be there around every rename
   bool was_gone;
-  const char *rival;   // comes into the target's place just before the first rename to it
-  bool exit_after;     // killed after the first rename to it
-  const char *damage;  // a byte of what is written to files whose path has this in it
-  size_t damaged;
+  const char *rival;       // comes into the target's place just before the first rename to it
+  bool exit_after;         // killed after the first rename to it
+  const char *damage;      // a byte of what is written to files whose path has this in it
+  _Atomic size_t damaged;  // threads write images
 } watch;
 
 static void begin(const char *target) {
