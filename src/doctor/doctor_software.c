@@ -234,7 +234,7 @@ static size_t find_copies(const brim_doctor_exam *e, const char *library, copy o
 }
 
 static const struct {
-  const char *library, *name;
+  const char *stem, *name;             // of its files
   const char *without;                 // a message
   brim_doctor_state missing, several;  // with one GPU, and with several
 } libraries[] = {
@@ -291,7 +291,7 @@ static void check_libraries(brim_doctor_exam *e) {
   copy copies[MAX_COPIES];
   size_t seen = 0;
   for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-    size_t n = find_copies(e, libraries[i].library, copies);
+    size_t n = find_copies(e, libraries[i].stem, copies);
     brim_doctor_state state = e->gpu_count > 1    ? libraries[i].several
                               : e->gpu_count == 1 ? libraries[i].missing
                                                   : BRIM_DOCTOR_GOOD;
@@ -300,12 +300,12 @@ static void check_libraries(brim_doctor_exam *e) {
     if (n == 0) {
       line = brim_doctor_say(e, state, "%s", brim_tr("not found"));
       if (state != BRIM_DOCTOR_GOOD) {
-        brim_doctor_fix(line, "%s", install_of(libraries[i].library));
+        brim_doctor_fix(line, "%s", install_of(libraries[i].stem));
       }
     } else {
       // CUPTI is searched there as well (src/profile/cupti), and the runtime is brim's own
       bool needed = e->gpu_count > 0 && state != BRIM_DOCTOR_GOOD &&
-                    strcmp(libraries[i].library, "libcupti") != 0;
+                    strcmp(libraries[i].stem, "libcupti") != 0;
       line = say_found(e, &copies[0], needed);
       seen++;
     }
@@ -426,7 +426,7 @@ const brim_doctor_row brim_doctor_software_rows[] = {
     {"software.driver", BRIM_DOCTOR_GROUP_SOFTWARE, BRIM_N_("NVIDIA driver"),
      BRIM_N_("Without it no program can use the GPU. Its version bounds the CUDA version."),
      check_driver},
-    {"software.library", BRIM_DOCTOR_GROUP_SOFTWARE, BRIM_N_("CUDA libraries"),
+    {"software.cuda", BRIM_DOCTOR_GROUP_SOFTWARE, BRIM_N_("CUDA libraries"),
      BRIM_N_("brim opens them at run time, where the loader and CUDA put them."), check_libraries},
     {"software.cuda_match", BRIM_DOCTOR_GROUP_SOFTWARE, BRIM_N_("CUDA and driver"),
      BRIM_N_("A CUDA runtime of a newer major version than the driver's finds no device."),

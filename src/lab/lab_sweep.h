@@ -53,9 +53,9 @@ typedef struct brim_lab_sweep_options {
   const char *devices;
   int64_t jobs, per_gpu, cores;
   bool share, no_mps;
-  // Whether an experiment of this stored config gives the same bits on a part of a GPU's multiprocessors:
-  // through MPS it gets one for itself. NULL = none does.
-  bool (*any_part)(const char *config);
+  // Whether experiments of this workload give the same bits on a part of a GPU's multiprocessors:
+  // through MPS each gets one for itself. NULL = none does.
+  bool (*any_part)(const char *workload);
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;
   bool keep_going;   // also when the first experiments fail the same way

@@ -48,15 +48,30 @@ static void add_number(word_list *w, const char *key, int64_t value) {
   add_word(w, key, text);
 }
 
-// Whether a stored config, which has a key per line, says how many threads a training uses.
-static bool sets_threads(const char *config) {
-  static const char key[] = "threads:";
+// The value of a key in a stored config, which has a key per line; "" where it has none.
+static void config_value(const char *config, const char *key, char *out, size_t size) {
+  size_t n = strlen(key);
+  out[0] = '\0';
   for (const char *line = config; line; line = strchr(line, '\n')) {
     line += *line == '\n';
-    if (strncmp(line, key, sizeof key - 1) == 0)
-      return strtoll(line + sizeof key - 1, NULL, 10) > 0;
+    if (strncmp(line, key, n) != 0 || line[n] != ':') continue;
+    line += n + 1;
+    line += strspn(line, " ");
+    snprintf(out, size, "%.*s", (int)strcspn(line, " \n"), line);
+    return;
   }
-  return false;
+}
+
+static bool sets_threads(const char *config) {
+  char value[32];
+  config_value(config, "threads", value, sizeof value);
+  return strtoll(value, NULL, 10) > 0;
+}
+
+static bool runs_on_a_part(const brim_lab_sweep *s, const char *config) {
+  char workload[64];
+  config_value(config, "workload", workload, sizeof workload);
+  return s->options.any_part && s->options.any_part(workload);
 }
 
 enum { EXECUTOR_ENV = 3 };  // variables at most
@@ -71,8 +86,7 @@ static brim_status executor_env(const brim_lab_sweep *s, const char *config,
     brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
     brim_str_append_n(text, "", 1);
   }
-  if (slot->mps_pipe[0] && slot->mps_percent > 0 && s->options.any_part &&
-      s->options.any_part(config)) {
+  if (slot->mps_pipe[0] && slot->mps_percent > 0 && runs_on_a_part(s, config)) {
     at[n++] = text->len;
     brim_str_printf(text, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", slot->mps_percent);
     brim_str_append_n(text, "", 1);

@@ -58,6 +58,14 @@ void brim_ui_put_pair(brim_str *out, const char *name, const char *value) {
   brim_str_append_char(out, '\n');
 }
 
+void brim_ui_put_command(brim_str *out, const char *command) {
+  if (!command || !command[0]) return;
+  brim_ui_put(out, "h3", brim_tr("Command line"));
+  brim_str_append(out, "<pre><code>");
+  brim_ui_escape_html(out, command);
+  brim_str_append(out, "</code></pre>\n");
+}
+
 void brim_ui_put_asset(const char *tag, const char *name, brim_str *out) {
   const brim_web_asset *asset = brim_web_find(name);
   if (!asset) return;  // it is in this program, or the build is broken, which a test would show

@@ -246,12 +246,7 @@ static void put_machine(const brim_profile *p, const char *command, brim_str *ou
   brim_ui_put_pair(out, brim_tr("System"), r->os);
   brim_ui_put_pair(out, brim_tr("Workload"), r->workload);
   brim_str_append(out, "</dl>\n");
-  if (command && command[0]) {
-    brim_ui_put(out, "h3", brim_tr("Command line"));
-    brim_str_append(out, "<pre><code>");
-    brim_ui_escape_html(out, command);
-    brim_str_append(out, "</code></pre>\n");
-  }
+  brim_ui_put_command(out, command);
   brim_str_append(out, "</section>\n");
 }
 

@@ -130,6 +130,8 @@ void brim_ui_put_attribute(brim_str *out, const char *name, const char *value);
 void brim_ui_put_section(brim_str *out, const char *id, const char *title, const char *hint);
 // <dt>name</dt><dd>value</dd>; nothing where the value is "".
 void brim_ui_put_pair(brim_str *out, const char *name, const char *value);
+// The command line that made a page; NULL and "" are left out.
+void brim_ui_put_command(brim_str *out, const char *command);
 // An embedded file in an element: "style", "script".
 void brim_ui_put_asset(const char *tag, const char *name, brim_str *out);
 // The page up to </head>; `styles` are names of embedded style sheets, NULL behind the last.

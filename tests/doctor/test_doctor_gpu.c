@@ -21,7 +21,7 @@ static void test_good(void **state) {
                                      "gpu.ecc",
                                      "gpu.row_remap",
                                      "software.driver",
-                                     "software.library",
+                                     "software.cuda",
                                      "software.cuda_match",
                                      "software.cudnn_match"};
   fake_good();
@@ -31,7 +31,7 @@ static void test_good(void **state) {
   }
   assert_line("gpu.found", "GPU 0", BRIM_DOCTOR_GOOD, "NVIDIA H200, PCI 0000:3b:00.0");
   assert_line("software.driver", NULL, BRIM_DOCTOR_GOOD, "580.159.04, runs CUDA up to 13.0");
-  assert_line("software.library", "CUDA runtime", BRIM_DOCTOR_GOOD,
+  assert_line("software.cuda", "CUDA runtime", BRIM_DOCTOR_GOOD,
               "13.0.48  /usr/local/cuda/lib64/libcudart.so.13.0.48");
   assert_line("gpu.numa", NULL, BRIM_DOCTOR_GOOD, "node 0; 8 of the 16 cores");
   // plug-ins were not asked for
@@ -163,7 +163,7 @@ static void test_two_gpus(void **state) {
   assert_line("gpu.persistence", "GPU 0", BRIM_DOCTOR_GOOD, NULL);
   assert_line("gpu.persistence", "GPU 1", BRIM_DOCTOR_WARN, NULL);
   assert_string_equal(fake_line("gpu.persistence", "GPU 1")->fix, "sudo nvidia-smi -i 1 -pm 1");
-  assert_line("software.library", "NCCL", BRIM_DOCTOR_WARN, "not found");
+  assert_line("software.cuda", "NCCL", BRIM_DOCTOR_WARN, "not found");
 }
 
 static void test_slices(void **state) {
@@ -214,21 +214,21 @@ static void test_libraries(void **state) {
   fake_gone("/usr/local/cuda/lib64/libcupti.so.13");
   fake_gone("/usr/local/cuda/lib64/libnccl.so.2.27");
   fake_examine();
-  assert_line("software.library", "cuBLAS", BRIM_DOCTOR_BAD, "not found");
-  assert_line("software.library", "cuDNN", BRIM_DOCTOR_WARN, "not found");
-  assert_line("software.library", "CUPTI", BRIM_DOCTOR_WARN, "not found");
-  assert_line("software.library", "NCCL", BRIM_DOCTOR_GOOD, "not found");  // one GPU
+  assert_line("software.cuda", "cuBLAS", BRIM_DOCTOR_BAD, "not found");
+  assert_line("software.cuda", "cuDNN", BRIM_DOCTOR_WARN, "not found");
+  assert_line("software.cuda", "CUPTI", BRIM_DOCTOR_WARN, "not found");
+  assert_line("software.cuda", "NCCL", BRIM_DOCTOR_GOOD, "not found");  // one GPU
   // Python's own copy is not where brim looks
   fake_file("/venv/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9", "elf");
   fake_set("VIRTUAL_ENV", "/venv");
   fake_examine();
-  assert_line("software.library", "cuDNN", BRIM_DOCTOR_WARN, "a package of Python's");
-  assert_string_equal(fake_line("software.library", "cuDNN")->fix,
+  assert_line("software.cuda", "cuDNN", BRIM_DOCTOR_WARN, "a package of Python's");
+  assert_string_equal(fake_line("software.cuda", "cuDNN")->fix,
                       "export LD_LIBRARY_PATH=/venv/lib/python3.12/site-packages/nvidia/cudnn/"
                       "lib:$LD_LIBRARY_PATH");
   fake_set("LD_LIBRARY_PATH", "/venv/lib/python3.12/site-packages/nvidia/cudnn/lib");
   fake_examine();
-  assert_line("software.library", "cuDNN", BRIM_DOCTOR_GOOD, "site-packages");
+  assert_line("software.cuda", "cuDNN", BRIM_DOCTOR_GOOD, "site-packages");
 }
 
 static void test_versions(void **state) {
@@ -256,7 +256,7 @@ static void test_no_gpu(void **state) {
   fake_examine();
   assert_line("software.driver", NULL, BRIM_DOCTOR_UNKNOWN, "no library");
   assert_line("gpu.found", NULL, BRIM_DOCTOR_UNKNOWN, "no library");
-  assert_line("software.library", NULL, BRIM_DOCTOR_GOOD, "none found");
+  assert_line("software.cuda", NULL, BRIM_DOCTOR_GOOD, "none found");
   assert_null(fake_line("gpu.memory", NULL));
   assert_null(fake_line("gpu.mps", NULL));
   assert_int_equal(fake_report.counts[BRIM_DOCTOR_BAD], 0);

@@ -245,7 +245,7 @@ static void test_six_experiments_on_four_gpus(void **state) {
   brim_gpu_monitor_close(monitor);
 }
 
-static bool runs_on_a_part(const char *config) { return strstr(config, "lr: 1") != NULL; }
+static bool runs_on_a_part(const char *workload) { return strcmp(workload, "parts") == 0; }
 
 static void assert_part(const char *exp, const char *expected) {
   char path[64], *text = NULL;
@@ -279,12 +279,13 @@ static void test_parts_of_a_gpu(void **state) {
   brim_store_submitted submitted;
   for (int i = 0; i < 2; i++) {
     snprintf(ids[i], sizeof ids[i], "%032x", 0xdef + i);
-    points[i] = (brim_store_point){.id = ids[i],
-                                   .idx = i,
-                                   .label = "x",
-                                   .config = i ? "lr: 2" : "lr: 1",
-                                   .gpus = 1,
-                                   .need_bytes = 1LL << 30};
+    points[i] =
+        (brim_store_point){.id = ids[i],
+                           .idx = i,
+                           .label = "x",
+                           .config = i ? "lr: 1\nworkload: whole\n" : "lr: 1\nworkload: parts\n",
+                           .gpus = 1,
+                           .need_bytes = 1LL << 30};
   }
   const brim_store_grid grid = {.id = "parts"};
   assert_ok(brim_lab_sweep_submit(sweep, &grid, points, 2, &submitted));

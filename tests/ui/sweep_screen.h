@@ -3,6 +3,7 @@
 #define BRIM_TESTS_UI_SWEEP_SCREEN_H_
 
 #include "test.h"
+#include "ui/frame.h"
 #include "ui/sweep_view.h"
 #include "ui/ui_sweep.h"
 
@@ -23,22 +24,6 @@ static inline void draw(brim_ui_sweep *state, const brim_sweep_view *view, int w
   brim_term term = screen_term(width, false);
   brim_str_clear(out);
   assert_ok(brim_ui_sweep_frame(state, view, &sample_log, &term, rows, out));
-}
-
-// Line `n` of a text, from 0; into a buffer.
-static inline const char *line_of(const char *text, int n, char out[1024]) {
-  for (; n > 0 && *text; n--) {
-    text += strcspn(text, "\n");
-    text += *text == '\n';
-  }
-  snprintf(out, 1024, "%.*s", (int)strcspn(text, "\n"), text);
-  return out;
-}
-
-static inline int count_lines(const char *text) {
-  int n = 0;
-  for (; *text; text++) n += *text == '\n';
-  return n;
 }
 
 static inline brim_ui_sweep_action press(brim_ui_sweep *state, const brim_sweep_view *view,

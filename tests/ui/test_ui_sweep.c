@@ -4,29 +4,6 @@
 
 #include "sweep_screen.h"
 
-// No line is wider than the screen, there are never more lines than it has, and nothing but styles
-// and line ends could move the cursor.
-static void check_frame(const char *text, int width, int rows) {
-  char line[1024];
-  int lines = count_lines(text);
-  assert_true(lines <= rows);
-  if (rows >= 14) assert_int_equal(lines, rows);
-  for (int i = 0; i < lines; i++) {
-    line_of(text, i, line);
-    assert_true(brim_utf8_valid(line, strlen(line)));
-    if (brim_utf8_width(line) > width)
-      fail_msg("%d columns of %d: %s", brim_utf8_width(line), width, line);
-  }
-  for (const char *p = text; *p; p++) {
-    if (*p == '\033') {
-      size_t n = 2 + strspn(p + 2, "0123456789;");
-      assert_true(p[1] == '[' && p[n] == 'm');
-    } else {
-      assert_true(*p == '\n' || (unsigned char)*p >= ' ');
-    }
-  }
-}
-
 static void put_hostile_row(brim_sweep_view *view) {
   brim_sweep_row row;
   brim_sweep_row_init(&row);
@@ -94,7 +71,7 @@ static void test_every_size(void **unused) {
 
 static void test_a_small_screen(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_ui_sweep state;
   brim_str out;
@@ -127,7 +104,7 @@ static void test_a_small_screen(void **unused) {
 
 static void test_a_large_screen(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_ui_sweep state;
   brim_str out;
@@ -146,7 +123,7 @@ static void test_a_large_screen(void **unused) {
 // Columns stand below each other in any language, and while figures change.
 static void test_columns_stand_still(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_str out;
   brim_str_init(&out);
   for (int language = 0; language < 2; language++) {
@@ -186,7 +163,7 @@ static void test_columns_stand_still(void **unused) {
 // Values stand below the keys of their label, and never below those of another.
 static void test_labels_with_other_keys(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_ui_sweep state;
   brim_str out;

@@ -256,7 +256,7 @@ static void test_orders(void **unused) {
   sweep_view_fill(&view, 60, 0);
   state.order = BRIM_UI_SWEEP_BY_METRIC;
   draw(&state, &view, 200, 24, &out);
-  char line[1024];
+  char line[FRAME_LINE];
   assert_non_null(strstr(line_of(out.data, 4, line), "91.40 %"));
   view.metrics[0].better = BRIM_BETTER_LOWER;
   draw(&state, &view, 200, 24, &out);
@@ -271,7 +271,7 @@ static void test_orders(void **unused) {
 
 static void test_pages(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_ui_sweep state;
   brim_str out;
@@ -316,7 +316,7 @@ static void test_pages(void **unused) {
 // Events of a training are shown for people; lines that only look like one stay.
 static void test_events_in_a_log(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_ui_sweep state;
   brim_str out;

@@ -53,7 +53,7 @@ static void test_status(void **unused) {
 
 static void test_status_fits_a_terminal(void **unused) {
   (void)unused;
-  char line[1024];
+  char line[FRAME_LINE];
   brim_sweep_view view;
   brim_str out;
   brim_str_init(&out);

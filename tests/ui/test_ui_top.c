@@ -6,6 +6,7 @@
 
 #include "record/top_view.h"
 #include "test.h"
+#include "ui/frame.h"
 
 static brim_term screen_term(int width, bool colour) {
   return (brim_term){
@@ -14,24 +15,8 @@ static brim_term screen_term(int width, bool colour) {
 
 static void korean(bool on) { assert_true(brim_msg_set_language(on ? "ko" : "en")); }
 
-// Line `n` of a text, from 0.
-static const char *line_of(const char *text, int n, char out[2048]) {
-  for (; n > 0 && *text; n--) {
-    text += strcspn(text, "\n");
-    text += *text == '\n';
-  }
-  snprintf(out, 2048, "%.*s", (int)strcspn(text, "\n"), text);
-  return out;
-}
-
-static int count_lines(const char *text) {
-  int n = 0;
-  for (; *text; text++) n += *text == '\n';
-  return n;
-}
-
 // The first line that has this text; fails where there is none.
-static const char *line_with(const char *text, const char *part, char out[2048]) {
+static const char *line_with(const char *text, const char *part, char out[FRAME_LINE]) {
   for (int i = 0, lines = count_lines(text); i < lines; i++) {
     if (strstr(line_of(text, i, out), part)) return out;
   }
@@ -51,29 +36,6 @@ static void draw(brim_ui_top *state, const brim_top_view *view, int width, int r
 }
 
 //---------------------------------- frames ----------------------------------
-
-// No line is wider than the screen, there are never more lines than it has, and nothing but styles
-// and line ends could move the cursor.
-static void check_frame(const char *text, int width, int rows) {
-  char line[2048];
-  int lines = count_lines(text);
-  assert_true(lines <= rows);
-  if (rows >= 14) assert_int_equal(lines, rows);
-  for (int i = 0; i < lines; i++) {
-    line_of(text, i, line);
-    assert_true(brim_utf8_valid(line, strlen(line)));
-    if (brim_utf8_width(line) > width)
-      fail_msg("%d columns of %d: %s", brim_utf8_width(line), width, line);
-  }
-  for (const char *p = text; *p; p++) {
-    if (*p == '\033') {
-      size_t n = 2 + strspn(p + 2, "0123456789;");
-      assert_true(p[1] == '[' && p[n] == 'm');
-    } else {
-      assert_true(*p == '\n' || (unsigned char)*p >= ' ');
-    }
-  }
-}
 
 static void add_hostile(brim_top_view *view) {
   brim_top_process *p = brim_top_view_add_process(view);
@@ -148,7 +110,7 @@ static void test_every_size(void **unused) {
 
 static void test_one_gpu_has_a_panel(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -177,7 +139,7 @@ static void test_one_gpu_has_a_panel(void **unused) {
 
 static void test_eight_gpus_are_a_table_or_panels(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -205,7 +167,7 @@ static void test_eight_gpus_are_a_table_or_panels(void **unused) {
 
 static void test_no_gpu_shows_the_host(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -227,7 +189,7 @@ static void test_no_gpu_shows_the_host(void **unused) {
 // Unknown values are "-", and no bar or word claims anything of them.
 static void test_unknown_is_a_dash(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -248,7 +210,7 @@ static void test_unknown_is_a_dash(void **unused) {
 
 static void test_trouble_is_said_in_words(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -276,7 +238,7 @@ static void test_trouble_is_said_in_words(void **unused) {
 // A job that has published nothing for a while is marked.
 static void test_silent_jobs_are_marked(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top state;
   brim_str out;
@@ -292,7 +254,7 @@ static void test_silent_jobs_are_marked(void **unused) {
 
 static void test_sparklines_keep_the_last_readings(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_ui_top_history history;
   brim_ui_top state;
@@ -332,7 +294,7 @@ static brim_ui_top_action press(brim_ui_top *state, const brim_top_view *view, b
 
 // The pids of the processes in a frame, in their order: "23000 23001 ".
 static void pids_of(const char *frame, brim_str *out) {
-  char line[2048];
+  char line[FRAME_LINE];
   brim_str_clear(out);
   for (int i = 0, lines = count_lines(frame); i < lines; i++) {
     line_of(frame, i, line);
@@ -476,7 +438,7 @@ static void test_scrolling_stays_in_the_list(void **unused) {
 
 static void test_text_and_lines(void **unused) {
   (void)unused;
-  char line[2048];
+  char line[FRAME_LINE];
   brim_top_view view;
   brim_str out;
   brim_term pipe = {.width = 0};

@@ -30,6 +30,12 @@ extern const char *const brim_cli_workers_aliases[];
     .name = "allow-external", .help = BRIM_N_("read data that an HDF5 file keeps in other files"), \
     .key = "data.allow_external"                                                                   \
   }
+#define BRIM_CLI_OPTION_DEVICE                                          \
+  {                                                                     \
+    .name = "device", .kind = BRIM_OPTION_STRING, .metavar = "DEV",     \
+    .help = BRIM_N_("auto, cpu, cuda, cuda:N or ref"), .key = "device", \
+    .group = BRIM_N_("Machine")                                         \
+  }
 #define BRIM_CLI_OPTION_BACKEND                                                         \
   {                                                                                     \
     .name = "backend", .kind = BRIM_OPTION_ENUM, .metavar = "B",                        \

@@ -138,19 +138,9 @@ static int64_t stall_ms(const brim_option_parse *parse) {
   return seconds > 0 ? (int64_t)(seconds * 1e3) : -1;
 }
 
-static bool any_part(const char *config) {
-  static const char key[] = "workload:";
-  for (const char *line = config; line; line = strchr(line, '\n')) {
-    line += *line == '\n';
-    if (strncmp(line, key, sizeof key - 1) != 0) continue;
-    char name[64];
-    line += sizeof key - 1;
-    line += strspn(line, " ");
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(line, " \n"), line);
-    const brim_workload_table *table = brim_workload_find(name);
-    return table && table->any_part;
-  }
-  return false;
+static bool any_part(const char *workload) {
+  const brim_workload_table *table = brim_workload_find(workload);
+  return table && table->any_part;
 }
 
 static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
