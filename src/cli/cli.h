@@ -116,6 +116,10 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 void brim_cli_word_text(const char *word, brim_str *out);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
+// Refuses an output that names a file which the command reads, or another output, before anything is
+// written. NULL entries are none.
+brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,
+                                   const char *const *written, size_t written_count);
 
 // Sends the log to stderr, as the options ask for it; again, for a command that took it elsewhere.
 void brim_cli_log(const brim_cli *cli);

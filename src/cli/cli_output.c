@@ -360,3 +360,32 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
     brim_cli_word_text(i == 0 ? "brim" : cli->argv[i], out);
   }
 }
+
+//---------------------------------- outputs ----------------------------------
+
+// One file, there already or not: "r" and "./r" are one name.
+static bool same_target(const char *a, const char *b) {
+  if (strcmp(a, b) == 0 || brim_fs_same(a, b)) return true;
+  if (strcmp(brim_fs_basename(a), brim_fs_basename(b)) != 0) return false;
+  char *folder_a = brim_fs_dirname(a), *folder_b = brim_fs_dirname(b);
+  bool same = brim_fs_same(folder_a, folder_b) && !brim_fs_exists(a) && !brim_fs_exists(b);
+  brim_free(folder_a);
+  brim_free(folder_b);
+  return same;
+}
+
+brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,
+                                   const char *const *written, size_t written_count) {
+  for (size_t i = 0; i < written_count; i++) {
+    const char *path = written[i];
+    for (size_t k = 0; k < read_count && path; k++) {
+      if (!read[k] || !same_target(read[k], path)) continue;
+      return brim_cli_usage(cli, BRIM_N_("%s is read by this command; name another file"), path);
+    }
+    for (size_t k = 0; k < i && path; k++) {
+      if (!written[k] || !same_target(written[k], path)) continue;
+      return brim_cli_usage(cli, BRIM_N_("two outputs are named %s"), path);
+    }
+  }
+  return BRIM_OK;
+}

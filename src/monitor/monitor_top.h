@@ -29,6 +29,8 @@ typedef struct brim_top_source {
   // Replaces *out, which is initialised. Rates and means are of the time since the reading before, or
   // since the opening; below 0.1 s they are unknown. BRIM_EEND: a recording has no further view.
   brim_status (*read)(void *ctx, unsigned want, brim_top_view *out);
+  // Lines of a recording that were cut off and left out until now; NULL = it has no lines.
+  long (*skipped)(void *ctx);
   void (*close)(void *ctx);
 } brim_top_source;
 
@@ -36,8 +38,9 @@ typedef struct brim_top_source {
 // driver's library. Both are copied. Without a driver the view has no GPUs, and a note says why.
 brim_status brim_top_open_machine(const char *root, const struct brim_nvml_api *api,
                                   brim_top_source *out);
-// A file of brim.top/1 lines, as `--record` writes it, read one line per reading. A last line that was
-// cut off is left out; any other that does not parse is BRIM_EPARSE with its number.
+// A file of brim.top/1 lines, as `--record` writes it, read one line per reading. Lines that are no JSON
+// were cut off (a full disk, a stopped program): they are left out and counted. JSON that is no
+// brim.top/1 record is BRIM_EPARSE with its line's number.
 brim_status brim_top_open_recording(const char *path, brim_top_source *out);
 void brim_top_close(brim_top_source *source);  // one that is all zero is fine
 

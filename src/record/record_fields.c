@@ -171,6 +171,28 @@ brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void 
   return BRIM_OK;
 }
 
+double brim_fields_bounded(const char *key, double value) {
+  double low = brim_str_ends(key, "_c") ? -300 : 0;
+  double high = brim_str_ends(key, "_percent") ? 1e6 : 1e16;
+  return value >= low && value <= high ? value : NAN;
+}
+
+void brim_fields_bound(const brim_fields *fields, void *out) {
+  for (size_t i = 0; i < fields->count; i++) {
+    const brim_field *f = &fields->rows[i];
+    char *at = (char *)out + f->offset;
+    double number;
+    if (f->kind == BRIM_FIELD_NUMBER) {
+      memcpy(&number, at, sizeof number);
+      number = brim_fields_bounded(f->key, number);
+      memcpy(at, &number, sizeof number);
+    } else if (f->kind == BRIM_FIELD_INT) {
+      int64_t whole = read_int(f, at);
+      if (whole < 0 || whole > INT64_C(10000000000000000)) write_int(f, at, f->none);
+    }
+  }
+}
+
 brim_status brim_fields_list(const char *what, const json_t *root, const char *key,
                              const json_t **out) {
   *out = json_object_get(root, key);

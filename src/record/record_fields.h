@@ -56,6 +56,10 @@ brim_status brim_fields_put_list(const brim_fields *fields, const void *items, s
                                  size_t count, const char *key, json_t *root);
 // What the object has; missing and null ones stay. BRIM_EPARSE with the key for a wrong kind.
 brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void *out);
+// Numbers that no machine has become unknown: below 0 (degrees Celsius, keys in "_c": below -300), above
+// 1e16, percentages above 1e6. For records of other programs and hosts, before they are shown.
+void brim_fields_bound(const brim_fields *fields, void *out);
+double brim_fields_bounded(const char *key, double value);  // or NaN
 // The list under `key`, NULL when there is none; BRIM_EPARSE where it is no list.
 brim_status brim_fields_list(const char *what, const json_t *root, const char *key,
                              const json_t **out);

@@ -75,6 +75,9 @@ brim_status brim_job_from_json(const json_t *json, brim_job *out) {
                      schema ? schema : "missing", BRIM_JOB_SCHEMA);
   }
   BRIM_TRY(brim_fields_get(&job_fields, json, out));
+  const double metric = out->metric;  // any number
+  brim_fields_bound(&job_fields, out);
+  out->metric = metric;
   const json_t *list;
   BRIM_TRY(brim_fields_list(JOB, json, "findings", &list));
   size_t n = json_array_size(list);
@@ -82,6 +85,7 @@ brim_status brim_job_from_json(const json_t *json, brim_job *out) {
     brim_finding *finding = &out->findings[out->finding_count++];
     brim_fields_init(&finding_fields, finding);
     BRIM_TRY(brim_fields_get(&finding_fields, json_array_get(list, i), finding));
+    brim_fields_bound(&finding_fields, finding);
   }
   return BRIM_OK;
 }

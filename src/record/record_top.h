@@ -11,7 +11,8 @@
 //   jobs       [brim.job/1 objects] (record_job.h)
 // Keys are the members' names. Unknown is null, never 0. Bytes, bytes/s, W, J, MHz, degrees Celsius,
 // percent. Reading: unknown keys are skipped, missing keys stay unknown, a value of the wrong kind is
-// BRIM_EPARSE with its key.
+// BRIM_EPARSE with its key. A number that no machine has (below 0, above 1e16; percentages above 1e6) is
+// read as unknown.
 #ifndef BRIM_RECORD_TOP_H_
 #define BRIM_RECORD_TOP_H_
 

@@ -124,7 +124,8 @@ static brim_status get_cores(const json_t *from, brim_top_host *host) {
     const json_t *value = json_array_get(list, i);
     if (!json_is_number(value) && !json_is_null(value))
       return brim_fields_wrong(TOP, "core_percent");
-    host->core_percent[i] = json_is_null(value) ? NAN : json_number_value(value);
+    host->core_percent[i] =
+        json_is_null(value) ? NAN : brim_fields_bounded("core_percent", json_number_value(value));
     host->core_count = i + 1;
   }
   return BRIM_OK;
@@ -140,6 +141,7 @@ static brim_status get_gpus(const json_t *root, brim_top_view *out) {
     brim_top_gpu *gpu = brim_top_view_add_gpu(out);
     if (!gpu) return no_memory();
     BRIM_TRY(brim_fields_get(&brim_top_gpu_fields, item, gpu));
+    brim_fields_bound(&brim_top_gpu_fields, gpu);
     BRIM_TRY(get_throttle(item, gpu));
     BRIM_TRY(get_targets(item, gpu));
   }
@@ -153,12 +155,14 @@ static brim_status get_processes(const json_t *root, brim_top_view *out) {
     brim_top_process *process = brim_top_view_add_process(out);
     if (!process) return no_memory();
     BRIM_TRY(brim_fields_get(&brim_top_process_fields, json_array_get(list, i), process));
+    brim_fields_bound(&brim_top_process_fields, process);
   }
   BRIM_TRY(brim_fields_list(TOP, root, "events", &list));
   for (size_t i = 0; i < json_array_size(list); i++) {
     brim_top_event *event = brim_top_view_add_event(out);
     if (!event) return no_memory();
     BRIM_TRY(brim_fields_get(&brim_top_event_fields, json_array_get(list, i), event));
+    brim_fields_bound(&brim_top_event_fields, event);
   }
   return BRIM_OK;
 }
@@ -189,9 +193,11 @@ brim_status brim_top_view_from_json(const json_t *json, brim_top_view *out) {
                      schema ? schema : "missing", BRIM_TOP_SCHEMA);
   }
   BRIM_TRY(brim_fields_get(&brim_top_view_fields, json, out));
+  brim_fields_bound(&brim_top_view_fields, out);
   const json_t *host = json_object_get(json, "host");
   if (host && !json_is_null(host)) {
     BRIM_TRY(brim_fields_get(&brim_top_host_fields, host, &out->host));
+    brim_fields_bound(&brim_top_host_fields, &out->host);
     BRIM_TRY(get_cores(host, &out->host));
   }
   BRIM_TRY(get_gpus(json, out));

@@ -33,6 +33,12 @@ static void put_header(const brim_ui_top_scene *s, brim_ui_frame *frame) {
     brim_str_append(&line, "  ");
     brim_ui_top_put(&line, s->term, BRIM_UI_DIM, s->state->source, 40);
   }
+  if (s->state->skipped > 0) {
+    char text[96];
+    snprintf(text, sizeof text, brim_tr("damaged lines skipped: %ld"), s->state->skipped);
+    brim_str_append(&line, "  ");
+    brim_ui_styled(&line, s->term, BRIM_UI_WARN, text);
+  }
   brim_ui_frame_line(frame, &line);
   brim_str_deinit(&line);
 }

@@ -71,7 +71,8 @@ typedef enum brim_ui_top_mode {
   BRIM_UI_TOP_MODE_COUNT
 } brim_ui_top_mode;
 
-// What the user looks at. Only these functions change it; `source` and `interval_s` are the caller's.
+// What the user looks at. Only these functions change it; `source`, `skipped` and `interval_s` are
+// the caller's.
 typedef struct brim_ui_top {
   brim_ui_top_mode mode;
   brim_ui_top_order order;
@@ -81,6 +82,7 @@ typedef struct brim_ui_top {
   size_t gpu;        // of the details, by its place
   size_t scroll;     // lines of the details
   char source[128];  // "replay of day.jsonl"; "" = this machine
+  long skipped;      // damaged lines of the recording
   bool ended;        // the recording has no further view
   double interval_s;
 } brim_ui_top;

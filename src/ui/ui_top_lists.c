@@ -195,7 +195,8 @@ static void add_percent(brim_ui_table *table, double percent) {
 
 static void add_process(brim_ui_table *table, const brim_top_process *p, bool contained) {
   char text[32];
-  brim_ui_table_add(table, BRIM_UI_PLAIN, "%lld", (long long)p->pid);
+  snprintf(text, sizeof text, "%lld", (long long)p->pid);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->pid >= 0 ? text : "-");
   brim_ui_top_count(p->gpu, text);
   brim_ui_table_add(table, BRIM_UI_TITLE, "%s", text);
   brim_ui_table_add(table, BRIM_UI_DIM, "%s", p->type);

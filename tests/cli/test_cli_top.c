@@ -84,6 +84,51 @@ static void test_record_and_csv(void **state) {
   shell_free(&r);
 }
 
+// What brim top reads, or did not write, stays as it is; nothing is made either.
+static void test_other_files(void **state) {
+  (void)state;
+  write_recording("own.jsonl", 1, 1);
+  write_file("config.yaml", "model: mlp\n");
+  write_file("other.csv", "when_s,interval_s,age\n1,2,3\n");
+  write_file("records.jsonl", "{\"schema\": \"brim.result/1\"}\n");
+  expect(0, NULL, "cp own.jsonl before.jsonl");
+  expect(2, "is read by this command", "brim top --replay own.jsonl --csv ./own.jsonl");
+  expect(2, "two outputs are named", "brim top --once --record new.jsonl --csv ./new.jsonl");
+  expect(2, "no recording", "brim top --once --record config.yaml");
+  expect(2, "no recording", "brim top --once --record records.jsonl");
+  expect(2, "no CSV file", "brim top --once --record new.jsonl --csv config.yaml");
+  expect(2, "no CSV file", "brim top --once --csv other.csv");
+  expect(2, "no CSV file", "brim top --once --csv own.jsonl");
+  expect(0, NULL,
+         "cmp own.jsonl before.jsonl && test ! -e new.jsonl && "
+         "test \"$(cat config.yaml)\" = 'model: mlp' && test $(wc -l < other.csv) = 2");
+}
+
+// A full disk cut the last line off: what continues the file loses no reading.
+static void test_continue_after_a_full_disk(void **state) {
+  (void)state;
+  write_recording("whole.jsonl", 1, 2);
+  expect(0, NULL, "head -c 5000 whole.jsonl > full.jsonl && test $(wc -l < full.jsonl) = 1");
+  expect(0, NULL, "brim top --replay whole.jsonl --record full.jsonl --csv full.csv --quiet");
+  expect(0, NULL, "test $(wc -l < full.jsonl) = 4");
+  shell_result r = shell("brim top --replay full.jsonl --json");
+  assert_int_equal(r.code, 0);
+  assert_int_equal(json_lines(r.out), 3);
+  has(r.err, "damaged lines skipped: 1");
+  shell_free(&r);
+  // cut within the schema
+  expect(0, NULL, "printf '{\"sch' > full.jsonl");
+  expect(0, NULL, "brim top --replay whole.jsonl --record full.jsonl --quiet");
+  r = shell("brim top --replay full.jsonl --json");
+  assert_int_equal(json_lines(r.out), 2);
+  shell_free(&r);
+  expect(0, NULL, "head -c -9 full.csv > cut.csv && printf x >> cut.csv");
+  expect(0, NULL, "brim top --replay whole.jsonl --csv cut.csv --quiet");
+  r = shell("wc -l < cut.csv");
+  assert_int_equal(atoi(r.out), 5);
+  shell_free(&r);
+}
+
 static void test_this_machine(void **state) {
   (void)state;
   shell_result r = shell("brim top --once --json --interval 0.5");
@@ -111,7 +156,7 @@ static void test_mistakes(void **state) {
          "printf 'x\\0\\377\\n' > noise.jsonl; brim top --replay noise.jsonl --once");
   expect(2, "folder.d", "mkdir -p folder.d; brim top --replay folder.d");
   expect(2, "missing/file", "brim top --once --record missing/file");
-  expect(2, "same file", "brim top --replay two.jsonl --record two.jsonl");
+  expect(2, "is read by this command", "brim top --replay two.jsonl --record two.jsonl");
   expect(2, "standard output", "brim top --json --csv -");
   expect(2, "--record", "brim top --record -");
   if (access("/dev/full", W_OK) == 0) {
@@ -368,6 +413,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_of_a_recording),
       cmocka_unit_test(test_record_and_csv),
+      cmocka_unit_test(test_other_files),
+      cmocka_unit_test(test_continue_after_a_full_disk),
       cmocka_unit_test(test_this_machine),
       cmocka_unit_test(test_mistakes),
       cmocka_unit_test(test_share_of_the_peak),

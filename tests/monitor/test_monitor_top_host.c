@@ -458,9 +458,38 @@ static void test_recording(void **state) {
   assert_ok(brim_top_open_recording("bad.jsonl", &top));
   for (int i = 0; i < 3; i++) assert_ok(top.read(top.ctx, 0, &view));
   assert_status(top.read(top.ctx, 0, &view), BRIM_EPARSE);
-  assert_non_null(strstr(brim_status_detail(), "bad.jsonl:5"));
+  assert_non_null(strstr(brim_status_detail(), "bad.jsonl:5: "));
   brim_top_close(&top);
   assert_true(brim_top_open_recording("no-such-file", &top) != BRIM_OK);
+  brim_top_close(&top);
+  brim_str_deinit(&file);
+  brim_top_view_deinit(&view);
+}
+
+// A full disk cuts a line off anywhere, also where NULs follow; the readings behind it are shown.
+static void test_torn_lines(void **state) {
+  (void)state;
+  brim_top_source top;
+  brim_top_view view;
+  brim_str file;
+  brim_top_view_init(&view);
+  brim_str_init(&file);
+  for (int i = 0; i < 4; i++) {
+    view.when_s = 1000 + i;
+    append_view(&file, &view);
+    if (i == 0) brim_str_append(&file, "{\"schema\":\"brim.top/1\",\"wh\n");
+    if (i == 1) brim_str_append_n(&file, "{\"sch\0\0\377\n{\n", 11);
+  }
+  brim_str_append(&file, "{\"schema\":");
+  assert_ok(brim_fs_write("torn.jsonl", file.data, file.len));
+  assert_ok(brim_top_open_recording("torn.jsonl", &top));
+  for (int i = 0; i < 4; i++) {
+    assert_ok(top.read(top.ctx, 0, &view));
+    assert_true(same(view.when_s, 1000 + i));
+  }
+  assert_int_equal(top.skipped(top.ctx), 3);
+  assert_status(top.read(top.ctx, 0, &view), BRIM_EEND);
+  assert_int_equal(top.skipped(top.ctx), 4);
   brim_top_close(&top);
   brim_str_deinit(&file);
   brim_top_view_deinit(&view);
@@ -479,6 +508,7 @@ int main(void) {
       cmocka_unit_test(test_here),
       cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_recording),
+      cmocka_unit_test(test_torn_lines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

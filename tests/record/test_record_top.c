@@ -274,6 +274,53 @@ static void test_job_keeps_what_fits(void **state) {
   json_decref(json);
 }
 
+// Every number of an object becomes `value`, every whole number `whole`; or all must be null.
+static void set_numbers(json_t *object, double value, json_int_t whole) {
+  const char *key;
+  json_t *item;
+  json_object_foreach(object, key, item) {
+    if (json_is_integer(item)) assert_int_equal(json_integer_set(item, whole), 0);
+    if (json_is_real(item)) assert_int_equal(json_real_set(item, value), 0);
+  }
+}
+
+static void no_numbers(const json_t *object) {
+  const char *key;
+  json_t *item;
+  json_object_foreach((json_t *)object, key, item) {
+    if (json_is_number(item)) fail_msg("%s is still a number", key);
+  }
+}
+
+static json_t *part_of(json_t *root, int which) {
+  static const char *const lists[] = {"gpus", "processes", "jobs"};
+  return which == 3 ? json_object_get(root, "host")
+                    : json_array_get(json_object_get(root, lists[which]), 0);
+}
+
+static void test_impossible_numbers_are_unknown(void **state) {
+  (void)state;
+  static const double values[] = {1e300, -1e300, -1000, 1e17};
+  static const json_int_t wholes[] = {INT64_MAX, INT64_MIN, -1000, INT64_C(100000000000000000)};
+  for (size_t n = 0; n < sizeof values / sizeof *values; n++) {
+    brim_top_view view, back;
+    json_t *json = NULL;
+    top_view_make(&view, 1);
+    brim_top_view_init(&back);
+    assert_ok(brim_top_view_to_json(&view, &json));
+    for (int i = 0; i < 4; i++) set_numbers(part_of(json, i), values[n], wholes[n]);
+    assert_ok(brim_top_view_from_json(json, &back));
+    json_decref(json);
+    assert_true(back.jobs[0].metric == values[n]);  // a loss may be anything
+    back.jobs[0].metric = NAN;
+    assert_ok(brim_top_view_to_json(&back, &json));
+    for (int i = 0; i < 4; i++) no_numbers(part_of(json, i));
+    json_decref(json);
+    brim_top_view_deinit(&view);
+    brim_top_view_deinit(&back);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_view_survives_json),
@@ -286,6 +333,7 @@ int main(void) {
       cmocka_unit_test(test_gpus_are_found_by_uuid_or_index),
       cmocka_unit_test(test_allocations_may_fail),
       cmocka_unit_test(test_job_keeps_what_fits),
+      cmocka_unit_test(test_impossible_numbers_are_unknown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

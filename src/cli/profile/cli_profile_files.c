@@ -81,32 +81,18 @@ static brim_status choose_paths(cli_profile *p, const char *folder) {
   return check_endings(p);
 }
 
-// What the command reads, or writes besides, is not written over.
-static brim_status check_others(const cli_profile *p, int which) {
-  const char *path = p->paths[which];
-  const char *const read[] = {p->job->input.path, brim_config_string(p->job->config, "data.path")};
-  for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
-    if (read[i] && brim_fs_same(read[i], path)) {
-      return brim_cli_usage(p->cli, BRIM_N_("%s is read by this command; name another file"), path);
-    }
-  }
-  for (int i = 0; i < which; i++) {
-    if (p->paths[i] && (strcmp(p->paths[i], path) == 0 || brim_fs_same(p->paths[i], path))) {
-      return brim_cli_usage(p->cli, BRIM_N_("two outputs are named %s"), path);
-    }
-  }
-  return BRIM_OK;
-}
-
 brim_status brim_cli_profile_prepare(cli_profile *p) {
   brim_str folder;
   brim_str_init(&folder);
   brim_status status = choose_folder(p->job, &folder);
   if (!status) status = choose_paths(p, folder.data);
+  const char *const read[] = {p->job->input.path, brim_config_string(p->job->config, "data.path")};
+  if (!status) {
+    status = brim_cli_check_outputs(p->cli, read, sizeof read / sizeof *read,
+                                    (const char *const *)p->paths, CLI_PROFILE_FILES);
+  }
   for (int i = 0; i < CLI_PROFILE_FILES && !status; i++) {
     if (!p->paths[i]) continue;
-    status = check_others(p, i);
-    if (status) break;
     status = i == CLI_PROFILE_EVENTS ? check_folder(p->paths[i]) : check_file(p->paths[i]);
   }
   if (!status) status = brim_fs_lock_folder(folder.data, &p->lock);

@@ -64,6 +64,7 @@ static unsigned wanted(const top *t) {
 // The next view, into the history and the files. BRIM_EEND: the recording has ended.
 static brim_status take(top *t) {
   brim_status status = t->source.read(t->source.ctx, wanted(t), &t->view);
+  if (t->source.skipped) t->ui.skipped = t->source.skipped(t->source.ctx);
   if (status == BRIM_EEND && !t->taken) {
     return brim_fail(BRIM_EPARSE, "%s holds no reading of brim top", t->replay);
   }
@@ -297,10 +298,10 @@ static brim_status read_options(top *t) {
     return brim_cli_usage(t->cli,
                           BRIM_N_("--record needs a file; --json writes to standard output"));
   }
-  if (t->replay && t->record.path && brim_fs_same(t->replay, t->record.path)) {
-    return brim_cli_usage(t->cli, BRIM_N_("--replay and --record name the same file"));
-  }
-  return BRIM_OK;
+  const char *const written[] = {t->record.path, csv_on_stdout(t) ? NULL : t->csv.path};
+  BRIM_TRY(brim_cli_check_outputs(t->cli, &t->replay, 1, written, 2));
+  BRIM_TRY(brim_cli_top_file_check(t->cli, &t->record));
+  return brim_cli_top_file_check(t->cli, &t->csv);
 }
 
 static brim_status open_source(top *t) {
@@ -309,6 +310,11 @@ static brim_status open_source(top *t) {
            brim_fs_basename(t->replay));
   brim_utf8_trim(t->ui.source);
   return brim_top_open_recording(t->replay, &t->source);
+}
+
+static void report_skipped(const top *t) {
+  if (t->ui.skipped == 0) return;
+  brim_log_warn("top", "%s: damaged lines skipped: %ld", t->replay, t->ui.skipped);
 }
 
 static brim_status run(brim_cli *cli) {
@@ -321,6 +327,7 @@ static brim_status run(brim_cli *cli) {
   if (!status) status = brim_cli_top_file_open(&t.record);
   if (!status) status = brim_cli_top_file_open(&t.csv);
   if (!status) status = run_anyhow(&t);
+  report_skipped(&t);
   brim_status closed = brim_cli_top_file_close(&t.record);
   if (!status) status = closed;
   closed = brim_cli_top_file_close(&t.csv);

@@ -15,8 +15,11 @@ typedef struct brim_cli_top_file {
   bool csv;
   int fd;  // -1 = not open
   bool started;
+  bool torn;  // the last line of an earlier run was cut off
 } brim_cli_top_file;
 
+// Whether what is there already is such a file: BRIM_EINVAL where it is another. Changes nothing.
+brim_status brim_cli_top_file_check(brim_cli *cli, brim_cli_top_file *file);
 // Opens it for appending. BRIM_EINVAL where it cannot be written to.
 brim_status brim_cli_top_file_open(brim_cli_top_file *file);
 brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,

@@ -1,5 +1,6 @@
 // Files of `brim top`: a JSON line per reading (--record), or CSV rows (--csv). They are appended to
-// with one write per reading, so that a kill never tears a line.
+// with one write per reading, so that a kill never tears a line. A full disk does: what continues such a
+// file begins a line of its own. A file that brim top did not write is left alone.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -12,6 +13,66 @@
 static brim_status cannot_write(const brim_cli_top_file *file, brim_status status, int error) {
   return brim_fail(status, "cannot write %s: %s", file->path, brim_errno_text(error));
 }
+
+//---------------------------------- earlier content ----------------------------------
+
+// The beginning of a file as JSON, without the spaces that other programs put between.
+static bool is_recording(const char *text, size_t size) {
+  static const char head[] = "{\"schema\":\"" BRIM_TOP_SCHEMA "\"";
+  size_t at = 0;
+  for (size_t i = 0; i < size && head[at]; i++) {
+    if (text[i] == ' ') continue;
+    if (text[i] != head[at++]) return false;
+  }
+  return true;  // or it was cut off within these
+}
+
+static brim_status is_table(const char *text, size_t size, bool *out) {
+  brim_str header;
+  brim_str_init(&header);
+  brim_status status = brim_ui_top_csv_header(&header);
+  *out = !status && size >= header.len && memcmp(text, header.data, header.len) == 0;
+  brim_str_deinit(&header);
+  return status;
+}
+
+static brim_status check_content(brim_cli *cli, const brim_cli_top_file *file, const char *text,
+                                 size_t size) {
+  bool known = true;
+  if (file->csv) {
+    BRIM_TRY(is_table(text, size, &known));
+  } else {
+    known = is_recording(text, size);
+  }
+  if (known) return BRIM_OK;
+  return brim_cli_usage(
+      cli,
+      file->csv ? BRIM_N_("%s is no CSV file with the columns of brim top; name another file")
+                : BRIM_N_("%s is no recording of brim top; name another file"),
+      file->path);
+}
+
+brim_status brim_cli_top_file_check(brim_cli *cli, brim_cli_top_file *file) {
+  char text[16 << 10], last = '\n';
+  struct stat info;
+  if (!file->path || strcmp(file->path, "-") == 0) return BRIM_OK;
+  if (stat(file->path, &info) || !S_ISREG(info.st_mode) || info.st_size == 0) return BRIM_OK;
+  int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    return brim_fail(BRIM_EINVAL, "cannot read %s: %s", file->path, brim_errno_text(errno));
+  }
+  ssize_t n = pread(fd, text, sizeof text, 0);
+  ssize_t m = pread(fd, &last, 1, info.st_size - 1);
+  int error = errno;
+  close(fd);
+  if (n < 0 || m < 0) {
+    return brim_fail(BRIM_EINVAL, "cannot read %s: %s", file->path, brim_errno_text(error));
+  }
+  file->torn = last != '\n';
+  return check_content(cli, file, text, (size_t)n);
+}
+
+//---------------------------------- writing ----------------------------------
 
 brim_status brim_cli_top_file_open(brim_cli_top_file *file) {
   struct stat info;
@@ -57,6 +118,8 @@ brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,
   brim_str text;
   if (!file->path) return BRIM_OK;
   brim_str_init(&text);
+  if (file->torn) brim_str_append_char(&text, '\n');
+  file->torn = false;
   brim_status status = make_text(file, view, &text);
   if (!status && file->fd >= 0) {
     status = write_all(file, text.data, text.len);
