@@ -91,6 +91,38 @@ static double link_rate(const brim_gpu_setup *f) {
   return lane[f->pcie_generation_max - 1] * (double)f->pcie_width;
 }
 
+static void say_measure_again(brim_doctor_line *line) {
+  char folder[512];
+  brim_work_cache_folder(folder, sizeof folder);
+  if (folder[0]) {
+    brim_doctor_fix(
+        line,
+        brim_tr("run near the GPU (numactl); check the slot, the IOMMU and that nothing "
+                "else copies, then measure again: rm %s/ceilings.json; brim doctor"),
+        folder);
+  } else {
+    brim_doctor_fix(
+        line, "%s",
+        brim_tr("run near the GPU (numactl); check the slot, the IOMMU and that nothing "
+                "else copies, then measure again: brim doctor"));
+  }
+}
+
+// They were measured beside other programs. brim measures them again the next time.
+static void say_busy(brim_doctor_line *line, const brim_machine_ceilings *ceilings, bool gpu) {
+  brim_doctor_because(
+      line,
+      gpu ? brim_tr("Other processes used %.0f %% of the GPU's time while brim measured: the "
+                    "figures may be too low.")
+          : brim_tr("Other programs used %.0f %% of the processors while brim measured: the "
+                    "figures may be too low."),
+      100 * ceilings->load);
+  brim_doctor_fix(
+      line, "%s",
+      brim_tr("brim doctor, when the machine is quiet: it measures again and keeps the higher "
+              "figures"));
+}
+
 static void say_figure(brim_doctor_report *out, size_t i, double value, const brim_gpu_setup *facts,
                        bool gpu) {
   const brim_doctor_row *row = &figures[i].row;
@@ -104,10 +136,7 @@ static void say_figure(brim_doctor_report *out, size_t i, double value, const br
     brim_doctor_line *line = brim_doctor_say_row(
         out, row, BRIM_DOCTOR_WARN, brim_tr("%s, %.0f %% of what the PCIe link carries (%s)"), text,
         100 * value / link, most);
-    brim_doctor_fix(
-        line, "%s",
-        brim_tr("run near the GPU (numactl); check the slot, the IOMMU and that nothing else "
-                "copies, then measure again: rm ~/.cache/brim/ceilings.json"));
+    say_measure_again(line);
     return;
   }
   if (figures[i].unit == LAUNCHES && gpu && 1 / value > SLOW_LAUNCH_S) {
@@ -120,15 +149,6 @@ static void say_figure(brim_doctor_report *out, size_t i, double value, const br
     return;
   }
   brim_doctor_say_row(out, row, BRIM_DOCTOR_GOOD, "%s", text);
-}
-
-// The examination before found more programs running than there are cores.
-static bool is_busy(const brim_doctor_report *report) {
-  for (size_t i = 0; i < report->count; i++) {
-    const brim_doctor_line *line = &report->lines[i];
-    if (strcmp(line->key, "host.load") == 0) return line->state == BRIM_DOCTOR_WARN;
-  }
-  return false;
 }
 
 void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_device_info *device,
@@ -147,15 +167,11 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
   out->measured = true;
   out->ceilings = *ceilings;
   snprintf(out->device, sizeof out->device, "%s", device->name);
-  bool disturbed = !gpu && is_busy(out);
+  bool disturbed = brim_machine_was_busy(ceilings);
   brim_doctor_line *line =
       brim_doctor_say_row(out, &all, disturbed ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD, "%s%s%s",
                           device->name, device->library[0] ? ", " : "", device->library);
-  if (disturbed) {
-    brim_doctor_because(line, "%s",
-                        brim_tr("Other programs use the processors: the figures may be too low."));
-    brim_doctor_fix(line, "%s", brim_tr("brim doctor, when the machine is quiet"));
-  }
+  if (disturbed) say_busy(line, ceilings, gpu);
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     double value = *(const double *)((const char *)ceilings + figures[i].offset);
     if (figures[i].gpu && !gpu) continue;

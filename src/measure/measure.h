@@ -103,12 +103,18 @@ typedef struct brim_machine_options {
   uint64_t memory_limit;
   const char *folder;  // of ceilings.json; NULL or "" = nothing is remembered
   const char *driver;  // its version, a part of the key; NULL = none
+  const brim_memory_watch
+      *memory;  // of a GPU, to see what other processes take of it; NULL = not seen
+  const brim_host_provider *host;  // where the use of the processors comes from; NULL = the machine
   const volatile sig_atomic_t *stop;
 } brim_machine_options;
-// As remembered in the folder; measured and remembered where nothing is known. BRIM_OK, or
+// As remembered in the folder; measured and remembered where nothing is known. What was measured while
+// the machine was busy is measured again, and the larger figures stay. BRIM_OK, or
 // BRIM_EINTERRUPTED when stopped: a file that cannot be read or written is no failure.
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
                                       brim_machine_ceilings *out);
+// Did other programs use more than a tenth of the machine at the time?
+bool brim_machine_was_busy(const brim_machine_ceilings *ceilings);
 // Something was faster than the ceilings say (they were measured while others used the machine):
 // the next call measures again.
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
@@ -119,9 +125,10 @@ bool brim_machine_exceeded(const brim_result *results, size_t count);
 bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options *options,
                                  brim_result *results, size_t count, brim_machine_ceilings *known);
 // Where they are remembered: FOLDER/ceilings.json
-//   {"schema": "brim.ceilings/1", "entries": {KEY: {"gemm_fp32_flops": number or null, ...}}}
-// with a key of device, driver, library, backend, a CPU's threads and brim's version. A file that is
-// missing or broken knows nothing and is replaced.
+//   {"schema": "brim.ceilings/1", "entries": {KEY: {"gemm_fp32_flops": number or null, ..., "load": share}}}
+// with a key of device, driver, library, backend, a CPU's threads and brim's version. load: what other
+// programs had of the machine meanwhile, 0 to 1; null = not seen. A file that is missing or broken knows
+// nothing and is replaced.
 brim_status brim_machine_ceilings_load(const char *folder, const char *key,
                                        brim_machine_ceilings *out);
 // The best that is remembered of a GPU, by its UUID, whatever driver and library measured it.

@@ -95,25 +95,6 @@ brim_status brim_cache_store(const brim_cache_file *file, const char *key, json_
   return status;
 }
 
-static brim_status drop(const brim_cache_file *file, const char *path, const char *key) {
-  json_t *entries = NULL;
-  BRIM_TRY(read_entries(file, path, &entries));
-  brim_status status = BRIM_OK;
-  if (json_is_object(entries) && json_object_del(entries, key) == 0) {
-    status = write_entries(file, path, entries);
-  }
-  json_decref(entries);
-  return status;
-}
-
-brim_status brim_cache_remove(const brim_cache_file *file, const char *key) {
-  char *path = NULL;
-  BRIM_TRY(path_of(file, &path));
-  brim_status status = drop(file, path, key);
-  brim_free(path);
-  return status;
-}
-
 double brim_cache_number(const json_t *entry, const char *name, double most) {
   const json_t *value = json_object_get(entry, name);
   double number = json_is_number(value) ? json_number_value(value) : (double)NAN;

@@ -122,8 +122,6 @@ brim_status brim_cache_find(const brim_cache_file *file, const char *key,
                             json_t **out);  // own reference; NULL = not known
 brim_status brim_cache_store(const brim_cache_file *file, const char *key,
                              json_t *entry);  // takes it
-brim_status brim_cache_remove(const brim_cache_file *file,
-                              const char *key);  // also where it is not
 // A number from 0 up to `most`; NaN for anything else.
 double brim_cache_number(const json_t *entry, const char *name, double most);
 

@@ -77,6 +77,7 @@ typedef struct brim_host_usage {
   double seconds;
   double process_cpu_percent;  // 100 = one core
   double system_cpu_percent;   // 100 = all cores
+  double others_cpu_percent;   // the same without this process
   double throttle_events;
 } brim_host_usage;
 brim_host_usage brim_host_usage_between(const brim_host_sample *start, const brim_host_sample *end);

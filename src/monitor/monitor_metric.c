@@ -25,6 +25,11 @@ brim_host_usage brim_host_usage_between(const brim_host_sample *start,
   u.system_cpu_percent = d[BRIM_HOST_SYSTEM_TOTAL_S] > 0
                              ? 100 * d[BRIM_HOST_SYSTEM_BUSY_S] / d[BRIM_HOST_SYSTEM_TOTAL_S]
                              : NAN;
+  u.others_cpu_percent = NAN;
+  if (d[BRIM_HOST_SYSTEM_TOTAL_S] > 0) {
+    double others = d[BRIM_HOST_SYSTEM_BUSY_S] - d[BRIM_HOST_PROCESS_CPU_S];
+    u.others_cpu_percent = 100 * (others < 0 ? 0 : others) / d[BRIM_HOST_SYSTEM_TOTAL_S];
+  }
   u.throttle_events = d[BRIM_HOST_CPU_THROTTLE_COUNT];
   return u;
 }

@@ -141,6 +141,8 @@ typedef struct brim_machine_ceilings {
 #define X(name) double name;
   BRIM_MACHINE_MAP(X)
 #undef X
+  double
+      load;  // share of the machine that other programs had meanwhile; NaN = unknown. Not in records
 } brim_machine_ceilings;
 
 void brim_machine_ceilings_init(brim_machine_ceilings *ceilings);  // all NaN

@@ -47,6 +47,7 @@ void brim_machine_ceilings_init(brim_machine_ceilings *ceilings) {
 #define X(name) ceilings->name = NAN;
   BRIM_MACHINE_MAP(X)
 #undef X
+  ceilings->load = NAN;
 }
 
 double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *precision) {

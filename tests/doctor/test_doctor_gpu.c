@@ -274,6 +274,7 @@ static void test_ceilings(void **state) {
                                    .h2d_pinned_bytes_per_s = 55e9,
                                    .h2d_pageable_bytes_per_s = 9e9,
                                    .launches_per_s = 400e3};
+  assert_int_equal(setenv("XDG_CACHE_HOME", "/caches", 1), 0);
   brim_device_info gpu = {.kind = BRIM_DEVICE_GPU};
   brim_gpu_setup setup = {.pcie_generation_max = 5, .pcie_width = 16};
   snprintf(gpu.name, sizeof gpu.name, "NVIDIA H200");
@@ -292,6 +293,15 @@ static void test_ceilings(void **state) {
   assert_line("ceiling.h2d_pinned", NULL, BRIM_DOCTOR_WARN,
               "12.0 GB/s, 19 % of what the PCIe link");
   assert_line("ceiling.launch", NULL, BRIM_DOCTOR_WARN, "50.0 us");
+  assert_non_null(
+      strstr(fake_line("ceiling.h2d_pinned", NULL)->fix, "rm /caches/brim/ceilings.json"));
+  assert_line("ceiling.device", NULL, BRIM_DOCTOR_GOOD, "NVIDIA H200");
+  // measured beside others: whatever the machine does now
+  slow.load = 0.42;
+  brim_doctor_report_deinit(&fake_report);
+  brim_doctor_ceilings(&slow, &gpu, &setup, NULL, &fake_report);
+  assert_line("ceiling.device", NULL, BRIM_DOCTOR_WARN, "NVIDIA H200");
+  assert_non_null(strstr(fake_line("ceiling.device", NULL)->why, "42 % of the GPU's time"));
   brim_doctor_report_deinit(&fake_report);
   brim_doctor_ceilings(NULL, NULL, NULL, "no device", &fake_report);
   assert_line("ceiling.device", NULL, BRIM_DOCTOR_UNKNOWN, "no device");

@@ -298,7 +298,7 @@ static void only_key(const char *path, char out[512]) {
   json_decref(root);
 }
 
-static const brim_machine_ceilings made_up = {1, 2, 3, 4, 5, 6, 7, 8};
+static const brim_machine_ceilings made_up = {1, 2, 3, 4, 5, 6, 7, 8, .load = 0};
 
 static bool is_made_up(const brim_machine_ceilings *c) {
   return memcmp(c, &made_up, sizeof *c) == 0;
@@ -374,12 +374,91 @@ static void test_nulls_are_not_remembered(void **state) {
     assert_ok(brim_machine_ceilings_load("nulls", key, &c));
     assert_rate(c.gemm_fp32_flops);
   }
-  // in doubt the entry goes, and the others stay
+  // in doubt the entry is marked, and the others stay
   assert_ok(brim_machine_ceilings_store("nulls", "another", &made_up));
   brim_machine_ceilings_doubt(device, &how);
-  only_key("nulls/ceilings.json", key);
-  assert_string_equal(key, "another");
+  assert_ok(brim_machine_ceilings_load("nulls", key, &c));
+  assert_rate(c.gemm_fp32_flops);
+  assert_true(brim_machine_was_busy(&c));
+  assert_ok(brim_machine_ceilings_load("nulls", "another", &c));
+  assert_true(is_made_up(&c));
   close_gpu(device);
+}
+
+//---------------------------------- beside other programs ----------------------------------
+
+// A second between two readings of a machine with two cores; `others` of them are in use.
+static struct {
+  double others;
+  int64_t asked;
+} busy;
+
+static brim_status read_busy(void *ctx, brim_host_sample *out) {
+  (void)ctx;
+  const double s = (double)++busy.asked;
+  out->time_ns = busy.asked * 1000000000;
+  out->value[BRIM_HOST_SYSTEM_TOTAL_S] = 2 * s;
+  out->value[BRIM_HOST_SYSTEM_BUSY_S] = (0.5 + busy.others) * s;
+  out->value[BRIM_HOST_PROCESS_CPU_S] = 0.5 * s;
+  return BRIM_OK;
+}
+
+// What was measured on a busy machine is measured again until it is quiet. The higher figures stay.
+static void test_busy_is_measured_again(void **state) {
+  (void)state;
+  const brim_host_provider host = {.name = "fake", .sample = read_busy};
+  const brim_machine_options how = {.folder = "busy", .host = &host};
+  fixture f;
+  brim_machine_ceilings c;
+  char key[512];
+  brim_fs_remove("busy/ceilings.json");
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  busy.others = 1;
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  assert_true(fabs(c.load - 0.5) < 1e-6 && brim_machine_was_busy(&c));
+  only_key("busy/ceilings.json", key);
+  // still busy: the larger of both, at the load of the quieter time
+  brim_machine_ceilings kept = made_up;
+  kept.copy_bytes_per_s = 1e17;
+  kept.load = 0.5;
+  assert_ok(brim_machine_ceilings_store("busy", key, &kept));
+  busy.others = 0.8;
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  assert_true(c.copy_bytes_per_s == 1e17 && c.gemm_fp32_flops > 1 && fabs(c.load - 0.4) < 1e-6);
+  // quiet: measured once more, and then known
+  busy.others = 0.02;
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  assert_false(brim_machine_was_busy(&c));
+  assert_true(c.copy_bytes_per_s == 1e17);
+  busy.asked = 0;
+  busy.others = 2;
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  assert_true(busy.asked == 0 && fabs(c.load - 0.01) < 1e-6);
+  fixture_close(&f);
+}
+
+// An older brim did not write how busy the machine was.
+static void test_without_a_load_is_measured_again(void **state) {
+  (void)state;
+  const brim_host_provider host = {.name = "fake", .sample = read_busy};
+  const brim_machine_options how = {.folder = "older", .host = &host};
+  fixture f;
+  brim_machine_ceilings c;
+  char key[512];
+  brim_fs_remove("older/ceilings.json");
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  busy.others = 0;
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  only_key("older/ceilings.json", key);
+  json_t *root = json_file("older/ceilings.json");
+  json_t *entry = json_object_get(json_object_get(root, "entries"), key);
+  assert_int_equal(json_object_del(entry, "load"), 0);
+  assert_int_equal(json_object_set_new(entry, "gemm_fp32_flops", json_real(1)), 0);
+  assert_int_equal(json_dump_file(root, "older/ceilings.json", 0), 0);
+  json_decref(root);
+  assert_ok(brim_machine_get(f.device, &small, &how, &c));
+  assert_true(c.gemm_fp32_flops > 1 && fabs(c.load) < 1e-6);
+  fixture_close(&f);
 }
 
 // Faster than the machine: by the ceiling of its own precision, of what ran.
@@ -531,6 +610,8 @@ int main(void) {
       cmocka_unit_test(test_every_allocation_may_fail),
       cmocka_unit_test(test_remembered_by_key),
       cmocka_unit_test(test_nulls_are_not_remembered),
+      cmocka_unit_test(test_busy_is_measured_again),
+      cmocka_unit_test(test_without_a_load_is_measured_again),
       cmocka_unit_test(test_exceeded),
       cmocka_unit_test(test_unsteady_is_not_remembered),
       cmocka_unit_test(test_a_broken_cache_is_replaced),

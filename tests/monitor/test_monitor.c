@@ -123,9 +123,13 @@ static void test_usage(void **state) {
   assert_true(u.seconds == 2.0);
   assert_true(u.process_cpu_percent == 150.0);
   assert_true(u.system_cpu_percent == 25.0);
+  assert_true(u.others_cpu_percent == 6.25);
+  b.value[BRIM_HOST_PROCESS_CPU_S] += 2;  // the kernel's ticks lag behind the process's own clock
+  assert_true(brim_host_usage_between(&a, &b).others_cpu_percent == 0);
   assert_true(isnan(u.throttle_events));
   u = brim_host_usage_between(&a, &a);
   assert_true(isnan(u.process_cpu_percent) && isnan(u.system_cpu_percent));
+  assert_true(isnan(u.others_cpu_percent));
 }
 
 static void test_here(void **state) {

@@ -396,16 +396,9 @@ static bool with_ceilings(const bench *b) {
   return brim_option_flag(&b->cli->parse, "ceilings", true);
 }
 
-static brim_machine_options machine_options(const bench *b) {
-  return (brim_machine_options){.memory_limit = brim_cli_memory_limit(b->job),
-                                .folder = b->job->options.cache_folder,
-                                .driver = b->job->memory.driver,
-                                .stop = b->cli->stop};
-}
-
 // Known from an earlier run on this machine, or measured now, in a second or two.
 static brim_status measure_machine(bench *b) {
-  brim_machine_options how = machine_options(b);
+  brim_machine_options how = brim_cli_machine_options(b->cli, b->job);
   brim_machine_ceilings_init(&b->machine);
   if (b->plan_only || !with_ceilings(b)) return BRIM_OK;
   return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
@@ -413,7 +406,7 @@ static brim_status measure_machine(bench *b) {
 
 // What is still too low after measuring again is marked where it is shown.
 static void check_machine(bench *b) {
-  brim_machine_options how = machine_options(b);
+  brim_machine_options how = brim_cli_machine_options(b->cli, b->job);
   (void)brim_machine_ceilings_raise(b->job->device, &how, b->results, b->count, &b->machine);
 }
 

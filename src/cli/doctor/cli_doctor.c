@@ -79,10 +79,7 @@ static brim_status measure(doctor *d) {
   brim_machine_ceilings ceilings;
   brim_gpu_setup setup;
   const brim_gpu_setup *known = NULL;
-  const brim_machine_options how = {.memory_limit = brim_cli_memory_limit(job),
-                                    .folder = job->options.cache_folder,
-                                    .driver = job->memory.driver,
-                                    .stop = d->cli->stop};
+  const brim_machine_options how = brim_cli_machine_options(d->cli, job);
   BRIM_TRY(brim_machine_ceilings_get(job->device, &how, &ceilings));
   if (job->monitor && job->device->info.kind == BRIM_DEVICE_GPU) {
     if (!brim_gpu_read_setup(job->monitor, job->device->info.id, &setup)) known = &setup;

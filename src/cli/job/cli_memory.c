@@ -20,6 +20,14 @@ uint64_t brim_cli_memory_limit(const brim_cli_job *job) {
   return limit && limit < part ? limit : part;
 }
 
+brim_machine_options brim_cli_machine_options(const brim_cli *cli, const brim_cli_job *job) {
+  return (brim_machine_options){.memory_limit = brim_cli_memory_limit(job),
+                                .folder = job->options.cache_folder,
+                                .driver = job->memory.driver,
+                                .memory = &job->memory,
+                                .stop = cli->stop};
+}
+
 static brim_fit fit_of(brim_cli_memory *m) {
   const brim_cli_job *job = m->job;
   return (brim_fit){.work = job->work,

@@ -20,6 +20,8 @@ typedef struct brim_cli_memory {
 
 // Device bytes that a plan may take, by gpu.memory_limit and gpu.memory_fraction; 0 = no limit.
 uint64_t brim_cli_memory_limit(const brim_cli_job *job);
+// How the ceilings of the job's device are measured and remembered.
+brim_machine_options brim_cli_machine_options(const brim_cli *cli, const brim_cli_job *job);
 // Before a run: does it fit beside what others hold, with the overhead that is known from earlier?
 // BRIM_EOOM as brim_fit_explain. On the host the run asks itself.
 brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,

@@ -163,15 +163,8 @@ static void banner(const cli_profile *p) {
   brim_cli_note(p->cli, "\n");
 }
 
-static brim_machine_options machine_options(const cli_profile *p) {
-  return (brim_machine_options){.memory_limit = brim_cli_memory_limit(p->job),
-                                .folder = p->job->options.cache_folder,
-                                .driver = p->job->memory.driver,
-                                .stop = p->cli->stop};
-}
-
 static brim_status measure_machine(cli_profile *p) {
-  const brim_machine_options how = machine_options(p);
+  const brim_machine_options how = brim_cli_machine_options(p->cli, p->job);
   brim_machine_ceilings_init(&p->machine);
   return brim_machine_ceilings_get(p->job->device, &how, &p->machine);
 }
@@ -211,7 +204,7 @@ static brim_status measure(cli_profile *p) {
 
 // Ceilings from a busy hour would give shares above 100 %.
 static void check_machine(cli_profile *p) {
-  const brim_machine_options how = machine_options(p);
+  const brim_machine_options how = brim_cli_machine_options(p->cli, p->job);
   if (!brim_machine_ceilings_raise(p->job->device, &how, &p->profile.result, 1, &p->machine))
     return;
   const char *precision = brim_result_text_as(&p->profile.result, BRIM_ROLE_PRECISION);
