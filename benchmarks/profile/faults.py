@@ -348,7 +348,8 @@ def few_envs(b):
     dirs = 2 if b.small else 16
     planted = ["ars.num_dirs=%d" % dirs, "ars.dir_chunk=%d" % dirs, "ars.top_dirs=%d" % dirs, "ars.num_envs=2"]
     return priced_and_fixed(b, "ARS with too few environments", ["few_threads", "few_envs"], config, planted, None,
-                            own=["--num-envs", "2"], rounds=b.rounds)
+                            own=["--num-envs", "2", "--num-dirs", str(dirs), "--dir-chunk", str(dirs)],
+                            rounds=b.rounds)
 
 
 def healthy(b):

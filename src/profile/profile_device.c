@@ -73,11 +73,14 @@ static bool clip(const window *w, const brim_trace_event *e, int64_t *start, int
 
 //---------------------------------- rows ----------------------------------
 
+static const char *kind_of(const brim_trace_event *e) {
+  return e->kind == BRIM_TRACE_MEMSET ? "memset" : "kernel";
+}
+
 static brim_status add_kernel(window *w, const brim_trace_event *e, double ns, double total_ns) {
-  const char *kind = e->kind == BRIM_TRACE_MEMSET ? "memset" : "kernel";
   brim_row_sum sum = {.count = 1, .ns = ns, .total_ns = total_ns, .flops = NAN, .bytes = NAN};
   brim_row_key key = {
-      .name = e->name, .kind = kind, .op = e->op, .layer = e->layer, .phase = e->phase};
+      .name = e->name, .kind = kind_of(e), .op = e->op, .layer = e->layer, .phase = e->phase};
   BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_KERNELS, &key, &sum));
   if (!e->op) {  // outside of every op, or it is not known which
     BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_OPS, &key, &sum));
@@ -105,6 +108,32 @@ static brim_status add_everywhere(window *w, const brim_row_key *key, const brim
   return brim_rows_add(w->out, BRIM_PROFILE_PHASES, key, sum);
 }
 
+static bool ran_in(const brim_trace_event *e, const brim_trace_event *op) {
+  return is_work(e) && e->start_ns >= op->start_ns && e->start_ns < op->end_ns;
+}
+
+// Of what an op computes, each of its kernels has a part by its time: which of them does what is not known.
+static brim_status share_out(window *w, const brim_trace *mapped, const brim_trace_event *op,
+                             const brim_row_sum *whole) {
+  double all = 0;
+  for (size_t i = 0; i < mapped->count; i++) {
+    const brim_trace_event *e = &mapped->events[i];
+    if (ran_in(e, op)) all += (double)(e->end_ns - e->start_ns);
+  }
+  for (size_t i = 0; all > 0 && i < mapped->count; i++) {
+    const brim_trace_event *e = &mapped->events[i];
+    if (!ran_in(e, op)) continue;
+    const brim_row_key key = {
+        .name = e->name, .kind = kind_of(e), .op = e->op, .layer = e->layer, .phase = e->phase};
+    if (!brim_rows_have(w->out, BRIM_PROFILE_KERNELS, &key)) continue;  // op by op another one ran
+    const double part = (double)(e->end_ns - e->start_ns) / all;
+    const brim_row_sum sum = {
+        .count = NAN, .ns = 0, .flops = part * whole->flops, .bytes = part * whole->bytes};
+    BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_KERNELS, &key, &sum));
+  }
+  return BRIM_OK;
+}
+
 // How often an op runs in a step, and what it computes, by the step that ran op by op.
 static brim_status count_ops(window *w, const brim_trace *mapped) {
   double per = mapped->steps > 0 ? w->steps / mapped->steps : 0;
@@ -121,6 +150,7 @@ static brim_status count_ops(window *w, const brim_trace *mapped) {
                                              : e->name;
     key.kind = e->layer ? "layer" : "other";
     BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_LAYERS, &key, &sum));
+    BRIM_TRY(share_out(w, mapped, e, &sum));
   }
   return BRIM_OK;
 }

@@ -27,7 +27,7 @@ static void add_known(double *to, double value) {
   *to = isnan(*to) ? value : *to + value;
 }
 
-static brim_profile_row *find(brim_profile_rows *rows, const brim_row_key *key) {
+static brim_profile_row *find(const brim_profile_rows *rows, const brim_row_key *key) {
   brim_profile_row probe;
   set_text(probe.name, sizeof probe.name, key->name);
   for (size_t i = 0; i < rows->count; i++) {
@@ -35,6 +35,10 @@ static brim_profile_row *find(brim_profile_rows *rows, const brim_row_key *key) 
     if (strcmp(row->name, probe.name) == 0 && strcmp(row->kind, key->kind) == 0) return row;
   }
   return NULL;
+}
+
+bool brim_rows_have(const brim_profile *profile, brim_profile_list list, const brim_row_key *key) {
+  return find(&profile->lists[list], key) != NULL;
 }
 
 brim_status brim_rows_add(brim_profile *out, brim_profile_list list, const brim_row_key *key,

@@ -24,6 +24,7 @@ typedef struct brim_row_sum {
 // Adds to the row of a list, which is made when it is not there.
 brim_status brim_rows_add(brim_profile *out, brim_profile_list list, const brim_row_key *key,
                           const brim_row_sum *sum);
+bool brim_rows_have(const brim_profile *profile, brim_profile_list list, const brim_row_key *key);
 // Sums of so many steps, in ns, become ms per step.
 void brim_rows_per_step(brim_profile *out, brim_profile_list list, double steps);
 

@@ -129,6 +129,8 @@ static void find_throttle(const brim_findings *v) {
   if (!r->throttle[0]) return;
   double lost = r->clock_max_mhz > 0 ? r->total_ms.median * (1 - r->clock_mhz / r->clock_max_mhz)
                                      : (double)NAN;
+  if (!r->throttled && lost < 0.01 * r->total_ms.median)
+    return;  // the cap is reached, and costs nothing
   brim_finding *f = brim_finding_add(r, r->throttled ? "throttled" : "power_cap", lost);
   if (!f) return;
   f->note = !r->throttled;

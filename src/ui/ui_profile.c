@@ -47,8 +47,11 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
   brim_ui_put_line(term, brim_tr("Step"), text, out);
   const double reach = brim_ui_profile_reach(p);
   if (!isnan(reach)) {
-    brim_ui_profile_percent(reach, step);
-    snprintf(text, sizeof text, brim_tr("the step reaches %s of what this machine can do"), step);
+    brim_ui_profile_percent(reach, rate);
+    brim_ui_profile_ms(reach * p->step_ms, step);
+    snprintf(text, sizeof text,
+             brim_tr("%s: at this machine's measured ceilings the ops would take %s ms"), rate,
+             step);
     brim_ui_put_line(term, brim_tr("Ceiling"), text, out);
   }
   brim_ui_put_line(term, brim_tr("Measured by"), brim_ui_profile_source(p), out);

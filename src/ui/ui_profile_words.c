@@ -60,11 +60,10 @@ void brim_ui_profile_rate(const brim_profile *profile, char out[96]) {
 }
 
 double brim_ui_profile_reach(const brim_profile *profile) {
-  const brim_profile_list list = brim_ui_profile_finest(profile);
-  const brim_profile_rows *rows = &profile->lists[list];
+  const brim_profile_rows *rows = &profile->lists[BRIM_PROFILE_OPS];
   double sum = 0;
   bool known = false;
-  if (list > BRIM_PROFILE_OPS || !(profile->step_ms > 0)) return NAN;
+  if (!(profile->step_ms > 0)) return NAN;
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
     if (!(row->ceiling_share >= 0) || !(row->ms > 0)) continue;

@@ -219,6 +219,10 @@ static void test_device_rows(void **state) {
   near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->count, 2);
   assert_string_equal(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->op, "");
   assert_string_equal(row(&p, BRIM_PROFILE_KERNELS, "kernel", "pad")->op, "conv");
+  // of the convolution's 1000, by the 10 and 50 us op by op; the other op has one kernel
+  near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "pad")->flops, 1000.0 / 6);
+  near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->flops, 1000 + 5000.0 / 6);
+  assert_true(isnan(row(&p, BRIM_PROFILE_KERNELS, "kernel", "augment")->flops));
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.05);
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->count, 1);
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->flops, 1000);

@@ -79,6 +79,10 @@ static void test_healthy(void **state) {
   assert_int_equal(r.finding_count, 3);
   for (size_t i = 0; i < r.finding_count; i++) assert_true(r.findings[i].note);
   assert_false(brim_result_worth_fixing(&r));
+  r.clock_mhz = 1980;  // the cap was reached, and the clock stayed where it was
+  brim_diagnose(&r, 1, 0);
+  assert_int_equal(r.finding_count, 2);
+  for (size_t i = 0; i < 2; i++) assert_string_not_equal(r.findings[i].code, "power_cap");
   // products: 3.2e12 FLOPs in 10 ms of 650 TFLOP/s
   const char *precision;
   r.ceilings.gemm_bf16_flops = 6.4e14;

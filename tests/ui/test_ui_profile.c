@@ -64,7 +64,8 @@ static void test_cpu(void **state) {
   char *text = summary(&narrow, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
   has(text, "Ops, by time; together 100 % of the step");
   has(text, "nothing worth fixing");
-  has(text, "the step reaches 72 % of what this machine can do");
+  has(text, "72 %: at this machine's measured ceilings the ops");
+  has(text, "9.00 ms");
   lacks(text, "GPU idle");
   lacks(text, "Host to device");
   lacks(text, "loader worker");
