@@ -70,9 +70,11 @@ bool brim_fs_is_lock(const char *text, size_t size);
 // the file system has no locks.
 brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 
-// Files are written as TARGET.tmp.PID.N first. Removes those of a folder whose process is gone; to be
-// called with the folder's lock held. What cannot be removed stays.
+// Files are written as TARGET.tmp.PID.N first. Removes those whose process is gone: of one target, or all
+// of a folder in which every file is brim's. To be called with the folder's lock held. What cannot be
+// removed stays.
 #define BRIM_FS_TEMP_MARK ".tmp."
+void brim_fs_remove_stale_of(const char *path);
 void brim_fs_remove_stale(const char *folder);
 // The process that a name of this form speaks of, and the length of its target's name; 0 = it is
 // another name. And whether that process is gone from this machine.

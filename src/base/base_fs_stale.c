@@ -33,7 +33,8 @@ int64_t brim_fs_temp_writer(const char *name, size_t *target) {
 
 bool brim_fs_writer_gone(int64_t pid) { return kill((pid_t)pid, 0) != 0 && errno == ESRCH; }
 
-void brim_fs_remove_stale(const char *folder) {
+// Of one target of the folder, or of all (NULL).
+static void remove_in(const char *folder, const char *only) {
   char **names = NULL;
   size_t count = 0;
   if (brim_fs_list(folder, &names, &count)) {
@@ -44,6 +45,7 @@ void brim_fs_remove_stale(const char *folder) {
     size_t target;
     int64_t pid = brim_fs_temp_writer(names[i], &target);
     if (!pid || !brim_fs_writer_gone(pid)) continue;
+    if (only && (strlen(only) != target || strncmp(names[i], only, target) != 0)) continue;
     char *path = brim_fs_join(folder, names[i]);
     struct stat st;
     if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
@@ -56,4 +58,12 @@ void brim_fs_remove_stale(const char *folder) {
     brim_free(path);
   }
   brim_fs_list_free(names, count);
+}
+
+void brim_fs_remove_stale(const char *folder) { remove_in(folder, NULL); }
+
+void brim_fs_remove_stale_of(const char *path) {
+  char *folder = brim_fs_dirname(path);
+  if (folder) remove_in(folder, brim_fs_basename(path));
+  brim_free(folder);
 }

@@ -82,6 +82,63 @@ static void test_apply_to_a_file_that_nobody_may_write(void **state) {
   expect(2, "cannot edit", "brim bench fixed.yaml --device ref --steps 2 --batch-sizes 8 --apply");
 }
 
+// What a command reads, or writes besides, is no output.
+static void test_no_input_is_an_output(void **state) {
+  (void)state;
+  write_file("own.yaml", "model: mlp(depth=1, hidden=8)\ndata:\n  path: d.h5\n");
+  static const char *const refused[][2] = {
+      {"own.yaml", "bench own.yaml --report own.yaml"},
+      {"own.yaml", "bench own.yaml --output ./own.yaml"},
+      {"d.h5", "bench own.yaml --report d.h5"},
+      {"d.h5", "bench own.yaml --output $PWD/d.h5"},
+      {"d.h5", "profile own.yaml --html d.h5"},
+      {"last.safetensors",
+       "bench own.yaml training.weights=run/last.safetensors --report "
+       "run/last.safetensors"},
+      {"idx/train-labels-idx1-ubyte",
+       "bench own.yaml --data-path idx --report "
+       "idx/train-labels-idx1-ubyte"},
+  };
+  expect(0, NULL, "rm -rf idx && brim data convert d.h5 idx --format idx -q");
+  expect(0, NULL, "rm -rf kept && mkdir kept && cp -r own.yaml d.h5 idx run kept");
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    char text[64], command[256];
+    snprintf(text, sizeof text, "%s is read by this command", refused[i][0]);
+    snprintf(command, sizeof command, "brim %s --device ref", refused[i][1]);
+    expect(2, text, command);
+  }
+  expect(2, "two outputs are named x.html",
+         "brim bench own.yaml --device ref --output ./x.html --report x.html");
+  expect(2, "two outputs are named runs/bench/best.yaml",
+         "brim bench own.yaml --device ref --report runs/bench/best.yaml");
+  expect(2, "two outputs are named runs/bench/results.jsonl",
+         "brim bench own.yaml --device ref --report runs/bench/results.jsonl");
+  expect(2, "two outputs are named other.yaml",
+         "cp own.yaml other.yaml && brim bench own.yaml --device ref --apply other.yaml --report "
+         "other.yaml");
+  expect(0, NULL,
+         "cmp kept/own.yaml own.yaml && cmp kept/d.h5 d.h5 && diff -r kept/idx idx && "
+         "diff -r kept/run run && rm -rf kept");
+}
+
+// Temporaries of its own targets, left by a process that was killed, go; other files stay.
+static void test_left_temporaries(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "mkdir -p runs/bench && cd runs/bench && for f in x.tmp.999999999.2 "
+         "results.jsonl.tmp.999999999.0 report.html.tmp.999999999.1 my-best.yaml.tmp.999999999.0; "
+         "do echo mine > $f; done");
+  expect(0, NULL,
+         "brim bench " CONFIG
+         "--steps 2 --repeats 1 --batch-sizes 8 --no-ceilings "
+         "--no-price -q");
+  expect(0, NULL,
+         "cd runs/bench && test -e x.tmp.999999999.2 && "
+         "test -e my-best.yaml.tmp.999999999.0 && "
+         "! test -e results.jsonl.tmp.999999999.0 && "
+         "! test -e report.html.tmp.999999999.1");
+}
+
 static void test_the_rule_is_told(void **state) {
   (void)state;
   expect(0, "checks its output path before it starts", "COLUMNS=400 brim help exit-codes");
@@ -94,6 +151,8 @@ int main(void) {
       cmocka_unit_test_setup(test_pseudo_file_systems, setup),
       cmocka_unit_test_setup(test_no_permission, setup),
       cmocka_unit_test_setup(test_apply_to_a_file_that_nobody_may_write, setup),
+      cmocka_unit_test_setup(test_no_input_is_an_output, setup),
+      cmocka_unit_test_setup(test_left_temporaries, setup),
       cmocka_unit_test(test_the_rule_is_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

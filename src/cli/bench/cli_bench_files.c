@@ -126,15 +126,31 @@ static brim_status lock_folder(bench *b) {
   char *folder = brim_fs_dirname(b->best);
   if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while opening the output folder");
   brim_status status = brim_fs_lock_folder(folder, &b->lock);
-  if (!status && b->lock) brim_fs_remove_stale(folder);
+  const char *const targets[] = {b->jsonl, b->html, b->best};
+  for (size_t i = 0; i < sizeof targets / sizeof *targets && !status && b->lock; i++) {
+    brim_fs_remove_stale_of(targets[i]);
+  }
   brim_free(folder);
   return status;
+}
+
+// best.yaml and the file to edit may be the config of this sweep; records and report may not be one of them.
+static brim_status check_outputs(bench *b) {
+  const char *const written[] = {b->jsonl, b->html};
+  BRIM_TRY(brim_cli_job_check_outputs(b->cli, b->job, written, 2));
+  const char *const configs[] = {b->best, b->apply};
+  for (size_t i = 0; i < 2; i++) {
+    const char *const all[] = {configs[i], b->jsonl, b->html};
+    BRIM_TRY(brim_cli_check_outputs(b->cli, NULL, 0, all, 3));
+  }
+  return BRIM_OK;
 }
 
 brim_status brim_cli_bench_prepare(bench *b) {
   BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
   BRIM_TRY(file_path(b, "report", "report.html", &b->html));
   BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
+  BRIM_TRY(check_outputs(b));
   BRIM_TRY(check_replaceable(b->html));
   BRIM_TRY(check_writable(b->jsonl));
   BRIM_TRY(check_replaceable(b->best));

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 brim_status brim_cli_registry(brim_cli *cli, brim_registry **out) {
@@ -276,6 +277,42 @@ const char *brim_cli_job_saves_in(const brim_cli_job *job) {
     if (folders[i] && brim_fs_is_dir(folders[i])) return folders[i];
   }
   return ".";
+}
+
+//---------------------------------- outputs ----------------------------------
+
+// Is a file there that lies in a folder, or below it?
+static bool is_below(const char *folder, const char *path) {
+  char *a = brim_fs_is_dir(folder) ? realpath(folder, NULL) : NULL;
+  char *b = a ? realpath(path, NULL) : NULL;
+  size_t n = b ? strlen(a) : 0;
+  bool below = b && strncmp(a, b, n) == 0 && (b[n] == '/' || (n > 0 && a[n - 1] == '/'));
+  free(a);
+  free(b);
+  return below;
+}
+
+// A folder of data may have outputs of earlier commands in it; what is no such file is data.
+static bool is_data(const char *data, const char *path) {
+  static const char *const written[] = {".html", ".json", ".json.gz", ".jsonl", ".yaml"};
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+    if (brim_str_ends(path, written[i])) return false;
+  }
+  return !brim_fs_is_dir(path) && is_below(data, path);
+}
+
+brim_status brim_cli_job_check_outputs(brim_cli *cli, const brim_cli_job *job,
+                                       const char *const *written, size_t count) {
+  const char *data = brim_config_string(job->config, "data.path");
+  const char *const read[] = {job->input.path, data,
+                              brim_config_string(job->config, "training.weights")};
+  BRIM_TRY(brim_cli_check_outputs(cli, read, sizeof read / sizeof *read, written, count));
+  for (size_t i = 0; i < count && data; i++) {
+    if (!written[i] || !is_data(data, written[i])) continue;
+    return brim_cli_usage(cli, BRIM_N_("%s is read by this command; name another file"),
+                          written[i]);
+  }
+  return BRIM_OK;
 }
 
 void brim_cli_job_close(brim_cli_job *job) {

@@ -88,6 +88,9 @@ brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
 const char *brim_cli_job_output_dir(const brim_cli_job *job);
 // A folder that is there, on the disk that checkpoints of this job would go to.
 const char *brim_cli_job_saves_in(const brim_cli_job *job);
+// brim_cli_check_outputs with what every job reads: its config, data and weights.
+brim_status brim_cli_job_check_outputs(brim_cli *cli, const brim_cli_job *job,
+                                       const char *const *written, size_t count);
 void brim_cli_job_close(brim_cli_job *job);
 // "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
 void brim_cli_device_text(const brim_device *device, char *out, size_t size);

@@ -86,17 +86,18 @@ brim_status brim_cli_profile_prepare(cli_profile *p) {
   brim_str_init(&folder);
   brim_status status = choose_folder(p->job, &folder);
   if (!status) status = choose_paths(p, folder.data);
-  const char *const read[] = {p->job->input.path, brim_config_string(p->job->config, "data.path")};
   if (!status) {
-    status = brim_cli_check_outputs(p->cli, read, sizeof read / sizeof *read,
-                                    (const char *const *)p->paths, CLI_PROFILE_FILES);
+    status = brim_cli_job_check_outputs(p->cli, p->job, (const char *const *)p->paths,
+                                        CLI_PROFILE_FILES);
   }
   for (int i = 0; i < CLI_PROFILE_FILES && !status; i++) {
     if (!p->paths[i]) continue;
     status = i == CLI_PROFILE_EVENTS ? check_folder(p->paths[i]) : check_file(p->paths[i]);
   }
   if (!status) status = brim_fs_lock_folder(folder.data, &p->lock);
-  if (!status && p->lock) brim_fs_remove_stale(folder.data);
+  for (int i = 0; i < CLI_PROFILE_FILES && !status && p->lock; i++) {
+    if (p->paths[i]) brim_fs_remove_stale_of(p->paths[i]);
+  }
   brim_str_deinit(&folder);
   return status;
 }
