@@ -109,6 +109,9 @@ typedef struct brim_remedy_options {
   brim_trial_options trial;     // as of the sweep; its on_step, location and ceilings are not used
   double seconds;               // for all of them; 0 = 25
   const char *folder;           // of checkpoints, to measure one there; NULL = none is
+  // May be NULL. The rate of the best larger batch that was measured here over the setting's own; NaN =
+  // none was.
+  double *larger;
   // As in brim_sweep_options; each may be NULL.
   brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
   void (*on_progress)(void *ctx, const brim_progress *progress);
@@ -152,6 +155,7 @@ typedef struct brim_advice_facts {
   double batch, accumulation;  // of the config
   double learning_rate;        // NaN = unknown
   bool adaptive;               // an optimiser of Adam's kind
+  double larger;  // as of brim_remedy_options, beside the recommended setting; 0 = none
   // Knobs of which the sweep has several values, measured or not: to try them is no advice.
   const char *several[BRIM_KNOB_MAX];
   size_t several_count;

@@ -131,7 +131,8 @@ static void find_throttle(const brim_findings *v) {
                                      : (double)NAN;
   if (!r->throttled && lost < 0.01 * r->total_ms.median)
     return;  // the cap is reached, and costs nothing
-  brim_finding *f = brim_finding_add(r, r->throttled ? "throttled" : "power_cap", lost);
+  brim_finding *f = r->throttled ? brim_finding_add(r, "throttled", lost)
+                                 : brim_finding_add(r, "power_cap", (double)NAN);
   if (!f) return;
   f->note = !r->throttled;
   if (isnan(lost)) {
@@ -161,8 +162,7 @@ static void find_noise(const brim_findings *v) {
   brim_result *r = v->r;
   if (r->stable) return;
   bool one = brim_result_one_sample(r);
-  brim_finding *f =
-      brim_finding_add(r, "unstable", one ? (double)NAN : spread_of(r) * r->total_ms.median);
+  brim_finding *f = brim_finding_add(r, "unstable", (double)NAN);
   if (!f) return;
   f->note = true;
   if (one) {

@@ -8,6 +8,9 @@
 #include "tune/tune_int.h"
 
 enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
+// A cache is filled by an epoch, or by as many steps as a visit of a few samples makes and more.
+enum { CACHE_WARMUP = 2, CACHE_STEPS = 16 };
+#define FILL_SECONDS 5.0
 #define DEFAULT_SECONDS 25.0
 #define VISIT_SECONDS 2.5
 // A first pair that shows less than this needs no second one: the remedy is not reported anyway.
@@ -20,6 +23,7 @@ typedef struct remedies {
   const brim_remedy_options *options;
   brim_result *all;  // the sweep's results as they are, then what is measured here
   size_t count, index;
+  bool cached;  // visits are as short as what fills a cache lasts
   brim_time start;
 } remedies;
 
@@ -76,6 +80,10 @@ static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
   if (how.steps > 0 && how.steps < how.min_steps) how.min_steps = how.steps;
   if (m->device->info.host_memory && how.max_warmup == 0) how.max_warmup = HOST_WARMUP;
   how.max_seconds = VISIT_SECONDS;
+  if (m->cached) {
+    how.steps = LEAST_SAMPLES;
+    how.max_warmup = CACHE_WARMUP;
+  }
   return how;
 }
 
@@ -102,16 +110,50 @@ static brim_status visit_once(remedies *m, const brim_setting *setting, double *
   return status;
 }
 
+// The samples of the visits that follow are read into memory: what a setting that keeps them is worth from
+// the second epoch on. Every visit has the same samples. A setting that does not stand fails again in its
+// visit.
+static brim_status fill_cache(remedies *m, const brim_setting *changed) {
+  brim_work_info info;
+  brim_step_info step;
+  brim_time start = brim_clock_now();
+  m->cached = true;
+  brim_status status = m->work->table->configure(m->work->state, changed);
+  memset(&info, 0, sizeof info);
+  if (!status) m->work->table->info(m->work->state, &info);
+  int64_t epoch = info.steps_per_epoch > 0 ? info.steps_per_epoch : INT64_MAX;
+  for (int64_t i = 0; !status && i < epoch; i++) {
+    double seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
+    if (i >= CACHE_STEPS && seconds > FILL_SECONDS) break;
+    if (m->options->trial.stop && *m->options->trial.stop) {
+      return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    }
+    status = m->work->table->step(m->work->state, NULL, &step);
+  }
+  if (!status) status = brim_device_sync(m->device);
+  if (status == BRIM_EINTERRUPTED || status == BRIM_EDEVICE) return status;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+static bool fills_cache(const remedies *m, const brim_finding *f, const brim_setting *changed) {
+  int at = brim_work_knob(m->work, f->try_knob);
+  return m->work->knobs[at].fills != 0 && changed->value[at] == m->work->knobs[at].fills;
+}
+
 // `out` gets the changed setting's result, at the rate that it has beside results[index].
-static brim_status compare(remedies *m, const brim_setting *changed, brim_result *out) {
+static brim_status compare(remedies *m, const brim_setting *changed, bool fills, brim_result *out) {
   const brim_setting *own = m->options->setting;
   double a[2], b[2];
+  m->cached = false;
   BRIM_TRY(visit_once(m, own, &a[0]));
+  if (fills) BRIM_TRY(fill_cache(m, changed));
   BRIM_TRY(visit(m, changed, out, &b[0]));
   if (isnan(b[0])) return BRIM_OK;
   double gain = b[0] - a[0];
   if (gain > HOPELESS) {
     BRIM_TRY(visit_once(m, changed, &b[1]));
+    m->cached = false;
     BRIM_TRY(visit_once(m, own, &a[1]));
     if (!isnan(a[1]) && !isnan(b[1])) gain = (gain + b[1] - a[1]) / 2;
   }
@@ -165,7 +207,7 @@ static brim_status measure_all(remedies *m) {
     brim_result_init(out);
     if (change_setting(m, f, &changed)) {
       show(m, f);
-      status = compare(m, &changed, out);
+      status = compare(m, &changed, fills_cache(m, f, &changed), out);
     } else {
       refuse(m, f, out);
     }
@@ -201,9 +243,25 @@ static void name_keys(const brim_work *work, brim_result *r) {
   }
 }
 
+static double larger_batch(const remedies *m, size_t from) {
+  const brim_result *own = &m->all[m->index];
+  double best = (double)NAN;
+  for (size_t i = from; i < m->count; i++) {
+    const brim_result *r = &m->all[i];
+    if (!brim_result_ran(r)) continue;
+    if (!(brim_result_number_as(r, BRIM_ROLE_BATCH, 0) >
+          brim_result_number_as(own, BRIM_ROLE_BATCH, 0))) {
+      continue;
+    }
+    best = fmax(best, r->samples_per_s / own->samples_per_s);
+  }
+  return best;
+}
+
 brim_status brim_remedies_measure(brim_work *work, const brim_config *config, brim_device *device,
                                   const brim_remedy_options *options, brim_result *results,
                                   size_t count, size_t index) {
+  if (options->larger) *options->larger = (double)NAN;
   if (!brim_result_ran(&results[index])) return BRIM_OK;
   remedies m = {.work = work,
                 .config = config,
@@ -220,6 +278,7 @@ brim_status brim_remedies_measure(brim_work *work, const brim_config *config, br
   brim_diagnose(m.all, m.count, index);
   results[index] = m.all[index];  // findings, and what was measured beside the steps
   name_keys(m.work, &results[index]);
+  if (options->larger) *options->larger = larger_batch(&m, count);
   for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);
   brim_free(m.all);
   return status;

@@ -391,13 +391,17 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
     own.sort = BRIM_UI_PROFILE_TIME;
     BRIM_TRY(put_table(term, p, &own, out));
   }
-  if (p->workers <= 0 || isnan(p->worker_io_ms)) return BRIM_OK;
+  if (isnan(p->worker_io_ms)) return BRIM_OK;
   brim_ui_profile_ms(p->worker_io_ms, io);
   brim_ui_profile_ms(p->worker_transform_ms, work);
-  int n = snprintf(line, sizeof line,
-                   p->workers == 1 ? brim_tr("%d loader worker reads for %s ms per step")
-                                   : brim_tr("%d loader workers read for %s ms per step, added up"),
-                   p->workers, io);
+  int n = p->workers <= 0
+              ? snprintf(line, sizeof line,
+                         brim_tr("Without loader workers, the step itself reads for %s ms"), io)
+              : snprintf(line, sizeof line,
+                         p->workers == 1
+                             ? brim_tr("%d loader worker reads for %s ms per step")
+                             : brim_tr("%d loader workers read for %s ms per step, added up"),
+                         p->workers, io);
   if (!isnan(p->worker_transform_ms) && n > 0 && (size_t)n < sizeof line) {
     n += snprintf(line + n, sizeof line - (size_t)n, brim_tr(", and transform for %s ms"), work);
   }

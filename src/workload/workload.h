@@ -40,7 +40,8 @@ typedef struct brim_knob {
   bool (*matters)(void *work, const brim_setting *setting);
   // It changes what is learned, not only how fast: applied only where the user asked for its values.
   bool changes_learning;
-  bool multiplies;   // the time of a step grows with it
+  bool multiplies;  // the time of a step grows with it
+  int64_t fills;  // with this value the first epoch fills a cache, and others are faster; 0 = none
   const char *list;  // config key with the values of a sweep; NULL = none
   // Of bench, with its dashes ("--batch-sizes"): sets `list`, or has the values itself, as words, where
   // there is no list; NULL = none.

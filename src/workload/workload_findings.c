@@ -45,55 +45,6 @@ static void try_workers(const brim_findings *v, const brim_result *best, brim_fi
   brim_finding_try(v, f, "num_workers", value);
 }
 
-// More workers help while there are cores for them and they are what is waited for.
-static void io_remedy(const brim_findings *v, brim_finding *f) {
-  const brim_result *r = v->r, *twin = brim_finding_twin(v, "num_workers", BRIM_TWIN_ANY, NULL);
-  const brim_result *more = brim_finding_twin(v, "num_workers", BRIM_TWIN_MORE, NULL);
-  int workers = (int)brim_result_knob_number(r, "num_workers", 0);
-  double gain = gain_of(r, twin);
-  bool helps = twin && is_worth(r, gain);
-  f->predicted_ms = f->cost_ms;
-  if (!more || (helps && more == twin)) try_workers(v, more, f);
-  if (helps) {
-    f->cost_ms = gain;
-    brim_finding_change(f, "num_workers", brim_result_knob_text(twin, "num_workers"), true);
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"), workers,
-             brim_result_knob_text(twin, "num_workers"), gain);
-  } else if (r->cores > 0 && workers >= r->cores) {
-    f->cost_ms = (double)NAN;
-    snprintf(f->remedy, sizeof f->remedy, "%s",
-             brim_tr("every core has a worker: data.cache=ram or gpu, cheaper transforms, or "
-                     "`brim data convert` to a packed file"));
-  } else if (more) {
-    f->cost_ms = (double)NAN;
-    snprintf(f->remedy, sizeof f->remedy, "%s",
-             brim_tr("more workers did not help: data.cache=ram or gpu, a faster disk, or "
-                     "`brim data convert` to a packed file"));
-  } else {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), workers,
-             workers == 0 ? 1 : workers * 2);
-  }
-}
-
-static bool waits_for_data(const brim_result *r) {
-  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
-  return io > 30.0 || io > compute_ms(r) || io > 0.10 * r->total_ms.median;
-}
-
-static void find_io(const brim_findings *v) {
-  brim_result *r = v->r;
-  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
-  if (!waits_for_data(r)) return;
-  brim_finding *f = brim_finding_add(r, "io_wait", io);
-  if (!f) return;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
-           100 * io / r->total_ms.median, compute_ms(r));
-  io_remedy(v, f);
-}
-
 // Milliseconds of a step by a stage's throughput alone.
 static double stage_ms(const brim_result *r, double samples_per_s) {
   return r->samples_per_s * r->total_ms.median / samples_per_s;
@@ -119,6 +70,100 @@ static double saved_by(const brim_result *r, double ms) {
     shared = ms / (r->cores * fmin(1, r->cpu_percent / 100));
   }
   return fmin(bound, fmax(isnan(alone) ? 0 : alone, shared));
+}
+
+// Samples that are kept in memory are read and decoded once: tried where a step waits for that.
+static void try_cache(const brim_findings *v, brim_finding *f) {
+  if (f->try_knob[0] || !is_worth(v->r, saved_by(v->r, v->r->worker_io_ms))) return;
+  brim_finding_try(v, f, "cache", "ram");
+}
+
+// One way to load faster, as far as it was measured.
+typedef struct io_cure {
+  const char *knob;
+  const brim_result *twin;
+  double gain;
+} io_cure;
+
+static bool io_helps(const brim_result *r, const io_cure *c) { return is_worth(r, c->gain); }
+
+static void name_cure(const brim_result *r, const io_cure *c, brim_finding *f) {
+  const char *value = brim_result_knob_text(c->twin, c->knob);
+  f->cost_ms = c->gain;
+  brim_finding_change(f, c->knob, value, true);
+  if (strcmp(c->knob, "cache") == 0) {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("data.cache=%s: measured, %.2f ms less for the same samples, from the second "
+                     "epoch on"),
+             value, c->gain);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"),
+             (int)brim_result_knob_number(r, c->knob, 0), value, c->gain);
+  }
+}
+
+// What is left where more workers are no help: caches that were not tried, and less to load.
+static void name_rest(const brim_findings *v, const char *reason, brim_finding *f) {
+  brim_findings asking = *v;
+  brim_finding unused = {0};
+  asking.probing = true;
+  bool ram = brim_finding_try(&asking, &unused, "cache", "ram");
+  bool gpu = brim_result_has_gpu(v->r) && brim_finding_try(&asking, &unused, "cache", "gpu");
+  f->cost_ms = (double)NAN;
+  snprintf(f->remedy, sizeof f->remedy, "%s: %s%s%s", reason, ram ? "data.cache=ram, " : "",
+           gpu ? "data.cache=gpu, " : "",
+           brim_tr("cheaper transforms, a faster disk, or `brim data convert` to a packed file"));
+}
+
+// The best of what was measured: more workers, which help while there are cores for them, or samples kept
+// in memory.
+static void io_remedy(const brim_findings *v, brim_finding *f) {
+  const brim_result *r = v->r;
+  const brim_result *more = brim_finding_twin(v, "num_workers", BRIM_TWIN_MORE, NULL);
+  io_cure workers = {.knob = "num_workers"}, ram = {.knob = "cache"};
+  workers.twin = brim_finding_twin(v, workers.knob, BRIM_TWIN_ANY, NULL);
+  ram.twin = brim_finding_twin(v, ram.knob, BRIM_TWIN_THIS, "ram");
+  workers.gain = gain_of(r, workers.twin);
+  ram.gain = gain_of(r, ram.twin);
+  int now = (int)brim_result_knob_number(r, "num_workers", 0);
+  f->predicted_ms = f->cost_ms;
+  if (!more || (io_helps(r, &workers) && more == workers.twin)) try_workers(v, more, f);
+  try_cache(v, f);
+  if (io_helps(r, &workers) || io_helps(r, &ram)) {
+    bool first = io_helps(r, &workers) && !(ram.gain > workers.gain);
+    const io_cure *best = first ? &workers : &ram, *other = first ? &ram : &workers;
+    name_cure(r, best, f);
+    if (!io_helps(r, other)) return;
+    size_t used = strlen(f->remedy);
+    snprintf(f->remedy + used, sizeof f->remedy - used, brim_tr(" (%s %s: %.2f ms less)"),
+             other->knob, brim_result_knob_text(other->twin, other->knob), other->gain);
+  } else if (r->cores > 0 && now >= r->cores) {
+    name_rest(v, brim_tr("every core has a worker"), f);
+  } else if (more) {
+    name_rest(v, brim_tr("more workers did not help"), f);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy,
+             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), now,
+             now == 0 ? 1 : now * 2);
+  }
+}
+
+static bool waits_for_data(const brim_result *r) {
+  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
+  return io > 30.0 || io > compute_ms(r) || io > 0.10 * r->total_ms.median;
+}
+
+static void find_io(const brim_findings *v) {
+  brim_result *r = v->r;
+  double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
+  if (!waits_for_data(r)) return;
+  brim_finding *f = brim_finding_add(r, "io_wait", io);
+  if (!f) return;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
+           100 * io / r->total_ms.median, compute_ms(r));
+  io_remedy(v, f);
 }
 
 // The transform that takes most of the loader's time.
@@ -221,13 +266,14 @@ static void find_knob(const brim_findings *v, const char *code, const char *knob
 // The faster of those that were measured; tf32 changes less, so it is named too.
 static void find_precision(const brim_findings *v, const char *text) {
   brim_result *r = v->r;
-  const brim_result *tf32 = brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "tf32");
+  const brim_result *tf32 =  // on a CPU another name of fp32
+      brim_result_has_gpu(r) ? brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "tf32") : NULL;
   const brim_result *bf16 = brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "bf16");
   double a = gain_of(r, tf32), b = gain_of(r, bf16);
   bool tf32_wins = tf32 && (!bf16 || a >= b);
   size_t before = r->finding_count;
   find_knob(v, "precision", "precision", tf32_wins ? "tf32" : "bf16", text);
-  if (r->finding_count == before) return;
+  if (r->finding_count == before || !brim_result_has_gpu(r)) return;
   brim_finding *f = &r->findings[before];
   if (!brim_finding_try(v, f, "precision", "tf32")) brim_finding_try(v, f, "precision", "bf16");
   if (tf32_wins || !tf32 || !bf16 || !is_worth(r, a)) return;
@@ -235,15 +281,25 @@ static void find_precision(const brim_findings *v, const char *text) {
   snprintf(f->remedy + used, sizeof f->remedy - used, brim_tr(" (tf32: %.2f ms less)"), a);
 }
 
+// A CPU computes in 16 bits faster only where it has instructions for them: matrix products show it, where
+// they were measured, and a trial decides.
+static bool cpu_may_halve(const brim_findings *v) {
+  const brim_machine_ceilings *most = &v->r->ceilings;
+  if (brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "bf16")) return true;
+  bool slower = most->gemm_bf16_flops <= most->gemm_fp32_flops;
+  return v->probing && !slower;
+}
+
 static void find_compute(const brim_findings *v) {
   brim_result *r = v->r;
   char text[200];
   double compute = compute_ms(r);
-  if (!brim_result_has_gpu(r) || !(v->probing || compute > 0.5 * r->total_ms.median)) return;
+  bool gpu = brim_result_has_gpu(r);
+  if (!(v->probing || compute > 0.5 * r->total_ms.median)) return;
   snprintf(text, sizeof text, brim_tr("%.2f ms of %.2f ms are computing, in full precision"),
            compute, r->total_ms.median);
-  if (is(r, "precision", "fp32")) find_precision(v, text);
-  if (is(r, "compile", "false")) {
+  if (is(r, "precision", "fp32") && (gpu || cpu_may_halve(v))) find_precision(v, text);
+  if (gpu && is(r, "compile", "false")) {
     find_knob(v, "launches", "compile", "true",
               brim_tr("the host launches every op separately, so short kernels wait for it"));
   }

@@ -232,6 +232,7 @@ static const brim_knob rows[BRIM_LEARN_KNOBS] = {
                           .min = BRIM_CACHE_NONE,
                           .max = BRIM_CACHE_AUTO,
                           .choices = brim_cache_choices,
+                          .fills = BRIM_CACHE_RAM,
                           .option = "--cache",
                           .axis = brim_learn_cached,
                           .order = 4},

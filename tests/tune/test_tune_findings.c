@@ -77,7 +77,9 @@ static void test_healthy(void **state) {
   r.stable = false;
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 3);
-  for (size_t i = 0; i < r.finding_count; i++) assert_true(r.findings[i].note);
+  for (size_t i = 0; i < r.finding_count; i++) {
+    assert_true(r.findings[i].note && isnan(r.findings[i].cost_ms));
+  }
   assert_false(brim_result_worth_fixing(&r));
   r.clock_mhz = 1980;  // the cap was reached, and the clock stayed where it was
   brim_diagnose(&r, 1, 0);
@@ -307,6 +309,89 @@ static void test_asks(void **state) {
   assert_int_equal(p[0].finding_count, 0);
 }
 
+// A CPU whose instructions for 16 bits are faster is asked for them, and they are named by a measurement only.
+static void test_precision_of_a_cpu(void **state) {
+  (void)state;
+  brim_result r[2] = {on_cpu(), on_cpu()};
+  set_text(&r[0], "precision", "fp32");
+  assert_string_equal(asked(r, 1)->code, "precision");
+  assert_string_equal(asked(r, 1)->try_value, "bf16");
+  brim_diagnose(r, 1, 0);
+  assert_int_equal(r[0].finding_count, 0);
+  r[1].samples_per_s = 12800;
+  brim_diagnose(r, 2, 0);
+  assert_string_equal(r[0].findings[0].code, "precision");
+  assert_string_equal(r[0].findings[0].value, "bf16");
+  assert_true(r[0].findings[0].measured);
+  assert_true(near(r[0].findings[0].cost_ms, 5));
+  r[1].samples_per_s = 3200;  // emulated
+  brim_diagnose(r, 2, 0);
+  assert_int_equal(r[0].finding_count, 0);
+  assert_string_equal(asked(r, 2)->code, "small_batch");
+  // tf32 is fp32 there: that it was a little faster is chance
+  set_text(&r[1], "precision", "tf32");
+  r[1].samples_per_s = 7000;
+  brim_diagnose(r, 2, 0);
+  assert_int_equal(r[0].finding_count, 0);
+  // matrix products show that it would be slower: not tried
+  r[0].ceilings.gemm_fp32_flops = 1e11;
+  r[0].ceilings.gemm_bf16_flops = 5e10;
+  assert_string_equal(asked(r, 1)->code, "small_batch");
+  r[0].ceilings.gemm_bf16_flops = 3e11;
+  assert_string_equal(asked(r, 1)->code, "precision");
+}
+
+// 6 of 10 ms are reading, which more workers or samples in memory would save: the better one is named.
+static void test_asks_for_a_cache(void **state) {
+  (void)state;
+  brim_result r[4];
+  for (int i = 0; i < 4; i++) {
+    r[i] = on_cpu();
+    set_text(&r[i], "cache", "none");
+    set_text(&r[i], "num_workers", "0");
+    r[i].phase_ms[BRIM_PHASE_IO].median = 6;
+    r[i].phase_ms[BRIM_PHASE_FORWARD].median = 1;
+    r[i].phase_ms[BRIM_PHASE_BACKWARD].median = 3;
+    r[i].compute_samples_per_s = 64 / 4e-3;
+    r[i].worker_io_ms = 5;
+    r[i].worker_transform_ms = 1;
+    r[i].cores = 8;
+  }
+  assert_string_equal(asked(r, 1)->try_knob, "num_workers");
+  set_text(&r[1], "num_workers", "2");
+  r[1].samples_per_s = 12800;
+  r[1].phase_ms[BRIM_PHASE_IO].median = 0.1;
+  const brim_finding *f = asked(r, 2);
+  assert_string_equal(f->code, "io_wait");
+  assert_string_equal(f->try_knob, "cache");
+  assert_string_equal(f->try_value, "ram");
+  set_text(&r[2], "cache", "ram");
+  r[2].samples_per_s = 16000;
+  f = asked(r, 3);
+  assert_true(!f || strcmp(f->code, "io_wait") != 0);
+  f = &r[0].findings[0];
+  assert_string_equal(f->knob, "cache");
+  assert_string_equal(f->value, "ram");
+  assert_true(f->measured && near(f->cost_ms, 6));
+  assert_non_null(strstr(f->remedy, "from the second epoch on (num_workers 2: 5.00 ms less)"));
+  r[2].samples_per_s = 9000;
+  brim_diagnose(r, 3, 0);
+  assert_string_equal(r[0].findings[0].value, "2");
+  assert_non_null(strstr(r[0].findings[0].remedy, "(cache ram: 2.89 ms less)"));
+  // neither helps: what was tried is not advised, and has no price
+  r[1].samples_per_s = r[2].samples_per_s = 6400;
+  brim_diagnose(r, 3, 0);
+  assert_true(isnan(r[0].findings[0].cost_ms));
+  assert_non_null(strstr(r[0].findings[0].remedy, "more workers did not help: cheaper"));
+  brim_diagnose(r, 2, 0);
+  assert_non_null(strstr(r[0].findings[0].remedy, "did not help: data.cache=ram, cheaper"));
+  // transforms are not saved by it
+  r[0].worker_io_ms = 0.1;
+  r[0].worker_transform_ms = 5.9;
+  f = asked(r, 2);
+  assert_true(!f || strcmp(f->try_knob, "cache") != 0);
+}
+
 static void test_asks_for_batches(void **state) {
   (void)state;
   brim_result r[4] = {healthy(), healthy(), healthy(), healthy()};
@@ -330,10 +415,16 @@ static void test_asks_for_batches(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_healthy), cmocka_unit_test(test_order),
-      cmocka_unit_test(test_quota),   cmocka_unit_test(test_checkpoints),
-      cmocka_unit_test(test_sharing), cmocka_unit_test(test_slow_transform),
-      cmocka_unit_test(test_asks),    cmocka_unit_test(test_asks_for_batches),
+      cmocka_unit_test(test_healthy),
+      cmocka_unit_test(test_order),
+      cmocka_unit_test(test_quota),
+      cmocka_unit_test(test_checkpoints),
+      cmocka_unit_test(test_sharing),
+      cmocka_unit_test(test_slow_transform),
+      cmocka_unit_test(test_asks),
+      cmocka_unit_test(test_asks_for_batches),
+      cmocka_unit_test(test_precision_of_a_cpu),
+      cmocka_unit_test(test_asks_for_a_cache),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
