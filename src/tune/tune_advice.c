@@ -103,7 +103,20 @@ static void check_precision(const brim_result *results, size_t count, const brim
         k->value);
 }
 
-static bool tried_larger(const brim_result *results, size_t count, const brim_result *r) {
+// The rate of the best larger batch over that of `r`; NaN = none ran.
+static double larger_rate(const brim_result *results, size_t count, const brim_result *r,
+                          const brim_advice_facts *f) {
+  double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)INFINITY);
+  double best = f->larger > 0 ? f->larger : (double)NAN;
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_result_ran(&results[i])) continue;
+    if (!(brim_result_number_as(&results[i], BRIM_ROLE_BATCH, 0) > batch)) continue;
+    best = fmax(best, results[i].samples_per_s / r->samples_per_s);
+  }
+  return best;
+}
+
+static bool planned_larger(const brim_result *results, size_t count, const brim_result *r) {
   double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)INFINITY);
   for (size_t i = 0; i < count; i++) {
     if (brim_result_number_as(&results[i], BRIM_ROLE_BATCH, 0) > batch) return true;
@@ -112,16 +125,27 @@ static bool tried_larger(const brim_result *results, size_t count, const brim_re
 }
 
 static void check_memory(const brim_result *results, size_t count, const brim_result *r,
-                         brim_advice *out) {
+                         const brim_advice_facts *f, brim_advice *out) {
   double share = r ? 100 * brim_result_memory(r) / r->free_bytes : (double)NAN;
   if (isnan(share)) return;
-  bool aimed = share >= 50 && share <= 80, larger = tried_larger(results, count, r);
-  check(out, aimed || (share < 50 && larger),
-        aimed        ? brim_tr("memory: %.0f %% of what is free (50 to 80 %% is the aim)")
-        : share > 80 ? brim_tr("memory: %.0f %% of what is free, more than 80 %%")
-        : larger     ? brim_tr("memory: %.0f %% of what is free; larger batches gained under 3 %%")
-                     : brim_tr("memory: %.0f %% of what is free; larger batches were not tried"),
-        share);
+  double larger = larger_rate(results, count, r, f);
+  if (share >= 50 && share <= 80) {
+    check(out, true, brim_tr("memory: %.0f %% of what is free (50 to 80 %% is the aim)"), share);
+  } else if (share > 80) {
+    check(out, false, brim_tr("memory: %.0f %% of what is free, more than 80 %%"), share);
+  } else if (larger > 1.03) {
+    check(out, false,
+          brim_tr("memory: %.0f %% of what is free; a larger batch was %.2f times as fast"), share,
+          larger);
+  } else if (!isnan(larger)) {
+    check(out, true, brim_tr("memory: %.0f %% of what is free; larger batches gained under 3 %%"),
+          share);
+  } else if (planned_larger(results, count, r)) {
+    check(out, true, brim_tr("memory: %.0f %% of what is free; no larger batch ran"), share);
+  } else {
+    check(out, false, brim_tr("memory: %.0f %% of what is free; larger batches were not tried"),
+          share);
+  }
 }
 
 static void check_knobs(const brim_result *results, size_t count, const brim_result *r,
@@ -145,7 +169,7 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
   check_knobs(results, count, r, f, out);
   check_precision(results, count, r, f, out);
   // what is learned without batches has no use for more of it
-  if (r && brim_result_knob_as(r, BRIM_ROLE_BATCH)) check_memory(results, count, r, out);
+  if (r && brim_result_knob_as(r, BRIM_ROLE_BATCH)) check_memory(results, count, r, f, out);
   if (r) {
     char rate[32];
     brim_format_count(r->samples_per_s, rate);

@@ -269,6 +269,27 @@ static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   return best >= rate ? best : (double)NAN;
 }
 
+static void scale(brim_stats_summary *times, double by) {
+  double *const all[] = {&times->min,    &times->max,    &times->mean,   &times->stddev,
+                         &times->median, &times->mad,    &times->p05,    &times->p95,
+                         &times->p99,    &times->ci_low, &times->ci_high};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
+}
+
+// One visit's times, as long as the rate of all visits says: a step and what it is divided into then agree
+// with the rate beside them.
+static void take_rate(brim_result *r, brim_interval rate) {
+  double by = r->samples_per_s / rate.value;
+  scale(&r->total_ms, by);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) scale(&r->phase_ms[p], by);
+  r->epoch_s *= by;
+  r->samples_per_s = rate.value;
+  bool wide = !(rate.high <= BRIM_TUNE_WIDEST * rate.low);
+  r->samples_per_s_low = wide ? (double)NAN : rate.low;
+  r->samples_per_s_high = wide ? (double)NAN : rate.high;
+  r->stable = rate.high - rate.low <= 0.25 * rate.value;
+}
+
 static void finish_setting(sweep *s, size_t index, brim_result *out) {
   setting_runs *runs = &s->runs[index];
   brim_interval rate = brim_race_rate(s->race, index);
@@ -281,12 +302,7 @@ static void finish_setting(sweep *s, size_t index, brim_result *out) {
   if (failed) {
     out->stable = false;
   } else {
-    out->epoch_s *= out->samples_per_s / rate.value;
-    out->samples_per_s = rate.value;
-    bool wide = !(rate.high <= BRIM_TUNE_WIDEST * rate.low);
-    out->samples_per_s_low = wide ? (double)NAN : rate.low;
-    out->samples_per_s_high = wide ? (double)NAN : rate.high;
-    out->stable = rate.high - rate.low <= 0.25 * rate.value;
+    take_rate(out, rate);
   }
   for (size_t i = 0; i < runs->count; i++) {
     out->throttled = out->throttled || runs->visit[i].throttled;

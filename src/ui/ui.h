@@ -187,6 +187,10 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
 // "nothing worth fixing: 98 % of the slower stage (computing)", for any view; false where the result has
 // a finding that is more than a note, or did not run.
 bool brim_ui_healthy(const brim_result *result, char out[256]);
+// Has it several prices? Each is of one remedy alone, so that they do not add up.
+bool brim_ui_prices_overlap(const brim_result *result);
+#define BRIM_UI_PRICES_OVERLAP \
+  BRIM_N_("Each price is what one remedy saves alone; together they may save less.")
 // Summary table, optimal configuration and the findings of the recommended setting.
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);

@@ -70,6 +70,14 @@ static void put_finding(const brim_term *term, const brim_result *r, const brim_
   brim_str_deinit(&text);
 }
 
+bool brim_ui_prices_overlap(const brim_result *result) {
+  size_t priced = 0;
+  for (size_t i = 0; i < result->finding_count; i++) {
+    priced += !result->findings[i].note && !isnan(result->findings[i].cost_ms);
+  }
+  return priced > 1;
+}
+
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
   char healthy[256];
   if (brim_ui_healthy(result, healthy)) {
@@ -79,5 +87,9 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
   }
   for (size_t i = 0; i < result->finding_count; i++) {
     put_finding(term, result, &result->findings[i], out);
+  }
+  if (brim_ui_prices_overlap(result)) {
+    brim_ui_wrap(out, term, brim_tr(BRIM_UI_PRICES_OVERLAP), 0);
+    brim_str_append_char(out, '\n');
   }
 }

@@ -150,7 +150,9 @@ static void put_findings(const brim_profile *p, brim_str *out) {
   }
   brim_str_append(out, "<ul class=\"findings\">\n");
   for (size_t i = 0; i < r->finding_count; i++) put_finding(&r->findings[i], p->step_ms, out);
-  brim_str_append(out, "</ul></section>\n");
+  brim_str_append(out, "</ul>");
+  if (brim_ui_prices_overlap(r)) brim_ui_put(out, "p", brim_tr(BRIM_UI_PRICES_OVERLAP));
+  brim_str_append(out, "</section>\n");
 }
 
 //---------------------------------- idle ----------------------------------

@@ -242,11 +242,16 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
   brim_str_append(out, "</div></li>\n");
 }
 
+// What there is to say of one setting, under its name.
 static void put_list(const char *title, const brim_result *r, brim_str *out) {
+  char healthy[256];
   brim_ui_put(out, "h3", title);
+  if (brim_ui_healthy(r, healthy)) brim_ui_put(out, "p", healthy);
+  if (r->finding_count == 0) return;
   brim_str_append(out, "\n<ul class=\"findings\">\n");
   for (size_t i = 0; i < r->finding_count; i++) put_finding(r, &r->findings[i], out);
   brim_str_append(out, "</ul>\n");
+  if (brim_ui_prices_overlap(r)) brim_ui_put(out, "p", brim_tr(BRIM_UI_PRICES_OVERLAP));
 }
 
 static size_t count_throttled(const brim_ui_view *view) {
@@ -259,15 +264,15 @@ static size_t count_throttled(const brim_ui_view *view) {
 
 // Of the recommended setting and, where they are others, of the fastest and of the config's own.
 void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, brim_str *out) {
-  char noise[160], healthy[256];
+  char noise[160];
   brim_ui_picks picks = view->picks;
   size_t throttled = count_throttled(view);
   bool noisy = brim_ui_mostly_unstable(view->results, view->count, noise);
   bool recommended = brim_ui_has_findings(view->results, view->count, picks.recommended);
   bool highest = picks.highest != picks.recommended &&
                  brim_ui_has_findings(view->results, view->count, picks.highest);
-  if (own && (own->finding_count == 0 || own == &view->results[0] + picks.recommended ||
-              own == &view->results[0] + picks.highest)) {
+  if (own && (!brim_result_ran(own) || own == &view->results[0] + picks.recommended ||
+              (highest && own == &view->results[0] + picks.highest))) {
     own = NULL;
   }
   if (picks.highest < 0 && !noisy && !throttled) return;
@@ -291,11 +296,8 @@ void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, b
                     throttled);
     brim_str_append(out, "</p>\n");
   }
-  if (recommended) {
+  if (picks.recommended >= 0) {
     put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], out);
-  } else if (picks.recommended >= 0 &&
-             brim_ui_healthy(&view->results[picks.recommended], healthy)) {
-    brim_ui_put(out, "p", healthy);
   }
   if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
   if (own) put_list(brim_tr("The config's own setting"), own, out);

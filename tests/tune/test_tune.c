@@ -153,6 +153,12 @@ static void test_advice(void **state) {
   facts.batch = 1024;
   brim_advise(r, 2, 0, &facts, &a);
   assert_non_null(strstr(a.accumulation, "gradient_accumulation_steps: 4"));
+  // a larger one that is twice as fast is reported as that; one that gains nothing is enough
+  for (size_t i = 0; i < a.check_count; i++) {
+    assert_true(a.checks[i].done != (strstr(a.checks[i].text, "2.00 times as fast") != NULL));
+  }
+  r[1].samples_per_s = 1.02 * r[0].samples_per_s;
+  brim_advise(r, 2, 0, &facts, &a);
   for (size_t i = 0; i < a.check_count; i++) assert_true(a.checks[i].done);
   // the same effective batch: nothing to say
   facts.batch = 256;
@@ -167,6 +173,14 @@ static void test_advice(void **state) {
   size_t open = 0;
   for (size_t i = 0; i < a.check_count; i++) open += !a.checks[i].done;
   assert_int_equal(open, 4);  // batch, workers, precision, memory
+  assert_non_null(strstr(a.checks[4].text, "larger batches were not tried"));
+  facts.larger = 1.01;  // what was tried for the prices of findings counts
+  brim_advise(&one, 1, 0, &facts, &a);
+  assert_non_null(strstr(a.checks[4].text, "larger batches gained under 3 %"));
+  facts.larger = 1.5;
+  brim_advise(&one, 1, 0, &facts, &a);
+  assert_non_null(strstr(a.checks[4].text, "1.50 times as fast"));
+  facts.larger = 0;
   brim_advise(&one, 1, -1, &facts, &a);
   assert_string_equal(a.learning_rate, "");
   assert_false(a.checks[a.check_count - 1].done);
@@ -489,7 +503,14 @@ static void test_contenders_are_repeated(void **state) {
     assert_int_equal(count, 2);
     assert_int_equal(s.results, 2);
     int most = 0, unreliable = 0, visits = 0;
+    brim_work_info info;
+    memset(&info, 0, sizeof info);
+    f.work->table->info(f.work->state, &info);
+    double rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
     for (size_t i = 0; i < count; i++) {
+      // a step is as long as the rate beside it says, whatever the visits differed by
+      double step_s = results[i].total_ms.median * 1e-3;
+      assert_true(fabs(results[i].samples_per_s * step_s / rows - 1) < 1e-9);
       most = results[i].repeats > most ? results[i].repeats : most;
       visits += results[i].repeats;
       unreliable += results[i].repeats == 2 && !results[i].stable;

@@ -113,6 +113,33 @@ static void test_gpu(void **state) {
   brim_str_deinit(&out);
 }
 
+// Findings stand under the name of their setting: also that there is nothing to fix, and above its notes.
+static void test_findings_are_of_a_setting(void **state) {
+  (void)state;
+  static brim_result list[GPU_RESULTS];
+  brim_str out;
+  brim_ui_picks picks = make_gpu(list);
+  brim_result *r = &list[picks.recommended], *own = r == &list[0] ? &list[1] : &list[0];
+  picks.highest = picks.recommended;
+  make_page(list, GPU_RESULTS, picks, &out);
+  contains(out.data, "Each price is what one remedy saves alone");
+  brim_str_deinit(&out);
+  r->findings[0].note = true;
+  r->finding_count = 1;
+  own->finding_count = 0;
+  brim_ui_report_options how = {.command = "brim bench", .picks = picks, .own = own};
+  brim_str_init(&out);
+  assert_ok(brim_ui_report(&how, list, GPU_RESULTS, &out));
+  check_page(out.data);
+  char *part = between(out.data, "<section id=\"findings\">", "</section>");
+  contains(part, "<h3>Recommended for training</h3><p>nothing worth fixing");
+  contains(part, "<h3>The config&#39;s own setting</h3><p>nothing worth fixing");
+  assert_int_equal(occurrences(part, "nothing worth fixing"), 2);
+  lacks(part, "Each price");
+  brim_free(part);
+  brim_str_deinit(&out);
+}
+
 // Every column of seed guide 002's table, and one row as it is read.
 static void test_table(void **state) {
   (void)state;
@@ -606,25 +633,16 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gpu),
-      cmocka_unit_test(test_table),
-      cmocka_unit_test(test_charts),
-      cmocka_unit_test(test_bars),
-      cmocka_unit_test(test_heat),
-      cmocka_unit_test(test_cpu),
-      cmocka_unit_test(test_escaped),
-      cmocka_unit_test(test_unknown),
-      cmocka_unit_test(test_shapes),
-      cmocka_unit_test(test_failures),
-      cmocka_unit_test(test_failure_texts),
-      cmocka_unit_test(test_decision),
-      cmocka_unit_test(test_busy_ceiling),
-      cmocka_unit_test(test_language),
-      cmocka_unit_test(test_advice),
-      cmocka_unit_test(test_unsteady),
-      cmocka_unit_test(test_out_of_memory),
-      cmocka_unit_test(test_verified),
-      cmocka_unit_test(test_planned_beyond),
+      cmocka_unit_test(test_gpu),      cmocka_unit_test(test_findings_are_of_a_setting),
+      cmocka_unit_test(test_table),    cmocka_unit_test(test_charts),
+      cmocka_unit_test(test_bars),     cmocka_unit_test(test_heat),
+      cmocka_unit_test(test_cpu),      cmocka_unit_test(test_escaped),
+      cmocka_unit_test(test_unknown),  cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_failures), cmocka_unit_test(test_failure_texts),
+      cmocka_unit_test(test_decision), cmocka_unit_test(test_busy_ceiling),
+      cmocka_unit_test(test_language), cmocka_unit_test(test_advice),
+      cmocka_unit_test(test_unsteady), cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_verified), cmocka_unit_test(test_planned_beyond),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

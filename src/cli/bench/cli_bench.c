@@ -548,6 +548,7 @@ static brim_status run(brim_cli *cli) {
              .picks = {-1, -1, -1},
              .decision = {.now = -1, .beside = -1},
              .settings = {.own = -1},
+             .larger = (double)NAN,
              .plan_only = brim_option_flag(&cli->parse, "plan", false)};
   brim_status status = bench_all(&b);
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);

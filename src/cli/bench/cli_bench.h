@@ -36,8 +36,9 @@ typedef struct bench {
   brim_gpu_sampler *sampler;      // while sweeping a GPU; NULL = none
   const char *apply;              // --apply: the file to edit; NULL = none
   bool verify, resume;            // --verify, --resume
-  bool priced;                    // the findings of the config's own setting have measured prices
-  brim_advice advice;             // with the picks; of the config as it was given
+  double larger;              // batches beside the config's own (brim_remedy_options); NaN = none
+  bool priced;                // the findings of the config's own setting have measured prices
+  brim_advice advice;         // with the picks; of the config as it was given
   brim_config *verified;      // the recommended setting's; its workload may be open until the end
   brim_ui_verified proof;     // what --verify found
   brim_result *proof_record;  // the same as a record; NULL = there is none

@@ -15,10 +15,12 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
   brim_work_info info;
   memset(&info, 0, sizeof info);
   work->table->info(work->state, &info);
-  *out = (brim_advice_facts){.batch = knob_of(work, &setting, BRIM_ROLE_BATCH),
-                             .accumulation = knob_of(work, &setting, BRIM_ROLE_ACCUMULATION),
-                             .learning_rate = info.learning_rate,
-                             .adaptive = info.adaptive};
+  *out = (brim_advice_facts){
+      .batch = knob_of(work, &setting, BRIM_ROLE_BATCH),
+      .accumulation = knob_of(work, &setting, BRIM_ROLE_ACCUMULATION),
+      .learning_rate = info.learning_rate,
+      .larger = b->picks.recommended == b->settings.own ? b->larger : (double)NAN,
+      .adaptive = info.adaptive};
   if (isnan(out->accumulation)) out->accumulation = 1;
   for (size_t i = 0; i < b->axes.count; i++) {
     if (b->axes.axis[i].count < 2) continue;

@@ -14,9 +14,12 @@ brim_status brim_cli_bench_price(bench *b, const brim_remedy_options *options) {
   brim_remedy_options how = *options;
   how.setting = &b->settings.setting[own];
   how.folder = brim_cli_job_saves_in(job);
+  how.larger = &b->larger;
   b->priced = true;
-  return brim_remedies_measure(job->work, job->config, job->device, &how, b->results, b->count,
-                               own);
+  brim_status status =
+      brim_remedies_measure(job->work, job->config, job->device, &how, b->results, b->count, own);
+  if (job->work) brim_cli_bench_advise(b, &b->advice);  // now with what was tried
+  return status;
 }
 
 void brim_cli_bench_put_findings(const bench *b, brim_str *out) {
