@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 16384, PATH_BYTES = 512 };
@@ -128,12 +129,22 @@ static void read_group(const char *root, char *group, brim_machine_memory *out) 
   }
 }
 
+// Without a file: where none may be opened (a process at its limit of open files) memory is not 0.
+static void ask_kernel(brim_machine_memory *out) {
+  struct sysinfo info;
+  if (sysinfo(&info) != 0) return;
+  out->total = (uint64_t)info.totalram * info.mem_unit;
+  out->available = ((uint64_t)info.freeram + info.bufferram) * info.mem_unit;
+}
+
 void brim_machine_read_memory(const char *root, brim_machine_memory *out) {
   char text[TEXT_BYTES], group[256];
   memset(out, 0, sizeof *out);
   if (brim_machine_read_text(root, "/proc/meminfo", text, sizeof text)) {
     out->total = kib_line(text, "MemTotal");
     out->available = kib_line(text, "MemAvailable");
+  } else if (!root[0]) {
+    ask_kernel(out);
   }
   if (brim_machine_read_text(root, "/proc/self/cgroup", text, sizeof text) &&
       brim_machine_find_line(text, "0:", group, sizeof group)) {

@@ -1,4 +1,6 @@
 // Names and memory of made-up machines, control groups included.
+#include <sys/resource.h>
+
 #include "base/base.h"
 #include "test.h"
 
@@ -30,6 +32,21 @@ static void test_cpu_names(void **state) {
   assert_string_equal(name, "Arm implementer 0x99 part 0x123");
   brim_machine_cpu_name("nowhere", name, sizeof name);
   assert_string_equal(name, "");
+}
+
+// A process at its limit of open files still knows how much memory there is.
+static void test_memory_without_files(void **state) {
+  (void)state;
+  uint64_t available = 0, total = 0;
+  struct rlimit before, none;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){0, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  brim_machine_free_memory("", &available, &total);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_true(total > 0 && available > 0 && available <= total);
+  brim_machine_free_memory("nowhere", &available, &total);
+  assert_int_equal(total, 0);
 }
 
 static void test_memory_and_groups(void **state) {
@@ -67,6 +84,7 @@ static void test_this_machine(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cpu_names),
+      cmocka_unit_test(test_memory_without_files),
       cmocka_unit_test(test_memory_and_groups),
       cmocka_unit_test(test_this_machine),
   };
