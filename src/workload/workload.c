@@ -231,6 +231,21 @@ int64_t brim_work_value_as(const brim_work *work, const brim_setting *setting, b
   return knob < 0 ? fallback : setting->value[knob];
 }
 
+static void put_once(int64_t value, int64_t *values, size_t *count) {
+  if (*count == 0 || values[*count - 1] != value) values[(*count)++] = value;
+}
+
+size_t brim_knob_with_own(int64_t own, const int64_t *from, size_t count, int64_t most,
+                          int64_t *values) {
+  size_t n = 0, i = 0;
+  while (i < count && from[i] < own) put_once(from[i++], values, &n);
+  put_once(own, values, &n);
+  while (i < count) put_once(from[i++], values, &n);
+  while (n > 0 && values[n - 1] > most) n--;
+  if (n == 0) values[n++] = most;
+  return n;
+}
+
 void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]) {
   switch (knob->kind) {
     case BRIM_KNOB_BOOL:

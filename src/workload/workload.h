@@ -121,6 +121,8 @@ typedef struct brim_work_info {
   // Only whole ones of so many samples are trained on (data.drop_last): smaller micro-batches have to
   // divide it, or an epoch would be another; 0 = there is no such number.
   int64_t whole;
+  // An epoch has whole ones of so many samples, the rest of the set is left out; 0 = it has all.
+  int64_t multiple;
   int64_t batch,
       accumulation;         // of it: samples of a micro-batch, micro-batches of a step; 0 = none
   const char *accumulates;  // how, where there is a choice: "exact", "plain"; NULL = none
@@ -613,6 +615,10 @@ int64_t brim_work_value_as(const brim_work *work, const brim_setting *setting, b
                            int64_t fallback);
 // Value of a knob as text ("256", "true", "bf16").
 void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]);
+// For an axis: `from` (ascending) with the config's own value in its place, each once and none above
+// `most`; `most` itself where all are. Returns how many.
+size_t brim_knob_with_own(int64_t own, const int64_t *from, size_t count, int64_t most,
+                          int64_t *values);
 
 #ifdef __cplusplus
 }

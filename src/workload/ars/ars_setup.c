@@ -144,24 +144,11 @@ static brim_status find_table(brim_ars *w) {
 
 // Seed guide 000's own values, before and after, and what lies between and beyond; the config's own is
 // always among them, so that a recommendation can be compared with it.
-// `from` (ascending) and the config's own in its place, of those that are not more than `most`; `most`
-// itself where all are.
-static size_t with_own(const brim_ars *w, int knob, const int64_t *from, size_t count, int64_t most,
-                       int64_t *values) {
-  int64_t own = w->knobs[knob].value;
-  size_t n = 0, i = 0;
-  while (i < count && from[i] < own) values[n++] = from[i++];
-  values[n++] = own;
-  while (i < count) values[n++] = from[i++];
-  while (n > 0 && values[n - 1] > most) n--;
-  if (n == 0) values[n++] = most;
-  return n;
-}
-
 static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
-  return with_own((const brim_ars *)work, BRIM_ARS_ENVS, sweep->gpu ? gpu : cpu, sweep->gpu ? 4 : 2,
-                  INT64_MAX, values);
+  const brim_ars *w = (const brim_ars *)work;
+  return brim_knob_with_own(w->knobs[BRIM_ARS_ENVS].value, sweep->gpu ? gpu : cpu,
+                            sweep->gpu ? 4 : 2, INT64_MAX, values);
 }
 
 // None that has fewer directions than the search keeps. They change what is learned most: where trying
@@ -173,14 +160,15 @@ static size_t dirs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   for (size_t i = 0; i < count; i++) {
     if (from[i] < top) from[i] = top;
   }
-  return with_own(w, BRIM_ARS_DIRS, from, count, INT64_MAX, values);
+  return brim_knob_with_own(w->knobs[BRIM_ARS_DIRS].value, from, count, INT64_MAX, values);
 }
 
 // None that is larger than all numbers of directions, which are the axis before.
 static size_t chunks_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
-  return with_own((const brim_ars *)work, BRIM_ARS_CHUNK, sweep->gpu ? gpu : cpu,
-                  sweep->gpu ? 3 : 2, sweep->most.value[BRIM_ARS_DIRS], values);
+  const brim_ars *w = (const brim_ars *)work;
+  return brim_knob_with_own(w->knobs[BRIM_ARS_CHUNK].value, sweep->gpu ? gpu : cpu,
+                            sweep->gpu ? 3 : 2, sweep->most.value[BRIM_ARS_DIRS], values);
 }
 
 static const brim_knob_check chunk_check = {

@@ -128,6 +128,7 @@ static void contrastive_info(void *work, brim_work_info *out) {
   const brim_stepper *t = &w->stepper;
   memset(out, 0, sizeof *out);
   brim_stepper_info(t, &w->data, w->loader.limit, out);
+  out->multiple = w->batching.batch * w->batching.accumulation;
   if (t->accumulation > 1) out->accumulates = t->exact ? "exact" : "plain";
   memcpy(out->eval_size, w->spec.eval_dim, sizeof out->eval_size);
   out->classes = w->spec.classes;

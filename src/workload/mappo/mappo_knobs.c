@@ -63,18 +63,6 @@ const brim_knob_set brim_mappo_knob_set = {
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collect_choices[] = {"cpu", "gpu", NULL};
 
-// `from` (ascending) with the config's own in its place.
-static size_t with_own(int64_t own, const int64_t *from, size_t count, int64_t *values) {
-  size_t n = 0, i = 0;
-  while (i < count && from[i] < own) values[n++] = from[i++];
-  values[n++] = own;
-  while (i < count) {
-    if (from[i] != own) values[n++] = from[i];
-    i++;
-  }
-  return n;
-}
-
 // Where the config gives the episodes of an iteration, more environments than it has steps would make another.
 static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {256, 1024, 4096, 16384}, cpu[] = {8, 32, 128};
@@ -83,7 +71,7 @@ static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   size_t count = sweep->gpu ? 4 : 3;
   const int64_t steps = w->knobs[BRIM_MAPPO_STEPS].value * w->shape.episode_length;
   while (w->by_episodes && count > 0 && from[count - 1] > steps) count--;
-  return with_own(w->knobs[BRIM_MAPPO_ENVS].value, from, count, values);
+  return brim_knob_with_own(w->knobs[BRIM_MAPPO_ENVS].value, from, count, INT64_MAX, values);
 }
 
 // Minibatches change learning as much as speed: one other size says what a larger one gains, and where
@@ -92,7 +80,8 @@ static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *valu
   static const int64_t counts[] = {4}, samples[] = {4096};
   const brim_mappo *w = (const brim_mappo *)work;
   const int64_t own = w->knobs[BRIM_MAPPO_BATCH].value;
-  return sweep->gpu ? with_own(own, w->by_samples ? samples : counts, 1, values) : 0;
+  if (!sweep->gpu) return 0;
+  return brim_knob_with_own(own, w->by_samples ? samples : counts, 1, INT64_MAX, values);
 }
 
 static size_t collect_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {

@@ -130,7 +130,7 @@ static void supervised_info(void *work, brim_work_info *out) {
   const brim_stepper *t = &w->stepper;
   memset(out, 0, sizeof *out);
   brim_stepper_info(t, &w->data, w->loader.limit, out);
-  out->whole = brim_supervised_whole(w);
+  out->whole = out->multiple = brim_supervised_whole(w);
   if (t->views == 2 && t->accumulation > 1) out->accumulates = t->exact ? "exact" : "plain";
   memcpy(out->eval_size, w->spec.eval_dim, sizeof out->eval_size);
   out->classes = w->spec.classes;
