@@ -49,6 +49,8 @@ refused '100 %% of what is there' '100 %'
 refused 'cannot open %s: %d' '%s을 열 수 없음: %d'
 refused 'cannot open %s: %d' "'%s'가 열리지 않음: %d"
 refused 'cannot open %s: %d' '%s: %d로 열 수 없음'
+refused 'this machine' '이 장비'
+refused 'the report' '리포트'
 taken 'cannot open %s: %d' '%s을(를) %d(으)로 열 수 없음'
 taken 'cannot open %s: %d' '%2$d: 열 수 없음: %1$s'
 taken "unknown key '%s'; see --help" "알 수 없는 키 '%s'; --help"
