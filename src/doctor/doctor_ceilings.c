@@ -36,7 +36,7 @@ static const struct {
       BRIM_N_("No layer computes faster in fp16."), NULL},
      AT(gemm_fp16_flops),
      FLOPS,
-     false},
+     true},
     {{"ceiling.copy", BRIM_DOCTOR_GROUP_CEILING, BRIM_N_("Memory bandwidth"),
       BRIM_N_("Activations, normalisation and optimisers are bound by it. Reading and writing both "
               "count."),
@@ -177,7 +177,8 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
     if (figures[i].gpu && !gpu) continue;
     if (isnan(value)) {
       brim_doctor_say_row(out, &figures[i].row, BRIM_DOCTOR_UNKNOWN, "%s",
-                          brim_tr("this device cannot, or memory was short"));
+                          brim_tr("brim could not measure it here: the device refused, or memory "
+                                  "was short"));
     } else {
       say_figure(out, i, value, facts, gpu);
     }

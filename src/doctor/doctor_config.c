@@ -11,6 +11,7 @@
 // file about 50.
 #define LOG_LINE_BYTES 400.0
 #define EVENT_BYTES 80.0
+#define SMALL_CHECKPOINT 65536.0
 
 static const brim_doctor_row rows[] = {
     {"config.opens", BRIM_DOCTOR_GROUP_CONFIG, BRIM_N_("Config and data"),
@@ -35,10 +36,9 @@ static const brim_doctor_row rows[] = {
 };
 enum { OPENS, FIT, HOST_MEMORY, CHECKPOINTS, INTERVAL, LOGS };
 
-void brim_doctor_config_failed(const char *message, brim_doctor_report *out) {
+void brim_doctor_config_failed(const char *message, const char *words, brim_doctor_report *out) {
   brim_doctor_line *line = brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_BAD, "%s", message);
-  brim_doctor_fix(line, "%s",
-                  brim_tr("brim config show CONFIG prints every key and where it comes from"));
+  brim_doctor_fix(line, "brim config show %s --origins", words);
 }
 
 //---------------------------------- memory ----------------------------------
@@ -70,11 +70,13 @@ static void say_fit(const brim_doctor_job *job, brim_doctor_report *out) {
     return;
   }
   brim_doctor_bytes((double)free_bytes, left);
-  bool tight = need > 0.95 * (double)free_bytes;
+  double share = 100 * need / fmax(1, (double)free_bytes);
+  bool tight = share > 95;
   brim_doctor_line *line =
       brim_doctor_say_row(out, &rows[FIT], tight ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
-                          brim_tr("fits: planned %s%s of %s free (%.0f %%)"), planned, overhead,
-                          left, 100 * need / fmax(1, (double)free_bytes));
+                          share < 1 ? brim_tr("fits: planned %s%s of %s free (under %.0f %%)")
+                                    : brim_tr("fits: planned %s%s of %s free (%.0f %%)"),
+                          planned, overhead, left, fmax(1, share));
   if (tight && set && set->less_memory) brim_doctor_fix(line, "%s", brim_tr(set->less_memory));
 }
 
@@ -97,7 +99,7 @@ static void say_host(const brim_doctor_job *job, brim_doctor_report *out) {
   brim_doctor_line *line = brim_doctor_say_row(out, &rows[HOST_MEMORY], state,
                                                brim_tr("planned %s of %s free"), need, left);
   if (state != BRIM_DOCTOR_GOOD) {
-    brim_doctor_fix(line, "data.cache=none data.prefetch_factor=1");
+    brim_doctor_fix_train(job, line, "data.cache=none data.prefetch_factor=1");
   }
 }
 
@@ -125,26 +127,36 @@ static double file_bytes(const char *folder, const char *name) {
   return known ? (double)size : (double)NAN;
 }
 
-static void say_checkpoints(const brim_doctor_job *job, brim_doctor_report *out) {
-  const char *folder = job->machine->output ? job->machine->output : ".";
+static const char *run_folder(const brim_doctor_job *job) {
+  return job->machine->output ? job->machine->output : ".";
+}
+
+// Sizes as they were written before, else by the plan. Names and settings in front of the tensors take
+// a few KiB that no plan knows.
+static double all_checkpoints(const brim_doctor_job *job, double one) {
   double keep = (double)brim_config_int(job->config, "checkpoint.keep");
-  double one = file_bytes(folder, "last.safetensors");
-  bool written = !isnan(one);
-  char size[32], all[32], left[32];
+  // the recent ones, the best one, the final weights, and one that is being written
+  return one * (keep + 2) + 4 * (double)job->plan->plan.parameter_count;
+}
+
+static void say_checkpoints(const brim_doctor_job *job, brim_doctor_report *out) {
+  char size[32], all[32], left[32], there[BRIM_DOCTOR_PATH];
   brim_doctor_space space;
+  double one = file_bytes(run_folder(job), "last.safetensors");
+  bool written = !isnan(one);
   if (!written) one = checkpoint_bytes(&job->plan->plan);
+  bool small = !written && one < SMALL_CHECKPOINT;
   if (!(one > 0)) {
     brim_doctor_say_row(out, &rows[CHECKPOINTS], BRIM_DOCTOR_UNKNOWN, "%s",
                         brim_tr("the plan does not say how large a checkpoint is"));
     return;
   }
-  // the recent ones, the best one, the final weights, and one that is being written
-  double total = one * (keep + 2) + 4 * (double)job->plan->plan.parameter_count;
+  if (small) one = SMALL_CHECKPOINT;
+  double total = all_checkpoints(job, one);
   brim_doctor_bytes(one, size);
   brim_doctor_bytes(total, all);
-  bool known =
-      job->machine->space(job->machine->ctx, brim_fs_exists(folder) ? folder : ".", &space);
-  if (!known) {
+  brim_doctor_there(run_folder(job), there, sizeof there);
+  if (!job->machine->space(job->machine->ctx, there, &space)) {
     brim_doctor_say_row(out, &rows[CHECKPOINTS], BRIM_DOCTOR_UNKNOWN,
                         brim_tr("%s each, at most %s; free space cannot be seen"), size, all);
     return;
@@ -156,15 +168,25 @@ static void say_checkpoints(const brim_doctor_job *job, brim_doctor_report *out)
   brim_doctor_line *line =
       brim_doctor_say_row(out, &rows[CHECKPOINTS], state,
                           written ? brim_tr("%s each as written before, at most %s in %s; %s free")
+                          : small ? brim_tr("under %s each, at most %s in %s; %s free")
                                   : brim_tr("about %s each, at most %s in %s; %s free"),
-                          size, all, folder, left);
-  if (state != BRIM_DOCTOR_GOOD) brim_doctor_fix(line, "checkpoint.keep=1");
+                          size, all, run_folder(job), left);
+  if (state == BRIM_DOCTOR_GOOD) return;
+  if (brim_config_int(job->config, "checkpoint.keep") > 1) {
+    brim_doctor_fix_train(job, line, "checkpoint.keep=1");
+  } else {
+    brim_doctor_fix_train(job, line, "output_dir=/FOLDER/ON/A/LARGER/DISK");
+  }
+}
+
+static void info_of(const brim_doctor_job *job, brim_work_info *out) {
+  memset(out, 0, sizeof *out);
+  job->work->table->info(job->work->state, out);
 }
 
 static double epoch_seconds(const brim_doctor_job *job, const brim_doctor_records *records) {
   brim_work_info info;
-  memset(&info, 0, sizeof info);
-  job->work->table->info(job->work->state, &info);
+  info_of(job, &info);
   if (records->own < 0 || info.set_samples <= 0) return (double)NAN;
   return (double)info.set_samples / records->results[records->own].samples_per_s;
 }
@@ -175,16 +197,24 @@ static void say_interval(const brim_doctor_job *job, const brim_doctor_records *
   double epoch = epoch_seconds(job, records);
   char time[32];
   if (interval > 0) {
-    brim_doctor_say_row(out, &rows[INTERVAL], BRIM_DOCTOR_GOOD,
-                        brim_tr("after %lld steps (checkpoint.interval) and after each epoch"),
-                        (long long)interval);
+    brim_work_info info;
+    info_of(job, &info);
+    if (info.interval_unit) {
+      brim_doctor_say_row(out, &rows[INTERVAL], BRIM_DOCTOR_GOOD,
+                          brim_tr("every %lld %s (checkpoint.interval) and after each epoch"),
+                          (long long)interval, brim_tr(info.interval_unit));
+    } else {
+      brim_doctor_say_row(out, &rows[INTERVAL], BRIM_DOCTOR_GOOD,
+                          brim_tr("every %lld steps (checkpoint.interval) and after each epoch"),
+                          (long long)interval);
+    }
     return;
   }
   if (isnan(epoch)) {
     brim_doctor_line *line =
         brim_doctor_say_row(out, &rows[INTERVAL], BRIM_DOCTOR_UNKNOWN, "%s",
                             brim_tr("after each epoch; how long one takes was not measured"));
-    brim_doctor_fix(line, "brim bench %s", job->name);
+    brim_doctor_fix_bench(job, line, "");
     return;
   }
   brim_format_duration(epoch, time);
@@ -192,19 +222,18 @@ static void say_interval(const brim_doctor_job *job, const brim_doctor_records *
   brim_doctor_line *line =
       brim_doctor_say_row(out, &rows[INTERVAL], longer ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
                           brim_tr("after each epoch, about every %s"), time);
-  if (longer) brim_doctor_fix(line, "checkpoint.interval=1000");
+  if (longer) brim_doctor_fix_train(job, line, "checkpoint.interval=1000");
 }
 
 // Steps of a whole run; NaN = not known before it runs.
 static double run_steps(const brim_doctor_job *job, double *epochs) {
   brim_work_info info;
-  memset(&info, 0, sizeof info);
-  job->work->table->info(job->work->state, &info);
+  info_of(job, &info);
   const double per_step = job->plan->plan.samples_per_step;
-  double per_epoch = info.steps_per_epoch > 0 ? (double)info.steps_per_epoch
-                     : info.set_samples > 0 && per_step > 0
-                         ? ceil((double)info.set_samples / per_step)
-                         : (double)NAN;
+  int64_t samples = info.set_samples - (info.multiple > 0 ? info.set_samples % info.multiple : 0);
+  double per_epoch = info.steps_per_epoch > 0      ? (double)info.steps_per_epoch
+                     : samples > 0 && per_step > 0 ? ceil((double)samples / per_step)
+                                                   : (double)NAN;
   int64_t most = brim_config_int(job->config, "training.steps");
   *epochs =
       (double)(info.epochs > 0 ? info.epochs : brim_config_int(job->config, "training.epochs"));
@@ -224,9 +253,8 @@ static double log_bytes(const brim_doctor_job *job, double steps, double epochs)
 }
 
 static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
-  const char *folder = job->machine->output ? job->machine->output : ".";
   double epochs = 0, steps = run_steps(job, &epochs);
-  double there = file_bytes(folder, "log.jsonl");
+  double there = file_bytes(run_folder(job), "log.jsonl");
   char bytes[32], now[64] = "";
   if (!isnan(there)) {
     char size[32];
@@ -245,8 +273,8 @@ static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
       brim_doctor_say_row(out, &rows[LOGS], large ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
                           brim_tr("about %s for %.0f steps%s"), bytes, steps, now);
   if (large) {
-    brim_doctor_fix(
-        line, "log.interval=%.0f",
+    brim_doctor_fix_train(
+        job, line, "log.interval=%.0f",
         ceil((double)brim_config_int(job->config, "log.interval") * total / (0.1 * GIB)));
   }
 }
@@ -256,12 +284,12 @@ static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
 void brim_doctor_config(const brim_doctor_job *job, brim_doctor_report *out) {
   brim_doctor_records records;
   brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_GOOD, brim_tr("%s on %s"),
-                      job->plan->description[0] ? job->plan->description : job->work->table->name,
-                      job->device->info.name);
+                      job->what[0] ? job->what : job->work->table->name, job->device->info.name);
   brim_doctor_records_read(job, &records);
   say_fit(job, out);
   say_host(job, out);
-  brim_doctor_knobs(job, &records, out);
+  brim_doctor_measured(job, &records, out);
+  if (records.own < 0) brim_doctor_rules(job, out);
   brim_doctor_sweep(job, out);
   say_checkpoints(job, out);
   say_interval(job, &records, out);

@@ -12,8 +12,9 @@
 
 #define GIB 1073741824.0
 #define MIB 1048576.0
-#define READ_SECONDS 2.0
-#define READ_BYTES (256 * MIB)
+// Of a pass
+#define READ_SECONDS 0.5
+#define READ_BYTES (128 * MIB)
 #define LEAST_READ_BYTES (4 * MIB)  // less says nothing about the speed
 #define SLOW_BYTES_PER_S 200e6
 enum { READ_FILES = 256, READ_DEPTH = 4, CHUNK = 1 << 20 };
@@ -147,10 +148,11 @@ static void check_filesystem(brim_doctor_exam *e) {
 
 static void say_space(brim_doctor_exam *e, const char *path) {
   brim_doctor_space space;
-  char left[32], total[32];
-  if (!e->machine->space(e->machine->ctx, path, &space)) {
+  char left[32], total[32], there[BRIM_DOCTOR_PATH];
+  brim_doctor_there(path, there, sizeof there);
+  if (!e->machine->space(e->machine->ctx, there, &space)) {
     brim_doctor_about(brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
-                                      brim_tr("the file system of %s does not report"), path),
+                                      brim_tr("the file system of %s does not report"), there),
                       path);
     return;
   }
@@ -161,7 +163,10 @@ static void say_space(brim_doctor_exam *e, const char *path) {
                                                     : BRIM_DOCTOR_GOOD;
   brim_doctor_line *line = brim_doctor_say(e, state, brim_tr("%s free of %s"), left, total);
   brim_doctor_about(line, path);
-  if (state != BRIM_DOCTOR_GOOD) brim_doctor_fix(line, "du -xsh %s/* | sort -h | tail", path);
+  if (state == BRIM_DOCTOR_GOOD) return;
+  bool plain = !strchr(there, '\'');
+  brim_doctor_fix(line, "du -xsh %s%s%s/* | sort -h | tail", plain ? "'" : "\"", there,
+                  plain ? "'" : "\"");
 }
 
 static void check_space(brim_doctor_exam *e) {
@@ -170,8 +175,10 @@ static void check_space(brim_doctor_exam *e) {
 
 //---------------------------------- speed ----------------------------------
 
+// One pass over files of a path, from where the last one ended.
 typedef struct reading {
   char *chunk;
+  double skip;  // bytes of files that were read before
   double bytes, seconds;
   int files;
   brim_time start;
@@ -190,7 +197,11 @@ static void read_file(reading *r, const char *path) {
   struct stat about;
   ssize_t got = 0;
   if (fd < 0) return;
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+  bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+  if (regular && r->skip >= (double)about.st_size && r->skip > 0) {
+    r->skip -= (double)about.st_size;
+  } else if (regular && lseek(fd, (off_t)r->skip, SEEK_SET) >= 0) {
+    r->skip = 0;
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     brim_time start = brim_clock_now();
     while (!done(r) && (got = read(fd, r->chunk, CHUNK)) > 0) r->bytes += (double)got;
@@ -200,6 +211,7 @@ static void read_file(reading *r, const char *path) {
   close(fd);
 }
 
+// Hidden files are no data.
 static void read_tree(reading *r, const char *path, int depth) {
   char **names = NULL;
   size_t count = 0;
@@ -212,6 +224,7 @@ static void read_tree(reading *r, const char *path, int depth) {
     return;
   }
   for (size_t i = 0; i < count && !done(r); i++) {
+    if (names[i][0] == '.') continue;
     char *below = brim_fs_join(path, names[i]);
     if (below) read_tree(r, below, depth - 1);
     brim_free(below);
@@ -230,12 +243,14 @@ static double from_storage(void) {
   return brim_parse_f64(value, &bytes) ? bytes : (double)NAN;
 }
 
-static void say_speed(brim_doctor_exam *e, const reading *r, double stored) {
-  char bytes[32], speed[32];
-  double rate = r->bytes / r->seconds;
+static void say_speed(brim_doctor_exam *e, const brim_doctor_reading *p) {
+  char bytes[32], speed[32], low[32], high[32];
+  double rate = p->rates[p->passes / 2];
   brim_format_figure(rate / 1e6, speed);
-  brim_doctor_bytes(r->bytes, bytes);
-  if (isnan(stored) || stored < 0.5 * r->bytes) {
+  brim_format_figure(p->rates[0] / 1e6, low);
+  brim_format_figure(p->rates[p->passes - 1] / 1e6, high);
+  brim_doctor_bytes(p->bytes, bytes);
+  if (!(p->stored >= 0.5)) {
     brim_doctor_say(
         e, BRIM_DOCTOR_UNKNOWN,
         brim_tr(
@@ -245,15 +260,48 @@ static void say_speed(brim_doctor_exam *e, const reading *r, double stored) {
     return;
   }
   bool slow = rate < SLOW_BYTES_PER_S;
-  brim_doctor_line *line = brim_doctor_say(
-      e, slow ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
-      brim_tr("%s MB/s over %s in %d files, in order, one thread"), speed, bytes, r->files);
+  brim_doctor_line *line =
+      brim_doctor_say(e, slow ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
+                      brim_tr("%s MB/s (median of %d passes, %s to %s) over %s, in order, one "
+                              "thread"),
+                      speed, p->passes, low, high, bytes);
   if (slow) {
     brim_doctor_fix(
         line, "%s",
         brim_tr("copy the data to a faster disk, or read it once: data.cache=ram or gpu; "
                 "pack many small files: brim data convert SRC DST.h5"));
   }
+}
+
+static void add_rate(brim_doctor_reading *p, double rate) {
+  int at = p->passes++;
+  for (; at > 0 && p->rates[at - 1] > rate; at--) p->rates[at] = p->rates[at - 1];
+  p->rates[at] = rate;
+}
+
+brim_status brim_doctor_read_passes(const brim_doctor_machine *machine, brim_doctor_reading *out) {
+  char *chunk = (char *)brim_alloc(CHUNK);
+  double before = from_storage(), at = 0;
+  memset(out, 0, sizeof *out);
+  if (!chunk) return brim_fail(BRIM_ENOMEM, "out of memory while reading data");
+  for (int i = 0; i < BRIM_DOCTOR_PASSES; i++) {
+    reading r = {.machine = machine, .start = brim_clock_now(), .chunk = chunk, .skip = at};
+    read_tree(&r, machine->data, READ_DEPTH);
+    if (r.bytes < LEAST_READ_BYTES && at > 0) {  // the end: from the first file again
+      out->bytes += r.bytes;
+      r = (reading){.machine = machine, .start = brim_clock_now(), .chunk = chunk};
+      read_tree(&r, machine->data, READ_DEPTH);
+      at = 0;
+    }
+    at += r.bytes;
+    out->bytes += r.bytes;
+    if (r.files > out->files) out->files = r.files;
+    if (r.bytes < LEAST_READ_BYTES || !(r.seconds > 0)) break;
+    add_rate(out, r.bytes / r.seconds);
+  }
+  out->stored = (from_storage() - before) / out->bytes;
+  brim_free(chunk);
+  return BRIM_OK;
 }
 
 static void check_speed(brim_doctor_exam *e) {
@@ -265,25 +313,19 @@ static void check_speed(brim_doctor_exam *e) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("not measured (--quick)"));
     return;
   }
-  reading r = {.machine = e->machine, .start = brim_clock_now()};
-  r.chunk = (char *)brim_alloc(CHUNK);
-  if (!r.chunk) {
-    e->report->status = brim_fail(BRIM_ENOMEM, "out of memory while reading data");
-    return;
-  }
-  double before = from_storage();
-  read_tree(&r, e->machine->data, READ_DEPTH);
-  double stored = from_storage() - before;
-  brim_free(r.chunk);
-  if (r.files == 0) {
+  brim_doctor_reading r;
+  brim_status status = e->machine->speed(e->machine, &r);
+  if (status) {
+    e->report->status = status;
+  } else if (r.files == 0) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s has no file that can be read"),
                     e->machine->data);
-  } else if (r.bytes < LEAST_READ_BYTES || !(r.seconds > 0)) {
+  } else if (r.passes == 0) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
                     brim_tr("%d files with %.2g MB: too little to measure a speed"), r.files,
                     r.bytes / 1e6);
   } else {
-    say_speed(e, &r, stored);
+    say_speed(e, &r);
   }
 }
 

@@ -1,6 +1,5 @@
 // Environment variables that make training slow, hide GPUs or change results, and some that help. One
 // row per variable; variables that are not set have no line.
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,15 +95,12 @@ static brim_doctor_state judge_platforms(const brim_doctor_exam *e, const char *
 }
 
 static brim_doctor_state judge_threads(const brim_doctor_exam *e, const char *v) {
-  char allowed[1024];
   int64_t threads = 0;
   char first[32];
   snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","), v);  // a list is for nested regions
-  int may = brim_doctor_allowed(e, allowed, sizeof allowed) ? brim_doctor_cpu_list(allowed) : -1;
+  int most = brim_doctor_cores(e);
   if (!brim_parse_i64(first, &threads) || threads < 1) return BRIM_DOCTOR_BAD;
-  if (may < 1) return BRIM_DOCTOR_GOOD;
-  double quota = brim_cpu_quota(e->machine->root);
-  int most = quota > 0 && quota < (double)may ? (int)ceil(quota) : may;
+  if (most < 1) return BRIM_DOCTOR_GOOD;
   return threads > most || (threads == 1 && most > 4) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
 }
 

@@ -23,6 +23,17 @@ static void not_told(brim_doctor_exam *e, const brim_doctor_gpu *g) {
 //---------------------------------- which ----------------------------------
 
 static void check_found(brim_doctor_exam *e) {
+  bool asked = e->machine->gpus && !e->machine->gpus->opened;
+  if (asked && !e->wsl && brim_doctor_look_at_bus(e) == BRIM_DOCTOR_BUS_NONE) {
+    brim_doctor_line *line =
+        brim_doctor_say(e, BRIM_DOCTOR_WARN, "%s",
+                        brim_tr("no NVIDIA GPU on the PCI bus: brim computes on the CPU"));
+    brim_doctor_because(line, "%s",
+                        brim_tr("A CPU trains convolutions and transformers many times slower."));
+    brim_doctor_fix(line, "%s",
+                    brim_tr("run on a machine with an NVIDIA GPU, or keep models small"));
+    return;
+  }
   if (e->gpu_count == 0) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("none found: %s"), e->no_gpus);
     return;
@@ -38,31 +49,27 @@ static void check_found(brim_doctor_exam *e) {
 //---------------------------------- memory ----------------------------------
 
 // "python train.py (alice) 12 GiB, ..." of others; returns how many there are.
-static size_t list_holders(brim_doctor_exam *e, const brim_doctor_gpu *g, brim_str *out,
-                           bool *known) {
-  brim_gpu_process *list = NULL;
-  size_t count = 0, others = 0;
-  *known = brim_gpu_read_processes(e->machine->monitor, g->listed.uuid, &list, &count) == BRIM_OK;
-  brim_status_clear();
-  for (size_t i = 0; i < count; i++) {
+static size_t list_holders(const brim_doctor_gpu *g, brim_str *out) {
+  size_t others = 0;
+  for (size_t i = 0; i < g->process_count; i++) {
+    const brim_gpu_process *p = &g->processes[i];
     char text[256], bytes[32] = "";
-    if (list[i].self) continue;
+    if (p->self) continue;
     if (others++ >= 4) continue;
-    brim_gpu_process_text(&list[i], text, sizeof text);
-    if (!isnan(list[i].bytes)) brim_doctor_bytes(list[i].bytes, bytes);
+    brim_gpu_process_text(p, text, sizeof text);
+    if (!isnan(p->bytes)) brim_doctor_bytes(p->bytes, bytes);
     brim_str_printf(out, "%s%s%s%s", others > 1 ? ", " : "", text, bytes[0] ? " " : "", bytes);
   }
   if (others > 4) brim_str_printf(out, brim_tr(" and %zu more"), others - 4);
-  brim_free(list);
   return others;
 }
 
-static void say_memory(brim_doctor_exam *e, const brim_doctor_gpu *g, const brim_gpu_memory *m) {
+static void say_memory(brim_doctor_exam *e, const brim_doctor_gpu *g) {
+  const brim_gpu_memory *m = &g->memory;
   char left[32], total[32];
-  bool known = false;
   brim_str holders;
   brim_str_init(&holders);
-  size_t others = list_holders(e, g, &holders, &known);
+  size_t others = list_holders(g, &holders);
   brim_doctor_bytes(m->free, left);
   brim_doctor_bytes(m->total, total);
   double held = m->total - m->free - (isnan(m->reserved) ? 0 : m->reserved);
@@ -75,7 +82,7 @@ static void say_memory(brim_doctor_exam *e, const brim_doctor_gpu *g, const brim
         brim_doctor_say(e, state, brim_tr("%s free of %s; held by %s"), left, total, holders.data);
   } else if (state == BRIM_DOCTOR_GOOD) {
     line = brim_doctor_say(e, state, brim_tr("%s free of %s"), left, total);
-  } else if (known) {
+  } else if (g->processes_known) {
     line = brim_doctor_say(
         e, state, brim_tr("%s free of %s; the driver lists no process that holds the rest"), left,
         total);
@@ -98,14 +105,11 @@ static void say_memory(brim_doctor_exam *e, const brim_doctor_gpu *g, const brim
 static void check_memory(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
-    brim_gpu_memory m;
-    if (brim_gpu_read_memory(e->machine->monitor, g->listed.uuid, &m) || isnan(m.total) ||
-        isnan(m.free)) {
-      brim_status_clear();
+    if (isnan(g->memory.total) || isnan(g->memory.free)) {
       not_told(e, g);
-      continue;
+    } else {
+      say_memory(e, g);
     }
-    say_memory(e, g, &m);
   }
 }
 
@@ -113,14 +117,11 @@ static void check_memory(brim_doctor_exam *e) {
 static void check_shared(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
-    brim_gpu_process *list = NULL;
-    size_t count = 0, others = 0;
-    brim_status status =
-        brim_gpu_read_processes(e->machine->monitor, g->listed.uuid, &list, &count);
-    brim_status_clear();
-    for (size_t k = 0; k < count; k++) others += list[k].computes && !list[k].self;
-    brim_free(list);
-    if (status) {
+    size_t others = 0;
+    for (size_t k = 0; k < g->process_count; k++) {
+      others += g->processes[k].computes && !g->processes[k].self;
+    }
+    if (!g->processes_known) {
       not_told(e, g);
     } else if (others == 0) {
       about_gpu(g,

@@ -7,6 +7,7 @@
 #include "doctor/doctor_int.h"
 
 #define GIB 1073741824.0
+#define TOO_FEW 64  // with so few files or threads brim itself fails
 
 static void check_system(brim_doctor_exam *e) {
   char text[BRIM_DOCTOR_TEXT], os[128] = "", cpu[128] = "", kernel[128] = "";
@@ -118,7 +119,8 @@ static void check_swap(brim_doctor_exam *e) {
 static void check_shm(brim_doctor_exam *e) {
   brim_doctor_space space;
   char total[32], left[32];
-  if (!e->machine->space(e->machine->ctx, "/dev/shm", &space)) {
+  if (!brim_doctor_exists(e, "/dev/shm") ||
+      !e->machine->space(e->machine->ctx, "/dev/shm", &space)) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s is not visible here"), "/dev/shm");
     return;
   }
@@ -171,8 +173,10 @@ static void check_count_limit(brim_doctor_exam *e, const char *name, const char 
   limit_text(soft, now);
   limit_text(hard, most);
   bool low = soft < least;
-  brim_doctor_line *line = brim_doctor_say(e, low ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
-                                           brim_tr("%s (at most %s)"), now, most);
+  brim_doctor_state state = soft < TOO_FEW ? BRIM_DOCTOR_BAD
+                            : low          ? BRIM_DOCTOR_WARN
+                                           : BRIM_DOCTOR_GOOD;
+  brim_doctor_line *line = brim_doctor_say(e, state, brim_tr("%s (at most %s)"), now, most);
   if (!low) return;
   if (hard >= least) {
     brim_doctor_fix(line, "ulimit -%s %.0f", flag, isinf(hard) || hard > 65536 ? 65536.0 : hard);

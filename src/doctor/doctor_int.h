@@ -14,13 +14,6 @@ extern "C" {
 
 enum { BRIM_DOCTOR_PATH = 1024, BRIM_DOCTOR_TEXT = 16384 };
 
-typedef struct brim_doctor_gpu {
-  brim_gpu_listed listed;
-  int index;      // in the order of the PCI bus, slices counted with their GPU
-  char name[64];  // "GPU 0"; "GPU 0 slice 1" of one in MIG mode
-  brim_gpu_setup setup;
-} brim_doctor_gpu;
-
 struct brim_doctor_row;
 
 // One examination.
@@ -28,9 +21,9 @@ typedef struct brim_doctor_exam {
   const brim_doctor_machine *machine;
   brim_doctor_report *report;
   const struct brim_doctor_row *row;  // whose turn it is
-  brim_doctor_gpu *gpus;
+  const brim_doctor_gpu *gpus;
   size_t gpu_count;
-  char no_gpus[256];  // why there are none; ""
+  const char *no_gpus;  // why there are none; ""
   bool wsl;
 } brim_doctor_exam;
 
@@ -79,7 +72,19 @@ int brim_doctor_cpu_list(const char *list);
 int brim_doctor_cpu_both(const char *a, const char *b);
 // "0-15": the cores that this process may use; false = not known.
 bool brim_doctor_allowed(const brim_doctor_exam *e, char *out, size_t size);
+// How many cores that are, or the quota of the control group where it is less; -1 = not known.
+int brim_doctor_cores(const brim_doctor_exam *e);
 
+// Is there a display or compute device of NVIDIA's on the PCI bus?
+typedef enum brim_doctor_bus {
+  BRIM_DOCTOR_BUS_HIDDEN,
+  BRIM_DOCTOR_BUS_NONE,
+  BRIM_DOCTOR_BUS_GPU
+} brim_doctor_bus;
+brim_doctor_bus brim_doctor_look_at_bus(const brim_doctor_exam *e);
+
+// The nearest folder above a path of this machine, or the path itself, that is there.
+void brim_doctor_there(const char *path, char *out, size_t size);
 // The file system of a path of this machine, by mountinfo below the root: its type and mount point.
 bool brim_doctor_mount(const brim_doctor_machine *m, const char *path, char *type, size_t type_size,
                        char *point, size_t point_size);

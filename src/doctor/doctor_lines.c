@@ -1,4 +1,5 @@
 // What checks share: adding lines to the report, reading small files below the root, lists of cores.
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,18 @@ bool brim_doctor_exists(const brim_doctor_exam *e, const char *path) {
   return n > 0 && (size_t)n < sizeof full && access(full, F_OK) == 0;
 }
 
+void brim_doctor_there(const char *path, char *out, size_t size) {
+  int n = snprintf(out, size, "%s", path);
+  if (n < 0 || (size_t)n >= size) out[0] = '\0';
+  while (out[0] && !brim_fs_exists(out)) {
+    char *slash = strrchr(out, '/');
+    if (!slash) out[0] = '\0';
+    if (slash) slash[slash == out] = '\0';
+    if (slash == out) break;
+  }
+  if (!out[0]) snprintf(out, size, ".");
+}
+
 void brim_doctor_bytes(double bytes, char out[32]) {
   brim_format_bytes(bytes > 0 ? (uint64_t)bytes : 0, out);
 }
@@ -131,4 +144,12 @@ bool brim_doctor_allowed(const brim_doctor_exam *e, char *out, size_t size) {
   char text[BRIM_DOCTOR_TEXT];
   return brim_doctor_read(e, "/proc/self/status", text, sizeof text) &&
          brim_machine_find_line(text, "Cpus_allowed_list", out, size) && out[0];
+}
+
+int brim_doctor_cores(const brim_doctor_exam *e) {
+  char allowed[1024];
+  double quota = brim_cpu_quota(e->machine->root);
+  int may = brim_doctor_allowed(e, allowed, sizeof allowed) ? brim_doctor_cpu_list(allowed) : -1;
+  if (may < 1) return -1;
+  return quota > 0 && quota < (double)may ? (int)ceil(quota) : may;
 }

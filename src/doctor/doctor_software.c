@@ -8,6 +8,8 @@
 
 #include "doctor/doctor_int.h"
 
+#define SLOW_ANSWER_S 5.0
+
 //---------------------------------- driver ----------------------------------
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ...": the first word with two dots
@@ -26,22 +28,19 @@ static bool module_version(const brim_doctor_exam *e, char *out, size_t size) {
   return false;
 }
 
-typedef enum bus_answer { BUS_HIDDEN, BUS_NONE, BUS_GPU } bus_answer;
-
-// Is there a display or compute device of NVIDIA's on the PCI bus?
-static bus_answer look_at_bus(const brim_doctor_exam *e) {
+brim_doctor_bus brim_doctor_look_at_bus(const brim_doctor_exam *e) {
   char pattern[BRIM_DOCTOR_PATH], text[64], path[BRIM_DOCTOR_PATH];
   glob_t found = {0};
   snprintf(pattern, sizeof pattern, "%s/sys/bus/pci/devices/*/vendor", e->machine->root);
-  if (glob(pattern, 0, NULL, &found) != 0) return BUS_HIDDEN;
-  bus_answer answer = BUS_NONE;
-  for (size_t i = 0; i < found.gl_pathc && answer == BUS_NONE; i++) {
+  if (glob(pattern, 0, NULL, &found) != 0) return BRIM_DOCTOR_BUS_HIDDEN;
+  brim_doctor_bus answer = BRIM_DOCTOR_BUS_NONE;
+  for (size_t i = 0; i < found.gl_pathc && answer == BRIM_DOCTOR_BUS_NONE; i++) {
     if (!brim_machine_read_text("", found.gl_pathv[i], text, sizeof text)) continue;
     if (!brim_str_starts(text, "0x10de")) continue;
     snprintf(path, sizeof path, "%.*sclass", (int)(strlen(found.gl_pathv[i]) - strlen("vendor")),
              found.gl_pathv[i]);
     if (!brim_machine_read_text("", path, text, sizeof text)) continue;
-    if (brim_str_starts(text, "0x03")) answer = BUS_GPU;
+    if (brim_str_starts(text, "0x03")) answer = BRIM_DOCTOR_BUS_GPU;
   }
   globfree(&found);
   return answer;
@@ -49,9 +48,9 @@ static bus_answer look_at_bus(const brim_doctor_exam *e) {
 
 static void driver_is_missing(brim_doctor_exam *e) {
   char module[64];
-  const char *why = e->machine->no_monitor ? e->machine->no_monitor : "";
+  const char *why = e->no_gpus;
   brim_doctor_line *line;
-  bus_answer bus = look_at_bus(e);
+  brim_doctor_bus bus = brim_doctor_look_at_bus(e);
   if (e->wsl) {
     line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s", brim_tr("not found; see WSL2 below"));
     brim_doctor_because(line, brim_tr("NVML: %s"), why);
@@ -64,33 +63,52 @@ static void driver_is_missing(brim_doctor_exam *e) {
         line, "%s",
         brim_tr("in a container: docker run --gpus all (NVIDIA Container Toolkit); after a "
                 "driver update: reboot"));
-  } else if (bus == BUS_GPU) {
+  } else if (bus == BRIM_DOCTOR_BUS_GPU) {
     line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s",
                            brim_tr("none, though the PCI bus has an NVIDIA GPU"));
     brim_doctor_fix(
         line, "%s",
         brim_tr("sudo apt-get install nvidia-driver (Debian) or sudo ubuntu-drivers install "
                 "(Ubuntu); in a container: docker run --gpus all"));
-  } else if (bus == BUS_NONE) {
-    line = brim_doctor_say(
-        e, BRIM_DOCTOR_WARN, "%s",
-        brim_tr("none, and no NVIDIA GPU on the PCI bus: brim computes on the CPU"));
-    brim_doctor_fix(line, "%s",
-                    brim_tr("run on a machine with an NVIDIA GPU, or keep models small"));
+  } else if (bus == BRIM_DOCTOR_BUS_NONE) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("none; without a GPU none is needed"));
   } else {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
                     brim_tr("no driver is visible (%s), and neither is the PCI bus"), why);
   }
 }
 
+// A driver that answers slowly makes every program that uses the GPU start slowly.
+static void driver_is_slow(brim_doctor_exam *e) {
+  const brim_doctor_gpus *gpus = e->machine->gpus;
+  brim_doctor_line *line =
+      gpus
+          ? brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("%s; it took %.0f s to answer"),
+                            gpus->driver, gpus->seconds)
+          : brim_doctor_say(e, BRIM_DOCTOR_BAD,
+                            brim_tr("it has not answered for %.0f s; what it would say is unknown"),
+                            e->machine->waited_s);
+  brim_doctor_because(line, "%s",
+                      brim_tr("A driver that starts the GPU for every program, or that hangs, "
+                              "delays each start."));
+  brim_doctor_fix(line, "%s",
+                  brim_tr("sudo nvidia-smi -pm 1 keeps the driver loaded; where nvidia-smi hangs, "
+                          "too: dmesg | grep -i xid, then reboot"));
+}
+
 static void check_driver(brim_doctor_exam *e) {
-  char driver[96] = "", module[64] = "";
-  if (!e->machine->monitor) {
+  const brim_doctor_gpus *gpus = e->machine->gpus;
+  char module[64] = "";
+  if (!gpus) {
+    driver_is_slow(e);
+    return;
+  }
+  if (!gpus->opened) {
     driver_is_missing(e);
     return;
   }
-  brim_gpu_driver(e->machine->monitor, driver, sizeof driver);
-  int cuda = brim_gpu_cuda_version(e->machine->monitor);
+  const char *driver = gpus->driver;
+  int cuda = gpus->cuda;
   if (!driver[0]) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("NVML does not report its version"));
     return;
@@ -102,7 +120,9 @@ static void check_driver(brim_doctor_exam *e) {
                     brim_tr("reboot, or: sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia"));
     return;
   }
-  if (cuda > 0) {
+  if (gpus->seconds > SLOW_ANSWER_S) {
+    driver_is_slow(e);
+  } else if (cuda > 0) {
     brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("%s, runs CUDA up to %d.%d"), driver, cuda / 1000,
                     cuda % 1000 / 10);
   } else {
@@ -320,8 +340,8 @@ static void check_libraries(brim_doctor_exam *e) {
 // "12.4.127" of CUDA's runtime against what the driver can run.
 static void check_runtime(brim_doctor_exam *e) {
   copy copies[MAX_COPIES];
-  if (!e->machine->monitor) return;
-  int most = brim_gpu_cuda_version(e->machine->monitor);
+  if (!e->machine->gpus || !e->machine->gpus->opened) return;
+  int most = e->machine->gpus->cuda;
   size_t n = find_copies(e, "libcudart", copies);
   if (n == 0) return;
   if (most == 0) {

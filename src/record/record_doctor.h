@@ -64,7 +64,7 @@ typedef struct brim_doctor_line {
   char subject[64];   // "GPU 0"; "" = there is only one
   char value[512];    // what was seen; UNKNOWN: what could not be, and why
   char why[512];      // why it matters
-  char fix[640];      // commands or lines to paste, one a line; "" = nothing to fix
+  char fix[2048];     // commands or lines to paste, one a line; "" = nothing to fix
 } brim_doctor_line;
 
 typedef struct brim_doctor_report {

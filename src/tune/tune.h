@@ -160,6 +160,8 @@ typedef struct brim_advice_facts {
   const char *several[BRIM_KNOB_MAX];
   size_t several_count;
 } brim_advice_facts;
+// Of a workload as it is opened; `several` is left to the caller.
+void brim_advice_facts_of(const brim_work *work, brim_advice_facts *out);
 // Texts are in the user's language. `recommended` as brim_recommendation has it.
 void brim_advise(const brim_result *results, size_t count, int recommended,
                  const brim_advice_facts *facts, brim_advice *out);

@@ -6,6 +6,23 @@
 
 #include "tune/tune.h"
 
+static double knob_of(const brim_work *work, const brim_setting *setting, brim_knob_role role) {
+  int knob = brim_work_knob_as(work, role);
+  return knob < 0 ? (double)NAN : (double)setting->value[knob];
+}
+
+void brim_advice_facts_of(const brim_work *work, brim_advice_facts *out) {
+  brim_setting setting = brim_work_setting(work);
+  brim_work_info info;
+  memset(&info, 0, sizeof info);
+  work->table->info(work->state, &info);
+  *out = (brim_advice_facts){.batch = knob_of(work, &setting, BRIM_ROLE_BATCH),
+                             .accumulation = knob_of(work, &setting, BRIM_ROLE_ACCUMULATION),
+                             .learning_rate = info.learning_rate,
+                             .adaptive = info.adaptive};
+  if (isnan(out->accumulation)) out->accumulation = 1;
+}
+
 //---------------------------------- learning rate ----------------------------------
 
 double brim_advise_rate(double learning_rate, double was, double now, bool adaptive) {

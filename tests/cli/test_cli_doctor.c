@@ -21,6 +21,14 @@ static void test_machine(void **state) {
   expect(2, "unknown option", "brim doctor --quik");
 }
 
+static void write_file_in(const char *folder, const char *name, const char *text) {
+  assert_ok(brim_fs_mkdirs(folder));
+  char *path = brim_fs_join(folder, name);
+  assert_non_null(path);
+  write_file(path, text);
+  brim_free(path);
+}
+
 static const json_t *check_of(const json_t *value, const char *key) {
   const json_t *checks = json_object_get(value, "checks");
   for (size_t i = 0; i < json_array_size(checks); i++) {
@@ -78,6 +86,113 @@ static void test_config(void **state) {
   assert_false(has_file("runs"));
 }
 
+static const char *text_of(const json_t *value, const char *key, const char *member) {
+  const json_t *c = check_of(value, key);
+  if (!c) fail_msg("no check %s", key);
+  const char *text = json_string_value(json_object_get(c, member));
+  return text ? text : "";
+}
+
+// Commands are whole: the data and every override are in them. Files go where training puts them.
+static void test_commands(void **state) {
+  (void)state;
+  int code;
+  assert_ok(brim_fs_mkdirs("nothing"));
+  write_file("small.yaml", config);
+  json_t *value = doctor_json(
+      "small.yaml --backend ref lr=0.01 'name=my run' checkpoint.dir=elsewhere --quick", &code);
+  assert_string_equal(text_of(value, "config.measured", "fix"),
+                      "brim bench small.yaml backend=ref lr=0.01 'name=my run' "
+                      "checkpoint.dir=elsewhere");
+  has(text_of(value, "config.checkpoints", "value"), " in runs/my run; ");
+  assert_string_equal(text_of(value, "data.space", "subject"), "runs/my run");
+  json_decref(value);
+  value = doctor_json("small.yaml --backend ref output_dir=out threads=64 --quick", &code);
+  has(text_of(value, "config.checkpoints", "value"), " in out; ");
+  json_decref(value);
+}
+
+// What an earlier run of this very command wrote is what a checkpoint takes.
+static void test_written(void **state) {
+  (void)state;
+  int code;
+  assert_ok(brim_fs_mkdirs("nothing"));
+  write_file("small.yaml", config);
+  expect(0, NULL, "rm -rf written; brim train small.yaml --backend ref output_dir=written");
+  json_t *value = doctor_json("small.yaml --backend ref output_dir=written --quick", &code);
+  has(text_of(value, "config.checkpoints", "value"), "each as written before");
+  has(text_of(value, "config.logs", "value"), "; log.jsonl has ");
+  json_decref(value);
+}
+
+// The config's own value may be one of those that a sweep tries anyway: it is named once.
+static void test_axis(void **state) {
+  (void)state;
+  int code;
+  assert_ok(brim_fs_mkdirs("nothing"));
+  json_t *value = doctor_json("cartpole ars.num_envs=16 --backend ref --quick", &code);
+  has(text_of(value, "config.sweep", "value"), "num_envs 16 64");
+  assert_string_equal(text_of(value, "config.sweep", "fix"), "");
+  has(text_of(value, "config.checkpoints", "value"), "under 64.0 KiB each");
+  json_decref(value);
+}
+
+// Neither a home nor a path nor any other variable is needed; a home that is read only is no failure.
+static void test_surroundings(void **state) {
+  (void)state;
+  static const char *const commands[] = {
+      "env -u HOME '" BRIM_BINARY "' doctor --json --quick",
+      "HOME=/nonexistent brim doctor --json --quick",
+      "env -i '" BRIM_BINARY "' doctor --json --quick",
+      "PATH= '" BRIM_BINARY "' doctor --json --quick",
+      "mkdir -p closed; chmod 500 closed; HOME=closed brim doctor --json --quick"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    json_t *value = NULL;
+    shell_result r = shell("%s", commands[i]);
+    if (r.code != 0 && r.code != 1) fail_msg("%s: %d", commands[i], r.code);
+    assert_int_equal(json_lines(r.out), 1);
+    assert_ok(brim_json_parse(r.out, strlen(r.out), "doctor", &value));
+    assert_non_null(check_of(value, "host.memory"));
+    json_decref(value);
+    shell_free(&r);
+  }
+}
+
+// No thread can be started, its stack being larger than the address space: a line, not the end of the
+// process by OpenMP. A sanitizer cannot start under such a limit.
+static void test_no_threads(void **state) {
+  (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip();
+#else
+  write_file("small.yaml", config);
+  shell_result r = shell(
+      "ulimit -s 100000000000 || exit 9; brim doctor small.yaml --json --backend cpu threads=2");
+  if (r.code != 9) {
+    assert_int_equal(r.code, 1);
+    assert_int_equal(json_lines(r.out), 1);
+  }
+  shell_free(&r);
+#endif
+}
+
+// Linux under Windows, by its files: lines of its own, and nothing that Windows keeps for itself.
+static void test_wsl(void **state) {
+  (void)state;
+  write_file_in("wsl/proc/sys/kernel", "osrelease", "5.15.153.1-microsoft-standard-WSL2\n");
+  write_file_in("wsl/proc", "meminfo", "MemTotal: 12582912 kB\nMemAvailable: 11000000 kB\n");
+  json_t *value = NULL;
+  shell_result r = shell("BRIM_MACHINE_ROOT=wsl brim doctor --json --quick");
+  assert_int_equal(r.code, 1);
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "doctor", &value));
+  assert_string_equal(state_of(value, "wsl.version"), "good");
+  assert_string_equal(state_of(value, "wsl.memory"), "unknown");
+  assert_string_equal(state_of(value, "host.shm"), "unknown");
+  assert_null(check_of(value, "gpu.persistence"));
+  json_decref(value);
+  shell_free(&r);
+}
+
 static void test_bad_config(void **state) {
   (void)state;
   int code;
@@ -113,12 +228,21 @@ static void test_korean(void **state) {
   has(r.out, "나쁨");
   has(r.out, "unset CUDA_LAUNCH_BLOCKING");
   shell_free(&r);
+  write_file("small.yaml", config);
+  r = shell("brim doctor small.yaml --backend ref --quick --lang ko");
+  has(r.out, "샘플 500개");
+  assert_null(strstr(r.out, "samples"));
+  shell_free(&r);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_machine),    cmocka_unit_test(test_bare), cmocka_unit_test(test_config),
-      cmocka_unit_test(test_bad_config), cmocka_unit_test(test_data), cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_commands),   cmocka_unit_test(test_written),
+      cmocka_unit_test(test_axis),       cmocka_unit_test(test_surroundings),
+      cmocka_unit_test(test_no_threads), cmocka_unit_test(test_wsl),
+      cmocka_unit_test(test_machine),    cmocka_unit_test(test_bare),
+      cmocka_unit_test(test_config),     cmocka_unit_test(test_bad_config),
+      cmocka_unit_test(test_data),       cmocka_unit_test(test_korean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -308,6 +308,7 @@ static inline void fake_host(void) {
   fake_file("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
   fake_file("/sys/fs/cgroup/box/cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
   fake_file("/sys/fs/cgroup/box/memory.events", "oom 0\noom_kill 0\n");
+  fake_file("/dev/shm/semaphore", "");
   fake_file("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
   fake.shm = fake.disk = (brim_doctor_space){64.0 * (double)GIB_U, 50.0 * (double)GIB_U};
   fake.no_shm = fake.no_disk = false;
@@ -336,19 +337,79 @@ static inline void fake_good(void) {
 
 static brim_doctor_report fake_report;
 static const char *fake_data;
+static const brim_registry *fake_registry;
 
-static inline void fake_examine(void) {
-  brim_gpu_monitor *monitor = NULL;
+// Which states each check had in this program's tests.
+enum { FAKE_CHECKS = 96 };
+static struct {
+  const char *key;
+  bool had[BRIM_DOCTOR_STATE_COUNT];
+} fake_seen[FAKE_CHECKS];
+
+static inline void fake_remember(void) {
+  for (size_t i = 0; i < fake_report.count; i++) {
+    const brim_doctor_line *line = &fake_report.lines[i];
+    int at = 0;
+    while (at < FAKE_CHECKS && fake_seen[at].key && strcmp(fake_seen[at].key, line->key) != 0) at++;
+    assert_true(at < FAKE_CHECKS);
+    fake_seen[at].key = line->key;
+    fake_seen[at].had[line->state] = true;
+    // a good line asks for nothing
+    if (line->state == BRIM_DOCTOR_GOOD && line->fix[0]) fail_msg("%s has a fix", line->key);
+  }
+}
+
+// Every check whose key begins so was good once, and not good once; `facts` cannot be wrong.
+static inline void assert_both_seen(const char *prefix, const char *const *facts) {
+  size_t count = 0;
+  for (int i = 0; i < FAKE_CHECKS && fake_seen[i].key; i++) {
+    const char *key = fake_seen[i].key;
+    bool fact = false;
+    if (!brim_str_starts(key, prefix)) continue;
+    count++;
+    for (size_t k = 0; facts && facts[k]; k++) fact = fact || strcmp(facts[k], key) == 0;
+    if (!fake_seen[i].had[BRIM_DOCTOR_GOOD]) fail_msg("%s was never good", key);
+    bool wrong = fake_seen[i].had[BRIM_DOCTOR_WARN] || fake_seen[i].had[BRIM_DOCTOR_BAD];
+    if (!fact && !wrong) fail_msg("%s was never bad", key);
+  }
+  assert_true(count > 0);
+}
+
+static brim_doctor_reading fake_reading;  // no passes = the files are read
+static inline brim_status fake_speed(const brim_doctor_machine *machine, brim_doctor_reading *out) {
+  if (fake_reading.passes == 0) return brim_doctor_read_passes(machine, out);
+  *out = fake_reading;
+  return BRIM_OK;
+}
+
+static inline brim_status fake_open(void *ctx, brim_gpu_monitor **out) {
+  (void)ctx;
+  *out = NULL;
+  if (fake.gpu_count == 0) return brim_fail(BRIM_EUNSUPPORTED, "no library");
+  return brim_gpu_monitor_open_api(&fake_api, fake.root, out);
+}
+
+static inline void fake_examine_with(const brim_doctor_gpus *gpus) {
   brim_doctor_report_deinit(&fake_report);
-  if (fake.gpu_count > 0) assert_ok(brim_gpu_monitor_open_api(&fake_api, fake.root, &monitor));
   const brim_doctor_machine machine = {.root = fake.root,
                                        .env = fake_env,
                                        .space = fake_space,
-                                       .monitor = monitor,
-                                       .no_monitor = "no library",
+                                       .speed = fake_speed,
+                                       .gpus = gpus,
+                                       .waited_s = 10,
+                                       .registry = fake_registry,
                                        .data = fake_data};
   assert_ok(brim_doctor_examine(&machine, &fake_report));
-  brim_gpu_monitor_close(monitor);
+  fake_remember();
+}
+
+static inline void fake_examine(void) {
+  brim_doctor_survey *survey = NULL;
+  assert_ok(brim_doctor_survey_start(fake_open, NULL, &survey));
+  const brim_doctor_gpus *gpus = brim_doctor_survey_wait(survey, 3600);
+  assert_non_null(gpus);
+  fake_examine_with(gpus);
+  brim_doctor_survey_free(survey);
 }
 
 // The line of a check, and of one of several subjects (NULL = the first); NULL = there is none.

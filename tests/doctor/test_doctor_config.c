@@ -1,6 +1,7 @@
 // What a config asks of a machine: plans that fit and that do not, earlier measurements, rules for
 // knobs, sizes of checkpoints and logs.
 #include "doctor/doctor_machine.h"
+#include "tune/tune.h"
 #include "workload/fixture.h"
 
 typedef struct opened {
@@ -29,11 +30,13 @@ static void examine_job(const opened *o, const char *records, const char *output
                                .config = o->f.config,
                                .device = o->f.device,
                                .plan = &o->plan,
-                               .name = "mine.yaml",
+                               .what = o->plan.description,
+                               .words = "mine.yaml data.path=here lr=0.01",
                                .records = records};
   brim_doctor_report_deinit(&fake_report);
   brim_doctor_config(&job, &fake_report);
   assert_ok(fake_report.status);
+  fake_remember();
 }
 
 static void test_fits(void **state) {
@@ -46,11 +49,16 @@ static void test_fits(void **state) {
   assert_line("config.fit", NULL, BRIM_DOCTOR_GOOD, "fits: planned");
   assert_line("config.host_memory", NULL, BRIM_DOCTOR_GOOD, "of 57.2 GiB free");
   assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
-  assert_string_equal(fake_line("config.measured", NULL)->fix, "brim bench mine.yaml");
+  assert_string_equal(fake_line("config.measured", NULL)->fix,
+                      "brim bench mine.yaml data.path=here lr=0.01");
   assert_line("config.knob", "num_workers", BRIM_DOCTOR_GOOD, "data.num_workers=2");
+  assert_line("config.knob", "batch_size", BRIM_DOCTOR_GOOD, "data.batch_size=32");
+  assert_line("config.knob", "precision", BRIM_DOCTOR_GOOD, "training.precision=fp32");
+  assert_line("config.knob", "threads", BRIM_DOCTOR_GOOD, "threads=0");
   assert_line("config.sweep", NULL, BRIM_DOCTOR_GOOD, "batch_size ");
-  // 36 x 24 and 24 x 4 weights, biases, two moments each
-  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_GOOD, "KiB each");
+  // 36 x 24 and 24 x 4 weights, biases, two moments each: names and settings are as large
+  assert_line("config.checkpoints", NULL, BRIM_DOCTOR_GOOD,
+              "under 64.0 KiB each, at most 262.2 KiB");
   assert_line("config.interval", NULL, BRIM_DOCTOR_UNKNOWN, "not measured");
   assert_line("config.logs", NULL, BRIM_DOCTOR_GOOD, "for 48 steps");
   assert_int_equal(fake_report.counts[BRIM_DOCTOR_BAD] + fake_report.counts[BRIM_DOCTOR_WARN], 0);
@@ -85,6 +93,7 @@ static void test_host_memory(void **state) {
 
 // The device as the rules see it; nothing runs on it.
 static void pretend_gpu(opened *o, bool gpu) {
+  o->f.device->info.fast_types = gpu ? 1u << BRIM_BF16 : 0;
   o->f.device->info.kind = gpu ? BRIM_DEVICE_GPU : BRIM_DEVICE_CPU;
   o->f.device->info.host_memory = !gpu;
 }
@@ -101,7 +110,8 @@ static void test_rules(void **state) {
   examine_job(&o, NULL, NULL);
   assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "64");
   assert_line("config.knob", "pin_memory", BRIM_DOCTOR_WARN, "false");
-  assert_string_equal(fake_line("config.knob", "pin_memory")->fix, "data.pin_memory=true");
+  assert_string_equal(fake_line("config.knob", "pin_memory")->fix,
+                      "brim train mine.yaml data.path=here lr=0.01 data.pin_memory=true");
   assert_line("config.knob", "compile", BRIM_DOCTOR_WARN, "false");
   assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "fp32");
   assert_line("config.knob", "batch_size", BRIM_DOCTOR_WARN, "32");
@@ -114,6 +124,63 @@ static void test_rules(void **state) {
   assert_line("config.knob", "pin_memory", BRIM_DOCTOR_GOOD, "true");
   assert_line("config.knob", "compile", BRIM_DOCTOR_GOOD, "true");
   pretend_gpu(&o, false);
+  close_job(&o);
+}
+
+// Without a GPU the same knobs have rules of their own.
+static void test_rules_of_cpu(void **state) {
+  (void)state;
+  static const char *const bad[] = {"data.batch_size=8", "threads=64", "data.num_workers=64"};
+  static const char *const few[] = {"threads=2", "training.precision=bf16"};
+  opened o;
+  fake_good();
+  open_job(&o, bad, 3, 0);
+  o.f.device->info.fast_types = 1u << BRIM_BF16;
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "batch_size", BRIM_DOCTOR_WARN, "data.batch_size=8");
+  assert_string_equal(fake_line("config.knob", "batch_size")->fix,
+                      "brim bench mine.yaml data.path=here lr=0.01 --benchmark-batch");
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "64");
+  assert_line("config.knob", "threads", BRIM_DOCTOR_WARN, "threads=64");
+  assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "fp32");
+  assert_null(fake_line("config.knob", "pin_memory"));  // there is nothing to copy to
+  o.f.device->info.fast_types = 0;
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "precision", BRIM_DOCTOR_GOOD, "fp32");
+  close_job(&o);
+  open_job(&o, few, 2, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "threads", BRIM_DOCTOR_WARN, "threads=2");
+  assert_non_null(strstr(fake_line("config.knob", "threads")->why, "Only 2 of 16 cores"));
+  assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "bf16");
+  assert_non_null(strstr(fake_line("config.knob", "precision")->fix, "training.precision=fp32"));
+  close_job(&o);
+}
+
+// Values that the config lists are those that bench tries, each once.
+static void test_listed(void **state) {
+  (void)state;
+  static const char *const lists[] = {"benchmark.batch_sizes=[16, 64, 16]",
+                                      "benchmark.precisions=[bf16, fp32]"};
+  opened o;
+  fake_good();
+  open_job(&o, lists, 2, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.sweep", NULL, BRIM_DOCTOR_GOOD, "precision bf16 fp32; ");
+  assert_line("config.sweep", NULL, BRIM_DOCTOR_GOOD, "batch_size 16 64");
+  assert_null(strstr(fake_line("config.sweep", NULL)->value, "64 16"));
+  close_job(&o);
+}
+
+// 500 samples are 15 whole batches of 32, and 20 more samples.
+static void test_drop_last(void **state) {
+  (void)state;
+  static const char *const drop[] = {"data.drop_last=true"};
+  opened o;
+  fake_good();
+  open_job(&o, drop, 1, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.logs", NULL, BRIM_DOCTOR_GOOD, "for 45 steps");
   close_job(&o);
 }
 
@@ -142,19 +209,75 @@ static void write_records(const opened *o, const char *path, double factor, bool
   assert_ok(brim_results_write(path, own ? r : r + 1, own ? 2 : 1));
 }
 
-static void test_records(void **state) {
+// As bench does: what changes learning is recommended where its values were asked for, and not else.
+static void test_not_asked(void **state) {
   (void)state;
   opened o;
   fake_good();
   open_job(&o, NULL, 0, 0);
+  write_records(&o, "unasked.jsonl", 2.5, true);
+  examine_job(&o, "unasked.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD,
+              "the one that brim bench recommends of 2 measured settings");
+  // another network of the same description
+  o.plan.plan.parameter_count++;
+  examine_job(&o, "unasked.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
+  close_job(&o);
+}
+
+static void put_workers(brim_result *r, const opened *o, const char *workers, double rate) {
+  *r = o->plan;
+  r->samples_per_s = rate;
+  r->samples_per_s_low = 0.995 * rate;
+  r->samples_per_s_high = 1.005 * rate;
+  r->total_ms.median = r->total_ms.mean = 32 / rate * 1e3;
+  r->stable = true;
+  r->steps = 5;
+  brim_result_knob *knob = knob_of(r, "num_workers");
+  assert_non_null(knob);
+  snprintf(knob->value, sizeof knob->value, "%s", workers);
+  knob->number = workers[0] - '0';
+}
+
+// Of settings that are as fast bench recommends the smaller one, and so does the doctor.
+static void test_same_rule(void **state) {
+  (void)state;
+  opened o;
+  brim_result r[3];
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  put_workers(&r[0], &o, "2", 1000);
+  put_workers(&r[1], &o, "1", 2010);
+  put_workers(&r[2], &o, "0", 2000);
+  assert_ok(brim_results_write("workers.jsonl", r, 3));
+  brim_recommendation picks;
+  brim_recommend(r, 3, &(brim_recommend_options){.now = 0}, &picks);
+  assert_int_equal(picks.recommended, 2);
+  examine_job(&o, "workers.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN,
+              "x2 faster: num_workers 2 -> 0 (3 settings");
+  assert_string_equal(fake_line("config.measured", NULL)->fix,
+                      "brim train mine.yaml data.path=here lr=0.01 data.num_workers=0");
+  close_job(&o);
+}
+
+static void test_records(void **state) {
+  (void)state;
+  static const char *const asked[] = {"benchmark.batch_sizes=[32, 256]"};
+  opened o;
+  fake_good();
+  open_job(&o, asked, 1, 0);
   write_records(&o, "fast.jsonl", 2.5, true);
   examine_job(&o, "fast.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "x2.5 faster: batch_size 32 -> 256");
+  // the rate grows by the root of 8
   assert_string_equal(fake_line("config.measured", NULL)->fix,
-                      "brim train mine.yaml data.batch_size=256");
+                      "brim train mine.yaml data.path=here lr=0.01 data.batch_size=256 "
+                      "training.learning_rate=0.02828");
   assert_null(fake_line("config.knob", NULL));  // measured: no rules
-  assert_non_null(
-      strstr(fake_line("config.measured", NULL)->why, "batch_size changes what is learned"));
+  assert_non_null(strstr(fake_line("config.measured", NULL)->why,
+                         "effective batch goes from 32 to 256. Learning rate: 0.01 -> 0.0283"));
   assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after each epoch, about every");
   write_records(&o, "near.jsonl", 1.15, true);
   examine_job(&o, "near.jsonl", NULL);
@@ -189,7 +312,7 @@ static void test_files(void **state) {
   examine_job(&o, NULL, NULL);
   assert_line("config.checkpoints", NULL, BRIM_DOCTOR_BAD, "1000 B free");
   assert_line("config.logs", NULL, BRIM_DOCTOR_WARN, "GiB");
-  assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after 10 steps");
+  assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "every 10 steps");
   fake.no_disk = true;
   examine_job(&o, NULL, NULL);
   assert_line("config.checkpoints", NULL, BRIM_DOCTOR_UNKNOWN, "free space cannot be seen");
@@ -230,8 +353,17 @@ static void test_long_epochs(void **state) {
 static void test_failed(void **state) {
   (void)state;
   brim_doctor_report_deinit(&fake_report);
-  brim_doctor_config_failed("mine.yaml:3:1: unknown key", &fake_report);
+  brim_doctor_config_failed("mine.yaml:3:1: unknown key", "mine.yaml lr=1", &fake_report);
   assert_line("config.opens", NULL, BRIM_DOCTOR_BAD, "mine.yaml:3:1: unknown key");
+  assert_string_equal(fake_line("config.opens", NULL)->fix,
+                      "brim config show mine.yaml lr=1 --origins");
+  fake_remember();
+}
+
+static void test_all_seen(void **state) {
+  (void)state;
+  static const char *const facts[] = {"config.sweep", NULL};
+  assert_both_seen("config.", facts);
 }
 
 static int finish(void **state) {
@@ -242,10 +374,13 @@ static int finish(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_fits),        cmocka_unit_test(test_does_not_fit),
-      cmocka_unit_test(test_host_memory), cmocka_unit_test(test_rules),
-      cmocka_unit_test(test_records),     cmocka_unit_test(test_files),
-      cmocka_unit_test(test_long_epochs), cmocka_unit_test(test_failed),
+      cmocka_unit_test(test_rules_of_cpu), cmocka_unit_test(test_listed),
+      cmocka_unit_test(test_drop_last),    cmocka_unit_test(test_not_asked),
+      cmocka_unit_test(test_same_rule),    cmocka_unit_test(test_fits),
+      cmocka_unit_test(test_does_not_fit), cmocka_unit_test(test_host_memory),
+      cmocka_unit_test(test_rules),        cmocka_unit_test(test_records),
+      cmocka_unit_test(test_files),        cmocka_unit_test(test_long_epochs),
+      cmocka_unit_test(test_failed),       cmocka_unit_test(test_all_seen),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
 }

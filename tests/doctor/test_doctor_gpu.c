@@ -1,5 +1,7 @@
 // Every check of GPUs, drivers and libraries, on a good machine and on a bad one; ceilings; the report
 // as JSON and as text.
+#include <pthread.h>
+
 #include "doctor/doctor_machine.h"
 #include "monitor/monitor_gpu_setup.h"
 #include "ui/ui_doctor.h"
@@ -203,7 +205,57 @@ static void test_driver(void **state) {
   // NVIDIA makes network cards, too
   fake_file("/sys/bus/pci/devices/0000:3b:00.0/class", "0x020000\n");
   fake_examine();
-  assert_line("software.driver", NULL, BRIM_DOCTOR_WARN, "computes on the CPU");
+  assert_line("software.driver", NULL, BRIM_DOCTOR_GOOD, "without a GPU none is needed");
+  assert_line("gpu.found", NULL, BRIM_DOCTOR_WARN, "no NVIDIA GPU on the PCI bus");
+}
+
+// A driver that hangs in its first call: the survey is late, and everything else is shown.
+static pthread_mutex_t hang = PTHREAD_MUTEX_INITIALIZER;
+static brim_status open_hanging(void *ctx, brim_gpu_monitor **out) {
+  pthread_mutex_lock(&hang);
+  pthread_mutex_unlock(&hang);
+  return fake_open(ctx, out);
+}
+
+static void test_slow_driver(void **state) {
+  (void)state;
+  brim_doctor_survey *survey = NULL;
+  fake_good();
+  pthread_mutex_lock(&hang);
+  assert_ok(brim_doctor_survey_start(open_hanging, NULL, &survey));
+  assert_null(brim_doctor_survey_wait(survey, 0.01));
+  assert_null(brim_doctor_survey_take(survey));
+  fake_examine_with(NULL);
+  assert_line("software.driver", NULL, BRIM_DOCTOR_BAD, "it has not answered for 10 s");
+  assert_line("gpu.found", NULL, BRIM_DOCTOR_UNKNOWN, "the driver has not answered");
+  assert_line("host.memory", NULL, BRIM_DOCTOR_GOOD, NULL);
+  pthread_mutex_unlock(&hang);
+  const brim_doctor_gpus *gpus = brim_doctor_survey_wait(survey, 3600);
+  assert_non_null(gpus);
+  // and one that is only slow
+  brim_doctor_gpus slow = *gpus;
+  slow.seconds = 12;
+  fake_examine_with(&slow);
+  assert_line("software.driver", NULL, BRIM_DOCTOR_WARN, "580.159.04; it took 12 s to answer");
+  assert_line("gpu.memory", NULL, BRIM_DOCTOR_GOOD, NULL);
+  brim_doctor_survey_free(survey);
+}
+
+// No plug-in lies beside this program, then those of the build do.
+static void test_plugins(void **state) {
+  (void)state;
+  brim_registry *registry = NULL;
+  fake_good();
+  assert_ok(brim_registry_create(&registry));
+  fake_registry = registry;
+  fake_examine();
+  assert_line("software.plugin", "cuda", BRIM_DOCTOR_BAD, "not beside this brim");
+  assert_line("software.plugin", "cpu", BRIM_DOCTOR_WARN, "not beside this brim");
+  fake.gpu_count = 0;
+  fake_examine();
+  assert_null(fake_line("software.plugin", "cuda"));
+  fake_registry = NULL;
+  brim_registry_destroy(registry);
 }
 
 static void test_libraries(void **state) {
@@ -308,6 +360,29 @@ static void test_ceilings(void **state) {
   assert_false(fake_report.measured);
 }
 
+// A CPU has lines for what it can do, and none for what only GPUs have.
+static void test_ceilings_of_cpu(void **state) {
+  (void)state;
+  brim_machine_ceilings c = {.gemm_fp32_flops = 70e9,
+                             .gemm_bf16_flops = (double)NAN,
+                             .gemm_fp16_flops = (double)NAN,
+                             .copy_bytes_per_s = 40e9,
+                             .launches_per_s = 4e6,
+                             .load = 0.5};
+  brim_device_info cpu = {.kind = BRIM_DEVICE_CPU};
+  snprintf(cpu.name, sizeof cpu.name, "A Processor");
+  brim_doctor_report_deinit(&fake_report);
+  brim_doctor_ceilings(&c, &cpu, NULL, NULL, &fake_report);
+  assert_line("ceiling.device", NULL, BRIM_DOCTOR_WARN, "A Processor");
+  assert_line("ceiling.gemm_bf16", NULL, BRIM_DOCTOR_UNKNOWN, "could not measure");
+  assert_null(fake_line("ceiling.gemm_fp16", NULL));  // brim has none on a CPU
+  assert_null(fake_line("ceiling.h2d_pinned", NULL));
+  c.load = 0;
+  brim_doctor_report_deinit(&fake_report);
+  brim_doctor_ceilings(&c, &cpu, NULL, NULL, &fake_report);
+  assert_line("ceiling.device", NULL, BRIM_DOCTOR_GOOD, "A Processor");
+}
+
 //---------------------------------- the report ----------------------------------
 
 static void test_json(void **state) {
@@ -367,6 +442,13 @@ static void test_text(void **state) {
   brim_str_deinit(&text);
 }
 
+static void test_all_seen(void **state) {
+  (void)state;
+  assert_both_seen("gpu.", NULL);
+  assert_both_seen("software.c", NULL);
+  assert_both_seen("software.d", NULL);
+}
+
 static int finish(void **state) {
   (void)state;
   brim_doctor_report_deinit(&fake_report);
@@ -375,14 +457,26 @@ static int finish(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_good),          cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_modes),         cmocka_unit_test(test_link),
-      cmocka_unit_test(test_numa),          cmocka_unit_test(test_health),
-      cmocka_unit_test(test_silent_driver), cmocka_unit_test(test_two_gpus),
-      cmocka_unit_test(test_slices),        cmocka_unit_test(test_driver),
-      cmocka_unit_test(test_libraries),     cmocka_unit_test(test_versions),
-      cmocka_unit_test(test_no_gpu),        cmocka_unit_test(test_ceilings),
-      cmocka_unit_test(test_json),          cmocka_unit_test(test_text),
+      cmocka_unit_test(test_good),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_modes),
+      cmocka_unit_test(test_link),
+      cmocka_unit_test(test_numa),
+      cmocka_unit_test(test_health),
+      cmocka_unit_test(test_silent_driver),
+      cmocka_unit_test(test_two_gpus),
+      cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_driver),
+      cmocka_unit_test(test_libraries),
+      cmocka_unit_test(test_versions),
+      cmocka_unit_test(test_no_gpu),
+      cmocka_unit_test(test_ceilings),
+      cmocka_unit_test(test_slow_driver),
+      cmocka_unit_test(test_plugins),
+      cmocka_unit_test(test_ceilings_of_cpu),
+      cmocka_unit_test(test_json),
+      cmocka_unit_test(test_text),
+      cmocka_unit_test(test_all_seen),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -1,4 +1,5 @@
 // Every check of the host, of variables, of WSL2 and of data, on a good machine and on a bad one.
+#include "doctor/doctor_int.h"
 #include "doctor/doctor_machine.h"
 
 static void test_good(void **state) {
@@ -53,6 +54,12 @@ static void test_limits(void **state) {
   assert_line("host.processes", NULL, BRIM_DOCTOR_WARN, "1,024");
   assert_non_null(strstr(fake_line("host.processes", NULL)->fix, "limits.conf"));
   assert_line("host.locked_memory", NULL, BRIM_DOCTOR_WARN, "64.0 KiB");
+  fake_file("/proc/self/limits",
+            "Max processes             1                    1                    processes\n"
+            "Max open files            5                    5                    files\n");
+  fake_examine();
+  assert_line("host.open_files", NULL, BRIM_DOCTOR_BAD, "5 (at most 5)");
+  assert_line("host.processes", NULL, BRIM_DOCTOR_BAD, "1 (at most 1)");
 }
 
 static void test_quota(void **state) {
@@ -284,8 +291,55 @@ static void test_data(void **state) {
   fake_examine();
   const brim_doctor_line *line = fake_line("data.speed", NULL);
   assert_non_null(line);
-  assert_true(strstr(line->value, "MB/s over ") || strstr(line->value, "too little"));
+  assert_true(strstr(line->value, " MB/s ") || strstr(line->value, "too little"));
   fake_data = NULL;
+}
+
+// The median of what was read, and hidden files left alone.
+static void test_speed(void **state) {
+  (void)state;
+  fake_good();
+  assert_ok(brim_fs_mkdirs("doctor-speed"));
+  assert_ok(brim_fs_write("doctor-speed/a", "abc", 3));
+  assert_ok(brim_fs_write("doctor-speed/.hidden", "abc", 3));
+  fake_data = "doctor-speed";
+  fake_examine();
+  assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, "1 files with");
+  fake_reading = (brim_doctor_reading){.rates = {1e8, 4e8, 5e8, 6e8, 9e9},
+                                       .passes = 5,
+                                       .files = 3,
+                                       .bytes = 64 * 1048576.0,
+                                       .stored = 1};
+  fake_examine();
+  assert_line("data.speed", NULL, BRIM_DOCTOR_GOOD,
+              "500 MB/s (median of 5 passes, 100 to 9,000) over 64.0 MiB, in order");
+  fake_reading.rates[2] = 1.5e8;
+  fake_examine();
+  assert_line("data.speed", NULL, BRIM_DOCTOR_WARN, "150 MB/s");
+  fake_reading.stored = 0.1;
+  fake_examine();
+  assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, "page cache");
+  memset(&fake_reading, 0, sizeof fake_reading);
+  fake_data = NULL;
+}
+
+// The folder of a run is made by the run: the disk is that of the nearest folder above it.
+static void test_output(void **state) {
+  (void)state;
+  char there[64];
+  static const struct {
+    const char *path, *there;
+  } rows[] = {{"no-such-run/of/mine", "."},
+              {"doctor-speed/mine", "doctor-speed"},
+              {"doctor-speed", "doctor-speed"},
+              {"/no-such-folder/x", "/"},
+              {"", "."},
+              {"/", "/"}};
+  assert_ok(brim_fs_mkdirs("doctor-speed"));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_doctor_there(rows[i].path, there, sizeof there);
+    assert_string_equal(there, rows[i].there);
+  }
 }
 
 // Almost nothing is readable: everything is unknown, or left out, and says why.
@@ -305,6 +359,15 @@ static void test_bare_container(void **state) {
   }
   assert_int_equal(fake_report.counts[BRIM_DOCTOR_BAD], 0);
   assert_int_equal(fake_report.counts[BRIM_DOCTOR_WARN], 0);
+}
+
+static void test_all_seen(void **state) {
+  (void)state;
+  static const char *const facts[] = {"host.system", NULL};
+  assert_both_seen("host.", facts);
+  assert_both_seen("wsl.", NULL);
+  assert_both_seen("env.", NULL);
+  assert_both_seen("data.", NULL);
 }
 
 static int finish(void **state) {
@@ -328,7 +391,10 @@ int main(void) {
       cmocka_unit_test(test_wsl_of_version_1),
       cmocka_unit_test(test_file_systems),
       cmocka_unit_test(test_data),
+      cmocka_unit_test(test_speed),
+      cmocka_unit_test(test_output),
       cmocka_unit_test(test_bare_container),
+      cmocka_unit_test(test_all_seen),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -1,5 +1,6 @@
 // The door of the cpu plug-in: brim_plugin_query, the backend table with its op rows, and the
 // device itself (host memory, synchronous). The ops live in the other files of this folder.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,35 @@ static brim_status device_info(int index, brim_device_info *info) {
   return status;
 }
 
+//---------------------------------- threads ----------------------------------
+
+static void *wait_for(void *mutex) {
+  pthread_mutex_lock((pthread_mutex_t *)mutex);
+  pthread_mutex_unlock((pthread_mutex_t *)mutex);
+  return NULL;
+}
+
+// OpenMP ends the process where a thread cannot be started; asked here first, it is an error.
+static brim_status check_threads(int threads) {
+  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+  int others = threads - 1, started = 0, err = 0;
+  pthread_t *handles =
+      others > 0 ? brim_cpu_host()->alloc((size_t)others * sizeof *handles, 0) : NULL;
+  if (others > 0 && !handles) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
+  pthread_mutex_lock(&gate);
+  for (; started < others && !err; started += !err) {
+    err = pthread_create(&handles[started], NULL, wait_for, &gate);
+  }
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < started; i++) pthread_join(handles[i], NULL);
+  if (handles) brim_cpu_host()->free(handles);
+  if (!err) return BRIM_OK;
+  return brim_cpu_fail(BRIM_ELIMIT,
+                       "cpu: cannot start %d threads: %s; raise the limit (ulimit -u), or use "
+                       "fewer: threads=%d",
+                       threads, strerror(err), started + 1);
+}
+
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
   (void)index;
   char text[128];
@@ -100,14 +130,15 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
   *device = (brim_cpu_device){.pid = getpid()};
   brim_cpu_machine_read(&device->machine);
-  device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
-  device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
   brim_status status =
       choose_provider(&device->machine, wanted_provider(), &device->provider, text, sizeof text);
-  if (status != BRIM_OK) {
+  device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
+  if (!status) status = check_threads(device->threads);
+  if (status) {
     brim_cpu_host()->free(device);
     return status;
   }
+  device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
   device->amx_convs = takes_amx(&device->machine, wanted_provider(), device->provider);
   *impl = device;
   return BRIM_OK;

@@ -12,16 +12,10 @@
 
 //---------------------------------- before ----------------------------------
 
-static char *in_output_dir(const brim_cli_job *job, const char *name) {
-  const char *dir = brim_cli_job_output_dir(job);
-  if (!dir) dir = "runs/bench";
-  return brim_fs_join(dir, name);
-}
-
 // *path is owned by the caller.
 static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
   const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
-  *path = given ? brim_strdup(given) : in_output_dir(b->job, name);
+  *path = given ? brim_strdup(given) : brim_fs_join(brim_cli_job_bench_dir(b->job), name);
   return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
 }
 

@@ -17,9 +17,11 @@ typedef struct doctor {
   brim_doctor_machine machine;
   brim_doctor_report report;
   bool quick;
-  char no_monitor[256];
+  brim_doctor_survey *survey;
   char bad_config[1024];  // why the config cannot be used; "" = it can, or there is none
+  char *folder;           // owned: that training writes to; NULL without a config
   char *records;          // owned
+  brim_str words;         // the job as commands to type name it
 } doctor;
 
 static bool has_config(const doctor *d) { return d->job.input.word != NULL; }
@@ -43,25 +45,29 @@ static brim_status load_config(doctor *d) {
   return brim_config_load(&defaults, &d->job.config);
 }
 
-static void open_monitor(doctor *d) {
-  if (!brim_gpu_monitor_open(&d->job.monitor)) return;
-  snprintf(d->no_monitor, sizeof d->no_monitor, "%s", brim_status_detail());
-  brim_utf8_trim(d->no_monitor);
-  brim_status_clear();
+// How long a driver may take before the rest is shown without it. Without persistence mode it starts
+// each GPU first, which takes a few seconds.
+#define PATIENCE_S 10.0
+
+static brim_status ask_driver(doctor *d) {
+  BRIM_TRY(brim_doctor_survey_start(NULL, NULL, &d->survey));
+  d->machine.gpus = brim_doctor_survey_wait(d->survey, PATIENCE_S);
+  d->machine.waited_s = PATIENCE_S;
+  d->job.monitor = brim_doctor_survey_take(d->survey);
+  return BRIM_OK;
 }
 
-static void describe_machine(doctor *d) {
+static brim_status describe_machine(doctor *d) {
   const char *data = brim_option_string(&d->cli->parse, "data", NULL);
   if (!data && has_config(d)) data = brim_config_string(d->job.config, "data.path");
-  d->machine = brim_doctor_this_machine();
-  d->machine.monitor = d->job.monitor;
-  d->machine.no_monitor = d->no_monitor;
   d->machine.registry = d->job.registry;
   d->machine.data = data && *data ? data : NULL;
   d->machine.quick = d->quick;
   d->machine.stop = d->cli->stop;
-  const char *output = brim_cli_job_output_dir(&d->job);
-  d->machine.output = output && brim_fs_exists(output) ? output : NULL;
+  if (!has_config(d) || d->bad_config[0]) return BRIM_OK;
+  BRIM_TRY(brim_cli_job_run_dir(&d->job, &d->folder));
+  d->machine.output = d->folder;
+  return BRIM_OK;
 }
 
 //---------------------------------- device ----------------------------------
@@ -71,6 +77,12 @@ static brim_status open_device(doctor *d) {
   const char *spec = NULL;
   BRIM_TRY(brim_work_device_at(job->config, 0, &spec));
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  bool gpu = strcmp(spec, "auto") == 0 || brim_str_starts(spec, "cuda");
+  if (!d->machine.gpus && gpu && brim_registry_backend(job->registry, "cuda")) {
+    return brim_fail(BRIM_EDEVICE,
+                     "the NVIDIA driver has not answered; to check the rest: "
+                     "--backend cpu");
+  }
   return brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device);
 }
 
@@ -119,14 +131,9 @@ static brim_status plan_job(doctor *d, brim_result *plan) {
   return brim_trial_plan(job->work, job->config, job->device, &setting, &how, plan);
 }
 
-static void find_records(doctor *d) {
-  const char *folder = brim_cli_job_output_dir(&d->job);
-  d->records = brim_fs_join(folder ? folder : "runs/bench", "results.jsonl");
-}
-
 static brim_status examine_config(doctor *d) {
   if (d->bad_config[0]) {
-    brim_doctor_config_failed(d->bad_config, &d->report);
+    brim_doctor_config_failed(d->bad_config, d->words.data, &d->report);
     return BRIM_OK;
   }
   if (!has_config(d)) return BRIM_OK;
@@ -135,22 +142,24 @@ static brim_status examine_config(doctor *d) {
   brim_status status = BRIM_OK;
   if (!d->job.device) {
     brim_doctor_config_failed(brim_tr("its device cannot be opened; see the ceilings above"),
-                              &d->report);
+                              d->words.data, &d->report);
   } else if ((status = plan_job(d, &plan))) {
     if (status != BRIM_EINTERRUPTED && status != BRIM_ENOMEM) {
-      brim_doctor_config_failed(brim_status_detail(), &d->report);
+      brim_doctor_config_failed(brim_status_detail(), d->words.data, &d->report);
       brim_status_clear();
       status = BRIM_OK;
     }
   } else {
-    find_records(d);
+    d->records = brim_fs_join(brim_cli_job_bench_dir(&d->job), "results.jsonl");
+    char what[256];
     const brim_doctor_job job = {
+        .what = brim_ui_description(plan.description, what),
         .machine = &d->machine,
         .work = d->job.work,
         .config = d->job.config,
         .device = d->job.device,
         .plan = &plan,
-        .name = d->job.input.word,
+        .words = d->words.data,
         .records = d->records && brim_fs_exists(d->records) ? d->records : NULL};
     brim_doctor_config(&job, &d->report);
   }
@@ -178,8 +187,10 @@ static brim_status show(doctor *d) {
 
 static brim_status examine(doctor *d) {
   BRIM_TRY(load_config(d));
-  open_monitor(d);
-  describe_machine(d);
+  BRIM_TRY(brim_cli_input_text(d->cli, &d->job.input, &d->words));
+  d->machine = brim_doctor_this_machine();
+  BRIM_TRY(ask_driver(d));
+  BRIM_TRY(describe_machine(d));
   BRIM_TRY(brim_doctor_examine(&d->machine, &d->report));
   BRIM_TRY(examine_device(d));
   BRIM_TRY(examine_config(d));
@@ -189,6 +200,7 @@ static brim_status examine(doctor *d) {
 static brim_status run(brim_cli *cli) {
   doctor d = {.cli = cli, .quick = brim_option_flag(&cli->parse, "quick", false)};
   brim_doctor_report_init(&d.report);
+  brim_str_init(&d.words);
   brim_status status = examine(&d);
   // A bad line is the answer, not an error of this command: the exit code alone tells.
   if (!status && d.report.counts[BRIM_DOCTOR_BAD] > 0) {
@@ -196,7 +208,10 @@ static brim_status run(brim_cli *cli) {
     status = BRIM_ESTATE;
   }
   brim_doctor_report_deinit(&d.report);
+  brim_doctor_survey_free(d.survey);
+  brim_free(d.folder);
   brim_free(d.records);
+  brim_str_deinit(&d.words);
   brim_cli_job_close(&d.job);
   return status;
 }
@@ -237,5 +252,5 @@ const brim_cli_command brim_cli_doctor = {
         "list what is bad\nbrim doctor --json | jq '.checks[] | select(.state == \"bad\")'\n"),
     .options = options,
     .run = run,
-    .interrupt = BRIM_CLI_STOPS,
+    .interrupt = BRIM_CLI_ENDS,  // nothing is written but whole files
 };

@@ -393,6 +393,26 @@ brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input) {
   return status;
 }
 
+static void add_plain(const char *word, brim_str *out) {
+  if (out->len) brim_str_append_char(out, ' ');
+  brim_cli_word_text(word, out);
+}
+
+brim_status brim_cli_input_text(const brim_cli *cli, const brim_cli_input *input, brim_str *out) {
+  if (input->word) add_plain(input->word, out);
+  for (size_t i = 0; i < input->count; i++) add_plain(input->overrides[i], out);
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") == 0) {
+      add_plain("--plugin", out);
+      add_plain(item->values[0], out);
+    } else if (strcmp(item->option->name, "allow-plugins") == 0 && item->flag) {
+      add_plain("--allow-plugins", out);
+    }
+  }
+  return brim_str_status(out);
+}
+
 //---------------------------------- options of several workloads ----------------------------------
 
 bool brim_cli_own_key(const char *key, const char *workload, char out[64]) {

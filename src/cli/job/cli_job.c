@@ -270,9 +270,29 @@ const char *brim_cli_job_output_dir(const brim_cli_job *job) {
   return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
 }
 
+brim_status brim_cli_job_run_dir(const brim_cli_job *job, char **out) {
+  const char *given = brim_cli_job_output_dir(job);
+  char *name = NULL;
+  brim_str path;
+  *out = NULL;
+  if (!given) BRIM_TRY(brim_cli_job_name(job, &name));
+  brim_str_init(&path);
+  brim_str_printf(&path, "%s%s", given ? given : "runs/", given ? "" : name);
+  brim_free(name);
+  brim_status status = brim_str_status(&path);
+  if (!status) *out = brim_str_take(&path);
+  brim_str_deinit(&path);
+  return status;
+}
+
+const char *brim_cli_job_bench_dir(const brim_cli_job *job) {
+  const char *given = brim_cli_job_output_dir(job);
+  return given ? given : "runs/bench";
+}
+
+// Training does not read checkpoint.dir in this version.
 const char *brim_cli_job_saves_in(const brim_cli_job *job) {
-  const char *const folders[] = {brim_config_string(job->config, "checkpoint.dir"),
-                                 brim_cli_job_output_dir(job), "runs"};
+  const char *const folders[] = {brim_cli_job_output_dir(job), "runs"};
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
     if (folders[i] && brim_fs_is_dir(folders[i])) return folders[i];
   }

@@ -38,6 +38,9 @@ bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
 brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
                                 brim_cli_input *input, bool *changed);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
+// What has to follow "brim train" or "brim bench" to name the same job: the config, all overrides and
+// plug-ins, in quotes where a shell needs them.
+brim_status brim_cli_input_text(const brim_cli *cli, const brim_cli_input *input, brim_str *out);
 
 //---------------------------------- the job ----------------------------------
 
@@ -86,6 +89,10 @@ brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
 // output_dir when the config gives another than the default "runs" (which a resolved config spells
 // out), else NULL: the command then chooses a folder below runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);
+// The folder that `brim train` writes to, for brim_free: output_dir when it is given, else runs/NAME.
+brim_status brim_cli_job_run_dir(const brim_cli_job *job, char **out);
+// The folder of a sweep's records, report and best.yaml: output_dir when it is given, else runs/bench.
+const char *brim_cli_job_bench_dir(const brim_cli_job *job);
 // A folder that is there, on the disk that checkpoints of this job would go to.
 const char *brim_cli_job_saves_in(const brim_cli_job *job);
 // brim_cli_check_outputs with what every job reads: its config, data and weights.

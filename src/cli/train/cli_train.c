@@ -97,19 +97,6 @@ static const brim_option options[] = {
 
 //---------------------------------- where files go ----------------------------------
 
-// output_dir when it is given, else runs/NAME with the run's name or the config's.
-static brim_status choose_output_dir(const brim_cli_job *job, brim_str *out) {
-  if (brim_cli_job_output_dir(job)) {
-    brim_str_append(out, brim_cli_job_output_dir(job));
-    return brim_str_status(out);
-  }
-  char *name = NULL;
-  BRIM_TRY(brim_cli_job_name(job, &name));
-  brim_str_printf(out, "runs/%s", name);
-  brim_free(name);
-  return brim_str_status(out);
-}
-
 static bool lies_in(const char *path, const char *dir) {
   char *folder = brim_fs_dirname(path);
   bool same = brim_fs_same(folder, dir);
@@ -241,11 +228,10 @@ static brim_status run(brim_cli *cli) {
   memset(&result, 0, sizeof result);
   brim_status status = brim_cli_job_config(cli, &job);
   if (!status) {
-    brim_str dir;
-    brim_str_init(&dir);
-    status = choose_output_dir(&job, &dir);
-    if (!status) status = train_in(cli, &job, dir.data, &result);
-    brim_str_deinit(&dir);
+    char *dir = NULL;
+    status = brim_cli_job_run_dir(&job, &dir);
+    if (!status) status = train_in(cli, &job, dir, &result);
+    brim_free(dir);
   }
   if (status) cli->failure = class_of(cli, &job, status, &result);
   brim_cli_job_close(&job);
