@@ -93,9 +93,11 @@ static void find_checkpoints(const brim_findings *v) {
   char value[32];
   f->predicted_ms = f->cost_ms;
   snprintf(f->text, sizeof f->text,
-           every == 1 ? brim_tr("every step waits %.2f ms for a checkpoint")
-                      : brim_tr("a step waits %.2f ms for a checkpoint, every %.0f steps"),
-           each, every);
+           every == 1
+               ? brim_tr("after its %.2f ms, every step waits %.2f ms for a checkpoint")
+               : brim_tr("after its %.2f ms, a step waits %.2f ms for a checkpoint, every %.0f "
+                         "steps"),
+           r->total_ms.median, each, every);
   snprintf(value, sizeof value, "%.0f", rare);
   snprintf(f->key, sizeof f->key, "checkpoint.interval");
   snprintf(f->value, sizeof f->value, "%s", value);

@@ -124,7 +124,8 @@ static void put_finding(const brim_finding *f, double step, brim_str *out) {
     brim_ui_profile_percent(f->cost_ms / step, percent);
     snprintf(price, sizeof price, brim_tr("%s ms per step"), cost);
     brim_ui_put(out, "b", price);
-    brim_str_printf(out, " (%s)", percent);
+    if (f->cost_ms < step)
+      brim_str_printf(out, " (%s)", percent);  // beyond it: not within the step
   }
   brim_str_append(out, "</span><div>");
   brim_ui_put(out, "p", f->text);

@@ -229,8 +229,8 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
     brim_str_append(out, "</b> ");
     const bool iterates = r->knob_set && r->knob_set->iterates;
     brim_ui_escape_html(out, iterates ? brim_tr("per iteration") : brim_tr("per step"));
-    double share = f->cost_ms / r->total_ms.median * 100;
-    if (isfinite(share)) brim_str_printf(out, ", %.0f %%", share);
+    double share = f->cost_ms / r->total_ms.median * 100;  // beyond it: not within the step
+    if (share < 100) brim_str_printf(out, ", %.0f %%", share);
   }
   brim_str_append(out, "</span><div>");
   brim_ui_put(out, "p", f->text);

@@ -246,7 +246,7 @@ static brim_status plan_set(const brim_work_data *d, const brim_source *source, 
   }
   BRIM_TRY(brim_loader_plan(&bare, options, plan));
   if (cache != BRIM_CACHE_RAM) return BRIM_OK;
-  return brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("dataset cache"), ram_bytes(source));
+  return brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_CACHE_ROW, ram_bytes(source));
 }
 
 brim_status brim_work_plan_sets(const brim_work_data *d, const brim_work_caching *caching,

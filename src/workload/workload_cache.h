@@ -11,6 +11,8 @@ extern "C" {
 
 extern const char *const brim_cache_choices[];  // NULL-terminated
 const char *brim_cache_name(brim_cache cache);  // "mapped"
+// The plan's row of samples that are kept in host memory.
+#define BRIM_CACHE_ROW BRIM_N_("dataset cache")
 
 // What a setting asks for, and what else it takes.
 typedef struct brim_cache_request {

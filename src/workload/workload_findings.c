@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "workload/workload_cache.h"
+
 static double compute_ms(const brim_result *r) {
   return brim_result_phase_ms(r, BRIM_PHASE_FORWARD) +
          brim_result_phase_ms(r, BRIM_PHASE_BACKWARD) +
@@ -72,10 +74,20 @@ static double saved_by(const brim_result *r, double ms) {
   return fmin(bound, fmax(isnan(alone) ? 0 : alone, shared));
 }
 
+// Is there a cache in memory already, by `ram` or `auto`? The first epoch fills it, and a sweep measures that.
+static bool keeps_samples(const brim_result *r) {
+  for (size_t i = 0; i < r->plan.row_count; i++) {
+    if (strcmp(r->plan.rows[i].name, BRIM_CACHE_ROW) == 0) return true;
+  }
+  return false;
+}
+
 // Samples that are kept in memory are read and decoded once: tried where a step waits for that.
 static void try_cache(const brim_findings *v, brim_finding *f) {
-  if (f->try_knob[0] || !is_worth(v->r, saved_by(v->r, v->r->worker_io_ms))) return;
-  brim_finding_try(v, f, "cache", "ram");
+  if (f->try_knob[0] || keeps_samples(v->r)) return;
+  if (is_worth(v->r, saved_by(v->r, v->r->worker_io_ms))) {
+    brim_finding_try(v, f, "cache", "ram");
+  }
 }
 
 // One way to load faster, as far as it was measured.
@@ -108,7 +120,7 @@ static void name_rest(const brim_findings *v, const char *reason, brim_finding *
   brim_findings asking = *v;
   brim_finding unused = {0};
   asking.probing = true;
-  bool ram = brim_finding_try(&asking, &unused, "cache", "ram");
+  bool ram = !keeps_samples(v->r) && brim_finding_try(&asking, &unused, "cache", "ram");
   bool gpu = brim_result_has_gpu(v->r) && brim_finding_try(&asking, &unused, "cache", "gpu");
   f->cost_ms = (double)NAN;
   snprintf(f->remedy, sizeof f->remedy, "%s: %s%s%s", reason, ram ? "data.cache=ram, " : "",
@@ -161,8 +173,11 @@ static void find_io(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "io_wait", io);
   if (!f) return;
   snprintf(f->text, sizeof f->text,
-           brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"), io,
-           100 * io / r->total_ms.median, compute_ms(r));
+           keeps_samples(r)
+               ? brim_tr("in the first epoch, which fills the cache, the step waits %.2f ms for "
+                         "data (%.0f %% of it); compute takes %.2f ms")
+               : brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"),
+           io, 100 * io / r->total_ms.median, compute_ms(r));
   io_remedy(v, f);
 }
 

@@ -170,6 +170,7 @@ static void test_checkpoints(void **state) {
   const brim_finding *f = &r.findings[0];
   assert_string_equal(f->code, "checkpoint");
   assert_string_equal(f->key, "checkpoint.interval");
+  assert_non_null(strstr(f->text, "after its 10.00 ms, every step waits 30.00 ms"));
   assert_string_equal(f->value, "500");  // 30 ms in 300 steps are a hundredth; rounded up
   assert_true(near(f->cost_ms, 30 - 30 / 500.0));
   r.checkpoint_steps = 10;
@@ -385,6 +386,14 @@ static void test_asks_for_a_cache(void **state) {
   assert_non_null(strstr(r[0].findings[0].remedy, "more workers did not help: cheaper"));
   brim_diagnose(r, 2, 0);
   assert_non_null(strstr(r[0].findings[0].remedy, "did not help: data.cache=ram, cheaper"));
+  // it has one already: what it waits for is the first epoch's
+  r[0].plan.rows[0] = (brim_plan_row){.name = "dataset cache", .place = BRIM_PLACE_HOST};
+  r[0].plan.row_count = 1;
+  f = asked(r, 2);
+  assert_true(!f || strcmp(f->try_knob, "cache") != 0);
+  assert_non_null(strstr(r[0].findings[0].text, "in the first epoch, which fills the cache"));
+  assert_non_null(strstr(r[0].findings[0].remedy, "did not help: cheaper"));
+  r[0].plan.row_count = 0;
   // transforms are not saved by it
   r[0].worker_io_ms = 0.1;
   r[0].worker_transform_ms = 5.9;

@@ -124,8 +124,16 @@ static void test_findings_are_of_a_setting(void **state) {
   make_page(list, GPU_RESULTS, picks, &out);
   contains(out.data, "Each price is what one remedy saves alone");
   brim_str_deinit(&out);
-  r->findings[0].note = true;
+  // what a step waits for beside its own time is no share of it
   r->finding_count = 1;
+  r->findings[0].cost_ms = 7 * r->total_ms.median;
+  make_page(list, GPU_RESULTS, picks, &out);
+  char *price = between(out.data, "<span class=\"price\">", "</span>");
+  contains(price, "per step");
+  lacks(price, "%");
+  brim_free(price);
+  brim_str_deinit(&out);
+  r->findings[0].note = true;
   own->finding_count = 0;
   brim_ui_report_options how = {.command = "brim bench", .picks = picks, .own = own};
   brim_str_init(&out);
