@@ -105,10 +105,25 @@ static void check_knob(const brim_result *results, size_t count, const brim_resu
   }
 }
 
+// What a remedy that was measured would set the knob to; "" = there is none.
+static const char *remedy_of(const brim_result *r, const char *knob) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    const brim_finding *f = &r->findings[i];
+    if (f->measured && strcmp(f->knob, knob) == 0) return f->value;
+  }
+  return "";
+}
+
 static void check_precision(const brim_result *results, size_t count, const brim_result *r,
                             const brim_advice_facts *f, brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_as(r, BRIM_ROLE_PRECISION) : NULL;
   if (!k) return;
+  const char *faster = remedy_of(r, k->name);
+  if (faster[0]) {
+    check(out, false, brim_tr("mixed precision: %s was measured and is faster than %s"), faster,
+          k->value);
+    return;
+  }
   bool mixed = strcmp(k->value, "fp32") != 0,
        swept = brim_result_knob_varies(results, count, k->name);
   check(out, mixed || swept,

@@ -71,6 +71,11 @@ static void test_cpu(void **state) {
   lacks(text, "loader worker");
   lacks(text, "nan");
   brim_free(text);
+  p.workers = 0;
+  p.worker_io_ms = 6;
+  text = summary(&wide, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
+  has(text, "Without loader workers, the step itself reads for 6.00 ms.");
+  brim_free(text);
   brim_profile_deinit(&p);
 }
 
