@@ -48,7 +48,6 @@ typedef struct brim_knob_row {
 typedef struct brim_knob_set {
   const brim_knob_row *rows;
   size_t count;
-  const char *precision;  // of its matrix products where no knob has that role; NULL = unknown
   const char
       *less_memory;  // a message: what to change to need less memory; NULL = nothing is known
   bool iterates;     // its step is called an iteration, since an environment has steps too

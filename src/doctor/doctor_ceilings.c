@@ -38,7 +38,7 @@ static const struct {
      FLOPS,
      true},
     {{"ceiling.copy", BRIM_DOCTOR_GROUP_CEILING, BRIM_N_("Memory bandwidth"),
-      BRIM_N_("Activations, normalisation and optimisers are bound by it. Reading and writing both "
+      BRIM_N_("Activations, normalisation and optimizers are bound by it. Reading and writing both "
               "count."),
       NULL},
      AT(copy_bytes_per_s),

@@ -65,19 +65,13 @@ static bool computes(int phase) {
          phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
 }
 
-static void scale(brim_stats_summary *s, double by) {
-  double *const all[] = {&s->min, &s->max, &s->mean, &s->stddev, &s->median, &s->mad,
-                         &s->p05, &s->p95, &s->p99,  &s->ci_low, &s->ci_high};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
-}
-
 // The device stood still for `gap` while the host was neither reading nor copying: its data were on
 // their way (rows that it fetches itself, copies that ran late). Less than 3 % is the ceiling's noise.
 static void wait_for_data(brim_result *result, double gap, double compute) {
   brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
   if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (computes(p)) scale(&result->phase_ms[p], 1 - gap / compute);
+    if (computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
   }
   double *const places[] = {&h2d->min, &h2d->max, &h2d->mean,   &h2d->median, &h2d->p05,
                             &h2d->p95, &h2d->p99, &h2d->ci_low, &h2d->ci_high};
@@ -105,7 +99,7 @@ void brim_ceilings_expose(brim_result *result) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double by = computes(p) ? (total - left) / compute : host > 0 ? (left - shown) / host : 0;
     if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
-    scale(&result->phase_ms[p], by);
+    brim_summary_scale(&result->phase_ms[p], by);
   }
 }
 

@@ -51,6 +51,20 @@ void brim_outside_read(const brim_work *work, brim_outside *out);
 void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
                        brim_result *r);
 
+// The transforms of `r` between two readings, per step of `rows` samples.
+void brim_outside_stages(const brim_work_loading *before, const brim_work_loading *after,
+                         double rows, brim_result *r);
+
+// Times, rates and steadiness of a result (measure_times.c).
+void brim_summary_scale(brim_stats_summary *s, double by);
+brim_status brim_times_summarize(const double *ms, size_t n, brim_stats_summary *out);
+// From r->total_ms, with `rows` samples in a step.
+void brim_result_set_rates(brim_result *r, double rows, double epoch_samples);
+// The step was measured again: total, phases and what follows from them are of these steps.
+void brim_result_retime(brim_result *r, const brim_stats_summary *total);
+// The median of a phase; its spread stays in proportion.
+void brim_result_set_phase(brim_result *r, brim_phase phase, double ms);
+
 // The share of the time that others had, by the times of equal pieces that ran back to back.
 double brim_sharing_lost(const double *ms, size_t count);
 

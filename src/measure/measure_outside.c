@@ -17,9 +17,8 @@ void brim_outside_read(const brim_work *work, brim_outside *out) {
 
 // Of the loader's threads, for the samples that they prepared meanwhile. A few of those are of later
 // steps: the time is scaled to the samples of one.
-static void take_stages(const brim_outside *before, const brim_outside *after, double rows,
-                        brim_result *r) {
-  const brim_work_loading *a = &before->loading, *b = &after->loading;
+void brim_outside_stages(const brim_work_loading *a, const brim_work_loading *b, double rows,
+                         brim_result *r) {
   double samples = (double)(b->samples - a->samples);
   r->stage_count = 0;
   if (!(samples > 0) || a->stage_count != b->stage_count) return;
@@ -52,5 +51,5 @@ void brim_outside_take(const brim_outside *before, const brim_outside *after, do
   if (cpus > 0) r->cpu_percent = usage.process_cpu_percent / cpus;
   r->peak_rss_bytes = after->host.value[BRIM_HOST_PROCESS_PEAK_RSS];
   take_quota(before, after, r->steps, r);
-  take_stages(before, after, rows, r);
+  brim_outside_stages(&before->loading, &after->loading, rows, r);
 }

@@ -15,6 +15,11 @@ static double seconds_since(brim_time start) {
 
 //---------------------------------- the step ----------------------------------
 
+static void take_step(brim_profile *out) {
+  out->step_ms = out->result.total_ms.median;
+  out->step_mad_ms = out->result.total_ms.mad;
+}
+
 static brim_status measure_step(brim_profiler *p) {
   brim_trial_options options = {.steps = TRIAL_STEPS,
                                 .ci_target = 0.01,
@@ -28,8 +33,7 @@ static brim_status measure_step(brim_profiler *p) {
   brim_result *r = &p->out->result;
   BRIM_TRY(brim_profiler_stage(p, BRIM_N_("measuring the step")));
   BRIM_TRY(brim_trial_run(p->work, p->config, p->device, p->setting, &options, r));
-  p->out->step_ms = r->total_ms.median;
-  p->out->step_mad_ms = r->total_ms.mad;
+  take_step(p->out);
   return BRIM_OK;
 }
 
@@ -40,27 +44,29 @@ static void loading(const brim_profiler *p, brim_work_loading *out) {
   if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
 }
 
-// What the loader's threads did meanwhile, per step of so many samples.
+// What the loader's threads did meanwhile, per step of so many samples. Findings have the same figures.
 static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
                                    const brim_work_loading *after) {
   brim_profile *out = p->out;
+  brim_result *r = &out->result;
   double samples = (double)(after->samples - before->samples);
-  double rows = out->result.plan.samples_per_step, io_ns = 0, sum = 0;
+  double rows = r->plan.samples_per_step, io_ns = 0, sum = 0;
   if (!(samples > 0) || !(rows > 0)) return BRIM_OK;
   double steps = samples / rows;
   io_ns = (double)(after->read_ns - before->read_ns);
-  for (size_t i = 0; i < after->stage_count; i++) {
+  brim_outside_stages(before, after, rows, r);
+  for (size_t i = 0; i < r->stage_count; i++) {
     brim_profile_row *row = brim_profile_add(out, BRIM_PROFILE_TRANSFORMS);
     if (!row) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
-    snprintf(row->name, sizeof row->name, "%s", after->stage[i]);
+    snprintf(row->name, sizeof row->name, "%s", r->stages[i].name);
     snprintf(row->kind, sizeof row->kind, "transform");
     row->count = rows;
-    row->total_ms = (double)(after->stage_ns[i] - before->stage_ns[i]) * 1e-6 / steps;
+    row->total_ms = r->stages[i].ms;
     sum += row->total_ms;
   }
-  out->workers = (int)brim_result_number_as(&out->result, BRIM_ROLE_WORKERS, 0);
-  if (io_ns > 0) out->worker_io_ms = io_ns * 1e-6 / steps;
-  if (after->stage_count > 0) out->worker_transform_ms = sum;
+  out->workers = (int)brim_result_number_as(r, BRIM_ROLE_WORKERS, 0);
+  if (io_ns > 0) r->worker_io_ms = out->worker_io_ms = io_ns * 1e-6 / steps;
+  if (r->stage_count > 0) r->worker_transform_ms = out->worker_transform_ms = sum;
   return BRIM_OK;
 }
 
@@ -105,6 +111,18 @@ static void keep_first(brim_trace *t, int32_t steps) {
   t->steps = steps;
 }
 
+// The result's phases are those of the list.
+static void take_phases(brim_profile *out) {
+  const brim_profile_rows *rows = &out->lists[BRIM_PROFILE_PHASES];
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double ms = 0;
+    for (size_t i = 0; i < rows->count; i++) {
+      if (strcmp(rows->items[i].name, brim_phase_key((brim_phase)p)) == 0) ms = rows->items[i].ms;
+    }
+    brim_result_set_phase(&out->result, (brim_phase)p, ms);
+  }
+}
+
 static double turns_that_fit(const brim_profiler *p) {
   double turn_ms = 2 * p->out->result.total_ms.median;
   return fmin(TURNS_SECONDS, brim_profiler_seconds(p)) * 1e3 / fmax(turn_ms, 1e-6);
@@ -124,13 +142,14 @@ static brim_status trace_host(brim_profiler *p) {
   brim_status status = take_turns(p, &notes, plain_ms, steps);
   brim_status ended = brim_notes_end(&notes);
   if (!status) status = ended;
-  if (!status) status = brim_stats_summarize(plain_ms, (size_t)steps, 1, &plain);
+  if (!status) status = brim_times_summarize(plain_ms, (size_t)steps, &plain);
   brim_free(plain_ms);
   BRIM_TRY(status);
-  out->step_ms = plain.median;
-  out->step_mad_ms = steps > 1 ? plain.mad : (double)NAN;
+  brim_result_retime(&out->result, &plain);  // one step time for rows, rates and findings
+  take_step(out);
   snprintf(out->source, sizeof out->source, "clock");
   BRIM_TRY(brim_profile_host_rows(p->trace, out));
+  take_phases(out);
   keep_first(p->trace, asked);
   out->window_s = out->traced_ms * 1e-3 * out->traced_steps;
   return brim_profile_take_memory(&notes, out);

@@ -392,22 +392,15 @@ static brim_status measure_samples(trial *t) {
 
 //---------------------------------- summing up ----------------------------------
 
-// One sample has neither spread nor interval; to call that 0 would be to call it steady.
-static brim_status summarize(const double *ms, size_t n, brim_stats_summary *out) {
-  BRIM_TRY(brim_stats_summarize(ms, n, 1, out));
-  if (n < 2) out->stddev = out->mad = out->ci_low = out->ci_high = NAN;
-  return BRIM_OK;
-}
-
 static brim_status sum_up(trial *t, const brim_outside *before, const brim_outside *after) {
   brim_result *r = t->result;
   samples *s = &t->s;
   size_t n = (size_t)s->count;
-  BRIM_TRY(summarize(s->total_ms, n, &r->total_ms));
+  BRIM_TRY(brim_times_summarize(s->total_ms, n, &r->total_ms));
   if (t->options->location) BRIM_TRY(brim_trial_locate(s->total_ms, n, t->options->location));
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     r->phase_used[p] = s->used[p];
-    BRIM_TRY(summarize(s->phase_ms[p], n, &r->phase_ms[p]));
+    BRIM_TRY(brim_times_summarize(s->phase_ms[p], n, &r->phase_ms[p]));
   }
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
@@ -420,13 +413,7 @@ static brim_status sum_up(trial *t, const brim_outside *before, const brim_outsi
   r->steps = s->steps;
   r->worker_io_ms = s->worker_io_ms / s->steps;
   r->worker_transform_ms = s->worker_transform_ms / s->steps;
-  r->samples_per_s = rows / (r->total_ms.median * 1e-3);
-  r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
-  r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
-  r->epoch_s = (double)info.samples_per_epoch / r->samples_per_s;
-  // both: a median absolute deviation alone does not see a second mode below half of the steps
-  r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
-              r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
+  brim_result_set_rates(r, rows, (double)info.samples_per_epoch);
   brim_outside_take(before, after, rows, r);
   return BRIM_OK;
 }

@@ -219,9 +219,17 @@ static brim_status add_rests(const double phase_ns[BRIM_PHASE_COUNT], const doub
   return BRIM_OK;
 }
 
+// Tracing makes steps longer, and others disturb them: rows are of the untraced step.
+static void scale_rows(brim_profile_rows *rows, double by) {
+  for (size_t i = 0; i < rows->count; i++) {
+    rows->items[i].ms *= by;
+    rows->items[i].total_ms *= by;
+  }
+}
+
 static brim_status host_rows(const brim_trace *t, host_sums *s, brim_profile *out) {
   BRIM_TRY(choose_steps(t, s, out));
-  if (s->counted == 0) return BRIM_OK;
+  if (s->counted == 0 || !(s->total_ns > 0)) return BRIM_OK;
   sum_phases(t, s);
   BRIM_TRY(add_ops(t, s, out));
   double covered = 0;
@@ -229,9 +237,12 @@ static brim_status host_rows(const brim_trace *t, host_sums *s, brim_profile *ou
   s->phase_ns[BRIM_PHASE_OTHER] += fmax(0, s->total_ns - covered);
   s->op_ns[BRIM_PHASE_OTHER] += s->op_ns[BRIM_PHASE_COUNT];  // outside of every phase
   BRIM_TRY(add_rests(s->phase_ns, s->op_ns, s->phase_count, out));
-  brim_rows_per_step(out, BRIM_PROFILE_OPS, s->counted);
-  brim_rows_per_step(out, BRIM_PROFILE_LAYERS, s->counted);
-  brim_rows_per_step(out, BRIM_PROFILE_PHASES, s->counted);
+  const brim_profile_list lists[] = {BRIM_PROFILE_OPS, BRIM_PROFILE_LAYERS, BRIM_PROFILE_PHASES};
+  const double step_ns = out->step_ms > 0 ? out->step_ms * 1e6 : s->total_ns / s->counted;
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    brim_rows_per_step(out, lists[i], s->counted);
+    scale_rows(&out->lists[lists[i]], step_ns * s->counted / s->total_ns);
+  }
   out->traced_steps = s->steps;
   return BRIM_OK;
 }

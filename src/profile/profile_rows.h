@@ -11,7 +11,7 @@ extern "C" {
 
 // Lists of ops, layers and phases from steps, phases and ops by the host's clock, of a device that is
 // the host. Rows are means of the twentieth of the steps (three at least) that took most nearly as long as an untraced one
-// (out->step_ms, or as their median where that is unknown). Sets traced_ms (the median of all) and
+// (out->step_ms, or as their median where that is unknown), scaled to it. Sets traced_ms (the median of all) and
 // traced_steps.
 brim_status brim_profile_host_rows(const brim_trace *trace, brim_profile *out);
 

@@ -127,9 +127,6 @@ double brim_result_ceiling_share(const brim_result *r, bool *loading) {
 
 double brim_result_product_share(const brim_result *r, const char **precision) {
   *precision = brim_result_text_as(r, BRIM_ROLE_PRECISION);
-  if (!(*precision)[0] && r->knob_set && r->knob_set->precision) {
-    *precision = r->knob_set->precision;
-  }
   double most = brim_machine_flops(&r->ceilings, *precision);
   return r->plan.flops_per_step / (r->total_ms.median * 1e-3) / most;
 }

@@ -174,7 +174,7 @@ static void find_noise(const brim_findings *v) {
     return;
   }
   snprintf(f->text, sizeof f->text,
-           brim_tr("step times vary by %.0f %% around the median; something else uses the machine"),
+           brim_tr("step times vary by %.0f %% around the median: the figures are rough"),
            100 * spread_of(r));
   snprintf(f->remedy, sizeof f->remedy, "%s",
            brim_tr("measure again on a quiet machine, or with more --steps"));

@@ -134,6 +134,7 @@ void brim_ui_progress_line(const brim_progress *progress, const brim_term *term,
 typedef struct brim_ui_progress {
   bool started, on_screen;
   brim_time last;
+  char printed[160];  // the beginning of the last plain line: one that says the same is left out
 } brim_ui_progress;
 
 void brim_ui_progress_init(brim_ui_progress *state);

@@ -272,15 +272,13 @@ static void put_share(double per_step, double seconds, double most, const char *
 static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
   const brim_machine_ceilings *most = &result->ceilings;
   const brim_result_knob *knob = brim_result_knob_as(result, BRIM_ROLE_PRECISION);
-  const brim_knob_set *set = result->knob_set;
-  const char *precision = knob ? knob->value : set ? set->precision : NULL;
   double seconds = result->total_ms.median * 1e-3;
   char products[64];
   brim_str text;
   brim_str_init(&text);
-  if (precision) {
-    snprintf(products, sizeof products, brim_tr("%s matrix products"), precision);
-    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, precision), products,
+  if (knob) {  // without one it is no workload of matrix products
+    snprintf(products, sizeof products, brim_tr("%s matrix products"), knob->value);
+    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, knob->value), products,
               &text);
   }
   put_share(result->plan.bytes_per_step, seconds, most->copy_bytes_per_s,

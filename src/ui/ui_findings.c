@@ -40,7 +40,7 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
     snprintf(out, 256, brim_tr("nothing worth fixing: %s"), a ? stage : products);
   } else {
     snprintf(out, 256, "%s",
-             brim_tr("nothing worth fixing; its share of the ceiling was not measured"));
+             brim_tr("nothing worth fixing; brim has no ceiling to compare it with"));
   }
   return true;
 }

@@ -28,7 +28,7 @@ static void sentence(const brim_term *term, const char *text, brim_str *out) {
 
 static void put_head(const brim_term *term, const brim_profile *p, brim_str *out) {
   const brim_result *r = &p->result;
-  char step[32], spread[32], rate[96], what[192], text[256];
+  char step[128], rate[96], what[192], text[256];
   brim_ui_heading(out, term, brim_tr("PROFILE"));
   brim_ui_put_line(term, brim_tr("What"), brim_ui_description(r->description, what), out);
   brim_ui_put_line(term, brim_tr("Where"), r->device, out);
@@ -37,13 +37,9 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
   brim_ui_setting(r, &setting);
   if (setting.len > 0) brim_ui_put_line(term, brim_tr("Setting"), setting.data, out);
   brim_str_deinit(&setting);
-  brim_ui_profile_ms(p->step_ms, step);
-  brim_ui_profile_ms(p->step_mad_ms, spread);
+  brim_ui_profile_step(p, step);
   brim_ui_profile_rate(p, rate);
-  int n = snprintf(text, sizeof text, isnan(p->step_mad_ms) ? "%s ms" : "%s ms ± %s", step, spread);
-  if (rate[0] && n > 0 && (size_t)n < sizeof text) {
-    snprintf(text + n, sizeof text - (size_t)n, ", %s", rate);
-  }
+  snprintf(text, sizeof text, "%s%s%s", step, rate[0] ? ", " : "", rate);
   brim_ui_put_line(term, brim_tr("Step"), text, out);
   const double reach = brim_ui_profile_reach(p);
   if (!isnan(reach)) {
@@ -71,7 +67,7 @@ static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
     const brim_profile_row *row = &rows->items[i];
     s.op |= row->op[0] && list == BRIM_PROFILE_KERNELS;
     s.layer |= row->layer[0] && list < BRIM_PROFILE_LAYERS;
-    s.phase |= row->phase[0] && list != BRIM_PROFILE_PHASES;
+    s.phase |= row->phase[0] && list < BRIM_PROFILE_LAYERS;  // a layer is in several
     s.count |= row->count > 0;
     s.ceiling |= row->ceiling_share >= 0;
   }
@@ -205,6 +201,20 @@ static int label_width(const brim_profile *p) {
   return widest;
 }
 
+// Dots before and after a bar of whole columns; what is too short for one is a thin mark.
+static void put_bar(const brim_term *term, double from, double to, int width, brim_str *out) {
+  const int begin = (int)lround(fmin(from, 1) * width), end = (int)lround(fmin(to, 1) * width);
+  const bool thin = end == begin;
+  const int at = thin && begin == width ? begin - 1 : begin;
+  put_times(out, term->unicode ? "·" : ".", at);
+  if (thin) {
+    brim_str_append(out, term->unicode ? "▏" : "|");
+  } else {
+    put_times(out, term->unicode ? "█" : "#", end - begin);
+  }
+  put_times(out, term->unicode ? "·" : ".", width - at - (thin ? 1 : end - begin));
+}
+
 // Each phase where it begins and ends within the step, as if one followed the other.
 static brim_status put_phases(const brim_term *term, const brim_profile *p, brim_str *out) {
   const brim_profile_rows *rows = &p->lists[BRIM_PROFILE_PHASES];
@@ -219,18 +229,13 @@ static brim_status put_phases(const brim_term *term, const brim_profile *p, brim
     char ms[32], percent[32], text[224];
     const char *name = brim_ui_profile_name(row, BRIM_PROFILE_PHASES, text);
     if (!(row->ms > 0)) continue;
-    const int from = (int)lround(fmin(at / p->step_ms, 1) * width);
-    at += row->ms;
-    int to = (int)lround(fmin(at / p->step_ms, 1) * width);
-    if (to == from && to < width) to++;
     brim_str_printf(out, "  %s", name);
     brim_str_repeat(out, ' ', (size_t)(names - brim_utf8_width(name) + 2));
-    put_times(out, term->unicode ? "·" : ".", from);
-    put_times(out, term->unicode ? "█" : "#", to - from);
-    put_times(out, term->unicode ? "·" : ".", width - to);
+    put_bar(term, at / p->step_ms, (at + row->ms) / p->step_ms, width, out);
+    at += row->ms;
     brim_ui_profile_ms(row->ms, ms);
-    brim_ui_profile_percent(row->share, percent);
-    brim_str_printf(out, "  %7s ms  %6s\n", ms, percent);
+    brim_ui_profile_part(row->share, percent);
+    brim_str_printf(out, "  %7s ms  %7s\n", ms, percent);
   }
   brim_free(order);
   return brim_str_status(out);

@@ -26,6 +26,8 @@ void brim_ui_profile_bytes(double bytes, char out[32]);
 void brim_ui_profile_count(double count, char out[32]);
 // "34 %", "0.4 %"; "-" when unknown. share: of 1.
 void brim_ui_profile_percent(double share, char out[32]);
+// The same with a tenth always: parts that a reader adds up.
+void brim_ui_profile_part(double share, char out[32]);
 const char *brim_ui_profile_title(brim_profile_list list);   // "Kernels"
 const char *brim_ui_profile_column(brim_profile_list list);  // "Kernel"
 const char *brim_ui_profile_cause(brim_gap_cause cause);
@@ -51,6 +53,8 @@ const char *brim_ui_profile_source(const brim_profile *profile);
 void brim_ui_profile_cost(const brim_profile *profile, brim_str *out);
 // "Host to device: 1.5 MiB in 0.90 ms per step, ..."; nothing where none was copied.
 void brim_ui_profile_transfer(const brim_profile *profile, brim_str *out);
+// "2.46 ms ± 0.018 (median and MAD, untraced)"
+void brim_ui_profile_step(const brim_profile *profile, char out[128]);
 // "41,000 samples/s"; "" when unknown.
 void brim_ui_profile_rate(const brim_profile *profile, char out[96]);
 

@@ -82,14 +82,14 @@ static void put_ms_stat(brim_str *out, const char *name, double ms, double step)
 }
 
 static void put_step(const brim_profile *p, brim_str *out) {
-  char number[32], spread[48] = "", text[48], rate[96];
+  char number[32], spread[64] = "", text[48], rate[96];
   brim_str_append(out, "<section id=\"step\"><div class=\"hero\">");
   brim_str_append(out, "<dl class=\"stats\">\n");
   brim_ui_profile_ms(p->step_ms, number);
   snprintf(text, sizeof text, "%s ms", number);
   if (!isnan(p->step_mad_ms)) {
     brim_ui_profile_ms(p->step_mad_ms, number);
-    snprintf(spread, sizeof spread, "± %s", number);
+    snprintf(spread, sizeof spread, brim_tr("± %s (median and MAD)"), number);
   }
   put_stat(out, brim_tr("Step"), text, spread);
   brim_ui_profile_rate(p, rate);

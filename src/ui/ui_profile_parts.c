@@ -82,10 +82,8 @@ static void put_table_row(const brim_profile_row *row, brim_profile_list list, b
   put_number_cell(out, row->count, text);
   if (list == BRIM_PROFILE_KERNELS) put_text_cell(out, row->op);
   if (list < BRIM_PROFILE_LAYERS) put_text_cell(out, row->layer);
-  if (list < BRIM_PROFILE_PHASES) {
-    put_text_cell(out, phase_text(row->phase));
-    put_rate_cells(row, out);
-  }
+  if (list < BRIM_PROFILE_LAYERS) put_text_cell(out, phase_text(row->phase));
+  if (list < BRIM_PROFILE_PHASES) put_rate_cells(row, out);
   brim_str_append(out, "</tr>\n");
 }
 
@@ -99,8 +97,8 @@ static void put_table_head(brim_profile_list list, brim_str *out) {
   put_head_cell(out, "count", brim_tr("Calls"));
   if (list == BRIM_PROFILE_KERNELS) put_head_cell(out, "op", brim_tr("Op"));
   if (list < BRIM_PROFILE_LAYERS) put_head_cell(out, "layer", brim_tr("Layer"));
+  if (list < BRIM_PROFILE_LAYERS) put_head_cell(out, "phase", brim_tr("Phase"));
   if (list < BRIM_PROFILE_PHASES) {
-    put_head_cell(out, "phase", brim_tr("Phase"));
     put_head_cell(out, "flops", "GFLOP/s");
     put_head_cell(out, "bytes", "GB/s");
   }
@@ -170,7 +168,7 @@ static void put_phase(const brim_profile *p, const brim_profile_row *row, double
                       brim_str *out) {
   char ms[32], percent[32], text[80], name[224];
   brim_ui_profile_ms(row->ms, ms);
-  brim_ui_profile_percent(row->share, percent);
+  brim_ui_profile_part(row->share, percent);
   snprintf(text, sizeof text, "%s ms, %s", ms, percent);
   brim_str_append(out, "<div class=\"bar phase\"><span>");
   brim_ui_escape_html(out, brim_ui_profile_name(row, BRIM_PROFILE_PHASES, name));
@@ -259,9 +257,10 @@ static void put_phase_strip(const brim_profile_memory *m, brim_str *out) {
 }
 
 static void put_chart(const brim_profile_memory *m, brim_str *out) {
-  char top[32];
+  char bytes[32], top[64];
   const double most = m->arena_bytes >= m->peak_bytes ? m->arena_bytes : m->peak_bytes;
-  brim_ui_profile_bytes(most, top);
+  brim_ui_profile_bytes(most, bytes);
+  snprintf(top, sizeof top, brim_tr("arena: %s"), bytes);
   brim_str_append(out, "<figure class=\"chart\"><div class=\"units\"><span>");
   brim_ui_escape_html(out, top);
   brim_str_append(out, "</span><span>");

@@ -35,27 +35,38 @@ void brim_ui_profile_count(double count, char out[32]) {
   }
 }
 
-void brim_ui_profile_percent(double share, char out[32]) {
+static void put_percent(double share, bool whole, char out[32]) {
   const double percent = share * 100;
   if (isnan(percent)) {
     snprintf(out, 32, "-");
   } else if (percent > 0 && percent < 0.05) {
     snprintf(out, 32, "<0.1 %%");
   } else {
-    snprintf(out, 32, fabs(percent) < 9.95 ? "%.1f %%" : "%.0f %%", percent);
+    snprintf(out, 32, whole && fabs(percent) >= 9.95 ? "%.0f %%" : "%.1f %%", percent);
+  }
+}
+
+void brim_ui_profile_percent(double share, char out[32]) { put_percent(share, true, out); }
+
+void brim_ui_profile_part(double share, char out[32]) { put_percent(share, false, out); }
+
+void brim_ui_profile_step(const brim_profile *profile, char out[128]) {
+  char step[32], spread[32];
+  brim_ui_profile_ms(profile->step_ms, step);
+  brim_ui_profile_ms(profile->step_mad_ms, spread);
+  if (isnan(profile->step_mad_ms)) {
+    snprintf(out, 128, brim_tr("%s ms (median, untraced)"), step);
+  } else {
+    snprintf(out, 128, brim_tr("%s ms ± %s (median and MAD, untraced)"), step, spread);
   }
 }
 
 void brim_ui_profile_rate(const brim_profile *profile, char out[96]) {
   const brim_result *r = &profile->result;
-  const double samples = r->plan.samples_per_step;
-  // Of the step that is shown; the trial's own rate was counted over other steps.
-  const bool known = samples > 0 && profile->step_ms > 0;
-  const double rate = known ? samples / profile->step_ms * 1e3 : r->samples_per_s;
   char number[32];
   out[0] = '\0';
-  if (!(rate > 0)) return;
-  brim_ui_number(rate, number);
+  if (!(r->samples_per_s > 0)) return;
+  brim_ui_number(r->samples_per_s, number);
   snprintf(out, 96, "%s %s/s", number, brim_tr(brim_result_unit(r)));
 }
 
@@ -144,7 +155,9 @@ const char *brim_ui_profile_source(const brim_profile *profile) {
   if (strcmp(profile->source, "events") == 0) {
     return brim_tr("events of the GPU around each op, scaled to the step");
   }
-  if (strcmp(profile->source, "clock") == 0) return brim_tr("the CPU's clock around each op");
+  if (strcmp(profile->source, "clock") == 0) {
+    return brim_tr("the CPU's clock around each op, scaled to the step");
+  }
   return profile->source;
 }
 
@@ -161,16 +174,18 @@ void brim_ui_profile_cost(const brim_profile *profile, brim_str *out) {
     brim_str_printf(out, brim_tr(", %d traced steps %s"), profile->traced_steps, text);
   }
   brim_str_append(out, ".");
+  // less than steps vary among themselves is no difference
+  const bool slower = profile->extra_ms > fmax(0, profile->step_mad_ms);
   if (!isnan(profile->extra_ms)) {
     brim_ui_profile_ms(profile->extra_ms, text);
     brim_str_append(out, " ");
-    if (profile->extra_ms > 0) {
+    if (slower) {
       brim_str_printf(out, brim_tr("A traced step took %s ms longer."), text);
     } else {
-      brim_str_append(out, brim_tr("Traced steps were not slower."));
+      brim_str_append(out, brim_tr("Traced steps were not measurably slower."));
     }
   }
-  if (!isnan(profile->run_percent)) {
+  if (slower && !isnan(profile->run_percent)) {
     brim_ui_profile_percent(fmax(profile->run_percent, 0) / 100, text);
     brim_str_append(out, " ");
     brim_str_printf(out, brim_tr("In a run of 1,000 steps the window costs %s."), text);

@@ -210,6 +210,18 @@ void brim_ui_progress_line(const brim_progress *progress, const brim_term *term,
 
 void brim_ui_progress_init(brim_ui_progress *state) { memset(state, 0, sizeof *state); }
 
+static void put_plain_line(brim_ui_progress *state, const brim_term *term,
+                           const brim_progress *progress, brim_str *out) {
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_progress_line(progress, term, &line);
+  if (!line.status && strncmp(line.data, state->printed, sizeof state->printed - 1) != 0) {
+    snprintf(state->printed, sizeof state->printed, "%s", line.data);
+    brim_str_printf(out, "%s\n", line.data);
+  }
+  brim_str_deinit(&line);
+}
+
 void brim_ui_progress_update(brim_ui_progress *state, const brim_term *term,
                              const brim_progress *progress, brim_time now, brim_str *out) {
   const int64_t interval_ns = term->redraw ? 100000000 : 10000000000;
@@ -221,9 +233,12 @@ void brim_ui_progress_update(brim_ui_progress *state, const brim_term *term,
     return;
   }
   state->last = now;
-  if (term->redraw) brim_str_append(out, "\r\033[2K");
-  brim_ui_progress_line(progress, term, out);
-  if (!term->redraw) brim_str_append_char(out, '\n');
+  if (term->redraw) {
+    brim_str_append(out, "\r\033[2K");
+    brim_ui_progress_line(progress, term, out);
+  } else {
+    put_plain_line(state, term, progress, out);
+  }
   state->on_screen = term->redraw;
 }
 

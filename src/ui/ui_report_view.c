@@ -191,7 +191,7 @@ static const brim_ui_metric metrics[] = {
     PHASE(COMPUTE, "compute", BRIM_N_("Compute ms"), BRIM_N_("Compute")),
     PHASE(FORWARD, "forward", BRIM_N_("Fwd ms"), BRIM_N_("Forward")),
     PHASE(BACKWARD, "backward", BRIM_N_("Bwd ms"), BRIM_N_("Backward")),
-    PHASE(OPTIMIZER, "optimizer", BRIM_N_("Opt ms"), BRIM_N_("Optimiser")),
+    PHASE(OPTIMIZER, "optimizer", BRIM_N_("Opt ms"), BRIM_N_("Optimizer")),
     PHASE(ENV, "env", BRIM_N_("Env ms"), BRIM_N_("Environment")),
     PHASE(ACT, "act", BRIM_N_("Act ms"), BRIM_N_("Acting")),
     PHASE(UPDATE, "update", BRIM_N_("Update ms"), BRIM_N_("Update")),

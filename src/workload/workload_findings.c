@@ -347,7 +347,7 @@ static void small_text(const brim_result *r, brim_finding *f) {
   } else {
     snprintf(
         f->text, sizeof f->text,
-        brim_tr("%.2f ms of %.2f ms do not depend on the batch (optimiser and overhead)"),
+        brim_tr("%.2f ms of %.2f ms do not depend on the batch (optimizer and overhead)"),
         brim_result_phase_ms(r, BRIM_PHASE_OPTIMIZER) + brim_result_phase_ms(r, BRIM_PHASE_OTHER),
         r->total_ms.median);
   }

@@ -121,6 +121,60 @@ static void test_again(void **state) {
   expect(2, "torn.json", "brim profile torn.json");
 }
 
+// The files of the first profile stay; those that an option names are replaced.
+static void test_kept(void **state) {
+  (void)state;
+  char *before = NULL, *after = NULL;
+  size_t size = 0, now = 0;
+  shell_result r = shell(QUICK "--output-dir kept --html kept/named.html");
+  assert_int_equal(r.code, 0);
+  has_not(r.err, "is kept");
+  shell_free(&r);
+  assert_ok(brim_fs_read("kept/profile.json", 0, &before, &size));
+  r = shell(QUICK "--output-dir kept --html kept/named.html");
+  assert_int_equal(r.code, 0);
+  has(r.err, "the earlier profile is kept: kept/profile-1.json");
+  shell_free(&r);
+  assert_ok(brim_fs_read("kept/profile-1.json", 0, &after, &now));
+  assert_true(size == now && memcmp(before, after, size) == 0);
+  assert_true(has_file("kept/profile.json") && has_file("kept/trace-1.json.gz"));
+  assert_false(has_file("kept/named-1.html"));
+  brim_free(before);
+  brim_free(after);
+}
+
+static double number(const json_t *object, const char *section, const char *key) {
+  return json_number_value(json_object_get(json_object_get(object, section), key));
+}
+
+// The record's step, the total of its result and its throughput are of the same steps.
+static void test_one_step_time(void **state) {
+  (void)state;
+  expect(0, NULL, QUICK "--output-dir one");
+  json_t *profile = read_json("one/profile.json"), *sum;
+  const json_t *result = json_object_get(profile, "result");
+  const double step = number(profile, "step", "ms");
+  size_t i;
+  assert_true(step > 0 && step == number(result, "total", "median_ms"));
+  // 240 samples in 15 steps
+  const double rate = number(result, "throughput", "samples_per_s");
+  assert_true(rate * step * 1e-3 > 15.99 && rate * step * 1e-3 < 16.01);
+  json_array_foreach(json_object_get(profile, "sums"), i, sum) {
+    const double percent = json_number_value(json_object_get(sum, "percent"));
+    assert_true(percent > 99.99 && percent < 100.01);
+  }
+  json_decref(profile);
+  shell_result r = shell("brim profile one --by layer");
+  has(r.out, "Layers, by time; together 100 % of the step");
+  has(r.out, "(median and MAD, untraced)");
+  const char *head = strstr(r.out, "Layer ");
+  assert_non_null(head);
+  char line[160];
+  snprintf(line, sizeof line, "%.*s", (int)strcspn(head, "\n"), head);
+  has_not(line, "Phase");
+  shell_free(&r);
+}
+
 // A workload without a network, and the folder that brim chooses.
 static void test_other_workload(void **state) {
   (void)state;
@@ -129,6 +183,7 @@ static void test_other_workload(void **state) {
   has(r.out, "runs/profile-cartpole/profile.html");
   has(r.out, "Environment");
   has_not(r.out, "nan");
+  has_not(r.out, "matrix products");  // physics has none
   shell_free(&r);
 }
 
@@ -186,6 +241,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_summary),        cmocka_unit_test(test_files),
       cmocka_unit_test(test_tables),         cmocka_unit_test(test_again),
+      cmocka_unit_test(test_kept),           cmocka_unit_test(test_one_step_time),
       cmocka_unit_test(test_other_workload), cmocka_unit_test(test_mistakes),
       cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_interrupted),
   };

@@ -1,9 +1,9 @@
-// Profiles of workloads: rows that add up to the traced step, layers and transforms by name, what lies
+// Profiles of workloads: rows that add up to the step, layers and transforms by name, what lies
 // in memory at the peak; on a device that runs on its own, ops by its events. Times are no criteria.
 #include <math.h>
 
 #include "engine/engine_lazy.h"
-#include "measure/measure.h"
+#include "measure/measure_int.h"
 #include "workload/fixture.h"
 
 static const char ars_yaml[] =
@@ -35,22 +35,27 @@ static const brim_profile_row *row(const brim_profile *p, brim_profile_list list
   return NULL;
 }
 
-// All lists are of the same steps, which are some of the traced ones.
-static void check_sums(const brim_profile *p, const brim_trace *t) {
+// One step time: all lists add up to it, the result's total and rate are of it, its phases are the list's.
+static void check_sums(const brim_profile *p) {
   const brim_profile_list lists[] = {BRIM_PROFILE_OPS, BRIM_PROFILE_LAYERS, BRIM_PROFILE_PHASES};
-  double shortest = INFINITY, longest = 0, sum = p->sum_ms[BRIM_PROFILE_PHASES];
-  for (size_t i = 0; i < t->count; i++) {
-    if (t->events[i].kind != BRIM_TRACE_STEP) continue;
-    shortest = fmin(shortest, (double)(t->events[i].end_ns - t->events[i].start_ns) / 1e6);
-    longest = fmax(longest, (double)(t->events[i].end_ns - t->events[i].start_ns) / 1e6);
-  }
-  assert_true(sum >= shortest * (1 - 1e-9) && sum <= longest * (1 + 1e-9));
+  const brim_result *r = &p->result;
+  assert_true(p->step_ms == r->total_ms.median && p->step_mad_ms == r->total_ms.mad);
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    near(p->sum_ms[lists[i]], sum, 1e-6);
+    near(p->sum_ms[lists[i]], p->step_ms, 1e-6);
     for (size_t k = 0; k < p->lists[lists[i]].count; k++) {
       assert_true(p->lists[lists[i]].items[k].ms >= 0);
     }
   }
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
+    const brim_profile_row *phase = row(p, BRIM_PROFILE_PHASES, brim_phase_key((brim_phase)i));
+    near(r->phase_ms[i].median, phase ? phase->ms : 0, 1e-9);
+    assert_int_equal(r->phase_used[i], phase != NULL);
+  }
+  brim_result plain = *r;
+  brim_result_set_rates(&plain, r->samples_per_s * p->step_ms * 1e-3,
+                        r->epoch_s * r->samples_per_s);
+  near(plain.samples_per_s_low, r->samples_per_s_low, 1e-9);
+  near(plain.samples_per_s_high, r->samples_per_s_high, 1e-9);
 }
 
 static void check_memory(const brim_profile *p) {
@@ -108,7 +113,7 @@ static void test_a_perceptron_by_the_clock(void **state) {
   run(&f, &options, &p, &t);
   assert_string_equal(p.source, "clock");
   assert_int_equal(p.traced_steps, 8);
-  check_sums(&p, &t);
+  check_sums(&p);
   check_memory(&p);
   check_json(&p);
   const brim_profile_row *layer = row(&p, BRIM_PROFILE_LAYERS, "layers.0");
@@ -142,7 +147,7 @@ static void test_a_convnet_with_transforms(void **state) {
   assert_ok(fixture_open(&f, "ref", image_yaml, NULL, 0));
   const brim_profile_options options = {.steps = 3, .max_seconds = 2};
   run(&f, &options, &p, &t);
-  check_sums(&p, &t);
+  check_sums(&p);
   check_memory(&p);
   check_json(&p);
   assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "layer1.0.conv1"));
@@ -150,6 +155,14 @@ static void test_a_convnet_with_transforms(void **state) {
   assert_non_null(crop);
   assert_true(crop->total_ms > 0 && crop->share > 0);
   assert_true(p.worker_io_ms > 0);
+  // findings speak of the same transforms
+  assert_true(p.result.worker_io_ms == p.worker_io_ms);
+  assert_true(p.result.worker_transform_ms == p.worker_transform_ms);
+  assert_int_equal(p.result.stage_count, p.lists[BRIM_PROFILE_TRANSFORMS].count);
+  for (size_t i = 0; i < p.result.stage_count; i++) {
+    const brim_profile_row *stage = row(&p, BRIM_PROFILE_TRANSFORMS, p.result.stages[i].name);
+    assert_true(stage && stage->total_ms == p.result.stages[i].ms);
+  }
   double flops = 0;
   for (size_t i = 0; i < p.lists[BRIM_PROFILE_OPS].count; i++) {
     double of = p.lists[BRIM_PROFILE_OPS].items[i].flops;
@@ -169,7 +182,7 @@ static void test_rollouts_have_phases(void **state) {
   assert_ok(fixture_open(&f, "ref", ars_yaml, NULL, 0));
   const brim_profile_options options = {.steps = 6, .max_seconds = 5};
   run(&f, &options, &p, &t);
-  check_sums(&p, &t);
+  check_sums(&p);
   check_json(&p);
   assert_non_null(row(&p, BRIM_PROFILE_PHASES, "env"));
   assert_non_null(row(&p, BRIM_PROFILE_PHASES, "update"));
@@ -294,8 +307,39 @@ static void test_sources_that_are_not_there(void **state) {
   fixture_close(&f);
 }
 
+// A step that is measured again: rates, epoch and phases follow.
+static void test_retimed(void **state) {
+  (void)state;
+  const double slow[] = {9, 10, 11}, quick[] = {4, 5, 5, 6};
+  brim_stats_summary total;
+  brim_result r;
+  brim_result_init(&r);
+  assert_ok(brim_times_summarize(slow, 3, &r.total_ms));
+  brim_result_set_rates(&r, 20, 6000);
+  near(r.samples_per_s, 2000, 1e-9);
+  near(r.epoch_s, 3, 1e-9);
+  r.phase_ms[BRIM_PHASE_IO] = r.total_ms;
+  r.quota_cpu_ms = 8;
+  assert_ok(brim_times_summarize(quick, 4, &total));
+  brim_result_retime(&r, &total);
+  near(r.samples_per_s, 4000, 1e-9);
+  near(r.epoch_s, 1.5, 1e-9);
+  near(r.phase_ms[BRIM_PHASE_IO].median, 5, 1e-9);
+  near(r.quota_cpu_ms, 4, 1e-9);
+  assert_int_equal(r.steps, 4);
+  brim_result_set_phase(&r, BRIM_PHASE_IO, 1);
+  near(r.phase_ms[BRIM_PHASE_IO].median, 1, 1e-9);
+  near(r.phase_ms[BRIM_PHASE_IO].max, 1.1, 1e-9);
+  brim_result_set_phase(&r, BRIM_PHASE_H2D, 2);  // was not there before
+  assert_true(r.phase_used[BRIM_PHASE_H2D] && r.phase_ms[BRIM_PHASE_H2D].mean == 2);
+  assert_ok(brim_times_summarize(slow, 1, &total));
+  assert_true(isnan(total.mad) && isnan(total.ci_low));
+  brim_result_deinit(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_retimed),
       cmocka_unit_test(test_a_perceptron_by_the_clock),
       cmocka_unit_test(test_a_convnet_with_transforms),
       cmocka_unit_test(test_rollouts_have_phases),

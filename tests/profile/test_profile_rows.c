@@ -99,6 +99,31 @@ static void test_host_rows(void **state) {
   brim_trace_deinit(&t);
 }
 
+// Traced steps are slower than untraced ones: the rows are of the untraced step.
+static void test_host_rows_are_of_the_step(void **state) {
+  (void)state;
+  brim_trace t;
+  brim_profile p;
+  brim_trace_init(&t);
+  brim_profile_init(&p);
+  for (int i = 0; i < 3; i++) host_step(&t, i, 1000 * i, 0);
+  t.steps = 3;
+  brim_trace_sort(&t);
+  p.step_ms = 0.08;
+  assert_ok(brim_profile_host_rows(&t, &p));
+  brim_profile_finish(&p);
+  near(p.traced_ms, 0.1);
+  near(p.sum_ms[BRIM_PROFILE_OPS], 0.08);
+  near(p.sum_ms[BRIM_PROFILE_LAYERS], 0.08);
+  near(p.sum_ms[BRIM_PROFILE_PHASES], 0.08);
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.04);
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->total_ms, 0.04);
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->share, 0.5);
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->flops, 1000);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+}
+
 static void test_no_steps_no_rows(void **state) {
   (void)state;
   brim_trace t;
@@ -423,6 +448,7 @@ static void test_ceilings(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_host_rows),
+      cmocka_unit_test(test_host_rows_are_of_the_step),
       cmocka_unit_test(test_no_steps_no_rows),
       cmocka_unit_test(test_kernels_find_their_ops),
       cmocka_unit_test(test_nothing_to_compare_with),

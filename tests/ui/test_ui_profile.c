@@ -30,7 +30,7 @@ static void test_gpu(void **state) {
   make_gpu_profile(&p);
   assert_int_equal(brim_ui_profile_finest(&p), BRIM_PROFILE_KERNELS);
   char *text = summary(&wide, &p, BRIM_PROFILE_KERNELS, BRIM_UI_PROFILE_TIME, 10);
-  has(text, "12.5 ms ± 0.080, 40,960 samples/s");
+  has(text, "12.5 ms ± 0.080 (median and MAD, untraced), 40,960 samples/s");
   has(text, "batch_size=512 precision=bf16");
   has(text, "62 % bf16");
   has(text, "8 more: 0.84 ms");

@@ -136,6 +136,12 @@ static void test_when_elsewhere(void **state) {
   assert_int_equal(out.data[out.len - 1], '\n');
   assert_null(strchr(out.data, '\033'));
   assert_int_equal(update(&s, &term, 15000, &out), 0);
+  assert_int_equal(update(&s, &term, 25000, &out), 0);  // it would say the same once more
+  brim_progress p = sample();
+  p.title = "another stage";
+  brim_str_clear(&out);
+  brim_ui_progress_update(&s, &term, &p, (brim_time){41000000000}, &out);
+  assert_int_equal(strncmp(out.data, "another stage", 13), 0);
   brim_str_deinit(&out);
 }
 

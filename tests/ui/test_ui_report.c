@@ -223,7 +223,7 @@ static void test_bars(void **state) {
   assert_int_equal(occurrences(phases, "<div class=\"sr on\""), 1);
   contains(phases, "Waited I/O");
   contains(phases, "Exposed H2D");
-  contains(phases, "Optimiser");
+  contains(phases, "Optimizer");
   contains(phases, "<em>OOM (planned)</em>");
   brim_free(phases);
   char *use = between(out.data, "<section id=\"use\">", "</section>");

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/job/cli_aside.h"
 #include "run/run.h"
 
 //---------------------------------- before ----------------------------------
@@ -41,70 +42,14 @@ static brim_status check_writable(const char *path) {
   return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
 }
 
-// "runs/bench/results.jsonl", 1 -> "runs/bench/results-1.jsonl"
-static brim_status aside_name(const char *path, int number, brim_str *out) {
-  const char *dot = strrchr(path, '.');
-  if (!dot || strchr(dot, '/')) dot = path + strlen(path);
-  brim_str_append_n(out, path, (size_t)(dot - path));
-  brim_str_printf(out, "-%d%s", number, dot);
-  return brim_str_status(out);
-}
-
-// The first number that none of the files has a namesake for, so that one sweep keeps one number.
-static brim_status free_number(const char *const *paths, size_t count, int *out) {
-  for (int number = 1;; number++) {
-    bool taken = false;
-    for (size_t i = 0; i < count; i++) {
-      brim_str name;
-      brim_str_init(&name);
-      brim_status status = aside_name(paths[i], number, &name);
-      if (!status) taken = taken || brim_fs_exists(name.data);
-      brim_str_deinit(&name);
-      if (status) return status;
-    }
-    *out = number;
-    if (!taken) return BRIM_OK;
-  }
-}
-
-static brim_status copy_file(const char *from, const char *to) {
-  char *data = NULL;
-  size_t size = 0;
-  BRIM_TRY(brim_fs_read(from, 0, &data, &size));
-  brim_status status = brim_fs_write(to, data, size);
-  brim_free(data);
-  return status;
-}
-
-// The config of this very sweep (bench runs/bench/best.yaml) is needed until the end: it is copied.
-static brim_status put_one_aside(bench *b, const char *path, int number, bool reported) {
-  brim_str name;
-  brim_str_init(&name);
-  brim_status status = aside_name(path, number, &name);
-  bool input = brim_fs_same(path, b->job->input.path);
-  if (!status && input) status = copy_file(path, name.data);
-  if (!status && !input && rename(path, name.data) != 0) {
-    status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
-                       brim_errno_text(errno));
-  }
-  if (!status && reported)
-    brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), name.data);
-  brim_str_deinit(&name);
-  return status;
-}
-
 // Records are always kept. A report that was named outright is replaced, as asked for.
 static brim_status put_aside(bench *b) {
   const char *const paths[] = {b->jsonl, b->best, b->html};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
-  int number;
-  bool reported = false;
-  BRIM_TRY(free_number(paths, count, &number));
-  for (size_t i = 0; i < count; i++) {
-    if (!is_regular(paths[i])) continue;
-    BRIM_TRY(put_one_aside(b, paths[i], number, !reported));
-    reported = true;
-  }
+  char *kept = NULL;
+  BRIM_TRY(brim_cli_put_aside(paths, count, b->job->input.path, &kept));
+  if (kept) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), kept);
+  brim_free(kept);
   return BRIM_OK;
 }
 

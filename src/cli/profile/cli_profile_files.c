@@ -1,9 +1,10 @@
 // The files of a profile. Whether they can be written is determined before anything is measured; those of
-// an earlier profile in the same folder are replaced, each whole.
+// an earlier profile in the same folder are kept under other names.
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/job/cli_aside.h"
 #include "cli/profile/cli_profile.h"
 #include "profile/profile_chrome.h"
 #include "profile/profile_scalars.h"
@@ -147,6 +148,20 @@ static brim_status write_events(const cli_profile *p, const char *path) {
   return brim_scalars_write(&p->trace, path);
 }
 
+// A file that was named outright is replaced, as asked for.
+static brim_status put_aside(const cli_profile *p) {
+  const char *paths[CLI_PROFILE_FILES] = {NULL};
+  char *kept = NULL;
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+    const char *option = files[i].option;
+    if (!option || !brim_option_string(&p->cli->parse, option, NULL)) paths[i] = p->paths[i];
+  }
+  BRIM_TRY(brim_cli_put_aside(paths, CLI_PROFILE_FILES, p->job->input.path, &kept));
+  if (kept) brim_cli_note(p->cli, brim_tr("the earlier profile is kept: %s\n"), kept);
+  brim_free(kept);
+  return BRIM_OK;
+}
+
 brim_status brim_cli_profile_files(cli_profile *p) {
   static brim_status (*const write[CLI_PROFILE_FILES])(const cli_profile *, const char *) = {
       [CLI_PROFILE_RECORD] = write_record, [CLI_PROFILE_PAGE] = write_page,
@@ -155,6 +170,8 @@ brim_status brim_cli_profile_files(cli_profile *p) {
   };
   brim_status first = BRIM_OK;
   char detail[512] = "";
+  const brim_status kept = put_aside(p);
+  if (kept) return kept == BRIM_ENOMEM ? kept : BRIM_EIO;
   for (int i = 0; i < CLI_PROFILE_FILES; i++) {
     if (!p->paths[i]) continue;
     const brim_status status = write[i](p, p->paths[i]);

@@ -200,7 +200,6 @@ static const brim_knob_row words[] = {
 const brim_knob_set brim_ars_knob_set = {
     .rows = words,
     .count = sizeof words / sizeof *words,
-    .precision = "fp32",
     .less_memory = BRIM_N_("a smaller dir_chunk, which changes no result")};
 
 static void make_knobs(brim_ars *w) {
