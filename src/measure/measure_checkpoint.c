@@ -114,6 +114,30 @@ static brim_status compare(saver *s, double every, brim_result *out) {
   return BRIM_OK;
 }
 
+//---------------------------------- files ----------------------------------
+
+// Named as temporaries: brim_fs_remove_stale knows them.
+#define PRICE ".brim-price"
+
+// What a killed process left of its own. Nothing else in the folder is touched: it may be the user's.
+static void remove_left(const char *folder) {
+  char **names = NULL;
+  size_t count = 0, target;
+  if (brim_fs_list(folder, &names, &count)) {
+    brim_status_clear();
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int64_t pid = brim_str_starts(names[i], PRICE BRIM_FS_TEMP_MARK)
+                      ? brim_fs_temp_writer(names[i], &target)
+                      : 0;
+    char *path = pid && brim_fs_writer_gone(pid) ? brim_fs_join(folder, names[i]) : NULL;
+    if (path) (void)unlink(path);
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+}
+
 brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, brim_device *device,
                                     const char *folder, brim_result *out) {
   brim_work_info info;
@@ -123,8 +147,9 @@ brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, 
   if (!(every > 0) || info.interval_unit || !folder) return BRIM_OK;
   char name[2][64];
   for (int i = 0; i < 2; i++) {
-    snprintf(name[i], sizeof name[i], ".brim-price-%ld-%d.safetensors", (long)getpid(), i);
+    snprintf(name[i], sizeof name[i], PRICE BRIM_FS_TEMP_MARK "%ld.%d", (long)getpid(), i);
   }
+  remove_left(folder);
   char *path = brim_fs_join(folder, name[0]), *older = brim_fs_join(folder, name[1]);
   brim_status status = BRIM_ENOMEM;
   if (path && older) {

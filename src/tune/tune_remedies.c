@@ -228,7 +228,8 @@ static brim_status measure_beside(remedies *m) {
   if (!status) status = brim_sharing_measure(m->device, o->trial.memory, r);
   if (!status) status = brim_checkpoint_measure(m->work, m->config, m->device, o->folder, r);
   if (!status || status == BRIM_EDEVICE || status == BRIM_ENOMEM) return status;
-  brim_log_info("tune", "not measured: %s", brim_status_detail());
+  brim_log_warn("tune", "what checkpoints and other processes cost was not measured: %s",
+                brim_status_detail());
   brim_status_clear();
   return BRIM_OK;
 }

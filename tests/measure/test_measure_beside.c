@@ -60,6 +60,28 @@ static void test_checkpoints(void **state) {
   }
 }
 
+// A killed process left its files: they go. Files of others stay, also where they look alike.
+static void test_left_behind(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  const char *const overrides[] = {"checkpoint.interval=2"};
+  // no process has this number: the kernel's are smaller
+  static const char *const names[] = {"left/.brim-price.tmp.2147483647.1",
+                                      "left/mine.tmp.2147483647.1"};
+  assert_ok(brim_fs_mkdirs("left"));
+  for (int i = 0; i < 2; i++) assert_ok(brim_fs_write(names[i], "x", 1));
+  brim_result_init(&r);
+  r.total_ms.median = 1;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
+  assert_ok(fixture_configure(&f));
+  assert_ok(brim_checkpoint_measure(f.work, f.config, f.device, "left", &r));
+  assert_false(brim_fs_exists(names[0]));
+  assert_true(brim_fs_exists(names[1]));
+  assert_int_equal(files_in("left"), 1);
+  fixture_close(&f);
+}
+
 static void test_transforms_by_name(void **state) {
   (void)state;
   fixture f;
@@ -84,9 +106,8 @@ static void test_transforms_by_name(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_turns_of_others),
-      cmocka_unit_test(test_a_cpu_is_not_asked),
-      cmocka_unit_test(test_checkpoints),
+      cmocka_unit_test(test_turns_of_others),    cmocka_unit_test(test_a_cpu_is_not_asked),
+      cmocka_unit_test(test_checkpoints),        cmocka_unit_test(test_left_behind),
       cmocka_unit_test(test_transforms_by_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
