@@ -151,7 +151,9 @@ static void refresh(brim_top_processes *s, brim_top_known *k, int64_t now_ns, do
 static void forget_old(brim_top_processes *s) {
   size_t kept = 0;
   for (size_t i = 0; i < s->count; i++) {
-    if (s->known[i].reading == s->reading) s->known[kept++] = s->known[i];
+    if (s->known[i].reading != s->reading) continue;
+    if (kept != i) s->known[kept] = s->known[i];
+    kept++;
   }
   s->count = kept;
 }

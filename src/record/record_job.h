@@ -80,9 +80,11 @@ brim_status brim_job_folder(char *out, size_t size);
 brim_status brim_job_publish(const char *folder, const brim_job *job);
 void brim_job_withdraw(const char *folder, const brim_job *job);
 // Every job that runs, of this user's folders; root reads those of all users. Remains in this user's
-// folders are removed. A file that does not parse is skipped.
+// folders are removed, half-written files of killed jobs after a minute. A file that does not parse is
+// skipped. Of each folder the 256 newest files are read, 1,024 jobs in all; *more (may be NULL) counts
+// the files that were left out.
 typedef brim_status (*brim_job_fn)(void *ctx, const brim_job *job);
-brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx);
+brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx, size_t *more);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,13 @@
 #include "record/record_int.h"
 #include "record/record_job.h"
 
-enum { JOB_BYTES = 64 << 10, ELSEWHERE_S = 60 };
+enum {
+  JOB_BYTES = 64 << 10,
+  ELSEWHERE_S = 60,
+  MOST_JOBS = 1024,      // of all folders
+  MOST_OF_FOLDER = 256,  // read at a time, the newest
+  MOST_LISTED = 32768    // names of a folder that are looked at
+};
 
 //---------------------------------- processes ----------------------------------
 
@@ -130,6 +136,7 @@ typedef struct reader {
   char host[64];
   brim_job_fn fn;
   void *ctx;
+  size_t found, more;  // jobs that run; files that were not read
 } reader;
 
 // Whether the job runs; *remains: it is certain that it does not.
@@ -160,7 +167,81 @@ static bool read_job(int folder, const char *name, brim_job *job) {
   return good;
 }
 
-static brim_status read_folder(const reader *r, const char *path) {
+typedef struct job_file {
+  char name[64];
+  double when_s;  // it was written
+} job_file;
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const job_file *)a)->name, ((const job_file *)b)->name);
+}
+
+// "job-<pid>-<number>.json", or what is written before it is renamed to that.
+static bool parse_name(const char *name, int64_t *pid, bool *temporary) {
+  long long process = 0, number = 0;
+  int used = 0;
+  if (strlen(name) >= sizeof((job_file *)0)->name) return false;
+  if (sscanf(name, "job-%lld-%lld.json%n", &process, &number, &used) != 2 || used == 0)
+    return false;
+  *pid = (int64_t)process;
+  *temporary = strcmp(name + used, ".tmp") == 0;
+  return process > 0 && (*temporary || name[used] == '\0');
+}
+
+// Remains by their name alone: nobody here has the pid, and no container has written for a minute.
+static bool is_left(const reader *r, int64_t pid, double when_s) {
+  return r->now_s - when_s > ELSEWHERE_S && brim_fs_writer_gone(pid);
+}
+
+// Into the newest ones; the one that has to go, or that finds no room, is a remainder or one more.
+static void keep_newest(reader *r, job_file *list, size_t *count, const job_file *item, int folder,
+                        bool own) {
+  size_t oldest = 0;
+  job_file out = *item;
+  if (*count < MOST_OF_FOLDER) {
+    list[(*count)++] = *item;
+    return;
+  }
+  for (size_t i = 1; i < *count; i++) {
+    if (list[i].when_s < list[oldest].when_s) oldest = i;
+  }
+  if (list[oldest].when_s < item->when_s) {
+    out = list[oldest];
+    list[oldest] = *item;
+  }
+  int64_t pid = 0;
+  bool temporary = false;
+  if (own && parse_name(out.name, &pid, &temporary) && is_left(r, pid, out.when_s)) {
+    (void)unlinkat(folder, out.name, 0);
+  } else {
+    r->more++;
+  }
+}
+
+// The newest files of jobs, in the order of their names.
+static size_t list_folder(reader *r, DIR *dir, bool own, job_file *list) {
+  size_t count = 0;
+  int listed = 0;
+  for (struct dirent *e; listed < MOST_LISTED && (e = readdir(dir)); listed++) {
+    struct stat info;
+    job_file item;
+    int64_t pid = 0;
+    bool temporary = false;
+    if (!parse_name(e->d_name, &pid, &temporary)) continue;
+    if (fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW)) continue;
+    item.when_s = (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec * 1e-9;
+    snprintf(item.name, sizeof item.name, "%.63s", e->d_name);
+    if (!temporary) {
+      keep_newest(r, list, &count, &item, dirfd(dir), own);
+    } else if (own && is_left(r, pid, item.when_s)) {
+      (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+  }
+  qsort(list, count, sizeof *list, by_name);
+  return count;
+}
+
+static brim_status read_folder(reader *r, const char *path) {
   struct stat info;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return BRIM_OK;
@@ -171,15 +252,20 @@ static brim_status read_folder(const reader *r, const char *path) {
     return BRIM_OK;
   }
   brim_status status = BRIM_OK;
-  for (struct dirent *entry; !status && (entry = readdir(dir));) {
+  job_file list[MOST_OF_FOLDER];
+  size_t count = list_folder(r, dir, own, list);
+  for (size_t i = 0; i < count && !status; i++) {
     brim_job job;
     bool remains = false;
-    if (!brim_str_starts(entry->d_name, "job-") || !brim_str_ends(entry->d_name, ".json")) continue;
-    if (!read_job(fd, entry->d_name, &job)) continue;
-    if (runs(r, &job, &remains)) {
+    if (r->found >= MOST_JOBS) {
+      r->more++;
+    } else if (!read_job(fd, list[i].name, &job)) {
+      continue;
+    } else if (runs(r, &job, &remains)) {
+      r->found++;
       status = r->fn(r->ctx, &job);
     } else if (own && remains) {
-      (void)unlinkat(fd, entry->d_name, 0);
+      (void)unlinkat(fd, list[i].name, 0);
     }
   }
   closedir(dir);
@@ -187,7 +273,7 @@ static brim_status read_folder(const reader *r, const char *path) {
 }
 
 // Folders below `parent` whose names begin with `prefix`, and `below` within them.
-static brim_status read_all_users(const reader *r, const char *parent, const char *prefix,
+static brim_status read_all_users(reader *r, const char *parent, const char *prefix,
                                   const char *below) {
   DIR *dir = opendir(parent);
   brim_status status = BRIM_OK;
@@ -202,23 +288,29 @@ static brim_status read_all_users(const reader *r, const char *parent, const cha
   return status;
 }
 
-brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx) {
+static brim_status read_all(reader *r) {
   char own[512], other[64], temporary[64];
-  brim_job self;
-  brim_job_identify(&self);
-  reader r = {.now_s = now_s, .here = own_namespace(), .fn = fn, .ctx = ctx};
-  memcpy(r.host, self.host, sizeof r.host);
   long long user = (long long)geteuid();
   snprintf(other, sizeof other, "/run/user/%lld/brim", user);
   snprintf(temporary, sizeof temporary, "/tmp/brim-%lld", user);
   if (brim_job_folder(own, sizeof own)) brim_status_clear();
   // A job may have been started without XDG_RUNTIME_DIR, or with it.
   bool covered = user == 0 && (strcmp(own, temporary) == 0 || strcmp(own, other) == 0);
-  if (own[0] && !covered) BRIM_TRY(read_folder(&r, own));
+  if (own[0] && !covered) BRIM_TRY(read_folder(r, own));
   if (user == 0) {
-    BRIM_TRY(read_all_users(&r, "/run/user", "", "/brim"));
-    return read_all_users(&r, "/tmp", "brim-", "");
+    BRIM_TRY(read_all_users(r, "/run/user", "", "/brim"));
+    return read_all_users(r, "/tmp", "brim-", "");
   }
-  if (strcmp(own, other) != 0) BRIM_TRY(read_folder(&r, other));
-  return strcmp(own, temporary) != 0 ? read_folder(&r, temporary) : BRIM_OK;
+  if (strcmp(own, other) != 0) BRIM_TRY(read_folder(r, other));
+  return strcmp(own, temporary) != 0 ? read_folder(r, temporary) : BRIM_OK;
+}
+
+brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx, size_t *more) {
+  brim_job self;
+  brim_job_identify(&self);
+  reader r = {.now_s = now_s, .here = own_namespace(), .fn = fn, .ctx = ctx};
+  memcpy(r.host, self.host, sizeof r.host);
+  brim_status status = read_all(&r);
+  if (more) *more = r.more;
+  return status;
 }

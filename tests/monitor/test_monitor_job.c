@@ -3,6 +3,7 @@
 #include "monitor/monitor_job.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -61,7 +62,7 @@ static brim_status on_job(void *ctx, const brim_job *job) {
 
 static seen look(const char *name) {
   seen s = {.name = name};
-  assert_ok(brim_jobs_each(brim_clock_wall_s(), on_job, &s));
+  assert_ok(brim_jobs_each(brim_clock_wall_s(), on_job, &s, NULL));
   return s;
 }
 
@@ -203,6 +204,76 @@ static void test_failures_harm_nothing(void **state) {
   brim_job_publisher_stop(NULL);
 }
 
+static void name_file(char out[1024], long long pid, int number, const char *end) {
+  snprintf(out, 1024, "%s/job-%lld-%d.json%s", folder, pid, number, end);
+}
+
+static pid_t dead_pid(void) {
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) _exit(0);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  return child;
+}
+
+// A job that was killed while it wrote leaves half a file.
+static void test_half_written_files_go(void **state) {
+  (void)state;
+  char dead[1024], alive[1024];
+  pid_t gone = dead_pid();
+  double now_s = brim_clock_wall_s();
+  assert_int_equal(mkdir(folder, 0700), 0);
+  name_file(dead, gone, 1, ".tmp");
+  name_file(alive, getpid(), 1, ".tmp");
+  assert_ok(brim_fs_write(dead, "{", 1));
+  assert_ok(brim_fs_write(alive, "{", 1));
+  seen s = {.name = "none"};
+  assert_ok(brim_jobs_each(now_s, on_job, &s, NULL));
+  assert_true(brim_fs_exists(dead));  // a container may write it just now
+  assert_ok(brim_jobs_each(now_s + 120, on_job, &s, NULL));
+  assert_false(brim_fs_exists(dead));
+  assert_true(brim_fs_exists(alive));
+}
+
+static void set_age(const char *path, double when_s) {
+  struct timespec times[2] = {{(time_t)when_s, 0}, {(time_t)when_s, 0}};
+  assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+// However many files there are, few are read: the newest. What dead processes left goes.
+static void test_a_bound_on_files(void **state) {
+  (void)state;
+  enum { FILES = 400, READ = 256 };
+  char path[1024];
+  size_t more = 0;
+  double now_s = brim_clock_wall_s();
+  brim_job job = sample("one-of-many");
+  brim_job_identify(&job);
+  for (int i = 0; i < FILES; i++) {
+    job.number = i;
+    job.step = i;
+    assert_ok(brim_job_publish(folder, &job));
+    name_file(path, getpid(), i, "");
+    set_age(path, now_s - 3600 + i);
+  }
+  seen s = {.name = "one-of-many"};
+  assert_ok(brim_jobs_each(now_s, on_job, &s, &more));
+  assert_int_equal(s.count, READ);
+  assert_int_equal(more, FILES - READ);
+  assert_int_equal(s.last.step, FILES - 1);
+  // old ones of a process that is gone
+  job.pid = dead_pid();
+  for (int i = 0; i < 50; i++) {
+    job.number = i;
+    assert_ok(brim_job_publish(folder, &job));
+    name_file(path, job.pid, i, "");
+    set_age(path, now_s - 7200);
+  }
+  assert_ok(brim_jobs_each(now_s, on_job, &s, &more));
+  assert_int_equal(more, FILES - READ);
+  assert_false(brim_fs_exists(path));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -213,6 +284,8 @@ int main(void) {
       TEST(test_other_processes),
       TEST(test_garbage_is_skipped),
       TEST(test_failures_harm_nothing),
+      TEST(test_half_written_files_go),
+      TEST(test_a_bound_on_files),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

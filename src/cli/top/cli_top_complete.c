@@ -56,5 +56,10 @@ brim_status brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ce
   for (size_t i = 0; i < view->gpu_count; i++) {
     view->gpus[i].ceiling_percent = share_of(&view->gpus[i], ceilings);
   }
-  return brim_jobs_each(brim_clock_wall_s(), add_job, view);
+  size_t more = 0;
+  BRIM_TRY(brim_jobs_each(brim_clock_wall_s(), add_job, view, &more));
+  if (more == 0) return BRIM_OK;
+  char text[160];
+  snprintf(text, sizeof text, brim_tr("brim jobs that are not shown: %zu"), more);
+  return brim_top_view_note(view, text);
 }
