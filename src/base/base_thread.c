@@ -58,6 +58,12 @@ void brim_thread_join(brim_thread *thread) {
   brim_free(thread);
 }
 
+void brim_thread_detach(brim_thread *thread) {
+  if (!thread) return;
+  pthread_detach(thread->handle);
+  brim_free(thread);
+}
+
 typedef struct pool_worker {
   brim_pool *pool;
   brim_thread *thread;

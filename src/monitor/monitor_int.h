@@ -35,8 +35,9 @@ enum { BRIM_GPU_LIST_NO_MEMORY = -1 };
 typedef int (*brim_nvml_list_call)(void *device, unsigned *count, brim_nvml_process *out);
 int brim_gpu_read_list(brim_nvml_list_call call, void *device, brim_nvml_process **out,
                        unsigned *count);
-// Command and user of p->pid, and whether it is this process or none of this machine's.
-void brim_gpu_identify(const brim_gpu_monitor *m, brim_gpu_process *p);
+// Command and user of p->pid, and whether it is this process or none of this machine's. `root` stands in
+// front of /proc.
+void brim_gpu_identify(const char *root, brim_gpu_process *p);
 
 // Answers that will not change, and those that end everything about a GPU.
 bool brim_nvml_is_final(int code);

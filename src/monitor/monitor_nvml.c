@@ -149,12 +149,12 @@ static size_t read_arguments(const char *path, char *out, size_t size) {
 
 // "/usr/bin/python3 train.py --x" as "python3 train.py --x"; the kernel's short name without a
 // command line (a process that is ending, a kernel thread).
-static void read_command(const brim_gpu_monitor *m, brim_gpu_process *p) {
+static void read_command(const char *root, brim_gpu_process *p) {
   char path[PATH_BYTES], text[512];
-  snprintf(path, sizeof path, "%s/proc/%u/cmdline", m->root, p->pid);
+  snprintf(path, sizeof path, "%s/proc/%u/cmdline", root, p->pid);
   if (read_arguments(path, text, sizeof text) == 0) {
     snprintf(path, sizeof path, "/proc/%u/comm", p->pid);
-    if (!brim_machine_read_text(m->root, path, text, sizeof text)) return;
+    if (!brim_machine_read_text(root, path, text, sizeof text)) return;
     text[strcspn(text, "\n")] = '\0';
   }
   size_t first = strcspn(text, " ");
@@ -182,16 +182,16 @@ static void read_user(uid_t uid, brim_gpu_process *p) {
   }
 }
 
-void brim_gpu_identify(const brim_gpu_monitor *m, brim_gpu_process *p) {
+void brim_gpu_identify(const char *root, brim_gpu_process *p) {
   char path[PATH_BYTES];
   struct stat about;
   p->self = p->pid == (uint32_t)getpid();
-  snprintf(path, sizeof path, "%s/proc/%u", m->root, p->pid);
+  snprintf(path, sizeof path, "%s/proc/%u", root, p->pid);
   if (p->pid == 0 || stat(path, &about) != 0) {
     p->elsewhere = !p->self;
     return;
   }
-  read_command(m, p);
+  read_command(root, p);
   read_user(about.st_uid, p);
 }
 
@@ -282,7 +282,7 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
     for (unsigned k = 0; k < counts[i] && *out; k++) take(*out, count, &lists[i][k], i == 0);
     brim_free(lists[i]);
   }
-  for (size_t i = 0; i < *count; i++) brim_gpu_identify(monitor, &(*out)[i]);
+  for (size_t i = 0; i < *count; i++) brim_gpu_identify(monitor->root, &(*out)[i]);
   if (*count > 1) qsort(*out, *count, sizeof **out, by_size);
   return status;
 }

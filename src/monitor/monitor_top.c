@@ -8,6 +8,8 @@
 
 #include "monitor/monitor_top_int.h"
 
+// What has counters.
+enum { FIRST_WANT = BRIM_TOP_WANT_PROCESSES | BRIM_TOP_WANT_ACTIVITY | BRIM_TOP_WANT_JOBS };
 enum { MOST_GPUS = 256, MOST_SLICES = 64, MOST_EVENTS = 64, PCIE_TURNS = 2 };
 
 typedef struct machine {
@@ -212,7 +214,6 @@ static brim_status open_monitor(machine *m, const char *root, const brim_nvml_ap
   BRIM_TRY(status);
   snprintf(m->monitor->root, sizeof m->monitor->root, "%s", root);
   brim_gpu_driver(m->monitor, m->driver, sizeof m->driver);
-  brim_top_processes_open(&m->processes, m->monitor);
   return open_gpus(m);
 }
 
@@ -289,9 +290,10 @@ static brim_status machine_read(void *ctx, unsigned want, brim_top_view *out) {
   if (m->monitor) {
     read_events(m);
     BRIM_TRY(read_gpus(m, want, now, out));
-    if (want & BRIM_TOP_WANT_PROCESSES) {
-      BRIM_TRY(brim_top_processes_read(&m->processes, m->gpus, m->gpu_count, now, out));
-    }
+  }
+  if (want & BRIM_TOP_WANT_JOBS) BRIM_TRY(brim_top_jobs_read(out));
+  if (want & BRIM_TOP_WANT_PROCESSES) {
+    BRIM_TRY(brim_top_processes_read(&m->processes, m->gpus, m->gpu_count, now, out));
   }
   for (size_t i = 0; i < m->event_count; i++) {
     brim_top_event *event = brim_top_view_add_event(out);
@@ -326,11 +328,12 @@ brim_status brim_top_open_machine(const char *root, const struct brim_nvml_api *
   m->clock = api ? api->now_ns : NULL;
   brim_top_view_init(&m->last);
   brim_top_host_open(&m->host, root, now_ns(m));
+  brim_top_processes_open(&m->processes, root);
   brim_top_view first;
   brim_top_view_init(&first);
   // counters are read once here, so that the first view has rates
   brim_status status = open_monitor(m, root, api);
-  if (!status) status = machine_read(m, BRIM_TOP_WANT_PROCESSES | BRIM_TOP_WANT_ACTIVITY, &first);
+  if (!status) status = machine_read(m, FIRST_WANT, &first);
   brim_top_view_deinit(&first);
   if (status) {
     machine_close(m);

@@ -88,20 +88,27 @@ typedef struct brim_top_known {
   double cpu_ticks, cpu_percent, rss, elapsed_s;
   int64_t time_ns;
   uint64_t reading;  // the last one that had it
+  bool job;          // brim's own, in this PID namespace
 } brim_top_known;
 
 typedef struct brim_top_processes {
-  brim_gpu_monitor *monitor;
+  char root[BRIM_GPU_ROOT_BYTES];
+  int64_t namespace_id;  // of PIDs; -1 = unknown
   bool shared_pids;  // the driver's numbers are ours: this is the machine's own PID namespace
   brim_top_known *known;
   size_t count, room;
   uint64_t reading;
 } brim_top_processes;
 
-void brim_top_processes_open(brim_top_processes *state, brim_gpu_monitor *monitor);
+void brim_top_processes_open(brim_top_processes *state, const char *root);
 void brim_top_processes_close(brim_top_processes *state);
+// Those on GPUs, and those of the view's jobs.
 brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
                                     size_t count, int64_t now_ns, brim_top_view *view);
+
+//---------------------------------- jobs ----------------------------------
+
+brim_status brim_top_jobs_read(brim_top_view *view);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// The processes on GPUs of the live view: NVML's lists, and /proc for those alone. Owner, command and
+// The processes of the live view: NVML's lists, brim's jobs, and /proc for those alone. Owner, command and
 // container are read once; a later reading costs one file. The driver numbers processes as the machine
 // does. In a container that number may be another process's: brim believes it only where the process
 // holds a GPU.
@@ -23,12 +23,14 @@ static size_t read_link(const char *root, const char *path, char *out, size_t si
   return n > 0 ? (size_t)n : 0;
 }
 
-void brim_top_processes_open(brim_top_processes *state, brim_gpu_monitor *monitor) {
+void brim_top_processes_open(brim_top_processes *state, const char *root) {
   char name[64];
+  long long number = -1;
   memset(state, 0, sizeof *state);
-  state->monitor = monitor;
-  state->shared_pids = read_link(monitor->root, "/proc/self/ns/pid", name, sizeof name) > 0 &&
+  snprintf(state->root, sizeof state->root, "%s", root);
+  state->shared_pids = read_link(root, "/proc/self/ns/pid", name, sizeof name) > 0 &&
                        strcmp(name, MACHINE_NAMESPACE) == 0;
+  state->namespace_id = sscanf(name, "pid:[%lld]", &number) == 1 ? (int64_t)number : -1;
 }
 
 void brim_top_processes_close(brim_top_processes *state) {
@@ -85,17 +87,18 @@ static void identify(const brim_top_processes *s, brim_top_known *k) {
   char path[64], text[TEXT_BYTES];
   brim_gpu_process p = {.pid = k->pid};
   brim_top_flag here = BRIM_TOP_YES;
-  if (!s->shared_pids && k->pid != (uint32_t)getpid()) here = holds_gpu(s->monitor->root, k->pid);
+  bool sure = s->shared_pids || k->job || k->pid == (uint32_t)getpid();
+  if (!sure) here = holds_gpu(s->root, k->pid);
   k->elsewhere = here == BRIM_TOP_YES  ? BRIM_TOP_NO
                  : here == BRIM_TOP_NO ? BRIM_TOP_YES
                                        : BRIM_TOP_UNKNOWN;
   k->user[0] = k->command[0] = k->container[0] = '\0';
   if (here != BRIM_TOP_YES) return;
-  brim_gpu_identify(s->monitor, &p);
+  brim_gpu_identify(s->root, &p);
   snprintf(k->user, sizeof k->user, "%s", p.user);
   snprintf(k->command, sizeof k->command, "%s", p.command);
   snprintf(path, sizeof path, "/proc/%u/cgroup", k->pid);
-  if (brim_machine_read_text(s->monitor->root, path, text, sizeof text)) {
+  if (brim_machine_read_text(s->root, path, text, sizeof text)) {
     brim_top_container(text, k->container, sizeof k->container);
   }
 }
@@ -128,7 +131,7 @@ static void refresh(brim_top_processes *s, brim_top_known *k, int64_t now_ns, do
   proc_stat stat;
   double ticks = k->cpu_ticks, passed = (double)(now_ns - k->time_ns) * 1e-9;
   k->cpu_percent = k->rss = k->elapsed_s = (double)NAN;
-  if (!read_stat(s->monitor->root, k->pid, &stat)) {
+  if (!read_stat(s->root, k->pid, &stat)) {
     // not here, or it has just ended
     k->elsewhere = BRIM_TOP_YES;
     k->user[0] = k->command[0] = k->container[0] = '\0';
@@ -228,12 +231,32 @@ static brim_status read_gpu(brim_top_gpu_state *gpu, brim_top_view *view) {
   return BRIM_OK;
 }
 
+// Jobs on the CPU, and on GPUs whose driver lists no processes.
+static brim_status add_jobs(brim_top_processes *s, brim_top_view *view) {
+  for (size_t i = 0; i < view->job_count; i++) {
+    const brim_job *job = &view->jobs[i];
+    bool here = s->namespace_id >= 0 && job->pid_namespace == s->namespace_id;
+    if (!here || job->pid <= 0 || job->pid > INT32_MAX) continue;
+    brim_top_known *k = find(s, (uint32_t)job->pid);
+    if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+    if (!k->job) k->start_ticks = (double)NAN;  // who it is need not be guessed
+    k->job = true;
+    bool listed = false;
+    for (size_t n = 0; n < view->process_count; n++) listed |= view->processes[n].pid == job->pid;
+    brim_top_process *p = listed ? NULL : brim_top_view_add_process(view);
+    if (!listed && !p) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+    if (p) p->pid = job->pid;
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
                                     size_t count, int64_t now_ns, brim_top_view *view) {
   state->reading++;
   for (size_t i = 0; i < count; i++) {
     if (!gpus[i].has_slices) BRIM_TRY(read_gpu(&gpus[i], view));
   }
+  BRIM_TRY(add_jobs(state, view));
   for (size_t i = 0; i < view->process_count; i++) {
     brim_top_process *p = &view->processes[i];
     brim_top_known *k = find(state, (uint32_t)p->pid);

@@ -43,6 +43,24 @@ static void put_header(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   brim_str_deinit(&line);
 }
 
+// "the driver answers slowly: ..."; without a reading yet, how long it has been waited for.
+static void put_lateness(const brim_ui_top *state, brim_ui_frame *frame) {
+  char text[160], took[32], age[32];
+  bool slow = isfinite(state->slow_s);
+  if (!slow && !state->empty) return;
+  brim_format_duration(slow ? floor(state->slow_s) : 0, took);
+  brim_format_duration(isfinite(state->age_s) ? floor(state->age_s) : 0, age);
+  if (!slow) {
+    snprintf(text, sizeof text, "%s", brim_tr("waiting for the first reading"));
+  } else if (state->empty) {
+    snprintf(text, sizeof text, brim_tr("the driver has not answered for %s"), took);
+  } else {
+    snprintf(text, sizeof text,
+             brim_tr("the driver answers slowly (%s): these readings are %s old"), took, age);
+  }
+  brim_ui_frame_text(frame, slow ? BRIM_UI_WARN : BRIM_UI_DIM, text);
+}
+
 //---------------------------------- GPUs ----------------------------------
 
 // How many panels stand beside each other; 0: there is no room for panels.
@@ -216,6 +234,11 @@ static void put_footer(const brim_ui_top *state, brim_ui_frame *frame) {
 static brim_status main_frame(brim_ui_top *state, const brim_ui_top_scene *s,
                               brim_ui_frame *frame) {
   put_header(s, frame);
+  put_lateness(state, frame);
+  if (state->empty) {
+    put_footer(state, frame);
+    return BRIM_OK;
+  }
   if (s->view->gpu_count == 0) {
     brim_ui_top_host_panel(s, frame);
     brim_ui_frame_text(frame, BRIM_UI_DIM, brim_tr("no NVIDIA GPU is visible"));

@@ -71,8 +71,8 @@ typedef enum brim_ui_top_mode {
   BRIM_UI_TOP_MODE_COUNT
 } brim_ui_top_mode;
 
-// What the user looks at. Only these functions change it; `source`, `skipped` and `interval_s` are
-// the caller's.
+// What the user looks at. Only these functions change it; `source` and what follows it are the
+// caller's.
 typedef struct brim_ui_top {
   brim_ui_top_mode mode;
   brim_ui_top_order order;
@@ -85,6 +85,8 @@ typedef struct brim_ui_top {
   long skipped;      // damaged lines of the recording
   bool ended;        // the recording has no further view
   double interval_s;
+  bool empty;            // no reading has come yet
+  double slow_s, age_s;  // the driver takes so long to answer, what is shown is so old; NaN = fine
 } brim_ui_top;
 
 void brim_ui_top_init(brim_ui_top *state);

@@ -1,4 +1,5 @@
 // Keys of the live view of a machine.
+#include <math.h>
 #include <string.h>
 
 #include "ui/ui_top.h"
@@ -6,6 +7,7 @@
 void brim_ui_top_init(brim_ui_top *state) {
   memset(state, 0, sizeof *state);
   state->interval_s = 1;
+  state->slow_s = state->age_s = NAN;
 }
 
 static void scroll_by(size_t *at, int64_t by) {

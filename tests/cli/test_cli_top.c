@@ -108,7 +108,8 @@ static void test_other_files(void **state) {
 static void test_continue_after_a_full_disk(void **state) {
   (void)state;
   write_recording("whole.jsonl", 1, 2);
-  expect(0, NULL, "head -c 5000 whole.jsonl > full.jsonl && test $(wc -l < full.jsonl) = 1");
+  expect(0, NULL,
+         "rm -f full.csv; head -c 5000 whole.jsonl > full.jsonl && test $(wc -l < full.jsonl) = 1");
   expect(0, NULL, "brim top --replay whole.jsonl --record full.jsonl --csv full.csv --quiet");
   expect(0, NULL, "test $(wc -l < full.jsonl) = 4");
   shell_result r = shell("brim top --replay full.jsonl --json");
@@ -330,6 +331,35 @@ static void test_languages_and_colour(void **state) {
   tmux_end();
 }
 
+// A driver that does not answer: keys and Ctrl-C work all the same, and the screen says what it waits for.
+static void test_a_driver_that_does_not_answer(void **state) {
+  (void)state;
+  static const char library[] = "LD_LIBRARY_PATH=" SLOW_NVML;
+  static const char *const ways[] = {"init", "read"};
+  char environment[1024];
+  for (int i = 0; i < 2; i++) {
+    shell_result r = shell("env %s FAKE_NVML=%s sh -c 'set -m; " BRIM_BINARY
+                           " top --csv - >/dev/null 2>&1 & sleep 1; kill -INT "
+                           "$!; "
+                           "wait $!'",
+                           library, ways[i]);
+    assert_int_equal(r.code, 0);
+    shell_free(&r);
+  }
+  if (!has_tmux()) BRIM_SKIP("no tmux here");
+  for (int i = 0; i < 4; i++) {
+    snprintf(environment, sizeof environment, "%s FAKE_NVML=%s", library, ways[i % 2]);
+    tmux_start(80, 24, environment, "--interval 0.5");
+    tmux_expect(i % 2 ? "the driver answers slowly" : "the driver has not answered");
+    if (i % 2) tmux_expect("A slow GPU");
+    tmux_type("'?'");
+    tmux_expect("tensor pipes in use");
+    tmux_type(i < 2 ? "C-c" : "q q");
+    tmux_expect("ended 0");
+    tmux_end();
+  }
+}
+
 //---------------------------------- a training ----------------------------------
 
 // A job of `top`'s JSON with this name, or NULL; json_decref(*root).
@@ -422,6 +452,7 @@ int main(void) {
       cmocka_unit_test(test_keys),
       cmocka_unit_test(test_resizing),
       cmocka_unit_test(test_languages_and_colour),
+      cmocka_unit_test(test_a_driver_that_does_not_answer),
       cmocka_unit_test(test_a_training_is_shown),
       cmocka_unit_test(test_a_training_without_a_folder),
   };

@@ -13,8 +13,10 @@
 #include "ui/ui_top.h"
 
 enum { REPLAY_GAP_S = 10 };  // a longer pause in a recording is cut to this
+enum { LOOK_MS = 100 };      // a signal that came just before a wait is seen after so long
 #define SHORTEST_S 0.5
 #define LONGEST_S 3600.0
+#define SLOW_S 1.0  // a reading that takes longer is reported
 
 static const brim_option options[] = {
     {.name = "once", .help = BRIM_N_("print one reading and exit")},
@@ -40,7 +42,8 @@ static const brim_option options[] = {
 
 typedef struct top {
   brim_cli *cli;
-  brim_top_source source;
+  brim_top_reader *reader;  // of this machine
+  brim_top_source source;   // of a recording
   brim_top_view view;
   brim_ui_top_history history;
   brim_cli_top_ceilings ceilings;
@@ -58,23 +61,62 @@ typedef struct top {
 
 static unsigned wanted(const top *t) {
   bool lists = t->screen || t->cli->json || t->record.path || t->once;
-  return lists ? BRIM_TOP_WANT_ALL : BRIM_TOP_WANT_ACTIVITY | BRIM_TOP_WANT_PCIE;
+  return BRIM_TOP_WANT_JOBS |
+         (lists ? BRIM_TOP_WANT_ALL : BRIM_TOP_WANT_ACTIVITY | BRIM_TOP_WANT_PCIE);
 }
 
-// The next view, into the history and the files. BRIM_EEND: the recording has ended.
-static brim_status take(top *t) {
+static bool ended(const top *t) { return *t->cli->stop || t->cli->write_errno != 0; }
+
+static brim_status note_slowness(top *t) {
+  char text[160];
+  double seconds = t->reader ? brim_top_reader_busy_s(t->reader) : 0;
+  if (!(seconds > SLOW_S)) return BRIM_OK;
+  snprintf(text, sizeof text, brim_tr("the driver answers slowly: this reading took %.1f s"),
+           seconds);
+  return brim_top_view_note(&t->view, text);
+}
+
+// What every view gets, and the files that it goes to.
+static brim_status add_view(top *t) {
+  t->taken = true;
+  if (!t->replay) brim_cli_top_complete(&t->view, &t->ceilings);
+  if (!t->screen) BRIM_TRY(note_slowness(t));  // the screen shows it as it grows
+  if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
+  BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
+  BRIM_TRY(brim_cli_top_file_add(t->cli, &t->record, &t->view));
+  return brim_cli_top_file_add(t->cli, &t->csv, &t->view);
+}
+
+// The next view of a recording. BRIM_EEND: it has ended.
+static brim_status take_recorded(top *t) {
   brim_status status = t->source.read(t->source.ctx, wanted(t), &t->view);
   if (t->source.skipped) t->ui.skipped = t->source.skipped(t->source.ctx);
   if (status == BRIM_EEND && !t->taken) {
     return brim_fail(BRIM_EPARSE, "%s holds no reading of brim top", t->replay);
   }
   BRIM_TRY(status);
-  t->taken = true;
-  if (!t->replay) BRIM_TRY(brim_cli_top_complete(&t->view, &t->ceilings));
-  if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
-  BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
-  BRIM_TRY(brim_cli_top_file_add(t->cli, &t->record, &t->view));
-  return brim_cli_top_file_add(t->cli, &t->csv, &t->view);
+  return add_view(t);
+}
+
+// Until the machine's reader has opened, or has read; BRIM_EEND: the user ended it.
+static brim_status await_reader(const top *t) {
+  struct pollfd done = {.fd = brim_top_reader_fd(t->reader), .events = POLLIN};
+  for (;;) {
+    brim_top_reader_state state = brim_top_reader_look(t->reader);
+    if (state == BRIM_TOP_READER_IDLE || state == BRIM_TOP_READER_DONE) return BRIM_OK;
+    if (ended(t)) return BRIM_EEND;
+    (void)poll(&done, 1, LOOK_MS);
+  }
+}
+
+// The next view for output by lines. BRIM_EEND: there is none.
+static brim_status take(top *t) {
+  if (t->replay) return take_recorded(t);
+  BRIM_TRY(await_reader(t));
+  brim_top_reader_ask(t->reader, wanted(t));
+  BRIM_TRY(await_reader(t));
+  BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
+  return add_view(t);
 }
 
 static bool csv_on_stdout(const top *t) { return t->csv.path && strcmp(t->csv.path, "-") == 0; }
@@ -101,18 +143,18 @@ static brim_status print_view(top *t) {
   return status;
 }
 
-// Waits for keys, or until the time has come; a resized terminal ends it too.
+// Waits for keys and for a reading, or until the time has come; a resized terminal ends it too.
 static void wait_until(const top *t, brim_time due) {
   int64_t left_ms = -brim_time_since_ns(due, brim_clock_now()) / 1000000 + 1;
-  struct pollfd keys = {.fd = t->screen ? brim_screen_fd(t->screen) : -1, .events = POLLIN};
+  struct pollfd fds[] = {
+      {.fd = t->screen ? brim_screen_fd(t->screen) : -1, .events = POLLIN},
+      {.fd = t->screen && t->reader ? brim_top_reader_fd(t->reader) : -1, .events = POLLIN}};
   if (t->screen && brim_screen_waits(t->screen) && left_ms > BRIM_SCREEN_ESCAPE_MS) {
     left_ms = BRIM_SCREEN_ESCAPE_MS;
   }
   // The signals' handler restarts calls, but never poll.
-  if (left_ms > 0) (void)poll(&keys, t->screen ? 1 : 0, (int)left_ms);
+  if (left_ms > 0) (void)poll(fds, 2, (int)left_ms);
 }
-
-static bool ended(const top *t) { return *t->cli->stop || t->cli->write_errno != 0; }
 
 static brim_time later(brim_time from, double seconds) {
   from.ns += (int64_t)(seconds * 1e9);
@@ -141,9 +183,11 @@ static brim_status run_once(top *t) {
   if (t->replay) {
     BRIM_TRY(read_to_end(t));
   } else {
-    sleep_for(t, t->ui.interval_s);  // rates are of the time since the opening
+    brim_status status = await_reader(t);
+    if (!status) sleep_for(t, t->ui.interval_s);  // rates are of the time since the opening
+    if (!status && !ended(t)) status = take(t);
+    if (status != BRIM_EEND) BRIM_TRY(status);
     if (ended(t)) return BRIM_OK;
-    BRIM_TRY(take(t));
   }
   return print_view(t);
 }
@@ -220,35 +264,70 @@ static double next_wait(const top *t, double before_s) {
   return gap > REPLAY_GAP_S ? REPLAY_GAP_S : gap;
 }
 
-// A reading, where it is time for one.
-static brim_status turn(top *t, brim_time *due) {
+// A view of this machine, where one has come; asks for the next when it is time.
+static brim_status turn_live(top *t, brim_time *due) {
+  if (brim_top_reader_look(t->reader) == BRIM_TOP_READER_DONE) {
+    bool first = !t->taken;
+    BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
+    BRIM_TRY(add_view(t));
+    if (first) t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
+    *due = later(brim_clock_now(), first ? SHORTEST_S : t->ui.interval_s);
+  }
+  bool time = brim_time_since_ns(*due, brim_clock_now()) >= 0;
+  if (time && !t->ui.paused) brim_top_reader_ask(t->reader, wanted(t));
+  return BRIM_OK;
+}
+
+static brim_status turn_recorded(top *t, brim_time *due) {
   if (t->ui.paused || t->ui.ended || brim_time_since_ns(*due, brim_clock_now()) < 0) return BRIM_OK;
   double before_s = t->view.when_s;
-  brim_status status = take(t);
+  bool first = !t->taken;
+  brim_status status = take_recorded(t);
   if (status == BRIM_EEND) {
     brim_status_clear();
     t->ui.ended = true;
     return BRIM_OK;
   }
-  *due = later(brim_clock_now(), next_wait(t, before_s));
+  if (first) t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
+  *due = later(brim_clock_now(), first ? t->ui.interval_s : next_wait(t, before_s));
   return status;
+}
+
+// How long the driver has kept brim waiting, and how old that makes what is shown.
+static void set_lateness(top *t) {
+  t->ui.empty = !t->taken;
+  t->ui.slow_s = t->ui.age_s = (double)NAN;
+  if (!t->reader || t->ui.paused) return;
+  double seconds = brim_top_reader_busy_s(t->reader);
+  if (!(seconds > SLOW_S)) return;
+  t->ui.slow_s = seconds;
+  t->ui.age_s = brim_clock_wall_s() - t->view.when_s;
+}
+
+// When the screen changes without a key.
+static brim_time next_change(const top *t, brim_time due) {
+  brim_time now = brim_clock_now();
+  bool waits = t->ui.paused || t->ui.ended;
+  if (!t->reader) return waits ? later(now, LONGEST_S) : due;
+  brim_top_reader_state state = brim_top_reader_look(t->reader);
+  if (state == BRIM_TOP_READER_DONE) return now;
+  bool busy = state == BRIM_TOP_READER_OPENING || state == BRIM_TOP_READER_READING;
+  if (busy || isfinite(t->ui.slow_s)) return later(now, 0.5);
+  return waits ? later(now, LONGEST_S) : due;
 }
 
 static brim_status run_screen(top *t) {
   brim_time due = brim_clock_now();
-  BRIM_TRY(take(t));
-  t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
-  due = later(due, t->replay ? t->ui.interval_s : SHORTEST_S);
   while (!ended(t)) {
-    BRIM_TRY(turn(t, &due));
+    BRIM_TRY(t->replay ? turn_recorded(t, &due) : turn_live(t, &due));
+    set_lateness(t);
     brim_status status = draw(t);
     if (status == BRIM_EIO) {  // the terminal is gone
       brim_status_clear();
       return BRIM_OK;
     }
     BRIM_TRY(status);
-    bool waits = t->ui.paused || t->ui.ended;
-    wait_until(t, waits ? later(brim_clock_now(), 3600) : due);
+    wait_until(t, next_change(t, due));
     double interval_s = t->ui.interval_s;
     if (take_keys(t)) break;
     if (interval_s > t->ui.interval_s || interval_s < t->ui.interval_s) {
@@ -304,8 +383,13 @@ static brim_status read_options(top *t) {
   return brim_cli_top_file_check(t->cli, &t->csv);
 }
 
+static brim_status open_machine(void *ctx, brim_top_source *out) {
+  (void)ctx;
+  return brim_top_open_machine("", NULL, out);
+}
+
 static brim_status open_source(top *t) {
-  if (!t->replay) return brim_top_open_machine("", NULL, &t->source);
+  if (!t->replay) return brim_top_reader_start(open_machine, NULL, &t->reader);
   snprintf(t->ui.source, sizeof t->ui.source, brim_tr("replay of %.80s"),
            brim_fs_basename(t->replay));
   brim_utf8_trim(t->ui.source);
@@ -333,6 +417,7 @@ static brim_status run(brim_cli *cli) {
   closed = brim_cli_top_file_close(&t.csv);
   if (!status) status = closed;
   brim_top_close(&t.source);
+  brim_top_reader_stop(t.reader);
   brim_ui_top_history_deinit(&t.history);
   brim_top_view_deinit(&t.view);
   return status;

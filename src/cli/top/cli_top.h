@@ -35,8 +35,8 @@ typedef struct brim_cli_top_ceilings {
   double percent[BRIM_CLI_TOP_GPUS];  // NaN = nothing is known
 } brim_cli_top_ceilings;
 
-// Running jobs of brim and measured ceilings, which the machine's source leaves out.
-brim_status brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings);
+// Measured ceilings, which the machine's source leaves out.
+void brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings);
 // The best matrix products as a share of what the card's maker says, in percent; NaN = unknown.
 double brim_cli_top_share(const char *name, const brim_machine_ceilings *ceilings);
 

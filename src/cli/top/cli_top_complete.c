@@ -1,5 +1,4 @@
-// What a reading of the machine gets besides: brim's running jobs, and what each GPU was measured to
-// reach at best.
+// What a reading of the machine gets besides: what each GPU was measured to reach at best.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,16 +6,6 @@
 #include "cli/top/cli_top.h"
 #include "measure/measure.h"
 #include "workload/workload.h"
-
-//---------------------------------- jobs ----------------------------------
-
-static brim_status add_job(void *ctx, const brim_job *job) {
-  brim_top_view *view = ctx;
-  brim_job *more = brim_top_view_add_job(view);
-  if (!more) return brim_fail(BRIM_ENOMEM, "out of memory");
-  *more = *job;
-  return BRIM_OK;
-}
 
 //---------------------------------- ceilings ----------------------------------
 
@@ -52,14 +41,8 @@ static double share_of(const brim_top_gpu *gpu, brim_cli_top_ceilings *known) {
   return known->percent[known->count++];
 }
 
-brim_status brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
+void brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
   for (size_t i = 0; i < view->gpu_count; i++) {
     view->gpus[i].ceiling_percent = share_of(&view->gpus[i], ceilings);
   }
-  size_t more = 0;
-  BRIM_TRY(brim_jobs_each(brim_clock_wall_s(), add_job, view, &more));
-  if (more == 0) return BRIM_OK;
-  char text[160];
-  snprintf(text, sizeof text, brim_tr("brim jobs that are not shown: %zu"), more);
-  return brim_top_view_note(view, text);
 }

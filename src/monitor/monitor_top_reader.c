@@ -1,0 +1,194 @@
+// A source of views that is read in a thread of its own (monitor_top.h).
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "monitor/monitor_top_int.h"
+
+enum { PATIENCE_NS = 100000000 };  // a reading that is about to end may end
+
+struct brim_top_reader {
+  brim_top_open_fn open;
+  void *ctx;
+  brim_top_source source;  // the thread's
+  brim_thread *thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int event;
+  // Under the lock:
+  brim_top_reader_state state;
+  bool begun, stop;
+  bool left;  // the thread frees everything
+  unsigned want;
+  brim_top_view view;
+  brim_status status;
+  char detail[256];
+  brim_time since;  // of the opening or reading
+  double took_s;
+};
+
+static void free_reader(brim_top_reader *r) {
+  brim_top_close(&r->source);
+  brim_top_view_deinit(&r->view);
+  pthread_cond_destroy(&r->changed);
+  pthread_mutex_destroy(&r->lock);
+  close(r->event);
+  brim_free(r);
+}
+
+// What the thread has done; the lock is held.
+static void finish_locked(brim_top_reader *r, brim_status status, brim_top_reader_state state) {
+  const uint64_t one = 1;
+  r->status = status;
+  snprintf(r->detail, sizeof r->detail, "%s", status ? brim_status_detail() : "");
+  r->state = status ? BRIM_TOP_READER_DONE : state;
+  r->took_s = (double)brim_time_since_ns(r->since, brim_clock_now()) * 1e-9;
+  pthread_cond_broadcast(&r->changed);
+  if (write(r->event, &one, sizeof one) < 0) return;  // full: it is readable already
+}
+
+static void work(void *ctx) {
+  brim_top_reader *r = (brim_top_reader *)ctx;
+  pthread_mutex_lock(&r->lock);
+  r->begun = true;
+  pthread_cond_broadcast(&r->changed);
+  pthread_mutex_unlock(&r->lock);
+  brim_status status = r->open(r->ctx, &r->source);
+  pthread_mutex_lock(&r->lock);
+  finish_locked(r, status, BRIM_TOP_READER_IDLE);
+  while (!r->stop) {
+    if (r->state != BRIM_TOP_READER_READING || !r->source.read) {
+      pthread_cond_wait(&r->changed, &r->lock);
+      continue;
+    }
+    unsigned want = r->want;
+    pthread_mutex_unlock(&r->lock);
+    status = r->source.read(r->source.ctx, want, &r->view);  // nobody else has it while READING
+    pthread_mutex_lock(&r->lock);
+    finish_locked(r, status, BRIM_TOP_READER_DONE);
+  }
+  r->state = BRIM_TOP_READER_IDLE;  // a reading that was asked for has not begun
+  pthread_cond_broadcast(&r->changed);
+  bool left = r->left;
+  pthread_mutex_unlock(&r->lock);
+  if (left) free_reader(r);
+}
+
+static bool init_sync(brim_top_reader *r) {
+  pthread_condattr_t monotonic;
+  r->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (r->event < 0) return false;
+  if (pthread_mutex_init(&r->lock, NULL)) goto fail_event;
+  if (pthread_condattr_init(&monotonic)) goto fail_lock;
+  int code = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  if (!code) code = pthread_cond_init(&r->changed, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  if (!code) return true;
+fail_lock:
+  pthread_mutex_destroy(&r->lock);
+fail_event:
+  close(r->event);
+  return false;
+}
+
+brim_status brim_top_reader_start(brim_top_open_fn open, void *ctx, brim_top_reader **out) {
+  *out = NULL;
+  brim_top_reader *r = (brim_top_reader *)brim_calloc(1, sizeof *r);
+  if (!r || !init_sync(r)) {
+    brim_free(r);
+    return brim_fail(BRIM_ENOMEM, "out of memory for a thread");
+  }
+  r->open = open;
+  r->ctx = ctx;
+  r->since = brim_clock_now();
+  brim_top_view_init(&r->view);
+  brim_status status = brim_thread_start(work, r, "brim-top", &r->thread);
+  if (status) {
+    free_reader(r);
+    return status;
+  }
+  *out = r;
+  return BRIM_OK;
+}
+
+static bool busy(const brim_top_reader *r) {
+  return r->state == BRIM_TOP_READER_OPENING || r->state == BRIM_TOP_READER_READING;
+}
+
+void brim_top_reader_stop(brim_top_reader *reader) {
+  brim_top_reader *r = reader;
+  struct timespec due;
+  if (!r) return;
+  clock_gettime(CLOCK_MONOTONIC, &due);
+  due.tv_nsec += PATIENCE_NS;
+  due.tv_sec += due.tv_nsec / 1000000000;
+  due.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&r->lock);
+  r->stop = true;
+  pthread_cond_broadcast(&r->changed);
+  int code = 0;
+  while (!r->begun) pthread_cond_wait(&r->changed, &r->lock);
+  while (busy(r) && code == 0) code = pthread_cond_timedwait(&r->changed, &r->lock, &due);
+  r->left = busy(r);
+  bool left = r->left;
+  brim_thread *thread = r->thread;
+  pthread_mutex_unlock(&r->lock);
+  if (left) {
+    brim_thread_detach(thread);
+    return;
+  }
+  brim_thread_join(thread);
+  free_reader(r);
+}
+
+brim_top_reader_state brim_top_reader_look(brim_top_reader *reader) {
+  uint64_t count = 0;
+  pthread_mutex_lock(&reader->lock);
+  if (read(reader->event, &count, sizeof count) < 0) count = 0;  // nothing has ended
+  brim_top_reader_state state = reader->state;
+  pthread_mutex_unlock(&reader->lock);
+  return state;
+}
+
+double brim_top_reader_busy_s(brim_top_reader *reader) {
+  pthread_mutex_lock(&reader->lock);
+  double seconds = busy(reader) ? (double)brim_time_since_ns(reader->since, brim_clock_now()) * 1e-9
+                                : reader->took_s;
+  pthread_mutex_unlock(&reader->lock);
+  return seconds;
+}
+
+int brim_top_reader_fd(const brim_top_reader *reader) { return reader->event; }
+
+void brim_top_reader_ask(brim_top_reader *reader, unsigned want) {
+  pthread_mutex_lock(&reader->lock);
+  if (reader->state == BRIM_TOP_READER_IDLE) {
+    reader->state = BRIM_TOP_READER_READING;
+    reader->want = want;
+    reader->since = brim_clock_now();
+    pthread_cond_broadcast(&reader->changed);
+  }
+  pthread_mutex_unlock(&reader->lock);
+}
+
+brim_status brim_top_reader_take(brim_top_reader *reader, brim_top_view *out) {
+  brim_top_reader *r = reader;
+  pthread_mutex_lock(&r->lock);
+  brim_status status = r->state == BRIM_TOP_READER_DONE ? r->status : BRIM_ESTATE;
+  if (status == BRIM_ESTATE) {
+    brim_status_set_detail("no reading has ended");
+  } else if (status) {
+    brim_status_set_detail(r->detail);
+  } else {
+    brim_top_view taken = *out;
+    *out = r->view;
+    r->view = taken;
+  }
+  // without a source there is nothing to be asked: the failure stays
+  if (r->state == BRIM_TOP_READER_DONE && r->source.read) r->state = BRIM_TOP_READER_IDLE;
+  pthread_mutex_unlock(&r->lock);
+  return status;
+}
