@@ -425,6 +425,7 @@ typedef struct brim_op_watch {
 
 typedef struct brim_device {
   const brim_backend *backend;
+  int index;  // among the backend's devices
   void *impl;
   void *stream;       // the device's main stream; NULL for synchronous backends
   void *copy_stream;  // for batches on their way to the device; NULL likewise
@@ -440,6 +441,8 @@ brim_status brim_device_open(const brim_registry *registry, const char *spec,
                              const brim_device_options *options, brim_device **out);
 // Why `auto` opens ref here, in the user's language: no other backend has a device. False where one has.
 bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
+// The open device as one would ask for it: "cpu", "cuda:0".
+void brim_device_spec_text(const brim_device *device, char *out, size_t size);
 void brim_device_close(brim_device *device);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);

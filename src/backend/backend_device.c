@@ -76,6 +76,7 @@ static brim_status open_index(const brim_backend *backend, int index,
   brim_device *device = brim_calloc(1, sizeof(*device));
   if (!device) return brim_fail(BRIM_ENOMEM, "no memory for a device");
   device->backend = backend;
+  device->index = index;
   // Asked before opening, which takes memory of its own.
   brim_status status = backend->device_info(index, &device->info);
   if (status) goto fail_device;
@@ -165,6 +166,14 @@ brim_status brim_device_open(const brim_registry *registry, const char *spec,
   // A device that is there and does not open is an error to be seen, not a reason to be slow.
   const char *fast = fast_backend(registry);
   return open_named(registry, fast ? fast : "ref", 0, options, out);
+}
+
+void brim_device_spec_text(const brim_device *device, char *out, size_t size) {
+  if (device->info.kind == BRIM_DEVICE_GPU) {
+    snprintf(out, size, "%s:%d", device->backend->name, device->index);
+  } else {
+    snprintf(out, size, "%s", device->backend->name);
+  }
 }
 
 void brim_device_close(brim_device *device) {

@@ -18,7 +18,8 @@ typedef struct brim_thread brim_thread;
 brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name,
                               brim_thread **out);
 void brim_thread_join(brim_thread *thread);  // joins and frees; NULL is fine
-// Lets a thread that has begun end by itself, or with the process; frees. NULL is fine.
+// Frees the handle of a thread that has begun: it ends when its function does, or with the process. NULL is
+// fine.
 void brim_thread_detach(brim_thread *thread);
 
 // Pool of n workers in all, the caller counted (n = 1 runs inline).

@@ -218,7 +218,9 @@ static void read_reasons(brim_top_gpu_state *s, brim_top_gpu *to) {
   to->throttle_known = true;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (bits & rows[i].bit) to->throttle |= 1u << rows[i].reason;
+    bits &= ~rows[i].bit;
   }
+  if (bits) to->throttle |= 1u << BRIM_TOP_THROTTLE_OTHER;  // of a later driver
 }
 
 // Share of the time since the last reading, by the driver's own clock.

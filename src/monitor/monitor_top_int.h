@@ -94,7 +94,7 @@ typedef struct brim_top_known {
 typedef struct brim_top_processes {
   char root[BRIM_GPU_ROOT_BYTES];
   int64_t namespace_id;  // of PIDs; -1 = unknown
-  bool shared_pids;  // the driver's numbers are ours: this is the machine's own PID namespace
+  bool shared_pids;      // the driver's numbers are ours: this is the machine's own PID namespace
   brim_top_known *known;
   size_t count, room;
   uint64_t reading;

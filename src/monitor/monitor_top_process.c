@@ -239,7 +239,7 @@ static brim_status add_jobs(brim_top_processes *s, brim_top_view *view) {
     if (!here || job->pid <= 0 || job->pid > INT32_MAX) continue;
     brim_top_known *k = find(s, (uint32_t)job->pid);
     if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
-    if (!k->job) k->start_ticks = (double)NAN;  // who it is need not be guessed
+    if (!k->job) k->start_ticks = (double)NAN;  // identified without guessing
     k->job = true;
     bool listed = false;
     for (size_t n = 0; n < view->process_count; n++) listed |= view->processes[n].pid == job->pid;

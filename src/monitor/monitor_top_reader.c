@@ -66,7 +66,7 @@ static void work(void *ctx) {
     }
     unsigned want = r->want;
     pthread_mutex_unlock(&r->lock);
-    status = r->source.read(r->source.ctx, want, &r->view);  // nobody else has it while READING
+    status = r->source.read(r->source.ctx, want, &r->view);  // the thread's own while READING
     pthread_mutex_lock(&r->lock);
     finish_locked(r, status, BRIM_TOP_READER_DONE);
   }

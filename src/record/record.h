@@ -225,6 +225,7 @@ typedef struct brim_gpu_facts {
   double fp32_tflops;
   double tf32_tflops;  // dense; NaN = not said
   const char *envs;    // environments per direction that seed guide 000 advises, or scaled from it
+  double tensor_mhz;   // the clock that tf32_tflops stands for; a card may run above it
 } brim_gpu_facts;
 // NULL for a card that is not in the table.
 const brim_gpu_facts *brim_gpu_facts_find(const char *device);

@@ -188,7 +188,7 @@ static bool parse_name(const char *name, int64_t *pid, bool *temporary) {
   return process > 0 && (*temporary || name[used] == '\0');
 }
 
-// Remains by their name alone: nobody here has the pid, and no container has written for a minute.
+// Remains by their name alone: no process here has the pid, and no container has written for a minute.
 static bool is_left(const reader *r, int64_t pid, double when_s) {
   return r->now_s - when_s > ELSEWHERE_S && brim_fs_writer_gone(pid);
 }
@@ -238,7 +238,12 @@ static size_t list_folder(reader *r, DIR *dir, bool own, job_file *list) {
     }
   }
   qsort(list, count, sizeof *list, by_name);
-  return count;
+  // a file that is renamed meanwhile may be listed twice
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (kept == 0 || by_name(&list[kept - 1], &list[i]) != 0) list[kept++] = list[i];
+  }
+  return kept;
 }
 
 static brim_status read_folder(reader *r, const char *path) {

@@ -29,6 +29,7 @@ const char *brim_top_throttle_words(brim_top_throttle reason) {
       BRIM_N_("heat (hardware)"),
       BRIM_N_("power brake"),
       BRIM_N_("display clocks"),
+      BRIM_N_("another reason"),
   };
   return words_of[reason];
 }

@@ -43,7 +43,8 @@ typedef enum brim_top_flag {
   X(THERMAL, "thermal")                   \
   X(HARDWARE_THERMAL, "hardware_thermal") \
   X(POWER_BRAKE, "power_brake")           \
-  X(DISPLAY, "display_clocks")
+  X(DISPLAY, "display_clocks")            \
+  X(OTHER, "other")
 
 typedef enum brim_top_throttle {
 #define X(id, name) BRIM_TOP_THROTTLE_##id,
@@ -136,7 +137,7 @@ typedef struct brim_top_gpu {
 
 enum { BRIM_TOP_HANG_S = 10 };
 
-// A process that uses a GPU; once per GPU.
+// A process that uses a GPU, once per GPU; and those of brim's jobs that use none.
 typedef struct brim_top_process {
   int64_t pid, gpu;  // gpu: brim_top_gpu.index; -1 = none
   char uuid[64];     // of the GPU or slice; "" = none

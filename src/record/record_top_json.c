@@ -88,7 +88,7 @@ brim_status brim_top_view_to_json(const brim_top_view *view, json_t **out) {
 
 //---------------------------------- from JSON ----------------------------------
 
-// Names that this brim does not know are skipped.
+// A name that this brim does not know is another reason.
 static brim_status get_throttle(const json_t *from, brim_top_gpu *gpu) {
   const json_t *list;
   BRIM_TRY(brim_fields_list(TOP, from, "throttle", &list));
@@ -96,10 +96,12 @@ static brim_status get_throttle(const json_t *from, brim_top_gpu *gpu) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     const char *name = json_string_value(json_array_get(list, i));
     if (!name) return brim_fields_wrong(TOP, "throttle");
-    for (int bit = 0; bit < BRIM_TOP_THROTTLE_COUNT; bit++) {
-      if (strcmp(name, brim_top_throttle_name((brim_top_throttle)bit)) != 0) continue;
-      gpu->throttle |= 1u << bit;
+    int bit = 0;
+    while (bit < BRIM_TOP_THROTTLE_OTHER &&
+           strcmp(name, brim_top_throttle_name((brim_top_throttle)bit)) != 0) {
+      bit++;
     }
+    gpu->throttle |= 1u << bit;
   }
   return BRIM_OK;
 }

@@ -16,7 +16,6 @@ static const char *name_of(const brim_run_loop *l) {
 
 void brim_run_publish_start(brim_run_loop *l) {
   brim_job *job = &l->job;
-  const char *spec = NULL;
   if (!l->options->publish) return;
   brim_job_init(job);
   snprintf(job->command, sizeof job->command, "%.15s", l->options->publish);
@@ -25,13 +24,10 @@ void brim_run_publish_start(brim_run_loop *l) {
   snprintf(job->folder, sizeof job->folder, "%.255s", l->options->output_dir);
   brim_utf8_trim(job->name);
   brim_utf8_trim(job->folder);
-  if (brim_work_device_spec(l->config, &spec)) brim_status_clear();
   const brim_device *device = l->work->context.device;
-  if (spec) snprintf(job->device, sizeof job->device, "%.127s", spec);
   if (device) {
-    const brim_device_info *info = &device->info;
-    if (!spec) snprintf(job->device, sizeof job->device, "%.127s", info->name);
-    snprintf(job->device_id, sizeof job->device_id, "%.63s", info->id);
+    brim_device_spec_text(device, job->device, sizeof job->device);
+    snprintf(job->device_id, sizeof job->device_id, "%.63s", device->info.id);
   }
   if (l->info.unit) snprintf(job->unit, sizeof job->unit, "%.23s", l->info.unit);
   job->phase = BRIM_JOB_START;

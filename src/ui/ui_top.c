@@ -227,7 +227,8 @@ static void put_footer(const brim_ui_top *state, brim_ui_frame *frame) {
     snprintf(text, sizeof text, brim_tr("Filter: %s_"), state->filter);
     brim_ui_frame_hints(frame, text, typing, 2);
   } else {
-    brim_ui_frame_hints(frame, "", hints, sizeof hints / sizeof *hints);
+    const char *hint = state->hint ? brim_tr(state->hint) : "";
+    brim_ui_frame_hints(frame, hint, hints, sizeof hints / sizeof *hints);
   }
 }
 

@@ -81,6 +81,7 @@ typedef struct brim_ui_top {
   size_t top, page;  // first process on the screen, and how many the last frame had room for
   size_t gpu;        // of the details, by its place
   size_t scroll;     // lines of the details
+  const char *hint;  // why the last key did nothing, a message; NULL = it did
   char source[128];  // "replay of day.jsonl"; "" = this machine
   long skipped;      // damaged lines of the recording
   bool ended;        // the recording has no further view
@@ -101,7 +102,7 @@ brim_status brim_ui_top_frame(brim_ui_top *state, const brim_top_view *view,
 // Everything once, as long as it takes: for --once.
 brim_status brim_ui_top_text(const brim_top_view *view, const brim_ui_top_history *history,
                              const brim_term *term, brim_str *out);
-// A line for each GPU, or one for the host where there is none; each with its time.
+// A line for each GPU, or one for the host where there is none, and one for each job; each with its time.
 void brim_ui_top_lines(const brim_top_view *view, const brim_term *term, brim_str *out);
 // CSV: a row per GPU, or one for the host where there is none; every number of a GPU and of the host.
 brim_status brim_ui_top_csv_header(brim_str *out);

@@ -13,9 +13,17 @@ static void join(brim_str *out, const char *text) {
   brim_str_append(out, text);
 }
 
-void brim_ui_top_held(const brim_top_gpu *gpu, brim_str *out) {
+void brim_ui_top_held(const brim_top_gpu *gpu, bool shares, brim_str *out) {
+  bool share = shares && gpu->power_violation_percent > 0;
   for (int i = 0; i < BRIM_TOP_THROTTLE_COUNT; i++) {
-    if (gpu->throttle >> i & 1) join(out, brim_tr(brim_top_throttle_words((brim_top_throttle)i)));
+    // power may have held it down in the interval, and not now
+    bool power = i == BRIM_TOP_THROTTLE_POWER_CAP && share;
+    if (!(gpu->throttle >> i & 1) && !power) continue;
+    join(out, brim_tr(brim_top_throttle_words((brim_top_throttle)i)));
+    if (!power) continue;
+    char text[16];
+    brim_ui_top_percent(gpu->power_violation_percent, text);
+    brim_str_printf(out, " %s", text);
   }
 }
 
@@ -170,12 +178,7 @@ static void put_clocks(const brim_ui_top_scene *s, const brim_top_gpu *gpu, int 
   brim_str_append(line, "  ");
   brim_str_printf(line, brim_tr("clock %s/%s MHz"), now, most);
   bool idle = gpu->throttle == 1u << BRIM_TOP_THROTTLE_IDLE;
-  brim_ui_top_held(gpu, &held);
-  if (gpu->power_violation_percent > 0) {
-    brim_ui_top_percent(gpu->power_violation_percent, text);
-    brim_str_append_char(&held, ' ');
-    brim_str_append(&held, text);
-  }
+  brim_ui_top_held(gpu, true, &held);
   if (held.len > 0) {
     brim_str_append(line, ": ");
     int room = width - brim_utf8_width(line->data);
@@ -242,7 +245,7 @@ void brim_ui_top_panel_line(const brim_ui_top_scene *s, size_t place, int n, int
   power_note(gpu, power);
   if (isfinite(gpu->ceiling_percent)) {
     brim_ui_top_percent(gpu->ceiling_percent, text);
-    snprintf(ceiling, sizeof ceiling, brim_tr("of %s measured"), text);
+    snprintf(ceiling, sizeof ceiling, brim_tr("GEMM reached %s"), text);
   }
   const rung rungs[BRIM_UI_TOP_TRACE_COUNT] = {
       {brim_tr("utilisation"), BRIM_UI_TOP_KERNELS, gpu->gpu_percent, BRIM_TOP_TARGET_UTILISATION,
@@ -314,7 +317,7 @@ static void add_rest(const brim_ui_top_scene *s, size_t place, brim_ui_table *ta
   if (words.len > 0 && gpu->throttle) brim_str_append(&words, ", ");
   brim_str held;
   brim_str_init(&held);
-  brim_ui_top_held(gpu, &held);
+  brim_ui_top_held(gpu, false, &held);
   brim_str_append(&words, held.data);
   brim_ui_table_add(table, style, "%s", words.data);
   if (held.status || words.status) table->status = BRIM_ENOMEM;
@@ -362,7 +365,7 @@ brim_status brim_ui_top_gpu_table(const brim_ui_top_scene *s, brim_str *out) {
       {brim_tr("tensor"), brim_tr("tens"), BRIM_UI_RIGHT, 2, 0},
       {"DRAM", NULL, BRIM_UI_RIGHT, 3, 0},
       {"OFU", NULL, BRIM_UI_RIGHT, 3, 0},
-      {brim_tr("ceiling"), NULL, BRIM_UI_RIGHT, 7, 0},
+      {"GEMM", NULL, BRIM_UI_RIGHT, 7, 0},
       {brim_tr("memory GiB"), "GiB", BRIM_UI_RIGHT, 0, 0},
       {brim_tr("power W"), "W", BRIM_UI_RIGHT, 0, 0},
       {"MHz", NULL, BRIM_UI_RIGHT, 4, 0},

@@ -72,7 +72,8 @@ static void add_rate(brim_str *line, const char *fmt, double first, double secon
   brim_str_printf(line, fmt, a, b);
 }
 
-static void second_line(const brim_ui_top_scene *s, brim_ui_frame *frame) {
+// `sizes`: with those that the panel has rows for.
+static void second_line(const brim_ui_top_scene *s, brim_ui_frame *frame, bool sizes) {
   const brim_top_host *host = &s->view->host;
   char text[96];
   brim_str line;
@@ -82,11 +83,11 @@ static void second_line(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   brim_str_printf(&line, brim_tr("I/O wait %s"), text);
   add_rate(&line, brim_tr("disk in %s out %s"), host->disk_read, host->disk_write);
   add_rate(&line, brim_tr("net in %s out %s"), host->network_rx, host->network_tx);
-  if (host->shm_total > 0) {
+  if (sizes && host->shm_total > 0) {
     pair_text(host->shm_used, host->shm_total, text);
     brim_str_printf(&line, "  /dev/shm %s", text);
   }
-  if (host->swap_total > 0) {
+  if (sizes && host->swap_total > 0) {
     pair_text(host->swap_used, host->swap_total, text);
     brim_str_append(&line, "  ");
     brim_str_printf(&line, brim_tr("swap %s"), text);
@@ -98,7 +99,7 @@ static void second_line(const brim_ui_top_scene *s, brim_ui_frame *frame) {
 
 void brim_ui_top_host_lines(const brim_ui_top_scene *s, brim_ui_frame *frame, int lines) {
   if (lines >= 1) first_line(s, frame);
-  if (lines >= 2) second_line(s, frame);
+  if (lines >= 2) second_line(s, frame, true);
 }
 
 //---------------------------------- panel ----------------------------------
@@ -159,5 +160,5 @@ void brim_ui_top_host_panel(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   put_share(s, frame, brim_tr("swap"), share(host->swap_used, host->swap_total), text, NULL);
   pair_text(host->shm_used, host->shm_total, text);
   put_share(s, frame, "/dev/shm", share(host->shm_used, host->shm_total), text, NULL);
-  second_line(s, frame);
+  second_line(s, frame, false);
 }

@@ -56,13 +56,16 @@ brim_status brim_ui_top_gpu_table(const brim_ui_top_scene *scene, brim_str *out)
 // What is wrong with a GPU, in words: hang, Xid, remap, throttling; "" = nothing. *style of the worst.
 void brim_ui_top_trouble(const brim_top_view *view, const brim_top_gpu *gpu, brim_str *out,
                          brim_ui_style *style);
-void brim_ui_top_held(const brim_top_gpu *gpu, brim_str *out);  // why the clock is below its top
+// Why the clock is below its top; `shares`: with how much of the time power held it down.
+void brim_ui_top_held(const brim_top_gpu *gpu, bool shares, brim_str *out);
 
 void brim_ui_top_host_lines(const brim_ui_top_scene *scene, brim_ui_frame *frame, int lines);
 void brim_ui_top_host_panel(const brim_ui_top_scene *scene, brim_ui_frame *frame);
 
 // Tables without a rule: header, then rows from `first` on, at most `most`.
 brim_status brim_ui_top_jobs(const brim_ui_top_scene *scene, size_t most, brim_str *out);
+// A job as one line of a pipe: where it stands, how fast it is.
+void brim_ui_top_job_line(const brim_top_view *view, const brim_job *job, brim_str *out);
 // One line about a job's worst finding.
 void brim_ui_top_finding(const brim_ui_top_scene *scene, const brim_job *job, brim_str *out);
 // Places in view->processes that pass the filter, in the order of the state. brim_free(*out).

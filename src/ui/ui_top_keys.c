@@ -103,6 +103,12 @@ static brim_ui_top_action open_page(brim_ui_top *state, brim_ui_top_mode mode) {
   return BRIM_UI_TOP_DRAW;
 }
 
+static brim_ui_top_action open_details(brim_ui_top *state, const brim_top_view *view) {
+  if (view->gpu_count > 0) return open_page(state, BRIM_UI_TOP_DETAILS);
+  state->hint = BRIM_N_("there is no GPU to show");
+  return BRIM_UI_TOP_DRAW;
+}
+
 // Escape and q leave a page; on the first page Escape drops the filter and q quits.
 static brim_ui_top_action leave(brim_ui_top *state, bool quits) {
   if (state->mode != BRIM_UI_TOP_MAIN) {
@@ -135,7 +141,7 @@ static brim_ui_top_action letter(brim_ui_top *state, const brim_top_view *view, 
       state->mode = BRIM_UI_TOP_FILTER;
       return BRIM_UI_TOP_DRAW;
     case 'g':
-      return view->gpu_count ? open_page(state, BRIM_UI_TOP_DETAILS) : BRIM_UI_TOP_NOTHING;
+      return open_details(state, view);
     case 'j':
       return move_key(state, BRIM_KEY_DOWN);
     case 'k':
@@ -151,6 +157,7 @@ static brim_ui_top_action letter(brim_ui_top *state, const brim_top_view *view, 
 }
 
 brim_ui_top_action brim_ui_top_key(brim_ui_top *state, const brim_top_view *view, brim_key key) {
+  state->hint = NULL;
   if (state->mode == BRIM_UI_TOP_FILTER) return filter_key(state, key);
   switch (key.code) {
     case BRIM_KEY_CHAR:
@@ -158,7 +165,7 @@ brim_ui_top_action brim_ui_top_key(brim_ui_top *state, const brim_top_view *view
     case BRIM_KEY_ESCAPE:
       return leave(state, false);
     case BRIM_KEY_ENTER:
-      return view->gpu_count ? open_page(state, BRIM_UI_TOP_DETAILS) : BRIM_UI_TOP_NOTHING;
+      return open_details(state, view);
     case BRIM_KEY_RIGHT:
     case BRIM_KEY_TAB:
       return step_gpu(state, view, false);

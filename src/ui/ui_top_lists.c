@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_text.h"
 #include "ui/ui_top_int.h"
 
+enum { PROCESS_COLUMNS = 16 };
 enum { STALE_S = 10 };  // a job that has not published for so long is marked
 
 //---------------------------------- jobs ----------------------------------
@@ -36,22 +38,41 @@ static void of_text(int64_t done, int64_t all, char out[64]) {
   }
 }
 
+// "training", or "no news for 12 s"
+static brim_ui_style state_text(const brim_job *job, double now_s, char out[64]) {
+  char figure[32];
+  double age = now_s - job->updated_s;
+  if (age > STALE_S) {
+    brim_format_duration(floor(age), figure);
+    snprintf(out, 64, brim_tr("no news for %s"), figure);
+    return BRIM_UI_WARN;
+  }
+  snprintf(out, 64, "%s", phase_text(job->phase));
+  return BRIM_UI_PLAIN;
+}
+
+static const char *unit_of(const brim_job *job) {
+  return job->unit[0] ? brim_tr(job->unit) : brim_tr("samples");
+}
+
+static void time_left(const brim_job *job, char out[32]) {
+  if (isfinite(job->eta_s)) {
+    brim_format_duration(job->eta_s < 1 ? 1 : floor(job->eta_s), out);
+  } else {
+    snprintf(out, 32, "-");
+  }
+}
+
 static void add_job(brim_ui_table *table, const brim_job *job, double now_s) {
   char text[64], figure[32];
-  double age = now_s - job->updated_s;
   brim_ui_table_add(table, BRIM_UI_TITLE, "%s %s", job->command[0] ? job->command : "brim",
                     job->name[0] ? job->name : job->workload);
   brim_ui_top_count(job->pid, figure);
   snprintf(text, sizeof text, "%lld", (long long)job->pid);
   brim_ui_table_add(table, BRIM_UI_DIM, "%s", job->pid >= 0 ? text : "-");
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", job->device);
-  if (age > STALE_S) {
-    brim_format_duration(floor(age), figure);
-    snprintf(text, sizeof text, brim_tr("no news for %s"), figure);
-    brim_ui_table_add(table, BRIM_UI_WARN, "%s", text);
-  } else {
-    brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", phase_text(job->phase));
-  }
+  brim_ui_style style = state_text(job, now_s, text);
+  brim_ui_table_add(table, style, "%s", text);
   of_text(job->epoch, job->epochs, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   of_text(job->step, job->steps, text);
@@ -64,12 +85,36 @@ static void add_job(brim_ui_table *table, const brim_job *job, double now_s) {
   } else {
     brim_ui_table_add(table, BRIM_UI_DIM, "-");
   }
-  if (isfinite(job->eta_s)) {
-    brim_format_duration(job->eta_s < 1 ? 1 : floor(job->eta_s), figure);
-  } else {
-    snprintf(figure, sizeof figure, "-");
-  }
+  time_left(job, figure);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", figure);
+}
+
+void brim_ui_top_job_line(const brim_top_view *view, const brim_job *job, brim_str *out) {
+  char text[64], figure[32];
+  brim_str line;
+  brim_str_init(&line);
+  brim_str_printf(&line, "%s %s", job->command[0] ? job->command : "brim",
+                  job->name[0] ? job->name : job->workload);
+  brim_str_printf(&line, "  PID %lld", (long long)job->pid);
+  if (job->device[0]) brim_str_printf(&line, "  %s", job->device);
+  (void)state_text(job, view->when_s, text);
+  brim_str_printf(&line, "  %s", text);
+  of_text(job->epoch, job->epochs, text);
+  if (job->epoch >= 0) brim_str_printf(&line, "  %s %s", brim_tr("epoch"), text);
+  of_text(job->step, job->steps, text);
+  if (job->step >= 0) brim_str_printf(&line, "  %s %s", brim_tr("step"), text);
+  brim_ui_number(job->samples_per_s, figure);
+  if (isfinite(job->samples_per_s)) brim_str_printf(&line, "  %s %s/s", figure, unit_of(job));
+  if (isfinite(job->metric) && job->metric_key[0]) {
+    brim_str_printf(&line, "  %s %.4g", job->metric_key, job->metric);
+  }
+  time_left(job, figure);
+  brim_str_printf(&line, "  %s %s", brim_tr("time left"), figure);
+  char plain[512];
+  brim_text_plain(line.data, plain, sizeof plain);
+  brim_str_append(out, plain);
+  if (line.status && !out->status) out->status = line.status;
+  brim_str_deinit(&line);
 }
 
 brim_status brim_ui_top_jobs(const brim_ui_top_scene *s, size_t most, brim_str *out) {
@@ -193,14 +238,13 @@ static void add_percent(brim_ui_table *table, double percent) {
   }
 }
 
-static void add_process(brim_ui_table *table, const brim_top_process *p, bool contained) {
+// What a table of processes has columns for.
+typedef struct process_columns {
+  bool gpus, containers;
+} process_columns;
+
+static void add_gpu_cells(brim_ui_table *table, const brim_top_process *p) {
   char text[32];
-  snprintf(text, sizeof text, "%lld", (long long)p->pid);
-  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->pid >= 0 ? text : "-");
-  brim_ui_top_count(p->gpu, text);
-  brim_ui_table_add(table, BRIM_UI_TITLE, "%s", text);
-  brim_ui_table_add(table, BRIM_UI_DIM, "%s", p->type);
-  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->user[0] ? p->user : "-");
   brim_ui_top_bytes(p->memory, text);
   brim_ui_table_add(table, BRIM_UI_BOLD, "%s", text);
   add_percent(table, p->sm_percent);
@@ -209,6 +253,17 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, bool co
   add_percent(table, p->decoder_percent);
   add_percent(table, p->jpeg_percent);
   add_percent(table, p->ofa_percent);
+}
+
+static void add_process(brim_ui_table *table, const brim_top_process *p, process_columns has) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)p->pid);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->pid >= 0 ? text : "-");
+  brim_ui_top_count(p->gpu, text);
+  if (has.gpus) brim_ui_table_add(table, BRIM_UI_TITLE, "%s", text);
+  if (has.gpus) brim_ui_table_add(table, BRIM_UI_DIM, "%s", p->type);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->user[0] ? p->user : "-");
+  if (has.gpus) add_gpu_cells(table, p);
   add_percent(table, p->cpu_percent);
   brim_ui_top_bytes(p->rss, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
@@ -218,7 +273,7 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, bool co
     snprintf(text, sizeof text, "-");
   }
   brim_ui_table_add(table, BRIM_UI_DIM, "%s", text);
-  if (contained) brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->container);
+  if (has.containers) brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->container);
   if (p->elsewhere == BRIM_TOP_YES && !p->command[0]) {
     brim_ui_table_add(table, BRIM_UI_DIM, "%s", brim_tr("another container's process"));
   } else {
@@ -226,36 +281,50 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, bool co
   }
 }
 
+// Columns of the table in their order; how many.
+static size_t choose_columns(process_columns has, brim_ui_column *out) {
+  const struct {
+    bool shown;
+    brim_ui_column column;
+  } all[PROCESS_COLUMNS] = {
+      {true, {"PID", NULL, BRIM_UI_RIGHT, 0, 0}},
+      {has.gpus, {"GPU", NULL, BRIM_UI_RIGHT, 0, 0}},
+      {has.gpus, {brim_tr("type"), NULL, BRIM_UI_LEFT, 6, 0}},
+      {true, {brim_tr("user"), NULL, BRIM_UI_LEFT, 2, 8}},
+      {has.gpus, {brim_tr("GPU memory"), brim_tr("GPU mem"), BRIM_UI_RIGHT, 0, 0}},
+      {has.gpus, {"SM%", NULL, BRIM_UI_RIGHT, 1, 0}},
+      {has.gpus, {"mem%", NULL, BRIM_UI_RIGHT, 7, 0}},
+      {has.gpus, {"enc%", NULL, BRIM_UI_RIGHT, 8, 0}},
+      {has.gpus, {"dec%", NULL, BRIM_UI_RIGHT, 8, 0}},
+      {has.gpus, {"jpg%", NULL, BRIM_UI_RIGHT, 9, 0}},
+      {has.gpus, {"ofa%", NULL, BRIM_UI_RIGHT, 9, 0}},
+      {true, {"CPU%", NULL, BRIM_UI_RIGHT, 2, 0}},
+      {true, {"RSS", NULL, BRIM_UI_RIGHT, 4, 0}},
+      {true, {brim_tr("time"), NULL, BRIM_UI_RIGHT, 5, 0}},
+      {has.containers, {brim_tr("container"), NULL, BRIM_UI_LEFT, 6, 12}},
+      {true, {brim_tr("command"), NULL, BRIM_UI_LEFT, 0, 24}},
+  };
+  size_t count = 0;
+  for (size_t i = 0; i < PROCESS_COLUMNS; i++) {
+    if (all[i].shown) out[count++] = all[i].column;
+  }
+  return count;
+}
+
 brim_status brim_ui_top_processes(const brim_ui_top_scene *s, const size_t *rows, size_t count,
                                   brim_str *out) {
-  bool contained = false;
-  for (size_t i = 0; i < count; i++) contained |= s->view->processes[rows[i]].container[0] != '\0';
-  const brim_ui_column command = {brim_tr("command"), NULL, BRIM_UI_LEFT, 0, 24};
-  brim_ui_column columns[] = {
-      {"PID", NULL, BRIM_UI_RIGHT, 0, 0},
-      {"GPU", NULL, BRIM_UI_RIGHT, 0, 0},
-      {brim_tr("type"), NULL, BRIM_UI_LEFT, 6, 0},
-      {brim_tr("user"), NULL, BRIM_UI_LEFT, 2, 8},
-      {brim_tr("GPU memory"), brim_tr("GPU mem"), BRIM_UI_RIGHT, 0, 0},
-      {"SM%", NULL, BRIM_UI_RIGHT, 1, 0},
-      {"mem%", NULL, BRIM_UI_RIGHT, 7, 0},
-      {"enc%", NULL, BRIM_UI_RIGHT, 8, 0},
-      {"dec%", NULL, BRIM_UI_RIGHT, 8, 0},
-      {"jpg%", NULL, BRIM_UI_RIGHT, 9, 0},
-      {"ofa%", NULL, BRIM_UI_RIGHT, 9, 0},
-      {"CPU%", NULL, BRIM_UI_RIGHT, 2, 0},
-      {"RSS", NULL, BRIM_UI_RIGHT, 4, 0},
-      {brim_tr("time"), NULL, BRIM_UI_RIGHT, 5, 0},
-      {brim_tr("container"), NULL, BRIM_UI_LEFT, 6, 12},
-      command,
-  };
-  size_t width = sizeof columns / sizeof *columns;
-  if (!contained) columns[--width - 1] = command;
+  process_columns has = {.gpus = s->view->gpu_count > 0};
+  for (size_t i = 0; i < count; i++) {
+    has.gpus |= s->view->processes[rows[i]].gpu >= 0;
+    has.containers |= s->view->processes[rows[i]].container[0] != '\0';
+  }
+  brim_ui_column columns[PROCESS_COLUMNS];
+  size_t width = choose_columns(has, columns);
   brim_ui_table table;
   brim_str text;
   brim_str_init(&text);
   brim_ui_table_init(&table, columns, width);
-  for (size_t i = 0; i < count; i++) add_process(&table, &s->view->processes[rows[i]], contained);
+  for (size_t i = 0; i < count; i++) add_process(&table, &s->view->processes[rows[i]], has);
   brim_status status = brim_ui_table_render(&table, s->term, &text, NULL);
   if (!status) brim_ui_top_drop_rule(&text, out);
   brim_ui_table_deinit(&table);

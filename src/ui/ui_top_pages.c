@@ -36,7 +36,8 @@ void brim_ui_top_help(brim_ui_frame *frame) {
       {BRIM_N_("occupancy"), BRIM_N_("warps on SMs, of what they could hold (GPM)")},
       {BRIM_N_("tensor"), BRIM_N_("tensor pipes in use (GPM)")},
       {"DRAM", BRIM_N_("bandwidth of device memory in use (GPM)")},
-      {"OFU", BRIM_N_("tensor x clock: share of the card's peak in use")},
+      {"OFU", BRIM_N_("tensor x clock: share of the peak at the highest clock")},
+      {"GEMM", BRIM_N_("best matrix product measured here, of the same peak")},
       {BRIM_N_("memory"), BRIM_N_("target above 80 %")},
       {BRIM_N_("power"), BRIM_N_("target at least 75 % of the limit")},
   };

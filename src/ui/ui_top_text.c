@@ -42,7 +42,7 @@ static void gpu_line(const brim_top_view *view, const brim_top_gpu *gpu, const b
   brim_ui_top_whole(gpu->temperature_c, b);
   brim_str_printf(out, "  %s MHz  %s %s", a, b, term->unicode ? "°C" : "C");
   brim_str_init(&words);
-  brim_ui_top_held(gpu, &words);
+  brim_ui_top_held(gpu, false, &words);
   if (words.len > 0) brim_str_printf(out, "  %s", words.data);
   brim_str_clear(&words);
   brim_ui_top_trouble(view, gpu, &words, &style);
@@ -62,10 +62,16 @@ void brim_ui_top_lines(const brim_top_view *view, const brim_term *term, brim_st
     gpu_line(view, &view->gpus[i], term, out);
     brim_str_append_char(out, '\n');
   }
-  if (view->gpu_count > 0) return;
-  brim_str_append(out, clock);
-  host_line(view, out);
-  brim_str_append_char(out, '\n');
+  if (view->gpu_count == 0) {
+    brim_str_append(out, clock);
+    host_line(view, out);
+    brim_str_append_char(out, '\n');
+  }
+  for (size_t i = 0; i < view->job_count; i++) {
+    brim_str_printf(out, "%s  ", clock);
+    brim_ui_top_job_line(view, &view->jobs[i], out);
+    brim_str_append_char(out, '\n');
+  }
 }
 
 //---------------------------------- everything once ----------------------------------

@@ -104,7 +104,8 @@ static void test_ofu_and_reasons(void **state) {
   fake_top_reset(1);
   fake_top.gpu[0].gpm[BRIM_NVML_GPM_ANY_TENSOR_UTIL] = 50;
   fake_top.gpu[0].clock[1] = 990;
-  fake_top.gpu[0].reasons = BRIM_NVML_REASON_SW_POWER_CAP | BRIM_NVML_REASON_HW_THERMAL;
+  fake_top.gpu[0].reasons =
+      BRIM_NVML_REASON_SW_POWER_CAP | BRIM_NVML_REASON_HW_THERMAL | 1ULL << 40;
   brim_nvml_api api = fake_top_api();
   brim_top_source top = open_top(&api);
   brim_top_view view;
@@ -112,7 +113,8 @@ static void test_ofu_and_reasons(void **state) {
   read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   assert_true(same(view.gpus[0].ofu_percent, 25));
   assert_true(view.gpus[0].throttle ==
-              (1u << BRIM_TOP_THROTTLE_POWER_CAP | 1u << BRIM_TOP_THROTTLE_HARDWARE_THERMAL));
+              (1u << BRIM_TOP_THROTTLE_POWER_CAP | 1u << BRIM_TOP_THROTTLE_HARDWARE_THERMAL |
+               1u << BRIM_TOP_THROTTLE_OTHER));
   brim_top_view_deinit(&view);
   brim_top_close(&top);
 }

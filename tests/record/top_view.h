@@ -46,7 +46,7 @@ static void top_view_gpu(brim_top_view *view, int index) {
   gpu->dram_percent = index == 1 ? 0.2 : 41 - 4 * index;
   gpu->memory_busy_percent = 30;
   gpu->encoder_percent = gpu->decoder_percent = gpu->jpeg_percent = gpu->ofa_percent = 0;
-  gpu->ceiling_percent = 78;
+  gpu->ceiling_percent = 72;
   gpu->memory_total = 151e9;
   gpu->memory_used = 151e9 * (0.88 - 0.1 * index);
   gpu->memory_reserved = 0.6e9;

@@ -123,7 +123,7 @@ static void test_one_gpu_has_a_panel(void **unused) {
   assert_non_null(strstr(line_of(out.data, 5, line), "SMs           71 %"));
   assert_non_null(strstr(line_of(out.data, 7, line), "tensor        52 %"));
   assert_non_null(strstr(line_of(out.data, 9, line), "OFU           46 %"));
-  assert_non_null(strstr(line, "of 78 % measured"));
+  assert_non_null(strstr(line, "GEMM reached 72 %"));
   assert_non_null(strstr(line_of(out.data, 10, line), "met 123.8/140.6 GiB"));
   assert_non_null(strstr(line_of(out.data, 11, line), "met 612/700 W"));
   assert_string_equal(line_of(out.data, 12, line),
@@ -182,6 +182,20 @@ static void test_no_gpu_shows_the_host(void **unused) {
   (void)line_with(out.data, "no NVIDIA driver found", line);
   assert_null(strstr(out.data, "tensor"));
   assert_null(strstr(out.data, "processes"));
+  // what the panel has rows for stands there once
+  const char *shm = strstr(out.data, "/dev/shm");
+  assert_non_null(shm);
+  assert_null(strstr(shm + 1, "/dev/shm"));
+  // a job on the CPU
+  top_view_job(&view, 4711);
+  brim_top_process *p = brim_top_view_add_process(&view);
+  p->pid = 4711;
+  p->cpu_percent = 198;
+  snprintf(p->command, sizeof p->command, "brim train config.yaml");
+  draw(&state, &view, 80, 24, &out);
+  assert_non_null(strstr(line_with(out.data, "brim train config.yaml", line), "198"));
+  assert_non_null(strstr(line_with(out.data, " PID  user", line), "CPU%"));
+  assert_null(strstr(line, "SM%"));
   brim_top_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -231,6 +245,44 @@ static void test_trouble_is_said_in_words(void **unused) {
   draw(&state, &view, 80, 24, &out);
   (void)line_with(out.data, "row remap pending: reset the GPU", line);
   (void)line_with(out.data, "not held down", line);
+  // power held it down in the interval, and not now; a reason of a later driver
+  gpu->power_violation_percent = 38;
+  draw(&state, &view, 80, 24, &out);
+  (void)line_with(out.data, "MHz: power cap 38 %", line);
+  gpu->throttle = 1u << BRIM_TOP_THROTTLE_THERMAL | 1u << BRIM_TOP_THROTTLE_OTHER;
+  draw(&state, &view, 100, 24, &out);
+  (void)line_with(out.data, "MHz: power cap 38 %, heat, another reason", line);
+  brim_top_view_deinit(&view);
+  brim_str_deinit(&out);
+}
+
+// A driver that answers slowly: how slowly, and how old that makes what is shown.
+static void test_slow_drivers_are_reported(void **unused) {
+  (void)unused;
+  char line[FRAME_LINE];
+  brim_top_view view;
+  brim_ui_top state;
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_top_init(&state);
+  top_view_make(&view, 1);
+  draw(&state, &view, 80, 24, &out);
+  assert_null(strstr(out.data, "driver answers"));
+  state.slow_s = 5.4;
+  state.age_s = 65.2;
+  draw(&state, &view, 80, 24, &out);
+  (void)line_with(out.data, "slowly (5 s): these readings are 1 min 05 s old", line);
+  brim_top_view_deinit(&view);
+  // before the first reading nothing is claimed of the machine
+  brim_top_view_init(&view);
+  state.empty = true;
+  draw(&state, &view, 80, 24, &out);
+  (void)line_with(out.data, "the driver has not answered for 5 s", line);
+  state.slow_s = NAN;
+  draw(&state, &view, 80, 24, &out);
+  (void)line_with(out.data, "waiting for the first reading", line);
+  assert_null(strstr(out.data, "no NVIDIA GPU"));
+  assert_int_equal(count_lines(out.data), 24);
   brim_top_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -407,7 +459,12 @@ static void test_pages_and_leaving(void **unused) {
   // Without a GPU there are no details.
   brim_top_view none;
   top_view_make(&none, 0);
-  assert_int_equal(type(&state, &none, 'g'), BRIM_UI_TOP_NOTHING);
+  assert_int_equal(type(&state, &none, 'g'), BRIM_UI_TOP_DRAW);
+  draw(&state, &none, 80, 24, &out);
+  assert_non_null(strstr(out.data, "there is no GPU to show"));
+  press(&state, &none, BRIM_KEY_DOWN);
+  draw(&state, &none, 80, 24, &out);
+  assert_null(strstr(out.data, "there is no GPU to show"));
   brim_top_view_deinit(&none);
   brim_top_view_deinit(&view);
   brim_str_deinit(&out);
@@ -451,7 +508,11 @@ static void test_text_and_lines(void **unused) {
   assert_null(strchr(out.data, '\033'));
   brim_str_clear(&out);
   brim_ui_top_lines(&view, &pipe, &out);
-  assert_int_equal(count_lines(out.data), 2);
+  assert_int_equal(count_lines(out.data), 3);
+  (void)line_with(out.data,
+                  "train cifar10-resnet18  PID 23000  cuda:0  training  epoch 3/10  step 412/980  "
+                  "47,749 samples/s  loss 0.4312  time left 21 min 50 s",
+                  line);
   assert_non_null(strstr(line_of(out.data, 0, line), "GPU 0  utilisation 97 %  SM 71 %"));
   assert_non_null(strstr(line, "612/700 W  1755 MHz  58 C  power cap"));
   brim_top_view_deinit(&view);
@@ -509,6 +570,7 @@ int main(void) {
       cmocka_unit_test(test_no_gpu_shows_the_host),
       cmocka_unit_test(test_unknown_is_a_dash),
       cmocka_unit_test(test_trouble_is_said_in_words),
+      cmocka_unit_test(test_slow_drivers_are_reported),
       cmocka_unit_test(test_silent_jobs_are_marked),
       cmocka_unit_test(test_sparklines_keep_the_last_readings),
       cmocka_unit_test(test_sorting),

@@ -15,7 +15,7 @@ void brim_cli_bench_publish_start(bench *b) {
   snprintf(job->command, sizeof job->command, "bench");
   snprintf(job->workload, sizeof job->workload, "%.31s", b->job->work->table->name);
   if (device) {
-    snprintf(job->device, sizeof job->device, "%.127s", device->info.name);
+    brim_device_spec_text(device, job->device, sizeof job->device);
     snprintf(job->device_id, sizeof job->device_id, "%.63s", device->info.id);
   }
   job->phase = BRIM_JOB_START;

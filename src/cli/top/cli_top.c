@@ -437,8 +437,8 @@ const brim_cli_command brim_cli_top = {
         "idle power), running brim jobs and processes. What this machine does not tell is shown "
         "as -.\n"
         "Keys: s sorts, / filters, g shows one GPU, p pauses, ? helps, q quits. Where standard "
-        "output "
-        "is no terminal, brim prints a line per GPU and reading; --json prints one brim.top/1 "
+        "output is no terminal, brim prints a line per GPU and per job; --json prints one "
+        "brim.top/1 "
         "object "
         "per reading."),
     .examples = BRIM_N_("watch this machine\n"

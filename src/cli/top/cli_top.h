@@ -37,8 +37,8 @@ typedef struct brim_cli_top_ceilings {
 
 // Measured ceilings, which the machine's source leaves out.
 void brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings);
-// The best matrix products as a share of what the card's maker says, in percent; NaN = unknown.
-double brim_cli_top_share(const char *name, const brim_machine_ceilings *ceilings);
+// The best matrix product as a share of the card's peak at its highest clock, in percent; NaN = unknown.
+double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings);
 
 #ifdef __cplusplus
 }

@@ -10,10 +10,12 @@
 //---------------------------------- ceilings ----------------------------------
 
 // Tensor pipes multiply bf16 and fp16 twice as fast as tf32, on every card of the table.
-double brim_cli_top_share(const char *name, const brim_machine_ceilings *ceilings) {
-  const brim_gpu_facts *facts = brim_gpu_facts_find(name);
-  if (!facts || !(facts->tf32_tflops > 0)) return (double)NAN;
-  const double peak = facts->tf32_tflops * 1e12;
+// The maker's figure stands for a clock that cards run above: the peak is that of the highest clock, as
+// for OFU.
+double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings) {
+  const brim_gpu_facts *facts = brim_gpu_facts_find(gpu->name);
+  if (!facts || !(facts->tf32_tflops > 0) || !(gpu->clock_max_mhz > 0)) return (double)NAN;
+  const double peak = facts->tf32_tflops * 1e12 * gpu->clock_max_mhz / facts->tensor_mhz;
   const double shares[] = {ceilings->gemm_tf32_flops / peak, ceilings->gemm_bf16_flops / (2 * peak),
                            ceilings->gemm_fp16_flops / (2 * peak)};
   double best = (double)NAN;
@@ -28,7 +30,7 @@ static double read_share(const brim_top_gpu *gpu) {
   brim_machine_ceilings ceilings;
   brim_work_cache_folder(folder, sizeof folder);
   if (brim_machine_ceilings_of_gpu(folder, gpu->uuid, &ceilings)) brim_status_clear();
-  return brim_cli_top_share(gpu->name, &ceilings);
+  return brim_cli_top_share(gpu, &ceilings);
 }
 
 static double share_of(const brim_top_gpu *gpu, brim_cli_top_ceilings *known) {
