@@ -284,26 +284,46 @@ static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   }
 }
 
-brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, brim_profile *out) {
+// The phases of the trial, scaled to the median step: their means add up.
+static void scale_phases(const brim_profile *out, double steps, double phase_ns[BRIM_PHASE_COUNT]) {
   const brim_result *r = &out->result;
-  double op_ns[BRIM_PHASE_COUNT + 1] = {0}, phase_ns[BRIM_PHASE_COUNT] = {0}, sum = 0, ops = 0;
-  double steps = trace->steps < 3 ? trace->steps : trace->steps - 1, whole = out->step_ms * 1e6;
+  double sum = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += r->phase_used[p] ? r->phase_ms[p].mean : 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    bool used = sum > 0 && r->phase_used[p];
+    phase_ns[p] = used ? r->phase_ms[p].mean / sum * out->step_ms * 1e6 * steps : 0;
+  }
+}
+
+// What ops can take at most: the phases that have some, or the whole of the steps where no phase is known.
+static double room_for_ops(const double phase_ns[BRIM_PHASE_COUNT],
+                           const double op_ns[BRIM_PHASE_COUNT + 1], double whole_ns) {
+  double room = 0, known = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    bool other = p == BRIM_PHASE_OTHER && op_ns[BRIM_PHASE_COUNT] > 0;
+    known += phase_ns[p];
+    if (op_ns[p] > 0 || other) room += phase_ns[p];
+  }
+  return known > 0 && room > 0 ? room : whole_ns;
+}
+
+brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, brim_profile *out) {
+  double op_ns[BRIM_PHASE_COUNT + 1] = {0}, phase_ns[BRIM_PHASE_COUNT], ops = 0;
+  double steps = trace->steps < 3 ? trace->steps : trace->steps - 1;
   if (trace->steps < 1) return BRIM_OK;
   for (size_t i = 0; i < trace->count; i++) {
     const brim_trace_event *e = &trace->events[i];
-    if (timed_op(trace, e)) ops += op_length(e, event_ns) / steps;
+    if (!timed_op(trace, e)) continue;
+    op_ns[e->phase] += op_length(e, event_ns);
+    ops += op_length(e, event_ns);
   }
-  double scale = ops > whole ? whole / ops : 1;
+  scale_phases(out, steps, phase_ns);
+  double room = room_for_ops(phase_ns, op_ns, out->step_ms * 1e6 * steps);
+  double scale = ops > room ? room / ops : 1;
+  for (int p = 0; p <= BRIM_PHASE_COUNT; p++) op_ns[p] *= scale;
   for (size_t i = 0; i < trace->count; i++) {
     const brim_trace_event *e = &trace->events[i];
-    if (!timed_op(trace, e)) continue;
-    op_ns[e->phase] += scale * op_length(e, event_ns);
-    BRIM_TRY(add_op(out, e, scale * op_length(e, event_ns)));
-  }
-  // means, which add up, scaled to the median step
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) sum += r->phase_used[p] ? r->phase_ms[p].mean : 0;
-  for (int p = 0; sum > 0 && p < BRIM_PHASE_COUNT; p++) {
-    if (r->phase_used[p]) phase_ns[p] = r->phase_ms[p].mean / sum * whole * steps;
+    if (timed_op(trace, e)) BRIM_TRY(add_op(out, e, scale * op_length(e, event_ns)));
   }
   op_ns[BRIM_PHASE_OTHER] += op_ns[BRIM_PHASE_COUNT];
   make_room(phase_ns, op_ns);

@@ -418,6 +418,10 @@ static void test_event_rows(void **state) {
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.02);
   near(p.sum_ms[BRIM_PROFILE_OPS], 0.03);
   brim_profile_deinit(&p);
+  event_rows(0.06, 0.03, &p);  // the phase before them keeps its time
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.02);
+  near(p.sum_ms[BRIM_PROFILE_OPS], 0.06);
+  brim_profile_deinit(&p);
 }
 
 static void test_ceilings(void **state) {
