@@ -75,7 +75,8 @@ void brim_cli_bench_choose(bench *b, bool interrupted);
 void brim_cli_bench_advise(const bench *b, brim_advice *out);
 void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
 
-// What is measured now, for `brim top` (cli_bench_publish.c).
+// What is measured now, for `brim top` (cli_bench_publish.c). A result is of the setting whose progress came
+// last.
 void brim_cli_bench_publish_start(bench *b);
 void brim_cli_bench_publish_stop(bench *b);
 void brim_cli_bench_publish(bench *b, const brim_progress *progress);

@@ -1,6 +1,7 @@
 // What a sweep of settings publishes for `brim top` while it measures: which setting, how many are left.
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/bench/cli_bench.h"
 #include "monitor/monitor_job.h"
@@ -27,17 +28,25 @@ void brim_cli_bench_publish_stop(bench *b) {
   b->publisher = NULL;
 }
 
+// Figures belong to the setting whose name stands beside them: another one begins without.
+static void take_name(brim_job *job, const char *title) {
+  char name[sizeof job->name];
+  snprintf(name, sizeof name, "%.63s", title ? title : "");
+  brim_utf8_trim(name);
+  if (strcmp(name, job->name) == 0) return;
+  memcpy(job->name, name, sizeof job->name);
+  job->samples_per_s = (double)NAN;
+  job->finding_count = 0;
+}
+
 void brim_cli_bench_publish(bench *b, const brim_progress *progress) {
   brim_job *job = &b->published;
   brim_time now = brim_clock_now();
+  take_name(job, progress->title);
+  job->phase = BRIM_JOB_MEASURE;
+  job->eta_s = progress->eta_s;  // its steps are settings, which the title counts
   if (!b->publisher || brim_time_since_ns(b->published_at, now) < PERIOD_NS) return;
   b->published_at = now;
-  job->phase = BRIM_JOB_MEASURE;
-  snprintf(job->name, sizeof job->name, "%.63s", progress->title ? progress->title : "");
-  brim_utf8_trim(job->name);
-  job->step = progress->done;
-  job->steps = progress->total > 0 ? progress->total : -1;
-  job->eta_s = progress->eta_s;
   brim_job_publisher_set(b->publisher, job);
 }
 
@@ -49,4 +58,5 @@ void brim_cli_bench_publish_result(bench *b, const brim_result *result) {
   for (size_t i = 0; i < result->finding_count && i < BRIM_JOB_FINDINGS; i++) {
     job->findings[job->finding_count++] = result->findings[i];
   }
+  brim_job_publisher_set(b->publisher, job);
 }
