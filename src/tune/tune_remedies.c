@@ -8,6 +8,8 @@
 #include "tune/tune_int.h"
 
 enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
+// Steps of a visit beside its samples, however long they take.
+enum { LEAST_WARMUP = 3 };
 // A cache is filled by an epoch, or by as many steps as a visit of a few samples makes and more.
 enum { CACHE_WARMUP = 2, CACHE_STEPS = 16 };
 #define FILL_SECONDS 5.0
@@ -21,9 +23,11 @@ typedef struct remedies {
   const brim_config *config;
   brim_device *device;
   const brim_remedy_options *options;
-  brim_result *all;  // the sweep's results as they are, then what is measured here
-  size_t count, index;
-  bool cached;  // visits are as short as what fills a cache lasts
+  brim_result *all;            // the sweep's results as they are, then what is measured here
+  size_t count, index, known;  // known: those of the sweep
+  bool cached;                 // visits are as short as what fills a cache lasts
+  bool no_time[MOST_PROBES];   // by probe: it would take longer than what is left of the budget
+  brim_str unmeasured;         // their names
   brim_time start;
 } remedies;
 
@@ -70,6 +74,35 @@ static double budget_s(const remedies *m) {
   return m->options->seconds > 0 ? m->options->seconds : DEFAULT_SECONDS;
 }
 
+static double left_s(const remedies *m) { return budget_s(m) - spent_s(m); }
+
+static double rows_of(const brim_work *work, const brim_setting *setting) {
+  double product = 1;
+  for (size_t i = 0; i < work->knob_count; i++) {
+    if (work->knobs[i].multiplies) product *= fmax(1, (double)setting->value[i]);
+  }
+  return product;
+}
+
+// By the step that was measured: more samples take longer in proportion.
+static double step_s(const remedies *m, const brim_setting *setting) {
+  double own = m->all[m->index].total_ms.median * 1e-3;
+  return own * fmax(1, rows_of(m->work, setting) / rows_of(m->work, m->options->setting));
+}
+
+// Seconds that a visit to each takes at least: its steps are as few as give a figure.
+static double pair_s(const remedies *m, const brim_setting *changed) {
+  int steps = LEAST_SAMPLES, most = m->options->trial.steps;
+  if (most > 0 && most < steps) steps = most;
+  return (steps + LEAST_WARMUP) * (step_s(m, m->options->setting) + step_s(m, changed));
+}
+
+// What is measured later is not measured at all where it does not fit.
+static void leave_out(remedies *m, const char *name, const char *value) {
+  brim_str_printf(&m->unmeasured, "%s%s%s%s", m->unmeasured.len ? ", " : "", name,
+                  value[0] ? "=" : "", value);
+}
+
 static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
   brim_trial_options how = m->options->trial;
   how.ceilings = false;
@@ -79,7 +112,7 @@ static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
   how.min_steps = LEAST_SAMPLES;
   if (how.steps > 0 && how.steps < how.min_steps) how.min_steps = how.steps;
   if (m->device->info.host_memory && how.max_warmup == 0) how.max_warmup = HOST_WARMUP;
-  how.max_seconds = VISIT_SECONDS;
+  how.max_seconds = fmax(1e-3, fmin(VISIT_SECONDS, left_s(m) / 2));
   if (m->cached) {
     how.steps = LEAST_SAMPLES;
     how.max_warmup = CACHE_WARMUP;
@@ -124,7 +157,7 @@ static brim_status fill_cache(remedies *m, const brim_setting *changed) {
   int64_t epoch = info.steps_per_epoch > 0 ? info.steps_per_epoch : INT64_MAX;
   for (int64_t i = 0; !status && i < epoch; i++) {
     double seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-    if (i >= CACHE_STEPS && seconds > FILL_SECONDS) break;
+    if (i >= CACHE_STEPS && seconds > fmin(FILL_SECONDS, left_s(m) / 2)) break;
     if (m->options->trial.stop && *m->options->trial.stop) {
       return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     }
@@ -151,7 +184,7 @@ static brim_status compare(remedies *m, const brim_setting *changed, bool fills,
   BRIM_TRY(visit(m, changed, out, &b[0]));
   if (isnan(b[0])) return BRIM_OK;
   double gain = b[0] - a[0];
-  if (gain > HOPELESS) {
+  if (gain > HOPELESS && pair_s(m, changed) <= left_s(m)) {
     BRIM_TRY(visit_once(m, changed, &b[1]));
     m->cached = false;
     BRIM_TRY(visit_once(m, own, &a[1]));
@@ -196,25 +229,63 @@ static const brim_finding *next_try(const brim_result *r) {
   return NULL;
 }
 
+static brim_status probe(remedies *m, const brim_finding *f, brim_result *out) {
+  brim_setting changed;
+  brim_result_init(out);
+  if (!change_setting(m, f, &changed)) {
+    refuse(m, f, out);
+    return BRIM_OK;
+  }
+  bool fills = fills_cache(m, f, &changed);
+  double seconds = pair_s(m, &changed) + (fills ? CACHE_STEPS * step_s(m, &changed) : 0);
+  if (seconds > left_s(m)) {
+    refuse(m, f, out);
+    m->no_time[m->count - m->known] = true;
+    leave_out(m, f->try_knob, f->try_value);
+    return BRIM_OK;
+  }
+  show(m, f);
+  return compare(m, &changed, fills, out);
+}
+
 static brim_status measure_all(remedies *m) {
-  for (int i = 0; i < MOST_PROBES && spent_s(m) < budget_s(m); i++) {
+  for (int i = 0; i < MOST_PROBES; i++) {
     brim_diagnose_with(m->all, m->count, m->index, true);
     const brim_finding *f = next_try(&m->all[m->index]);
     if (!f) break;
-    brim_result *out = &m->all[m->count];
-    brim_setting changed;
-    brim_status status = BRIM_OK;
-    brim_result_init(out);
-    if (change_setting(m, f, &changed)) {
-      show(m, f);
-      status = compare(m, &changed, fills_cache(m, f, &changed), out);
-    } else {
-      refuse(m, f, out);
-    }
+    brim_status status = probe(m, f, &m->all[m->count]);
     m->count++;
     BRIM_TRY(status);
   }
   return BRIM_OK;
+}
+
+// What there was no time for is as unknown as before.
+static void forget_unmeasured(remedies *m) {
+  size_t kept = m->known;
+  for (size_t i = m->known; i < m->count; i++) {
+    if (m->no_time[i - m->known]) {
+      brim_result_deinit(&m->all[i]);
+    } else {
+      m->all[kept++] = m->all[i];
+    }
+  }
+  m->count = kept;
+}
+
+static void note_unmeasured(const remedies *m, brim_result *r) {
+  brim_finding *f = m->unmeasured.len ? brim_finding_add(r, "not_priced", (double)NAN) : NULL;
+  if (!f) return;
+  f->note = true;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("not measured, because it would take longer than the %.0f s for prices: %.300s"),
+           budget_s(m), m->unmeasured.data);
+}
+
+// Seconds that the steps beside checkpoints take at least (measure_checkpoint.c).
+static double checkpoint_s(const remedies *m) {
+  double gap = fmin(50, (double)brim_config_int(m->config, "checkpoint.interval"));
+  return (12 + 2 * gap) * step_s(m, m->options->setting);
 }
 
 // What costs a step time beside its phases: checkpoints, other processes. What cannot be measured stays
@@ -223,10 +294,16 @@ static brim_status measure_beside(remedies *m) {
   brim_result *r = &m->all[m->index];
   const brim_remedy_options *o = m->options;
   bool saves = o->folder && m->config && brim_config_int(m->config, "checkpoint.interval") > 0;
+  if (saves && checkpoint_s(m) > left_s(m)) {
+    leave_out(m, "checkpoint.interval", "");
+    saves = false;
+  }
   if (m->device->info.host_memory && !saves) return BRIM_OK;
   brim_status status = m->work->table->configure(m->work->state, o->setting);
   if (!status) status = brim_sharing_measure(m->device, o->trial.memory, r);
-  if (!status) status = brim_checkpoint_measure(m->work, m->config, m->device, o->folder, r);
+  if (!status && saves) {
+    status = brim_checkpoint_measure(m->work, m->config, m->device, o->folder, r);
+  }
   if (!status || status == BRIM_EDEVICE || status == BRIM_ENOMEM) return status;
   brim_log_warn("tune", "what checkpoints and other processes cost was not measured: %s",
                 brim_status_detail());
@@ -270,17 +347,22 @@ brim_status brim_remedies_measure(brim_work *work, const brim_config *config, br
                 .options = options,
                 .count = count,
                 .index = index,
+                .known = count,
                 .start = brim_clock_now()};
   m.all = (brim_result *)brim_calloc(count + MOST_PROBES, sizeof *m.all);
   if (!m.all) return brim_fail(BRIM_ENOMEM, "out of memory for the prices of findings");
   memcpy(m.all, results, count * sizeof *m.all);
+  brim_str_init(&m.unmeasured);
   brim_status status = measure_beside(&m);
   if (!status) status = measure_all(&m);
+  forget_unmeasured(&m);
   brim_diagnose(m.all, m.count, index);
+  note_unmeasured(&m, &m.all[index]);
   results[index] = m.all[index];  // findings, and what was measured beside the steps
   name_keys(m.work, &results[index]);
   if (options->larger) *options->larger = larger_batch(&m, count);
   for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);
   brim_free(m.all);
+  brim_str_deinit(&m.unmeasured);
   return status;
 }

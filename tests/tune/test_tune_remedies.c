@@ -19,6 +19,7 @@ static int64_t kept_steps;  // in memory, from an earlier visit
 static bool cache_helps;
 static int with_workers;  // settings that were built
 static bool workers_fail;
+static int steps_made;
 
 static void wait_ms(int ms) {
   struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
@@ -38,6 +39,7 @@ static brim_status configure(void *work, const brim_setting *setting) {
 
 static brim_status step(void *work, const brim_spans *spans, brim_step_info *out) {
   (void)work;
+  steps_made++;
   bool kept = cache_helps && now_cache == BRIM_CACHE_RAM && now_step++ < kept_steps;
   if (now_cache == BRIM_CACHE_RAM && now_step > kept_steps) kept_steps = now_step;
   brim_span_begin(spans, BRIM_PHASE_IO, "io");
@@ -157,6 +159,33 @@ static void test_a_remedy_that_fails(void **state) {
   close_scripted(&f);
 }
 
+// Steps that do not fit into the budget are not made, and what was left out is named.
+static void test_the_budget_bounds_each_probe(void **state) {
+  (void)state;
+  fixture f;
+  brim_result r;
+  open_scripted(&f);
+  brim_setting setting = brim_work_setting(f.work);
+  run_own(&f, &setting, &r);
+  r.cores = 4;
+  r.total_ms.median *= 1000;  // as if a step took 44 s
+  r.phase_ms[BRIM_PHASE_IO].median *= 1000;
+  const brim_remedy_options options = {.setting = &setting, .trial = trial};
+  steps_made = 0;
+  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_int_equal(steps_made, 0);
+  const brim_finding *note = NULL;
+  for (size_t i = 0; i < r.finding_count; i++) {
+    assert_false(r.findings[i].measured);
+    if (strcmp(r.findings[i].code, "not_priced") == 0) note = &r.findings[i];
+  }
+  assert_non_null(note);
+  assert_true(note->note);
+  assert_non_null(strstr(note->text, "num_workers="));
+  brim_result_deinit(&r);
+  close_scripted(&f);
+}
+
 static void test_stopped(void **state) {
   (void)state;
   fixture f;
@@ -181,6 +210,7 @@ int main(void) {
       cmocka_unit_test(test_a_remedy_is_measured),
       cmocka_unit_test(test_a_cache_is_filled_first),
       cmocka_unit_test(test_a_remedy_that_fails),
+      cmocka_unit_test(test_the_budget_bounds_each_probe),
       cmocka_unit_test(test_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
