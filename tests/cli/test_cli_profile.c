@@ -121,6 +121,40 @@ static void test_again(void **state) {
   expect(2, "torn.json", "brim profile torn.json");
 }
 
+// A record is not replaced by its page, and says so where it cannot do what is asked for.
+static void test_again_refused(void **state) {
+  (void)state;
+  expect(0, NULL, QUICK "--output-dir shown && cp shown/profile.json shown.before");
+  expect(2, "shown/profile.json is read by this command",
+         "brim profile shown --html shown/profile.json");
+  expect(2, "profile.json is read by this command",
+         "brim profile shown/profile.json --html ./shown/../shown/profile.json");
+  expect(0, NULL, "cmp shown.before shown/profile.json");
+  static const char *const refused[] = {"--trace t.json",   "--memory-snapshot m.json",
+                                        "--tensorboard tb", "--output-dir other",
+                                        "--config c.yaml",  "--steps 3",
+                                        "--device cpu",     "--source events",
+                                        "--data-path data", "--threads 2"};
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    char command[96];
+    snprintf(command, sizeof command, "brim profile shown %s", refused[i]);
+    expect(2, "is for measuring", command);
+  }
+  expect(2, "--limit must be 0 or more", "brim profile shown --limit -1");
+  expect(0, NULL, "test ! -e t.json && test ! -e m.json && test ! -e tb && test ! -e other");
+  expect(0, "PROFILE", "brim profile shown --limit 0 --sort name --color never");
+}
+
+// JSON is YAML: only a file with a schema of brim's is a record.
+static void test_json_config(void **state) {
+  (void)state;
+  write_file("config.json",
+             "{\"dataset\": \"synthetic(shape=(6, 6), classes=3, samples=240)\", "
+             "\"model\": \"mlp(hidden=8)\", \"batch_size\": 16}\n");
+  expect(0, "json/profile.json",
+         "brim profile config.json --device cpu --no-price --steps 2 --output-dir json");
+}
+
 // The files of the first profile stay; those that an option names are replaced.
 static void test_kept(void **state) {
   (void)state;
@@ -245,6 +279,7 @@ int main(void) {
       cmocka_unit_test(test_kept),           cmocka_unit_test(test_one_step_time),
       cmocka_unit_test(test_other_workload), cmocka_unit_test(test_mistakes),
       cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_interrupted),
+      cmocka_unit_test(test_again_refused),  cmocka_unit_test(test_json_config),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -279,16 +279,49 @@ static brim_status finish(cli_profile *p) {
 
 //---------------------------------- an earlier profile ----------------------------------
 
+// A config may be JSON, too: a valid file without a schema of brim's. What is no JSON is a torn record.
+static bool is_config(const char *path) {
+  char *text = NULL;
+  size_t size = 0;
+  json_t *value = NULL;
+  brim_status status = brim_fs_read(path, 0, &text, &size);
+  if (!status) status = brim_json_parse(text, size, path, &value);
+  const char *schema = json_string_value(json_object_get(value, "schema"));
+  bool config = !status && (!schema || strncmp(schema, "brim.", 5) != 0);
+  brim_free(text);
+  json_decref(value);
+  brim_status_clear();
+  return config;
+}
+
 // The record that is named instead of a config, for brim_free; NULL = none is: profile.json, or the folder
 // it is in.
 static char *earlier_record(const brim_cli *cli) {
   const brim_option_parse *parse = &cli->parse;
   const char *word = parse->positional_count == 1 ? parse->positional[0] : "";
-  if (brim_str_ends(word, ".json") && brim_fs_exists(word)) return brim_strdup(word);
+  if (brim_str_ends(word, ".json") && brim_fs_exists(word)) {
+    return is_config(word) ? NULL : brim_strdup(word);
+  }
   char *path = word[0] && brim_fs_is_dir(word) ? brim_fs_join(word, "profile.json") : NULL;
   if (path && brim_fs_exists(path)) return path;
   brim_free(path);
   return NULL;
+}
+
+// Of a command's own options, what a record has no answer to.
+static brim_status check_shows(brim_cli *cli) {
+  static const char *const shows[] = {"by", "sort", "limit", "html", NULL};
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option *option = cli->parse.items[i].option;
+    bool global = false;
+    for (const brim_option *o = brim_cli_global_options(); o->name; o++) {
+      global = global || o == option;
+    }
+    if (global || place_of(shows, option->name) >= 0) continue;
+    return brim_cli_usage(cli, BRIM_N_("--%s is for measuring; an earlier profile is only shown"),
+                          option->name);
+  }
+  return check_options(cli);
 }
 
 // Shows it again, measuring nothing. Of the files only the page can be made from a record.
@@ -296,6 +329,7 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
   char *text = NULL;
   size_t size = 0;
   json_t *value = NULL;
+  BRIM_TRY(check_shows(p->cli));
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
   brim_status status = brim_json_parse(text, size, path, &value);
   brim_free(text);
@@ -303,7 +337,7 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
   json_decref(value);
   BRIM_TRY(status);
   brim_result_know(&p->profile.result, 1);
-  BRIM_TRY(brim_cli_profile_page_again(p));
+  BRIM_TRY(brim_cli_profile_page_again(p, path));
   return p->cli->json ? print_json(p) : print_text(p);
 }
 

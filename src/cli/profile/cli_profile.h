@@ -39,8 +39,8 @@ typedef struct cli_profile {
 brim_status brim_cli_profile_prepare(cli_profile *p);
 // Afterwards. Tries all of them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_profile_files(cli_profile *p);
-// The page alone where --html names it, from a record that was read.
-brim_status brim_cli_profile_page_again(cli_profile *p);
+// The page alone where --html names it, from a record that was read; it may not take the record's place.
+brim_status brim_cli_profile_page_again(cli_profile *p, const char *record);
 void brim_cli_profile_files_free(cli_profile *p);
 // {"record": path, ...} of those that were written; NULL without memory.
 json_t *brim_cli_profile_files_json(const cli_profile *p);

@@ -184,9 +184,10 @@ brim_status brim_cli_profile_files(cli_profile *p) {
   return first;
 }
 
-brim_status brim_cli_profile_page_again(cli_profile *p) {
+brim_status brim_cli_profile_page_again(cli_profile *p, const char *record) {
   const char *given = brim_option_string(&p->cli->parse, files[CLI_PROFILE_PAGE].option, NULL);
   if (!given) return BRIM_OK;
+  BRIM_TRY(brim_cli_check_outputs(p->cli, &record, 1, &given, 1));
   p->paths[CLI_PROFILE_PAGE] = brim_strdup(given);
   if (!p->paths[CLI_PROFILE_PAGE]) {
     return brim_fail(BRIM_ENOMEM, "out of memory while writing a profile");
