@@ -4,6 +4,7 @@
 #include "data/data.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -359,7 +360,17 @@ static void calm_openmp(void) {
   setenv("GOMP_SPINCOUNT", "4000", 1);
 }
 
+// A caller may have closed these (>&-): the next file that is opened would take their place, and what is
+// printed would go into it. Reading and writing keep failing, as of a closed one.
+static void reserve_standard_files(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
 int brim_cli_main(int argc, const char *const *argv) {
+  reserve_standard_files();
   setup_injection();
   setup_language(argc, argv);
   calm_openmp();

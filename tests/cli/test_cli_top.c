@@ -131,6 +131,34 @@ static void test_continue_after_a_full_disk(void **state) {
   shell_free(&r);
 }
 
+// A slow reader loses nothing, though it is sent more than a pipe holds.
+static void test_into_a_pipe(void **state) {
+  (void)state;
+  write_recording("many.jsonl", 1, 60);
+  shell_result r = shell(
+      "test $(wc -c < many.jsonl) -gt 70000 || exit 9; "
+      "{ brim top --replay many.jsonl --record /dev/fd/3 3>&1 >/dev/null; echo $? > code; } | "
+      "{ sleep 1; cat > read.jsonl; }; cmp many.jsonl read.jsonl && exit $(cat code)");
+  if (r.code) fail_msg("exit %d: %s %s", r.code, r.out, r.err);
+  shell_free(&r);
+}
+
+// What is printed goes nowhere, not into the file that is opened next.
+static void test_closed_output(void **state) {
+  (void)state;
+  write_recording("few.jsonl", 1, 2);
+  expect(1, "standard output",
+         "rm -f alone.jsonl; brim top --replay few.jsonl --record alone.jsonl >&-");
+  expect(0, NULL, "head -c 9 alone.jsonl | grep -q '^{.schema'; brim top --replay alone.jsonl");
+  expect(1, NULL,
+         "rm -f alone.jsonl; brim top --replay few.jsonl --record alone.jsonl <&- >&- 2>&-");
+  shell_result r = shell("brim top --replay alone.jsonl --json");
+  assert_true(json_lines(r.out) > 0);
+  has_not(r.err, "damaged");
+  shell_free(&r);
+  expect(1, "standard output", "brim doctor >&-");
+}
+
 static void test_this_machine(void **state) {
   (void)state;
   shell_result r = shell("brim top --once --json --interval 0.5");
@@ -473,6 +501,8 @@ int main(void) {
       cmocka_unit_test(test_record_and_csv),
       cmocka_unit_test(test_other_files),
       cmocka_unit_test(test_continue_after_a_full_disk),
+      cmocka_unit_test(test_into_a_pipe),
+      cmocka_unit_test(test_closed_output),
       cmocka_unit_test(test_this_machine),
       cmocka_unit_test(test_mistakes),
       cmocka_unit_test(test_share_of_the_peak),

@@ -3,10 +3,12 @@
 // file begins a line of its own. A file that brim top did not write is left alone.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base_stop.h"
 #include "cli/top/cli_top.h"
 #include "ui/ui_top.h"
 
@@ -85,10 +87,22 @@ brim_status brim_cli_top_file_open(brim_cli_top_file *file) {
   return BRIM_OK;
 }
 
+// A pipe that is full is waited for; once the user has long asked to stop, no more.
+static bool wait_for_room(const brim_cli_top_file *file, brim_stop_wait *wait) {
+  struct pollfd room = {.fd = file->fd, .events = POLLOUT};
+  (void)poll(&room, 1, BRIM_STOP_LOOK_MS);
+  return !brim_stop_overdue(wait);
+}
+
 static brim_status write_all(const brim_cli_top_file *file, const char *data, size_t size) {
+  brim_stop_wait wait = {0};
   while (size > 0) {
     ssize_t n = write(file->fd, data, size);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      if (wait_for_room(file, &wait)) continue;
+      return cannot_write(file, BRIM_EIO, EAGAIN);
+    }
     if (n <= 0) return cannot_write(file, BRIM_EIO, n < 0 ? errno : ENOSPC);
     data += n;
     size -= (size_t)n;
