@@ -107,7 +107,7 @@ typedef struct brim_doctor_job {
   const brim_result *plan;  // of the config's own setting (brim_trial_plan)
   const char *what;         // its description, translated; "" = the workload's name
   const char *words;        // what follows "brim train" or "brim bench": the config and overrides
-  const char *records;      // results.jsonl of an earlier bench; NULL = none
+  const char *records;      // where bench writes results.jsonl; NULL = nowhere
 } brim_doctor_job;
 void brim_doctor_config(const brim_doctor_job *job, brim_doctor_report *out);
 // Where the config or its data cannot be opened: one line that says why. `words` as above.

@@ -1,4 +1,5 @@
-// Commands that a reader can paste: the whole of it, with the data and all overrides of the job.
+// Commands that a reader can paste: the whole of it, with the data and all overrides of the job. And what a
+// workload tells of itself.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,4 +61,9 @@ void brim_doctor_fix_train(const brim_doctor_job *job, brim_doctor_line *line, c
 
 void brim_doctor_fix_bench(const brim_doctor_job *job, brim_doctor_line *line, const char *extra) {
   fix_command(job, line, "bench", extra);
+}
+
+void brim_doctor_info(const brim_doctor_job *job, brim_work_info *out) {
+  memset(out, 0, sizeof *out);
+  job->work->table->info(job->work->state, out);
 }

@@ -179,14 +179,9 @@ static void say_checkpoints(const brim_doctor_job *job, brim_doctor_report *out)
   }
 }
 
-static void info_of(const brim_doctor_job *job, brim_work_info *out) {
-  memset(out, 0, sizeof *out);
-  job->work->table->info(job->work->state, out);
-}
-
 static double epoch_seconds(const brim_doctor_job *job, const brim_doctor_records *records) {
   brim_work_info info;
-  info_of(job, &info);
+  brim_doctor_info(job, &info);
   if (records->own < 0 || info.set_samples <= 0) return (double)NAN;
   return (double)info.set_samples / records->results[records->own].samples_per_s;
 }
@@ -198,7 +193,7 @@ static void say_interval(const brim_doctor_job *job, const brim_doctor_records *
   char time[32];
   if (interval > 0) {
     brim_work_info info;
-    info_of(job, &info);
+    brim_doctor_info(job, &info);
     if (info.interval_unit) {
       brim_doctor_say_row(out, &rows[INTERVAL], BRIM_DOCTOR_GOOD,
                           brim_tr("every %lld %s (checkpoint.interval) and after each epoch"),
@@ -228,7 +223,7 @@ static void say_interval(const brim_doctor_job *job, const brim_doctor_records *
 // Steps of a whole run; NaN = not known before it runs.
 static double run_steps(const brim_doctor_job *job, double *epochs) {
   brim_work_info info;
-  info_of(job, &info);
+  brim_doctor_info(job, &info);
   const double per_step = job->plan->plan.samples_per_step;
   int64_t samples = info.set_samples - (info.multiple > 0 ? info.set_samples % info.multiple : 0);
   double per_epoch = info.steps_per_epoch > 0      ? (double)info.steps_per_epoch
@@ -281,8 +276,17 @@ static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
 
 //---------------------------------- all of it ----------------------------------
 
+static bool is_of_memory(brim_failure failure) {
+  return failure == BRIM_FAILURE_OOM_PLANNED || failure == BRIM_FAILURE_OOM_DEVICE ||
+         failure == BRIM_FAILURE_OOM_HOST || failure == BRIM_FAILURE_SHARED_MEMORY;
+}
+
 void brim_doctor_config(const brim_doctor_job *job, brim_doctor_report *out) {
   brim_doctor_records records;
+  if (job->plan->failure != BRIM_FAILURE_NONE && !is_of_memory(job->plan->failure)) {
+    brim_doctor_config_failed(job->plan->message, job->words, out);
+    return;
+  }
   brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_GOOD, brim_tr("%s on %s"),
                       job->what[0] ? job->what : job->work->table->name, job->device->info.name);
   brim_doctor_records_read(job, &records);

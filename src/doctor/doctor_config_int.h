@@ -23,6 +23,9 @@ void brim_doctor_records_free(brim_doctor_records *records);
 void brim_doctor_measured(const brim_doctor_job *job, const brim_doctor_records *records,
                           brim_doctor_report *out);
 
+// What the workload tells of itself.
+void brim_doctor_info(const brim_doctor_job *job, brim_work_info *out);
+
 // Which knob is far from its best, by rules.
 void brim_doctor_rules(const brim_doctor_job *job, brim_doctor_report *out);
 // What `brim bench` would try, in the order in which it chooses.

@@ -117,6 +117,17 @@ static void rule_graph(const rule_place *p) {
       p, brim_tr("Without a recorded step the host launches every op: small steps wait for it."));
 }
 
+// Samples that the CPU decodes or transforms again in every epoch.
+static bool loading_takes_work(const rule_place *p) {
+  const brim_plan *plan = &p->job->plan->plan;
+  brim_work_info info;
+  for (size_t i = 0; i < plan->row_count; i++) {
+    if (strcmp(plan->rows[i].name, BRIM_CACHE_ROW) == 0) return false;
+  }
+  brim_doctor_info(p->job, &info);
+  return info.takes_work;
+}
+
 // The number that training takes where the config names none.
 static void rule_workers(const rule_place *p) {
   int cores = cores_of(p);
@@ -129,6 +140,15 @@ static void rule_workers(const rule_place *p) {
         value);
   } else if (p->value == 0 && on_gpu(p) && cores > 1) {
     say_fixed(p, brim_tr("Without loader threads the GPU waits while the host loads."), value);
+  } else if (p->value == 0 && cores > 1 && loading_takes_work(p)) {
+    say_fixed(p,
+              brim_tr("Without loader threads each step reads, decodes and transforms its own "
+                      "samples before it computes."),
+              value);
+  } else if (p->value == 0) {
+    say_knob(p, BRIM_DOCTOR_GOOD,
+             brim_tr("Loader threads gain little for samples that lie in memory or need no "
+                     "decoding and no transforms."));
   } else {
     say_knob(p, BRIM_DOCTOR_GOOD,
              brim_tr("Between a quarter of the cores and all of them is usual; more only for slow "

@@ -168,11 +168,22 @@ static void find_difference(const brim_doctor_job *job, const brim_result *to, d
   add_rate(job, to, out);
 }
 
+// As bench doubts it; "" = it does not.
+static const char *doubt_of(const brim_doctor_records *records) {
+  const brim_recommendation *picks = &records->picks;
+  bool once = records->count > 1 && records->results[picks->recommended].repeats == 1;
+  return picks->provisional || once ? brim_tr(" (provisional: another may be faster)") : "";
+}
+
 static void say_faster(const brim_doctor_job *job, const brim_doctor_records *records,
                        const difference *d, brim_doctor_report *out) {
   const brim_interval *gain = &records->picks.gain;
-  char factor[32];
-  snprintf(factor, sizeof factor, "x%.3g", gain->value);
+  char factor[96];
+  if (isnan(gain->low) || isnan(gain->high)) {
+    snprintf(factor, sizeof factor, "x%.3g", gain->value);
+  } else {
+    snprintf(factor, sizeof factor, "x%.3g [%.3g, %.3g]", gain->value, gain->low, gain->high);
+  }
   if (!(gain->low > 1)) {
     brim_doctor_line *line = brim_doctor_say_row(
         out, &measured_row, BRIM_DOCTOR_UNKNOWN,
@@ -180,9 +191,9 @@ static void say_faster(const brim_doctor_job *job, const brim_doctor_records *re
     brim_doctor_fix_bench(job, line, "");
     return;
   }
-  brim_doctor_line *line = brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_WARN,
-                                               brim_tr("%s faster: %s (%zu settings measured, %s)"),
-                                               factor, d->text.data, records->count, job->records);
+  brim_doctor_line *line = brim_doctor_say_row(
+      out, &measured_row, BRIM_DOCTOR_WARN, brim_tr("%s faster%s: %s (%zu settings measured, %s)"),
+      factor, doubt_of(records), d->text.data, records->count, job->records);
   if (d->rate[0]) brim_doctor_because(line, "%s", d->rate);
   brim_doctor_fix_train(job, line, "%s", d->overrides.data);
 }
@@ -203,12 +214,13 @@ static void say_measured(const brim_doctor_job *job, const brim_doctor_records *
     brim_doctor_fix_bench(job, line, "");
   } else if (d.text.len == 0) {
     brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_GOOD,
-                        brim_tr("the one that brim bench recommends of %zu measured settings"),
-                        records->count);
+                        brim_tr("the one that brim bench recommends of %zu measured settings%s"),
+                        records->count, doubt_of(records));
   } else if (!(records->picks.gain.value >= WORTH)) {
     brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_GOOD,
-                        brim_tr("within %.0f %% of the recommended one of %zu measured settings"),
-                        fmax(0, 100 * (records->picks.gain.value - 1)), records->count);
+                        brim_tr("within %.0f %% of the recommended one of %zu measured settings%s"),
+                        fmax(0, 100 * (records->picks.gain.value - 1)), records->count,
+                        doubt_of(records));
   } else {
     say_faster(job, records, &d, out);
   }
@@ -222,8 +234,9 @@ void brim_doctor_measured(const brim_doctor_job *job, const brim_doctor_records 
     say_measured(job, records, out);
     return;
   }
-  brim_doctor_line *line =
-      brim_doctor_say_row(out, &measured_row, BRIM_DOCTOR_UNKNOWN, "%s",
-                          brim_tr("no earlier bench of this config on this device; rules follow"));
+  brim_doctor_line *line = brim_doctor_say_row(
+      out, &measured_row, BRIM_DOCTOR_UNKNOWN,
+      brim_tr("no earlier bench of this config on this device in %s (output_dir); rules follow"),
+      job->records ? job->records : "-");
   brim_doctor_fix_bench(job, line, "");
 }

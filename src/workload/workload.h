@@ -135,6 +135,7 @@ typedef struct brim_work_info {
   // Where the present setting keeps training samples: none, ram, gpu; mapped: the GPU reads them out
   // of the file, of which locked_bytes (evaluation's too) are page-locked.
   const char *cache;
+  bool takes_work;  // the CPU decodes or transforms each training sample
   uint64_t locked_bytes;
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none

@@ -115,6 +115,7 @@ void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64
   out->eval_batch = data->eval.source ? t->eval_batch : 0;
   out->learning_rate = t->lr;
   out->cache = brim_cache_name(data->caching.train);
+  out->takes_work = data->train.source->info.costly || data->train.transforms;
   out->locked_bytes = brim_work_locked_bytes(data);
   out->not_mapped = data->caching.why[0] ? data->caching.why : NULL;
 }

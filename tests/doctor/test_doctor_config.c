@@ -75,6 +75,21 @@ static void test_does_not_fit(void **state) {
   close_job(&o);
 }
 
+// What has nothing to do with memory has no advice about it.
+static void test_nothing_left(void **state) {
+  (void)state;
+  static const char *const large[] = {"data.batch_size=4096", "data.drop_last=true"};
+  opened o;
+  fake_good();
+  open_job(&o, large, 2, 0);
+  assert_int_equal(o.plan.failure, BRIM_FAILURE_BAD_CONFIG);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.opens", NULL, BRIM_DOCTOR_BAD, "drop_last");
+  assert_null(fake_line("config.fit", NULL));
+  assert_int_equal(fake_report.counts[BRIM_DOCTOR_GOOD], 0);
+  close_job(&o);
+}
+
 static void test_host_memory(void **state) {
   (void)state;
   opened o;
@@ -154,6 +169,32 @@ static void test_rules_of_cpu(void **state) {
   assert_non_null(strstr(fake_line("config.knob", "threads")->why, "Only 2 of 16 cores"));
   assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "bf16");
   assert_non_null(strstr(fake_line("config.knob", "precision")->fix, "training.precision=fp32"));
+  close_job(&o);
+}
+
+// Without loader threads each step decodes and transforms its samples, on any device.
+static void test_no_workers(void **state) {
+  (void)state;
+  static const char *const copied[] = {"data.num_workers=0", "data.cache=none"};
+  static const char *const worked[] = {"data.num_workers=0", "data.cache=none",
+                                       "transform.train=random_flip"};
+  static const char *const kept[] = {"data.num_workers=0", "data.cache=ram",
+                                     "transform.train=random_flip"};
+  opened o;
+  fake_good();
+  open_job(&o, copied, 2, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_GOOD, "=0");
+  assert_non_null(strstr(fake_line("config.knob", "num_workers")->why, "gain little"));
+  close_job(&o);
+  open_job(&o, worked, 3, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "=0");
+  assert_non_null(strstr(fake_line("config.knob", "num_workers")->fix, "data.num_workers="));
+  close_job(&o);
+  open_job(&o, kept, 3, 0);
+  examine_job(&o, NULL, NULL);
+  assert_line("config.knob", "num_workers", BRIM_DOCTOR_GOOD, "=0");
   close_job(&o);
 }
 
@@ -256,9 +297,37 @@ static void test_same_rule(void **state) {
   assert_int_equal(picks.recommended, 2);
   examine_job(&o, "workers.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN,
-              "x2 faster: num_workers 2 -> 0 (3 settings");
+              "] faster: num_workers 2 -> 0 (3 settings");
   assert_string_equal(fake_line("config.measured", NULL)->fix,
                       "brim train mine.yaml data.path=here lr=0.01 data.num_workers=0");
+  close_job(&o);
+}
+
+// What bench calls provisional is no more certain here.
+static void test_doubt(void **state) {
+  (void)state;
+  opened o;
+  brim_result r[3];
+  fake_good();
+  open_job(&o, NULL, 0, 0);
+  put_workers(&r[0], &o, "2", 1000);
+  put_workers(&r[1], &o, "1", 2000);
+  put_workers(&r[2], &o, "0", 2100);
+  for (int i = 0; i < 3; i++) {
+    r[i].samples_per_s_low = 0.8 * r[i].samples_per_s;
+    r[i].samples_per_s_high = 1.2 * r[i].samples_per_s;
+  }
+  assert_ok(brim_results_write("doubt.jsonl", r, 3));
+  examine_job(&o, "doubt.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "x2.1 [");
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN,
+              "] faster (provisional: another may be faster): num_workers 2 -> 0");
+  // certain by its interval, but of one visit alone
+  put_workers(&r[2], &o, "0", 4000);
+  r[2].repeats = 1;
+  assert_ok(brim_results_write("doubt.jsonl", r, 3));
+  examine_job(&o, "doubt.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "(provisional: ");
   close_job(&o);
 }
 
@@ -270,7 +339,7 @@ static void test_records(void **state) {
   open_job(&o, asked, 1, 0);
   write_records(&o, "fast.jsonl", 2.5, true);
   examine_job(&o, "fast.jsonl", NULL);
-  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "x2.5 faster: batch_size 32 -> 256");
+  assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "faster: batch_size 32 -> 256");
   // the rate grows by the root of 8
   assert_string_equal(fake_line("config.measured", NULL)->fix,
                       "brim train mine.yaml data.path=here lr=0.01 data.batch_size=256 "
@@ -281,8 +350,7 @@ static void test_records(void **state) {
   assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after each epoch, about every");
   write_records(&o, "near.jsonl", 1.15, true);
   examine_job(&o, "near.jsonl", NULL);
-  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN,
-              "x1.15 faster, but the intervals overlap");
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "] faster, but the intervals overlap");
   write_records(&o, "same.jsonl", 1.02, true);
   examine_job(&o, "same.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD, "within 2 %");
@@ -296,6 +364,8 @@ static void test_records(void **state) {
   assert_ok(brim_fs_write("broken.jsonl", "{", 1));
   examine_job(&o, "broken.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
+  examine_job(&o, "runs/bench/none.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "in runs/bench/none.jsonl");
   close_job(&o);
 }
 
@@ -380,7 +450,9 @@ int main(void) {
       cmocka_unit_test(test_does_not_fit), cmocka_unit_test(test_host_memory),
       cmocka_unit_test(test_rules),        cmocka_unit_test(test_records),
       cmocka_unit_test(test_files),        cmocka_unit_test(test_long_epochs),
-      cmocka_unit_test(test_failed),       cmocka_unit_test(test_all_seen),
+      cmocka_unit_test(test_no_workers),   cmocka_unit_test(test_nothing_left),
+      cmocka_unit_test(test_doubt),        cmocka_unit_test(test_failed),
+      cmocka_unit_test(test_all_seen),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
 }

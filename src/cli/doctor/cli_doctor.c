@@ -152,15 +152,14 @@ static brim_status examine_config(doctor *d) {
   } else {
     d->records = brim_fs_join(brim_cli_job_bench_dir(&d->job), "results.jsonl");
     char what[256];
-    const brim_doctor_job job = {
-        .what = brim_ui_description(plan.description, what),
-        .machine = &d->machine,
-        .work = d->job.work,
-        .config = d->job.config,
-        .device = d->job.device,
-        .plan = &plan,
-        .words = d->words.data,
-        .records = d->records && brim_fs_exists(d->records) ? d->records : NULL};
+    const brim_doctor_job job = {.what = brim_ui_description(plan.description, what),
+                                 .machine = &d->machine,
+                                 .work = d->job.work,
+                                 .config = d->job.config,
+                                 .device = d->job.device,
+                                 .plan = &plan,
+                                 .words = d->words.data,
+                                 .records = d->records};
     brim_doctor_config(&job, &d->report);
   }
   brim_result_deinit(&plan);
