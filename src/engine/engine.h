@@ -62,6 +62,8 @@ typedef struct brim_loss_row {
 
 // What a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
+  // Of one of several networks in a profile: "actor", a literal; NULL = there is one.
+  const char *name;
   const brim_component *model;  // mlp(...), resmlp(...), ...
   const brim_component *loss;   // cross_entropy(...), mse; NULL with external_loss
   // Rows that are looked at before the engine's own; NULL or up to a row without a name.
@@ -115,6 +117,7 @@ typedef struct brim_net brim_net;
 brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan);
 brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out);
 void brim_net_destroy(brim_net *net);
+const char *brim_net_name(const brim_net *net);  // of the spec
 
 // What a network's training holds in its arena, node by node (engine_memory.c). Names are the
 // network's own.
@@ -124,7 +127,7 @@ typedef struct brim_net_point {
   size_t bytes;  // in use while it runs, by what is in `places`
 } brim_net_point;
 typedef struct brim_net_place {
-  const char *name;  // of the layer or parameter it belongs to
+  const char *name;  // of the layer that makes it, or of the parameter it belongs to
   const char *kind;  // "activation", "gradient", "statistic", "workspace"
   size_t bytes, offset;
   int32_t first, last;  // points

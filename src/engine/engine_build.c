@@ -441,6 +441,7 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
                       spec->accumulation > 1 && net->views == 2;
   net->classes = spec->classes > 0;
   net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
+  net->name = spec->name;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
   net->slots = brim_optimizer_slots(&optimizer);

@@ -147,6 +147,7 @@ struct brim_net {
   brim_device *device;
   brim_net_hooks hooks;
   bool planning;  // built for its sizes only
+  const char *name;
   // What it was made from (components are not kept).
   brim_precision precision;
   brim_dtype master, compute;

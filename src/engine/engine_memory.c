@@ -51,6 +51,19 @@ static size_t workspace_of(const brim_program *p, int32_t node) {
   return bytes;
 }
 
+// An activation is its maker's: what a layer computes in the place of another may have that one's name.
+static const char *name_of(const brim_graph *g, int32_t tensor, int32_t first) {
+  const brim_gtensor *t = &g->tensors[tensor];
+  const brim_gnode *node = first >= 0 && first < g->node_count ? &g->nodes[first] : NULL;
+  if (!node || !node->layer || t->kind != BRIM_TENSOR_ACTIVATION) {
+    return t->name;
+  }
+  for (int i = 0; i < node->out_count; i++) {
+    if (node->out[i] == tensor) return node->layer;
+  }
+  return t->name;
+}
+
 static void fill(const brim_program *p, const int32_t *first, const int32_t *last,
                  brim_net_memory *m) {
   const brim_graph *g = &p->graph;
@@ -63,7 +76,7 @@ static void fill(const brim_program *p, const int32_t *first, const int32_t *las
   }
   for (int32_t t = 0; t < g->tensor_count; t++) {
     if (p->places.offset[t] == BRIM_PLAN_NO_PLACE) continue;
-    add(m, (brim_net_place){.name = g->tensors[t].name,
+    add(m, (brim_net_place){.name = name_of(g, t, first[t]),
                             .kind = kind_name(g->tensors[t].kind),
                             .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
                             .offset = p->places.offset[t],
@@ -102,6 +115,8 @@ brim_status brim_net_memory_of(const brim_net *net, brim_net_memory *out) {
   if (status) brim_net_memory_free(out);
   return status;
 }
+
+const char *brim_net_name(const brim_net *net) { return net->name; }
 
 void brim_net_memory_free(brim_net_memory *memory) {
   brim_free(memory->points);

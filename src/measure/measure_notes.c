@@ -49,6 +49,18 @@ static void see_net(brim_notes *n) {
   if (n->net_count < BRIM_NOTES_NETS) n->nets[n->net_count++] = net;
 }
 
+const char *brim_notes_layer(const brim_net *net, const char *layer, char out[160]) {
+  const char *name = net ? brim_net_name(net) : NULL;
+  if (!layer || !name) return layer;
+  snprintf(out, 160, "%s/%s", name, layer);
+  return out;
+}
+
+static const char *layer_now(brim_notes *n) {
+  char text[160];
+  return brim_trace_text(n->trace, brim_notes_layer(n->watch.net, n->watch.layer, text));
+}
+
 // A span of the workload says more than the engine: it is what the step's phases are made of.
 static brim_phase phase_now(const brim_notes *n) {
   return n->depth > 0 ? n->open[n->depth - 1].phase : n->watch.phase;
@@ -68,7 +80,7 @@ static brim_status after_clock(void *ctx, const brim_op_call *call) {
   int64_t end_ns = now_ns(n);
   double flops = 0, bytes = 0;
   brim_op_cost(call, &flops, &bytes);
-  const char *layer = brim_trace_text(n->trace, n->watch.layer);
+  const char *layer = layer_now(n);
   brim_trace_event *e = brim_trace_add(n->trace, BRIM_TRACE_HOST_OP, brim_op_name(call->op));
   if (!e) {
     n->short_of_memory = true;
@@ -124,7 +136,7 @@ static brim_status after_event(void *ctx, const brim_op_call *call) {
   brim_notes_op *op = &n->ops[n->op_count - 1];
   BRIM_TRY(brim_event_record(n->device, op->end));
   op->name = brim_op_name(call->op);
-  op->layer = brim_trace_text(n->trace, n->watch.layer);
+  op->layer = layer_now(n);
   op->phase = n->watch.phase < BRIM_PHASE_COUNT ? n->watch.phase : phase_now(n);
   op->step = n->step;
   brim_op_cost(call, &op->flops, &op->bytes);

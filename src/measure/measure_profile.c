@@ -44,6 +44,12 @@ static void loading(const brim_profiler *p, brim_work_loading *out) {
   if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
 }
 
+// Without workers loading is part of the wait, which is a median: means of the parts must not exceed it.
+static double share_of_wait(const brim_profile *out, double loading_ms) {
+  double wait_ms = out->result.phase_ms[BRIM_PHASE_IO].median;
+  return out->workers == 0 && wait_ms > 0 && loading_ms > wait_ms ? wait_ms / loading_ms : 1;
+}
+
 // What the loader's threads did meanwhile, per step of so many samples. Findings have the same figures.
 static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
                                    const brim_work_loading *after) {
@@ -55,18 +61,19 @@ static brim_status take_transforms(const brim_profiler *p, const brim_work_loadi
   double steps = samples / rows;
   io_ns = (double)(after->read_ns - before->read_ns);
   brim_outside_stages(before, after, rows, r);
+  out->workers = (int)brim_result_number_as(r, BRIM_ROLE_WORKERS, 0);
+  for (size_t i = 0; i < r->stage_count; i++) sum += r->stages[i].ms;
+  double share = share_of_wait(out, io_ns * 1e-6 / steps + sum);
   for (size_t i = 0; i < r->stage_count; i++) {
     brim_profile_row *row = brim_profile_add(out, BRIM_PROFILE_TRANSFORMS);
     if (!row) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
     snprintf(row->name, sizeof row->name, "%s", r->stages[i].name);
     snprintf(row->kind, sizeof row->kind, "transform");
     row->count = rows;
-    row->total_ms = r->stages[i].ms;
-    sum += row->total_ms;
+    row->total_ms = r->stages[i].ms *= share;
   }
-  out->workers = (int)brim_result_number_as(r, BRIM_ROLE_WORKERS, 0);
-  if (io_ns > 0) r->worker_io_ms = out->worker_io_ms = io_ns * 1e-6 / steps;
-  if (r->stage_count > 0) r->worker_transform_ms = out->worker_transform_ms = sum;
+  if (io_ns > 0) r->worker_io_ms = out->worker_io_ms = share * io_ns * 1e-6 / steps;
+  if (r->stage_count > 0) r->worker_transform_ms = out->worker_transform_ms = share * sum;
   return BRIM_OK;
 }
 

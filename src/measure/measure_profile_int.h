@@ -64,6 +64,9 @@ brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync, brim_
 brim_status brim_notes_end(brim_notes *notes);
 // What two events with nothing between them show, in ns.
 brim_status brim_notes_event_ns(brim_device *device, double *ns);
+// "actor/layers.0": a layer of one of several networks; its own name where the network has none. NULL:
+// no layer.
+const char *brim_notes_layer(const brim_net *net, const char *layer, char out[160]);
 // Memory of the networks that were seen.
 brim_status brim_profile_take_memory(const brim_notes *notes, brim_profile *out);
 

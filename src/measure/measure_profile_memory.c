@@ -19,7 +19,8 @@ static brim_status grow(brim_profile_memory *m, const brim_net_memory *more) {
 }
 
 // One network's points behind those that are there. Networks that share an arena take turns in it.
-static brim_status add_net(const brim_net_memory *net, brim_profile_memory *m) {
+static brim_status add_net(const brim_net *of, const brim_net_memory *net, brim_profile_memory *m) {
+  char text[160];
   BRIM_TRY(grow(m, net));
   int base = (int)m->point_count;
   for (size_t i = 0; i < net->point_count; i++) {
@@ -27,7 +28,7 @@ static brim_status add_net(const brim_net_memory *net, brim_profile_memory *m) {
     brim_profile_point *to = &m->points[m->point_count++];
     memset(to, 0, sizeof *to);
     set_text(to->op, sizeof to->op, from->op);
-    set_text(to->layer, sizeof to->layer, from->layer);
+    set_text(to->layer, sizeof to->layer, brim_notes_layer(of, from->layer, text));
     set_text(to->phase, sizeof to->phase, brim_phase_key(from->phase));
     to->bytes = (double)from->bytes;
     if (m->peak >= 0 && to->bytes <= m->peak_bytes) continue;
@@ -38,7 +39,7 @@ static brim_status add_net(const brim_net_memory *net, brim_profile_memory *m) {
     const brim_net_place *from = &net->places[i];
     brim_profile_block *to = &m->blocks[m->block_count++];
     memset(to, 0, sizeof *to);
-    set_text(to->name, sizeof to->name, from->name);
+    set_text(to->name, sizeof to->name, brim_notes_layer(of, from->name, text));
     set_text(to->kind, sizeof to->kind, from->kind);
     to->bytes = (double)from->bytes;
     to->offset = (double)from->offset;
@@ -55,7 +56,7 @@ brim_status brim_profile_take_memory(const brim_notes *notes, brim_profile *out)
   for (size_t i = 0; i < notes->net_count; i++) {
     brim_net_memory net;
     BRIM_TRY(brim_net_memory_of(notes->nets[i], &net));
-    brim_status status = add_net(&net, m);
+    brim_status status = add_net(notes->nets[i], &net, m);
     brim_net_memory_free(&net);
     BRIM_TRY(status);
   }

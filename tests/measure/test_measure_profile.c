@@ -12,6 +12,14 @@ static const char ars_yaml[] =
     "ars: {iterations: 3, num_envs: 8, num_dirs: 4, dir_chunk: 4, top_dirs: 2}\n"
     "seed: 3\n";
 
+static const char mappo_yaml[] =
+    "workload: mappo\n"
+    "env: cartpole\n"
+    "model: actor_critic(depth=2, hidden=16)\n"
+    "optimizer: adam(lr=0.003)\n"
+    "mappo: {num_envs: 6, rollout_steps: 20, update_epochs: 3, minibatches: 4, iterations: 50}\n"
+    "seed: 3\n";
+
 static const char image_yaml[] =
     "dataset: synthetic(shape=(12, 12, 3), classes=4, samples=400, noise=0.2)\n"
     "model: resnet18(width=4)\n"
@@ -138,6 +146,21 @@ static void test_a_perceptron_by_the_clock(void **state) {
   fixture_close(&f);
 }
 
+// A block has the name of the layer whose op makes it.
+static void check_owners(const brim_profile *p) {
+  const brim_profile_memory *m = &p->memory;
+  int norms = 0;
+  for (size_t i = 0; i < m->block_count; i++) {
+    const brim_profile_point *maker = &m->points[m->blocks[i].first];
+    if (strcmp(m->blocks[i].kind, "activation") != 0) continue;
+    if (strstr(maker->op, "batchnorm") != maker->op || strcmp(maker->phase, "forward") != 0)
+      continue;
+    assert_string_equal(m->blocks[i].name, maker->layer);
+    norms++;
+  }
+  assert_true(norms > 0);
+}
+
 // FLOPs by op are those of the plan.
 static void test_a_convnet_with_transforms(void **state) {
   (void)state;
@@ -150,6 +173,7 @@ static void test_a_convnet_with_transforms(void **state) {
   check_sums(&p);
   check_memory(&p);
   check_json(&p);
+  check_owners(&p);
   assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "layer1.0.conv1"));
   const brim_profile_row *crop = row(&p, BRIM_PROFILE_TRANSFORMS, "random_crop");
   assert_non_null(crop);
@@ -169,6 +193,46 @@ static void test_a_convnet_with_transforms(void **state) {
     flops += isnan(of) ? 0 : of;
   }
   near(flops, p.result.plan.flops_per_step, 0.01);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+// Without workers the step waits for reading and transforms: the parts are no more than the whole.
+static void test_loading_is_in_the_wait(void **state) {
+  (void)state;
+  static const char *const none[] = {"data.num_workers=0"};
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", image_yaml, none, 1));
+  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  run(&f, &options, &p, &t);
+  assert_int_equal(p.workers, 0);
+  double wait_ms = row(&p, BRIM_PROFILE_PHASES, "io")->ms, parts_ms = p.worker_io_ms;
+  for (size_t i = 0; i < p.result.stage_count; i++) parts_ms += p.result.stages[i].ms;
+  near(p.worker_io_ms + p.worker_transform_ms, parts_ms, 1e-9);
+  assert_true(parts_ms > 0 && parts_ms <= wait_ms * (1 + 1e-9));
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  fixture_close(&f);
+}
+
+// Layers of several networks that have the same names stay apart.
+static void test_layers_of_two_networks(void **state) {
+  (void)state;
+  fixture f;
+  brim_profile p;
+  brim_trace t;
+  assert_ok(fixture_open(&f, "ref", mappo_yaml, NULL, 0));
+  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  run(&f, &options, &p, &t);
+  check_sums(&p);
+  assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "actor/layers.0"));
+  assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "critic/layers.0"));
+  assert_null(row(&p, BRIM_PROFILE_LAYERS, "layers.0"));
+  const char *peak = p.memory.points[p.memory.peak].layer;
+  assert_true(strncmp(peak, "actor/", 6) == 0 || strncmp(peak, "critic/", 7) == 0);
   brim_profile_deinit(&p);
   brim_trace_deinit(&t);
   fixture_close(&f);
@@ -342,6 +406,8 @@ int main(void) {
       cmocka_unit_test(test_retimed),
       cmocka_unit_test(test_a_perceptron_by_the_clock),
       cmocka_unit_test(test_a_convnet_with_transforms),
+      cmocka_unit_test(test_loading_is_in_the_wait),
+      cmocka_unit_test(test_layers_of_two_networks),
       cmocka_unit_test(test_rollouts_have_phases),
       cmocka_unit_test(test_the_trace_is_a_window),
       cmocka_unit_test(test_a_device_by_its_events),

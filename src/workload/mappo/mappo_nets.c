@@ -47,6 +47,7 @@ static void make_spec(const brim_mappo *w, const brim_mappo_sizes *s, int net, c
   const bool critic = net == BRIM_MAPPO_CRITIC;
   const int64_t agents = critic ? 1 : w->z.agents;
   memset(out, 0, sizeof *out);
+  out->name = critic ? "critic" : "actor";
   out->model = &w->models[net].component;
   out->optimizer = &w->optimizer.component;
   out->external_loss = true;
