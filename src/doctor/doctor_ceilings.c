@@ -117,10 +117,7 @@ static void say_busy(brim_doctor_line *line, const brim_machine_ceilings *ceilin
           : brim_tr("Other programs used %.0f %% of the processors while brim measured: the "
                     "figures may be too low."),
       100 * ceilings->load);
-  brim_doctor_fix(
-      line, "%s",
-      brim_tr("brim doctor, when the machine is quiet: it measures again and keeps the higher "
-              "figures"));
+  brim_doctor_fix(line, "%s", brim_tr("brim doctor, when the machine is quiet: it measures again"));
 }
 
 static void say_figure(brim_doctor_report *out, size_t i, double value, const brim_gpu_setup *facts,

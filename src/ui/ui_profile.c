@@ -387,9 +387,36 @@ static void put_gpu(const brim_term *term, const brim_profile *p, brim_str *out)
 
 //---------------------------------- transforms ----------------------------------
 
+static void loading_text(const brim_profile *p, char *line, size_t size) {
+  char io[32], work[32];
+  const int n = p->workers;
+  brim_ui_profile_ms(p->worker_io_ms, io);
+  brim_ui_profile_ms(p->worker_transform_ms, work);
+  if (isnan(p->worker_transform_ms) && n > 1) {
+    snprintf(line, size, brim_tr("%d loader workers read for %s ms per step, added up."), n, io);
+  } else if (isnan(p->worker_transform_ms)) {
+    snprintf(line, size,
+             n == 1 ? brim_tr("One loader worker reads for %s ms per step.")
+                    : brim_tr("Without loader workers, the step itself reads for %s ms."),
+             io);
+  } else if (n > 1) {
+    snprintf(
+        line, size,
+        brim_tr("%d loader workers read for %s ms per step, added up, and transform for %s ms."), n,
+        io, work);
+  } else {
+    snprintf(line, size,
+             n == 1
+                 ? brim_tr("One loader worker reads for %s ms per step and transforms for %s ms.")
+                 : brim_tr("Without loader workers, the step itself reads for %s ms and transforms "
+                           "for %s ms."),
+             io, work);
+  }
+}
+
 static brim_status put_transforms(const brim_term *term, const brim_profile *p,
                                   const brim_ui_profile_options *options, brim_str *out) {
-  char io[32], work[32], line[256];
+  char line[256];
   brim_ui_profile_options own = *options;
   own.by = BRIM_PROFILE_TRANSFORMS;
   if (options->by != BRIM_PROFILE_TRANSFORMS) {
@@ -397,20 +424,7 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
     BRIM_TRY(put_table(term, p, &own, out));
   }
   if (isnan(p->worker_io_ms)) return BRIM_OK;
-  brim_ui_profile_ms(p->worker_io_ms, io);
-  brim_ui_profile_ms(p->worker_transform_ms, work);
-  int n = p->workers <= 0
-              ? snprintf(line, sizeof line,
-                         brim_tr("Without loader workers, the step itself reads for %s ms"), io)
-              : snprintf(line, sizeof line,
-                         p->workers == 1
-                             ? brim_tr("%d loader worker reads for %s ms per step")
-                             : brim_tr("%d loader workers read for %s ms per step, added up"),
-                         p->workers, io);
-  if (!isnan(p->worker_transform_ms) && n > 0 && (size_t)n < sizeof line) {
-    n += snprintf(line + n, sizeof line - (size_t)n, brim_tr(", and transform for %s ms"), work);
-  }
-  if (n > 0 && (size_t)n + 1 < sizeof line) memcpy(line + n, ".", 2);
+  loading_text(p, line, sizeof line);
   if (p->lists[BRIM_PROFILE_TRANSFORMS].count == 0) brim_str_append_char(out, '\n');
   sentence(term, line, out);
   return BRIM_OK;

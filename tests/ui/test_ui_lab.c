@@ -239,7 +239,7 @@ static void test_korean(void **state) {
   make_page(&page);
   brim_msg_set_language("en");
   contains(page.data, "<html lang=\"ko\">");
-  contains(page.data, "가장 좋은 설정");
+  contains(page.data, "가장 좋은 세팅");
   contains(page.data, "<b>3</b> 실패");
   contains(page.data, "\"mean\":\"그룹별 평균\"");
   brim_str_deinit(&page);

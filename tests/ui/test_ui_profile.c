@@ -76,6 +76,11 @@ static void test_cpu(void **state) {
   text = summary(&wide, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
   has(text, "Without loader workers, the step itself reads for 6.00 ms.");
   brim_free(text);
+  p.workers = 1;
+  p.worker_transform_ms = 3;
+  text = summary(&wide, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
+  has(text, "One loader worker reads for 6.00 ms per step and transforms for 3.00 ms.");
+  brim_free(text);
   brim_profile_deinit(&p);
 }
 
