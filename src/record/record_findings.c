@@ -65,7 +65,14 @@ static double samples_per_step(const brim_result *r) {
   return r->samples_per_s * r->total_ms.median * 1e-3;
 }
 
+// Half of its interval, as a logarithm.
+static double half_width(const brim_result *r) {
+  return log(r->samples_per_s_high / r->samples_per_s_low) / 2;
+}
+
 double brim_finding_gain_ms(const brim_result *r, const brim_result *other) {
+  double faster = log(other->samples_per_s / r->samples_per_s);
+  if (faster > 0 && faster < hypot(half_width(r), half_width(other))) return 0;
   return r->total_ms.median - samples_per_step(r) / other->samples_per_s * 1e3;
 }
 

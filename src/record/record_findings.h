@@ -31,7 +31,8 @@ brim_finding *brim_finding_add(brim_result *r, const char *code, double cost_ms)
 // when none was measured.
 const brim_result *brim_finding_twin(const brim_findings *v, const char *knob, brim_twin_kind kind,
                                      const char *value);
-// What this step's samples would take less at another setting's rate.
+// What this step's samples would take less at another setting's rate; 0 where the intervals of the two do
+// not tell them apart. An unknown interval is none.
 double brim_finding_gain_ms(const brim_result *r, const brim_result *other);
 // The change that the price stands for.
 void brim_finding_change(brim_finding *f, const char *knob, const char *value, bool measured);

@@ -152,12 +152,20 @@ static void find_throttle(const brim_findings *v) {
 
 //---------------------------------- doubts ----------------------------------
 
-// By what made it unstable: the spread of its steps, or of its repeats.
-static double spread_of(const brim_result *r) {
-  double steps =
-      fmax(r->total_ms.mad, (r->total_ms.ci_high - r->total_ms.ci_low) / 2) / r->total_ms.median;
+// By what made it unstable, and by its name: the spread of its steps, of their median, or of its repeats.
+static void put_spread(const brim_result *r, char *out, size_t size) {
+  double median = r->total_ms.median, mad = r->total_ms.mad / median;
+  double interval = (r->total_ms.ci_high - r->total_ms.ci_low) / 2 / median;
   double repeats = (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s;
-  return fmax(steps, repeats);
+  double most = fmax(mad, fmax(interval, repeats));
+  const char *text =
+      most == mad ? brim_tr("step times have a MAD of %.0f %% of the median: the figures are rough")
+      : most == interval
+          ? brim_tr(
+                "the median step time is known within %.0f %% (95 %% interval): the figures are "
+                "rough")
+          : brim_tr("the rate is known within %.0f %% (95 %% interval): the figures are rough");
+  snprintf(out, size, text, 100 * most);
 }
 
 static void find_noise(const brim_findings *v) {
@@ -173,9 +181,7 @@ static void find_noise(const brim_findings *v) {
     snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("more --steps, or --repeats 2 or more"));
     return;
   }
-  snprintf(f->text, sizeof f->text,
-           brim_tr("step times vary by %.0f %% around the median: the figures are rough"),
-           100 * spread_of(r));
+  put_spread(r, f->text, sizeof f->text);
   snprintf(f->remedy, sizeof f->remedy, "%s",
            brim_tr("measure again on a quiet machine, or with more --steps"));
 }

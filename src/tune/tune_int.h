@@ -12,4 +12,8 @@
 // brim_diagnose; with `probing`, findings ask for settings that would price them (record_findings.h).
 void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool probing);
 
+// The logarithm of how much faster the changed setting was, by pairs of visits; 0 where their spread does not
+// separate that from none.
+double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *changed, size_t pairs);
+
 #endif  // BRIM_TUNE_INT_H_

@@ -120,25 +120,26 @@ static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
   return how;
 }
 
-// The logarithm of its rate to *log_rate; NaN where it did not run.
+// The logarithm of its rate and the error of that to *seen; NaN where it did not run.
 static brim_status visit(remedies *m, const brim_setting *setting, brim_result *out,
-                         double *log_rate) {
+                         brim_race_visit *seen) {
   brim_trial_location at = {(double)NAN, (double)NAN, 0};
   brim_trial_options how = brief(m, &at);
-  *log_rate = (double)NAN;
+  *seen = (brim_race_visit){.log_rate = (double)NAN, .log_se = (double)NAN};
   brim_status status = brim_trial_run(m->work, m->config, m->device, setting, &how, out);
   if (!status && out->failure == BRIM_FAILURE_CRASH && m->options->reopen) {
     status = m->options->reopen(m->options->ctx, &m->work, &m->device);
   }
   if (status || !brim_result_ran(out)) return status;
-  *log_rate = log(out->samples_per_s);
-  if (at.samples > 0) *log_rate += log(out->total_ms.median) - at.log_time;
+  seen->log_rate = log(out->samples_per_s);
+  seen->log_se = at.log_se;
+  if (at.samples > 0) seen->log_rate += log(out->total_ms.median) - at.log_time;
   return BRIM_OK;
 }
 
-static brim_status visit_once(remedies *m, const brim_setting *setting, double *log_rate) {
+static brim_status visit_once(remedies *m, const brim_setting *setting, brim_race_visit *seen) {
   brim_result r;
-  brim_status status = visit(m, setting, &r, log_rate);
+  brim_status status = visit(m, setting, &r, seen);
   brim_result_deinit(&r);
   return status;
 }
@@ -174,23 +175,41 @@ static bool fills_cache(const remedies *m, const brim_finding *f, const brim_set
   return m->work->knobs[at].fills != 0 && changed->value[at] == m->work->knobs[at].fills;
 }
 
+double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *changed, size_t pairs) {
+  double sum = 0, low = (double)INFINITY, high = -(double)INFINITY, squares = 0;
+  for (size_t i = 0; i < pairs; i++) {
+    double gain = changed[i].log_rate - own[i].log_rate;
+    sum += gain;
+    low = fmin(low, gain);
+    high = fmax(high, gain);
+    if (own[i].log_se >= 0) squares += own[i].log_se * own[i].log_se;
+    if (changed[i].log_se >= 0) squares += changed[i].log_se * changed[i].log_se;
+  }
+  double mean = sum / (double)pairs;
+  double error = fmax(sqrt(squares) / (double)pairs, (high - low) / 2);
+  return mean > 0 && mean < 1.96 * error ? 0 : mean;
+}
+
 // `out` gets the changed setting's result, at the rate that it has beside results[index].
 static brim_status compare(remedies *m, const brim_setting *changed, bool fills, brim_result *out) {
   const brim_setting *own = m->options->setting;
-  double a[2], b[2];
+  brim_race_visit a[2], b[2];
+  size_t pairs = 1;
   m->cached = false;
   BRIM_TRY(visit_once(m, own, &a[0]));
   if (fills) BRIM_TRY(fill_cache(m, changed));
   BRIM_TRY(visit(m, changed, out, &b[0]));
-  if (isnan(b[0])) return BRIM_OK;
-  double gain = b[0] - a[0];
-  if (gain > HOPELESS && pair_s(m, changed) <= left_s(m)) {
+  if (isnan(b[0].log_rate)) return BRIM_OK;
+  if (b[0].log_rate - a[0].log_rate > HOPELESS && pair_s(m, changed) <= left_s(m)) {
     BRIM_TRY(visit_once(m, changed, &b[1]));
     m->cached = false;
     BRIM_TRY(visit_once(m, own, &a[1]));
-    if (!isnan(a[1]) && !isnan(b[1])) gain = (gain + b[1] - a[1]) / 2;
+    if (!isnan(a[1].log_rate) && !isnan(b[1].log_rate)) pairs = 2;
   }
-  if (!isnan(gain)) out->samples_per_s = m->all[m->index].samples_per_s * exp(gain);
+  double gain = brim_remedy_gain(a, b, pairs);
+  if (isnan(gain)) return BRIM_OK;
+  out->samples_per_s = m->all[m->index].samples_per_s * exp(gain);
+  out->samples_per_s_low = out->samples_per_s_high = (double)NAN;  // pairs have told them apart
   return BRIM_OK;
 }
 

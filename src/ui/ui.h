@@ -190,6 +190,8 @@ void brim_ui_bench_findings(const brim_term *term, const brim_result *result, br
 bool brim_ui_healthy(const brim_result *result, char out[256]);
 // Has it several prices? Each is of one remedy alone, so that they do not add up.
 bool brim_ui_prices_overlap(const brim_result *result);
+// ", estimated" behind a price that no measured change stands for, else "".
+const char *brim_ui_estimated(const brim_finding *f);
 #define BRIM_UI_PRICES_OVERLAP \
   BRIM_N_("Each price is what one remedy saves alone; together they may save less.")
 // Summary table, optimal configuration and the findings of the recommended setting.

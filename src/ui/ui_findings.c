@@ -47,6 +47,10 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
 
 //---------------------------------- findings ----------------------------------
 
+const char *brim_ui_estimated(const brim_finding *f) {
+  return f->measured ? "" : brim_tr(", estimated");
+}
+
 static void put_finding(const brim_term *term, const brim_result *r, const brim_finding *f,
                         brim_str *out) {
   char cost[32], price[64] = "";
@@ -54,7 +58,8 @@ static void put_finding(const brim_term *term, const brim_result *r, const brim_
     brim_ui_ms(f->cost_ms, cost);
     const bool iterates = r->knob_set && r->knob_set->iterates;
     snprintf(price, sizeof price,
-             iterates ? brim_tr(" (%s ms per iteration)") : brim_tr(" (%s ms per step)"), cost);
+             iterates ? brim_tr(" (%s ms per iteration%s)") : brim_tr(" (%s ms per step%s)"), cost,
+             brim_ui_estimated(f));
   }
   brim_str text;
   brim_str_init(&text);

@@ -126,6 +126,7 @@ static void put_finding(const brim_finding *f, double step, brim_str *out) {
     brim_ui_put(out, "b", price);
     if (f->cost_ms < step)
       brim_str_printf(out, " (%s)", percent);  // beyond it: not within the step
+    brim_ui_escape_html(out, brim_ui_estimated(f));
   }
   brim_str_append(out, "</span><div>");
   brim_ui_put(out, "p", f->text);

@@ -231,6 +231,7 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
     brim_ui_escape_html(out, iterates ? brim_tr("per iteration") : brim_tr("per step"));
     double share = f->cost_ms / r->total_ms.median * 100;  // beyond it: not within the step
     if (share < 100) brim_str_printf(out, ", %.0f %%", share);
+    brim_ui_escape_html(out, brim_ui_estimated(f));
   }
   brim_str_append(out, "</span><div>");
   brim_ui_put(out, "p", f->text);

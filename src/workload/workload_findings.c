@@ -20,6 +20,9 @@ static double gain_of(const brim_result *r, const brim_result *other) {
   return other ? brim_finding_gain_ms(r, other) : (double)NAN;
 }
 
+// A change saves at most what it touches; more is noise.
+static double at_most(double gain, double touched) { return gain > touched ? touched : gain; }
+
 static bool is_worth(const brim_result *r, double ms) {
   return ms > BRIM_FINDING_LEAST * r->total_ms.median;
 }
@@ -115,17 +118,31 @@ static void name_cure(const brim_result *r, const io_cure *c, brim_finding *f) {
   }
 }
 
-// What is left where more workers are no help: caches that were not tried, and less to load.
+// Which part of the loader's time costs the step some: reading, transforms, or both where neither shows.
+static void costly_parts(const brim_result *r, bool *reading, bool *transforms) {
+  bool known = !isnan(r->worker_io_ms + r->worker_transform_ms);
+  *reading = known && is_worth(r, saved_by(r, r->worker_io_ms));
+  *transforms = known && is_worth(r, saved_by(r, r->worker_transform_ms));
+  if (!*reading && !*transforms) *reading = *transforms = true;
+}
+
+// What is left where more workers are no help: caches that were not tried, and less to load, of the part
+// that costs time.
 static void name_rest(const brim_findings *v, const char *reason, brim_finding *f) {
+  bool reading, transforms;
+  costly_parts(v->r, &reading, &transforms);
   brim_findings asking = *v;
   brim_finding unused = {0};
   asking.probing = true;
-  bool ram = !keeps_samples(v->r) && brim_finding_try(&asking, &unused, "cache", "ram");
+  bool ram = reading && !keeps_samples(v->r) && brim_finding_try(&asking, &unused, "cache", "ram");
   bool gpu = brim_result_has_gpu(v->r) && brim_finding_try(&asking, &unused, "cache", "gpu");
   f->cost_ms = (double)NAN;
   snprintf(f->remedy, sizeof f->remedy, "%s: %s%s%s", reason, ram ? "data.cache=ram, " : "",
            gpu ? "data.cache=gpu, " : "",
-           brim_tr("cheaper transforms, a faster disk, or `brim data convert` to a packed file"));
+           !reading      ? brim_tr("cheaper transforms")
+           : !transforms ? brim_tr("a faster disk, or `brim data convert` to a packed file")
+                         : brim_tr("cheaper transforms, a faster disk, or `brim data convert` to a "
+                                   "packed file"));
 }
 
 // The best of what was measured: more workers, which help while there are cores for them, or samples kept
@@ -136,8 +153,8 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
   io_cure workers = {.knob = "num_workers"}, ram = {.knob = "cache"};
   workers.twin = brim_finding_twin(v, workers.knob, BRIM_TWIN_ANY, NULL);
   ram.twin = brim_finding_twin(v, ram.knob, BRIM_TWIN_THIS, "ram");
-  workers.gain = gain_of(r, workers.twin);
-  ram.gain = gain_of(r, ram.twin);
+  workers.gain = at_most(gain_of(r, workers.twin), f->cost_ms);
+  ram.gain = at_most(gain_of(r, ram.twin), f->cost_ms);
   int now = (int)brim_result_knob_number(r, "num_workers", 0);
   f->predicted_ms = f->cost_ms;
   if (!more || (io_helps(r, &workers) && more == workers.twin)) try_workers(v, more, f);
@@ -154,16 +171,26 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
     name_rest(v, brim_tr("every core has a worker"), f);
   } else if (more) {
     name_rest(v, brim_tr("more workers did not help"), f);
+  } else if (now == 0) {  // nothing is prefetched without workers
+    snprintf(f->remedy, sizeof f->remedy, "num_workers 0 -> 1");
   } else {
     snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), now,
-             now == 0 ? 1 : now * 2);
+             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), now, now * 2);
   }
 }
 
 static bool waits_for_data(const brim_result *r) {
   double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
   return io > 30.0 || io > compute_ms(r) || io > 0.10 * r->total_ms.median;
+}
+
+// The transform that takes most of the loader's time; NULL = none costs the step enough.
+static const brim_result_stage *slowest_transform(const brim_result *r) {
+  const brim_result_stage *worst = NULL;
+  for (size_t i = 0; i < r->stage_count; i++) {
+    if (!worst || r->stages[i].ms > worst->ms) worst = &r->stages[i];
+  }
+  return worst && waits_for_data(r) && is_worth(r, saved_by(r, worst->ms)) ? worst : NULL;
 }
 
 static void find_io(const brim_findings *v) {
@@ -179,19 +206,18 @@ static void find_io(const brim_findings *v) {
                : brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"),
            io, 100 * io / r->total_ms.median, compute_ms(r));
   io_remedy(v, f);
+  bool reading, transforms;
+  costly_parts(r, &reading, &transforms);
+  // the time is the transform's, which has a finding of its own
+  if (isnan(f->cost_ms) && !f->try_knob[0] && !reading && slowest_transform(r)) r->finding_count--;
 }
 
-// The transform that takes most of the loader's time.
 static void find_transform(const brim_findings *v) {
   brim_result *r = v->r;
-  const brim_result_stage *worst = NULL;
+  const brim_result_stage *worst = slowest_transform(r);
   double busy = r->worker_io_ms + r->worker_transform_ms;
-  for (size_t i = 0; i < r->stage_count; i++) {
-    if (!worst || r->stages[i].ms > worst->ms) worst = &r->stages[i];
-  }
-  if (!worst || !waits_for_data(r)) return;
+  if (!worst) return;
   double saved = saved_by(r, worst->ms);
-  if (!is_worth(r, saved)) return;
   brim_finding *f = brim_finding_add(r, "slow_transform", saved);
   if (!f) return;
   f->predicted_ms = saved;
@@ -387,7 +413,8 @@ static void find_small_batch(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *larger = brim_finding_twin(v, "batch_size", BRIM_TWIN_MORE, NULL);
   double batch = brim_result_knob_number(r, "batch_size", 0);
-  double gain = larger ? brim_finding_gain_ms(r, larger) : 0;
+  double touched = r->total_ms.median - brim_result_phase_ms(r, BRIM_PHASE_IO);
+  double gain = larger ? at_most(brim_finding_gain_ms(r, larger), touched) : 0;
   bool small = is_small(r), much = gain > MUCH_FASTER * r->total_ms.median;
   bool helps = much || (small && is_worth(r, gain));
   bool tried = v->probing && !brim_result_has_gpu(r);

@@ -422,8 +422,108 @@ static void test_asks_for_batches(void **state) {
   assert_true(near(r[0].findings[0].cost_ms, 10 - 3.2));
 }
 
+static const brim_finding *code_of(const brim_result *r, const char *code) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    if (strcmp(r->findings[i].code, code) == 0) return &r->findings[i];
+  }
+  return NULL;
+}
+
+// 6 of 10 ms wait for `reading` and `transforms`, in the step's own thread; more workers did not help.
+static void waiting(brim_result r[2], double reading, double transforms) {
+  for (int i = 0; i < 2; i++) {
+    r[i] = on_cpu();
+    set_text(&r[i], "cache", "none");
+    set_text(&r[i], "num_workers", i == 0 ? "0" : "1");
+    r[i].phase_ms[BRIM_PHASE_IO].median = 6;
+    r[i].phase_ms[BRIM_PHASE_FORWARD].median = 1;
+    r[i].phase_ms[BRIM_PHASE_BACKWARD].median = 3;
+    r[i].compute_samples_per_s = 64 / 4e-3;
+    r[i].worker_io_ms = reading;
+    r[i].worker_transform_ms = transforms;
+  }
+}
+
+static void test_remedies_are_of_the_part_that_costs(void **state) {
+  (void)state;
+  brim_result r[2];
+  waiting(r, 5.9, 0.1);
+  brim_diagnose(r, 2, 0);
+  const brim_finding *f = code_of(&r[0], "io_wait");
+  assert_non_null(f);
+  assert_non_null(strstr(f->remedy, "data.cache=ram"));
+  assert_non_null(strstr(f->remedy, "a faster disk"));
+  assert_null(strstr(f->remedy, "transforms"));
+  waiting(r, 0.1, 5.9);
+  brim_diagnose(r, 2, 0);
+  f = code_of(&r[0], "io_wait");
+  assert_non_null(f);
+  assert_string_equal(f->remedy, "more workers did not help: cheaper transforms");
+  // a transform that has the time has the finding
+  r[0].stage_count = 1;
+  snprintf(r[0].stages[0].name, sizeof r[0].stages[0].name, "resize");
+  r[0].stages[0].ms = 5.9;
+  brim_diagnose(r, 2, 0);
+  assert_null(code_of(&r[0], "io_wait"));
+  assert_non_null(code_of(&r[0], "slow_transform"));
+  // without workers nothing is prefetched
+  brim_diagnose(r, 1, 0);
+  f = code_of(&r[0], "io_wait");
+  assert_non_null(f);
+  assert_string_equal(f->remedy, "num_workers 0 -> 1");
+  assert_false(f->measured);
+}
+
+static void test_a_gain_is_within_what_it_touches(void **state) {
+  (void)state;
+  brim_result r[2];
+  waiting(r, 5, 1);
+  r[1].samples_per_s = 10 * r[0].samples_per_s;  // 9 ms less, of 6 ms that it waits
+  brim_diagnose(r, 2, 0);
+  assert_true(near(code_of(&r[0], "io_wait")->cost_ms, 6));
+  waiting(r, 5, 1);
+  set_text(&r[1], "num_workers", "0");
+  set_text(&r[1], "batch_size", "256");
+  r[1].samples_per_s = 10 * r[0].samples_per_s;
+  brim_diagnose(r, 2, 0);
+  assert_true(near(code_of(&r[0], "small_batch")->cost_ms, 4));
+}
+
+static void test_a_gain_within_the_intervals_is_none(void **state) {
+  (void)state;
+  brim_result r[2] = {healthy(), healthy()};
+  r[1].samples_per_s = 1.1 * r[0].samples_per_s;
+  assert_true(near(brim_finding_gain_ms(&r[0], &r[1]), 10 - 10 / 1.1));
+  for (int i = 0; i < 2; i++) {
+    r[i].samples_per_s_low = 0.9 * r[i].samples_per_s;
+    r[i].samples_per_s_high = 1.1 * r[i].samples_per_s;
+  }
+  assert_true(near(brim_finding_gain_ms(&r[0], &r[1]), 0));
+  r[1].samples_per_s *= 2;
+  assert_true(brim_finding_gain_ms(&r[0], &r[1]) > 5);
+}
+
+static void test_a_spread_has_a_name(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  r.stable = false;
+  r.steps = 10;
+  r.total_ms.mad = 0.5;
+  r.total_ms.ci_low = 8;
+  r.total_ms.ci_high = 12;
+  brim_diagnose(&r, 1, 0);
+  assert_non_null(strstr(code_of(&r, "unstable")->text, "within 20 % (95 % interval)"));
+  r.total_ms.mad = 3;
+  brim_diagnose(&r, 1, 0);
+  assert_non_null(strstr(code_of(&r, "unstable")->text, "a MAD of 30 %"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_remedies_are_of_the_part_that_costs),
+      cmocka_unit_test(test_a_gain_is_within_what_it_touches),
+      cmocka_unit_test(test_a_gain_within_the_intervals_is_none),
+      cmocka_unit_test(test_a_spread_has_a_name),
       cmocka_unit_test(test_healthy),
       cmocka_unit_test(test_order),
       cmocka_unit_test(test_quota),

@@ -186,6 +186,28 @@ static void test_the_budget_bounds_each_probe(void **state) {
   close_scripted(&f);
 }
 
+static void test_a_gain_is_more_than_the_spread(void **state) {
+  (void)state;
+  static const struct {
+    double own[2], changed[2], se, gain;
+    size_t pairs;
+  } rows[] = {
+      {{1.0, 1.0}, {1.3, 1.2}, 0.01, 0.25, 2},  // the pairs agree
+      {{1.0, 1.0}, {1.5, 1.0}, 0.01, 0, 2},     // they do not
+      {{1.0, 0}, {1.3, 0}, 0.01, 0.3, 1},      {{1.0, 0}, {1.3, 0}, 0.2, 0, 1},
+      {{1.0, 0}, {1.3, 0}, NAN, 0.3, 1},  // an error that is unknown is none
+      {{1.0, 0}, {0.9, 0}, 0.5, -0.1, 1},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_race_visit own[2], changed[2];
+    for (int k = 0; k < 2; k++) {
+      own[k] = (brim_race_visit){.log_rate = rows[i].own[k], .log_se = rows[i].se};
+      changed[k] = (brim_race_visit){.log_rate = rows[i].changed[k], .log_se = rows[i].se};
+    }
+    assert_true(near(brim_remedy_gain(own, changed, rows[i].pairs), rows[i].gain));
+  }
+}
+
 static void test_stopped(void **state) {
   (void)state;
   fixture f;
@@ -211,6 +233,7 @@ int main(void) {
       cmocka_unit_test(test_a_cache_is_filled_first),
       cmocka_unit_test(test_a_remedy_that_fails),
       cmocka_unit_test(test_the_budget_bounds_each_probe),
+      cmocka_unit_test(test_a_gain_is_more_than_the_spread),
       cmocka_unit_test(test_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,7 +154,7 @@ static void test_summary(void **state) {
   contains(out.data, "Highest throughput");
   contains(out.data, "Best efficiency");
   contains(out.data, "Recommended for training\n  Batch size:       2048");
-  contains(out.data, "the step waits for data (1.50 ms per step)");
+  contains(out.data, "the step waits for data (1.50 ms per step, estimated)");
   assert_null(strstr(out.data, "Accumulation"));  // it was not swept
   assert_null(strchr(out.data, '\033'));
   assert_null(strstr(out.data, "nan"));

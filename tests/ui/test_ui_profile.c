@@ -48,7 +48,7 @@ static void test_gpu(void **state) {
   has(text, "Peak at conv block.11: 112.0 MiB");
   has(text, "38.1 MiB  parameters (whole run)");
   lacks(text, "activations (whole run)");
-  has(text, "The step waits for data. (1.40 ms per step)");
+  has(text, "The step waits for data. (1.40 ms per step, estimated)");
   has(text, "window costs 0.1 %.");
   has(text, "Measuring took 9.4 s, attaching the tracer 1.2 s, 40 traced steps 510 ms.");
   has(text, "A traced step took 0.20 ms");
@@ -158,7 +158,7 @@ static void test_page(void **state) {
   lacks(page.data, "</script><b>");
   has(page.data, "data-list=\"transforms\"");
   has(page.data, "id=\"memory-chart\"");
-  has(page.data, "<b>1.40 ms per step</b> (11 %)");
+  has(page.data, "<b>1.40 ms per step</b> (11 %), estimated");
   has(page.data, "brim profile a.yaml");
   lacks(page.data, "http://");
   lacks(page.data, "https://");
