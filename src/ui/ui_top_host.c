@@ -130,6 +130,16 @@ static void put_share(const brim_ui_top_scene *s, brim_ui_frame *frame, const ch
   brim_str_deinit(&line);
 }
 
+static void load_text(const brim_top_host *host, char *out, size_t size) {
+  const double loads[3] = {host->load_1, host->load_5, host->load_15};
+  char words[3][32];
+  for (int i = 0; i < 3; i++) {
+    snprintf(words[i], sizeof words[i], "-");
+    if (isfinite(loads[i])) snprintf(words[i], sizeof words[i], "%.1f", loads[i]);
+  }
+  snprintf(out, size, brim_tr("load %s %s %s"), words[0], words[1], words[2]);
+}
+
 void brim_ui_top_host_panel(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   const brim_top_host *host = &s->view->host;
   char text[96], cores[32];
@@ -145,10 +155,7 @@ void brim_ui_top_host_panel(const brim_ui_top_scene *s, brim_ui_frame *frame) {
   brim_ui_frame_line(frame, &title);
   brim_str_deinit(&title);
   text[0] = '\0';
-  if (isfinite(host->load_1)) {
-    snprintf(text, sizeof text, brim_tr("load %.1f %.1f %.1f"), host->load_1, host->load_5,
-             host->load_15);
-  }
+  if (isfinite(host->load_1)) load_text(host, text, sizeof text);
   const float *cpu = s->history ? s->history->host[0] : NULL;
   const float *memory = s->history ? s->history->host[1] : NULL;
   put_share(s, frame, brim_tr("CPU use"), host->cpu_percent, text, cpu);

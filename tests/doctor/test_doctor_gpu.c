@@ -2,6 +2,7 @@
 // as JSON and as text.
 #include <pthread.h>
 
+#include "doctor/doctor_int.h"
 #include "doctor/doctor_machine.h"
 #include "monitor/monitor_gpu_setup.h"
 #include "ui/ui_doctor.h"
@@ -455,27 +456,29 @@ static int finish(void **state) {
   return 0;
 }
 
+// A driver that says ~0 bytes.
+static void test_bytes(void **state) {
+  (void)state;
+  char text[32], most[32];
+  brim_format_bytes(UINT64_MAX, most);
+  brim_doctor_bytes((double)UINT64_MAX, text);
+  assert_string_equal(text, most);
+  brim_doctor_bytes(-1, text);
+  assert_string_equal(text, "0 B");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_good),
-      cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_modes),
-      cmocka_unit_test(test_link),
-      cmocka_unit_test(test_numa),
-      cmocka_unit_test(test_health),
-      cmocka_unit_test(test_silent_driver),
-      cmocka_unit_test(test_two_gpus),
-      cmocka_unit_test(test_slices),
-      cmocka_unit_test(test_driver),
-      cmocka_unit_test(test_libraries),
-      cmocka_unit_test(test_versions),
-      cmocka_unit_test(test_no_gpu),
-      cmocka_unit_test(test_ceilings),
-      cmocka_unit_test(test_slow_driver),
-      cmocka_unit_test(test_plugins),
-      cmocka_unit_test(test_ceilings_of_cpu),
-      cmocka_unit_test(test_json),
-      cmocka_unit_test(test_text),
+      cmocka_unit_test(test_good),     cmocka_unit_test(test_bytes),
+      cmocka_unit_test(test_memory),   cmocka_unit_test(test_modes),
+      cmocka_unit_test(test_link),     cmocka_unit_test(test_numa),
+      cmocka_unit_test(test_health),   cmocka_unit_test(test_silent_driver),
+      cmocka_unit_test(test_two_gpus), cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_driver),   cmocka_unit_test(test_libraries),
+      cmocka_unit_test(test_versions), cmocka_unit_test(test_no_gpu),
+      cmocka_unit_test(test_ceilings), cmocka_unit_test(test_slow_driver),
+      cmocka_unit_test(test_plugins),  cmocka_unit_test(test_ceilings_of_cpu),
+      cmocka_unit_test(test_json),     cmocka_unit_test(test_text),
       cmocka_unit_test(test_all_seen),
   };
   return cmocka_run_group_tests(tests, NULL, finish);
