@@ -116,6 +116,8 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 void brim_cli_word_text(const char *word, brim_str *out);
 // A mistake on the command line; sets the hint to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
+// Do two paths name one file, be it there already or not?
+bool brim_cli_same_target(const char *a, const char *b);
 // Refuses an output that names a file which the command reads, or another output, before anything is
 // written. NULL entries are none.
 brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,

@@ -3,10 +3,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base_text.h"
 
@@ -363,14 +365,38 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
 
 //---------------------------------- outputs ----------------------------------
 
-// One file, there already or not: "r" and "./r" are one name.
-static bool same_target(const char *a, const char *b) {
+// Where a link leads, for brim_free; NULL = it is none.
+static char *link_target(const char *path) {
+  char to[PATH_MAX];
+  ssize_t n = readlink(path, to, sizeof to - 1);
+  if (n <= 0) return NULL;
+  to[n] = '\0';
+  if (to[0] == '/') return brim_strdup(to);
+  char *folder = brim_fs_dirname(path), *joined = folder ? brim_fs_join(folder, to) : NULL;
+  brim_free(folder);
+  return joined;
+}
+
+// One file, there already or not: "r" and "./r" are one name, and so is a link to an r that is to come.
+bool brim_cli_same_target(const char *a, const char *b) {
+  enum { MOST_LINKS = 40 };  // as many as Linux follows
   if (strcmp(a, b) == 0 || brim_fs_same(a, b)) return true;
-  if (strcmp(brim_fs_basename(a), brim_fs_basename(b)) != 0) return false;
-  char *folder_a = brim_fs_dirname(a), *folder_b = brim_fs_dirname(b);
-  bool same = brim_fs_same(folder_a, folder_b) && !brim_fs_exists(a) && !brim_fs_exists(b);
-  brim_free(folder_a);
-  brim_free(folder_b);
+  if (brim_fs_exists(a) || brim_fs_exists(b)) return false;
+  char *ends[2] = {brim_strdup(a), brim_strdup(b)}, *folders[2] = {NULL};
+  for (int i = 0; i < 2; i++) {
+    char *next;
+    for (int k = 0; k < MOST_LINKS && ends[i] && (next = link_target(ends[i])); k++) {
+      brim_free(ends[i]);
+      ends[i] = next;
+    }
+    if (ends[i]) folders[i] = brim_fs_dirname(ends[i]);
+  }
+  bool same = ends[0] && ends[1] && brim_fs_same(folders[0], folders[1]) &&
+              strcmp(brim_fs_basename(ends[0]), brim_fs_basename(ends[1])) == 0;
+  for (int i = 0; i < 2; i++) {
+    brim_free(ends[i]);
+    brim_free(folders[i]);
+  }
   return same;
 }
 
@@ -379,11 +405,11 @@ brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_
   for (size_t i = 0; i < written_count; i++) {
     const char *path = written[i];
     for (size_t k = 0; k < read_count && path; k++) {
-      if (!read[k] || !same_target(read[k], path)) continue;
+      if (!read[k] || !brim_cli_same_target(read[k], path)) continue;
       return brim_cli_usage(cli, BRIM_N_("%s is read by this command; name another file"), path);
     }
     for (size_t k = 0; k < i && path; k++) {
-      if (!written[k] || !same_target(written[k], path)) continue;
+      if (!written[k] || !brim_cli_same_target(written[k], path)) continue;
       return brim_cli_usage(cli, BRIM_N_("two outputs are named %s"), path);
     }
   }

@@ -178,6 +178,16 @@ static void test_kept(void **state) {
   brim_free(after);
 }
 
+// A name that this run writes to keeps nothing of the run before.
+static void test_kept_beside_own_names(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf own && mkdir own");
+  expect(0, NULL, QUICK "--output-dir own && cp own/profile.json own.before");
+  expect(0, "the earlier profile is kept: own/profile-2.json",
+         QUICK "--output-dir own --memory-snapshot ./own/profile-1.json");
+  expect(0, NULL, "cmp own.before own/profile-2.json && grep -q brim.memory/1 own/profile-1.json");
+}
+
 static double number(const json_t *object, const char *section, const char *key) {
   return json_number_value(json_object_get(json_object_get(object, section), key));
 }
@@ -274,12 +284,19 @@ static void test_interrupted(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_summary),        cmocka_unit_test(test_files),
-      cmocka_unit_test(test_tables),         cmocka_unit_test(test_again),
-      cmocka_unit_test(test_kept),           cmocka_unit_test(test_one_step_time),
-      cmocka_unit_test(test_other_workload), cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_interrupted),
-      cmocka_unit_test(test_again_refused),  cmocka_unit_test(test_json_config),
+      cmocka_unit_test(test_summary),
+      cmocka_unit_test(test_files),
+      cmocka_unit_test(test_tables),
+      cmocka_unit_test(test_again),
+      cmocka_unit_test(test_kept),
+      cmocka_unit_test(test_one_step_time),
+      cmocka_unit_test(test_other_workload),
+      cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_full_disk),
+      cmocka_unit_test(test_interrupted),
+      cmocka_unit_test(test_again_refused),
+      cmocka_unit_test(test_json_config),
+      cmocka_unit_test(test_kept_beside_own_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

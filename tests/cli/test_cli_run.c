@@ -442,6 +442,16 @@ static void test_bench_records(void **state) {
   expect(0, "results-2.jsonl", again);
   assert_true(has_file("runs/bench/report-2.html"));
   assert_int_equal(count_lines("runs/bench/results-2.jsonl"), 2);
+  // A number that this run itself writes to is not free.
+  shell_result r = shell("%s --report runs/bench/results-3.jsonl", again);
+  has(r.err, "the earlier sweep is kept: runs/bench/results-4.jsonl");
+  shell_free(&r);
+  assert_int_equal(count_lines("runs/bench/results-4.jsonl"), 2);
+  expect(0, NULL, "cp runs/bench/best.yaml best.before");
+  r = shell("%s --output runs/bench/best-1.yaml", again);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+  expect(0, NULL, "cmp best.before runs/bench/best-3.yaml");
 }
 
 // Before anything is measured: exit 2. After: the table is shown, then the error, exit 1.

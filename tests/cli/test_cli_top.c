@@ -62,6 +62,19 @@ static void test_lines_of_a_recording(void **state) {
   shell_free(&r);
 }
 
+static void test_a_load_that_is_missing(void **state) {
+  (void)state;
+  write_recording("load.jsonl", 0, 1);
+  expect(0, NULL,
+         "sed 's/\"load_5\": *[0-9.]*/\"load_5\":null/' load.jsonl > null.jsonl && "
+         "grep -q '\"load_5\":null' null.jsonl");
+  shell_result r = shell("brim top --replay null.jsonl --once");
+  assert_int_equal(r.code, 0);
+  has(r.out, "load 61.2 - 40.0");
+  has_not(r.out, "nan");
+  shell_free(&r);
+}
+
 // What is recorded of a recording is the recording.
 static void test_record_and_csv(void **state) {
   (void)state;
@@ -95,6 +108,12 @@ static void test_other_files(void **state) {
   expect(0, NULL, "cp own.jsonl before.jsonl");
   expect(2, "is read by this command", "brim top --replay own.jsonl --csv ./own.jsonl");
   expect(2, "two outputs are named", "brim top --once --record new.jsonl --csv ./new.jsonl");
+  expect(2, "two outputs are named",
+         "rm -f later link; mkdir -p links; ln -sf later link; ln -sf ../link links/link; "
+         "brim top --once --record link --csv later");
+  expect(2, "two outputs are named", "brim top --once --record later --csv links/link");
+  expect(2, "two outputs are named", "brim top --once --record link --csv links/link");
+  expect(0, NULL, "test ! -e later");
   expect(2, "no recording", "brim top --once --record config.yaml");
   expect(2, "no recording", "brim top --once --record records.jsonl");
   expect(2, "no CSV file", "brim top --once --record new.jsonl --csv config.yaml");
@@ -498,6 +517,7 @@ static void test_a_training_without_a_folder(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_of_a_recording),
+      cmocka_unit_test(test_a_load_that_is_missing),
       cmocka_unit_test(test_record_and_csv),
       cmocka_unit_test(test_other_files),
       cmocka_unit_test(test_continue_after_a_full_disk),

@@ -47,7 +47,7 @@ static brim_status put_aside(bench *b) {
   const char *const paths[] = {b->jsonl, b->best, b->html};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
   char *kept = NULL;
-  BRIM_TRY(brim_cli_put_aside(paths, count, b->job->input.path, &kept));
+  BRIM_TRY(brim_cli_put_aside(paths, count, paths, 3, b->job->input.path, &kept));
   if (kept) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), kept);
   brim_free(kept);
   return BRIM_OK;

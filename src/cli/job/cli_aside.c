@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "cli/cli.h"
 
 static bool is_regular(const char *path) {
   struct stat st;
@@ -33,15 +34,24 @@ static brim_status aside_name(const char *path, int number, brim_str *out) {
   return brim_str_status(out);
 }
 
+static bool is_taken(const char *name, const char *const *outputs, size_t output_count) {
+  bool taken = brim_fs_exists(name);
+  for (size_t i = 0; i < output_count && !taken; i++) {
+    taken = outputs[i] && brim_cli_same_target(name, outputs[i]);
+  }
+  return taken;
+}
+
 // The first number that none of the files has a namesake for, so that one run keeps one number.
-static brim_status free_number(const char *const *paths, size_t count, int *out) {
+static brim_status free_number(const char *const *paths, size_t count, const char *const *outputs,
+                               size_t output_count, int *out) {
   for (int number = 1;; number++) {
     bool taken = false;
     for (size_t i = 0; i < count; i++) {
       brim_str name;
       brim_str_init(&name);
       brim_status status = paths[i] ? aside_name(paths[i], number, &name) : BRIM_OK;
-      if (!status && paths[i]) taken = taken || brim_fs_exists(name.data);
+      if (!status && paths[i]) taken = taken || is_taken(name.data, outputs, output_count);
       brim_str_deinit(&name);
       if (status) return status;
     }
@@ -78,11 +88,11 @@ static brim_status put_one_aside(const char *path, int number, const char *input
   return status;
 }
 
-brim_status brim_cli_put_aside(const char *const *paths, size_t count, const char *input,
-                               char **kept) {
+brim_status brim_cli_put_aside(const char *const *paths, size_t count, const char *const *outputs,
+                               size_t output_count, const char *input, char **kept) {
   int number;
   *kept = NULL;
-  brim_status status = free_number(paths, count, &number);
+  brim_status status = free_number(paths, count, outputs, output_count, &number);
   for (size_t i = 0; i < count && !status; i++) {
     if (paths[i] && is_regular(paths[i])) status = put_one_aside(paths[i], number, input, kept);
   }

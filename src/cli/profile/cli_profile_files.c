@@ -156,7 +156,8 @@ static brim_status put_aside(const cli_profile *p) {
     const char *option = files[i].option;
     if (!option || !brim_option_string(&p->cli->parse, option, NULL)) paths[i] = p->paths[i];
   }
-  BRIM_TRY(brim_cli_put_aside(paths, CLI_PROFILE_FILES, p->job->input.path, &kept));
+  BRIM_TRY(brim_cli_put_aside(paths, CLI_PROFILE_FILES, (const char *const *)p->paths,
+                              CLI_PROFILE_FILES, p->job->input.path, &kept));
   if (kept) brim_cli_note(p->cli, brim_tr("the earlier profile is kept: %s\n"), kept);
   brim_free(kept);
   return BRIM_OK;
