@@ -74,6 +74,9 @@ if(NOT SQLITE_FOUND)
   message(FATAL_ERROR "brim sweep keeps its experiments in SQLite, and SQLite 3.37 or later was not "
                       "found. Install libsqlite3-dev (`tools/deps build` does).")
 endif()
+# Their headers alone: both are loaded when a server or a client is opened.
+pkg_check_modules(MHD REQUIRED libmicrohttpd>=0.9.75)
+pkg_check_modules(CURL REQUIRED libcurl>=7.85)
 include(BrimCuda)
 if(BRIM_CCACHE)
   find_program(BRIM_CCACHE_PROGRAM ccache)

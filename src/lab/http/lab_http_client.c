@@ -1,0 +1,258 @@
+// See lab_http_client.h.
+#include "lab/http/lab_http_client.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/http/lab_http_curl.h"
+
+enum { CONNECT_MS = 10000, TIMEOUT_MS = 60000, REPLY_MAX = 64 << 20, QUIET_S = 60 };
+
+struct brim_http_client {
+  brim_curl api;
+  brim_dl *dl;
+  CURL *curl;
+  char *url, *token, *ca, *pin;  // url without a slash at its end
+  int64_t connect_ms, timeout_ms;
+  size_t reply_max;
+  char error[CURL_ERROR_SIZE];
+};
+
+// Where a reply goes.
+typedef struct sink {
+  brim_http_answer *answer;  // or:
+  brim_http_piece_fn fn;
+  void *ctx;
+  size_t most;
+  brim_status status;  // why the transfer was ended from here
+} sink;
+
+void brim_http_answer_init(brim_http_answer *answer) {
+  *answer = (brim_http_answer){0};
+  brim_str_init(&answer->body);
+}
+
+void brim_http_answer_deinit(brim_http_answer *answer) { brim_str_deinit(&answer->body); }
+
+//---------------------------------- opening ----------------------------------
+
+static bool good_url(const char *url, bool *plain) {
+  *plain = strncasecmp(url, "http://", 7) == 0;
+  bool tls = strncasecmp(url, "https://", 8) == 0;
+  const char *host = url + (tls ? 8 : 7);
+  return (*plain || tls) && *host && *host != '/' && !strpbrk(host, "@?# \t\r\n\\");
+}
+
+static brim_status check(const brim_http_client_options *o) {
+  bool plain;
+  if (!o->url || !good_url(o->url, &plain)) {
+    return brim_fail(BRIM_EINVAL, "%s is no address of a server; it looks like https://server:8000",
+                     o->url ? o->url : "");
+  }
+  if (plain && !o->insecure) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s is not encrypted; use https://, or --insecure where every computer between "
+        "here and the server may read along",
+        o->url);
+  }
+  if (o->token && strpbrk(o->token, "\r\n")) {
+    return brim_fail(BRIM_EINVAL, "the token has a line break in it");
+  }
+  return BRIM_OK;
+}
+
+static brim_status copy(const char *text, char **out) {
+  if (!text) return BRIM_OK;
+  *out = brim_strdup(text);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a connection");
+}
+
+static brim_status open_client(const brim_http_client_options *o, brim_http_client *c) {
+  BRIM_TRY(copy(o->url, &c->url));
+  BRIM_TRY(copy(o->token, &c->token));
+  BRIM_TRY(copy(o->ca, &c->ca));
+  BRIM_TRY(copy(o->pin, &c->pin));
+  for (size_t n = strlen(c->url); n > 0 && c->url[n - 1] == '/'; n--) c->url[n - 1] = '\0';
+  c->connect_ms = o->connect_ms > 0 ? o->connect_ms : CONNECT_MS;
+  c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
+  c->reply_max = o->reply_max > 0 ? o->reply_max : REPLY_MAX;
+  BRIM_TRY(brim_curl_load(&c->api, &c->dl));
+  c->curl = c->api.easy_init();
+  return c->curl ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a connection");
+}
+
+brim_status brim_http_client_open(const brim_http_client_options *options, brim_http_client **out) {
+  *out = NULL;
+  BRIM_TRY(check(options));
+  brim_http_client *c = (brim_http_client *)brim_calloc(1, sizeof *c);
+  if (!c) return brim_fail(BRIM_ENOMEM, "out of memory for a connection");
+  brim_status status = open_client(options, c);
+  if (status) {
+    brim_http_client_close(c);
+    return status;
+  }
+  *out = c;
+  return BRIM_OK;
+}
+
+void brim_http_client_close(brim_http_client *c) {
+  if (!c) return;
+  if (c->curl) c->api.easy_cleanup(c->curl);
+  brim_dl_close(c->dl);
+  if (c->token) explicit_bzero(c->token, strlen(c->token));
+  brim_free(c->url);
+  brim_free(c->token);
+  brim_free(c->ca);
+  brim_free(c->pin);
+  brim_free(c);
+}
+
+//---------------------------------- a call ----------------------------------
+
+static size_t take_body(char *data, size_t one, size_t count, void *ctx) {
+  sink *s = (sink *)ctx;
+  size_t size = one * count;
+  if (s->fn) {
+    s->status = s->fn(s->ctx, data, size);
+  } else if (s->answer->body.len + size > s->most) {
+    s->status = brim_fail(BRIM_ELIMIT, "the reply of the server is longer than %zu bytes", s->most);
+  } else {
+    brim_str_append_n(&s->answer->body, data, size);
+    s->status = brim_str_status(&s->answer->body);
+  }
+  return s->status ? 0 : size;
+}
+
+static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
+  static const char name[] = "Upload-Offset:";
+  sink *s = (sink *)ctx;
+  size_t size = one * count, n = sizeof name - 1;
+  if (s->answer && size > n && strncasecmp(data, name, n) == 0) {
+    while (n < size && data[n] == ' ') n++;
+    size_t most = sizeof s->answer->offset - 1, length = size - n < most ? size - n : most;
+    memcpy(s->answer->offset, data + n, length);
+    s->answer->offset[length] = '\0';
+    s->answer->offset[strcspn(s->answer->offset, "\r\n")] = '\0';
+  }
+  return size;
+}
+
+// What is the same for every call.
+static void set_common(brim_http_client *c, sink *s) {
+  const brim_curl *api = &c->api;
+  api->easy_reset(c->curl);  // keeps the connection
+  c->error[0] = '\0';
+  api->easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+  api->easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
+  api->easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  api->easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
+  api->easy_setopt(c->curl, CURLOPT_PROXY, "");  // a proxy of the environment is not for this
+  api->easy_setopt(c->curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+  api->easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
+  api->easy_setopt(c->curl, CURLOPT_TCP_KEEPALIVE, 1L);
+  api->easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_body);
+  api->easy_setopt(c->curl, CURLOPT_WRITEDATA, s);
+  api->easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, take_header);
+  api->easy_setopt(c->curl, CURLOPT_HEADERDATA, s);
+  if (c->ca) api->easy_setopt(c->curl, CURLOPT_CAINFO, c->ca);
+  if (!c->pin) return;
+  // the key is known: who signed it does not matter
+  api->easy_setopt(c->curl, CURLOPT_PINNEDPUBLICKEY, c->pin);
+  api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYPEER, 0L);
+  api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYHOST, 0L);
+}
+
+static bool add_header(const brim_http_client *c, struct curl_slist **list, const char *text) {
+  struct curl_slist *longer = c->api.slist_append(*list, text);
+  if (longer) *list = longer;
+  return longer != NULL;
+}
+
+static struct curl_slist *make_headers(const brim_http_client *c, const brim_http_call *call) {
+  struct curl_slist *list = NULL;
+  brim_str line;
+  brim_str_init(&line);
+  bool good = add_header(c, &list, "Expect:");  // no round trip before the body
+  if (c->token) {
+    brim_str_printf(&line, "Authorization: Bearer %s", c->token);
+    good = good && !brim_str_status(&line) && add_header(c, &list, line.data);
+    explicit_bzero(line.data, line.len);
+    brim_str_clear(&line);
+  }
+  if (call->body) {
+    brim_str_printf(&line, "Content-Type: %s", call->type ? call->type : "application/json");
+    good = good && !brim_str_status(&line) && add_header(c, &list, line.data);
+  }
+  for (const char *const *h = call->headers; good && h && *h; h++) good = add_header(c, &list, *h);
+  brim_str_deinit(&line);
+  if (good) return list;
+  c->api.slist_free_all(list);
+  return NULL;
+}
+
+static brim_status fail_call(const brim_http_client *c, CURLcode code) {
+  const char *why = c->error[0] ? c->error : c->api.easy_strerror(code);
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+      return brim_fail(BRIM_EINVAL, "the certificate of %s is not accepted: %s", c->url, why);
+    case CURLE_OUT_OF_MEMORY:
+      return brim_fail(BRIM_ENOMEM, "out of memory for a request");
+    default:
+      return brim_fail(BRIM_EIO, "%s does not answer: %s", c->url, why);
+  }
+}
+
+static brim_status perform(brim_http_client *c, const brim_http_call *call, sink *s, int *status) {
+  const brim_curl *api = &c->api;
+  struct curl_slist *headers = make_headers(c, call);
+  char *url = NULL;
+  brim_str full;
+  brim_str_init(&full);
+  brim_str_printf(&full, "%s%s", c->url, call->path);
+  url = brim_str_take(&full);
+  CURLcode code = CURLE_OUT_OF_MEMORY;
+  if (headers && url) {
+    api->easy_setopt(c->curl, CURLOPT_URL, url);
+    api->easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    if (call->body) {
+      api->easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_size);
+      api->easy_setopt(c->curl, CURLOPT_POSTFIELDS, (const char *)call->body);
+    }
+    api->easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, call->method);
+    code = api->easy_perform(c->curl);
+  }
+  long got = 0;
+  if (code == CURLE_OK) api->easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &got);
+  *status = (int)got;
+  brim_free(url);
+  api->slist_free_all(headers);
+  if (s->status) return s->status;
+  return code == CURLE_OK ? BRIM_OK : fail_call(c, code);
+}
+
+brim_status brim_http_client_call(brim_http_client *c, const brim_http_call *call,
+                                  brim_http_answer *out) {
+  sink s = {.answer = out, .most = c->reply_max};
+  brim_str_clear(&out->body);
+  out->offset[0] = '\0';
+  set_common(c, &s);
+  long most = (long)(call->timeout_ms > 0 ? call->timeout_ms : c->timeout_ms);
+  c->api.easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, most);
+  return perform(c, call, &s, &out->status);
+}
+
+brim_status brim_http_client_stream(brim_http_client *c, const char *path, int *status,
+                                    brim_http_piece_fn fn, void *ctx) {
+  sink s = {.fn = fn, .ctx = ctx};
+  const brim_http_call call = {.method = "GET", .path = path};
+  set_common(c, &s);
+  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);  // the server sends something all along
+  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)QUIET_S);
+  return perform(c, &call, &s, status);
+}

@@ -1,0 +1,66 @@
+// An HTTP client on libcurl: one connection that is kept between calls. For workers and commands that
+// speak to `brim serve`. A client serves one thread at a time.
+#ifndef BRIM_LAB_HTTP_CLIENT_H_
+#define BRIM_LAB_HTTP_CLIENT_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base_str.h"
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_http_client brim_http_client;
+
+// 0 and NULL are the defaults, except where it says "required".
+typedef struct brim_http_client_options {
+  const char *url;    // required: "https://server:8000"
+  const char *token;  // NULL = none
+  const char *ca;  // PEM file that the server's certificate is checked against; NULL = the system's
+  const char *pin;     // "sha256//...": the server's public key, in place of a certificate check
+  bool insecure;       // http:// is allowed; a token is then sent in the clear
+  int64_t connect_ms;  // 10 s
+  int64_t timeout_ms;  // of a whole call (60 s)
+  size_t reply_max;    // bytes of a reply; longer: BRIM_ELIMIT (64 MiB)
+} brim_http_client_options;
+
+typedef struct brim_http_call {
+  const char *method;  // "GET"
+  const char *path;    // "/v1/claim?x=1": escaped already
+  const void *body;    // NULL = none
+  size_t body_size;
+  const char *type;            // of the body; NULL = application/json
+  const char *const *headers;  // more, "Name: value", NULL-terminated; NULL = none
+  int64_t timeout_ms;          // 0 = the client's
+} brim_http_call;
+
+typedef struct brim_http_answer {
+  int status;
+  brim_str body;
+  char offset[32];  // the header Upload-Offset; "" = not there
+} brim_http_answer;
+
+void brim_http_answer_init(brim_http_answer *answer);
+void brim_http_answer_deinit(brim_http_answer *answer);
+
+// BRIM_EINVAL: the URL, or http:// without `insecure`. BRIM_EUNSUPPORTED: libcurl is not installed.
+brim_status brim_http_client_open(const brim_http_client_options *options, brim_http_client **out);
+void brim_http_client_close(brim_http_client *client);  // NULL is fine
+
+// BRIM_EIO: no reply came, and whether the call was carried out is not known. A reply of any status is
+// BRIM_OK. No redirect is followed.
+brim_status brim_http_client_call(brim_http_client *client, const brim_http_call *call,
+                                  brim_http_answer *out);
+// Every piece of a reply as it comes, until `fn` fails or the server ends it. *status is set before.
+typedef brim_status (*brim_http_piece_fn)(void *ctx, const char *data, size_t size);
+brim_status brim_http_client_stream(brim_http_client *client, const char *path, int *status,
+                                    brim_http_piece_fn fn, void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_HTTP_CLIENT_H_

@@ -1,0 +1,468 @@
+// The server on libmicrohttpd, a thread for each connection. It has no suspended connection: before 1.0.3
+// the library may leave ready ones waiting beside them.
+#include "lab/http/lab_http.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "base/base_fs.h"
+#include "base/base_json.h"
+#include "base/base_log.h"
+#include "base/base_status.h"
+#include "lab/http/lab_http_int.h"
+#include "lab/http/lab_http_mhd.h"
+#include "lab/http/lab_http_url.h"
+
+enum {
+  DEFAULT_CONNECTIONS = 1000,
+  DEFAULT_IDLE_MS = 75000,
+  DEFAULT_REQUEST_MS = 30000,
+  HEAD_MEMORY = 32 << 10,  // of a connection, for its headers
+  STACK = 512 << 10,
+  BLOCK = 16 << 10,
+  PEM_MAX = 1 << 20,
+  VALUES = 16  // of a query
+};
+
+struct brim_http_server {
+  brim_http_options options;
+  brim_mhd mhd;
+  brim_dl *dl;
+  struct MHD_Daemon *daemon;
+  brim_http_watch watch;
+  char *certificate, *key;
+  int port;
+  atomic_bool stopping;
+};
+
+typedef struct request {
+  brim_http_request pub;
+  brim_http_server *server;
+  struct MHD_Connection *connection;
+  brim_http_peer *peer;
+  char path[BRIM_HTTP_PATH_MAX], address[64];
+  brim_str body, query;  // query: decoded values, each with its NUL
+  struct {
+    const char *raw;
+    size_t at;
+  } values[VALUES];
+  int value_count;
+  bool begun;
+} request;
+
+//---------------------------------- what a request says ----------------------------------
+
+const char *brim_http_header(const brim_http_request *r, const char *name) {
+  const request *q = (const request *)r->impl;
+  return q->server->mhd.lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
+}
+
+// Values are kept by their place in memory of the library, which stays for the request.
+const char *brim_http_query(const brim_http_request *r, const char *name) {
+  request *q = (request *)r->impl;
+  const char *raw =
+      q->server->mhd.lookup_connection_value(q->connection, MHD_GET_ARGUMENT_KIND, name);
+  char value[BRIM_HTTP_PATH_MAX];
+  if (!raw) return NULL;
+  for (int i = 0; i < q->value_count; i++) {
+    if (q->values[i].raw == raw) return q->query.data + q->values[i].at;
+  }
+  if (q->value_count == VALUES) return NULL;
+  if (brim_http_value_decode(raw, value, sizeof value)) {
+    brim_status_clear();
+    return NULL;
+  }
+  q->values[q->value_count].raw = raw;
+  q->values[q->value_count++].at = q->query.len;
+  brim_str_append_n(&q->query, value, strlen(value) + 1);
+  return q->query.data + q->values[q->value_count - 1].at;
+}
+
+static void set_peer(request *q) {
+  const union MHD_ConnectionInfo *info =
+      q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  const struct sockaddr *a = info ? info->client_addr : NULL;
+  const void *from = NULL;
+  if (a && a->sa_family == AF_INET) from = &((const struct sockaddr_in *)(const void *)a)->sin_addr;
+  if (a && a->sa_family == AF_INET6) {
+    from = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
+  }
+  if (!from || !inet_ntop(a->sa_family, from, q->address, sizeof q->address)) {
+    snprintf(q->address, sizeof q->address, "unknown");
+  }
+}
+
+//---------------------------------- its form ----------------------------------
+
+typedef struct form {
+  int lengths, encodings, hosts, authorizations;
+  const char *length;
+} form;
+
+static enum MHD_Result count_header(void *ctx, enum MHD_ValueKind kind, const char *key,
+                                    const char *value) {
+  form *f = (form *)ctx;
+  (void)kind;
+  if (strcasecmp(key, "Content-Length") == 0) {
+    f->lengths++;
+    f->length = value;
+  }
+  f->encodings += strcasecmp(key, "Transfer-Encoding") == 0;
+  f->hosts += strcasecmp(key, "Host") == 0;
+  f->authorizations += strcasecmp(key, "Authorization") == 0;
+  return MHD_YES;
+}
+
+static bool read_length(const char *text, size_t *out) {
+  size_t n = text ? strlen(text) : 0;
+  *out = 0;
+  if (!text) return true;
+  if (n == 0 || n > 12 || strspn(text, "0123456789") != n) return false;
+  for (; *text; text++) *out = *out * 10 + (size_t)(*text - '0');
+  return true;
+}
+
+// Whether the request can have two meanings for two programs that read it.
+static bool check_form(request *q, size_t *length, brim_http_reply *reply) {
+  form f = {0};
+  q->server->mhd.get_connection_values(q->connection, MHD_HEADER_KIND, count_header, &f);
+  const char *wrong = NULL;
+  if (f.encodings > 0) wrong = "a Transfer-Encoding is not accepted; send a Content-Length";
+  if (f.lengths > 1) wrong = "two headers Content-Length";
+  if (f.hosts > 1) wrong = "two headers Host";
+  if (f.authorizations > 1) wrong = "two headers Authorization";
+  if (!wrong && !read_length(f.length, length)) wrong = "the Content-Length is no number";
+  if (!wrong) return true;
+  brim_http_reply_error(reply, 400, wrong);
+  return false;
+}
+
+//---------------------------------- replies ----------------------------------
+
+void brim_http_reply_header(brim_http_reply *reply, const char *name, const char *value) {
+  if (reply->header_count == BRIM_HTTP_HEADERS) return;
+  reply->headers[reply->header_count].name = name;
+  snprintf(reply->headers[reply->header_count].value, sizeof reply->headers[0].value, "%s", value);
+  reply->header_count++;
+}
+
+void brim_http_reply_error(brim_http_reply *reply, int status, const char *text) {
+  char *line = NULL;
+  json_t *o = json_object();
+  if (!brim_json_put(o, "error", json_string(text)) && !brim_json_dump(o, 0, &line)) {
+    brim_str_clear(&reply->body);
+    brim_str_append(&reply->body, line);
+    brim_str_append_char(&reply->body, '\n');
+  }
+  brim_free(line);
+  json_decref(o);
+  reply->status = status;
+  reply->type = NULL;
+}
+
+typedef struct stream {
+  brim_http_server *server;
+  brim_status (*more)(void *ctx, brim_str *out);
+  void (*end)(void *ctx);
+  void *ctx;
+  brim_str text;
+  size_t at;  // of it, so much is sent
+} stream;
+
+static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
+  stream *s = (stream *)ctx;
+  (void)pos;
+  while (s->at == s->text.len) {
+    brim_str_clear(&s->text);
+    s->at = 0;
+    if (atomic_load(&s->server->stopping)) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (s->more(s->ctx, &s->text) || brim_str_status(&s->text)) {
+      return MHD_CONTENT_READER_END_OF_STREAM;
+    }
+  }
+  size_t n = s->text.len - s->at < size ? s->text.len - s->at : size;
+  memcpy(out, s->text.data + s->at, n);
+  s->at += n;
+  return (ssize_t)n;
+}
+
+static void free_stream(void *ctx) {
+  stream *s = (stream *)ctx;
+  if (s->end) s->end(s->ctx);
+  brim_str_deinit(&s->text);
+  brim_free(s);
+}
+
+static struct MHD_Response *make_stream(brim_http_server *server, const brim_http_reply *reply) {
+  stream *s = (stream *)brim_calloc(1, sizeof *s);
+  if (!s) {
+    if (reply->end) reply->end(reply->ctx);
+    return NULL;
+  }
+  *s = (stream){.server = server, .more = reply->more, .end = reply->end, .ctx = reply->ctx};
+  brim_str_init(&s->text);
+  struct MHD_Response *r = server->mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK,
+                                                                     read_stream, s, free_stream);
+  if (!r) free_stream(s);
+  return r;
+}
+
+static struct MHD_Response *make_response(brim_http_server *server, brim_http_reply *reply) {
+  if (reply->more) return make_stream(server, reply);
+  if (reply->file) {
+    union {
+      const void *in;
+      void *out;
+    } bytes = {reply->file};  // the library does not write to it
+    return server->mhd.create_response_from_buffer(reply->file_size, bytes.out,
+                                                   MHD_RESPMEM_PERSISTENT);
+  }
+  size_t size = reply->body.len;
+  char *text = brim_str_take(&reply->body);
+  if (!text) return NULL;
+  struct MHD_Response *r =
+      server->mhd.create_response_from_buffer_with_free_callback(size, text, brim_free);
+  if (!r) brim_free(text);
+  return r;
+}
+
+static enum MHD_Result send_reply(request *q, brim_http_reply *reply, bool close_after) {
+  const brim_mhd *m = &q->server->mhd;
+  struct MHD_Response *r = make_response(q->server, reply);
+  if (!r) return MHD_NO;
+  const char *type = reply->type ? reply->type : "application/json; charset=utf-8";
+  enum MHD_Result good = m->add_response_header(r, "Content-Type", type);
+  for (int i = 0; good && i < reply->header_count; i++) {
+    good = m->add_response_header(r, reply->headers[i].name, reply->headers[i].value);
+  }
+  if (good && close_after) good = m->add_response_header(r, "Connection", "close");
+  if (good)
+    good = m->queue_response(q->connection, (unsigned)(reply->status ? reply->status : 200), r);
+  m->destroy_response(r);
+  return good;
+}
+
+//---------------------------------- a request ----------------------------------
+
+static brim_http_peer *peer_of(const brim_http_server *server, struct MHD_Connection *connection) {
+  const union MHD_ConnectionInfo *info =
+      server->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  return info ? (brim_http_peer *)info->socket_context : NULL;
+}
+
+// The first thing of a request that is seen: its line. What is returned comes back with each call.
+static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection) {
+  brim_http_server *server = (brim_http_server *)ctx;
+  request *q = (request *)brim_calloc(1, sizeof *q);
+  brim_http_watch_phase(&server->watch, peer_of(server, connection), BRIM_HTTP_READING);
+  (void)uri;
+  if (!q) return NULL;
+  q->server = server;
+  q->connection = connection;
+  q->peer = peer_of(server, connection);
+  brim_str_init(&q->body);
+  brim_str_init(&q->query);
+  q->pub = (brim_http_request){.path = q->path, .peer = q->address, .body = "", .impl = q};
+  return q;
+}
+
+// Paths and values stay as they were sent; brim decodes them itself, once.
+static size_t leave_escaped(void *ctx, struct MHD_Connection *connection, char *text) {
+  (void)ctx;
+  (void)connection;
+  return strlen(text);
+}
+
+static bool admit(request *q, const char *url, brim_http_reply *reply) {
+  size_t length = 0, most = 0;
+  set_peer(q);
+  if (!check_form(q, &length, reply)) return false;
+  if (brim_http_path_decode(url, q->path, sizeof q->path)) {
+    brim_http_reply_error(reply, 400, brim_status_detail());
+    brim_status_clear();
+    return false;
+  }
+  if (!q->server->options.admit(q->server->options.ctx, &q->pub, reply, &most)) return false;
+  if (length <= most) return true;
+  char text[96];
+  snprintf(text, sizeof text, "the body has %zu bytes; at most %zu are taken here", length, most);
+  brim_http_reply_error(reply, 413, text);
+  return false;
+}
+
+static enum MHD_Result answer(void *ctx, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *data,
+                              size_t *size, void **state) {
+  request *q = (request *)*state;
+  brim_http_server *server = (brim_http_server *)ctx;
+  (void)connection;
+  (void)version;
+  if (!q) return MHD_NO;  // out of memory
+  brim_http_reply reply = {0};
+  brim_str_init(&reply.body);
+  enum MHD_Result result = MHD_YES;
+  if (!q->begun) {
+    q->begun = true;
+    q->pub.method = method;
+    if (!admit(q, url, &reply)) result = send_reply(q, &reply, true);
+  } else if (*size > 0) {
+    brim_str_append_n(&q->body, data, *size);
+    *size = 0;
+  } else {
+    brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_SERVING);
+    q->pub.body = q->body.data;
+    q->pub.body_size = q->body.len;
+    if (brim_str_status(&q->body)) {
+      brim_http_reply_error(&reply, 503, "out of memory for the body of the request");
+    } else {
+      server->options.serve(server->options.ctx, &q->pub, &reply);
+    }
+    result = send_reply(q, &reply, false);
+  }
+  brim_str_deinit(&reply.body);
+  return result;
+}
+
+static void ended(void *ctx, struct MHD_Connection *connection, void **state,
+                  enum MHD_RequestTerminationCode how) {
+  brim_http_server *server = (brim_http_server *)ctx;
+  request *q = (request *)*state;
+  (void)connection;
+  (void)how;
+  if (!q) return;
+  brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_IDLE);
+  brim_str_deinit(&q->body);
+  brim_str_deinit(&q->query);
+  brim_free(q);
+  *state = NULL;
+}
+
+static void connection_changed(void *ctx, struct MHD_Connection *connection, void **peer,
+                               enum MHD_ConnectionNotificationCode what) {
+  brim_http_server *server = (brim_http_server *)ctx;
+  if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+    const union MHD_ConnectionInfo *info =
+        server->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    brim_http_peer *p = (brim_http_peer *)brim_calloc(1, sizeof *p);
+    *peer = p;
+    if (p) brim_http_watch_add(&server->watch, p, info ? info->connect_fd : -1);
+  } else if (*peer) {
+    brim_http_watch_remove(&server->watch, (brim_http_peer *)*peer);
+    brim_free(*peer);
+    *peer = NULL;
+  }
+}
+
+static void log_line(void *ctx, const char *format, va_list args) BRIM_PRINTF(2, 0);
+static void log_line(void *ctx, const char *format, va_list args) {
+  char text[256];
+  (void)ctx;
+  vsnprintf(text, sizeof text, format, args);
+  text[strcspn(text, "\n")] = '\0';
+  brim_log_debug("http", "%s", text);
+}
+
+//---------------------------------- opening ----------------------------------
+
+static brim_status start(brim_http_server *s, int fd) {
+  const brim_http_options *o = &s->options;
+  unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+                   MHD_USE_ERROR_LOG | (s->certificate ? (unsigned)MHD_USE_TLS : 0u);
+  struct MHD_OptionItem tls[] = {
+      {MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
+      {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
+      {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+      {MHD_OPTION_END, 0, NULL}};
+  struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+  s->daemon = s->mhd.start_daemon(
+      flags, 0, NULL, NULL, answer, s, MHD_OPTION_EXTERNAL_LOGGER, log_line, s,
+      MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_URI_LOG_CALLBACK, begin, s,
+      MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, s, MHD_OPTION_NOTIFY_COMPLETED, ended, s,
+      MHD_OPTION_NOTIFY_CONNECTION, connection_changed, s, MHD_OPTION_CONNECTION_LIMIT,
+      (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->per_address,
+      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->idle_ms + 999) / 1000),
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MEMORY, MHD_OPTION_THREAD_STACK_SIZE,
+      (size_t)STACK, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, s->certificate ? tls : none,
+      MHD_OPTION_END);
+  if (s->daemon) return BRIM_OK;
+  close(fd);
+  if (s->certificate) {
+    return brim_fail(BRIM_EINVAL,
+                     "the server does not start with the certificate %s and the key %s",
+                     o->certificate, o->key);
+  }
+  return brim_fail(BRIM_EIO, "the server does not start");
+}
+
+static brim_status read_pem(brim_http_server *s) {
+  size_t size;
+  if (!s->options.certificate && !s->options.key) return BRIM_OK;
+  if (!s->options.certificate || !s->options.key) {
+    return brim_fail(BRIM_EINVAL, "TLS needs both a certificate and its key");
+  }
+  BRIM_TRY(brim_fs_read(s->options.certificate, PEM_MAX, &s->certificate, &size));
+  return brim_fs_read(s->options.key, PEM_MAX, &s->key, &size);
+}
+
+static brim_status open_server(brim_http_server *s) {
+  brim_http_options *o = &s->options;
+  int fd = -1;
+  if (!o->address) o->address = "127.0.0.1";
+  if (o->connections <= 0) o->connections = DEFAULT_CONNECTIONS;
+  if (o->idle_ms <= 0) o->idle_ms = DEFAULT_IDLE_MS;
+  if (o->request_ms <= 0) o->request_ms = DEFAULT_REQUEST_MS;
+  s->watch.idle_ms = o->idle_ms;
+  s->watch.request_ms = o->request_ms;
+  BRIM_TRY(brim_mhd_load(&s->mhd, &s->dl));
+  BRIM_TRY(read_pem(s));
+  BRIM_TRY(brim_http_watch_start(&s->watch));
+  BRIM_TRY(brim_http_listen(o->address, o->port, &fd, &s->port));
+  return start(s, fd);
+}
+
+brim_status brim_http_server_open(const brim_http_options *options, brim_http_server **out) {
+  *out = NULL;
+  brim_http_server *s = (brim_http_server *)brim_calloc(1, sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
+  s->options = *options;
+  atomic_init(&s->stopping, false);
+  brim_json_setup();
+  brim_status status = open_server(s);
+  if (status) {
+    brim_http_server_close(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+int brim_http_server_port(const brim_http_server *s) { return s->port; }
+
+int brim_http_server_connections(brim_http_server *s) {
+  pthread_mutex_lock(&s->watch.mutex);
+  int count = s->watch.count;
+  pthread_mutex_unlock(&s->watch.mutex);
+  return count;
+}
+
+void brim_http_server_stop(brim_http_server *s) { atomic_store(&s->stopping, true); }
+
+bool brim_http_server_stopping(const brim_http_server *s) { return atomic_load(&s->stopping); }
+
+void brim_http_server_close(brim_http_server *s) {
+  if (!s) return;
+  brim_http_server_stop(s);
+  if (s->daemon) s->mhd.stop_daemon(s->daemon);  // joins every thread, and closes the socket
+  brim_http_watch_stop(&s->watch);
+  brim_dl_close(s->dl);
+  brim_free(s->certificate);
+  if (s->key) explicit_bzero(s->key, strlen(s->key));
+  brim_free(s->key);
+  brim_free(s);
+}

@@ -1,0 +1,39 @@
+// Paths and queries of requests, decoded once and checked before anything looks at them. Pure functions.
+#ifndef BRIM_LAB_HTTP_URL_H_
+#define BRIM_LAB_HTTP_URL_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/base_str.h"
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BRIM_HTTP_PATH_MAX = 1024, BRIM_HTTP_PARTS = 8 };
+
+// "/v1/exps/3f%20a" -> "/v1/exps/3f a". Refused (BRIM_EINVAL): what does not start with '/', a bad or
+// second escape ("%2", "%252e": no name of ours has a '%'), control characters, '\\', bytes that are not
+// UTF-8, empty parts, and the parts "." and "..". At most size - 1 bytes.
+brim_status brim_http_path_decode(const char *raw, char *out, size_t size);
+
+// The parts of a decoded path between its slashes, as pointers into it: the slashes become NUL. 0: "/".
+// -1: more than BRIM_HTTP_PARTS.
+int brim_http_path_split(char *path, char *parts[BRIM_HTTP_PARTS]);
+
+// One value of a query: escapes decoded once; NUL and other control characters but tab and newline are
+// refused, as are bytes that are not UTF-8.
+brim_status brim_http_value_decode(const char *raw, char *out, size_t size);
+
+// Appends `text` with everything escaped that is not unreserved (RFC 3986).
+void brim_http_escape(brim_str *out, const char *text);
+
+// 1 to 64 of a-z 0-9 -: what names of experiments, grids and workers may be.
+bool brim_http_is_id(const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_HTTP_URL_H_

@@ -1,0 +1,93 @@
+// Paths and queries: what is taken, and every way around it that is known.
+#include "test.h"
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/http/lab_http_url.h"
+
+static void test_paths(void **state) {
+  (void)state;
+  const struct {
+    const char *raw, *decoded;  // NULL = refused
+  } rows[] = {{"/", "/"},
+              {"/v1/exps", "/v1/exps"},
+              {"/v1/exps/3f%20a", "/v1/exps/3f a"},
+              {"/%EB%B8%8C", "/\xEB\xB8\x8C"},
+              {"/a..b/...", "/a..b/..."},
+              {"", NULL},
+              {"v1", NULL},
+              {"*", NULL},
+              {"//", NULL},
+              {"/v1//exps", NULL},
+              {"/v1/", NULL},
+              {"/..", NULL},
+              {"/v1/../etc/passwd", NULL},
+              {"/v1/%2e%2e/etc", NULL},
+              {"/v1/%2E./etc", NULL},
+              {"/v1/%252e%252e/etc", NULL},
+              {"/v1/..%2fetc", NULL},
+              {"/v1/%2e%2e%2fetc", NULL},
+              {"/v1/..%5cetc", NULL},
+              {"/v1/a%00.txt", NULL},
+              {"/v1/a%0d%0aSet-Cookie:%20x", NULL},
+              {"/v1/a%7f", NULL},
+              {"/v1/%", NULL},
+              {"/v1/%2", NULL},
+              {"/v1/%zz", NULL},
+              {"/v1/%ff%fe", NULL},
+              {"/v1/%c0%ae%c0%ae/etc", NULL},
+              {"/v1/.", NULL},
+              {"/./v1", NULL}};
+  char out[64];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_status status = brim_http_path_decode(rows[i].raw, out, sizeof out);
+    if (status != (rows[i].decoded ? BRIM_OK : BRIM_EINVAL))
+      fail_msg("%s: %d", rows[i].raw, status);
+    if (rows[i].decoded) assert_string_equal(out, rows[i].decoded);
+  }
+  char tiny[4];
+  assert_ok(brim_http_path_decode("/ab", tiny, sizeof tiny));
+  assert_status(brim_http_path_decode("/abc", tiny, sizeof tiny), BRIM_EINVAL);
+}
+
+static void test_parts(void **state) {
+  (void)state;
+  char *parts[BRIM_HTTP_PARTS];
+  char path[] = "/v1/exps/abc", root[] = "/", many[] = "/1/2/3/4/5/6/7/8/9";
+  assert_int_equal(brim_http_path_split(path, parts), 3);
+  assert_string_equal(parts[0], "v1");
+  assert_string_equal(parts[2], "abc");
+  assert_int_equal(brim_http_path_split(root, parts), 0);
+  assert_int_equal(brim_http_path_split(many, parts), -1);
+}
+
+static void test_values(void **state) {
+  (void)state;
+  char out[32];
+  brim_str text;
+  assert_ok(brim_http_value_decode("a%20b%2Fc%25", out, sizeof out));
+  assert_string_equal(out, "a b/c%");
+  assert_status(brim_http_value_decode("a%00b", out, sizeof out), BRIM_EINVAL);
+  assert_status(brim_http_value_decode("a%1bb", out, sizeof out), BRIM_EINVAL);
+  assert_status(brim_http_value_decode("%e", out, sizeof out), BRIM_EINVAL);
+  brim_str_init(&text);
+  brim_http_escape(&text, "a b/\xEB\xB8\x8C?&~");
+  assert_string_equal(text.data, "a%20b%2F%EB%B8%8C%3F%26~");
+  brim_str_deinit(&text);
+}
+
+static void test_ids(void **state) {
+  (void)state;
+  assert_true(brim_http_is_id("3f-a0"));
+  assert_false(brim_http_is_id(""));
+  assert_false(brim_http_is_id("A"));
+  assert_false(brim_http_is_id("a/b"));
+  assert_false(
+      brim_http_is_id("01234567890123456789012345678901234567890123456789012345678901234"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_paths), cmocka_unit_test(test_parts),
+                                     cmocka_unit_test(test_values), cmocka_unit_test(test_ids)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
