@@ -33,18 +33,23 @@ typedef struct field {
   { NULL, FIELD_TEXT, 0 }
 
 #define EXP(kind, name) F(brim_store_exp, kind, name)
-static const field exp_fields[] = {
-    EXP(TEXT, id),         EXP(TEXT, grid),       EXP(TEXT, label),
-    EXP(TEXT, config),     EXP(TEXT, tags),       EXP(TEXT, worker),
-    EXP(TEXT, metric_key), EXP(TEXT, failure),    EXP(TEXT, reason),
-    EXP(TEXT, last_lines), EXP(STATE, state),     EXP(WANT, want),
-    EXP(INT, idx),         EXP(INT, priority),    EXP(INT, gpus),
-    EXP(INT, need_bytes),  EXP(INT, fence),       EXP(INT, attempt),
-    EXP(INT, tries),       EXP(INT, tries_left),  EXP(INT, infra_left),
-    EXP(INT, not_before),  EXP(INT, lease_until), EXP(STEP, step),
-    EXP(STEP, steps),      EXP(STEP, epoch),      EXP(STEP, epochs),
-    EXP(STEP, ckpt_step),  EXP(REAL, metric),     EXP(INT, created),
-    EXP(INT, started),     EXP(INT, ended),       END};
+static const field exp_fields[] = {EXP(TEXT, id),         EXP(TEXT, grid),
+                                   EXP(TEXT, label),      EXP(TEXT, config),
+                                   EXP(TEXT, tags),       EXP(TEXT, worker),
+                                   EXP(TEXT, metric_key), EXP(TEXT, failure),
+                                   EXP(TEXT, reason),     EXP(TEXT, last_lines),
+                                   EXP(STATE, state),     EXP(WANT, want),
+                                   EXP(INT, idx),         EXP(INT, priority),
+                                   EXP(INT, gpus),        EXP(INT, need_bytes),
+                                   EXP(INT, fence),       EXP(INT, attempt),
+                                   EXP(INT, tries),       EXP(INT, tries_left),
+                                   EXP(INT, infra_left),  EXP(INT, not_before),
+                                   EXP(INT, lease_until), EXP(STEP, step),
+                                   EXP(STEP, steps),      EXP(STEP, epoch),
+                                   EXP(STEP, epochs),     EXP(STEP, ckpt_step),
+                                   EXP(REAL, metric),     EXP(INT, created),
+                                   EXP(INT, started),     EXP(INT, ended),
+                                   EXP(TEXT, findings),   END};
 
 #define ATT(kind, name) F(brim_store_attempt, kind, name)
 static const field attempt_fields[] = {ATT(TEXT, exp),
@@ -66,8 +71,9 @@ static const field attempt_fields[] = {ATT(TEXT, exp),
                                        END};
 
 #define EVT(kind, name) F(brim_store_event, kind, name)
-static const field event_fields[] = {EVT(INT, seq),   EVT(INT, t),     EVT(TEXT, exp),
-                                     EVT(TEXT, kind), EVT(TEXT, text), END};
+static const field event_fields[] = {
+    EVT(INT, seq),  EVT(INT, t), EVT(TEXT, exp), EVT(TEXT, kind), EVT(TEXT, text),
+    EVT(TEXT, who), END};
 
 #define GRD(kind, name) F(brim_store_grid, kind, name)
 static const field grid_fields[] = {GRD(TEXT, id), GRD(TEXT, name), GRD(TEXT, text),
@@ -84,13 +90,9 @@ static const field grid_row_fields[] = {
     END};
 
 #define WRK(kind, name) F(brim_store_worker, kind, name)
-static const field worker_fields[] = {WRK(TEXT, id),
-                                      WRK(TEXT, host),
-                                      WRK(TEXT, gpus),
-                                      WRK(TEXT, version),
-                                      WRK(INT, last_seen),
-                                      WRK(BOOL, drain),
-                                      END};
+static const field worker_fields[] = {
+    WRK(TEXT, id),       WRK(TEXT, host),  WRK(TEXT, gpus),   WRK(TEXT, version),
+    WRK(INT, last_seen), WRK(BOOL, drain), WRK(TEXT, status), END};
 
 #define PNT(kind, name) F(brim_store_point, kind, name)
 static const field point_fields[] = {PNT(TEXT, id),

@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-#define BRIM_STORE_VERSION 1  // of the schema
+#define BRIM_STORE_VERSION 2  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
 // An id that no other call gives: of claims, of stores.
@@ -161,6 +161,7 @@ typedef struct brim_store_exp {
   const char *id, *grid, *label, *config, *tags, *worker, *metric_key;
   const char *failure;  // class by its name; "none"
   const char *reason, *last_lines;
+  const char *findings;  // JSON, or ""
   brim_exp_state state;
   brim_exp_want want;
   int64_t idx, priority, gpus, need_bytes;
@@ -244,7 +245,36 @@ brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
 // Ends leases that ran out. *expired: how many; may be NULL.
 brim_status brim_store_reap(brim_store *store, int64_t *expired);
 
+// What the training found to slow it down, as JSON.
+brim_status brim_store_findings(brim_store *store, const brim_store_ref *ref, const char *text);
+
+// A file of an experiment of which the server has a whole copy.
+typedef struct brim_store_file {
+  const char *name, *sha256;
+  int64_t size, attempt, step, t;  // step: of a checkpoint, else -1
+} brim_store_file;
+// Replaces what was noted of the name. attempt and t of *file are not read.
+brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
+                                const brim_store_file *file);
+
 // --- control
+
+// Who asks, for the events of what follows on this handle; NULL or "" = the machine itself. At most 64
+// bytes.
+void brim_store_set_author(brim_store *store, const char *who);
+
+// Who may do what over a network. The token itself is kept nowhere.
+typedef struct brim_store_token {
+  const char *id, *role, *sha256;  // sha256: 64 hex digits
+  int64_t created;
+} brim_store_token;
+// BRIM_EEXIST: one of that id is valid.
+brim_status brim_store_token_add(brim_store *store, const brim_store_token *token);
+// The old one is refused from now on. BRIM_ENOENT: none is valid.
+brim_status brim_store_token_rotate(brim_store *store, const char *id, const char *sha256);
+brim_status brim_store_token_end(brim_store *store, const char *id);
+typedef brim_status (*brim_store_token_fn)(void *ctx, const brim_store_token *token);
+brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx);  // valid ones
 
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
 // FAILED, CANCELLED and PAUSED experiments are queued again with all their retries.
@@ -264,6 +294,7 @@ typedef struct brim_store_worker {
   const char *id, *host, *gpus, *version;
   int64_t last_seen;
   bool drain;
+  const char *status;  // JSON: its GPUs and what they do; NULL = unchanged
 } brim_store_worker;
 
 // Notes a worker, or that it is there still; last_seen and drain of *worker are not read.
@@ -323,6 +354,24 @@ typedef brim_status (*brim_store_metric_fn)(void *ctx, const brim_store_metric *
 // By key and step. key NULL: all.
 brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
                                     brim_store_metric_fn fn, void *ctx);
+// A part of a curve: the values of several steps.
+typedef struct brim_store_bucket {
+  int64_t first, last;  // steps
+  int64_t n, bad;       // values, and those among them that are no number: not in n
+  double lo, hi, mean;  // NaN where n is 0
+} brim_store_bucket;
+typedef struct brim_store_range {
+  int64_t first, last;  // steps; last 0 = to the end
+  int64_t points;       // at most so many buckets
+} brim_store_range;
+enum { BRIM_STORE_POINTS = 10000 };
+typedef brim_status (*brim_store_bucket_fn)(void *ctx, const brim_store_bucket *bucket);
+// A metric in at most so many parts, in order. Reads a number of rows that does not grow with the curve.
+brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
+                                  const brim_store_range *range, brim_store_bucket_fn fn,
+                                  void *ctx);
+typedef brim_status (*brim_store_file_fn)(void *ctx, const brim_store_file *file);
+brim_status brim_store_files(brim_store *store, const char *exp, brim_store_file_fn fn, void *ctx);
 // Bytes of a log of an attempt; 0 when none was noted.
 brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t attempt,
                                 const char *stream, int64_t *out);
@@ -331,6 +380,7 @@ typedef struct brim_store_event {
   int64_t seq, t;
   const char *exp;  // "" = of the store
   const char *kind, *text;
+  const char *who;  // brim_store_set_author
 } brim_store_event;
 typedef brim_status (*brim_store_event_fn)(void *ctx, const brim_store_event *event);
 // Events after `seq` in their order; limit 0 = all. None is ever skipped, even when several

@@ -133,6 +133,19 @@ static brim_status put_shown(brim_store *store, const logging *l, const brim_sto
                       NULL);
 }
 
+// Once for each name, over all of its steps.
+static brim_status put_levels(brim_store *store, const logging *l, size_t at) {
+  const char *key = l->rows[at].key;
+  int64_t first = l->rows[at].step, last = first;
+  for (size_t i = 0; i < l->count; i++) {
+    if (strcmp(l->rows[i].key, key) != 0) continue;
+    if (i < at) return BRIM_OK;
+    if (l->rows[i].step < first) first = l->rows[i].step;
+    if (l->rows[i].step > last) last = l->rows[i].step;
+  }
+  return brim_store_put_levels(store, l->ref->exp, key, first, last);
+}
+
 static brim_status log_metrics(brim_store *store, void *ctx) {
   const logging *l = ctx;
   brim_store_held held;
@@ -143,6 +156,7 @@ static brim_status log_metrics(brim_store *store, void *ctx) {
     size_t n = l->count - i < METRIC_BATCH ? l->count - i : METRIC_BATCH;
     BRIM_TRY(put_metrics(store, l, i, n));
   }
+  for (size_t i = 0; i < l->count; i++) BRIM_TRY(put_levels(store, l, i));
   BRIM_TRY(put_shown(store, l, &held));
   return brim_db_exec(
       store->db, "UPDATE attempt SET seq=?3 WHERE exp=?1 AND n=?2",

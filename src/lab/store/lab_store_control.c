@@ -217,12 +217,13 @@ static brim_status see_worker(brim_store *store, void *ctx) {
   BRIM_TRY(brim_store_time(store, &now));
   return brim_db_exec(
       store->db,
-      "INSERT INTO worker(id,host,gpus,version,last_seen,drain) VALUES (?1,?2,?3,?4,?5,0)"
-      " ON CONFLICT(id) DO UPDATE SET host=excluded.host,gpus=excluded.gpus,"
-      "version=excluded.version,last_seen=excluded.last_seen",
+      "INSERT INTO worker(id,host,gpus,version,last_seen,drain,status) VALUES"
+      " (?1,?2,?3,?4,?5,0,COALESCE(?6,'')) ON CONFLICT(id) DO UPDATE SET host=excluded.host,"
+      "gpus=excluded.gpus,version=excluded.version,last_seen=excluded.last_seen,"
+      "status=COALESCE(?6,worker.status)",
       BRIM_DB_ARGS(brim_db_text(w->id), brim_db_text(w->host ? w->host : ""),
                    brim_db_text(w->gpus ? w->gpus : ""), brim_db_text(w->version ? w->version : ""),
-                   brim_db_int(now)),
+                   brim_db_int(now), brim_db_text(w->status)),
       NULL);
 }
 

@@ -94,10 +94,12 @@ brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, i
 
 // Steps that earlier attempts logged and this one did not: it resumed before them and ended early.
 static brim_status drop_discarded(brim_store *store, const brim_store_held *held) {
-  return brim_db_exec(
+  int64_t dropped = 0;
+  BRIM_TRY(brim_db_exec(
       store->db, "DELETE FROM metric WHERE exp=?1 AND attempt<?2 AND step>?3",
       BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(held->from_step)),
-      NULL);
+      &dropped));
+  return dropped ? brim_store_cut_levels(store, held->exp, held->from_step) : BRIM_OK;
 }
 
 static brim_status end_attempt(brim_store *store, const brim_store_held *held,

@@ -23,6 +23,7 @@ struct brim_store {
   int64_t connected;           // db->connected when that was set
   brim_str events;             // rows of the running transaction, as SQL
   int event_count;             // of them
+  char who[65];                // the events' author
 };
 
 // One transaction that writes; fn may run several times and has no effects beside the store's.
@@ -64,12 +65,20 @@ typedef struct brim_store_table {
   int count;
   const brim_store_column *columns;
 } brim_store_table;
-enum { BRIM_STORE_TABLES = 8 };
+enum { BRIM_STORE_TABLES = 11 };
 extern const brim_store_table brim_store_tables[BRIM_STORE_TABLES];
 
 // "INSERT INTO head VALUES (?1,...),(...) tail" for `rows` rows of `columns` parameters.
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,
                                 const brim_db_arg *args, size_t rows, int64_t *changed);
+
+// --- lab_store_level.c
+
+// Inside a transaction, after values of these steps were written.
+brim_status brim_store_put_levels(brim_store *store, const char *exp, const char *key,
+                                  int64_t first, int64_t last);
+// After values of later steps than `last` were removed.
+brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t last);
 
 // --- lab_store_rows.c
 
@@ -79,8 +88,8 @@ brim_status brim_store_put_rows(brim_store *store, const char *head, const char 
   "e.priority,e.gpus,e.need_bytes,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,"        \
   "e.not_before,e.lease_until,e.step,e.steps,e.epoch,e.epochs,e.ckpt_step,e.metric,e.created," \
   "e.started,e.ended"
-#define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'',''"
-#define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines"
+#define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','',''"
+#define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings"
 void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
 // A copy with its strings in one block.
 brim_status brim_store_copy_exp(const brim_store_exp *exp, brim_store_exp **out);

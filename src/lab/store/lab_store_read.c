@@ -287,7 +287,7 @@ static brim_status event_row(brim_db_rows *rows, void *ctx) {
   event_reading *r = ctx;
   brim_store_event e = {brim_db_get_int(rows, 0), brim_db_get_int(rows, 1),
                         brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
-                        brim_db_get_text(rows, 4)};
+                        brim_db_get_text(rows, 4), brim_db_get_text(rows, 5)};
   return r->fn(r->ctx, &e);
 }
 
@@ -295,7 +295,7 @@ brim_status brim_store_events(brim_store *store, int64_t seq, int64_t limit, bri
                               void *ctx) {
   event_reading r = {fn, ctx};
   return read_all(
-      store, (reading){"SELECT seq,t,exp,kind,text FROM event WHERE seq>?1"
+      store, (reading){"SELECT seq,t,exp,kind,text,who FROM event WHERE seq>?1"
                        " ORDER BY seq LIMIT ?2",
                        BRIM_DB_ARGS(brim_db_int(seq), brim_db_int(limit > 0 ? limit : INT64_MAX)),
                        event_row, &r, false, BRIM_OK});
@@ -310,13 +310,14 @@ static brim_status worker_row(brim_db_rows *rows, void *ctx) {
   worker_reading *r = ctx;
   brim_store_worker w = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
                          brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
-                         brim_db_get_int(rows, 4),  brim_db_get_int(rows, 5) != 0};
+                         brim_db_get_int(rows, 4),  brim_db_get_int(rows, 5) != 0,
+                         brim_db_get_text(rows, 6)};
   return r->fn(r->ctx, &w);
 }
 
 brim_status brim_store_workers(brim_store *store, brim_store_worker_fn fn, void *ctx) {
   worker_reading r = {fn, ctx};
-  return read_all(store, (reading){"SELECT id,host,gpus,version,last_seen,drain FROM worker"
+  return read_all(store, (reading){"SELECT id,host,gpus,version,last_seen,drain,status FROM worker"
                                    " ORDER BY id @BYTES",
                                    BRIM_DB_NO_ARGS, worker_row, &r, false, BRIM_OK});
 }

@@ -94,13 +94,14 @@ void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
   out->ended = brim_db_get_int(rows, c++);
   out->config = brim_db_get_text(rows, c++);
   out->last_lines = brim_db_get_text(rows, c++);
+  out->findings = brim_db_get_text(rows, c++);
 }
 
 brim_status brim_store_copy_exp(const brim_store_exp *exp, brim_store_exp **out) {
   brim_store_exp head = *exp;
-  const char **texts[] = {&head.id,     &head.grid,      &head.label,      &head.config,
-                          &head.tags,   &head.worker,    &head.metric_key, &head.failure,
-                          &head.reason, &head.last_lines};
+  const char **texts[] = {&head.id,     &head.grid,       &head.label,      &head.config,
+                          &head.tags,   &head.worker,     &head.metric_key, &head.failure,
+                          &head.reason, &head.last_lines, &head.findings};
   size_t size = sizeof head, count = sizeof texts / sizeof *texts;
   for (size_t i = 0; i < count; i++) size += strlen(*texts[i]) + 1;
   brim_store_exp *copy = brim_alloc(size);

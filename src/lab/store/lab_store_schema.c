@@ -64,7 +64,34 @@ static const char *const VERSION_1[] = {
     " version TEXT NOT NULL, last_seen @INT NOT NULL, drain @INT NOT NULL) @STRICT",
     NULL};
 
-const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {{VERSION_1}};
+// What a pool needs beside: curves in coarse steps, files that workers send, tokens, who did what.
+static const char *const VERSION_2[] = {
+    // Of the steps bucket*64^level and on, up to those of the next bucket: how many values, how many that
+    // are no number, the least, the greatest and the sum (lab_store_level.c).
+    "CREATE TABLE level(exp TEXT NOT NULL, key TEXT NOT NULL, level @INT NOT NULL,"
+    " bucket @INT NOT NULL, n @INT NOT NULL, bad @INT NOT NULL, lo @REAL, hi @REAL, sum @REAL,"
+    " PRIMARY KEY(exp, key, level, bucket)) @STRICT_KEY",
+    "INSERT INTO level SELECT exp,key,1,step/64,COUNT(value),COUNT(*)-COUNT(value),MIN(value),"
+    "MAX(value),SUM(value) FROM metric WHERE step>=0 GROUP BY exp,key,step/64",
+    "INSERT INTO level SELECT exp,key,2,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
+    " FROM level WHERE level=1 GROUP BY exp,key,bucket/64",
+    "INSERT INTO level SELECT exp,key,3,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
+    " FROM level WHERE level=2 GROUP BY exp,key,bucket/64",
+
+    // The server has the whole of it, with this hash. step: of a checkpoint.
+    "CREATE TABLE file(exp TEXT NOT NULL, name TEXT NOT NULL, size @INT NOT NULL,"
+    " sha256 TEXT NOT NULL, attempt @INT NOT NULL, step @INT NOT NULL, t @INT NOT NULL,"
+    " PRIMARY KEY(exp, name)) @STRICT_KEY",
+
+    // ended: 0 while it is valid.
+    "CREATE TABLE token(id TEXT NOT NULL PRIMARY KEY, role TEXT NOT NULL,"
+    " sha256 TEXT NOT NULL UNIQUE, created @INT NOT NULL, ended @INT NOT NULL) @STRICT",
+
+    "ALTER TABLE worker ADD COLUMN status TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE event ADD COLUMN who TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE exp ADD COLUMN findings TEXT NOT NULL DEFAULT ''", NULL};
+
+const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {{VERSION_1}, {VERSION_2}};
 
 #define I(name) \
   { name, BRIM_DB_INT }
@@ -83,7 +110,7 @@ static const brim_store_column EXP[] = {
     I("lease_until"), T("worker"),     I("want"),       I("step"),       I("steps"),
     I("epoch"),       I("epochs"),     R("metric"),     T("metric_key"), I("metric_step"),
     I("ckpt_step"),   T("class"),      T("reason"),     I("created"),    I("started"),
-    I("ended"),       T("last_lines"), T("config")};
+    I("ended"),       T("last_lines"), T("config"),     T("findings")};
 static const brim_store_column MEMBER[] = {T("grid"), T("exp"), I("idx")};
 static const brim_store_column ATTEMPT[] = {
     T("exp"),     I("n"),       I("fence"),     T("claim_id"),  T("worker"),  T("host"),
@@ -91,9 +118,16 @@ static const brim_store_column ATTEMPT[] = {
     I("ended"),   I("outcome"), T("class"),     I("exit_code"), T("message")};
 static const brim_store_column METRIC[] = {T("exp"), T("key"), I("step"), R("value"), I("attempt")};
 static const brim_store_column LOGPOS[] = {T("exp"), I("attempt"), T("stream"), I("size")};
-static const brim_store_column EVENT[] = {I("seq"), I("t"), T("exp"), T("kind"), T("text")};
-static const brim_store_column WORKER[] = {T("id"),      T("host"),      T("gpus"),
-                                           T("version"), I("last_seen"), I("drain")};
+static const brim_store_column EVENT[] = {I("seq"),  I("t"),    T("exp"),
+                                          T("kind"), T("text"), T("who")};
+static const brim_store_column WORKER[] = {T("id"),        T("host"),  T("gpus"),  T("version"),
+                                           I("last_seen"), I("drain"), T("status")};
+static const brim_store_column LEVEL[] = {T("exp"), T("key"), I("level"), I("bucket"), I("n"),
+                                          I("bad"), R("lo"),  R("hi"),    R("sum")};
+static const brim_store_column FILES[] = {T("exp"),     T("name"), I("size"), T("sha256"),
+                                          I("attempt"), I("step"), I("t")};
+static const brim_store_column TOKEN[] = {T("id"), T("role"), T("sha256"), I("created"),
+                                          I("ended")};
 
 const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("grid", "id", GRID),
@@ -104,6 +138,9 @@ const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("logpos", "exp, attempt, stream", LOGPOS),
     TABLE("event", "seq", EVENT),
     TABLE("worker", "id", WORKER),
+    TABLE("level", "exp, key, level, bucket", LEVEL),
+    TABLE("file", "exp, name", FILES),
+    TABLE("token", "id", TOKEN),
 };
 
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,

@@ -23,7 +23,7 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
   bool first = e->len == 0;
   if (first) {
     brim_str_append(e, store->db->driver->lock_events);
-    brim_str_append(e, "INSERT INTO event(seq,t,exp,kind,text) VALUES ");
+    brim_str_append(e, "INSERT INTO event(seq,t,exp,kind,text,who) VALUES ");
     store->event_count = 0;
   }
   // One more than the last for each row; the driver's lock makes that safe.
@@ -34,7 +34,14 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
   brim_db_put_literal(e, kind);
   brim_str_append_char(e, ',');
   brim_db_put_literal(e, text);
+  brim_str_append_char(e, ',');
+  brim_db_put_literal(e, store->who);
   brim_str_append_char(e, ')');
+}
+
+void brim_store_set_author(brim_store *store, const char *who) {
+  snprintf(store->who, sizeof store->who, "%s", who ? who : "");
+  brim_utf8_trim(store->who);
 }
 
 // SQLite's clock must not fall behind what the file has seen.

@@ -1,0 +1,205 @@
+// Curves in coarse steps. A chart of millions of values reads a few thousand rows: each level has the
+// least, the greatest and the sum of 64 buckets of the level below, the first of 64 steps.
+//
+// A level's buckets are made again from the one below whenever a value in them is written: a value may
+// replace another one of its step, and what is gone must not stay in a bound.
+#include <math.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/store/lab_store_int.h"
+
+enum { FACTOR = 64, LEVELS = 3, DETAIL = 32 };
+
+#define UPSERT                                                                                     \
+  " ON CONFLICT(exp,key,level,bucket) DO UPDATE SET n=excluded.n,bad=excluded.bad,lo=excluded.lo," \
+  "hi=excluded.hi,sum=excluded.sum"
+
+// From `metric`, and from the level below. Parameters: exp, key, the first and the last bucket below.
+static const char FIRST[] =
+    "INSERT INTO level SELECT exp,key,1,step/64,COUNT(value),COUNT(*)-COUNT(value),MIN(value),"
+    "MAX(value),SUM(value) FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+    " GROUP BY exp,key,step/64" UPSERT;
+static const char SECOND[] =
+    "INSERT INTO level SELECT exp,key,2,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
+    " FROM level WHERE exp=?1 AND key=?2 AND level=1 AND bucket>=?3 AND bucket<=?4"
+    " GROUP BY exp,key,bucket/64" UPSERT;
+static const char THIRD[] =
+    "INSERT INTO level SELECT exp,key,3,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
+    " FROM level WHERE exp=?1 AND key=?2 AND level=2 AND bucket>=?3 AND bucket<=?4"
+    " GROUP BY exp,key,bucket/64" UPSERT;
+
+brim_status brim_store_put_levels(brim_store *store, const char *exp, const char *key,
+                                  int64_t first, int64_t last) {
+  static const char *const sql[LEVELS] = {FIRST, SECOND, THIRD};
+  if (last < 0) return BRIM_OK;  // steps before the first are not drawn
+  if (first < 0) first = 0;
+  for (int level = 0; level < LEVELS; level++) {
+    first -= first % FACTOR;
+    last = last - last % FACTOR + (FACTOR - 1);
+    BRIM_TRY(brim_db_exec(
+        store->db, sql[level],
+        BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(key), brim_db_int(first), brim_db_int(last)),
+        NULL));
+    first /= FACTOR;
+    last /= FACTOR;
+  }
+  return BRIM_OK;
+}
+
+// The buckets of a level from one on are made again, of all metrics. Parameters: exp, level, the bucket.
+static const char DROP[] = "DELETE FROM level WHERE exp=?1 AND level=?2 AND bucket>=?3";
+static const char AGAIN_FIRST[] =
+    "INSERT INTO level SELECT exp,key,?2,step/64,COUNT(value),COUNT(*)-COUNT(value),MIN(value),"
+    "MAX(value),SUM(value) FROM metric WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
+static const char AGAIN_NEXT[] =
+    "INSERT INTO level SELECT exp,key,?2,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
+    " FROM level WHERE exp=?1 AND level=?2-1 AND bucket>=?3*64 GROUP BY exp,key,bucket/64";
+
+brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t last) {
+  int64_t bucket = last < 0 ? 0 : last;
+  for (int level = 1; level <= LEVELS; level++) {
+    bucket /= FACTOR;
+    const brim_db_arg args[] = {brim_db_text(exp), brim_db_int(level), brim_db_int(bucket)};
+    BRIM_TRY(brim_db_exec(store->db, DROP, args, 3, NULL));
+    BRIM_TRY(brim_db_exec(store->db, level == 1 ? AGAIN_FIRST : AGAIN_NEXT, args, 3, NULL));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- reading ----------------------------------
+
+typedef struct curve {
+  const char *exp, *key;
+  const brim_store_range *range;
+  brim_store_bucket_fn fn;
+  void *ctx;
+  int level;             // 0: the values themselves
+  int64_t width;         // steps of a bucket of the level
+  int64_t rows, merged;  // of the level; so many become one
+  brim_store_bucket open;
+  int64_t in_open;
+  brim_status status;  // of fn
+} curve;
+
+static brim_status flush(curve *c) {
+  if (c->in_open == 0) return BRIM_OK;
+  if (c->open.n == 0) c->open.mean = c->open.lo = c->open.hi = (double)NAN;
+  if (c->open.n > 0) c->open.mean /= (double)c->open.n;  // was the sum
+  c->in_open = 0;
+  return c->fn(c->ctx, &c->open);
+}
+
+static brim_status take(curve *c, const brim_store_bucket *b) {
+  brim_store_bucket *o = &c->open;
+  if (c->in_open == 0) {
+    *o = *b;
+  } else {
+    o->last = b->last;
+    if (b->n > 0 && (o->n == 0 || b->lo < o->lo)) o->lo = b->lo;
+    if (b->n > 0 && (o->n == 0 || b->hi > o->hi)) o->hi = b->hi;
+    if (b->n > 0) o->mean = o->n > 0 ? o->mean + b->mean : b->mean;
+    o->n += b->n;
+    o->bad += b->bad;
+  }
+  return ++c->in_open >= c->merged ? flush(c) : BRIM_OK;
+}
+
+// The number of rows, and of values in them: of the first level.
+static brim_status count(brim_store *store, curve *c, int level, int64_t *rows, int64_t *values) {
+  brim_db_rows r;
+  bool there = false;
+  int64_t width = 1;
+  for (int i = 0; i < level; i++) width *= FACTOR;
+  brim_status status = brim_db_query(
+      store->db,
+      "SELECT COUNT(*),COALESCE(SUM(n)+SUM(bad),0) FROM level WHERE exp=?1 AND key=?2 AND level=?3"
+      " AND bucket>=?4 AND bucket<=?5",
+      BRIM_DB_ARGS(brim_db_text(c->exp), brim_db_text(c->key), brim_db_int(level),
+                   brim_db_int(c->range->first / width), brim_db_int(c->range->last / width)),
+      &r);
+  if (!status) status = brim_db_next(&r, &there);
+  if (!status && there) {
+    *rows = brim_db_get_int(&r, 0);
+    *values = brim_db_get_int(&r, 1);
+  }
+  brim_db_done(&r);
+  return status;
+}
+
+// The finest level that has at most DETAIL rows for each point that is asked for.
+static brim_status choose(brim_store *store, curve *c) {
+  int64_t rows = 0, values = 0, most = c->range->points * DETAIL;
+  for (c->level = 1, c->width = FACTOR;; c->level++, c->width *= FACTOR) {
+    BRIM_TRY(count(store, c, c->level, &rows, &values));
+    if (c->level == 1 && values <= most) {
+      c->level = 0;
+      c->width = 1;
+      rows = values;
+    }
+    if (c->level == 0 || rows <= most || c->level == LEVELS) break;
+  }
+  c->rows = rows;
+  c->merged = (rows + c->range->points - 1) / c->range->points;
+  if (c->merged < 1) c->merged = 1;
+  return BRIM_OK;
+}
+
+static void read_bucket(const curve *c, brim_db_rows *r, brim_store_bucket *out) {
+  int64_t at = brim_db_get_int(r, 0);
+  *out = (brim_store_bucket){.first = at * c->width, .last = at * c->width + c->width - 1};
+  if (c->level == 0) {
+    double value = brim_db_get_real(r, 1);
+    out->n = !isnan(value);
+    out->bad = isnan(value);
+    out->lo = out->hi = out->mean = value;
+    return;
+  }
+  out->n = brim_db_get_int(r, 1);
+  out->bad = brim_db_get_int(r, 2);
+  out->lo = brim_db_get_real(r, 3);
+  out->hi = brim_db_get_real(r, 4);
+  out->mean = brim_db_get_real(r, 5);  // the sum, until it is handed out
+}
+
+static brim_status read_curve(brim_store *store, void *ctx) {
+  static const char values[] =
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " ORDER BY step";
+  static const char buckets[] =
+      "SELECT bucket,n,bad,lo,hi,sum FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3"
+      " AND bucket<=?4 AND level=?5 ORDER BY bucket";
+  curve *c = ctx;
+  brim_db_rows r;
+  bool there = true;
+  BRIM_TRY(choose(store, c));
+  const brim_db_arg args[] = {brim_db_text(c->exp), brim_db_text(c->key),
+                              brim_db_int(c->range->first / c->width),
+                              brim_db_int(c->range->last / c->width), brim_db_int(c->level)};
+  brim_status status =
+      brim_db_query(store->db, c->level ? buckets : values, args, c->level ? 5 : 4, &r);
+  while (!status && !c->status) {
+    status = brim_db_next(&r, &there);
+    if (status || !there) break;
+    brim_store_bucket b;
+    read_bucket(c, &r, &b);
+    c->status = take(c, &b);
+  }
+  brim_db_done(&r);
+  if (!status && !c->status) c->status = flush(c);
+  return status;
+}
+
+brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
+                                  const brim_store_range *range, brim_store_bucket_fn fn,
+                                  void *ctx) {
+  BRIM_TRY(brim_store_check_id(exp));
+  brim_store_range all = *range;
+  if (all.points <= 0 || all.points > BRIM_STORE_POINTS || all.first < 0) {
+    return brim_fail(BRIM_EINVAL, "a curve has 1 to %d points, from step 0 on", BRIM_STORE_POINTS);
+  }
+  if (all.last <= 0) all.last = INT64_MAX / 2;
+  curve c = {.exp = exp, .key = key, .range = &all, .fn = fn, .ctx = ctx};
+  BRIM_TRY(brim_store_read(store, read_curve, &c));
+  return c.status;
+}
