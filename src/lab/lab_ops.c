@@ -8,7 +8,8 @@
 #include "lab/lab_ops_int.h"
 
 static const brim_lab_op *find_op(const char *name) {
-  const brim_lab_op *const tables[] = {brim_lab_ops_writing, brim_lab_ops_reading};
+  const brim_lab_op *const tables[] = {brim_lab_ops_writing, brim_lab_ops_reading,
+                                       brim_lab_ops_pool};
   for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
     for (const brim_lab_op *op = tables[t]; op->name; op++) {
       if (strcmp(op->name, name) == 0) return op;
@@ -81,22 +82,26 @@ static brim_status end_reply(brim_lab_answer *a, brim_status result) {
   a->ended = true;
   if (!result) result = brim_lab_answer_flush(a);
   if (!result) result = end_line(a, BRIM_OK);
+  a->result = result;
   if (!result) return BRIM_OK;
   drop_lines(a);
   return end_line(a, result);
 }
 
-brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, size_t size,
-                               brim_lab_answer **out) {
-  *out = NULL;
-  brim_json_setup();
+// `read`: how reading the request went. Takes it over.
+static brim_status begin(const brim_lab_ops *ops, json_t *request, brim_status read,
+                         brim_lab_answer **out) {
   brim_lab_answer *a = brim_calloc(1, sizeof *a);
-  if (!a) return brim_fail(BRIM_ENOMEM, "out of memory for a reply");
+  if (!a) {
+    json_decref(request);
+    return brim_fail(BRIM_ENOMEM, "out of memory for a reply");
+  }
   brim_str_init(&a->ready);
+  a->request = request;
   a->ops = ops;
   a->store = ops->store;
   a->left = -1;
-  brim_status status = brim_json_parse(request, size, "request", &a->request);
+  brim_status status = read;
   brim_status made = brim_lab_answer_line(a, true, &a->reply);
   if (made) {
     brim_lab_answer_free(a);
@@ -111,6 +116,23 @@ brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, siz
   *out = a;
   return BRIM_OK;
 }
+
+brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, size_t size,
+                               brim_lab_answer **out) {
+  json_t *value = NULL;
+  *out = NULL;
+  brim_json_setup();
+  brim_status status = brim_json_parse(request, size, "request", &value);
+  return begin(ops, value, status, out);
+}
+
+brim_status brim_lab_ops_begin_json(const brim_lab_ops *ops, json_t *request,
+                                    brim_lab_answer **out) {
+  *out = NULL;
+  return begin(ops, request, BRIM_OK, out);
+}
+
+brim_status brim_lab_answer_result(const brim_lab_answer *a) { return a->result; }
 
 static brim_status make_more(brim_lab_answer *a) {
   if (a->ready_at > 0 && a->ready_at == a->ready.len) {

@@ -29,6 +29,13 @@
 //   grids       [texts]                       -> lines: grids: [...]
 //   workers                                   -> lines: workers: [...]
 //   export      as list                       -> lines: line: {...}
+//   curve       exp key [first last points]   -> lines: buckets: [[first, last, n, bad, lo, hi, mean], ...]
+//   files       exp                           -> lines: files: [...]
+//   seen        worker [host gpus version status] -> nothing
+//   claim       worker claim_id [host devices exp grid free_gpus free_bytes]
+//                                             -> [exp: {...}, attempt, fence, lease_ms]
+//   findings    ref findings                  -> nothing
+//   drain       worker [drain]                -> nothing
 //   want        exp want: run, pause, cancel  -> exp
 //   retry       exp                           -> exp
 //   want_each   exps: [...] want              -> count, of those whose state allowed it
@@ -81,6 +88,11 @@ typedef struct brim_lab_answer brim_lab_answer;
 // reply says so then. BRIM_ENOMEM: no reply can be made. *ops must outlive the answer.
 brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, size_t size,
                                brim_lab_answer **out);
+// The same, of a value that is always consumed.
+brim_status brim_lab_ops_begin_json(const brim_lab_ops *ops, json_t *request,
+                                    brim_lab_answer **out);
+// Why the reply fails, as far as it has been made.
+brim_status brim_lab_answer_result(const brim_lab_answer *answer);
 // Appends whole lines, each with its newline, until there are `enough` bytes or the reply is
 // complete (*done). BRIM_ENOMEM: the rest of the reply is lost.
 brim_status brim_lab_answer_more(brim_lab_answer *answer, size_t enough, brim_str *out, bool *done);

@@ -37,9 +37,10 @@ struct brim_lab_answer {
   // What is still to be made.
   char (*ids)[BRIM_EXP_ID];
   size_t ids_count, ids_at, ids_capacity;
-  int64_t seq, left;  // events: the last one seen; how many more
-  bool finished;      // nothing is left to be made but the last line
-  bool ended;         // that is made too
+  int64_t seq, left;   // events: the last one seen; how many more
+  bool finished;       // nothing is left to be made but the last line
+  bool ended;          // that is made too
+  brim_status result;  // what it says
 };
 
 // A line with its id and "ok". And a whole line for the reply.
@@ -68,6 +69,7 @@ typedef struct brim_lab_op {
 
 extern const brim_lab_op brim_lab_ops_reading[];  // up to a row without a name
 extern const brim_lab_op brim_lab_ops_writing[];
+extern const brim_lab_op brim_lab_ops_pool[];
 
 #ifdef __cplusplus
 }

@@ -127,17 +127,22 @@ static size_t take_body(char *data, size_t one, size_t count, void *ctx) {
   return s->status ? 0 : size;
 }
 
+static void keep_header(const char *name, const char *data, size_t size, char *out, size_t room) {
+  size_t n = strlen(name);
+  if (size <= n || strncasecmp(data, name, n) != 0) return;
+  while (n < size && data[n] == ' ') n++;
+  size_t length = size - n < room - 1 ? size - n : room - 1;
+  memcpy(out, data + n, length);
+  out[length] = '\0';
+  out[strcspn(out, "\r\n")] = '\0';
+}
+
 static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
-  static const char name[] = "Upload-Offset:";
   sink *s = (sink *)ctx;
-  size_t size = one * count, n = sizeof name - 1;
-  if (s->answer && size > n && strncasecmp(data, name, n) == 0) {
-    while (n < size && data[n] == ' ') n++;
-    size_t most = sizeof s->answer->offset - 1, length = size - n < most ? size - n : most;
-    memcpy(s->answer->offset, data + n, length);
-    s->answer->offset[length] = '\0';
-    s->answer->offset[strcspn(s->answer->offset, "\r\n")] = '\0';
-  }
+  size_t size = one * count;
+  if (!s->answer) return size;
+  keep_header("Upload-Offset:", data, size, s->answer->offset, sizeof s->answer->offset);
+  keep_header("Set-Cookie:", data, size, s->answer->cookie, sizeof s->answer->cookie);
   return size;
 }
 
@@ -240,7 +245,7 @@ brim_status brim_http_client_call(brim_http_client *c, const brim_http_call *cal
                                   brim_http_answer *out) {
   sink s = {.answer = out, .most = c->reply_max};
   brim_str_clear(&out->body);
-  out->offset[0] = '\0';
+  out->offset[0] = out->cookie[0] = '\0';
   set_common(c, &s);
   long most = (long)(call->timeout_ms > 0 ? call->timeout_ms : c->timeout_ms);
   c->api.easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, most);

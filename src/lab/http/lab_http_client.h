@@ -41,7 +41,8 @@ typedef struct brim_http_call {
 typedef struct brim_http_answer {
   int status;
   brim_str body;
-  char offset[32];  // the header Upload-Offset; "" = not there
+  char offset[32];   // the header Upload-Offset; "" = not there
+  char cookie[192];  // Set-Cookie, likewise
 } brim_http_answer;
 
 void brim_http_answer_init(brim_http_answer *answer);

@@ -349,6 +349,10 @@ typedef brim_status (*brim_store_attempt_fn)(void *ctx, const brim_store_attempt
 brim_status brim_store_attempts(brim_store *store, const char *exp, brim_store_attempt_fn fn,
                                 void *ctx);
 
+// Whose attempt it is. BRIM_ENOENT: there is none.
+brim_status brim_store_attempt_worker(brim_store *store, const char *exp, int64_t attempt,
+                                      char out[65]);
+
 typedef brim_status (*brim_store_metric_fn)(void *ctx, const brim_store_metric *row,
                                             int64_t attempt);
 // By key and step. key NULL: all.

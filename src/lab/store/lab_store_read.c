@@ -234,6 +234,22 @@ brim_status brim_store_attempts(brim_store *store, const char *exp, brim_store_a
                             BRIM_DB_ARGS(brim_db_text(exp)), attempt_row, &r, false, BRIM_OK});
 }
 
+static brim_status worker_of_row(brim_db_rows *rows, void *ctx) {
+  snprintf(ctx, 65, "%s", brim_db_get_text(rows, 0));
+  return BRIM_OK;
+}
+
+brim_status brim_store_attempt_worker(brim_store *store, const char *exp, int64_t attempt,
+                                      char out[65]) {
+  out[0] = '\0';
+  BRIM_TRY(brim_store_check_id(exp));
+  BRIM_TRY(read_all(store, (reading){"SELECT worker FROM attempt WHERE exp=?1 AND n=?2",
+                                     BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(attempt)),
+                                     worker_of_row, out, false, BRIM_OK}));
+  if (out[0]) return BRIM_OK;
+  return brim_fail(BRIM_ENOENT, "experiment %s has no attempt %lld", exp, (long long)attempt);
+}
+
 typedef struct metric_reading {
   brim_store_metric_fn fn;
   void *ctx;
@@ -285,7 +301,7 @@ typedef struct event_reading {
 
 static brim_status event_row(brim_db_rows *rows, void *ctx) {
   event_reading *r = ctx;
-  brim_store_event e = {brim_db_get_int(rows, 0), brim_db_get_int(rows, 1),
+  brim_store_event e = {brim_db_get_int(rows, 0),  brim_db_get_int(rows, 1),
                         brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
                         brim_db_get_text(rows, 4), brim_db_get_text(rows, 5)};
   return r->fn(r->ctx, &e);

@@ -1,0 +1,320 @@
+// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
+// out under the store's lock. Long replies are made in pieces, each under the lock, so that a slow reader
+// keeps nobody waiting.
+#include "lab/pool/lab_pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/pool/lab_pool_int.h"
+
+enum { PIECE = 256 << 10, MOST_PIECES = 1 << 20 };
+
+static int http_status(brim_status status) {
+  switch (status) {
+    case BRIM_OK:
+      return 200;
+    case BRIM_EINVAL:
+    case BRIM_EPARSE:
+      return 400;
+    case BRIM_ENOENT:
+      return 404;
+    case BRIM_EEXIST:
+    case BRIM_ESTATE:
+      return 409;
+    case BRIM_ELIMIT:
+      return 413;
+    case BRIM_EUNSUPPORTED:
+      return 501;
+    case BRIM_EIO:
+    case BRIM_ENOMEM:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+static void reply_failure(brim_http_reply *reply, brim_status status) {
+  char detail[512];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_str_clear(&reply->body);
+  reply->status = http_status(status);
+  if (!brim_lab_ops_error(status, &reply->body)) return;
+  brim_http_reply_error(reply, http_status(status), detail);
+}
+
+//---------------------------------- who may ----------------------------------
+
+static bool refuse(brim_http_reply *reply, int status, const char *why) {
+  brim_http_reply_error(reply, status, why);
+  if (status == 401) brim_http_reply_header(reply, "WWW-Authenticate", "Bearer");
+  return false;
+}
+
+static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *reply,
+                  size_t *body_max) {
+  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+  brim_pool_caller caller;
+  bool known;
+  const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
+  // Who has no token does not learn which paths there are.
+  bool session = route && strcmp(route->path, "v1/session") == 0;
+  int refused = session ? 0 : brim_pool_auth_check(&pool->auth, request, &caller);
+  if (refused == 401) return refuse(reply, 401, "a valid token is needed");
+  if (refused) return refuse(reply, refused, "not from this page");
+  if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
+  if (!session && !brim_role_allows(caller.role, route->role)) {
+    return refuse(reply, 403, "the token's role does not allow this");
+  }
+  *body_max = route->body_max;
+  return true;
+}
+
+// A worker's name begins with the id of its token: "lab" or "lab.box7".
+static bool is_own_name(const brim_pool_caller *caller, const char *worker) {
+  size_t n = strlen(caller->id);
+  if (caller->role == BRIM_ROLE_ADMIN) return true;
+  return worker && strncmp(worker, caller->id, n) == 0 && (worker[n] == '\0' || worker[n] == '.');
+}
+
+// Under the store's lock.
+static brim_status check_own(brim_lab_pool *pool, const brim_pool_route *route,
+                             const brim_pool_caller *caller, const json_t *request) {
+  char worker[65] = "";
+  const char *name = json_string_value(json_object_get(request, "worker"));
+  if (caller->role == BRIM_ROLE_ADMIN) return BRIM_OK;
+  if (!strstr(route->path, ":worker")) {  // of an attempt: a name in the body says nothing
+    const char *exp = json_string_value(json_object_get(request, "exp"));
+    int64_t n = json_integer_value(json_object_get(request, "attempt"));
+    BRIM_TRY(brim_store_attempt_worker(pool->options.store, exp ? exp : "", n, worker));
+    name = worker;
+  }
+  if (is_own_name(caller, name)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "'%s' is no worker of the token %s", name, caller->id);
+}
+
+//---------------------------------- replies in pieces ----------------------------------
+
+typedef struct piecewise {
+  brim_lab_pool *pool;
+  brim_lab_answer *answer;
+  brim_str first;
+  bool done;
+} piecewise;
+
+static brim_status next_piece(void *ctx, brim_str *out) {
+  piecewise *p = (piecewise *)ctx;
+  if (p->first.len > 0) {
+    brim_str_append_n(out, p->first.data, p->first.len);
+    brim_str_clear(&p->first);
+    return BRIM_OK;
+  }
+  if (p->done) return BRIM_EEND;
+  pthread_mutex_lock(&p->pool->lock);
+  brim_status status = brim_lab_answer_more(p->answer, PIECE, out, &p->done);
+  pthread_mutex_unlock(&p->pool->lock);
+  return status;
+}
+
+static void end_pieces(void *ctx) {
+  piecewise *p = (piecewise *)ctx;
+  brim_lab_answer_free(p->answer);
+  brim_str_deinit(&p->first);
+  brim_free(p);
+}
+
+// The first piece is there; the rest is made when it is sent.
+static void reply_pieces(brim_lab_pool *pool, brim_lab_answer *answer, brim_http_reply *reply) {
+  piecewise *p = (piecewise *)brim_calloc(1, sizeof *p);
+  if (!p) {
+    brim_lab_answer_free(answer);
+    brim_http_reply_error(reply, 503, "out of memory for a reply");
+    return;
+  }
+  *p = (piecewise){.pool = pool, .answer = answer};
+  p->first = reply->body;
+  brim_str_init(&reply->body);
+  reply->more = next_piece;
+  reply->end = end_pieces;
+  reply->ctx = p;
+}
+
+//---------------------------------- requests ----------------------------------
+
+// Takes the request over.
+static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
+                      const brim_pool_caller *caller, json_t *request, brim_http_reply *reply) {
+  brim_lab_answer *answer = NULL;
+  bool done = true, beat = strcmp(route->op, "beat") == 0;
+  json_incref(request);
+  pthread_mutex_lock(&pool->lock);
+  brim_store_set_author(pool->options.store, caller->id);
+  brim_status status = route->own ? check_own(pool, route, caller, request) : BRIM_OK;
+  if (!status) {
+    status = brim_lab_ops_begin_json(&pool->ops, request, &answer);
+  } else {
+    json_decref(request);
+  }
+  if (!status) status = brim_lab_answer_more(answer, PIECE, &reply->body, &done);
+  if (!status && strcmp(route->method, "GET") != 0) {
+    status = brim_pool_feed_read(&pool->feed, pool->options.store);
+  }
+  brim_store_set_author(pool->options.store, "");
+  pthread_mutex_unlock(&pool->lock);
+  if (!status && beat) brim_pool_feed_progress(&pool->feed, request);
+  json_decref(request);
+  if (status) {
+    reply_failure(reply, status);
+  } else if (!done) {
+    reply_pieces(pool, answer, reply);
+    return;
+  } else {
+    reply->status = http_status(brim_lab_answer_result(answer));
+  }
+  brim_lab_answer_free(answer);
+}
+
+// What an attempt shows with each write: the path has most of it.
+static brim_status put_ref(json_t *request) {
+  static const char *const keys[] = {"exp", "attempt", "fence"};
+  json_t *ref = json_object();
+  BRIM_TRY(brim_json_put(request, "ref", ref));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    json_t *value = json_object_get(request, keys[i]);
+    if (value) BRIM_TRY(brim_json_put(ref, keys[i], json_incref(value)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status make_request(const brim_pool_route *route, const brim_http_request *http,
+                                json_t *request) {
+  bool known;
+  BRIM_TRY(brim_pool_request_read(route, http, request));
+  if (!brim_pool_route_find(http->method, http->path, request, &known)) {
+    return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
+  }
+  if (strstr(route->path, ":attempt")) BRIM_TRY(put_ref(request));
+  return brim_json_put(request, "op", json_string(route->op));
+}
+
+static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
+                          brim_http_reply *reply) {
+  json_t *body = NULL;
+  char cookie[192];
+  if (strcmp(request->method, "DELETE") == 0) {
+    brim_pool_auth_end(&pool->auth, request);
+    brim_http_reply_header(reply, "Set-Cookie", "brim_session=; Path=/; Max-Age=0");
+    brim_str_append(&reply->body, "{\"ok\":true}\n");
+    return;
+  }
+  brim_status status = brim_json_parse(request->body, request->body_size, "body", &body);
+  const char *token = json_string_value(json_object_get(body, "token"));
+  if (!status) {
+    status = brim_pool_auth_begin(&pool->auth, token ? token : "",
+                                  pool->options.certificate != NULL, cookie);
+  }
+  json_decref(body);
+  if (status) {
+    reply_failure(reply, status);
+    reply->status = status == BRIM_EINVAL ? 401 : reply->status;
+    return;
+  }
+  brim_http_reply_header(reply, "Set-Cookie", cookie);
+  brim_str_append(&reply->body, "{\"ok\":true}\n");
+}
+
+static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
+  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+  brim_pool_caller caller = {.role = BRIM_ROLE_READ};
+  bool known;
+  const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
+  brim_http_reply_header(reply, "Cache-Control", "no-store");
+  brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
+  if (!route->op) {
+    if (strcmp(route->path, "v1/events") == 0) {
+      brim_pool_listen(pool, http, reply);
+    } else {
+      serve_session(pool, http, reply);
+    }
+    return;
+  }
+  // The token may have ended while the body came.
+  if (brim_pool_auth_check(&pool->auth, http, &caller)) {
+    refuse(reply, 401, "a valid token is needed");
+    return;
+  }
+  json_t *request = json_object();
+  brim_status status = request ? make_request(route, http, request)
+                               : brim_fail(BRIM_ENOMEM, "out of memory for a request");
+  if (status) {
+    json_decref(request);
+    reply_failure(reply, status);
+    return;
+  }
+  carry_out(pool, route, &caller, request, reply);
+}
+
+//---------------------------------- opening ----------------------------------
+
+static bool is_loopback(const char *address) {
+  return !address || strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+         strcmp(address, "::1") == 0;
+}
+
+static brim_status open_pool(brim_lab_pool *pool) {
+  const brim_lab_pool_options *o = &pool->options;
+  BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
+  BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
+  pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
+  const brim_http_options http = {.address = o->address,
+                                  .port = o->port,
+                                  .certificate = o->certificate,
+                                  .key = o->key,
+                                  .connections = o->connections,
+                                  .admit = admit,
+                                  .serve = serve,
+                                  .ctx = pool};
+  return brim_http_server_open(&http, &pool->http);
+}
+
+brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out) {
+  *out = NULL;
+  brim_lab_pool *pool = (brim_lab_pool *)brim_calloc(1, sizeof *pool);
+  if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
+  pool->options = *options;
+  pthread_mutex_init(&pool->lock, NULL);
+  brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
+  pool->auth.any_name = options->open;
+  brim_status status = open_pool(pool);
+  if (status) {
+    brim_lab_pool_close(pool);
+    return status;
+  }
+  *out = pool;
+  return BRIM_OK;
+}
+
+int brim_lab_pool_port(const brim_lab_pool *pool) { return brim_http_server_port(pool->http); }
+
+brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
+  brim_store *store = pool->options.store;
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = brim_store_reap(store, NULL);
+  if (!status) status = brim_pool_feed_read(&pool->feed, store);
+  if (!status) status = brim_pool_auth_load(&pool->auth, store);
+  pthread_mutex_unlock(&pool->lock);
+  return status;
+}
+
+void brim_lab_pool_close(brim_lab_pool *pool) {
+  if (!pool) return;
+  if (pool->http) brim_http_server_stop(pool->http);
+  if (pool->http) brim_pool_feed_wake(&pool->feed);
+  brim_http_server_close(pool->http);
+  if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
+  brim_pool_auth_deinit(&pool->auth);
+  pthread_mutex_destroy(&pool->lock);
+  brim_free(pool);
+}

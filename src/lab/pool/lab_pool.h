@@ -1,0 +1,73 @@
+// The server of a pool: a store behind HTTP. Workers and pages reach the store through here alone.
+//
+// Requests are those of lab_ops.h under paths (lab_pool_routes.c has the table). A reply is one line of
+// JSON, or several of which all but the last have "more": true. A failure has "ok": false, and an HTTP
+// status by its kind: 400 of the arguments, 401 no or an unknown token, 403 not for this role, 404 no such
+// thing, 409 the state does not allow it or the attempt is stale, 413 too long, 503 the store cannot be
+// reached.
+//
+// GET /v1/events is a stream (text/event-stream): every event of the store with its number as id, from
+// Last-Event-ID or ?after=N on; and, without an id, "progress" of experiments as it comes.
+//
+// Who may do what: a token has a role. read: look. submit: also submit and change experiments. worker:
+// claim, and write what belongs to attempts of its own. admin: everything. A page gets a cookie for its
+// token from POST /v1/session. Without any token in the store everybody may do everything: for a loopback
+// address alone, unless the owner says otherwise.
+#ifndef BRIM_LAB_POOL_H_
+#define BRIM_LAB_POOL_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "brim/status.h"
+#include "lab/http/lab_http.h"
+#include "lab/store/lab_store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_ROLE_MAP(X) \
+  X(READ, "read")        \
+  X(SUBMIT, "submit")    \
+  X(WORKER, "worker")    \
+  X(ADMIN, "admin")
+
+typedef enum brim_role {
+#define X(name, text) BRIM_ROLE_##name,
+  BRIM_ROLE_MAP(X)
+#undef X
+      BRIM_ROLE_COUNT
+} brim_role;
+
+const char *brim_role_name(brim_role role);
+bool brim_role_of(const char *name, brim_role *out);
+
+// "brim_" and 43 letters and digits: 256 bits at random.
+enum { BRIM_TOKEN = 49 };
+brim_status brim_token_make(char out[BRIM_TOKEN]);
+void brim_token_hash(const char *token, char out[65]);
+
+// 0 and NULL are the defaults, except where it says "required".
+typedef struct brim_lab_pool_options {
+  brim_store *store;    // required; used by the pool alone from now on, and not closed
+  const char *version;  // required: of the binary
+  const char *address;  // "127.0.0.1"
+  int port;             // 0 = any free one
+  const char *certificate, *key;
+  bool open;  // nobody needs a token, at any address
+  int connections;
+} brim_lab_pool_options;
+
+typedef struct brim_lab_pool brim_lab_pool;
+
+brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out);
+int brim_lab_pool_port(const brim_lab_pool *pool);
+// What has to be done now and then: ends leases, reads events of other servers. Call it about every second.
+brim_status brim_lab_pool_tend(brim_lab_pool *pool);
+void brim_lab_pool_close(brim_lab_pool *pool);  // NULL is fine
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_POOL_H_

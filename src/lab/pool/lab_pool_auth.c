@@ -1,0 +1,276 @@
+// Tokens, roles and the sessions of pages. Only hashes are kept, and compared in a time that does not
+// depend on what they have in common.
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+#include "base/base_alloc.h"
+#include "base/base_clock.h"
+#include "base/base_sha256.h"
+#include "base/base_status.h"
+#include "lab/pool/lab_pool_int.h"
+
+#define COOKIE "brim_session"
+enum { SESSION_MS = 12 * 3600 * 1000 };
+
+//---------------------------------- names ----------------------------------
+
+static const char *const role_names[BRIM_ROLE_COUNT] = {
+#define X(name, text) text,
+    BRIM_ROLE_MAP(X)
+#undef X
+};
+
+const char *brim_role_name(brim_role role) {
+  return (unsigned)role < BRIM_ROLE_COUNT ? role_names[role] : "?";
+}
+
+bool brim_role_of(const char *name, brim_role *out) {
+  for (int i = 0; i < BRIM_ROLE_COUNT; i++) {
+    if (strcmp(name, role_names[i]) != 0) continue;
+    *out = (brim_role)i;
+    return true;
+  }
+  return false;
+}
+
+bool brim_role_allows(brim_role role, brim_role needed) {
+  if (role == BRIM_ROLE_ADMIN || role == needed) return true;
+  return role == BRIM_ROLE_SUBMIT && needed == BRIM_ROLE_READ;
+}
+
+static brim_status random_bytes(uint8_t *out, size_t size) {
+  for (size_t got = 0; got < size;) {
+    ssize_t n = getrandom(out + got, size - got, 0);
+    if (n < 0 && errno != EINTR) {
+      return brim_fail(BRIM_EIO, "the kernel gives no random numbers for a token");
+    }
+    if (n > 0) got += (size_t)n;
+  }
+  return BRIM_OK;
+}
+
+// 256 bits in 43 digits of 62: the last digit has what is left.
+static void spell(const uint8_t bytes[32], char out[44]) {
+  static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint8_t number[32];
+  memcpy(number, bytes, sizeof number);
+  for (int d = 0; d < 43; d++) {
+    unsigned rest = 0;
+    for (int i = 0; i < 32; i++) {
+      unsigned value = rest * 256 + number[i];
+      number[i] = (uint8_t)(value / 62);
+      rest = value % 62;
+    }
+    out[d] = digits[rest];
+  }
+  out[43] = '\0';
+  explicit_bzero(number, sizeof number);
+}
+
+brim_status brim_token_make(char out[BRIM_TOKEN]) {
+  uint8_t bytes[32];
+  char text[44];
+  BRIM_TRY(random_bytes(bytes, sizeof bytes));
+  spell(bytes, text);
+  snprintf(out, BRIM_TOKEN, "brim_%s", text);
+  explicit_bzero(bytes, sizeof bytes);
+  explicit_bzero(text, sizeof text);
+  return BRIM_OK;
+}
+
+void brim_token_hash(const char *token, char out[65]) {
+  brim_sha256_hex(token, strlen(token), out);
+}
+
+//---------------------------------- tokens ----------------------------------
+
+void brim_pool_auth_init(brim_pool_auth *auth, bool open) {
+  *auth = (brim_pool_auth){.open = open};
+  pthread_mutex_init(&auth->mutex, NULL);
+}
+
+void brim_pool_auth_deinit(brim_pool_auth *auth) {
+  brim_free(auth->tokens);
+  pthread_mutex_destroy(&auth->mutex);
+}
+
+typedef struct loading {
+  brim_pool_token *tokens;
+  size_t count, capacity;
+} loading;
+
+static brim_status keep(void *ctx, const brim_store_token *t) {
+  loading *l = (loading *)ctx;
+  brim_role role;
+  if (!brim_role_of(t->role, &role)) return BRIM_OK;  // of a newer brim
+  if (l->count == l->capacity) {
+    size_t capacity = l->capacity ? 2 * l->capacity : 16;
+    void *grown = brim_realloc(l->tokens, capacity * sizeof *l->tokens);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for tokens");
+    l->tokens = (brim_pool_token *)grown;
+    l->capacity = capacity;
+  }
+  brim_pool_token *out = &l->tokens[l->count++];
+  *out = (brim_pool_token){.role = role};
+  snprintf(out->id, sizeof out->id, "%s", t->id);
+  snprintf(out->sha256, sizeof out->sha256, "%s", t->sha256);
+  return BRIM_OK;
+}
+
+brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store) {
+  loading l = {0};
+  brim_status status = brim_store_tokens(store, keep, &l);
+  if (status) {
+    brim_free(l.tokens);
+    return status;
+  }
+  pthread_mutex_lock(&auth->mutex);
+  brim_pool_token *old = auth->tokens;
+  auth->tokens = l.tokens;
+  auth->count = l.count;
+  pthread_mutex_unlock(&auth->mutex);
+  brim_free(old);
+  return BRIM_OK;
+}
+
+static bool same(const char a[65], const char b[65]) {
+  unsigned char different = 0;
+  for (int i = 0; i < 64; i++) different |= (unsigned char)(a[i] ^ b[i]);
+  return different == 0;
+}
+
+// Looks at all of them.
+static const brim_pool_token *by_hash(const brim_pool_auth *auth, const char sha256[65]) {
+  const brim_pool_token *found = NULL;
+  for (size_t i = 0; i < auth->count; i++) {
+    if (same(auth->tokens[i].sha256, sha256)) found = &auth->tokens[i];
+  }
+  return found;
+}
+
+static const brim_pool_token *by_id(const brim_pool_auth *auth, const char *id) {
+  for (size_t i = 0; i < auth->count; i++) {
+    if (strcmp(auth->tokens[i].id, id) == 0) return &auth->tokens[i];
+  }
+  return NULL;
+}
+
+//---------------------------------- sessions ----------------------------------
+
+static int64_t now_ms(void) { return brim_clock_now().ns / 1000000; }
+
+// The value of our cookie, hashed.
+static bool cookie_hash(const brim_http_request *request, char sha256[65]) {
+  const char *all = brim_http_header(request, "Cookie");
+  for (const char *p = all; p && *p;) {
+    p += strspn(p, "; ");
+    size_t n = strcspn(p, ";"), name = sizeof COOKIE;  // with the '='
+    if (n > name && n < 128 && strncmp(p, COOKIE "=", name) == 0) {
+      brim_sha256_hex(p + name, n - name, sha256);
+      return true;
+    }
+    p += n;
+  }
+  return false;
+}
+
+static brim_pool_session *session_of(brim_pool_auth *auth, const char sha256[65]) {
+  brim_pool_session *found = NULL;
+  int64_t now = now_ms();
+  for (int i = 0; i < BRIM_POOL_SESSIONS; i++) {
+    brim_pool_session *s = &auth->sessions[i];
+    if (s->sha256[0] && same(s->sha256, sha256) && now - s->used_ms < SESSION_MS) found = s;
+  }
+  if (found) found->used_ms = now;
+  return found;
+}
+
+brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
+                                 char cookie[192]) {
+  char sha256[65], value[BRIM_TOKEN];
+  brim_token_hash(token, sha256);
+  BRIM_TRY(brim_token_make(value));
+  pthread_mutex_lock(&auth->mutex);
+  const brim_pool_token *t = by_hash(auth, sha256);
+  brim_pool_session *s = &auth->sessions[0];  // the one that was not used for longest
+  for (int i = 1; i < BRIM_POOL_SESSIONS; i++) {
+    if (auth->sessions[i].used_ms < s->used_ms) s = &auth->sessions[i];
+  }
+  if (t) {
+    brim_token_hash(value, s->sha256);
+    memcpy(s->token, t->id, sizeof s->token);
+    s->used_ms = now_ms();
+  }
+  pthread_mutex_unlock(&auth->mutex);
+  if (!t) return brim_fail(BRIM_EINVAL, "the token is not known");
+  snprintf(cookie, 192, COOKIE "=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d%s", value,
+           SESSION_MS / 1000, secure ? "; Secure" : "");
+  return BRIM_OK;
+}
+
+void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request) {
+  char sha256[65];
+  if (!cookie_hash(request, sha256)) return;
+  pthread_mutex_lock(&auth->mutex);
+  brim_pool_session *s = session_of(auth, sha256);
+  if (s) *s = (brim_pool_session){0};
+  pthread_mutex_unlock(&auth->mutex);
+}
+
+//---------------------------------- a request ----------------------------------
+
+// A page of another site may send requests with our cookie, and through a name that its owner points at
+// this machine without one. Such a page cannot choose what Origin and Host say.
+static bool same_site(const brim_http_request *request, bool needed) {
+  const char *origin = brim_http_header(request, "Origin"),
+             *host = brim_http_header(request, "Host");
+  if (!origin) return !needed;
+  const char *from = strstr(origin, "://");
+  return from && host && strcasecmp(from + 3, host) == 0;
+}
+
+static bool is_local_name(const char *host) {
+  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+  for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
+    size_t n = strlen(names[i]);
+    if (strncasecmp(host, names[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
+  }
+  return false;
+}
+
+static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
+                        brim_pool_caller *out) {
+  const char *header = brim_http_header(request, "Authorization");
+  const brim_pool_token *token = NULL;
+  char sha256[65];
+  if (header) {
+    if (strncasecmp(header, "Bearer ", 7) != 0) return 401;
+    brim_token_hash(header + 7, sha256);
+    token = by_hash(auth, sha256);
+  } else if (cookie_hash(request, sha256)) {
+    const brim_pool_session *s = session_of(auth, sha256);
+    token = s ? by_id(auth, s->token) : NULL;
+    out->cookie = token != NULL;
+  }
+  if (!token) return 401;
+  memcpy(out->id, token->id, sizeof out->id);
+  out->role = token->role;
+  return 0;
+}
+
+int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
+                         brim_pool_caller *out) {
+  *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
+  pthread_mutex_lock(&auth->mutex);
+  bool open = auth->open && auth->count == 0;
+  int refused = open ? 0 : check_locked(auth, request, out);
+  pthread_mutex_unlock(&auth->mutex);
+  if (refused) return refused;
+  bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+  if (open && !auth->any_name && !is_local_name(brim_http_header(request, "Host"))) return 403;
+  if (!reads && (open || out->cookie) && !same_site(request, out->cookie)) return 403;
+  return 0;
+}

@@ -1,0 +1,114 @@
+// Inside the pool: who asks, what is asked, and the news.
+#ifndef BRIM_LAB_POOL_INT_H_
+#define BRIM_LAB_POOL_INT_H_
+
+#include <pthread.h>
+
+#include "base/base_json.h"
+#include "lab/lab_ops.h"
+#include "lab/pool/lab_pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// --- lab_pool_auth.c: tokens and sessions
+
+enum { BRIM_POOL_SESSIONS = 256, BRIM_POOL_SESSION = 65 };
+
+typedef struct brim_pool_token {
+  char id[65], sha256[65];
+  brim_role role;
+} brim_pool_token;
+
+typedef struct brim_pool_session {
+  char sha256[65];  // of the cookie's value
+  char token[65];   // its id
+  int64_t used_ms;
+} brim_pool_session;
+
+typedef struct brim_pool_auth {
+  pthread_mutex_t mutex;
+  brim_pool_token *tokens;
+  size_t count;
+  brim_pool_session sessions[BRIM_POOL_SESSIONS];
+  bool open;      // nobody needs a token while there is none
+  bool any_name;  // then under any name of this machine, too
+} brim_pool_auth;
+
+// Who a request comes from.
+typedef struct brim_pool_caller {
+  char id[65];  // of the token; "" = nobody needs one
+  brim_role role;
+  bool cookie;
+} brim_pool_caller;
+
+void brim_pool_auth_init(brim_pool_auth *auth, bool open);
+void brim_pool_auth_deinit(brim_pool_auth *auth);
+// The tokens as the store has them now.
+brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
+// 0, or the HTTP status of the refusal.
+int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
+                         brim_pool_caller *out);
+// A cookie for the token: the value of Set-Cookie.
+brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
+                                 char cookie[192]);
+void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
+bool brim_role_allows(brim_role role, brim_role needed);
+
+// --- lab_pool_routes.c
+
+typedef struct brim_pool_route {
+  const char *method, *path;  // "v1/exps/:exp": a part with ':' is a field of the request
+  brim_role role;
+  const char *op;      // of lab_ops.h; NULL: the pool's own, see below
+  const char *fields;  // of the query: "limit:i order:s states:l texts:b"
+  size_t body_max;
+  bool own;  // of an attempt: it must be the caller's
+} brim_pool_route;
+
+extern const brim_pool_route brim_pool_routes[];  // up to a row without a method
+// NULL: none; *known: the path is there with another method. Fields of the path go into `request`, which
+// may be NULL.
+const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
+                                            bool *known);
+// The query and the body as fields. What the path says has to be put in after it.
+brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
+                                   json_t *request);
+
+// --- lab_pool_feed.c: news for those who listen
+
+enum { BRIM_POOL_NEWS = 4096 };
+
+typedef struct brim_pool_feed {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  char *news[BRIM_POOL_NEWS];  // as they are sent; the last ones
+  int64_t count;               // of all so far; news[count % BRIM_POOL_NEWS] is next
+  int64_t seq;                 // of the last event of the store among them
+} brim_pool_feed;
+
+brim_status brim_pool_feed_init(brim_pool_feed *feed, brim_store *store);
+void brim_pool_feed_deinit(brim_pool_feed *feed);
+// Events that the store has and the feed has not. Under the store's lock.
+brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
+void brim_pool_feed_progress(brim_pool_feed *feed, const json_t *request);
+void brim_pool_feed_wake(brim_pool_feed *feed);
+
+struct brim_lab_pool {
+  brim_lab_pool_options options;
+  brim_http_server *http;
+  pthread_mutex_t lock;  // of the store
+  brim_lab_ops ops;
+  brim_pool_auth auth;
+  brim_pool_feed feed;
+};
+
+// The reply to GET /v1/events.
+void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
+                      brim_http_reply *reply);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_POOL_INT_H_

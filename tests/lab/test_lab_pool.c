@@ -1,0 +1,298 @@
+// The server of a pool, over HTTP: reading, attempts, who may do what, events as they come.
+#include "lab_test.h"
+
+#include "lab/http/lab_http_client.h"
+#include "lab/pool/lab_pool.h"
+
+static lab_place place;
+static brim_store *store;
+static brim_lab_pool *pool;
+static brim_http_answer answer;
+static json_t *reply;  // the last line of the answer
+
+static int setup(void **state) {
+  (void)state;
+  lab_clock_ms = 1000000000000;
+  lab_new_place(&place);
+  store = lab_open(&place);
+  const brim_lab_pool_options options = {.store = store, .version = "9.9"};
+  brim_status status = brim_lab_pool_open(&options, &pool);
+  if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
+  assert_ok(status);
+  brim_http_answer_init(&answer);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  json_decref(reply);
+  reply = NULL;
+  brim_http_answer_deinit(&answer);
+  brim_lab_pool_close(pool);
+  lab_check(store);
+  brim_store_close(store);
+  return 0;
+}
+
+//---------------------------------- calls ----------------------------------
+
+static brim_http_client *client_of(const char *token) {
+  char url[64];
+  brim_http_client *c;
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  const brim_http_client_options how = {.url = url, .token = token, .insecure = true};
+  assert_ok(brim_http_client_open(&how, &c));
+  return c;
+}
+
+static int call_with(const char *token, const char *const *headers, const char *method,
+                     const char *path, const char *body) {
+  brim_http_client *c = client_of(token);
+  const brim_http_call how = {.method = method,
+                              .path = path,
+                              .body = body,
+                              .body_size = body ? strlen(body) : 0,
+                              .headers = headers};
+  assert_ok(brim_http_client_call(c, &how, &answer));
+  brim_http_client_close(c);
+  json_decref(reply);
+  reply = NULL;
+  size_t end = answer.body.len;
+  while (end > 0 && answer.body.data[end - 1] == '\n') end--;
+  size_t start = end;
+  while (start > 0 && answer.body.data[start - 1] != '\n') start--;
+  if (end > start)
+    assert_ok(brim_json_parse(answer.body.data + start, end - start, "reply", &reply));
+  return answer.status;
+}
+
+static int get(const char *path) { return call_with(NULL, NULL, "GET", path, NULL); }
+static int post(const char *path, const char *body) {
+  return call_with(NULL, NULL, "POST", path, body);
+}
+static int as(const char *token, const char *method, const char *path, const char *body) {
+  return call_with(token, NULL, method, path, body);
+}
+
+static const char *text_of(const char *key) {
+  const char *text = json_string_value(json_object_get(reply, key));
+  return text ? text : "";
+}
+static int64_t int_of(const char *key) { return json_integer_value(json_object_get(reply, key)); }
+
+//---------------------------------- tests ----------------------------------
+
+static void test_reading(void **state) {
+  (void)state;
+  char path[128], id[BRIM_EXP_ID];
+  assert_int_equal(get("/v1/hello"), 200);
+  assert_string_equal(text_of("version"), "9.9");
+  lab_submit(store, "g1", 1, 3);
+  assert_int_equal(get("/v1/counts?grid=g1"), 200);
+  assert_int_equal(int_of("total"), 3);
+  assert_int_equal(get("/v1/exps?states=queued,failed&limit=2&order=index"), 200);
+  assert_non_null(strstr(answer.body.data, "\"more\":true"));
+  snprintf(path, sizeof path, "/v1/exps/%s", lab_id(2, id));
+  assert_int_equal(get(path), 200);
+  assert_string_equal(json_string_value(json_object_get(json_object_get(reply, "exp"), "id")), id);
+  assert_int_equal(get("/v1/exps/00000000000000000000000000000000"), 404);
+  assert_int_equal(get("/v1/exps?limit=many"), 400);
+  assert_int_equal(get("/v1/exps?order=wild"), 400);
+  assert_int_equal(get("/v1/nothing"), 404);
+  assert_int_equal(post("/v1/counts", "{}"), 405);
+  assert_int_equal(post("/v1/want", "[1]"), 400);
+  assert_int_equal(post("/v1/want", "{\"exps\":"), 400);
+}
+
+static void write_attempt(const char *what, const char *body, int expected) {
+  char path[160], id[BRIM_EXP_ID];
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/%s", lab_id(1, id), what);
+  if (post(path, body) != expected) fail_msg("%s: %d %s", what, answer.status, answer.body.data);
+}
+
+static void test_an_attempt(void **state) {
+  (void)state;
+  char path[160], id[BRIM_EXP_ID];
+  lab_submit(store, "g1", 1, 1);
+  assert_int_equal(post("/v1/workers/w1/seen", "{\"host\": \"box\", \"status\": \"{}\"}"), 200);
+  assert_int_equal(post("/v1/workers/w1/claim", "{\"claim_id\": \"c1\", \"free_gpus\": 1}"), 200);
+  assert_int_equal(int_of("attempt"), 1);
+  assert_int_equal(int_of("fence"), 1);
+  assert_int_equal(post("/v1/workers/w1/claim", "{\"claim_id\": \"c1\", \"free_gpus\": 1}"), 200);
+  assert_int_equal(int_of("attempt"), 1);  // the reply was lost
+  assert_int_equal(post("/v1/workers/w1/claim", "{\"claim_id\": \"c2\", \"free_gpus\": 1}"), 200);
+  assert_null(json_object_get(reply, "exp"));  // nothing is left
+  write_attempt("start", "{\"fence\": 1, \"pid\": 7}", 200);
+  write_attempt("beat", "{\"fence\": 1, \"step\": 3}", 200);
+  assert_string_equal(text_of("want"), "run");
+  write_attempt(
+      "metrics",
+      "{\"fence\": 1, \"seq\": 1, \"rows\": [[\"loss\", 1, 0.5], [\"loss\", 2, \"nan\"]]}", 200);
+  write_attempt("findings", "{\"fence\": 1, \"findings\": \"[]\"}", 200);
+  write_attempt("beat", "{\"fence\": 0}", 409);
+  write_attempt("beat", "{}", 400);
+  // the path says which attempt it is, whatever the body says
+  write_attempt("beat", "{\"fence\": 1, \"attempt\": 9, \"op\": \"finish\"}", 200);
+  write_attempt("finish", "{\"fence\": 1, \"outcome\": \"ok\"}", 200);
+  assert_string_equal(text_of("state"), "done");
+  snprintf(path, sizeof path, "/v1/exps/%s/curve?key=loss&points=5", lab_id(1, id));
+  assert_int_equal(get(path), 200);
+  assert_non_null(strstr(answer.body.data, "[1,1,1,0,0.5,0.5,0.5]"));
+  assert_non_null(strstr(answer.body.data, "[2,2,0,1,\"nan\",\"nan\",\"nan\"]"));
+  snprintf(path, sizeof path, "/v1/attempts/%s/x/beat", id);
+  assert_int_equal(post(path, "{}"), 400);
+  assert_int_equal(post("/v1/workers/w1/drain", "{}"), 200);
+}
+
+static void add_token(const char *id, const char *role, char token[BRIM_TOKEN]) {
+  char sha[65];
+  assert_ok(brim_token_make(token));
+  brim_token_hash(token, sha);
+  const brim_store_token row = {.id = id, .role = role, .sha256 = sha};
+  assert_ok(brim_store_token_add(store, &row));
+}
+
+static void test_roles(void **state) {
+  (void)state;
+  char token[BRIM_ROLE_COUNT][BRIM_TOKEN];
+  lab_submit(store, "g1", 1, 1);
+  for (int i = 0; i < BRIM_ROLE_COUNT; i++) {
+    add_token(brim_role_name((brim_role)i), brim_role_name((brim_role)i), token[i]);
+  }
+  assert_string_not_equal(token[0], token[1]);
+  assert_ok(brim_lab_pool_tend(pool));
+  const struct {
+    const char *method, *path, *body;
+    int expected[BRIM_ROLE_COUNT];  // read, submit, worker, admin
+  } rows[] = {
+      {"GET", "/v1/counts", NULL, {200, 200, 403, 200}},
+      {"POST", "/v1/retry-failed", "{}", {403, 200, 403, 200}},
+      {"POST", "/v1/workers/worker/seen", "{}", {403, 403, 200, 200}},
+      {"POST", "/v1/workers/worker.b/seen", "{}", {403, 403, 200, 200}},
+      {"POST", "/v1/workers/workers/seen", "{}", {403, 403, 400, 200}},
+      {"POST", "/v1/workers/admin/seen", "{}", {403, 403, 400, 200}},
+      {"POST", "/v1/workers/worker/drain", "{}", {403, 403, 403, 200}},
+      {"GET", "/v1/nothing", NULL, {404, 404, 404, 404}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int r = 0; r < BRIM_ROLE_COUNT; r++) {
+      int got = as(token[r], rows[i].method, rows[i].path, rows[i].body);
+      if (got != rows[i].expected[r]) fail_msg("%s as %d: %d", rows[i].path, r, got);
+    }
+    assert_int_equal(as(NULL, rows[i].method, rows[i].path, rows[i].body), 401);
+    assert_int_equal(as("brim_wrong", rows[i].method, rows[i].path, rows[i].body), 401);
+    assert_int_equal(as("", rows[i].method, rows[i].path, rows[i].body), 401);
+  }
+  assert_ok(brim_store_token_end(store, "read"));
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_int_equal(as(token[BRIM_ROLE_READ], "GET", "/v1/counts", NULL), 401);
+}
+
+static void test_workers_write_their_own(void **state) {
+  (void)state;
+  char one[BRIM_TOKEN], other[BRIM_TOKEN], path[160], id[BRIM_EXP_ID];
+  lab_submit(store, "g1", 1, 1);
+  add_token("one", "worker", one);
+  add_token("other", "worker", other);
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_int_equal(
+      as(one, "POST", "/v1/workers/one.a/claim", "{\"claim_id\": \"c\", \"free_gpus\": 1}"), 200);
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/start", lab_id(1, id));
+  assert_int_equal(as(other, "POST", path, "{\"fence\": 1, \"pid\": 1}"), 400);
+  // a name in the body is none of the path
+  assert_int_equal(as(other, "POST", path, "{\"fence\": 1, \"pid\": 1, \"worker\": \"other\"}"),
+                   400);
+  assert_int_equal(as(one, "POST", path, "{\"fence\": 1, \"pid\": 1}"), 200);
+  assert_int_equal(as(one, "POST", "/v1/workers/other/claim", "{\"claim_id\": \"d\"}"), 400);
+}
+
+// A page of another site has our cookie or our address, and neither Origin nor Host.
+static void test_pages(void **state) {
+  (void)state;
+  char token[BRIM_TOKEN], body[128], host[64], origin[64], cookie[256];
+  static const char *const foreign[] = {"Origin: https://evil.example", NULL};
+  static const char *const rebound[] = {"Host: evil.example", NULL};
+  assert_int_equal(call_with(NULL, foreign, "POST", "/v1/retry-failed", "{}"), 403);
+  assert_int_equal(call_with(NULL, rebound, "GET", "/v1/counts", NULL), 403);
+  add_token("kim", "admin", token);
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_int_equal(post("/v1/session", "{\"token\": \"brim_wrong\"}"), 401);
+  snprintf(body, sizeof body, "{\"token\": \"%s\"}", token);
+  assert_int_equal(post("/v1/session", body), 200);
+  snprintf(cookie, sizeof cookie, "Cookie: a=b; %.*s", (int)strcspn(answer.cookie, ";"),
+           answer.cookie);
+  assert_non_null(strstr(answer.cookie, "HttpOnly; SameSite=Strict"));
+  assert_null(strstr(answer.cookie, token));
+  snprintf(host, sizeof host, "Host: 127.0.0.1:%d", brim_lab_pool_port(pool));
+  snprintf(origin, sizeof origin, "Origin: http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  const char *const own[] = {cookie, host, origin, NULL}, *const plain[] = {cookie, NULL},
+                    *const evil[] = {cookie, host, foreign[0], NULL};
+  assert_int_equal(call_with(NULL, plain, "GET", "/v1/counts", NULL), 200);
+  assert_int_equal(call_with(NULL, own, "POST", "/v1/retry-failed", "{}"), 200);
+  assert_int_equal(call_with(NULL, plain, "POST", "/v1/retry-failed", "{}"), 403);
+  assert_int_equal(call_with(NULL, evil, "POST", "/v1/retry-failed", "{}"), 403);
+  assert_int_equal(call_with(NULL, own, "DELETE", "/v1/session", NULL), 200);
+  assert_int_equal(call_with(NULL, plain, "GET", "/v1/counts", NULL), 401);
+}
+
+//---------------------------------- events ----------------------------------
+
+typedef struct heard {
+  brim_str text;
+  const char *until;
+} heard;
+
+static brim_status hear(void *ctx, const char *data, size_t size) {
+  heard *h = ctx;
+  brim_str_append_n(&h->text, data, size);
+  return strstr(h->text.data, h->until) ? brim_fail(BRIM_EEND, "heard it") : BRIM_OK;
+}
+
+static void listen_for(const char *path, const char *until, heard *h) {
+  int status;
+  brim_http_client *c = client_of(NULL);
+  brim_str_init(&h->text);
+  h->until = until;
+  assert_status(brim_http_client_stream(c, path, &status, hear, h), BRIM_EEND);
+  brim_http_client_close(c);
+}
+
+static void test_events(void **state) {
+  (void)state;
+  char path[96], id[BRIM_EXP_ID];
+  heard h;
+  lab_submit(store, "g1", 1, 2);
+  snprintf(path, sizeof path, "/v1/exps/%s/want", lab_id(2, id));
+  assert_int_equal(post(path, "{\"want\": \"pause\"}"), 200);
+  listen_for("/v1/events?after=0", "\"kind\":\"paused\"", &h);
+  assert_non_null(strstr(h.text.data, "id: 1\nevent: event\ndata: {"));
+  brim_str_deinit(&h.text);
+  assert_int_equal(get("/v1/events?after=-3"), 400);
+  assert_int_equal(get("/v1/events?after=x"), 400);
+}
+
+// Replies that do not fit one piece.
+static void test_long_lists(void **state) {
+  (void)state;
+  lab_submit(store, "g1", 1, 3000);
+  assert_int_equal(get("/v1/exps?texts=true"), 200);
+  size_t found = 0;
+  for (const char *p = answer.body.data; (p = strstr(p, "\"config\":")) != NULL; p++) found++;
+  assert_int_equal(found, 3000);
+  assert_true(json_is_true(json_object_get(reply, "ok")));
+  assert_null(json_object_get(reply, "more"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv) {
+  lab_choose(argc, argv);
+  const struct CMUnitTest tests[] = {
+      TEST(test_reading),    TEST(test_an_attempt),
+      TEST(test_roles),      TEST(test_workers_write_their_own),
+      TEST(test_pages),      TEST(test_events),
+      TEST(test_long_lists),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
