@@ -12,6 +12,8 @@
 #include "base/base_fs.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
+#include "lab/http/lab_http_client.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_socket.h"
 
 enum {
@@ -31,6 +33,7 @@ struct brim_lab_link {
   brim_str in;  // from in_at: received and not yet read
   size_t in_at, in_seen;
   int64_t id;
+  brim_http_client *http;  // to a server
   // In this process.
   brim_store *store;
   brim_lab_ops own;
@@ -82,7 +85,10 @@ static brim_status connect_or_open(brim_lab_link *link) {
 }
 
 static brim_status ensure_open(brim_lab_link *link) {
-  if (link->ops || link->fd >= 0) return BRIM_OK;
+  if (link->ops || link->fd >= 0 || link->http) return BRIM_OK;
+  if (brim_lab_is_server(link->place)) {
+    return brim_lab_http_open(link->place, link->timeout_ms, &link->http);
+  }
   if (brim_store_is_url(link->place)) return open_store(link);
   if (!link->options.sweep_only) return connect_or_open(link);
   brim_status status = connect_sweep(link);
@@ -133,6 +139,7 @@ void brim_lab_link_close(brim_lab_link *link) {
   if (!link) return;
   disconnect(link);
   brim_store_close(link->store);
+  brim_http_client_close(link->http);
   brim_str_deinit(&link->in);
   brim_free(link->schema);
   brim_free(link->place);
@@ -339,6 +346,16 @@ static brim_status in_process(brim_lab_link *link, const brim_str *request, read
   return status;
 }
 
+static brim_status over_http(brim_lab_link *link, const brim_str *request, reading *r) {
+  brim_str lines;
+  brim_str_init(&lines);
+  brim_status status = brim_lab_http_call(link->http, request, &lines);
+  if (!status) status = each_line(&lines, r);
+  if (!status && !r->last) status = garbled(brim_tr("its end is missing"));
+  brim_str_deinit(&lines);
+  return status;
+}
+
 static brim_status write_request(const json_t *request, int64_t id, brim_str *out) {
   json_t *with_id = json_copy((json_t *)(uintptr_t)request);
   char *text = NULL;
@@ -366,7 +383,9 @@ brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab
   brim_str_init(&text);
   brim_status status = write_request(request, r.id, &text);
   if (!status) {
-    status = link->ops ? in_process(link, &text, &r) : over_socket(link, &text, &r);
+    status = link->ops    ? in_process(link, &text, &r)
+             : link->http ? over_http(link, &text, &r)
+                          : over_socket(link, &text, &r);
   }
   brim_str_deinit(&text);
   return status;

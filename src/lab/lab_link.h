@@ -34,7 +34,7 @@ typedef struct brim_lab_link_options {
   int64_t timeout_ms;  // for the connection, and from one line of a reply to the next (10 s)
 } brim_lab_link_options;
 
-// place: the folder of a sweep, or the URL of a PostgreSQL database. BRIM_ENOENT: there is no store
+// place: the folder of a sweep, the URL of a PostgreSQL database, or of a server (lab_link_http.h). BRIM_ENOENT: there is no store
 // and readonly is set. BRIM_EEXIST: another process has the store open and no sweep answers.
 brim_status brim_lab_link_open(const char *place, const brim_lab_link_options *options,
                                brim_lab_link **out);
@@ -94,6 +94,14 @@ brim_status brim_lab_retry_each(brim_lab_link *link, const char (*exps)[BRIM_EXP
                                 size_t exp_count, int64_t *count);
 brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t *count);
 brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority);
+
+brim_status brim_lab_now(brim_lab_link *link, int64_t *ms);
+brim_status brim_lab_claim(brim_lab_link *link, const brim_store_request *request,
+                           brim_store_claimed *out);
+brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker);
+// A server's: by which name it knows this client, "" = none, and its version. BRIM_EABI: it speaks
+// another protocol.
+brim_status brim_lab_whoami(brim_lab_link *link, char id[65], char version[32]);
 
 brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM_EXP_ID]);
 brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp_fn fn, void *ctx);

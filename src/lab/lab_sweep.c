@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lab/lab_exec.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep_int.h"
 
 enum {
@@ -30,7 +31,7 @@ static void on_changed(void *ctx, const char *op, const char *exp) {
   s->look = true;
   brim_lab_runner *runner = strcmp(op, "want") == 0 ? brim_lab_runner_find(s, exp) : NULL;
   brim_store_exp *now = NULL;
-  if (runner && !brim_store_get(s->store, exp, &now) && now->want != BRIM_WANT_RUN) {
+  if (runner && !brim_lab_source_get(&s->source, exp, &now) && now->want != BRIM_WANT_RUN) {
     brim_lab_ask_runner(s, runner);
   }
   brim_store_exp_free(now);
@@ -117,7 +118,7 @@ static void name_worker(brim_lab_sweep *s) {
 }
 
 static brim_status open_placing(brim_lab_sweep *s) {
-  const brim_lab_place_options how = {.store = brim_store_place(s->store),
+  const brim_lab_place_options how = {.store = s->store ? brim_store_place(s->store) : s->place,
                                       .devices = s->devices,
                                       .visible = getenv("CUDA_VISIBLE_DEVICES"),
                                       .cores = (int)s->options.cores,
@@ -130,18 +131,39 @@ static brim_status open_placing(brim_lab_sweep *s) {
   return brim_lab_place_open(&how, &s->placing);
 }
 
+// A server knows its workers by names that begin with their token's.
+static brim_status open_server_link(brim_lab_sweep *s) {
+  char id[65], version[32], name[sizeof s->worker];
+  BRIM_TRY(brim_lab_link_open(s->place, NULL, &s->link));
+  BRIM_TRY(brim_lab_whoami(s->link, id, version));
+  if (strcmp(version, s->version) != 0) {
+    brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("the server is brim %s, this worker %s"),
+                 version, s->version);
+  }
+  snprintf(name, sizeof name, "%s", s->worker);
+  if (id[0]) snprintf(s->worker, sizeof s->worker, "%.40s.%.22s", id, name);
+  brim_utf8_trim(s->worker);
+  s->source = (brim_lab_source){.link = s->link};
+  return BRIM_OK;
+}
+
+static brim_status open_source(brim_lab_sweep *s) {
+  name_worker(s);
+  s->ops =
+      (brim_lab_ops){.version = s->version, .changed = on_changed, .answer = on_request, .ctx = s};
+  if (brim_lab_is_server(s->place)) return open_server_link(s);
+  BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
+  s->source = (brim_lab_source){.store = s->store};
+  s->ops.store = s->store;
+  return brim_lab_link_local(&s->ops, &s->link);
+}
+
 static brim_status open_parts(brim_lab_sweep *s) {
-  const char *served = brim_store_is_url(s->place) ? s->folder : s->place;
+  const bool elsewhere = brim_store_is_url(s->place) || brim_lab_is_server(s->place);
+  const char *served = elsewhere ? s->folder : s->place;
   brim_status made = brim_fs_refused(brim_fs_mkdirs(s->folder));
   if (made) return made == BRIM_EEXIST ? BRIM_EINVAL : made;  // a file is in the way, not a sweep
-  BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
-  name_worker(s);
-  s->ops = (brim_lab_ops){.store = s->store,
-                          .version = s->version,
-                          .changed = on_changed,
-                          .answer = on_request,
-                          .ctx = s};
-  BRIM_TRY(brim_lab_link_local(&s->ops, &s->link));
+  BRIM_TRY(open_source(s));
   BRIM_TRY(open_placing(s));
   BRIM_TRY(brim_lab_server_open(&(brim_lab_server_options){.folder = served, .ops = s->ops},
                                 &s->server));
@@ -200,7 +222,7 @@ brim_status brim_lab_sweep_submit(brim_lab_sweep *s, const brim_store_grid *grid
                                   const brim_store_point *points, size_t count,
                                   brim_store_submitted *out) {
   s->look = s->all_dirty = true;
-  return brim_store_submit(s->store, grid, points, count, out);
+  return brim_lab_source_submit(&s->source, grid, points, count, out);
 }
 
 struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *s) {
@@ -212,7 +234,7 @@ struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *s) {
 static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   if (!s->look && s->counted && now - s->count_ms < COUNT_MS) return BRIM_OK;
   s->count_ms = now;
-  BRIM_TRY(brim_store_count(s->store, NULL, &s->counts));
+  BRIM_TRY(brim_lab_source_count(&s->source, &s->counts));
   s->counted = true;
   const int64_t paused = s->counts.states[BRIM_EXP_PAUSED];
   if (s->paused < 0 || paused < s->paused) s->paused = paused;
@@ -222,12 +244,12 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
 // Leases that ran out, and that this sweep is there.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
-  BRIM_TRY(brim_store_check_file(s->store));
+  BRIM_TRY(brim_lab_source_check(&s->source));
   if (now >= s->seen_ms) {
     const brim_store_worker self = {
         .id = s->worker, .host = s->host, .gpus = "", .version = s->version};
     s->seen_ms = now + SEEN_MS;
-    BRIM_TRY(brim_store_worker_seen(s->store, &self));
+    BRIM_TRY(brim_lab_source_seen(&s->source, &self));
   }
   if (now >= s->progress_ms) {
     s->progress_ms = now + PROGRESS_MS;
@@ -235,7 +257,7 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   }
   if (now < s->reap_ms) return BRIM_OK;
   s->reap_ms = now + (lease / 12 > 5000 ? 5000 : lease / 12 < 200 ? 200 : lease / 12);
-  BRIM_TRY(brim_store_reap(s->store, &expired));
+  BRIM_TRY(brim_lab_source_reap(&s->source, &expired));
   if (expired == 0) return BRIM_OK;
   s->look = s->all_dirty = true;
   return brim_lab_end_stale(s);
@@ -331,6 +353,7 @@ static bool finished(brim_lab_sweep *s) {
   int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
   if (s->count > 0) return gives_up(s);
   if (s->stopping) return true;
+  if (s->options.serves) return false;
   if (!s->counted || under_way > 0) return false;
   if (waits_for_paused(s)) return false;
   bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);

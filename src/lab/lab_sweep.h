@@ -42,8 +42,8 @@ typedef enum brim_lab_end {
 
 // 0 and NULL are the defaults.
 typedef struct brim_lab_sweep_options {
-  const char *place;    // required: of the store, a folder or PostgreSQL's URL
-  const char *folder;   // of exp/, and for PostgreSQL of sweep.json and the socket; NULL = `place`
+  const char *place;    // required: of the store, a folder or PostgreSQL's URL; or a server's URL
+  const char *folder;   // of exp/, and beside a URL of sweep.json and the socket; NULL = `place`
   const char *title;    // name of the grid, for views
   const char *program;  // required: the executor's program
   const char *version;  // of the binary, for the record
@@ -59,6 +59,7 @@ typedef struct brim_lab_sweep_options {
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;
   bool keep_going;   // also when the first experiments fail the same way
+  bool serves;       // a worker: waits for more when nothing is left
   int64_t grace_ms;  // a training that is asked to stop has this long (60 s)
   int64_t stall_ms;  // no progress for so long is a hang (the executor's default)
   brim_store_options store;

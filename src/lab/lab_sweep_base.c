@@ -80,7 +80,7 @@ brim_status brim_lab_finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, 
                                     .exit_code = -1,
                                     .message = message,
                                     .last_lines = tail};
-  brim_status status = brim_store_finish(s->store, ref, &result, NULL);
+  brim_status status = brim_lab_source_finish(&s->source, ref, &result);
   if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
   brim_status_clear();  // another attempt has taken over
   return BRIM_OK;

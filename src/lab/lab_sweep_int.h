@@ -8,6 +8,7 @@
 #include "lab/lab_ops.h"
 #include "lab/lab_place.h"
 #include "lab/lab_server.h"
+#include "lab/lab_source.h"
 #include "lab/lab_sweep.h"
 
 #ifdef __cplusplus
@@ -66,7 +67,8 @@ struct brim_lab_sweep {
   char *place, *folder, *title, *program, *version, *devices, *lock_dir;
   char **words;  // options.words points here
   char worker[64], host[65];
-  brim_store *store;
+  brim_store *store;  // NULL: a worker's experiments are with a server
+  brim_lab_source source;
   brim_lab_ops ops;
   brim_lab_link *link;
   brim_lab_server *server;

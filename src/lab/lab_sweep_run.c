@@ -132,7 +132,7 @@ static void check_same(brim_lab_sweep *s, const brim_lab_runner *r, const last_a
 static brim_status take_note(brim_lab_sweep *s, const brim_lab_runner *r,
                              const brim_store_exp *exp) {
   last_attempt last = {.n = r->ref.attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
-  BRIM_TRY(brim_store_attempts(s->store, r->ref.exp, on_attempt, &last));
+  BRIM_TRY(brim_lab_source_attempts(&s->source, r->ref.exp, on_attempt, &last));
   brim_lab_place_end end = last.outcome == BRIM_ATTEMPT_OK      ? BRIM_LAB_PLACE_OK
                            : last.outcome == BRIM_ATTEMPT_ERROR ? BRIM_LAB_PLACE_FAILED
                                                                 : BRIM_LAB_PLACE_STOPPED;
@@ -149,7 +149,7 @@ static brim_status take_note(brim_lab_sweep *s, const brim_lab_runner *r,
 // The executor has ended: sees to it that its attempt has a result. Called again after BRIM_EIO.
 static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
   brim_store_exp *exp = NULL;
-  BRIM_TRY(brim_store_get(s->store, r->ref.exp, &exp));
+  BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
   brim_status status = BRIM_OK;
   if (is_open(exp, &r->ref)) {
     char message[128];
@@ -158,13 +158,13 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
     if (!status) status = brim_lab_spool_replay_folder(r->folder, s->link, &replayed);
     brim_store_exp_free(exp);
     exp = NULL;
-    if (!status) status = brim_store_get(s->store, r->ref.exp, &exp);
+    if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
     if (!status && is_open(exp, &r->ref)) {
       describe_end(r, message, sizeof message);
       status = brim_lab_finish_infra(s, &r->ref, message, r->tail);
       brim_store_exp_free(exp);
       exp = NULL;
-      if (!status) status = brim_store_get(s->store, r->ref.exp, &exp);
+      if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
     }
   }
   if (!status) status = take_note(s, r, exp);
@@ -196,7 +196,7 @@ brim_status brim_lab_end_stale(brim_lab_sweep *s) {
     brim_lab_runner *r = s->runners[i];
     brim_store_exp *exp = NULL;
     if (r->gone || r->killed) continue;
-    BRIM_TRY(brim_store_get(s->store, r->ref.exp, &exp));
+    BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
     bool stale = !is_open(exp, &r->ref);
     brim_store_exp_free(exp);
     if (!stale) continue;
@@ -249,7 +249,7 @@ static brim_status on_devices(void *ctx, const brim_store_attempt *attempt) {
 static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted) {
   brim_lab_runner *r = NULL;
   brim_lab_exec_owner owner = {0};
-  BRIM_TRY(brim_store_attempts(s->store, a->ref.exp, on_devices, a));
+  BRIM_TRY(brim_lab_source_attempts(&s->source, a->ref.exp, on_devices, a));
   BRIM_TRY(brim_lab_runner_add(s, &a->ref, &r));
   if (brim_lab_exec_find(r->folder, &owner) && owner.attempt == a->ref.attempt &&
       owner.fence == a->ref.fence) {
@@ -272,7 +272,7 @@ brim_status brim_lab_adopt(brim_lab_sweep *s) {
   open_list list = {.worker = s->worker};
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING};
   size_t adopted = 0;
-  brim_status status = brim_store_list(s->store, &filter, on_open, &list);
+  brim_status status = brim_lab_source_list(&s->source, &filter, on_open, &list);
   for (size_t i = 0; i < list.count && !status; i++) {
     status = adopt_one(s, &list.items[i], &adopted);
   }
@@ -306,5 +306,5 @@ static brim_status on_running(void *ctx, const brim_store_exp *exp) {
 
 brim_status brim_lab_read_progress(brim_lab_sweep *s) {
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_RUNNING};
-  return s->count ? brim_store_list(s->store, &filter, on_running, s) : BRIM_OK;
+  return s->count ? brim_lab_source_list(&s->source, &filter, on_running, s) : BRIM_OK;
 }

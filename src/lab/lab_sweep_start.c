@@ -186,7 +186,7 @@ static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
                                       .free_gpus = ALL_GPUS,
                                       .free_bytes = -1};
   brim_store_claimed claimed = {0};
-  brim_status status = brim_store_claim(s->store, &request, &claimed);
+  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
   if (status || !claimed.exp) {
     brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp, BRIM_LAB_PLACE_UNUSED,
                          BRIM_FAILURE_NONE);
@@ -272,7 +272,7 @@ static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
     q->count = q->listed = 0;
     q->later = false;
     size_t before = s->count;
-    BRIM_TRY(brim_store_list(s->store, &filter, on_queued, q));
+    BRIM_TRY(brim_lab_source_list(&s->source, &filter, on_queued, q));
     if (q->listed == 0) return BRIM_OK;
     BRIM_TRY(place_window(s, q));
     *left = *left || q->later || s->count > before;
@@ -288,7 +288,7 @@ brim_status brim_lab_start_queued(brim_lab_sweep *s, bool *left) {
   queue *q = brim_calloc(1, sizeof *q);
   if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
   q->sweep = s;
-  brim_status status = brim_store_now(s->store, &q->now);
+  brim_status status = brim_lab_source_now(&s->source, &q->now);
   if (!status) status = place_windows(s, q, left);
   if (status == BRIM_EIO) *left = true;
   brim_free(q);

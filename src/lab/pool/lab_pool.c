@@ -65,7 +65,8 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   if (refused == 401) return refuse(reply, 401, "a valid token is needed");
   if (refused) return refuse(reply, refused, "not from this page");
   if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
-  if (!session && !brim_role_allows(caller.role, route->role)) {
+  bool call = strcmp(route->path, "v1/call") == 0;  // by what its body asks for
+  if (!session && !call && !brim_role_allows(caller.role, route->role)) {
     return refuse(reply, 403, "the token's role does not allow this");
   }
   *body_max = route->body_max;
@@ -86,8 +87,9 @@ static brim_status check_own(brim_lab_pool *pool, const brim_pool_route *route,
   const char *name = json_string_value(json_object_get(request, "worker"));
   if (caller->role == BRIM_ROLE_ADMIN) return BRIM_OK;
   if (!strstr(route->path, ":worker")) {  // of an attempt: a name in the body says nothing
-    const char *exp = json_string_value(json_object_get(request, "exp"));
-    int64_t n = json_integer_value(json_object_get(request, "attempt"));
+    const json_t *ref = json_object_get(request, "ref");
+    const char *exp = json_string_value(json_object_get(ref, "exp"));
+    int64_t n = json_integer_value(json_object_get(ref, "attempt"));
     BRIM_TRY(brim_store_attempt_worker(pool->options.store, exp ? exp : "", n, worker));
     name = worker;
   }
@@ -151,6 +153,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   json_incref(request);
   pthread_mutex_lock(&pool->lock);
   brim_store_set_author(pool->options.store, caller->id);
+  pool->caller = caller;
   brim_status status = route->own ? check_own(pool, route, caller, request) : BRIM_OK;
   if (!status) {
     status = brim_lab_ops_begin_json(&pool->ops, request, &answer);
@@ -199,6 +202,29 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
   return brim_json_put(request, "op", json_string(route->op));
 }
 
+// A request of lab_ops.h as it is: what links send.
+static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
+  brim_pool_caller caller;
+  json_t *request = NULL;
+  brim_status status = brim_json_parse(http->body, http->body_size, "body", &request);
+  const char *op = json_string_value(json_object_get(request, "op"));
+  const brim_pool_route *route = op ? brim_pool_route_of(op) : NULL;
+  if (!status && !route) {
+    status =
+        brim_fail(BRIM_EUNSUPPORTED, "'%s' is no request that this server answers", op ? op : "");
+  }
+  if (status) {
+    json_decref(request);
+    reply_failure(reply, status);
+  } else if (brim_pool_auth_check(&pool->auth, http, &caller) ||
+             !brim_role_allows(caller.role, route->role)) {
+    json_decref(request);
+    refuse(reply, 403, "the token's role does not allow this");
+  } else {
+    carry_out(pool, route, &caller, request, reply);
+  }
+}
+
 static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
                           brim_http_reply *reply) {
   json_t *body = NULL;
@@ -235,6 +261,8 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   if (!route->op) {
     if (strcmp(route->path, "v1/events") == 0) {
       brim_pool_listen(pool, http, reply);
+    } else if (strcmp(route->path, "v1/call") == 0) {
+      serve_call(pool, http, reply);
     } else {
       serve_session(pool, http, reply);
     }
@@ -263,11 +291,25 @@ static bool is_loopback(const char *address) {
          strcmp(address, "::1") == 0;
 }
 
+// Under the store's lock, by which `caller` is set.
+static brim_status answer_whoami(void *ctx, const char *op, const json_t *request, json_t *reply,
+                                 bool *taken) {
+  const brim_lab_pool *pool = (const brim_lab_pool *)ctx;
+  (void)request;
+  *taken = strcmp(op, "whoami") == 0;
+  if (!*taken) return BRIM_OK;
+  BRIM_TRY(brim_json_put(reply, "protocol", json_string(BRIM_LAB_PROTOCOL)));
+  BRIM_TRY(brim_json_put(reply, "version", json_string(pool->options.version)));
+  BRIM_TRY(brim_json_put(reply, "name", json_string(pool->caller->id)));
+  return brim_json_put(reply, "role", json_string(brim_role_name(pool->caller->role)));
+}
+
 static brim_status open_pool(brim_lab_pool *pool) {
   const brim_lab_pool_options *o = &pool->options;
   BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
-  pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
+  pool->ops = (brim_lab_ops){
+      .store = o->store, .version = o->version, .answer = answer_whoami, .ctx = pool};
   const brim_http_options http = {.address = o->address,
                                   .port = o->port,
                                   .certificate = o->certificate,

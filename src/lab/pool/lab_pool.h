@@ -9,8 +9,8 @@
 // GET /v1/events is a stream (text/event-stream): every event of the store with its number as id, from
 // Last-Event-ID or ?after=N on; and, without an id, "progress" of experiments as it comes.
 //
-// Who may do what: a token has a role. read: look. submit: also submit and change experiments. worker:
-// claim, and write what belongs to attempts of its own. admin: everything. A page gets a cookie for its
+// Who may do what: a token has a role. read: look, as everyone may. submit: submit and change experiments.
+// worker: claim, and write what belongs to attempts of its own. admin: everything. A page gets a cookie for its
 // token from POST /v1/session. Without any token in the store everybody may do everything: for a loopback
 // address alone, unless the owner says otherwise.
 #ifndef BRIM_LAB_POOL_H_

@@ -38,7 +38,7 @@ bool brim_role_of(const char *name, brim_role *out) {
 
 bool brim_role_allows(brim_role role, brim_role needed) {
   if (role == BRIM_ROLE_ADMIN || role == needed) return true;
-  return role == BRIM_ROLE_SUBMIT && needed == BRIM_ROLE_READ;
+  return needed == BRIM_ROLE_READ;
 }
 
 static brim_status random_bytes(uint8_t *out, size_t size) {

@@ -72,6 +72,8 @@ extern const brim_pool_route brim_pool_routes[];  // up to a row without a metho
 // may be NULL.
 const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
                                             bool *known);
+// The row that asks for this; NULL: none does.
+const brim_pool_route *brim_pool_route_of(const char *op);
 // The query and the body as fields. What the path says has to be put in after it.
 brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
                                    json_t *request);
@@ -100,6 +102,7 @@ struct brim_lab_pool {
   brim_http_server *http;
   pthread_mutex_t lock;  // of the store
   brim_lab_ops ops;
+  const brim_pool_caller *caller;  // whose request is carried out
   brim_pool_auth auth;
   brim_pool_feed feed;
 };

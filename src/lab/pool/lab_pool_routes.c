@@ -16,6 +16,7 @@ enum { SMALL = 64 << 10, BATCH = 4 << 20, GRID = 32 << 20 };
 
 const brim_pool_route brim_pool_routes[] = {
     {"GET", "v1/hello", READ, "hello", "", 0, false},
+    {"GET", "v1/whoami", READ, "whoami", "", 0, false},
     {"GET", "v1/counts", READ, "counts", "grid:s", 0, false},
     {"GET", "v1/exps", READ, "list", LIST, 0, false},
     {"GET", "v1/export", READ, "export", LIST, 0, false},
@@ -45,6 +46,7 @@ const brim_pool_route brim_pool_routes[] = {
     {"POST", "v1/attempts/:exp/:attempt/checkpoint", WORKER, "checkpoint", "", SMALL, true},
     {"POST", "v1/attempts/:exp/:attempt/findings", WORKER, "findings", "", SMALL, true},
     {"POST", "v1/attempts/:exp/:attempt/finish", WORKER, "finish", "", SMALL, true},
+    {"POST", "v1/call", READ, NULL, "", BRIM_LAB_REQUEST_MAX / 2, false},
     {"POST", "v1/session", READ, NULL, "", SMALL, false},
     {"DELETE", "v1/session", READ, NULL, "", 0, false},
     {NULL, NULL, READ, NULL, NULL, 0, false},
@@ -102,6 +104,13 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
     if (strcmp(r->method, method) != 0) continue;
     if (request && !put_parts(r->path, parts, request)) return NULL;
     return r;
+  }
+  return NULL;
+}
+
+const brim_pool_route *brim_pool_route_of(const char *op) {
+  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+    if (r->op && strcmp(r->op, op) == 0) return r;
   }
   return NULL;
 }

@@ -172,6 +172,8 @@ typedef struct brim_store_exp {
   int64_t created, started, ended;
 } brim_store_exp;
 
+// A copy, with its strings in one block.
+brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);
 void brim_store_exp_free(brim_store_exp *exp);  // what brim_store_get and _claim gave; NULL is fine
 
 typedef struct brim_store_request {

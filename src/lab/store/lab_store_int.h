@@ -91,8 +91,6 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
 #define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','',''"
 #define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings"
 void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
-// A copy with its strings in one block.
-brim_status brim_store_copy_exp(const brim_store_exp *exp, brim_store_exp **out);
 // Inside a transaction.
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
 brim_status brim_store_check_id(const char *id);  // 32 hex digits

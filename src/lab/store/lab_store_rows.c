@@ -97,7 +97,7 @@ void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
   out->findings = brim_db_get_text(rows, c++);
 }
 
-brim_status brim_store_copy_exp(const brim_store_exp *exp, brim_store_exp **out) {
+brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out) {
   brim_store_exp head = *exp;
   const char **texts[] = {&head.id,     &head.grid,       &head.label,      &head.config,
                           &head.tags,   &head.worker,     &head.metric_key, &head.failure,
@@ -131,7 +131,7 @@ brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp *
   if (!status && there) {
     brim_store_exp row;
     brim_store_read_exp(&rows, &row);
-    status = brim_store_copy_exp(&row, out);
+    status = brim_store_exp_copy(&row, out);
   }
   brim_db_done(&rows);
   if (!status && !there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", exp);
