@@ -14,25 +14,14 @@
 #include "workload/workload.h"
 
 const brim_cli_command *const *brim_cli_commands(void) {
-  static const brim_cli_command *const commands[] = {&brim_cli_init,
-                                                     &brim_cli_train,
-                                                     &brim_cli_eval_command,
-                                                     &brim_cli_predict,
-                                                     &brim_cli_export,
-                                                     &brim_cli_render,
-                                                     &brim_cli_bench,
-                                                     &brim_cli_profile,
-                                                     &brim_cli_sweep,
-                                                     &brim_cli_report,
-                                                     &brim_cli_compare,
-                                                     &brim_cli_top,
-                                                     &brim_cli_data_command,
-                                                     &brim_cli_config,
-                                                     &brim_cli_doctor,
-                                                     &brim_cli_version,
-                                                     &brim_cli_completion,
-                                                     &brim_cli_help,
-                                                     NULL};
+  static const brim_cli_command *const commands[] = {
+      &brim_cli_init,       &brim_cli_train,   &brim_cli_eval_command,
+      &brim_cli_predict,    &brim_cli_export,  &brim_cli_render,
+      &brim_cli_bench,      &brim_cli_profile, &brim_cli_sweep,
+      &brim_cli_serve,      &brim_cli_worker,  &brim_cli_report,
+      &brim_cli_compare,    &brim_cli_top,     &brim_cli_data_command,
+      &brim_cli_config,     &brim_cli_doctor,  &brim_cli_version,
+      &brim_cli_completion, &brim_cli_help,    NULL};
   return commands;
 }
 

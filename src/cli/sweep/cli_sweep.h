@@ -25,6 +25,7 @@ typedef struct brim_cli_sweep_job {
   char *place, *folder;       // of the store, of the experiments' files
   char *shown;                // the place without a password: what is printed
   bool only_continue;         // no grid was named: what the store has is run
+  bool worker;                // of a server: waits for more
   const char *program;        // that plans; NULL = this one
 } brim_cli_sweep_job;
 
@@ -55,6 +56,8 @@ void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t a
 brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_store_point *points);
 // --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).
 brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
+// Opens the sweep of the job, with the options of the command line.
+brim_status brim_cli_sweep_open(const brim_cli_sweep_job *job, struct brim_lab_sweep **out);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.
 brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_sweep *sweep);
 

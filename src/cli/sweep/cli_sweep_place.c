@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
 
@@ -55,7 +56,7 @@ brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
     }
     return brim_cli_usage(cli, BRIM_N_("there is no store below runs; name one with --store"));
   }
-  if (!brim_store_is_url(given) && !has_store(given, &st)) {
+  if (!brim_store_is_url(given) && !brim_lab_is_server(given) && !has_store(given, &st)) {
     return brim_fail(BRIM_ENOENT, "%s holds no store of a sweep (" BRIM_STORE_FILE ")", given);
   }
   *out = brim_strdup(given);

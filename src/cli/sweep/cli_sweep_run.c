@@ -6,6 +6,7 @@
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_grid.h"
 #include "lab/lab_link.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "workload/workload.h"
 
@@ -27,7 +28,7 @@ static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
   if (!folder && j->job.config) folder = brim_cli_job_output_dir(&j->job);
   if (folder) {
     j->folder = joined(folder, NULL);
-  } else if (store && !brim_store_is_url(store)) {
+  } else if (store && !brim_store_is_url(store) && !brim_lab_is_server(store)) {
     j->folder = joined(store, NULL);
   } else {
     j->folder = joined("runs", j->name ? j->name : "sweep");
@@ -81,7 +82,10 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
     brim_cli_note(j->cli, brim_tr("%s: %lld experiments new, %lld already in the store %s\n"),
                   j->name, (long long)n->added, (long long)n->existing, j->shown);
     if (elsewhere) {
-      brim_cli_note(j->cli, "%s", brim_tr("the sweep that is running there runs them\n"));
+      brim_cli_note(j->cli, "%s",
+                    brim_lab_is_server(j->place)
+                        ? brim_tr("the server's workers run them\n")
+                        : brim_tr("the sweep that is running there runs them\n"));
     }
     return BRIM_OK;
   }
@@ -143,7 +147,7 @@ static bool any_part(const char *workload) {
   return table && table->any_part;
 }
 
-static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
+brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **out) {
   const brim_option_parse *parse = &j->cli->parse;
   char *program = NULL;
   const char *words[24];
@@ -160,7 +164,9 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .program = program,
       .version = BRIM_VERSION,
       .words = words,
-      .devices = devices.len > 0 ? devices.data : NULL,
+      .devices = devices.len > 0 ? devices.data
+                 : j->worker     ? brim_option_string(parse, "device", NULL)
+                                 : NULL,
       .jobs = brim_option_int(parse, "jobs", 1),
       .per_gpu = per_gpu == 0 ? -1 : per_gpu,
       .cores = brim_cpu_count(),
@@ -168,7 +174,8 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
       .any_part = any_part,
       .no_mps = !brim_option_flag(parse, "mps", true),
       .monitor = j->monitor,
-      .keep_going = brim_option_flag(parse, "keep-going", false),
+      .keep_going = j->worker || brim_option_flag(parse, "keep-going", false),
+      .serves = j->worker,
       .stall_ms = stall_ms(parse),
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
                 .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)}};
@@ -180,7 +187,12 @@ static brim_status open_sweep(const brim_cli_sweep_job *j, brim_lab_sweep **out)
 
 static brim_status run_sweep(const brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
-  brim_status status = open_sweep(j, &sweep);
+  if (brim_lab_is_server(j->place)) {
+    if (j->grid) return submit(j, NULL);
+    return brim_cli_usage(
+        j->cli, BRIM_N_("a server's workers run its experiments: brim worker --url %s"), j->place);
+  }
+  brim_status status = brim_cli_sweep_open(j, &sweep);
   const char *served = brim_store_is_url(j->place) ? j->folder : j->place;
   if (status == BRIM_EEXIST && j->grid && brim_lab_sweep_runs(served, NULL)) {
     brim_status_clear();

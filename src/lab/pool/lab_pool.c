@@ -329,6 +329,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->lock, NULL);
   brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
   pool->auth.any_name = options->open;
+  if (options->local_token) brim_pool_auth_local(&pool->auth, options->local_token);
   brim_status status = open_pool(pool);
   if (status) {
     brim_lab_pool_close(pool);

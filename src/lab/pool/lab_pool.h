@@ -55,7 +55,8 @@ typedef struct brim_lab_pool_options {
   const char *address;  // "127.0.0.1"
   int port;             // 0 = any free one
   const char *certificate, *key;
-  bool open;  // nobody needs a token, at any address
+  bool open;                // nobody needs a token, at any address
+  const char *local_token;  // of a worker that the owner starts itself; NULL = none
   int connections;
 } brim_lab_pool_options;
 

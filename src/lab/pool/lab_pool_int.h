@@ -32,8 +32,9 @@ typedef struct brim_pool_auth {
   brim_pool_token *tokens;
   size_t count;
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
-  bool open;      // nobody needs a token while there is none
-  bool any_name;  // then under any name of this machine, too
+  brim_pool_token local;  // sha256 "": none
+  bool open;              // nobody needs a token while there is none
+  bool any_name;          // then under any name of this machine, too
 } brim_pool_auth;
 
 // Who a request comes from.
@@ -45,6 +46,8 @@ typedef struct brim_pool_caller {
 
 void brim_pool_auth_init(brim_pool_auth *auth, bool open);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
+// A worker with a token that no store has.
+void brim_pool_auth_local(brim_pool_auth *auth, const char *token);
 // The tokens as the store has them now.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
 // 0, or the HTTP status of the refusal.

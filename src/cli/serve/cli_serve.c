@@ -1,0 +1,340 @@
+// `brim serve`: the server of a pool, a worker for this machine beside it, and the tokens.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base_child.h"
+#include "cli/cli.h"
+#include "lab/lab_link_http.h"
+#include "lab/lab_sweep.h"
+#include "lab/pool/lab_pool.h"
+
+enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000 };
+
+static const brim_option options[] = {
+    {.name = "store",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "PLACE",
+     .help = BRIM_N_("store of the experiments: a folder or a postgres:// URL"),
+     .default_text = "runs/serve"},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for the files of experiments that run on this machine"),
+     .default_text = "runs/serve"},
+    {.name = "server-only", .help = BRIM_N_("run no experiments on this machine")},
+    {.name = "address",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "ADDR",
+     .help = BRIM_N_("address to listen at; 0.0.0.0 or :: for every network"),
+     .default_text = "127.0.0.1",
+     .group = BRIM_N_("Network")},
+    {.name = "port",
+     .kind = BRIM_OPTION_INT,
+     .metavar = "N",
+     .help = BRIM_N_("port to listen at (0 = any free one)"),
+     .default_text = "8000",
+     .group = BRIM_N_("Network")},
+    {.name = "cert",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("TLS certificate, PEM"),
+     .group = BRIM_N_("Network")},
+    {.name = "key",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("key of the certificate, PEM"),
+     .group = BRIM_N_("Network")},
+    {.name = "insecure",
+     .help = BRIM_N_("listen at other addresses without TLS or tokens"),
+     .group = BRIM_N_("Network")},
+    {.name = "role",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "ROLE",
+     .help = BRIM_N_("token add: read, submit, worker or admin"),
+     .default_text = "read",
+     .group = BRIM_N_("Tokens")},
+    {0},
+};
+
+typedef struct serving {
+  brim_cli *cli;
+  brim_store *store;
+  brim_lab_pool *pool;
+  brim_child *worker;
+  char token[BRIM_TOKEN];  // of the worker of this machine
+  brim_time worker_time;   // when it was started
+} serving;
+
+static const char *place_of(const brim_cli *cli) {
+  return brim_option_string(&cli->parse, "store", "runs/serve");
+}
+
+//---------------------------------- tokens ----------------------------------
+
+static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
+  if (cli->json) {
+    json_t *f = json_object();
+    brim_status s = brim_json_put(f, "id", json_string(id));
+    if (!s) s = brim_json_put(f, "role", json_string(role));
+    if (!s) s = brim_json_put(f, "token", json_string(token));
+    if (!s) return brim_cli_event(cli, "token", f);
+    json_decref(f);
+    return s;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s\n", token);
+  brim_cli_note(cli, "%s", brim_tr("the token is shown this once:\n"));
+  brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return BRIM_OK;
+}
+
+static brim_status put_token(void *ctx, const brim_store_token *t) {
+  char when[32];
+  brim_clock_iso8601((double)t->created / 1e3, when);
+  brim_str_printf((brim_str *)ctx, "%-24s %-8s %s\n", t->id, t->role, when);
+  return BRIM_OK;
+}
+
+static brim_status list_tokens(brim_cli *cli, brim_store *store) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = brim_store_tokens(store, put_token, &text);
+  if (!status && text.len == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
+  if (!status) brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status change_token(brim_cli *cli, brim_store *store, const char *word,
+                                const char *id) {
+  const char *role = brim_option_string(&cli->parse, "role", "read");
+  char token[BRIM_TOKEN], sha256[65];
+  brim_role known;
+  if (strcmp(word, "end") == 0) return brim_store_token_end(store, id);
+  if (!brim_role_of(role, &known)) {
+    return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
+  }
+  BRIM_TRY(brim_token_make(token));
+  brim_token_hash(token, sha256);
+  if (strcmp(word, "rotate") == 0) {
+    BRIM_TRY(brim_store_token_rotate(store, id, sha256));
+  } else {
+    const brim_store_token row = {.id = id, .role = role, .sha256 = sha256};
+    BRIM_TRY(brim_store_token_add(store, &row));
+  }
+  return print_token(cli, id, role, token);
+}
+
+static bool is_id(const char *text) {
+  size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
+  return n > 0 && n <= 32 && text[n] == '\0';
+}
+
+// A server that runs has the SQLite file: the request goes to it.
+static brim_status serve_token(brim_cli *cli) {
+  const size_t n = cli->parse.positional_count;
+  const char *word = n > 1 ? cli->parse.positional[1] : "",
+             *id = n > 2 ? cli->parse.positional[2] : "";
+  bool list = strcmp(word, "list") == 0;
+  bool known =
+      list || strcmp(word, "add") == 0 || strcmp(word, "rotate") == 0 || strcmp(word, "end") == 0;
+  if (!known || n != (list ? 2u : 3u)) {
+    return brim_cli_usage(cli, BRIM_N_("token takes: list, add NAME, rotate NAME or end NAME"));
+  }
+  if (!list && !is_id(id)) {
+    return brim_cli_usage(cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -"));
+  }
+  brim_store *store = NULL;
+  BRIM_TRY(brim_store_open(place_of(cli), NULL, &store));
+  brim_status status = list ? list_tokens(cli, store) : change_token(cli, store, word, id);
+  brim_store_close(store);
+  return status;
+}
+
+//---------------------------------- the worker of this machine ----------------------------------
+
+static brim_status start_worker(serving *s) {
+  char url[64], token_env[sizeof s->token + 16];
+  char *program = NULL;
+  BRIM_TRY(brim_fs_exe(&program));
+  snprintf(url, sizeof url, "%s://127.0.0.1:%d",
+           brim_option_string(&s->cli->parse, "cert", NULL) ? "https" : "http",
+           brim_lab_pool_port(s->pool));
+  snprintf(token_env, sizeof token_env, BRIM_LAB_TOKEN_ENV "=%s", s->token);
+  const char *const argv[] = {program,
+                              "--quiet",
+                              "worker",
+                              "--url",
+                              url,
+                              "--output-dir",
+                              brim_option_string(&s->cli->parse, "output-dir", "runs/serve"),
+                              NULL};
+  const char *const env[] = {token_env, NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .env_change = env,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_INHERIT,
+                                  .err = BRIM_CHILD_INHERIT};
+  brim_status status = brim_child_start(&how, &s->worker);
+  s->worker_time = brim_clock_now();
+  brim_free(program);
+  return status;
+}
+
+// One that ended is started again, but not at once.
+static brim_status keep_worker(serving *s) {
+  if (brim_option_flag(&s->cli->parse, "server-only", false)) return BRIM_OK;
+  if (s->worker) {
+    bool ended = false;
+    if (brim_child_poll(s->worker, &ended)) brim_status_clear();
+    if (!ended) return BRIM_OK;
+    brim_child_close(s->worker);
+    s->worker = NULL;
+    brim_cli_note(s->cli, "%s", brim_tr("the worker of this machine ended; brim starts another\n"));
+  }
+  if (s->worker_time.ns &&
+      brim_time_since_ns(s->worker_time, brim_clock_now()) < WORKER_AGAIN_MS * 1000000LL) {
+    return BRIM_OK;
+  }
+  return start_worker(s);
+}
+
+//---------------------------------- serving ----------------------------------
+
+static bool is_loopback(const char *address) {
+  return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+         strcmp(address, "::1") == 0;
+}
+
+static brim_status count_token(void *ctx, const brim_store_token *t) {
+  (void)t;
+  ++*(int *)ctx;
+  return BRIM_OK;
+}
+
+// Other machines reach it only with TLS and a token, unless the user says so.
+static brim_status check_network(serving *s) {
+  const brim_option_parse *parse = &s->cli->parse;
+  const char *address = brim_option_string(parse, "address", "127.0.0.1");
+  int tokens = 0;
+  if (is_loopback(address) || brim_option_flag(parse, "insecure", false)) return BRIM_OK;
+  if (!brim_option_string(parse, "cert", NULL)) {
+    return brim_cli_usage(s->cli,
+                          BRIM_N_("at %s other machines can read along: give --cert and --key, or "
+                                  "--insecure"),
+                          address);
+  }
+  BRIM_TRY(brim_store_tokens(s->store, count_token, &tokens));
+  if (tokens > 0) return BRIM_OK;
+  return brim_cli_usage(s->cli,
+                        BRIM_N_("at %s everybody could submit: make a token first (brim "
+                                "serve token add NAME), or give --insecure"),
+                        address);
+}
+
+static brim_status open_pool(serving *s) {
+  const brim_option_parse *parse = &s->cli->parse;
+  const brim_lab_pool_options how = {
+      .store = s->store,
+      .version = BRIM_VERSION,
+      .address = brim_option_string(parse, "address", "127.0.0.1"),
+      .port = (int)brim_option_int(parse, "port", PORT),
+      .certificate = brim_option_string(parse, "cert", NULL),
+      .key = brim_option_string(parse, "key", NULL),
+      .open = brim_option_flag(parse, "insecure", false),
+      .local_token = s->token,
+  };
+  return brim_lab_pool_open(&how, &s->pool);
+}
+
+static brim_status tell_address(serving *s) {
+  const brim_option_parse *parse = &s->cli->parse;
+  const char *address = brim_option_string(parse, "address", "127.0.0.1");
+  const char *scheme = brim_option_string(parse, "cert", NULL) ? "https" : "http";
+  int port = brim_lab_pool_port(s->pool);
+  if (s->cli->json) {
+    json_t *f = json_object();
+    brim_status status = brim_json_put(f, "address", json_string(address));
+    if (!status) status = brim_json_put(f, "port", json_integer(port));
+    if (!status) return brim_cli_event(s->cli, "serving", f);
+    json_decref(f);
+    return status;
+  }
+  brim_cli_note(s->cli, brim_tr("brim serves %s at %s://%s:%d\n"), place_of(s->cli), scheme,
+                address, port);
+  return BRIM_OK;
+}
+
+static brim_status serve_until_stopped(serving *s) {
+  while (!*s->cli->stop) {
+    brim_status status = brim_lab_pool_tend(s->pool);
+    if (status == BRIM_EIO) {
+      brim_log_warn("serve", "%s", brim_status_detail());
+      brim_status_clear();
+    } else if (status) {
+      return status;
+    }
+    BRIM_TRY(keep_worker(s));
+    for (int waited = 0; waited < TEND_MS && !*s->cli->stop; waited += 100) {
+      brim_clock_sleep_ns(100 * 1000000LL);
+    }
+  }
+  return BRIM_OK;
+}
+
+static void stop_worker(serving *s) {
+  bool ended = false;
+  if (!s->worker) return;
+  if (!brim_child_stop(s->worker, WORKER_GRACE_MS)) (void)brim_child_wait(s->worker, -1, &ended);
+  brim_child_close(s->worker);
+}
+
+static brim_status run(brim_cli *cli) {
+  serving s = {.cli = cli};
+  const size_t n = cli->parse.positional_count;
+  int64_t port = brim_option_int(&cli->parse, "port", PORT);
+  if (n > 0 && strcmp(cli->parse.positional[0], "token") == 0) return serve_token(cli);
+  if (n > 0) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), cli->parse.positional[0]);
+  if (port < 0 || port > 65535) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "port", 0, 65535);
+  }
+  BRIM_TRY(brim_token_make(s.token));
+  BRIM_TRY(brim_store_open(place_of(cli), NULL, &s.store));
+  brim_status status = check_network(&s);
+  if (!status) status = open_pool(&s);
+  cli->running = !status;
+  if (!status) status = tell_address(&s);
+  if (!status) status = serve_until_stopped(&s);
+  stop_worker(&s);
+  brim_lab_pool_close(s.pool);
+  brim_store_close(s.store);
+  return status;
+}
+
+const brim_cli_command brim_cli_serve = {
+    .name = "serve",
+    .summary = BRIM_N_("queue experiments for workers on several machines"),
+    .usage =
+        "[--store PLACE] [--server-only] [--address ADDR] [--port N]\n"
+        "token list|add NAME|rotate NAME|end NAME [--role ROLE] [--store PLACE]",
+    .about = BRIM_N_(
+        "serve keeps the queue of a pool and answers its workers over HTTP. Unless --server-only "
+        "is "
+        "given, it also runs a worker for the GPUs of this machine. brim sweep GRID --store "
+        "http://server:8000 submits a grid; brim worker --url on another machine joins the pool "
+        "and "
+        "pulls experiments. A worker may be killed or cut off at any time: its experiments are "
+        "queued again. By default only this machine can connect; other addresses need a "
+        "certificate "
+        "and a token."),
+    .examples = BRIM_N_(
+        "serve this machine\nbrim serve\nserve a lab over TLS\nbrim serve --address 0.0.0.0 --cert "
+        "cert.pem --key key.pem\nmake a token for workers\nbrim serve token add lab --role "
+        "worker\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_SAVES,
+};

@@ -1,0 +1,137 @@
+// `brim worker`: pulls experiments from a server and runs them on this machine.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/sweep/cli_sweep.h"
+#include "lab/lab_link_http.h"
+#include "lab/lab_sweep.h"
+
+static const brim_option options[] = {
+    {.name = "url",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "URL",
+     .help = BRIM_N_("address of the server: https://server:8000")},
+    {.name = "client-only", .help = BRIM_N_("accepted, and without effect: a worker is one")},
+    {.name = "output-dir",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DIR",
+     .help = BRIM_N_("folder for the files of the experiments"),
+     .default_text = "runs/worker"},
+    {.name = "token-file",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("file with the token (default: the variable BRIM_TOKEN)"),
+     .group = BRIM_N_("Network")},
+    {.name = "ca",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "FILE",
+     .help = BRIM_N_("certificate that the server's is checked against, PEM"),
+     .group = BRIM_N_("Network")},
+    {.name = "pin",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "KEY",
+     .help = BRIM_N_("hash of the server's public key: sha256//..."),
+     .group = BRIM_N_("Network")},
+    {.name = "insecure",
+     .help = BRIM_N_("connect without TLS: others on the way can read along"),
+     .group = BRIM_N_("Network")},
+    {.name = "device",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "DEV",
+     .help = BRIM_N_("where experiments may run: auto, cpu, cuda, 0 or 0,1"),
+     .group = BRIM_N_("Machine")},
+    {.name = "jobs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("experiments that run at the same time on the CPU"),
+     .default_text = "1",
+     .group = BRIM_N_("Machine")},
+    {.name = "share",
+     .help = BRIM_N_("also use GPUs that other programs use"),
+     .group = BRIM_N_("Machine")},
+    {.name = "mps",
+     .help = BRIM_N_("experiments that share a GPU compute at once, by NVIDIA MPS"),
+     .negatable = true,
+     .default_text = "on",
+     .group = BRIM_N_("Machine")},
+    {.name = "stall",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds without progress before a training is ended (0 = never)"),
+     .default_text = "600",
+     .group = BRIM_N_("Machine")},
+    {0},
+};
+
+// Executors are processes of their own, and take these from the environment.
+static brim_status set_variables(brim_cli *cli) {
+  const char *ca = brim_option_string(&cli->parse, "ca", NULL);
+  const char *pin = brim_option_string(&cli->parse, "pin", NULL);
+  const char *file = brim_option_string(&cli->parse, "token-file", NULL);
+  if (ca) setenv(BRIM_LAB_CA_ENV, ca, 1);
+  if (pin) setenv(BRIM_LAB_PIN_ENV, pin, 1);
+  if (brim_option_flag(&cli->parse, "insecure", false)) setenv(BRIM_LAB_INSECURE_ENV, "1", 1);
+  if (!file) return BRIM_OK;
+  char *text = NULL;
+  size_t size = 0;
+  BRIM_TRY(brim_fs_read(file, 4096, &text, &size));
+  text[strcspn(text, "\r\n")] = '\0';
+  setenv(BRIM_LAB_TOKEN_ENV, text, 1);
+  brim_free(text);
+  return BRIM_OK;
+}
+
+static brim_status work(brim_cli_sweep_job *j) {
+  brim_lab_sweep *sweep = NULL;
+  BRIM_TRY(brim_cli_sweep_open(j, &sweep));
+  j->cli->running = true;
+  brim_status status = brim_cli_sweep_watch(j, sweep);
+  brim_lab_sweep_close(sweep);
+  return status;
+}
+
+static brim_status run(brim_cli *cli) {
+  brim_cli_sweep_job j = {.cli = cli, .worker = true, .only_continue = true};
+  const char *url = brim_option_string(&cli->parse, "url", NULL);
+  const char *folder = brim_option_string(&cli->parse, "output-dir", "runs/worker");
+  if (cli->parse.positional_count > 0) {
+    return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), cli->parse.positional[0]);
+  }
+  if (!url) return brim_cli_usage(cli, BRIM_N_("name the server with --url"));
+  if (!brim_lab_is_server(url)) {
+    return brim_cli_usage(
+        cli, BRIM_N_("%s is no address of a server; it looks like https://server:8000"), url);
+  }
+  BRIM_TRY(set_variables(cli));
+  if (brim_gpu_monitor_open(&j.monitor)) brim_status_clear();
+  j.place = brim_strdup(url);
+  j.shown = brim_strdup(url);
+  j.folder = brim_strdup(folder);
+  j.name = brim_strdup(brim_fs_basename(folder));
+  brim_status status = j.place && j.shown && j.folder && j.name
+                           ? work(&j)
+                           : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
+  brim_gpu_monitor_close(j.monitor);
+  brim_free(j.name);
+  brim_free(j.folder);
+  brim_free(j.shown);
+  brim_free(j.place);
+  return status;
+}
+
+const brim_cli_command brim_cli_worker = {
+    .name = "worker",
+    .summary = BRIM_N_("run experiments that a server hands out"),
+    .usage = "--url URL [--device DEV] [--output-dir DIR]",
+    .about = BRIM_N_(
+        "worker joins the pool of a brim serve and runs its experiments on the GPUs of this "
+        "machine, one per GPU, or --jobs of them on the CPU. It may leave at any time: Ctrl-C "
+        "stops "
+        "the trainings at a checkpoint, and the server gives what is left to others. While the "
+        "server cannot be reached, trainings continue and their results are kept."),
+    .examples = BRIM_N_(
+        "join a pool\nbrim worker --url https://server:8000 --token-file token.txt\nuse two GPUs "
+        "only\nbrim worker --url https://server:8000 --device 0,1\n"),
+    .options = options,
+    .run = run,
+    .interrupt = BRIM_CLI_SAVES,
+};
