@@ -18,7 +18,7 @@ static const char *variable(const char *name) {
   return value && *value ? value : NULL;
 }
 
-// Nobody reads along on the way to this machine itself.
+// The way to this machine itself needs no TLS.
 static bool is_local(const char *url) {
   static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
   const char *host = strstr(url, "://") + 3;

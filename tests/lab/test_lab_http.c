@@ -202,7 +202,7 @@ static void test_two_meanings(void **state) {
 static void test_refused_before_the_body(void **state) {
   fixture *f = (fixture *)*state;
   char out[4096];
-  // the body never comes: nobody waits for it
+  // the body never comes: the server does not wait for it
   int replies = exchange(f, "PUT /secret HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n", out,
                          sizeof out);
   assert_int_equal(replies, 1);

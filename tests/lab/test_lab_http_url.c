@@ -3,6 +3,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_status.h"
+#include "lab/http/lab_http_pin.h"
 #include "lab/http/lab_http_url.h"
 
 static void test_paths(void **state) {
@@ -76,18 +77,38 @@ static void test_values(void **state) {
   brim_str_deinit(&text);
 }
 
-static void test_ids(void **state) {
+// The pin is what `openssl x509 -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256
+// -binary | openssl enc -base64` prints.
+static const char certificate[] =
+    "-----BEGIN CERTIFICATE-----\n"
+    "MIIBjTCCATOgAwIBAgIUCCswKNSNwIQ/HtJfs83zGIW7OG0wCgYIKoZIzj0EAwIw\n"
+    "DjEMMAoGA1UEAwwDc3J2MB4XDTI2MTExNzE5MjExNVoXDTI3MTExNzE5MjExNVow\n"
+    "DjEMMAoGA1UEAwwDc3J2MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEnJNVX8gL\n"
+    "MjzCbAs4TSEBl9xb0r4I9EDzop1CDYt0bSuXURtFi9IUoNJ+l+7+4vvSbB//fA+t\n"
+    "ldvtdGmdccuN+KNvMG0wHQYDVR0OBBYEFJrHfJg469bDGLUavyF3codVX5+4MB8G\n"
+    "A1UdIwQYMBaAFJrHfJg469bDGLUavyF3codVX5+4MA8GA1UdEwEB/wQFMAMBAf8w\n"
+    "GgYDVR0RBBMwEYIJbG9jYWxob3N0hwR/AAABMAoGCCqGSM49BAMCA0gAMEUCIQDK\n"
+    "t+ioQbpw7ty/GjSgf/LxVzPnvHxsoyCGuizNTSjklgIgPfseTWbFqnyU0FkQmj4P\n"
+    "gXfknWY1Z/S8MKOHXO8VhXI=\n"
+    "-----END CERTIFICATE-----\n";
+
+static void test_pins(void **state) {
   (void)state;
-  assert_true(brim_http_is_id("3f-a0"));
-  assert_false(brim_http_is_id(""));
-  assert_false(brim_http_is_id("A"));
-  assert_false(brim_http_is_id("a/b"));
-  assert_false(
-      brim_http_is_id("01234567890123456789012345678901234567890123456789012345678901234"));
+  char pin[BRIM_HTTP_PIN], cut[sizeof certificate + 32];
+  assert_ok(brim_http_pin(certificate, pin));
+  assert_string_equal(pin, "sha256//jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi30=");
+  assert_status(brim_http_pin("", pin), BRIM_EPARSE);
+  assert_status(brim_http_pin("-----BEGIN CERTIFICATE-----\n", pin), BRIM_EPARSE);
+  // cut off at any letter: the lengths in it do not fit any more
+  const char *first = strchr(certificate, '\n') + 1, *last = strstr(certificate, "-----END");
+  for (const char *end = first; end < last - 2; end++) {
+    snprintf(cut, sizeof cut, "%.*s\n%s", (int)(end - certificate), certificate, last);
+    assert_status(brim_http_pin(cut, pin), BRIM_EPARSE);
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_paths), cmocka_unit_test(test_parts),
-                                     cmocka_unit_test(test_values), cmocka_unit_test(test_ids)};
+                                     cmocka_unit_test(test_values), cmocka_unit_test(test_pins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// The server of a pool, over HTTP: reading, attempts, who may do what, events as they come.
+// The server of a pool, over HTTP: reading, attempts, roles, events as they come.
 #include "lab_test.h"
 
 #include "lab/http/lab_http_client.h"

@@ -26,7 +26,7 @@ long sixty 57 >src/a.c
 good "60 lines"
 long longer 58 >src/a.c
 expect 'src/a.c:2: longer: 61 lines, at most 60'
-echo longer >tools/known_functions.txt
+echo "longer for a reason" >tools/known_functions.txt
 good "a known one"
 long longer 57 >src/a.c
 expect 'longer: within the limits'

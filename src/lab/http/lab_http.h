@@ -85,9 +85,8 @@ typedef struct brim_http_options {
 brim_status brim_http_server_open(const brim_http_options *options, brim_http_server **out);
 int brim_http_server_port(const brim_http_server *server);
 int brim_http_server_connections(brim_http_server *server);  // that are open now
-// From now on `more` is called for the last time. For handlers that wait, too: they look at it.
+// From now on `more` is called for the last time.
 void brim_http_server_stop(brim_http_server *server);
-bool brim_http_server_stopping(const brim_http_server *server);
 void brim_http_server_close(brim_http_server *server);  // NULL is fine
 
 #ifdef __cplusplus

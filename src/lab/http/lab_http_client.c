@@ -165,7 +165,7 @@ static void set_common(brim_http_client *c, sink *s) {
   api->easy_setopt(c->curl, CURLOPT_HEADERDATA, s);
   if (c->ca) api->easy_setopt(c->curl, CURLOPT_CAINFO, c->ca);
   if (!c->pin) return;
-  // the key is known: who signed it does not matter
+  // the key is known: its signature does not matter
   api->easy_setopt(c->curl, CURLOPT_PINNEDPUBLICKEY, c->pin);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYPEER, 0L);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYHOST, 0L);

@@ -296,9 +296,9 @@ static bool admit(request *q, const char *url, brim_http_reply *reply) {
   return false;
 }
 
-static enum MHD_Result answer(void *ctx, struct MHD_Connection *connection, const char *url,
-                              const char *method, const char *version, const char *data,
-                              size_t *size, void **state) {
+static enum MHD_Result answer_mhd(void *ctx, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *size, void **state) {
   request *q = (request *)*state;
   brim_http_server *server = (brim_http_server *)ctx;
   (void)connection;
@@ -381,7 +381,7 @@ static brim_status start(brim_http_server *s, int fd) {
       {MHD_OPTION_END, 0, NULL}};
   struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
   s->daemon = s->mhd.start_daemon(
-      flags, 0, NULL, NULL, answer, s, MHD_OPTION_EXTERNAL_LOGGER, log_line, s,
+      flags, 0, NULL, NULL, answer_mhd, s, MHD_OPTION_EXTERNAL_LOGGER, log_line, s,
       MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_URI_LOG_CALLBACK, begin, s,
       MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, s, MHD_OPTION_NOTIFY_COMPLETED, ended, s,
       MHD_OPTION_NOTIFY_CONNECTION, connection_changed, s, MHD_OPTION_CONNECTION_LIMIT,
@@ -452,8 +452,6 @@ int brim_http_server_connections(brim_http_server *s) {
 }
 
 void brim_http_server_stop(brim_http_server *s) { atomic_store(&s->stopping, true); }
-
-bool brim_http_server_stopping(const brim_http_server *s) { return atomic_load(&s->stopping); }
 
 void brim_http_server_close(brim_http_server *s) {
   if (!s) return;

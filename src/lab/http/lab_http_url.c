@@ -80,8 +80,3 @@ void brim_http_escape(brim_str *out, const char *text) {
     }
   }
 }
-
-bool brim_http_is_id(const char *text) {
-  size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
-  return n > 0 && n <= 64 && text[n] == '\0';
-}

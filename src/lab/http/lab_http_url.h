@@ -30,9 +30,6 @@ brim_status brim_http_value_decode(const char *raw, char *out, size_t size);
 // Appends `text` with everything escaped that is not unreserved (RFC 3986).
 void brim_http_escape(brim_str *out, const char *text);
 
-// 1 to 64 of a-z 0-9 -: what names of experiments, grids and workers may be.
-bool brim_http_is_id(const char *text);
-
 #ifdef __cplusplus
 }
 #endif

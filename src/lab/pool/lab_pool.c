@@ -1,6 +1,6 @@
 // The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
-// out under the store's lock. Long replies are made in pieces, each under the lock, so that a slow reader
-// keeps nobody waiting.
+// out under the store's lock. Long replies are made in pieces, each under the lock, so that other
+// requests do not wait for a slow reader.
 #include "lab/pool/lab_pool.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void reply_failure(brim_http_reply *reply, brim_status status) {
   brim_http_reply_error(reply, http_status(status), detail);
 }
 
-//---------------------------------- who may ----------------------------------
+//---------------------------------- roles ----------------------------------
 
 static bool refuse(brim_http_reply *reply, int status, const char *why) {
   brim_http_reply_error(reply, status, why);
@@ -59,7 +59,7 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   brim_pool_caller caller;
   bool known;
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
-  // Who has no token does not learn which paths there are.
+  // Without a token a caller does not learn which paths there are.
   bool session = route && strcmp(route->path, "v1/session") == 0;
   int refused = session ? 0 : brim_pool_auth_check(&pool->auth, request, &caller);
   if (refused == 401) return refuse(reply, 401, "a valid token is needed");

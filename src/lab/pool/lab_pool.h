@@ -9,9 +9,9 @@
 // GET /v1/events is a stream (text/event-stream): every event of the store with its number as id, from
 // Last-Event-ID or ?after=N on; and, without an id, "progress" of experiments as it comes.
 //
-// Who may do what: a token has a role. read: look, as everyone may. submit: submit and change experiments.
+// Rights: a token has a role. read: look, as every token may. submit: submit and change experiments.
 // worker: claim, and write what belongs to attempts of its own. admin: everything. A page gets a cookie for its
-// token from POST /v1/session. Without any token in the store everybody may do everything: for a loopback
+// token from POST /v1/session. Without any token in the store every caller may do everything: for a loopback
 // address alone, unless the owner says otherwise.
 #ifndef BRIM_LAB_POOL_H_
 #define BRIM_LAB_POOL_H_
@@ -55,7 +55,7 @@ typedef struct brim_lab_pool_options {
   const char *address;  // "127.0.0.1"
   int port;             // 0 = any free one
   const char *certificate, *key;
-  bool open;                // nobody needs a token, at any address
+  bool open;                // no caller needs a token, at any address
   const char *local_token;  // of a worker that the owner starts itself; NULL = none
   int connections;
 } brim_lab_pool_options;

@@ -271,7 +271,7 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out) {
   *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
   pthread_mutex_lock(&auth->mutex);
-  // the worker of this machine says who it is, also where nobody has to
+  // the worker of this machine shows its token, also where none is needed
   bool open = auth->open && auth->count == 0 && !brim_http_header(request, "Authorization");
   int refused = open ? 0 : check_locked(auth, request, out);
   pthread_mutex_unlock(&auth->mutex);

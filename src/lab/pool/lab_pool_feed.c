@@ -1,5 +1,5 @@
-// News for those who listen: the store's events and the progress of experiments, as they are sent. The
-// last ones are kept; who has fallen behind them reads on from the store.
+// News for listeners: the store's events and the progress of experiments, as they are sent. The
+// last ones are kept; a listener that has fallen behind them reads on from the store.
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -89,7 +89,7 @@ void brim_pool_feed_wake(brim_pool_feed *f) {
   pthread_mutex_unlock(&f->mutex);
 }
 
-// What a beat says of an experiment. Those who listen see it; nobody misses it.
+// What a beat says of an experiment. Listeners see it once; it is not kept.
 void brim_pool_feed_progress(brim_pool_feed *f, const json_t *request) {
   static const char *const keys[] = {"exp", "step", "steps", "epoch", "epochs"};
   json_t *value = json_object();
@@ -176,7 +176,7 @@ static brim_status more(void *ctx, brim_str *out) {
   }
   pthread_mutex_unlock(&f->mutex);
   if (out->len == 0 && now_ms() - l->sent_ms < QUIET_MS) return BRIM_OK;
-  if (out->len == 0) brim_str_append(out, ":\n\n");  // who has gone is noticed by it
+  if (out->len == 0) brim_str_append(out, ":\n\n");  // shows that a listener has gone
   l->sent_ms = now_ms();
   return BRIM_OK;
 }

@@ -1,4 +1,4 @@
-// Inside the pool: who asks, what is asked, and the news.
+// Inside the pool: callers, requests, and the news.
 #ifndef BRIM_LAB_POOL_INT_H_
 #define BRIM_LAB_POOL_INT_H_
 
@@ -33,13 +33,13 @@ typedef struct brim_pool_auth {
   size_t count;
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
   brim_pool_token local;  // sha256 "": none
-  bool open;              // nobody needs a token while there is none
+  bool open;              // no caller needs a token while there is none
   bool any_name;          // then under any name of this machine, too
 } brim_pool_auth;
 
-// Who a request comes from.
+// Where a request comes from.
 typedef struct brim_pool_caller {
-  char id[65];  // of the token; "" = nobody needs one
+  char id[65];  // of the token; "" = none is needed
   brim_role role;
   bool cookie;
 } brim_pool_caller;
@@ -81,7 +81,7 @@ const brim_pool_route *brim_pool_route_of(const char *op);
 brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
                                    json_t *request);
 
-// --- lab_pool_feed.c: news for those who listen
+// --- lab_pool_feed.c: news for listeners
 
 enum { BRIM_POOL_NEWS = 4096 };
 

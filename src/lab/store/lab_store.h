@@ -261,11 +261,11 @@ brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
 
 // --- control
 
-// Who asks, for the events of what follows on this handle; NULL or "" = the machine itself. At most 64
+// The caller, for the events of what follows on this handle; NULL or "" = the machine itself. At most 64
 // bytes.
 void brim_store_set_author(brim_store *store, const char *who);
 
-// Who may do what over a network. The token itself is kept nowhere.
+// Rights of callers over a network. The token itself is kept nowhere.
 typedef struct brim_store_token {
   const char *id, *role, *sha256;  // sha256: 64 hex digits
   int64_t created;

@@ -192,6 +192,10 @@ brim_status brim_store_open(const char *place, const brim_store_options *options
                             brim_store **out) {
   *out = NULL;
   if (!*place) return brim_fail(BRIM_EINVAL, "the store's place is empty");
+  if (strstr(place, "://") && !brim_store_is_url(place)) {
+    return brim_fail(BRIM_EINVAL, "%s is no store; a store is a folder or a postgres:// URL",
+                     place);
+  }
   brim_store *store = brim_calloc(1, sizeof *store);
   if (!store) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
   brim_str_init(&store->events);

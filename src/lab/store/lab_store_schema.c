@@ -64,7 +64,7 @@ static const char *const VERSION_1[] = {
     " version TEXT NOT NULL, last_seen @INT NOT NULL, drain @INT NOT NULL) @STRICT",
     NULL};
 
-// What a pool needs beside: curves in coarse steps, files that workers send, tokens, who did what.
+// What a pool needs beside: curves in coarse steps, files that workers send, tokens, the authors of events.
 static const char *const VERSION_2[] = {
     // Of the steps bucket*64^level and on, up to those of the next bucket: how many values, how many that
     // are no number, the least, the greatest and the sum (lab_store_level.c).
