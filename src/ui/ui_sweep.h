@@ -103,7 +103,8 @@ void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim
 void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term, brim_str *out);
 
 typedef struct brim_ui_sweep_status_options {
-  bool all;  // every experiment; else those under way, failures, and the next in the queue
+  bool all;   // every experiment; else those under way, failures, and the next in the queue
+  bool pool;  // of a server, whose workers are not looked at
 } brim_ui_sweep_status_options;
 
 // `brim sweep status`. options NULL: the defaults.

@@ -180,7 +180,7 @@ static brim_status put_table(const brim_sweep_view *view, const brim_term *term,
   return status ? status : brim_str_status(out);
 }
 
-static void put_rates(const brim_sweep_view *view, brim_str *out) {
+static void put_rates(const brim_sweep_view *view, bool pool, brim_str *out) {
   char text[32];
   const char *gap = "";
   if (!isnan(view->done_per_h)) {
@@ -200,7 +200,7 @@ static void put_rates(const brim_sweep_view *view, brim_str *out) {
     brim_str_printf(out, brim_tr("process %lld, running for %s\n"), (long long)view->pid, text);
   } else if (view->pid > 0) {
     brim_str_printf(out, brim_tr("process %lld\n"), (long long)view->pid);
-  } else {
+  } else if (!pool) {
     brim_str_append(out, brim_tr("no sweep is running on this store\n"));
   }
 }
@@ -213,7 +213,7 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   brim_str_append_char(out, '\n');
   brim_ui_sweep_counts(view, term, out);
   brim_str_append_char(out, '\n');
-  put_rates(view, out);
+  put_rates(view, options && options->pool, out);
   if (view->stopping) {
     brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("stopping: running experiments save first"));
     brim_str_append_char(out, '\n');

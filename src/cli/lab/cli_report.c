@@ -5,6 +5,7 @@
 
 #include "cli/lab/cli_lab.h"
 #include "cli/sweep/cli_sweep.h"
+#include "lab/lab_link_http.h"
 #include "record/record_sweep.h"
 #include "ui/ui_lab.h"
 
@@ -94,6 +95,10 @@ static brim_status check_place(brim_cli *cli, const char *place, bool *shown) {
     BRIM_TRY(show_other(cli, place, shown));
     if (*shown) return BRIM_OK;
     return brim_fail(BRIM_ENOENT, "%s holds no store of experiments; run brim sweep first", place);
+  }
+  if (brim_lab_is_server(place)) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "a report is made from the store itself; name what %s has as --store", place);
   }
   if (!brim_fs_exists(place)) return brim_fail(BRIM_ENOENT, "there is no %s", place);
   return brim_fail(BRIM_EINVAL,

@@ -5,6 +5,7 @@
 
 #include "base/base_child.h"
 #include "cli/cli.h"
+#include "lab/http/lab_http_pin.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "lab/pool/lab_pool.h"
@@ -23,6 +24,11 @@ static const brim_option options[] = {
      .help = BRIM_N_("folder for the files of experiments that run on this machine"),
      .default_text = "runs/serve"},
     {.name = "server-only", .help = BRIM_N_("run no experiments on this machine")},
+    {.name = "lease",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds without contact before an experiment is queued again"),
+     .default_text = "60"},
     {.name = "address",
      .kind = BRIM_OPTION_STRING,
      .metavar = "ADDR",
@@ -62,8 +68,9 @@ typedef struct serving {
   brim_store *store;
   brim_lab_pool *pool;
   brim_child *worker;
-  char token[BRIM_TOKEN];  // of the worker of this machine
-  brim_time worker_time;   // when it was started
+  char token[BRIM_TOKEN];   // of the worker of this machine
+  char pin[BRIM_HTTP_PIN];  // of the certificate; "" = no TLS
+  brim_time worker_time;    // when it was started
 } serving;
 
 static const char *place_of(const brim_cli *cli) {
@@ -72,11 +79,12 @@ static const char *place_of(const brim_cli *cli) {
 
 //---------------------------------- tokens ----------------------------------
 
+// role NULL: the one that it had.
 static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "id", json_string(id));
-    if (!s) s = brim_json_put(f, "role", json_string(role));
+    if (!s && role) s = brim_json_put(f, "role", json_string(role));
     if (!s) s = brim_json_put(f, "token", json_string(token));
     if (!s) return brim_cli_event(cli, "token", f);
     json_decref(f);
@@ -91,20 +99,37 @@ static brim_status print_token(brim_cli *cli, const char *id, const char *role, 
   return BRIM_OK;
 }
 
+typedef struct token_list {
+  brim_cli *cli;
+  brim_str text;
+  int count;
+} token_list;
+
 static brim_status put_token(void *ctx, const brim_store_token *t) {
+  token_list *l = (token_list *)ctx;
   char when[32];
   brim_clock_iso8601((double)t->created / 1e3, when);
-  brim_str_printf((brim_str *)ctx, "%-24s %-8s %s\n", t->id, t->role, when);
-  return BRIM_OK;
+  l->count++;
+  if (!l->cli->json) {
+    brim_str_printf(&l->text, "%-24s %-8s %s\n", t->id, t->role, when);
+    return BRIM_OK;
+  }
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "id", json_string(t->id));
+  if (!s) s = brim_json_put(f, "role", json_string(t->role));
+  if (!s) s = brim_json_put(f, "created", json_string(when));
+  if (!s) return brim_cli_event(l->cli, "token", f);
+  json_decref(f);
+  return s;
 }
 
 static brim_status list_tokens(brim_cli *cli, brim_store *store) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_status status = brim_store_tokens(store, put_token, &text);
-  if (!status && text.len == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
+  token_list l = {.cli = cli};
+  brim_str_init(&l.text);
+  brim_status status = brim_store_tokens(store, put_token, &l);
+  if (!status && l.count == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
+  if (!status && l.text.len > 0) brim_cli_print(cli, &l.text);
+  brim_str_deinit(&l.text);
   return status;
 }
 
@@ -121,6 +146,7 @@ static brim_status change_token(brim_cli *cli, brim_store *store, const char *wo
   brim_token_hash(token, sha256);
   if (strcmp(word, "rotate") == 0) {
     BRIM_TRY(brim_store_token_rotate(store, id, sha256));
+    role = NULL;
   } else {
     const brim_store_token row = {.id = id, .role = role, .sha256 = sha256};
     BRIM_TRY(brim_store_token_add(store, &row));
@@ -133,7 +159,16 @@ static bool is_id(const char *text) {
   return n > 0 && n <= 32 && text[n] == '\0';
 }
 
-// A server that runs has the SQLite file: the request goes to it.
+// A server that runs has the SQLite file for itself.
+static brim_status open_for_tokens(const char *place, brim_store **out) {
+  brim_status status = brim_store_open(place, NULL, out);
+  if (status != BRIM_EEXIST) return status;
+  return brim_fail(BRIM_EEXIST,
+                   "a running server has the store %s open; stop it, change the tokens, and start "
+                   "it again",
+                   place);
+}
+
 static brim_status serve_token(brim_cli *cli) {
   const size_t n = cli->parse.positional_count;
   const char *word = n > 1 ? cli->parse.positional[1] : "",
@@ -148,7 +183,7 @@ static brim_status serve_token(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -"));
   }
   brim_store *store = NULL;
-  BRIM_TRY(brim_store_open(place_of(cli), NULL, &store));
+  BRIM_TRY(open_for_tokens(place_of(cli), &store));
   brim_status status = list ? list_tokens(cli, store) : change_token(cli, store, word, id);
   brim_store_close(store);
   return status;
@@ -156,13 +191,21 @@ static brim_status serve_token(brim_cli *cli) {
 
 //---------------------------------- the worker of this machine ----------------------------------
 
+// Where this machine reaches the server: at the address it listens at, or at its own among all of them.
+static void local_url(const serving *s, char *out, size_t size) {
+  const char *address = brim_option_string(&s->cli->parse, "address", "127.0.0.1");
+  if (strcmp(address, "0.0.0.0") == 0) address = "127.0.0.1";
+  if (strcmp(address, "::") == 0) address = "::1";
+  bool colons = strchr(address, ':') != NULL;
+  snprintf(out, size, "%s://%s%s%s:%d", s->pin[0] ? "https" : "http", colons ? "[" : "", address,
+           colons ? "]" : "", brim_lab_pool_port(s->pool));
+}
+
 static brim_status start_worker(serving *s) {
-  char url[64], token_env[sizeof s->token + 16];
+  char url[320], token_env[sizeof s->token + 16], pin_env[sizeof s->pin + 16];
   char *program = NULL;
   BRIM_TRY(brim_fs_exe(&program));
-  snprintf(url, sizeof url, "%s://127.0.0.1:%d",
-           brim_option_string(&s->cli->parse, "cert", NULL) ? "https" : "http",
-           brim_lab_pool_port(s->pool));
+  local_url(s, url, sizeof url);
   snprintf(token_env, sizeof token_env, BRIM_LAB_TOKEN_ENV "=%s", s->token);
   const char *const argv[] = {program,
                               "--quiet",
@@ -172,11 +215,12 @@ static brim_status start_worker(serving *s) {
                               "--output-dir",
                               brim_option_string(&s->cli->parse, "output-dir", "runs/serve"),
                               NULL};
-  const char *const env[] = {token_env, NULL};
+  snprintf(pin_env, sizeof pin_env, BRIM_LAB_PIN_ENV "=%s", s->pin);
+  const char *const env[] = {token_env, pin_env, BRIM_LAB_INSECURE_ENV "=1", NULL};
   const brim_child_options how = {.argv = argv,
                                   .env_change = env,
                                   .in = BRIM_CHILD_NULL,
-                                  .out = BRIM_CHILD_INHERIT,
+                                  .out = BRIM_CHILD_NULL,
                                   .err = BRIM_CHILD_INHERIT};
   brim_status status = brim_child_start(&how, &s->worker);
   s->worker_time = brim_clock_now();
@@ -235,6 +279,16 @@ static brim_status check_network(serving *s) {
                         address);
 }
 
+static brim_status read_pin(serving *s) {
+  const char *file = brim_option_string(&s->cli->parse, "cert", NULL);
+  char *pem = NULL;
+  if (!file) return BRIM_OK;
+  BRIM_TRY(brim_fs_read(file, 1 << 20, &pem, NULL));
+  brim_status status = brim_http_pin(pem, s->pin);
+  brim_free(pem);
+  return status;
+}
+
 static brim_status open_pool(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const brim_lab_pool_options how = {
@@ -259,12 +313,14 @@ static brim_status tell_address(serving *s) {
     json_t *f = json_object();
     brim_status status = brim_json_put(f, "address", json_string(address));
     if (!status) status = brim_json_put(f, "port", json_integer(port));
+    if (!status && s->pin[0]) status = brim_json_put(f, "pin", json_string(s->pin));
     if (!status) return brim_cli_event(s->cli, "serving", f);
     json_decref(f);
     return status;
   }
   brim_cli_note(s->cli, brim_tr("brim serves %s at %s://%s:%d\n"), place_of(s->cli), scheme,
                 address, port);
+  if (s->pin[0]) brim_cli_note(s->cli, brim_tr("workers trust it with --pin %s\n"), s->pin);
   return BRIM_OK;
 }
 
@@ -301,9 +357,15 @@ static brim_status run(brim_cli *cli) {
   if (port < 0 || port > 65535) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "port", 0, 65535);
   }
+  double lease = brim_option_float(&cli->parse, "lease", 60.0);
+  if (!(lease >= 1 && lease <= 86400)) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
+  }
+  const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3)};
   BRIM_TRY(brim_token_make(s.token));
-  BRIM_TRY(brim_store_open(place_of(cli), NULL, &s.store));
+  BRIM_TRY(brim_store_open(place_of(cli), &how, &s.store));
   brim_status status = check_network(&s);
+  if (!status) status = read_pin(&s);
   if (!status) status = open_pool(&s);
   cli->running = !status;
   if (!status) status = tell_address(&s);
@@ -322,14 +384,11 @@ const brim_cli_command brim_cli_serve = {
         "token list|add NAME|rotate NAME|end NAME [--role ROLE] [--store PLACE]",
     .about = BRIM_N_(
         "serve keeps the queue of a pool and answers its workers over HTTP. Unless --server-only "
-        "is "
-        "given, it also runs a worker for the GPUs of this machine. brim sweep GRID --store "
-        "http://server:8000 submits a grid; brim worker --url on another machine joins the pool "
-        "and "
-        "pulls experiments. A worker may be killed or cut off at any time: its experiments are "
-        "queued again. By default only this machine can connect; other addresses need a "
-        "certificate "
-        "and a token."),
+        "is given, it also runs a worker for this machine. brim sweep GRID --store "
+        "http://server:8000 submits a grid; brim worker --url on another machine joins the pool. "
+        "A worker may be killed or cut off at any time: its experiments are queued again. By "
+        "default only this machine can connect; other addresses need a certificate and a "
+        "token."),
     .examples = BRIM_N_(
         "serve this machine\nbrim serve\nserve a lab over TLS\nbrim serve --address 0.0.0.0 --cert "
         "cert.pem --key key.pem\nmake a token for workers\nbrim serve token add lab --role "

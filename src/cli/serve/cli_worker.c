@@ -101,6 +101,7 @@ static brim_status run(brim_cli *cli) {
     return brim_cli_usage(
         cli, BRIM_N_("%s is no address of a server; it looks like https://server:8000"), url);
   }
+  BRIM_TRY(brim_cli_sweep_check(cli));
   BRIM_TRY(set_variables(cli));
   if (brim_gpu_monitor_open(&j.monitor)) brim_status_clear();
   j.place = brim_strdup(url);
@@ -123,10 +124,9 @@ const brim_cli_command brim_cli_worker = {
     .summary = BRIM_N_("run experiments that a server hands out"),
     .usage = "--url URL [--device DEV] [--output-dir DIR]",
     .about = BRIM_N_(
-        "worker joins the pool of a brim serve and runs its experiments on the GPUs of this "
-        "machine, one per GPU, or --jobs of them on the CPU. It may leave at any time: Ctrl-C "
-        "stops "
-        "the trainings at a checkpoint, and the server gives what is left to others. While the "
+        "worker joins the pool of a brim serve and runs its experiments on this machine: one per "
+        "GPU, or --jobs of them on the CPU. It may leave at any time: Ctrl-C stops the trainings "
+        "at a checkpoint, and the server gives what is left to others. While the "
         "server cannot be reached, trainings continue and their results are kept."),
     .examples = BRIM_N_(
         "join a pool\nbrim worker --url https://server:8000 --token-file token.txt\nuse two GPUs "

@@ -56,6 +56,8 @@ void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t a
 brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_store_point *points);
 // --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).
 brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
+// The numbers among the options of the command line are within their limits.
+brim_status brim_cli_sweep_check(brim_cli *cli);
 // Opens the sweep of the job, with the options of the command line.
 brim_status brim_cli_sweep_open(const brim_cli_sweep_job *job, struct brim_lab_sweep **out);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.

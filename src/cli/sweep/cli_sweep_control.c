@@ -5,6 +5,7 @@
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link.h"
+#include "lab/lab_link_http.h"
 
 // What is done to experiments that are named, or to all that are in one of `states`.
 typedef struct control {
@@ -69,7 +70,8 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   brim_str_init(&text);
   brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
   brim_str_append_char(&text, '\n');
-  if (what->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place)) {
+  if (what->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place) &&
+      !brim_lab_is_server(place)) {
     brim_str_printf(
         &text, brim_tr("no sweep runs on this store; brim sweep --store %s starts one\n"), place);
   }
@@ -281,7 +283,7 @@ brim_status brim_cli_sweep_stop(brim_cli *cli) {
   if (folder) return stop_in(cli, folder);
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
   brim_status status =
-      brim_store_is_url(place)
+      brim_store_is_url(place) || brim_lab_is_server(place)
           ? brim_cli_usage(cli, BRIM_N_("name the folder of the sweep with --output-dir"))
           : stop_in(cli, place);
   brim_free(place);

@@ -6,6 +6,7 @@
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "ui/ui_sweep.h"
 
@@ -276,7 +277,9 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
   brim_str_append(&report, "brim report ");
   brim_cli_word_text(w->job->shown, &report);
   const brim_ui_sweep_summary_options how = {
-      .retry = retry.data, .resume = command.data, .report = report.data};
+      .retry = retry.data,
+      .resume = command.data,
+      .report = brim_lab_is_server(w->job->place) ? NULL : report.data};
   brim_status status = brim_str_status(&command);
   if (!status) status = brim_ui_sweep_summary(view, &w->cli->out, &how, &text);
   if (!status) status = brim_str_status(&text);

@@ -208,7 +208,7 @@ static brim_status run_sweep(const brim_cli_sweep_job *j) {
 
 //---------------------------------- the command ----------------------------------
 
-static brim_status check_options(brim_cli *cli) {
+brim_status brim_cli_sweep_check(brim_cli *cli) {
   if (brim_option_int(&cli->parse, "jobs", 1) < 1 ||
       brim_option_int(&cli->parse, "jobs", 1) > 1024) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "jobs", 1, 1024);
@@ -291,7 +291,7 @@ static brim_status continue_store(brim_cli_sweep_job *j) {
 brim_status brim_cli_sweep_run(brim_cli *cli) {
   brim_cli_sweep_job j = {.cli = cli};
   brim_cli_metric_names names = {.count = 0};
-  BRIM_TRY(check_options(cli));
+  BRIM_TRY(brim_cli_sweep_check(cli));
   bool has_grid =
       cli->parse.positional_count > 0 || brim_option_string(&cli->parse, "config", NULL);
   if (!has_grid && !brim_option_string(&cli->parse, "store", NULL)) {

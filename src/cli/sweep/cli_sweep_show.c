@@ -6,6 +6,7 @@
 
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "ui/ui_sweep.h"
 
@@ -146,6 +147,7 @@ static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *pla
 }
 
 static brim_status print_view(brim_cli *cli, const brim_sweep_view *view, bool all) {
+  const brim_ui_sweep_status_options how = {.all = all, .pool = brim_lab_is_server(view->store)};
   if (cli->json) {
     json_t *value = NULL;
     BRIM_TRY(brim_sweep_view_to_json(view, true, &value));
@@ -153,8 +155,7 @@ static brim_status print_view(brim_cli *cli, const brim_sweep_view *view, bool a
   }
   brim_str text;
   brim_str_init(&text);
-  brim_status status =
-      brim_ui_sweep_status(view, &cli->out, &(brim_ui_sweep_status_options){.all = all}, &text);
+  brim_status status = brim_ui_sweep_status(view, &cli->out, &how, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);
   brim_str_deinit(&text);
