@@ -228,6 +228,28 @@ static void test_a_killed_server(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
+// Trainings of the server's own machine outlive it: the next server takes their results, and none runs twice.
+static void test_a_killed_server_with_a_worker(void **state) {
+  (void)state;
+  write_grid("slow.yaml", "slow", 200);
+  const char *words[] = {"serve", "--port",       "0",    "--json", "--store",
+                         "pool",  "--output-dir", "pool", NULL};
+  pool p = serve_with(words);
+  submit(&p, "slow.yaml");
+  wait_until(&p, "running", 1);
+  brim_child_close(p.server);  // SIGKILL
+  words[2] = strrchr(p.url, ':') + 1;
+  pool again = serve_with(words);
+  wait_until(&again, "done", 4);
+  shell_result r = shell("brim sweep status %s --json", again.url);
+  assert_int_equal(r.code, 0);
+  has(r.out, "\"attempt\":1,");
+  has_not(r.out, "\"attempt\":2,");
+  shell_free(&r);
+  expect(0, "600", "stat -c %a pool/local.token");
+  assert_int_equal(end(again.server), 0);
+}
+
 // The worker of the server's own machine trusts a certificate that no authority signed, and that is for
 // another name.
 static void test_own_worker_over_tls(void **state) {
@@ -264,6 +286,7 @@ static void test_tokens(void **state) {
   expect(0, "worker", "brim serve token list --store pool");
   expect(2, "--role", "brim serve token add you --role king --store pool");
   expect(2, "a-z", "brim serve token add 'Y/u' --store pool");
+  expect(2, "not local", "brim serve token add local --store pool");
   pool p = serve("60");
   shell_result r = shell(
       "export URL=%s; ! brim sweep small.yaml --store $URL 2>&1; ! BRIM_TOKEN=brim_wrong brim "
@@ -300,11 +323,13 @@ static void test_addresses(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_two_workers, fresh),
-                                     cmocka_unit_test_setup(test_a_killed_worker, fresh),
-                                     cmocka_unit_test_setup(test_a_killed_server, fresh),
-                                     cmocka_unit_test_setup(test_own_worker_over_tls, fresh),
-                                     cmocka_unit_test_setup(test_tokens, fresh),
-                                     cmocka_unit_test_setup(test_addresses, fresh)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_two_workers, fresh),
+      cmocka_unit_test_setup(test_a_killed_worker, fresh),
+      cmocka_unit_test_setup(test_a_killed_server, fresh),
+      cmocka_unit_test_setup(test_a_killed_server_with_a_worker, fresh),
+      cmocka_unit_test_setup(test_own_worker_over_tls, fresh),
+      cmocka_unit_test_setup(test_tokens, fresh),
+      cmocka_unit_test_setup(test_addresses, fresh)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

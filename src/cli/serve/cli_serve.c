@@ -1,7 +1,11 @@
 // `brim serve`: the server of a pool, a worker for this machine beside it, and the tokens.
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base_child.h"
 #include "cli/cli.h"
@@ -156,7 +160,7 @@ static brim_status change_token(brim_cli *cli, brim_store *store, const char *wo
 
 static bool is_id(const char *text) {
   size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
-  return n > 0 && n <= 32 && text[n] == '\0';
+  return n > 0 && n <= 32 && text[n] == '\0' && strcmp(text, "local") != 0;  // the own worker's
 }
 
 // A server that runs has the SQLite file for itself.
@@ -180,7 +184,8 @@ static brim_status serve_token(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("token takes: list, add NAME, rotate NAME or end NAME"));
   }
   if (!list && !is_id(id)) {
-    return brim_cli_usage(cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -"));
+    return brim_cli_usage(
+        cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -, and is not local"));
   }
   brim_store *store = NULL;
   BRIM_TRY(open_for_tokens(place_of(cli), &store));
@@ -201,27 +206,55 @@ static void local_url(const serving *s, char *out, size_t size) {
            colons ? "]" : "", brim_lab_pool_port(s->pool));
 }
 
+static const char *folder_of(const brim_cli *cli) {
+  return brim_option_string(&cli->parse, "output-dir", "runs/serve");
+}
+
+static brim_status write_private(const char *path, const char *text) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  size_t size = strlen(text);
+  bool good = fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, text, size) == (ssize_t)size;
+  int error = errno;
+  if (fd >= 0) close(fd);
+  return good ? BRIM_OK : brim_fail(BRIM_EIO, "cannot write %s: %s", path, strerror(error));
+}
+
+// The token of this machine's worker is the same after a restart: trainings that outlived a server have it.
+static brim_status read_or_make_token(serving *s) {
+  char *path = brim_fs_join(folder_of(s->cli), "local.token"), *text = NULL;
+  size_t size = 0;
+  brim_status status = path ? brim_fs_mkdirs(folder_of(s->cli))
+                            : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
+  bool there = !status && !brim_fs_read(path, 4096, &text, &size) && size == BRIM_TOKEN - 1 &&
+               strncmp(text, "brim_", 5) == 0;
+  if (there) {
+    memcpy(s->token, text, BRIM_TOKEN);
+  } else if (!status) {
+    brim_status_clear();
+    status = brim_token_make(s->token);
+    if (!status) status = write_private(path, s->token);
+  }
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
 static brim_status start_worker(serving *s) {
   char url[320], token_env[sizeof s->token + 16], pin_env[sizeof s->pin + 16];
   char *program = NULL;
   BRIM_TRY(brim_fs_exe(&program));
   local_url(s, url, sizeof url);
   snprintf(token_env, sizeof token_env, BRIM_LAB_TOKEN_ENV "=%s", s->token);
-  const char *const argv[] = {program,
-                              "--quiet",
-                              "worker",
-                              "--url",
-                              url,
-                              "--output-dir",
-                              brim_option_string(&s->cli->parse, "output-dir", "runs/serve"),
-                              NULL};
+  const char *const argv[] = {program, "--quiet",      "worker",          "--url",
+                              url,     "--output-dir", folder_of(s->cli), NULL};
   snprintf(pin_env, sizeof pin_env, BRIM_LAB_PIN_ENV "=%s", s->pin);
   const char *const env[] = {token_env, pin_env, BRIM_LAB_INSECURE_ENV "=1", NULL};
   const brim_child_options how = {.argv = argv,
                                   .env_change = env,
                                   .in = BRIM_CHILD_NULL,
                                   .out = BRIM_CHILD_NULL,
-                                  .err = BRIM_CHILD_INHERIT};
+                                  .err = BRIM_CHILD_INHERIT,
+                                  .die_with_parent = true};
   brim_status status = brim_child_start(&how, &s->worker);
   s->worker_time = brim_clock_now();
   brim_free(program);
@@ -299,7 +332,7 @@ static brim_status open_pool(serving *s) {
       .certificate = brim_option_string(parse, "cert", NULL),
       .key = brim_option_string(parse, "key", NULL),
       .open = brim_option_flag(parse, "insecure", false),
-      .local_token = s->token,
+      .local_token = s->token[0] ? s->token : NULL,
   };
   return brim_lab_pool_open(&how, &s->pool);
 }
@@ -333,7 +366,10 @@ static brim_status serve_until_stopped(serving *s) {
     } else if (status) {
       return status;
     }
-    BRIM_TRY(keep_worker(s));
+    if (keep_worker(s)) {
+      brim_log_warn("serve", "%s", brim_status_detail());
+      brim_status_clear();
+    }
     for (int waited = 0; waited < TEND_MS && !*s->cli->stop; waited += 100) {
       brim_clock_sleep_ns(100 * 1000000LL);
     }
@@ -362,9 +398,11 @@ static brim_status run(brim_cli *cli) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
   }
   const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3)};
-  BRIM_TRY(brim_token_make(s.token));
   BRIM_TRY(brim_store_open(place_of(cli), &how, &s.store));
   brim_status status = check_network(&s);
+  if (!status && !brim_option_flag(&cli->parse, "server-only", false)) {
+    status = read_or_make_token(&s);
+  }
   if (!status) status = read_pin(&s);
   if (!status) status = open_pool(&s);
   cli->running = !status;
