@@ -6,12 +6,14 @@
 
 #include "lab/lab_exec.h"
 #include "lab/lab_grid.h"
+#include "lab/lab_link_http.h"
 #include "lab/lab_sweep_int.h"
 
 enum {
   WORDS = 48,
   ALL_GPUS = 1 << 20,
-  BEAT_MS = 2000  // at most between beats: they carry the progress that views show
+  BEAT_MS = 2000,  // at most between beats: they carry the progress that views show
+  SERVER_AWAY_MS = 7 * 24 * 3600 * 1000
 };
 
 //---------------------------------- starting ----------------------------------
@@ -119,7 +121,9 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_word(w, "device", slot->cpu ? "cpu" : "cuda");
   add_word(w, "gpus", slot->cpu ? "" : slot->devices);
   if (slot->threads > 0 && !sets_threads(config)) add_number(w, "threads", slot->threads);
-  add_number(w, "linger_ms", s->options.store.lease_ms);
+  // A server may be away for long: the training goes on, and the spool keeps its results.
+  const bool patient = brim_lab_is_server(s->place);
+  add_number(w, "linger_ms", patient ? (int64_t)SERVER_AWAY_MS : s->options.store.lease_ms);
   int64_t beat = s->options.store.lease_ms / 4;
   add_number(w, "beat_ms", beat < BEAT_MS ? beat : BEAT_MS);
   add_number(w, "grace_ms", s->options.grace_ms);
