@@ -121,7 +121,7 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_word(w, "device", slot->cpu ? "cpu" : "cuda");
   add_word(w, "gpus", slot->cpu ? "" : slot->devices);
   if (slot->threads > 0 && !sets_threads(config)) add_number(w, "threads", slot->threads);
-  // A server may be away for long: the training goes on, and the spool keeps its results.
+  // A server may be away for long: the training continues, and the spool keeps its results.
   const bool patient = brim_lab_is_server(s->place);
   add_number(w, "linger_ms", patient ? (int64_t)SERVER_AWAY_MS : s->options.store.lease_ms);
   int64_t beat = s->options.store.lease_ms / 4;
