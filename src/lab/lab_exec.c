@@ -115,7 +115,9 @@ static void beat(exec *x) {
   if (reply.want != BRIM_WANT_RUN) end_child(x, BRIM_EXEC_ASKED);
   x->sent_step = x->events.progress.step;
   x->news_ns = now_ns();
-  x->next_beat_ns = x->news_ns + or_default(x->o->beat_ms, x->lease_ms / 4) * MS;
+  // a server may have a shorter lease than the worker counts on
+  int64_t most = x->lease_ms / 4, wanted = or_default(x->o->beat_ms, most);
+  x->next_beat_ns = x->news_ns + (wanted < most ? wanted : most) * MS;
 }
 
 static void send_start(exec *x) {
