@@ -1,6 +1,8 @@
 // The server of a pool, over HTTP: reading, attempts, roles, events as they come.
 #include "lab_test.h"
 
+#include <pthread.h>
+
 #include "lab/http/lab_http_client.h"
 #include "lab/pool/lab_pool.h"
 
@@ -271,6 +273,44 @@ static void test_events(void **state) {
   assert_int_equal(get("/v1/events?after=x"), 400);
 }
 
+static int count_of(const char *text, const char *part) {
+  int n = 0;
+  for (; (text = strstr(text, part)) != NULL; text++) n++;
+  return n;
+}
+
+static brim_status hear_thrice(void *ctx, const char *data, size_t size) {
+  heard *h = ctx;
+  brim_str_append_n(&h->text, data, size);
+  return count_of(h->text.data, h->until) >= 3 ? brim_fail(BRIM_EEND, "heard it") : BRIM_OK;
+}
+
+static void *listening(void *ctx) {
+  int status;
+  brim_http_client *c = client_of(NULL);
+  (void)brim_http_client_stream(c, "/v1/events", &status, hear_thrice, ctx);
+  brim_http_client_close(c);
+  return NULL;
+}
+
+// Between two beats that are heard there is one that the store refuses.
+static void test_refused_beats_are_no_news(void **state) {
+  (void)state;
+  pthread_t thread;
+  heard h = {.until = "\"step\":7"};
+  brim_str_init(&h.text);
+  lab_submit(store, "g1", 1, 1);
+  lab_run(store, 1);
+  assert_int_equal(pthread_create(&thread, NULL, listening, &h), 0);
+  while (pthread_tryjoin_np(thread, NULL) != 0) {
+    write_attempt("beat", "{\"fence\": 0, \"step\": 99}", 409);
+    write_attempt("beat", "{\"fence\": 1, \"step\": 7}", 200);
+  }
+  assert_int_equal(count_of(h.text.data, "\"step\":99"), 0);
+  assert_true(count_of(h.text.data, h.until) >= 3);
+  brim_str_deinit(&h.text);
+}
+
 // Replies that do not fit one piece.
 static void test_long_lists(void **state) {
   (void)state;
@@ -288,9 +328,13 @@ static void test_long_lists(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
-      TEST(test_reading),    TEST(test_an_attempt),
-      TEST(test_roles),      TEST(test_workers_write_their_own),
-      TEST(test_pages),      TEST(test_events),
+      TEST(test_reading),
+      TEST(test_an_attempt),
+      TEST(test_roles),
+      TEST(test_workers_write_their_own),
+      TEST(test_pages),
+      TEST(test_events),
+      TEST(test_refused_beats_are_no_news),
       TEST(test_long_lists),
   };
   test_filter();

@@ -21,8 +21,7 @@ extern "C" {
   X(create_response_from_buffer_with_free_callback) \
   X(add_response_header)                            \
   X(queue_response)                                 \
-  X(destroy_response)                               \
-  X(is_feature_supported)
+  X(destroy_response)
 
 typedef struct brim_mhd {
 #define X(name) __typeof__(&MHD_##name) name;

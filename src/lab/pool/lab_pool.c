@@ -10,7 +10,7 @@
 #include "base/base_status.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { PIECE = 256 << 10, MOST_PIECES = 1 << 20 };
+enum { PIECE = 256 << 10 };
 
 static int http_status(brim_status status) {
   switch (status) {
@@ -166,7 +166,8 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   }
   brim_store_set_author(pool->options.store, "");
   pthread_mutex_unlock(&pool->lock);
-  if (!status && beat) brim_pool_feed_progress(&pool->feed, request);
+  bool done_well = !status && !brim_lab_answer_result(answer);
+  if (done_well && beat) brim_pool_feed_progress(&pool->feed, request);
   json_decref(request);
   if (status) {
     reply_failure(reply, status);

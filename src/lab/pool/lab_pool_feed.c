@@ -200,7 +200,6 @@ void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
   l->next = pool->feed.count;
   pthread_mutex_unlock(&pool->feed.mutex);
   reply->type = "text/event-stream; charset=utf-8";
-  brim_str_append(&reply->body, "");
   reply->more = more;
   reply->end = brim_free;
   reply->ctx = l;

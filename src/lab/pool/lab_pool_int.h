@@ -14,7 +14,7 @@ extern "C" {
 
 // --- lab_pool_auth.c: tokens and sessions
 
-enum { BRIM_POOL_SESSIONS = 256, BRIM_POOL_SESSION = 65 };
+enum { BRIM_POOL_SESSIONS = 256 };
 
 typedef struct brim_pool_token {
   char id[65], sha256[65];

@@ -372,7 +372,8 @@ typedef struct brim_store_range {
 } brim_store_range;
 enum { BRIM_STORE_POINTS = 10000 };
 typedef brim_status (*brim_store_bucket_fn)(void *ctx, const brim_store_bucket *bucket);
-// A metric in at most so many parts, in order. Reads a number of rows that does not grow with the curve.
+// A metric in at most so many parts, in order. Reads at most 32 rows for each, up to
+// the coarsest level.
 brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
                                   const brim_store_range *range, brim_store_bucket_fn fn,
                                   void *ctx);

@@ -133,17 +133,22 @@ static brim_status put_shown(brim_store *store, const logging *l, const brim_sto
                       NULL);
 }
 
-// Once for each name, over all of its steps.
-static brim_status put_levels(brim_store *store, const logging *l, size_t at) {
-  const char *key = l->rows[at].key;
-  int64_t first = l->rows[at].step, last = first;
-  for (size_t i = 0; i < l->count; i++) {
-    if (strcmp(l->rows[i].key, key) != 0) continue;
-    if (i < at) return BRIM_OK;
-    if (l->rows[i].step < first) first = l->rows[i].step;
-    if (l->rows[i].step > last) last = l->rows[i].step;
+// Once for each name of the rows, over all of its steps among them.
+static brim_status put_levels(brim_store *store, const logging *l, size_t from, size_t count) {
+  const brim_store_metric *rows = l->rows + from;
+  for (size_t at = 0; at < count; at++) {
+    int64_t first = rows[at].step, last = first;
+    bool earlier = false;
+    for (size_t i = 0; i < count && !earlier; i++) {
+      if (strcmp(rows[i].key, rows[at].key) != 0) continue;
+      earlier = i < at;
+      if (rows[i].step < first) first = rows[i].step;
+      if (rows[i].step > last) last = rows[i].step;
+    }
+    if (earlier) continue;
+    BRIM_TRY(brim_store_put_levels(store, l->ref->exp, rows[at].key, first, last));
   }
-  return brim_store_put_levels(store, l->ref->exp, key, first, last);
+  return BRIM_OK;
 }
 
 static brim_status log_metrics(brim_store *store, void *ctx) {
@@ -155,8 +160,8 @@ static brim_status log_metrics(brim_store *store, void *ctx) {
   for (size_t i = 0; i < l->count; i += METRIC_BATCH) {
     size_t n = l->count - i < METRIC_BATCH ? l->count - i : METRIC_BATCH;
     BRIM_TRY(put_metrics(store, l, i, n));
+    BRIM_TRY(put_levels(store, l, i, n));  // by the batch: names are compared with each other
   }
-  for (size_t i = 0; i < l->count; i++) BRIM_TRY(put_levels(store, l, i));
   BRIM_TRY(put_shown(store, l, &held));
   return brim_db_exec(
       store->db, "UPDATE attempt SET seq=?3 WHERE exp=?1 AND n=?2",
