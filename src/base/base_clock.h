@@ -16,6 +16,7 @@ brim_time brim_clock_now(void);
 static inline int64_t brim_time_since_ns(brim_time start, brim_time end) {
   return end.ns - start.ns;
 }
+static inline int64_t brim_clock_ms(void) { return brim_clock_now().ns / 1000000; }
 double brim_clock_wall_s(void);     // seconds since 1970
 const char *brim_clock_name(void);  // "CLOCK_MONOTONIC", for records
 void brim_clock_sleep_ns(int64_t ns);

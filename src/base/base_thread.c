@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base_alloc.h"
@@ -50,6 +51,22 @@ brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name
   }
   *out = thread;
   return BRIM_OK;
+}
+
+int brim_cond_init(pthread_cond_t *cond) {
+  pthread_condattr_t monotonic;
+  int code = pthread_condattr_init(&monotonic);
+  if (code) return code;
+  code = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  if (!code) code = pthread_cond_init(cond, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  return code;
+}
+
+bool brim_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ns) {
+  const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                 .tv_nsec = (long)(until_ns % 1000000000)};
+  return pthread_cond_timedwait(cond, lock, &until) == 0;
 }
 
 void brim_thread_join(brim_thread *thread) {

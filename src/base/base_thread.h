@@ -1,7 +1,9 @@
-// A thread pool for parallel loops.
+// Threads, waiting with a time limit, and a pool for parallel loops.
 #ifndef BRIM_BASE_THREAD_H_
 #define BRIM_BASE_THREAD_H_
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,11 @@ void brim_thread_join(brim_thread *thread);  // joins and frees; NULL is fine
 // Frees the handle of a thread that has begun: it ends when its function does, or with the process. NULL is
 // fine.
 void brim_thread_detach(brim_thread *thread);
+
+// A condition that waits by brim_clock_now, which never jumps. 0, or an errno.
+int brim_cond_init(pthread_cond_t *cond);
+// Until it is signalled or the clock reads `until_ns`. False: that time has come.
+bool brim_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ns);
 
 // Pool of n workers in all, the caller counted (n = 1 runs inline).
 typedef struct brim_pool brim_pool;

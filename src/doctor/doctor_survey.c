@@ -97,17 +97,13 @@ static void ask(void *ctx) {
 
 brim_status brim_doctor_survey_start(brim_status (*open)(void *ctx, brim_gpu_monitor **out),
                                      void *ctx, brim_doctor_survey **out) {
-  pthread_condattr_t attributes;
   *out = NULL;
   brim_doctor_survey *s = (brim_doctor_survey *)brim_calloc(1, sizeof *s);
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
   s->open = open;
   s->ctx = ctx;
   pthread_mutex_init(&s->mutex, NULL);
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->changed, &attributes);
-  pthread_condattr_destroy(&attributes);
+  (void)brim_cond_init(&s->changed);
   if (brim_thread_start(ask, s, "brim-nvml", &s->thread)) {
     brim_status_clear();
     ask(s);
@@ -117,17 +113,9 @@ brim_status brim_doctor_survey_start(brim_status (*open)(void *ctx, brim_gpu_mon
 }
 
 const brim_doctor_gpus *brim_doctor_survey_wait(brim_doctor_survey *s, double seconds) {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  double whole = floor(seconds);
-  until.tv_sec += (time_t)whole;
-  until.tv_nsec += (long)((seconds - whole) * 1e9);
-  if (until.tv_nsec >= 1000000000) {
-    until.tv_nsec -= 1000000000;
-    until.tv_sec++;
-  }
+  const int64_t until_ns = brim_clock_now().ns + (int64_t)(seconds * 1e9);
   pthread_mutex_lock(&s->mutex);
-  while (!s->done && pthread_cond_timedwait(&s->changed, &s->mutex, &until) == 0) continue;
+  while (!s->done && brim_cond_wait(&s->changed, &s->mutex, until_ns)) continue;
   bool done = s->done;
   pthread_mutex_unlock(&s->mutex);
   return done ? &s->gpus : NULL;

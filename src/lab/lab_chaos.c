@@ -30,8 +30,6 @@ const char *brim_lab_chaos_act_name(brim_lab_chaos_act act) {
   return names[act];
 }
 
-static int64_t now_ms(void) { return brim_clock_now().ns / 1000000; }
-
 static uint64_t next_random(brim_chaos *c) {
   uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -113,7 +111,7 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
   BRIM_TRY(brim_child_poll(c->sweep, ended));
   if (!*ended) return BRIM_OK;
   const brim_child_result *r = brim_child_get_result(c->sweep);
-  bool expected = c->killed || now_ms() - c->full_ms < 3000;
+  bool expected = c->killed || brim_clock_ms() - c->full_ms < 3000;
   *done = r->signal == 0 && r->exit_code == 0;
   if (!*done && !expected) {
     brim_chaos_violation(c, "the sweep ended by itself with exit code %d, signal %d: %.300s",
@@ -127,7 +125,7 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
 //---------------------------------- disturbances ----------------------------------
 
 static void continue_stopped(brim_chaos *c, bool all) {
-  int64_t now = now_ms();
+  int64_t now = brim_clock_ms();
   for (size_t i = 0; i < c->stopped_count;) {
     if (!all && now < c->stopped[i].until) {
       i++;
@@ -151,7 +149,7 @@ static void continue_stopped(brim_chaos *c, bool all) {
 static void stop_process(brim_chaos *c, pid_t pid, int64_t for_ms) {
   if (c->stopped_count == BRIM_CHAOS_STOPPED || kill(pid, SIGSTOP) != 0) return;
   c->stopped[c->stopped_count].pid = pid;
-  c->stopped[c->stopped_count++].until = now_ms() + for_ms;
+  c->stopped[c->stopped_count++].until = brim_clock_ms() + for_ms;
 }
 
 static void fill_disk(brim_chaos *c) {
@@ -160,7 +158,7 @@ static void fill_disk(brim_chaos *c) {
   if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0) return;
   limit.rlim_cur = SMALL_FILE;
   if (prlimit(pid, RLIMIT_FSIZE, &limit, NULL) != 0) return;
-  c->full_until = now_ms() + between(c, 200, 1500);
+  c->full_until = brim_clock_ms() + between(c, 200, 1500);
   c->full_ms = c->full_until;
 }
 
@@ -225,7 +223,7 @@ static void disturb(brim_chaos *c) {
     case BRIM_CHAOS_KILL_SWEEP:
     case BRIM_CHAOS_END_SWEEP:
       c->killed = true;
-      c->start_ms = now_ms() + between(c, 0, 1000);
+      c->start_ms = brim_clock_ms() + between(c, 0, 1000);
       (void)kill(pid, act == BRIM_CHAOS_KILL_SWEEP ? SIGKILL : SIGINT);
       break;
     case BRIM_CHAOS_KILL_EXECUTOR:
@@ -274,9 +272,10 @@ static void watch_processes(brim_chaos *c) {
 // At the end no process may be left.
 static void watch_orphans(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
-  int64_t until = now_ms() + ORPHAN_MS;
+  int64_t until = brim_clock_ms() + ORPHAN_MS;
   size_t n;
-  while ((n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS)) > 0 && now_ms() < until) {
+  while ((n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS)) > 0 &&
+         brim_clock_ms() < until) {
     brim_clock_sleep_ns(100000000);
   }
   for (size_t i = 0; i < n; i++) {
@@ -294,12 +293,12 @@ static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->opt
 static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool *late) {
   char grid[1200];
   bool done = false, ended = false;
-  int64_t last_ms = (now_ms() > end_ms ? now_ms() : end_ms) + DRAIN_S * 1000;
-  int64_t next_act = now_ms() + between(c, 200, 600), next_look = 0;
+  int64_t last_ms = (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + DRAIN_S * 1000;
+  int64_t next_act = brim_clock_ms() + between(c, 200, 600), next_look = 0;
   c->hits_count = 0;
   grid_path(c, round, grid, sizeof grid);
   while (!done) {
-    int64_t now = now_ms();
+    int64_t now = brim_clock_ms();
     bool calm = now >= end_ms;
     if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     if (now > last_ms) {
@@ -333,11 +332,11 @@ static void end_sweep(brim_chaos *c) {
 
 static brim_status run_rounds(brim_chaos *c) {
   const brim_lab_chaos_options *o = c->options;
-  int64_t end_ms = now_ms() + (int64_t)(o->seconds * 1e3), first = 0;
+  int64_t end_ms = brim_clock_ms() + (int64_t)(o->seconds * 1e3), first = 0;
   int64_t wanted = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
   bool late = false;
   // Rounds stay small: a sweep that is killed every second must get to its work in between.
-  while (!late && (first == 0 || (wanted ? first < wanted : now_ms() < end_ms))) {
+  while (!late && (first == 0 || (wanted ? first < wanted : brim_clock_ms() < end_ms))) {
     int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
     if (wanted && copies > wanted - first) copies = wanted - first;
     char path[1200], text[128];
@@ -394,14 +393,14 @@ brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos
   memset(out, 0, sizeof *out);
   out->seed = o.seed;
   brim_chaos c = {.options = &o, .report = out, .random = o.seed};
-  int64_t start = now_ms();
+  int64_t start = brim_clock_ms();
   brim_status status = open_folder(&c);
   if (!status) status = run_reference(&c);
   if (!status) status = run_rounds(&c);
   end_sweep(&c);
   if (!status || status == BRIM_EINTERRUPTED) watch_orphans(&c);
   if (!status) status = brim_chaos_check(&c);
-  out->seconds = (double)(now_ms() - start) / 1e3;
+  out->seconds = (double)(brim_clock_ms() - start) / 1e3;
   brim_free(c.store);
   brim_free(c.reference);
   brim_free(c.folder);

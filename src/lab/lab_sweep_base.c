@@ -12,7 +12,7 @@ enum {
   TELL_MS = 60000        // between messages about that
 };
 
-int64_t brim_lab_now_ms(void) { return brim_clock_now().ns / 1000000; }
+int64_t brim_lab_now_ms(void) { return brim_clock_ms(); }
 
 brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
   brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);

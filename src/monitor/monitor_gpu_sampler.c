@@ -235,20 +235,14 @@ static void sampler_main(void *ctx) {
   while (!s->stop && !s->lost && has_sources(s)) {
     int64_t now = brim_clock_now().ns;
     due = due + s->period_ns > now ? due + s->period_ns : now + s->period_ns;
-    struct timespec at = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = due % 1000000000};
-    int err = 0;
-    while (!s->stop && err == 0) err = pthread_cond_timedwait(&s->wake, &s->lock, &at);
+    while (!s->stop && brim_cond_wait(&s->wake, &s->lock, due)) continue;
     if (!s->stop) take_locked(s);
   }
   pthread_mutex_unlock(&s->lock);
 }
 
 static void init_sync(brim_gpu_sampler *s) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&s->wake, &attributes);
-  pthread_condattr_destroy(&attributes);
+  (void)brim_cond_init(&s->wake);
   pthread_mutex_init(&s->lock, NULL);
 }
 

@@ -34,15 +34,10 @@ static bool wait_for_change(brim_job_publisher *p, brim_job *out) {
 
 // What changes within the period waits for its end; a stop does not.
 static void wait_for_period(brim_job_publisher *p) {
-  struct timespec due;
-  clock_gettime(CLOCK_MONOTONIC, &due);
-  due.tv_nsec += PERIOD_NS;
-  due.tv_sec += due.tv_nsec / 1000000000;
-  due.tv_nsec %= 1000000000;
+  const int64_t due_ns = brim_clock_now().ns + PERIOD_NS;
   pthread_mutex_lock(&p->lock);
-  int code = 0;
   p->rests = true;
-  while (!p->stop && code == 0) code = pthread_cond_timedwait(&p->wake, &p->lock, &due);
+  while (!p->stop && brim_cond_wait(&p->wake, &p->lock, due_ns)) continue;
   p->rests = false;
   pthread_mutex_unlock(&p->lock);
 }
@@ -69,16 +64,10 @@ static void publish(void *ctx) {
 }
 
 static bool init_sync(brim_job_publisher *p) {
-  pthread_condattr_t monotonic;
   if (pthread_mutex_init(&p->lock, NULL)) return false;
-  bool good = pthread_condattr_init(&monotonic) == 0;
-  if (good) {
-    good = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
-           pthread_cond_init(&p->wake, &monotonic) == 0;
-    pthread_condattr_destroy(&monotonic);
-  }
-  if (!good) pthread_mutex_destroy(&p->lock);
-  return good;
+  if (!brim_cond_init(&p->wake)) return true;
+  pthread_mutex_destroy(&p->lock);
+  return false;
 }
 
 brim_job_publisher *brim_job_publisher_start(brim_job *first) {

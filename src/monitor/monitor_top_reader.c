@@ -78,16 +78,10 @@ static void work(void *ctx) {
 }
 
 static bool init_sync(brim_top_reader *r) {
-  pthread_condattr_t monotonic;
   r->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (r->event < 0) return false;
   if (pthread_mutex_init(&r->lock, NULL)) goto fail_event;
-  if (pthread_condattr_init(&monotonic)) goto fail_lock;
-  int code = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  if (!code) code = pthread_cond_init(&r->changed, &monotonic);
-  pthread_condattr_destroy(&monotonic);
-  if (!code) return true;
-fail_lock:
+  if (!brim_cond_init(&r->changed)) return true;
   pthread_mutex_destroy(&r->lock);
 fail_event:
   close(r->event);
@@ -120,18 +114,13 @@ static bool busy(const brim_top_reader *r) {
 
 void brim_top_reader_stop(brim_top_reader *reader) {
   brim_top_reader *r = reader;
-  struct timespec due;
   if (!r) return;
-  clock_gettime(CLOCK_MONOTONIC, &due);
-  due.tv_nsec += PATIENCE_NS;
-  due.tv_sec += due.tv_nsec / 1000000000;
-  due.tv_nsec %= 1000000000;
+  const int64_t due_ns = brim_clock_now().ns + PATIENCE_NS;
   pthread_mutex_lock(&r->lock);
   r->stop = true;
   pthread_cond_broadcast(&r->changed);
-  int code = 0;
   while (!r->begun) pthread_cond_wait(&r->changed, &r->lock);
-  while (busy(r) && code == 0) code = pthread_cond_timedwait(&r->changed, &r->lock, &due);
+  while (busy(r) && brim_cond_wait(&r->changed, &r->lock, due_ns)) continue;
   r->left = busy(r);
   bool left = r->left;
   brim_thread *thread = r->thread;

@@ -30,8 +30,8 @@ typedef struct brim_http_peer {
 typedef struct brim_http_watch {
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  pthread_t thread;
-  bool runs, ends;
+  struct brim_thread *thread;  // NULL: it does not run
+  bool ends;
   brim_http_peer *peers;
   int count;
   int64_t idle_ms, request_ms;

@@ -161,8 +161,6 @@ static const brim_pool_token *by_id(const brim_pool_auth *auth, const char *id) 
 
 //---------------------------------- sessions ----------------------------------
 
-static int64_t now_ms(void) { return brim_clock_now().ns / 1000000; }
-
 void brim_pool_auth_local(brim_pool_auth *auth, const char *token) {
   auth->local = (brim_pool_token){.id = "local", .role = BRIM_ROLE_WORKER};
   brim_token_hash(token, auth->local.sha256);
@@ -185,7 +183,7 @@ static bool cookie_hash(const brim_http_request *request, char sha256[65]) {
 
 static brim_pool_session *session_of(brim_pool_auth *auth, const char sha256[65]) {
   brim_pool_session *found = NULL;
-  int64_t now = now_ms();
+  int64_t now = brim_clock_ms();
   for (int i = 0; i < BRIM_POOL_SESSIONS; i++) {
     brim_pool_session *s = &auth->sessions[i];
     if (s->sha256[0] && same(s->sha256, sha256) && now - s->used_ms < SESSION_MS) found = s;
@@ -208,7 +206,7 @@ brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool s
   if (t) {
     brim_token_hash(value, s->sha256);
     memcpy(s->token, t->id, sizeof s->token);
-    s->used_ms = now_ms();
+    s->used_ms = brim_clock_ms();
   }
   pthread_mutex_unlock(&auth->mutex);
   if (!t) return brim_fail(BRIM_EINVAL, "the token is not known");

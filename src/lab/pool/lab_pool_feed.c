@@ -2,15 +2,15 @@
 // last ones are kept; a listener that has fallen behind them reads on from the store.
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base_alloc.h"
 #include "base/base_clock.h"
 #include "base/base_status.h"
+#include "base/base_thread.h"
 #include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { WAIT_MS = 500, QUIET_MS = 15000, PAGE = 500 };
+enum { WAIT_NS = 500000000, QUIET_MS = 15000, PAGE = 500 };
 
 //---------------------------------- adding ----------------------------------
 
@@ -67,13 +67,9 @@ static brim_status skip(void *ctx, const brim_store_event *e) {
 }
 
 brim_status brim_pool_feed_init(brim_pool_feed *f, brim_store *store) {
-  pthread_condattr_t attributes;
   *f = (brim_pool_feed){0};
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_mutex_init(&f->mutex, NULL);
-  pthread_cond_init(&f->wake, &attributes);
-  pthread_condattr_destroy(&attributes);
+  if (brim_cond_init(&f->wake)) return brim_fail(BRIM_ENOMEM, "out of memory for an event");
   return brim_store_events(store, 0, 0, skip, &f->seq);
 }
 
@@ -116,8 +112,6 @@ typedef struct listener {
   int64_t sent_ms;
 } listener;
 
-static int64_t now_ms(void) { return brim_clock_now().ns / 1000000; }
-
 typedef struct catching {
   listener *l;
   brim_str *out;
@@ -153,21 +147,14 @@ static brim_status catch_up(listener *l, brim_str *out) {
   return status;
 }
 
-static void wait_for_news(brim_pool_feed *f, int64_t next) {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += (long)WAIT_MS * 1000000;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  if (f->count == next) (void)pthread_cond_timedwait(&f->wake, &f->mutex, &until);
-}
-
 static brim_status more(void *ctx, brim_str *out) {
   listener *l = (listener *)ctx;
   brim_pool_feed *f = &l->pool->feed;
   if (l->after >= 0) return catch_up(l, out);
   pthread_mutex_lock(&f->mutex);
-  wait_for_news(f, l->next);
+  if (f->count == l->next) {
+    (void)brim_cond_wait(&f->wake, &f->mutex, brim_clock_now().ns + WAIT_NS);
+  }
   if (f->count - l->next > BRIM_POOL_NEWS) {  // it reads too slowly, and misses what has no id
     l->next = f->count - BRIM_POOL_NEWS;
   }
@@ -175,9 +162,9 @@ static brim_status more(void *ctx, brim_str *out) {
     brim_str_append(out, f->news[l->next++ % BRIM_POOL_NEWS]);
   }
   pthread_mutex_unlock(&f->mutex);
-  if (out->len == 0 && now_ms() - l->sent_ms < QUIET_MS) return BRIM_OK;
+  if (out->len == 0 && brim_clock_ms() - l->sent_ms < QUIET_MS) return BRIM_OK;
   if (out->len == 0) brim_str_append(out, ":\n\n");  // shows that a listener has gone
-  l->sent_ms = now_ms();
+  l->sent_ms = brim_clock_ms();
   return BRIM_OK;
 }
 
