@@ -333,6 +333,7 @@ static brim_status open_pool(serving *s) {
       .key = brim_option_string(parse, "key", NULL),
       .open = brim_option_flag(parse, "insecure", false),
       .local_token = s->token[0] ? s->token : NULL,
+      .files = folder_of(s->cli),
   };
   return brim_lab_pool_open(&how, &s->pool);
 }

@@ -50,6 +50,9 @@ typedef struct brim_http_reply {
   int header_count;
   const void *file;  // bytes that outlive the server, in place of the body; NULL = the body
   size_t file_size;
+  bool has_fd;  // a part of a regular file, in place of the body; `fd` is closed when it is sent
+  int fd;
+  uint64_t fd_from, fd_size;
   // A body without an end, in place of the above: is called again and again until it fails. It appends
   // what there is to send, and may wait for it for about a second; nothing appended is fine.
   brim_status (*more)(void *ctx, brim_str *out);

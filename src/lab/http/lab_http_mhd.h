@@ -19,6 +19,7 @@ extern "C" {
   X(create_response_from_callback)                  \
   X(create_response_from_buffer)                    \
   X(create_response_from_buffer_with_free_callback) \
+  X(create_response_from_fd_at_offset64)            \
   X(add_response_header)                            \
   X(queue_response)                                 \
   X(destroy_response)

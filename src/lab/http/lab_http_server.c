@@ -215,6 +215,12 @@ static struct MHD_Response *make_stream(brim_http_server *server, const brim_htt
 
 static struct MHD_Response *make_response(brim_http_server *server, brim_http_reply *reply) {
   if (reply->more) return make_stream(server, reply);
+  if (reply->has_fd) {
+    struct MHD_Response *r =
+        server->mhd.create_response_from_fd_at_offset64(reply->fd_size, reply->fd, reply->fd_from);
+    if (!r) close(reply->fd);
+    return r;
+  }
   if (reply->file) {
     union {
       const void *in;

@@ -12,39 +12,6 @@
 
 enum { PIECE = 256 << 10 };
 
-static int http_status(brim_status status) {
-  switch (status) {
-    case BRIM_OK:
-      return 200;
-    case BRIM_EINVAL:
-    case BRIM_EPARSE:
-      return 400;
-    case BRIM_ENOENT:
-      return 404;
-    case BRIM_EEXIST:
-    case BRIM_ESTATE:
-      return 409;
-    case BRIM_ELIMIT:
-      return 413;
-    case BRIM_EUNSUPPORTED:
-      return 501;
-    case BRIM_EIO:
-    case BRIM_ENOMEM:
-      return 503;
-    default:
-      return 500;
-  }
-}
-
-static void reply_failure(brim_http_reply *reply, brim_status status) {
-  char detail[512];
-  snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  brim_str_clear(&reply->body);
-  reply->status = http_status(status);
-  if (!brim_lab_ops_error(status, &reply->body)) return;
-  brim_http_reply_error(reply, http_status(status), detail);
-}
-
 //---------------------------------- roles ----------------------------------
 
 static bool refuse(brim_http_reply *reply, int status, const char *why) {
@@ -71,30 +38,6 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   }
   *body_max = route->body_max;
   return true;
-}
-
-// A worker's name begins with the id of its token: "lab" or "lab.box7".
-static bool is_own_name(const brim_pool_caller *caller, const char *worker) {
-  size_t n = strlen(caller->id);
-  if (caller->role == BRIM_ROLE_ADMIN) return true;
-  return worker && strncmp(worker, caller->id, n) == 0 && (worker[n] == '\0' || worker[n] == '.');
-}
-
-// Under the store's lock.
-static brim_status check_own(brim_lab_pool *pool, const brim_pool_route *route,
-                             const brim_pool_caller *caller, const json_t *request) {
-  char worker[65] = "";
-  const char *name = json_string_value(json_object_get(request, "worker"));
-  if (caller->role == BRIM_ROLE_ADMIN) return BRIM_OK;
-  if (!strstr(route->path, ":worker")) {  // of an attempt: a name in the body says nothing
-    const json_t *ref = json_object_get(request, "ref");
-    const char *exp = json_string_value(json_object_get(ref, "exp"));
-    int64_t n = json_integer_value(json_object_get(ref, "attempt"));
-    BRIM_TRY(brim_store_attempt_worker(pool->options.store, exp ? exp : "", n, worker));
-    name = worker;
-  }
-  if (is_own_name(caller, name)) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL, "'%s' is no worker of the token %s", name, caller->id);
 }
 
 //---------------------------------- replies in pieces ----------------------------------
@@ -154,7 +97,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   pthread_mutex_lock(&pool->lock);
   brim_store_set_author(pool->options.store, caller->id);
   pool->caller = caller;
-  brim_status status = route->own ? check_own(pool, route, caller, request) : BRIM_OK;
+  brim_status status = route->own ? brim_pool_check_own(pool, route, caller, request) : BRIM_OK;
   if (!status) {
     status = brim_lab_ops_begin_json(&pool->ops, request, &answer);
   } else {
@@ -170,12 +113,12 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   if (done_well && beat) brim_pool_feed_progress(&pool->feed, request);
   json_decref(request);
   if (status) {
-    reply_failure(reply, status);
+    brim_pool_reply_failure(reply, status);
   } else if (!done) {
     reply_pieces(pool, answer, reply);
     return;
   } else {
-    reply->status = http_status(brim_lab_answer_result(answer));
+    reply->status = brim_pool_http_status(brim_lab_answer_result(answer));
   }
   brim_lab_answer_free(answer);
 }
@@ -216,7 +159,7 @@ static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_
   }
   if (status) {
     json_decref(request);
-    reply_failure(reply, status);
+    brim_pool_reply_failure(reply, status);
   } else if (brim_pool_auth_check(&pool->auth, http, &caller) ||
              !brim_role_allows(caller.role, route->role)) {
     json_decref(request);
@@ -244,12 +187,43 @@ static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
   }
   json_decref(body);
   if (status) {
-    reply_failure(reply, status);
+    brim_pool_reply_failure(reply, status);
     reply->status = status == BRIM_EINVAL ? 401 : reply->status;
     return;
   }
   brim_http_reply_header(reply, "Set-Cookie", cookie);
   brim_str_append(&reply->body, "{\"ok\":true}\n");
+}
+
+static void serve_events(brim_lab_pool *pool, const brim_pool_caller *caller,
+                         const brim_http_request *http, brim_http_reply *reply) {
+  (void)caller;
+  brim_pool_listen(pool, http, reply);
+}
+
+// Requests that the pool answers itself.
+static const struct {
+  const char *method, *path;
+  void (*serve)(brim_lab_pool *pool, const brim_pool_caller *caller, const brim_http_request *http,
+                brim_http_reply *reply);
+} own[] = {
+    {"GET", "v1/events", serve_events},
+    {"POST", "v1/attempts/:exp/:attempt/files/:name", brim_pool_file_put},
+    {"GET", "v1/exps/:exp/files/:name", brim_pool_file_get},
+    {"GET", "v1/exps/:exp/log", brim_pool_file_log},
+};
+
+static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
+                      const brim_pool_caller *caller, const brim_http_request *http,
+                      brim_http_reply *reply) {
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    if (strcmp(own[i].path, route->path) != 0 || strcmp(own[i].method, route->method) != 0) {
+      continue;
+    }
+    own[i].serve(pool, caller, http, reply);
+    return;
+  }
+  brim_http_reply_error(reply, 501, "this server does not answer that");
 }
 
 static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
@@ -259,14 +233,12 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
   brim_http_reply_header(reply, "Cache-Control", "no-store");
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
-  if (!route->op) {
-    if (strcmp(route->path, "v1/events") == 0) {
-      brim_pool_listen(pool, http, reply);
-    } else if (strcmp(route->path, "v1/call") == 0) {
-      serve_call(pool, http, reply);
-    } else {
-      serve_session(pool, http, reply);
-    }
+  if (strcmp(route->path, "v1/call") == 0) {
+    serve_call(pool, http, reply);
+    return;
+  }
+  if (strcmp(route->path, "v1/session") == 0) {
+    serve_session(pool, http, reply);
     return;
   }
   // The token may have ended while the body came.
@@ -274,12 +246,16 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
     refuse(reply, 401, "a valid token is needed");
     return;
   }
+  if (!route->op) {
+    serve_own(pool, route, &caller, http, reply);
+    return;
+  }
   json_t *request = json_object();
   brim_status status = request ? make_request(route, http, request)
                                : brim_fail(BRIM_ENOMEM, "out of memory for a request");
   if (status) {
     json_decref(request);
-    reply_failure(reply, status);
+    brim_pool_reply_failure(reply, status);
     return;
   }
   carry_out(pool, route, &caller, request, reply);
@@ -308,6 +284,7 @@ static brim_status answer_whoami(void *ctx, const char *op, const json_t *reques
 static brim_status open_pool(brim_lab_pool *pool) {
   const brim_lab_pool_options *o = &pool->options;
   BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
+  if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
   pool->ops = (brim_lab_ops){
       .store = o->store, .version = o->version, .answer = answer_whoami, .ctx = pool};
@@ -358,6 +335,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->http) brim_pool_feed_wake(&pool->feed);
   brim_http_server_close(pool->http);
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
+  brim_pool_disk_close(pool->disk);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->lock);
   brim_free(pool);

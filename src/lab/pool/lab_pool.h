@@ -58,6 +58,8 @@ typedef struct brim_lab_pool_options {
   bool open;                // no caller needs a token, at any address
   const char *local_token;  // of a worker that the owner starts itself; NULL = none
   int connections;
+  const char
+      *files;  // folder for files of experiments, which get a folder in it; NULL = takes none
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;

@@ -7,6 +7,7 @@
 #include "base/base_json.h"
 #include "lab/lab_ops.h"
 #include "lab/pool/lab_pool.h"
+#include "lab/pool/lab_pool_disk.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -108,7 +109,26 @@ struct brim_lab_pool {
   const brim_pool_caller *caller;  // whose request is carried out
   brim_pool_auth auth;
   brim_pool_feed feed;
+  brim_pool_disk *disk;  // NULL: no files are taken
 };
+
+// --- lab_pool_reply.c
+
+int brim_pool_http_status(brim_status status);
+// The line of lab_ops.h for a failure, with its HTTP status.
+void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
+// Under the store's lock: whether the attempt or the worker of the request is the caller's.
+brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
+                                const brim_pool_caller *caller, const json_t *request);
+
+// --- lab_pool_files.c: files of experiments (lab_files.h)
+
+void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
+                        const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
+                        const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
+                        const brim_http_request *http, brim_http_reply *reply);
 
 // The reply to GET /v1/events.
 void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,

@@ -5,6 +5,7 @@
 #include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_url.h"
+#include "lab/lab_files.h"
 #include "lab/pool/lab_pool_int.h"
 
 enum { SMALL = 64 << 10, BATCH = 4 << 20, GRID = 32 << 20 };
@@ -25,6 +26,8 @@ const brim_pool_route brim_pool_routes[] = {
     {"GET", "v1/exps/:exp/metrics", READ, "metrics_of", "key:s points:i", 0, false},
     {"GET", "v1/exps/:exp/curve", READ, "curve", "key:s first:i last:i points:i", 0, false},
     {"GET", "v1/exps/:exp/files", READ, "files", "", 0, false},
+    {"GET", "v1/exps/:exp/files/:name", READ, NULL, "", 0, false},
+    {"GET", "v1/exps/:exp/log", READ, NULL, "", 0, false},
     {"GET", "v1/grids", READ, "grids", "texts:b", 0, false},
     {"GET", "v1/workers", READ, "workers", "", 0, false},
     {"GET", "v1/log", READ, "events", "seq:i limit:i", 0, false},
@@ -46,6 +49,7 @@ const brim_pool_route brim_pool_routes[] = {
     {"POST", "v1/attempts/:exp/:attempt/checkpoint", WORKER, "checkpoint", "", SMALL, true},
     {"POST", "v1/attempts/:exp/:attempt/findings", WORKER, "findings", "", SMALL, true},
     {"POST", "v1/attempts/:exp/:attempt/finish", WORKER, "finish", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/files/:name", WORKER, NULL, "", BRIM_LAB_PIECE_MAX, true},
     {"POST", "v1/call", READ, NULL, "", BRIM_LAB_REQUEST_MAX / 2, false},
     {"POST", "v1/session", READ, NULL, "", SMALL, false},
     {"DELETE", "v1/session", READ, NULL, "", 0, false},

@@ -255,7 +255,11 @@ typedef struct brim_store_file {
   const char *name, *sha256;
   int64_t size, attempt, step, t;  // step: of a checkpoint, else -1
 } brim_store_file;
-// Replaces what was noted of the name. attempt and t of *file are not read.
+// Files are taken from the last attempt of an experiment, also after its end: BRIM_ESTATE where another
+// one was claimed.
+brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref);
+// Replaces what was noted of the name, unless the same attempt noted a later step. attempt and t of *file
+// are not read.
 brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
                                 const brim_store_file *file);
 

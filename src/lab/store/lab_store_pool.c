@@ -96,6 +96,35 @@ brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *c
 
 //---------------------------------- files and findings ----------------------------------
 
+static brim_status compare_last(const brim_store_ref *ref, int64_t attempt, int64_t fence) {
+  if (attempt == ref->attempt && fence == ref->fence) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "attempt %lld of experiment %s is stale: attempt %lld replaced it",
+                   (long long)ref->attempt, ref->exp, (long long)attempt);
+}
+
+static brim_status read_last(brim_store *store, void *ctx) {
+  const brim_store_ref *ref = ctx;
+  brim_db_rows r;
+  bool there = false;
+  int64_t attempt = 0, fence = 0;
+  brim_status status = brim_db_query(store->db, "SELECT attempt,fence FROM exp WHERE id=?1",
+                                     BRIM_DB_ARGS(brim_db_text(ref->exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  if (!status && there) {
+    attempt = brim_db_get_int(&r, 0);
+    fence = brim_db_get_int(&r, 1);
+  }
+  brim_db_done(&r);
+  BRIM_TRY(status);
+  if (!there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", ref->exp);
+  return compare_last(ref, attempt, fence);
+}
+
+brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref) {
+  BRIM_TRY(brim_store_check_id(ref->exp));
+  return brim_store_read(store, read_last, (void *)ref);
+}
+
 typedef struct putting {
   const brim_store_ref *ref;
   const brim_store_file *file;
@@ -107,12 +136,14 @@ static brim_status put_file(brim_store *store, void *ctx) {
   brim_store_held held;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  BRIM_TRY(brim_store_hold_live(store, p->ref, now, &held));
+  BRIM_TRY(brim_store_hold(store, p->ref->exp, p->ref->attempt, &held));
+  BRIM_TRY(compare_last(p->ref, held.attempt, held.fence));
   return brim_db_exec(
       store->db,
       "INSERT INTO file(exp,name,size,sha256,attempt,step,t) VALUES (?1,?2,?3,?4,?5,?6,?7)"
       " ON CONFLICT(exp,name) DO UPDATE SET size=excluded.size,sha256=excluded.sha256,"
-      "attempt=excluded.attempt,step=excluded.step,t=excluded.t",
+      "attempt=excluded.attempt,step=excluded.step,t=excluded.t"
+      " WHERE file.attempt<excluded.attempt OR file.step<=excluded.step",
       BRIM_DB_ARGS(brim_db_text(p->ref->exp), brim_db_text(p->file->name),
                    brim_db_int(p->file->size), brim_db_text(p->file->sha256),
                    brim_db_int(p->ref->attempt), brim_db_int(p->file->step), brim_db_int(now)),

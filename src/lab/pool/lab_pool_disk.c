@@ -1,0 +1,403 @@
+// See lab_pool_disk.h. A file becomes whole in this order: fsync, rename, fsync of the folder; then the
+// caller notes it, then older ones go. After a crash anywhere in between, an empty piece finds what is there.
+#include "lab/pool/lab_pool_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/base_alloc.h"
+#include "base/base_fs.h"
+#include "base/base_sha256.h"
+#include "base/base_status.h"
+
+enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
+
+// Files are written one piece at a time each: those that fall on one slot wait for each other. The hash of
+// what has come so far is kept, so that the last piece need not read it all again.
+typedef struct slot {
+  pthread_mutex_t mutex;
+  char exp[BRIM_EXP_ID];
+  const brim_lab_file_kind *kind;
+  char sha256[65];
+  brim_sha256 sum;
+  int64_t hashed;
+} slot;
+
+struct brim_pool_disk {
+  int root;
+  slot slots[SLOTS];
+};
+
+static brim_status fail_errno(const char *what, int err) {
+  return brim_fail(BRIM_EIO, "cannot write %s on the server: %s", what, brim_errno_text(err));
+}
+
+static bool is_full(int err) { return err == ENOSPC || err == EDQUOT || err == EFBIG; }
+
+brim_status brim_pool_disk_open(const char *folder, brim_pool_disk **out) {
+  *out = NULL;
+  char *path = brim_fs_join(folder, "files");
+  brim_pool_disk *d = (brim_pool_disk *)brim_calloc(1, sizeof *d);
+  brim_status status =
+      path && d ? brim_fs_mkdirs(path) : brim_fail(BRIM_ENOMEM, "out of memory for the server");
+  if (!status) {
+    d->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->root < 0) {
+      status = brim_fail(BRIM_EINVAL, "cannot open %s: %s", path, brim_errno_text(errno));
+    }
+  }
+  brim_free(path);
+  if (status) {
+    brim_free(d);
+    return status;
+  }
+  for (int i = 0; i < SLOTS; i++) pthread_mutex_init(&d->slots[i].mutex, NULL);
+  *out = d;
+  return BRIM_OK;
+}
+
+void brim_pool_disk_close(brim_pool_disk *d) {
+  if (!d) return;
+  for (int i = 0; i < SLOTS; i++) pthread_mutex_destroy(&d->slots[i].mutex);
+  close(d->root);
+  brim_free(d);
+}
+
+//---------------------------------- names ----------------------------------
+
+static void whole_name(const brim_pool_piece *p, char out[NAME]) {
+  if (p->kind->log) {
+    snprintf(out, NAME, "%s.%lld", p->kind->name, (long long)p->attempt);
+  } else {
+    snprintf(out, NAME, "%s.%.64s", p->kind->name, p->sha256);
+  }
+}
+
+static brim_status open_folder(const brim_pool_disk *d, const char *exp, bool make, int *out) {
+  const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  *out = openat(d->root, exp, how);
+  if (*out < 0 && errno == ENOENT && make) {
+    if (mkdirat(d->root, exp, 0777) != 0 && errno != EEXIST) return fail_errno(exp, errno);
+    if (fsync(d->root) != 0) return fail_errno(exp, errno);
+    *out = openat(d->root, exp, how);
+  }
+  if (*out >= 0) return BRIM_OK;
+  if (errno == ENOENT) return brim_fail(BRIM_ENOENT, "this server has no such file");
+  return fail_errno(exp, errno);
+}
+
+// BRIM_ENOENT: not there. Anything but a regular file is in the way.
+static brim_status open_regular(int folder, const char *name, int how, int *fd, int64_t *size) {
+  struct stat st;
+  *fd = openat(folder, name, how | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (*fd < 0 && errno == ENOENT) return brim_fail(BRIM_ENOENT, "this server has no such file");
+  if (*fd < 0) return fail_errno(name, errno);
+  if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    *size = (int64_t)st.st_size;
+    return BRIM_OK;
+  }
+  close(*fd);
+  *fd = -1;
+  return fail_errno(name, EINVAL);
+}
+
+static bool is_whole(int folder, const char *name, int64_t size) {
+  struct stat st;
+  return fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+         (int64_t)st.st_size == size;
+}
+
+// Removes names that begin with PREFIX, and end with SUFFIX, but for one.
+static void remove_but(int folder, const char *prefix, const char *suffix, const char *but) {
+  int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+  if (!dir && copy >= 0) close(copy);
+  size_t n = strlen(prefix);
+  for (struct dirent *e; dir && (e = readdir(dir));) {
+    size_t length = strlen(e->d_name), tail = strlen(suffix);
+    bool fits = strncmp(e->d_name, prefix, n) == 0 && length >= tail &&
+                strcmp(e->d_name + length - tail, suffix) == 0;
+    if (fits && strcmp(e->d_name, but) != 0 && strcmp(e->d_name, ".") != 0 &&
+        strcmp(e->d_name, "..") != 0) {
+      (void)unlinkat(folder, e->d_name, 0);
+    }
+  }
+  if (dir) closedir(dir);
+}
+
+//---------------------------------- bytes ----------------------------------
+
+static brim_status read_at(int fd, char *data, size_t size, int64_t from) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = pread(fd, data + done, size - done, (off_t)(from + (int64_t)done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail_errno("a file", n < 0 ? errno : EIO);
+    done += (size_t)n;
+  }
+  return BRIM_OK;
+}
+
+// What the copy has of the piece is the same.
+static brim_status is_same(int fd, const brim_pool_piece *p, int64_t have, bool *same) {
+  int64_t until =
+      p->offset + (int64_t)p->data_size < have ? p->offset + (int64_t)p->data_size : have;
+  char *block = until > p->offset ? (char *)brim_alloc(BLOCK) : NULL;
+  *same = true;
+  if (until <= p->offset) return BRIM_OK;
+  if (!block) return brim_fail(BRIM_ENOMEM, "out of memory for a file");
+  brim_status status = BRIM_OK;
+  for (int64_t at = p->offset; !status && *same && at < until;) {
+    size_t n = until - at < BLOCK ? (size_t)(until - at) : BLOCK;
+    status = read_at(fd, block, n, at);
+    if (!status) *same = memcmp(block, (const char *)p->data + (at - p->offset), n) == 0;
+    at += (int64_t)n;
+  }
+  brim_free(block);
+  return status;
+}
+
+// On a full disk the copy is as it was.
+static brim_status append(int fd, const char *data, size_t size, int64_t have, bool *full) {
+  *full = false;
+  for (size_t done = 0; done < size;) {
+    ssize_t n = pwrite(fd, data + done, size - done, (off_t)(have + (int64_t)done));
+    if (n > 0) done += (size_t)n;
+    if (n >= 0 || errno == EINTR) continue;
+    int err = errno;
+    if (ftruncate(fd, (off_t)have) != 0) return fail_errno("a file", errno);
+    *full = is_full(err);
+    return *full ? BRIM_OK : fail_errno("a file", err);
+  }
+  return BRIM_OK;
+}
+
+// The piece behind what is there. *added: so many bytes of its end were new.
+static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *out,
+                              size_t *added) {
+  bool same = false, full = false;
+  *added = 0;
+  if (p->offset > out->size) {
+    out->refusal = BRIM_POOL_ELSEWHERE;
+    return BRIM_OK;
+  }
+  BRIM_TRY(is_same(fd, p, out->size, &same));
+  if (!same) {
+    out->refusal = BRIM_POOL_ELSEWHERE;
+    return BRIM_OK;
+  }
+  int64_t known = out->size - p->offset;
+  if (known >= (int64_t)p->data_size) return BRIM_OK;  // a repeated one
+  size_t fresh = p->data_size - (size_t)known;
+  BRIM_TRY(append(fd, (const char *)p->data + known, fresh, out->size, &full));
+  if (full) {
+    out->refusal = BRIM_POOL_FULL;
+    return BRIM_OK;
+  }
+  out->size += (int64_t)fresh;
+  *added = fresh;
+  return BRIM_OK;
+}
+
+//---------------------------------- hashes ----------------------------------
+
+static slot *slot_of(brim_pool_disk *d, const brim_pool_piece *p) {
+  unsigned hash = 5381;
+  for (const char *c = p->exp; *c; c++) hash = hash * 33 + (unsigned char)*c;
+  for (const char *c = p->kind->name; *c; c++) hash = hash * 33 + (unsigned char)*c;
+  return &d->slots[hash % SLOTS];
+}
+
+static bool is_slot_of(const slot *s, const brim_pool_piece *p) {
+  return s->kind == p->kind && strcmp(s->exp, p->exp) == 0 && strcmp(s->sha256, p->sha256) == 0;
+}
+
+static void begin_sum(slot *s, const brim_pool_piece *p) {
+  snprintf(s->exp, sizeof s->exp, "%s", p->exp);
+  snprintf(s->sha256, sizeof s->sha256, "%s", p->sha256);
+  s->kind = p->kind;
+  s->hashed = 0;
+  brim_sha256_init(&s->sum);
+}
+
+// Up to its end; *fits: it is the one that was meant.
+static brim_status end_sum(slot *s, int fd, const brim_pool_piece *p, bool *fits) {
+  uint8_t digest[BRIM_SHA256_BYTES];
+  char hex[BRIM_SHA256_HEX], *block = (char *)brim_alloc(BLOCK);
+  brim_status status = block ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a file");
+  if (!is_slot_of(s, p)) begin_sum(s, p);
+  while (!status && s->hashed < p->size) {
+    size_t n = p->size - s->hashed < BLOCK ? (size_t)(p->size - s->hashed) : BLOCK;
+    status = read_at(fd, block, n, s->hashed);
+    if (!status) brim_sha256_update(&s->sum, block, n);
+    s->hashed += (int64_t)n;
+  }
+  brim_free(block);
+  if (!status) {
+    brim_sha256_final(&s->sum, digest);
+    brim_sha256_format(digest, hex);
+    *fits = strcmp(hex, p->sha256) == 0;
+  }
+  s->kind = NULL;  // it is spent
+  return status;
+}
+
+//---------------------------------- whole files ----------------------------------
+
+// The same bytes under another name: the best checkpoint is often the last one.
+static bool link_other(int folder, const brim_pool_piece *p, const char *name) {
+  for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {
+    char other[NAME];
+    if (k->log || k == p->kind) continue;
+    snprintf(other, sizeof other, "%s.%.64s", k->name, p->sha256);
+    if (is_whole(folder, other, p->size) && linkat(folder, other, folder, name, 0) == 0 &&
+        fsync(folder) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool has_room(int folder, int64_t size) {
+  struct statvfs st;
+  if (fstatvfs(folder, &st) != 0) return true;
+  return (uint64_t)st.f_bavail >= (uint64_t)size / (st.f_frsize ? st.f_frsize : 1);
+}
+
+static brim_status complete(slot *s, int folder, int fd, const brim_pool_piece *p,
+                            brim_pool_kept *out) {
+  char name[NAME], part[NAME + 8];
+  bool fits = false;
+  whole_name(p, name);
+  snprintf(part, sizeof part, "%s.part", name);
+  BRIM_TRY(end_sum(s, fd, p, &fits));
+  if (!fits) {  // from the beginning
+    if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
+    out->size = 0;
+    out->refusal = BRIM_POOL_ELSEWHERE;
+    return BRIM_OK;
+  }
+  if (fsync(fd) != 0) {
+    out->refusal = is_full(errno) ? BRIM_POOL_FULL : BRIM_POOL_TAKEN;
+    return out->refusal ? BRIM_OK : fail_errno(name, errno);
+  }
+  if (renameat(folder, part, folder, name) != 0) return fail_errno(name, errno);
+  if (fsync(folder) != 0) return fail_errno(name, errno);
+  out->complete = true;
+  return BRIM_OK;
+}
+
+static brim_status put_part(slot *s, int folder, int fd, const brim_pool_piece *p,
+                            brim_pool_kept *out) {
+  char prefix[NAME], part[NAME + 8];
+  size_t added = 0;
+  if (out->size > p->size) {
+    if (ftruncate(fd, 0) != 0) return fail_errno(p->kind->name, errno);
+    out->size = 0;
+  }
+  if (out->size == 0) {
+    whole_name(p, prefix);
+    snprintf(part, sizeof part, "%s.part", prefix);
+    snprintf(prefix, sizeof prefix, "%s.", p->kind->name);
+    remove_but(folder, prefix, ".part", part);  // another one is sent no more
+    begin_sum(s, p);
+    if (!has_room(folder, p->size)) {
+      out->refusal = BRIM_POOL_FULL;
+      return BRIM_OK;
+    }
+  }
+  BRIM_TRY(take_piece(fd, p, out, &added));
+  if (is_slot_of(s, p) && s->hashed == out->size - (int64_t)added) {
+    brim_sha256_update(&s->sum, (const char *)p->data + p->data_size - added, added);
+    s->hashed += (int64_t)added;
+  }
+  if (out->refusal || out->size < p->size) return BRIM_OK;
+  return complete(s, folder, fd, p, out);
+}
+
+static brim_status put_whole(slot *s, int folder, const brim_pool_piece *p, brim_pool_kept *out) {
+  char name[NAME], part[NAME + 8];
+  int fd = -1;
+  whole_name(p, name);
+  if (is_whole(folder, name, p->size) || link_other(folder, p, name)) {
+    out->size = p->size;
+    out->complete = true;
+    return fsync(folder) == 0 ? BRIM_OK : fail_errno(name, errno);
+  }
+  snprintf(part, sizeof part, "%s.part", name);
+  BRIM_TRY(open_regular(folder, part, O_RDWR | O_CREAT, &fd, &out->size));
+  brim_status status = put_part(s, folder, fd, p, out);
+  close(fd);
+  return status;
+}
+
+static brim_status put_log(int folder, const brim_pool_piece *p, brim_pool_kept *out) {
+  char name[NAME];
+  int fd = -1;
+  size_t added = 0;
+  if (p->offset + (int64_t)p->data_size > LONGEST_LOG) {
+    return brim_fail(BRIM_ELIMIT, "a log has at most %d MiB on the server", LONGEST_LOG >> 20);
+  }
+  whole_name(p, name);
+  BRIM_TRY(open_regular(folder, name, O_RDWR | O_CREAT, &fd, &out->size));
+  brim_status status = take_piece(fd, p, out, &added);
+  close(fd);
+  return status;
+}
+
+brim_status brim_pool_disk_put(brim_pool_disk *d, const brim_pool_piece *p, brim_pool_kept *out) {
+  int folder = -1;
+  *out = (brim_pool_kept){0};
+  BRIM_TRY(open_folder(d, p->exp, true, &folder));
+  slot *s = slot_of(d, p);
+  pthread_mutex_lock(&s->mutex);
+  brim_status status = p->kind->log ? put_log(folder, p, out) : put_whole(s, folder, p, out);
+  pthread_mutex_unlock(&s->mutex);
+  close(folder);
+  return status;
+}
+
+void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                          const char *sha256) {
+  const brim_pool_piece p = {.exp = exp, .kind = kind, .sha256 = sha256};
+  char prefix[NAME], name[NAME];
+  int folder = -1;
+  if (open_folder(d, exp, false, &folder)) {
+    brim_status_clear();
+    return;
+  }
+  whole_name(&p, name);
+  snprintf(prefix, sizeof prefix, "%s.", kind->name);
+  slot *s = slot_of(d, &p);
+  pthread_mutex_lock(&s->mutex);
+  remove_but(folder, prefix, "", name);
+  pthread_mutex_unlock(&s->mutex);
+  close(folder);
+}
+
+brim_status brim_pool_disk_read(brim_pool_disk *d, const brim_pool_piece *which, int *fd,
+                                int64_t *size) {
+  char name[NAME];
+  int folder = -1;
+  BRIM_TRY(open_folder(d, which->exp, false, &folder));
+  whole_name(which, name);
+  brim_status status = open_regular(folder, name, O_RDONLY, fd, size);
+  close(folder);
+  return status;
+}
+
+void brim_pool_disk_remove(brim_pool_disk *d, const char *exp) {
+  int folder = -1;
+  if (!open_folder(d, exp, false, &folder)) {
+    remove_but(folder, "", "", "");
+    close(folder);
+    (void)unlinkat(d->root, exp, AT_REMOVEDIR);
+  }
+  brim_status_clear();
+}

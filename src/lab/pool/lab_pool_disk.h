@@ -1,0 +1,59 @@
+// Files of experiments on the server's disk: one folder for each experiment below FOLDER/files.
+//
+//   checkpoint.SHA256        a whole file of this name and hash
+//   checkpoint.SHA256.part   what has come of one
+//   log.N                    a log of attempt N
+//
+// Names are made here: of the kinds of lab_files.h, hashes and numbers. It knows neither HTTP nor the store,
+// whose rows say which whole file counts. Calls may come from several threads.
+#ifndef BRIM_LAB_POOL_DISK_H_
+#define BRIM_LAB_POOL_DISK_H_
+
+#include "lab/lab_files.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct brim_pool_disk brim_pool_disk;
+
+brim_status brim_pool_disk_open(const char *folder, brim_pool_disk **out);
+void brim_pool_disk_close(brim_pool_disk *disk);  // NULL is fine
+
+typedef struct brim_pool_piece {
+  const char *exp;  // 32 hex digits
+  const brim_lab_file_kind *kind;
+  int64_t attempt, offset;
+  int64_t size;        // of the whole file; not of a log
+  const char *sha256;  // 64 hex digits, likewise
+  const void *data;
+  size_t data_size;
+} brim_pool_piece;
+
+typedef enum brim_pool_refusal {
+  BRIM_POOL_TAKEN,
+  BRIM_POOL_ELSEWHERE,  // it does not begin where the copy ends, or differs from it
+  BRIM_POOL_FULL,       // the disk
+} brim_pool_refusal;
+
+typedef struct brim_pool_kept {
+  brim_pool_refusal refusal;
+  int64_t size;   // of the copy now
+  bool complete;  // on the disk for good, under its hash
+} brim_pool_kept;
+
+brim_status brim_pool_disk_put(brim_pool_disk *disk, const brim_pool_piece *piece,
+                               brim_pool_kept *out);
+// Removes whole and partial files of the kind but for the one with this hash.
+void brim_pool_disk_prune(brim_pool_disk *disk, const char *exp, const brim_lab_file_kind *kind,
+                          const char *sha256);
+// A whole file by its hash, or a log by its attempt, for reading. BRIM_ENOENT: it is not there.
+brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *which, int *fd,
+                                int64_t *size);
+// Everything of an experiment.
+void brim_pool_disk_remove(brim_pool_disk *disk, const char *exp);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_POOL_DISK_H_

@@ -1,0 +1,382 @@
+// Files of experiments on a server: pieces, what is refused, what is there to read, and what goes.
+#include "lab_test.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base_sha256.h"
+#include "lab/http/lab_http_client.h"
+#include "lab/pool/lab_pool.h"
+#include "lab/pool/lab_pool_disk.h"
+
+static lab_place place;
+static brim_store *store;
+static brim_lab_pool *pool;
+static brim_http_client *client;
+static brim_http_answer answer;
+static json_t *reply;
+static char root[64], id[BRIM_EXP_ID];
+
+static void open_pool(void) {
+  char url[64];
+  const brim_lab_pool_options options = {.store = store, .version = "9.9", .files = root};
+  brim_status status = brim_lab_pool_open(&options, &pool);
+  if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
+  assert_ok(status);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  const brim_http_client_options how = {.url = url, .insecure = true};
+  assert_ok(brim_http_client_open(&how, &client));
+}
+
+static void close_pool(void) {
+  brim_http_client_close(client);
+  brim_lab_pool_close(pool);
+}
+
+static int setup(void **state) {
+  static int count;
+  (void)state;
+  lab_clock_ms = 1000000000000;
+  lab_new_place(&place);
+  store = lab_open(&place);
+  if (count == 0 && system("rm -rf files-of") != 0) fail_msg("cannot remove old files");
+  snprintf(root, sizeof root, "files-of/%d", ++count);
+  open_pool();
+  brim_http_answer_init(&answer);
+  lab_submit(store, "g1", 1, 2);
+  lab_id(1, id);
+  (void)lab_run(store, 1);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  json_decref(reply);
+  reply = NULL;
+  close_pool();
+  brim_http_answer_deinit(&answer);
+  lab_check(store);
+  brim_store_close(store);
+  return 0;
+}
+
+//---------------------------------- calls ----------------------------------
+
+static int call(const char *method, const char *path, const void *body, size_t size) {
+  const brim_http_call how = {.method = method,
+                              .path = path,
+                              .body = body,
+                              .body_size = size,
+                              .type = "application/octet-stream"};
+  assert_ok(brim_http_client_call(client, &how, &answer));
+  json_decref(reply);
+  reply = NULL;
+  (void)brim_json_parse(answer.body.data, answer.body.len, "reply", &reply);
+  brim_status_clear();
+  return answer.status;
+}
+
+typedef struct file {
+  const char *name, *text;
+  int64_t attempt, fence, step;
+} file;
+
+// Bytes `from` to `until` of it.
+static int put(const file *f, size_t from, size_t until) {
+  char path[400], sha[65];
+  size_t size = strlen(f->text);
+  brim_sha256_hex(f->text, size, sha);
+  snprintf(path, sizeof path,
+           "/v1/attempts/%s/%lld/files/%s?fence=%lld&offset=%zu&size=%zu&sha256=%s&step=%lld", id,
+           (long long)f->attempt, f->name, (long long)f->fence, from, size, sha,
+           (long long)f->step);
+  return call("POST", path, until > from ? f->text + from : "", until - from);
+}
+
+static int put_log(const char *text, size_t offset) {
+  char path[200];
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/files/log?fence=1&offset=%zu", id, offset);
+  return call("POST", path, text, strlen(text));
+}
+
+static int get(const char *rest) {
+  char path[200];
+  snprintf(path, sizeof path, "/v1/exps/%s/%s", id, rest);
+  return call("GET", path, NULL, 0);
+}
+
+static int64_t size_of(void) {
+  json_t *size = json_object_get(reply, "size");
+  return json_is_integer(size) ? json_integer_value(size) : -1;
+}
+
+static bool is_complete(void) { return json_is_true(json_object_get(reply, "complete")); }
+
+static bool on_disk(const file *f, const char *suffix) {
+  char path[256], sha[65];
+  brim_sha256_hex(f->text, strlen(f->text), sha);
+  snprintf(path, sizeof path, "%s/files/%s/%s.%s%s", root, id, f->name, sha, suffix);
+  return brim_fs_exists(path);
+}
+
+//---------------------------------- tests ----------------------------------
+
+static const file first = {"checkpoint", "the state at step 10", 1, 1, 10};
+static const file second = {"checkpoint", "and the state at step 20", 1, 1, 20};
+
+static void test_pieces(void **state) {
+  (void)state;
+  size_t all = strlen(first.text);
+  assert_int_equal(put(&first, 0, 0), 200);  // how much is there?
+  assert_int_equal(size_of(), 0);
+  assert_int_equal(put(&first, 0, 5), 200);
+  assert_int_equal(size_of(), 5);
+  assert_int_equal(put(&first, 0, 5), 200);  // its reply was lost
+  assert_int_equal(size_of(), 5);
+  assert_int_equal(put(&first, 7, 9), 409);  // a hole
+  assert_int_equal(size_of(), 5);
+  assert_int_equal(get("files/checkpoint"), 404);  // not yet
+  assert_int_equal(put(&first, 3, 8), 200);        // half of it is known
+  assert_int_equal(size_of(), 8);
+  assert_false(is_complete());
+  close_pool();  // a server that starts again continues where it was
+  open_pool();
+  assert_int_equal(put(&first, 0, 0), 200);
+  assert_int_equal(size_of(), 8);
+  assert_int_equal(put(&first, 8, all), 200);
+  assert_true(is_complete());
+  assert_true(on_disk(&first, ""));
+  assert_false(on_disk(&first, ".part"));
+  assert_int_equal(put(&first, 8, all), 200);  // its reply was lost
+  assert_true(is_complete());
+  assert_int_equal(get("files/checkpoint"), 200);
+  assert_string_equal(answer.body.data, first.text);
+  assert_int_equal(get("files/checkpoint?from=4"), 200);
+  assert_string_equal(answer.body.data, first.text + 4);
+  assert_int_equal(get("files/checkpoint?from=900"), 400);
+  assert_int_equal(get("files/checkpoint?attempt=2"), 404);
+  assert_int_equal(get("files"), 200);
+  assert_non_null(strstr(answer.body.data, "\"step\":10"));
+}
+
+static void test_wrong_bytes(void **state) {
+  (void)state;
+  char path[400], sha[65];
+  brim_sha256_hex("abcdef", 6, sha);
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=0&size=6&sha256=%s",
+           id, sha);
+  assert_int_equal(call("POST", path, "abx", 3), 200);
+  assert_int_equal(call("POST", path, "abc", 3), 409);  // another piece than before
+  assert_int_equal(size_of(), 3);
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=3&size=6&sha256=%s",
+           id, sha);
+  assert_int_equal(call("POST", path, "def", 3), 409);  // the whole is another file
+  assert_int_equal(size_of(), 0);
+  assert_int_equal(get("files/weights"), 404);
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=0&size=6&sha256=%s",
+           id, sha);
+  assert_int_equal(call("POST", path, "abcdef", 6), 200);
+  assert_true(is_complete());
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  char path[400];
+  file f = first;
+  f.fence = 2;
+  assert_int_equal(put(&f, 0, 5), 409);
+  assert_int_equal(size_of(), -1);  // stale: there is nothing to continue
+  f = first;
+  f.attempt = 9;
+  assert_int_not_equal(put(&f, 0, 5), 200);
+  static const char *const names[] = {"passwd", "..%2f..%2fx", "checkpoint.part", "Log", "."};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    f = first;
+    f.name = names[i];
+    int got = put(&f, 0, 5);
+    if (got != 404 && got != 400) fail_msg("%s: %d", names[i], got);
+  }
+  static const char *const queries[] = {"",
+                                        "fence=1",
+                                        "fence=1&offset=0&size=5",
+                                        "fence=1&offset=0&size=5&sha256=../../x",
+                                        "fence=1&offset=-1&size=5&sha256=0",
+                                        "fence=1&offset=many"};
+  for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+    snprintf(path, sizeof path, "/v1/attempts/%s/1/files/best?%s", id, queries[i]);
+    assert_int_equal(call("POST", path, "12345", 5), 400);
+  }
+  snprintf(path, sizeof path, "/v1/attempts/%s/1/files/best?fence=1&offset=0", "../../../../etc");
+  assert_int_not_equal(call("POST", path, "12345", 5), 200);
+  // more than the disk has
+  snprintf(path, sizeof path,
+           "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=9000000000000000000&sha256="
+           "0000000000000000000000000000000000000000000000000000000000000000",
+           id);
+  assert_int_equal(call("POST", path, "12345", 5), 507);
+  assert_int_equal(put(&first, 0, 5), 200);
+}
+
+// The folder of an experiment is no way out of the server's.
+static void test_links(void **state) {
+  (void)state;
+  char path[256], outside[96];
+  snprintf(outside, sizeof outside, "%s/outside", root);
+  snprintf(path, sizeof path, "%s/files/%s", root, id);
+  assert_ok(brim_fs_mkdirs(outside));
+  char *here = realpath(outside, NULL);
+  assert_non_null(here);
+  assert_int_equal(symlink(here, path), 0);
+  assert_int_not_equal(put(&first, 0, 5), 200);
+  assert_int_not_equal(put_log("x", 0), 200);
+  assert_int_equal(rmdir(outside), 0);  // nothing is in it
+  free(here);
+}
+
+static void test_replaced(void **state) {
+  (void)state;
+  assert_int_equal(put(&first, 0, strlen(first.text)), 200);
+  assert_int_equal(put(&second, 0, 7), 200);
+  assert_true(on_disk(&first, ""));  // until the next one is whole
+  assert_int_equal(get("files/checkpoint"), 200);
+  assert_string_equal(answer.body.data, first.text);
+  assert_int_equal(put(&second, 7, strlen(second.text)), 200);
+  assert_false(on_disk(&first, ""));
+  assert_int_equal(get("files/checkpoint"), 200);
+  assert_string_equal(answer.body.data, second.text);
+  // a late repetition of the first does not replace the second
+  assert_int_equal(put(&first, 0, strlen(first.text)), 200);
+  assert_int_equal(get("files/checkpoint"), 200);
+  assert_string_equal(answer.body.data, second.text);
+  assert_true(on_disk(&second, ""));
+  // the same bytes under another name need not be sent
+  file best = second;
+  best.name = "best";
+  assert_int_equal(put(&best, 0, 0), 200);
+  assert_true(is_complete());
+  assert_int_equal(get("files/best"), 200);
+  assert_string_equal(answer.body.data, second.text);
+  // what has begun goes when another one begins
+  file third = {"checkpoint", "the state at step 30", 1, 1, 30}, fourth = third;
+  fourth.text = "what is it at step 40";
+  assert_int_equal(put(&third, 0, 3), 200);
+  assert_true(on_disk(&third, ".part"));
+  assert_int_equal(put(&fourth, 0, 3), 200);
+  assert_false(on_disk(&third, ".part"));
+  assert_true(on_disk(&second, ""));
+}
+
+// The last attempt may send what it has left, also after its end; an earlier one may not.
+static void test_late(void **state) {
+  (void)state;
+  const brim_store_ref ref = {.exp = "", .attempt = 1, .fence = 1};
+  brim_store_ref one = ref;
+  memcpy(one.exp, id, sizeof one.exp);
+  assert_int_equal(put(&first, 0, 5), 200);
+  lab_finish(store, &one, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
+  assert_int_equal(put(&first, 5, strlen(first.text)), 200);
+  assert_true(is_complete());
+  lab_clock_ms += 1000000;
+  (void)lab_run(store, 1);
+  assert_int_equal(put(&second, 0, 5), 409);
+  assert_int_equal(size_of(), -1);
+  file again = second;
+  again.attempt = again.fence = 2;
+  assert_int_equal(put(&again, 0, strlen(second.text)), 200);
+  assert_int_equal(get("files/checkpoint"), 200);
+  assert_string_equal(answer.body.data, second.text);
+}
+
+static const char *text_of(const char *key) {
+  const char *text = json_string_value(json_object_get(reply, key));
+  return text ? text : "";
+}
+
+static void test_logs(void **state) {
+  (void)state;
+  assert_int_equal(get("log"), 200);  // nothing has come
+  assert_int_equal(size_of(), 0);
+  assert_string_equal(text_of("text"), "");
+  assert_int_equal(put_log("one\ntwo\n", 0), 200);
+  assert_int_equal(size_of(), 8);
+  assert_int_equal(put_log("two\n\xff\xfe\xea\xb0\x80\n", 4), 200);
+  assert_int_equal(put_log("x", 100), 409);
+  assert_int_equal(size_of(), 14);
+  assert_int_equal(put_log("y", 13), 409);
+  assert_int_equal(get("log?stream=log&attempt=1"), 200);
+  assert_string_equal(text_of("text"), "one\ntwo\n\xef\xbf\xbd\xef\xbf\xbd\xea\xb0\x80\n");
+  assert_int_equal(json_integer_value(json_object_get(reply, "next")), 14);
+  assert_int_equal(get("log?stream=stdout&from=-1"), 200);
+  assert_string_equal(text_of("text"), "\n");
+  // a character that the limit cuts comes with the next piece
+  assert_int_equal(get("log?from=4&limit=8"), 200);
+  assert_string_equal(text_of("text"), "two\n\xef\xbf\xbd\xef\xbf\xbd");
+  assert_int_equal(json_integer_value(json_object_get(reply, "next")), 10);
+  assert_int_equal(get("log?from=10"), 200);
+  assert_string_equal(text_of("text"), "\xea\xb0\x80\n");
+  assert_int_equal(get("log?from=500"), 200);
+  assert_string_equal(text_of("text"), "");
+  assert_int_equal(get("log?attempt=7"), 200);
+  assert_int_equal(size_of(), 0);
+  assert_int_equal(get("log?stream=weights"), 400);
+  assert_int_equal(get("log?limit=0"), 400);
+  assert_int_equal(get("log?limit=99999999999"), 400);
+  assert_int_equal(get("files/log"), 200);
+  assert_int_equal(answer.body.len, 14);
+  assert_int_equal(call("GET", "/v1/exps/00000000000000000000000000000000/log", NULL, 0), 404);
+}
+
+// Pieces of a size that needs several blocks, and a log that holds a zero.
+static void test_large(void **state) {
+  (void)state;
+  enum { BYTES = 3000000, STEP = 700001 };
+  char *text = malloc(BYTES + 1);
+  assert_non_null(text);
+  for (int i = 0; i < BYTES; i++) text[i] = (char)('a' + (i * 7 + i / 1000) % 26);
+  text[BYTES] = '\0';
+  const file f = {"best", text, 1, 1, 5};
+  for (size_t at = 0; at < BYTES; at += STEP) {
+    size_t until = at + STEP < BYTES ? at + STEP : BYTES;
+    assert_int_equal(put(&f, at, until), 200);
+    if (at == 2 * STEP) {  // the hash so far is lost
+      close_pool();
+      open_pool();
+    }
+    assert_int_equal(put(&f, at, until), 200);
+  }
+  assert_true(is_complete());
+  assert_int_equal(get("files/best"), 200);
+  assert_int_equal(answer.body.len, BYTES);
+  assert_memory_equal(answer.body.data, text, BYTES);
+  free(text);
+}
+
+static void test_without_files(void **state) {
+  (void)state;
+  close_pool();
+  char url[64];
+  const brim_lab_pool_options options = {.store = store, .version = "9.9"};
+  assert_ok(brim_lab_pool_open(&options, &pool));
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  const brim_http_client_options how = {.url = url, .insecure = true};
+  assert_ok(brim_http_client_open(&how, &client));
+  assert_int_equal(put(&first, 0, 5), 501);
+  assert_int_equal(get("files/best"), 501);
+  assert_int_equal(get("log"), 501);
+}
+
+int main(int argc, char **argv) {
+  lab_choose(argc, argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_pieces, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_wrong_bytes, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_links, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_logs, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_large, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_without_files, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
