@@ -212,6 +212,22 @@ static void find_io(const brim_findings *v) {
   if (isnan(f->cost_ms) && !f->try_knob[0] && !reading && slowest_transform(r)) r->finding_count--;
 }
 
+// On the GPU they run between the steps' computing, all in one go: what each of them takes is not known.
+static void find_device_transform(const brim_findings *v) {
+  brim_result *r = v->r;
+  double ms = brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM);
+  if (!brim_result_has_gpu(r) || !(ms > compute_ms(r)) || !(ms > 0.3 * r->total_ms.median)) return;
+  brim_finding *f = brim_finding_add(r, "slow_transform", ms);
+  if (!f) return;
+  f->predicted_ms = ms;
+  snprintf(f->text, sizeof f->text,
+           brim_tr("the transforms take %.2f ms of the step on the GPU (%.0f %% of it); compute "
+                   "takes %.2f ms"),
+           ms, 100 * ms / r->total_ms.median, compute_ms(r));
+  snprintf(f->remedy, sizeof f->remedy, "%s",
+           brim_tr("transform.train: make the costliest cheaper or leave it out"));
+}
+
 static void find_transform(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result_stage *worst = slowest_transform(r);
@@ -444,6 +460,7 @@ static void find_small_batch(const brim_findings *v) {
 static void find(const brim_findings *v) {
   find_io(v);
   find_transform(v);
+  find_device_transform(v);
   find_h2d(v);
   find_compute(v);
   find_small_batch(v);

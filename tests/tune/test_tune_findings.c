@@ -246,6 +246,24 @@ static void test_slow_transform(void **state) {
   assert_int_equal(g.finding_count, 0);
 }
 
+static void test_slow_transform_on_gpu(void **state) {
+  (void)state;
+  brim_result r = healthy();
+  r.phase_ms[BRIM_PHASE_TRANSFORM].median = 6;
+  r.phase_ms[BRIM_PHASE_FORWARD].median = 1;
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 2;
+  r.phase_ms[BRIM_PHASE_OPTIMIZER].median = 0.5;
+  brim_diagnose(&r, 1, 0);
+  assert_string_equal(r.findings[0].code, "slow_transform");
+  assert_true(near(r.findings[0].cost_ms, 6));
+  assert_non_null(strstr(r.findings[0].text, "60 %"));
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 5;  // computing takes longer: as it should be
+  brim_diagnose(&r, 1, 0);
+  for (size_t i = 0; i < r.finding_count; i++) {
+    assert_string_not_equal(r.findings[i].code, "slow_transform");
+  }
+}
+
 //---------------------------------- what is asked for ----------------------------------
 
 static const brim_finding *asked(brim_result *results, size_t count) {
@@ -530,6 +548,7 @@ int main(void) {
       cmocka_unit_test(test_checkpoints),
       cmocka_unit_test(test_sharing),
       cmocka_unit_test(test_slow_transform),
+      cmocka_unit_test(test_slow_transform_on_gpu),
       cmocka_unit_test(test_asks),
       cmocka_unit_test(test_asks_for_batches),
       cmocka_unit_test(test_precision_of_a_cpu),
