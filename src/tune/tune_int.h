@@ -15,5 +15,8 @@ void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool p
 // The logarithm of how much faster the changed setting was, by pairs of visits; 0 where their spread does not
 // separate that from none.
 double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *changed, size_t pairs);
+// Seconds of a step with `more` times the samples. They take longer in proportion once the device is full: a
+// GPU holds more warps until then, a CPU is taken for full.
+double brim_remedy_step_s(const brim_result *own, bool gpu, double more);
 
 #endif  // BRIM_TUNE_INT_H_

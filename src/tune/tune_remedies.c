@@ -17,6 +17,8 @@ enum { CACHE_WARMUP = 2, CACHE_STEPS = 16 };
 #define VISIT_SECONDS 2.5
 // A first pair that shows less than this needs no second one: the remedy is not reported anyway.
 #define HOPELESS 0.01
+// Of a GPU that a step fills, where nothing shows it.
+#define UNKNOWN_PART 0.25
 
 typedef struct remedies {
   brim_work *work;
@@ -84,10 +86,15 @@ static double rows_of(const brim_work *work, const brim_setting *setting) {
   return product;
 }
 
-// By the step that was measured: more samples take longer in proportion.
+double brim_remedy_step_s(const brim_result *own, bool gpu, double more) {
+  double part = gpu ? own->sm_percent * own->occupancy_percent * 1e-4 : 1;
+  if (isnan(part)) part = UNKNOWN_PART;
+  return own->total_ms.median * 1e-3 * fmax(1, more * fmin(1, part));
+}
+
 static double step_s(const remedies *m, const brim_setting *setting) {
-  double own = m->all[m->index].total_ms.median * 1e-3;
-  return own * fmax(1, rows_of(m->work, setting) / rows_of(m->work, m->options->setting));
+  double more = rows_of(m->work, setting) / rows_of(m->work, m->options->setting);
+  return brim_remedy_step_s(&m->all[m->index], !m->device->info.host_memory, more);
 }
 
 // Seconds that a visit to each takes at least: its steps are as few as give a figure.

@@ -208,6 +208,25 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
   }
 }
 
+// A thousand times the environments on a card that is almost empty take no thousand steps' time.
+static void test_a_step_fills_the_device_first(void **state) {
+  (void)state;
+  brim_result r;
+  brim_result_init(&r);
+  r.total_ms.median = 4;
+  assert_true(near(brim_remedy_step_s(&r, false, 1000), 4));
+  assert_true(near(brim_remedy_step_s(&r, false, 0.5), 4e-3));
+  r.sm_percent = 2;
+  r.occupancy_percent = 5;
+  assert_true(near(brim_remedy_step_s(&r, true, 1000), 4e-3));
+  r.sm_percent = 100;
+  r.occupancy_percent = 50;
+  assert_true(near(brim_remedy_step_s(&r, true, 1000), 2));
+  r.occupancy_percent = (double)NAN;
+  assert_true(near(brim_remedy_step_s(&r, true, 1000), 1));
+  brim_result_deinit(&r);
+}
+
 static void test_stopped(void **state) {
   (void)state;
   fixture f;
@@ -234,6 +253,7 @@ int main(void) {
       cmocka_unit_test(test_a_remedy_that_fails),
       cmocka_unit_test(test_the_budget_bounds_each_probe),
       cmocka_unit_test(test_a_gain_is_more_than_the_spread),
+      cmocka_unit_test(test_a_step_fills_the_device_first),
       cmocka_unit_test(test_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
