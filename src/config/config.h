@@ -30,6 +30,7 @@ typedef struct brim_config_options {
   const char *text;       // YAML text instead of a file, or NULL
   const char *text_name;  // its name in messages
   const char *text_path;  // the file that the text stands for: includes are relative to it; or NULL
+  bool no_include;        // the text comes from elsewhere: it names no files of this machine
   const char *const *overrides;
   size_t override_count;
   brim_config_mode mode;

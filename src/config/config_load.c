@@ -20,6 +20,7 @@ typedef struct chain {
   int depth;
   int total;
   int next_layer;
+  bool no_include;
 } chain;
 
 static brim_status source_create(brim_config_source **out) {
@@ -77,6 +78,10 @@ static brim_status include_one(brim_config_source *source, chain *c, const char 
 static brim_status load_tree(brim_config_source *source, chain *c, const char *path,
                              const brim_config_node *root) {
   const brim_config_node *include = brim_config_node_get(root, "include");
+  if (include && c->no_include) {
+    return brim_fail_at(BRIM_EINVAL, AT(include->at),
+                        "include is not accepted here; send the whole config in one text");
+  }
   if (include && include->kind == BRIM_CONFIG_NODE_LIST) {
     for (const brim_config_node *n = include->first; n; n = n->next) {
       BRIM_TRY(include_one(source, c, path, n));
@@ -122,7 +127,7 @@ static brim_status load_file(brim_config_source *source, chain *c, const char *p
 }
 
 static brim_status load_settings(brim_config_source *source, const brim_config_options *options) {
-  chain c = {0};
+  chain c = {.no_include = options->no_include};
   source->context.mode = options->mode;
   source->context.all_mistakes = options->on_mistake != NULL;
   if (options->facts) {

@@ -45,7 +45,7 @@ brim_status brim_lab_answer_flush(brim_lab_answer *a) {
   return status;
 }
 
-static brim_status begin_rows(brim_lab_answer *a, const char *key) {
+brim_status brim_lab_answer_begin_rows(brim_lab_answer *a, const char *key) {
   BRIM_TRY(brim_lab_answer_line(a, true, &a->line));
   BRIM_TRY(brim_json_put(a->line, "more", json_true()));
   json_t *rows = json_array();
@@ -57,14 +57,14 @@ static brim_status begin_rows(brim_lab_answer *a, const char *key) {
 
 brim_status brim_lab_answer_row(brim_lab_answer *a, const char *key, json_t *row, size_t size) {
   brim_status status = BRIM_OK;
-  if (!a->line) status = begin_rows(a, key);
+  if (!a->line) status = brim_lab_answer_begin_rows(a, key);
   if (status) {
     json_decref(row);
     return status;
   }
   BRIM_TRY(brim_json_push(a->rows, row));
   a->rows_size += size;
-  return a->rows_size >= BRIM_LAB_PIECE ? brim_lab_answer_flush(a) : BRIM_OK;
+  return a->rows_size >= BRIM_LAB_PIECE && !a->whole_line ? brim_lab_answer_flush(a) : BRIM_OK;
 }
 
 brim_status brim_lab_answer_text(brim_lab_answer *a, const char *key, const char *text) {

@@ -1,11 +1,12 @@
 // Expanding a grid: one resolved config after the other, of which the id, the stored text and the
-// label stay. Nothing here knows a workload or a store.
+// label stay. Nothing here knows a workload or opens a store.
 #include "lab/lab_grid.h"
 
 #include <string.h>
 
 #include "base/base_sha256.h"
 #include "lab/lab_ids.h"
+#include "lab/store/lab_store.h"
 
 #define GROUP_MARK "# group "
 #define COST_MARK "# cost "
@@ -199,5 +200,26 @@ brim_status brim_lab_grid_expand(const brim_config *config, const brim_lab_grid_
   BRIM_TRY(add_points(config, options, out));
   BRIM_TRY(add_notes(out));
   set_id(out);
+  return BRIM_OK;
+}
+
+brim_status brim_lab_grid_points(const brim_lab_grid *grid, brim_store_point **out) {
+  brim_store_point *points = brim_calloc(grid->count ? grid->count : 1, sizeof *points);
+  if (!points) return brim_fail(BRIM_ENOMEM, "out of memory while submitting a grid");
+  for (size_t i = 0; i < grid->count; i++) {
+    const brim_lab_point *p = &grid->points[i];
+    points[i] = (brim_store_point){.id = p->id,
+                                   .idx = p->idx,
+                                   .label = p->label,
+                                   .config = p->config,
+                                   .tags = p->tags,
+                                   .metric_key = p->metric_key[0] ? p->metric_key : NULL,
+                                   .priority = p->priority,
+                                   .gpus = p->gpus,
+                                   .tries = p->tries,
+                                   .steps = p->steps,
+                                   .epochs = p->epochs};
+  }
+  *out = points;
   return BRIM_OK;
 }

@@ -62,6 +62,10 @@ brim_status brim_lab_grid_expand(const brim_config *config, const brim_lab_grid_
                                  brim_lab_grid *out);
 void brim_lab_grid_free(brim_lab_grid *grid);  // zeros are fine
 
+// The points as a store takes them, without what they need of memory; brim_free. They point into the grid.
+struct brim_store_point;
+brim_status brim_lab_grid_points(const brim_lab_grid *grid, struct brim_store_point **out);
+
 // The group and the cost that a stored config names in its first lines; "" when it names none.
 void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]);
 void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]);

@@ -30,6 +30,7 @@
 //   workers                                   -> lines: workers: [...]
 //   export      as list                       -> lines: line: {...}
 //   curve       exp key [first last points]   -> lines: buckets: [[first, last, n, bad, lo, hi, mean], ...]
+//   curves      exps: [...] key [first last points] -> a line each: exp, buckets
 //   files       exp                           -> lines: files: [...]
 //   seen        worker [host gpus version status] -> nothing
 //   claim       worker claim_id [host devices exp grid free_gpus free_bytes]

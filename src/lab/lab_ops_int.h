@@ -16,6 +16,7 @@ extern "C" {
 enum {
   BRIM_LAB_PIECE = 64 << 10,  // bytes of a line of a long reply, about
   BRIM_LAB_READY_MAX = 64 << 20,
+  BRIM_LAB_CURVES = 500,  // experiments of one request for curves
 };
 
 struct brim_lab_op;
@@ -34,6 +35,7 @@ struct brim_lab_answer {
   json_t *line, *rows;
   const char *rows_key;
   size_t rows_size;
+  bool whole_line;  // rows do not end it
   // What is still to be made.
   char (*ids)[BRIM_EXP_ID];
   size_t ids_count, ids_at, ids_capacity;
@@ -49,6 +51,8 @@ brim_status brim_lab_answer_put(brim_lab_answer *a, const json_t *line);
 // A line beside the last of a reply. Adds one row to its array, and ends the line when it is long;
 // always consumes `row`.
 brim_status brim_lab_answer_row(brim_lab_answer *a, const char *key, json_t *row, size_t size);
+// Begins such a line before its first row; one that never gets a row is sent too.
+brim_status brim_lab_answer_begin_rows(brim_lab_answer *a, const char *key);
 // Ends the line that has rows, if there is one.
 brim_status brim_lab_answer_flush(brim_lab_answer *a);
 // A whole line: {"id":7,"ok":true,"more":true,"KEY":TEXT}.

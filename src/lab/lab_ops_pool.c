@@ -1,6 +1,7 @@
 // Requests of workers and pages: those that a sweep on one machine has no need of.
 #include <string.h>
 
+#include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/lab_ops_int.h"
 
@@ -96,6 +97,47 @@ static brim_status op_curve(brim_lab_answer *a) {
   return brim_store_read_curve(a->store, a->exp, key, &range, put_bucket, a);
 }
 
+// --- curves of several experiments: a line each
+
+static brim_status op_curves(brim_lab_answer *a) {
+  const char *key = NULL;
+  const json_t *list = json_object_get(a->request, "exps");
+  size_t count = json_array_size(list);
+  BRIM_TRY(brim_lab_wire_string(a->request, "key", true, &key));
+  if (!json_is_array(list) || count > BRIM_LAB_CURVES) {
+    return brim_fail(BRIM_EINVAL, "exps is a list of at most %d ids of experiments",
+                     BRIM_LAB_CURVES);
+  }
+  a->ids = (char(*)[BRIM_EXP_ID])brim_calloc(count + 1, sizeof *a->ids);
+  if (!a->ids) return brim_fail(BRIM_ENOMEM, "out of memory for a reply");
+  for (size_t i = 0; i < count; i++) {
+    const char *id = json_string_value(json_array_get(list, i));
+    BRIM_TRY(brim_store_find(a->store, id ? id : "", a->ids[i]));
+    a->ids_count++;
+  }
+  return BRIM_OK;
+}
+
+static brim_status more_curves(brim_lab_answer *a) {
+  const char *key = "", *exp = a->ids[a->ids_at];
+  brim_store_range range = {.points = 500};
+  a->finished = a->ids_at == a->ids_count;
+  if (a->finished) return BRIM_OK;
+  BRIM_TRY(brim_lab_wire_string(a->request, "key", true, &key));
+  BRIM_TRY(brim_lab_wire_int(a->request, "first", false, &range.first));
+  BRIM_TRY(brim_lab_wire_int(a->request, "last", false, &range.last));
+  BRIM_TRY(brim_lab_wire_int(a->request, "points", false, &range.points));
+  // one line, however many buckets it has; an experiment without the key has none
+  BRIM_TRY(brim_lab_answer_begin_rows(a, "buckets"));
+  BRIM_TRY(brim_json_put(a->line, "exp", json_string(exp)));
+  a->whole_line = true;
+  brim_status status = brim_store_read_curve(a->store, exp, key, &range, put_bucket, a);
+  a->whole_line = false;
+  a->ids_at++;
+  a->finished = a->ids_at == a->ids_count;
+  return status ? status : brim_lab_answer_flush(a);
+}
+
 static brim_status put_file(void *ctx, const brim_store_file *f) {
   json_t *row = json_object();
   brim_status status = brim_json_put(row, "name", brim_lab_wire_text(f->name));
@@ -119,6 +161,6 @@ static brim_status op_files(brim_lab_answer *a) {
 const brim_lab_op brim_lab_ops_pool[] = {
     {"seen", true, op_seen, NULL, NULL},    {"drain", true, op_drain, NULL, NULL},
     {"claim", true, op_claim, NULL, NULL},  {"findings", true, op_findings, NULL, NULL},
-    {"curve", false, op_curve, NULL, NULL}, {"files", false, op_files, NULL, NULL},
-    {NULL, false, NULL, NULL, NULL},
+    {"curve", false, op_curve, NULL, NULL}, {"curves", false, op_curves, more_curves, NULL},
+    {"files", false, op_files, NULL, NULL}, {NULL, false, NULL, NULL, NULL},
 };

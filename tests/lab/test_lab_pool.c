@@ -1,86 +1,7 @@
 // The server of a pool, over HTTP: reading, attempts, roles, events as they come.
-#include "lab_test.h"
+#include "pool_test.h"
 
 #include <pthread.h>
-
-#include "lab/http/lab_http_client.h"
-#include "lab/pool/lab_pool.h"
-
-static lab_place place;
-static brim_store *store;
-static brim_lab_pool *pool;
-static brim_http_answer answer;
-static json_t *reply;  // the last line of the answer
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  const brim_lab_pool_options options = {.store = store, .version = "9.9"};
-  brim_status status = brim_lab_pool_open(&options, &pool);
-  if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
-  assert_ok(status);
-  brim_http_answer_init(&answer);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  json_decref(reply);
-  reply = NULL;
-  brim_http_answer_deinit(&answer);
-  brim_lab_pool_close(pool);
-  lab_check(store);
-  brim_store_close(store);
-  return 0;
-}
-
-//---------------------------------- calls ----------------------------------
-
-static brim_http_client *client_of(const char *token) {
-  char url[64];
-  brim_http_client *c;
-  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
-  const brim_http_client_options how = {.url = url, .token = token, .insecure = true};
-  assert_ok(brim_http_client_open(&how, &c));
-  return c;
-}
-
-static int call_with(const char *token, const char *const *headers, const char *method,
-                     const char *path, const char *body) {
-  brim_http_client *c = client_of(token);
-  const brim_http_call how = {.method = method,
-                              .path = path,
-                              .body = body,
-                              .body_size = body ? strlen(body) : 0,
-                              .headers = headers};
-  assert_ok(brim_http_client_call(c, &how, &answer));
-  brim_http_client_close(c);
-  json_decref(reply);
-  reply = NULL;
-  size_t end = answer.body.len;
-  while (end > 0 && answer.body.data[end - 1] == '\n') end--;
-  size_t start = end;
-  while (start > 0 && answer.body.data[start - 1] != '\n') start--;
-  if (end > start)
-    assert_ok(brim_json_parse(answer.body.data + start, end - start, "reply", &reply));
-  return answer.status;
-}
-
-static int get(const char *path) { return call_with(NULL, NULL, "GET", path, NULL); }
-static int post(const char *path, const char *body) {
-  return call_with(NULL, NULL, "POST", path, body);
-}
-static int as(const char *token, const char *method, const char *path, const char *body) {
-  return call_with(token, NULL, method, path, body);
-}
-
-static const char *text_of(const char *key) {
-  const char *text = json_string_value(json_object_get(reply, key));
-  return text ? text : "";
-}
-static int64_t int_of(const char *key) { return json_integer_value(json_object_get(reply, key)); }
 
 //---------------------------------- tests ----------------------------------
 
@@ -144,14 +65,6 @@ static void test_an_attempt(void **state) {
   snprintf(path, sizeof path, "/v1/attempts/%s/x/beat", id);
   assert_int_equal(post(path, "{}"), 400);
   assert_int_equal(post("/v1/workers/w1/drain", "{}"), 200);
-}
-
-static void add_token(const char *id, const char *role, char token[BRIM_TOKEN]) {
-  char sha[65];
-  assert_ok(brim_token_make(token));
-  brim_token_hash(token, sha);
-  const brim_store_token row = {.id = id, .role = role, .sha256 = sha};
-  assert_ok(brim_store_token_add(store, &row));
 }
 
 static void test_roles(void **state) {
@@ -239,26 +152,6 @@ static void test_pages(void **state) {
 
 //---------------------------------- events ----------------------------------
 
-typedef struct heard {
-  brim_str text;
-  const char *until;
-} heard;
-
-static brim_status hear(void *ctx, const char *data, size_t size) {
-  heard *h = ctx;
-  brim_str_append_n(&h->text, data, size);
-  return strstr(h->text.data, h->until) ? brim_fail(BRIM_EEND, "heard it") : BRIM_OK;
-}
-
-static void listen_for(const char *path, const char *until, heard *h) {
-  int status;
-  brim_http_client *c = client_of(NULL);
-  brim_str_init(&h->text);
-  h->until = until;
-  assert_status(brim_http_client_stream(c, path, &status, hear, h), BRIM_EEND);
-  brim_http_client_close(c);
-}
-
 static void test_events(void **state) {
   (void)state;
   char path[96], id[BRIM_EXP_ID];
@@ -322,8 +215,6 @@ static void test_long_lists(void **state) {
   assert_true(json_is_true(json_object_get(reply, "ok")));
   assert_null(json_object_get(reply, "more"));
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

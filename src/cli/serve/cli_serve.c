@@ -1,4 +1,6 @@
 // `brim serve`: the server of a pool, a worker for this machine beside it, and the tokens.
+#include "cli/serve/cli_serve.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,11 +10,9 @@
 #include <unistd.h>
 
 #include "base/base_child.h"
-#include "cli/cli.h"
 #include "lab/http/lab_http_pin.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
-#include "lab/pool/lab_pool.h"
 
 enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000 };
 
@@ -71,6 +71,7 @@ typedef struct serving {
   brim_cli *cli;
   brim_store *store;
   brim_lab_pool *pool;
+  brim_cli_serve_grids grids;
   brim_child *worker;
   char token[BRIM_TOKEN];   // of the worker of this machine
   char pin[BRIM_HTTP_PIN];  // of the certificate; "" = no TLS
@@ -334,6 +335,7 @@ static brim_status open_pool(serving *s) {
       .open = brim_option_flag(parse, "insecure", false),
       .local_token = s->token[0] ? s->token : NULL,
       .files = folder_of(s->cli),
+      .maker = &s->grids.maker,
   };
   return brim_lab_pool_open(&how, &s->pool);
 }
@@ -405,12 +407,14 @@ static brim_status run(brim_cli *cli) {
     status = read_or_make_token(&s);
   }
   if (!status) status = read_pin(&s);
+  brim_cli_serve_grids_open(cli, &s.grids);
   if (!status) status = open_pool(&s);
   cli->running = !status;
   if (!status) status = tell_address(&s);
   if (!status) status = serve_until_stopped(&s);
   stop_worker(&s);
   brim_lab_pool_close(s.pool);
+  brim_cli_serve_grids_close(&s.grids);
   brim_store_close(s.store);
   return status;
 }

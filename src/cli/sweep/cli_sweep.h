@@ -37,6 +37,8 @@ typedef struct brim_cli_metric_names {
 // For brim_lab_grid_options: the metric of checkpoint.best and the epochs of a point. ctx: the names.
 brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point,
                                     struct brim_lab_point *out);
+// The first GPU, for the preset `auto`; `name` outlives the facts. monitor may be NULL.
+void brim_cli_sweep_facts(brim_gpu_monitor *monitor, char name[96], brim_config_facts *out);
 // How a metric is shown, by its name in logs; false: no workload has it.
 bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
 // --plugin and --allow-plugins as this command got them, ended by NULL.

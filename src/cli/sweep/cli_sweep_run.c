@@ -55,27 +55,6 @@ static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   return brim_str_status(out);
 }
 
-static brim_status make_points(const brim_lab_grid *grid, brim_store_point **out) {
-  brim_store_point *points = brim_calloc(grid->count ? grid->count : 1, sizeof *points);
-  if (!points) return brim_fail(BRIM_ENOMEM, "out of memory while submitting a grid");
-  for (size_t i = 0; i < grid->count; i++) {
-    const brim_lab_point *p = &grid->points[i];
-    points[i] = (brim_store_point){.id = p->id,
-                                   .idx = p->idx,
-                                   .label = p->label,
-                                   .config = p->config,
-                                   .tags = p->tags,
-                                   .metric_key = p->metric_key[0] ? p->metric_key : NULL,
-                                   .priority = p->priority,
-                                   .gpus = p->gpus,
-                                   .tries = p->tries,
-                                   .steps = p->steps,
-                                   .epochs = p->epochs};
-  }
-  *out = points;
-  return BRIM_OK;
-}
-
 static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_submitted *n,
                                   bool elsewhere) {
   if (!j->cli->json) {
@@ -110,7 +89,7 @@ static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   brim_lab_link *link = NULL;
   brim_str_init(&text);
   brim_status status = grid_text(j, &text);
-  if (!status) status = make_points(j->grid, &points);
+  if (!status) status = brim_lab_grid_points(j->grid, &points);
   if (!status) status = brim_cli_sweep_needs(j, points);
   const brim_store_grid grid = {
       .id = j->grid->id, .name = j->name, .text = text.data, .version = BRIM_VERSION};
@@ -228,16 +207,16 @@ brim_status brim_cli_sweep_check(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// The first GPU, for the preset `auto`: from NVML, so that the sweep opens no GPU.
-static void find_facts(brim_cli_sweep_job *j, char name[96], brim_config_facts *out) {
+// From NVML, so that the sweep opens no GPU.
+void brim_cli_sweep_facts(brim_gpu_monitor *monitor, char name[96], brim_config_facts *out) {
   brim_gpu_listed *gpus = NULL;
   brim_gpu_memory memory;
   size_t count = 0;
   *out = (brim_config_facts){.cpu_cores = brim_cpu_count()};
-  if (j->monitor && !brim_gpu_list(j->monitor, &gpus, &count) && count > 0) {
+  if (monitor && !brim_gpu_list(monitor, &gpus, &count) && count > 0) {
     snprintf(name, 96, "%s", gpus[0].name);
     out->gpu_name = name;
-    if (!brim_gpu_read_memory(j->monitor, gpus[0].uuid, &memory) && memory.total > 0) {
+    if (!brim_gpu_read_memory(monitor, gpus[0].uuid, &memory) && memory.total > 0) {
       out->gpu_bytes = (uint64_t)memory.total;
     }
   }
@@ -248,7 +227,7 @@ static void find_facts(brim_cli_sweep_job *j, char name[96], brim_config_facts *
 static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
   char gpu[96];
   brim_config_facts facts;
-  find_facts(j, gpu, &facts);
+  brim_cli_sweep_facts(j->monitor, gpu, &facts);
   BRIM_TRY(brim_cli_grid_config(j->cli, &facts, &j->job));
   BRIM_TRY(brim_cli_job_name(&j->job, &j->name));
   j->grid = brim_calloc(1, sizeof *j->grid);

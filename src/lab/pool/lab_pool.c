@@ -211,6 +211,9 @@ static const struct {
     {"POST", "v1/attempts/:exp/:attempt/files/:name", brim_pool_file_put},
     {"GET", "v1/exps/:exp/files/:name", brim_pool_file_get},
     {"GET", "v1/exps/:exp/log", brim_pool_file_log},
+    {"GET", "v1/groups", brim_pool_groups},
+    {"GET", "v1/keys", brim_pool_keys},
+    {"POST", "v1/grids", brim_pool_grids},
 };
 
 static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
@@ -305,6 +308,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
   pool->options = *options;
   pthread_mutex_init(&pool->lock, NULL);
+  pthread_mutex_init(&pool->grids, NULL);
   brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
   pool->auth.any_name = options->open;
   if (options->local_token) brim_pool_auth_local(&pool->auth, options->local_token);
@@ -337,6 +341,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
   brim_pool_disk_close(pool->disk);
   brim_pool_auth_deinit(&pool->auth);
+  pthread_mutex_destroy(&pool->grids);
   pthread_mutex_destroy(&pool->lock);
   brim_free(pool);
 }

@@ -21,6 +21,7 @@
 
 #include "brim/status.h"
 #include "lab/http/lab_http.h"
+#include "lab/lab_grid.h"
 #include "lab/store/lab_store.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,20 @@ enum { BRIM_TOKEN = 49 };
 brim_status brim_token_make(char out[BRIM_TOKEN]);
 void brim_token_hash(const char *token, char out[65]);
 
+// What the owner knows of workloads and of this machine, for grids that are sent as text. One thread at a time
+// calls these, and never with the store's lock.
+typedef struct brim_lab_grid_maker {
+  const brim_config_facts *facts;                                                     // may be NULL
+  brim_status (*describe)(void *ctx, const brim_config *point, brim_lab_point *out);  // lab_grid.h
+  // Sets need_bytes of the points; may be NULL.
+  brim_status (*needs)(void *ctx, const brim_lab_grid *grid, brim_store_point *points);
+  bool (*lower_is_better)(void *ctx, const char *key);  // of a metric; may be NULL
+  const volatile sig_atomic_t *stop;                    // may be NULL
+  void *ctx;
+} brim_lab_grid_maker;
+
+enum { BRIM_POOL_GRID_POINTS = 20000 };  // of one grid that is sent as text
+
 // 0 and NULL are the defaults, except where it says "required".
 typedef struct brim_lab_pool_options {
   brim_store *store;    // required; used by the pool alone from now on, and not closed
@@ -60,6 +75,7 @@ typedef struct brim_lab_pool_options {
   int connections;
   const char
       *files;  // folder for files of experiments, which get a folder in it; NULL = takes none
+  const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;

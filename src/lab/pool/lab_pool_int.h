@@ -104,7 +104,8 @@ void brim_pool_feed_wake(brim_pool_feed *feed);
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_http_server *http;
-  pthread_mutex_t lock;  // of the store
+  pthread_mutex_t lock;   // of the store
+  pthread_mutex_t grids;  // one grid is expanded at a time; taken before `lock`
   brim_lab_ops ops;
   const brim_pool_caller *caller;  // whose request is carried out
   brim_pool_auth auth;
@@ -129,6 +130,15 @@ void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply);
 void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply);
+
+// --- lab_pool_grids.c, lab_pool_groups.c: what pages ask for beside lab_ops.h
+
+void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
+                     const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
+                      const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
+                    const brim_http_request *http, brim_http_reply *reply);
 
 // The reply to GET /v1/events.
 void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,

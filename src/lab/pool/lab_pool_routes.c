@@ -4,6 +4,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_status.h"
+#include "config/config.h"
 #include "lab/http/lab_http_url.h"
 #include "lab/lab_files.h"
 #include "lab/pool/lab_pool_int.h"
@@ -29,9 +30,13 @@ const brim_pool_route brim_pool_routes[] = {
     {"GET", "v1/exps/:exp/files/:name", READ, NULL, "", 0, false},
     {"GET", "v1/exps/:exp/log", READ, NULL, "", 0, false},
     {"GET", "v1/grids", READ, "grids", "texts:b", 0, false},
+    {"GET", "v1/keys", READ, NULL, "", 0, false},
+    {"GET", "v1/groups", READ, NULL, "", 0, false},
+    {"POST", "v1/curves", READ, "curves", "", SMALL, false},
     {"GET", "v1/workers", READ, "workers", "", 0, false},
     {"GET", "v1/log", READ, "events", "seq:i limit:i", 0, false},
     {"GET", "v1/events", READ, NULL, "after:i", 0, false},
+    {"POST", "v1/grids", SUBMIT, NULL, "", 2 * BRIM_CONFIG_MAX_BYTES, false},
     {"POST", "v1/points", SUBMIT, "submit", "", GRID, false},
     {"POST", "v1/exps/:exp/want", SUBMIT, "want", "", SMALL, false},
     {"POST", "v1/exps/:exp/retry", SUBMIT, "retry", "", SMALL, false},

@@ -409,6 +409,43 @@ typedef struct brim_store_grid_row {
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
 
+// --- many experiments at once, for pages (lab_store_page.c)
+
+// Ids of a grid in its order, or of all experiments (grid NULL); brim_free.
+brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
+                           size_t *count);
+
+// Some of them: at most so many in a call.
+enum { BRIM_STORE_SOME = 500 };
+typedef struct brim_store_some {
+  const char (*ids)[BRIM_EXP_ID];
+  size_t count;
+} brim_store_some;
+// How many of them the store has.
+brim_status brim_store_known(brim_store *store, const brim_store_some *of, int64_t *out);
+// Keys of metrics, and how many of the experiments have each.
+typedef brim_status (*brim_store_key_fn)(void *ctx, const char *key, int64_t count);
+brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
+                            void *ctx);
+
+// What stands for an experiment: a value of one of its metrics.
+typedef enum brim_store_take {
+  BRIM_STORE_LAST,  // of the greatest step
+  BRIM_STORE_LEAST,
+  BRIM_STORE_GREATEST,
+  BRIM_STORE_TAKE_COUNT
+} brim_store_take;
+typedef struct brim_store_outcome {
+  const char *id, *label;
+  const char *head;  // of the config: its first 128 characters
+  brim_exp_state state;
+  double value;  // NaN: it has none
+} brim_store_outcome;
+typedef brim_status (*brim_store_outcome_fn)(void *ctx, const brim_store_outcome *row);
+// In their order of submission. key NULL: the metric that each experiment is shown with.
+brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, const char *key,
+                                brim_store_take take, brim_store_outcome_fn fn, void *ctx);
+
 // One line of JSON per experiment that the filter admits: its fields, attempts and metrics
 // (brim.experiment/1 of record_lab.h).
 typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);

@@ -1,0 +1,309 @@
+// POST /v1/grids: a grid's text to experiments, as `brim sweep` expands a file. The text is data: it names no
+// file of this machine (include is refused), and what it asks for is checked against limits first.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_alloc.h"
+#include "base/base_msg.h"
+#include "base/base_status.h"
+#include "lab/lab_grid.h"
+#include "lab/lab_wire.h"
+#include "lab/pool/lab_pool_int.h"
+
+#define TEXT_NAME "grid"  // in front of messages: "grid:3:5: ..."
+enum { FIRST_SHOWN = 20, MISTAKES = 50, NAME_MAX_BYTES = 200 };
+
+typedef struct work {
+  brim_lab_pool *pool;
+  json_t *body;
+  const char *name, *yaml;
+  bool dry;
+  int64_t priority;
+  bool has_priority;
+  json_t *mistakes;  // [{line, column, message}]
+  brim_config *config;
+  brim_lab_grid grid;
+  brim_str overrides[2], text;  // text: as the store keeps it
+  brim_store_point *points;
+} work;
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
+}
+
+//---------------------------------- the request ----------------------------------
+
+static brim_status read_work(const brim_http_request *http, work *w) {
+  BRIM_TRY(brim_json_parse(http->body, http->body_size, "body", &w->body));
+  if (!json_is_object(w->body)) return brim_fail(BRIM_EINVAL, "the body is a JSON object");
+  BRIM_TRY(brim_lab_wire_string(w->body, "yaml", true, &w->yaml));
+  BRIM_TRY(brim_lab_wire_string(w->body, "name", false, &w->name));
+  BRIM_TRY(brim_lab_wire_bool(w->body, "dry", &w->dry));
+  w->has_priority = json_is_integer(json_object_get(w->body, "priority"));
+  BRIM_TRY(brim_lab_wire_int(w->body, "priority", false, &w->priority));
+  if (strlen(w->name) > NAME_MAX_BYTES) {
+    return brim_fail(BRIM_EINVAL, "the name has more than %d bytes", NAME_MAX_BYTES);
+  }
+  if (strlen(w->yaml) > BRIM_CONFIG_MAX_BYTES) {
+    return brim_fail(BRIM_ELIMIT, "the grid has more than %d bytes", BRIM_CONFIG_MAX_BYTES);
+  }
+  return BRIM_OK;
+}
+
+// "name='it''s'": quoted, so that it is a text whatever it looks like.
+static void put_name(brim_str *out, const char *name) {
+  brim_str_append(out, "name='");
+  for (; *name; name++) {
+    if (*name == '\'') brim_str_append_char(out, '\'');
+    brim_str_append_char(out, *name);
+  }
+  brim_str_append_char(out, '\'');
+}
+
+// What the fields of the request change: as overrides of a command line, and so in the text that is kept.
+static brim_status put_overrides(work *w, const char *list[2], size_t *count) {
+  *count = 0;
+  brim_str_append(&w->text, w->yaml);
+  if (w->text.len > 0 && w->text.data[w->text.len - 1] != '\n') {
+    brim_str_append_char(&w->text, '\n');
+  }
+  if (w->name[0]) put_name(&w->overrides[(*count)++], w->name);
+  if (w->has_priority) {
+    brim_str_printf(&w->overrides[(*count)++], "priority=%lld", (long long)w->priority);
+  }
+  for (size_t i = 0; i < *count; i++) {
+    BRIM_TRY(brim_str_status(&w->overrides[i]));
+    list[i] = w->overrides[i].data;
+    brim_str_printf(&w->text, "# %s\n", list[i]);
+  }
+  return brim_str_status(&w->text);
+}
+
+//---------------------------------- mistakes ----------------------------------
+
+// "grid:LINE:COLUMN: text". Without a place both stay 0.
+static void read_place(const char *text, int *line, int *column) {
+  *line = *column = 0;
+  if (sscanf(text, TEXT_NAME ":%d:%d: ", line, column) != 2) *line = *column = 0;
+}
+
+static brim_status put_mistake(json_t *out, const char *text) {
+  int line, column;
+  read_place(text, &line, &column);
+  if (line > 0) BRIM_TRY(brim_json_put(out, "line", json_integer(line)));
+  if (line > 0) BRIM_TRY(brim_json_put(out, "column", json_integer(column)));
+  return brim_json_put(out, "message", brim_lab_wire_text(text));
+}
+
+static void on_mistake(void *ctx, const char *text) {
+  work *w = (work *)ctx;
+  if (json_array_size(w->mistakes) >= MISTAKES) return;
+  json_t *row = json_object();
+  if (put_mistake(row, text)) {
+    brim_status_clear();
+    json_decref(row);
+  } else if (brim_json_push(w->mistakes, row)) {
+    brim_status_clear();
+  }
+}
+
+static brim_status put_refusal(const work *w, json_t *out, brim_status status, const char *detail) {
+  BRIM_TRY(brim_json_put(out, "id", json_null()));
+  BRIM_TRY(brim_json_put(out, "ok", json_false()));
+  BRIM_TRY(brim_json_put(out, "status", json_string(brim_status_name(status))));
+  BRIM_TRY(put_mistake(out, detail));
+  return brim_json_put(out, "mistakes", json_incref(w->mistakes));
+}
+
+// What is wrong with the text is the caller's, whatever kind of failure it is.
+static void refuse_grid(const work *w, brim_status status, brim_http_reply *reply) {
+  char detail[1024];
+  char *line = NULL;
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_utf8_trim(detail);
+  bool own = status != BRIM_EINVAL && status != BRIM_EPARSE && status != BRIM_ELIMIT &&
+             status != BRIM_EUNSUPPORTED && status != BRIM_ENOENT;
+  json_t *out = own ? NULL : json_object();
+  if (out && !put_refusal(w, out, status, detail) && !brim_json_dump(out, 0, &line)) {
+    brim_str_printf(&reply->body, "%s\n", line);
+    reply->status = status == BRIM_EUNSUPPORTED ? 501 : 400;
+  } else {
+    brim_status_set_detail(detail);
+    brim_pool_reply_failure(reply, status);
+  }
+  brim_free(line);
+  json_decref(out);
+}
+
+//---------------------------------- expanding ----------------------------------
+
+static bool has_control(const char *text) {
+  for (; *text; text++) {
+    if ((unsigned char)*text < 0x20 || *text == 0x7f) return true;
+  }
+  return false;
+}
+
+static brim_status expand(work *w) {
+  const brim_lab_grid_maker *maker = w->pool->options.maker;
+  const char *overrides[2];
+  size_t count = 0;
+  if (has_control(w->name)) return brim_fail(BRIM_EINVAL, "the name has control characters");
+  BRIM_TRY(put_overrides(w, overrides, &count));
+  const brim_config_options how = {.text = w->yaml,
+                                   .text_name = TEXT_NAME,
+                                   .no_include = true,
+                                   .overrides = overrides,
+                                   .override_count = count,
+                                   .mode = BRIM_CONFIG_RUN,
+                                   .facts = maker->facts,
+                                   .on_mistake = on_mistake,
+                                   .ctx = w};
+  BRIM_TRY(brim_config_load(&how, &w->config));
+  size_t points = brim_config_grid_count(w->config);
+  if (points > BRIM_POOL_GRID_POINTS) {
+    return brim_fail(BRIM_ELIMIT, "the grid has %zu points; a server takes at most %d at once",
+                     points, BRIM_POOL_GRID_POINTS);
+  }
+  const brim_lab_grid_options expanding = {.name = brim_config_string(w->config, "workload"),
+                                           .describe = maker->describe,
+                                           .ctx = maker->ctx,
+                                           .stop = maker->stop};
+  BRIM_TRY(brim_lab_grid_expand(w->config, &expanding, &w->grid));
+  BRIM_TRY(brim_lab_grid_points(&w->grid, &w->points));
+  if (w->dry || !maker->needs) return BRIM_OK;
+  return maker->needs(maker->ctx, &w->grid, w->points);
+}
+
+//---------------------------------- the store ----------------------------------
+
+// How many are there already: some at a time, so that others get the store in between.
+static brim_status count_known(work *w, int64_t *known) {
+  brim_lab_pool *pool = w->pool;
+  char ids[BRIM_STORE_SOME][BRIM_EXP_ID];
+  *known = 0;
+  for (size_t i = 0; i < w->grid.count;) {
+    int64_t some = 0;
+    size_t n = 0;
+    while (n < BRIM_STORE_SOME && i < w->grid.count) {
+      memcpy(ids[n++], w->grid.points[i++].id, BRIM_EXP_ID);
+    }
+    const brim_store_some of = {(const char(*)[BRIM_EXP_ID])ids, n};
+    pthread_mutex_lock(&pool->lock);
+    brim_status status = brim_store_known(pool->options.store, &of, &some);
+    pthread_mutex_unlock(&pool->lock);
+    if (status) return status;
+    *known += some;
+  }
+  return BRIM_OK;
+}
+
+static brim_status submit(work *w, const brim_pool_caller *caller, brim_store_submitted *out) {
+  brim_lab_pool *pool = w->pool;
+  if (w->dry) {
+    BRIM_TRY(count_known(w, &out->existing));
+    out->added = (int64_t)w->grid.count - out->existing;
+    return BRIM_OK;
+  }
+  const brim_store_grid grid = {.id = w->grid.id,
+                                .name = w->grid.name,
+                                .text = w->text.data,
+                                .version = pool->options.version};
+  pthread_mutex_lock(&pool->lock);
+  brim_store_set_author(pool->options.store, caller->id);
+  brim_status status = brim_store_submit(pool->options.store, &grid, w->points, w->grid.count, out);
+  brim_store_set_author(pool->options.store, "");
+  if (!status) status = brim_pool_feed_read(&pool->feed, pool->options.store);
+  pthread_mutex_unlock(&pool->lock);
+  return status;
+}
+
+//---------------------------------- the reply ----------------------------------
+
+static brim_status put_first(const work *w, json_t *out) {
+  json_t *first = json_array();
+  BRIM_TRY(brim_json_put(out, "first", first));
+  for (size_t i = 0; i < w->grid.count && i < FIRST_SHOWN; i++) {
+    json_t *row = json_object();
+    BRIM_TRY(brim_json_push(first, row));
+    BRIM_TRY(brim_json_put(row, "id", json_string(w->grid.points[i].id)));
+    BRIM_TRY(brim_json_put(row, "name", brim_lab_wire_text(w->grid.points[i].label)));
+    BRIM_TRY(brim_json_put(row, "config", brim_lab_wire_text(w->grid.points[i].config)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_warnings(const work *w, json_t *out) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(out, "warnings", list));
+  for (size_t i = 0; i < brim_config_warning_count(w->config) && i < MISTAKES; i++) {
+    BRIM_TRY(brim_json_push(list, brim_lab_wire_text(brim_config_warning(w->config, i))));
+  }
+  for (size_t i = 0; i < w->grid.note_count; i++) {
+    BRIM_TRY(brim_json_push(list, brim_lab_wire_text(w->grid.notes[i])));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_reply(const work *w, const brim_store_submitted *n, json_t *out) {
+  BRIM_TRY(brim_json_put(out, "id", json_null()));
+  BRIM_TRY(brim_json_put(out, "ok", json_true()));
+  BRIM_TRY(brim_json_put(out, "grid", json_string(w->grid.id)));
+  BRIM_TRY(brim_json_put(out, "name", brim_lab_wire_text(w->grid.name)));
+  BRIM_TRY(brim_json_put(out, "dry", json_boolean(w->dry)));
+  BRIM_TRY(brim_json_put(out, "points", json_integer((json_int_t)w->grid.count)));
+  BRIM_TRY(brim_json_put(out, "added", json_integer(n->added)));
+  BRIM_TRY(brim_json_put(out, "existing", json_integer(n->existing)));
+  BRIM_TRY(put_first(w, out));
+  return put_warnings(w, out);
+}
+
+static brim_status reply_grid(const work *w, const brim_store_submitted *n,
+                              brim_http_reply *reply) {
+  char *line = NULL;
+  json_t *out = json_object();
+  brim_status status = out ? put_reply(w, n, out) : no_memory();
+  if (!status) status = brim_json_dump(out, 0, &line);
+  json_decref(out);
+  if (!status) brim_str_printf(&reply->body, "%s\n", line);
+  brim_free(line);
+  return status ? status : brim_str_status(&reply->body);
+}
+
+static void serve_work(work *w, const brim_pool_caller *caller, const brim_http_request *http,
+                       brim_http_reply *reply) {
+  brim_store_submitted submitted = {0};
+  brim_status status = read_work(http, w);
+  pthread_mutex_lock(&w->pool->grids);
+  if (!status) status = expand(w);
+  pthread_mutex_unlock(&w->pool->grids);
+  if (status) {
+    refuse_grid(w, status, reply);
+    return;
+  }
+  status = submit(w, caller, &submitted);
+  if (!status) status = reply_grid(w, &submitted, reply);
+  if (status) brim_pool_reply_failure(reply, status);
+}
+
+void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
+                     const brim_http_request *http, brim_http_reply *reply) {
+  work w = {.pool = pool, .name = "", .yaml = "", .mistakes = json_array()};
+  for (int i = 0; i < 2; i++) brim_str_init(&w.overrides[i]);
+  brim_str_init(&w.text);
+  if (!pool->options.maker) {
+    brim_http_reply_error(reply, 501, "this server expands no grids; use brim sweep --store URL");
+  } else if (!w.mistakes) {
+    brim_http_reply_error(reply, 503, "out of memory while reading a grid");
+  } else {
+    serve_work(&w, caller, http, reply);
+  }
+  brim_free(w.points);
+  brim_lab_grid_free(&w.grid);
+  brim_config_close(w.config);
+  for (int i = 0; i < 2; i++) brim_str_deinit(&w.overrides[i]);
+  brim_str_deinit(&w.text);
+  json_decref(w.mistakes);
+  json_decref(w.body);
+}

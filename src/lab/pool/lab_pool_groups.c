@@ -1,0 +1,305 @@
+// GET /v1/keys and GET /v1/groups: metrics of a grid, and its experiments in groups that differ in one key
+// alone (the seed). Both read some experiments at a time, so that others get the store in between.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base_alloc.h"
+#include "base/base_status.h"
+#include "lab/lab_grid.h"
+#include "lab/lab_wire.h"
+#include "lab/pool/lab_pool_int.h"
+
+enum { LINE = 64 << 10 };
+
+typedef struct reading {
+  brim_lab_pool *pool;
+  char (*ids)[BRIM_EXP_ID];
+  size_t count;
+} reading;
+
+static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a reply"); }
+
+static brim_status read_ids(reading *r, const brim_http_request *http) {
+  pthread_mutex_lock(&r->pool->lock);
+  brim_status status =
+      brim_store_ids(r->pool->options.store, brim_http_query(http, "grid"), &r->ids, &r->count);
+  pthread_mutex_unlock(&r->pool->lock);
+  return status;
+}
+
+static brim_store_some some_from(const reading *r, size_t at) {
+  size_t n = r->count - at < BRIM_STORE_SOME ? r->count - at : BRIM_STORE_SOME;
+  return (brim_store_some){(const char(*)[BRIM_EXP_ID])(r->ids + at), n};
+}
+
+// A line of the reply: the last one without `more`.
+static brim_status put_line(json_t *line, bool more, brim_str *out) {
+  char *text = NULL;
+  brim_status status = brim_json_put(line, "id", json_null());
+  if (!status) status = brim_json_put(line, "ok", json_true());
+  if (!status && more) status = brim_json_put(line, "more", json_true());
+  if (!status) status = brim_json_dump(line, 0, &text);
+  if (!status) brim_str_printf(out, "%s\n", text);
+  brim_free(text);
+  return status ? status : brim_str_status(out);
+}
+
+//---------------------------------- keys ----------------------------------
+
+static brim_status add_key(void *ctx, const char *key, int64_t count) {
+  json_t *counts = (json_t *)ctx;
+  int64_t before = json_integer_value(json_object_get(counts, key));
+  return brim_json_put(counts, key, json_integer(before + count));
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static brim_status put_keys(json_t *counts, brim_str *out) {
+  size_t n = json_object_size(counts), i = 0;
+  const char **names = (const char **)brim_calloc(n + 1, sizeof *names);
+  json_t *line = json_object(), *list = json_array();
+  const char *key;
+  json_t *value;
+  brim_status status = names && line ? brim_json_put(line, "keys", list) : no_memory();
+  json_object_foreach(counts, key, value) {
+    if (names) names[i++] = key;
+  }
+  if (names) qsort(names, n, sizeof *names, by_name);
+  for (i = 0; !status && i < n; i++) {
+    json_t *row = json_object();
+    status = brim_json_push(list, row);
+    if (!status) status = brim_json_put(row, "key", json_string(names[i]));
+    if (!status) {
+      status = brim_json_put(row, "count", json_incref(json_object_get(counts, names[i])));
+    }
+  }
+  if (!status) status = put_line(line, false, out);
+  json_decref(line);
+  brim_free(names);
+  return status;
+}
+
+void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
+                    const brim_http_request *http, brim_http_reply *reply) {
+  reading r = {.pool = pool};
+  json_t *counts = json_object();
+  (void)caller;
+  brim_status status = counts ? read_ids(&r, http) : no_memory();
+  for (size_t i = 0; !status && i < r.count; i += BRIM_STORE_SOME) {
+    const brim_store_some some = some_from(&r, i);
+    pthread_mutex_lock(&pool->lock);
+    status = brim_store_keys(pool->options.store, &some, add_key, counts);
+    pthread_mutex_unlock(&pool->lock);
+  }
+  if (!status) status = put_keys(counts, &reply->body);
+  if (status) brim_pool_reply_failure(reply, status);
+  json_decref(counts);
+  brim_free(r.ids);
+}
+
+//---------------------------------- labels ----------------------------------
+
+// "lr=0.1 model=mlp(depth=3, width=4)": where the part from `at` on ends. A space ends it when a name and '='
+// follow, outside of brackets and quotes.
+static size_t part_end(const char *label, size_t at) {
+  int depth = 0;
+  char quote = '\0';
+  for (size_t i = at; label[i]; i++) {
+    char c = label[i];
+    if (quote) {
+      if (c == quote) quote = '\0';
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (strchr("([{", c)) {
+      depth++;
+    } else if (strchr(")]}", c)) {
+      depth--;
+    } else if (c == ' ' && depth <= 0) {
+      size_t n =
+          strspn(label + i + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789");
+      if (n > 0 && label[i + 1 + n] == '=') return i;
+    }
+  }
+  return strlen(label);
+}
+
+// The parts of a label without one key, as an object of texts.
+static brim_status read_label(const char *label, const char *without, json_t *out) {
+  for (size_t at = 0; label[at];) {
+    size_t end = part_end(label, at), name = strcspn(label + at, "=");
+    if (at + name < end) {
+      char key[128];
+      snprintf(key, sizeof key, "%.*s", (int)name, label + at);
+      if (strcmp(key, without) != 0) {
+        BRIM_TRY(brim_json_put(out, key, json_stringn(label + at + name + 1, end - at - name - 1)));
+      }
+    }
+    at = end + (label[end] == ' ');
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- groups ----------------------------------
+
+typedef struct grouping {
+  reading r;
+  const char *key, *over;
+  brim_store_take take;
+  bool lower;
+  json_t *groups;  // by what they have in common; in the order of their first experiments
+} grouping;
+
+// The store's own mark where the seed is left out; else the label without the key.
+static brim_status name_group(const grouping *g, const brim_store_outcome *row, json_t *params,
+                              brim_str *out) {
+  char mark[BRIM_LAB_ID] = "";
+  if (strcmp(g->over, "seed") == 0) brim_lab_config_group(row->head, mark);
+  if (mark[0]) {
+    brim_str_append(out, mark);
+    return brim_str_status(out);
+  }
+  char *text = NULL;
+  BRIM_TRY(brim_json_dump(params, 0, &text));
+  brim_str_append(out, text);
+  brim_free(text);
+  return brim_str_status(out);
+}
+
+static brim_status begin_group(json_t *params, json_t **out) {
+  json_t *group = json_object();
+  brim_status status = group ? brim_json_put(group, "params", json_incref(params)) : no_memory();
+  if (!status) status = brim_json_put(group, "n", json_integer(0));
+  if (!status) status = brim_json_put(group, "states", json_object());
+  if (!status) status = brim_json_put(group, "values", json_array());
+  if (!status) status = brim_json_put(group, "exps", json_array());
+  if (!status) {
+    *out = group;
+    return BRIM_OK;
+  }
+  json_decref(group);
+  return status;
+}
+
+static brim_status add_to_group(json_t *group, const brim_store_outcome *row) {
+  const char *state = brim_exp_state_name(row->state);
+  json_t *states = json_object_get(group, "states");
+  int64_t n = json_integer_value(json_object_get(group, "n")),
+          of_state = json_integer_value(json_object_get(states, state));
+  BRIM_TRY(brim_json_put(group, "n", json_integer(n + 1)));
+  BRIM_TRY(brim_json_put(states, state, json_integer(of_state + 1)));
+  BRIM_TRY(brim_json_push(json_object_get(group, "exps"), json_string(row->id)));
+  return brim_json_push(json_object_get(group, "values"), brim_json_number(row->value));
+}
+
+static brim_status add_outcome(void *ctx, const brim_store_outcome *row) {
+  grouping *g = (grouping *)ctx;
+  json_t *params = json_object(), *group = NULL;
+  brim_str name;
+  brim_str_init(&name);
+  brim_status status = params ? read_label(row->label, g->over, params) : no_memory();
+  if (!status) status = name_group(g, row, params, &name);
+  if (!status) group = json_object_get(g->groups, name.data);
+  if (!status && !group) {
+    status = begin_group(params, &group);
+    if (!status) status = brim_json_put(g->groups, name.data, group);
+  }
+  if (!status) status = add_to_group(group, row);
+  brim_str_deinit(&name);
+  json_decref(params);
+  return status;
+}
+
+// Of the values that are numbers: mean, deviation of a sample, best.
+static brim_status put_statistics(const grouping *g, json_t *group) {
+  const json_t *values = json_object_get(group, "values");
+  double sum = 0, squares = 0, best = (double)NAN;
+  size_t n = 0;
+  for (size_t i = 0; i < json_array_size(values); i++) {
+    const json_t *v = json_array_get(values, i);
+    if (!json_is_number(v)) continue;
+    double x = json_number_value(v);
+    if (n == 0 || (g->lower ? x < best : x > best)) best = x;
+    sum += x;
+    n++;
+  }
+  double mean = n ? sum / (double)n : (double)NAN;
+  for (size_t i = 0; i < json_array_size(values); i++) {
+    const json_t *v = json_array_get(values, i);
+    double d = json_number_value(v) - mean;
+    if (json_is_number(v)) squares += d * d;
+  }
+  BRIM_TRY(brim_json_put(group, "measured", json_integer((json_int_t)n)));
+  BRIM_TRY(brim_json_put(group, "mean", brim_json_number(mean)));
+  BRIM_TRY(brim_json_put(group, "std",
+                         brim_json_number(n > 1 ? sqrt(squares / (double)(n - 1)) : (double)NAN)));
+  return brim_json_put(group, "best", brim_json_number(best));
+}
+
+// Lines of about LINE bytes; an experiment's id has 35.
+static brim_status put_groups(grouping *g, brim_str *out) {
+  json_t *line = NULL, *list = NULL, *group;
+  const char *name;
+  size_t size = 0;
+  brim_status status = BRIM_OK;
+  json_object_foreach(g->groups, name, group) {
+    if (!line) {
+      line = json_object();
+      list = json_array();
+      status = brim_json_put(line, "groups", list);
+    }
+    if (!status) status = put_statistics(g, group);
+    if (!status) status = brim_json_push(list, json_incref(group));
+    size += 300 + 60 * json_array_size(json_object_get(group, "exps"));
+    if (!status && size >= LINE) {
+      status = put_line(line, true, out);
+      json_decref(line);
+      line = NULL;
+      size = 0;
+    }
+    if (status) break;
+  }
+  if (!status && line) status = put_line(line, true, out);
+  json_decref(line);
+  json_t *last = json_object();
+  if (!status) status = brim_json_put(last, "lower_is_better", json_boolean(g->lower));
+  if (!status) status = put_line(last, false, out);
+  json_decref(last);
+  return status;
+}
+
+static brim_status read_query(grouping *g, const brim_http_request *http) {
+  const brim_lab_grid_maker *maker = g->r.pool->options.maker;
+  const char *take = brim_http_query(http, "take");
+  g->key = brim_http_query(http, "key");
+  g->over = brim_http_query(http, "over");
+  if (!g->over) g->over = "seed";
+  if (g->key && !g->key[0]) g->key = NULL;
+  g->lower =
+      g->key && maker && maker->lower_is_better && maker->lower_is_better(maker->ctx, g->key);
+  if (!take || strcmp(take, "last") == 0) return BRIM_OK;
+  if (strcmp(take, "best") != 0) return brim_fail(BRIM_EINVAL, "take is last or best");
+  g->take = g->lower ? BRIM_STORE_LEAST : BRIM_STORE_GREATEST;
+  return BRIM_OK;
+}
+
+void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
+                      const brim_http_request *http, brim_http_reply *reply) {
+  grouping g = {.r = {.pool = pool}, .groups = json_object()};
+  (void)caller;
+  brim_status status = g.groups ? read_query(&g, http) : no_memory();
+  if (!status) status = read_ids(&g.r, http);
+  for (size_t i = 0; !status && i < g.r.count; i += BRIM_STORE_SOME) {
+    const brim_store_some some = some_from(&g.r, i);
+    pthread_mutex_lock(&pool->lock);
+    status = brim_store_outcomes(pool->options.store, &some, g.key, g.take, add_outcome, &g);
+    pthread_mutex_unlock(&pool->lock);
+  }
+  if (!status) status = put_groups(&g, &reply->body);
+  if (status) brim_pool_reply_failure(reply, status);
+  json_decref(g.groups);
+  brim_free(g.r.ids);
+}

@@ -1,0 +1,280 @@
+// What a page asks a server for: grids as text, keys, curves and groups of many experiments.
+#include "pool_test.h"
+
+#include <math.h>
+
+#include "lab/lab_grid.h"
+#include "workload/workload.h"
+
+// The list of workloads adds their keys before main. This reference links it.
+static const brim_workload_table *(*const workload_list)(size_t)
+    __attribute__((used)) = brim_workload_at;
+
+static brim_status describe(void *ctx, const brim_config *point, brim_lab_point *out) {
+  (void)ctx;
+  (void)point;
+  out->metric_key = "eval_loss";
+  out->epochs = 3;
+  return BRIM_OK;
+}
+
+static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point *points) {
+  (void)ctx;
+  for (size_t i = 0; i < grid->count; i++) points[i].need_bytes = 1000;
+  return BRIM_OK;
+}
+
+static bool lower_is_better(void *ctx, const char *key) {
+  (void)ctx;
+  return strstr(key, "loss") != NULL;
+}
+
+static const brim_lab_grid_maker maker = {
+    .describe = describe, .needs = needs, .lower_is_better = lower_is_better};
+
+//---------------------------------- grids ----------------------------------
+
+static int post_grid(const char *yaml, const char *name, bool dry) {
+  json_t *body = json_pack("{s:s, s:s, s:b}", "yaml", yaml, "name", name, "dry", dry);
+  char *text = json_dumps(body, 0);
+  int status = post("/v1/grids", text);
+  json_decref(body);
+  free(text);
+  return status;
+}
+
+static const char guide[] =
+    "device: [0, 1]\nmodel: mlp(depth=2)\nlr: [1e-4, 1e-3, 1e-2]\nseed: [1, 2]\n";
+
+static int64_t total(void) {
+  brim_store_counts counts;
+  assert_ok(brim_store_count(store, NULL, &counts));
+  return counts.total;
+}
+
+static void test_a_grid_is_expanded(void **state) {
+  (void)state;
+  assert_int_equal(post_grid(guide, "it's a guide", true), 200);
+  assert_int_equal(int_of("points"), 6);
+  assert_int_equal(int_of("added"), 6);
+  assert_string_equal(text_of("name"), "it's a guide");
+  const json_t *first = json_object_get(reply, "first");
+  assert_int_equal(json_array_size(first), 6);
+  const char *label = json_string_value(json_object_get(json_array_get(first, 1), "name"));
+  assert_string_equal(label, "lr=0.0001 seed=2");
+  assert_int_equal(total(), 0);  // dry
+  assert_int_equal(post_grid(guide, "it's a guide", false), 200);
+  assert_int_equal(int_of("added"), 6);
+  assert_int_equal(post_grid(guide, "another", true), 200);
+  assert_int_equal(int_of("existing"), 6);
+  assert_int_equal(post_grid(guide, "another", false), 200);
+  assert_int_equal(int_of("existing"), 6);
+  assert_int_equal(total(), 6);
+}
+
+// The same ids, texts and needs as a program that expands the file itself.
+static void test_a_grid_is_what_sweep_submits(void **state) {
+  (void)state;
+  const char *const overrides[] = {"name=guide", "priority=7"};
+  const brim_config_options how = {
+      .text = guide, .text_name = "t.yaml", .overrides = overrides, .override_count = 2};
+  const brim_lab_grid_options expanding = {.describe = describe};
+  brim_config *config;
+  brim_lab_grid grid;
+  brim_store_exp *exp;
+  assert_ok(brim_config_load(&how, &config));
+  assert_ok(brim_lab_grid_expand(config, &expanding, &grid));
+  json_t *body = json_pack("{s:s, s:s, s:i}", "yaml", guide, "name", "guide", "priority", 7);
+  char *text = json_dumps(body, 0);
+  assert_int_equal(post("/v1/grids", text), 200);
+  free(text);
+  json_decref(body);
+  assert_string_equal(text_of("grid"), grid.id);
+  for (size_t i = 0; i < grid.count; i++) {
+    assert_ok(brim_store_get(store, grid.points[i].id, &exp));
+    assert_string_equal(exp->config, grid.points[i].config);
+    assert_string_equal(exp->label, grid.points[i].label);
+    assert_string_equal(exp->metric_key, "eval_loss");
+    assert_int_equal(exp->priority, 7);
+    assert_int_equal(exp->epochs, 3);
+    assert_int_equal(exp->need_bytes, 1000);
+    brim_store_exp_free(exp);
+  }
+  assert_int_equal(get("/v1/grids?texts=true"), 200);
+  assert_non_null(strstr(answer.body.data, "# priority=7"));
+  assert_non_null(strstr(answer.body.data, "\"version\":\"9.9\""));
+  brim_lab_grid_free(&grid);
+  brim_config_close(config);
+}
+
+static void refused(const char *yaml, int line, int column, const char *part) {
+  int status = post_grid(yaml, "", false);
+  if (status != 400 || int_of("line") != line || int_of("column") != column ||
+      !strstr(text_of("message"), part)) {
+    fail_msg("%s: %d %s", yaml, status, answer.body.data);
+  }
+}
+
+static void test_bad_grids_are_refused(void **state) {
+  (void)state;
+  refused("model: mlp(depth=2)\nlearning_rat: 3\n", 2, 1, "did you mean");
+  refused("lr: [1, \n", 2, 1, "YAML");
+  refused("lr: 0.1\ninclude: /etc/passwd\n", 2, 10, "include");
+  refused("include: [a.yaml]\n", 1, 10, "include");
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < 40; i++) brim_str_append_char(&text, '[');
+  refused(text.data, 1, 33, "nested deeper");
+  brim_str_clear(&text);
+  brim_str_append(&text, "seed: [0");
+  for (int i = 1; i < 200; i++) brim_str_printf(&text, ", %d", i);
+  brim_str_append(&text, "]\nepochs: [1");
+  for (int i = 2; i < 200; i++) brim_str_printf(&text, ", %d", i);
+  brim_str_append(&text, "]\n");
+  refused(text.data, 0, 0, "at most 20000");
+  brim_str_clear(&text);
+  brim_str_repeat(&text, ' ', BRIM_CONFIG_MAX_BYTES + 1);
+  refused(text.data, 0, 0, "more than");
+  brim_str_deinit(&text);
+  // all of them are reported
+  assert_int_equal(post_grid("learning_rat: 3\nbatch_siz: 4\n", "", true), 400);
+  assert_int_equal(json_array_size(json_object_get(reply, "mistakes")), 2);
+  assert_int_equal(post_grid("lr: 1\n", "a\nb", true), 400);
+  assert_int_equal(post("/v1/grids", "{\"yaml\": 3}"), 400);
+  assert_int_equal(post("/v1/grids", "[]"), 400);
+  assert_int_equal(post("/v1/grids", "{}"), 400);
+  assert_int_equal(total(), 0);
+}
+
+static void test_grids_need_the_role(void **state) {
+  (void)state;
+  char token[BRIM_ROLE_COUNT][BRIM_TOKEN];
+  static const int expected[] = {403, 200, 403, 200};
+  for (int i = 0; i < BRIM_ROLE_COUNT; i++) {
+    add_token(brim_role_name((brim_role)i), brim_role_name((brim_role)i), token[i]);
+  }
+  assert_ok(brim_lab_pool_tend(pool));
+  for (int i = 0; i < BRIM_ROLE_COUNT; i++) {
+    assert_int_equal(as(token[i], "POST", "/v1/grids", "{\"yaml\": \"lr: [1, 2]\"}"), expected[i]);
+    assert_int_equal(as(token[i], "GET", "/v1/groups", NULL), 200);
+    assert_int_equal(as(token[i], "GET", "/v1/keys", NULL), 200);
+  }
+  assert_int_equal(as(NULL, "POST", "/v1/grids", "{}"), 401);
+  assert_int_equal(as(NULL, "GET", "/v1/keys", NULL), 401);
+}
+
+//---------------------------------- metrics ----------------------------------
+
+// Of experiment n: key at steps 0.. with these values.
+static void write_values(int n, const char *key, const double *values, int count, int64_t seq) {
+  brim_store_metric rows[16];
+  brim_store_ref ref = {.attempt = 1, .fence = 1};
+  lab_id(n, ref.exp);
+  for (int i = 0; i < count; i++) rows[i] = (brim_store_metric){key, i, values[i]};
+  assert_ok(brim_store_metrics(store, &ref, seq, rows, (size_t)count));
+}
+
+static void test_keys_and_curves(void **state) {
+  (void)state;
+  char body[256], one[BRIM_EXP_ID], two[BRIM_EXP_ID];
+  lab_submit(store, "g1", 1, 2);
+  lab_submit(store, "g2", 3, 1);
+  for (int i = 1; i <= 3; i++) lab_run(store, i);
+  write_values(1, "loss", (double[]){3, 2, 1}, 3, 1);
+  write_values(2, "loss", (double[]){4}, 1, 1);
+  write_values(2, "acc", (double[]){0.5, (double)NAN}, 2, 2);
+  write_values(3, "other", (double[]){4}, 1, 1);
+  assert_int_equal(get("/v1/keys?grid=g1"), 200);
+  assert_non_null(strstr(
+      answer.body.data, "\"keys\":[{\"key\":\"acc\",\"count\":1},{\"key\":\"loss\",\"count\":2}]"));
+  assert_int_equal(get("/v1/keys"), 200);
+  assert_int_equal(json_array_size(json_object_get(reply, "keys")), 3);
+  assert_int_equal(get("/v1/keys?grid=none"), 200);
+  assert_int_equal(json_array_size(json_object_get(reply, "keys")), 0);
+  snprintf(body, sizeof body, "{\"exps\": [\"%s\", \"%s\"], \"key\": \"acc\", \"points\": 10}",
+           lab_id(1, one), lab_id(2, two));
+  assert_int_equal(post("/v1/curves", body), 200);
+  char expected[400];
+  snprintf(
+      expected, sizeof expected,
+      "\"buckets\":[],\"exp\":\"%s\"}\n{\"id\":null,\"ok\":true,\"more\":true,"
+      "\"buckets\":[[0,0,1,0,0.5,0.5,0.5],[1,1,0,1,\"nan\",\"nan\",\"nan\"]],\"exp\":\"%s\"}\n",
+      one, two);
+  if (!strstr(answer.body.data, expected)) fail_msg("%s\n%s", answer.body.data, expected);
+  assert_int_equal(post("/v1/curves", "{\"exps\": [], \"key\": \"acc\"}"), 200);
+  assert_int_equal(post("/v1/curves", "{\"exps\": [\"ff\"], \"key\": \"acc\"}"), 404);
+  assert_int_equal(post("/v1/curves", "{\"exps\": 3, \"key\": \"acc\"}"), 400);
+  assert_int_equal(post("/v1/curves", "{\"exps\": []}"), 400);
+}
+
+// Into the store as a grid whose experiments run and have one metric each.
+static void run_grid(const char *yaml, const char *key, const double (*values)[2], size_t count) {
+  char(*ids)[BRIM_EXP_ID];
+  size_t n;
+  assert_int_equal(post_grid(yaml, "g", false), 200);
+  assert_ok(brim_store_ids(store, text_of("grid"), &ids, &n));
+  assert_int_equal(n, count);
+  for (size_t i = 0; i < n; i++) {
+    const brim_store_request r = {
+        .worker = "w", .claim_id = ids[i], .exp = ids[i], .free_gpus = 1, .free_bytes = -1};
+    brim_store_claimed c;
+    assert_ok(brim_store_claim(store, &r, &c));
+    const brim_store_metric rows[] = {{key, 1, values[i][0]}, {key, 2, values[i][1]}};
+    assert_ok(brim_store_metrics(store, &c.ref, 1, rows, 2));
+    brim_store_exp_free(c.exp);
+  }
+  brim_free(ids);
+}
+
+static const json_t *group(size_t i) {
+  static json_t *line;
+  size_t n = strcspn(answer.body.data, "\n");
+  json_decref(line);
+  assert_ok(brim_json_parse(answer.body.data, n, "line", &line));
+  return json_array_get(json_object_get(line, "groups"), i);
+}
+
+static double real_of(const json_t *o, const char *key) {
+  return json_number_value(json_object_get(o, key));
+}
+
+static void test_groups(void **state) {
+  (void)state;
+  static const double values[][2] = {{5, 1}, {6, 3}, {1, 10}, {(double)NAN, (double)NAN}};
+  run_grid("model: [\"mlp(depth=1, hidden=8)\", \"mlp(depth=2, hidden=8)\"]\nseed: [1, 2]\n",
+           "a_loss", values, 4);
+  assert_int_equal(get("/v1/groups?key=a_loss"), 200);
+  const json_t *g = group(0), *params = json_object_get(g, "params");
+  assert_int_equal(json_object_size(params), 1);
+  assert_string_equal(json_string_value(json_object_get(params, "model")),
+                      "mlp(depth=1, hidden=8)");
+  assert_int_equal(json_integer_value(json_object_get(g, "n")), 2);
+  assert_true(real_of(g, "mean") == 2 && fabs(real_of(g, "std") - sqrt(2)) < 1e-12);
+  assert_true(real_of(g, "best") == 1);
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(g, "states"), "leased")), 2);
+  g = group(1);
+  assert_int_equal(json_integer_value(json_object_get(g, "measured")), 1);
+  assert_true(real_of(g, "mean") == 10 && json_is_null(json_object_get(g, "std")));
+  assert_null(group(2));
+  assert_int_equal(get("/v1/groups?key=a_loss&take=best"), 200);
+  assert_true(real_of(group(0), "mean") == 2 && real_of(group(1), "mean") == 1);
+  assert_int_equal(get("/v1/groups?key=a_loss&over=model"), 200);
+  assert_int_equal(json_array_size(json_object_get(group(0), "exps")), 2);
+  assert_string_equal(
+      json_string_value(json_object_get(json_object_get(group(1), "params"), "seed")), "2");
+  assert_int_equal(get("/v1/groups?key=none"), 200);
+  assert_true(json_is_null(json_object_get(group(0), "mean")));
+  assert_int_equal(get("/v1/groups?take=worst"), 400);
+}
+
+int main(int argc, char **argv) {
+  lab_choose(argc, argv);
+  pool_extras.maker = &maker;
+  const struct CMUnitTest tests[] = {
+      TEST(test_a_grid_is_expanded),    TEST(test_a_grid_is_what_sweep_submits),
+      TEST(test_bad_grids_are_refused), TEST(test_grids_need_the_role),
+      TEST(test_keys_and_curves),       TEST(test_groups),
+  };
+  test_filter();
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
