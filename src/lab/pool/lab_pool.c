@@ -20,11 +20,19 @@ static bool refuse(brim_http_reply *reply, int status, const char *why) {
   return false;
 }
 
+static bool is_reading(const brim_http_request *request) {
+  return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+}
+
 static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *reply,
                   size_t *body_max) {
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   brim_pool_caller caller;
   bool known;
+  if (brim_pool_page_find(&pool->page, request->path)) {
+    *body_max = 0;
+    return is_reading(request) || refuse(reply, 405, "the page can only be read");
+  }
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
   // Without a token a caller does not learn which paths there are.
   bool session = route && strcmp(route->path, "v1/session") == 0;
@@ -233,6 +241,11 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
   bool known;
+  const brim_pool_file *file = brim_pool_page_find(&pool->page, http->path);
+  if (file) {
+    brim_pool_page_serve(file, http, reply);
+    return;
+  }
   const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
   brim_http_reply_header(reply, "Cache-Control", "no-store");
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
@@ -286,6 +299,7 @@ static brim_status answer_whoami(void *ctx, const char *op, const json_t *reques
 
 static brim_status open_pool(brim_lab_pool *pool) {
   const brim_lab_pool_options *o = &pool->options;
+  BRIM_TRY(brim_pool_page_init(&pool->page));
   BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
   if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
@@ -342,6 +356,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_pool_disk_close(pool->disk);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
+  brim_pool_page_deinit(&pool->page);
   pthread_mutex_destroy(&pool->lock);
   brim_free(pool);
 }

@@ -101,6 +101,28 @@ brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
 void brim_pool_feed_progress(brim_pool_feed *feed, const json_t *request);
 void brim_pool_feed_wake(brim_pool_feed *feed);
 
+// --- lab_pool_page.c: the dashboard
+
+enum { BRIM_POOL_FILES = 3, BRIM_POOL_HASH = 17 };
+
+typedef struct brim_pool_file {
+  char path[64];  // "/assets/dashboard-0123456789abcdef.js"
+  const char *type;
+  char hash[BRIM_POOL_HASH];
+  brim_str plain, gzip;
+} brim_pool_file;
+
+typedef struct brim_pool_page {
+  brim_pool_file files[BRIM_POOL_FILES];  // the page, its script, its style sheet
+} brim_pool_page;
+
+brim_status brim_pool_page_init(brim_pool_page *page);  // deinit is needed after a failure, too
+void brim_pool_page_deinit(brim_pool_page *page);
+// NULL: the path is none of the page's.
+const brim_pool_file *brim_pool_page_find(const brim_pool_page *page, const char *path);
+void brim_pool_page_serve(const brim_pool_file *file, const brim_http_request *request,
+                          brim_http_reply *reply);
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_http_server *http;
@@ -111,6 +133,7 @@ struct brim_lab_pool {
   brim_pool_auth auth;
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
+  brim_pool_page page;
 };
 
 // --- lab_pool_reply.c

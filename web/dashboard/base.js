@@ -1,0 +1,181 @@
+// Elements, numbers, requests, messages. Whatever the server says becomes text nodes, never HTML.
+'use strict';
+(function () {
+  const t = brim.t, dash = '\u2013';
+
+  //-------------------------------- elements --------------------------------
+
+  // h('a.link', {href, onclick}, 'text', child, ...): null, undefined and false are left out.
+  function h(name, attributes, ...children) {
+    const [tag, ...classes] = name.split('.'), element = document.createElement(tag || 'div');
+    if (classes.length) element.className = classes.join(' ');
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+      else if (key === 'class') element.className += ' ' + value;
+      else if (key in element && key !== 'list' && key !== 'for') element[key] = value;
+      else element.setAttribute(key, value === true ? '' : value);
+    }
+    put(element, children);
+    return element;
+  }
+  function put(element, children) {
+    for (const child of children.flat(3)) {
+      if (child === null || child === undefined || child === false) continue;
+      element.append(child instanceof Node ? child : String(child));
+    }
+    return element;
+  }
+  function fill(element, ...children) { element.replaceChildren(); return put(element, children); }
+  const svgName = 'http://www.w3.org/2000/svg';
+  function svg(tag, attributes, ...children) {
+    const element = document.createElementNS(svgName, tag);
+    for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  }
+
+  //-------------------------------- numbers --------------------------------
+
+  function isNumber(value) { return typeof value === 'number' && isFinite(value); }
+  // The server writes numbers that are not finite as texts.
+  function realOf(value) { return typeof value === 'string' ? ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[value] : value; }
+  function number(value) {
+    if (value === 'nan' || value === 'inf' || value === '-inf') return value;
+    if (!isNumber(value)) return dash;
+    const size = Math.abs(value);
+    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
+    return size >= 1e4 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
+  }
+  function count(value) { return Number(value || 0).toLocaleString('en'); }
+  function isShare(key) { return /acc|accuracy|top1|top5|success/.test(key || ''); }
+  function isLower(key) { return /loss|err|ppl|perplex|time|mse|mae|seconds|fall/.test(key || ''); }
+  function metric(key, value) {
+    return isNumber(value) && isShare(key) ? (value * 100).toFixed(2) + ' %' : number(value);
+  }
+  function bytes(value) {
+    if (!isNumber(value)) return dash;
+    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+    let u = 0;
+    while (value >= 1024 && u < 4) { value /= 1024; u++; }
+    return (value >= 100 || u === 0 ? Math.round(value) : value.toFixed(1)) + ' ' + units[u];
+  }
+  function span(ms) {
+    if (!isNumber(ms)) return dash;
+    const s = Math.max(0, ms) / 1000;
+    if (s < 60) return t('s', s < 10 ? Number(s.toFixed(1)) : Math.round(s));
+    const minutes = Math.round(s / 60);
+    if (minutes < 60) return t('min', minutes);
+    if (minutes < 48 * 60) return t('hour', Math.floor(minutes / 60), minutes % 60);
+    return t('day', Math.round(minutes / 1440));
+  }
+  let skew = 0;  // the server's clock less ours
+  function now() { return Date.now() + skew; }
+  function ago(ms) {
+    if (!ms) return dash;
+    const passed = now() - ms;
+    return passed < 2000 ? t('now') : t('ago', span(passed < 60000 ? Math.round(passed / 1000) * 1000 : passed));
+  }
+  function clock(ms) { return ms ? new Date(ms).toLocaleString(brim.language() === 'ko' ? 'ko-KR' : 'en-GB') : dash; }
+
+  //-------------------------------- requests --------------------------------
+
+  class Refusal extends Error {
+    constructor(status, body) {
+      super((body && (body.message || body.error)) || 'HTTP ' + status);
+      this.status = status;
+      this.body = body || {};
+    }
+  }
+  function parse(text) {
+    return text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
+  }
+  async function lines(method, path, body) {
+    const options = { method, credentials: 'same-origin', headers: {} };
+    if (body !== undefined) {
+      options.body = JSON.stringify(body);
+      options.headers['Content-Type'] = 'application/json';
+    }
+    const response = await fetch(path, options);
+    const text = await response.text();
+    let found = [];
+    try { found = parse(text); } catch (e) { if (response.ok) throw e; }
+    const last = found[found.length - 1];
+    if (!response.ok) throw new Refusal(response.status, last);
+    if (last && last.ok === false) throw new Refusal(500, last);
+    return found;
+  }
+  // All lines as one object: lists are joined.
+  function join(found) {
+    const out = {};
+    for (const line of found) {
+      for (const [key, value] of Object.entries(line)) {
+        if (Array.isArray(value) && Array.isArray(out[key])) for (const v of value) out[key].push(v);
+        else out[key] = value;
+      }
+    }
+    return out;
+  }
+  const get = async (path) => join(await lines('GET', path));
+  const post = async (path, body) => join(await lines('POST', path, body || {}));
+  // Parts that an older server does not have: null.
+  const optional = (promise) => promise.catch((e) => {
+    if (e.status === 404 || e.status === 405 || e.status === 501) return null;
+    throw e;
+  });
+  function query(fields) {
+    const parts = Object.entries(fields).filter(([, v]) => v !== '' && v !== null && v !== undefined);
+    return parts.length ? '?' + parts.map(([k, v]) => k + '=' + encodeURIComponent(v)).join('&') : '';
+  }
+
+  //-------------------------------- messages, questions --------------------------------
+
+  const notes = h('div.notes', { role: 'status' });
+  function note(text, bad) {
+    const element = h('p', { class: bad ? 'bad' : '' }, text);
+    notes.append(element);
+    setTimeout(() => element.remove(), bad ? 9000 : 4000);
+  }
+  function refused(error) {
+    if (error.status === 401) brim.emit('unknown');
+    else note(error instanceof Refusal ? t('failedRequest', error.message) : t('awayNow'), true);
+  }
+  function dialog(...children) {
+    const box = h('dialog', {}, ...children);
+    box.addEventListener('close', () => box.remove());
+    box.addEventListener('click', (e) => { if (e.target === box) box.close(); });
+    document.body.append(box);
+    box.showModal();
+    return box;
+  }
+  function ask(question, yes) {
+    return new Promise((resolve) => {
+      let answer = false;
+      const box = dialog(h('p', {}, question), h('div.buttons', {},
+        h('button', { onclick: () => box.close() }, t('cancelDialog')),
+        h('button.main', { autofocus: true, onclick: () => { answer = true; box.close(); } }, yes)));
+      box.addEventListener('close', () => resolve(answer));
+    });
+  }
+
+  //-------------------------------- news --------------------------------
+
+  const listeners = {};
+  function on(name, what) { (listeners[name] = listeners[name] || new Set()).add(what); return () => listeners[name].delete(what); }
+  function emit(name, value) { for (const what of [...(listeners[name] || [])]) what(value); }
+  // At once, then at most every `ms`.
+  function throttle(ms, what) {
+    let last = -Infinity, waiting = 0;
+    return () => {
+      if (waiting) return;
+      const wait = Math.max(0, last + ms - performance.now());
+      waiting = setTimeout(() => { waiting = 0; last = performance.now(); what(); }, wait);
+    };
+  }
+
+  Object.assign(brim, {
+    h, svg, put, fill, dash, isNumber, realOf, number, count, isShare, isLower, metric, bytes, span, now, ago, clock,
+    Refusal, lines, join, get, post, optional, query, notes, note, refused, dialog, ask, on, emit, throttle,
+    setClock(ms) { skew = ms - Date.now(); },
+  });
+})();

@@ -1,0 +1,222 @@
+// Overlaid curves of experiments, drawn by uPlot. A chart keeps itself current: new values come with the
+// server's news, and the curve of an experiment is read again when it ends.
+'use strict';
+(function () {
+  const { h, fill, t, model, isNumber } = brim;
+  const COLOURS = 8, MOST_POINTS = 1600;
+
+  function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+  // Experiments keep their colour while the page is open.
+  const slots = new Map();
+  function slotOf(id) {
+    if (!slots.has(id)) slots.set(id, slots.size);
+    return slots.get(id);
+  }
+  function colourOf(id, at) { return css('--c' + (at === undefined ? slotOf(id) : at) % COLOURS); }
+
+  // An average that forgets: what is drawn when there is much noise.
+  function smoothed(values, weight) {
+    let mean = null;
+    return values.map((v) => {
+      if (!isNumber(v)) return v;
+      mean = mean === null ? v : weight * mean + (1 - weight) * v;
+      return mean;
+    });
+  }
+
+  //-------------------------------- one chart --------------------------------
+
+  // options: {height, key, legend}; list: [{id, name}], in the order of their colours
+  class Chart {
+    constructor(options) {
+      this.options = Object.assign({ height: 240, legend: true }, options);
+      this.key = this.options.key || '';
+      this.list = [];
+      this.data = new Map();
+      this.log = false;
+      this.smooth = false;
+      this.plot = null;
+      this.asked = 0;
+      this.box = h('div.plot');
+      this.names = h('ul.legend');
+      this.empty = h('p.dim.empty', { hidden: true }, t('noCurve'));
+      this.element = h('div.chart', {}, this.box, this.empty, this.options.legend ? this.names : null);
+      this.element.chart = this;
+      this.watch = new ResizeObserver(() => this.resize());
+      this.watch.observe(this.box);
+      this.draw = brim.throttle(200, () => this.render());
+      this.off = [
+        brim.on('metrics', (m) => this.append(m)),
+        brim.on('exp', (id) => this.changed(id)),
+        brim.on('theme', () => { this.rebuild = true; this.render(); }),
+      ];
+    }
+    destroy() {
+      this.gone = true;
+      this.off.forEach((f) => f());
+      this.watch.disconnect();
+      if (this.plot) this.plot.destroy();
+      this.plot = null;
+    }
+    async show(list, key) {
+      const same = key === this.key && list.length === this.list.length && list.every((e, i) => e.id === this.list[i].id);
+      this.list = list;
+      if (same && this.data.size) { this.draw(); return; }
+      if (key !== this.key) this.data = new Map();
+      this.key = key;
+      await this.read(list.map((e) => e.id).filter((id) => !this.data.has(id)));
+    }
+    async read(ids) {
+      const asked = ++this.asked, key = this.key;
+      if (ids.length && key) {
+        let found;
+        try { found = await model.curves(ids, key); } catch (e) { brim.refused(e); return; }
+        if (this.gone || key !== this.key) return;
+        for (const [id, points] of found) this.data.set(id, points);
+        if (asked !== this.asked && this.list.some((e) => !this.data.has(e.id))) return;
+      }
+      this.render();
+    }
+    append(m) {
+      const points = this.data.get(m.exp);
+      if (!points || !this.list.some((e) => e.id === m.exp)) return;
+      const rows = Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v));
+      for (const [key, step, raw] of rows) {
+        const value = brim.realOf(raw), last = points[points.length - 1];
+        if (key !== this.key || (last && step <= last[0])) continue;
+        points.push([step, value, value, value]);
+      }
+      if (points.length > MOST_POINTS) { this.data.delete(m.exp); this.read([m.exp]); } else this.draw();
+    }
+    changed(id) {
+      const row = model.exps.get(id);
+      if (!this.list.some((e) => e.id === id)) return;
+      if (!row || row.state !== 'running' || !(this.data.get(id) || []).length) this.read([id]);
+    }
+
+    //------------------------------ drawing ------------------------------
+
+    shown() { return this.list.filter((e) => (this.data.get(e.id) || []).length > 0); }
+    table(list) {
+      const parts = list.map((e) => {
+        const points = this.data.get(e.id), values = points.map((p) => {
+          const v = p[1];
+          return !isNumber(v) || (this.log && v <= 0) ? null : v;
+        });
+        return [points.map((p) => p[0]), this.smooth ? smoothed(values, 0.85) : values];
+      });
+      if (parts.length === 0) return [[], []];
+      return uPlot.join(parts, parts.map(() => [1, 1]));
+    }
+    build(list, data) {
+      if (this.plot) this.plot.destroy();
+      const dim = css('--dim'), line = css('--line'), font = '11px system-ui, sans-serif';
+      const axis = { stroke: dim, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
+      const values = (u, ticks) => ticks.map((v) => v === null ? '' : brim.isShare(this.key) ? Number((v * 100).toPrecision(4)) + ' %' : brim.number(v));
+      this.plot = new uPlot({
+        width: Math.max(120, this.box.clientWidth), height: this.options.height,
+        legend: { show: false },
+        cursor: { points: { size: 5 }, focus: { prox: 24 }, drag: { x: true, y: false } },
+        focus: { alpha: 0.25 },
+        scales: { x: { time: false }, y: { distr: this.log ? 3 : 1 } },
+        axes: [
+          Object.assign({}, axis, { size: 28, values: (u, ticks) => ticks.map((v) => brim.number(v)) }),
+          Object.assign({}, axis, { size: 56, values }),
+        ],
+        series: [{}].concat(list.map((e) => ({
+          label: e.name, stroke: colourOf(e.id, e.colour), width: 1.5, spanGaps: true,
+          points: { show: (this.data.get(e.id) || []).length === 1, size: 6 },
+        }))),
+        hooks: { setCursor: [() => this.values()] },
+      }, data, this.box);
+      this.built = this.signature(list);
+      this.rebuild = false;
+    }
+    signature(list) {
+      return [this.log, this.key, ...list.map((e) => e.id + (this.data.get(e.id).length === 1))].join();
+    }
+    render() {
+      if (this.gone) return;
+      const list = this.shown();
+      this.empty.hidden = list.length > 0;
+      this.box.hidden = list.length === 0;
+      if (list.length === 0) {
+        if (this.plot) this.plot.destroy();
+        this.plot = null;
+        fill(this.names);
+        return;
+      }
+      const data = this.table(list);
+      if (!this.plot || this.rebuild || this.built !== this.signature(list)) this.build(list, data);
+      else this.plot.setData(data);
+      this.legend(list);
+    }
+    legend(list) {
+      if (!this.options.legend) return;
+      this.cells = list.map((e) => h('b'));
+      fill(this.names, list.map((e, i) => h('li', {
+        title: e.name,
+        onmouseenter: () => this.plot && this.plot.setSeries(i + 1, { focus: true }),
+        onmouseleave: () => this.plot && this.plot.setSeries(null, { focus: false }),
+      }, swatch(e), h('a', { href: '#/exp/' + e.id }, e.name), this.cells[i])));
+      this.values();
+    }
+    values() {
+      if (!this.plot || !this.cells) return;
+      const at = this.plot.cursor.idx, data = this.plot.data;
+      this.cells.forEach((cell, i) => {
+        const values = data[i + 1] || [];
+        let from = isNumber(at) ? at : values.length - 1;
+        while (from >= 0 && !isNumber(values[from])) from--;
+        cell.textContent = from < 0 ? '' : brim.metric(this.key, values[from]);
+      });
+    }
+    resize() {
+      if (this.plot && this.box.clientWidth > 0) this.plot.setSize({ width: this.box.clientWidth, height: this.options.height });
+    }
+  }
+  // A coloured square, without a style attribute in the page's text.
+  function swatch(e) {
+    const mark = h('i.swatch');
+    mark.style.background = colourOf(e.id, e.colour);
+    return mark;
+  }
+
+  //-------------------------------- a panel with tools --------------------------------
+
+  // A chart with a choice of its metric, a logarithmic scale and smoothing.
+  class Panel {
+    constructor(options) {
+      this.chart = new Chart(options);
+      this.select = h('select', { title: t('metric'), 'aria-label': t('metric'), onchange: () => { this.chosen = this.select.value; this.update(); } });
+      this.note = h('span.dim.grow');
+      const flag = (name) => h('label', {}, h('input', {
+        type: 'checkbox', onchange: (e) => { this.chart[name] = e.target.checked; this.chart.render(); },
+      }), t(name === 'log' ? 'logScale' : 'smooth'));
+      this.element = h('section.panel.charting', {}, h('div.tools', {}, this.select, this.note, flag('log'), flag('smooth')), this.chart.element);
+      this.keys = [];
+    }
+    destroy() { this.chart.destroy(); }
+    // list: [{id, name}]; preferred: the metric of the results
+    async show(list, grid, preferred, note) {
+      this.list = list;
+      this.note.textContent = note || '';
+      const from = grid + '|' + (list[0] ? list[0].id : '');
+      if (this.from !== from || this.keys.length === 0) {
+        this.from = from;
+        let keys = [];
+        try { keys = await model.keys(grid, list.map((e) => e.id)); } catch (e) { brim.refused(e); }
+        if (this.from !== from) return;
+        if (preferred && !keys.includes(preferred)) keys.unshift(preferred);
+        this.keys = keys;
+        fill(this.select, keys.map((k) => h('option', { value: k }, k)));
+      }
+      const key = this.keys.includes(this.chosen) ? this.chosen : preferred || this.keys[0] || '';
+      this.select.value = key;
+      await this.chart.show(this.list, key);
+    }
+    update() { this.chart.show(this.list, this.select.value); }
+  }
+
+  Object.assign(brim, { Chart, Panel, colourOf, swatch });
+})();

@@ -1,0 +1,435 @@
+// The list of experiments: filters, a table that makes only the rows that are seen, groups, a chart.
+'use strict';
+(function () {
+  const { h, fill, t, model, isNumber } = brim;
+  const ROW = 27, CURVES = 8, PARAMS = 6;
+  const states = ['running', 'leased', 'queued', 'paused', 'failed', 'done', 'cancelled'];
+  const rank = Object.fromEntries(states.map((s, i) => [s, i]));
+  const narrow = matchMedia('(max-width: 760px)');
+
+  //-------------------------------- of a row --------------------------------
+
+  function params(row) {
+    if (!row.params) {
+      row.params = [];
+      for (const part of (row.label || '').match(/[^\s=]+=(?:[^\s(]*\([^)]*\)|\S*)/g) || []) {
+        const at = part.indexOf('=');
+        row.params.push([part.slice(0, at), part.slice(at + 1)]);
+      }
+    }
+    return row.params;
+  }
+  function param(row, name) { const found = params(row).find((p) => p[0] === name); return found ? found[1] : ''; }
+  function nameOf(row) { return row.label || row.id.slice(0, 12); }
+  function labelOf(row) {
+    const list = params(row);
+    if (!list.length) return nameOf(row);
+    return list.map(([k, v]) => h('span.param', {}, h('i', {}, k + '='), v, ' '));
+  }
+  function stateText(row) {
+    if ((row.state === 'running' || row.state === 'leased') && row.want === 'cancel') return t('cancelling');
+    if ((row.state === 'running' || row.state === 'leased') && row.want === 'pause') return t('pausing');
+    return t(row.state);
+  }
+  function stateMark(row) { return h('span.state', { class: 's-' + row.state }, h('i'), stateText(row)); }
+  function share(row) {
+    if (row.state === 'done') return 1;
+    if (row.steps > 0 && row.step >= 0) return Math.min(1, row.step / row.steps);
+    return row.epochs > 0 && row.epoch >= 0 ? Math.min(1, row.epoch / row.epochs) : 0;
+  }
+  function took(row) {
+    if (!row.started) return NaN;
+    if (row.ended) return row.ended - row.started;
+    return row.state === 'running' || row.state === 'leased' ? brim.now() - row.started : NaN;
+  }
+  function waitText(w) {
+    if (!w) return '';
+    if (!brim.has('w_' + w.code)) return w.text || w.code || '';
+    if (w.code === 'behind') return t('w_behind', brim.count(w.ahead));
+    if (w.code === 'backoff') return t('w_backoff', brim.span((w.until_ms || 0) - brim.now()));
+    return t('w_' + w.code);
+  }
+  function bar(value, kind) {
+    const inner = h('i');
+    inner.style.width = (100 * Math.max(0, Math.min(1, value))).toFixed(1) + '%';
+    return h('span.bar', { class: kind || '' }, inner);
+  }
+  function progressOf(row) {
+    if (row.state === 'queued' || row.state === 'paused') return h('span.dim', {}, waitText(row.waits));
+    if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, row.failure && row.failure !== 'none' ? row.failure : row.reason || '');
+    if (row.state === 'cancelled') return '';
+    if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 ? row.epoch + ' / ' + row.epochs : brim.count(row.step));
+    return h('span.progress', {}, bar(share(row)), h('small', {}, row.epochs > 0 && row.epoch >= 0 ? row.epoch + ' / ' + row.epochs : Math.round(100 * share(row)) + ' %'));
+  }
+
+  //-------------------------------- a table of many rows --------------------------------
+
+  // columns: [{key, title, cell(row), sort(row), kind, phone}]; options: {onopen, onselect, selected, sort, onsort}
+  class Table {
+    constructor(options) {
+      this.options = options;
+      this.rows = [];
+      this.at = -1;
+      this.head = h('thead');
+      this.body = h('tbody');
+      this.columns = [];
+      this.groupOfColumns = h('colgroup');
+      this.element = h('div.scroll', { tabindex: -1, onscroll: () => this.paint() },
+        h('table.rows', {}, this.groupOfColumns, this.head, this.body));
+      this.watch = new ResizeObserver(() => this.paint());
+      this.watch.observe(this.element);
+    }
+    destroy() { this.watch.disconnect(); }
+    setColumns(columns) {
+      const signature = columns.map((c) => c.key + c.title + c.kind).join();
+      this.columns = columns;
+      if (signature !== this.signature) {
+        this.signature = signature;
+        fill(this.groupOfColumns, columns.map((c) => h('col', { class: 'c-' + (c.kind || 'plain') })));
+      }
+      const sort = this.options.sort ? this.options.sort() : null;
+      fill(this.head, h('tr', {}, columns.map((c) => h('th', {
+        class: 'c-' + (c.kind || 'plain'), 'aria-sort': sort && sort.key === c.key ? sort.down ? 'descending' : 'ascending' : null,
+      }, c.head || (c.sort && this.options.onsort ? h('button', { onclick: () => this.options.onsort(c.key) }, c.title) : c.title)))));
+    }
+    setRows(rows) {
+      this.rows = rows;
+      if (this.at >= rows.length) this.at = rows.length - 1;
+      this.paint(true);
+    }
+    paint(all) {
+      const height = this.element.clientHeight || 600, top = this.element.scrollTop;
+      const first = Math.max(0, Math.floor(top / ROW) - 8), last = Math.min(this.rows.length, Math.ceil((top + height) / ROW) + 8);
+      if (!all && first === this.first && last === this.last) return;
+      this.first = first;
+      this.last = last;
+      const parts = [];
+      if (first > 0) parts.push(this.space(first));
+      for (let i = first; i < last; i++) parts.push(this.row(i));
+      if (last < this.rows.length) parts.push(this.space(this.rows.length - last));
+      fill(this.body, parts);
+    }
+    space(count) {
+      const cell = h('td', { colSpan: this.columns.length });
+      cell.style.height = count * ROW + 'px';
+      return h('tr.pad', {}, cell);
+    }
+    row(i) {
+      const row = this.rows[i], selected = this.options.selected && this.options.selected(row);
+      return h('tr', {
+        class: (i === this.at ? 'at ' : '') + (selected ? 'selected' : ''), 'data-id': row.id || null,
+        onclick: (e) => {
+          if (e.target.closest('a, button, input')) return;
+          this.at = i;
+          if (e.ctrlKey || e.metaKey || e.shiftKey) { if (this.options.onselect) this.options.onselect(row, i, e.shiftKey); } else this.options.onopen(row);
+        },
+      }, this.columns.map((c) => h('td', { class: 'c-' + (c.kind || 'plain') }, c.cell(row, i))));
+    }
+    move(by) {
+      this.at = Math.max(0, Math.min(this.rows.length - 1, this.at + by));
+      const y = this.at * ROW, view = this.element.clientHeight - 2 * ROW;
+      if (y < this.element.scrollTop) this.element.scrollTop = y;
+      if (y > this.element.scrollTop + view) this.element.scrollTop = y - view;
+      this.paint(true);
+    }
+    current() { return this.rows[this.at]; }
+  }
+
+  //-------------------------------- the view --------------------------------
+
+  const selected = new Set();
+  let remembered = { at: -1, top: 0 };
+
+  function filterRows(f) {
+    const words = (f.q || '').toLowerCase().split(/\s+/).filter(Boolean), wanted = f.state ? f.state.split(',') : null;
+    const out = [];
+    for (const row of model.exps.values()) {
+      if (wanted && !wanted.includes(row.state)) continue;
+      if (f.grid && row.grid !== f.grid) continue;
+      if (f.tag && !(row.tags || '').split(/[,\s]+/).includes(f.tag)) continue;
+      if (words.length) {
+        if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
+        if (!words.every((w) => row.words.includes(w))) continue;
+      }
+      out.push(row);
+    }
+    return out;
+  }
+  function compare(a, b) {
+    const x = a === undefined || a === null || a === '' || Number.isNaN(a), y = b === undefined || b === null || b === '' || Number.isNaN(b);
+    if (x || y) return x - y;
+    const p = Number(a), q = Number(b);
+    if (!Number.isNaN(p) && !Number.isNaN(q)) return p - q;
+    return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
+  }
+  function sortRows(rows, column, down) {
+    const usual = (a, b) => rank[a.state] - rank[b.state] ||
+      (a.state === 'queued' ? (b.priority || 0) - (a.priority || 0) || a.created - b.created || (a.idx || 0) - (b.idx || 0)
+        : (b.ended || b.started || b.created || 0) - (a.ended || a.started || a.created || 0)) || (a.idx || 0) - (b.idx || 0);
+    if (!column || !column.sort) return rows.sort(usual);
+    const keyed = rows.map((row) => [column.sort(row), row]);
+    const missing = (v) => v === undefined || v === null || v === '' || Number.isNaN(v);
+    keyed.sort((a, b) => missing(a[0]) || missing(b[0]) ? missing(a[0]) - missing(b[0]) : (down ? -1 : 1) * compare(a[0], b[0]) || usual(a[1], b[1]));
+    return keyed.map((k) => k[1]);
+  }
+
+  class ListView {
+    constructor(route) {
+      this.f = route.query;
+      this.table = new Table({
+        onopen: (row) => { if (row.exps) this.openGroup(row); else brim.go('/exp/' + row.id); },
+        onselect: (row, i, range) => this.toggle(row, i, range), selected: (row) => selected.has(row.id),
+        sort: () => this.sort(), onsort: (key) => this.setSort(key),
+      });
+      this.make();
+      this.off = [brim.on('exps', brim.throttle(200, () => this.update())), brim.on('grids', () => this.choices())];
+      this.panel = null;
+      this.choices();
+      this.update();
+      this.table.at = remembered.at;
+      requestAnimationFrame(() => { this.table.element.scrollTop = remembered.top; });
+    }
+    destroy() {
+      this.gone = true;
+      remembered = { at: this.table.at, top: this.table.element.scrollTop };
+      this.off.forEach((f) => f());
+      this.table.destroy();
+      if (this.panel) this.panel.destroy();
+    }
+    make() {
+      this.search = h('input', { type: 'search', placeholder: t('search'), value: this.f.q || '', 'aria-label': t('search'),
+        oninput: brim.throttle(120, () => this.set({ q: this.search.value })) });
+      this.grid = h('select.grid', { 'aria-label': t('grid'), onchange: () => this.set({ grid: this.grid.value }) });
+      this.tag = h('select.tag', { 'aria-label': t('tag'), onchange: () => this.set({ tag: this.tag.value }) });
+      this.byState = h('div.seg', { role: 'group', 'aria-label': t('state') });
+      this.mode = h('button.toggle.groups', { onclick: () => this.set({ groups: this.f.groups ? '' : '1' }) }, t('groups'));
+      this.charting = h('button.toggle.charts', { onclick: () => this.toggleChart() }, t('chart'));
+      this.shown = h('span.dim.shown');
+      this.failed = h('button', { hidden: true, onclick: () => this.retryFailed() });
+      this.note = h('p.dim.none', { hidden: true });
+      this.actions = h('div.actions', { hidden: true });
+      this.side = h('aside.side');
+      this.element = h('div.view.list', {},
+        h('div.filters', {}, this.search, this.byState, this.grid, this.tag, this.mode, this.charting, this.shown, h('span.grow'), this.failed),
+        h('div.split', {}, h('div.main', {}, this.table.element, this.note, this.actions), this.side));
+    }
+    set(change) {
+      Object.assign(this.f, change);
+      this.table.element.scrollTop = 0;
+      this.table.at = -1;
+      brim.replace('/exps', this.f);
+      this.update();
+    }
+    choices() {
+      fill(this.grid, h('option', { value: '' }, t('anyGrid')), model.grids.map((g) =>
+        h('option', { value: g.id }, (g.name || g.id.slice(0, 8)) + ' (' + brim.count(g.points) + ')')));
+      this.grid.value = this.f.grid || '';
+      this.grid.hidden = model.grids.length < 2 && !this.f.grid;
+    }
+    chooseTags() {
+      if (this.taggedAt === model.version) return;
+      this.taggedAt = model.version;
+      const tags = new Set(this.f.tag ? [this.f.tag] : []);
+      for (const row of model.exps.values()) for (const tag of (row.tags || '').split(/[,\s]+/)) if (tag) tags.add(tag);
+      this.tag.hidden = tags.size === 0;
+      if (this.tagNames === [...tags].join()) return;
+      this.tagNames = [...tags].join();
+      fill(this.tag, h('option', { value: '' }, t('anyTag')), [...tags].sort().map((g) => h('option', { value: g }, g)));
+      this.tag.value = this.f.tag || '';
+    }
+    drawStates() {
+      const counts = { running: 0, leased: 0, queued: 0, paused: 0, failed: 0, done: 0, cancelled: 0 };
+      for (const row of model.exps.values()) if (!this.f.grid || row.grid === this.f.grid) counts[row.state]++;
+      const wanted = (this.f.state || '').split(',').filter(Boolean);
+      const flip = (s) => this.set({ state: (wanted.includes(s) ? wanted.filter((w) => w !== s) : wanted.concat([s])).join(',') });
+      fill(this.byState, states.filter((s) => counts[s] || wanted.includes(s)).map((s) => h('button', {
+        class: 's-' + s, 'aria-pressed': String(wanted.includes(s)), 'data-state': s, onclick: () => flip(s),
+      }, h('i'), t(s) + ' ', h('b', {}, brim.count(counts[s])))));
+      this.failed.hidden = !counts.failed || !model.may('submit');
+      this.failed.textContent = t('retryFailed', brim.count(counts.failed));
+      this.failedCount = counts.failed;
+    }
+
+    //------------------------------ columns and rows ------------------------------
+
+    oneGrid() { return this.f.grid || (model.grids.length === 1 ? model.grids[0].id : ''); }
+    paramColumns(rows) {
+      if (narrow.matches || !this.oneGrid() || rows.length === 0) return [];
+      const names = params(rows[0]).map((p) => p[0]);
+      if (names.length === 0 || names.length > PARAMS) return [];
+      return names.map((name) => ({ key: 'p.' + name, title: name, kind: 'param', cell: (row) => param(row, name), sort: (row) => param(row, name) }));
+    }
+    columnsOf(rows) {
+      const every = rows.length > 0 && rows.every((row) => row.metric_key === rows[0].metric_key);
+      const select = { key: 'select', title: '', kind: 'check', cell: (row, i) => h('input', { type: 'checkbox', checked: selected.has(row.id), 'aria-label': t('select'), onclick: (e) => this.toggle(row, i, e.shiftKey) }) };
+      const columns = this.paramColumns(rows);
+      const named = columns.length > 0;
+      return [select,
+        { key: 'state', title: t('state'), kind: 'state', cell: stateMark, sort: (row) => rank[row.state] },
+        ...(named ? columns : [{ key: 'label', title: t('experiment'), kind: 'label', cell: labelOf, sort: (row) => row.label }]),
+        { key: 'result', title: every && rows[0].metric_key ? rows[0].metric_key : t('result'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
+        { key: 'progress', title: t('progress'), kind: 'progress', cell: progressOf, sort: share },
+        { key: 'time', title: t('time'), kind: 'time', cell: (row) => brim.span(took(row)), sort: took },
+        { key: 'worker', title: t('worker'), kind: 'worker', cell: (row) => row.state === 'queued' ? '' : row.worker || '', sort: (row) => row.worker },
+        ...(this.oneGrid() ? [] : [{ key: 'grid', title: t('grid'), kind: 'grid', cell: (row) => model.gridName(row.grid), sort: (row) => model.gridName(row.grid) }]),
+        { key: 'ended', title: t('ended'), kind: 'ago', cell: (row) => row.ended ? brim.ago(row.ended) : '', sort: (row) => row.ended },
+      ];
+    }
+    sort() { const s = this.f.sort || ''; return s ? { key: s.replace(/^-/, ''), down: s.startsWith('-') } : null; }
+    setSort(key) {
+      const s = this.sort(), first = key === 'result' && !brim.isLower((this.rows[0] || {}).metric_key) || key === 'ended' ? '-' : '';
+      const next = !s || s.key !== key ? first + key : s.down === (first === '-') ? (s.down ? key : '-' + key) : '';
+      this.set({ sort: next });
+    }
+    update() {
+      if (this.gone) return;
+      this.drawStates();
+      this.chooseTags();
+      this.mode.setAttribute('aria-pressed', String(!!this.f.groups));
+      this.drawActions();
+      if (this.f.groups) { this.updateGroups(); return; }
+      const filtered = filterRows(this.f), columns = this.columnsOf(filtered);
+      const s = this.sort(), column = s && columns.find((c) => c.key === s.key);
+      const current = this.table.current();
+      this.rows = sortRows(filtered, column, s && s.down);
+      this.table.setColumns(columns);
+      if (current) this.table.at = this.rows.indexOf(model.exps.get(current.id));
+      this.table.setRows(this.rows);
+      this.shown.textContent = t('shown', brim.count(this.rows.length), brim.count(model.exps.size)) + (model.complete ? '' : ' \u2026');
+      this.sayNone(this.rows.length, model.exps.size);
+      this.drawChart();
+    }
+    sayNone(count, of) {
+      this.note.hidden = count > 0 || !model.complete;
+      if (this.note.hidden) return;
+      if (of > 0) fill(this.note, t('noneFits'), ' ', h('button', { onclick: () => { this.search.value = ''; this.set({ q: '', state: '', grid: '', tag: '' }); this.choices(); } }, t('clear')));
+      else fill(this.note, t('nothing'), h('code', {}, 'brim sweep grid.yaml --store ' + location.origin));
+    }
+
+    //------------------------------ groups ------------------------------
+
+    async updateGroups() {
+      const grid = this.oneGrid() || (model.grids[0] || {}).id;
+      if (!grid) { this.table.setRows([]); this.sayNone(0, model.exps.size); return; }
+      const some = [...model.exps.values()].find((row) => row.grid === grid);
+      const key = this.f.key || (some || {}).metric_key || '';
+      if (this.groupsAt === model.version && this.groupsOf === grid + key) return;
+      this.groupsAt = model.version;
+      this.groupsOf = grid + key;
+      let reply = null;
+      try { reply = await brim.optional(brim.get('/v1/groups' + brim.query({ grid, key, over: 'seed' }))); } catch (e) { brim.refused(e); return; }
+      if (!this.f.groups || this.gone) return;
+      if (!reply) { this.mode.hidden = true; this.set({ groups: '' }); return; }
+      const groups = (reply.groups || []).map((g, i) => Object.assign({ id: 'group-' + i }, g));
+      this.table.setColumns(this.groupColumns(groups, key));
+      const better = brim.isLower(key) ? 1 : -1, value = (g) => isNumber(g.mean) ? g.mean * better : Infinity;
+      const s = this.sort(), column = s && this.table.columns.find((c) => c.key === s.key && c.sort);
+      if (column) groups.sort((a, b) => (s.down ? -1 : 1) * compare(column.sort(a), column.sort(b)));
+      else groups.sort((a, b) => value(a) - value(b));
+      this.rows = groups;
+      this.table.setRows(groups);
+      this.shown.textContent = model.gridName(grid) + ' \u00b7 ' + brim.count(groups.length);
+      this.note.hidden = groups.length > 0;
+      fill(this.note, t('noGroups'));
+      this.drawChart();
+    }
+    groupColumns(groups, key) {
+      const names = [...new Set(groups.flatMap((g) => Object.keys(g.params || {})))].slice(0, PARAMS);
+      const spot = groups.filter((g) => isNumber(g.mean)), low = Math.min(...spot.map((g) => g.mean - (g.std || 0))), high = Math.max(...spot.map((g) => g.mean + (g.std || 0)));
+      const range = (g) => {
+        if (!isNumber(g.mean) || !(high > low)) return '';
+        const inner = h('i'), dot = h('b'), at = (v) => 100 * (v - low) / (high - low);
+        inner.style.left = at(g.mean - (g.std || 0)) + '%';
+        inner.style.width = Math.max(1, at(g.mean + (g.std || 0)) - at(g.mean - (g.std || 0))) + '%';
+        dot.style.left = at(g.mean) + '%';
+        return h('span.range', {}, inner, dot);
+      };
+      const all = (g) => (g.exps || []).length > 0 && g.exps.every((id) => selected.has(id));
+      return [
+        { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
+        ...(names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
+          : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
+        { key: 'mean', title: key + ' \u00b7 ' + t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (g.n > 1 && isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
+        { key: 'range', title: '', kind: 'range', cell: range },
+        { key: 'best', title: t('best'), kind: 'result', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
+        { key: 'n', title: t('runs'), kind: 'count', sort: (g) => g.n, cell: (g) => g.n },
+        { key: 'states', title: t('states'), kind: 'states', cell: (g) => states.filter((s) => (g.states || {})[s]).map((s) => h('span.state', { class: 's-' + s }, h('i'), g.states[s] + ' ')) },
+      ];
+    }
+    openGroup(g) { brim.go('/compare', { ids: (g.exps || []).slice(0, 12).map((id) => id.slice(0, 12)).join(',') }); }
+
+    //------------------------------ chart ------------------------------
+
+    chartOn() { const kept = brim.remembered('chart'); return kept ? kept === 'on' : !narrow.matches; }
+    toggleChart() { brim.remember('chart', this.chartOn() ? 'off' : 'on'); this.drawChart(); }
+    drawChart() {
+      const on = this.chartOn() && model.exps.size > 0;
+      this.charting.setAttribute('aria-pressed', String(on));
+      this.side.hidden = !on;
+      if (!on) { if (this.panel) { this.panel.destroy(); this.panel = null; fill(this.side); } return; }
+      if (!this.panel) { this.panel = new brim.Panel({ height: narrow.matches ? 180 : 300 }); fill(this.side, this.panel.element); }
+      let ids = [...selected].filter((id) => model.exps.has(id)).slice(0, 24), chosen = ids.length > 0;
+      if (!chosen) {
+        const candidates = this.f.groups ? (this.rows || []).flatMap((g) => g.exps || []) : (this.rows || []).filter((row) => row.state !== 'queued' || row.step > 0).map((row) => row.id);
+        // while nothing else is chosen, what is drawn stays as long as it is in the list
+        const still = new Set(candidates);
+        const kept = (this.drawn || []).filter((id) => still.has(id));
+        const scope = JSON.stringify([this.f.q, this.f.state, this.f.grid, this.f.tag, this.f.sort, this.f.groups]);
+        ids = scope === this.scope && kept.length >= Math.min(CURVES, candidates.length) ? kept : candidates.slice(0, CURVES);
+        this.scope = scope;
+        this.drawn = ids;
+      }
+      const list = ids.map((id, i) => ({ id, name: nameOf(model.exps.get(id) || { id }), colour: i }));
+      const first = model.exps.get(ids[0]);
+      this.panel.show(list, first ? first.grid : '', first ? first.metric_key : '', t(chosen ? 'charted' : 'chartedTop', list.length));
+    }
+
+    //------------------------------ selecting and acting ------------------------------
+
+    toggle(row, i, range) {
+      const on = !selected.has(row.id);
+      if (range && this.lastAt !== undefined && !this.f.groups) {
+        for (let k = Math.min(i, this.lastAt); k <= Math.max(i, this.lastAt); k++) if (on) selected.add(this.rows[k].id); else selected.delete(this.rows[k].id);
+      } else if (on) selected.add(row.id); else selected.delete(row.id);
+      this.lastAt = i;
+      this.table.paint(true);
+      this.drawActions();
+      this.drawChart();
+    }
+    drawActions() {
+      const ids = [...selected];
+      this.actions.hidden = ids.length === 0;
+      if (ids.length === 0) return;
+      const act = brim.actionsFor(ids.map((id) => model.exps.get(id)).filter(Boolean), () => { this.clear(); });
+      fill(this.actions, h('b', {}, t('selected', brim.count(ids.length))),
+        h('button.main', { disabled: ids.length < 2, onclick: () => this.compare() }, t('compare')), act,
+        h('span.grow'), h('button', { onclick: () => this.clear() }, t('clear')));
+    }
+    clear() { selected.clear(); this.groupsAt = -1; this.update(); }
+    compare() { if (selected.size > 1) brim.go('/compare', { ids: [...selected].slice(0, 12).map((id) => id.slice(0, 12)).join(',') }); }
+    async retryFailed() {
+      if (await brim.ask(t('askRetryFailed', brim.count(this.failedCount)), t('retry'))) model.retryFailed(this.f.grid).catch(brim.refused);
+    }
+    key(name) {
+      const row = this.table.current();
+      if (name === 'j' || name === 'ArrowDown') this.table.move(1);
+      else if (name === 'k' || name === 'ArrowUp') this.table.move(-1);
+      else if (name === 'PageDown') this.table.move(20);
+      else if (name === 'PageUp') this.table.move(-20);
+      else if (name === 'G' || name === 'End') this.table.move(1e9);
+      else if (name === 'Home') this.table.move(-1e9);
+      else if (name === 'Enter' && row) this.table.options.onopen(row);
+      else if (name === 'x' && row && !row.exps) this.toggle(row, this.table.at);
+      else if (name === 'a' && !this.f.groups) { for (const r of this.rows) selected.add(r.id); this.update(); }
+      else if (name === 'c') this.compare();
+      else if (name === '/') { this.search.focus(); this.search.select(); }
+      else if (name === 'm') this.set({ groups: this.f.groups ? '' : '1' });
+      else if (name === 'v') this.toggleChart();
+      else if (name === 'Escape') { if (selected.size) this.clear(); else if (this.f.q) { this.search.value = ''; this.set({ q: '' }); } }
+      else return false;
+      return true;
+    }
+  }
+
+  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, share, took, waitText, bar, states });
+})();

@@ -1,0 +1,253 @@
+// What the page knows of the pool: experiments, grids, workers, and the news of the server that keep it
+// current. Nothing is polled: an event says what changed, and what it does not say is read then.
+'use strict';
+(function () {
+  const { get, post, optional, query, emit, throttle } = brim;
+  const CHUNK = 2000, MOST = 50000, ONE_BY_ONE = 8, CURVE_POINTS = 400;
+  const stateOf = {
+    queued: 'queued', requeued: 'queued', expired: 'queued', retried: 'queued', claimed: 'leased', started: 'running',
+    adopted: 'running', done: 'done', failed: 'failed', cancelled: 'cancelled', paused: 'paused',
+  };
+  const wantOf = { 'run wanted': 'run', 'pause wanted': 'pause', 'cancel wanted': 'cancel' };
+  const model = {
+    me: null, exps: new Map(), grids: [], workers: new Map(), total: 0, complete: false, version: 0,
+    live: false, retryAt: 0, hasMetrics: false,
+  };
+
+  function may(role) { return model.me && (model.me.role === 'admin' || model.me.role === role); }
+
+  //-------------------------------- experiments --------------------------------
+
+  function take(rows) {
+    for (const row of rows || []) {
+      row.epoch = row.epoch === undefined ? -1 : row.epoch;
+      row.step = row.step === undefined ? -1 : row.step;
+      row.words = null;
+      model.exps.set(row.id, row);
+    }
+    model.version++;
+  }
+  let loading = null, again = false;
+  async function readAll() {
+    const seen = new Set();
+    model.complete = false;
+    const first = model.exps.size === 0;
+    for (let offset = 0; offset < MOST; offset += CHUNK) {
+      const size = first && offset === 0 ? 300 : CHUNK;
+      const part = await get('/v1/exps' + query({ order: 'index', limit: size, offset }));
+      take(part.exps);
+      for (const row of part.exps || []) seen.add(row.id);
+      emit('exps');
+      if (!part.exps || part.exps.length < size) break;
+      if (size !== CHUNK) offset = size - CHUNK;
+    }
+    for (const id of [...model.exps.keys()]) if (!seen.has(id)) model.exps.delete(id);
+    model.total = Math.max(model.total, model.exps.size);
+    model.complete = true;
+    model.version++;
+    emit('exps');
+  }
+  // Everything; once more when it was asked for meanwhile.
+  async function load() {
+    if (loading) { again = true; return loading; }
+    loading = readAll();
+    try { await loading; } catch (e) { brim.refused(e); } finally { loading = null; }
+    if (again) { again = false; await load(); }
+  }
+  const readGrids = async () => {
+    const reply = await get('/v1/grids');
+    model.grids = (reply.grids || []).sort((a, b) => b.created - a.created);
+    emit('grids');
+  };
+  function gridName(id) {
+    const grid = model.grids.find((g) => g.id === id);
+    return grid ? grid.name || id.slice(0, 8) : (id || '').slice(0, 8);
+  }
+  function counts() {
+    const out = { queued: 0, leased: 0, running: 0, done: 0, failed: 0, cancelled: 0, paused: 0 };
+    for (const row of model.exps.values()) out[row.state]++;
+    return out;
+  }
+
+  //-------------------------------- what changed --------------------------------
+
+  const dirty = new Set();
+  const quietly = (promise) => promise.catch((e) => { if (e.status !== 404) brim.refused(e); });
+  async function readDirty() {
+    const ids = [...dirty];
+    dirty.clear();
+    if (ids.length === 0) return;
+    if (ids.length <= ONE_BY_ONE) {
+      await Promise.all(ids.map((id) => quietly(get('/v1/exps/' + id).then((reply) => {
+        const old = model.exps.get(id), row = reply.exp;
+        if (old) { row.config = undefined; row.last_lines = undefined; row.findings = undefined; }
+        take([row]);
+      }))));
+    } else {
+      const limit = Math.min(2 * CHUNK, ids.length + 100);
+      await quietly(get('/v1/exps' + query({ states: 'leased,running', limit })).then((r) => take(r.exps)));
+      await quietly(get('/v1/exps' + query({ states: 'done,failed,cancelled', order: 'ended', limit })).then((r) => take(r.exps)));
+    }
+    emit('exps');
+    for (const id of ids) emit('exp', id);
+  }
+  const readSoon = throttle(700, readDirty);
+  const reloadSoon = throttle(1500, () => { load(); quietly(readGrids()); });
+  const showSoon = throttle(250, () => emit('exps'));
+
+  function onEvent(event) {
+    if (!event.exp) {
+      if (event.kind === 'submitted' || event.kind === 'retried' || event.kind === 'moved') reloadSoon();
+      if (event.kind.startsWith('drain')) quietly(readWorkers());
+      return;
+    }
+    const row = model.exps.get(event.exp), state = stateOf[event.kind];
+    if (row) {
+      if (state) row.state = state;
+      if (event.kind === 'claimed') row.worker = event.text;
+      if (event.kind === 'started') row.started = event.t;
+      if (wantOf[event.kind]) row.want = wantOf[event.kind];
+      model.version++;
+    }
+    dirty.add(event.exp);
+    readSoon();
+    showSoon();
+    emit('event', event);
+  }
+  function onProgress(p) {
+    const row = model.exps.get(p.exp);
+    if (row) {
+      for (const key of ['step', 'steps', 'epoch', 'epochs']) if (p[key] !== undefined) row[key] = p[key];
+      model.version++;
+      showSoon();
+    }
+    emit('progress', p);
+  }
+
+  //-------------------------------- workers --------------------------------
+
+  function takeWorker(w) {
+    const id = w.id || w.name;
+    if (!id) return;
+    const old = model.workers.get(id) || { id, history: [] };
+    let status = w.status !== undefined ? w.status : w.gpus !== undefined || w.running !== undefined ? w : old.status;
+    if (typeof status === 'string') try { status = JSON.parse(status); } catch (e) { status = null; }
+    let cards = typeof w.gpus === 'string' ? w.gpus : old.cards;
+    const row = Object.assign({}, old, w, { id, status, cards, last_seen: w.last_seen || brim.now() });
+    if (w.id) row.drain = !!w.drain;
+    const gpus = (status && status.gpus) || [];
+    const use = gpus.length ? gpus.reduce((a, g) => a + (g.util || 0), 0) / gpus.length : status ? status.cpu_percent : null;
+    row.history = old.history.concat(brim.isNumber(use) ? [use] : []).slice(-60);
+    model.workers.set(id, row);
+  }
+  async function readWorkers() {
+    const reply = await get('/v1/workers');
+    for (const w of reply.workers || []) takeWorker(w);
+    emit('workers');
+  }
+
+  //-------------------------------- the stream of news --------------------------------
+
+  let source = null, tries = 0, lastId = null, timer = 0, heard = 0;
+  function connect() {
+    clearTimeout(timer);
+    if (source) source.close();
+    source = new EventSource('/v1/events' + (lastId === null ? '' : '?after=' + lastId));
+    const listen = (kind, what) => source.addEventListener(kind, (e) => {
+      heard = performance.now();
+      if (e.lastEventId) lastId = e.lastEventId;
+      let value;
+      try { value = JSON.parse(e.data); } catch (error) { return; }
+      what(value);
+    });
+    source.onopen = () => {
+      const back = tries > 0;
+      tries = 0;
+      model.live = true;
+      emit('live');
+      if (back) { quietly(readWorkers()); if (lastId === null) reloadSoon(); }
+    };
+    source.onerror = () => {
+      source.close();
+      model.live = false;
+      tries++;
+      const wait = Math.min(30000, 500 * 2 ** Math.min(tries, 6)) * (0.75 + Math.random() / 2);
+      model.retryAt = Date.now() + wait;
+      timer = setTimeout(again401, wait);
+      emit('live');
+    };
+    listen('event', onEvent);
+    listen('progress', onProgress);
+    listen('worker', (w) => { takeWorker(w); emit('workers'); });
+    listen('metrics', (m) => { model.hasMetrics = true; emit('metrics', m); });
+  }
+  // A stream does not say why it failed: a token may have ended.
+  async function again401() {
+    try { await get('/v1/whoami'); } catch (e) { if (e.status === 401) { emit('unknown'); return; } }
+    connect();
+  }
+  function disconnect() { clearTimeout(timer); if (source) source.close(); source = null; model.live = false; }
+
+  //-------------------------------- curves --------------------------------
+
+  // exp -> [[step, mean, lo, hi], ...] for one key
+  function points(buckets) {
+    return (buckets || []).map((b) => [b[1], brim.realOf(b[6]), brim.realOf(b[4]), brim.realOf(b[5])]);
+  }
+  let overlay = true;  // the server answers /v1/curves
+  async function curves(ids, key) {
+    const out = new Map(ids.map((id) => [id, []]));
+    if (overlay) {
+      const found = await optional(brim.lines('POST', '/v1/curves', { exps: ids, key, points: CURVE_POINTS }));
+      if (found) {
+        for (const line of found) {
+          for (const c of line.curves || (line.exp ? [line] : [])) {
+            if (out.has(c.exp)) out.get(c.exp).push(...points(c.buckets));
+          }
+        }
+        return out;
+      }
+      overlay = false;
+    }
+    await Promise.all(ids.map(async (id) => {
+      const reply = await optional(get('/v1/exps/' + id + '/curve' + query({ key, points: CURVE_POINTS })));
+      if (reply) out.set(id, points(reply.buckets));
+    }));
+    return out;
+  }
+  // Names of metrics of some experiments.
+  async function keys(grid, ids) {
+    const reply = grid ? await optional(get('/v1/keys' + query({ grid }))) : null;
+    if (reply && reply.keys) return reply.keys.map((k) => k.key || k.name || k);
+    const found = new Set();
+    for (const id of ids.slice(0, 3)) {
+      const rows = await optional(brim.lines('GET', '/v1/exps/' + id + '/metrics?points=1'));
+      for (const line of rows || []) if (line.key) found.add(line.key);
+    }
+    return [...found];
+  }
+
+  //-------------------------------- actions --------------------------------
+
+  async function want(ids, what) {
+    const reply = await post('/v1/want', { exps: ids, want: what });
+    brim.note(brim.t('changed', brim.count(reply.count)));
+  }
+  async function retry(ids) {
+    const reply = await post('/v1/retry', { exps: ids });
+    brim.note(brim.t('changed', brim.count(reply.count)));
+  }
+  async function retryFailed(grid) {
+    const reply = await post('/v1/retry-failed', grid ? { grid } : {});
+    brim.note(brim.t('changed', brim.count(reply.count)));
+  }
+  async function priority(ids, value) {
+    for (const id of ids) await post('/v1/exps/' + id + '/priority', { priority: value });
+    brim.note(brim.t('changed', brim.count(ids.length)));
+  }
+
+  Object.assign(model, {
+    may, load, readGrids, readWorkers, gridName, counts, connect, disconnect, curves, keys, want, retry, retryFailed, priority,
+  });
+  brim.model = model;
+})();
