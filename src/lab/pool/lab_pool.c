@@ -96,39 +96,51 @@ static void reply_pieces(brim_lab_pool *pool, brim_lab_answer *answer, brim_http
 
 //---------------------------------- requests ----------------------------------
 
+static void fail_call(brim_pool_call *c, brim_status status) {
+  brim_lab_answer_free(c->answer);
+  c->answer = NULL;
+  brim_pool_reply_failure(c->reply, status);
+}
+
+static void run_call(brim_pool_call *c) {
+  brim_lab_pool *pool = c->pool;
+  brim_store_set_author(pool->options.store, c->caller->id);
+  pool->caller = c->caller;
+  brim_status status =
+      c->route->own ? brim_pool_check_own(pool, c->route, c->caller, c->request) : BRIM_OK;
+  if (!status) status = brim_lab_ops_begin_json(&pool->ops, json_incref(c->request), &c->answer);
+  if (!status) status = brim_lab_answer_more(c->answer, PIECE, &c->reply->body, &c->done);
+  brim_store_set_author(pool->options.store, "");
+  if (status) fail_call(c, status);
+}
+
 // Takes the request over.
 static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                       const brim_pool_caller *caller, json_t *request, brim_http_reply *reply) {
-  brim_lab_answer *answer = NULL;
-  bool done = true, beat = strcmp(route->op, "beat") == 0;
-  json_incref(request);
-  pthread_mutex_lock(&pool->lock);
-  brim_store_set_author(pool->options.store, caller->id);
-  pool->caller = caller;
-  brim_status status = route->own ? brim_pool_check_own(pool, route, caller, request) : BRIM_OK;
-  if (!status) {
-    status = brim_lab_ops_begin_json(&pool->ops, request, &answer);
+  brim_pool_call c = {.pool = pool,
+                      .route = route,
+                      .caller = caller,
+                      .request = request,
+                      .reply = reply,
+                      .run = run_call,
+                      .fail = fail_call};
+  if (route->role == BRIM_ROLE_READ) {
+    pthread_mutex_lock(&pool->lock);
+    run_call(&c);
+    pthread_mutex_unlock(&pool->lock);
   } else {
-    json_decref(request);
+    brim_pool_commit_run(pool, &c);
   }
-  if (!status) status = brim_lab_answer_more(answer, PIECE, &reply->body, &done);
-  if (!status && strcmp(route->method, "GET") != 0) {
-    status = brim_pool_feed_read(&pool->feed, pool->options.store);
-  }
-  brim_store_set_author(pool->options.store, "");
-  pthread_mutex_unlock(&pool->lock);
-  bool done_well = !status && !brim_lab_answer_result(answer);
-  if (done_well && beat) brim_pool_feed_progress(&pool->feed, request);
+  bool done_well = c.answer && !brim_lab_answer_result(c.answer);
+  if (done_well && strcmp(route->op, "beat") == 0) brim_pool_feed_progress(&pool->feed, request);
   json_decref(request);
-  if (status) {
-    brim_pool_reply_failure(reply, status);
-  } else if (!done) {
-    reply_pieces(pool, answer, reply);
+  if (!c.answer) return;
+  if (!c.done) {
+    reply_pieces(pool, c.answer, reply);
     return;
-  } else {
-    reply->status = brim_pool_http_status(brim_lab_answer_result(answer));
   }
-  brim_lab_answer_free(answer);
+  reply->status = brim_pool_http_status(brim_lab_answer_result(c.answer));
+  brim_lab_answer_free(c.answer);
 }
 
 // What an attempt shows with each write: the path has most of it.
@@ -303,6 +315,7 @@ static brim_status open_pool(brim_lab_pool *pool) {
   BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
   if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
+  BRIM_TRY(brim_pool_commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){
       .store = o->store, .version = o->version, .answer = answer_whoami, .ctx = pool};
   const brim_http_options http = {.address = o->address,
@@ -354,6 +367,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_http_server_close(pool->http);
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
   brim_pool_disk_close(pool->disk);
+  if (pool->ops.store) brim_pool_commits_deinit(&pool->commits);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   brim_pool_page_deinit(&pool->page);

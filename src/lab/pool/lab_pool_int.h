@@ -123,6 +123,36 @@ const brim_pool_file *brim_pool_page_find(const brim_pool_page *page, const char
 void brim_pool_page_serve(const brim_pool_file *file, const brim_http_request *request,
                           brim_http_reply *reply);
 
+// --- lab_pool_commit.c: requests that write, several in one transaction
+
+// A request that is carried out under the store's lock, maybe by the thread of another one.
+typedef struct brim_pool_call {
+  struct brim_lab_pool *pool;
+  const brim_pool_route *route;
+  const brim_pool_caller *caller;
+  json_t *request;
+  brim_http_reply *reply;
+  brim_lab_answer *answer;  // NULL: the reply is there already
+  bool done;                // the reply is whole
+  // Under the store's lock: carries the request out; and replaces its reply by a failure.
+  void (*run)(struct brim_pool_call *call);
+  void (*fail)(struct brim_pool_call *call, brim_status status);
+  struct brim_pool_call *next;
+  bool ended;
+} brim_pool_call;
+
+typedef struct brim_pool_commits {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  brim_pool_call *first, **last;  // that wait
+  bool busy;                      // a group is being carried out
+} brim_pool_commits;
+
+brim_status brim_pool_commits_init(brim_pool_commits *commits);
+void brim_pool_commits_deinit(brim_pool_commits *commits);
+// Returns when the call is on the disk, or its reply says why not.
+void brim_pool_commit_run(struct brim_lab_pool *pool, brim_pool_call *call);
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_http_server *http;
@@ -134,6 +164,7 @@ struct brim_lab_pool {
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
   brim_pool_page page;
+  brim_pool_commits commits;
 };
 
 // --- lab_pool_reply.c

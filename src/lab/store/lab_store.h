@@ -23,7 +23,8 @@
 // reached, or its disk is full: nothing changed, call again later. After BRIM_EIO of a lost
 // connection the change may have happened; calling again is right in both cases.
 //
-// A handle serves one thread at a time.
+// A handle serves one thread at a time. Changes of several callers can go to the disk together: see
+// brim_store_group_begin.
 #ifndef BRIM_LAB_STORE_H_
 #define BRIM_LAB_STORE_H_
 
@@ -114,6 +115,13 @@ brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of 
 // BRIM_ESTATE: the file was removed, moved or replaced while it is open, and what is written to it is
 // lost. Never of PostgreSQL.
 brim_status brim_store_check_file(const brim_store *store);
+
+// Changes until brim_store_group_end are one transaction, so that the disk is waited for once. A call that
+// fails leaves nothing behind, and the others stay. They count when brim_store_group_end returns
+// BRIM_OK; otherwise nothing of the group does. PostgreSQL: both do nothing, and each change is on the
+// disk when its call returns; rows stay locked until the end of a transaction.
+brim_status brim_store_group_begin(brim_store *store);
+brim_status brim_store_group_end(brim_store *store);
 
 // --- submitting
 

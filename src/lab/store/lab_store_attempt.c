@@ -82,7 +82,8 @@ brim_status brim_store_beat(brim_store *store, const brim_store_ref *ref,
   return brim_store_write(store, beat, &b);
 }
 
-enum { METRIC_BATCH = 64, METRIC_COLUMNS = 5 };
+// LEVEL_BATCH: names are compared with each other.
+enum { METRIC_BATCH = 64, METRIC_COLUMNS = 5, LEVEL_BATCH = 512 };
 
 typedef struct logging {
   const brim_store_ref *ref;
@@ -160,7 +161,10 @@ static brim_status log_metrics(brim_store *store, void *ctx) {
   for (size_t i = 0; i < l->count; i += METRIC_BATCH) {
     size_t n = l->count - i < METRIC_BATCH ? l->count - i : METRIC_BATCH;
     BRIM_TRY(put_metrics(store, l, i, n));
-    BRIM_TRY(put_levels(store, l, i, n));  // by the batch: names are compared with each other
+  }
+  for (size_t i = 0; i < l->count; i += LEVEL_BATCH) {
+    size_t n = l->count - i < LEVEL_BATCH ? l->count - i : LEVEL_BATCH;
+    BRIM_TRY(put_levels(store, l, i, n));
   }
   BRIM_TRY(put_shown(store, l, &held));
   return brim_db_exec(

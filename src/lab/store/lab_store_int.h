@@ -24,6 +24,9 @@ struct brim_store {
   brim_str events;             // rows of the running transaction, as SQL
   int event_count;             // of them
   char who[65];                // the events' author
+  bool grouped;                // between brim_store_group_begin and _end
+  brim_status group_status;    // the transaction of the group is gone, and why
+  char group_detail[1024];
 };
 
 // One transaction that writes; fn may run several times and has no effects beside the store's.

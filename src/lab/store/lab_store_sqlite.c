@@ -258,8 +258,10 @@ static brim_status set_up(sqlite_db *d, const char *path, bool readonly) {
   BRIM_TRY(check_owner(d, path, readonly));
   if (readonly) return BRIM_OK;
   BRIM_TRY(pragma(d, "PRAGMA journal_mode=WAL", NULL));
+  // temp_store: what a savepoint may have to undo does not go through the disk.
   return script(&d->base,
-                "PRAGMA synchronous=FULL;PRAGMA foreign_keys=OFF;PRAGMA trusted_schema=OFF");
+                "PRAGMA synchronous=FULL;PRAGMA foreign_keys=OFF;PRAGMA trusted_schema=OFF;"
+                "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16384");
 }
 
 // In a folder without write permission a file without a log is read as it stands: the usual way makes

@@ -54,16 +54,53 @@ static void note_clock(brim_store *store, int64_t now) {
                   store->events.len ? ";" : "", (long long)now, (long long)now);
 }
 
-static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
+static void clear_events(brim_store *store) {
   if (brim_str_status(&store->events)) {  // memory ran out in an earlier one: that sticks
     brim_str_deinit(&store->events);
     brim_str_init(&store->events);
   }
   brim_str_clear(&store->events);
-  int64_t saved = store->clock_saved;
-  BRIM_TRY(brim_db_begin(store->db, write));
+}
+
+// Undoes one call of a group. SQLite ends the whole transaction when its disk is full.
+static void undo_call(brim_store *store, brim_status why) {
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_utf8_trim(detail);
+  bool again = store->db->again;
+  if (store->db->driver->script(store->db, "ROLLBACK TO call;RELEASE call")) {
+    again = false;
+    store->group_status = why == BRIM_ENOMEM ? why : BRIM_EIO;
+    snprintf(store->group_detail, sizeof store->group_detail, "%s", detail);
+    brim_utf8_trim(store->group_detail);
+  }
+  store->db->again = again;
+  brim_status_set_detail(detail);
+}
+
+// One call inside the transaction of a group.
+static brim_status run_grouped(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
+  if (store->group_status) {
+    brim_status_set_detail(store->group_detail);
+    return store->group_status;
+  }
+  store->db->again = false;
+  if (!write) return fn(store, ctx);
+  clear_events(store);
+  BRIM_TRY(store->db->driver->script(store->db, "SAVEPOINT call"));
   brim_status status = fn(store, ctx);
-  int64_t now = 0;
+  if (!status) {
+    brim_str_append(&store->events, store->events.len ? ";RELEASE call" : "RELEASE call");
+    status = brim_str_status(&store->events);
+  }
+  if (!status) status = store->db->driver->script(store->db, store->events.data);
+  if (status) undo_call(store, status);
+  return status;
+}
+
+// The end of a transaction, by how it went so far.
+static brim_status end(brim_store *store, brim_status status, bool write) {
+  int64_t now = 0, saved = store->clock_saved;
   if (!status && write && store->path) status = store->db->driver->now(store->db, &now);
   if (!status && write) {
     note_clock(store, now);
@@ -74,6 +111,29 @@ static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool writ
   brim_db_rollback(store->db);
   store->clock_saved = saved;
   return status;
+}
+
+brim_status brim_store_group_begin(brim_store *store) {
+  if (!store->path || store->options.readonly) return BRIM_OK;
+  BRIM_TRY(brim_db_begin(store->db, true));
+  store->grouped = true;
+  store->group_status = BRIM_OK;
+  return BRIM_OK;
+}
+
+brim_status brim_store_group_end(brim_store *store) {
+  if (!store->grouped) return BRIM_OK;
+  store->grouped = false;
+  clear_events(store);
+  if (store->group_status) brim_status_set_detail(store->group_detail);
+  return end(store, store->group_status, true);
+}
+
+static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
+  if (store->grouped) return run_grouped(store, fn, ctx, write);
+  clear_events(store);
+  BRIM_TRY(brim_db_begin(store->db, write));
+  return end(store, fn(store, ctx), write);
 }
 
 // A connection that was away may have kept every beat from arriving: leases get time again.
