@@ -114,7 +114,8 @@ static void test_replies(void **state) {
   assert_int_equal(call(f, "GET", "/v1/a%20b?key=x%26y+z", NULL), 200);
   assert_string_equal(f->answer.body.data, "GET /v1/a b key=x&y z from 127.0.0.1: ");
   assert_string_equal(f->answer.offset, "12");
-  assert_int_equal(call(f, "PATCH", "/log?key=%00", "hello"), 200);
+  assert_int_equal(call(f, "PATCH", "/log?key=%00", "hello"), 400);
+  assert_int_equal(call(f, "PATCH", "/log", "hello"), 200);
   assert_string_equal(f->answer.body.data, "PATCH /log key=(none) from 127.0.0.1: hello");
   assert_int_equal(call(f, "GET", "/file", NULL), 200);
   assert_string_equal(f->answer.body.data, "body{}");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 
-enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000 };
+enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000, FILES = 4096 };
 
 static const brim_option options[] = {
     {.name = "store",
@@ -323,6 +324,14 @@ static brim_status read_pin(serving *s) {
   return status;
 }
 
+// Each connection is an open file, and shells often allow 1024.
+static void allow_connections(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES) return;
+  limit.rlim_cur = limit.rlim_max < FILES ? limit.rlim_max : FILES;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static brim_status open_pool(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const brim_lab_pool_options how = {
@@ -408,6 +417,7 @@ static brim_status run(brim_cli *cli) {
   }
   if (!status) status = read_pin(&s);
   brim_cli_serve_grids_open(cli, &s.grids);
+  allow_connections();
   if (!status) status = open_pool(&s);
   cli->running = !status;
   if (!status) status = tell_address(&s);

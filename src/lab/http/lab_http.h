@@ -31,7 +31,7 @@ typedef struct brim_http_request {
   void *impl;
 } brim_http_request;
 
-// A value of the query by its name, decoded; NULL: not there, or malformed. Valid as long as the request.
+// A value of the query by its name, decoded; NULL: not there. Valid as long as the request.
 const char *brim_http_query(const brim_http_request *request, const char *name);
 // A header by its name in any case; NULL: not there.
 const char *brim_http_header(const brim_http_request *request, const char *name);

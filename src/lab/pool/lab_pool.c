@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
+#include "base/base_clock.h"
 #include "base/base_status.h"
 #include "lab/pool/lab_pool_int.h"
 
@@ -24,6 +25,17 @@ static bool is_reading(const brim_http_request *request) {
   return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
 }
 
+// A token that is not known: too many of them from one address are told to wait.
+static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
+                         brim_http_reply *reply, const char *why) {
+  char seconds[16];
+  int wait = brim_pool_limit_bad(&pool->limit, request->peer, brim_clock_ms());
+  if (!wait) return refuse(reply, 401, why);
+  snprintf(seconds, sizeof seconds, "%d", wait);
+  brim_http_reply_header(reply, "Retry-After", seconds);
+  return refuse(reply, 429, "too many bad tokens from this address");
+}
+
 static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *reply,
                   size_t *body_max) {
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
@@ -36,7 +48,11 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
   // Without a token a caller does not learn which paths there are.
   bool session = route && strcmp(route->path, "v1/session") == 0;
-  int refused = session ? 0 : brim_pool_auth_check(&pool->auth, request, &caller);
+  int refused = session ? brim_pool_auth_page(&pool->auth, request)
+                        : brim_pool_auth_check(&pool->auth, request, &caller);
+  if (refused == 401 && brim_http_header(request, "Authorization")) {
+    return refuse_token(pool, request, reply, "a valid token is needed");
+  }
   if (refused == 401) return refuse(reply, 401, "a valid token is needed");
   if (refused) return refuse(reply, refused, "not from this page");
   if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
@@ -44,7 +60,7 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   if (!session && !call && !brim_role_allows(caller.role, route->role)) {
     return refuse(reply, 403, "the token's role does not allow this");
   }
-  *body_max = route->body_max;
+  *body_max = call ? brim_pool_call_max(caller.role) : route->body_max;
   return true;
 }
 
@@ -173,9 +189,9 @@ static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_
   brim_status status = brim_json_parse(http->body, http->body_size, "body", &request);
   const char *op = json_string_value(json_object_get(request, "op"));
   const brim_pool_route *route = op ? brim_pool_route_of(op) : NULL;
+  if (!status && !op) status = brim_fail(BRIM_EINVAL, "a call is a JSON object with an op");
   if (!status && !route) {
-    status =
-        brim_fail(BRIM_EUNSUPPORTED, "'%s' is no request that this server answers", op ? op : "");
+    status = brim_fail(BRIM_EUNSUPPORTED, "'%s' is no request that this server answers", op);
   }
   if (status) {
     json_decref(request);
@@ -206,9 +222,12 @@ static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
                                   pool->options.certificate != NULL, cookie);
   }
   json_decref(body);
+  if (status == BRIM_EINVAL) {
+    refuse_token(pool, request, reply, "the token is not known");
+    return;
+  }
   if (status) {
     brim_pool_reply_failure(reply, status);
-    reply->status = status == BRIM_EINVAL ? 401 : reply->status;
     return;
   }
   brim_http_reply_header(reply, "Set-Cookie", cookie);
@@ -318,11 +337,16 @@ static brim_status open_pool(brim_lab_pool *pool) {
   BRIM_TRY(brim_pool_commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){
       .store = o->store, .version = o->version, .answer = answer_whoami, .ctx = pool};
+  // one address that takes all it gets leaves some for the others
+  int connections = o->connections > 0 ? o->connections : 1000;
   const brim_http_options http = {.address = o->address,
                                   .port = o->port,
                                   .certificate = o->certificate,
                                   .key = o->key,
-                                  .connections = o->connections,
+                                  .connections = connections,
+                                  .per_address = connections * 3 / 4,
+                                  .idle_ms = o->idle_ms,
+                                  .request_ms = o->request_ms,
                                   .admit = admit,
                                   .serve = serve,
                                   .ctx = pool};
@@ -336,6 +360,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pool->options = *options;
   pthread_mutex_init(&pool->lock, NULL);
   pthread_mutex_init(&pool->grids, NULL);
+  brim_pool_limit_init(&pool->limit);
   brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
   pool->auth.any_name = options->open;
   if (options->local_token) brim_pool_auth_local(&pool->auth, options->local_token);
@@ -371,6 +396,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   brim_pool_page_deinit(&pool->page);
+  brim_pool_limit_deinit(&pool->limit);
   pthread_mutex_destroy(&pool->lock);
   brim_free(pool);
 }

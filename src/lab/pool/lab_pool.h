@@ -72,10 +72,11 @@ typedef struct brim_lab_pool_options {
   const char *certificate, *key;
   bool open;                // no caller needs a token, at any address
   const char *local_token;  // of a worker that the owner starts itself; NULL = none
-  int connections;
-  const char
-      *files;  // folder for files of experiments, which get a folder in it; NULL = takes none
+  int connections;          // at most (1000); three quarters of them from one address
+  // folder for files of experiments, which get a folder in it; NULL = takes none
+  const char *files;
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
+  int64_t idle_ms, request_ms;       // as of brim_http_options
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;

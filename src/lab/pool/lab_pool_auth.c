@@ -236,10 +236,13 @@ static bool same_site(const brim_http_request *request, bool needed) {
   return from && host && strcasecmp(from + 3, host) == 0;
 }
 
+// A name that only this machine itself has, with or without a port.
 static bool is_local_name(const char *host) {
-  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+  static const char *const names[] = {"localhost", "[::1]"};
+  size_t n = host ? strspn(host, "0123456789.") : 0;
+  if (host && strncmp(host, "127.", 4) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
   for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
-    size_t n = strlen(names[i]);
+    n = strlen(names[i]);
     if (strncasecmp(host, names[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
   }
   return false;
@@ -265,6 +268,24 @@ static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
   return 0;
 }
 
+static bool reads(const brim_http_request *request) {
+  return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
+}
+
+// `open`: no token is needed.
+static int check_page(const brim_pool_auth *auth, const brim_http_request *request, bool open,
+                      bool cookie) {
+  if (open && !auth->any_name && !is_local_name(brim_http_header(request, "Host"))) return 403;
+  return reads(request) || same_site(request, cookie) ? 0 : 403;
+}
+
+int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request) {
+  pthread_mutex_lock(&auth->mutex);
+  bool open = auth->open && auth->count == 0;
+  pthread_mutex_unlock(&auth->mutex);
+  return check_page(auth, request, open, false);
+}
+
 int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out) {
   *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
@@ -274,8 +295,5 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
   int refused = open ? 0 : check_locked(auth, request, out);
   pthread_mutex_unlock(&auth->mutex);
   if (refused) return refused;
-  bool reads = strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
-  if (open && !auth->any_name && !is_local_name(brim_http_header(request, "Host"))) return 403;
-  if (!reads && (open || out->cookie) && !same_site(request, out->cookie)) return 403;
-  return 0;
+  return open || out->cookie ? check_page(auth, request, open, out->cookie) : 0;
 }

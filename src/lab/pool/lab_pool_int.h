@@ -54,11 +54,34 @@ brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
 // 0, or the HTTP status of the refusal.
 int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out);
+// Whether a page may send this: 0, or 403. Without asking for a token.
+int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request);
 // A cookie for the token: the value of Set-Cookie.
 brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
                                  char cookie[192]);
 void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
 bool brim_role_allows(brim_role role, brim_role needed);
+
+// --- lab_pool_limit.c: addresses that send bad tokens
+
+enum { BRIM_POOL_OFFENDERS = 256, BRIM_POOL_ADDRESS = 64 };
+
+typedef struct brim_pool_offender {
+  char network[BRIM_POOL_ADDRESS];
+  int count;         // bad tokens since then
+  int64_t since_ms;  // 0: the row is free
+  bool told;         // the log has it
+} brim_pool_offender;
+
+typedef struct brim_pool_limit {
+  pthread_mutex_t mutex;
+  brim_pool_offender rows[BRIM_POOL_OFFENDERS];
+} brim_pool_limit;
+
+void brim_pool_limit_init(brim_pool_limit *limit);
+void brim_pool_limit_deinit(brim_pool_limit *limit);
+// Notes a bad token. 0, or for how many seconds there have been too many.
+int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms);
 
 // --- lab_pool_routes.c
 
@@ -78,6 +101,8 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
                                             bool *known);
 // The row that asks for this; NULL: none does.
 const brim_pool_route *brim_pool_route_of(const char *op);
+// The longest body of a call: that of any row which the role may ask for.
+size_t brim_pool_call_max(brim_role role);
 // The query and the body as fields. What the path says has to be put in after it.
 brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
                                    json_t *request);
@@ -161,6 +186,7 @@ struct brim_lab_pool {
   brim_lab_ops ops;
   const brim_pool_caller *caller;  // whose request is carried out
   brim_pool_auth auth;
+  brim_pool_limit limit;
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
   brim_pool_page page;

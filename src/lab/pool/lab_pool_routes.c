@@ -9,7 +9,7 @@
 #include "lab/lab_files.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { SMALL = 64 << 10, BATCH = 4 << 20, GRID = 32 << 20 };
+enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
 
 #define READ BRIM_ROLE_READ
 #define SUBMIT BRIM_ROLE_SUBMIT
@@ -122,6 +122,14 @@ const brim_pool_route *brim_pool_route_of(const char *op) {
     if (r->op && strcmp(r->op, op) == 0) return r;
   }
   return NULL;
+}
+
+size_t brim_pool_call_max(brim_role role) {
+  size_t most = SMALL;
+  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+    if (r->op && brim_role_allows(role, r->role) && r->body_max > most) most = r->body_max;
+  }
+  return most;
 }
 
 //---------------------------------- reading ----------------------------------
