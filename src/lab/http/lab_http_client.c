@@ -27,6 +27,7 @@ typedef struct sink {
   brim_http_piece_fn fn;
   void *ctx;
   size_t most;
+  bool headed;         // the headers are complete
   brim_status status;  // why the transfer was ended from here
 } sink;
 
@@ -140,6 +141,7 @@ static void keep_header(const char *name, const char *data, size_t size, char *o
 static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
   sink *s = (sink *)ctx;
   size_t size = one * count;
+  s->headed = size > 0 && (data[0] == '\r' || data[0] == '\n');  // the empty line behind them
   if (!s->answer) return size;
   keep_header("Upload-Offset:", data, size, s->answer->offset, sizeof s->answer->offset);
   keep_header("Set-Cookie:", data, size, s->answer->cookie, sizeof s->answer->cookie);
@@ -238,7 +240,9 @@ static brim_status perform(brim_http_client *c, const brim_http_call *call, sink
   brim_free(url);
   api->slist_free_all(headers);
   if (s->status) return s->status;
-  return code == CURLE_OK ? BRIM_OK : fail_call(c, code);
+  if (code) return fail_call(c, code);
+  // libcurl takes headers that were cut off for a reply without a body
+  return s->headed ? BRIM_OK : brim_fail(BRIM_EIO, "the reply of %s was cut off", c->url);
 }
 
 brim_status brim_http_client_call(brim_http_client *c, const brim_http_call *call,
