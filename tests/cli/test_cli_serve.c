@@ -250,6 +250,30 @@ static void test_a_killed_server_with_a_worker(void **state) {
   assert_int_equal(end(again.server), 0);
 }
 
+// A worker that starts before its server waits for it.
+static void test_a_worker_comes_first(void **state) {
+  (void)state;
+  write_grid("small.yaml", "small", 2);
+  pool p = serve("60");
+  submit(&p, "small.yaml");
+  assert_int_equal(end(p.server), 0);
+  brim_child *one = work(&p, "w1");
+  bool ended = false;
+  for (int i = 0; i < TRIES && !brim_fs_exists("w1"); i++) usleep(PAUSE_US);
+  assert_ok(brim_child_wait(one, 1000, &ended));
+  assert_false(ended);
+  pool again =
+      serve_with((const char *const[]){"serve", "--server-only", "--port", strrchr(p.url, ':') + 1,
+                                       "--json", "--store", "pool", NULL});
+  wait_until(&again, "done", 4);
+  end(one);
+  assert_int_equal(end(again.server), 0);
+  // and leaves when it is asked to
+  one = work(&p, "w2");
+  for (int i = 0; i < TRIES && !brim_fs_exists("w2"); i++) usleep(PAUSE_US);
+  assert_int_equal(end(one), 130);
+}
+
 // The worker of the server's own machine trusts a certificate that no authority signed, and that is for
 // another name.
 static void test_own_worker_over_tls(void **state) {
@@ -328,6 +352,7 @@ int main(void) {
       cmocka_unit_test_setup(test_a_killed_worker, fresh),
       cmocka_unit_test_setup(test_a_killed_server, fresh),
       cmocka_unit_test_setup(test_a_killed_server_with_a_worker, fresh),
+      cmocka_unit_test_setup(test_a_worker_comes_first, fresh),
       cmocka_unit_test_setup(test_own_worker_over_tls, fresh),
       cmocka_unit_test_setup(test_tokens, fresh),
       cmocka_unit_test_setup(test_addresses, fresh)};

@@ -80,9 +80,30 @@ static brim_status set_variables(brim_cli *cli) {
   return BRIM_OK;
 }
 
+enum { AGAIN_MS = 500, AGAIN_MOST_MS = 30000, STOP_MS = 100 };
+
+// After a power failure workers and server start in any order.
+static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
+  for (int64_t wait = AGAIN_MS;; wait = 2 * wait < AGAIN_MOST_MS ? 2 * wait : AGAIN_MOST_MS) {
+    brim_status status = brim_cli_sweep_open(j, out);
+    if (status != BRIM_EIO) return status;
+    if (wait == AGAIN_MS) {
+      brim_cli_note(j->cli, brim_tr("cannot reach the server; brim tries again: %s\n"),
+                    brim_status_detail());
+    }
+    brim_status_clear();
+    for (int64_t waited = 0; waited < wait; waited += STOP_MS) {
+      if (*j->cli->stop) {
+        return brim_fail(BRIM_EINTERRUPTED, "stopped before the server answered");
+      }
+      brim_clock_sleep_ns((int64_t)STOP_MS * 1000000);
+    }
+  }
+}
+
 static brim_status work(brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
-  BRIM_TRY(brim_cli_sweep_open(j, &sweep));
+  BRIM_TRY(open_patiently(j, &sweep));
   j->cli->running = true;
   brim_status status = brim_cli_sweep_watch(j, sweep);
   brim_lab_sweep_close(sweep);

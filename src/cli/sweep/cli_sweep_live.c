@@ -338,9 +338,10 @@ static const char *end_name(brim_lab_end end) {
 
 static brim_status finish(watcher *w) {
   const brim_sweep_view *view = NULL;
-  do {  // the details of experiments come with every call
-    BRIM_TRY(brim_lab_sweep_view(w->sweep, true, &view));
-  } while (brim_lab_sweep_view_lags(w->sweep));
+  const bool rows = !w->job->worker;  // a worker leaves; the others' experiments are not its own
+  do {                                // the details of experiments come with every call
+    BRIM_TRY(brim_lab_sweep_view(w->sweep, rows, &view));
+  } while (rows && brim_lab_sweep_view_lags(w->sweep));
   BRIM_TRY(w->cli->json ? end_event(w, view, end_name(brim_lab_sweep_end(w->sweep)))
                         : print_summary(w, view));
   return outcome(w, view);
@@ -383,8 +384,12 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, brim_lab_sweep *
   brim_cli *cli = job->cli;
   watcher w = {.job = job, .cli = cli, .sweep = sweep};
   brim_ui_sweep_init(&w.ui);
-  tell_nothing_left(cli, sweep);
+  if (!job->worker) tell_nothing_left(cli, sweep);
   brim_status status = brim_lab_list(brim_lab_sweep_link(sweep), NULL, on_key, sweep);
+  if (status == BRIM_EIO && job->worker) {  // the server went away; it comes back
+    brim_status_clear();
+    status = BRIM_OK;
+  }
   if (!status && !cli->json && !cli->quiet) open_table(&w);
   if (!status) status = loop(&w);
   close_table(&w);
