@@ -15,64 +15,9 @@
 enum {
   ROUND = 48,            // experiments of a round
   LEASE_S = 2,           // of the sweeps
-  DRAIN_S = 300,         // the last round has this long after the disturbances
-  HITS = 4,              // of one experiment's processes
   ORPHAN_MS = 20000,     // processes have this long to end after their sweep
   SMALL_FILE = 32 << 10  // bytes a file may have on the full disk
 };
-
-const char *brim_lab_chaos_act_name(brim_lab_chaos_act act) {
-  static const char *const names[] = {
-#define X(id, name) name,
-      BRIM_LAB_CHAOS_MAP(X)
-#undef X
-  };
-  return names[act];
-}
-
-static uint64_t next_random(brim_chaos *c) {
-  uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-static int64_t between(brim_chaos *c, int64_t low, int64_t high) {
-  return low + (int64_t)(next_random(c) % (uint64_t)(high - low + 1));
-}
-
-//---------------------------------- grids ----------------------------------
-
-// `copies` of each seed; they differ in how long a training waits for an improvement, which is always
-// longer than it trains.
-static brim_status write_grid(const char *path, int64_t first, int64_t copies) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_append(&text,
-                  "name: chaos\n"
-                  "backend: ref\n"
-                  "device: cpu\n"
-                  "threads: 1\n"
-                  "dataset: synthetic(shape=[6], classes=3, samples=96, seed=0)\n"
-                  "model: mlp(depth=1, hidden=8)\n"
-                  "data: {batch_size: 16, num_workers: 0}\n"
-                  "training.epochs: 25\n"
-                  "retries: 1000\n"
-                  "seed: [0, 1, 2, 3, 4, 5, 6, 7]\n"
-                  "training.early_stopping_patience: [");
-  for (int64_t i = 0; i < copies; i++) {
-    brim_str_printf(&text, "%s%lld", i ? ", " : "", (long long)(1000 + first + i));
-  }
-  brim_str_append(&text, "]\n");
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_fs_write(path, text.data, text.len);
-  brim_str_deinit(&text);
-  return status;
-}
-
-static void grid_path(const brim_chaos *c, int64_t round, char *out, size_t size) {
-  snprintf(out, size, "%s/round-%lld.yaml", c->folder, (long long)round);
-}
 
 //---------------------------------- the sweep ----------------------------------
 
@@ -124,16 +69,10 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
 
 //---------------------------------- disturbances ----------------------------------
 
-static void continue_stopped(brim_chaos *c, bool all) {
+// Processes that were stopped, and the disk.
+static void continue_due(brim_chaos *c, bool all) {
   int64_t now = brim_clock_ms();
-  for (size_t i = 0; i < c->stopped_count;) {
-    if (!all && now < c->stopped[i].until) {
-      i++;
-      continue;
-    }
-    (void)kill(c->stopped[i].pid, SIGCONT);
-    c->stopped[i] = c->stopped[--c->stopped_count];
-  }
+  brim_chaos_continue(c, all);
   if (c->sweep && c->full_until && (all || now >= c->full_until)) {
     struct rlimit limit = {0};
     pid_t pid = brim_child_pid(c->sweep);
@@ -146,76 +85,34 @@ static void continue_stopped(brim_chaos *c, bool all) {
   }
 }
 
-static void stop_process(brim_chaos *c, pid_t pid, int64_t for_ms) {
-  if (c->stopped_count == BRIM_CHAOS_STOPPED || kill(pid, SIGSTOP) != 0) return;
-  c->stopped[c->stopped_count].pid = pid;
-  c->stopped[c->stopped_count++].until = brim_clock_ms() + for_ms;
-}
-
 static void fill_disk(brim_chaos *c) {
   struct rlimit limit = {0};
   pid_t pid = brim_child_pid(c->sweep);
   if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0) return;
   limit.rlim_cur = SMALL_FILE;
   if (prlimit(pid, RLIMIT_FSIZE, &limit, NULL) != 0) return;
-  c->full_until = brim_clock_ms() + between(c, 200, 1500);
+  c->full_until = brim_clock_ms() + brim_chaos_between(c, 200, 1500);
   c->full_ms = c->full_until;
 }
 
-// Where the count of an experiment's hits is; NULL: no room for another one.
-static int *hits_of(brim_chaos *c, const char *exp) {
-  size_t i = 0;
-  while (i < c->hits_count && strcmp(c->hits[i].exp, exp) != 0) i++;
-  if (i == BRIM_CHAOS_PROCS) return NULL;
-  if (i == c->hits_count) {
-    memcpy(c->hits[i].exp, exp, BRIM_CHAOS_ID);
-    c->hits[i].count = 0;
-    c->hits_count++;
-  }
-  return &c->hits[i].count;
-}
-
-// One of the executors, or of the trainings; 0 when there is none. The last experiments of a round
-// would be hit over and over: a machine that fails eleven times without a checkpoint in between fails
-// the experiment, and rightly so.
-static pid_t any_process(brim_chaos *c, bool trains) {
-  brim_chaos_proc all[BRIM_CHAOS_PROCS];
-  size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
-  for (size_t i = 0; i < n; i++) {
-    const int *hits = hits_of(c, all[i].exp);
-    if (all[i].trains == trains && hits && *hits < HITS) all[kept++] = all[i];
-  }
-  if (kept == 0) return 0;
-  const brim_chaos_proc *chosen = &all[next_random(c) % kept];
-  ++*hits_of(c, chosen->exp);
-  return chosen->pid;
-}
-
-static brim_lab_chaos_act choose_act(brim_chaos *c) {
+static void disturb(brim_chaos *c) {
   static const int shares[BRIM_CHAOS_ACT_COUNT] = {
       [BRIM_CHAOS_KILL_EXECUTOR] = 48, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
       [BRIM_CHAOS_KILL_TRAINING] = 22, [BRIM_CHAOS_KILL_SWEEP] = 8,
       [BRIM_CHAOS_STOP_SWEEP] = 5,     [BRIM_CHAOS_END_SWEEP] = 3,
       [BRIM_CHAOS_FULL_DISK] = 4};
-  int64_t at = between(c, 0, 99);
-  int act = 0;
-  while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];
-  return (brim_lab_chaos_act)act;
-}
-
-static void disturb(brim_chaos *c) {
-  brim_lab_chaos_act act = choose_act(c);
+  brim_lab_chaos_act act = brim_chaos_choose(c, shares);
   bool of_sweep = act >= BRIM_CHAOS_KILL_SWEEP;
   pid_t pid = of_sweep ? (c->sweep ? brim_child_pid(c->sweep) : 0)
-                       : any_process(c, act == BRIM_CHAOS_KILL_TRAINING);
+                       : brim_chaos_any(c, act == BRIM_CHAOS_KILL_TRAINING);
   if (pid == 0) return;
   c->report->acts[act]++;
   switch (act) {
     case BRIM_CHAOS_STOP_EXECUTOR:
-      stop_process(c, pid, between(c, 100, 2500 * LEASE_S));
+      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 2500 * LEASE_S));
       break;
     case BRIM_CHAOS_STOP_SWEEP:
-      stop_process(c, pid, between(c, 100, 1500 * LEASE_S));
+      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 1500 * LEASE_S));
       break;
     case BRIM_CHAOS_FULL_DISK:
       fill_disk(c);
@@ -223,12 +120,10 @@ static void disturb(brim_chaos *c) {
     case BRIM_CHAOS_KILL_SWEEP:
     case BRIM_CHAOS_END_SWEEP:
       c->killed = true;
-      c->start_ms = brim_clock_ms() + between(c, 0, 1000);
+      c->start_ms = brim_clock_ms() + brim_chaos_between(c, 0, 1000);
       (void)kill(pid, act == BRIM_CHAOS_KILL_SWEEP ? SIGKILL : SIGINT);
       break;
-    case BRIM_CHAOS_KILL_EXECUTOR:
-    case BRIM_CHAOS_KILL_TRAINING:
-    case BRIM_CHAOS_ACT_COUNT:
+    default:
       (void)kill(pid, SIGKILL);
       break;
   }
@@ -286,34 +181,34 @@ static void watch_orphans(brim_chaos *c) {
 
 //---------------------------------- rounds ----------------------------------
 
-static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
-
 // A round until all of its experiments have ended; disturbed until end_ms. *late: they did not end in
 // time.
 static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool *late) {
-  char grid[1200];
+  char grid[BRIM_CHAOS_PATH];
   bool done = false, ended = false;
-  int64_t last_ms = (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + DRAIN_S * 1000;
-  int64_t next_act = brim_clock_ms() + between(c, 200, 600), next_look = 0;
+  int64_t last_ms =
+      (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + BRIM_CHAOS_DRAIN_S * 1000;
+  int64_t next_act = brim_clock_ms() + brim_chaos_between(c, 200, 600), next_look = 0;
   c->hits_count = 0;
-  grid_path(c, round, grid, sizeof grid);
+  brim_chaos_grid_path(c, round, grid);
   while (!done) {
     int64_t now = brim_clock_ms();
     bool calm = now >= end_ms;
-    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    if (brim_chaos_is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     if (now > last_ms) {
-      brim_chaos_violation(c, "round %lld did not end within %d s", (long long)round, DRAIN_S);
+      brim_chaos_violation(c, "round %lld did not end within %d s", (long long)round,
+                           BRIM_CHAOS_DRAIN_S);
       *late = true;
       return BRIM_OK;
     }
-    continue_stopped(c, calm);
+    continue_due(c, calm);
     if (!c->sweep && now >= c->start_ms) {
       BRIM_TRY(start_sweep(c, grid, c->store, c->folder));
     }
     if (c->sweep) BRIM_TRY(poll_sweep(c, &ended, &done));
     if (!calm && now >= next_act) {
       disturb(c);
-      next_act = now + between(c, 20, 300);
+      next_act = now + brim_chaos_between(c, 20, 300);
     }
     if (now >= next_look) {
       watch_processes(c);
@@ -325,7 +220,7 @@ static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool 
 }
 
 static void end_sweep(brim_chaos *c) {
-  continue_stopped(c, true);
+  continue_due(c, true);
   brim_child_close(c->sweep);
   c->sweep = NULL;
 }
@@ -339,10 +234,9 @@ static brim_status run_rounds(brim_chaos *c) {
   while (!late && (first == 0 || (wanted ? first < wanted : brim_clock_ms() < end_ms))) {
     int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
     if (wanted && copies > wanted - first) copies = wanted - first;
-    char path[1200], text[128];
+    char path[BRIM_CHAOS_PATH], text[128];
     int64_t round = ++c->report->rounds;
-    grid_path(c, round, path, sizeof path);
-    BRIM_TRY(write_grid(path, first, copies));
+    BRIM_TRY(brim_chaos_write_grid(c, round, first, copies, path));
     snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"), (long long)round,
              (long long)(copies * BRIM_CHAOS_SEEDS));
     brim_chaos_say(c, text);
@@ -354,13 +248,12 @@ static brim_status run_rounds(brim_chaos *c) {
 
 // The undisturbed trainings.
 static brim_status run_reference(brim_chaos *c) {
-  char path[1200];
+  char path[BRIM_CHAOS_PATH];
   bool ended = false, done = false;
-  grid_path(c, 0, path, sizeof path);
-  BRIM_TRY(write_grid(path, 0, 1));
+  BRIM_TRY(brim_chaos_write_grid(c, 0, 0, 1, path));
   BRIM_TRY(start_sweep(c, path, c->reference, c->reference));
   while (!ended) {
-    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    if (brim_chaos_is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     BRIM_TRY(poll_sweep(c, &ended, &done));
     brim_clock_sleep_ns(10000000);
   }
@@ -392,11 +285,12 @@ brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos
   if (o.executors <= 0) o.executors = 16;
   memset(out, 0, sizeof *out);
   out->seed = o.seed;
+  out->workers = o.workers;
   brim_chaos c = {.options = &o, .report = out, .random = o.seed};
   int64_t start = brim_clock_ms();
   brim_status status = open_folder(&c);
   if (!status) status = run_reference(&c);
-  if (!status) status = run_rounds(&c);
+  if (!status) status = o.workers > 0 ? brim_chaos_pool(&c) : run_rounds(&c);
   end_sweep(&c);
   if (!status || status == BRIM_EINTERRUPTED) watch_orphans(&c);
   if (!status) status = brim_chaos_check(&c);

@@ -1,7 +1,6 @@
 // What must hold in the store after a chaos test: one result per experiment, attempts one after the
 // other, and the metrics and models of the undisturbed run.
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,31 +8,20 @@
 #include "lab/lab_link.h"
 #include "lab/lab_sweep.h"
 
-void brim_chaos_say(const brim_chaos *c, const char *text) {
-  if (c->options->say) c->options->say(c->options->ctx, text);
-}
-
-void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
-  char text[sizeof c->report->first];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text, sizeof text, fmt, args);
-  va_end(args);
-  brim_utf8_trim(text);
-  if (c->report->violations++ == 0) memcpy(c->report->first, text, sizeof text);
-  brim_chaos_say(c, text);
-}
-
 typedef struct exp_item {
   char id[BRIM_EXP_ID];
   char seed[16];  // "seed=3"
   brim_exp_state state;
   int64_t attempt;
+  // By the events.
+  int64_t claims, after_done;
+  bool claimed, claimed_twice, done;
 } exp_item;
 
 typedef struct exp_list {
   exp_item *items;
   size_t count, cap;
+  size_t last;  // of an event
 } exp_list;
 
 // The word of a label that names the training.
@@ -62,6 +50,8 @@ static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
 
 typedef struct attempt_view {
   int64_t count, ok, open, last_ok, fence, ended;
+  int64_t from_step;  // of the one with the result
+  char worker[65];    // of it
   bool in_order, apart;
 } attempt_view;
 
@@ -76,15 +66,17 @@ static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
   if (a->outcome == BRIM_ATTEMPT_OK) {
     v->ok++;
     v->last_ok = a->n;
+    v->from_step = a->from_step;
+    snprintf(v->worker, sizeof v->worker, "%s", a->worker);
   }
   return BRIM_OK;
 }
 
 static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
-                                  brim_lab_chaos_report *report) {
+                                  attempt_view *out) {
   attempt_view v = {.in_order = true, .apart = true};
   BRIM_TRY(brim_lab_attempts(link, exp->id, on_attempt, &v));
-  report->attempts += v.count;
+  c->report->attempts += v.count;
   if (!v.in_order) brim_chaos_violation(c, "attempts of %.12s are not in order", exp->id);
   if (!v.apart) brim_chaos_violation(c, "attempts of %.12s overlap in time", exp->id);
   if (v.open > 0) brim_chaos_violation(c, "an attempt of %.12s has no end", exp->id);
@@ -92,6 +84,7 @@ static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_
     brim_chaos_violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id,
                          (long long)v.ok, (long long)v.count);
   }
+  *out = v;
   return BRIM_OK;
 }
 
@@ -106,6 +99,8 @@ typedef struct metric_row {
 typedef struct metric_list {
   metric_row *rows;
   size_t count, cap;
+  const attempt_view *by;  // what an attempt before the last wrote behind its first step is stale
+  size_t stale;
 } metric_list;
 
 static bool is_time(const char *key) {
@@ -114,7 +109,9 @@ static bool is_time(const char *key) {
 
 static brim_status on_metric(void *ctx, const brim_store_metric *row, int64_t attempt) {
   metric_list *list = ctx;
-  (void)attempt;
+  if (list->by && attempt != list->by->last_ok) {
+    list->stale += attempt > list->by->last_ok || row->step > list->by->from_step;
+  }
   if (is_time(row->key)) return BRIM_OK;
   if (list->count == list->cap) {
     size_t cap = list->cap ? list->cap * 2 : 256;
@@ -150,13 +147,18 @@ static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_lis
 }
 
 static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
-                                 brim_lab_link *reference, const exp_item *twin) {
-  metric_list a = {0}, b = {0};
+                                 brim_lab_link *reference, const exp_item *twin,
+                                 const attempt_view *by) {
+  metric_list a = {.by = by}, b = {0};
   brim_status status = brim_lab_read_metrics(link, exp->id, NULL, 0, on_metric, &a);
   if (!status) {
     status = brim_lab_read_metrics(reference, twin->id, NULL, 0, on_metric, &b);
   }
   if (!status) compare_metrics(c, exp, &a, &b);
+  if (!status && a.stale > 0) {
+    brim_chaos_violation(c, "experiment %.12s has %zu metric rows of a stale attempt", exp->id,
+                         a.stale);
+  }
   brim_free(a.rows);
   brim_free(b.rows);
   return status;
@@ -176,14 +178,30 @@ static brim_status read_of(const char *folder, const exp_item *exp, const char *
   return status;
 }
 
+// The folder that has the files of an attempt: the sweep's, or that of a worker, whose name ends with the
+// hash of its folder's path.
+static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t size) {
+  char hex[BRIM_SHA256_HEX];
+  const char *hash = strrchr(worker, '-');
+  for (int i = 1; i <= c->options->workers; i++) {
+    brim_chaos_worker_folder(c, i, out, size);
+    brim_sha256_hex(out, strlen(out), hex);
+    if (hash && strncmp(hash + 1, hex, strlen(hash + 1)) == 0) return;
+  }
+  snprintf(out, size, "%s", c->folder);
+}
+
 // The model and the last checkpoint are those of the undisturbed run, bit for bit.
-static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin) {
+static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin,
+                               const attempt_view *by) {
   static const char *const names[] = {"model.safetensors", "last.safetensors"};
+  char folder[1200];
+  folder_of(c, by->worker, folder, sizeof folder);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char *a = NULL, *b = NULL;
     size_t a_size = 0, b_size = 0;
     brim_status status = read_of(c->reference, twin, names[i], &b, &b_size);
-    bool got = !status && !read_of(c->folder, exp, names[i], &a, &a_size);
+    bool got = !status && !read_of(folder, exp, names[i], &a, &a_size);
     if (!status && !got) {
       brim_chaos_violation(c, "experiment %.12s has no %s: %.200s", exp->id, names[i],
                            brim_status_detail());
@@ -198,6 +216,48 @@ static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_ite
   return BRIM_OK;
 }
 
+//---------------------------------- events ----------------------------------
+
+// In the order of the events: attempts of an experiment begin one after the other, and nothing comes after
+// its result.
+static brim_status on_event(void *ctx, const brim_store_event *event) {
+  exp_list *list = ctx;
+  if (!event->exp[0]) return BRIM_OK;
+  size_t i = list->last;
+  while (i < list->count && strcmp(list->items[i].id, event->exp) != 0) i++;
+  for (size_t k = 0; i == list->count && k < list->last; k++) {
+    if (strcmp(list->items[k].id, event->exp) == 0) i = k;
+  }
+  if (i == list->count) return BRIM_OK;
+  exp_item *exp = &list->items[i];
+  list->last = i;
+  if (exp->done) exp->after_done++;
+  if (strcmp(event->kind, "done") == 0) exp->done = true;
+  if (strcmp(event->kind, "claimed") == 0) {
+    exp->claims++;
+    exp->claimed_twice = exp->claimed_twice || exp->claimed;
+    exp->claimed = true;
+  } else if (strcmp(event->kind, "adopted") == 0) {
+    exp->claimed = true;
+  } else if (strcmp(event->kind, "started") != 0) {
+    exp->claimed = false;  // however the attempt ended
+  }
+  return BRIM_OK;
+}
+
+static void check_events(brim_chaos *c, const exp_item *exp) {
+  if (exp->after_done > 0) {
+    brim_chaos_violation(c, "experiment %.12s changed after its result", exp->id);
+  }
+  if (exp->claimed_twice) {
+    brim_chaos_violation(c, "experiment %.12s was claimed while an attempt had it", exp->id);
+  }
+  if (exp->claims != exp->attempt) {
+    brim_chaos_violation(c, "experiment %.12s was claimed %lld times for %lld attempts", exp->id,
+                         (long long)exp->claims, (long long)exp->attempt);
+  }
+}
+
 //---------------------------------- all ----------------------------------
 
 static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
@@ -207,7 +267,9 @@ static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item 
                          brim_exp_state_name(exp->state));
     return BRIM_OK;
   }
-  BRIM_TRY(check_attempts(c, link, exp, c->report));
+  attempt_view by;
+  check_events(c, exp);
+  BRIM_TRY(check_attempts(c, link, exp, &by));
   size_t twin = 0;
   while (twin < undisturbed->count && strcmp(undisturbed->items[twin].seed, exp->seed) != 0) {
     twin++;
@@ -215,13 +277,14 @@ static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item 
   if (twin == undisturbed->count) {
     return brim_fail(BRIM_EINTERNAL, "the undisturbed run has no '%s'", exp->seed);
   }
-  BRIM_TRY(check_metrics(c, link, exp, reference, &undisturbed->items[twin]));
-  return check_files(c, exp, &undisturbed->items[twin]);
+  BRIM_TRY(check_metrics(c, link, exp, reference, &undisturbed->items[twin], &by));
+  return check_files(c, exp, &undisturbed->items[twin], &by);
 }
 
 static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *reference) {
   exp_list all = {0}, undisturbed = {0};
   brim_status status = brim_lab_list(link, NULL, on_exp, &all);
+  if (!status) status = brim_lab_events(link, 0, 0, on_event, &all);
   if (!status) status = brim_lab_list(reference, NULL, on_exp, &undisturbed);
   c->report->experiments = (int64_t)all.count;
   for (size_t i = 0; i < all.count && !status; i++) {

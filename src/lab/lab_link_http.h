@@ -18,6 +18,7 @@ extern "C" {
 #define BRIM_LAB_CA_ENV "BRIM_CA"              // file of certificates
 #define BRIM_LAB_PIN_ENV "BRIM_PIN"            // "sha256//...": the server's public key
 #define BRIM_LAB_INSECURE_ENV "BRIM_INSECURE"  // "1": http:// to other machines, too
+#define BRIM_LAB_TIMEOUT_ENV "BRIM_TIMEOUT"    // seconds for a request
 
 struct brim_http_client;
 

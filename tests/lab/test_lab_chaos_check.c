@@ -119,6 +119,19 @@ static void test_states(void **state) {
   assert_int_equal(report.violations, 1);
 }
 
+// Changes one row of the store by hand.
+static void change(const char *sql) {
+  char file[600];
+  sqlite3 *db;
+  brim_store_close(disturbed);
+  disturbed = NULL;
+  snprintf(file, sizeof file, "%s/" BRIM_STORE_FILE, chaos.folder);
+  assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+  assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+  assert_int_equal(sqlite3_changes(db), 1);
+  sqlite3_close(db);
+}
+
 // What the store itself never writes.
 static void test_attempts(void **state) {
   (void)state;
@@ -133,21 +146,41 @@ static void test_attempts(void **state) {
       {"UPDATE attempt SET outcome=2 WHERE n=2", "has 0 results in 2 attempts"},
       {"UPDATE attempt SET outcome=0 WHERE n=1", "has no end"},
       {"DELETE FROM attempt WHERE n=1", "results in 1 attempts"},
+      {"UPDATE metric SET attempt=1 WHERE key='loss' AND step=2", "1 metric rows of a stale"},
+      {"UPDATE metric SET attempt=3 WHERE key='loss' AND step=1", "1 metric rows of a stale"},
+      {"INSERT INTO event(seq,t,exp,kind,text,who) SELECT 1000,0,id,'started','','' FROM exp",
+       "changed after its result"},
+      {"UPDATE event SET kind='started' WHERE kind='retry'", "claimed while an attempt had it"},
+      {"DELETE FROM event WHERE seq=(SELECT MAX(seq) FROM event WHERE kind='claimed')",
+       "was claimed 1 times for 2 attempts"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     brim_store_ref ref = begin();
     put_metrics(disturbed, &ref, 0.25);
     end(disturbed, &ref);
-    brim_store_close(disturbed);
-    disturbed = NULL;
-    char file[600];
-    snprintf(file, sizeof file, "%s/" BRIM_STORE_FILE, chaos.folder);
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, rows[i].sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_changes(db), 1);
-    sqlite3_close(db);
+    change(rows[i].sql);
     check(rows[i].violation);
+  }
+}
+
+// Of workers, the files of the one with the result count; its name ends with the hash of its folder.
+static void test_workers(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    brim_store_ref ref = begin();
+    char folder[600], hex[BRIM_SHA256_HEX], sql[200];
+    options.workers = 2;
+    put_metrics(disturbed, &ref, 0.25);
+    end(disturbed, &ref);
+    for (int worker = 1; worker <= 2; worker++) {
+      brim_chaos_worker_folder(&chaos, worker, folder, sizeof folder);
+      put_models(folder, 2);
+      if (worker == 1 + i) put_file(folder, 2, "last.safetensors", "other");
+    }
+    brim_sha256_hex(folder, strlen(folder), hex);
+    snprintf(sql, sizeof sql, "UPDATE attempt SET worker='host-%.12s' WHERE n=2", hex);
+    change(sql);
+    check(i == 0 ? NULL : "differs from the undisturbed one");
   }
 }
 
@@ -194,7 +227,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nothing_is_wrong), cmocka_unit_test(test_states),
       cmocka_unit_test(test_attempts),         cmocka_unit_test(test_metrics),
-      cmocka_unit_test(test_models),
+      cmocka_unit_test(test_models),           cmocka_unit_test(test_workers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,11 @@ static const brim_option options[] = {
      .metavar = "S",
      .help = BRIM_N_("seconds without contact before an experiment is queued again"),
      .default_text = "60"},
+    {.name = "backoff",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds before the first retry; twice as long before the next"),
+     .default_text = "5"},
     {.name = "address",
      .kind = BRIM_OPTION_STRING,
      .metavar = "ADDR",
@@ -409,7 +414,12 @@ static brim_status run(brim_cli *cli) {
   if (!(lease >= 1 && lease <= 86400)) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
   }
-  const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3)};
+  double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
+  if (!(backoff >= 0.001 && backoff <= 86400)) {
+    return brim_cli_usage(cli, BRIM_N_("--backoff must be above 0 and at most 86400"));
+  }
+  const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3),
+                                  .backoff_ms = (int64_t)(backoff * 1e3)};
   BRIM_TRY(brim_store_open(place_of(cli), &how, &s.store));
   brim_status status = check_network(&s);
   if (!status && !brim_option_flag(&cli->parse, "server-only", false)) {

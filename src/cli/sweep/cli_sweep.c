@@ -115,6 +115,11 @@ static const brim_option options[] = {
      .help = BRIM_N_("chaos: duration of the test"),
      .default_text = "2",
      .group = BRIM_N_("Chaos test")},
+    {.name = "workers",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("chaos: test a server and N workers over HTTP (0 = a sweep)"),
+     .default_text = "0",
+     .group = BRIM_N_("Chaos test")},
     {.name = "executors",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("chaos: experiments that run at the same time"),
@@ -163,7 +168,7 @@ const brim_cli_command brim_cli_sweep = {
         "cancel|pause|resume|retry|log ID... [--store PLACE]\n"
         "priority ID N [--store PLACE]\n"
         "move FROM TO\n"
-        "chaos [--minutes N] [--store PLACE]",
+        "chaos [--minutes N] [--workers N] [--store PLACE]",
     .about = BRIM_N_(
         "sweep runs every point of a config whose values are lists: one experiment per point. It "
         "stores the experiments first, then starts one brim train per free GPU, or --jobs of them "

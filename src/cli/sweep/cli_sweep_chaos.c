@@ -12,9 +12,15 @@ static brim_status report_json(brim_cli *cli, const brim_lab_chaos_report *r) {
   brim_status s = brim_json_put(f, "experiments", json_integer(r->experiments));
   if (!s) s = brim_json_put(f, "rounds", json_integer(r->rounds));
   if (!s) s = brim_json_put(f, "attempts", json_integer(r->attempts));
-  if (!s) s = brim_json_put(f, "sweeps_started", json_integer(r->starts));
+  if (!s) s = brim_json_put(f, "workers", json_integer(r->workers));
+  if (!s) s = brim_json_put(f, r->workers ? "started" : "sweeps_started", json_integer(r->starts));
   for (int i = 0; i < BRIM_CHAOS_ACT_COUNT && !s; i++) {
     s = brim_json_put(f, brim_lab_chaos_act_name((brim_lab_chaos_act)i), json_integer(r->acts[i]));
+  }
+  if (!s) s = brim_json_put(f, "requests", json_integer(r->requests));
+  for (int i = 0; i < BRIM_CHAOS_FAULT_COUNT && !s; i++) {
+    s = brim_json_put(f, brim_lab_chaos_fault_name((brim_lab_chaos_fault)i),
+                      json_integer(r->faults[i]));
   }
   if (!s) s = brim_json_put(f, "violations", json_integer(r->violations));
   if (!s) s = brim_json_put(f, "first", r->violations ? json_string(r->first) : json_null());
@@ -25,8 +31,39 @@ static brim_status report_json(brim_cli *cli, const brim_lab_chaos_report *r) {
   return s;
 }
 
+static void put_sweep(brim_str *text, const int64_t *n) {
+  brim_str_printf(text, brim_tr("  killed   %lld executors, %lld trainings, %lld sweeps\n"),
+                  (long long)n[BRIM_CHAOS_KILL_EXECUTOR], (long long)n[BRIM_CHAOS_KILL_TRAINING],
+                  (long long)n[BRIM_CHAOS_KILL_SWEEP]);
+  brim_str_printf(text,
+                  brim_tr("  stopped  %lld executors, %lld sweeps; interrupted %lld sweeps\n"),
+                  (long long)n[BRIM_CHAOS_STOP_EXECUTOR], (long long)n[BRIM_CHAOS_STOP_SWEEP],
+                  (long long)n[BRIM_CHAOS_END_SWEEP]);
+  brim_str_printf(text, brim_tr("  full disk %lld times\n"), (long long)n[BRIM_CHAOS_FULL_DISK]);
+}
+
+static void put_pool(brim_str *text, const brim_lab_chaos_report *r) {
+  const int64_t *n = r->acts, *f = r->faults;
+  brim_str_printf(
+      text, brim_tr("  killed   %lld workers, %lld servers, %lld executors, %lld trainings\n"),
+      (long long)n[BRIM_CHAOS_KILL_WORKER], (long long)n[BRIM_CHAOS_KILL_SERVER],
+      (long long)n[BRIM_CHAOS_KILL_EXECUTOR], (long long)n[BRIM_CHAOS_KILL_TRAINING]);
+  brim_str_printf(text,
+                  brim_tr("  stopped  %lld workers, %lld servers, %lld executors; interrupted %lld "
+                          "workers, %lld servers\n"),
+                  (long long)n[BRIM_CHAOS_STOP_WORKER], (long long)n[BRIM_CHAOS_STOP_SERVER],
+                  (long long)n[BRIM_CHAOS_STOP_EXECUTOR], (long long)n[BRIM_CHAOS_END_WORKER],
+                  (long long)n[BRIM_CHAOS_END_SERVER]);
+  brim_str_printf(text,
+                  brim_tr("  of %lld requests: %lld dropped, %lld delayed, %lld sent twice\n"),
+                  (long long)r->requests, (long long)f[BRIM_CHAOS_DROP_REQUEST],
+                  (long long)f[BRIM_CHAOS_LATE_REQUEST], (long long)f[BRIM_CHAOS_TWICE]);
+  brim_str_printf(text, brim_tr("  of their replies: %lld dropped, %lld delayed, %lld cut\n"),
+                  (long long)f[BRIM_CHAOS_DROP_REPLY], (long long)f[BRIM_CHAOS_LATE_REPLY],
+                  (long long)f[BRIM_CHAOS_CUT_REPLY]);
+}
+
 static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
-  const int64_t *n = r->acts;
   brim_str text;
   char time[32];
   brim_str_init(&text);
@@ -34,14 +71,11 @@ static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
   brim_str_printf(&text, brim_tr("chaos: %lld experiments in %lld attempts, %s, seed %llu\n"),
                   (long long)r->experiments, (long long)r->attempts, time,
                   (unsigned long long)r->seed);
-  brim_str_printf(&text, brim_tr("  killed   %lld executors, %lld trainings, %lld sweeps\n"),
-                  (long long)n[BRIM_CHAOS_KILL_EXECUTOR], (long long)n[BRIM_CHAOS_KILL_TRAINING],
-                  (long long)n[BRIM_CHAOS_KILL_SWEEP]);
-  brim_str_printf(&text,
-                  brim_tr("  stopped  %lld executors, %lld sweeps; interrupted %lld sweeps\n"),
-                  (long long)n[BRIM_CHAOS_STOP_EXECUTOR], (long long)n[BRIM_CHAOS_STOP_SWEEP],
-                  (long long)n[BRIM_CHAOS_END_SWEEP]);
-  brim_str_printf(&text, brim_tr("  full disk %lld times\n"), (long long)n[BRIM_CHAOS_FULL_DISK]);
+  if (r->workers > 0) {
+    put_pool(&text, r);
+  } else {
+    put_sweep(&text, r->acts);
+  }
   brim_str_append(&text, r->violations
                              ? brim_tr("  some experiments are not as they should be\n")
                              : brim_tr("  every experiment has one result, equal to that of an "
@@ -60,6 +94,7 @@ static brim_status run_in(brim_cli *cli, const char *program, const char *folder
       .store = brim_option_string(&cli->parse, "store", NULL),
       .seconds = brim_option_float(&cli->parse, "minutes", 2) * 60,
       .executors = brim_option_int(&cli->parse, "executors", 16),
+      .workers = brim_option_int(&cli->parse, "workers", 0),
       .experiments = brim_option_int(&cli->parse, "experiments", 0),
       .seed = (uint64_t)brim_option_int(&cli->parse, "seed", brim_clock_now().ns / 1000 % 1000000),
       .stop = cli->stop,
@@ -81,6 +116,10 @@ static brim_status check(brim_cli *cli) {
   }
   if (executors < 1 || executors > 200) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "executors", 1, 200);
+  }
+  int64_t workers = brim_option_int(&cli->parse, "workers", 0);
+  if (workers < 0 || workers > 200) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "workers", 0, 200);
   }
   if (experiments < 0 || experiments > 100000) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "experiments", 0, 100000);
