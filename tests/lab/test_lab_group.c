@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,6 +189,69 @@ static void test_disk_runs_full(void **state) {
   assert_true(sum_of(&ref) == 1);
 }
 
+//---------------------------------- other handles ----------------------------------
+
+static int64_t log_bytes(void) {
+  char path[600];
+  struct stat st;
+  return stat(lab_file(&place, "-wal", path), &st) == 0 ? (int64_t)st.st_size : 0;
+}
+
+static void write_some(const brim_store_ref *ref, int64_t *seq) {
+  for (int i = 0; i < 20; i++) assert_ok(log_value(ref, ++*seq, 1));
+}
+
+// The log starts again after it was moved, while a reader is open; and is not moved before.
+static void test_log(void **state) {
+  (void)state;
+  if (lab_is_postgres()) return;
+  brim_store *keeper, *reader;
+  int64_t seq = 0, pages = 0, before = 0;
+  lab_submit(store, "g", 1, 1);
+  brim_store_ref ref = lab_run(store, 1);
+  assert_ok(brim_store_open_reader(store, &reader));
+  assert_ok(brim_store_open_reader(store, &keeper));
+  assert_ok(brim_store_keep_log(store));
+  while (log_bytes() < 6 << 20) write_some(&ref, &seq);  // SQLite would have moved it at 4 MiB
+  assert_ok(brim_store_move_log(keeper, &pages));
+  assert_true(pages > 1000);
+  before = log_bytes();
+  for (int i = 0; i < 5; i++) {
+    brim_exp_state seen = lab_state(reader, 1);
+    assert_int_equal(seen, BRIM_EXP_RUNNING);
+    write_some(&ref, &seq);
+    assert_ok(brim_store_move_log(keeper, &pages));
+    assert_true(pages > 0 && pages < 1000);
+  }
+  assert_int_equal(log_bytes(), before);
+  brim_store_close(keeper);
+  brim_store_close(reader);
+  assert_true(sum_of(&ref) == (double)seq);
+}
+
+// A reader sees what is committed, at once, and nothing of a group before its end; it cannot write.
+static void test_reader(void **state) {
+  (void)state;
+  brim_store *reader;
+  lab_submit(store, "g", 1, 2);
+  assert_ok(brim_store_open_reader(store, &reader));
+  assert_int_equal(lab_state(reader, 1), BRIM_EXP_QUEUED);
+  brim_store_ref ref = lab_claim(store, 1);
+  assert_int_equal(lab_state(reader, 1), BRIM_EXP_LEASED);
+  assert_ok(brim_store_group_begin(store));
+  assert_ok(brim_store_start(store, &ref, 7, -1));
+  assert_int_equal(lab_state(reader, 1), lab_is_postgres() ? BRIM_EXP_RUNNING : BRIM_EXP_LEASED);
+  assert_ok(brim_store_group_end(store));
+  assert_int_equal(lab_state(reader, 1), BRIM_EXP_RUNNING);
+  assert_status(brim_store_start(reader, &ref, 8, -1), BRIM_ESTATE);
+  int64_t here = 0, there = 0;
+  assert_ok(brim_store_now(store, &here));
+  assert_ok(brim_store_now(reader, &there));
+  assert_int_equal(here, there);
+  brim_store_close(reader);
+  lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
+}
+
 //---------------------------------- over HTTP ----------------------------------
 
 enum { CLIENTS = 8, ROUNDS = 25 };
@@ -259,8 +323,9 @@ static void test_requests_at_once(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
-      TEST(test_one_fails),      TEST(test_one_is_undone),    TEST(test_killed),
-      TEST(test_disk_runs_full), TEST(test_requests_at_once),
+      TEST(test_one_fails),        TEST(test_one_is_undone), TEST(test_killed),
+      TEST(test_disk_runs_full),   TEST(test_log),           TEST(test_reader),
+      TEST(test_requests_at_once),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
-// out under the store's lock. Long replies are made in pieces, each under the lock, so that other
-// requests do not wait for a slow reader.
+// out under a lock of the store: there is one for what writes and one for what looks. Long replies are
+// made in pieces, each under the lock, so that other requests do not wait for a slow reader.
 #include "lab/pool/lab_pool.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/base_status.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { PIECE = 256 << 10 };
+enum { PIECE = 256 << 10, LOG_PAGES = 4096 };
 
 //---------------------------------- roles ----------------------------------
 
@@ -81,9 +81,9 @@ static brim_status next_piece(void *ctx, brim_str *out) {
     return BRIM_OK;
   }
   if (p->done) return BRIM_EEND;
-  pthread_mutex_lock(&p->pool->lock);
+  pthread_mutex_lock(&p->pool->reading.lock);
   brim_status status = brim_lab_answer_more(p->answer, PIECE, out, &p->done);
-  pthread_mutex_unlock(&p->pool->lock);
+  pthread_mutex_unlock(&p->pool->reading.lock);
   return status;
 }
 
@@ -94,7 +94,7 @@ static void end_pieces(void *ctx) {
   brim_free(p);
 }
 
-// The first piece is there; the rest is made when it is sent.
+// The first piece is there; the rest is made when it is sent. Replies to what writes are short.
 static void reply_pieces(brim_lab_pool *pool, brim_lab_answer *answer, brim_http_reply *reply) {
   piecewise *p = (piecewise *)brim_calloc(1, sizeof *p);
   if (!p) {
@@ -118,14 +118,23 @@ static void fail_call(brim_pool_call *c, brim_status status) {
   brim_pool_reply_failure(c->reply, status);
 }
 
+static void look(brim_pool_call *c) {
+  brim_pool_reading *r = &c->pool->reading;
+  pthread_mutex_lock(&r->lock);
+  r->caller = c->caller;
+  brim_status status = brim_lab_ops_begin_json(&r->ops, json_incref(c->request), &c->answer);
+  if (!status) status = brim_lab_answer_more(c->answer, PIECE, &c->reply->body, &c->done);
+  pthread_mutex_unlock(&r->lock);
+  if (status) fail_call(c, status);
+}
+
 static void run_call(brim_pool_call *c) {
   brim_lab_pool *pool = c->pool;
   brim_store_set_author(pool->options.store, c->caller->id);
-  pool->caller = c->caller;
   brim_status status =
       c->route->own ? brim_pool_check_own(pool, c->route, c->caller, c->request) : BRIM_OK;
   if (!status) status = brim_lab_ops_begin_json(&pool->ops, json_incref(c->request), &c->answer);
-  if (!status) status = brim_lab_answer_more(c->answer, PIECE, &c->reply->body, &c->done);
+  if (!status) status = brim_lab_answer_more(c->answer, SIZE_MAX, &c->reply->body, &c->done);
   brim_store_set_author(pool->options.store, "");
   if (status) fail_call(c, status);
 }
@@ -141,9 +150,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                       .run = run_call,
                       .fail = fail_call};
   if (route->role == BRIM_ROLE_READ) {
-    pthread_mutex_lock(&pool->lock);
-    run_call(&c);
-    pthread_mutex_unlock(&pool->lock);
+    look(&c);
   } else {
     brim_pool_commit_run(pool, &c);
   }
@@ -315,7 +322,7 @@ static bool is_loopback(const char *address) {
          strcmp(address, "::1") == 0;
 }
 
-// Under the store's lock, by which `caller` is set.
+// Under the lock of `reading`, by which its caller is set.
 static brim_status answer_whoami(void *ctx, const char *op, const json_t *request, json_t *reply,
                                  bool *taken) {
   const brim_lab_pool *pool = (const brim_lab_pool *)ctx;
@@ -324,8 +331,19 @@ static brim_status answer_whoami(void *ctx, const char *op, const json_t *reques
   if (!*taken) return BRIM_OK;
   BRIM_TRY(brim_json_put(reply, "protocol", json_string(BRIM_LAB_PROTOCOL)));
   BRIM_TRY(brim_json_put(reply, "version", json_string(pool->options.version)));
-  BRIM_TRY(brim_json_put(reply, "name", json_string(pool->caller->id)));
-  return brim_json_put(reply, "role", json_string(brim_role_name(pool->caller->role)));
+  BRIM_TRY(brim_json_put(reply, "name", json_string(pool->reading.caller->id)));
+  return brim_json_put(reply, "role", json_string(brim_role_name(pool->reading.caller->role)));
+}
+
+static brim_status open_beside(brim_lab_pool *pool) {
+  brim_store *store = pool->options.store;
+  brim_pool_reading *r = &pool->reading;
+  BRIM_TRY(brim_store_open_reader(store, &r->store));
+  bool has_log = strcmp(brim_store_kind(store), "sqlite") == 0;
+  if (has_log) BRIM_TRY(brim_store_open_reader(store, &pool->keeper));
+  r->ops = (brim_lab_ops){
+      .store = r->store, .version = pool->options.version, .answer = answer_whoami, .ctx = pool};
+  return brim_store_keep_log(store);
 }
 
 static brim_status open_pool(brim_lab_pool *pool) {
@@ -335,8 +353,8 @@ static brim_status open_pool(brim_lab_pool *pool) {
   if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
   BRIM_TRY(brim_pool_commits_init(&pool->commits));
-  pool->ops = (brim_lab_ops){
-      .store = o->store, .version = o->version, .answer = answer_whoami, .ctx = pool};
+  pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
+  BRIM_TRY(open_beside(pool));
   // one address that takes all it gets leaves some for the others
   int connections = o->connections > 0 ? o->connections : 1000;
   const brim_http_options http = {.address = o->address,
@@ -359,6 +377,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
   pool->options = *options;
   pthread_mutex_init(&pool->lock, NULL);
+  pthread_mutex_init(&pool->reading.lock, NULL);
   pthread_mutex_init(&pool->grids, NULL);
   brim_pool_limit_init(&pool->limit);
   brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
@@ -375,6 +394,20 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
 
 int brim_lab_pool_port(const brim_lab_pool *pool) { return brim_http_server_port(pool->http); }
 
+// The log is moved while requests are carried out. It starts again from its beginning when all of it is
+// moved and nothing came meanwhile, so the last bit of a long one is moved under the lock.
+static brim_status move_log(brim_lab_pool *pool) {
+  int64_t pages = 0;
+  if (!pool->keeper) return BRIM_OK;
+  BRIM_TRY(brim_store_move_log(pool->keeper, &pages));
+  if (pages < LOG_PAGES) return BRIM_OK;
+  BRIM_TRY(brim_store_move_log(pool->keeper, &pages));
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = brim_store_move_log(pool->keeper, &pages);
+  pthread_mutex_unlock(&pool->lock);
+  return status;
+}
+
 brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   pthread_mutex_lock(&pool->lock);
@@ -382,7 +415,7 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
   if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);
-  return status;
+  return status ? status : move_log(pool);
 }
 
 void brim_lab_pool_close(brim_lab_pool *pool) {
@@ -397,6 +430,9 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   pthread_mutex_destroy(&pool->grids);
   brim_pool_page_deinit(&pool->page);
   brim_pool_limit_deinit(&pool->limit);
+  brim_store_close(pool->keeper);
+  brim_store_close(pool->reading.store);
+  pthread_mutex_destroy(&pool->reading.lock);
   pthread_mutex_destroy(&pool->lock);
   brim_free(pool);
 }

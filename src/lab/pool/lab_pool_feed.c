@@ -10,7 +10,8 @@
 #include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { WAIT_NS = 500000000, QUIET_MS = 15000, PAGE = 500 };
+// GATHER_MS: a busy pool has hundreds of news a second, and each wakes the threads of all listeners.
+enum { WAIT_NS = 500000000, QUIET_MS = 15000, GATHER_MS = 100, PAGE = 500 };
 
 //---------------------------------- adding ----------------------------------
 
@@ -137,9 +138,9 @@ static brim_status catch_up(listener *l, brim_str *out) {
   int64_t count = pool->feed.count;
   pthread_mutex_unlock(&pool->feed.mutex);
   int64_t before = l->after;
-  pthread_mutex_lock(&pool->lock);
-  brim_status status = brim_store_events(pool->options.store, l->after, PAGE, catch_event, &c);
-  pthread_mutex_unlock(&pool->lock);
+  pthread_mutex_lock(&pool->reading.lock);
+  brim_status status = brim_store_events(pool->reading.store, l->after, PAGE, catch_event, &c);
+  pthread_mutex_unlock(&pool->reading.lock);
   if (!status && (l->after == c.until || l->after == before)) {
     l->after = -1;
     l->next = count;
@@ -151,6 +152,8 @@ static brim_status more(void *ctx, brim_str *out) {
   listener *l = (listener *)ctx;
   brim_pool_feed *f = &l->pool->feed;
   if (l->after >= 0) return catch_up(l, out);
+  int64_t since_ms = brim_clock_ms() - l->sent_ms;
+  if (since_ms < GATHER_MS) brim_clock_sleep_ns((GATHER_MS - since_ms) * 1000000);
   pthread_mutex_lock(&f->mutex);
   if (f->count == l->next) {
     (void)brim_cond_wait(&f->wake, &f->mutex, brim_clock_now().ns + WAIT_NS);

@@ -182,7 +182,7 @@ void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
 // Which attempt, where none is named: the last that was claimed.
 static brim_status last_attempt(asked *a) {
   brim_store_exp *exp = NULL;
-  BRIM_TRY(brim_store_get(a->pool->options.store, a->ref.exp, &exp));
+  BRIM_TRY(brim_store_get(a->pool->reading.store, a->ref.exp, &exp));
   a->piece.attempt = exp->attempt;
   brim_store_exp_free(exp);
   return BRIM_OK;
@@ -191,10 +191,10 @@ static brim_status last_attempt(asked *a) {
 // Under the store's lock.
 static brim_status find_file(asked *a, const brim_http_request *http) {
   looking l = {.name = a->piece.kind->name};
-  BRIM_TRY(brim_store_find(a->pool->options.store, part(a, "exp"), a->ref.exp));
+  BRIM_TRY(brim_store_find(a->pool->reading.store, part(a, "exp"), a->ref.exp));
   BRIM_TRY(query_int(http, "attempt", &a->piece.attempt));
   if (a->piece.kind->log) return a->piece.attempt > 0 ? BRIM_OK : last_attempt(a);
-  BRIM_TRY(brim_store_files(a->pool->options.store, a->ref.exp, look, &l));
+  BRIM_TRY(brim_store_files(a->pool->reading.store, a->ref.exp, look, &l));
   if (!l.found || (a->piece.attempt > 0 && a->piece.attempt != l.attempt)) {
     return brim_fail(BRIM_ENOENT, "the server has no %s of this experiment", l.name);
   }
@@ -204,9 +204,9 @@ static brim_status find_file(asked *a, const brim_http_request *http) {
 }
 
 static brim_status open_file(asked *a, const brim_http_request *http, int *fd, int64_t *size) {
-  pthread_mutex_lock(&a->pool->lock);
+  pthread_mutex_lock(&a->pool->reading.lock);
   brim_status status = find_file(a, http);
-  pthread_mutex_unlock(&a->pool->lock);
+  pthread_mutex_unlock(&a->pool->reading.lock);
   if (!status) status = brim_pool_disk_read(a->pool->disk, &a->piece, fd, size);
   return status;
 }

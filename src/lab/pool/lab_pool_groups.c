@@ -22,10 +22,10 @@ typedef struct reading {
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a reply"); }
 
 static brim_status read_ids(reading *r, const brim_http_request *http) {
-  pthread_mutex_lock(&r->pool->lock);
+  pthread_mutex_lock(&r->pool->reading.lock);
   brim_status status =
-      brim_store_ids(r->pool->options.store, brim_http_query(http, "grid"), &r->ids, &r->count);
-  pthread_mutex_unlock(&r->pool->lock);
+      brim_store_ids(r->pool->reading.store, brim_http_query(http, "grid"), &r->ids, &r->count);
+  pthread_mutex_unlock(&r->pool->reading.lock);
   return status;
 }
 
@@ -91,9 +91,9 @@ void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
   brim_status status = counts ? read_ids(&r, http) : no_memory();
   for (size_t i = 0; !status && i < r.count; i += BRIM_STORE_SOME) {
     const brim_store_some some = some_from(&r, i);
-    pthread_mutex_lock(&pool->lock);
-    status = brim_store_keys(pool->options.store, &some, add_key, counts);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pool->reading.lock);
+    status = brim_store_keys(pool->reading.store, &some, add_key, counts);
+    pthread_mutex_unlock(&pool->reading.lock);
   }
   if (!status) status = put_keys(counts, &reply->body);
   if (status) brim_pool_reply_failure(reply, status);
@@ -294,9 +294,9 @@ void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
   if (!status) status = read_ids(&g.r, http);
   for (size_t i = 0; !status && i < g.r.count; i += BRIM_STORE_SOME) {
     const brim_store_some some = some_from(&g.r, i);
-    pthread_mutex_lock(&pool->lock);
-    status = brim_store_outcomes(pool->options.store, &some, g.key, g.take, add_outcome, &g);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pool->reading.lock);
+    status = brim_store_outcomes(pool->reading.store, &some, g.key, g.take, add_outcome, &g);
+    pthread_mutex_unlock(&pool->reading.lock);
   }
   if (!status) status = put_groups(&g, &reply->body);
   if (status) brim_pool_reply_failure(reply, status);

@@ -178,19 +178,29 @@ void brim_pool_commits_deinit(brim_pool_commits *commits);
 // Returns when the call is on the disk, or its reply says why not.
 void brim_pool_commit_run(struct brim_lab_pool *pool, brim_pool_call *call);
 
+// A second handle of the store for requests that only look: they and those that write do not wait for
+// each other.
+typedef struct brim_pool_reading {
+  pthread_mutex_t lock;
+  brim_store *store;
+  brim_lab_ops ops;
+  const brim_pool_caller *caller;  // whose request is carried out
+} brim_pool_reading;
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_http_server *http;
   pthread_mutex_t lock;   // of the store
   pthread_mutex_t grids;  // one grid is expanded at a time; taken before `lock`
   brim_lab_ops ops;
-  const brim_pool_caller *caller;  // whose request is carried out
   brim_pool_auth auth;
   brim_pool_limit limit;
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
   brim_pool_page page;
   brim_pool_commits commits;
+  brim_pool_reading reading;
+  brim_store *keeper;  // moves the store's log
 };
 
 // --- lab_pool_reply.c

@@ -123,6 +123,18 @@ brim_status brim_store_check_file(const brim_store *store);
 brim_status brim_store_group_begin(brim_store *store);
 brim_status brim_store_group_end(brim_store *store);
 
+// A second handle of an open store, for reading by another thread: neither waits for the other. It
+// sees what a call of the first has changed as soon as that has returned. It is closed before the first.
+brim_status brim_store_open_reader(brim_store *store, brim_store **out);
+
+// SQLite collects changes in a log and moves them into its file now and then, and the change that comes
+// then waits for that. After brim_store_keep_log it does so only when the log has become very long: the
+// owner moves it with a handle of its own (brim_store_open_reader), as often as it likes. *pages: the length
+// of the log when that began. The next change starts the log again from its beginning when all of it was
+// moved and no reader needs it. PostgreSQL: both do nothing.
+brim_status brim_store_keep_log(brim_store *store);
+brim_status brim_store_move_log(brim_store *reader, int64_t *pages);
+
 // --- submitting
 
 typedef struct brim_store_grid {

@@ -15,6 +15,7 @@ struct brim_store {
   brim_fs_lockfile *lock;  // SQLite, for writing
   char *place;             // without a password
   char *path;              // the SQLite file; NULL
+  char *url;               // PostgreSQL's, with the password; NULL
   brim_store_options options;
   char schema[64];
   char fresh_id[BRIM_EXP_ID];  // of a store that has none yet

@@ -175,6 +175,8 @@ static brim_status continue_clock(brim_store *store) {
 
 static brim_status open_store(brim_store *store, const char *place) {
   if (brim_store_is_url(place)) {
+    store->url = brim_strdup(place);
+    if (!store->url) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
     BRIM_TRY(brim_db_postgres_open(place, store->schema, store->place, &store->db));
   } else {
     BRIM_TRY(open_sqlite(store, place));
@@ -211,12 +213,52 @@ brim_status brim_store_open(const char *place, const brim_store_options *options
   return BRIM_OK;
 }
 
+static brim_status open_reader(brim_store *reader, const brim_store *first) {
+  BRIM_TRY(set_options(reader, &first->options));
+  reader->options.readonly = true;
+  reader->connected = 1;
+  reader->place = brim_strdup(first->place);
+  reader->path = first->path ? brim_strdup(first->path) : NULL;
+  if (!reader->place || (first->path && !reader->path)) {
+    return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  }
+  if (first->path) return brim_db_sqlite_open_beside(first->db, first->path, &reader->db);
+  return brim_db_postgres_open(first->url, reader->schema, reader->place, &reader->db);
+}
+
+brim_status brim_store_open_reader(brim_store *store, brim_store **out) {
+  *out = NULL;
+  brim_store *reader = brim_calloc(1, sizeof *reader);
+  if (!reader) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  brim_str_init(&reader->events);
+  brim_status status = open_reader(reader, store);
+  if (status) {
+    brim_store_close(reader);
+    return status;
+  }
+  *out = reader;
+  return BRIM_OK;
+}
+
+enum { LOG_PAGES = 32768 };  // 128 MiB
+
+brim_status brim_store_keep_log(brim_store *store) {
+  return store->path ? brim_db_sqlite_set_log(store->db, LOG_PAGES) : BRIM_OK;
+}
+
+brim_status brim_store_move_log(brim_store *reader, int64_t *pages) {
+  *pages = 0;
+  return reader->path ? brim_db_sqlite_move_log(reader->db, pages) : BRIM_OK;
+}
+
 void brim_store_close(brim_store *store) {
   if (!store) return;
   brim_db_close(store->db);
   brim_fs_unlock(store->lock);
   brim_str_deinit(&store->events);
   brim_free(store->path);
+  if (store->url) explicit_bzero(store->url, strlen(store->url));
+  brim_free(store->url);
   brim_free(store->place);
   brim_free(store);
 }

@@ -315,6 +315,32 @@ brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out) 
   return BRIM_OK;
 }
 
+// It writes nothing but what is in the log already, which a connection for reading alone may not do.
+brim_status brim_db_sqlite_open_beside(brim_db *first, const char *path, brim_db **out) {
+  BRIM_TRY(brim_db_sqlite_open(path, false, out));
+  sqlite_db *d = of(*out);
+  d->clock_at_open = of(first)->clock_at_open;
+  d->boot_at_open = of(first)->boot_at_open;
+  brim_status status = script(*out, "PRAGMA query_only=ON");
+  if (!status) return BRIM_OK;
+  brim_db_close(*out);
+  *out = NULL;
+  return status;
+}
+
+brim_status brim_db_sqlite_set_log(brim_db *db, int pages) {
+  sqlite_db *d = of(db);
+  return sqlite3_wal_autocheckpoint(d->db, pages) ? fail(d) : BRIM_OK;
+}
+
+brim_status brim_db_sqlite_move_log(brim_db *db, int64_t *pages) {
+  sqlite_db *d = of(db);
+  int length = 0;
+  int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &length, NULL);
+  *pages = rc || length < 0 ? 0 : length;
+  return rc && rc != SQLITE_BUSY ? fail(d) : BRIM_OK;
+}
+
 brim_status brim_db_sqlite_check_free(const char *lock) {
   int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return BRIM_OK;
