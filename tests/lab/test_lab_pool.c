@@ -190,7 +190,13 @@ static void *listening(void *ctx) {
 static void test_refused_beats_are_no_news(void **state) {
   (void)state;
   pthread_t thread;
+  char call[160], part[96], id[BRIM_EXP_ID];
   heard h = {.until = "\"step\":7"};
+  snprintf(
+      call, sizeof call,
+      "{\"op\": \"beat\", \"ref\": {\"exp\": \"%s\", \"attempt\": 1, \"fence\": 1}, \"step\": 7}",
+      lab_id(1, id));
+  snprintf(part, sizeof part, "{\"exp\":\"%s\",\"step\":7", id);
   brim_str_init(&h.text);
   lab_submit(store, "g1", 1, 1);
   lab_run(store, 1);
@@ -198,9 +204,12 @@ static void test_refused_beats_are_no_news(void **state) {
   while (pthread_tryjoin_np(thread, NULL) != 0) {
     write_attempt("beat", "{\"fence\": 0, \"step\": 99}", 409);
     write_attempt("beat", "{\"fence\": 1, \"step\": 7}", 200);
+    assert_int_equal(post("/v1/call", call), 200);
   }
   assert_int_equal(count_of(h.text.data, "\"step\":99"), 0);
   assert_true(count_of(h.text.data, h.until) >= 3);
+  // both ways to send one name the experiment
+  assert_int_equal(count_of(h.text.data, part), count_of(h.text.data, h.until));
   brim_str_deinit(&h.text);
 }
 

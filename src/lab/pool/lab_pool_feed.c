@@ -88,9 +88,10 @@ void brim_pool_feed_wake(brim_pool_feed *f) {
 
 // What a beat says of an experiment. Listeners see it once; it is not kept.
 void brim_pool_feed_progress(brim_pool_feed *f, const json_t *request) {
-  static const char *const keys[] = {"exp", "step", "steps", "epoch", "epochs"};
-  json_t *value = json_object();
+  static const char *const keys[] = {"step", "steps", "epoch", "epochs"};
+  json_t *value = json_object(), *exp = json_object_get(json_object_get(request, "ref"), "exp");
   char *text = NULL;
+  if (value && exp) json_object_set(value, "exp", exp);
   for (size_t i = 0; value && i < sizeof keys / sizeof *keys; i++) {
     json_t *field = json_object_get(request, keys[i]);
     if (field) json_object_set(value, keys[i], field);
