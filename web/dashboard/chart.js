@@ -48,6 +48,7 @@
       this.off = [
         brim.on('metrics', (m) => this.append(m)),
         brim.on('exp', (id) => this.changed(id)),
+        brim.on('progress', (p) => this.moved(p.exp)),
         brim.on('theme', () => { this.rebuild = true; this.render(); }),
       ];
     }
@@ -87,6 +88,17 @@
         points.push([step, value, value, value]);
       }
       if (points.length > MOST_POINTS) { this.data.delete(m.exp); this.read([m.exp]); } else this.draw();
+    }
+    // Values of a server that does not send them with its news, and the first ones.
+    moved(id) {
+      if (!this.list.some((e) => e.id === id) || (model.hasMetrics && (this.data.get(id) || []).length)) return;
+      (this.stale = this.stale || new Set()).add(id);
+      this.reread = this.reread || brim.throttle(2000, () => {
+        const ids = [...this.stale];
+        this.stale.clear();
+        this.read(ids);
+      });
+      this.reread();
     }
     changed(id) {
       const row = model.exps.get(id);
@@ -188,7 +200,11 @@
   class Panel {
     constructor(options) {
       this.chart = new Chart(options);
-      this.select = h('select', { title: t('metric'), 'aria-label': t('metric'), onchange: () => { this.chosen = this.select.value; this.update(); } });
+      this.select = h('select', { title: t('metric'), 'aria-label': t('metric'), onchange: () => {
+        this.chosen = this.select.value;
+        this.update();
+        if (options.onchange) options.onchange(this.chosen);
+      } });
       this.note = h('span.dim.grow');
       const flag = (name) => h('label', {}, h('input', {
         type: 'checkbox', onchange: (e) => { this.chart[name] = e.target.checked; this.chart.render(); },
@@ -202,7 +218,7 @@
       this.list = list;
       this.note.textContent = note || '';
       const from = grid + '|' + (list[0] ? list[0].id : '');
-      if (this.from !== from || this.keys.length === 0) {
+      if (this.from !== from || this.keys.length < 2) {
         this.from = from;
         let keys = [];
         try { keys = await model.keys(grid, list.map((e) => e.id)); } catch (e) { brim.refused(e); }

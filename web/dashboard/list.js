@@ -5,6 +5,7 @@
   const ROW = 27, CURVES = 8, PARAMS = 6;
   const states = ['running', 'leased', 'queued', 'paused', 'failed', 'done', 'cancelled'];
   const rank = Object.fromEntries(states.map((s, i) => [s, i]));
+  const part = { running: 0, leased: 0, failed: 1, done: 1, cancelled: 1, queued: 2, paused: 3 };
   const narrow = matchMedia('(max-width: 760px)');
 
   //-------------------------------- of a row --------------------------------
@@ -163,8 +164,9 @@
     return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
   }
   function sortRows(rows, column, down) {
-    const usual = (a, b) => rank[a.state] - rank[b.state] ||
-      (a.state === 'queued' ? (b.priority || 0) - (a.priority || 0) || a.created - b.created || (a.idx || 0) - (b.idx || 0)
+    // What runs, then what ended last, then the queue in its order.
+    const usual = (a, b) => part[a.state] - part[b.state] ||
+      (a.state === 'queued' ? (b.priority || 0) - (a.priority || 0) || a.created - b.created
         : (b.ended || b.started || b.created || 0) - (a.ended || a.started || a.created || 0)) || (a.idx || 0) - (b.idx || 0);
     if (!column || !column.sort) return rows.sort(usual);
     const keyed = rows.map((row) => [column.sort(row), row]);
@@ -328,7 +330,7 @@
       else groups.sort((a, b) => value(a) - value(b));
       this.rows = groups;
       this.table.setRows(groups);
-      this.shown.textContent = model.gridName(grid) + ' \u00b7 ' + brim.count(groups.length);
+      this.shown.textContent = [model.gridName(grid), key, t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
       this.note.hidden = groups.length > 0;
       fill(this.note, t('noGroups'));
       this.drawChart();
@@ -349,7 +351,7 @@
         { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
         ...(names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
-        { key: 'mean', title: key + ' \u00b7 ' + t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (g.n > 1 && isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
+        { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (g.n > 1 && isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
         { key: 'range', title: '', kind: 'range', cell: range },
         { key: 'best', title: t('best'), kind: 'result', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
         { key: 'n', title: t('runs'), kind: 'count', sort: (g) => g.n, cell: (g) => g.n },
@@ -367,7 +369,7 @@
       this.charting.setAttribute('aria-pressed', String(on));
       this.side.hidden = !on;
       if (!on) { if (this.panel) { this.panel.destroy(); this.panel = null; fill(this.side); } return; }
-      if (!this.panel) { this.panel = new brim.Panel({ height: narrow.matches ? 180 : 300 }); fill(this.side, this.panel.element); }
+      if (!this.panel) { this.panel = new brim.Panel({ height: narrow.matches ? 180 : 300, onchange: (key) => { if (this.f.groups) this.set({ key }); } }); fill(this.side, this.panel.element); }
       let ids = [...selected].filter((id) => model.exps.has(id)).slice(0, 24), chosen = ids.length > 0;
       if (!chosen) {
         const candidates = this.f.groups ? (this.rows || []).flatMap((g) => g.exps || []) : (this.rows || []).filter((row) => row.state !== 'queued' || row.step > 0).map((row) => row.id);

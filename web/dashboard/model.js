@@ -105,7 +105,9 @@
     if (row) {
       if (state) row.state = state;
       if (event.kind === 'claimed') row.worker = event.text;
+      if (event.kind === 'claimed' && !model.workers.has(event.text)) quietly(readWorkers());
       if (event.kind === 'started') row.started = event.t;
+      touch(row.worker);
       if (wantOf[event.kind]) row.want = wantOf[event.kind];
       model.version++;
     }
@@ -118,6 +120,7 @@
     const row = model.exps.get(p.exp);
     if (row) {
       for (const key of ['step', 'steps', 'epoch', 'epochs']) if (p[key] !== undefined) row[key] = p[key];
+      touch(row.worker);
       model.version++;
       showSoon();
     }
@@ -126,6 +129,11 @@
 
   //-------------------------------- workers --------------------------------
 
+  // What an experiment sends shows that its worker's machine is there.
+  function touch(id) {
+    const worker = model.workers.get(id);
+    if (worker) worker.last_seen = Math.max(worker.last_seen, brim.now());
+  }
   function takeWorker(w) {
     const id = w.id || w.name;
     if (!id) return;

@@ -92,7 +92,7 @@
       this.text.textContent = '';
       await this.read();
       if (either && !this.text.textContent && !this.missing) { this.stream.value = 'stdout'; this.at = null; await this.read(); }
-      if (!this.text.textContent) this.text.textContent = this.last || (this.missing ? t('noLog') : '');
+      if (!this.text.textContent) this.text.textContent = this.last || t('noLog');
     }
     async read() {
       if (this.reading || this.missing) return;
@@ -260,10 +260,10 @@
       const changed = (k) => h('tr', { class: differs.includes(k) ? 'differs' : 'dim' }, h('th', {}, k), configs.map((c) => h('td', {}, c.has(k) ? c.get(k) : brim.dash)));
       fill(this.element.querySelector('.buttons'), actionsFor(rows.map((r) => model.exps.get(r.id) || r)));
       fill(this.tables, h('div.scroll-x', {}, h('table.compare', {},
-        h('thead', {}, h('tr', {}, h('th'), rows.map((r, i) => h('th', {}, brim.swatch({ id: r.id, colour: i }), h('a', { href: '#/exp/' + r.id }, r.id.slice(0, 8)))))),
+        h('thead', {}, h('tr', {}, h('th'), rows.map((r, i) => h('th', {}, brim.swatch({ id: r.id, colour: i }), h('a', { href: '#/exp/' + r.id, title: r.id }, brim.nameOf(r)))))),
         h('tbody', {}, line(t('state'), brim.stateMark), line(key || t('result'), (r) => h(r.metric === best ? 'b.best' : 'span', {}, brim.metric(r.metric_key, r.metric)), 'result'),
           line(t('progress'), (r) => r.state === 'running' ? brim.bar(brim.share(r)) : r.epochs > 0 && r.epoch >= 0 ? r.epoch + ' / ' + r.epochs : brim.dash),
-          line(t('time'), (r) => brim.span(brim.took(r))), line(t('worker'), (r) => r.worker || ''),
+          line(t('time'), (r) => brim.span(brim.took(r))), rows.some((r) => r.worker) ? line(t('worker'), (r) => r.worker || '') : null,
           h('tr.section', {}, h('th', { colSpan: rows.length + 1 }, t(this.everything ? 'config' : 'diff'),
             h('button', { onclick: () => { this.everything = !this.everything; brim.replace('/compare', { ids: this.ids.join(','), all: this.everything ? '1' : '' }); this.draw(); } }, t(this.everything ? 'onlyDiff' : 'allKeys')))),
           this.everything ? names.map(changed) : differs.length ? differs.map(changed) : h('tr', {}, h('td.dim', { colSpan: rows.length + 1 }, t('same')))))));
@@ -276,7 +276,7 @@
       if (first.metric_key) keys = [first.metric_key].concat(keys.filter((k) => k !== first.metric_key));
       const list = this.rows.map((r, i) => ({ id: r.id, name: brim.nameOf(r), colour: i }));
       for (const key of keys.slice(0, CHARTS)) {
-        const chart = new brim.Chart({ height: 200, legend: this.charts.length === 0 });
+        const chart = new brim.Chart({ height: 200, legend: false });
         this.charts.push(chart);
         this.grid.append(h('section.panel', {}, h('h2', {}, key), chart.element));
         chart.show(list, key);

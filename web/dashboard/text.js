@@ -32,7 +32,7 @@ var brim = (function () {
     noneFits: ['No experiment passes the filters.', '필터에 맞는 실험이 없습니다.'], select: ['Select', '선택'],
     ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Runs', '실험 수'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
     states: ['States', '상태'], last: ['last', '마지막'], bestOf: ['best', '최고'], metric: ['Metric', '지표'], tooMany: ['The list shows {0} of {1} experiments.', '실험 {1}개 중 {0}개를 표시합니다.'],
-    noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
+    groupsN: ['{0} groups', '그룹 {0}개'], noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
     // charts
     logScale: ['log', '로그'], smooth: ['smooth', '평활'], step: ['step', '스텝'], noCurve: ['No values yet.', '아직 값이 없습니다.'],
     charted: ['{0} curves: the selected experiments', '곡선 {0}개: 선택한 실험'], chartedTop: ['{0} curves: the first rows', '곡선 {0}개: 위쪽 행'],
@@ -44,7 +44,7 @@ var brim = (function () {
     changed: ['{0} experiments changed', '실험 {0}개가 바뀌었습니다'], set: ['Set', '설정'],
     // one experiment
     config: ['Config', '설정'], diff: ['Differences', '차이'], allKeys: ['all keys', '모든 키'], onlyDiff: ['only differences', '차이만'],
-    attempts: ['Attempts', '시도'], findings: ['Findings', '진단 결과'], log: ['Log', '로그'], files: ['Files', '파일'], noLog: ['No log on the server.', '서버에 로그가 없습니다.'],
+    attempts: ['Attempts', '시도'], findings: ['Findings', '진단 결과'], log: ['Log', '로그'], files: ['Files', '파일'], noLog: ['No log yet.', '아직 로그가 없습니다.'],
     follow: ['follow', '따라가기'], host: ['Host', '호스트'], outcome: ['Outcome', '결과'], message: ['Message', '메시지'], from: ['From step', '시작 스텝'],
     started: ['Started', '시작'], created: ['Submitted', '제출'], epoch: ['Epoch', '에폭'], tries: ['Attempt', '시도'], tags: ['Tags', '태그'],
     checkpoint: ['Checkpoint', '체크포인트'], id: ['Id', 'ID'], gpus: ['GPUs', 'GPU'], o_open: ['open', '진행 중'], o_ok: ['ok', '정상'], o_error: ['error', '오류'],

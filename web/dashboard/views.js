@@ -134,7 +134,9 @@
       this.ready.hidden = true;
       if (e.status === 401) { brim.refused(e); return; }
       const { line, column } = e.body || {};
-      fill(this.out, h('p.bad', {}, line ? h('b', {}, t('lineColumn', line, column || 1) + ': ') : null, e.message));
+      const said = (m) => h('p.bad', {}, m.line ? h('b', {}, t('lineColumn', m.line, m.column || 1) + ': ') : null, (m.message || '').replace(/^grid:\d+:\d+: /, ''));
+      const others = ((e.body || {}).mistakes || []).filter((m) => m.message !== e.message);
+      fill(this.out, said({ line, column, message: e.message }), others.map(said));
       if (!line) return;
       const lines = this.yaml.value.split('\n'), start = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
       this.yaml.focus();
@@ -144,9 +146,9 @@
       this.checking.disabled = true;
       try {
         const r = await brim.post('/v1/grids', this.body(true));
-        this.ready.hidden = !r.points;
-        this.ready.textContent = t('submitN', brim.count(r.points));
-        fill(this.out, h('h2', {}, t('wouldAdd', brim.count(r.points), brim.count(r.added !== undefined ? r.added : r.points - (r.existing || 0)))),
+        this.ready.hidden = !r.added;
+        this.ready.textContent = t('submitN', brim.count(r.added));
+        fill(this.out, h('h2', {}, t('wouldAdd', brim.count(r.points), brim.count(r.added))),
           (r.warnings || []).length ? h('ul.warnings', {}, r.warnings.map((w) => h('li', {}, typeof w === 'string' ? w : w.message || JSON.stringify(w)))) : null,
           (r.first || []).map((p, i) => h('details', {}, h('summary', {}, h('small.dim', {}, String(i + 1)), ' ', brim.labelOf({ id: '', label: p.name })), h('pre', {}, p.config || ''))),
           r.points > (r.first || []).length ? h('p.dim', {}, t('more', brim.count(r.points - (r.first || []).length))) : null);
