@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""The dashboard in Chromium, against a real server and two workers: sign in, submit a grid, watch it run on both
+workers, compare, cancel, retry, pause; the server is killed and comes back; a reader sees no buttons; both
+languages, phone width. `test_dashboard.py BRIM`: run in an empty folder. Skips (77) without a browser."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import browser  # noqa: E402
+
+BRIM = sys.argv[1]
+HERE = os.path.join(os.getcwd(), "dashboard")
+HEAD = """backend: ref
+device: cpu
+threads: 1
+dataset: synthetic(shape=(6,), classes=3, samples=96)
+model: mlp(depth=1, hidden=8)
+data: {num_workers: 0}
+batch_size: 8
+"""
+LONG = "name: long\nepochs: 4000000\ntags: [slow]\nlr: [0.1, 0.01]\n" + HEAD
+SHORT = "name: short <b>&amp;\nepochs: 3\ntags: [\"<i>x</i>\"]\nlr: [0.1, 0.01]\nseed: [0, 1]\n" + HEAD
+PRIVATE = {"BRIM_TOKEN", "BRIM_CA", "BRIM_PIN", "BRIM_INSECURE", "LANG", "LC_ALL", "BRIM_LANG"}
+
+
+def check(what, good):
+    if not good:
+        raise browser.Failure(what)
+
+
+class NoServer(Exception):
+    pass
+
+
+#---------------------------------- the pool ----------------------------------
+
+class Pool:
+    def __init__(self, tokens=True):
+        self.env = {k: v for k, v in os.environ.items() if k not in PRIVATE}
+        self.port = 0
+        self.server = None
+        self.workers = []
+        if not tokens:
+            self.serve()
+            return
+        self.tokens = {name: self.run("serve", "token", "add", name, "--role", role, "--store", "pool").strip()
+                       for name, role in (("boss", "admin"), ("eye", "read"), ("lab", "worker"))}
+        with open("lab.token", "w") as out:
+            out.write(self.tokens["lab"])
+        self.serve()
+        self.workers = [self.start("worker", "--url", self.url, "--token-file", "lab.token", "--output-dir", name,
+                                   "--device", "cpu", "--jobs", "1") for name in ("w1", "w2")]
+
+    def run(self, *words):
+        return subprocess.run([BRIM, *words], env=self.env, check=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True).stdout
+
+    def start(self, *words, **how):
+        log = open("%s-%d.log" % (words[0], len(self.workers)), "ab")
+        return subprocess.Popen([BRIM, *words], env=self.env, stdin=subprocess.DEVNULL, stderr=log,
+                                stdout=how.get("stdout", log), text=how.get("text"))
+
+    def serve(self):
+        self.server = self.start("serve", "--server-only", "--store", "pool", "--output-dir", "pool", "--json", "--port",
+                                 str(self.port), stdout=subprocess.PIPE, text=True)
+        line = self.server.stdout.readline()
+        if not line:
+            with open("serve-0.log") as log:
+                raise NoServer(log.read())
+        self.port = json.loads(line)["port"]
+        self.url = "http://127.0.0.1:%d" % self.port
+
+    def kill_server(self):
+        self.server.kill()
+        self.server.wait()
+        self.server.stdout.close()
+
+    def close(self):
+        for process in [*self.workers, self.server]:
+            process.send_signal(signal.SIGTERM)
+        for process in [*self.workers, self.server]:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+#---------------------------------- the page ----------------------------------
+
+ROWS = "[...brim.model.exps.values()]"
+
+
+def count(page, state):
+    return page.run(ROWS + ".filter(r => r.state === %s).length" % json.dumps(state))
+
+
+def until_count(page, state, n):
+    page.until(ROWS + ".filter(r => r.state === %s).length === %d" % (json.dumps(state), n))
+
+
+def sign_in(page, token):
+    page.until("!!document.querySelector('#token')")
+    page.type("#token", "brim_wrong")
+    page.key("Enter")
+    page.until("document.querySelector('.login .bad').textContent.length > 0")
+    page.run("document.querySelector('#token').value = ''")
+    page.type("#token", token)
+    page.key("Enter")
+    page.until("!!document.querySelector('.view.list') && brim.model.live && brim.model.complete")
+
+
+def press(page, *keys):
+    page.run("document.activeElement && document.activeElement.blur()")
+    for key in keys:
+        page.key(key)
+
+
+def go(page, letter, view):
+    press(page, "g", letter)
+    page.until("!!document.querySelector('.view.%s')" % view)
+
+
+def confirm(page):
+    page.click("dialog[open] button.main")
+    page.until("!document.querySelector('dialog')")
+
+
+def submit(page, text, points):
+    go(page, "s", "submit")
+    page.run("document.querySelector('#grid-yaml').select()")
+    page.type("#grid-yaml", text)
+    page.click_text("button.main", "Check")
+    page.until("document.querySelector('.points h2') && document.querySelector('.points h2').textContent.startsWith('%d')" % points)
+    check("no points are listed", page.run("document.querySelectorAll('.points details').length") == points)
+    page.click("#grid-submit")
+    page.until("!!document.querySelector('.view.list')")
+
+
+def show(page, state):
+    """Only these experiments in the list, none selected."""
+    page.run("location.hash = '#/exps?state=%s'" % state)
+    page.until("!!document.querySelector('.view.list')")
+    press(page, "Escape")
+    n = count(page, state)
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === %d" % n)
+
+
+def select_all(page):
+    press(page, "a")
+    page.until("document.querySelectorAll('.list tbody tr.selected').length > 0")
+
+
+#---------------------------------- what is tested ----------------------------------
+
+def test_submit(page):
+    go(page, "s", "submit")
+    page.type("#grid-yaml", "lr: [0.1\nmodel: mlp")
+    page.click_text("button.main", "Check")
+    page.until("!!document.querySelector('.points .bad')")
+    check("the place of the mistake", "line" in page.run("document.querySelector('.points .bad').textContent"))
+    check("it can be submitted", page.run("document.querySelector('#grid-submit').hidden"))
+    submit(page, LONG, 2)
+
+
+def test_watch(page):
+    until_count(page, "running", 2)
+    page.until("new Set(%s.filter(r => r.state === 'running').map(r => r.worker)).size === 2" % ROWS)
+    # values come without a reload, and the chart draws them
+    page.run("window.before = %s.map(r => r.step)" % ROWS)
+    page.until(ROWS + ".every((r, i) => r.step > window.before[i])")
+    page.until("!!document.querySelector('.side .uplot canvas')")
+    page.until("document.querySelectorAll('.side .legend li').length === 2")
+    go(page, "w", "workers")
+    page.until("document.querySelectorAll('.worker').length === 2")
+    page.until("document.querySelectorAll('.worker .running li').length === 2")
+
+
+def test_queue(page):
+    submit(page, SHORT, 4)
+    until_count(page, "queued", 4)
+    go(page, "q", "queue")
+    page.until("document.querySelectorAll('.queue tbody tr[data-id]').length === 4")
+    if page.run("brim.model.hasWaits"):  # TODO
+            page.until("[...document.querySelectorAll('.queue td.c-waits')].every(e => e.textContent)")
+    page.click(".queue [data-action=pause]")
+    until_count(page, "paused", 1)
+    page.click(".queue [data-action=run]")
+    until_count(page, "queued", 4)
+    check("a text of the server became an element", page.run("document.querySelectorAll('main b b, main i i, td i i').length === 0"))
+
+
+def test_cancel(page):
+    show(page, "running")
+    select_all(page)
+    page.click(".actions [data-action=cancel]")
+    confirm(page)
+    until_count(page, "cancelled", 2)
+    until_count(page, "done", 4)
+
+
+def test_compare(page):
+    show(page, "done")
+    select_all(page)
+    press(page, "c")
+    page.until("document.querySelectorAll('table.compare thead a').length === 4")
+    keys = page.run("[...document.querySelectorAll('table.compare tr.differs th')].map(e => e.textContent)")
+    check("the differences are %s" % keys, sorted(keys) == ["seed", "training.learning_rate"])
+    check("no best result", page.run("document.querySelectorAll('.compare .best').length > 0"))
+    page.until("document.querySelectorAll('.chartgrid .uplot canvas').length >= 2")
+    press(page, "Escape")
+    page.until("!!document.querySelector('.view.list')")
+    press(page, "Escape")
+
+
+def test_groups(page):
+    grid = page.run("brim.model.grids.find(g => g.name.startsWith('short')).id")
+    page.run("location.hash = '#/exps?groups=1&grid=%s'" % grid)
+    page.until("document.querySelectorAll('.list tbody tr .range').length === 2")
+    texts = page.run("[...document.querySelectorAll('.list tbody td.c-mean')].map(e => e.textContent)")
+    check("no deviation: %s" % texts, all("\u00b1" in text for text in texts))
+
+
+def test_filters(page):
+    page.run("location.hash = '#/exps'")
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
+    press(page, "/")
+    check("'/' does not search", page.run("document.activeElement.type === 'search'"))
+    page.call("Input.insertText", text="lr=0.01 seed=1")
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 1")
+    check("the address", page.run("location.hash.includes('lr%3D0.01')"))
+    page.run("document.querySelector('.filters input').value = ''; document.querySelector('.filters input').dispatchEvent(new Event('input'))")
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
+    page.run("const s = document.querySelector('select.tag'); s.value = '<i>x</i>'; s.dispatchEvent(new Event('change'))")
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 4")
+
+
+def test_one(page):
+    """An experiment by keys; it is retried and cancelled."""
+    show(page, "cancelled")
+    press(page, "j", "Enter")
+    page.until("!!document.querySelector('.onehead [data-action=retry]')")
+    check("config", page.run("document.querySelector('table.config').textContent.includes('4000000')"))
+    page.click(".onehead [data-action=retry]")
+    page.until("document.querySelector('.onehead .state').classList.contains('s-running')")
+    page.until("!!document.querySelector('.one .uplot canvas')")
+    page.until("document.querySelectorAll('.one table.plain tbody tr').length === 2")  # two attempts
+
+
+def test_end(page, pool):
+    """The server dies while an experiment runs. Sessions end with it: the page asks for the token again."""
+    pool.kill_server()
+    page.until("!document.querySelector('.away').hidden")
+    pool.serve()
+    page.until("!!document.querySelector('#token')")
+    page.type("#token", pool.tokens["boss"])
+    page.key("Enter")
+    page.until("!!document.querySelector('.view.one') && brim.model.live && document.querySelector('.away').hidden")
+    until_count(page, "running", 1)
+    page.run("window.before = %s.find(r => r.state === 'running').step" % ROWS)
+    page.until(ROWS + ".find(r => r.state === 'running').step > window.before")
+    page.click(".onehead [data-action=cancel]")
+    confirm(page)
+    until_count(page, "cancelled", 2)
+
+
+def test_away(drive):
+    """A server without tokens dies and comes back: the page goes on from the last event it has seen."""
+    os.makedirs("other")
+    os.chdir("other")
+    pool = Pool(tokens=False)
+    try:
+        page = drive.page(pool.url + "/")
+        page.until("!!document.querySelector('.view.list') && brim.model.live && brim.model.complete")
+        submit(page, LONG, 2)
+        until_count(page, "queued", 2)
+        pool.kill_server()
+        page.until("!document.querySelector('.away').hidden")
+        pool.serve()
+        second = drive.page(pool.url + "/")
+        second.until("!!document.querySelector('.view.list') && brim.model.live && brim.model.complete")
+        submit(second, SHORT, 4)
+        page.until("document.querySelector('.away').hidden && brim.model.live")
+        until_count(page, "queued", 6)
+        page.close()
+        second.close()
+    finally:
+        pool.close()
+        os.chdir("..")
+
+
+def test_reader(drive, pool):
+    page = drive.page(pool.url + "/#/exps?state=cancelled", 390, 844, True, "ko-KR")
+    sign_in(page, pool.tokens["eye"])
+    check("Korean", page.run("document.documentElement.lang === 'ko' && document.querySelector('nav a').textContent === '실험'"))
+    check("dark", page.run("document.documentElement.dataset.theme === 'dark'"))
+    check("a reader may submit", page.run("!document.querySelector('nav a[href=\"#/submit\"]')"))
+    for place in ("exps", "queue", "workers", "exps?groups=1", "exp/" + page.run("[...brim.model.exps.keys()][0]"),
+                  "compare?ids=" + page.run("[...brim.model.exps.keys()].slice(0, 3).join()")):
+        page.run("location.hash = '#/%s'" % place)
+        page.until("!!document.querySelector('.view')")
+        page.until("!document.querySelector('.view > p.dim:only-child')")  # loading
+        check("%s is wider than a phone" % place, page.run("document.documentElement.scrollWidth <= innerWidth"))
+        check("%s has buttons for actions" % place, page.run("document.querySelectorAll('[data-action]').length === 0"))
+    press(page, "l")
+    page.until("document.documentElement.lang === 'en' && document.querySelector('nav a').textContent === 'Experiments'")
+    press(page, "t")
+    page.until("document.documentElement.dataset.theme === 'light'")
+    press(page, "?")
+    page.until("!!document.querySelector('dialog[open] kbd')")
+    page.key("Escape")
+    check("a text lacks a language", page.run("Object.values(brim.texts).every(r => r.length === 2 && r[0] && r[1])"))
+    page.click_text("header button", "Sign out")
+    page.until("!!document.querySelector('#token')")
+    page.close()
+
+
+def expected(error):
+    """The browser notes refused requests; these were meant to be."""
+    return "Failed to load resource" in error and ("401" in error or "ERR_" in error or "400" in error)
+
+
+def main():
+    program = browser.find()
+    if not program:
+        print("skipped: no Chromium")
+        return 77
+    shutil.rmtree(HERE, ignore_errors=True)
+    os.makedirs(HERE)
+    os.chdir(HERE)
+    try:
+        pool = Pool()
+    except NoServer as e:
+        if "libmicrohttpd" not in str(e):
+            raise
+        print("skipped: no libmicrohttpd")
+        return 77
+    drive = browser.Browser(program, os.path.join(HERE, "browser"))
+    page = None
+    try:
+        page = drive.page(pool.url + "/")
+        sign_in(page, pool.tokens["boss"])
+        for test in (test_submit, test_watch, test_queue, test_cancel, test_compare, test_groups, test_filters, test_one):
+            print(test.__name__, flush=True)
+            test(page)
+        for test, *given in ((test_end, page, pool), (test_reader, drive, pool), (test_away, drive)):
+            print(test.__name__, flush=True)
+            test(*given)
+        errors = [e for e in drive.errors if not expected(e)]
+        check("the console: %s" % errors, not errors)
+    except browser.Failure:
+        if page:
+            page.picture(os.path.join(HERE, "failure.png"))
+        raise
+    finally:
+        drive.close()
+        pool.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
