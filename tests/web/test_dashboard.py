@@ -270,7 +270,7 @@ def test_end(page, pool):
 
 
 def test_away(drive):
-    """A server without tokens dies and comes back: the page goes on from the last event it has seen."""
+    """A server without tokens dies and comes back: the page continues after the last event it has seen."""
     os.makedirs("other")
     os.chdir("other")
     pool = Pool(tokens=False)
