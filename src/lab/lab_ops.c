@@ -169,6 +169,7 @@ void brim_lab_answer_free(brim_lab_answer *a) {
   json_decref(a->reply);
   json_decref(a->line);
   brim_str_deinit(&a->ready);
+  brim_lab_waits_destroy(a->waits);
   brim_free(a->ids);
   brim_free(a);
 }

@@ -21,6 +21,7 @@
 //   counts      [grid]                        -> total, states: {queued: n, ...}
 //   find        exp                           -> exp
 //   get         exp                           -> exp: {...}
+//   get and list take "waits": true: exp.waits, exp.findings as a list (lab_ops_waits.c)
 //   list        [grid states: [...] tag failure order limit offset texts] -> lines: exps: [{...}, ...]
 //   attempts    exp                           -> lines: attempts: [...]
 //   metrics_of  exp [key points]              -> lines: key, rows: [[step, value, attempt], ...]
@@ -32,7 +33,7 @@
 //   curve       exp key [first last points]   -> lines: buckets: [[first, last, n, bad, lo, hi, mean], ...]
 //   curves      exps: [...] key [first last points] -> a line each: exp, buckets
 //   files       exp                           -> lines: files: [...]
-//   seen        worker [host gpus version status] -> nothing
+//   seen        worker [host gpus version status: {...} or its text] -> nothing
 //   claim       worker claim_id [host devices exp grid free_gpus free_bytes]
 //                                             -> [exp: {...}, attempt, fence, lease_ms]
 //   findings    ref findings                  -> nothing

@@ -39,10 +39,11 @@ struct brim_lab_answer {
   // What is still to be made.
   char (*ids)[BRIM_EXP_ID];
   size_t ids_count, ids_at, ids_capacity;
-  int64_t seq, left;   // events: the last one seen; how many more
-  bool finished;       // nothing is left to be made but the last line
-  bool ended;          // that is made too
-  brim_status result;  // what it says
+  int64_t seq, left;             // events: the last one seen; how many more
+  struct brim_lab_waits *waits;  // why experiments wait; NULL = is not asked for
+  bool finished;                 // nothing is left to be made but the last line
+  bool ended;                    // that is made too
+  brim_status result;            // what it says
 };
 
 // A line with its id and "ok". And a whole line for the reply.
@@ -57,6 +58,14 @@ brim_status brim_lab_answer_begin_rows(brim_lab_answer *a, const char *key);
 brim_status brim_lab_answer_flush(brim_lab_answer *a);
 // A whole line: {"id":7,"ok":true,"more":true,"KEY":TEXT}.
 brim_status brim_lab_answer_text(brim_lab_answer *a, const char *key, const char *text);
+
+// --- lab_ops_waits.c: why experiments wait, at one moment
+
+typedef struct brim_lab_waits brim_lab_waits;
+brim_status brim_lab_waits_create(brim_store *store, brim_lab_waits **out);
+void brim_lab_waits_destroy(brim_lab_waits *waits);  // NULL is fine
+// Adds "waits": {code, text, ...} to the row of one that waits.
+brim_status brim_lab_waits_put(const brim_lab_waits *waits, const brim_store_exp *exp, json_t *row);
 
 // The experiment of the request's field "exp", by its id or its first digits, into a->exp.
 brim_status brim_lab_answer_find(brim_lab_answer *a);

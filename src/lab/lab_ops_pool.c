@@ -15,8 +15,17 @@ static brim_status op_seen(brim_lab_answer *a) {
   BRIM_TRY(brim_lab_wire_string(a->request, "host", false, &w.host));
   BRIM_TRY(brim_lab_wire_string(a->request, "gpus", false, &w.gpus));
   BRIM_TRY(brim_lab_wire_string(a->request, "version", false, &w.version));
-  BRIM_TRY(brim_lab_wire_string(a->request, "status", false, &w.status));
-  return brim_store_worker_seen(a->store, &w);
+  char *text = NULL;
+  const json_t *status = json_object_get(a->request, "status");
+  if (json_is_object(status)) {
+    BRIM_TRY(brim_json_dump(status, 0, &text));
+    w.status = text;
+  } else {
+    BRIM_TRY(brim_lab_wire_string(a->request, "status", false, &w.status));
+  }
+  brim_status seen = brim_store_worker_seen(a->store, &w);
+  brim_free(text);
+  return seen;
 }
 
 static brim_status op_drain(brim_lab_answer *a) {

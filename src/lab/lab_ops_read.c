@@ -64,19 +64,51 @@ static brim_status add_record(brim_lab_answer *a, const char *key, brim_lab_kind
   return brim_lab_answer_row(a, key, row, size);
 }
 
+// Where the request asks for it.
+static brim_status begin_waits(brim_lab_answer *a) {
+  if (!json_is_true(json_object_get(a->request, "waits"))) return BRIM_OK;
+  return brim_lab_waits_create(a->store, &a->waits);
+}
+
+// A page gets them as the list that they are.
+static brim_status put_findings(const brim_store_exp *exp, json_t *row) {
+  json_t *list = NULL;
+  if (!exp->findings[0]) return BRIM_OK;
+  if (brim_json_parse(exp->findings, strlen(exp->findings), "findings", &list)) {
+    brim_status_clear();
+    list = json_array();
+  }
+  return brim_json_put(row, "findings", list);
+}
+
+static brim_status exp_json(const brim_lab_answer *a, const brim_store_exp *exp, json_t **out) {
+  BRIM_TRY(record_json(BRIM_LAB_EXP, exp, out));
+  if (!a->waits) return BRIM_OK;
+  brim_status status = brim_lab_waits_put(a->waits, exp, *out);
+  if (!status) status = put_findings(exp, *out);
+  if (!status) return BRIM_OK;
+  json_decref(*out);
+  *out = NULL;
+  return status;
+}
+
 static brim_status op_get(brim_lab_answer *a) {
   brim_store_exp *exp = NULL;
   json_t *row = NULL;
   BRIM_TRY(brim_lab_answer_find(a));
+  BRIM_TRY(begin_waits(a));
   BRIM_TRY(brim_store_get(a->store, a->exp, &exp));
-  brim_status status = record_json(BRIM_LAB_EXP, exp, &row);
+  brim_status status = exp_json(a, exp, &row);
   brim_store_exp_free(exp);
   return status ? status : brim_json_put(a->reply, "exp", row);
 }
 
 static brim_status list_exp(void *ctx, const brim_store_exp *exp) {
+  brim_lab_answer *a = ctx;
+  json_t *row = NULL;
   size_t size = ROW_SIZE + strlen(exp->config) + strlen(exp->last_lines) + strlen(exp->reason);
-  return add_record(ctx, "exps", BRIM_LAB_EXP, exp, size);
+  BRIM_TRY(exp_json(a, exp, &row));
+  return brim_lab_answer_row(a, "exps", row, size);
 }
 
 static brim_status collect(void *ctx, const brim_store_exp *exp) {
@@ -102,6 +134,7 @@ static brim_status collect_ids(brim_lab_answer *a) {
 static brim_status op_list(brim_lab_answer *a) {
   brim_store_filter filter;
   BRIM_TRY(brim_lab_wire_get_filter(a->request, &filter));
+  BRIM_TRY(begin_waits(a));
   if (filter.texts) return collect_ids(a);
   return brim_store_list(a->store, &filter, list_exp, a);
 }
@@ -184,8 +217,24 @@ static brim_status list_grid(void *ctx, const brim_store_grid_row *row) {
 
 static brim_status op_grids(brim_lab_answer *a) { return brim_store_grids(a->store, list_grid, a); }
 
+// What it says of its machine is an object; a text that is none is left out.
 static brim_status list_worker(void *ctx, const brim_store_worker *worker) {
-  return add_record(ctx, "workers", BRIM_LAB_WORKER, worker, ROW_SIZE + strlen(worker->gpus));
+  json_t *row = NULL, *status = NULL;
+  BRIM_TRY(record_json(BRIM_LAB_WORKER, worker, &row));
+  if (worker->status[0] &&
+      brim_json_parse(worker->status, strlen(worker->status), "status", &status)) {
+    brim_status_clear();
+  }
+  if (json_is_object(status)) {
+    if (json_object_set(row, "status", status) != 0) {
+      json_decref(row);
+      row = NULL;
+    }
+  }
+  json_decref(status);
+  if (!row) return no_memory();
+  return brim_lab_answer_row(ctx, "workers", row,
+                             ROW_SIZE + strlen(worker->gpus) + strlen(worker->status));
 }
 
 static brim_status op_workers(brim_lab_answer *a) {

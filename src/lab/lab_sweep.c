@@ -18,7 +18,8 @@ enum {
   COUNT_MS = 1000,     // states are counted at least this often
   PROGRESS_MS = 2000,  // steps are read
   GIVE_UP_MS = 10000,  // a sweep that stops waits this long for its store
-  SEEN_MS = 15000      // the store notes that this sweep is there
+  SEEN_MS = 15000,     // the store notes that this sweep is there
+  STATUS_MS = 5000     // and a server what a worker's machine does
 };
 
 //---------------------------------- requests of others ----------------------------------
@@ -241,15 +242,23 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
+static brim_status tell_seen(brim_lab_sweep *s) {
+  char *status = NULL;
+  if (s->options.serves) BRIM_TRY(brim_lab_sweep_status(s, &status));
+  const brim_store_worker self = {
+      .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
+  brim_status told = brim_lab_source_seen(&s->source, &self);
+  brim_free(status);
+  return told;
+}
+
 // Leases that ran out, and that this sweep is there.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
   BRIM_TRY(brim_lab_source_check(&s->source));
   if (now >= s->seen_ms) {
-    const brim_store_worker self = {
-        .id = s->worker, .host = s->host, .gpus = "", .version = s->version};
-    s->seen_ms = now + SEEN_MS;
-    BRIM_TRY(brim_lab_source_seen(&s->source, &self));
+    s->seen_ms = now + (s->options.serves ? STATUS_MS : SEEN_MS);
+    BRIM_TRY(tell_seen(s));
   }
   if (now >= s->progress_ms) {
     s->progress_ms = now + PROGRESS_MS;

@@ -1,6 +1,6 @@
 // What the GPUs of a sweep do, for its view: use, power, temperature, and the steps of the experiments
 // on each. Readings are taken between two marks of a sampler whose own thread sleeps: every second while
-// a view is looked at, else every ten.
+// a view is looked at, every five where a server shows them, else every ten.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 enum {
   LOOKED_AT_MS = 1000,
   ALONE_MS = 10000,
-  LOOKS_MS = 5000  // a view is looked at until so long after it was made
+  SERVES_MS = 5000,  // a worker's, whose server shows them
+  LOOKS_MS = 5000    // a view is looked at until so long after it was made
 };
 static const double never_s = 86400;  // the sampler's own period
 
@@ -19,7 +20,7 @@ static void start(brim_lab_sweep *s, const char *uuid) {
   brim_lab_gpu_reader *r = &s->readers[s->reader_count++];
   memset(r, 0, sizeof *r);
   snprintf(r->uuid, sizeof r->uuid, "%s", uuid);
-  r->power_w = r->gpu_percent = r->temperature_c = (double)NAN;
+  r->power_w = r->power_limit_w = r->gpu_percent = r->temperature_c = (double)NAN;
   if (!s->options.monitor ||
       brim_gpu_sampler_start(s->options.monitor, uuid, never_s, &r->sampler)) {
     brim_status_clear();
@@ -29,7 +30,7 @@ static void start(brim_lab_sweep *s, const char *uuid) {
   brim_gpu_sampler_mark(r->sampler);
 }
 
-static brim_lab_gpu_reader *find(brim_lab_sweep *s, const char *uuid) {
+const brim_lab_gpu_reader *brim_lab_gpus_find(const brim_lab_sweep *s, const char *uuid) {
   for (size_t i = 0; i < s->reader_count; i++) {
     if (strcmp(s->readers[i].uuid, uuid) == 0) return &s->readers[i];
   }
@@ -43,18 +44,21 @@ static void read_one(brim_lab_gpu_reader *r) {
   brim_gpu_sampler_mark(r->sampler);
   r->gpu_percent = usage.gpu_percent;
   r->power_w = usage.power_w;
+  r->power_limit_w = usage.power_limit_w;
   r->temperature_c = usage.temperature_c;
 }
 
 void brim_lab_gpus_read(brim_lab_sweep *s, int64_t now_ms) {
   const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKS_MS;
-  if (s->gpus_ms > 0 && now_ms - s->gpus_ms < (looked_at ? LOOKED_AT_MS : ALONE_MS)) return;
+  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : ALONE_MS;
+  if (s->gpus_ms > 0 && now_ms - s->gpus_ms < every) return;
   s->gpus_ms = now_ms;
   for (size_t i = 0; i < s->reader_count; i++) read_one(&s->readers[i]);
   for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
     brim_lab_place_gpu gpu;
     brim_lab_place_get(s->placing, i, &gpu);
-    if (!find(s, gpu.uuid) && s->reader_count < BRIM_LAB_PLACE_GPUS) start(s, gpu.uuid);
+    if (!brim_lab_gpus_find(s, gpu.uuid) && s->reader_count < BRIM_LAB_PLACE_GPUS)
+      start(s, gpu.uuid);
   }
 }
 
@@ -86,7 +90,7 @@ static double steps_on(const brim_lab_sweep *s, const char *device) {
 }
 
 void brim_lab_gpus_fill(brim_lab_sweep *s, brim_sweep_gpu *out) {
-  const brim_lab_gpu_reader *r = out->id[0] ? find(s, out->id) : NULL;
+  const brim_lab_gpu_reader *r = out->id[0] ? brim_lab_gpus_find(s, out->id) : NULL;
   out->steps_per_s = steps_on(s, out->id[0] ? out->id : out->name);
   if (!r) return;
   out->gpu_percent = r->gpu_percent;

@@ -10,6 +10,7 @@
 #include "lab/lab_server.h"
 #include "lab/lab_source.h"
 #include "lab/lab_sweep.h"
+#include "monitor/monitor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,7 +45,7 @@ typedef struct brim_lab_runner {
 typedef struct brim_lab_gpu_reader {
   char uuid[BRIM_LAB_PLACE_UUID];
   brim_gpu_sampler *sampler;  // NULL: it cannot be read
-  double gpu_percent, power_w, temperature_c;
+  double gpu_percent, power_w, power_limit_w, temperature_c;
 } brim_lab_gpu_reader;
 
 // The first experiments that failed, as long as all of them did so the same way.
@@ -99,8 +100,10 @@ struct brim_lab_sweep {
   // Readings of GPUs (lab_sweep_gpus.c).
   brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
   size_t reader_count;
-  int64_t gpus_ms, looked_ms;  // when they were read, when a view was made
-  int64_t ended;               // experiments that this sweep saw end, and what they took
+  int64_t gpus_ms, looked_ms;    // when they were read, when a view was made
+  brim_host_sample host_sample;  // of the last status (lab_sweep_status.c)
+  bool host_read;
+  int64_t ended;  // experiments that this sweep saw end, and what they took
   double ended_s;
   double first_s;
 };
@@ -134,7 +137,11 @@ brim_status brim_lab_finish_infra(brim_lab_sweep *sweep, const brim_store_ref *r
 void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
 // What is known about a place that has its name and id.
 void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
+brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state);  // for views
+const brim_lab_gpu_reader *brim_lab_gpus_find(const brim_lab_sweep *sweep, const char *uuid);
 void brim_lab_gpus_close(brim_lab_sweep *sweep);
+// For the server of a worker; brim_free.
+brim_status brim_lab_sweep_status(brim_lab_sweep *sweep, char **out);
 
 //---------------------------------- executors ----------------------------------
 

@@ -226,7 +226,7 @@ brim_status brim_lab_sweep_active(brim_lab_sweep *s, json_t *list) {
 
 //---------------------------------- places ----------------------------------
 
-static brim_sweep_gpu_state state_of(brim_lab_place_state state) {
+brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state) {
   switch (state) {
     case BRIM_LAB_PLACE_FREE:
       return BRIM_SWEEP_GPU_FREE;
@@ -258,7 +258,7 @@ static void fill_places(brim_lab_sweep *s) {
     snprintf(to->model, sizeof to->model, "%s", from.name);
     snprintf(to->id, sizeof to->id, "%s", from.uuid);
     snprintf(to->why, sizeof to->why, "%s", from.reason);
-    to->state = state_of(from.state);
+    to->state = brim_lab_gpu_state(from.state);
     to->running = from.jobs;
     to->slots = from.limit;
     to->memory_total = from.total_bytes;

@@ -90,9 +90,13 @@ static const field grid_row_fields[] = {
     END};
 
 #define WRK(kind, name) F(brim_store_worker, kind, name)
-static const field worker_fields[] = {
-    WRK(TEXT, id),       WRK(TEXT, host),  WRK(TEXT, gpus),   WRK(TEXT, version),
-    WRK(INT, last_seen), WRK(BOOL, drain), WRK(TEXT, status), END};
+static const field worker_fields[] = {WRK(TEXT, id),
+                                      WRK(TEXT, host),
+                                      WRK(TEXT, gpus),
+                                      WRK(TEXT, version),
+                                      WRK(INT, last_seen),
+                                      WRK(BOOL, drain),
+                                      END};
 
 #define PNT(kind, name) F(brim_store_point, kind, name)
 static const field point_fields[] = {PNT(TEXT, id),

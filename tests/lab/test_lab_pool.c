@@ -213,6 +213,34 @@ static void test_refused_beats_are_no_news(void **state) {
   brim_str_deinit(&h.text);
 }
 
+static void test_live_news(void **state) {
+  (void)state;
+  pthread_t thread;
+  heard h = {.until = "event: metrics"};
+  brim_str_init(&h.text);
+  lab_submit(store, "g1", 1, 1);
+  lab_run(store, 1);
+  assert_int_equal(pthread_create(&thread, NULL, listening, &h), 0);
+  int seq = 0;
+  while (pthread_tryjoin_np(thread, NULL) != 0) {
+    char body[200];
+    snprintf(
+        body, sizeof body,
+        "{\"fence\": 1, \"seq\": %d, \"rows\": [[\"loss\", 1, 2], [\"acc\", 1, 3], [\"loss\", 2, "
+        "1.5]]}",
+        ++seq);
+    write_attempt("metrics", body, 200);
+    assert_int_equal(post("/v1/workers/w1/seen",
+                          "{\"host\": \"box\", \"status\": {\"running\": 3, \"gpus\": []}}"),
+                     200);
+  }
+  assert_non_null(strstr(h.text.data, "\"running\":3,\"gpus\":[],\"name\":\"w1\""));
+  assert_non_null(strstr(h.text.data, "\"rows\":[[\"loss\",2,1.5],[\"acc\",1,3]]"));
+  brim_str_deinit(&h.text);
+  assert_int_equal(get("/v1/workers"), 200);
+  assert_non_null(strstr(answer.body.data, "\"status\":{\"running\":3,\"gpus\":[]}"));
+}
+
 // Replies that do not fit one piece.
 static void test_long_lists(void **state) {
   (void)state;
@@ -235,6 +263,7 @@ int main(int argc, char **argv) {
       TEST(test_pages),
       TEST(test_events),
       TEST(test_refused_beats_are_no_news),
+      TEST(test_live_news),
       TEST(test_long_lists),
   };
   test_filter();

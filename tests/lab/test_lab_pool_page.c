@@ -267,6 +267,67 @@ static void test_groups(void **state) {
   assert_int_equal(get("/v1/groups?take=worst"), 400);
 }
 
+//---------------------------------- why experiments wait ----------------------------------
+
+static const char *code_of(int n, int64_t *ahead) {
+  static char code[32];
+  char path[64], id[BRIM_EXP_ID];
+  snprintf(path, sizeof path, "/v1/exps/%s", lab_id(n, id));
+  assert_int_equal(get(path), 200);
+  const json_t *waits = json_object_get(json_object_get(reply, "exp"), "waits");
+  const char *text = json_string_value(json_object_get(waits, "code"));
+  *ahead = json_integer_value(json_object_get(waits, "ahead"));
+  snprintf(code, sizeof code, "%s", text ? text : "");
+  return code;
+}
+
+static void seen(const char *name, const char *status) {
+  const brim_store_worker w = {
+      .id = name, .host = "h", .gpus = "", .version = "1", .status = status};
+  assert_ok(brim_store_worker_seen(store, &w));
+}
+
+static void test_why_experiments_wait(void **state) {
+  (void)state;
+  int64_t ahead;
+  char id[BRIM_EXP_ID];
+  lab_submit(store, "g1", 1, 3);
+  brim_store_point big = {
+      .id = lab_id(9, id), .idx = 9, .config = "", .gpus = 2, .need_bytes = 5000000000};
+  const brim_store_grid grid = {.id = "g2"};
+  brim_store_submitted out;
+  assert_ok(brim_store_submit(store, &grid, &big, 1, &out));
+  assert_string_equal(code_of(1, &ahead), "no_worker");
+  seen("old", "{\"gpus\": [{\"memory_total\": 1e9}]}");
+  lab_clock_ms += 60000;
+  assert_string_equal(code_of(1, &ahead), "no_worker");
+  seen("w", "{\"gpus\": [{\"memory_total\": 1e9}]}");
+  assert_string_equal(code_of(1, &ahead), "next");
+  assert_string_equal(code_of(3, &ahead), "behind");
+  assert_int_equal(ahead, 2);
+  assert_string_equal(code_of(9, &ahead), "no_gpu");
+  seen("two", "{\"gpus\": [{\"memory_total\": 1e9}, {\"memory_total\": 2e9}]}");
+  assert_string_equal(code_of(9, &ahead), "no_memory");
+  seen("silent", "");
+  assert_string_equal(code_of(9, &ahead), "behind");
+  assert_ok(brim_store_want(store, lab_id(2, id), BRIM_WANT_PAUSE));
+  assert_string_equal(code_of(2, &ahead), "paused");
+  assert_string_equal(code_of(3, &ahead), "behind");
+  assert_int_equal(ahead, 1);
+  brim_store_ref ref = lab_run(store, 1);
+  assert_string_equal(code_of(1, &ahead), "");
+  lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
+  assert_string_equal(code_of(1, &ahead), "backoff");
+  assert_ok(brim_store_drain(store, "w", true));
+  assert_ok(brim_store_drain(store, "two", true));
+  assert_ok(brim_store_drain(store, "silent", true));
+  assert_string_equal(code_of(3, &ahead), "drain");
+  assert_int_equal(get("/v1/exps?states=queued"), 200);
+  assert_non_null(strstr(answer.body.data, "\"waits\":{\"code\":\"drain\""));
+  assert_int_equal(post("/v1/call", "{\"op\": \"list\"}"), 200);
+  assert_null(strstr(answer.body.data, "\"waits\""));  // links do not ask for it
+}
+
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   pool_extras.maker = &maker;
@@ -274,6 +335,7 @@ int main(int argc, char **argv) {
       TEST(test_a_grid_is_expanded),    TEST(test_a_grid_is_what_sweep_submits),
       TEST(test_bad_grids_are_refused), TEST(test_grids_need_the_role),
       TEST(test_keys_and_curves),       TEST(test_groups),
+      TEST(test_why_experiments_wait),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

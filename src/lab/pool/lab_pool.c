@@ -155,7 +155,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
     brim_pool_commit_run(pool, &c);
   }
   bool done_well = c.answer && !brim_lab_answer_result(c.answer);
-  if (done_well && strcmp(route->op, "beat") == 0) brim_pool_feed_progress(&pool->feed, request);
+  if (done_well) brim_pool_feed_request(&pool->feed, route->op, request);
   json_decref(request);
   if (!c.answer) return;
   if (!c.done) {
@@ -186,6 +186,9 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
     return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
   }
   if (strstr(route->path, ":attempt")) BRIM_TRY(put_ref(request));
+  if (strcmp(route->path, "v1/exps") == 0 || strcmp(route->path, "v1/exps/:exp") == 0) {
+    BRIM_TRY(brim_json_put(request, "waits", json_true()));
+  }
   return brim_json_put(request, "op", json_string(route->op));
 }
 

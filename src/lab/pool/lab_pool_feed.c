@@ -86,23 +86,104 @@ void brim_pool_feed_wake(brim_pool_feed *f) {
   pthread_mutex_unlock(&f->mutex);
 }
 
-// What a beat says of an experiment. Listeners see it once; it is not kept.
-void brim_pool_feed_progress(brim_pool_feed *f, const json_t *request) {
+//---------------------------------- without an id ----------------------------------
+
+static brim_status copy(const json_t *from, const char *key, json_t *to) {
+  json_t *field = json_object_get(from, key);
+  return field ? brim_json_put(to, key, json_incref(field)) : BRIM_OK;
+}
+
+// The experiment and its attempt: in a link's request they are in `ref` alone.
+static brim_status copy_ref(const json_t *request, const char *key, json_t *to) {
+  const json_t *ref = json_object_get(request, "ref");
+  return copy(json_object_get(ref, key) ? ref : request, key, to);
+}
+
+static brim_status put_progress(const json_t *request, json_t *out) {
   static const char *const keys[] = {"step", "steps", "epoch", "epochs"};
-  json_t *value = json_object(), *exp = json_object_get(json_object_get(request, "ref"), "exp");
-  char *text = NULL;
-  if (value && exp) json_object_set(value, "exp", exp);
-  for (size_t i = 0; value && i < sizeof keys / sizeof *keys; i++) {
-    json_t *field = json_object_get(request, keys[i]);
-    if (field) json_object_set(value, keys[i], field);
+  BRIM_TRY(copy_ref(request, "exp", out));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) BRIM_TRY(copy(request, keys[i], out));
+  return BRIM_OK;
+}
+
+// The last value of each key in the batch: [[key, step, value], ...].
+static brim_status put_metrics(const json_t *request, json_t *out) {
+  const json_t *rows = json_object_get(request, "rows");
+  json_t *list = json_array(), *row;
+  const char *key;
+  BRIM_TRY(brim_json_put(out, "rows", list));
+  BRIM_TRY(copy_ref(request, "exp", out));
+  BRIM_TRY(copy_ref(request, "attempt", out));
+  json_t *last = json_object();
+  for (size_t i = 0; last && i < json_array_size(rows); i++) {
+    row = json_array_get(rows, i);
+    json_object_set(last, json_string_value(json_array_get(row, 0)), row);
   }
-  bool made = value && !spell(0, "progress", value, &text);
-  json_decref(value);
-  if (!made) return;
+  brim_status status = BRIM_OK;
+  json_object_foreach(last, key, row) {
+    if (!status) status = brim_json_push(list, json_incref(row));
+  }
+  json_decref(last);
+  return status;
+}
+
+// Its status and its name.
+static brim_status put_worker(const json_t *request, json_t *out) {
+  json_t *status = json_object_get(request, "status");
+  const char *text = json_string_value(status);
+  json_t *read = json_is_object(status) ? json_incref(status) : NULL;
+  if (text && text[0] && brim_json_parse(text, strlen(text), "status", &read)) brim_status_clear();
+  if (json_is_object(read)) json_object_update(out, read);
+  json_decref(read);
+  json_t *name = json_object_get(request, "worker");
+  BRIM_TRY(brim_json_put(out, "name", json_incref(name)));
+  BRIM_TRY(copy(request, "host", out));
+  return copy(request, "version", out);
+}
+
+// Metrics of an experiment are sent at most once a second; the store has the rest.
+static bool is_due(brim_pool_feed *f, const json_t *request) {
+  const char *exp = json_string_value(json_object_get(json_object_get(request, "ref"), "exp"));
+  uint32_t hash = 2166136261u;
+  int64_t now = brim_clock_ms();
+  for (const char *c = exp; c && *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+  size_t at = hash % BRIM_POOL_TOLD;
   pthread_mutex_lock(&f->mutex);
-  add_locked(f, text);
-  pthread_cond_broadcast(&f->wake);
+  bool due = exp && (strcmp(f->told[at].exp, exp) != 0 ||
+                     now - f->told[at].ms >= BRIM_POOL_METRICS_MS || now < f->told[at].ms);
+  if (due) {
+    snprintf(f->told[at].exp, sizeof f->told[at].exp, "%s", exp);
+    f->told[at].ms = now;
+  }
   pthread_mutex_unlock(&f->mutex);
+  return due;
+}
+
+// Listeners see it once; it is not kept.
+void brim_pool_feed_request(brim_pool_feed *f, const char *op, const json_t *request) {
+  static const struct {
+    const char *op, *kind;
+    brim_status (*put)(const json_t *request, json_t *out);
+  } rows[] = {{"beat", "progress", put_progress},
+              {"metrics", "metrics", put_metrics},
+              {"seen", "worker", put_worker}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (strcmp(rows[i].op, op) != 0) continue;
+    if (strcmp(op, "metrics") == 0 && !is_due(f, request)) return;
+    char *text = NULL;
+    json_t *value = json_object();
+    bool made = value && !rows[i].put(request, value) && !spell(0, rows[i].kind, value, &text);
+    json_decref(value);
+    if (!made) {
+      brim_status_clear();
+      return;
+    }
+    pthread_mutex_lock(&f->mutex);
+    add_locked(f, text);
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+    return;
+  }
 }
 
 //---------------------------------- listening ----------------------------------

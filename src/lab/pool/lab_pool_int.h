@@ -109,7 +109,7 @@ brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http
 
 // --- lab_pool_feed.c: news for listeners
 
-enum { BRIM_POOL_NEWS = 4096 };
+enum { BRIM_POOL_NEWS = 4096, BRIM_POOL_TOLD = 1024, BRIM_POOL_METRICS_MS = 1000 };
 
 typedef struct brim_pool_feed {
   pthread_mutex_t mutex;
@@ -117,13 +117,18 @@ typedef struct brim_pool_feed {
   char *news[BRIM_POOL_NEWS];  // as they are sent; the last ones
   int64_t count;               // of all so far; news[count % BRIM_POOL_NEWS] is next
   int64_t seq;                 // of the last event of the store among them
+  struct {
+    char exp[BRIM_EXP_ID];
+    int64_t ms;
+  } told[BRIM_POOL_TOLD];  // when metrics of an experiment were sent, by a hash of its id
 } brim_pool_feed;
 
 brim_status brim_pool_feed_init(brim_pool_feed *feed, brim_store *store);
 void brim_pool_feed_deinit(brim_pool_feed *feed);
 // Events that the store has and the feed has not. Under the store's lock.
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
-void brim_pool_feed_progress(brim_pool_feed *feed, const json_t *request);
+// What a request says that no event does: a beat's progress, a batch of metrics, a worker's status.
+void brim_pool_feed_request(brim_pool_feed *feed, const char *op, const json_t *request);
 void brim_pool_feed_wake(brim_pool_feed *feed);
 
 // --- lab_pool_page.c: the dashboard

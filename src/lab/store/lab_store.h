@@ -435,6 +435,9 @@ brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx
 brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
                            size_t *count);
 
+// Ids of experiments that can be claimed now, in the order of claims; brim_free.
+brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count);
+
 // Some of them: at most so many in a call.
 enum { BRIM_STORE_SOME = 500 };
 typedef struct brim_store_some {

@@ -46,6 +46,35 @@ static brim_status read_ids(brim_store *store, void *ctx) {
   return status;
 }
 
+static brim_status read_queue(brim_store *store, void *ctx) {
+  id_reading *r = ctx;
+  brim_db_rows rows;
+  bool there = true;
+  int64_t now;
+  r->count = 0;
+  BRIM_TRY(brim_store_time(store, &now));
+  brim_status status = brim_db_query(store->db,
+                                     "SELECT id FROM exp WHERE state=0 AND not_before<=?1"
+                                     " ORDER BY priority DESC,created,idx,id",
+                                     BRIM_DB_ARGS(brim_db_int(now)), &rows);
+  while (!status) {
+    status = brim_db_next(&rows, &there);
+    if (status || !there) break;
+    status = add_id(r, brim_db_get_text(&rows, 0));
+  }
+  brim_db_done(&rows);
+  return status;
+}
+
+brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count) {
+  id_reading r = {0};
+  brim_status status = brim_store_read(store, read_queue, &r);
+  if (status) brim_free(r.ids);
+  *out = status ? NULL : r.ids;
+  *count = status ? 0 : r.count;
+  return status;
+}
+
 brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
                            size_t *count) {
   id_reading r = {.grid = grid};
