@@ -18,11 +18,13 @@ enum {
   LEASE_MS = 60000,
   STALL_MS = 600000,
   GRACE_MS = 60000,
-  NEWS_MS = 2000,        // progress and metrics are sent this often
-  ASLEEP_MS = 5000,      // between two turns: this process was stopped
-  TURN_MS = 250,         // stop flags are looked at this often
-  OOM_MS = 10000,        // kills for memory count from up to two such spans before the end
-  FIRST_PAUSE_MS = 100,  // after a call without an answer; doubles up to
+  NEWS_MS = 2000,         // progress and metrics are sent this often
+  ASLEEP_MS = 5000,       // between two turns: this process was stopped
+  TURN_MS = 250,          // stop flags are looked at this often
+  FILES_MS = 60000,       // files that do not arrive for so long do not keep the result waiting
+  FILES_STOP_MS = 10000,  // nor for this long when the executor has to stop
+  OOM_MS = 10000,         // kills for memory count from up to two such spans before the end
+  FIRST_PAUSE_MS = 100,   // after a call without an answer; doubles up to
   LAST_PAUSE_MS = 5000,
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
   LONGEST_LINE = 1 << 20,
@@ -39,6 +41,8 @@ typedef struct exec {
   brim_exec_events events;
   brim_exec_tail tail;
   brim_exec_checkpoint checkpoint;
+  brim_exec_files *files;  // NULL: they stay where they are
+  int64_t offered;         // the step of the last checkpoint that was handed to it
   brim_exec_why why;
   int log;          // attempt-N.log; -1 = it cannot be written
   bool log_within;  // the last line in it has no end yet
@@ -146,8 +150,7 @@ static void send_metrics(exec *x) {
 }
 
 static void send_checkpoint(exec *x) {
-  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
-  int64_t step = x->checkpoint.step;
+  int64_t step = x->files ? brim_exec_files_step(x->files) : x->checkpoint.step;
   if (step <= x->checkpoint.sent || !may_call(x)) return;
   if (take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {
     x->checkpoint.sent = step;
@@ -170,7 +173,14 @@ static void send_news(exec *x) {
   if (!(due || news) || !may_call(x)) return;
   beat(x);
   if (x->events.started && !x->step_sent && may_call(x)) send_start(x);
+  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
+  bool fresh = x->files && x->events.started && x->checkpoint.step != x->offered;
+  if (fresh) brim_exec_files_look(x->files);
   if (x->events.started) send_metrics(x);
+  if (fresh && x->tail.count == 0 && !x->behind && may_call(x)) {
+    x->offered = x->checkpoint.step;
+    brim_exec_files_offer(x->files);
+  }
   send_checkpoint(x);
   send_log_size(x);
 }
@@ -387,8 +397,9 @@ static brim_status gather(exec *x, brim_str *lines) {
     brim_exec_tail_acknowledged(&x->tail);
   }
   brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
-  if (x->checkpoint.step > x->checkpoint.sent) {
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_checkpoint(ref, x->checkpoint.step)));
+  int64_t step = x->files ? brim_exec_files_step(x->files) : x->checkpoint.step;
+  if (step > x->checkpoint.sent) {
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_checkpoint(ref, step)));
   }
   if (x->log_bytes > x->log_sent) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_log(ref, "log", x->log_bytes)));
@@ -423,11 +434,48 @@ static brim_status send_all(exec *x, const brim_str *lines) {
   }
 }
 
+// The lease lasts while files are sent. True: the attempt is stale.
+static bool beat_on(exec *x) {
+  brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
+  if (now_ns() < x->next_beat_ns) return false;
+  brim_status status = brim_lab_beat(x->link, x->ref, NULL, &reply);
+  if (status == BRIM_EIO && !x->silent_ns) x->silent_ns = now_ns();
+  if (!status) x->silent_ns = 0;
+  x->next_beat_ns = now_ns() + (status ? x->lease_ms / 8 : reply.lease_ms / 4) * MS;
+  brim_status_clear();
+  return status == BRIM_ESTATE || status == BRIM_ENOENT;
+}
+
+// What the server has no copy of is sent before the result, which is on the disk by now; but not for ever.
+static void send_files(exec *x) {
+  int64_t stop_ns = 0;
+  brim_exec_files_state state = BRIM_EXEC_FILES_BUSY;
+  if (brim_exec_owed_write(x->o->folder, x->ref)) brim_status_clear();
+  brim_exec_files_look(x->files);
+  brim_exec_files_finish(x->files);
+  while (state == BRIM_EXEC_FILES_BUSY) {
+    state = brim_exec_files_ask(x->files, FILES_MS);
+    if (beat_on(x)) state = BRIM_EXEC_FILES_STALE;
+    if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + FILES_STOP_MS * MS;
+    bool late = is_alone(x) || (stop_ns && now_ns() > stop_ns);
+    if (late && state == BRIM_EXEC_FILES_BUSY) state = BRIM_EXEC_FILES_LATER;
+    if (state == BRIM_EXEC_FILES_BUSY) brim_clock_sleep_ns(20 * MS);
+  }
+  if (state == BRIM_EXEC_FILES_LATER) return;
+  brim_exec_owed_remove(x->o->folder, x->ref->attempt);
+  int64_t step = brim_exec_files_step(x->files);
+  if (state == BRIM_EXEC_FILES_DONE && step > x->checkpoint.sent) {
+    (void)brim_lab_checkpoint(x->link, x->ref, step);
+    brim_status_clear();
+  }
+}
+
 static brim_status hand_over(exec *x) {
   brim_str lines;
   brim_str_init(&lines);
   brim_status status = gather(x, &lines);
   bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &lines) == BRIM_OK;
+  if (kept && x->files && x->child) send_files(x);
   if (!status) status = send_all(x, &lines);
   brim_str_deinit(&lines);
   if (status == BRIM_EIO && kept) {
@@ -479,6 +527,21 @@ static brim_status stale(exec *x) {
   return BRIM_OK;
 }
 
+// While a checkpoint comes from the server. False: it is not needed any more.
+static bool keep_fetching(void *ctx) {
+  exec *x = ctx;
+  if (beat_on(x)) x->why = BRIM_EXEC_STALE;
+  return x->why != BRIM_EXEC_STALE && !wants_stop(x) && !is_alone(x);
+}
+
+// Before the training began.
+static brim_status interrupted(exec *x) {
+  brim_status_clear();
+  if (x->why == BRIM_EXEC_STALE) return stale(x);
+  x->report->outcome = BRIM_ATTEMPT_STOPPED;
+  return hand_over(x);
+}
+
 static brim_status run(exec *x) {
   char *config = NULL;
   brim_status status = brim_fs_mkdirs(x->o->folder);
@@ -488,8 +551,12 @@ static brim_status run(exec *x) {
   status = ask(x, &config);
   if (status == BRIM_ESTATE || status == BRIM_ENOENT) return stale(x);
   BRIM_TRY(status);
-  status = prepare(x, config);
+  x->next_beat_ns = now_ns();
+  status = brim_exec_fetch(x->link, x->o->folder, x->ref->exp, keep_fetching, x);
+  if (!status) status = brim_exec_files_open(x->link, x->o->folder, x->ref, &x->files);
+  if (!status) status = prepare(x, config);
   brim_free(config);
+  if (status == BRIM_EINTERRUPTED) return interrupted(x);
   if (status) {
     brim_child_close(x->child);
     x->child = NULL;
@@ -512,10 +579,11 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   x->lease_ms = LEASE_MS;
   x->turn_ns = now_ns();
   x->sent_step = -1;
-  x->checkpoint.step = x->checkpoint.sent = -1;
+  x->checkpoint.step = x->checkpoint.sent = x->offered = -1;
   brim_exec_events_init(&x->events, now_ns());
   brim_exec_tail_init(&x->tail, options->folder);
   brim_status status = run(x);
+  brim_exec_files_close(x->files);
   brim_child_close(x->child);
   brim_exec_tail_deinit(&x->tail);
   if (x->log >= 0) (void)close(x->log);

@@ -7,6 +7,7 @@
 //   executor.json     the process that runs here: {pid, born, boot, attempt, fence, child, child_born}
 //   attempt-N.log     for people: the child's stderr, and its events but for progress and steps
 //   attempt-N.spool   writes the store has not acknowledged, one JSON object a line; see below
+//   attempt-N.files   files of the attempt that a server has not got yet
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when all of it is acknowledged. Its
 // lines are requests of lab_ops.h in the order they are sent: metrics, checkpoint, finish.

@@ -73,6 +73,7 @@ typedef struct brim_exec_checkpoint {
   int64_t sent;    // the last one the store has; -1 = none
 } brim_exec_checkpoint;
 void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder);
+int64_t brim_exec_checkpoint_step(int fd);  // in this file; -1 = none
 
 //---------------------------------- how it ended (lab_exec_class.c) ----------------------------------
 
@@ -109,6 +110,43 @@ void brim_exec_spool_remove(const char *folder, int64_t attempt);
 // BRIM_EIO: call again. BRIM_ESTATE: the attempt is stale. Lines that the store refuses are skipped.
 brim_status brim_exec_spool_send(struct brim_lab_link *link, const brim_str *lines, size_t *at,
                                  brim_exp_state *state);
+
+//---------------------------------- files on a server (lab_exec_files.c, lab_exec_fetch.c) ----------------------------------
+
+typedef struct brim_exec_files brim_exec_files;
+
+// *out NULL: the link leads to no server, and files stay where they are. The folder must outlive it.
+brim_status brim_exec_files_open(const struct brim_lab_link *link, const char *folder,
+                                 const brim_store_ref *ref, brim_exec_files **out);
+// Opens the newest checkpoint and what belongs to it; the next call of _offer has it sent. In between the
+// metrics of its steps are acknowledged, so that no other machine resumes behind metrics that are lost.
+void brim_exec_files_look(brim_exec_files *files);
+void brim_exec_files_offer(brim_exec_files *files);
+int64_t brim_exec_files_step(
+    brim_exec_files *files);  // of the checkpoint the server has; -1 = none
+// The training has ended: everything that is left.
+void brim_exec_files_finish(brim_exec_files *files);
+
+typedef enum brim_exec_files_state {
+  BRIM_EXEC_FILES_BUSY,
+  BRIM_EXEC_FILES_DONE,
+  BRIM_EXEC_FILES_LATER,  // nothing arrives for longer than the caller's patience
+  BRIM_EXEC_FILES_STALE,  // another attempt took over
+} brim_exec_files_state;
+brim_exec_files_state brim_exec_files_ask(brim_exec_files *files, int64_t patience_ms);
+void brim_exec_files_close(brim_exec_files *files);  // what is not sent stays; NULL is fine
+
+// The checkpoint that the server has of an experiment, into its folder, unless that has one as new. What
+// cannot be got is left: the training begins with what is there. `keep` is called all along; false ends it
+// (BRIM_EINTERRUPTED).
+brim_status brim_exec_fetch(struct brim_lab_link *link, const char *folder, const char *exp,
+                            bool (*keep)(void *ctx), void *ctx);
+
+// attempt-N.files: files of the attempt that are to be sent.
+brim_status brim_exec_owed_write(const char *folder, const brim_store_ref *ref);
+void brim_exec_owed_remove(const char *folder, int64_t attempt);
+// One of the folder; false: there is none.
+bool brim_exec_owed_find(const char *folder, brim_store_ref *out);
 
 //---------------------------------- the process of a folder (lab_exec_owner.c) ----------------------------------
 

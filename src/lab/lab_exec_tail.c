@@ -201,7 +201,7 @@ brim_status brim_exec_tail_fill(brim_exec_tail *t) {
 //---------------------------------- the checkpoint ----------------------------------
 
 // The metadata "brim.step" of a safetensors file: 8 bytes of length, then JSON.
-static int64_t step_in(int fd) {
+int64_t brim_exec_checkpoint_step(int fd) {
   unsigned char head[8];
   uint64_t size = 0;
   int64_t step = -1;
@@ -235,7 +235,7 @@ void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder) {
     const uint64_t id[4] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
                             (uint64_t)st.st_mtim.tv_nsec};
     if (memcmp(id, c->id, sizeof id) != 0) {
-      int64_t step = step_in(fd);
+      int64_t step = brim_exec_checkpoint_step(fd);
       memcpy(c->id, id, sizeof id);
       if (step >= 0) c->step = step;
     }

@@ -1,6 +1,7 @@
 // See lab_files.h.
 #include "lab/lab_files.h"
 
+#include <assert.h>
 #include <string.h>
 
 const brim_lab_file_kind brim_lab_file_kinds[] = {
@@ -14,6 +15,8 @@ const brim_lab_file_kind brim_lab_file_kinds[] = {
     {"config", "config.yaml", "config.yaml", false},
     {NULL, NULL, NULL, false},
 };
+static_assert(sizeof brim_lab_file_kinds / sizeof *brim_lab_file_kinds == BRIM_LAB_FILE_KINDS + 1,
+              "one row for each kind");
 
 const brim_lab_file_kind *brim_lab_file_find(const char *name) {
   for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {

@@ -148,6 +148,10 @@ void brim_lab_link_close(brim_lab_link *link) {
 
 bool brim_lab_link_to_sweep(const brim_lab_link *link) { return link->fd >= 0; }
 
+const char *brim_lab_link_server(const brim_lab_link *link) {
+  return link->place && brim_lab_is_server(link->place) ? link->place : NULL;
+}
+
 bool brim_lab_sweep_runs(const char *folder, int64_t *pid) {
   brim_lab_sweep_info info;
   int fd = -1;

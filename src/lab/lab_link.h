@@ -43,6 +43,8 @@ brim_status brim_lab_link_local(const brim_lab_ops *ops, brim_lab_link **out);
 void brim_lab_link_close(brim_lab_link *link);  // NULL is fine
 
 bool brim_lab_link_to_sweep(const brim_lab_link *link);  // a sweep answers
+// The URL of the server that the link leads to; NULL = it leads to none.
+const char *brim_lab_link_server(const brim_lab_link *link);
 // Whether a sweep answers in this folder now; *pid (may be NULL) its process by sweep.json, 0 unknown.
 bool brim_lab_sweep_runs(const char *folder, int64_t *pid);
 

@@ -1,13 +1,6 @@
 // `brim serve` and `brim worker` from the command line, with the built program: a grid is submitted to a
 // server and run by two workers, one of which is killed; tokens and addresses are checked.
-#include <signal.h>
-#include <unistd.h>
-
-#include "cli_test.h"
-
-#include "base/base_child.h"
-
-enum { TRIES = 1500, PAUSE_US = 100 * 1000 };
+#include "serve_test.h"
 
 static const char head[] =
     "backend: ref\n"
@@ -33,112 +26,7 @@ static int fresh(void **state) {
   return 0;
 }
 
-//---------------------------------- programs in the background ----------------------------------
-
-typedef struct told {
-  int port;
-  char pin[64];
-} told;
-
-// What a server prints: {"event":"serving",...,"port":N,...}
-static brim_status take_line(void *ctx, const brim_child_line *line) {
-  told *t = ctx;
-  const char *at = strstr(line->text, "\"port\":"), *pin = strstr(line->text, "sha256//");
-  if (pin) snprintf(t->pin, sizeof t->pin, "%.*s", (int)strcspn(pin, "\""), pin);
-  if (at) t->port = atoi(at + strlen("\"port\":"));
-  return BRIM_OK;
-}
-
-static brim_child *start(const char *const *words, told *out) {
-  const char *argv[24] = {BRIM_BINARY};
-  size_t n = 1;
-  for (; *words; words++) argv[n++] = *words;
-  argv[n] = NULL;
-  brim_child *child = NULL;
-  const brim_child_options how = {.argv = argv,
-                                  .in = BRIM_CHILD_NULL,
-                                  .out = out ? BRIM_CHILD_PIPE : BRIM_CHILD_NULL,
-                                  .err = BRIM_CHILD_INHERIT,
-                                  .die_with_parent = true,
-                                  .on_line = take_line,
-                                  .ctx = out};
-  assert_ok(brim_child_start(&how, &child));
-  return child;
-}
-
-typedef struct pool {
-  brim_child *server;
-  char url[64], pin[64];
-} pool;
-
-static pool serve_with(const char *const *words) {
-  told t = {0};
-  bool ended = false;
-  pool p = {.server = start(words, &t)};
-  for (int i = 0; i < TRIES && t.port == 0 && !ended; i++) {
-    assert_ok(brim_child_wait(p.server, 100, &ended));
-  }
-  if (t.port == 0) fail_msg("the server does not tell its port");
-  memcpy(p.pin, t.pin, sizeof p.pin);
-  snprintf(p.url, sizeof p.url, "%s://127.0.0.1:%d", t.pin[0] ? "https" : "http", t.port);
-  return p;
-}
-
-static pool serve(const char *lease) {
-  return serve_with((const char *const[]){"serve", "--server-only", "--port", "0", "--json",
-                                          "--store", "pool", "--lease", lease, NULL});
-}
-
-static brim_child *work(const pool *p, const char *folder) {
-  return start((const char *const[]){"--quiet", "worker", "--url", p->url, "--device", "cpu",
-                                     "--output-dir", folder, NULL},
-               NULL);
-}
-
-// With SIGTERM, as a system that shuts down does.
-static int end(brim_child *child) {
-  bool ended = false;
-  assert_ok(brim_child_signal(child, SIGTERM));
-  assert_ok(brim_child_wait(child, 120000, &ended));
-  if (!ended) fail_msg("process %ld does not end", (long)brim_child_pid(child));
-  int code = brim_child_get_result(child)->exit_code;
-  brim_child_close(child);
-  return code;
-}
-
-//---------------------------------- what the server says ----------------------------------
-
-static int64_t count_state(const pool *p, const char *state) {
-  shell_result r = shell("brim sweep status %s --json", p->url);
-  json_t *view = NULL;
-  if (r.code) fail_msg("status: exit %d: %s", r.code, r.err);
-  assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
-  json_t *n = json_object_get(json_object_get(view, "counts"), state);
-  assert_true(json_is_integer(n));
-  int64_t count = json_integer_value(n);
-  json_decref(view);
-  shell_free(&r);
-  return count;
-}
-
-static void wait_until(const pool *p, const char *state, int64_t at_least) {
-  for (int i = 0; i < TRIES; i++) {
-    if (count_state(p, state) >= at_least) return;
-    usleep(PAUSE_US);
-  }
-  fail_msg("%s experiments: fewer than %lld for too long", state, (long long)at_least);
-}
-
-static size_t folders_in(const char *path) {
-  char **names = NULL;
-  size_t count = 0;
-  if (brim_fs_list(path, &names, &count)) {
-    brim_status_clear();
-    return 0;
-  }
-  brim_fs_list_free(names, count);
-  return count;
-}
+//---------------------------------- tests ----------------------------------
 
 static void submit(const pool *p, const char *grid) {
   shell_result r = shell("brim sweep %s --store %s", grid, p->url);
@@ -147,8 +35,6 @@ static void submit(const pool *p, const char *grid) {
   has(r.err, "the server's workers run them");
   shell_free(&r);
 }
-
-//---------------------------------- tests ----------------------------------
 
 static void test_two_workers(void **state) {
   (void)state;
@@ -175,25 +61,6 @@ static void test_two_workers(void **state) {
   end(two);
   assert_int_equal(folders_in("w1/exp") + folders_in("w2/exp"), 4);  // each ran once
   assert_int_equal(end(p.server), 0);
-}
-
-// The worker and what it runs, with no chance to say anything.
-static void kill_whole(brim_child *worker) {
-  char path[96], *text = NULL;
-  pid_t pid = brim_child_pid(worker);
-  assert_ok(brim_child_signal(worker, SIGSTOP));
-  snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)pid, (long)pid);
-  if (brim_fs_read(path, 4096, &text, NULL)) {  // not of every kernel: its executors then live on
-    brim_status_clear();
-  } else {
-    for (char *at = text, *next; *at; at = next) {
-      long child = strtol(at, &next, 10);
-      if (next == at) break;
-      kill((pid_t)child, SIGKILL);
-    }
-  }
-  brim_free(text);
-  brim_child_close(worker);  // SIGKILL
 }
 
 static void test_a_killed_worker(void **state) {

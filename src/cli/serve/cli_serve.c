@@ -26,7 +26,7 @@ static const brim_option options[] = {
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
-     .help = BRIM_N_("folder for the files of experiments that run on this machine"),
+     .help = BRIM_N_("folder for files of experiments"),
      .default_text = "runs/serve"},
     {.name = "server-only", .help = BRIM_N_("run no experiments on this machine")},
     {.name = "lease",

@@ -94,7 +94,7 @@ static const brim_option options[] = {
      .short_name = 'o',
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
-     .help = BRIM_N_("export: file to write (default: standard output)"),
+     .help = BRIM_N_("export, get: file to write (export: standard output by default)"),
      .group = BRIM_N_("Other terminals")},
     {.name = "attempt",
      .kind = BRIM_OPTION_INT,
@@ -146,8 +146,9 @@ static const struct {
     {"retry", brim_cli_sweep_retry},       {"rerun-failed", brim_cli_sweep_rerun_failed},
     {"priority", brim_cli_sweep_priority}, {"export", brim_cli_sweep_export},
     {"log", brim_cli_sweep_log},           {"move", brim_cli_sweep_move},
-    {"stop", brim_cli_sweep_stop},         {"chaos", brim_cli_sweep_chaos},
-    {"execute", brim_cli_sweep_execute},   {"plan", brim_cli_sweep_plan},
+    {"get", brim_cli_sweep_get},           {"stop", brim_cli_sweep_stop},
+    {"chaos", brim_cli_sweep_chaos},       {"execute", brim_cli_sweep_execute},
+    {"plan", brim_cli_sweep_plan},
 };
 
 // A grid may be named as a word is: ./status is the file.
@@ -167,6 +168,7 @@ const brim_cli_command brim_cli_sweep = {
         "status|stop|rerun-failed|export [PLACE]\n"
         "cancel|pause|resume|retry|log ID... [--store PLACE]\n"
         "priority ID N [--store PLACE]\n"
+        "get ID [weights|best|checkpoint|record|config] [--store PLACE] [-o FILE]\n"
         "move FROM TO\n"
         "chaos [--minutes N] [--workers N] [--store PLACE]",
     .about = BRIM_N_(

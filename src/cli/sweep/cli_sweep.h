@@ -70,6 +70,11 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
 // The store below runs that changed last, for brim_free; NULL when there is none.
 brim_status brim_cli_sweep_newest(char **out);
+// What the sweep says about itself; nothing where none runs. *folder (may be NULL): of the
+// experiments' files, for brim_free.
+struct brim_lab_link;
+brim_status brim_cli_sweep_ask(struct brim_lab_link *link, brim_sweep_view *view, json_t **rows,
+                               char **folder);
 // The log of an attempt below FOLDER; brim_free.
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
                                     char **out);
@@ -87,6 +92,7 @@ brim_status brim_cli_sweep_rerun_failed(brim_cli *cli);  // rerun-failed [PLACE]
 brim_status brim_cli_sweep_priority(brim_cli *cli);      // priority ID N
 brim_status brim_cli_sweep_export(brim_cli *cli);        // export [PLACE]
 brim_status brim_cli_sweep_log(brim_cli *cli);           // log ID
+brim_status brim_cli_sweep_get(brim_cli *cli);           // get ID [NAME]
 brim_status brim_cli_sweep_move(brim_cli *cli);          // move FROM TO
 brim_status brim_cli_sweep_stop(brim_cli *cli);          // stop [PLACE]
 brim_status brim_cli_sweep_chaos(brim_cli *cli);         // chaos

@@ -1,4 +1,4 @@
-// `brim sweep status` and `log`.
+// `brim sweep status`.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,10 +73,8 @@ static brim_status read_best(brim_lab_link *link, brim_sweep_view *view) {
   return BRIM_OK;
 }
 
-// What the sweep says about itself; nothing where none runs. *folder (may be NULL): of the
-// experiments' files, for brim_free.
-static brim_status ask_sweep(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
-                             char **folder) {
+brim_status brim_cli_sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
+                               char **folder) {
   json_t *reply = NULL, *request = json_pack("{s:s}", "op", "status");
   brim_status status = request ? brim_lab_call(link, request, &reply) : BRIM_ENOMEM;
   if (status == BRIM_EUNSUPPORTED || status == BRIM_ESTATE) {
@@ -138,7 +136,7 @@ static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *pla
   snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
   view->now_s = brim_clock_wall_s();
   BRIM_TRY(brim_lab_count(link, NULL, &counts));
-  brim_status status = ask_sweep(link, view, &l.rows, NULL);
+  brim_status status = brim_cli_sweep_ask(link, view, &l.rows, NULL);
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
   if (!status && !view->title[0]) status = brim_lab_grids(link, on_grid, view);
   if (!status) status = read_rows(cli, link, &l, all);
@@ -180,109 +178,6 @@ brim_status brim_cli_sweep_status(brim_cli *cli) {
   if (view) brim_sweep_view_deinit(view);
   brim_free(view);
   brim_lab_link_close(link);
-  brim_free(place);
-  return status;
-}
-
-//---------------------------------- log ----------------------------------
-
-enum { PIECE = 64 << 10, FOLLOW_MS = 300 };
-
-typedef struct log_view {
-  brim_cli *cli;
-  brim_lab_link *link;
-  char exp[BRIM_EXP_ID];
-  int64_t attempt;  // 0 = the last
-  bool open;        // it may still be written
-  char *path;
-  off_t at;
-} log_view;
-
-static brim_status on_log_exp(void *ctx, const brim_store_exp *exp) {
-  log_view *v = ctx;
-  bool under_way = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
-  if (v->attempt == 0) v->attempt = exp->attempt;
-  v->open = under_way && exp->attempt == v->attempt;
-  return BRIM_OK;
-}
-
-// What has been written since the last call.
-static brim_status print_more(log_view *v) {
-  int fd = -1;
-  uint64_t size = 0;
-  BRIM_TRY(brim_fs_open_regular(v->path, &fd, &size));
-  char *piece = brim_alloc(PIECE);
-  ssize_t got = piece ? 1 : 0;
-  while (got > 0) {
-    got = pread(fd, piece, PIECE, v->at);
-    if (got <= 0) break;
-    brim_str text;
-    brim_str_init(&text);
-    brim_str_append_n(&text, piece, (size_t)got);
-    brim_cli_print(v->cli, &text);
-    brim_str_deinit(&text);
-    v->at += got;
-  }
-  close(fd);
-  brim_free(piece);
-  return piece ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
-}
-
-// Where the last `lines` lines begin.
-static brim_status skip_lines(log_view *v, int64_t lines) {
-  char *text = NULL;
-  size_t size = 0;
-  if (lines <= 0) return BRIM_OK;
-  BRIM_TRY(brim_fs_read(v->path, 0, &text, &size));
-  size_t at = size;
-  while (at > 0 && lines > 0) {
-    at--;
-    if (at > 0 && text[at - 1] == '\n') lines--;
-  }
-  v->at = (off_t)at;
-  brim_free(text);
-  return BRIM_OK;
-}
-
-static brim_status follow(log_view *v) {
-  for (;;) {
-    BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
-    bool last = !v->open;  // asked before the file was read, so that nothing is missed
-    BRIM_TRY(print_more(v));
-    if (last || *v->cli->stop) return BRIM_OK;
-    usleep(FOLLOW_MS * 1000);
-  }
-}
-
-static brim_status show_log(log_view *v, const char *folder) {
-  BRIM_TRY(brim_lab_find(v->link, v->cli->parse.positional[1], v->exp));
-  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
-  if (v->attempt < 1) return brim_fail(BRIM_ENOENT, "experiment %.12s has not run yet", v->exp);
-  BRIM_TRY(brim_cli_sweep_log_path(folder, v->exp, v->attempt, &v->path));
-  if (!brim_fs_exists(v->path)) {
-    return brim_fail(BRIM_ENOENT, "there is no log at %s; --output-dir names the sweep's folder",
-                     v->path);
-  }
-  BRIM_TRY(skip_lines(v, brim_option_int(&v->cli->parse, "lines", 0)));
-  if (brim_option_flag(&v->cli->parse, "follow", false)) return follow(v);
-  return print_more(v);
-}
-
-brim_status brim_cli_sweep_log(brim_cli *cli) {
-  log_view v = {.cli = cli, .attempt = brim_option_int(&cli->parse, "attempt", 0)};
-  char *place = NULL, *folder = NULL;
-  const char *given = brim_option_string(&cli->parse, "output-dir", NULL);
-  if (cli->parse.positional_count != 2 || v.attempt < 0) {
-    return brim_cli_usage(cli, BRIM_N_("log needs one experiment: brim sweep log ID"));
-  }
-  BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
-  brim_status status =
-      brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &v.link);
-  if (!status && !given) status = ask_sweep(v.link, NULL, NULL, &folder);
-  if (!status) status = show_log(&v, given ? given : folder ? folder : place);
-  brim_lab_link_close(v.link);
-  brim_free(v.path);
-  brim_free(folder);
   brim_free(place);
   return status;
 }

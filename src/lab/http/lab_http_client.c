@@ -26,6 +26,8 @@ typedef struct sink {
   brim_http_answer *answer;  // or:
   brim_http_piece_fn fn;
   void *ctx;
+  brim_http_client *client;  // of which `code` is the answer's status; NULL = it is read at the end
+  int *code;
   size_t most;
   bool headed;         // the headers are complete
   brim_status status;  // why the transfer was ended from here
@@ -118,6 +120,9 @@ static size_t take_body(char *data, size_t one, size_t count, void *ctx) {
   sink *s = (sink *)ctx;
   size_t size = one * count;
   if (s->fn) {
+    long code = 0;
+    s->client->api.easy_getinfo(s->client->curl, CURLINFO_RESPONSE_CODE, &code);
+    *s->code = (int)code;
     s->status = s->fn(s->ctx, data, size);
   } else if (s->answer->body.len + size > s->most) {
     s->status = brim_fail(BRIM_ELIMIT, "the reply of the server is longer than %zu bytes", s->most);
@@ -258,7 +263,7 @@ brim_status brim_http_client_call(brim_http_client *c, const brim_http_call *cal
 
 brim_status brim_http_client_stream(brim_http_client *c, const char *path, int *status,
                                     brim_http_piece_fn fn, void *ctx) {
-  sink s = {.fn = fn, .ctx = ctx};
+  sink s = {.fn = fn, .ctx = ctx, .client = c, .code = status};
   const brim_http_call call = {.method = "GET", .path = path};
   set_common(c, &s);
   c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);  // the server sends something all along

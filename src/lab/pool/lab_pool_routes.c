@@ -22,6 +22,7 @@ const brim_pool_route brim_pool_routes[] = {
     {"GET", "v1/counts", READ, "counts", "grid:s", 0, false},
     {"GET", "v1/exps", READ, "list", LIST, 0, false},
     {"GET", "v1/export", READ, "export", LIST, 0, false},
+    {"GET", "v1/find/:exp", READ, "find", "", 0, false},
     {"GET", "v1/exps/:exp", READ, "get", "", 0, false},
     {"GET", "v1/exps/:exp/attempts", READ, "attempts", "", 0, false},
     {"GET", "v1/exps/:exp/metrics", READ, "metrics_of", "key:s points:i", 0, false},
