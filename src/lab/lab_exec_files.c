@@ -91,7 +91,7 @@ static bool stops(brim_exec_files *f) {
   return stop;
 }
 
-// Waits after a failure that may pass. False: it is no use to go on.
+// Waits after a failure that may pass. False: to try again is no use.
 static bool take_status(brim_exec_files *f, brim_status status, const char *name) {
   pthread_mutex_lock(&f->mutex);
   if (!status) f->trouble_ns = f->pause_ms = 0;

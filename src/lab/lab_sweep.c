@@ -176,6 +176,7 @@ static brim_status open_parts(brim_lab_sweep *s) {
                          "results"),
                  (long long)replayed.finished);
   }
+  if (!s->store) BRIM_TRY(brim_lab_late_open(s->link, s->folder, &s->late));
   return brim_lab_adopt(s);
 }
 
@@ -203,6 +204,7 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);
   brim_free(s->runners);
   brim_lab_place_close(s->placing);
+  brim_lab_late_close(s->late);
   brim_lab_link_close(s->link);
   brim_store_close(s->store);
   brim_sweep_view_deinit(&s->view);

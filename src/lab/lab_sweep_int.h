@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/base_child.h"
+#include "lab/lab_late.h"
 #include "lab/lab_link.h"
 #include "lab/lab_ops.h"
 #include "lab/lab_place.h"
@@ -72,6 +73,7 @@ struct brim_lab_sweep {
   brim_lab_source source;
   brim_lab_ops ops;
   brim_lab_link *link;
+  brim_lab_late *late;  // NULL: files stay where they are
   brim_lab_server *server;
   brim_lab_place *placing;
   brim_lab_runner **runners;

@@ -183,6 +183,7 @@ brim_status brim_lab_reap_runners(brim_lab_sweep *s) {
       continue;
     }
     BRIM_TRY(settle(s, r));
+    brim_lab_late_look(s->late, r->folder);
     brim_lab_dirty(s, r->ref.exp);
     s->look = true;
     brim_lab_runner_drop(s, r);

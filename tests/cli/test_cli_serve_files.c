@@ -69,7 +69,8 @@ static void submit_one(const pool *p, char exp[33]) {
 static void same_as_plain(const char *exp) {
   static const char *const names[] = {"last", "best", "model"};
   shell_result r = shell(
-      "brim train w2/exp/%.12s/experiment.yaml --output-dir plain --device cpu log.jsonl=true", exp);
+      "brim train w2/exp/%.12s/experiment.yaml --output-dir plain --device cpu log.jsonl=true",
+      exp);
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
   for (size_t i = 0; i < 3; i++) {

@@ -351,6 +351,35 @@ static void test_large(void **state) {
   free(text);
 }
 
+static void use_token(const char *id_of, const char *role) {
+  char token[BRIM_TOKEN], sha[65], url[64];
+  assert_ok(brim_token_make(token));
+  brim_token_hash(token, sha);
+  const brim_store_token row = {.id = id_of, .role = role, .sha256 = sha};
+  assert_ok(brim_store_token_add(store, &row));
+  assert_ok(brim_lab_pool_tend(pool));
+  brim_http_client_close(client);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  const brim_http_client_options how = {.url = url, .token = token, .insecure = true};
+  assert_ok(brim_http_client_open(&how, &client));
+}
+
+// Workers write to attempts of their own; everyone with a token reads.
+static void test_roles(void **state) {
+  (void)state;
+  assert_int_equal(put(&first, 0, strlen(first.text)), 200);
+  use_token("other", "worker");
+  assert_int_equal(put(&second, 0, 5), 400);
+  assert_int_equal(get("files/checkpoint"), 200);
+  use_token("me", "submit");
+  assert_int_equal(put(&second, 0, 5), 403);
+  use_token("you", "read");
+  assert_int_equal(put(&second, 0, 5), 403);
+  assert_int_equal(get("log"), 200);
+  use_token("root", "admin");
+  assert_int_equal(put(&second, 0, 5), 200);
+}
+
 static void test_without_files(void **state) {
   (void)state;
   close_pool();
@@ -376,6 +405,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_late, setup, teardown),
       cmocka_unit_test_setup_teardown(test_logs, setup, teardown),
       cmocka_unit_test_setup_teardown(test_large, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_roles, setup, teardown),
       cmocka_unit_test_setup_teardown(test_without_files, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

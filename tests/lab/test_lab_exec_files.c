@@ -1,0 +1,344 @@
+// What an executor sends to a server and gets from it: checkpoints as they come, a full disk, a server that
+// is away, attempts that were replaced, files that are damaged; and what a worker sends later.
+#include "lab_test.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lab/lab_exec_int.h"
+#include "lab/lab_late.h"
+#include "lab/lab_link.h"
+#include "lab/pool/lab_pool.h"
+
+enum { TRIES = 3000, PAUSE_US = 10000, NEVER_MS = 1 << 30 };
+
+static lab_place place;
+static brim_store *store;
+static brim_lab_pool *pool;
+static brim_lab_link *link_to;
+static brim_store_ref ref;
+static char root[64], folder[96], url[64];
+
+static void open_pool(int port) {
+  const brim_lab_pool_options options = {
+      .store = store, .version = "9.9", .files = root, .port = port};
+  brim_status status = brim_lab_pool_open(&options, &pool);
+  if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
+  assert_ok(status);
+}
+
+static int setup(void **state) {
+  static int count;
+  (void)state;
+  lab_clock_ms = 1000000000000;
+  lab_new_place(&place);
+  store = lab_open(&place);
+  if (count == 0 && system("rm -rf exec-files") != 0) fail_msg("cannot remove old files");
+  snprintf(root, sizeof root, "exec-files/%d", ++count);
+  open_pool(0);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  assert_ok(brim_lab_link_open(url, NULL, &link_to));
+  lab_submit(store, "g1", 1, 1);
+  ref = lab_run(store, 1);
+  snprintf(folder, sizeof folder, "%s/worker/exp/%.12s", root, ref.exp);
+  assert_ok(brim_fs_mkdirs(folder));
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  brim_lab_link_close(link_to);
+  brim_lab_pool_close(pool);
+  lab_check(store);
+  brim_store_close(store);
+  return 0;
+}
+
+//---------------------------------- files ----------------------------------
+
+static void put(const char *name, const char *text, size_t size) {
+  char *path = brim_fs_join(folder, name);
+  assert_ok(brim_fs_write(path, text, size));
+  brim_free(path);
+}
+
+// A safetensors file of this step with so many bytes behind its header.
+static void put_checkpoint(const char *name, int64_t step, size_t bytes) {
+  char *text = calloc(1, bytes + 256);
+  assert_non_null(text);
+  int n = snprintf(text + 8, 200, "{\"__metadata__\":{\"brim.step\":\"%lld\"}}", (long long)step);
+  text[0] = (char)n;
+  memset(text + 8 + n, (int)('a' + step % 26), bytes);
+  put(name, text, 8 + (size_t)n + bytes);
+  free(text);
+}
+
+typedef struct looking {
+  const char *name;
+  int64_t step;
+  bool found;
+} looking;
+
+static brim_status look(void *ctx, const brim_store_file *f) {
+  looking *l = ctx;
+  if (strcmp(f->name, l->name) != 0) return BRIM_OK;
+  l->step = f->step;
+  l->found = true;
+  return BRIM_OK;
+}
+
+// Asked over the link: the pool has the store for itself.
+static brim_status on_files(void *ctx, const json_t *line) {
+  size_t i;
+  json_t *item;
+  json_array_foreach(json_object_get(line, "files"), i, item) {
+    const brim_store_file f = {.name = json_string_value(json_object_get(item, "name")),
+                               .step = json_integer_value(json_object_get(item, "step"))};
+    BRIM_TRY(look(ctx, &f));
+  }
+  return BRIM_OK;
+}
+
+static bool has(const char *name, int64_t step) {
+  looking l = {.name = name, .step = -1};
+  json_t *request = json_pack("{s:s,s:s}", "op", "files", "exp", ref.exp);
+  assert_ok(brim_lab_stream(link_to, request, on_files, &l));
+  json_decref(request);
+  return l.found && l.step == step;
+}
+
+static void wait_has(const char *name, int64_t step) {
+  for (int i = 0; i < TRIES; i++) {
+    if (has(name, step)) return;
+    usleep(PAUSE_US);
+  }
+  fail_msg("%s of step %lld does not come", name, (long long)step);
+}
+
+static void wait_state(brim_exec_files *f, brim_exec_files_state expected, int64_t patience_ms) {
+  brim_exec_files_state state = BRIM_EXEC_FILES_BUSY;
+  for (int i = 0; i < TRIES && state == BRIM_EXEC_FILES_BUSY; i++) {
+    state = brim_exec_files_ask(f, patience_ms);
+    usleep(PAUSE_US);
+  }
+  assert_int_equal(state, expected);
+}
+
+static bool always(void *ctx) {
+  (void)ctx;
+  return true;
+}
+
+static bool never(void *ctx) {
+  (void)ctx;
+  return false;
+}
+
+//---------------------------------- tests ----------------------------------
+
+static void test_sent_as_they_come(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  put("attempt-1.log", "one\n", 4);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  assert_int_equal(brim_exec_files_step(f), -1);
+  brim_exec_files_look(f);  // nothing is there
+  brim_exec_files_offer(f);
+  put_checkpoint("best.safetensors", 5, 3000);
+  put_checkpoint("last.safetensors", 10, 2000000);
+  put("log.jsonl", "{}\n", 3);
+  brim_exec_files_look(f);
+  put_checkpoint("last.safetensors", 11, 50);  // was replaced meanwhile
+  assert_false(has("checkpoint", 10));         // it is not offered yet
+  brim_exec_files_offer(f);
+  wait_has("checkpoint", 10);
+  assert_true(has("best", -1));
+  assert_true(has("record", -1));
+  brim_exec_files_look(f);
+  brim_exec_files_offer(f);
+  wait_has("checkpoint", 11);
+  put("model.safetensors", "weights", 7);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  assert_int_equal(brim_exec_files_step(f), 11);
+  assert_true(has("weights", -1));
+  brim_exec_files_close(f);
+  char *log = NULL, path[128];
+  snprintf(path, sizeof path, "%s/files/%s/log.1", root, ref.exp);
+  assert_ok(brim_fs_read(path, 0, &log, NULL));
+  assert_string_equal(log, "one\n");
+  brim_free(log);
+}
+
+static void test_server_away(void **state) {
+  (void)state;
+  int port = brim_lab_pool_port(pool);
+  brim_exec_files *f = NULL;
+  put_checkpoint("last.safetensors", 7, 1000);
+  brim_lab_pool_close(pool);
+  pool = NULL;
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_look(f);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  open_pool(port);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  assert_true(has("checkpoint", 7));
+  brim_exec_files_close(f);
+}
+
+static void limit_files(rlim_t bytes) {
+  struct rlimit limit;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+// The disk takes no more; later it does.
+static void test_full_disk(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  if (lab_is_postgres()) return;
+  (void)signal(SIGXFSZ, SIG_IGN);
+  put_checkpoint("last.safetensors", 7, 9000000);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  limit_files(3000000);
+  brim_exec_files_look(f);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  assert_false(has("checkpoint", 7));
+  limit_files(RLIM_INFINITY);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  assert_true(has("checkpoint", 7));
+  brim_exec_files_close(f);
+}
+
+static void test_stale(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  put_checkpoint("last.safetensors", 7, 1000);
+  lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
+  lab_clock_ms += 1000000;
+  const brim_store_ref next = lab_run(store, 1);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_look(f);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_STALE, NEVER_MS);
+  brim_exec_files_close(f);
+  assert_false(has("checkpoint", 7));
+  ref = next;
+}
+
+// To another folder.
+static void test_fetched(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  char other[128], *path;
+  brim_exec_checkpoint here = {.step = -1, .sent = -1};
+  put_checkpoint("best.safetensors", 5, 3000);
+  put_checkpoint("last.safetensors", 10, 700000);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_look(f);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  brim_exec_files_close(f);
+  snprintf(other, sizeof other, "%s/other", root);
+  assert_ok(brim_fs_mkdirs(other));
+  assert_status(brim_exec_fetch(link_to, other, ref.exp, never, NULL), BRIM_EINTERRUPTED);
+  brim_exec_checkpoint_look(&here, other);
+  assert_int_equal(here.step, -1);
+  assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
+  brim_exec_checkpoint_look(&here, other);
+  assert_int_equal(here.step, 10);
+  path = brim_fs_join(other, "best.safetensors");
+  assert_true(brim_fs_exists(path));
+  brim_free(path);
+  // one that is as new stays
+  memcpy(folder, other, sizeof folder);
+  put_checkpoint("last.safetensors", 12, 9);
+  assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
+  brim_exec_checkpoint_look(&here, other);
+  assert_int_equal(here.step, 12);
+}
+
+// Bytes on the server's disk that are no longer those: the training begins with what is there.
+static void test_damaged(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  char other[128], command[300];
+  put_checkpoint("last.safetensors", 10, 700000);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_look(f);
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  brim_exec_files_close(f);
+  snprintf(command, sizeof command,
+           "printf x | dd of=$(ls %s/files/%s/checkpoint.*) bs=1 seek=5000 conv=notrunc 2>&1", root,
+           ref.exp);
+  assert_int_equal(system(command), 0);
+  snprintf(other, sizeof other, "%s/other", root);
+  assert_ok(brim_fs_mkdirs(other));
+  assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
+  char **names = NULL;
+  size_t count = 9;
+  assert_ok(brim_fs_list(other, &names, &count));
+  assert_int_equal(count, 0);
+  brim_fs_list_free(names, count);
+}
+
+// What an executor left is sent by the worker, also after the result.
+static void test_late(void **state) {
+  (void)state;
+  brim_lab_late *late = NULL;
+  char worker[96];
+  brim_store_ref owed;
+  snprintf(worker, sizeof worker, "%s/worker", root);
+  put_checkpoint("last.safetensors", 10, 1000);
+  put("model.safetensors", "weights", 7);
+  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_ok(brim_exec_owed_write(folder, &ref));
+  assert_true(brim_exec_owed_find(folder, &owed));
+  assert_int_equal(owed.fence, ref.fence);
+  assert_string_equal(owed.exp, ref.exp);
+  assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
+  assert_ok(brim_lab_late_open(link_to, worker, &late));
+  wait_has("weights", -1);
+  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_true(has("checkpoint", 10));
+  put("model.safetensors", "others", 6);  // told of a folder later
+  assert_ok(brim_exec_owed_write(folder, &ref));
+  brim_lab_late_look(late, folder);
+  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_owed_find(folder, &owed));
+  brim_lab_late_close(late);
+}
+
+// A link to a store needs no files elsewhere.
+static void test_no_server(void **state) {
+  (void)state;
+  brim_exec_files *f = NULL;
+  brim_lab_link *local = NULL;
+  const brim_lab_ops ops = {.store = store};
+  assert_ok(brim_lab_link_local(&ops, &local));
+  assert_ok(brim_exec_files_open(local, folder, &ref, &f));
+  assert_null(f);
+  assert_ok(brim_exec_fetch(local, folder, ref.exp, never, NULL));
+  brim_lab_link_close(local);
+}
+
+int main(int argc, char **argv) {
+  lab_choose(argc, argv);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_sent_as_they_come, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_server_away, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_stale, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_fetched, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_no_server, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
