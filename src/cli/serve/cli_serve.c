@@ -426,7 +426,7 @@ static brim_status run(brim_cli *cli) {
     status = read_or_make_token(&s);
   }
   if (!status) status = read_pin(&s);
-  brim_cli_serve_grids_open(cli, &s.grids);
+  if (!status) brim_cli_serve_grids_open(cli, &s.grids);
   allow_connections();
   if (!status) status = open_pool(&s);
   cli->running = !status;
