@@ -1,7 +1,7 @@
 // Load on a server of a pool: workers that beat and send metrics, listeners that read slowly or not at all,
 // and pages that ask for lists, counts and curves meanwhile.
 //   bench_pool --port N [--pid N] [--seconds 300] [--workers 500] [--beat 15] [--rows 20000] [--batch 100]
-//              [--listeners 200] [--reads 3] [--token TOKEN] [--seed 1]
+//              [--listeners 200] [--asleep 100] [--reads 3] [--token TOKEN] [--seed 1]
 // One thread. Requests have times at which they are due, whether or not earlier ones are answered, and a
 // latency counts from there. Prints one JSON object. The server is new: it gets a grid of its own here.
 #include <getopt.h>
@@ -26,13 +26,14 @@ static const char *const KEY[KEYS] = {"train_loss", "lr", "grad_norm", "samples_
                                       "val_accuracy"};
 
 static struct {
-  int port, workers, listeners;
+  int port, workers, listeners, asleep;
   long pid;
   double seconds, beat_s, rows, reads, seed;
   int batch;
   const char *token;
 } opt = {.workers = 500,
          .listeners = 200,
+         .asleep = 100,
          .seconds = 300,
          .beat_s = 15,
          .rows = 20000,
@@ -234,6 +235,13 @@ static void claim(client *c, int n) {
   bench_conn_ask(&c->conn, path, opt.token, body);
 }
 
+// What a listener reads: nothing, all, or a little each second ('d').
+static char reads(int i) {
+  int n = i - opt.workers - pages;
+  if (n < opt.asleep) return 'n';
+  return n % 2 ? 'a' : 'd';
+}
+
 static void prepare(void) {
   pages = opt.reads > 0 ? 3 : 0;
   client_count = opt.workers + pages + opt.listeners;
@@ -248,8 +256,7 @@ static void prepare(void) {
     if (i < opt.workers) claim(&clients[i], i);
     if (listens) bench_conn_put(&clients[i].conn, "/v1/events", opt.token, NULL);
     if (listens && !bench_conn_send(&clients[i].conn)) bench_fail("a listener cannot ask");
-    // Of four listeners one reads all, one a little each second, and two nothing.
-    if (!listens || i % 4 == 0) watch(&clients[i], EPOLLIN, EPOLL_CTL_ADD);
+    if (!listens || reads(i) == 'a') watch(&clients[i], EPOLLIN, EPOLL_CTL_ADD);
   }
 }
 
@@ -263,7 +270,7 @@ static void set_timers(int64_t start) {
     add_timer((kind)(LIST + i), opt.workers + i, 1 / opt.reads, start);
   }
   for (int i = opt.workers + pages; i < client_count; i++) {
-    if (i % 4 == 1) add_timer(DRIP, i, 1, start);
+    if (reads(i) == 'd') add_timer(DRIP, i, 1, start);
   }
   for (int i = timers / 2; i >= 0; i--) sift(i);
 }
@@ -333,11 +340,12 @@ static void print_result(double seconds, const bench_process *before) {
                  (double)own.ru_stime.tv_sec + (double)own.ru_stime.tv_usec * 1e-6;
   int64_t open = count_open();
   printf(
-      "{\"workers\":%d,\"beat_s\":%g,\"rows_per_s\":%g,\"batch\":%d,\"listeners\":%d,"
+      "{\"workers\":%d,\"beat_s\":%g,\"rows_per_s\":%g,\"batch\":%d,\"listeners\":%d,\"asleep\":%d,"
       "\"seconds\":%.1f,\"rows_acked\":%lld,\"errors\":%lld,\"missed\":%lld,\"open\":%lld,"
       "\"news_bytes\":%lld,",
-      opt.workers, opt.beat_s, opt.rows, opt.batch, opt.listeners, seconds, (long long)rows_acked,
-      (long long)errors, (long long)missed, (long long)open, (long long)news_bytes);
+      opt.workers, opt.beat_s, opt.rows, opt.batch, opt.listeners, opt.asleep, seconds,
+      (long long)rows_acked, (long long)errors, (long long)missed, (long long)open,
+      (long long)news_bytes);
   for (int k = 0; k < DRIP; k++) {
     bench_times *t = &times[k];
     printf("\"%s\":{\"n\":%zu,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"max_ms\":%.2f},",
@@ -355,7 +363,8 @@ static void read_options(int argc, char **argv) {
       {"port", 1, NULL, 'p'},    {"pid", 1, NULL, 'P'},       {"seconds", 1, NULL, 's'},
       {"workers", 1, NULL, 'w'}, {"beat", 1, NULL, 'b'},      {"rows", 1, NULL, 'r'},
       {"batch", 1, NULL, 'B'},   {"listeners", 1, NULL, 'l'}, {"reads", 1, NULL, 'q'},
-      {"token", 1, NULL, 't'},   {"seed", 1, NULL, 'S'},      {NULL, 0, NULL, 0}};
+      {"token", 1, NULL, 't'},   {"seed", 1, NULL, 'S'},      {"asleep", 1, NULL, 'a'},
+      {NULL, 0, NULL, 0}};
   for (int c; (c = getopt_long(argc, argv, "", rows, NULL)) != -1;) {
     double value = optarg ? strtod(optarg, NULL) : 0;
     if (c == 'p') opt.port = (int)value;
@@ -369,6 +378,7 @@ static void read_options(int argc, char **argv) {
     if (c == 'q') opt.reads = value;
     if (c == 't') opt.token = optarg;
     if (c == 'S') opt.seed = value;
+    if (c == 'a') opt.asleep = (int)value;
     if (c == '?') exit(2);
   }
   if (opt.port <= 0 || opt.workers < 1 || opt.batch < 1 || opt.beat_s <= 0 || opt.seed < 1) {

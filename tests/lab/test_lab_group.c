@@ -295,6 +295,25 @@ static void *send_batches(void *arg) {
   return NULL;
 }
 
+// Looks meanwhile.
+static void *look(void *arg) {
+  sender *s = arg;
+  char url[64];
+  brim_http_client *c = NULL;
+  brim_http_answer answer;
+  brim_http_answer_init(&answer);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", s->port);
+  const brim_http_client_options how = {.url = url, .insecure = true};
+  if (brim_http_client_open(&how, &c)) s->bad++;
+  for (int i = 0; c && i < ROUNDS; i++) {
+    const brim_http_call call = {.method = "GET", .path = i % 2 ? "/v1/counts" : "/v1/exps"};
+    s->bad += brim_http_client_call(c, &call, &answer) || answer.status != 200;
+  }
+  brim_http_client_close(c);
+  brim_http_answer_deinit(&answer);
+  return NULL;
+}
+
 static void test_requests_at_once(void **state) {
   (void)state;
   brim_lab_pool *pool = NULL;
@@ -309,8 +328,13 @@ static void test_requests_at_once(void **state) {
     senders[i].port = brim_lab_pool_port(pool);
     assert_int_equal(pthread_create(&senders[i].thread, NULL, send_batches, &senders[i]), 0);
   }
+  sender looker = {.port = brim_lab_pool_port(pool)};
+  assert_int_equal(pthread_create(&looker.thread, NULL, look, &looker), 0);
+  for (int i = 0; i < ROUNDS; i++) assert_ok(brim_lab_pool_tend(pool));
   for (int i = 0; i < CLIENTS; i++) pthread_join(senders[i].thread, NULL);
+  pthread_join(looker.thread, NULL);
   brim_lab_pool_close(pool);
+  assert_int_equal(looker.bad, 0);
   for (int i = 0; i < CLIENTS; i++) {
     assert_int_equal(senders[i].bad, 0);
     assert_int_equal(senders[i].refused, ROUNDS / 3);

@@ -9,52 +9,71 @@
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
 
-enum { FACTOR = 64, LEVELS = 3, DETAIL = 32 };
+enum { FACTOR = 64, LEVELS = 3, DETAIL = 32, FEW = 4 };
 
 #define UPSERT                                                                                     \
   " ON CONFLICT(exp,key,level,bucket) DO UPDATE SET n=excluded.n,bad=excluded.bad,lo=excluded.lo," \
   "hi=excluded.hi,sum=excluded.sum"
 
-// From `metric`, and from the level below. Parameters: exp, key, the first and the last bucket below.
-static const char FIRST[] =
-    "INSERT INTO level SELECT exp,key,1,step/64,COUNT(value),COUNT(*)-COUNT(value),MIN(value),"
-    "MAX(value),SUM(value) FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
-    " GROUP BY exp,key,step/64" UPSERT;
-static const char SECOND[] =
-    "INSERT INTO level SELECT exp,key,2,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
-    " FROM level WHERE exp=?1 AND key=?2 AND level=1 AND bucket>=?3 AND bucket<=?4"
+#define OF_VALUES "COUNT(value),COUNT(*)-COUNT(value),MIN(value),MAX(value),SUM(value) FROM metric"
+#define OF_LEVEL "SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum) FROM level"
+
+// From `metric`, and from the level below. Parameters: exp, key, the first and the last bucket below, the
+// level. ONE_ make the bucket ?6 alone, which needs no sorting: most batches lie in one bucket or two.
+static const char MANY_OF_VALUES[] =
+    "INSERT INTO level SELECT exp,key,?5,step/64," OF_VALUES
+    " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key,step/64" UPSERT;
+static const char ONE_OF_VALUES[] =
+    "INSERT INTO level SELECT exp,key,?5,?6," OF_VALUES
+    " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key" UPSERT;
+static const char MANY_OF_LEVEL[] =
+    "INSERT INTO level SELECT exp,key,?5,bucket/64," OF_LEVEL
+    " WHERE exp=?1 AND key=?2 AND level=?5-1 AND bucket>=?3 AND bucket<=?4"
     " GROUP BY exp,key,bucket/64" UPSERT;
-static const char THIRD[] =
-    "INSERT INTO level SELECT exp,key,3,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
-    " FROM level WHERE exp=?1 AND key=?2 AND level=2 AND bucket>=?3 AND bucket<=?4"
-    " GROUP BY exp,key,bucket/64" UPSERT;
+static const char ONE_OF_LEVEL[] =
+    "INSERT INTO level SELECT exp,key,?5,?6," OF_LEVEL
+    " WHERE exp=?1 AND key=?2 AND level=?5-1 AND bucket>=?3 AND bucket<=?4 GROUP BY exp,key" UPSERT;
+
+// The buckets from `first` to `last` of a level.
+static brim_status put_level(brim_store *store, const brim_db_arg names[2], int level,
+                             int64_t first, int64_t last) {
+  if (last - first >= FEW) {
+    const brim_db_arg args[] = {names[0], names[1], brim_db_int(first * FACTOR),
+                                brim_db_int(last * FACTOR + FACTOR - 1), brim_db_int(level)};
+    return brim_db_exec(store->db, level == 1 ? MANY_OF_VALUES : MANY_OF_LEVEL, args, 5, NULL);
+  }
+  for (int64_t bucket = first; bucket <= last; bucket++) {
+    const brim_db_arg args[] = {names[0],
+                                names[1],
+                                brim_db_int(bucket * FACTOR),
+                                brim_db_int(bucket * FACTOR + FACTOR - 1),
+                                brim_db_int(level),
+                                brim_db_int(bucket)};
+    BRIM_TRY(brim_db_exec(store->db, level == 1 ? ONE_OF_VALUES : ONE_OF_LEVEL, args, 6, NULL));
+  }
+  return BRIM_OK;
+}
 
 brim_status brim_store_put_levels(brim_store *store, const char *exp, const char *key,
                                   int64_t first, int64_t last) {
-  static const char *const sql[LEVELS] = {FIRST, SECOND, THIRD};
+  const brim_db_arg names[2] = {brim_db_text(exp), brim_db_text(key)};
   if (last < 0) return BRIM_OK;  // steps before the first are not drawn
   if (first < 0) first = 0;
-  for (int level = 0; level < LEVELS; level++) {
-    first -= first % FACTOR;
-    last = last - last % FACTOR + (FACTOR - 1);
-    BRIM_TRY(brim_db_exec(
-        store->db, sql[level],
-        BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(key), brim_db_int(first), brim_db_int(last)),
-        NULL));
+  for (int level = 1; level <= LEVELS; level++) {
     first /= FACTOR;
     last /= FACTOR;
+    BRIM_TRY(put_level(store, names, level, first, last));
   }
   return BRIM_OK;
 }
 
 // The buckets of a level from one on are made again, of all metrics. Parameters: exp, level, the bucket.
 static const char DROP[] = "DELETE FROM level WHERE exp=?1 AND level=?2 AND bucket>=?3";
-static const char AGAIN_FIRST[] =
-    "INSERT INTO level SELECT exp,key,?2,step/64,COUNT(value),COUNT(*)-COUNT(value),MIN(value),"
-    "MAX(value),SUM(value) FROM metric WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
+static const char AGAIN_FIRST[] = "INSERT INTO level SELECT exp,key,?2,step/64," OF_VALUES
+                                  " WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
 static const char AGAIN_NEXT[] =
-    "INSERT INTO level SELECT exp,key,?2,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
-    " FROM level WHERE exp=?1 AND level=?2-1 AND bucket>=?3*64 GROUP BY exp,key,bucket/64";
+    "INSERT INTO level SELECT exp,key,?2,bucket/64," OF_LEVEL
+    " WHERE exp=?1 AND level=?2-1 AND bucket>=?3*64 GROUP BY exp,key,bucket/64";
 
 brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t last) {
   int64_t bucket = last < 0 ? 0 : last;

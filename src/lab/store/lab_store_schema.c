@@ -143,6 +143,15 @@ const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("token", "id", TOKEN),
 };
 
+// "?12", without printf: a batch of metrics has hundreds of them.
+static void put_parameter(brim_str *out, int n, bool comma) {
+  char text[16], *at = text + sizeof text;
+  for (; n > 0; n /= 10) *--at = (char)('0' + n % 10);
+  *--at = '?';
+  if (comma) *--at = ',';
+  brim_str_append_n(out, at, (size_t)(text + sizeof text - at));
+}
+
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,
                                 const brim_db_arg *args, size_t rows, int64_t *changed) {
   *changed = 0;
@@ -153,7 +162,7 @@ brim_status brim_store_put_rows(brim_store *store, const char *head, const char 
   int n = 0;
   for (size_t r = 0; r < rows; r++) {
     brim_str_append(&sql, r ? ",(" : "(");
-    for (int c = 0; c < columns; c++) brim_str_printf(&sql, c ? ",?%d" : "?%d", ++n);
+    for (int c = 0; c < columns; c++) put_parameter(&sql, ++n, c > 0);
     brim_str_append_char(&sql, ')');
   }
   brim_str_printf(&sql, " %s", tail);
