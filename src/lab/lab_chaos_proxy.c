@@ -32,7 +32,7 @@ struct brim_chaos_proxy {
   brim_thread *thread;
   atomic_bool ends, calm;
   atomic_int connections;
-  _Atomic int64_t requests, faults[BRIM_CHAOS_FAULT_COUNT], threads;
+  _Atomic int64_t requests, faults[BRIM_CHAOS_FAULT_COUNT], spoiled, threads;
 };
 
 typedef struct connection {
@@ -185,6 +185,9 @@ static brim_lab_chaos_fault choose_fault(connection *c) {
   brim_lab_chaos_fault fault = o->only >= 0
                                    ? (brim_lab_chaos_fault)o->only
                                    : (brim_lab_chaos_fault)(at / 100 % BRIM_CHAOS_FAULT_COUNT);
+  if (o->match && !strstr(c->request.data, o->match)) return BRIM_CHAOS_FAULT_COUNT;
+  if (o->most > 0 && c->proxy->spoiled >= o->most) return BRIM_CHAOS_FAULT_COUNT;
+  c->proxy->spoiled++;
   c->proxy->faults[fault]++;
   return fault;
 }

@@ -26,6 +26,8 @@ typedef struct brim_chaos_proxy_options {
   int64_t late_ms;  // the longest wait of what comes late
   // The one fault there is; < 0: all of them, at random.
   int only;
+  const char *match;  // of requests that contain this alone; NULL = of any
+  int64_t most;       // so many faults at most; 0 = no limit
 } brim_chaos_proxy_options;
 
 brim_status brim_chaos_proxy_open(const brim_chaos_proxy_options *options, brim_chaos_proxy **out);

@@ -19,7 +19,8 @@ enum {
   PROGRESS_MS = 2000,  // steps are read
   GIVE_UP_MS = 10000,  // a sweep that stops waits this long for its store
   SEEN_MS = 15000,     // the store notes that this sweep is there
-  STATUS_MS = 5000     // and a server what a worker's machine does
+  STATUS_MS = 5000,    // and a server what a worker's machine does
+  STALE_MS = 15000     // at most, until a worker ends executors that its server has given up
 };
 
 //---------------------------------- requests of others ----------------------------------
@@ -108,14 +109,11 @@ static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep 
 }
 
 // The folder by its path and this machine's name: the same for the next sweep of the folder.
-static void name_worker(brim_lab_sweep *s) {
-  char hex[BRIM_SHA256_HEX];
+static void name_worker(brim_lab_sweep *s, const char *id) {
   char *real = realpath(s->folder, NULL);
-  const char *path = real ? real : s->folder;
-  brim_sha256_hex(path, strlen(path), hex);
-  free(real);
   if (gethostname(s->host, sizeof s->host - 1) != 0) s->host[0] = '\0';
-  snprintf(s->worker, sizeof s->worker, "%.40s-%.12s", s->host[0] ? s->host : "host", hex);
+  brim_lab_worker_name(id, s->host, real ? real : s->folder, s->worker);
+  free(real);
 }
 
 static brim_status open_placing(brim_lab_sweep *s) {
@@ -134,22 +132,20 @@ static brim_status open_placing(brim_lab_sweep *s) {
 
 // A server knows its workers by names that begin with their token's.
 static brim_status open_server_link(brim_lab_sweep *s) {
-  char id[65], version[32], name[sizeof s->worker];
+  char id[65], version[32];
   BRIM_TRY(brim_lab_link_open(s->place, NULL, &s->link));
   BRIM_TRY(brim_lab_whoami(s->link, id, version));
   if (strcmp(version, s->version) != 0) {
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("the server is brim %s, this worker %s"),
                  version, s->version);
   }
-  snprintf(name, sizeof name, "%s", s->worker);
-  if (id[0]) snprintf(s->worker, sizeof s->worker, "%.40s.%.22s", id, name);
-  brim_utf8_trim(s->worker);
+  name_worker(s, id);
   s->source = (brim_lab_source){.link = s->link};
   return BRIM_OK;
 }
 
 static brim_status open_source(brim_lab_sweep *s) {
-  name_worker(s);
+  name_worker(s, "");
   s->ops =
       (brim_lab_ops){.version = s->version, .changed = on_changed, .answer = on_request, .ctx = s};
   if (brim_lab_is_server(s->place)) return open_server_link(s);
@@ -265,6 +261,11 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   if (now >= s->progress_ms) {
     s->progress_ms = now + PROGRESS_MS;
     BRIM_TRY(brim_lab_read_progress(s));
+  }
+  if (!s->store && now >= s->stale_ms) {
+    int64_t often = s->lease_ms > 0 && s->lease_ms / 2 < STALE_MS ? s->lease_ms / 2 : STALE_MS;
+    s->stale_ms = now + often;
+    BRIM_TRY(brim_lab_end_stale(s));
   }
   if (now < s->reap_ms) return BRIM_OK;
   s->reap_ms = now + (lease / 12 > 5000 ? 5000 : lease / 12 < 200 ? 200 : lease / 12);

@@ -14,6 +14,18 @@ enum {
 
 int64_t brim_lab_now_ms(void) { return brim_clock_ms(); }
 
+void brim_lab_worker_name(const char *id, const char *host, const char *path,
+                          char out[BRIM_LAB_WORKER_NAME]) {
+  char hex[BRIM_SHA256_HEX];
+  if (!host[0]) host = "host";
+  brim_sha256_hex(path, strlen(path), hex);
+  if (id[0]) {
+    snprintf(out, BRIM_LAB_WORKER_NAME, "%.32s.%.17s-%.12s", id, host, hex);
+  } else {
+    snprintf(out, BRIM_LAB_WORKER_NAME, "%.40s-%.12s", host, hex);
+  }
+}
+
 brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
   brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
   return brim_str_status(out);

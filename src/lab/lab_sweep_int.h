@@ -34,7 +34,8 @@ typedef struct brim_lab_runner {
   bool asked;        // to stop
   int64_t asked_ms;  // when
   bool killed;
-  bool gone;  // its process has ended
+  bool stale;  // its attempt had been replaced or ended at the last look
+  bool gone;   // its process has ended
   int64_t next_look_ms;
   int64_t step, steps;
   int64_t step_ms;  // when `step` was seen
@@ -64,11 +65,17 @@ bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
                        brim_failure failure, const char *message);
 void brim_lab_same_done(brim_lab_same *same);
 
+// The name of a worker by its machine and the path of its folder, which another folder does not share. id: of
+// its token, "" = none; a server tells workers by it.
+enum { BRIM_LAB_WORKER_NAME = 64 };
+void brim_lab_worker_name(const char *id, const char *host, const char *path,
+                          char out[BRIM_LAB_WORKER_NAME]);
+
 struct brim_lab_sweep {
   brim_lab_sweep_options options;  // texts are below
   char *place, *folder, *title, *program, *version, *devices, *lock_dir;
   char **words;  // options.words points here
-  char worker[64], host[65];
+  char worker[BRIM_LAB_WORKER_NAME], host[65];
   brim_store *store;  // NULL: a worker's experiments are with a server
   brim_lab_source source;
   brim_lab_ops ops;
@@ -86,8 +93,11 @@ struct brim_lab_sweep {
   brim_store_counts counts;
   int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, trouble_wait,
       told_ms, give_up_ms, place_ms;
-  bool counted;      // `counts` is of now
-  bool left;         // queued experiments may start later
+  int64_t stale_ms;  // when executors are looked after that a server gave up
+  int64_t lease_ms;  // of the server; 0 = not known yet
+  char claim[BRIM_EXP_ID], claim_exp[BRIM_EXP_ID];  // a claim without a reply; "" = none
+  bool counted;                                     // `counts` is of now
+  bool left;                                        // queued experiments may start later
   int64_t paused;    // experiments that were paused before this sweep, and still are
   bool told_paused;  // that it waits for paused ones
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them

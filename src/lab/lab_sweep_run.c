@@ -198,9 +198,11 @@ brim_status brim_lab_end_stale(brim_lab_sweep *s) {
     brim_store_exp *exp = NULL;
     if (r->gone || r->killed) continue;
     BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
-    bool stale = !is_open(exp, &r->ref);
+    bool stale = !is_open(exp, &r->ref), seen = r->stale;
     brim_store_exp_free(exp);
-    if (!stale) continue;
+    r->stale = stale;
+    // with a server it may be about to end: it has until the next look
+    if (!stale || (!s->store && !seen)) continue;
     r->killed = true;
     if (brim_lab_exec_kill(r->folder)) brim_status_clear();
     if (r->child) (void)brim_child_signal(r->child, SIGKILL);

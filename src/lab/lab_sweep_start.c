@@ -178,12 +178,33 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   return status;
 }
 
+// A claim without a reply may have been carried out. The same claim again gets the same attempt; it goes
+// back to the queue, since others may wait for it and its place here may be taken.
+static brim_status return_claim(brim_lab_sweep *s) {
+  if (!s->claim[0]) return BRIM_OK;
+  const brim_store_request request = {.worker = s->worker,
+                                      .claim_id = s->claim,
+                                      .host = s->host,
+                                      .exp = s->claim_exp,
+                                      .free_gpus = ALL_GPUS,
+                                      .free_bytes = -1};
+  const brim_store_result back = {.outcome = BRIM_ATTEMPT_STOPPED};
+  brim_store_claimed claimed = {0};
+  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
+  if (!status && claimed.exp) status = brim_lab_source_finish(&s->source, &claimed.ref, &back);
+  brim_store_exp_free(claimed.exp);
+  if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
+  brim_status_clear();  // another attempt has taken over
+  s->claim[0] = '\0';
+  return BRIM_OK;
+}
+
 static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
                                  const brim_lab_place_slot *slot) {
-  char claim[BRIM_EXP_ID];
-  brim_store_random_id(claim);
+  brim_store_random_id(s->claim);
+  snprintf(s->claim_exp, sizeof s->claim_exp, "%s", exp);
   const brim_store_request request = {.worker = s->worker,
-                                      .claim_id = claim,
+                                      .claim_id = s->claim,
                                       .host = s->host,
                                       .devices = slot->devices,
                                       .exp = exp,
@@ -191,11 +212,13 @@ static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
                                       .free_bytes = -1};
   brim_store_claimed claimed = {0};
   brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
+  if (status != BRIM_EIO) s->claim[0] = '\0';
   if (status || !claimed.exp) {
     brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp, BRIM_LAB_PLACE_UNUSED,
                          BRIM_FAILURE_NONE);
     return status;
   }
+  if (!s->store) s->lease_ms = claimed.lease_ms;
   brim_lab_dirty(s, exp);
   status = run_attempt(s, &claimed, slot);
   brim_store_exp_free(claimed.exp);
@@ -292,7 +315,8 @@ brim_status brim_lab_start_queued(brim_lab_sweep *s, bool *left) {
   queue *q = brim_calloc(1, sizeof *q);
   if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
   q->sweep = s;
-  brim_status status = brim_lab_source_now(&s->source, &q->now);
+  brim_status status = return_claim(s);
+  if (!status) status = brim_lab_source_now(&s->source, &q->now);
   if (!status) status = place_windows(s, q, left);
   if (status == BRIM_EIO) *left = true;
   brim_free(q);

@@ -1,5 +1,6 @@
 // `brim serve` and `brim worker` from the command line, with the built program: a grid is submitted to a
 // server and run by two workers, one of which is killed; tokens and addresses are checked.
+#include "lab/lab_chaos_proxy.h"
 #include "serve_test.h"
 
 static const char head[] =
@@ -117,6 +118,50 @@ static void test_a_killed_server_with_a_worker(void **state) {
   assert_int_equal(end(again.server), 0);
 }
 
+// The reply to a claim is lost: the experiment runs all the same, long before its lease ends.
+static void test_a_claim_without_a_reply(void **state) {
+  (void)state;
+  write_grid("small.yaml", "small", 2);
+  pool p = serve("600");
+  submit(&p, "small.yaml");
+  brim_chaos_proxy *proxy = NULL;
+  const brim_chaos_proxy_options how = {.port = atoi(strrchr(p.url, ':') + 1),
+                                        .seed = 1,
+                                        .percent = 100,
+                                        .only = BRIM_CHAOS_CUT_REPLY,
+                                        .match = "\"claim\"",
+                                        .most = 1};
+  assert_ok(brim_chaos_proxy_open(&how, &proxy));
+  pool through = p;
+  snprintf(through.url, sizeof through.url, "http://127.0.0.1:%d", brim_chaos_proxy_port(proxy));
+  brim_child *one = work(&through, "w1");
+  wait_until(&p, "done", 4);
+  shell_result r = shell("brim sweep export %s", p.url);
+  has(r.out, "\"outcome\":\"stopped\"");
+  has_not(r.out, "\"outcome\":\"expired\"");
+  shell_free(&r);
+  end(one);
+  brim_chaos_proxy_close(proxy);
+  assert_int_equal(end(p.server), 0);
+}
+
+// An executor hangs for ever: its worker ends it when the server has given it up, and runs others.
+static void test_a_stopped_executor(void **state) {
+  (void)state;
+  write_grid("slow.yaml", "slow", 200);
+  pool p = serve("1");
+  submit(&p, "slow.yaml");
+  brim_child *one = work(&p, "w1");
+  wait_until(&p, "running", 1);
+  expect(0, NULL,
+         "for i in 1 2 3 4 5 6 7 8 9; do pid=$(sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p' "
+         "w1/exp/*/executor.json); test -n \"$pid\" && kill -STOP $pid && exit 0; sleep 0.2; "
+         "done; exit 1");
+  wait_until(&p, "done", 4);
+  end(one);
+  assert_int_equal(end(p.server), 0);
+}
+
 // A worker that starts before its server waits for it.
 static void test_a_worker_comes_first(void **state) {
   (void)state;
@@ -220,6 +265,8 @@ int main(void) {
       cmocka_unit_test_setup(test_a_killed_server, fresh),
       cmocka_unit_test_setup(test_a_killed_server_with_a_worker, fresh),
       cmocka_unit_test_setup(test_a_worker_comes_first, fresh),
+      cmocka_unit_test_setup(test_a_claim_without_a_reply, fresh),
+      cmocka_unit_test_setup(test_a_stopped_executor, fresh),
       cmocka_unit_test_setup(test_own_worker_over_tls, fresh),
       cmocka_unit_test_setup(test_tokens, fresh),
       cmocka_unit_test_setup(test_addresses, fresh)};

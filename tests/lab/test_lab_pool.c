@@ -241,6 +241,31 @@ static void test_live_news(void **state) {
   assert_non_null(strstr(answer.body.data, "\"status\":{\"running\":3,\"gpus\":[]}"));
 }
 
+static int64_t count_running(void) {
+  brim_store_counts counts;
+  assert_ok(brim_store_count(store, NULL, &counts));
+  return counts.states[BRIM_EXP_RUNNING];
+}
+
+// A server that did not run for a while, as one on a machine that slept, ends no lease before workers could
+// renew it.
+static void test_a_server_that_slept(void **state) {
+  (void)state;
+  lab_submit(store, "g1", 1, 2);
+  lab_run(store, 1);
+  lab_run(store, 2);
+  assert_ok(brim_lab_pool_tend(pool));
+  lab_clock_ms += 10 * LAB_LEASE_MS;
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_int_equal(count_running(), 2);
+  write_attempt("beat", "{\"fence\": 1, \"step\": 3}", 200);
+  for (int64_t ms = 0; ms < LAB_LEASE_MS / 2; ms += 2000) {
+    lab_clock_ms += 2000;
+    assert_ok(brim_lab_pool_tend(pool));
+  }
+  assert_int_equal(count_running(), 1);  // the other worker is gone
+}
+
 // Replies that do not fit one piece.
 static void test_long_lists(void **state) {
   (void)state;
@@ -264,6 +289,7 @@ int main(int argc, char **argv) {
       TEST(test_events),
       TEST(test_refused_beats_are_no_news),
       TEST(test_live_news),
+      TEST(test_a_server_that_slept),
       TEST(test_long_lists),
   };
   test_filter();

@@ -142,6 +142,25 @@ static void test_texts_are_cut_behind_a_word(void **state) {
   assert_string_equal(out, "");
 }
 
+// Two folders of a machine have two names, however long its own is; and so have two tokens.
+static void test_names_of_workers(void **state) {
+  (void)state;
+  static const char host[] = "ip-172-31-200-114.eu-central-1.compute.internal";
+  static const char token[] = "a-token-with-a-name-of-32-letter";
+  static const char *const ids[] = {"", "lab", token};
+  char a[BRIM_LAB_WORKER_NAME], b[BRIM_LAB_WORKER_NAME];
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    brim_lab_worker_name(ids[i], host, "/runs/one", a);
+    brim_lab_worker_name(ids[i], host, "/runs/two", b);
+    assert_string_not_equal(a, b);
+    assert_int_equal(strncmp(a, ids[i], strlen(ids[i])), 0);
+  }
+  brim_lab_worker_name("lab", "box", "/runs/one", a);
+  brim_lab_worker_name("lab", "box", "/runs/one", b);
+  assert_string_equal(a, b);
+  assert_int_equal(strncmp(a, "lab.box-", 8), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -152,6 +171,7 @@ int main(void) {
       TEST(test_without_a_monitor),
       TEST(test_steps),
       cmocka_unit_test(test_texts_are_cut_behind_a_word),
+      cmocka_unit_test(test_names_of_workers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "base/base_status.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { PIECE = 256 << 10, LOG_PAGES = 4096 };
+enum { PIECE = 256 << 10, LOG_PAGES = 4096, AWAY_MS = 3000 };
 
 //---------------------------------- roles ----------------------------------
 
@@ -411,10 +411,21 @@ static brim_status move_log(brim_lab_pool *pool) {
   return status;
 }
 
+// After a time in which this process did not run, workers come first: they beat before long.
+static brim_status reap(brim_lab_pool *pool) {
+  brim_store *store = pool->options.store;
+  int64_t now = 0, lease = brim_store_lease_ms(store);
+  int64_t away = lease / 4 > AWAY_MS ? lease / 4 : AWAY_MS;
+  BRIM_TRY(brim_store_now(store, &now));
+  if (pool->tend_ms > 0 && now - pool->tend_ms > away) pool->reap_ms = now + lease / 2;
+  pool->tend_ms = now;
+  return now < pool->reap_ms ? BRIM_OK : brim_store_reap(store, NULL);
+}
+
 brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   pthread_mutex_lock(&pool->lock);
-  brim_status status = brim_store_reap(store, NULL);
+  brim_status status = reap(pool);
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
   if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);

@@ -195,8 +195,9 @@ typedef struct brim_pool_reading {
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_http_server *http;
-  pthread_mutex_t lock;   // of the store
-  pthread_mutex_t grids;  // one grid is expanded at a time; taken before `lock`
+  pthread_mutex_t lock;      // of the store
+  int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before
+  pthread_mutex_t grids;     // one grid is expanded at a time; taken before `lock`
   brim_lab_ops ops;
   brim_pool_auth auth;
   brim_pool_limit limit;

@@ -112,6 +112,7 @@ bool brim_store_is_url(const char *place);              // PostgreSQL's
 // Without a password; for brim_free, NULL when out of memory.
 char *brim_store_place_shown(const char *place);
 brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
+int64_t brim_store_lease_ms(const brim_store *store);
 // BRIM_ESTATE: the file was removed, moved or replaced while it is open, and what is written to it is
 // lost. Never of PostgreSQL.
 brim_status brim_store_check_file(const brim_store *store);

@@ -263,6 +263,8 @@ void brim_store_close(brim_store *store) {
   brim_free(store);
 }
 
+int64_t brim_store_lease_ms(const brim_store *store) { return store->options.lease_ms; }
+
 const char *brim_store_kind(const brim_store *store) { return store->db->driver->name; }
 const char *brim_store_place(const brim_store *store) { return store->place; }
 
