@@ -26,7 +26,22 @@
 
   //-------------------------------- one chart --------------------------------
 
-  // options: {height, key, legend}; list: [{id, name}], in the order of their colours
+  // Mean and deviation of several curves, where any of them has a value.
+  function together(curves) {
+    const steps = new Map();
+    for (const points of curves) for (const p of points) if (isNumber(p[1])) steps.set(p[0], (steps.get(p[0]) || []).concat([p[1]]));
+    const xs = [...steps.keys()].sort((a, b) => a - b), means = [], highs = [], lows = [];
+    for (const x of xs) {
+      const values = steps.get(x), n = values.length, mean = values.reduce((a, b) => a + b, 0) / n;
+      const std = n > 1 ? Math.sqrt(values.reduce((a, v) => a + (v - mean) ** 2, 0) / (n - 1)) : 0;
+      means.push(mean);
+      highs.push(mean + std);
+      lows.push(mean - std);
+    }
+    return [xs, means, highs, lows];
+  }
+
+  // options: {height, key, legend}; list: [{id, name, colour}]; with `members` (ids) a group: mean and deviation
   class Chart {
     constructor(options) {
       this.options = Object.assign({ height: 240, legend: true }, options);
@@ -60,13 +75,14 @@
       this.plot = null;
     }
     async show(list, key) {
-      const same = key === this.key && list.length === this.list.length && list.every((e, i) => e.id === this.list[i].id);
+      const same = key === this.key && list.length === this.list.length && list.every((e, i) => e.id === this.list[i].id && String(e.members) === String(this.list[i].members));
       this.list = list;
       if (same && this.data.size) { this.draw(); return; }
       if (key !== this.key) this.data = new Map();
       this.key = key;
-      await this.read(list.map((e) => e.id).filter((id) => !this.data.has(id)));
+      await this.read(this.ids().filter((id) => !this.data.has(id)));
     }
+    ids() { return this.list.flatMap((e) => e.members || [e.id]); }
     async read(ids) {
       const asked = ++this.asked, key = this.key;
       if (ids.length && key) {
@@ -74,13 +90,13 @@
         try { found = await model.curves(ids, key); } catch (e) { brim.refused(e); return; }
         if (this.gone || key !== this.key) return;
         for (const [id, points] of found) this.data.set(id, points);
-        if (asked !== this.asked && this.list.some((e) => !this.data.has(e.id))) return;
+        if (asked !== this.asked && this.ids().some((id) => !this.data.has(id))) return;
       }
       this.render();
     }
     append(m) {
       const points = this.data.get(m.exp);
-      if (!points || !this.list.some((e) => e.id === m.exp)) return;
+      if (!points || !this.ids().includes(m.exp)) return;
       const rows = Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v));
       for (const [key, step, raw] of rows) {
         const value = brim.realOf(raw), last = points[points.length - 1];
@@ -91,7 +107,7 @@
     }
     // Values of a server that does not send them with its news, and the first ones.
     moved(id) {
-      if (!this.list.some((e) => e.id === id) || (model.hasMetrics && (this.data.get(id) || []).length)) return;
+      if (!this.ids().includes(id) || (model.hasMetrics && (this.data.get(id) || []).length)) return;
       (this.stale = this.stale || new Set()).add(id);
       this.reread = this.reread || brim.throttle(2000, () => {
         const ids = [...this.stale];
@@ -102,50 +118,64 @@
     }
     changed(id) {
       const row = model.exps.get(id);
-      if (!this.list.some((e) => e.id === id)) return;
+      if (!this.ids().includes(id)) return;
       if (!row || row.state !== 'running' || !(this.data.get(id) || []).length) this.read([id]);
     }
 
     //------------------------------ drawing ------------------------------
 
-    shown() { return this.list.filter((e) => (this.data.get(e.id) || []).length > 0); }
+    pointsOf(e) { return (e.members || [e.id]).map((id) => this.data.get(id) || []); }
+    shown() { return this.list.filter((e) => this.pointsOf(e).some((points) => points.length > 0)); }
     table(list) {
+      const drawn = (values) => {
+        const out = values.map((v) => !isNumber(v) || (this.log && v <= 0) ? null : v);
+        return this.smooth ? smoothed(out, 0.85) : out;
+      };
       const parts = list.map((e) => {
-        const points = this.data.get(e.id), values = points.map((p) => {
-          const v = p[1];
-          return !isNumber(v) || (this.log && v <= 0) ? null : v;
-        });
-        return [points.map((p) => p[0]), this.smooth ? smoothed(values, 0.85) : values];
+        const curves = this.pointsOf(e), [xs, ...columns] = e.members ? together(curves) : [curves[0].map((p) => p[0]), curves[0].map((p) => p[1])];
+        return [xs, ...columns.map(drawn)];
       });
       if (parts.length === 0) return [[], []];
-      return uPlot.join(parts, parts.map(() => [1, 1]));
+      return uPlot.join(parts, parts.map((part) => part.map(() => 1)));
+    }
+    // The lines of the table, and between which of them there is a band.
+    series(list) {
+      const out = [{}], bands = [];
+      this.at = [];  // of each experiment or group, its line
+      for (const e of list) {
+        const colour = colourOf(e.id, e.colour), few = this.pointsOf(e).every((points) => points.length < 2);
+        this.at.push(out.length);
+        out.push({ label: e.name, stroke: colour, width: 1.5, spanGaps: true, points: { show: few, size: 6 } });
+        if (!e.members) continue;
+        bands.push({ series: [out.length, out.length + 1], fill: colour + '2e' });
+        for (let i = 0; i < 2; i++) out.push({ stroke: 'transparent', width: 0, spanGaps: true, points: { show: false } });
+      }
+      return [out, bands];
     }
     build(list, data) {
       if (this.plot) this.plot.destroy();
       const dim = css('--dim'), line = css('--line'), font = '11px system-ui, sans-serif';
       const axis = { stroke: dim, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
       const values = (u, ticks) => ticks.map((v) => v === null ? '' : brim.isShare(this.key) ? Number((v * 100).toPrecision(4)) + ' %' : brim.number(v));
+      const [series, bands] = this.series(list);
       this.plot = new uPlot({
         width: Math.max(120, this.box.clientWidth), height: this.options.height,
         legend: { show: false },
-        cursor: { points: { size: 5 }, focus: { prox: 24 }, drag: { x: true, y: false } },
+        cursor: { points: { size: 5 }, focus: { prox: bands.length ? -1 : 24 }, drag: { x: true, y: false } },
         focus: { alpha: 0.25 },
         scales: { x: { time: false }, y: { distr: this.log ? 3 : 1 } },
         axes: [
           Object.assign({}, axis, { size: 28, values: (u, ticks) => ticks.map((v) => brim.number(v)) }),
           Object.assign({}, axis, { size: 56, values }),
         ],
-        series: [{}].concat(list.map((e) => ({
-          label: e.name, stroke: colourOf(e.id, e.colour), width: 1.5, spanGaps: true,
-          points: { show: (this.data.get(e.id) || []).length === 1, size: 6 },
-        }))),
+        series, bands,
         hooks: { setCursor: [() => this.values()] },
       }, data, this.box);
       this.built = this.signature(list);
       this.rebuild = false;
     }
     signature(list) {
-      return [this.log, this.key, ...list.map((e) => e.id + (this.data.get(e.id).length === 1))].join();
+      return [this.log, this.key, ...list.map((e) => e.id + (e.members || []).length + this.pointsOf(e).every((points) => points.length < 2))].join();
     }
     render() {
       if (this.gone) return;
@@ -168,16 +198,16 @@
       this.cells = list.map((e) => h('b'));
       fill(this.names, list.map((e, i) => h('li', {
         title: e.name,
-        onmouseenter: () => this.plot && this.plot.setSeries(i + 1, { focus: true }),
+        onmouseenter: () => this.plot && this.plot.setSeries(this.at[i], { focus: true }),
         onmouseleave: () => this.plot && this.plot.setSeries(null, { focus: false }),
-      }, swatch(e), h('a', { href: '#/exp/' + e.id }, e.name), this.cells[i])));
+      }, swatch(e), e.members ? h('span', {}, e.name) : h('a', { href: '#/exp/' + e.id }, e.name), this.cells[i])));
       this.values();
     }
     values() {
       if (!this.plot || !this.cells) return;
       const at = this.plot.cursor.idx, data = this.plot.data;
       this.cells.forEach((cell, i) => {
-        const values = data[i + 1] || [];
+        const values = data[this.at[i]] || [];
         let from = isNumber(at) ? at : values.length - 1;
         while (from >= 0 && !isNumber(values[from])) from--;
         cell.textContent = from < 0 ? '' : brim.metric(this.key, values[from]);
@@ -217,11 +247,11 @@
     async show(list, grid, preferred, note) {
       this.list = list;
       this.note.textContent = note || '';
-      const from = grid + '|' + (list[0] ? list[0].id : '');
+      const from = grid + '|' + (list[0] ? (list[0].members || [list[0].id])[0] : '');
       if (this.from !== from || this.keys.length < 2) {
         this.from = from;
         let keys = [];
-        try { keys = await model.keys(grid, list.map((e) => e.id)); } catch (e) { brim.refused(e); }
+        try { keys = await model.keys(grid, list.flatMap((e) => e.members || [e.id])); } catch (e) { brim.refused(e); }
         if (this.from !== from) return;
         if (preferred && !keys.includes(preferred)) keys.unshift(preferred);
         this.keys = keys;

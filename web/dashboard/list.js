@@ -59,7 +59,7 @@
     if (row.state === 'queued' || row.state === 'paused') return h('span.dim', {}, waitText(row.waits));
     if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, row.failure && row.failure !== 'none' ? row.failure : row.reason || '');
     if (row.state === 'cancelled') return '';
-    if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 ? row.epoch + ' / ' + row.epochs : brim.count(row.step));
+    if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? row.epoch + ' / ' + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
     return h('span.progress', {}, bar(share(row)), h('small', {}, row.epochs > 0 && row.epoch >= 0 ? row.epoch + ' / ' + row.epochs : Math.round(100 * share(row)) + ' %'));
   }
 
@@ -111,7 +111,7 @@
       fill(this.body, parts);
     }
     space(count) {
-      const cell = h('td', { colSpan: this.columns.length });
+      const cell = h('td');
       cell.style.height = count * ROW + 'px';
       return h('tr.pad', {}, cell);
     }
@@ -213,7 +213,7 @@
       this.side = h('aside.side');
       this.element = h('div.view.list', {},
         h('div.filters', {}, this.search, this.byState, this.grid, this.tag, this.mode, this.charting, this.shown, h('span.grow'), this.failed),
-        h('div.split', {}, h('div.main', {}, this.table.element, this.note, this.actions), this.side));
+        h('div.split', {}, h('div.tablebox', {}, this.table.element, this.note, this.actions), this.side));
     }
     set(change) {
       Object.assign(this.f, change);
@@ -272,10 +272,10 @@
         { key: 'result', title: every && rows[0].metric_key ? rows[0].metric_key : t('result'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
         { key: 'progress', title: t('progress'), kind: 'progress', cell: progressOf, sort: share },
         { key: 'time', title: t('time'), kind: 'time', cell: (row) => brim.span(took(row)), sort: took },
-        { key: 'worker', title: t('worker'), kind: 'worker', cell: (row) => row.state === 'queued' ? '' : row.worker || '', sort: (row) => row.worker },
+        rows.some((row) => row.worker) && { key: 'worker', title: t('worker'), kind: 'worker', cell: (row) => row.state === 'queued' ? '' : row.worker || '', sort: (row) => row.worker },
         ...(this.oneGrid() ? [] : [{ key: 'grid', title: t('grid'), kind: 'grid', cell: (row) => model.gridName(row.grid), sort: (row) => model.gridName(row.grid) }]),
         { key: 'ended', title: t('ended'), kind: 'ago', cell: (row) => row.ended ? brim.ago(row.ended) : '', sort: (row) => row.ended },
-      ];
+      ].filter(Boolean);
     }
     sort() { const s = this.f.sort || ''; return s ? { key: s.replace(/^-/, ''), down: s.startsWith('-') } : null; }
     setSort(key) {
@@ -370,20 +370,28 @@
       this.side.hidden = !on;
       if (!on) { if (this.panel) { this.panel.destroy(); this.panel = null; fill(this.side); } return; }
       if (!this.panel) { this.panel = new brim.Panel({ height: narrow.matches ? 180 : 300, onchange: (key) => { if (this.f.groups) this.set({ key }); } }); fill(this.side, this.panel.element); }
-      let ids = [...selected].filter((id) => model.exps.has(id)).slice(0, 24), chosen = ids.length > 0;
-      if (!chosen) {
-        const candidates = this.f.groups ? (this.rows || []).flatMap((g) => g.exps || []) : (this.rows || []).filter((row) => row.state !== 'queued' || row.step > 0).map((row) => row.id);
-        // while nothing else is chosen, what is drawn stays as long as it is in the list
-        const still = new Set(candidates);
-        const kept = (this.drawn || []).filter((id) => still.has(id));
-        const scope = JSON.stringify([this.f.q, this.f.state, this.f.grid, this.f.tag, this.f.sort, this.f.groups]);
-        ids = scope === this.scope && kept.length >= Math.min(CURVES, candidates.length) ? kept : candidates.slice(0, CURVES);
-        this.scope = scope;
-        this.drawn = ids;
-      }
-      const list = ids.map((id, i) => ({ id, name: nameOf(model.exps.get(id) || { id }), colour: i }));
-      const first = model.exps.get(ids[0]);
-      this.panel.show(list, first ? first.grid : '', first ? first.metric_key : '', t(chosen ? 'charted' : 'chartedTop', list.length));
+      const chosen = [...selected].filter((id) => model.exps.has(id)).slice(0, 24);
+      const list = chosen.length ? chosen.map((id, i) => this.curve(id, i)) : this.f.groups ? this.groupCurves() : this.firstCurves();
+      const first = list.length ? model.exps.get((list[0].members || [list[0].id])[0]) : null;
+      if (this.f.groups && this.f.key) this.panel.chosen = this.f.key;
+      this.panel.show(list, first ? first.grid : '', first ? first.metric_key : '',
+        t(chosen.length ? 'charted' : this.f.groups ? 'chartedGroups' : 'chartedTop', list.length));
+    }
+    curve(id, i) { return { id, name: nameOf(model.exps.get(id) || { id }), colour: i }; }
+    groupCurves() {
+      return (this.rows || []).filter((g) => (g.exps || []).length).slice(0, CURVES).map((g, i) => ({
+        id: g.exps[0], members: g.exps.slice(0, 16), colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
+      }));
+    }
+    // The first rows that have begun; what is drawn stays as long as it is in the list.
+    firstCurves() {
+      const candidates = (this.rows || []).filter((row) => row.id && (row.state !== 'queued' || row.step > 0)).map((row) => row.id);
+      const still = new Set(candidates), kept = (this.drawn || []).filter((id) => still.has(id));
+      const scope = JSON.stringify([this.f.q, this.f.state, this.f.grid, this.f.tag, this.f.sort]);
+      const stays = scope === this.scope && kept.length >= Math.min(CURVES, candidates.length);
+      this.scope = scope;
+      this.drawn = stays ? kept : candidates.slice(0, CURVES);
+      return this.drawn.map((id, i) => this.curve(id, i));
     }
 
     //------------------------------ selecting and acting ------------------------------

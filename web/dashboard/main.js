@@ -77,6 +77,7 @@
     if (view) view.destroy();
     view = new View(r);
     fill(main, view.element);
+    main.view = view;
     drawNav();
     drawTools();
     drawAway();

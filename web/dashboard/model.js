@@ -224,8 +224,17 @@
     return out;
   }
   // Names of metrics of some experiments.
+  const known = new Map();  // grid -> {at, reply}: a server with many values takes a while
+  function keysOf(grid) {
+    const kept = known.get(grid);
+    if (kept && performance.now() - kept.at < 30000) return kept.reply;
+    const reply = optional(get('/v1/keys' + query({ grid })));
+    known.set(grid, { at: performance.now(), reply });
+    reply.then((r) => { if (!r || !r.keys || r.keys.length < 2) known.delete(grid); }, () => known.delete(grid));
+    return reply;
+  }
   async function keys(grid, ids) {
-    const reply = grid ? await optional(get('/v1/keys' + query({ grid }))) : null;
+    const reply = grid ? await keysOf(grid) : null;
     if (reply && reply.keys) return reply.keys.map((k) => k.key || k.name || k);
     const found = new Set();
     for (const id of ids.slice(0, 3)) {

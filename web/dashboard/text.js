@@ -36,6 +36,7 @@ var brim = (function () {
     // charts
     logScale: ['log', '로그'], smooth: ['smooth', '평활'], step: ['step', '스텝'], noCurve: ['No values yet.', '아직 값이 없습니다.'],
     charted: ['{0} curves: the selected experiments', '곡선 {0}개: 선택한 실험'], chartedTop: ['{0} curves: the first rows', '곡선 {0}개: 위쪽 행'],
+    chartedGroups: ['{0} groups: mean ± std', '그룹 {0}개: 평균 ± 표준편차'],
     // actions
     cancel: ['Cancel', '취소'], pause: ['Pause', '일시 중지'], run: ['Continue', '계속'], retry: ['Retry', '다시 시도'],
     retryFailed: ['Retry failed ({0})', '실패 다시 시도 ({0})'], priority: ['Priority', '우선순위'], drain: ['Drain', '새 실험 중단'], undrain: ['Resume', '다시 받기'],

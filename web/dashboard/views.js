@@ -13,8 +13,8 @@
         { key: 'place', title: t('place'), kind: 'count', cell: (row, i) => row.state === 'queued' ? i + 1 : '' },
         { key: 'label', title: t('experiment'), kind: 'label', cell: brim.labelOf },
         { key: 'waits', title: t('waits'), kind: 'waits', cell: (row) => row.state === 'paused' ? t('w_paused') : brim.waitText(row.waits) },
-        { key: 'priority', title: t('priority'), kind: 'count', cell: (row) => row.priority || 0 },
-        { key: 'tries', title: t('tries'), kind: 'count', cell: (row) => row.attempt ? row.attempt + 1 : 1 },
+        { key: 'priority', title: t('priority'), kind: 'priority', cell: (row) => row.priority || 0 },
+        { key: 'tries', title: t('tries'), kind: 'tries', cell: (row) => row.attempt ? row.attempt + 1 : 1 },
         { key: 'needs', title: t('needs'), kind: 'time', cell: (row) => (row.gpus > 1 ? row.gpus + ' GPU ' : '') + (row.need_bytes ? brim.bytes(row.need_bytes) : '') },
         { key: 'grid', title: t('grid'), kind: 'grid', cell: (row) => model.gridName(row.grid) },
         { key: 'actions', title: '', kind: 'acts', cell: (row) => h('div.buttons', {}, brim.actionsFor([row])) },
@@ -112,7 +112,7 @@
       const keep = () => { draft = { name: this.name.value, priority: this.priority.value, yaml: this.yaml.value }; this.ready.hidden = true; };
       this.name = h('input', { value: draft.name, placeholder: t('optional'), oninput: keep, id: 'grid-name' });
       this.priority = h('input', { type: 'number', step: 1, value: draft.priority, oninput: keep, id: 'grid-priority' });
-      this.yaml = h('textarea', { rows: 22, spellcheck: false, autocapitalize: 'off', placeholder: example, value: draft.yaml, oninput: keep, id: 'grid-yaml', 'aria-label': t('yaml') });
+      this.yaml = h('textarea', { rows: innerWidth < 760 ? 14 : 24, spellcheck: false, autocapitalize: 'off', placeholder: example, value: draft.yaml, oninput: keep, id: 'grid-yaml', 'aria-label': t('yaml') });
       this.out = h('div.points');
       this.checking = h('button.main', { onclick: () => this.check() }, t('check'));
       this.ready = h('button.main', { hidden: true, id: 'grid-submit', onclick: () => this.submit() });
