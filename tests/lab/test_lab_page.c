@@ -143,6 +143,8 @@ static void test_assets(void **state) {
   path_of(".js", js);
   path_of(".css", css);
   check_asset(js, "Content-Type: text/javascript; charset=utf-8");
+  assert_int_equal(ask("GET", js, ""), 200);
+  assert_true(has("Permission is hereby granted"));  // the licence of uPlot goes with it
   check_asset(css, "Content-Type: text/css; charset=utf-8");
 }
 

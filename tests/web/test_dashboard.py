@@ -174,11 +174,15 @@ def test_watch(page):
     # values come without a reload, and the chart draws them
     page.run("window.before = %s.map(r => r.step)" % ROWS)
     page.until(ROWS + ".every((r, i) => r.step > window.before[i])")
+    page.until("brim.model.hasMetrics")
     page.until("!!document.querySelector('.side .uplot canvas')")
+    page.run("window.drawn = document.querySelector('.side .chart').chart.plot.data[0].length")
+    page.until("document.querySelector('.side .chart').chart.plot.data[0].length > window.drawn")
     page.until("document.querySelectorAll('.side .legend li').length === 2")
     go(page, "w", "workers")
     page.until("document.querySelectorAll('.worker').length === 2")
     page.until("document.querySelectorAll('.worker .running li').length === 2")
+    page.until("document.querySelectorAll('.worker .meter').length >= 4")  # their machines' load
 
 
 def test_queue(page):
@@ -186,8 +190,7 @@ def test_queue(page):
     until_count(page, "queued", 4)
     go(page, "q", "queue")
     page.until("document.querySelectorAll('.queue tbody tr[data-id]').length === 4")
-    if page.run("brim.model.hasWaits"):  # TODO
-            page.until("[...document.querySelectorAll('.queue td.c-waits')].every(e => e.textContent)")
+    page.until("[...document.querySelectorAll('.queue td.c-waits')].every(e => e.textContent)")
     page.click(".queue [data-action=pause]")
     until_count(page, "paused", 1)
     page.click(".queue [data-action=run]")

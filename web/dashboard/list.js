@@ -59,8 +59,8 @@
     if (row.state === 'queued' || row.state === 'paused') return h('span.dim', {}, waitText(row.waits));
     if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, row.failure && row.failure !== 'none' ? row.failure : row.reason || '');
     if (row.state === 'cancelled') return '';
-    if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? row.epoch + ' / ' + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
-    return h('span.progress', {}, bar(share(row)), h('small', {}, row.epochs > 0 && row.epoch >= 0 ? row.epoch + ' / ' + row.epochs : Math.round(100 * share(row)) + ' %'));
+    if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? (row.epoch < row.epochs ? row.epoch + ' / ' : '') + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
+    return h('span.progress', {}, bar(share(row)), h('small', {}, (100 * share(row)).toFixed(share(row) < 0.1 ? 1 : 0) + ' %'));
   }
 
   //-------------------------------- a table of many rows --------------------------------

@@ -3,7 +3,7 @@
 'use strict';
 (function () {
   const { get, post, optional, query, emit, throttle } = brim;
-  const CHUNK = 2000, MOST = 50000, ONE_BY_ONE = 8, CURVE_POINTS = 400;
+  const CHUNK = 2000, MOST = 50000, ONE_BY_ONE = 8, WAITS = 200, CURVE_POINTS = 400;
   const stateOf = {
     queued: 'queued', requeued: 'queued', expired: 'queued', retried: 'queued', claimed: 'leased', started: 'running',
     adopted: 'running', done: 'done', failed: 'failed', cancelled: 'cancelled', paused: 'paused',
@@ -93,17 +93,25 @@
   }
   const readSoon = throttle(700, readDirty);
   const reloadSoon = throttle(1500, () => { load(); quietly(readGrids()); });
+  // Why the first of the queue wait changes with what others do.
+  const readWaits = throttle(3000, () => {
+    if (model.counts().queued === 0) return;
+    quietly(get('/v1/exps' + query({ states: 'queued', order: 'queue', limit: WAITS })).then((r) => {
+      for (const row of r.exps || []) if (model.exps.has(row.id)) model.exps.get(row.id).waits = row.waits;
+      showSoon();
+    }));
+  });
   const showSoon = throttle(250, () => emit('exps'));
 
   function onEvent(event) {
     if (!event.exp) {
       if (event.kind === 'submitted' || event.kind === 'retried' || event.kind === 'moved') reloadSoon();
-      if (event.kind.startsWith('drain')) quietly(readWorkers());
+      if (event.kind.startsWith('drain')) { quietly(readWorkers()); readWaits(); }
       return;
     }
     const row = model.exps.get(event.exp), state = stateOf[event.kind];
     if (row) {
-      if (state) row.state = state;
+      if (state) { row.state = state; readWaits(); }
       if (event.kind === 'claimed') row.worker = event.text;
       if (event.kind === 'claimed' && !model.workers.has(event.text)) quietly(readWorkers());
       if (event.kind === 'started') row.started = event.t;
@@ -186,7 +194,7 @@
     };
     listen('event', onEvent);
     listen('progress', onProgress);
-    listen('worker', (w) => { takeWorker(w); emit('workers'); });
+    listen('worker', (w) => { if (!model.workers.has(w.name)) readWaits(); takeWorker(w); emit('workers'); });
     listen('metrics', (m) => { model.hasMetrics = true; emit('metrics', m); });
   }
   // A stream does not say why it failed: a token may have ended.

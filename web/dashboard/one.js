@@ -59,13 +59,10 @@
     let list = text;
     if (typeof text === 'string') try { list = JSON.parse(text || '[]'); } catch (e) { return [h('p', {}, text)]; }
     if (list && !Array.isArray(list)) list = list.findings || [];
-    return (list || []).map((f) => {
-      if (typeof f === 'string') return h('li', {}, f);
-      const rest = Object.entries(f).filter(([k, v]) => !['title', 'text', 'message', 'hint', 'remedy', 'advice', 'code', 'severity'].includes(k) && v !== null && typeof v !== 'object');
-      return h('li', { class: 'f-' + (f.severity || 'info') }, h('b', {}, f.title || f.text || f.message || f.code || ''),
-        f.title && (f.text || f.message) ? h('p', {}, f.text || f.message) : null, h('p', {}, f.hint || f.remedy || f.advice || ''),
-        rest.length ? h('small.dim', {}, rest.map(([k, v]) => k + ' ' + (typeof v === 'number' ? brim.number(v) : v)).join(' \u00b7 ')) : null);
-    });
+    // as in records (record.h): code, text, remedy, cost_ms, change: {key, value}, note
+    return (list || []).map((f) => typeof f === 'string' ? h('li', {}, f) : h('li', { class: f.note ? 'note' : '' },
+      h('b', {}, f.text || f.code || ''), f.remedy ? h('p', {}, f.remedy) : null,
+      h('p.dim', {}, f.cost_ms > 0 ? t('costs', brim.number(f.cost_ms)) + ' ' : null, f.change ? h('code', {}, f.change.key + ': ' + f.change.value) : null)));
   }
 
   //-------------------------------- the log --------------------------------

@@ -50,7 +50,7 @@ var brim = (function () {
     started: ['Started', '시작'], created: ['Submitted', '제출'], epoch: ['Epoch', '에폭'], tries: ['Attempt', '시도'], tags: ['Tags', '태그'],
     checkpoint: ['Checkpoint', '체크포인트'], id: ['Id', 'ID'], gpus: ['GPUs', 'GPU'], o_open: ['open', '진행 중'], o_ok: ['ok', '정상'], o_error: ['error', '오류'],
     o_stopped: ['stopped', '중단됨'], o_expired: ['lease ended', '리스 만료'], size: ['Size', '크기'], name: ['Name', '이름'],
-    noFindings: ['No findings.', '진단 결과가 없습니다.'], gone: ['There is no experiment {0}.', '실험 {0}이(가) 없습니다.'],
+    costs: ['costs {0} ms per step', '스텝당 {0} ms 손실'], noFindings: ['No findings.', '진단 결과가 없습니다.'], gone: ['There is no experiment {0}.', '실험 {0}이(가) 없습니다.'],
     chooseSome: ['Select two or more experiments in the list (x), then compare them (c).', '목록에서 실험을 둘 이상 선택(x)한 뒤 비교(c)하세요.'],
     results: ['Results', '결과'], curves: ['Curves', '곡선'], same: ['These experiments have the same config.', '설정이 같은 실험입니다.'],
     // workers

@@ -54,8 +54,8 @@
     const points = values.map((v, i) => ((60 - values.length + i) * step).toFixed(1) + ',' + (hgt - 1 - (hgt - 2) * Math.min(100, v) / 100).toFixed(1)).join(' ');
     return svg('svg', { class: 'spark', viewBox: '0 0 ' + w + ' ' + hgt, width: w, height: hgt, 'aria-hidden': 'true' }, svg('polyline', { points }));
   }
-  function meter(label, share, text) {
-    return h('div.meter', {}, h('span.dim', {}, label), brim.isNumber(share) ? brim.bar(share, share > 0.95 ? 'full' : '') : h('span'), h('span.num', {}, text));
+  function meter(label, share, text, scarce) {
+    return h('div.meter', {}, h('span.dim', {}, label), brim.isNumber(share) ? brim.bar(share, scarce && share > 0.95 ? 'full' : '') : h('span'), h('span.num', {}, text));
   }
   class WorkersView {
     constructor() {
@@ -79,22 +79,23 @@
     isSilent(w) { return brim.now() - w.last_seen > SILENT_MS; }
     card(w, rows) {
       const silent = this.isSilent(w), status = silent ? null : w.status, gpus = (status && status.gpus) || [];
+      const running = Math.max(rows.length, (status && status.running) || 0);
       return h('section.panel.worker', { class: silent ? 'silent' : '', 'data-worker': w.id },
         h('div.tools', {}, h('h2', {}, w.id), w.drain ? h('span.tagged', {}, t('draining')) : null, silent ? h('span.tagged', {}, t('silent')) : null, h('span.grow'),
           !silent && w.history.length > 1 ? sparkline(w.history) : null,
           model.may('admin') && !silent ? h('button', { onclick: () => this.drain(w) }, t(w.drain ? 'undrain' : 'drain')) : null),
-        h('p.dim', {}, [w.host, w.version && 'brim ' + w.version, t('seen', brim.ago(w.last_seen)), rows.length ? t('runningN', rows.length) : t('idle')].filter(Boolean).join(' \u00b7 ')),
+        h('p.dim', {}, [w.host, w.version && 'brim ' + w.version, t('seen', brim.ago(w.last_seen)), running ? t('runningN', running) : t('idle')].filter(Boolean).join(' \u00b7 ')),
         gpus.map((g) => this.gpu(g)),
         status && gpus.length === 0 ? h('p.dim', {}, t('noGpu')) : null,
         status ? h('div.gpu', {}, meter(t('cpu'), status.cpu_percent / 100, brim.isNumber(status.cpu_percent) ? Math.round(status.cpu_percent) + ' %' : brim.dash),
-          meter(t('memory'), status.memory_used / status.memory_total, brim.isNumber(status.memory_total) ? brim.bytes(status.memory_used) + ' / ' + brim.bytes(status.memory_total) : brim.dash)) : null,
+          meter(t('memory'), status.memory_used / status.memory_total, brim.isNumber(status.memory_total) ? brim.bytes(status.memory_used) + ' / ' + brim.bytes(status.memory_total) : brim.dash, true)) : null,
         rows.length ? h('ul.running', {}, rows.slice(0, 12).map((row) => h('li', {}, brim.bar(brim.share(row)), h('a', { href: '#/exp/' + row.id }, brim.labelOf(row))))) : null);
     }
     gpu(g) {
       const watts = brim.isNumber(g.power_w) ? Math.round(g.power_w) + (brim.isNumber(g.power_limit_w) ? ' / ' + Math.round(g.power_limit_w) : '') + ' W' : brim.dash;
       return h('div.gpu', {}, h('h3', {}, g.index + ' \u00b7 ' + (g.name || ''), brim.isNumber(g.temp_c) ? h('span.dim', {}, ' ' + Math.round(g.temp_c) + ' \u00b0C') : null),
         meter(t('util'), g.util / 100, brim.isNumber(g.util) ? Math.round(g.util) + ' %' : brim.dash),
-        meter(t('memory'), g.memory_used / g.memory_total, brim.bytes(g.memory_used) + ' / ' + brim.bytes(g.memory_total)),
+        meter(t('memory'), g.memory_used / g.memory_total, brim.bytes(g.memory_used) + ' / ' + brim.bytes(g.memory_total), true),
         meter(t('power'), g.power_w / g.power_limit_w, watts));
     }
     async drain(w) {

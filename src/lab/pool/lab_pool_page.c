@@ -12,6 +12,8 @@
 
 enum { GZIP_WINDOW = 15 + 16, GZIP_MEMORY = 8, NAME_DIGITS = 16 };
 
+// The licence of uPlot asks to be there wherever its code is.
+static const char *const licence[] = {"uplot/LICENSE", NULL};
 static const char *const scripts[] = {"uplot/uPlot.iife.min.js", "dashboard/text.js",
                                       "dashboard/base.js",       "dashboard/model.js",
                                       "dashboard/chart.js",      "dashboard/list.js",
@@ -102,6 +104,9 @@ brim_status brim_pool_page_init(brim_pool_page *p) {
   html->type = "text/html; charset=utf-8";
   js->type = "text/javascript; charset=utf-8";
   css->type = "text/css; charset=utf-8";
+  brim_str_append(&js->plain, "/* uPlot\n");
+  BRIM_TRY(join(licence, &js->plain));
+  brim_str_append(&js->plain, "*/\n");
   BRIM_TRY(join(scripts, &js->plain));
   BRIM_TRY(join(styles, &css->plain));
   BRIM_TRY(finish(js, "dashboard", "js"));
