@@ -21,7 +21,7 @@ enum {
   NEWS_MS = 2000,         // progress and metrics are sent this often
   ASLEEP_MS = 5000,       // between two turns: this process was stopped
   TURN_MS = 250,          // stop flags are looked at this often
-  FILES_MS = 60000,       // files that do not arrive for so long do not keep the result waiting
+  FILES_MS = 20000,       // files that do not arrive for so long do not keep the result waiting
   FILES_STOP_MS = 10000,  // nor for this long when the executor has to stop
   OOM_MS = 10000,         // kills for memory count from up to two such spans before the end
   FIRST_PAUSE_MS = 100,   // after a call without an answer; doubles up to

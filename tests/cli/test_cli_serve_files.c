@@ -162,7 +162,23 @@ static void test_another_machine_ends_it(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
+// The same words with a folder.
+static void test_from_a_folder(void **state) {
+  (void)state;
+  write_file("slow.yaml", grid);
+  shell_result r = shell(
+      "sed 's/epochs: 600/epochs: 2/' slow.yaml > short.yaml && brim sweep short.yaml --store "
+      "runs/x "
+      "--output-dir runs/x --device cpu && cd runs && brim sweep get $(ls x/exp) --store x -o m && "
+      "cmp m x/exp/*/model.safetensors && ! brim sweep get $(ls x/exp) --store x --output-dir y");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.err, "wrote m");
+  has(r.err, "there is no y/exp/");
+  shell_free(&r);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_another_machine_ends_it, fresh)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_another_machine_ends_it, fresh),
+                                     cmocka_unit_test(test_from_a_folder)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #include "base/base_sha256.h"
 #include "base/base_status.h"
 
-enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
+enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20, RESERVE = 64 << 20 };
 
 // Files are written one piece at a time each: those that fall on one slot wait for each other. The hash of
 // what has come so far is kept, so that the last piece need not read it all again.
@@ -178,6 +178,13 @@ static brim_status append(int fd, const char *data, size_t size, int64_t have, b
   return BRIM_OK;
 }
 
+// The rest of the disk is for the store, which may lie on the same one.
+static bool has_room(int fd, int64_t bytes) {
+  struct statvfs st;
+  if (fstatvfs(fd, &st) != 0) return true;
+  return (double)st.f_bavail * (double)st.f_frsize >= (double)bytes + RESERVE;
+}
+
 // The piece behind what is there. *added: so many bytes of its end were new.
 static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *out,
                               size_t *added) {
@@ -195,6 +202,10 @@ static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *
   int64_t known = out->size - p->offset;
   if (known >= (int64_t)p->data_size) return BRIM_OK;  // a repeated one
   size_t fresh = p->data_size - (size_t)known;
+  if (!has_room(fd, p->kind->log ? (int64_t)fresh : p->size - out->size)) {
+    out->refusal = BRIM_POOL_FULL;
+    return BRIM_OK;
+  }
   BRIM_TRY(append(fd, (const char *)p->data + known, fresh, out->size, &full));
   if (full) {
     out->refusal = BRIM_POOL_FULL;
@@ -264,12 +275,6 @@ static bool link_other(int folder, const brim_pool_piece *p, const char *name) {
   return false;
 }
 
-static bool has_room(int folder, int64_t size) {
-  struct statvfs st;
-  if (fstatvfs(folder, &st) != 0) return true;
-  return (uint64_t)st.f_bavail >= (uint64_t)size / (st.f_frsize ? st.f_frsize : 1);
-}
-
 static brim_status complete(slot *s, int folder, int fd, const brim_pool_piece *p,
                             brim_pool_kept *out) {
   char name[NAME], part[NAME + 8];
@@ -307,10 +312,6 @@ static brim_status put_part(slot *s, int folder, int fd, const brim_pool_piece *
     snprintf(prefix, sizeof prefix, "%s.", p->kind->name);
     remove_but(folder, prefix, ".part", part);  // another one is sent no more
     begin_sum(s, p);
-    if (!has_room(folder, p->size)) {
-      out->refusal = BRIM_POOL_FULL;
-      return BRIM_OK;
-    }
   }
   BRIM_TRY(take_piece(fd, p, out, &added));
   if (is_slot_of(s, p) && s->hashed == out->size - (int64_t)added) {
