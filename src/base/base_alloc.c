@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_alloc_small.h"
 #include "base/base_asan.h"
 
 enum { BLOCK_MAGIC = 0x4252494d };  // a free of a foreign pointer is a programmer's error
@@ -19,6 +20,7 @@ typedef struct block_header {
 } block_header;
 
 _Static_assert(sizeof(block_header) <= BRIM_ALIGN, "the header must fit in front of a block");
+_Static_assert(sizeof(block_header) % 16 == 0, "a small block lies behind its header");
 
 // Process-wide by nature: the counters describe the heap, of which there is one.
 static atomic_uint_fast64_t live_bytes[BRIM_MEM_TAG_COUNT];
@@ -30,11 +32,13 @@ static atomic_uint_fast64_t fail_countdown;  // 0 = off, 1 = the next one fails
 static atomic_int fail_sticky;
 static atomic_uint_fast64_t fail_count;
 
-static block_header *header_of(const void *ptr) {
-  block_header *h = (block_header *)((uintptr_t)ptr - BRIM_ALIGN);
+static block_header *header_at(const void *ptr, size_t before) {
+  block_header *h = (block_header *)((uintptr_t)ptr - before);
   assert(h->magic == BLOCK_MAGIC);
   return h;
 }
+
+static block_header *header_of(const void *ptr) { return header_at(ptr, BRIM_ALIGN); }
 
 static int injected(void) {
   uint_fast64_t n = atomic_load(&fail_countdown);
@@ -62,16 +66,40 @@ static void count_sub(brim_mem_tag tag, size_t size) {
   atomic_fetch_sub(&total_bytes, size);
 }
 
+static void begin_block(block_header *h, size_t size, brim_mem_tag tag) {
+  *h = (block_header){.size = size, .tag = tag, .magic = BLOCK_MAGIC};
+  atomic_fetch_add(&live_blocks[tag], 1);
+  count_add(tag, size);
+}
+
+static void end_block(block_header *h) {
+  count_sub(h->tag, h->size);
+  atomic_fetch_sub(&live_blocks[h->tag], 1);
+  h->magic = 0;
+  free(h);
+}
+
 void *brim_alloc_tagged(size_t size, brim_mem_tag tag) {
   assert((unsigned)tag < BRIM_MEM_TAG_COUNT);
   atomic_fetch_add(&call_count, 1);
   if (injected() || size > PTRDIFF_MAX - BRIM_ALIGN) return NULL;
   void *raw = NULL;
   if (posix_memalign(&raw, BRIM_ALIGN, BRIM_ALIGN + size) != 0) return NULL;
-  *(block_header *)raw = (block_header){.size = size, .tag = tag, .magic = BLOCK_MAGIC};
-  atomic_fetch_add(&live_blocks[tag], 1);
-  count_add(tag, size);
+  begin_block(raw, size, tag);
   return (char *)raw + BRIM_ALIGN;
+}
+
+void *brim_alloc_small(size_t size) {
+  atomic_fetch_add(&call_count, 1);
+  if (injected() || size > PTRDIFF_MAX - BRIM_ALIGN) return NULL;
+  block_header *h = malloc(sizeof *h + size);
+  if (!h) return NULL;
+  begin_block(h, size, BRIM_MEM_OVERHEAD);
+  return h + 1;
+}
+
+void brim_free_small(void *ptr) {
+  if (ptr) end_block(header_at(ptr, sizeof(block_header)));
 }
 
 void *brim_alloc(size_t size) { return brim_alloc_tagged(size, BRIM_MEM_OVERHEAD); }
@@ -102,12 +130,7 @@ void *brim_realloc(void *ptr, size_t size) {
 }
 
 void brim_free(void *ptr) {
-  if (!ptr) return;
-  block_header *h = header_of(ptr);
-  count_sub(h->tag, h->size);
-  atomic_fetch_sub(&live_blocks[h->tag], 1);
-  h->magic = 0;
-  free(h);
+  if (ptr) end_block(header_of(ptr));
 }
 
 size_t brim_alloc_size(const void *ptr) { return ptr ? header_of(ptr)->size : 0; }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
+#include "base/base_alloc_small.h"
 #include "base/base_status.h"
 #include "base/base_str.h"
 
@@ -20,7 +21,7 @@ void brim_json_setup(void) { pthread_once(&setup_once, setup); }
 
 void brim_json_own_memory(void) {
   brim_json_setup();
-  json_set_alloc_funcs(brim_alloc, brim_free);
+  json_set_alloc_funcs(brim_alloc_small, brim_free_small);
 }
 
 static void write_string(brim_str *s, const char *text, size_t n) {

@@ -1,6 +1,7 @@
 // The allocator: counters, tags, alignment, overflow, and the injector.
 #include "base/base_alloc.h"
 
+#include "base/base_alloc_small.h"
 #include "base/base_asan.h"
 #include "test.h"
 
@@ -46,6 +47,30 @@ static void alignment(void **state) {
   assert_true(a && b && a != b);
   brim_free(a);
   brim_free(b);
+}
+
+static void small_blocks(void **state) {
+  (void)state;
+  brim_alloc_stats before = stats();
+  void *a = brim_alloc_small(33), *b = brim_alloc_small(0);
+  assert_non_null(a);
+  assert_ptr_not_equal(a, b);
+  assert_int_equal((uintptr_t)a % 16, 0);
+  memset(a, 1, 33);
+  brim_alloc_stats now = stats();
+  assert_int_equal(now.live_bytes[BRIM_MEM_OVERHEAD] - before.live_bytes[BRIM_MEM_OVERHEAD], 33);
+  assert_int_equal(now.live_blocks[BRIM_MEM_OVERHEAD] - before.live_blocks[BRIM_MEM_OVERHEAD], 2);
+  assert_int_equal(now.calls - before.calls, 2);
+  brim_alloc_fail_nth(1, 0);
+  assert_null(brim_alloc_small(1));
+  brim_alloc_fail_nth(0, 0);
+  assert_null(brim_alloc_small(SIZE_MAX - 8));
+  brim_free_small(a);
+  brim_free_small(b);
+  brim_free_small(NULL);
+  now = stats();
+  assert_int_equal(now.live_bytes[BRIM_MEM_OVERHEAD], before.live_bytes[BRIM_MEM_OVERHEAD]);
+  assert_int_equal(now.live_blocks[BRIM_MEM_OVERHEAD], before.live_blocks[BRIM_MEM_OVERHEAD]);
 }
 
 static void calloc_checks(void **state) {
@@ -174,6 +199,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(counts_and_tags),
       cmocka_unit_test(alignment),
+      cmocka_unit_test(small_blocks),
       cmocka_unit_test(calloc_checks),
       cmocka_unit_test(realloc_keeps_tag_and_content),
       cmocka_unit_test(large_counts),
