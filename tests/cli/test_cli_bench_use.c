@@ -250,10 +250,14 @@ static void test_resume_interrupted(void **state) {
   assert_non_null(strstr(r.out, "the same command continues from there"));  // it has --resume
   assert_null(strstr(r.out, "--resume"));
   shell_free(&r);
-  brim_result *results = read_all("out/results.jsonl", 5);
-  assert_int_equal(results[0].failure, BRIM_FAILURE_INTERRUPTED);
-  for (size_t i = 0; i < 4; i++) assert_true(results[i + 1].samples_per_s == rising[i]);
-  free_all(results, 5);
+  // On a busy machine the signal may come as late as in the second of the two new settings.
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_results_read("out/results.jsonl", &results, &count, NULL));
+  if (count < 5 || count > 6) fail_msg("out/results.jsonl has %zu records", count);
+  assert_int_equal(results[count - 5].failure, BRIM_FAILURE_INTERRUPTED);
+  for (size_t i = 0; i < 4; i++) assert_true(results[count - 4 + i].samples_per_s == rising[i]);
+  free_all(results, count);
 }
 
 // What the command line has already is no advice; --resume is, where it was not given.
