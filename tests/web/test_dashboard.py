@@ -172,8 +172,12 @@ def test_watch(page):
     until_count(page, "running", 2)
     page.until("new Set(%s.filter(r => r.state === 'running').map(r => r.worker)).size === 2" % ROWS)
     # values come without a reload, and the chart draws them
+    page.run("window.row = document.querySelector('.list tbody tr[data-id]')")
     page.run("window.before = %s.map(r => r.step)" % ROWS)
     page.until(ROWS + ".every((r, i) => r.step > window.before[i])")
+    # a row stays the same element, so that a click on it is not lost
+    page.run("document.querySelector('main').view.update()")
+    check("the row was made anew", page.run("window.row.isConnected"))
     page.until("brim.model.hasMetrics")
     page.until("!!document.querySelector('.side .uplot canvas')")
     page.run("window.drawn = document.querySelector('.side .chart').chart.plot.data[0].length")

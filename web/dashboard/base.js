@@ -27,6 +27,23 @@
     return element;
   }
   function fill(element, ...children) { element.replaceChildren(); return put(element, children); }
+  // The same, but what is there and would look the same stays: it may just be clicked on, or selected. What a button
+  // does must therefore not depend on anything that its attributes and text do not show.
+  function refresh(element, ...children) {
+    const next = [...put(document.createDocumentFragment(), children).childNodes], old = [...element.childNodes];
+    next.forEach((node, i) => {
+      if (i >= old.length) element.append(node);
+      else if (!old[i].isEqualNode(node)) old[i].replaceWith(node);
+    });
+    for (const node of old.slice(next.length)) node.remove();
+    return element;
+  }
+  // A short text that differs for other lists.
+  function digest(list) {
+    let sum = 0;
+    for (const text of list) for (let i = 0; i < text.length; i += 3) sum = (sum * 31 + text.charCodeAt(i)) | 0;
+    return list.length + '.' + sum;
+  }
   const svgName = 'http://www.w3.org/2000/svg';
   function svg(tag, attributes, ...children) {
     const element = document.createElementNS(svgName, tag);
@@ -174,7 +191,7 @@
   }
 
   Object.assign(brim, {
-    h, svg, put, fill, dash, isNumber, realOf, number, count, isShare, isLower, metric, bytes, span, now, ago, clock,
+    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, number, count, isShare, isLower, metric, bytes, span, now, ago, clock,
     Refusal, lines, join, get, post, optional, query, notes, note, refused, dialog, ask, on, emit, throttle,
     setClock(ms) { skew = ms - Date.now(); },
   });

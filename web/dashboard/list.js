@@ -72,7 +72,8 @@
       this.rows = [];
       this.at = -1;
       this.head = h('thead');
-      this.body = h('tbody');
+      this.body = h('tbody', { onclick: (e) => this.click(e) });
+      this.made = new Map();  // id -> its row
       this.columns = [];
       this.groupOfColumns = h('colgroup');
       this.element = h('div.scroll', { tabindex: -1, onscroll: () => this.paint() },
@@ -89,9 +90,9 @@
         fill(this.groupOfColumns, columns.map((c) => h('col', { class: 'c-' + (c.kind || 'plain') })));
       }
       const sort = this.options.sort ? this.options.sort() : null;
-      fill(this.head, h('tr', {}, columns.map((c) => h('th', {
+      brim.refresh(this.head, h('tr', {}, columns.map((c) => h('th', {
         class: 'c-' + (c.kind || 'plain'), 'aria-sort': sort && sort.key === c.key ? sort.down ? 'descending' : 'ascending' : null,
-      }, c.head || (c.sort && this.options.onsort ? h('button', { onclick: () => this.options.onsort(c.key) }, c.title) : c.title)))));
+      }, c.head || (c.sort && this.options.onsort ? h('button', { 'data-key': c.key, onclick: () => this.options.onsort(c.key) }, c.title) : c.title)))));
     }
     setRows(rows) {
       this.rows = rows;
@@ -104,27 +105,35 @@
       if (!all && first === this.first && last === this.last) return;
       this.first = first;
       this.last = last;
-      const parts = [];
+      const parts = [], kept = this.made;
+      this.made = new Map();
       if (first > 0) parts.push(this.space(first));
-      for (let i = first; i < last; i++) parts.push(this.row(i));
+      for (let i = first; i < last; i++) parts.push(this.row(i, kept.get(this.rows[i].id)));
       if (last < this.rows.length) parts.push(this.space(this.rows.length - last));
-      fill(this.body, parts);
+      const old = this.body.childNodes;
+      if (parts.length !== old.length || parts.some((node, i) => node !== old[i])) this.body.replaceChildren(...parts);
     }
     space(count) {
       const cell = h('td');
       cell.style.height = count * ROW + 'px';
       return h('tr.pad', {}, cell);
     }
-    row(i) {
+    // A row that is there stays, with the cells that look the same.
+    row(i, kept) {
       const row = this.rows[i], selected = this.options.selected && this.options.selected(row);
-      return h('tr', {
-        class: (i === this.at ? 'at ' : '') + (selected ? 'selected' : ''), 'data-id': row.id || null,
-        onclick: (e) => {
-          if (e.target.closest('a, button, input')) return;
-          this.at = i;
-          if (e.ctrlKey || e.metaKey || e.shiftKey) { if (this.options.onselect) this.options.onselect(row, i, e.shiftKey); } else this.options.onopen(row);
-        },
-      }, this.columns.map((c) => h('td', { class: 'c-' + (c.kind || 'plain') }, c.cell(row, i))));
+      const cells = this.columns.map((c) => h('td', { class: 'c-' + (c.kind || 'plain') }, c.cell(row, i)));
+      const element = kept || h('tr', { 'data-id': row.id });
+      element.className = (i === this.at ? 'at ' : '') + (selected ? 'selected' : '');
+      brim.refresh(element, cells);
+      this.made.set(row.id, element);
+      return element;
+    }
+    click(e) {
+      const element = e.target.closest('tr'), i = this.rows.findIndex((row) => row.id === element.dataset.id);
+      if (i < 0 || e.target.closest('a, button, input')) return;
+      this.at = i;
+      if ((e.ctrlKey || e.metaKey || e.shiftKey) && this.options.onselect) this.options.onselect(this.rows[i].id, e.shiftKey);
+      else this.options.onopen(this.rows[i]);
     }
     move(by) {
       this.at = Math.max(0, Math.min(this.rows.length - 1, this.at + by));
@@ -180,7 +189,7 @@
       this.f = route.query;
       this.table = new Table({
         onopen: (row) => { if (row.exps) this.openGroup(row); else brim.go('/exp/' + row.id); },
-        onselect: (row, i, range) => this.toggle(row, i, range), selected: (row) => selected.has(row.id),
+        onselect: (id, range) => this.toggle(id, range), selected: (row) => selected.has(row.id),
         sort: () => this.sort(), onsort: (key) => this.setSort(key),
       });
       this.make();
@@ -242,9 +251,9 @@
     drawStates() {
       const counts = { running: 0, leased: 0, queued: 0, paused: 0, failed: 0, done: 0, cancelled: 0 };
       for (const row of model.exps.values()) if (!this.f.grid || row.grid === this.f.grid) counts[row.state]++;
-      const wanted = (this.f.state || '').split(',').filter(Boolean);
-      const flip = (s) => this.set({ state: (wanted.includes(s) ? wanted.filter((w) => w !== s) : wanted.concat([s])).join(',') });
-      fill(this.byState, states.filter((s) => counts[s] || wanted.includes(s)).map((s) => h('button', {
+      const list = () => (this.f.state || '').split(',').filter(Boolean), wanted = list();
+      const flip = (s) => this.set({ state: (list().includes(s) ? list().filter((w) => w !== s) : list().concat([s])).join(',') });
+      brim.refresh(this.byState, states.filter((s) => counts[s] || wanted.includes(s)).map((s) => h('button', {
         class: 's-' + s, 'aria-pressed': String(wanted.includes(s)), 'data-state': s, onclick: () => flip(s),
       }, h('i'), t(s) + ' ', h('b', {}, brim.count(counts[s])))));
       this.failed.hidden = !counts.failed || !model.may('submit');
@@ -263,7 +272,7 @@
     }
     columnsOf(rows) {
       const every = rows.length > 0 && rows.every((row) => row.metric_key === rows[0].metric_key);
-      const select = { key: 'select', title: '', kind: 'check', cell: (row, i) => h('input', { type: 'checkbox', checked: selected.has(row.id), 'aria-label': t('select'), onclick: (e) => this.toggle(row, i, e.shiftKey) }) };
+      const select = { key: 'select', title: '', kind: 'check', cell: (row) => h('input', { type: 'checkbox', checked: selected.has(row.id), 'data-on': String(selected.has(row.id)), 'aria-label': t('select'), onclick: (e) => this.toggle(row.id, e.shiftKey) }) };
       const columns = this.paramColumns(rows);
       const named = columns.length > 0;
       return [select,
@@ -348,7 +357,7 @@
       };
       const all = (g) => (g.exps || []).length > 0 && g.exps.every((id) => selected.has(id));
       return [
-        { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
+        { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(g.exps || []), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
         ...(names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
         { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (g.n > 1 && isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
@@ -396,12 +405,11 @@
 
     //------------------------------ selecting and acting ------------------------------
 
-    toggle(row, i, range) {
-      const on = !selected.has(row.id);
-      if (range && this.lastAt !== undefined && !this.f.groups) {
-        for (let k = Math.min(i, this.lastAt); k <= Math.max(i, this.lastAt); k++) if (on) selected.add(this.rows[k].id); else selected.delete(this.rows[k].id);
-      } else if (on) selected.add(row.id); else selected.delete(row.id);
-      this.lastAt = i;
+    toggle(id, range) {
+      const on = !selected.has(id), i = this.rows.findIndex((row) => row.id === id), from = this.rows.findIndex((row) => row.id === this.lastId);
+      const ids = range && from >= 0 && !this.f.groups ? this.rows.slice(Math.min(i, from), Math.max(i, from) + 1).map((row) => row.id) : [id];
+      for (const each of ids) if (on) selected.add(each); else selected.delete(each);
+      this.lastId = id;
       this.table.paint(true);
       this.drawActions();
       this.drawChart();
@@ -411,7 +419,7 @@
       this.actions.hidden = ids.length === 0;
       if (ids.length === 0) return;
       const act = brim.actionsFor(ids.map((id) => model.exps.get(id)).filter(Boolean), () => { this.clear(); });
-      fill(this.actions, h('b', {}, t('selected', brim.count(ids.length))),
+      brim.refresh(this.actions, h('b', {}, t('selected', brim.count(ids.length))),
         h('button.main', { disabled: ids.length < 2, onclick: () => this.compare() }, t('compare')), act,
         h('span.grow'), h('button', { onclick: () => this.clear() }, t('clear')));
     }
@@ -429,7 +437,7 @@
       else if (name === 'G' || name === 'End') this.table.move(1e9);
       else if (name === 'Home') this.table.move(-1e9);
       else if (name === 'Enter' && row) this.table.options.onopen(row);
-      else if (name === 'x' && row && !row.exps) this.toggle(row, this.table.at);
+      else if (name === 'x' && row && !row.exps) this.toggle(row.id);
       else if (name === 'a' && !this.f.groups) { for (const r of this.rows) selected.add(r.id); this.update(); }
       else if (name === 'c') this.compare();
       else if (name === '/') { this.search.focus(); this.search.select(); }

@@ -39,11 +39,11 @@
   function drawNav() {
     const at = route().name, counts = model.counts(), live = [...model.workers.values()].filter((w) => brim.now() - w.last_seen < 60000).length;
     const number = { queue: counts.queued, workers: live };
-    fill(nav, places.filter(([name]) => name !== 'submit' || model.may('submit')).map(([name, key, letter]) => h('a', {
+    brim.refresh(nav, places.filter(([name]) => name !== 'submit' || model.may('submit')).map(([name, key, letter]) => h('a', {
       href: '#/' + name, 'aria-current': at === name || (name === 'exps' && (at === 'exp' || at === 'compare')) ? 'page' : null, title: 'g ' + letter,
     }, t(key), number[name] ? h('b', {}, brim.count(number[name])) : null)));
     const total = Object.values(counts).reduce((a, b) => a + b, 0);
-    fill(overall, brim.states.map((s) => {
+    brim.refresh(overall, brim.states.map((s) => {
       const part = h('i', { class: 's-' + s, title: t(s) + ' ' + brim.count(counts[s]) });
       part.style.flexGrow = String(counts[s]);
       part.hidden = counts[s] === 0;
@@ -54,7 +54,7 @@
     document.title = (title ? '(' + title + ') ' : '') + 'brim';
   }
   function drawTools() {
-    fill(tools, h('span.dot', { class: model.live ? 'on' : 'off', title: t(model.live ? 'live' : 'awayNow') }),
+    brim.refresh(tools, h('span.dot', { class: model.live ? 'on' : 'off', title: t(model.live ? 'live' : 'awayNow') }),
       h('button', { title: t('k_language') + ' (l)', onclick: flipLanguage }, t('language')),
       h('button', { title: t('theme') + ' (t)', 'aria-label': t('theme'), onclick: flipTheme }, '\u25d0'),
       h('button.keys', { title: t('help') + ' (?)', 'aria-label': t('help'), onclick: brim.showKeys }, '?'),

@@ -13,7 +13,7 @@
     const out = [], doing = (promise) => promise.then(after || (() => {}), brim.refused);
     const button = (key, fits, what, kind) => {
       const ids = rows.filter(fits).map((row) => row.id);
-      if (ids.length) out.push(h('button', { class: kind || '', 'data-action': key, onclick: () => what(ids) }, t(key)));
+      if (ids.length) out.push(h('button', { class: kind || '', 'data-action': key, 'data-for': brim.digest(ids), onclick: () => what(ids) }, t(key)));
     };
     button('run', (row) => row.state === 'paused' || (live(row) && row.want === 'pause'), (ids) => doing(model.want(ids, 'run')));
     button('pause', (row) => row.state === 'queued' || (live(row) && row.want === 'run'), (ids) => doing(model.want(ids, 'pause')));
@@ -166,7 +166,7 @@
     }
     drawHead() {
       const row = this.row;
-      fill(this.head, h('a.back', { href: '#/exps', title: t('back'), onclick: (e) => { e.preventDefault(); brim.back(); } }, '\u2190'),
+      brim.refresh(this.head, h('a.back', { href: '#/exps', title: t('back'), onclick: (e) => { e.preventDefault(); brim.back(); } }, '\u2190'),
         h('h1', {}, brim.labelOf(row)), brim.stateMark(row),
         row.state === 'running' ? brim.bar(brim.share(row)) : null,
         row.metric !== undefined ? h('span.big', {}, h('small.dim', {}, row.metric_key + ' '), brim.metric(row.metric_key, row.metric)) : null,
@@ -177,7 +177,7 @@
       const row = this.row, config = configOf(row.config);
       this.drawHead();
       const bad = row.state === 'failed' && (row.reason || row.failure);
-      fill(this.left,
+      brim.refresh(this.left,
         bad ? h('section.panel.problem', {}, h('b', {}, row.failure && row.failure !== 'none' ? row.failure : t('failed')), h('p', {}, row.reason || '')) : null,
         h('section.panel', {}, facts(
           row.waits ? [t('waits'), brim.waitText(row.waits)] : null,
@@ -255,7 +255,7 @@
       const known = values.filter(brim.isNumber), best = known.length ? (brim.isLower(key) ? Math.min : Math.max)(...known) : NaN;
       const line = (title, cell, kind) => h('tr', { class: kind || '' }, h('th', {}, title), rows.map((r, i) => h('td', {}, cell(r, i))));
       const changed = (k) => h('tr', { class: differs.includes(k) ? 'differs' : 'dim' }, h('th', {}, k), configs.map((c) => h('td', {}, c.has(k) ? c.get(k) : brim.dash)));
-      fill(this.element.querySelector('.buttons'), actionsFor(rows.map((r) => model.exps.get(r.id) || r)));
+      brim.refresh(this.element.querySelector('.buttons'), actionsFor(rows.map((r) => model.exps.get(r.id) || r)));
       fill(this.tables, h('div.scroll-x', {}, h('table.compare', {},
         h('thead', {}, h('tr', {}, h('th'), rows.map((r, i) => h('th', {}, brim.swatch({ id: r.id, colour: i }), h('a', { href: '#/exp/' + r.id, title: r.id }, brim.nameOf(r)))))),
         h('tbody', {}, line(t('state'), brim.stateMark), line(key || t('result'), (r) => h(r.metric === best ? 'b.best' : 'span', {}, brim.metric(r.metric_key, r.metric)), 'result'),

@@ -73,7 +73,7 @@
         if (row.worker && (row.state === 'running' || row.state === 'leased')) byWorker.set(row.worker, (byWorker.get(row.worker) || []).concat([row]));
       }
       const workers = [...model.workers.values()].sort((a, b) => this.isSilent(a) - this.isSilent(b) || (a.id < b.id ? -1 : 1));
-      fill(this.grid, workers.map((w) => this.card(w, byWorker.get(w.id) || [])));
+      brim.refresh(this.grid, workers.map((w) => this.card(w, byWorker.get(w.id) || [])));
       this.note.hidden = workers.length > 0;
     }
     isSilent(w) { return brim.now() - w.last_seen > SILENT_MS; }
