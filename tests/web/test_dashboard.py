@@ -257,6 +257,9 @@ def test_one(page):
     page.until("document.querySelector('.onehead .state').classList.contains('s-running')")
     page.until("!!document.querySelector('.one .uplot canvas')")
     page.until("document.querySelectorAll('.one table.plain tbody tr').length === 2")  # two attempts
+    page.until("document.querySelector('pre.log').textContent.includes('epoch=')")
+    page.run("window.before = document.querySelector('pre.log').textContent.length")
+    page.until("document.querySelector('pre.log').textContent.length > window.before")
 
 
 def test_end(page, pool):

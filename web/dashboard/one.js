@@ -77,8 +77,8 @@
       this.follow = h('input', { type: 'checkbox', checked: true });
       this.element = h('section.panel', {}, h('div.tools', {}, h('h2', {}, t('log')), this.stream, h('span.grow'), h('label', {}, this.follow, t('follow'))), this.text);
       this.last = last;
-      const more = brim.throttle(1000, () => this.read());
-      const mine = (e) => { if (e.exp === exp || e === exp) more(); };
+      this.more = brim.throttle(1000, () => { if (!this.gone) this.read(); });
+      const mine = (e) => { if (e.exp === exp || e === exp) this.more(); };
       this.off = [brim.on('progress', mine), brim.on('metrics', mine), brim.on('exp', mine)];
       this.begin(true);
     }
@@ -103,6 +103,7 @@
         if (reply.text) this.add(reply.text);
         this.at = reply.from + new TextEncoder().encode(reply.text || '').length;
         if (reply.next !== undefined) this.at = reply.next;
+        if (this.at < reply.size && reply.text) this.more();
       } catch (e) {
         if (e.status !== 409 && e.status !== 400) brim.refused(e);
       } finally { this.reading = false; }
