@@ -6,7 +6,7 @@
   const states = ['running', 'leased', 'queued', 'paused', 'failed', 'done', 'cancelled'];
   const rank = Object.fromEntries(states.map((s, i) => [s, i]));
   const part = { running: 0, leased: 0, failed: 1, done: 1, cancelled: 1, queued: 2, paused: 3 };
-  const narrow = matchMedia('(max-width: 760px)');
+  const narrow = matchMedia('(max-width: 760px)'), stacked = matchMedia('(max-width: 1100px)');
 
   //-------------------------------- of a row --------------------------------
 
@@ -378,7 +378,7 @@
       this.charting.setAttribute('aria-pressed', String(on));
       this.side.hidden = !on;
       if (!on) { if (this.panel) { this.panel.destroy(); this.panel = null; fill(this.side); } return; }
-      if (!this.panel) { this.panel = new brim.Panel({ height: narrow.matches ? 180 : 300, onchange: (key) => { if (this.f.groups) this.set({ key }); } }); fill(this.side, this.panel.element); }
+      if (!this.panel) { this.panel = new brim.Panel({ height: stacked.matches ? 180 : 300, onchange: (key) => { if (this.f.groups) this.set({ key }); } }); fill(this.side, this.panel.element); }
       const chosen = [...selected].filter((id) => model.exps.has(id)).slice(0, 24);
       const list = chosen.length ? chosen.map((id, i) => this.curve(id, i)) : this.f.groups ? this.groupCurves() : this.firstCurves();
       const first = list.length ? model.exps.get((list[0].members || [list[0].id])[0]) : null;
@@ -394,7 +394,7 @@
     }
     // The first rows that have begun; what is drawn stays as long as it is in the list.
     firstCurves() {
-      const candidates = (this.rows || []).filter((row) => row.id && (row.state !== 'queued' || row.step > 0)).map((row) => row.id);
+      const candidates = (this.rows || []).filter((row) => row.id && (row.step > 0 || row.state === 'running' || row.state === 'done')).map((row) => row.id);
       const still = new Set(candidates), kept = (this.drawn || []).filter((id) => still.has(id));
       const scope = JSON.stringify([this.f.q, this.f.state, this.f.grid, this.f.tag, this.f.sort]);
       const stays = scope === this.scope && kept.length >= Math.min(CURVES, candidates.length);
