@@ -89,6 +89,12 @@ json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step) {
   return r;
 }
 
+json_t *brim_lab_request_findings(const brim_store_ref *ref, const char *text) {
+  json_t *r = request_of("findings", ref);
+  put(&r, "findings", brim_lab_wire_text(text));
+  return r;
+}
+
 json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result) {
   json_t *r = request_of("finish", ref);
   put_record(&r, BRIM_LAB_RESULT, result);
@@ -168,6 +174,10 @@ brim_status brim_lab_log(brim_lab_link *link, const brim_store_ref *ref, const c
 
 brim_status brim_lab_checkpoint(brim_lab_link *link, const brim_store_ref *ref, int64_t step) {
   return call(link, brim_lab_request_checkpoint(ref, step), NULL);
+}
+
+brim_status brim_lab_findings(brim_lab_link *link, const brim_store_ref *ref, const char *text) {
+  return call(link, brim_lab_request_findings(ref, text), NULL);
 }
 
 brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,

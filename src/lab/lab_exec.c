@@ -43,6 +43,7 @@ typedef struct exec {
   brim_exec_checkpoint checkpoint;
   brim_exec_files *files;  // NULL: they stay where they are
   int64_t offered;         // the step of the last checkpoint that was handed to it
+  brim_exec_findings findings;
   brim_exec_why why;
   int log;          // attempt-N.log; -1 = it cannot be written
   bool log_within;  // the last line in it has no end yet
@@ -163,6 +164,14 @@ static void send_log_size(exec *x) {
   if (take_answer(x, brim_lab_log(x->link, x->ref, "log", size))) x->log_sent = size;
 }
 
+static void send_findings(exec *x) {
+  brim_exec_findings_look(&x->findings, brim_child_pid(x->child), now_ns());
+  if (!x->findings.text || x->findings.sent || !may_call(x)) return;
+  if (take_answer(x, brim_lab_findings(x->link, x->ref, x->findings.text))) {
+    x->findings.sent = true;
+  }
+}
+
 // The beat comes first: it holds the lease.
 static void send_news(exec *x) {
   int64_t now = now_ns(), often = or_default(x->o->beat_ms, NEWS_MS) * MS;
@@ -183,6 +192,7 @@ static void send_news(exec *x) {
   }
   send_checkpoint(x);
   send_log_size(x);
+  send_findings(x);
 }
 
 //---------------------------------- the child ----------------------------------
@@ -404,6 +414,9 @@ static brim_status gather(exec *x, brim_str *lines) {
   if (x->log_bytes > x->log_sent) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_log(ref, "log", x->log_bytes)));
   }
+  if (x->findings.text && !x->findings.sent) {
+    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_findings(ref, x->findings.text)));
+  }
   if (x->events.progress.step >= 0) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_beat(ref, &x->events.progress)));
   }
@@ -586,6 +599,7 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   brim_exec_files_close(x->files);
   brim_child_close(x->child);
   brim_exec_tail_deinit(&x->tail);
+  brim_exec_findings_deinit(&x->findings);
   if (x->log >= 0) (void)close(x->log);
   brim_exec_owner_leave(options->folder);
   brim_free(x);

@@ -75,6 +75,17 @@ typedef struct brim_exec_checkpoint {
 void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder);
 int64_t brim_exec_checkpoint_step(int fd);  // in this file; -1 = none
 
+//---------------------------------- what slows it (lab_exec_findings.c) ----------------------------------
+
+typedef struct brim_exec_findings {
+  char *text;  // a list as JSON; NULL = none so far
+  bool sent;
+  int64_t looked_ns;
+} brim_exec_findings;
+// Of the training with this pid, every few seconds.
+void brim_exec_findings_look(brim_exec_findings *f, int64_t pid, int64_t now_ns);
+void brim_exec_findings_deinit(brim_exec_findings *f);
+
 //---------------------------------- how it ended (lab_exec_class.c) ----------------------------------
 
 typedef enum brim_exec_why {

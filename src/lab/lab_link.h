@@ -67,6 +67,7 @@ json_t *brim_lab_request_metrics(const brim_store_ref *ref, int64_t seq,
                                  const brim_store_metric *rows, size_t count);
 json_t *brim_lab_request_log(const brim_store_ref *ref, const char *stream, int64_t size);
 json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step);
+json_t *brim_lab_request_findings(const brim_store_ref *ref, const char *text);
 json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result);
 
 // --- the calls of lab_store.h through a link; arguments and statuses are those there, except that
@@ -81,6 +82,7 @@ brim_status brim_lab_metrics(brim_lab_link *link, const brim_store_ref *ref, int
 brim_status brim_lab_log(brim_lab_link *link, const brim_store_ref *ref, const char *stream,
                          int64_t size);
 brim_status brim_lab_checkpoint(brim_lab_link *link, const brim_store_ref *ref, int64_t step);
+brim_status brim_lab_findings(brim_lab_link *link, const brim_store_ref *ref, const char *text);
 brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
                             const brim_store_result *result, brim_exp_state *state);
 
