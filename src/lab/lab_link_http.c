@@ -8,6 +8,7 @@
 #include "base/base_json.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_client.h"
+#include "lab/http/lab_http_url.h"
 
 bool brim_lab_is_server(const char *place) {
   return strncasecmp(place, "http://", 7) == 0 || strncasecmp(place, "https://", 8) == 0;
@@ -19,17 +20,7 @@ static const char *variable(const char *name) {
 }
 
 // The way to this machine itself needs no TLS.
-static bool is_local(const char *url) {
-  static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
-  const char *host = strstr(url, "://") + 3;
-  for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
-    size_t n = strlen(hosts[i]);
-    if (strncasecmp(host, hosts[i], n) == 0 && (host[n] == '\0' || strchr(":/", host[n]))) {
-      return true;
-    }
-  }
-  return false;
-}
+static bool is_local(const char *url) { return brim_http_is_loopback(strstr(url, "://") + 3); }
 
 // For a whole request: as the environment says, or six times what a connection may take.
 static int64_t call_ms(int64_t connect_ms) {

@@ -239,11 +239,23 @@ static void test_tokens(void **state) {
   r = shell("BRIM_TOKEN=$(cat token-submit) brim sweep small.yaml --store %s", p.url);
   assert_int_equal(r.code, 0);
   shell_free(&r);
-  r = shell("brim serve token add third --store pool");
-  assert_int_not_equal(r.code, 0);
-  has(r.err, "a running server has the store pool open");
+  // the server that has the store makes the change, and knows it at once
+  expect(0, "600", "stat -c %a pool/serve.json");
+  expect(0, NULL, "brim serve token rotate me --store pool > token-new");
+  expect(0, "submit", "brim serve token list --store pool");
+  r = shell(
+      "export URL=%s; ! BRIM_TOKEN=$(cat token-submit) brim sweep status $URL 2>&1 && "
+      "BRIM_TOKEN=$(cat token-new) brim sweep status $URL",
+      p.url);
+  assert_int_equal(r.code, 0);
   shell_free(&r);
+  expect(0, NULL, "brim serve token end me --store pool");
+  expect(2, "there is no token me", "brim serve token end me --store pool");
+  // others could have chosen what is in it
+  expect(0, NULL, "chmod 644 pool/serve.json");
+  expect(2, "not trusted", "brim serve token list --store pool");
   assert_int_equal(end(p.server), 0);
+  assert_false(brim_fs_exists("pool/serve.json"));
 }
 
 static void test_addresses(void **state) {

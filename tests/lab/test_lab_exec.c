@@ -596,7 +596,7 @@ static void test_the_next_attempt_sends_the_whole_log(void **state) {
   exec_teardown(&f);
 }
 
-// The training goes on until its findings are in the store.
+// The training continues until its findings are in the store.
 static void end_when_found(fixture *f, int n) {
   brim_store_exp *exp = exec_get(f);
   (void)n;
@@ -614,17 +614,18 @@ static void test_findings_are_in_the_store(void **state) {
   assert_non_null(getcwd(folder, sizeof folder - 8));
   strcat(folder, "/rt");
   assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
-  assert_ok(exec_run(
-      &f,
-      "rm -rf found \"$XDG_RUNTIME_DIR\"; mkdir -p -m 700 \"$XDG_RUNTIME_DIR/brim\"\n"
-      "set -- $(cat /proc/$$/stat); start=${22}\n"
-      "ns=$(readlink /proc/$$/ns/pid | tr -dc 0-9)\n"
-      "echo '{\"schema\":\"brim.job/1\",\"pid\":'$$',\"number\":'$$',\"pid_start\":'$start"
-      "',\"pid_namespace\":'$ns',\"host\":\"'$(uname -n)'\",\"command\":\"train\",\"findings\":[{\"code\":\"io_wait\","
-      "\"cost_ms\":3,\"text\":\"slow\",\"remedy\":\"\"}]}'"
-      " >\"$XDG_RUNTIME_DIR/brim/job-$$-$$.json\"\n"
-      "while [ ! -e found ]; do sleep 0.05; done\n",
-      (brim_lab_exec_options){0}, &r));
+  assert_ok(
+      exec_run(&f,
+               "rm -rf found \"$XDG_RUNTIME_DIR\"; mkdir -p -m 700 \"$XDG_RUNTIME_DIR/brim\"\n"
+               "set -- $(cat /proc/$$/stat); start=${22}\n"
+               "ns=$(readlink /proc/$$/ns/pid | tr -dc 0-9)\n"
+               "echo '{\"schema\":\"brim.job/1\",\"pid\":'$$',\"number\":'$$',\"pid_start\":'$start"
+               "',\"pid_namespace\":'$ns',\"host\":\"'$(uname "
+               "-n)'\",\"command\":\"train\",\"findings\":[{\"code\":\"io_wait\","
+               "\"cost_ms\":3,\"text\":\"slow\",\"remedy\":\"\"}]}'"
+               " >\"$XDG_RUNTIME_DIR/brim/job-$$-$$.json\"\n"
+               "while [ ! -e found ]; do sleep 0.05; done\n",
+               (brim_lab_exec_options){0}, &r));
   assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
   assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
   brim_store_exp *exp = exec_get(&f);

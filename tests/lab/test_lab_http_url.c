@@ -107,8 +107,35 @@ static void test_pins(void **state) {
   }
 }
 
+static void test_this_machine(void **state) {
+  (void)state;
+  static const char *const here[] = {
+      "localhost", "LOCALHOST:8000", "127.0.0.1",  "127.255.0.3:80/v1",
+      "::1",       "[::1]",          "[::1]:8000", "127.0.0.1/"};
+  static const char *const elsewhere[] = {"127.evil.example",
+                                          "127.0.0.1.evil.example",
+                                          "localhost.evil",
+                                          "127.1",
+                                          "127.0.0.1@evil",
+                                          "",
+                                          "0.0.0.0",
+                                          "::",
+                                          "[::1",
+                                          "[::1]x",
+                                          "[::2]",
+                                          "128.0.0.1",
+                                          "localhost x"};
+  for (size_t i = 0; i < sizeof here / sizeof *here; i++) {
+    if (!brim_http_is_loopback(here[i])) fail_msg("%s", here[i]);
+  }
+  for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+    if (brim_http_is_loopback(elsewhere[i])) fail_msg("%s", elsewhere[i]);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_paths), cmocka_unit_test(test_parts),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_this_machine),
+                                     cmocka_unit_test(test_paths), cmocka_unit_test(test_parts),
                                      cmocka_unit_test(test_values), cmocka_unit_test(test_pins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

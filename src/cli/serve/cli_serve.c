@@ -12,6 +12,7 @@
 
 #include "base/base_child.h"
 #include "lab/http/lab_http_pin.h"
+#include "lab/http/lab_http_url.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 
@@ -79,126 +80,14 @@ typedef struct serving {
   brim_lab_pool *pool;
   brim_cli_serve_grids grids;
   brim_child *worker;
-  char token[BRIM_TOKEN];   // of the worker of this machine
-  char pin[BRIM_HTTP_PIN];  // of the certificate; "" = no TLS
-  brim_time worker_time;    // when it was started
+  char token[BRIM_TOKEN];    // of the worker of this machine
+  char control[BRIM_TOKEN];  // of commands of this server's owner
+  char pin[BRIM_HTTP_PIN];   // of the certificate; "" = no TLS
+  brim_time worker_time;     // when it was started
 } serving;
 
 static const char *place_of(const brim_cli *cli) {
   return brim_option_string(&cli->parse, "store", "runs/serve");
-}
-
-//---------------------------------- tokens ----------------------------------
-
-// role NULL: the one that it had.
-static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
-  if (cli->json) {
-    json_t *f = json_object();
-    brim_status s = brim_json_put(f, "id", json_string(id));
-    if (!s && role) s = brim_json_put(f, "role", json_string(role));
-    if (!s) s = brim_json_put(f, "token", json_string(token));
-    if (!s) return brim_cli_event(cli, "token", f);
-    json_decref(f);
-    return s;
-  }
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, "%s\n", token);
-  brim_cli_note(cli, "%s", brim_tr("the token is shown this once:\n"));
-  brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return BRIM_OK;
-}
-
-typedef struct token_list {
-  brim_cli *cli;
-  brim_str text;
-  int count;
-} token_list;
-
-static brim_status put_token(void *ctx, const brim_store_token *t) {
-  token_list *l = (token_list *)ctx;
-  char when[32];
-  brim_clock_iso8601((double)t->created / 1e3, when);
-  l->count++;
-  if (!l->cli->json) {
-    brim_str_printf(&l->text, "%-24s %-8s %s\n", t->id, t->role, when);
-    return BRIM_OK;
-  }
-  json_t *f = json_object();
-  brim_status s = brim_json_put(f, "id", json_string(t->id));
-  if (!s) s = brim_json_put(f, "role", json_string(t->role));
-  if (!s) s = brim_json_put(f, "created", json_string(when));
-  if (!s) return brim_cli_event(l->cli, "token", f);
-  json_decref(f);
-  return s;
-}
-
-static brim_status list_tokens(brim_cli *cli, brim_store *store) {
-  token_list l = {.cli = cli};
-  brim_str_init(&l.text);
-  brim_status status = brim_store_tokens(store, put_token, &l);
-  if (!status && l.count == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
-  if (!status && l.text.len > 0) brim_cli_print(cli, &l.text);
-  brim_str_deinit(&l.text);
-  return status;
-}
-
-static brim_status change_token(brim_cli *cli, brim_store *store, const char *word,
-                                const char *id) {
-  const char *role = brim_option_string(&cli->parse, "role", "read");
-  char token[BRIM_TOKEN], sha256[65];
-  brim_role known;
-  if (strcmp(word, "end") == 0) return brim_store_token_end(store, id);
-  if (!brim_role_of(role, &known)) {
-    return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
-  }
-  BRIM_TRY(brim_token_make(token));
-  brim_token_hash(token, sha256);
-  if (strcmp(word, "rotate") == 0) {
-    BRIM_TRY(brim_store_token_rotate(store, id, sha256));
-    role = NULL;
-  } else {
-    const brim_store_token row = {.id = id, .role = role, .sha256 = sha256};
-    BRIM_TRY(brim_store_token_add(store, &row));
-  }
-  return print_token(cli, id, role, token);
-}
-
-static bool is_id(const char *text) {
-  size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
-  return n > 0 && n <= 32 && text[n] == '\0' && strcmp(text, "local") != 0;  // the own worker's
-}
-
-// A server that runs has the SQLite file for itself.
-static brim_status open_for_tokens(const char *place, brim_store **out) {
-  brim_status status = brim_store_open(place, NULL, out);
-  if (status != BRIM_EEXIST) return status;
-  return brim_fail(BRIM_EEXIST,
-                   "a running server has the store %s open; stop it, change the tokens, and start "
-                   "it again",
-                   place);
-}
-
-static brim_status serve_token(brim_cli *cli) {
-  const size_t n = cli->parse.positional_count;
-  const char *word = n > 1 ? cli->parse.positional[1] : "",
-             *id = n > 2 ? cli->parse.positional[2] : "";
-  bool list = strcmp(word, "list") == 0;
-  bool known =
-      list || strcmp(word, "add") == 0 || strcmp(word, "rotate") == 0 || strcmp(word, "end") == 0;
-  if (!known || n != (list ? 2u : 3u)) {
-    return brim_cli_usage(cli, BRIM_N_("token takes: list, add NAME, rotate NAME or end NAME"));
-  }
-  if (!list && !is_id(id)) {
-    return brim_cli_usage(
-        cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -, and is not local"));
-  }
-  brim_store *store = NULL;
-  BRIM_TRY(open_for_tokens(place_of(cli), &store));
-  brim_status status = list ? list_tokens(cli, store) : change_token(cli, store, word, id);
-  brim_store_close(store);
-  return status;
 }
 
 //---------------------------------- the worker of this machine ----------------------------------
@@ -217,29 +106,18 @@ static const char *folder_of(const brim_cli *cli) {
   return brim_option_string(&cli->parse, "output-dir", "runs/serve");
 }
 
-static brim_status write_private(const char *path, const char *text) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-  size_t size = strlen(text);
-  bool good = fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, text, size) == (ssize_t)size;
-  int error = errno;
-  if (fd >= 0) close(fd);
-  return good ? BRIM_OK : brim_fail(BRIM_EIO, "cannot write %s: %s", path, strerror(error));
-}
-
 // The token of this machine's worker is the same after a restart: trainings that outlived a server have it.
 static brim_status read_or_make_token(serving *s) {
   char *path = brim_fs_join(folder_of(s->cli), "local.token"), *text = NULL;
-  size_t size = 0;
   brim_status status = path ? brim_fs_mkdirs(folder_of(s->cli))
                             : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
-  bool there = !status && !brim_fs_read(path, 4096, &text, &size) && size == BRIM_TOKEN - 1 &&
-               strncmp(text, "brim_", 5) == 0;
-  if (there) {
+  if (!status) status = brim_cli_read_private(path, &text);
+  if (!status && strlen(text) == BRIM_TOKEN - 1 && strncmp(text, "brim_", 5) == 0) {
     memcpy(s->token, text, BRIM_TOKEN);
-  } else if (!status) {
+  } else if (!status || status == BRIM_ENOENT) {
     brim_status_clear();
     status = brim_token_make(s->token);
-    if (!status) status = write_private(path, s->token);
+    if (!status) status = brim_cli_write_private(path, s->token);
   }
   brim_free(text);
   brim_free(path);
@@ -288,11 +166,6 @@ static brim_status keep_worker(serving *s) {
 
 //---------------------------------- serving ----------------------------------
 
-static bool is_loopback(const char *address) {
-  return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
-         strcmp(address, "::1") == 0;
-}
-
 static brim_status count_token(void *ctx, const brim_store_token *t) {
   (void)t;
   ++*(int *)ctx;
@@ -304,7 +177,7 @@ static brim_status check_network(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const char *address = brim_option_string(parse, "address", "127.0.0.1");
   int tokens = 0;
-  if (is_loopback(address) || brim_option_flag(parse, "insecure", false)) return BRIM_OK;
+  if (brim_http_is_loopback(address) || brim_option_flag(parse, "insecure", false)) return BRIM_OK;
   if (!brim_option_string(parse, "cert", NULL)) {
     return brim_cli_usage(s->cli,
                           BRIM_N_("at %s other machines can read along: give --cert and --key, or "
@@ -348,6 +221,7 @@ static brim_status open_pool(serving *s) {
       .key = brim_option_string(parse, "key", NULL),
       .open = brim_option_flag(parse, "insecure", false),
       .local_token = s->token[0] ? s->token : NULL,
+      .control_token = s->control[0] ? s->control : NULL,
       .files = folder_of(s->cli),
       .maker = &s->grids.maker,
   };
@@ -372,6 +246,16 @@ static brim_status tell_address(serving *s) {
                 address, port);
   if (s->pin[0]) brim_cli_note(s->cli, brim_tr("workers trust it with --pin %s\n"), s->pin);
   return BRIM_OK;
+}
+
+// Where commands like `brim serve token` reach it while it has the store.
+static brim_status tell_control(serving *s) {
+  brim_cli_control control = {0};
+  if (brim_store_is_url(place_of(s->cli))) return BRIM_OK;
+  local_url(s, control.url, sizeof control.url);
+  snprintf(control.pin, sizeof control.pin, "%s", s->pin);
+  memcpy(control.token, s->control, sizeof control.token);
+  return brim_cli_control_write(place_of(s->cli), &control);
 }
 
 static brim_status serve_until_stopped(serving *s) {
@@ -405,7 +289,8 @@ static brim_status run(brim_cli *cli) {
   serving s = {.cli = cli};
   const size_t n = cli->parse.positional_count;
   int64_t port = brim_option_int(&cli->parse, "port", PORT);
-  if (n > 0 && strcmp(cli->parse.positional[0], "token") == 0) return serve_token(cli);
+  if (n > 0 && strcmp(cli->parse.positional[0], "token") == 0)
+    return brim_cli_serve_token(cli, place_of(cli));
   if (n > 0) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), cli->parse.positional[0]);
   if (port < 0 || port > 65535) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "port", 0, 65535);
@@ -428,11 +313,14 @@ static brim_status run(brim_cli *cli) {
   if (!status) status = read_pin(&s);
   if (!status) brim_cli_serve_grids_open(cli, &s.grids);
   allow_connections();
+  if (!status) status = brim_token_make(s.control);
   if (!status) status = open_pool(&s);
+  if (!status) status = tell_control(&s);
   cli->running = !status;
   if (!status) status = tell_address(&s);
   if (!status) status = serve_until_stopped(&s);
   stop_worker(&s);
+  brim_cli_control_remove(place_of(cli));
   brim_lab_pool_close(s.pool);
   brim_cli_serve_grids_close(&s.grids);
   brim_store_close(s.store);

@@ -1,7 +1,10 @@
 // See lab_http_url.h.
 #include "lab/http/lab_http_url.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/base_status.h"
 
@@ -79,4 +82,16 @@ void brim_http_escape(brim_str *out, const char *text) {
       brim_str_printf(out, "%%%02X", (unsigned)(unsigned char)*text);
     }
   }
+}
+
+bool brim_http_is_loopback(const char *host) {
+  char name[64];
+  struct in_addr address;
+  if (strcmp(host, "::1") == 0) return true;
+  size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+  if (n >= sizeof name || (host[0] == '[' && host[n - 1] != ']')) return false;
+  if (host[n] != '\0' && host[n] != ':' && host[n] != '/') return false;
+  snprintf(name, sizeof name, "%.*s", (int)n, host);
+  if (strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0) return true;
+  return inet_pton(AF_INET, name, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }

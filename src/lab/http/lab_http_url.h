@@ -30,6 +30,10 @@ brim_status brim_http_value_decode(const char *raw, char *out, size_t size);
 // Appends `text` with everything escaped that is not unreserved (RFC 3986).
 void brim_http_escape(brim_str *out, const char *text);
 
+// Whether a name or an address, with or without a port and a path behind it, is this machine's alone:
+// localhost, 127.x.x.x, ::1 and [::1].
+bool brim_http_is_loopback(const char *host);
+
 #ifdef __cplusplus
 }
 #endif

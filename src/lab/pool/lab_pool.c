@@ -9,6 +9,7 @@
 #include "base/base_alloc.h"
 #include "base/base_clock.h"
 #include "base/base_status.h"
+#include "lab/http/lab_http_url.h"
 #include "lab/pool/lab_pool_int.h"
 
 enum { PIECE = 256 << 10, LOG_PAGES = 4096, AWAY_MS = 3000 };
@@ -36,9 +37,8 @@ static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
   return refuse(reply, 429, "too many bad tokens from this address");
 }
 
-static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *reply,
-                  size_t *body_max) {
-  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, brim_http_reply *reply,
+                      size_t *body_max) {
   brim_pool_caller caller;
   bool known;
   if (brim_pool_page_find(&pool->page, request->path)) {
@@ -47,7 +47,8 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   }
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
   // Without a token a caller does not learn which paths there are.
-  bool session = route && strcmp(route->path, "v1/session") == 0;
+  bool session = route && (strcmp(route->path, "v1/session") == 0 ||
+                           strcmp(route->path, "healthz") == 0);  // by programs that know no token
   int refused = session ? brim_pool_auth_page(&pool->auth, request)
                         : brim_pool_auth_check(&pool->auth, request, &caller);
   if (refused == 401 && brim_http_header(request, "Authorization")) {
@@ -62,6 +63,14 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
   }
   *body_max = call ? brim_pool_call_max(caller.role) : route->body_max;
   return true;
+}
+
+static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *reply,
+                  size_t *body_max) {
+  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+  bool admitted = may_enter(pool, request, reply, body_max);
+  if (!admitted) brim_pool_stats_reply(&pool->stats, reply->status, 0);
+  return admitted;
 }
 
 //---------------------------------- replies in pieces ----------------------------------
@@ -263,6 +272,11 @@ static const struct {
     {"GET", "v1/groups", brim_pool_groups},
     {"GET", "v1/keys", brim_pool_keys},
     {"POST", "v1/grids", brim_pool_grids},
+    {"GET", "v1/tokens", brim_pool_tokens_list},
+    {"POST", "v1/tokens", brim_pool_tokens_add},
+    {"POST", "v1/tokens/:token/rotate", brim_pool_tokens_rotate},
+    {"DELETE", "v1/tokens/:token", brim_pool_tokens_end},
+    {"GET", "metrics", brim_pool_metrics},
 };
 
 static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
@@ -278,8 +292,7 @@ static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
   brim_http_reply_error(reply, 501, "this server does not answer that");
 }
 
-static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
-  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
   bool known;
   const brim_pool_file *file = brim_pool_page_find(&pool->page, http->path);
@@ -290,6 +303,10 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
   brim_http_reply_header(reply, "Cache-Control", "no-store");
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
+  if (strcmp(route->path, "healthz") == 0) {
+    brim_str_append(&reply->body, "{\"ok\":true}\n");
+    return;
+  }
   if (strcmp(route->path, "v1/call") == 0) {
     serve_call(pool, http, reply);
     return;
@@ -318,12 +335,15 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   carry_out(pool, route, &caller, request, reply);
 }
 
-//---------------------------------- opening ----------------------------------
-
-static bool is_loopback(const char *address) {
-  return !address || strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
-         strcmp(address, "::1") == 0;
+static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
+  brim_lab_pool *pool = (brim_lab_pool *)ctx;
+  brim_time begin = brim_clock_now();
+  answer(pool, http, reply);
+  double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
+  brim_pool_stats_reply(&pool->stats, reply->status, seconds);
 }
+
+//---------------------------------- opening ----------------------------------
 
 // Under the lock of `reading`, by which its caller is set.
 static brim_status answer_whoami(void *ctx, const char *op, const json_t *request, json_t *reply,
@@ -382,10 +402,13 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->lock, NULL);
   pthread_mutex_init(&pool->reading.lock, NULL);
   pthread_mutex_init(&pool->grids, NULL);
+  brim_pool_stats_init(&pool->stats);
   brim_pool_limit_init(&pool->limit);
-  brim_pool_auth_init(&pool->auth, options->open || is_loopback(options->address));
+  brim_pool_auth_init(
+      &pool->auth, options->open || !options->address || brim_http_is_loopback(options->address));
   pool->auth.any_name = options->open;
   if (options->local_token) brim_pool_auth_local(&pool->auth, options->local_token);
+  if (options->control_token) brim_pool_auth_control(&pool->auth, options->control_token);
   brim_status status = open_pool(pool);
   if (status) {
     brim_lab_pool_close(pool);
@@ -440,6 +463,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
   brim_pool_disk_close(pool->disk);
   if (pool->ops.store) brim_pool_commits_deinit(&pool->commits);
+  brim_pool_stats_deinit(&pool->stats);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   brim_pool_page_deinit(&pool->page);

@@ -63,6 +63,8 @@ typedef struct brim_lab_grid_maker {
 
 enum { BRIM_POOL_GRID_POINTS = 20000 };  // of one grid that is sent as text
 
+bool brim_token_is_name(const char *text);  // whether a token may have this name
+
 // 0 and NULL are the defaults, except where it says "required".
 typedef struct brim_lab_pool_options {
   brim_store *store;    // required; used by the pool alone from now on, and not closed
@@ -70,9 +72,10 @@ typedef struct brim_lab_pool_options {
   const char *address;  // "127.0.0.1"
   int port;             // 0 = any free one
   const char *certificate, *key;
-  bool open;                // no caller needs a token, at any address
-  const char *local_token;  // of a worker that the owner starts itself; NULL = none
-  int connections;          // at most (1000); three quarters of them from one address
+  bool open;                  // no caller needs a token, at any address
+  const char *local_token;    // of a worker that the owner starts itself; NULL = none
+  const char *control_token;  // of the owner's commands, with every right; NULL = none
+  int connections;            // at most (1000); three quarters of them from one address
   // folder for files of experiments, which get a folder in it; NULL = takes none
   const char *files;
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused

@@ -10,6 +10,7 @@
 #include "base/base_clock.h"
 #include "base/base_sha256.h"
 #include "base/base_status.h"
+#include "lab/http/lab_http_url.h"
 #include "lab/pool/lab_pool_int.h"
 
 #define COOKIE "brim_session"
@@ -146,6 +147,7 @@ static bool same(const char a[65], const char b[65]) {
 static const brim_pool_token *by_hash(const brim_pool_auth *auth, const char sha256[65]) {
   const brim_pool_token *found = NULL;
   if (auth->local.sha256[0] && same(auth->local.sha256, sha256)) found = &auth->local;
+  if (auth->control.sha256[0] && same(auth->control.sha256, sha256)) found = &auth->control;
   for (size_t i = 0; i < auth->count; i++) {
     if (same(auth->tokens[i].sha256, sha256)) found = &auth->tokens[i];
   }
@@ -160,6 +162,11 @@ static const brim_pool_token *by_id(const brim_pool_auth *auth, const char *id) 
 }
 
 //---------------------------------- sessions ----------------------------------
+
+void brim_pool_auth_control(brim_pool_auth *auth, const char *token) {
+  auth->control = (brim_pool_token){.id = "control", .role = BRIM_ROLE_ADMIN};
+  brim_token_hash(token, auth->control.sha256);
+}
 
 void brim_pool_auth_local(brim_pool_auth *auth, const char *token) {
   auth->local = (brim_pool_token){.id = "local", .role = BRIM_ROLE_WORKER};
@@ -206,6 +213,7 @@ brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool s
   if (t) {
     brim_token_hash(value, s->sha256);
     memcpy(s->token, t->id, sizeof s->token);
+    memcpy(s->token_sha256, t->sha256, sizeof s->token_sha256);
     s->used_ms = brim_clock_ms();
   }
   pthread_mutex_unlock(&auth->mutex);
@@ -236,18 +244,6 @@ static bool same_site(const brim_http_request *request, bool needed) {
   return from && host && strcasecmp(from + 3, host) == 0;
 }
 
-// A name that only this machine itself has, with or without a port.
-static bool is_local_name(const char *host) {
-  static const char *const names[] = {"localhost", "[::1]"};
-  size_t n = host ? strspn(host, "0123456789.") : 0;
-  if (host && strncmp(host, "127.", 4) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
-  for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
-    n = strlen(names[i]);
-    if (strncasecmp(host, names[i], n) == 0 && (host[n] == '\0' || host[n] == ':')) return true;
-  }
-  return false;
-}
-
 static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
                         brim_pool_caller *out) {
   const char *header = brim_http_header(request, "Authorization");
@@ -260,6 +256,7 @@ static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
   } else if (cookie_hash(request, sha256)) {
     const brim_pool_session *s = session_of(auth, sha256);
     token = s ? by_id(auth, s->token) : NULL;
+    if (token && !same(token->sha256, s->token_sha256)) token = NULL;  // it was replaced
     out->cookie = token != NULL;
   }
   if (!token) return 401;
@@ -275,7 +272,8 @@ static bool reads(const brim_http_request *request) {
 // `open`: no token is needed.
 static int check_page(const brim_pool_auth *auth, const brim_http_request *request, bool open,
                       bool cookie) {
-  if (open && !auth->any_name && !is_local_name(brim_http_header(request, "Host"))) return 403;
+  const char *host = brim_http_header(request, "Host");
+  if (open && !auth->any_name && !(host && brim_http_is_loopback(host))) return 403;
   return reads(request) || same_site(request, cookie) ? 0 : 403;
 }
 

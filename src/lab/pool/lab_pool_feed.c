@@ -253,6 +253,12 @@ static brim_status more(void *ctx, brim_str *out) {
   return BRIM_OK;
 }
 
+static void end_listening(void *ctx) {
+  listener *l = (listener *)ctx;
+  brim_pool_stats_listen(&l->pool->stats, -1);
+  brim_free(l);
+}
+
 void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
                       brim_http_reply *reply) {
   const char *after = brim_http_header(request, "Last-Event-ID");
@@ -273,6 +279,7 @@ void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
   pthread_mutex_unlock(&pool->feed.mutex);
   reply->type = "text/event-stream; charset=utf-8";
   reply->more = more;
-  reply->end = brim_free;
+  reply->end = end_listening;
+  brim_pool_stats_listen(&pool->stats, 1);
   reply->ctx = l;
 }

@@ -190,9 +190,9 @@ static brim_status count_known(work *w, int64_t *known) {
       memcpy(ids[n++], w->grid.points[i++].id, BRIM_EXP_ID);
     }
     const brim_store_some of = {(const char(*)[BRIM_EXP_ID])ids, n};
-    pthread_mutex_lock(&pool->lock);
-    brim_status status = brim_store_known(pool->options.store, &of, &some);
-    pthread_mutex_unlock(&pool->lock);
+    pthread_mutex_lock(&pool->reading.lock);
+    brim_status status = brim_store_known(pool->reading.store, &of, &some);
+    pthread_mutex_unlock(&pool->reading.lock);
     if (status) return status;
     *known += some;
   }

@@ -23,8 +23,9 @@ typedef struct brim_pool_token {
 } brim_pool_token;
 
 typedef struct brim_pool_session {
-  char sha256[65];  // of the cookie's value
-  char token[65];   // its id
+  char sha256[65];        // of the cookie's value
+  char token[65];         // its id
+  char token_sha256[65];  // when the session began
   int64_t used_ms;
 } brim_pool_session;
 
@@ -33,9 +34,9 @@ typedef struct brim_pool_auth {
   brim_pool_token *tokens;
   size_t count;
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
-  brim_pool_token local;  // sha256 "": none
-  bool open;              // no caller needs a token while there is none
-  bool any_name;          // then under any name of this machine, too
+  brim_pool_token local, control;  // sha256 "": none
+  bool open;                       // no caller needs a token while there is none
+  bool any_name;                   // then under any name of this machine, too
 } brim_pool_auth;
 
 // Where a request comes from.
@@ -49,6 +50,8 @@ void brim_pool_auth_init(brim_pool_auth *auth, bool open);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
 // A worker with a token that no store has.
 void brim_pool_auth_local(brim_pool_auth *auth, const char *token);
+// One for the owner of the server, with every right.
+void brim_pool_auth_control(brim_pool_auth *auth, const char *token);
 // The tokens as the store has them now.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
 // 0, or the HTTP status of the refusal.
@@ -192,8 +195,39 @@ typedef struct brim_pool_reading {
   const brim_pool_caller *caller;  // whose request is carried out
 } brim_pool_reading;
 
+// --- lab_pool_stats.c: GET /metrics
+
+enum { BRIM_POOL_STATUSES = 600, BRIM_POOL_BOUNDS = 12 };
+
+typedef struct brim_pool_stats {
+  pthread_mutex_t mutex;
+  int64_t by_status[BRIM_POOL_STATUSES];  // replies by their HTTP status
+  int64_t buckets[BRIM_POOL_BOUNDS];      // and by the time they took
+  double seconds;
+  int listeners;
+} brim_pool_stats;
+
+void brim_pool_stats_init(brim_pool_stats *stats);
+void brim_pool_stats_deinit(brim_pool_stats *stats);
+void brim_pool_stats_reply(brim_pool_stats *stats, int status, double seconds);
+void brim_pool_stats_listen(brim_pool_stats *stats, int change);
+void brim_pool_metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
+                       const brim_http_request *http, brim_http_reply *reply);
+
+// --- lab_pool_tokens.c
+
+void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
+                           const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_tokens_add(brim_lab_pool *pool, const brim_pool_caller *caller,
+                          const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller,
+                             const brim_http_request *http, brim_http_reply *reply);
+void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
+                          const brim_http_request *http, brim_http_reply *reply);
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
+  brim_pool_stats stats;
   brim_http_server *http;
   pthread_mutex_t lock;      // of the store
   int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before

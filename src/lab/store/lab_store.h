@@ -430,6 +430,9 @@ typedef struct brim_store_grid_row {
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
 
+// The size of its files, or of the database it is in.
+brim_status brim_store_bytes(brim_store *store, int64_t *out);
+
 // --- many experiments at once, for pages (lab_store_page.c)
 
 // Ids of a grid in its order, or of all experiments (grid NULL); brim_free.

@@ -223,3 +223,17 @@ brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, co
                                  .each = outcome_row,
                                  .ctx = &r});
 }
+
+static brim_status read_bytes(brim_store *store, void *ctx) {
+  const bool sqlite = strcmp(brim_store_kind(store), "sqlite") == 0;
+  return brim_db_get_one(store->db,
+                         sqlite ? "SELECT page_count*page_size FROM pragma_page_count(),"
+                                  "pragma_page_size()"
+                                : "SELECT pg_database_size(current_database())",
+                         BRIM_DB_NO_ARGS, ctx);
+}
+
+brim_status brim_store_bytes(brim_store *store, int64_t *out) {
+  *out = 0;
+  return brim_store_read(store, read_bytes, out);
+}
