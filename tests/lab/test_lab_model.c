@@ -1,9 +1,12 @@
 // Random calls, legal and not, against the reference model: equal answers, and equal contents after
-// each of them. BRIM_TEST_SEED repeats a run.
+// each of them. With "http" the calls go to a server of the store. BRIM_TEST_SEED repeats a run.
 #include "lab_model.h"
 
 #include <math.h>
 #include <time.h>
+
+#include "lab/lab_link.h"
+#include "lab/pool/lab_pool.h"
 
 static uint64_t rng;
 
@@ -18,8 +21,15 @@ static int below(int n) { return (int)(random_bits() % (uint64_t)n); }
 
 static lab_place place;
 static brim_store *store;
+static bool over_http;
+static brim_lab_pool *pool;
+static brim_lab_link *served;  // to it; NULL: the store is called
 static model m;
 static char last_call[160];
+
+// A call of the store, or the same through the server.
+#define VIA(name, ...) \
+  (served ? brim_lab_##name(served, __VA_ARGS__) : brim_store_##name(store, __VA_ARGS__))
 
 #define CALL(...) snprintf(last_call, sizeof last_call, __VA_ARGS__)
 
@@ -80,7 +90,8 @@ static brim_status same_exp(void *ctx, const brim_store_exp *a) {
 
 static void compare_exps(void) {
   int count = 0, there = 0;
-  assert_ok(brim_store_list(store, NULL, same_exp, &count));
+  static const brim_store_filter all = {0};
+  assert_ok(VIA(list, &all, same_exp, &count));
   for (int i = 0; i < MODEL_EXPS; i++) there += m.exps[i].there;
   expect(count == there, "the number of experiments");
 }
@@ -92,9 +103,10 @@ static void compare_all(void) {
     char id[BRIM_EXP_ID];
     compared c = {.exp = i};
     lab_id(i + 1, id);
-    assert_ok(brim_store_attempts(store, id, same_attempt, &c));
+    assert_ok(VIA(attempts, id, same_attempt, &c));
     expect(c.attempts == m.exps[i].attempt, "the number of attempts");
-    assert_ok(brim_store_read_metrics(store, id, NULL, same_metric, &c));
+    assert_ok(served ? brim_lab_read_metrics(served, id, NULL, 0, same_metric, &c)
+                     : brim_store_read_metrics(store, id, NULL, same_metric, &c));
     int values = 0;
     for (int s = 0; s < MODEL_STEPS; s++) values += !isnan(m.exps[i].values[s]);
     expect(c.metrics == values, "the number of metrics");
@@ -128,7 +140,7 @@ static void do_submit(void) {
   }
   CALL("submit %x", set);
   brim_store_submitted out;
-  assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g"}, points, count, &out));
+  assert_ok(VIA(submit, &(brim_store_grid){.id = "g"}, points, count, &out));
   expect(out.added == model_submit(&m, set), "the number added");
 }
 
@@ -142,11 +154,10 @@ static void do_claim(void) {
   }
   CALL("claim %s, %d GPUs", claim_id, (int)gpus);
   brim_store_claimed c;
-  assert_ok(brim_store_claim(
-      store,
-      &(brim_store_request){
-          .worker = "w", .claim_id = claim_id, .free_gpus = gpus, .free_bytes = -1},
-      &c));
+  assert_ok(VIA(claim,
+                &(brim_store_request){
+                    .worker = "w", .claim_id = claim_id, .free_gpus = gpus, .free_bytes = -1},
+                &c));
   int a = model_claim(&m, claim_id, gpus);
   expect((c.exp != NULL) == (a >= 0), "whether something is claimed");
   if (a >= 0) {
@@ -180,8 +191,7 @@ static void do_finish(int a, const brim_store_ref *ref) {
   brim_exp_state x = BRIM_EXP_QUEUED, y = BRIM_EXP_QUEUED;
   CALL("finish %s %d, fence %d, %s %s", ref->exp + 28, (int)ref->attempt, (int)ref->fence,
        brim_attempt_outcome_name(r.outcome), brim_failure_name(r.failure));
-  brim_status s = brim_store_finish(store, ref, &r, &x),
-              t = model_finish(&m, a, ref->fence, &r, &y);
+  brim_status s = VIA(finish, ref, &r, &x), t = model_finish(&m, a, ref->fence, &r, &y);
   expect(s == t, "the status");
   if (!s) expect(x == y, "the new state");
 }
@@ -196,25 +206,25 @@ static void do_write(void) {
        (int)value);
   if (kind == 0) {
     int64_t from = below(4) ? -1 : value;
-    s = brim_store_start(store, &ref, 1, from);
+    s = VIA(start, &ref, 1, from);
     t = model_start(&m, a, ref.fence, from);
   } else if (kind == 1) {
     brim_store_progress p = {below(3) ? value : -1, -1, -1, -1};
     brim_store_beat_reply reply;
     brim_exp_want want = BRIM_WANT_RUN;
-    s = brim_store_beat(store, &ref, &p, &reply);
+    s = VIA(beat, &ref, &p, &reply);
     t = model_beat(&m, a, ref.fence, p.step, &want);
     if (!s && !t) expect(reply.want == want, "what is wanted");
   } else if (kind == 2) {
     brim_store_metric row = {"v", value, (double)below(1000) / 7};
     if (seq == 0) seq = 1;
-    s = brim_store_metrics(store, &ref, seq, &row, 1);
+    s = VIA(metrics, &ref, seq, &row, 1);
     t = model_metric(&m, a, ref.fence, seq, value, row.value);
   } else if (kind == 3) {
-    s = brim_store_log(store, &ref, "out", value);
+    s = VIA(log, &ref, "out", value);
     t = model_log(&m, a, ref.fence, value);
   } else if (kind == 4) {
-    s = brim_store_checkpoint(store, &ref, value);
+    s = VIA(checkpoint, &ref, value);
     t = model_checkpoint(&m, a, ref.fence, value);
   } else {
     do_finish(a, &ref);
@@ -228,18 +238,17 @@ static void do_control(void) {
   lab_id(e + 1, id);
   CALL("control %d of %s", kind, id + 28);
   if (kind < 3) {
-    expect(
-        brim_store_want(store, id, (brim_exp_want)kind) == model_want(&m, e, (brim_exp_want)kind),
-        "the status");
+    expect(VIA(want, id, (brim_exp_want)kind) == model_want(&m, e, (brim_exp_want)kind),
+           "the status");
   } else if (kind < 6) {
-    expect(brim_store_retry(store, id) == model_retry(&m, e), "the status");
+    expect(VIA(retry, id) == model_retry(&m, e), "the status");
   } else if (kind == 6) {
     int64_t count;
-    assert_ok(brim_store_retry_failed(store, below(2) ? "g" : NULL, &count));
+    assert_ok(VIA(retry_failed, below(2) ? "g" : NULL, &count));
     expect(count == model_retry_failed(&m), "the number retried");
   } else {
     int64_t p = below(3) - 1;
-    expect(brim_store_set_priority(store, id, p) == model_priority(&m, e, p), "the status");
+    expect(VIA(set_priority, id, p) == model_priority(&m, e, p), "the status");
   }
 }
 
@@ -266,10 +275,31 @@ static void do_drain(void) {
   assert_ok(brim_store_drain(store, "w", m.drain));
 }
 
+static void open_all(void) {
+  char url[64];
+  store = lab_open(&place);
+  if (!over_http) return;
+  const brim_lab_pool_options how = {.store = store, .version = "1"};
+  brim_status status = brim_lab_pool_open(&how, &pool);
+  if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
+  assert_ok(status);
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_lab_pool_port(pool));
+  assert_ok(brim_lab_link_open(url, NULL, &served));
+}
+
+static void close_all(void) {
+  brim_lab_link_close(served);
+  brim_lab_pool_close(pool);
+  brim_store_close(store);
+  served = NULL;
+  pool = NULL;
+  store = NULL;
+}
+
 static void do_reopen(void) {
   CALL("reopen");
-  brim_store_close(store);
-  store = lab_open(&place);
+  close_all();
+  open_all();
 }
 
 static void step(void) {
@@ -299,7 +329,7 @@ static void run(uint64_t seed, int steps) {
   rng = seed;
   lab_clock_ms = 1000000000000;
   lab_new_place(&place);
-  store = lab_open(&place);
+  open_all();
   model_init(&m, lab_clock_ms);
   for (int i = 0; i < steps && m.attempt_count < MODEL_ATTEMPTS - 1; i++) {
     step();
@@ -307,8 +337,7 @@ static void run(uint64_t seed, int steps) {
     if (i % 50 == 49) compare_all();
   }
   compare_all();
-  brim_store_close(store);
-  store = NULL;
+  close_all();
 }
 
 // One seed that stays, and one that is new each time.
@@ -326,6 +355,7 @@ static void test_random_calls(void **state) {
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
+  over_http = argc > 2 && strcmp(argv[2], "http") == 0;
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_calls)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
