@@ -15,6 +15,12 @@ static brim_status op_seen(brim_lab_answer *a) {
   BRIM_TRY(brim_lab_wire_string(a->request, "host", false, &w.host));
   BRIM_TRY(brim_lab_wire_string(a->request, "gpus", false, &w.gpus));
   BRIM_TRY(brim_lab_wire_string(a->request, "version", false, &w.version));
+  const char *own = a->ops->version;
+  if (own && own[0] && w.version && w.version[0] && !brim_lab_wire_fits(own, w.version)) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "the server is brim %s and takes no worker of brim %s; install %s", own,
+                     w.version, own);
+  }
   char *text = NULL;
   const json_t *status = json_object_get(a->request, "status");
   if (json_is_object(status)) {

@@ -11,6 +11,7 @@
 #include "lab/lab_exec.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep_int.h"
+#include "lab/lab_wire.h"
 
 enum {
   LEASE_MS = 60000,
@@ -135,6 +136,10 @@ static brim_status open_server_link(brim_lab_sweep *s) {
   char id[65], version[32];
   BRIM_TRY(brim_lab_link_open(s->place, NULL, &s->link));
   BRIM_TRY(brim_lab_whoami(s->link, id, version));
+  if (!brim_lab_wire_fits(version, s->version)) {
+    return brim_fail(BRIM_EABI, "the server is brim %s and takes no worker of brim %s; install %s",
+                     version, s->version, version);
+  }
   if (strcmp(version, s->version) != 0) {
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("the server is brim %s, this worker %s"),
                  version, s->version);

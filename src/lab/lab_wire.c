@@ -153,6 +153,17 @@ const char *brim_lab_want_name(brim_exp_want want) {
   return (unsigned)want < BRIM_WANT_COUNT ? want_names[want] : "";
 }
 
+// The length of "1.4" in "1.4.2".
+static size_t minor_length(const char *version) {
+  size_t major = strcspn(version, ".");
+  return version[major] ? major + 1 + strcspn(version + major + 1, ".-+") : major;
+}
+
+bool brim_lab_wire_fits(const char *version, const char *other) {
+  size_t n = minor_length(version);
+  return n == minor_length(other) && strncmp(version, other, n) == 0;
+}
+
 json_t *brim_lab_wire_text(const char *text) {
   if (!text) text = "";
   size_t n = strlen(text);

@@ -15,6 +15,9 @@
 extern "C" {
 #endif
 
+// Whether two versions of brim work together: they have the same first two numbers ("1.4.0", "1.4.2").
+bool brim_lab_wire_fits(const char *version, const char *other);
+
 // A text; each byte that is not part of a UTF-8 character becomes '?'. NULL = "".
 json_t *brim_lab_wire_text(const char *text);
 // Finite numbers keep every bit; the others are "nan", "inf", "-inf".

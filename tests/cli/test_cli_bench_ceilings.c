@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "cli_test.h"
-#include "measure/measure.h"
 #include "json_file.h"
+#include "measure/measure.h"
 #include "record/record.h"
 
 #define BENCH_IN(cache)                                                                \

@@ -67,6 +67,20 @@ static void test_an_attempt(void **state) {
   assert_int_equal(post("/v1/workers/w1/drain", "{}"), 200);
 }
 
+// Of the server's 9.9: the first two numbers count.
+static void test_versions_of_workers(void **state) {
+  (void)state;
+  assert_int_equal(post("/v1/workers/w1/seen", "{\"version\": \"9.9.7\"}"), 200);
+  assert_int_equal(post("/v1/workers/w1/seen", "{\"version\": \"9.9\"}"), 200);
+  static const char *const others[] = {"9.8.7", "9.10", "9.91.0", "9", "8.9.9", "19.9"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char body[64];
+    snprintf(body, sizeof body, "{\"version\": \"%s\"}", others[i]);
+    assert_int_equal(post("/v1/workers/w1/seen", body), 501);
+    assert_non_null(strstr(text_of("message"), others[i]));
+  }
+}
+
 static void test_roles(void **state) {
   (void)state;
   char token[BRIM_ROLE_COUNT][BRIM_TOKEN];
@@ -283,6 +297,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       TEST(test_reading),
       TEST(test_an_attempt),
+      TEST(test_versions_of_workers),
       TEST(test_roles),
       TEST(test_workers_write_their_own),
       TEST(test_pages),
