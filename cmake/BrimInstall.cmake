@@ -97,3 +97,12 @@ endif()
 if(EXISTS ${PROJECT_SOURCE_DIR}/docs/brim.1)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/brim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+
+# Services for a server and its workers. systemd looks into /usr/lib and /usr/local/lib.
+foreach(unit brim-serve brim-worker)
+  configure_file(${PROJECT_SOURCE_DIR}/packaging/systemd/${unit}.service.in
+                 ${PROJECT_BINARY_DIR}/systemd/${unit}.service @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/systemd/${unit}.service DESTINATION lib/systemd/system)
+endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/systemd/brim.sysusers DESTINATION lib/sysusers.d
+        RENAME brim.conf)
