@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-static const uint32_t round_constants[64] = {
+#include "base/base_sha256_int.h"
+
+const uint32_t brim_sha256_rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -15,7 +17,7 @@ static const uint32_t round_constants[64] = {
 
 static uint32_t rotr(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
 
-static void compress(uint32_t state[8], const uint8_t block[64]) {
+static void compress_plain(uint32_t state[8], const uint8_t block[64]) {
   uint32_t w[64];
   for (int i = 0; i < 16; i++) {
     w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
@@ -31,7 +33,7 @@ static void compress(uint32_t state[8], const uint8_t block[64]) {
   for (int i = 0; i < 64; i++) {
     uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
     uint32_t choose = (v[4] & v[5]) ^ (~v[4] & v[6]);
-    uint32_t t1 = v[7] + s1 + choose + round_constants[i] + w[i];
+    uint32_t t1 = v[7] + s1 + choose + brim_sha256_rounds[i] + w[i];
     uint32_t s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
     uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
     memmove(v + 1, v, 7 * sizeof v[0]);
@@ -39,6 +41,14 @@ static void compress(uint32_t state[8], const uint8_t block[64]) {
     v[0] = t1 + s0 + majority;
   }
   for (int i = 0; i < 8; i++) state[i] += v[i];
+}
+
+void brim_sha256_plain(uint32_t state[8], const uint8_t *data, size_t blocks) {
+  for (; blocks > 0; blocks--, data += 64) compress_plain(state, data);
+}
+
+static void compress(uint32_t state[8], const uint8_t *data, size_t blocks) {
+  if (!brim_sha256_fast(state, data, blocks)) brim_sha256_plain(state, data, blocks);
 }
 
 void brim_sha256_init(brim_sha256 *h) {
@@ -54,12 +64,12 @@ void brim_sha256_update(brim_sha256 *h, const void *data, size_t size) {
     size_t take = size < 64 - held ? size : 64 - held;
     if (take) memcpy(h->block + held, p, take);
     if (held + take < 64) return;
-    compress(h->state, h->block);
+    compress(h->state, h->block, 1);
     p += take;
     size -= take;
   }
-  for (; size >= 64; p += 64, size -= 64) compress(h->state, p);
-  if (size) memcpy(h->block, p, size);
+  if (size >= 64) compress(h->state, p, size / 64);
+  if (size % 64) memcpy(h->block, p + size / 64 * 64, size % 64);
 }
 
 void brim_sha256_final(brim_sha256 *h, uint8_t out[BRIM_SHA256_BYTES]) {

@@ -1,6 +1,7 @@
 // SHA-256 against the vectors of FIPS 180-4 and the NIST examples, in one go and in pieces.
 #include "base/base_sha256.h"
 
+#include "base/base_sha256_int.h"
 #include "test.h"
 
 static void vector(const char *text, const char *expected) {
@@ -55,9 +56,28 @@ static void every_split_is_the_same(void **state) {
   }
 }
 
+// The CPU's instructions against plain C, for one block and for many.
+static void both_ways_are_the_same(void **state) {
+  (void)state;
+  uint8_t data[64 * 9];
+  uint32_t x = 1;
+  for (size_t i = 0; i < sizeof data; i++)
+    data[i] = (uint8_t)((x = x * 1664525 + 1013904223) >> 24);
+  for (size_t blocks = 0; blocks <= 9; blocks++) {
+    brim_sha256 plain, fast;
+    brim_sha256_init(&plain);
+    brim_sha256_init(&fast);
+    if (!brim_sha256_fast(fast.state, data, blocks))
+      BRIM_SKIP("this CPU has no instructions for it");
+    brim_sha256_plain(plain.state, data, blocks);
+    assert_memory_equal(plain.state, fast.state, sizeof plain.state);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nist_vectors),
+      cmocka_unit_test(both_ways_are_the_same),
       cmocka_unit_test(million_a_in_pieces),
       cmocka_unit_test(every_split_is_the_same),
   };
