@@ -20,7 +20,7 @@ enum {
 };
 
 typedef struct brim_chaos_proc {
-  pid_t pid;
+  pid_t pid, parent;
   bool trains;    // a training; else an executor
   int worker;     // whose; 0 = of a sweep
   int64_t fence;  // of an executor
@@ -28,7 +28,8 @@ typedef struct brim_chaos_proc {
 } brim_chaos_proc;
 
 // Executors and trainings below a folder that run now; their number. They are in FOLDER/exp, or of worker
-// N in FOLDER/worker-N/exp.
+// N in FOLDER/worker-N/exp. A child that has not begun its program yet still has the words of its parent, and
+// is left out.
 size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t most);
 
 typedef struct brim_chaos brim_chaos;

@@ -43,14 +43,41 @@ static bool read_process(const char *pid, const char *folder, brim_chaos_proc *o
   return true;
 }
 
+// The fourth field of /proc/PID/stat, behind a name that may contain anything; 0 where it has ended.
+static pid_t parent_of(pid_t pid) {
+  char path[64], text[512];
+  int parent = 0;
+  snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[size > 0 ? size : 0] = '\0';
+  const char *at = strrchr(text, ')');
+  return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? (pid_t)parent : 0;
+}
+
+static bool is_copy(const brim_chaos_proc *of, const brim_chaos_proc *all, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    if (all[i].pid == of->parent && all[i].trains == of->trains) return true;
+  }
+  return false;
+}
+
 size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t most) {
-  size_t n = 0;
+  size_t n = 0, kept = 0;
   DIR *dir = opendir("/proc");
   if (!dir) return 0;
-  for (struct dirent *entry; n < most && (entry = readdir(dir));) {
+  brim_chaos_proc *all = brim_calloc(BRIM_CHAOS_PROCS, sizeof *all);
+  for (struct dirent *entry; all && n < BRIM_CHAOS_PROCS && (entry = readdir(dir));) {
     if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    if (read_process(entry->d_name, folder, &out[n])) n++;
+    if (read_process(entry->d_name, folder, &all[n])) n++;
   }
   closedir(dir);
-  return n;
+  for (size_t i = 0; i < n; i++) all[i].parent = parent_of(all[i].pid);
+  for (size_t i = 0; i < n && kept < most; i++) {
+    if (!is_copy(&all[i], all, n)) out[kept++] = all[i];
+  }
+  brim_free(all);
+  return kept;
 }

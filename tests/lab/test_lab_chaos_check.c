@@ -19,6 +19,11 @@ static void say(void *ctx, const char *text) {
   snprintf(said + n, sizeof said - n, "%s\n", text);
 }
 
+static brim_status on_said(void *ctx, const brim_child_line *line) {
+  say(ctx, line->text);
+  return BRIM_OK;
+}
+
 static void put_file(const char *folder, int n, const char *name, const char *text) {
   char id[BRIM_EXP_ID], path[600];
   snprintf(path, sizeof path, "%s/exp/%.12s", folder, lab_id(n, id));
@@ -221,13 +226,41 @@ static void test_models(void **state) {
   }
 }
 
+// A process and its child that has not begun its program yet are one executor.
+static void test_a_child_before_its_program(void **state) {
+  (void)state;
+  static const char *const argv[] = {
+      "bash",    "-c",      "( echo begun; read -r line; : ); echo ended",
+      "x",       "execute", "/chaos/f/exp/012345678901",
+      "fence=3", NULL};
+  brim_chaos_proc all[4];
+  brim_child *child = NULL;
+  bool ended = false;
+  said[0] = '\0';
+  const brim_child_options how = {
+      .argv = argv, .in = BRIM_CHILD_PIPE, .out = BRIM_CHILD_PIPE, .on_line = on_said};
+  assert_ok(brim_child_start(&how, &child));
+  while (!said[0] && !ended) assert_ok(brim_child_wait(child, 100, &ended));
+  assert_string_equal(said, "begun\n");
+  assert_int_equal(brim_chaos_processes("/chaos/f", all, 4), 1);
+  assert_int_equal(all[0].pid, brim_child_pid(child));
+  assert_int_equal(all[0].fence, 3);
+  assert_string_equal(all[0].exp, "012345678901");
+  assert_false(all[0].trains);
+  brim_child_close(child);
+}
+
 int main(void) {
   test_filter();
   if (system("rm -rf chaos") != 0) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nothing_is_wrong), cmocka_unit_test(test_states),
-      cmocka_unit_test(test_attempts),         cmocka_unit_test(test_metrics),
-      cmocka_unit_test(test_models),           cmocka_unit_test(test_workers),
+      cmocka_unit_test(test_nothing_is_wrong),
+      cmocka_unit_test(test_states),
+      cmocka_unit_test(test_attempts),
+      cmocka_unit_test(test_metrics),
+      cmocka_unit_test(test_models),
+      cmocka_unit_test(test_workers),
+      cmocka_unit_test(test_a_child_before_its_program),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
