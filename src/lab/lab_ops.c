@@ -31,7 +31,11 @@ static brim_status run(brim_lab_answer *a) {
   if (!a->op) {
     return brim_fail(BRIM_EUNSUPPORTED, "'%s' is no request that this sweep answers", name);
   }
-  if (!a->store) return brim_fail(BRIM_ESTATE, "the sweep has no store open");
+  if (!a->store) {
+    return brim_fail(BRIM_ESTATE,
+                     "a worker runs in this folder, and its server has the store: name the "
+                     "server's URL in place of the folder");
+  }
   BRIM_TRY(a->op->run(a));
   if (!a->op->writes || !a->ops->changed) return BRIM_OK;
   if (!a->op->each) a->ops->changed(a->ops->ctx, name, a->exp);

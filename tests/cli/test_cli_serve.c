@@ -33,7 +33,18 @@ static void submit(const pool *p, const char *grid) {
   shell_result r = shell("brim sweep %s --store %s", grid, p->url);
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   has(r.err, "4 experiments new");
-  has(r.err, "the server's workers run them");
+  has_not(r.err, "nothing is left to run");
+  shell_free(&r);
+}
+
+// Once more: what is there already is not said to run.
+static void submit_again(const pool *p, const char *grid, const char *line) {
+  shell_result r = shell("brim sweep %s --store %s", grid, p->url);
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.err, "0 experiments new, 4 already");
+  has(r.err, line);
+  has_not(r.err, "the server's workers run them");
+  has_not(r.err, "rerun-failed");
   shell_free(&r);
 }
 
@@ -42,6 +53,7 @@ static void test_two_workers(void **state) {
   write_grid("small.yaml", "small", 3);
   pool p = serve("60");
   submit(&p, "small.yaml");
+  submit_again(&p, "small.yaml", "they wait: the server has no worker now");
   assert_int_equal(count_state(&p, "queued"), 4);
   brim_child *one = work(&p, "w1"), *two = work(&p, "w2");
   wait_until(&p, "done", 4);
@@ -50,6 +62,7 @@ static void test_two_workers(void **state) {
   has(r.out, "4 of 4 done");
   has_not(r.out, "no sweep is running");
   shell_free(&r);
+  submit_again(&p, "small.yaml", "nothing is left to run: 4 done, 0 failed");
   r = shell("brim report %s", p.url);
   assert_int_not_equal(r.code, 0);
   has(r.err, "name what http://127.0.0.1");

@@ -55,16 +55,64 @@ static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   return brim_str_status(out);
 }
 
+enum { SILENT_MS = 60000 };  // a worker that was not seen for so long
+
+typedef struct workers_seen {
+  int64_t now, count, draining;
+} workers_seen;
+
+static brim_status see_worker(void *ctx, const brim_store_worker *w) {
+  workers_seen *seen = ctx;
+  if (seen->now - w->last_seen > SILENT_MS) return BRIM_OK;
+  seen->count++;
+  seen->draining += w->drain;
+  return BRIM_OK;
+}
+
+static brim_status tell_waiting(const brim_cli_sweep_job *j, brim_lab_link *link) {
+  workers_seen seen = {0};
+  BRIM_TRY(brim_lab_now(link, &seen.now));
+  BRIM_TRY(brim_lab_workers(link, see_worker, &seen));
+  if (seen.count == 0) {
+    brim_cli_note(j->cli, "%s", brim_tr("they wait: the server has no worker now\n"));
+  } else if (seen.draining == seen.count) {
+    brim_cli_note(j->cli, "%s", brim_tr("they wait: every worker of the server drains\n"));
+  } else {
+    brim_cli_note(j->cli, "%s", brim_tr("the server's workers run them\n"));
+  }
+  return BRIM_OK;
+}
+
+// What becomes of the grid's experiments on a server.
+static brim_status tell_server(const brim_cli_sweep_job *j, brim_lab_link *link) {
+  brim_store_counts n;
+  BRIM_TRY(brim_lab_count(link, j->grid->id, &n));
+  const int64_t *s = n.states;
+  if (s[BRIM_EXP_QUEUED] + s[BRIM_EXP_LEASED] + s[BRIM_EXP_RUNNING] > 0) {
+    return tell_waiting(j, link);
+  }
+  brim_cli_note(j->cli,
+                brim_tr("nothing is left to run: %lld done, %lld failed, %lld cancelled, "
+                        "%lld paused\n"),
+                (long long)s[BRIM_EXP_DONE], (long long)s[BRIM_EXP_FAILED],
+                (long long)s[BRIM_EXP_CANCELLED], (long long)s[BRIM_EXP_PAUSED]);
+  if (s[BRIM_EXP_FAILED] > 0) {
+    brim_cli_note(j->cli, brim_tr("brim sweep rerun-failed %s queues failed ones again\n"),
+                  j->shown);
+  }
+  return BRIM_OK;
+}
+
+// link: to the sweep or server elsewhere that runs them; NULL = they run here.
 static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_submitted *n,
-                                  bool elsewhere) {
+                                  brim_lab_link *link) {
+  const bool elsewhere = link != NULL;
   if (!j->cli->json) {
     brim_cli_note(j->cli, brim_tr("%s: %lld experiments new, %lld already in the store %s\n"),
                   j->name, (long long)n->added, (long long)n->existing, j->shown);
+    if (elsewhere && brim_lab_is_server(j->place)) return tell_server(j, link);
     if (elsewhere) {
-      brim_cli_note(j->cli, "%s",
-                    brim_lab_is_server(j->place)
-                        ? brim_tr("the server's workers run them\n")
-                        : brim_tr("the sweep that is running there runs them\n"));
+      brim_cli_note(j->cli, "%s", brim_tr("the sweep that is running there runs them\n"));
     }
     return BRIM_OK;
   }
@@ -98,9 +146,9 @@ static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   } else if (!status) {
     status = brim_lab_link_open(j->place, NULL, &link);
     if (!status) status = brim_lab_submit(link, &grid, points, j->grid->count, &submitted);
-    brim_lab_link_close(link);
   }
-  if (!status) status = tell_submitted(j, &submitted, !sweep);
+  if (!status) status = tell_submitted(j, &submitted, link);
+  brim_lab_link_close(link);
   brim_free(points);
   brim_str_deinit(&text);
   return status;
