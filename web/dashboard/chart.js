@@ -196,12 +196,18 @@
     legend(list) {
       if (!this.options.legend) return;
       this.cells = list.map((e) => h('b'));
+      this.named = list;
       fill(this.names, list.map((e, i) => h('li', {
         title: e.name,
         onmouseenter: () => this.plot && this.plot.setSeries(this.at[i], { focus: true }),
         onmouseleave: () => this.plot && this.plot.setSeries(null, { focus: false }),
       }, swatch(e), e.members ? h('span', {}, e.name) : h('a', { href: '#/exp/' + e.id }, e.name), this.cells[i])));
       this.values();
+    }
+    // The last point of a long curve is a mean over some steps: a result is shown as the table has it.
+    result(e) {
+      const row = e.members ? null : model.exps.get(e.id);
+      return row && row.metric_key === this.key && ['done', 'failed', 'cancelled'].includes(row.state) ? brim.realOf(row.metric) : null;
     }
     values() {
       if (!this.plot || !this.cells) return;
@@ -210,7 +216,8 @@
         const values = data[this.at[i]] || [];
         let from = isNumber(at) ? at : values.length - 1;
         while (from >= 0 && !isNumber(values[from])) from--;
-        cell.textContent = from < 0 ? '' : brim.metric(this.key, values[from]);
+        const result = isNumber(at) ? null : this.result(this.named[i]);
+        cell.textContent = isNumber(result) ? brim.metric(this.key, result) : from < 0 ? '' : brim.metric(this.key, values[from]);
       });
     }
     resize() {
