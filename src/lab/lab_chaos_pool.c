@@ -82,7 +82,8 @@ static brim_status start(pool *p, member *m, const char *const *argv) {
 }
 
 static brim_status start_server(pool *p) {
-  char port[16], lease[16];
+  char port[16], lease[16], folder[BRIM_CHAOS_PATH];
+  snprintf(folder, sizeof folder, "%.1000s/server", p->c->folder);
   snprintf(port, sizeof port, "%d", p->port);
   snprintf(lease, sizeof lease, "%d", LEASE_S);
   const char *const argv[] = {p->c->options->program,
@@ -91,6 +92,8 @@ static brim_status start_server(pool *p) {
                               "--server-only",
                               "--store",
                               p->c->store,
+                              "--output-dir",
+                              folder,
                               "--port",
                               port,
                               "--lease",
