@@ -14,8 +14,7 @@ static const brim_option options[] = {
     {.name = "store",
      .kind = BRIM_OPTION_STRING,
      .metavar = "PLACE",
-     .help = BRIM_N_("store of the experiments: a folder, a postgres:// URL, or the http(s):// URL "
-                     "of a server")},
+     .help = BRIM_N_("store of the experiments: a folder, postgres:// or http(s):// URL")},
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
