@@ -16,10 +16,16 @@ static brim_http_client *client;
 static brim_http_answer answer;
 static json_t *reply;
 static char root[64], id[BRIM_EXP_ID];
+static int64_t keep_days;
+static bool drop_checkpoints;
 
 static void open_pool(void) {
   char url[64];
-  const brim_lab_pool_options options = {.store = store, .version = "9.9", .files = root};
+  const brim_lab_pool_options options = {.store = store,
+                                         .version = "9.9",
+                                         .files = root,
+                                         .keep_days = keep_days,
+                                         .drop_checkpoints = drop_checkpoints};
   brim_status status = brim_lab_pool_open(&options, &pool);
   if (status == BRIM_EUNSUPPORTED) BRIM_SKIP_ALL(brim_status_detail());
   assert_ok(status);
@@ -37,6 +43,8 @@ static int setup(void **state) {
   static int count;
   (void)state;
   lab_clock_ms = 1000000000000;
+  keep_days = 0;
+  drop_checkpoints = false;
   lab_new_place(&place);
   store = lab_open(&place);
   if (count == 0 && system("rm -rf files-of") != 0) fail_msg("cannot remove old files");
@@ -394,6 +402,195 @@ static void test_without_files(void **state) {
   assert_int_equal(get("log"), 501);
 }
 
+//---------------------------------- what goes ----------------------------------
+
+enum { MINUTE = 60000, HOUR = 60 * MINUTE, DAY = 24 * HOUR };
+
+static void open_again(int64_t days, bool drop) {
+  close_pool();
+  keep_days = days;
+  drop_checkpoints = drop;
+  open_pool();
+  assert_ok(brim_lab_pool_tend(pool));
+}
+
+static void tend_after(int64_t ms) {
+  lab_clock_ms += ms;
+  assert_ok(brim_lab_pool_tend(pool));
+}
+
+static void send_checkpoint(int n) {
+  lab_id(n, id);
+  assert_int_equal(put(&first, 0, strlen(first.text)), 200);
+  assert_true(is_complete());
+  assert_int_equal(put_log("text", 0), 200);
+}
+
+static void expect_checkpoint(int n, bool there) {
+  char path[256];
+  lab_id(n, id);
+  snprintf(path, sizeof path, "%s/files/%s", root, id);
+  if (brim_fs_exists(path) != there) fail_msg("%d: the folder", n);
+  if (get("files/checkpoint") != (there ? 200 : 404)) fail_msg("%d: the checkpoint", n);
+  if (on_disk(&first, "") != there) fail_msg("%d: the bytes", n);
+  assert_int_equal(get("log"), 200);
+  assert_string_equal(text_of("text"), there ? "text" : "");
+}
+
+static brim_status count_removal(void *ctx, const brim_store_event *e) {
+  if (strcmp(e->kind, "files removed") == 0) ++*(int *)ctx;
+  return BRIM_OK;
+}
+
+static int removals(void) {
+  int count = 0;
+  assert_ok(brim_store_events(store, 0, 0, count_removal, &count));
+  return count;
+}
+
+static brim_status count_metric(void *ctx, const brim_store_metric *row, int64_t attempt) {
+  (void)row;
+  (void)attempt;
+  ++*(int *)ctx;
+  return BRIM_OK;
+}
+
+// One experiment in each state: 1 done, 2 failed, 3 cancelled, 4 paused, 5 queued, 6 running.
+static void make_states(void) {
+  static const struct {
+    brim_exp_want want;
+    brim_attempt_outcome outcome;
+    brim_failure failure;
+    brim_exp_state became;
+  } rows[] = {
+      {BRIM_WANT_RUN, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE, BRIM_EXP_DONE},
+      {BRIM_WANT_RUN, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, BRIM_EXP_FAILED},
+      {BRIM_WANT_CANCEL, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE, BRIM_EXP_CANCELLED},
+      {BRIM_WANT_PAUSE, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE, BRIM_EXP_PAUSED},
+      {BRIM_WANT_RUN, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE, BRIM_EXP_QUEUED},
+      {BRIM_WANT_RUN, BRIM_ATTEMPT_OPEN, BRIM_FAILURE_NONE, BRIM_EXP_RUNNING},
+  };
+  lab_submit(store, "g2", 3, 4);
+  for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+    brim_store_ref ref = {.attempt = 1, .fence = 1};
+    const brim_store_metric row = {"loss", 1, 0.5};
+    if (i > 0) (void)lab_run(store, i + 1);
+    send_checkpoint(i + 1);
+    memcpy(ref.exp, id, sizeof ref.exp);
+    assert_ok(brim_store_metrics(store, &ref, 1, &row, 1));
+    if (rows[i].want != BRIM_WANT_RUN) assert_ok(brim_store_want(store, id, rows[i].want));
+    if (rows[i].outcome != BRIM_ATTEMPT_OPEN) {
+      (void)lab_finish(store, &ref, rows[i].outcome, rows[i].failure);
+    }
+    assert_int_equal(lab_state(store, i + 1), rows[i].became);
+  }
+}
+
+// Experiments that ended lose their files after some days, others never. Metrics stay.
+static void test_keep_days(void **state) {
+  (void)state;
+  int metrics = 0;
+  make_states();
+  open_again(0, false);  // by default everything stays
+  tend_after(MINUTE);
+  tend_after(1000LL * DAY);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);
+  lab_clock_ms -= 1000LL * DAY;
+  open_again(2, false);
+  tend_after(MINUTE);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);
+  tend_after(DAY);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);
+  tend_after(DAY);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, n > 3);
+  tend_after(100LL * DAY);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, n > 3);
+  assert_int_equal(removals(), 3);
+  lab_id(1, id);
+  assert_ok(brim_store_read_metrics(store, id, "loss", count_metric, &metrics));
+  assert_int_equal(metrics, 1);
+}
+
+// A failed one that is queued again in time keeps them; rounds come once an hour, the first after a minute.
+static void test_keep_retried(void **state) {
+  (void)state;
+  make_states();
+  tend_after(3LL * DAY);
+  lab_id(2, id);
+  assert_ok(brim_store_retry(store, id));
+  open_again(2, false);
+  tend_after(MINUTE - 1);
+  expect_checkpoint(1, true);
+  tend_after(1);
+  expect_checkpoint(1, false);
+  expect_checkpoint(2, true);
+  (void)lab_run(store, 2);
+  const brim_store_ref ref = {.exp = "", .attempt = 2, .fence = 2};
+  brim_store_ref two = ref;
+  memcpy(two.exp, id, sizeof two.exp);
+  lab_finish(store, &two, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN);
+  tend_after(2LL * DAY + 1);
+  lab_id(2, id);
+  assert_int_equal(get("files/checkpoint"), 404);
+}
+
+// Bytes without a row, and a folder whose removal was interrupted, go with the next round. What has no
+// experiment in the store stays.
+static void test_keep_interrupted(void **state) {
+  (void)state;
+  char path[264], gone[256], other[256];
+  make_states();
+  lab_id(6, id);
+  snprintf(gone, sizeof gone, "%s/files/%s.gone", root, id);
+  assert_ok(brim_fs_mkdirs(gone));
+  snprintf(path, sizeof path, "%s/x", gone);
+  assert_ok(brim_fs_write(path, "x", 1));
+  snprintf(other, sizeof other, "%s/files/%s", root, "00000000000000000000000000000000");
+  assert_ok(brim_fs_mkdirs(other));
+  const brim_store_expiry when = {.before = lab_clock_ms + 1};
+  brim_store_expired what;
+  lab_id(1, id);
+  assert_ok(brim_store_expire_files(store, id, &when, &what));  // and then the server was killed
+  assert_int_equal(what, BRIM_STORE_EXPIRED_ALL);
+  assert_true(on_disk(&first, ""));
+  open_again(2, false);
+  tend_after(3LL * DAY);
+  expect_checkpoint(1, false);
+  expect_checkpoint(6, true);
+  assert_false(brim_fs_exists(gone));
+  assert_true(brim_fs_exists(other));
+}
+
+// The last checkpoint goes when the experiment is done and its weights have come.
+static void test_keep_best(void **state) {
+  (void)state;
+  const file weights = {"weights", "the weights", 1, 1, -1};
+  file best = first;
+  best.name = "best";
+  make_states();
+  open_again(0, true);
+  tend_after(MINUTE);
+  tend_after(2 * HOUR);
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);  // none has weights
+  for (int n = 1; n <= 6; n++) {
+    lab_id(n, id);
+    assert_int_equal(put(&weights, 0, strlen(weights.text)), 200);
+    assert_int_equal(put(&best, 0, 0), 200);  // the same bytes
+    assert_true(is_complete());
+  }
+  tend_after(HOUR);
+  for (int n = 2; n <= 6; n++) expect_checkpoint(n, true);
+  lab_id(1, id);
+  assert_false(on_disk(&first, ""));
+  assert_int_equal(get("files/checkpoint"), 404);
+  assert_int_equal(get("files/weights"), 200);
+  assert_int_equal(get("files/best"), 200);
+  assert_string_equal(answer.body.data, first.text);
+  assert_int_equal(get("log"), 200);
+  assert_string_equal(text_of("text"), "text");
+  assert_int_equal(removals(), 1);
+}
+
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
@@ -407,6 +604,10 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_large, setup, teardown),
       cmocka_unit_test_setup_teardown(test_roles, setup, teardown),
       cmocka_unit_test_setup_teardown(test_without_files, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_keep_days, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_keep_retried, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_keep_interrupted, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_keep_best, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,9 @@
 #include "lab/lab_sweep.h"
 
 enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000, FILES = 4096 };
+enum { LONGEST_KEEP = 36500 };  // days
+
+static const char *const keeps[] = {"all", "best", NULL};
 
 static const brim_option options[] = {
     {.name = "store",
@@ -40,6 +43,19 @@ static const brim_option options[] = {
      .metavar = "S",
      .help = BRIM_N_("seconds before the first retry; twice as long before the next"),
      .default_text = "5"},
+    {.name = "keep-days",
+     .kind = BRIM_OPTION_INT,
+     .metavar = "N",
+     .help = BRIM_N_("remove files of an experiment N days after its end (0 = keep them)"),
+     .default_text = "0",
+     .group = BRIM_N_("Files")},
+    {.name = "keep-checkpoints",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "WHICH",
+     .choices = keeps,
+     .help = BRIM_N_("checkpoints of experiments that are done; best: without the last one"),
+     .default_text = "all",
+     .group = BRIM_N_("Files")},
     {.name = "address",
      .kind = BRIM_OPTION_STRING,
      .metavar = "ADDR",
@@ -223,6 +239,8 @@ static brim_status open_pool(serving *s) {
       .local_token = s->token[0] ? s->token : NULL,
       .control_token = s->control[0] ? s->control : NULL,
       .files = folder_of(s->cli),
+      .keep_days = brim_option_int(parse, "keep-days", 0),
+      .drop_checkpoints = strcmp(brim_option_string(parse, "keep-checkpoints", "all"), "best") == 0,
       .maker = &s->grids.maker,
   };
   return brim_lab_pool_open(&how, &s->pool);
@@ -302,6 +320,10 @@ static brim_status run(brim_cli *cli) {
   double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
   if (!(backoff >= 0.001 && backoff <= 86400)) {
     return brim_cli_usage(cli, BRIM_N_("--backoff must be above 0 and at most 86400"));
+  }
+  int64_t keep = brim_option_int(&cli->parse, "keep-days", 0);
+  if (keep < 0 || keep > LONGEST_KEEP) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "keep-days", 0, LONGEST_KEEP);
   }
   const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3),
                                   .backoff_ms = (int64_t)(backoff * 1e3)};

@@ -452,6 +452,7 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
   if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);
+  if (!status) status = brim_pool_keep_tend(pool, pool->tend_ms);
   return status ? status : move_log(pool);
 }
 
@@ -461,6 +462,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->http) brim_pool_feed_wake(&pool->feed);
   brim_http_server_close(pool->http);
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
+  brim_pool_keep_deinit(&pool->keep);
   brim_pool_disk_close(pool->disk);
   if (pool->ops.store) brim_pool_commits_deinit(&pool->commits);
   brim_pool_stats_deinit(&pool->stats);

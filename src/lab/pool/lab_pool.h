@@ -78,6 +78,8 @@ typedef struct brim_lab_pool_options {
   int connections;            // at most (1000); three quarters of them from one address
   // folder for files of experiments, which get a folder in it; NULL = takes none
   const char *files;
+  int64_t keep_days;      // files of an experiment go so many days after its end; 0 = never
+  bool drop_checkpoints;  // the last one goes when an experiment is done and its weights are here
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
   int64_t idle_ms, request_ms;       // as of brim_http_options
 } brim_lab_pool_options;
@@ -86,7 +88,7 @@ typedef struct brim_lab_pool brim_lab_pool;
 
 brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out);
 int brim_lab_pool_port(const brim_lab_pool *pool);
-// What has to be done now and then: ends leases, reads events of other servers. Call it about every second.
+// What has to be done now and then: ends leases, reads events of other servers, removes old files. Call it about every second.
 brim_status brim_lab_pool_tend(brim_lab_pool *pool);
 void brim_lab_pool_close(brim_lab_pool *pool);  // NULL is fine
 

@@ -19,6 +19,8 @@
 
 enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20, RESERVE = 64 << 20 };
 
+#define GONE ".gone"  // behind the name of a folder that is removed
+
 // Files are written one piece at a time each: those that fall on one slot wait for each other. The hash of
 // what has come so far is kept, so that the last piece need not read it all again.
 typedef struct slot {
@@ -114,8 +116,18 @@ static bool is_whole(int folder, const char *name, int64_t size) {
          (int64_t)st.st_size == size;
 }
 
+// *freed, which may be NULL, counts it. The bytes of a file with another name stay.
+static void remove_one(int folder, const char *name, brim_pool_freed *freed) {
+  struct stat st;
+  bool known = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (unlinkat(folder, name, 0) != 0 || !freed) return;
+  freed->files++;
+  if (known && st.st_nlink == 1) freed->bytes += (int64_t)st.st_size;
+}
+
 // Removes names that begin with PREFIX, and end with SUFFIX, but for one.
-static void remove_but(int folder, const char *prefix, const char *suffix, const char *but) {
+static void remove_but(int folder, const char *prefix, const char *suffix, const char *but,
+                       brim_pool_freed *freed) {
   int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
   if (!dir && copy >= 0) close(copy);
@@ -126,7 +138,7 @@ static void remove_but(int folder, const char *prefix, const char *suffix, const
                 strcmp(e->d_name + length - tail, suffix) == 0;
     if (fits && strcmp(e->d_name, but) != 0 && strcmp(e->d_name, ".") != 0 &&
         strcmp(e->d_name, "..") != 0) {
-      (void)unlinkat(folder, e->d_name, 0);
+      remove_one(folder, e->d_name, freed);
     }
   }
   if (dir) closedir(dir);
@@ -310,7 +322,7 @@ static brim_status put_part(slot *s, int folder, int fd, const brim_pool_piece *
     whole_name(p, prefix);
     snprintf(part, sizeof part, "%s.part", prefix);
     snprintf(prefix, sizeof prefix, "%s.", p->kind->name);
-    remove_but(folder, prefix, ".part", part);  // another one is sent no more
+    remove_but(folder, prefix, ".part", part, NULL);  // another one is sent no more
     begin_sum(s, p);
   }
   BRIM_TRY(take_piece(fd, p, out, &added));
@@ -364,8 +376,8 @@ brim_status brim_pool_disk_put(brim_pool_disk *d, const brim_pool_piece *p, brim
   return status;
 }
 
-void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
-                          const char *sha256) {
+static void prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                  const char *sha256, brim_pool_freed *freed) {
   const brim_pool_piece p = {.exp = exp, .kind = kind, .sha256 = sha256};
   char prefix[NAME], name[NAME];
   int folder = -1;
@@ -377,9 +389,14 @@ void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_fil
   snprintf(prefix, sizeof prefix, "%s.", kind->name);
   slot *s = slot_of(d, &p);
   pthread_mutex_lock(&s->mutex);
-  remove_but(folder, prefix, "", name);
+  remove_but(folder, prefix, "", name, freed);
   pthread_mutex_unlock(&s->mutex);
   close(folder);
+}
+
+void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                          const char *sha256) {
+  prune(d, exp, kind, sha256, NULL);
 }
 
 brim_status brim_pool_disk_read(brim_pool_disk *d, const brim_pool_piece *which, int *fd,
@@ -393,12 +410,67 @@ brim_status brim_pool_disk_read(brim_pool_disk *d, const brim_pool_piece *which,
   return status;
 }
 
-void brim_pool_disk_remove(brim_pool_disk *d, const char *exp) {
+//---------------------------------- removing ----------------------------------
+
+static bool is_id(const char *name, const char *suffix) {
+  return strspn(name, "0123456789abcdef") == BRIM_EXP_ID - 1 &&
+         strcmp(name + BRIM_EXP_ID - 1, suffix) == 0;
+}
+
+void brim_pool_disk_put_away(brim_pool_disk *d, const char *exp) {
+  char gone[NAME];
+  snprintf(gone, sizeof gone, "%.32s" GONE, exp);
+  (void)renameat(d->root, exp, d->root, gone);
+}
+
+void brim_pool_disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed *freed) {
+  char gone[NAME];
   int folder = -1;
-  if (!open_folder(d, exp, false, &folder)) {
-    remove_but(folder, "", "", "");
+  snprintf(gone, sizeof gone, "%.32s" GONE, exp);
+  if (!open_folder(d, gone, false, &folder)) {
+    remove_but(folder, "", "", "", freed);
     close(folder);
-    (void)unlinkat(d->root, exp, AT_REMOVEDIR);
+    (void)unlinkat(d->root, gone, AT_REMOVEDIR);
   }
   brim_status_clear();
+}
+
+void brim_pool_disk_remove(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                           brim_pool_freed *freed) {
+  prune(d, exp, kind, "", freed);
+}
+
+static brim_status add_id(const char *name, char (**ids)[BRIM_EXP_ID], size_t *count) {
+  if ((*count & (*count - 1)) == 0) {  // at 0 and the powers of 2
+    void *grown = brim_realloc(*ids, (*count ? 2 * *count : 1) * sizeof **ids);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
+    *ids = grown;
+  }
+  snprintf((*ids)[(*count)++], BRIM_EXP_ID, "%.32s", name);
+  return BRIM_OK;
+}
+
+brim_status brim_pool_disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_t *count) {
+  char(*ids)[BRIM_EXP_ID] = NULL;
+  *out = NULL;
+  *count = 0;
+  int copy = openat(d->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+  if (!dir) {
+    int err = errno;
+    if (copy >= 0) close(copy);
+    return brim_fail(BRIM_EIO, "cannot list the files of the server: %s", brim_errno_text(err));
+  }
+  brim_status status = BRIM_OK;
+  for (struct dirent *e; !status && (e = readdir(dir));) {
+    if (is_id(e->d_name, "") || is_id(e->d_name, GONE)) status = add_id(e->d_name, &ids, count);
+  }
+  closedir(dir);
+  if (status) {
+    brim_free(ids);
+    *count = 0;
+    return status;
+  }
+  *out = ids;
+  return BRIM_OK;
 }

@@ -4,6 +4,8 @@
 //   checkpoint.SHA256.part   what has come of one
 //   log.N                    a log of attempt N
 //
+// A folder EXP.gone is removed, whenever that was interrupted.
+//
 // Names are made here: of the kinds of lab_files.h, hashes and numbers. It knows neither HTTP nor the store,
 // whose rows say which whole file counts. Calls may come from several threads.
 #ifndef BRIM_LAB_POOL_DISK_H_
@@ -50,8 +52,19 @@ void brim_pool_disk_prune(brim_pool_disk *disk, const char *exp, const brim_lab_
 // A whole file by its hash, or a log by its attempt, for reading. BRIM_ENOENT: it is not there.
 brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *which, int *fd,
                                 int64_t *size);
-// Everything of an experiment.
-void brim_pool_disk_remove(brim_pool_disk *disk, const char *exp);
+
+typedef struct brim_pool_freed {
+  int64_t files, bytes;
+} brim_pool_freed;
+// Whole and partial files of the kind.
+void brim_pool_disk_remove(brim_pool_disk *disk, const char *exp, const brim_lab_file_kind *kind,
+                           brim_pool_freed *freed);
+// Everything of an experiment in two steps: it is out of the way at once; then its bytes go, which takes as
+// long as they are many. *freed is added to.
+void brim_pool_disk_put_away(brim_pool_disk *disk, const char *exp);
+void brim_pool_disk_remove_away(brim_pool_disk *disk, const char *exp, brim_pool_freed *freed);
+// Experiments that have a folder, also one that is put away; brim_free.
+brim_status brim_pool_disk_list(brim_pool_disk *disk, char (**out)[BRIM_EXP_ID], size_t *count);
 
 #ifdef __cplusplus
 }

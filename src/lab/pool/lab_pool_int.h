@@ -225,6 +225,19 @@ void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller
 void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
                           const brim_http_request *http, brim_http_reply *reply);
 
+// --- lab_pool_keep.c: files of experiments that ended go, in rounds
+
+typedef struct brim_pool_keep {
+  int64_t next_ms;  // of the next round, by the store's clock; 0 = not known yet
+  char (*ids)[BRIM_EXP_ID];
+  size_t count, at;  // of this round
+  brim_pool_freed freed;
+} brim_pool_keep;
+
+// A bit of a round, without the store's lock. `now_ms` by the store's clock.
+brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms);
+void brim_pool_keep_deinit(brim_pool_keep *keep);
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_pool_stats stats;
@@ -237,6 +250,7 @@ struct brim_lab_pool {
   brim_pool_limit limit;
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
+  brim_pool_keep keep;
   brim_pool_page page;
   brim_pool_commits commits;
   brim_pool_reading reading;

@@ -284,6 +284,21 @@ brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref);
 brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
                                 const brim_store_file *file);
 
+// Which files go of experiments that ended. Times of the store's clock; 0 = of none.
+typedef struct brim_store_expiry {
+  int64_t before;       // all, of those that ended earlier
+  int64_t done_before;  // "checkpoint", of those done earlier that have "weights" or "best"
+} brim_store_expiry;
+typedef enum brim_store_expired {
+  BRIM_STORE_EXPIRED_NONE,
+  BRIM_STORE_EXPIRED_CHECKPOINT,
+  BRIM_STORE_EXPIRED_ALL,
+} brim_store_expired;
+// Forgets them. *out: whose bytes may go, also where none was noted. An experiment that waits, runs or is
+// paused keeps its files, and so does one that the store does not know.
+brim_status brim_store_expire_files(brim_store *store, const char *exp,
+                                    const brim_store_expiry *when, brim_store_expired *out);
+
 // --- control
 
 // The caller, for the events of what follows on this handle; NULL or "" = the machine itself. At most 64

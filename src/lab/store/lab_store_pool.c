@@ -194,6 +194,70 @@ brim_status brim_store_files(brim_store *store, const char *exp, brim_store_file
   return f.status;
 }
 
+typedef struct expiring {
+  const char *exp;
+  const brim_store_expiry *when;
+  brim_store_expired what;
+} expiring;
+
+// Locks the experiment. What goes, but for whether it has weights.
+static brim_status read_expired(brim_store *store, expiring *x) {
+  brim_db_rows r;
+  bool there = false;
+  x->what = BRIM_STORE_EXPIRED_NONE;
+  brim_status status =
+      brim_db_query(store->db, "SELECT e.state,e.ended FROM exp e WHERE e.id=?1 @LOCK",
+                    BRIM_DB_ARGS(brim_db_text(x->exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  if (!status && there) {
+    brim_exp_state state = (brim_exp_state)brim_db_get_int(&r, 0);
+    int64_t ended = brim_db_get_int(&r, 1);
+    bool over = state == BRIM_EXP_DONE || state == BRIM_EXP_FAILED || state == BRIM_EXP_CANCELLED;
+    if (over && ended > 0 && ended < x->when->before) {
+      x->what = BRIM_STORE_EXPIRED_ALL;
+    } else if (state == BRIM_EXP_DONE && ended > 0 && ended < x->when->done_before) {
+      x->what = BRIM_STORE_EXPIRED_CHECKPOINT;
+    }
+  }
+  brim_db_done(&r);
+  return status;
+}
+
+static brim_status expire_files(brim_store *store, void *ctx) {
+  expiring *x = ctx;
+  int64_t now, weights = 1, removed = 0;
+  BRIM_TRY(read_expired(store, x));
+  if (x->what == BRIM_STORE_EXPIRED_NONE) return BRIM_OK;
+  bool all = x->what == BRIM_STORE_EXPIRED_ALL;
+  if (!all) {
+    BRIM_TRY(brim_db_get_one(
+        store->db, "SELECT COUNT(*) FROM file WHERE exp=?1 AND name IN ('weights','best')",
+        BRIM_DB_ARGS(brim_db_text(x->exp)), &weights));
+  }
+  if (weights == 0) {
+    x->what = BRIM_STORE_EXPIRED_NONE;
+    return BRIM_OK;
+  }
+  BRIM_TRY(brim_db_exec(
+      store->db,
+      all ? "DELETE FROM file WHERE exp=?1" : "DELETE FROM file WHERE exp=?1 AND name='checkpoint'",
+      BRIM_DB_ARGS(brim_db_text(x->exp)), &removed));
+  if (removed == 0) return BRIM_OK;
+  BRIM_TRY(brim_store_time(store, &now));
+  brim_store_note(store, now, x->exp, "files removed", all ? "all" : "checkpoint");
+  return BRIM_OK;
+}
+
+brim_status brim_store_expire_files(brim_store *store, const char *exp,
+                                    const brim_store_expiry *when, brim_store_expired *out) {
+  expiring x = {exp, when, BRIM_STORE_EXPIRED_NONE};
+  *out = BRIM_STORE_EXPIRED_NONE;
+  BRIM_TRY(brim_store_check_id(exp));
+  BRIM_TRY(brim_store_write(store, expire_files, &x));
+  *out = x.what;
+  return BRIM_OK;
+}
+
 static brim_status put_findings(brim_store *store, void *ctx) {
   const putting *p = ctx;
   brim_store_held held;
