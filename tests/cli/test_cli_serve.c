@@ -236,6 +236,8 @@ static void test_tokens(void **state) {
   expect(2, "--role", "brim serve token add you --role king --store pool");
   expect(2, "a-z", "brim serve token add 'Y/u' --store pool");
   expect(2, "not local", "brim serve token add local --store pool");
+  expect(2, "the webhook's address is not valid",
+         "brim serve --webhook server --port 0 --store pool");
   pool p = serve("60");
   shell_result r = shell(
       "export URL=%s; ! brim sweep small.yaml --store $URL 2>&1; ! BRIM_TOKEN=brim_wrong brim "

@@ -56,6 +56,10 @@ static const brim_option options[] = {
      .help = BRIM_N_("checkpoints of experiments that are done; best: without the last one"),
      .default_text = "all",
      .group = BRIM_N_("Files")},
+    {.name = "webhook",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "URL",
+     .help = BRIM_N_("address to notify of failed experiments and ended grids")},
     {.name = "address",
      .kind = BRIM_OPTION_STRING,
      .metavar = "ADDR",
@@ -242,6 +246,7 @@ static brim_status open_pool(serving *s) {
       .keep_days = brim_option_int(parse, "keep-days", 0),
       .drop_checkpoints = strcmp(brim_option_string(parse, "keep-checkpoints", "all"), "best") == 0,
       .maker = &s->grids.maker,
+      .webhook = brim_option_string(parse, "webhook", NULL),
   };
   return brim_lab_pool_open(&how, &s->pool);
 }

@@ -378,6 +378,7 @@ static brim_status open_pool(brim_lab_pool *pool) {
   BRIM_TRY(brim_pool_commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
   BRIM_TRY(open_beside(pool));
+  if (o->webhook) BRIM_TRY(brim_pool_hook_open(pool, &pool->hook));
   // one address that takes all it gets leaves some for the others
   int connections = o->connections > 0 ? o->connections : 1000;
   const brim_http_options http = {.address = o->address,
@@ -391,7 +392,8 @@ static brim_status open_pool(brim_lab_pool *pool) {
                                   .admit = admit,
                                   .serve = serve,
                                   .ctx = pool};
-  return brim_http_server_open(&http, &pool->http);
+  BRIM_TRY(brim_http_server_open(&http, &pool->http));
+  return pool->hook ? brim_pool_hook_start(pool->hook) : BRIM_OK;
 }
 
 brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out) {
@@ -461,6 +463,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->http) brim_http_server_stop(pool->http);
   if (pool->http) brim_pool_feed_wake(&pool->feed);
   brim_http_server_close(pool->http);
+  brim_pool_hook_close(pool->hook);
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
   brim_pool_keep_deinit(&pool->keep);
   brim_pool_disk_close(pool->disk);

@@ -82,6 +82,9 @@ typedef struct brim_lab_pool_options {
   bool drop_checkpoints;  // the last one goes when an experiment is done and its weights are here
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
   int64_t idle_ms, request_ms;       // as of brim_http_options
+  // Gets a POST when an experiment fails for good, and when a grid ends; NULL = none.
+  const char *webhook;
+  int64_t webhook_wait_ms;  // before the second try (1 s); five times as long before each next one
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;

@@ -238,6 +238,17 @@ typedef struct brim_pool_keep {
 brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms);
 void brim_pool_keep_deinit(brim_pool_keep *keep);
 
+// --- lab_pool_hook.c: messages to a webhook, from a thread of their own
+
+typedef struct brim_pool_hook brim_pool_hook;
+
+// BRIM_EINVAL: the URL. Messages are about events after those that the feed has now.
+brim_status brim_pool_hook_open(brim_lab_pool *pool, brim_pool_hook **out);
+// When the server listens: messages name its address.
+brim_status brim_pool_hook_start(brim_pool_hook *hook);
+// Sends what is waiting, for some seconds at most. Before the feed's end. NULL is fine.
+void brim_pool_hook_close(brim_pool_hook *hook);
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_pool_stats stats;
@@ -254,7 +265,8 @@ struct brim_lab_pool {
   brim_pool_page page;
   brim_pool_commits commits;
   brim_pool_reading reading;
-  brim_store *keeper;  // moves the store's log
+  brim_store *keeper;    // moves the store's log
+  brim_pool_hook *hook;  // NULL: none
 };
 
 // --- lab_pool_reply.c

@@ -444,6 +444,9 @@ typedef struct brim_store_grid_row {
 } brim_store_grid_row;
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
+// Those that an experiment belongs to, without text, version and points.
+brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_grid_fn fn,
+                                void *ctx);
 
 // The size of its files, or of the database it is in.
 brim_status brim_store_bytes(brim_store *store, int64_t *out);

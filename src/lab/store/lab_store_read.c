@@ -359,3 +359,11 @@ brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx
                                    " ORDER BY g.created,g.id @BYTES",
                                    BRIM_DB_NO_ARGS, grid_row, &r, false, BRIM_OK});
 }
+
+brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_grid_fn fn,
+                                void *ctx) {
+  grid_reading r = {fn, ctx};
+  return read_all(store, (reading){"SELECT g.id,g.name,'','',g.created,0 FROM member m JOIN grid g"
+                                   " ON g.id=m.grid WHERE m.exp=?1 ORDER BY g.created,g.id @BYTES",
+                                   BRIM_DB_ARGS(brim_db_text(exp)), grid_row, &r, false, BRIM_OK});
+}
