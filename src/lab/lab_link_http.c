@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/base_json.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_client.h"
 #include "lab/http/lab_http_url.h"
@@ -54,13 +55,18 @@ static brim_status refused(int status, const brim_str *body) {
   brim_status_clear();
   switch (status) {
     case 401:
-      return brim_fail(BRIM_EINVAL, "the server does not know the token (" BRIM_LAB_TOKEN_ENV ")");
+      return brim_fail(BRIM_EINVAL,
+                       variable(BRIM_LAB_TOKEN_ENV)
+                           ? BRIM_N_("the server does not know the token (%s)")
+                           : BRIM_N_("the server asks for a token; set %s"),
+                       BRIM_LAB_TOKEN_ENV);
     case 403:
       return brim_fail(BRIM_EINVAL, "the server refuses: %s", text);
     case 413:
       return brim_fail(BRIM_ELIMIT, "the server refuses: %s", text);
     case 404:
-      return brim_fail(BRIM_ENOENT, "at this address answers something else than brim serve");
+      return brim_fail(BRIM_ENOENT,
+                       "no brim serve answers at this address; its URL ends with the port");
     default:
       return brim_fail(BRIM_EIO, "the server answers with status %d: %s", status, text);
   }

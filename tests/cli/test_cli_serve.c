@@ -245,6 +245,7 @@ static void test_tokens(void **state) {
       "small.yaml --store $URL 2>&1",
       p.url);
   assert_int_equal(r.code, 0);
+  has(r.out, "the server asks for a token");
   has(r.out, "the server does not know the token");
   shell_free(&r);
   r = shell("BRIM_TOKEN=$(cat token-worker) brim sweep small.yaml --store %s", p.url);

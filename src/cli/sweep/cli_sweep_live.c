@@ -297,6 +297,7 @@ static brim_status outcome(watcher *w, const brim_sweep_view *view) {
   int64_t left = n[BRIM_SWEEP_QUEUED] + n[BRIM_SWEEP_LEASED] + n[BRIM_SWEEP_RUNNING];
   switch (brim_lab_sweep_end(w->sweep)) {
     case BRIM_LAB_END_STOPPED:
+      if (brim_lab_is_server(w->job->place)) return brim_fail(BRIM_EINTERRUPTED, "stopped");
       return brim_fail(BRIM_EINTERRUPTED,
                        "stopped with %lld experiments left; run the same command to continue",
                        (long long)left);

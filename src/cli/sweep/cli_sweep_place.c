@@ -56,7 +56,14 @@ brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
     }
     return brim_cli_usage(cli, BRIM_N_("there is no store below runs; name one with --store"));
   }
-  if (!brim_store_is_url(given) && !brim_lab_is_server(given) && !has_store(given, &st)) {
+  const bool folder = !brim_store_is_url(given) && !brim_lab_is_server(given);
+  if (folder && !has_store(given, &st)) {
+    if (strchr(given, ':')) {
+      return brim_fail(BRIM_ENOENT,
+                       "%s is no folder with a store; the URL of a server begins with http:// or "
+                       "https://",
+                       given);
+    }
     return brim_fail(BRIM_ENOENT, "%s holds no store of a sweep (" BRIM_STORE_FILE ")", given);
   }
   *out = brim_strdup(given);
