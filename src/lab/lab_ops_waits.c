@@ -8,8 +8,7 @@
 #include "lab/lab_ids.h"
 #include "lab/lab_ops_int.h"
 
-// Workers report every 5 s, sweeps every 15: after three of those it is taken for gone.
-enum { GONE_MS = 45000, WORKERS = 1024 };
+enum { WORKERS = 1024 };
 
 // What a worker could run at most. Unknown is "everything": it has said nothing.
 typedef struct capacity {
@@ -52,7 +51,7 @@ static capacity read_capacity(const char *text) {
 
 static brim_status add_worker(void *ctx, const brim_store_worker *w) {
   brim_lab_waits *waits = (brim_lab_waits *)ctx;
-  if (waits->now - w->last_seen > GONE_MS) return BRIM_OK;
+  if (waits->now - w->last_seen > BRIM_WORKER_GONE_MS) return BRIM_OK;
   if (w->drain) {
     waits->draining++;
   } else if (waits->count < WORKERS) {

@@ -2,7 +2,7 @@
 'use strict';
 (function () {
   const { h, svg, fill, t, model } = brim;
-  const QUEUE = 300, SILENT_MS = 60000;
+  const QUEUE = 300, SILENT_MS = 45000;  // as the server counts: BRIM_WORKER_GONE_MS
 
   //-------------------------------- the queue --------------------------------
 

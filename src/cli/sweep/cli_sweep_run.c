@@ -55,15 +55,13 @@ static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   return brim_str_status(out);
 }
 
-enum { SILENT_MS = 60000 };  // a worker that was not seen for so long
-
 typedef struct workers_seen {
   int64_t now, count, draining;
 } workers_seen;
 
 static brim_status see_worker(void *ctx, const brim_store_worker *w) {
   workers_seen *seen = ctx;
-  if (seen->now - w->last_seen > SILENT_MS) return BRIM_OK;
+  if (seen->now - w->last_seen > BRIM_WORKER_GONE_MS) return BRIM_OK;
   seen->count++;
   seen->draining += w->drain;
   return BRIM_OK;
