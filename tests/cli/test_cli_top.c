@@ -250,13 +250,25 @@ static bool has_tmux(void) {
   return there;
 }
 
-#define TMUX "TMUX= tmux -u -L brim-test-$PPID-top -f /dev/null "
+#define TMUX "TMUX= tmux -u -L brim-test-$PPID-top-$BRIM_TEST_SCREEN -f /dev/null "
 
+static void tmux_end(void) {
+  shell_result r = shell(TMUX "kill-server");
+  shell_free(&r);
+}
+
+// Each start has a server of its own: one that was told to end still takes connections for a moment,
+// and whoever comes then is cut off ("server exited unexpectedly").
 static void tmux_start(int columns, int rows, const char *environment, const char *words) {
+  static int started;
+  if (started) tmux_end();  // a test before this one may have failed
+  char number[16];
+  snprintf(number, sizeof number, "%d", ++started);
+  setenv("BRIM_TEST_SCREEN", number, 1);
   shell_result r =
-      shell(TMUX "kill-server 2>/dev/null; " TMUX
-                 "new-session -d -x %d -y %d 'env TERM=screen LC_ALL=C.UTF-8 TZ=UTC %s %s top %s; "
-                 "echo ended $?; exec sleep 600'",
+      shell(TMUX
+            "new-session -d -x %d -y %d 'env TERM=screen LC_ALL=C.UTF-8 TZ=UTC %s %s top %s; "
+            "echo ended $?; exec sleep 600'",
             columns, rows, environment, BRIM_BINARY, words);
   if (r.code) fail_msg("tmux: %s", r.err);
   shell_free(&r);
@@ -282,11 +294,6 @@ static void tmux_expect(const char *text) { brim_free(tmux_wait(text)); }
 static void tmux_type(const char *keys) {
   shell_result r = shell(TMUX "send-keys %s", keys);
   assert_int_equal(r.code, 0);
-  shell_free(&r);
-}
-
-static void tmux_end(void) {
-  shell_result r = shell(TMUX "kill-server");
   shell_free(&r);
 }
 
