@@ -217,8 +217,24 @@ static brim_status list_grid(void *ctx, const brim_store_grid_row *row) {
 
 static brim_status op_grids(brim_lab_answer *a) { return brim_store_grids(a->store, list_grid, a); }
 
+typedef struct worker_rows {
+  brim_lab_answer *answer;
+  json_t *lacks;  // grids by worker
+} worker_rows;
+
+static brim_status add_lack(void *ctx, const brim_store_lack *lack) {
+  json_t *all = ((worker_rows *)ctx)->lacks;
+  if (!lack->grid) return BRIM_OK;
+  if (!json_object_get(all, lack->worker)) {
+    BRIM_TRY(brim_json_put(all, lack->worker, json_array()));
+  }
+  int rc = json_array_append_new(json_object_get(all, lack->worker), json_string(lack->what));
+  return rc == 0 ? BRIM_OK : no_memory();
+}
+
 // What it says of its machine is an object; a text that is none is left out.
 static brim_status list_worker(void *ctx, const brim_store_worker *worker) {
+  const worker_rows *rows = ctx;
   json_t *row = NULL, *status = NULL;
   BRIM_TRY(record_json(BRIM_LAB_WORKER, worker, &row));
   if (worker->status[0] &&
@@ -232,13 +248,24 @@ static brim_status list_worker(void *ctx, const brim_store_worker *worker) {
     }
   }
   json_decref(status);
+  json_t *lacks = json_object_get(rows->lacks, worker->id);
+  if (row && lacks && json_object_set(row, "lacks", lacks) != 0) {
+    json_decref(row);
+    row = NULL;
+  }
   if (!row) return no_memory();
-  return brim_lab_answer_row(ctx, "workers", row,
+  return brim_lab_answer_row(rows->answer, "workers", row,
                              ROW_SIZE + strlen(worker->gpus) + strlen(worker->status));
 }
 
 static brim_status op_workers(brim_lab_answer *a) {
-  return brim_store_workers(a->store, list_worker, a);
+  worker_rows rows = {a, json_object()};
+  int64_t now = 0;
+  brim_status status = rows.lacks ? brim_store_now(a->store, &now) : no_memory();
+  if (!status) status = brim_store_lacks(a->store, now - BRIM_WORKER_GONE_MS, add_lack, &rows);
+  if (!status) status = brim_store_workers(a->store, list_worker, &rows);
+  json_decref(rows.lacks);
+  return status;
 }
 
 // --- metrics

@@ -8,7 +8,7 @@
 #include "lab/lab_ids.h"
 #include "lab/lab_ops_int.h"
 
-enum { WORKERS = 1024 };
+enum { WORKERS = 1024, LACKS = 1024, WHAT = 65 };
 
 // What a worker could run at most. Unknown is "everything": it has said nothing.
 typedef struct capacity {
@@ -21,6 +21,8 @@ struct brim_lab_waits {
   int64_t now;
   capacity workers[WORKERS];  // those that are here and take experiments
   size_t count, draining;
+  char lacks[LACKS][WHAT];  // experiments and grids that some worker lacks something for
+  size_t lack_count;
   char (*queue)[BRIM_EXP_ID];
   size_t queued;
   brim_lab_ids ranks;
@@ -60,9 +62,23 @@ static brim_status add_worker(void *ctx, const brim_store_worker *w) {
   return BRIM_OK;
 }
 
+static brim_status add_lack(void *ctx, const brim_store_lack *lack) {
+  brim_lab_waits *w = (brim_lab_waits *)ctx;
+  if (w->lack_count < LACKS) snprintf(w->lacks[w->lack_count++], WHAT, "%s", lack->what);
+  return BRIM_OK;
+}
+
+static bool is_lacking(const brim_lab_waits *w, const brim_store_exp *exp) {
+  for (size_t i = 0; i < w->lack_count; i++) {
+    if (strcmp(w->lacks[i], exp->id) == 0 || strcmp(w->lacks[i], exp->grid) == 0) return true;
+  }
+  return false;
+}
+
 static brim_status fill(brim_store *store, brim_lab_waits *w) {
   BRIM_TRY(brim_store_now(store, &w->now));
   BRIM_TRY(brim_store_workers(store, add_worker, w));
+  BRIM_TRY(brim_store_lacks(store, w->now - BRIM_WORKER_GONE_MS, add_lack, w));
   BRIM_TRY(brim_store_queue(store, &w->queue, &w->queued));
   BRIM_TRY(brim_lab_ids_init(&w->ranks, w->queued));
   for (size_t i = 0; i < w->queued; i++) brim_lab_ids_add(&w->ranks, w->queue[i], i);
@@ -128,6 +144,10 @@ static const char *code_of(const brim_lab_waits *w, const brim_store_exp *exp, s
     return "backoff";
   }
   if (!brim_lab_ids_find(&w->ranks, exp->id, ahead)) *ahead = 0;  // was queued since
+  if (is_lacking(w, exp)) {
+    snprintf(text, size, "waits for a worker that has what it needs: another one failed");
+    return "lacks";
+  }
   if (*ahead == 0) {
     snprintf(text, size, "is next, and waits for a free worker");
     return "next";

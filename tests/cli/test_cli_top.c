@@ -258,7 +258,7 @@ static void tmux_end(void) {
 }
 
 // Each start has a server of its own: one that was told to end still takes connections for a moment,
-// and whoever comes then is cut off ("server exited unexpectedly").
+// and a client that comes then is cut off ("server exited unexpectedly").
 static void tmux_start(int columns, int rows, const char *environment, const char *words) {
   static int started;
   if (started) tmux_end();  // a test before this one may have failed

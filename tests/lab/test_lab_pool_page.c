@@ -318,6 +318,15 @@ static void test_why_experiments_wait(void **state) {
   assert_string_equal(code_of(1, &ahead), "");
   lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
   assert_string_equal(code_of(1, &ahead), "backoff");
+  seen("w1", "");  // the worker of lab_run
+  ref = lab_run(store, 3);
+  lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_DATA);
+  assert_string_equal(code_of(3, &ahead), "lacks");
+  lab_clock_ms += 60000;
+  seen("w", "");
+  assert_string_equal(code_of(3, &ahead), "behind");  // the worker that lacked it is gone
+  seen("two", "");
+  seen("silent", "");
   assert_ok(brim_store_drain(store, "w", true));
   assert_ok(brim_store_drain(store, "two", true));
   assert_ok(brim_store_drain(store, "silent", true));
@@ -328,6 +337,26 @@ static void test_why_experiments_wait(void **state) {
   assert_null(strstr(answer.body.data, "\"waits\""));  // links do not ask for it
 }
 
+static void test_workers_that_lack_something(void **state) {
+  (void)state;
+  seen("w1", "");
+  seen("other", "");
+  lab_submit(store, "g1", 1, 4);
+  for (int n = 1; n <= 3; n++) {
+    assert_int_equal(get("/v1/workers"), 200);
+    assert_null(strstr(answer.body.data, "lacks"));
+    brim_store_ref ref = lab_run(store, n);
+    lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_UNSUPPORTED);
+  }
+  assert_int_equal(get("/v1/workers"), 200);
+  const char *other = strstr(answer.body.data, "\"other\""),
+             *lacks = strstr(answer.body.data, "\"lacks\":[\"g1\"]");
+  assert_non_null(other);
+  assert_non_null(lacks);
+  assert_true(strstr(answer.body.data, "\"w1\"") < lacks);
+  assert_null(strstr(lacks + 2, "lacks"));
+}
+
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   pool_extras.maker = &maker;
@@ -335,7 +364,7 @@ int main(int argc, char **argv) {
       TEST(test_a_grid_is_expanded),    TEST(test_a_grid_is_what_sweep_submits),
       TEST(test_bad_grids_are_refused), TEST(test_grids_need_the_role),
       TEST(test_keys_and_curves),       TEST(test_groups),
-      TEST(test_why_experiments_wait),
+      TEST(test_why_experiments_wait),  TEST(test_workers_that_lack_something),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

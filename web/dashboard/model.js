@@ -113,6 +113,7 @@
     if (row) {
       if (state) { row.state = state; readWaits(); }
       if (event.kind === 'claimed') row.worker = event.text;
+      if (event.kind === 'requeued' || event.kind === 'retried') quietly(readWorkers());
       if (event.kind === 'claimed' && !model.workers.has(event.text)) quietly(readWorkers());
       if (event.kind === 'started') row.started = event.t;
       touch(row.worker);
@@ -150,7 +151,7 @@
     if (typeof status === 'string') try { status = JSON.parse(status); } catch (e) { status = null; }
     let cards = typeof w.gpus === 'string' ? w.gpus : old.cards;
     const row = Object.assign({}, old, w, { id, status, cards, last_seen: w.last_seen || brim.now() });
-    if (w.id) row.drain = !!w.drain;
+    if (w.id) { row.drain = !!w.drain; row.lacks = w.lacks; }
     const gpus = (status && status.gpus) || [];
     const use = gpus.length ? gpus.reduce((a, g) => a + (g.util || 0), 0) / gpus.length : status ? status.cpu_percent : null;
     row.history = old.history.concat(brim.isNumber(use) ? [use] : []).slice(-60);

@@ -23,6 +23,7 @@ var brim = (function () {
     w_next: ['next in line', '다음 차례'], w_behind: ['behind {0}', '앞에 {0}개'], w_backoff: ['retries in {0}', '{0} 후 다시 시도'],
     w_paused: ['paused', '일시 중지'], w_no_worker: ['no worker', '워커 없음'], w_no_gpu: ['no worker has enough GPUs', 'GPU가 충분한 워커 없음'],
     w_no_memory: ['no GPU has enough memory', '메모리가 충분한 GPU 없음'], w_drain: ['workers are draining', '워커가 새 실험을 받지 않음'],
+    w_lacks: ['waits for a worker that has its data', '데이터가 있는 워커를 기다림'],
     // the list
     search: ['Search (/)', '검색 (/)'], state: ['State', '상태'], grid: ['Grid', '그리드'], tag: ['Tag', '태그'], anyGrid: ['all grids', '모든 그리드'],
     anyTag: ['all tags', '모든 태그'], experiment: ['Experiment', '실험'], result: ['Result', '결과'], progress: ['Progress', '진행'],
@@ -55,7 +56,7 @@ var brim = (function () {
     results: ['Results', '결과'], curves: ['Curves', '곡선'], same: ['These experiments have the same config.', '설정이 같은 실험입니다.'],
     // workers
     noWorkers: ['No worker has joined yet. On a machine with GPUs:', '아직 참여한 워커가 없습니다. GPU가 있는 시스템에서:'], seen: ['seen {0}', '{0} 연락'],
-    draining: ['draining', '새 실험 중단됨'], silent: ['silent', '응답 없음'], util: ['GPU', 'GPU'], memory: ['Memory', '메모리'], power: ['Power', '전력'], cpu: ['CPU', 'CPU'], temp: ['Temp.', '온도'],
+    draining: ['draining', '새 실험 중단됨'], lacks: ['cannot run {0}', '{0} 실행 불가'], silent: ['silent', '응답 없음'], util: ['GPU', 'GPU'], memory: ['Memory', '메모리'], power: ['Power', '전력'], cpu: ['CPU', 'CPU'], temp: ['Temp.', '온도'],
     idle: ['idle', '유휴'], runningN: ['{0} running', '{0}개 실행 중'], noGpu: ['no GPU reported', '보고된 GPU 없음'],
     // queue
     waits: ['Waits because', '대기 이유'], emptyQueue: ['The queue is empty.', '대기열이 비어 있습니다.'], place: ['#', '#'], needs: ['Needs', '필요'],

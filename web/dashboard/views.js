@@ -81,7 +81,8 @@
       const silent = this.isSilent(w), status = silent ? null : w.status, gpus = (status && status.gpus) || [];
       const running = Math.max(rows.length, (status && status.running) || 0);
       return h('section.panel.worker', { class: silent ? 'silent' : '', 'data-worker': w.id },
-        h('div.tools', {}, h('h2', {}, w.id), w.drain ? h('span.tagged', {}, t('draining')) : null, silent ? h('span.tagged', {}, t('silent')) : null, h('span.grow'),
+        h('div.tools', {}, h('h2', {}, w.id), w.drain ? h('span.tagged', {}, t('draining')) : null, silent ? h('span.tagged', {}, t('silent')) : null,
+          !silent && (w.lacks || []).length ? h('span.tagged', {}, t('lacks', w.lacks.map((id) => model.gridName(id)).join(', '))) : null, h('span.grow'),
           !silent && w.history.length > 1 ? sparkline(w.history) : null,
           model.may('admin') && !silent ? h('button', { onclick: () => this.drain(w) }, t(w.drain ? 'undrain' : 'drain')) : null),
         h('p.dim', {}, [w.host, w.version && 'brim ' + w.version, t('seen', brim.ago(w.last_seen)), running ? t('runningN', running) : t('idle')].filter(Boolean).join(' \u00b7 ')),

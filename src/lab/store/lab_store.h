@@ -11,6 +11,7 @@
 //   QUEUED -claim-> LEASED -start-> RUNNING -finish ok-> DONE
 //   LEASED|RUNNING -lease ends-> QUEUED;  the same attempt's next call before another claim -> RUNNING
 //   LEASED|RUNNING -error-> QUEUED while retries are left (later), else FAILED
+//   LEASED|RUNNING -the worker lacks what it needs-> QUEUED for others while there are any, else FAILED
 //   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, by the user's want
 //   QUEUED -pause-> PAUSED -run-> QUEUED;  QUEUED|PAUSED -cancel-> CANCELLED
 //   FAILED|CANCELLED|PAUSED -retry-> QUEUED
@@ -39,7 +40,7 @@
 extern "C" {
 #endif
 
-#define BRIM_STORE_VERSION 2  // of the schema
+#define BRIM_STORE_VERSION 3  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
 // An id that no other call gives: of claims, of stores.
@@ -215,7 +216,7 @@ typedef struct brim_store_claimed {
 } brim_store_claimed;
 
 // The queued experiment of the highest priority, then of the lowest time of submission and index.
-// A worker that drains gets none.
+// A worker that drains gets none, and one that lacks what an experiment needs leaves it to the others.
 brim_status brim_store_claim(brim_store *store, const brim_store_request *request,
                              brim_store_claimed *out);
 
@@ -319,7 +320,7 @@ typedef brim_status (*brim_store_token_fn)(void *ctx, const brim_store_token *to
 brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx);  // valid ones
 
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
-// FAILED, CANCELLED and PAUSED experiments are queued again with all their retries.
+// FAILED, CANCELLED and PAUSED experiments are queued again with all their retries, for every worker.
 brim_status brim_store_retry(brim_store *store, const char *exp);
 // The same for each of several, in one transaction. Those whose state does not allow it stay as they are
 // and are not counted; *count may be NULL. For at most BRIM_STORE_EACH: their rows are locked until the end.
@@ -345,6 +346,18 @@ enum { BRIM_WORKER_GONE_MS = 45000 };
 // Notes a worker, or that it is there still; last_seen and drain of *worker are not read.
 brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker);
 brim_status brim_store_drain(brim_store *store, const char *worker, bool drain);
+
+// A worker lacks what an experiment needs (BRIM_FAILURE_DATA, BRIM_FAILURE_UNSUPPORTED), or what a grid
+// does: three experiments of it. Forgotten when such an experiment is retried, when the drain of the worker
+// ends, and when the worker comes back after it was gone.
+typedef struct brim_store_lack {
+  const char *worker;
+  const char *what;  // an experiment's id, or a grid's
+  bool grid;
+} brim_store_lack;
+typedef brim_status (*brim_store_lack_fn)(void *ctx, const brim_store_lack *lack);
+// Of workers seen since then.
+brim_status brim_store_lacks(brim_store *store, int64_t since, brim_store_lack_fn fn, void *ctx);
 
 // --- reading. Callbacks get memory that is valid until they return, and must not call the store.
 // A callback's status other than BRIM_OK ends the reading and is returned.

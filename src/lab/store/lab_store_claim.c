@@ -46,8 +46,10 @@ static brim_status choose(brim_store *store, claiming *c, int64_t now) {
   brim_str_append(&sql,
                   "SELECT e.id,e.fence,e.attempt,e.ckpt_step FROM exp e WHERE e.state=0"
                   " AND e.not_before<=?1 AND e.gpus<=?2 AND (?3<0 OR e.need_bytes<=?3)");
-  brim_db_arg args[5] = {brim_db_int(now), brim_db_int(r->free_gpus), brim_db_int(r->free_bytes)};
-  size_t count = 3;
+  brim_str_append(&sql, brim_store_not_lacking());
+  brim_db_arg args[7] = {brim_db_int(now), brim_db_int(r->free_gpus), brim_db_int(r->free_bytes),
+                         brim_db_text(r->worker), brim_db_int(now - BRIM_WORKER_GONE_MS)};
+  size_t count = 5;
   if (r->exp) {
     args[count++] = brim_db_text(r->exp);
     brim_str_printf(&sql, " AND e.id=?%zu", count);

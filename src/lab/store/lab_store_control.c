@@ -102,11 +102,12 @@ static brim_status retry(brim_store *store, void *ctx) {
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
   BRIM_TRY(lock_exp(store, o->exp, &row));
-  if (row.state == BRIM_EXP_QUEUED) return BRIM_OK;
+  if (row.state == BRIM_EXP_QUEUED) return brim_store_drop_lacks(store, o->exp);
   if (row.state != BRIM_EXP_FAILED && row.state != BRIM_EXP_CANCELLED &&
       row.state != BRIM_EXP_PAUSED) {
     return refuse(o->exp, row.state);
   }
+  BRIM_TRY(brim_store_drop_lacks(store, o->exp));
   brim_store_note(store, now, o->exp, "retried", "");
   return brim_db_exec(store->db, QUEUE_AGAIN "WHERE id=?2 AND state=?3",
                       BRIM_DB_ARGS(brim_db_int(store->options.infra_tries), brim_db_text(o->exp),
@@ -170,6 +171,8 @@ static brim_status retry_failed(brim_store *store, void *ctx) {
   order *o = ctx;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
+  // A part of them would do; those of other experiments cost a worker one more try each.
+  BRIM_TRY(brim_db_exec(store->db, "DELETE FROM lacks", BRIM_DB_NO_ARGS, NULL));
   if (o->exp) {
     BRIM_TRY(brim_db_exec(
         store->db, QUEUE_AGAIN "WHERE state=4 AND id IN (SELECT exp FROM member WHERE grid=?2)",
@@ -215,6 +218,11 @@ static brim_status see_worker(brim_store *store, void *ctx) {
   const brim_store_worker *w = ctx;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(brim_db_exec(store->db,
+                        "DELETE FROM lacks WHERE worker=?1 AND EXISTS"
+                        " (SELECT 1 FROM worker w WHERE w.id=?1 AND w.last_seen<?2)",
+                        BRIM_DB_ARGS(brim_db_text(w->id), brim_db_int(now - BRIM_WORKER_GONE_MS)),
+                        NULL));
   return brim_db_exec(
       store->db,
       "INSERT INTO worker(id,host,gpus,version,last_seen,drain,status) VALUES"
@@ -239,6 +247,10 @@ static brim_status set_drain(brim_store *store, void *ctx) {
   BRIM_TRY(brim_db_exec(store->db, "UPDATE worker SET drain=?2 WHERE id=?1",
                         BRIM_DB_ARGS(brim_db_text(o->exp), brim_db_int(o->value)), &changed));
   if (changed == 0) return brim_fail(BRIM_ENOENT, "the store knows no worker '%s'", o->exp);
+  if (!o->value) {
+    BRIM_TRY(brim_db_exec(store->db, "DELETE FROM lacks WHERE worker=?1",
+                          BRIM_DB_ARGS(brim_db_text(o->exp)), NULL));
+  }
   brim_store_note(store, now, "", o->value ? "drain" : "drain ended", o->exp);
   return BRIM_OK;
 }

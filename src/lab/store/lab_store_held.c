@@ -116,8 +116,12 @@ static brim_status end_attempt(brim_store *store, const brim_store_held *held,
 
 brim_status brim_store_end(brim_store *store, const brim_store_held *held,
                            const brim_store_result *result, int64_t now, brim_exp_state *state) {
-  const brim_store_case c = {result->outcome, result->failure,  held->want,
-                             held->tries,     held->tries_left, held->infra_left};
+  bool others = false;
+  if (result->outcome == BRIM_ATTEMPT_ERROR && brim_store_is_lack(result->failure)) {
+    BRIM_TRY(brim_store_put_lack(store, held, now, &others));
+  }
+  const brim_store_case c = {result->outcome,  result->failure,  held->want, held->tries,
+                             held->tries_left, held->infra_left, others};
   brim_store_next next = brim_store_after(&c, &store->options);
   bool ended = next.state == BRIM_EXP_DONE || next.state == BRIM_EXP_FAILED ||
                next.state == BRIM_EXP_CANCELLED;

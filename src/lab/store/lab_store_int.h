@@ -69,7 +69,7 @@ typedef struct brim_store_table {
   int count;
   const brim_store_column *columns;
 } brim_store_table;
-enum { BRIM_STORE_TABLES = 11 };
+enum { BRIM_STORE_TABLES = 12 };
 extern const brim_store_table brim_store_tables[BRIM_STORE_TABLES];
 
 // "INSERT INTO head VALUES (?1,...),(...) tail" for `rows` rows of `columns` parameters.
@@ -127,6 +127,16 @@ brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, i
 brim_status brim_store_end(brim_store *store, const brim_store_held *held,
                            const brim_store_result *result, int64_t now, brim_exp_state *state);
 
+// --- lab_store_lacks.c, inside a transaction
+
+bool brim_store_is_lack(brim_failure failure);  // of the worker rather than of the experiment
+// The attempt failed for a lack of its worker. *others: a worker is here that may do better.
+brim_status brim_store_put_lack(brim_store *store, const brim_store_held *held, int64_t now,
+                                bool *others);
+// A condition on experiment e, for claims: ?4 the worker, ?5 since when others were seen.
+const char *brim_store_not_lacking(void);
+brim_status brim_store_drop_lacks(brim_store *store, const char *exp);
+
 // --- lab_store_rules.c: what follows from what, without a database
 
 typedef struct brim_store_case {
@@ -134,6 +144,7 @@ typedef struct brim_store_case {
   brim_failure failure;
   brim_exp_want want;
   int64_t tries, tries_left, infra_left;
+  bool others;  // the worker lacks what it needs, and another may have it
 } brim_store_case;
 
 typedef struct brim_store_next {

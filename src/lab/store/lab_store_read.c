@@ -338,6 +338,26 @@ brim_status brim_store_workers(brim_store *store, brim_store_worker_fn fn, void 
                                    BRIM_DB_NO_ARGS, worker_row, &r, false, BRIM_OK});
 }
 
+typedef struct lack_reading {
+  brim_store_lack_fn fn;
+  void *ctx;
+} lack_reading;
+
+static brim_status lack_row(brim_db_rows *rows, void *ctx) {
+  lack_reading *r = ctx;
+  brim_store_lack l = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
+                       brim_db_get_int(rows, 2) != 0};
+  return r->fn(r->ctx, &l);
+}
+
+brim_status brim_store_lacks(brim_store *store, int64_t since, brim_store_lack_fn fn, void *ctx) {
+  lack_reading r = {fn, ctx};
+  return read_all(store, (reading){"SELECT l.worker,l.what,(SELECT COUNT(*) FROM grid g WHERE"
+                                   " g.id=l.what) FROM lacks l JOIN worker w ON w.id=l.worker"
+                                   " WHERE w.last_seen>=?1 ORDER BY l.worker @BYTES,l.t,l.what",
+                                   BRIM_DB_ARGS(brim_db_int(since)), lack_row, &r, false, BRIM_OK});
+}
+
 typedef struct grid_reading {
   brim_store_grid_fn fn;
   void *ctx;

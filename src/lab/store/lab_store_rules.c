@@ -48,6 +48,7 @@ brim_store_next brim_store_after(const brim_store_case *c, const brim_store_opti
   }
   if (c->outcome == BRIM_ATTEMPT_STOPPED) return requeue(c, next, "requeued");
   if (c->outcome == BRIM_ATTEMPT_EXPIRED) return after_infra(c, next, options);
+  if (c->others) return requeue(c, next, "requeued");
   brim_failure_retry retry = brim_failure_retry_of(c->failure);
   if (retry == BRIM_RETRY_FREE) return after_infra(c, next, options);
   if (retry == BRIM_RETRY_COUNTED && c->tries_left > 0) {

@@ -91,7 +91,14 @@ static const char *const VERSION_2[] = {
     "ALTER TABLE event ADD COLUMN who TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE exp ADD COLUMN findings TEXT NOT NULL DEFAULT ''", NULL};
 
-const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {{VERSION_1}, {VERSION_2}};
+static const char *const VERSION_3[] = {
+    // what: an experiment, or a grid.
+    "CREATE TABLE lacks(worker TEXT NOT NULL, what TEXT NOT NULL, t @INT NOT NULL,"
+    " PRIMARY KEY(worker, what)) @STRICT_KEY",
+    NULL};
+
+const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {
+    {VERSION_1}, {VERSION_2}, {VERSION_3}};
 
 #define I(name) \
   { name, BRIM_DB_INT }
@@ -128,6 +135,7 @@ static const brim_store_column FILES[] = {T("exp"),     T("name"), I("size"), T(
                                           I("attempt"), I("step"), I("t")};
 static const brim_store_column TOKEN[] = {T("id"), T("role"), T("sha256"), I("created"),
                                           I("ended")};
+static const brim_store_column LACKS[] = {T("worker"), T("what"), I("t")};
 
 const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("grid", "id", GRID),
@@ -141,6 +149,7 @@ const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("level", "exp, key, level, bucket", LEVEL),
     TABLE("file", "exp, name", FILES),
     TABLE("token", "id", TOKEN),
+    TABLE("lacks", "worker, what", LACKS),
 };
 
 // "?12", without printf: a batch of metrics has hundreds of them.
