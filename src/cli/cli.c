@@ -271,9 +271,8 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   BRIM_TRY(check_bounds(cli));
   static const volatile sig_atomic_t never;
   brim_cli_interrupt interrupt = cli->command->interrupt;
-  cli->stop = interrupt == BRIM_CLI_ENDS
-                  ? &never
-                  : brim_cli_signals(!cli->quiet && !cli->json, interrupt == BRIM_CLI_SAVES);
+  cli->stop =
+      interrupt == BRIM_CLI_ENDS ? &never : brim_cli_signals(!cli->quiet && !cli->json, interrupt);
   brim_stop_watch(cli->stop);
   return cli->command->run(cli);
 }

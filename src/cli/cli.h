@@ -42,9 +42,12 @@ int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 
 // What Ctrl-C does to a command.
 typedef enum brim_cli_interrupt {
-  BRIM_CLI_ENDS,   // ends the process
-  BRIM_CLI_STOPS,  // `stop` is set, and heard before long
-  BRIM_CLI_SAVES   // the same, and what is left can be continued
+  BRIM_CLI_ENDS,         // ends the process
+  BRIM_CLI_STOPS,        // `stop` is set, and heard before long
+  BRIM_CLI_SAVES,        // the same, and what is left can be continued
+  BRIM_CLI_SERVES,       // the same of a server, whose workers are other processes
+  BRIM_CLI_SERVES_HERE,  // and of one with a worker of its own
+  BRIM_CLI_INTERRUPT_COUNT
 } brim_cli_interrupt;
 
 // Texts are catalogue messages. `options` ends with a row whose name is NULL.
@@ -130,8 +133,10 @@ void brim_cli_log(const brim_cli *cli);
 
 // First SIGINT, SIGTERM or SIGHUP sets *stop; a second one, a second or more later, ends the process
 // at once. SIGPIPE and SIGXFSZ are ignored, and SIGHUP where the caller ignores it (nohup).
-// `saves` says what the first one is answered with.
-const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves);
+// `how` says what they are answered with.
+const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt how);
+// For a command that does several things: what they are answered with from now on. Not ENDS.
+void brim_cli_interrupt_set(brim_cli_interrupt how);
 
 //---------------------------------- help ----------------------------------
 

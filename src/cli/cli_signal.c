@@ -29,37 +29,60 @@ static long long now_ms(void) {
   return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;  // never 0
 }
 
-// Translated before a handler can run, which may look nothing up.
-static const char *text_finishing, *text_at_once;
-static size_t length_finishing, length_at_once;
+// What the first signal and the second one are answered with.
+typedef struct stop_texts {
+  const char *first, *second;
+  size_t first_size, second_size;
+} stop_texts;
 
-static void choose_texts(bool saves) {
-  text_finishing =
-      saves ? brim_tr(
-                  "\nbrim: finishing the step and saving; press Ctrl-C again to stop immediately\n")
-            : brim_tr("\nbrim: stopping; press Ctrl-C again to stop immediately\n");
-  text_at_once =
-      saves ? brim_tr("\nbrim: stopped immediately; nothing saved since the last checkpoint\n")
-            : brim_tr("\nbrim: stopped immediately\n");
-  length_finishing = strlen(text_finishing);
-  length_at_once = strlen(text_at_once);
+// Translated before a handler can run, which may look nothing up.
+static stop_texts texts[BRIM_CLI_INTERRUPT_COUNT];
+static volatile sig_atomic_t kind;  // brim_cli_interrupt
+
+static void translate_texts(void) {
+  static const struct {
+    const char *first, *second;
+  } all[BRIM_CLI_INTERRUPT_COUNT] = {
+      [BRIM_CLI_ENDS] = {"", ""},
+      [BRIM_CLI_STOPS] = {BRIM_N_("\nbrim: stopping; press Ctrl-C again to stop immediately\n"),
+                          BRIM_N_("\nbrim: stopped immediately\n")},
+      [BRIM_CLI_SAVES] = {BRIM_N_("\nbrim: finishing the step and saving; press Ctrl-C again to "
+                                  "stop immediately\n"),
+                          BRIM_N_("\nbrim: stopped immediately; nothing saved since the last "
+                                  "checkpoint\n")},
+      [BRIM_CLI_SERVES] = {BRIM_N_("\nbrim: stopping the server; workers continue their trainings "
+                                   "and report when it runs again\n"),
+                           BRIM_N_("\nbrim: stopped immediately\n")},
+      [BRIM_CLI_SERVES_HERE] = {BRIM_N_("\nbrim: stopping the server; trainings of this machine "
+                                        "save first; press Ctrl-C again to stop immediately\n"),
+                                BRIM_N_("\nbrim: stopped immediately; nothing saved since the last "
+                                        "checkpoint\n")},
+  };
+  for (int i = 0; i < BRIM_CLI_INTERRUPT_COUNT; i++) {
+    texts[i].first = all[i].first[0] ? brim_tr(all[i].first) : "";
+    texts[i].second = all[i].second[0] ? brim_tr(all[i].second) : "";
+    texts[i].first_size = strlen(texts[i].first);
+    texts[i].second_size = strlen(texts[i].second);
+  }
 }
+
+void brim_cli_interrupt_set(brim_cli_interrupt how) { kind = how; }
 
 static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
     if (now - first < SAME_WISH_MS) return;
     brim_screen_restore();  // of a live view that the process leaves without closing it
-    say(text_at_once, length_at_once);
+    say(texts[kind].second, texts[kind].second_size);
     signal(number, SIG_DFL);
     raise(number);
     return;
   }
   stop_requested = 1;
-  say(text_finishing, length_finishing);
+  say(texts[kind].first, texts[kind].first_size);
 }
 
-const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves) {
+const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt how) {
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = on_signal;
@@ -72,7 +95,8 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce, bool saves) {
   stop_requested = 0;
   atomic_store(&first_ms, 0);
   announce_stop = announce;
-  choose_texts(saves);
+  translate_texts();
+  brim_cli_interrupt_set(how);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   struct sigaction before;

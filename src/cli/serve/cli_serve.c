@@ -33,6 +33,8 @@ static const brim_option options[] = {
      .help = BRIM_N_("folder for files of experiments"),
      .default_text = "runs/serve"},
     {.name = "server-only", .help = BRIM_N_("run no experiments on this machine")},
+    {.name = "client-only",
+     .help = BRIM_N_("serve nothing: join the pool at --url, as brim worker does")},
     {.name = "lease",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
@@ -83,8 +85,15 @@ static const brim_option options[] = {
      .help = BRIM_N_("key of the certificate, PEM"),
      .group = BRIM_N_("Network")},
     {.name = "insecure",
-     .help = BRIM_N_("listen at other addresses without TLS or tokens"),
+     .help = BRIM_N_("listen at other addresses without TLS or tokens; connect without TLS"),
      .group = BRIM_N_("Network")},
+    BRIM_CLI_WORKER_MACHINE,
+    {.name = "url",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "URL",
+     .help = BRIM_N_("address of the server: https://server:8000"),
+     .group = BRIM_N_("With --client-only")},
+    BRIM_CLI_WORKER_TRUST(BRIM_N_("With --client-only")),
     {.name = "role",
      .kind = BRIM_OPTION_STRING,
      .metavar = "ROLE",
@@ -144,14 +153,30 @@ static brim_status read_or_make_token(serving *s) {
   return status;
 }
 
+// What the command line says about this machine, for its worker: at most 10 words, ended by NULL.
+static void add_machine_words(const brim_option_parse *parse, const char **out) {
+  static const char *const with_value[] = {"device", "--device", "jobs", "--jobs",
+                                           "stall",  "--stall",  NULL};
+  for (const char *const *name = with_value; *name; name += 2) {
+    const char *value = brim_option_string(parse, name[0], NULL);
+    if (!value) continue;
+    *out++ = name[1];
+    *out++ = value;
+  }
+  if (brim_option_flag(parse, "share", false)) *out++ = "--share";
+  if (!brim_option_flag(parse, "mps", true)) *out++ = "--no-mps";
+  *out = NULL;
+}
+
 static brim_status start_worker(serving *s) {
   char url[320], token_env[sizeof s->token + 16], pin_env[sizeof s->pin + 16];
   char *program = NULL;
   BRIM_TRY(brim_fs_exe(&program));
   local_url(s, url, sizeof url);
   snprintf(token_env, sizeof token_env, BRIM_LAB_TOKEN_ENV "=%s", s->token);
-  const char *const argv[] = {program, "--quiet",      "worker",          "--url",
-                              url,     "--output-dir", folder_of(s->cli), NULL};
+  const char *argv[24] = {program, "--quiet",      "worker",         "--url",
+                          url,     "--output-dir", folder_of(s->cli)};
+  add_machine_words(&s->cli->parse, argv + 7);
   snprintf(pin_env, sizeof pin_env, BRIM_LAB_PIN_ENV "=%s", s->pin);
   const char *const env[] = {token_env, pin_env, BRIM_LAB_INSECURE_ENV "=1", NULL};
   const brim_child_options how = {.argv = argv,
@@ -308,35 +333,54 @@ static void stop_worker(serving *s) {
   brim_child_close(s->worker);
 }
 
-static brim_status run(brim_cli *cli) {
-  serving s = {.cli = cli};
-  const size_t n = cli->parse.positional_count;
+static brim_status check_numbers(brim_cli *cli) {
   int64_t port = brim_option_int(&cli->parse, "port", PORT);
-  if (n > 0 && strcmp(cli->parse.positional[0], "token") == 0)
-    return brim_cli_serve_token(cli, place_of(cli));
-  if (n > 0) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), cli->parse.positional[0]);
   if (port < 0 || port > 65535) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "port", 0, 65535);
-  }
-  double lease = brim_option_float(&cli->parse, "lease", 60.0);
-  if (!(lease >= 1 && lease <= 86400)) {
-    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "lease", 1, 86400);
-  }
-  double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
-  if (!(backoff >= 0.001 && backoff <= 86400)) {
-    return brim_cli_usage(cli, BRIM_N_("--backoff must be above 0 and at most 86400"));
   }
   int64_t keep = brim_option_int(&cli->parse, "keep-days", 0);
   if (keep < 0 || keep > LONGEST_KEEP) {
     return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "keep-days", 0, LONGEST_KEEP);
   }
+  return brim_cli_sweep_check(cli);
+}
+
+// An option without effect would be a surprise later.
+static brim_status refuse(brim_cli *cli, const char *const *names, const char *message) {
+  for (; *names; names++) {
+    if (brim_option_find(&cli->parse, *names)) return brim_cli_usage(cli, message, *names);
+  }
+  return BRIM_OK;
+}
+
+static brim_status run_client(brim_cli *cli) {
+  static const char *const of_servers[] = {
+      "store",   "server-only", "lease", "backoff", "keep-days", "keep-checkpoints",
+      "webhook", "address",     "port",  "cert",    "key",       "role",
+      NULL};
+  BRIM_TRY(refuse(cli, of_servers, BRIM_N_("--%s is for a server, and --client-only runs none")));
+  brim_cli_interrupt_set(BRIM_CLI_SAVES);
+  return brim_cli_worker_run(cli);
+}
+
+static brim_status run_server(brim_cli *cli) {
+  static const char *const of_clients[] = {"url", "token-file", "ca", "pin", NULL};
+  serving s = {.cli = cli};
+  const bool alone = brim_option_flag(&cli->parse, "server-only", false);
+  static const char *const of_workers[] = {"device", "jobs", "share", "mps", "stall", NULL};
+  BRIM_TRY(refuse(cli, of_clients, BRIM_N_("--%s needs --client-only: a server connects to none")));
+  if (alone) {
+    BRIM_TRY(refuse(cli, of_workers, BRIM_N_("--%s is for a worker, and --server-only runs none")));
+  }
+  BRIM_TRY(check_numbers(cli));
+  brim_cli_interrupt_set(alone ? BRIM_CLI_SERVES : BRIM_CLI_SERVES_HERE);
+  double lease = brim_option_float(&cli->parse, "lease", 60.0);
+  double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
   const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3),
                                   .backoff_ms = (int64_t)(backoff * 1e3)};
   BRIM_TRY(brim_store_open(place_of(cli), &how, &s.store));
   brim_status status = check_network(&s);
-  if (!status && !brim_option_flag(&cli->parse, "server-only", false)) {
-    status = read_or_make_token(&s);
-  }
+  if (!status && !alone) status = read_or_make_token(&s);
   if (!status) status = read_pin(&s);
   if (!status) brim_cli_serve_grids_open(cli, &s.grids);
   allow_connections();
@@ -354,24 +398,39 @@ static brim_status run(brim_cli *cli) {
   return status;
 }
 
+static brim_status run(brim_cli *cli) {
+  const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : NULL;
+  if (brim_lab_is_server(place_of(cli))) {
+    return brim_cli_usage(cli,
+                          BRIM_N_("--store is a folder or a postgres:// URL; brim serve "
+                                  "--client-only --url %s joins a server"),
+                          place_of(cli));
+  }
+  if (word && strcmp(word, "token") == 0) return brim_cli_serve_token(cli, place_of(cli));
+  if (word) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
+  return brim_option_flag(&cli->parse, "client-only", false) ? run_client(cli) : run_server(cli);
+}
+
 const brim_cli_command brim_cli_serve = {
     .name = "serve",
     .summary = BRIM_N_("queue experiments for workers on several machines"),
     .usage =
         "[--store PLACE] [--server-only] [--address ADDR] [--port N]\n"
+        "--client-only --url URL [--device DEV] [--output-dir DIR]\n"
         "token list|add NAME|rotate NAME|end NAME [--role ROLE] [--store PLACE]",
     .about = BRIM_N_(
         "serve keeps the queue of a pool and answers its workers over HTTP. Unless --server-only "
         "is given, it also runs a worker for this machine. brim sweep GRID --store "
         "http://server:8000 submits a grid; brim worker --url on another machine joins the pool. "
-        "A worker may be killed or cut off at any time: its experiments are queued again. By "
-        "default only this machine can connect; other addresses need a certificate and a "
-        "token."),
+        "If a worker is killed or cut off, others continue its experiments at their last "
+        "checkpoint, --lease seconds after the last contact. By "
+        "default only this machine can connect; other addresses need a certificate and a token. "
+        "brim serve --client-only --url URL is the same as brim worker --url URL."),
     .examples = BRIM_N_(
         "serve this machine\nbrim serve\nserve a lab over TLS\nbrim serve --address 0.0.0.0 --cert "
         "cert.pem --key key.pem\nmake a token for workers\nbrim serve token add lab --role "
         "worker\n"),
     .options = options,
     .run = run,
-    .interrupt = BRIM_CLI_SAVES,
+    .interrupt = BRIM_CLI_STOPS,
 };

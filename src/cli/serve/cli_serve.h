@@ -39,6 +39,51 @@ brim_status brim_cli_control_write(const char *folder, const brim_cli_control *c
 brim_status brim_cli_control_read(const char *folder, brim_cli_control *out);
 void brim_cli_control_remove(const char *folder);
 
+// --- cli_worker.c: brim worker, and brim serve --client-only
+
+brim_status brim_cli_worker_run(brim_cli *cli);
+
+// Rows of options of both commands: how a worker trusts the server, and what it uses of its machine.
+#define BRIM_CLI_WORKER_TRUST(heading)                                                  \
+  {.name = "token-file",                                                                \
+   .kind = BRIM_OPTION_STRING,                                                          \
+   .metavar = "FILE",                                                                   \
+   .help = BRIM_N_("file with the token (default: the variable BRIM_TOKEN)"),           \
+   .group = (heading)},                                                                 \
+      {.name = "ca",                                                                    \
+       .kind = BRIM_OPTION_STRING,                                                      \
+       .metavar = "FILE",                                                               \
+       .help = BRIM_N_("certificate that the server's is checked against, PEM"),        \
+       .group = (heading)},                                                             \
+  {                                                                                     \
+    .name = "pin", .kind = BRIM_OPTION_STRING, .metavar = "KEY",                        \
+    .help = BRIM_N_("hash of the server's public key: sha256//..."), .group = (heading) \
+  }
+#define BRIM_CLI_WORKER_MACHINE                                                         \
+  {.name = "device",                                                                    \
+   .kind = BRIM_OPTION_STRING,                                                          \
+   .metavar = "DEV",                                                                    \
+   .help = BRIM_N_("where experiments may run: auto, cpu, cuda, 0 or 0,1"),             \
+   .group = BRIM_N_("Machine")},                                                        \
+      {.name = "jobs",                                                                  \
+       .kind = BRIM_OPTION_INT,                                                         \
+       .help = BRIM_N_("experiments that run at the same time on the CPU"),             \
+       .default_text = "1",                                                             \
+       .group = BRIM_N_("Machine")},                                                    \
+      {.name = "share",                                                                 \
+       .help = BRIM_N_("also use GPUs that other programs use"),                        \
+       .group = BRIM_N_("Machine")},                                                    \
+      {.name = "mps",                                                                   \
+       .help = BRIM_N_("experiments that share a GPU compute at once, by NVIDIA MPS"),  \
+       .negatable = true,                                                               \
+       .default_text = "on",                                                            \
+       .group = BRIM_N_("Machine")},                                                    \
+  {                                                                                     \
+    .name = "stall", .kind = BRIM_OPTION_FLOAT, .metavar = "S",                         \
+    .help = BRIM_N_("seconds without progress before a training is ended (0 = never)"), \
+    .default_text = "600", .group = BRIM_N_("Machine")                                  \
+  }
+
 // --- cli_serve_token.c: brim serve token ...
 
 brim_status brim_cli_serve_token(brim_cli *cli, const char *place);

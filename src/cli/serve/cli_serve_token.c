@@ -168,6 +168,9 @@ brim_status brim_cli_serve_token(brim_cli *cli, const char *place) {
     return brim_cli_usage(cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -, and is "
                                        "not local or control"));
   }
+  if (strcmp(word, "add") != 0 && !brim_cli_sweep_has_store(place)) {
+    return brim_fail(BRIM_ENOENT, "%s holds no store; name the server's with --store", place);
+  }
   brim_store *store = NULL;
   brim_status status = brim_store_open(place, NULL, &store);
   if (status == BRIM_EEXIST) {

@@ -1,8 +1,9 @@
-// `brim worker`: pulls experiments from a server and runs them on this machine.
+// `brim worker` and `brim serve --client-only`: pulls experiments from a server and runs them on this
+// machine.
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sweep/cli_sweep.h"
+#include "cli/serve/cli_serve.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 
@@ -17,48 +18,11 @@ static const brim_option options[] = {
      .metavar = "DIR",
      .help = BRIM_N_("folder for the files of the experiments"),
      .default_text = "runs/worker"},
-    {.name = "token-file",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("file with the token (default: the variable BRIM_TOKEN)"),
-     .group = BRIM_N_("Network")},
-    {.name = "ca",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("certificate that the server's is checked against, PEM"),
-     .group = BRIM_N_("Network")},
-    {.name = "pin",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "KEY",
-     .help = BRIM_N_("hash of the server's public key: sha256//..."),
-     .group = BRIM_N_("Network")},
+    BRIM_CLI_WORKER_TRUST(BRIM_N_("Network")),
     {.name = "insecure",
      .help = BRIM_N_("connect without TLS: others on the way can read along"),
      .group = BRIM_N_("Network")},
-    {.name = "device",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "DEV",
-     .help = BRIM_N_("where experiments may run: auto, cpu, cuda, 0 or 0,1"),
-     .group = BRIM_N_("Machine")},
-    {.name = "jobs",
-     .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("experiments that run at the same time on the CPU"),
-     .default_text = "1",
-     .group = BRIM_N_("Machine")},
-    {.name = "share",
-     .help = BRIM_N_("also use GPUs that other programs use"),
-     .group = BRIM_N_("Machine")},
-    {.name = "mps",
-     .help = BRIM_N_("experiments that share a GPU compute at once, by NVIDIA MPS"),
-     .negatable = true,
-     .default_text = "on",
-     .group = BRIM_N_("Machine")},
-    {.name = "stall",
-     .kind = BRIM_OPTION_FLOAT,
-     .metavar = "S",
-     .help = BRIM_N_("seconds without progress before a training is ended (0 = never)"),
-     .default_text = "600",
-     .group = BRIM_N_("Machine")},
+    BRIM_CLI_WORKER_MACHINE,
     {0},
 };
 
@@ -110,7 +74,7 @@ static brim_status work(brim_cli_sweep_job *j) {
   return status;
 }
 
-static brim_status run(brim_cli *cli) {
+brim_status brim_cli_worker_run(brim_cli *cli) {
   brim_cli_sweep_job j = {.cli = cli, .worker = true, .only_continue = true};
   const char *url = brim_option_string(&cli->parse, "url", NULL);
   const char *folder = brim_option_string(&cli->parse, "output-dir", "runs/worker");
@@ -153,6 +117,6 @@ const brim_cli_command brim_cli_worker = {
         "join a pool\nbrim worker --url https://server:8000 --token-file token.txt\nuse two GPUs "
         "only\nbrim worker --url https://server:8000 --device 0,1\n"),
     .options = options,
-    .run = run,
+    .run = brim_cli_worker_run,
     .interrupt = BRIM_CLI_SAVES,
 };

@@ -140,22 +140,34 @@ static const brim_option options[] = {
 static const struct {
   const char *name;
   brim_status (*run)(brim_cli *cli);
+  bool looks;  // Ctrl-C ends a look at a sweep, not the sweep
 } verbs[] = {
-    {"status", brim_cli_sweep_status},     {"cancel", brim_cli_sweep_cancel},
-    {"pause", brim_cli_sweep_pause},       {"resume", brim_cli_sweep_resume},
-    {"retry", brim_cli_sweep_retry},       {"rerun-failed", brim_cli_sweep_rerun_failed},
-    {"priority", brim_cli_sweep_priority}, {"export", brim_cli_sweep_export},
-    {"log", brim_cli_sweep_log},           {"move", brim_cli_sweep_move},
-    {"get", brim_cli_sweep_get},           {"stop", brim_cli_sweep_stop},
-    {"chaos", brim_cli_sweep_chaos},       {"execute", brim_cli_sweep_execute},
-    {"plan", brim_cli_sweep_plan},
+    {"status", brim_cli_sweep_status, true},
+    {"cancel", brim_cli_sweep_cancel, true},
+    {"pause", brim_cli_sweep_pause, true},
+    {"resume", brim_cli_sweep_resume, true},
+    {"retry", brim_cli_sweep_retry, true},
+    {"rerun-failed", brim_cli_sweep_rerun_failed, true},
+    {"priority", brim_cli_sweep_priority, true},
+    {"drain", brim_cli_sweep_drain, true},
+    {"undrain", brim_cli_sweep_undrain, true},
+    {"export", brim_cli_sweep_export, true},
+    {"log", brim_cli_sweep_log, true},
+    {"move", brim_cli_sweep_move, true},
+    {"get", brim_cli_sweep_get, true},
+    {"stop", brim_cli_sweep_stop, true},
+    {"chaos", brim_cli_sweep_chaos, true},
+    {"execute", brim_cli_sweep_execute, false},
+    {"plan", brim_cli_sweep_plan, false},
 };
 
 // A grid may be named as a word is: ./status is the file.
 static brim_status run(brim_cli *cli) {
   const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : "";
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
+    if (strcmp(verbs[i].name, word) != 0) continue;
+    if (verbs[i].looks) brim_cli_interrupt_set(BRIM_CLI_STOPS);
+    return verbs[i].run(cli);
   }
   return brim_cli_sweep_run(cli);
 }
@@ -168,6 +180,7 @@ const brim_cli_command brim_cli_sweep = {
         "status|stop|rerun-failed|export [PLACE]\n"
         "cancel|pause|resume|retry|log ID... [--store PLACE]\n"
         "priority ID N [--store PLACE]\n"
+        "drain|undrain WORKER... [--store PLACE]\n"
         "get ID [weights|best|checkpoint|record|config] [--store PLACE] [-o FILE]\n"
         "move FROM TO\n"
         "chaos [--minutes N] [--workers N] [--store PLACE]",

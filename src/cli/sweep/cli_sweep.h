@@ -68,6 +68,8 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_
 // --store, else the positional word `at`, else the newest store below runs; brim_free. A store has to
 // be there.
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
+// A folder with a store, or the URL of a database: opening another place would make a store there.
+bool brim_cli_sweep_has_store(const char *place);
 // The store below runs that changed last, for brim_free; NULL when there is none.
 brim_status brim_cli_sweep_newest(char **out);
 // What the sweep says about itself; nothing where none runs. *folder (may be NULL): of the
@@ -90,6 +92,8 @@ brim_status brim_cli_sweep_resume(brim_cli *cli);        // resume ID...
 brim_status brim_cli_sweep_retry(brim_cli *cli);         // retry ID...
 brim_status brim_cli_sweep_rerun_failed(brim_cli *cli);  // rerun-failed [PLACE]
 brim_status brim_cli_sweep_priority(brim_cli *cli);      // priority ID N
+brim_status brim_cli_sweep_drain(brim_cli *cli);         // drain [PLACE] WORKER...
+brim_status brim_cli_sweep_undrain(brim_cli *cli);       // undrain [PLACE] WORKER...
 brim_status brim_cli_sweep_export(brim_cli *cli);        // export [PLACE]
 brim_status brim_cli_sweep_log(brim_cli *cli);           // log ID
 brim_status brim_cli_sweep_get(brim_cli *cli);           // get ID [NAME]

@@ -209,24 +209,14 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
   return status;
 }
 
-// A store is made where there is none: not where one is to be read.
-static brim_status check_store(const char *place) {
-  if (brim_store_is_url(place)) return BRIM_OK;
-  char *file = brim_fs_join(place, BRIM_STORE_FILE);
-  if (!file) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
-  bool there = brim_fs_exists(file);
-  brim_free(file);
-  return there ? BRIM_OK : brim_fail(BRIM_ENOENT, "%s has no store", place);
-}
-
 brim_status brim_cli_sweep_move(brim_cli *cli) {
   brim_store *from = NULL, *to = NULL;
   if (cli->parse.positional_count != 3) {
     return brim_cli_usage(cli, BRIM_N_("move needs two stores: brim sweep move FROM TO"));
   }
   const char *source = cli->parse.positional[1], *target = cli->parse.positional[2];
-  brim_status status = check_store(source);
-  if (!status) status = brim_store_open(source, NULL, &from);
+  if (!brim_cli_sweep_has_store(source)) return brim_fail(BRIM_ENOENT, "%s has no store", source);
+  brim_status status = brim_store_open(source, NULL, &from);
   if (!status) status = brim_store_open(target, NULL, &to);
   if (!status) status = brim_store_move(from, to);
   brim_store_counts counts = {0};

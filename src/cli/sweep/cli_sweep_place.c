@@ -9,11 +9,16 @@
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
 
-static bool has_store(const char *folder, struct stat *st) {
+static bool find_store(const char *folder, struct stat *st) {
   char *file = brim_fs_join(folder, BRIM_STORE_FILE);
   bool found = file && stat(file, st) == 0;
   brim_free(file);
   return found;
+}
+
+bool brim_cli_sweep_has_store(const char *place) {
+  struct stat st;
+  return brim_store_is_url(place) || find_store(place, &st);
 }
 
 brim_status brim_cli_sweep_newest(char **out) {
@@ -28,7 +33,7 @@ brim_status brim_cli_sweep_newest(char **out) {
     struct stat st;
     char *folder = brim_fs_join("runs", names[i]);
     if (!folder) status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
-    bool later = folder && has_store(folder, &st) &&
+    bool later = folder && find_store(folder, &st) &&
                  (!*out || st.st_mtim.tv_sec > newest.tv_sec ||
                   (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec > newest.tv_nsec));
     if (later) {
@@ -45,7 +50,6 @@ brim_status brim_cli_sweep_newest(char **out) {
 
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
   const char *given = brim_option_string(&cli->parse, "store", NULL);
-  struct stat st;
   if (!given && at > 0 && at < cli->parse.positional_count) given = cli->parse.positional[at];
   *out = NULL;
   if (!given) {
@@ -56,8 +60,7 @@ brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
     }
     return brim_cli_usage(cli, BRIM_N_("there is no store below runs; name one with --store"));
   }
-  const bool folder = !brim_store_is_url(given) && !brim_lab_is_server(given);
-  if (folder && !has_store(given, &st)) {
+  if (!brim_lab_is_server(given) && !brim_cli_sweep_has_store(given)) {
     if (strchr(given, ':')) {
       return brim_fail(BRIM_ENOENT,
                        "%s is no folder with a store; the URL of a server begins with http:// or "
