@@ -18,7 +18,7 @@
 #include "base/base_sha256.h"
 #include "bench_pool.h"
 
-enum { WAITING = 64, KEYS = 5, EVENTS = 256, REPORT_S = 10, SLOW_BYTES = 512 };
+enum { WAITING = 64, KEYS = 5, EVENTS = 256, REPORT_S = 10, SLOW_BYTES = 512, SLOW_MS = 50 };
 
 typedef enum kind { BEAT, METRICS, LIST, COUNTS, CURVE, DRIP, KINDS } kind;
 static const char *const NAMES[KINDS] = {"beat", "metrics", "list", "counts", "curve", "drip"};
@@ -67,6 +67,7 @@ static timer *heap;
 static int timers;
 static bench_times times[KINDS];
 static int64_t errors, missed, news_bytes, rows_acked;
+static int64_t began, late;  // late: the most by which a request was sent after it was due
 
 static double random_share(void) {
   static uint64_t x;
@@ -164,7 +165,12 @@ static void take_reply(client *c, int status) {
     fprintf(stderr, "%s: %.300s\n", NAMES[what], status < 0 ? "connection ended" : c->conn.in.data);
   }
   if (status < 0) bench_fail("the server closed a connection");
-  bench_times_add(&times[what], brim_clock_now().ns - c->waiting[c->first].due);
+  int64_t now = brim_clock_now().ns, took = now - c->waiting[c->first].due;
+  bench_times_add(&times[what], took);
+  if (took > SLOW_MS * 1000000) {
+    fprintf(stderr, "%.2f s  %s took %.0f ms\n", (double)(now - began) * 1e-9, NAMES[what],
+            (double)took * 1e-6);
+  }
   if (what == METRICS && status == 200) rows_acked += opt.batch;
   c->first = (c->first + 1) % WAITING;
   c->count--;
@@ -280,6 +286,7 @@ static void set_timers(int64_t start) {
 static void fire(int64_t now) {
   while (timers > 0 && heap[0].due <= now) {
     timer t = heap[0];
+    if (now - t.due > late) late = now - t.due;
     heap[0].due += t.every;
     sift(0);
     if (t.what == DRIP) {
@@ -354,8 +361,9 @@ static void print_result(double seconds, const bench_process *before) {
   }
   printf(
       "\"server\":{\"cpu_s\":%.2f,\"rss_mb\":%.1f,\"peak_mb\":%.1f,\"written_mb\":%.1f},"
-      "\"generator_cpu_s\":%.2f}\n",
-      p.cpu_s - before->cpu_s, p.rss_mb, p.peak_mb, p.written_mb - before->written_mb, own_s);
+      "\"generator_cpu_s\":%.2f,\"generator_late_ms\":%.2f}\n",
+      p.cpu_s - before->cpu_s, p.rss_mb, p.peak_mb, p.written_mb - before->written_mb, own_s,
+      (double)late * 1e-6);
 }
 
 static void read_options(int argc, char **argv) {
@@ -391,7 +399,7 @@ int main(int argc, char **argv) {
   brim_json_setup();
   prepare();
   bench_process before = bench_process_read(opt.pid);
-  int64_t start = brim_clock_now().ns;
+  int64_t start = began = brim_clock_now().ns;
   set_timers(start);
   run(start);
   print_result((double)(brim_clock_now().ns - start) * 1e-9, &before);
