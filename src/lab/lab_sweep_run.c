@@ -138,9 +138,9 @@ static brim_status take_note(brim_lab_sweep *s, const brim_lab_runner *r,
                                                                 : BRIM_LAB_PLACE_STOPPED;
   brim_lab_place_ended(s->placing, brim_lab_now_ms(), r->ref.exp, end, last.failure);
   if (exp->attempt == r->ref.attempt) say_end(s, exp, &last);
-  if (exp->state == BRIM_EXP_DONE && exp->ended > exp->started && exp->started > 0) {
+  if (exp->state == BRIM_EXP_DONE && exp->ran_ms > 0) {
     s->ended++;
-    s->ended_s += (double)(exp->ended - exp->started) / 1e3;
+    s->ended_s += (double)exp->ran_ms / 1e3;
   }
   check_same(s, r, &last);
   return BRIM_OK;

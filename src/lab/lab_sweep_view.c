@@ -39,6 +39,8 @@ void brim_lab_row_of(const brim_store_exp *exp, brim_sweep_row *out) {
   out->created_s = seconds(exp->created);
   out->started_s = seconds(exp->started);
   out->ended_s = seconds(exp->ended);
+  if (exp->ran_ms > 0 || exp->since > 0) out->ran_s = (double)exp->ran_ms / 1e3;
+  out->since_s = seconds(exp->since);
 }
 
 //---------------------------------- rows ----------------------------------

@@ -33,23 +33,16 @@ typedef struct field {
   { NULL, FIELD_TEXT, 0 }
 
 #define EXP(kind, name) F(brim_store_exp, kind, name)
-static const field exp_fields[] = {EXP(TEXT, id),         EXP(TEXT, grid),
-                                   EXP(TEXT, label),      EXP(TEXT, config),
-                                   EXP(TEXT, tags),       EXP(TEXT, worker),
-                                   EXP(TEXT, metric_key), EXP(TEXT, failure),
-                                   EXP(TEXT, reason),     EXP(TEXT, last_lines),
-                                   EXP(STATE, state),     EXP(WANT, want),
-                                   EXP(INT, idx),         EXP(INT, priority),
-                                   EXP(INT, gpus),        EXP(INT, need_bytes),
-                                   EXP(INT, fence),       EXP(INT, attempt),
-                                   EXP(INT, tries),       EXP(INT, tries_left),
-                                   EXP(INT, infra_left),  EXP(INT, not_before),
-                                   EXP(INT, lease_until), EXP(STEP, step),
-                                   EXP(STEP, steps),      EXP(STEP, epoch),
-                                   EXP(STEP, epochs),     EXP(STEP, ckpt_step),
-                                   EXP(REAL, metric),     EXP(INT, created),
-                                   EXP(INT, started),     EXP(INT, ended),
-                                   EXP(TEXT, findings),   END};
+static const field exp_fields[] = {
+    EXP(TEXT, id),        EXP(TEXT, grid),       EXP(TEXT, label),      EXP(TEXT, config),
+    EXP(TEXT, tags),      EXP(TEXT, worker),     EXP(TEXT, metric_key), EXP(TEXT, failure),
+    EXP(TEXT, reason),    EXP(TEXT, last_lines), EXP(STATE, state),     EXP(WANT, want),
+    EXP(INT, idx),        EXP(INT, priority),    EXP(INT, gpus),        EXP(INT, need_bytes),
+    EXP(INT, fence),      EXP(INT, attempt),     EXP(INT, tries),       EXP(INT, tries_left),
+    EXP(INT, infra_left), EXP(INT, not_before),  EXP(INT, lease_until), EXP(STEP, step),
+    EXP(STEP, steps),     EXP(STEP, epoch),      EXP(STEP, epochs),     EXP(STEP, ckpt_step),
+    EXP(REAL, metric),    EXP(INT, created),     EXP(INT, started),     EXP(INT, ended),
+    EXP(INT, ran_ms),     EXP(INT, since),       EXP(TEXT, findings),   END};
 
 #define ATT(kind, name) F(brim_store_attempt, kind, name)
 static const field attempt_fields[] = {ATT(TEXT, exp),

@@ -8,6 +8,7 @@
 //   config (object, or YAML text with a key per line) | tags | state ("done") | priority | gpus
 //   step, steps, epoch, epochs (null = unknown) | metric_key | metric (at the last step)
 //   failure (class) | reason | last_lines | created_ms, started_ms, ended_ms (null = not yet)
+//   ran_ms: time of the attempts that ended | since_ms: when the running one began (null = none)
 //   attempts [{n, worker, host, devices, outcome, failure, exit_code, message, from_step,
 //              claimed_ms, started_ms, ended_ms}]
 //   metrics {KEY: [[step, value or null], ...]}   by step
@@ -59,7 +60,8 @@ typedef struct brim_lab_exp {
   bool done;            // state is "done": its metric is a result
   int64_t idx, gpus, step, steps, epoch, epochs;
   int64_t created, started, ended;
-  double last, best;  // of metric_key; best is unknown where no direction is better
+  int64_t ran_ms, since;  // of attempts that ended, together; since when one runs
+  double last, best;      // of metric_key; best is unknown where no direction is better
   int64_t best_step;
   brim_lab_attempt *attempts;
   size_t attempt_count, attempts_left_out;

@@ -209,6 +209,13 @@ static brim_status read_attempts(brim_lab_reader *r, const json_t *list, brim_la
   return BRIM_OK;
 }
 
+// Lines of earlier versions have no time of the attempts: from the first one's start to the end then.
+static void read_times(const json_t *o, brim_lab_exp *e) {
+  bool over = e->ended > e->started;
+  e->ran_ms = integer_of(o, "ran_ms", e->started > 0 && over ? e->ended - e->started : 0);
+  e->since = integer_of(o, "since_ms", json_object_get(o, "ran_ms") || e->ended ? 0 : e->started);
+}
+
 static brim_status read_fields(brim_lab_reader *r, const json_t *o, brim_lab_exp *e) {
   *e = (brim_lab_exp){.id = text_of(r, o, "id"),
                       .grid = text_of(r, o, "grid"),
@@ -235,6 +242,7 @@ static brim_status read_fields(brim_lab_reader *r, const json_t *o, brim_lab_exp
                    e->failure && e->reason && e->last_lines;
   if (!all) return no_memory();
   e->done = strcmp(e->state, "done") == 0;
+  read_times(o, e);
   double last = 0;
   if (is_finite_number(json_object_get(o, "metric"), &last)) e->last = last;
   return BRIM_OK;

@@ -55,7 +55,7 @@ void brim_sweep_row_init(brim_sweep_row *row) {
   for (size_t i = 0; i < BRIM_SWEEP_ROW_TEXTS; i++) *text_at(row, i) = "";
   row->step = row->steps = row->epoch = row->epochs = -1;
   row->metric = row->best = row->steps_per_s = row->eta_s = NAN;
-  row->created_s = row->started_s = row->ended_s = NAN;
+  row->created_s = row->started_s = row->ended_s = row->ran_s = row->since_s = NAN;
 }
 
 void brim_sweep_gpu_init(brim_sweep_gpu *gpu) {

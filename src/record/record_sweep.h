@@ -11,7 +11,7 @@
 //   messages [{seq, when_s, level ("info", "warn", "error"), exp, text}]
 //   rows     [{id, label, group, point, tags, devices, host, metric_key, message, waiting, state, want,
 //             failure, idx, priority, gpus, attempt, tries_left, step, steps, epoch, epochs, metric,
-//             best, steps_per_s, eta_s, created_s, started_s, ended_s}]
+//             best, steps_per_s, eta_s, created_s, started_s, ended_s, ran_s, since_s}]
 // Unknown is null, never 0; a row leaves out what is unknown or empty. Reading: unknown keys are
 // skipped, missing keys stay unknown, a value of the wrong kind is BRIM_EPARSE with its key.
 #ifndef BRIM_RECORD_SWEEP_H_
@@ -75,7 +75,9 @@ typedef struct brim_sweep_row {
   int64_t step, steps, epoch, epochs;
   double metric, best;  // the last value, and the best so far
   double steps_per_s, eta_s;
-  double created_s, started_s, ended_s;  // since 1970; of the last attempt
+  double created_s, started_s, ended_s;  // since 1970
+  double ran_s;                          // of attempts that ended, together; NaN = none began
+  double since_s;                        // when the running attempt began, since 1970
 } brim_sweep_row;
 
 void brim_sweep_row_init(brim_sweep_row *row);

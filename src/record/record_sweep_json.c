@@ -77,6 +77,8 @@ static const brim_field row_rows[] = {
     NUMBER(ROW, "created_s", created_s),
     NUMBER(ROW, "started_s", started_s),
     NUMBER(ROW, "ended_s", ended_s),
+    NUMBER(ROW, "ran_s", ran_s),
+    NUMBER(ROW, "since_s", since_s),
 };
 
 #define GPU brim_sweep_gpu

@@ -31,9 +31,9 @@ const char *brim_ui_lab_short(const brim_lab_set *set, size_t key) {
 }
 
 double brim_ui_lab_seconds(const brim_lab_exp *exp, double now_s) {
-  if (exp->started <= 0) return (double)NAN;
-  const double end = exp->ended > 0 ? (double)exp->ended / 1e3 : now_s;
-  return end > 0 ? fmax(0, end - (double)exp->started / 1e3) : (double)NAN;
+  const double ran = (double)exp->ran_ms / 1e3;
+  if (exp->since > 0 && now_s > 0) return ran + fmax(0, now_s - (double)exp->since / 1e3);
+  return exp->ran_ms > 0 ? ran : (double)NAN;
 }
 
 const char *brim_ui_lab_label(const brim_lab_set *set, const char *metric_key) {

@@ -89,10 +89,8 @@ void brim_ui_sweep_clock(double seconds, char out[32]) {
 }
 
 double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row) {
-  if (isnan(row->started_s)) return NAN;
-  if (brim_sweep_state_ended(row->state)) return row->ended_s - row->started_s;
-  bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
-  return active ? view->now_s - row->started_s : NAN;
+  if (isnan(row->since_s)) return row->ran_s;
+  return fmax(0, view->now_s - row->since_s) + (isnan(row->ran_s) ? 0 : row->ran_s);
 }
 
 void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]) {

@@ -506,6 +506,40 @@ static void test_clean_stop_costs_nothing(void **state) {
   brim_store_exp_free(exp);
 }
 
+// Neither pauses nor waits before a retry are time that it ran.
+static void test_time_is_that_of_attempts(void **state) {
+  (void)state;
+  lab_submit(store, "g", 1, 1);
+  brim_store_exp *exp = get(1);
+  assert_int_equal(exp->ran_ms, 0);
+  assert_int_equal(exp->since, 0);
+  brim_store_exp_free(exp);
+  brim_store_ref ref = lab_run(store, 1);
+  lab_clock_ms += 30;
+  lab_finish(store, &ref, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE);
+  lab_clock_ms += 5000;
+  ref = lab_claim(store, 1);  // it is a while before this one starts
+  lab_clock_ms += 4;
+  exp = get(1);
+  assert_int_equal(exp->since, lab_clock_ms - 4);
+  brim_store_exp_free(exp);
+  assert_ok(brim_store_start(store, &ref, 1, -1));
+  lab_clock_ms += 10;
+  exp = get(1);
+  assert_int_equal(exp->ran_ms, 30);
+  assert_int_equal(exp->since, lab_clock_ms - 10);
+  assert_int_equal(brim_store_exp_ran_ms(exp, lab_clock_ms), 40);
+  assert_int_equal(brim_store_exp_ran_ms(exp, 1), 30);
+  brim_store_exp_free(exp);
+  assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
+  exp = get(1);
+  assert_int_equal(exp->ran_ms, 40);
+  assert_int_equal(exp->since, 0);
+  assert_int_equal(brim_store_exp_ran_ms(exp, lab_clock_ms + 77), 40);
+  assert_true(exp->ended - exp->started > 5000);
+  brim_store_exp_free(exp);
+}
+
 static void test_finish_may_be_repeated(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -573,6 +607,7 @@ int main(int argc, char **argv) {
       TEST(test_failures_that_come_again),
       TEST(test_infrastructure_is_free_but_bounded),
       TEST(test_clean_stop_costs_nothing),
+      TEST(test_time_is_that_of_attempts),
       TEST(test_finish_may_be_repeated),
       TEST(test_finish_refuses_contradictions),
   };

@@ -38,7 +38,8 @@ static inline void sweep_view_row(brim_sweep_view *view, int i, int count) {
     row.step = row.state == BRIM_SWEEP_DONE ? 5000 : 1234;
     row.epoch = row.state == BRIM_SWEEP_DONE ? 10 : 2;
     row.started_s = SWEEP_NOW - 8000 + i;
-    row.ended_s = row.started_s + 300 + 7 * (i % 11);
+    row.ran_s = 300 + 7 * (i % 11);
+    row.ended_s = row.started_s + row.ran_s;
     row.metric = 0.9 + 0.001 * (i % 13);
     row.best = row.metric + 0.002;
     row.attempt = 1;
@@ -53,7 +54,7 @@ static inline void sweep_view_row(brim_sweep_view *view, int i, int count) {
     row.state = r == running - 1 ? BRIM_SWEEP_LEASED : BRIM_SWEEP_RUNNING;
     snprintf(devices, sizeof devices, "GPU %d", r / 2);
     row.devices = devices;
-    row.started_s = SWEEP_NOW - 60 - 150 * r;
+    row.started_s = row.since_s = SWEEP_NOW - 60 - 150 * r;
     row.step = r * 611;
     row.epoch = r;
     row.metric = r ? 0.8 + 0.013 * r : NAN;

@@ -20,7 +20,7 @@ static void put_hostile_row(brim_sweep_view *view) {
   row.epoch = 999999;
   row.epochs = 1000000;
   row.metric = -1.2345678e-300;
-  row.started_s = SWEEP_NOW - 1e7;
+  row.started_s = row.since_s = SWEEP_NOW - 1e7;
   row.eta_s = 1e8;
   row.metric_key = "not declared";
   assert_ok(brim_sweep_view_put(view, &row));

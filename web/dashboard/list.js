@@ -39,9 +39,9 @@
     return row.epochs > 0 && row.epoch >= 0 ? Math.min(1, row.epoch / row.epochs) : 0;
   }
   function took(row) {
-    if (!row.started) return NaN;
-    if (row.ended) return row.ended - row.started;
-    return row.state === 'running' || row.state === 'leased' ? brim.now() - row.started : NaN;
+    // Its attempts alone: neither pauses nor the waits before a retry count.
+    const running = row.since && (row.state === 'running' || row.state === 'leased') ? Math.max(0, brim.now() - row.since) : 0;
+    return row.ran_ms || running ? (row.ran_ms || 0) + running : NaN;
   }
   function waitText(w) {
     if (!w) return '';

@@ -115,7 +115,7 @@
       if (event.kind === 'claimed') row.worker = event.text;
       if (event.kind === 'requeued' || event.kind === 'retried') quietly(readWorkers());
       if (event.kind === 'claimed' && !model.workers.has(event.text)) quietly(readWorkers());
-      if (event.kind === 'started') row.started = event.t;
+      if (event.kind === 'started') row.since = event.t;
       touch(row.worker);
       if (wantOf[event.kind]) row.want = wantOf[event.kind];
       model.version++;

@@ -23,6 +23,7 @@ typedef struct output {
   size_t axis_count;
   best_item *best;  // in the order of the list
   size_t best_count, best_cap, at;
+  int64_t now;  // by the clock of the store
 } output;
 
 static brim_status put(output *o, const brim_str *line) {
@@ -227,6 +228,8 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
   put_time(&line, exp->created);
   put_time(&line, exp->started);
   put_time(&line, exp->ended);
+  put_number(&line,
+             exp->started > 0 ? (double)brim_store_exp_ran_ms(exp, o->now) / 1e3 : (double)NAN);
   put_text(&line, exp->reason);
   brim_str_append_char(&line, '\n');
   brim_status status = put(o, &line);
@@ -236,6 +239,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
 
 static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_filter *filter) {
   brim_str line;
+  BRIM_TRY(brim_lab_now(link, &o->now));
   BRIM_TRY(brim_lab_list(link, filter, on_axes, o));
   BRIM_TRY(read_best(o, link));
   brim_str_init(&line);
@@ -243,7 +247,7 @@ static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_fi
   for (size_t i = 0; i < o->axis_count; i++) put_text(&line, o->axes[i]);
   brim_str_append(&line,
                   ",state,failure,attempts,epoch,step,metric,value,best,tags,created,started,ended,"
-                  "message\n");
+                  "seconds,message\n");
   brim_status status = put(o, &line);
   brim_str_deinit(&line);
   return status ? status : brim_lab_list(link, filter, on_row, o);

@@ -191,8 +191,12 @@ typedef struct brim_store_exp {
   int64_t not_before, lease_until;
   int64_t step, steps, epoch, epochs, ckpt_step;
   double metric;
-  int64_t created, started, ended;
+  int64_t created, started, ended;  // started: by its first attempt
+  // How long it ran: attempts that ended took ran_ms together, and one runs since then (0 = none does).
+  int64_t ran_ms, since;
 } brim_store_exp;
+// The same with the running attempt until `now`.
+int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now);
 
 // A copy, with its strings in one block.
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);

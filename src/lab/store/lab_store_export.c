@@ -60,7 +60,9 @@ static brim_status put_exp(json_t *o, const brim_store_exp *e) {
   BRIM_TRY(brim_json_put(o, "last_lines", json_string(e->last_lines)));
   BRIM_TRY(brim_json_put(o, "created_ms", time_of(e->created)));
   BRIM_TRY(brim_json_put(o, "started_ms", time_of(e->started)));
-  return brim_json_put(o, "ended_ms", time_of(e->ended));
+  BRIM_TRY(brim_json_put(o, "ended_ms", time_of(e->ended)));
+  BRIM_TRY(brim_json_put(o, "ran_ms", json_integer(e->ran_ms)));
+  return brim_json_put(o, "since_ms", time_of(e->since));
 }
 
 static brim_status put_attempt(void *ctx, const brim_store_attempt *a) {

@@ -86,12 +86,21 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
 
 // --- lab_store_rows.c
 
+// How long its attempts ran that ended, and since when one runs. An attempt that did not report its
+// start counts from its claim.
+#define BRIM_STORE_RAN                                                                           \
+  "CASE WHEN e.attempt=0 THEN 0 ELSE COALESCE((SELECT CAST(SUM(a.ended-CASE WHEN a.started>0"    \
+  " THEN a.started ELSE a.claimed END) AS @INT) FROM attempt a WHERE a.exp=e.id AND a.ended>0)," \
+  "0) END,"                                                                                      \
+  "CASE WHEN e.state IN (1,2) THEN COALESCE((SELECT CASE WHEN a.started>0 THEN a.started"        \
+  " ELSE a.claimed END FROM attempt a WHERE a.exp=e.id AND a.n=e.attempt AND a.ended=0),0)"      \
+  " ELSE 0 END"
 // The columns of an experiment, for "SELECT " BRIM_STORE_EXP_COLUMNS; _BRIEF leaves long texts out.
 #define BRIM_STORE_EXP_PLAIN                                                                   \
   "e.id,e.grid,e.label,e.tags,e.worker,e.metric_key,e.class,e.reason,e.state,e.want,e.idx,"    \
   "e.priority,e.gpus,e.need_bytes,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,"        \
   "e.not_before,e.lease_until,e.step,e.steps,e.epoch,e.epochs,e.ckpt_step,e.metric,e.created," \
-  "e.started,e.ended"
+  "e.started,e.ended," BRIM_STORE_RAN
 #define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','',''"
 #define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings"
 void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);

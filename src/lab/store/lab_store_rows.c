@@ -92,9 +92,16 @@ void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
   out->created = brim_db_get_int(rows, c++);
   out->started = brim_db_get_int(rows, c++);
   out->ended = brim_db_get_int(rows, c++);
+  out->ran_ms = brim_db_get_int(rows, c++);
+  out->since = brim_db_get_int(rows, c++);
   out->config = brim_db_get_text(rows, c++);
   out->last_lines = brim_db_get_text(rows, c++);
   out->findings = brim_db_get_text(rows, c++);
+}
+
+int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now) {
+  int64_t running = exp->since > 0 && now > exp->since ? now - exp->since : 0;
+  return exp->ran_ms + running;
 }
 
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out) {
