@@ -1,6 +1,6 @@
 // The grid world's step: rules=brim against a plain model of it (uav_model.h) over random worlds, rules=peer
 // against the step of the PyTorch environment it stands for.
-// An argument multiplies the number of transitions.
+// With BRIM_TEST_FULL four times as many transitions.
 #include "rollout_test.h"
 
 #include "env/uav_model.h"
@@ -384,8 +384,8 @@ static void peer_walls_stay(void **state) {
   assert_near((double)same_place / ENVS, A / (double)G, 5 * sqrt(A / (double)G / ENVS));
 }
 
-int main(int argc, char **argv) {
-  if (argc > 1) times = atoi(argv[1]);
+int main(void) {
+  if (test_is_full()) times = 4;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(steps_as_the_model),
       cmocka_unit_test(conflicts_by_hand),
