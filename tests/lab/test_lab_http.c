@@ -42,15 +42,21 @@ static brim_status tick(void *ctx, brim_str *out) {
   return BRIM_OK;
 }
 
+static brim_status flood(void *ctx, brim_str *out) {
+  (void)ctx;
+  brim_str_printf(out, ": %0500d\n\n", 0);
+  return BRIM_OK;
+}
+
 static void left(void *ctx) { atomic_fetch_sub(&((fixture *)ctx)->streams, 1); }
 
 static void serve(void *ctx, const brim_http_request *q, brim_http_reply *reply) {
   fixture *f = (fixture *)ctx;
   atomic_fetch_add(&f->served, 1);
-  if (strcmp(q->path, "/events") == 0) {
+  if (strcmp(q->path, "/events") == 0 || strcmp(q->path, "/flood") == 0) {
     atomic_fetch_add(&f->streams, 1);
     reply->type = "text/event-stream";
-    reply->more = tick;
+    reply->more = q->path[1] == 'f' ? flood : tick;
     reply->end = left;
     reply->ctx = f;
   } else if (strcmp(q->path, "/file") == 0) {
@@ -140,7 +146,7 @@ static void test_limits(void **state) {
   assert_int_equal(atomic_load(&f->served), served);
   assert_int_equal(call(f, "GET", "/a", NULL), 200);
   // a reply that is longer than the client takes
-  const brim_http_call how = {.method = "GET", .path = "/events", .timeout_ms = 20000};
+  const brim_http_call how = {.method = "GET", .path = "/flood", .timeout_ms = 20000};
   assert_status(brim_http_client_call(f->client, &how, &f->answer), BRIM_ELIMIT);
 }
 
