@@ -24,13 +24,17 @@ static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point 
   return BRIM_OK;
 }
 
-static bool lower_is_better(void *ctx, const char *key) {
+static bool find_metric(void *ctx, const char *key, brim_sweep_metric *out) {
   (void)ctx;
-  return strstr(key, "loss") != NULL;
+  if (strcmp(key, "other") == 0) return false;
+  *out = (brim_sweep_metric){.better = BRIM_BETTER_HIGHER, .label = "val acc"};
+  if (strstr(key, "loss")) out->better = BRIM_BETTER_LOWER;
+  if (strstr(key, "acc")) out->format = BRIM_METRIC_PERCENT;
+  return true;
 }
 
 static const brim_lab_grid_maker maker = {
-    .describe = describe, .needs = needs, .lower_is_better = lower_is_better};
+    .describe = describe, .needs = needs, .metric = find_metric};
 
 //---------------------------------- grids ----------------------------------
 
@@ -207,8 +211,53 @@ static void test_keys_and_curves(void **state) {
   assert_int_equal(post("/v1/curves", "{\"exps\": []}"), 400);
 }
 
-// Into the store as a grid whose experiments run and have one metric each.
-static void run_grid(const char *yaml, const char *key, const double (*values)[2], size_t count) {
+static void test_names(void **state) {
+  (void)state;
+  assert_int_equal(get("/v1/names?keys=eval_acc,other,,eval_loss"), 200);
+  const json_t *names = json_object_get(reply, "names"), *acc = json_array_get(names, 0);
+  assert_int_equal(json_array_size(names), 2);
+  assert_string_equal(json_string_value(json_object_get(acc, "key")), "eval_acc");
+  assert_string_equal(json_string_value(json_object_get(acc, "label")), "val acc");
+  assert_string_not_equal(json_string_value(json_object_get(acc, "label_ko")), "val acc");
+  assert_true(json_is_true(json_object_get(acc, "percent")));
+  assert_true(json_is_false(json_object_get(acc, "lower")));
+  assert_true(json_is_true(json_object_get(json_array_get(names, 1), "lower")));
+  assert_int_equal(get("/v1/names"), 200);
+  assert_int_equal(json_array_size(json_object_get(reply, "names")), 0);
+}
+
+static void assert_best(size_t i, const char *exp, double value, int64_t step) {
+  const json_t *row = json_array_get(json_object_get(reply, "bests"), i);
+  assert_string_equal(json_string_value(json_object_get(row, "exp")), exp);
+  assert_true(json_number_value(json_object_get(row, "value")) == value);
+  assert_int_equal(json_integer_value(json_object_get(row, "step")), step);
+}
+
+static void test_bests(void **state) {
+  (void)state;
+  char body[256], one[BRIM_EXP_ID], two[BRIM_EXP_ID];
+  lab_submit(store, "g1", 1, 3);
+  for (int i = 1; i <= 2; i++) lab_run(store, i);
+  write_values(1, "loss", (double[]){3, 1, 2, 1}, 4, 1);
+  write_values(1, "acc", (double[]){0.5, (double)NAN, 0.75, 0.25}, 4, 2);
+  write_values(2, "loss", (double[]){(double)NAN}, 1, 1);
+  snprintf(body, sizeof body, "{\"exps\": [\"%s\", \"%s\", \"ff\"], \"key\": \"loss\"}",
+           lab_id(1, one), lab_id(2, two));
+  assert_int_equal(post("/v1/bests", body), 200);  // one without a number has no best
+  assert_int_equal(json_array_size(json_object_get(reply, "bests")), 1);
+  assert_best(0, one, 1, 1);
+  snprintf(body, sizeof body, "{\"exps\": [\"%s\"], \"key\": \"acc\"}", one);
+  assert_int_equal(post("/v1/bests", body), 200);
+  assert_best(0, one, 0.75, 2);
+  assert_int_equal(post("/v1/bests", "{\"exps\": [\"-\"], \"key\": \"acc\"}"), 400);
+  assert_int_equal(post("/v1/bests", "{\"exps\": 3, \"key\": \"acc\"}"), 400);
+  assert_int_equal(post("/v1/bests", "{\"exps\": []}"), 400);
+  assert_int_equal(post("/v1/bests", "{\"exps\": [], \"key\": \"acc\"}"), 200);
+}
+
+// Into the store as a grid whose experiments have one metric each. The first ones are done, the others run.
+static void run_grid(const char *yaml, const char *key, const double (*values)[2], size_t count,
+                     size_t done) {
   char(*ids)[BRIM_EXP_ID];
   size_t n;
   assert_int_equal(post_grid(yaml, "g", false), 200);
@@ -221,6 +270,7 @@ static void run_grid(const char *yaml, const char *key, const double (*values)[2
     assert_ok(brim_store_claim(store, &r, &c));
     const brim_store_metric rows[] = {{key, 1, values[i][0]}, {key, 2, values[i][1]}};
     assert_ok(brim_store_metrics(store, &c.ref, 1, rows, 2));
+    if (i < done) lab_finish(store, &c.ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
     brim_store_exp_free(c.exp);
   }
   brim_free(ids);
@@ -242,7 +292,7 @@ static void test_groups(void **state) {
   (void)state;
   static const double values[][2] = {{5, 1}, {6, 3}, {1, 10}, {(double)NAN, (double)NAN}};
   run_grid("model: [\"mlp(depth=1, hidden=8)\", \"mlp(depth=2, hidden=8)\"]\nseed: [1, 2]\n",
-           "a_loss", values, 4);
+           "a_loss", values, 4, 4);
   assert_int_equal(get("/v1/groups?key=a_loss"), 200);
   const json_t *g = group(0), *params = json_object_get(g, "params");
   assert_int_equal(json_object_size(params), 1);
@@ -251,7 +301,7 @@ static void test_groups(void **state) {
   assert_int_equal(json_integer_value(json_object_get(g, "n")), 2);
   assert_true(real_of(g, "mean") == 2 && fabs(real_of(g, "std") - sqrt(2)) < 1e-12);
   assert_true(real_of(g, "best") == 1);
-  assert_int_equal(json_integer_value(json_object_get(json_object_get(g, "states"), "leased")), 2);
+  assert_int_equal(json_integer_value(json_object_get(json_object_get(g, "states"), "done")), 2);
   g = group(1);
   assert_int_equal(json_integer_value(json_object_get(g, "measured")), 1);
   assert_true(real_of(g, "mean") == 10 && json_is_null(json_object_get(g, "std")));
@@ -265,6 +315,24 @@ static void test_groups(void **state) {
   assert_int_equal(get("/v1/groups?key=none"), 200);
   assert_true(json_is_null(json_object_get(group(0), "mean")));
   assert_int_equal(get("/v1/groups?take=worst"), 400);
+}
+
+static void test_groups_count_what_is_done(void **state) {
+  (void)state;
+  static const double values[][2] = {{5, 1}, {6, 3}, {1, 100}, {1, 1000}};
+  char(*ids)[BRIM_EXP_ID];
+  size_t n;
+  run_grid("lr: [0.1]\nseed: [1, 2, 3, 4]\n", "a_loss", values, 4, 2);
+  assert_ok(brim_store_ids(store, NULL, &ids, &n));
+  assert_ok(brim_store_want(store, ids[3], BRIM_WANT_CANCEL));
+  assert_int_equal(get("/v1/groups?key=a_loss"), 200);
+  const json_t *g = group(0);
+  assert_int_equal(json_integer_value(json_object_get(g, "n")), 4);
+  assert_int_equal(json_integer_value(json_object_get(g, "measured")), 2);
+  assert_true(real_of(g, "mean") == 2 && real_of(g, "best") == 1);
+  assert_int_equal(json_array_size(json_object_get(g, "exps")), 4);
+  assert_true(json_is_null(json_array_get(json_object_get(g, "values"), 2)));
+  brim_free(ids);
 }
 
 //---------------------------------- why experiments wait ----------------------------------
@@ -361,10 +429,17 @@ int main(int argc, char **argv) {
   lab_choose(argc, argv);
   pool_extras.maker = &maker;
   const struct CMUnitTest tests[] = {
-      TEST(test_a_grid_is_expanded),    TEST(test_a_grid_is_what_sweep_submits),
-      TEST(test_bad_grids_are_refused), TEST(test_grids_need_the_role),
-      TEST(test_keys_and_curves),       TEST(test_groups),
-      TEST(test_why_experiments_wait),  TEST(test_workers_that_lack_something),
+      TEST(test_a_grid_is_expanded),
+      TEST(test_a_grid_is_what_sweep_submits),
+      TEST(test_bad_grids_are_refused),
+      TEST(test_grids_need_the_role),
+      TEST(test_keys_and_curves),
+      TEST(test_groups),
+      TEST(test_groups_count_what_is_done),
+      TEST(test_names),
+      TEST(test_bests),
+      TEST(test_why_experiments_wait),
+      TEST(test_workers_that_lack_something),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

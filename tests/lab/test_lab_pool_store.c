@@ -109,6 +109,30 @@ static void test_curves(void **state) {
   }
 }
 
+// The least and the greatest of many values, wherever they lie, and the first step of equal ones.
+static void test_best(void **state) {
+  (void)state;
+  lab_submit(store, "g", 1, 1);
+  brim_store_ref ref = lab_run(store, 1);
+  static const int64_t at[] = {0, 63, 64, 4095, 4096, 19999, 400000, 9000000};
+  brim_store_best_value best;
+  int64_t seq = 0;
+  write_curve(&ref, "loss", 20000, 1, &seq);
+  for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+    const double far = 1e6 + (double)i;
+    const brim_store_metric rows[] = {{"loss", at[i], far}, {"loss", at[i] + 20000000, far}};
+    assert_ok(brim_store_metrics(store, &ref, ++seq, rows, 2));
+    assert_ok(brim_store_best(store, ref.exp, "loss", false, &best));
+    assert_true(best.value == far && best.step == at[i]);
+    const brim_store_metric low[] = {{"loss", at[i], -far}, {"loss", at[i] + 20000000, -far}};
+    assert_ok(brim_store_metrics(store, &ref, ++seq, low, 2));
+    assert_ok(brim_store_best(store, ref.exp, "loss", true, &best));
+    assert_true(best.value == -far && best.step == at[i]);
+  }
+  assert_ok(brim_store_best(store, ref.exp, "none", true, &best));
+  assert_true(isnan(best.value) && best.step == -1);
+}
+
 // A value that takes the place of another takes its place in the bounds too, and what is no number is
 // counted apart.
 static void test_replaced_values(void **state) {
@@ -254,9 +278,13 @@ static void test_worker_status(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
-      TEST(test_curves),          TEST(test_discarded_values),
-      TEST(test_replaced_values), TEST(test_files_and_findings),
-      TEST(test_tokens),          TEST(test_worker_status),
+      TEST(test_best),
+      TEST(test_curves),
+      TEST(test_discarded_values),
+      TEST(test_replaced_values),
+      TEST(test_files_and_findings),
+      TEST(test_tokens),
+      TEST(test_worker_status),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

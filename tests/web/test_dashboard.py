@@ -189,12 +189,31 @@ def test_watch(page):
     page.until("document.querySelectorAll('.worker .meter').length >= 4")  # their machines' load
 
 
+def test_drawn(page):
+    """Of two selected experiments one waits: one curve is drawn, and the chart says so."""
+    page.run("location.hash = '#/exps'")
+    page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
+    for state in ("running", "queued"):
+        one = page.run(ROWS + ".find(r => r.state === '%s').id" % state)
+        page.run("document.querySelector(\"tr[data-id='%s'] input\").focus()" % one)
+        page.click("tr[data-id='%s'] input" % one)
+        check("the keyboard left the checkbox", page.run("document.activeElement.closest('tr').dataset.id === '%s'" % one))
+    page.until("document.querySelector('.actions b').textContent.startsWith('2')")
+    page.until("document.querySelectorAll('.side .legend li').length === 1")
+    page.until("/\\b1\\b/.test(document.querySelector('.drawn').textContent)")
+    page.until("/@[\\d,]+/.test(document.querySelector('tr[data-id] .c-best').textContent)")  # the step of the best value
+    page.until("document.querySelector('.list th.c-result').textContent === 'val acc'")  # as in a terminal
+    press(page, "Escape")
+
+
 def test_queue(page):
     submit(page, SHORT, 4)
     until_count(page, "queued", 4)
     go(page, "q", "queue")
     page.until("document.querySelectorAll('.queue tbody tr[data-id]').length === 4")
     page.until("[...document.querySelectorAll('.queue td.c-waits')].every(e => e.textContent)")
+    test_drawn(page)
+    go(page, "q", "queue")
     page.click(".queue [data-action=pause]")
     until_count(page, "paused", 1)
     page.click(".queue [data-action=run]")
@@ -218,7 +237,16 @@ def test_compare(page):
     page.until("document.querySelectorAll('table.compare thead a').length === 4")
     keys = page.run("[...document.querySelectorAll('table.compare tr.differs th')].map(e => e.textContent)")
     check("the differences are %s" % keys, sorted(keys) == ["seed", "training.learning_rate"])
-    check("no best result", page.run("document.querySelectorAll('.compare .best').length > 0"))
+    page.until("document.querySelectorAll('.compare .best').length >= 2")  # of the last values, and of the best ones
+    rows = page.run("[...document.querySelectorAll('table.compare tr.result th')].map(e => e.textContent)")
+    check("the results are %s" % rows, rows == ["val acc, last", "val acc, best"])
+    # the best value is that of the curve
+    good = page.run("""Promise.all(brim.model.grids.length ? document.querySelector('main').view.rows.map(async (r) => {
+      const points = (await brim.get('/v1/exps/' + r.id + '/curve?key=' + r.metric_key)).buckets, best = brim.model.best(r);
+      const most = Math.max(...points.map(p => p[5]));
+      return best.value === most && best.step === points.find(p => p[5] === most)[0];
+    }) : []).then(all => all.length === 4 && all.every(x => x))""")
+    check("a best value is wrong", good)
     page.until("document.querySelectorAll('.chartgrid .uplot canvas').length >= 2")
     press(page, "Escape")
     page.until("!!document.querySelector('.view.list')")
@@ -231,6 +259,13 @@ def test_groups(page):
     page.until("document.querySelectorAll('.list tbody tr .range').length === 2")
     texts = page.run("[...document.querySelectorAll('.list tbody td.c-mean')].map(e => e.textContent)")
     check("no deviation: %s" % texts, all("\u00b1" in text for text in texts))
+    counts = "[...document.querySelectorAll('.list tbody td.c-runs')].map(e => e.textContent).join()"
+    check("the runs", page.run(counts) == "n 2 of 2,n 2 of 2")
+    # what was cancelled is in no mean
+    grid = page.run("brim.model.grids.find(g => g.name === 'long').id")
+    page.run("location.hash = '#/exps?groups=1&grid=%s'" % grid)
+    page.until(counts + " === 'n 0 of 1,n 0 of 1'")
+    check("a mean of nothing", page.run("[...document.querySelectorAll('.list tbody td.c-mean')].every(e => e.textContent === brim.dash)"))
 
 
 def test_filters(page):

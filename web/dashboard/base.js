@@ -33,10 +33,19 @@
     const next = [...put(document.createDocumentFragment(), children).childNodes], old = [...element.childNodes];
     next.forEach((node, i) => {
       if (i >= old.length) element.append(node);
-      else if (!old[i].isEqualNode(node)) old[i].replaceWith(node);
+      else if (!old[i].isEqualNode(node)) replace(old[i], node);
     });
     for (const node of old.slice(next.length)) node.remove();
     return element;
+  }
+  // The keyboard stays where it was: on the element at the same place.
+  function replace(old, next) {
+    const path = [];
+    for (let e = old.contains(document.activeElement) ? document.activeElement : old; e !== old; e = e.parentNode) path.unshift([...e.parentNode.children].indexOf(e));
+    const had = old.contains(document.activeElement) && document.activeElement.tagName;
+    old.replaceWith(next);
+    const same = had && path.reduce((e, at) => e && e.children[at], next);
+    if (same && same.tagName === had) same.focus();
   }
   // A short text that differs for other lists.
   function digest(list) {
@@ -64,9 +73,18 @@
     if (size !== 0 && (size < 1e-4 || size >= 1e7)) return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
     return size >= 1e4 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
   }
+  // News of values as [[key, step, value], ...]
+  function rowsOf(m) { return Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v)); }
   function count(value) { return Number(value || 0).toLocaleString('en'); }
-  function isShare(key) { return /acc|accuracy|top1|top5|success/.test(key || ''); }
-  function isLower(key) { return /loss|err|ppl|perplex|time|mse|mae|seconds|fall/.test(key || ''); }
+  // key -> {label, label_ko, lower, percent}: what workloads declare of their metrics. Guessed for others.
+  const names = new Map();
+  function isShare(key) { return names.has(key) ? names.get(key).percent : /acc|accuracy|top1|top5|success/.test(key || ''); }
+  function isLower(key) { return names.has(key) ? names.get(key).lower : /loss|err|ppl|perplex|time|mse|mae|seconds|fall/.test(key || ''); }
+  function isBetter(key, a, b) { return isLower(key) ? a < b : a > b; }
+  // As tables of the terminal name it.
+  function nameOfKey(key) { const n = names.get(key); return n ? (brim.language() === 'ko' && n.label_ko) || n.label || key : key || ''; }
+  // The same for a choice: two of one name are told apart by their keys.
+  function nameAmong(key, keys) { const name = nameOfKey(key); return keys.some((k) => k !== key && nameOfKey(k) === name) ? name + ' (' + key + ')' : name; }
   function metric(key, value) {
     return isNumber(value) && isShare(key) ? (value * 100).toFixed(2) + ' %' : number(value);
   }
@@ -191,7 +209,7 @@
   }
 
   Object.assign(brim, {
-    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, number, count, isShare, isLower, metric, bytes, span, now, ago, clock,
+    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, rowsOf, number, count, names, isShare, isLower, isBetter, nameOfKey, nameAmong, metric, bytes, span, now, ago, clock,
     Refusal, lines, join, get, post, optional, query, notes, note, refused, dialog, ask, on, emit, throttle,
     setClock(ms) { skew = ms - Date.now(); },
   });

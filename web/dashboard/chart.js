@@ -97,8 +97,7 @@
     append(m) {
       const points = this.data.get(m.exp);
       if (!points || !this.ids().includes(m.exp)) return;
-      const rows = Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v));
-      for (const [key, step, raw] of rows) {
+      for (const [key, step, raw] of brim.rowsOf(m)) {
         const value = brim.realOf(raw), last = points[points.length - 1];
         if (key !== this.key || (last && step <= last[0])) continue;
         points.push([step, value, value, value]);
@@ -180,6 +179,7 @@
     render() {
       if (this.gone) return;
       const list = this.shown();
+      if (this.options.ondrawn) this.options.ondrawn(list.length);
       this.empty.hidden = list.length > 0;
       this.box.hidden = list.length === 0;
       if (list.length === 0) {
@@ -236,24 +236,30 @@
   // A chart with a choice of its metric, a logarithmic scale and smoothing.
   class Panel {
     constructor(options) {
-      this.chart = new Chart(options);
+      this.chart = new Chart(Object.assign({ ondrawn: (count) => { this.note.textContent = this.noteKey && count ? t(this.noteKey, count) : ''; } }, options));
       this.select = h('select', { title: t('metric'), 'aria-label': t('metric'), onchange: () => {
         this.chosen = this.select.value;
         this.update();
         if (options.onchange) options.onchange(this.chosen);
       } });
-      this.note = h('span.dim.grow');
+      this.note = h('span.dim.grow.drawn');
       const flag = (name) => h('label', {}, h('input', {
         type: 'checkbox', onchange: (e) => { this.chart[name] = e.target.checked; this.chart.render(); },
       }), t(name === 'log' ? 'logScale' : 'smooth'));
       this.element = h('section.panel.charting', {}, h('div.tools', {}, this.select, this.note, flag('log'), flag('smooth')), this.chart.element);
       this.keys = [];
+      this.off = brim.on('names', () => this.choices());
     }
-    destroy() { this.chart.destroy(); }
-    // list: [{id, name}]; preferred: the metric of the results
+    destroy() { this.off(); this.chart.destroy(); }
+    choices() {
+      const value = this.select.value;
+      brim.refresh(this.select, this.keys.map((k) => h('option', { value: k }, brim.nameAmong(k, this.keys))));
+      this.select.value = value;
+    }
+    // list: [{id, name}]; preferred: the metric of the results; note: key of a text with the number of curves
     async show(list, grid, preferred, note) {
       this.list = list;
-      this.note.textContent = note || '';
+      this.noteKey = note;
       const from = grid + '|' + (list[0] ? (list[0].members || [list[0].id])[0] : '');
       if (this.from !== from || this.keys.length < 2) {
         this.from = from;
@@ -262,7 +268,7 @@
         if (this.from !== from) return;
         if (preferred && !keys.includes(preferred)) keys.unshift(preferred);
         this.keys = keys;
-        fill(this.select, keys.map((k) => h('option', { value: k }, k)));
+        this.choices();
       }
       const key = this.keys.includes(this.chosen) ? this.chosen : preferred || this.keys[0] || '';
       this.select.value = key;

@@ -63,6 +63,12 @@
     return h('span.progress', {}, bar(share(row)), h('small', {}, (100 * share(row)).toFixed(share(row) < 0.1 ? 1 : 0) + ' %'));
   }
 
+  // "73.68 % @96": the best value, and the step that first had it
+  function bestOf(row) {
+    const best = model.best(row);
+    return best ? h('span', { title: t('atStep', brim.count(best.step)) }, brim.metric(row.metric_key, best.value), h('small.dim', { 'aria-hidden': 'true' }, ' @' + brim.count(best.step)), h('span.hide', {}, ', ' + t('atStep', brim.count(best.step)))) : '';
+  }
+
   //-------------------------------- a table of many rows --------------------------------
 
   // columns: [{key, title, cell(row), sort(row), kind, phone}]; options: {onopen, onselect, selected, sort, onsort}
@@ -129,8 +135,10 @@
       return element;
     }
     click(e) {
-      const element = e.target.closest('tr'), i = this.rows.findIndex((row) => row.id === element.dataset.id);
-      if (i < 0 || e.target.closest('a, button, input')) return;
+      const element = e.target.closest('tr');  // a checkbox has drawn its row anew by now, and is in none
+      if (!element || e.target.closest('a, button, input')) return;
+      const i = this.rows.findIndex((row) => row.id === element.dataset.id);
+      if (i < 0) return;
       this.at = i;
       if ((e.ctrlKey || e.metaKey || e.shiftKey) && this.options.onselect) this.options.onselect(this.rows[i].id, e.shiftKey);
       else this.options.onopen(this.rows[i]);
@@ -278,7 +286,8 @@
       return [select,
         { key: 'state', title: t('state'), kind: 'state', cell: stateMark, sort: (row) => rank[row.state] },
         ...(named ? columns : [{ key: 'label', title: t('experiment'), kind: 'label', cell: labelOf, sort: (row) => row.label }]),
-        { key: 'result', title: every && rows[0].metric_key ? rows[0].metric_key : t('result'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
+        { key: 'result', title: every && rows[0].metric_key ? brim.nameOfKey(rows[0].metric_key) : t('result'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
+        { key: 'best', title: t('best'), kind: 'best', cell: bestOf, sort: (row) => (model.best(row) || {}).value },
         { key: 'progress', title: t('progress'), kind: 'progress', cell: progressOf, sort: share },
         { key: 'time', title: t('time'), kind: 'time', cell: (row) => brim.span(took(row)), sort: took },
         rows.some((row) => row.worker) && { key: 'worker', title: t('worker'), kind: 'worker', cell: (row) => row.state === 'queued' ? '' : row.worker || '', sort: (row) => row.worker },
@@ -288,7 +297,7 @@
     }
     sort() { const s = this.f.sort || ''; return s ? { key: s.replace(/^-/, ''), down: s.startsWith('-') } : null; }
     setSort(key) {
-      const s = this.sort(), first = key === 'result' && !brim.isLower((this.rows[0] || {}).metric_key) || key === 'ended' ? '-' : '';
+      const s = this.sort(), first = (key === 'result' || key === 'best') && !brim.isLower((this.rows[0] || {}).metric_key) || key === 'ended' ? '-' : '';
       const next = !s || s.key !== key ? first + key : s.down === (first === '-') ? (s.down ? key : '-' + key) : '';
       this.set({ sort: next });
     }
@@ -339,7 +348,7 @@
       else groups.sort((a, b) => value(a) - value(b));
       this.rows = groups;
       this.table.setRows(groups);
-      this.shown.textContent = [model.gridName(grid), key, t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
+      this.shown.textContent = [model.gridName(grid), brim.nameOfKey(key), t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
       this.note.hidden = groups.length > 0;
       fill(this.note, t('noGroups'));
       this.drawChart();
@@ -360,10 +369,10 @@
         { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(g.exps || []), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
         ...(names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
-        { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (g.n > 1 && isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
+        { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
         { key: 'range', title: '', kind: 'range', cell: range },
         { key: 'best', title: t('best'), kind: 'result', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
-        { key: 'n', title: t('runs'), kind: 'count', sort: (g) => g.n, cell: (g) => g.n },
+        { key: 'n', title: t('runs'), kind: 'runs', sort: (g) => g.measured, cell: (g) => t('nOf', g.measured, g.n) },
         { key: 'states', title: t('states'), kind: 'states', cell: (g) => states.filter((s) => (g.states || {})[s]).map((s) => h('span.state', { class: 's-' + s }, h('i'), g.states[s] + ' ')) },
       ];
     }
@@ -384,12 +393,13 @@
       const first = list.length ? model.exps.get((list[0].members || [list[0].id])[0]) : null;
       if (this.f.groups && this.f.key) this.panel.chosen = this.f.key;
       this.panel.show(list, first ? first.grid : '', first ? first.metric_key : '',
-        t(chosen.length ? 'charted' : this.f.groups ? 'chartedGroups' : 'chartedTop', list.length));
+        chosen.length ? 'charted' : this.f.groups ? 'chartedGroups' : 'chartedTop');
     }
     curve(id, i) { return { id, name: nameOf(model.exps.get(id) || { id }), colour: i }; }
     groupCurves() {
-      return (this.rows || []).filter((g) => (g.exps || []).length).slice(0, CURVES).map((g, i) => ({
-        id: g.exps[0], members: g.exps.slice(0, 16), colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
+      const done = (g) => (g.exps || []).filter((id) => (model.exps.get(id) || {}).state === 'done');  // as the mean counts
+      return (this.rows || []).filter((g) => done(g).length).slice(0, CURVES).map((g, i) => ({
+        id: g.exps[0], members: done(g).slice(0, 16), colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
       }));
     }
     // The first rows that have begun; what is drawn stays as long as it is in the list.
@@ -449,5 +459,5 @@
     }
   }
 
-  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, share, took, waitText, bar, states });
+  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, share, took, waitText, bar, states });
 })();

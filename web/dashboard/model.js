@@ -3,7 +3,7 @@
 'use strict';
 (function () {
   const { get, post, optional, query, emit, throttle } = brim;
-  const CHUNK = 2000, MOST = 50000, ONE_BY_ONE = 8, WAITS = 200, CURVE_POINTS = 400;
+  const CHUNK = 2000, MOST = 50000, ONE_BY_ONE = 8, WAITS = 200, CURVE_POINTS = 400, BESTS = 500;
   const stateOf = {
     queued: 'queued', requeued: 'queued', expired: 'queued', retried: 'queued', claimed: 'leased', started: 'running',
     adopted: 'running', done: 'done', failed: 'failed', cancelled: 'cancelled', paused: 'paused',
@@ -23,9 +23,24 @@
       row.epoch = row.epoch === undefined ? -1 : row.epoch;
       row.step = row.step === undefined ? -1 : row.step;
       row.words = null;
+      forgetBest(model.exps.get(row.id), tidy(row));
       model.exps.set(row.id, row);
+      if (row.metric_key && !brim.names.has(row.metric_key)) askName(row.metric_key);
     }
     model.version++;
+  }
+  // What the store keeps of an earlier attempt is none of this one's: its failure once it runs again or is done, and
+  // how far it came when there is no checkpoint to resume from.
+  function tidy(row) {
+    if (['running', 'leased', 'done'].includes(row.state)) {
+      row.reason = row.failure = '';
+      if (row.state !== 'done') row.last_lines = '';
+    }
+    if (row.state === 'queued' || row.state === 'paused') {
+      if (row.ckpt_step > 0) row.step = row.ckpt_step;
+      else { row.step = -1; row.epoch = -1; }
+    }
+    return row;
   }
   let loading = null, again = false;
   async function readAll() {
@@ -69,6 +84,63 @@
     return out;
   }
 
+  //-------------------------------- best values, names of metrics --------------------------------
+
+  const bests = new Map();  // id -> {value, step}; null: it has none
+  const old = new Set();  // ids whose best value may be another by now
+  const wanted = new Map();  // id -> key
+  // The best value of a row, when it is known: what is not known is read, for rows that are looked at alone.
+  function best(row) {
+    if (!row.metric_key || row.metric === undefined) return null;
+    if (!bests.has(row.id) || old.has(row.id)) { wanted.set(row.id, row.metric_key); readBests(); }
+    return bests.get(row.id) || null;
+  }
+  function forgetBest(before, row) {
+    if (!before || before.state !== row.state || before.attempt !== row.attempt || before.metric !== row.metric) old.add(row.id);
+  }
+  const readBests = throttle(200, async () => {
+    const byKey = new Map();
+    for (const [id, key] of wanted) byKey.set(key, (byKey.get(key) || []).concat([id]));
+    wanted.clear();
+    for (const [key, all] of byKey) {
+      for (let i = 0; i < all.length; i += BESTS) {
+        const ids = all.slice(i, i + BESTS);
+        const reply = await quietly(optional(post('/v1/bests', { exps: ids, key })));
+        for (const id of ids) { bests.set(id, null); old.delete(id); }
+        for (const b of (reply && reply.bests) || []) bests.set(b.exp, { value: brim.realOf(b.value), step: b.step });
+      }
+    }
+    model.version++;
+    emit('exps');
+    emit('bests');
+  });
+  // News of values: the last one, and the best one if it is better.
+  function onMetrics(m) {
+    const row = model.exps.get(m.exp);
+    for (const [key, step, raw] of row ? brim.rowsOf(m) : []) {
+      const value = brim.realOf(raw), known = bests.get(m.exp);
+      if (key !== row.metric_key) continue;
+      row.metric = raw;
+      if (bests.has(m.exp) && brim.isNumber(value) && (!known || brim.isBetter(key, value, known.value))) bests.set(m.exp, { value, step });
+      model.version++;
+      showSoon();
+    }
+  }
+  const asked = new Set(), unnamed = new Set();
+  function askName(key) {
+    if (asked.has(key)) return;
+    asked.add(key);
+    unnamed.add(key);
+    readNames();
+  }
+  const readNames = throttle(50, async () => {
+    const reply = await quietly(optional(get('/v1/names' + query({ keys: [...unnamed].join() }))));
+    unnamed.clear();
+    for (const n of (reply && reply.names) || []) brim.names.set(n.key, n);
+    emit('names');
+    emit('exps');
+  });
+
   //-------------------------------- what changed --------------------------------
 
   const dirty = new Set();
@@ -111,7 +183,7 @@
     }
     const row = model.exps.get(event.exp), state = stateOf[event.kind];
     if (row) {
-      if (state) { row.state = state; readWaits(); }
+      if (state) { row.state = state; tidy(row); old.add(row.id); readWaits(); }
       if (event.kind === 'claimed') row.worker = event.text;
       if (event.kind === 'requeued' || event.kind === 'retried') quietly(readWorkers());
       if (event.kind === 'claimed' && !model.workers.has(event.text)) quietly(readWorkers());
@@ -196,7 +268,7 @@
     listen('event', onEvent);
     listen('progress', onProgress);
     listen('worker', (w) => { if (!model.workers.has(w.name)) readWaits(); takeWorker(w); emit('workers'); });
-    listen('metrics', (m) => { model.hasMetrics = true; emit('metrics', m); });
+    listen('metrics', (m) => { model.hasMetrics = true; onMetrics(m); emit('metrics', m); });
   }
   // A stream does not say why it failed: a token may have ended.
   async function again401() {
@@ -244,14 +316,15 @@
   }
   async function keys(grid, ids) {
     const reply = grid ? await keysOf(grid) : null;
-    if (reply && reply.keys) return reply.keys.map((k) => k.key || k.name || k);
+    if (reply && reply.keys) return named(reply.keys.map((k) => k.key || k.name || k));
     const found = new Set();
     for (const id of ids.slice(0, 3)) {
       const rows = await optional(brim.lines('GET', '/v1/exps/' + id + '/metrics?points=1'));
       for (const line of rows || []) if (line.key) found.add(line.key);
     }
-    return [...found];
+    return named([...found]);
   }
+  function named(list) { for (const key of list) askName(key); return list; }
 
   //-------------------------------- actions --------------------------------
 
@@ -273,7 +346,7 @@
   }
 
   Object.assign(model, {
-    may, load, readGrids, readWorkers, gridName, counts, connect, disconnect, curves, keys, want, retry, retryFailed, priority,
+    may, best, tidy, load, readGrids, readWorkers, gridName, counts, connect, disconnect, curves, keys, want, retry, retryFailed, priority,
   });
   brim.model = model;
 })();

@@ -134,7 +134,7 @@
     async read() {
       try {
         const [one, attempts, files] = await Promise.all([brim.get('/v1/exps/' + this.id), brim.get('/v1/exps/' + this.id + '/attempts'), brim.optional(brim.get('/v1/exps/' + this.id + '/files'))]);
-        this.row = one.exp;
+        this.row = model.tidy(one.exp);
         this.row.step = this.row.step === undefined ? -1 : this.row.step;
         this.attempts = attempts.attempts || [];
         this.files = (files && files.files) || [];
@@ -159,6 +159,8 @@
       this.panel.show([{ id: this.id, name: brim.nameOf(this.row), colour: 0 }], this.row.grid, this.row.metric_key);
       const soon = brim.throttle(500, () => this.read().then(() => { if (!this.error) this.draw(); }));
       this.off.push(brim.on('exp', (id) => { if (id === this.id) soon(); }));
+      for (const news of ['bests', 'names']) this.off.push(brim.on(news, () => this.drawHead()));
+      this.off.push(brim.on('metrics', (m) => { const live = m.exp === this.id && model.exps.get(m.exp); if (live) { this.row.metric = live.metric; this.drawHead(); } }));
       this.off.push(brim.on('progress', (p) => {
         if (p.exp !== this.id) return;
         for (const key of ['step', 'steps', 'epoch', 'epochs']) if (p[key] !== undefined) this.row[key] = p[key];
@@ -170,7 +172,8 @@
       brim.refresh(this.head, h('a.back', { href: '#/exps', title: t('back'), onclick: (e) => { e.preventDefault(); brim.back(); } }, '\u2190'),
         h('h1', {}, brim.labelOf(row)), brim.stateMark(row),
         row.state === 'running' ? brim.bar(brim.share(row)) : null,
-        row.metric !== undefined ? h('span.big', {}, h('small.dim', {}, row.metric_key + ' '), brim.metric(row.metric_key, row.metric)) : null,
+        row.metric !== undefined ? h('span.big', {}, h('small.dim', {}, brim.nameOfKey(row.metric_key) + ' '), brim.metric(row.metric_key, row.metric)) : null,
+        model.best(row) ? h('span.big', {}, h('small.dim', {}, t('best') + ' '), brim.bestOf(row)) : null,
         h('span.grow'), h('div.buttons', {}, actionsFor([row])));
     }
     draw() {
@@ -228,7 +231,7 @@
     destroy() { this.gone = true; this.off.forEach((f) => f()); this.charts.forEach((c) => c.destroy()); }
     async read() {
       const found = await Promise.all(this.ids.map((id) => brim.optional(brim.get('/v1/exps/' + encodeURIComponent(id)))));
-      this.rows = found.filter(Boolean).map((r) => r.exp);
+      this.rows = found.filter(Boolean).map((r) => model.tidy(r.exp));
       for (const row of this.rows) row.step = row.step === undefined ? -1 : row.step;
     }
     async open() {
@@ -246,20 +249,25 @@
         const row = this.rows.find((r) => r.id === p.exp);
         if (row) { Object.assign(row, p); this.draw(); }
       }));
+      for (const news of ['bests', 'names']) this.off.push(brim.on(news, () => { this.draw(); this.name(); }));
       await this.drawCharts();
     }
     draw() {
       const rows = this.rows, configs = rows.map((r) => configOf(r.config));
       const names = [...new Set(configs.flatMap((c) => [...c.keys()]))].filter((k) => k !== 'name');
       const differs = names.filter((k) => new Set(configs.map((c) => c.get(k))).size > 1);
-      const values = rows.map((r) => r.metric), key = rows[0].metric_key;
-      const known = values.filter(brim.isNumber), best = known.length ? (brim.isLower(key) ? Math.min : Math.max)(...known) : NaN;
+      const key = rows[0].metric_key, leading = (values) => {
+        const known = values.filter(brim.isNumber);
+        return known.length ? (brim.isLower(key) ? Math.min : Math.max)(...known) : NaN;
+      };
+      const last = leading(rows.map((r) => r.metric)), best = leading(rows.map((r) => (model.best(r) || {}).value));
       const line = (title, cell, kind) => h('tr', { class: kind || '' }, h('th', {}, title), rows.map((r, i) => h('td', {}, cell(r, i))));
       const changed = (k) => h('tr', { class: differs.includes(k) ? 'differs' : 'dim' }, h('th', {}, k), configs.map((c) => h('td', {}, c.has(k) ? c.get(k) : brim.dash)));
       brim.refresh(this.element.querySelector('.buttons'), actionsFor(rows.map((r) => model.exps.get(r.id) || r)));
       fill(this.tables, h('div.scroll-x', {}, h('table.compare', {},
         h('thead', {}, h('tr', {}, h('th'), rows.map((r, i) => h('th', {}, brim.swatch({ id: r.id, colour: i }), h('a', { href: '#/exp/' + r.id, title: r.id }, brim.nameOf(r)))))),
-        h('tbody', {}, line(t('state'), brim.stateMark), line(key || t('result'), (r) => h(r.metric === best ? 'b.best' : 'span', {}, brim.metric(r.metric_key, r.metric)), 'result'),
+        h('tbody', {}, line(t('state'), brim.stateMark), line((brim.nameOfKey(key) || t('result')) + ', ' + t('last'), (r) => h(r.metric === last ? 'b.best' : 'span', {}, brim.metric(r.metric_key, r.metric)), 'result'),
+          line((brim.nameOfKey(key) || t('result')) + ', ' + t('bestOf'), (r) => h((model.best(r) || {}).value === best ? 'b.best' : 'span', {}, brim.bestOf(r) || brim.dash), 'result'),
           line(t('progress'), (r) => r.state === 'running' ? brim.bar(brim.share(r)) : r.epochs > 0 && r.epoch >= 0 ? r.epoch + ' / ' + r.epochs : brim.dash),
           line(t('time'), (r) => brim.span(brim.took(r))), rows.some((r) => r.worker) ? line(t('worker'), (r) => r.worker || '') : null,
           h('tr.section', {}, h('th', { colSpan: rows.length + 1 }, t(this.everything ? 'config' : 'diff'),
@@ -276,9 +284,14 @@
       for (const key of keys.slice(0, CHARTS)) {
         const chart = new brim.Chart({ height: 200, legend: false });
         this.charts.push(chart);
-        this.grid.append(h('section.panel', {}, h('h2', {}, key), chart.element));
+        this.grid.append(h('section.panel', {}, h('h2', { 'data-metric': key }), chart.element));
         chart.show(list, key);
       }
+      this.name();
+    }
+    name() {
+      const titles = [...this.grid.querySelectorAll('[data-metric]')], keys = titles.map((e) => e.dataset.metric);
+      for (const title of titles) title.textContent = brim.nameAmong(title.dataset.metric, keys);
     }
     key(name) {
       if (name === 'Escape' || name === 'Backspace') { brim.back(); return true; }

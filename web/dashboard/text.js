@@ -31,13 +31,13 @@ var brim = (function () {
     list: ['List', '목록'], chart: ['Chart', '차트'], clear: ['Clear', '지우기'], shown: ['{0} of {1}', '{1}개 중 {0}개'],
     selected: ['{0} selected', '{0}개 선택'], nothing: ['No experiment yet. Submit a grid, or run:', '아직 실험이 없습니다. 그리드를 제출하거나 다음을 실행하세요:'],
     noneFits: ['No experiment passes the filters.', '필터에 맞는 실험이 없습니다.'], select: ['Select', '선택'],
-    ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Runs', '실험 수'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
+    ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Finished', '완료'], nOf: ['n {0} of {1}', 'n {1}개 중 {0}개'], atStep: ['at step {0}', '스텝 {0}'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
     states: ['States', '상태'], last: ['last', '마지막'], bestOf: ['best', '최고'], metric: ['Metric', '지표'], tooMany: ['The list shows {0} of {1} experiments.', '실험 {1}개 중 {0}개를 표시합니다.'],
     groupsN: ['{0} groups', '그룹 {0}개'], noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
     // charts
     logScale: ['log', '로그'], smooth: ['smooth', '평활'], step: ['step', '스텝'], noCurve: ['No values yet.', '아직 값이 없습니다.'],
-    charted: ['{0} curves: the selected experiments', '곡선 {0}개: 선택한 실험'], chartedTop: ['{0} curves: the first rows', '곡선 {0}개: 위쪽 행'],
-    chartedGroups: ['{0} groups: mean ± std', '그룹 {0}개: 평균 ± 표준편차'],
+    charted: ['Curves: {0}, of the selected', '곡선 {0}개: 선택한 실험'], chartedTop: ['Curves: {0}, of the first rows', '곡선 {0}개: 위쪽 행'],
+    chartedGroups: ['Groups: {0}, mean ± std', '그룹 {0}개: 평균 ± 표준편차'],
     // actions
     cancel: ['Cancel', '취소'], pause: ['Pause', '일시 중지'], run: ['Continue', '계속'], retry: ['Retry', '다시 시도'],
     retryFailed: ['Retry failed ({0})', '실패 다시 시도 ({0})'], priority: ['Priority', '우선순위'], drain: ['Drain', '새 실험 중단'], undrain: ['Resume', '다시 받기'],

@@ -22,10 +22,9 @@ static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point 
   return brim_cli_sweep_needs(&job, points);
 }
 
-static bool lower_is_better(void *ctx, const char *key) {
-  brim_sweep_metric metric;
+static bool find_metric(void *ctx, const char *key, brim_sweep_metric *out) {
   (void)ctx;
-  return brim_cli_sweep_metric(key, &metric) && metric.better == BRIM_BETTER_LOWER;
+  return brim_cli_sweep_metric(key, out);
 }
 
 void brim_cli_serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out) {
@@ -38,7 +37,7 @@ void brim_cli_serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out) {
   out->maker = (brim_lab_grid_maker){.facts = &out->facts,
                                      .describe = describe,
                                      .needs = runs ? needs : NULL,
-                                     .lower_is_better = lower_is_better,
+                                     .metric = find_metric,
                                      .stop = cli->stop,
                                      .ctx = out};
 }

@@ -271,6 +271,8 @@ static const struct {
     {"GET", "v1/exps/:exp/log", brim_pool_file_log},
     {"GET", "v1/groups", brim_pool_groups},
     {"GET", "v1/keys", brim_pool_keys},
+    {"GET", "v1/names", brim_pool_names},
+    {"POST", "v1/bests", brim_pool_bests},
     {"POST", "v1/grids", brim_pool_grids},
     {"GET", "v1/tokens", brim_pool_tokens_list},
     {"POST", "v1/tokens", brim_pool_tokens_add},

@@ -23,6 +23,7 @@
 #include "lab/http/lab_http.h"
 #include "lab/lab_grid.h"
 #include "lab/store/lab_store.h"
+#include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,8 +57,9 @@ typedef struct brim_lab_grid_maker {
   brim_status (*describe)(void *ctx, const brim_config *point, brim_lab_point *out);  // lab_grid.h
   // Sets need_bytes of the points; may be NULL.
   brim_status (*needs)(void *ctx, const brim_lab_grid *grid, brim_store_point *points);
-  bool (*lower_is_better)(void *ctx, const char *key);  // of a metric; may be NULL
-  const volatile sig_atomic_t *stop;                    // may be NULL
+  // How a metric is shown, and whether less of it is better; false: unknown. From any thread; may be NULL.
+  bool (*metric)(void *ctx, const char *key, brim_sweep_metric *out);
+  const volatile sig_atomic_t *stop;  // may be NULL
   void *ctx;
 } brim_lab_grid_maker;
 

@@ -192,7 +192,9 @@ static brim_status add_to_group(json_t *group, const brim_store_outcome *row) {
   BRIM_TRY(brim_json_put(group, "n", json_integer(n + 1)));
   BRIM_TRY(brim_json_put(states, state, json_integer(of_state + 1)));
   BRIM_TRY(brim_json_push(json_object_get(group, "exps"), json_string(row->id)));
-  return brim_json_push(json_object_get(group, "values"), brim_json_number(row->value));
+  // one that runs yet, or was stopped, would pull the mean to where it happens to be
+  double value = row->state == BRIM_EXP_DONE ? row->value : (double)NAN;
+  return brim_json_push(json_object_get(group, "values"), brim_json_number(value));
 }
 
 static brim_status add_outcome(void *ctx, const brim_store_outcome *row) {
@@ -213,7 +215,7 @@ static brim_status add_outcome(void *ctx, const brim_store_outcome *row) {
   return status;
 }
 
-// Of the values that are numbers: mean, deviation of a sample, best.
+// Of the values of experiments that are done: mean, deviation of a sample, best.
 static brim_status put_statistics(const grouping *g, json_t *group) {
   const json_t *values = json_object_get(group, "values");
   double sum = 0, squares = 0, best = (double)NAN;
@@ -272,14 +274,12 @@ static brim_status put_groups(grouping *g, brim_str *out) {
 }
 
 static brim_status read_query(grouping *g, const brim_http_request *http) {
-  const brim_lab_grid_maker *maker = g->r.pool->options.maker;
   const char *take = brim_http_query(http, "take");
   g->key = brim_http_query(http, "key");
   g->over = brim_http_query(http, "over");
   if (!g->over) g->over = "seed";
   if (g->key && !g->key[0]) g->key = NULL;
-  g->lower =
-      g->key && maker && maker->lower_is_better && maker->lower_is_better(maker->ctx, g->key);
+  g->lower = g->key && brim_pool_lower_is_better(g->r.pool, g->key);
   if (!take || strcmp(take, "last") == 0) return BRIM_OK;
   if (strcmp(take, "best") != 0) return brim_fail(BRIM_EINVAL, "take is last or best");
   g->take = g->lower ? BRIM_STORE_LEAST : BRIM_STORE_GREATEST;

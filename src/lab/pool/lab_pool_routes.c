@@ -33,6 +33,8 @@ const brim_pool_route brim_pool_routes[] = {
     {"GET", "v1/grids", READ, "grids", "texts:b", 0, false},
     {"GET", "v1/keys", READ, NULL, "", 0, false},
     {"GET", "v1/groups", READ, NULL, "", 0, false},
+    {"GET", "v1/names", READ, NULL, "", 0, false},
+    {"POST", "v1/bests", READ, NULL, "", SMALL, false},
     {"POST", "v1/curves", READ, "curves", "", SMALL, false},
     {"GET", "v1/workers", READ, "workers", "", 0, false},
     {"GET", "v1/log", READ, "events", "seq:i limit:i", 0, false},

@@ -437,6 +437,13 @@ typedef brim_status (*brim_store_bucket_fn)(void *ctx, const brim_store_bucket *
 brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
                                   const brim_store_range *range, brim_store_bucket_fn fn,
                                   void *ctx);
+typedef struct brim_store_best_value {
+  int64_t step;  // the first that has it; -1: there is no value
+  double value;
+} brim_store_best_value;
+// The least or the greatest value of a metric. Reads at most 64 rows of each level but the coarsest.
+brim_status brim_store_best(brim_store *store, const char *exp, const char *key, bool lower,
+                            brim_store_best_value *out);
 typedef brim_status (*brim_store_file_fn)(void *ctx, const brim_store_file *file);
 brim_status brim_store_files(brim_store *store, const char *exp, brim_store_file_fn fn, void *ctx);
 // Bytes of a log of an attempt; 0 when none was noted.

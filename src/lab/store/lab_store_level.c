@@ -222,3 +222,56 @@ brim_status brim_store_read_curve(brim_store *store, const char *exp, const char
   BRIM_TRY(brim_store_read(store, read_curve, &c));
   return c.status;
 }
+
+//---------------------------------- the best value ----------------------------------
+
+// From the coarsest level down to the value: in each, the bucket that has it among those of the bucket above.
+// Of equal ones the first.
+typedef struct search {
+  const char *exp, *key;
+  bool lower;
+  brim_store_best_value *out;
+} search;
+
+static brim_status find_best(brim_store *store, void *ctx) {
+  static const char *const buckets[] = {
+      "SELECT bucket FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3 AND bucket<=?4 AND level=?5"
+      " AND n>0 ORDER BY hi DESC,bucket LIMIT 1",
+      "SELECT bucket FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3 AND bucket<=?4 AND level=?5"
+      " AND n>0 ORDER BY lo,bucket LIMIT 1"};
+  static const char *const values[] = {
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " AND value IS NOT NULL ORDER BY value DESC,step LIMIT 1",
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " AND value IS NOT NULL ORDER BY value,step LIMIT 1"};
+  const search *s = ctx;
+  int64_t first = 0, last = INT64_MAX / 2;
+  *s->out = (brim_store_best_value){.step = -1, .value = (double)NAN};
+  for (int level = LEVELS; level >= 0; level--) {
+    const brim_db_arg args[] = {brim_db_text(s->exp), brim_db_text(s->key), brim_db_int(first),
+                                brim_db_int(last), brim_db_int(level)};
+    brim_db_rows r;
+    bool there = false;
+    brim_status status = brim_db_query(store->db, level ? buckets[s->lower] : values[s->lower],
+                                       args, level ? 5 : 4, &r);
+    if (!status) status = brim_db_next(&r, &there);
+    if (!status && there) {
+      first = brim_db_get_int(&r, 0);
+      if (level == 0) {
+        *s->out = (brim_store_best_value){.step = first, .value = brim_db_get_real(&r, 1)};
+      }
+    }
+    brim_db_done(&r);
+    if (status || !there) return status;
+    first *= FACTOR;
+    last = first + FACTOR - 1;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_store_best(brim_store *store, const char *exp, const char *key, bool lower,
+                            brim_store_best_value *out) {
+  BRIM_TRY(brim_store_check_id(exp));
+  search s = {.exp = exp, .key = key, .lower = lower, .out = out};
+  return brim_store_read(store, find_best, &s);
+}
