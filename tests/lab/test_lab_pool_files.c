@@ -18,12 +18,21 @@ static json_t *reply;
 static char root[64], id[BRIM_EXP_ID];
 static int64_t keep_days;
 static bool drop_checkpoints;
+static int64_t room_bytes;  // of the disk, as the server is told
+
+static bool measure(const char *folder, int64_t *free_bytes, int64_t *total_bytes) {
+  assert_non_null(folder);
+  *free_bytes = room_bytes;
+  *total_bytes = 1000LL << 20;
+  return true;
+}
 
 static void open_pool(void) {
   char url[64];
   const brim_lab_pool_options options = {.store = store,
                                          .version = "9.9",
                                          .files = root,
+                                         .room = measure,
                                          .keep_days = keep_days,
                                          .drop_checkpoints = drop_checkpoints};
   brim_status status = brim_lab_pool_open(&options, &pool);
@@ -44,6 +53,7 @@ static int setup(void **state) {
   (void)state;
   lab_clock_ms = 1000000000000;
   keep_days = 0;
+  room_bytes = 500 << 20;
   drop_checkpoints = false;
   lab_new_place(&place);
   store = lab_open(&place);
@@ -591,6 +601,57 @@ static void test_keep_best(void **state) {
   assert_int_equal(removals(), 1);
 }
 
+//---------------------------------- a full disk ----------------------------------
+
+static void assert_disk(bool full, int64_t mib) {
+  char line[64];
+  assert_int_equal(call("GET", "/v1/whoami", NULL, 0), 200);
+  const json_t *disk = json_object_get(reply, "disk");
+  assert_int_equal(json_is_true(json_object_get(disk, "full")), full);
+  assert_int_equal(json_integer_value(json_object_get(disk, "free")), mib << 20);
+  assert_int_equal(json_integer_value(json_object_get(disk, "total")), 1000LL << 20);
+  assert_int_equal(call("GET", "/healthz", NULL, 0), 200);
+  assert_string_equal(answer.body.data,
+                      full ? "{\"ok\":true,\"disk\":\"full\"}\n" : "{\"ok\":true}\n");
+  assert_int_equal(call("GET", "/metrics", NULL, 0), 200);
+  snprintf(line, sizeof line, "\nbrim_disk_full %d\n", full);
+  assert_non_null(strstr(answer.body.data, line));
+  snprintf(line, sizeof line, "\nbrim_disk_free_bytes %lld\n", (long long)(mib << 20));
+  assert_non_null(strstr(answer.body.data, line));
+}
+
+static void test_a_full_disk_is_known(void **state) {
+  (void)state;
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_disk(false, 500);
+  room_bytes = 63 << 20;  // files are refused from 64 on
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_disk(true, 63);
+  room_bytes = 65 << 20;
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_disk(false, 65);
+}
+
+// A refused file shows it too, for as long as its worker may wait before it tries again.
+static void test_a_refused_file_is_known(void **state) {
+  (void)state;
+  char path[400];
+  assert_ok(brim_lab_pool_tend(pool));
+  snprintf(path, sizeof path,
+           "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=9000000000000000000&sha256="
+           "0000000000000000000000000000000000000000000000000000000000000000",
+           id);
+  assert_int_equal(call("POST", path, "12345", 5), 507);
+  assert_disk(true, 500);
+  assert_non_null(strstr(answer.body.data, "\nbrim_disk_refused_total 1\n"));
+  lab_clock_ms += 119000;
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_disk(true, 500);
+  lab_clock_ms += 2000;
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_disk(false, 500);
+}
+
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
@@ -608,6 +669,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_keep_retried, setup, teardown),
       cmocka_unit_test_setup_teardown(test_keep_interrupted, setup, teardown),
       cmocka_unit_test_setup_teardown(test_keep_best, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_full_disk_is_known, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_refused_file_is_known, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

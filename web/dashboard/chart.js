@@ -242,11 +242,11 @@
         this.update();
         if (options.onchange) options.onchange(this.chosen);
       } });
-      this.note = h('span.dim.grow.drawn');
+      this.note = h('p.dim.drawn');
       const flag = (name) => h('label', {}, h('input', {
         type: 'checkbox', onchange: (e) => { this.chart[name] = e.target.checked; this.chart.render(); },
       }), t(name === 'log' ? 'logScale' : 'smooth'));
-      this.element = h('section.panel.charting', {}, h('div.tools', {}, this.select, this.note, flag('log'), flag('smooth')), this.chart.element);
+      this.element = h('section.panel.charting', {}, h('div.tools', {}, this.select, h('span.grow'), flag('log'), flag('smooth')), this.note, this.chart.element);
       this.keys = [];
       this.off = brim.on('names', () => this.choices());
     }

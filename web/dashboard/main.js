@@ -32,7 +32,7 @@
   //-------------------------------- the frame --------------------------------
 
   const places = [['exps', 'experiments', 'e'], ['queue', 'queue', 'q'], ['workers', 'workers', 'w'], ['submit', 'submit', 's']];
-  const nav = h('nav'), tools = h('div.tools'), overall = h('div.overall'), away = h('p.away', { hidden: true, role: 'alert' }), main = h('main');
+  const nav = h('nav'), tools = h('div.tools'), overall = h('div.overall'), away = h('p.away', { hidden: true, role: 'alert' }), full = h('p.away.full', { hidden: true, role: 'alert' }), main = h('main');
   const header = h('header', {}, h('a.brand', { href: '#/exps' }, 'brim'), nav, overall, h('span.grow'), tools);
   let view = null;
 
@@ -64,6 +64,9 @@
     const wait = Math.ceil((model.retryAt - Date.now()) / 1000);
     away.hidden = model.live || model.retryAt === 0 || !model.me;
     away.textContent = wait > 0 ? t('away', wait) : t('awayNow');
+    full.hidden = !model.me || !model.disk || !model.disk.full;
+    const text = full.hidden ? '' : t('diskFull', brim.bytes(model.disk.free));
+    if (full.textContent !== text) full.textContent = text;  // it is read aloud once
   }
   function flipLanguage() {
     brim.setLanguage(brim.language() === 'ko' ? 'en' : 'ko');
@@ -113,7 +116,7 @@
     fill(nav);
     fill(tools);
     overall.hidden = true;
-    away.hidden = true;
+    away.hidden = full.hidden = true;
     view = new brim.LoginView(begin);
     fill(main, view.element);
     view.token.focus();
@@ -128,6 +131,7 @@
     try {
       const [me, hello] = await Promise.all([brim.get('/v1/whoami'), brim.get('/v1/hello')]);
       model.me = me;
+      model.disk = me.disk;
       brim.setClock(hello.now);
     } catch (e) {
       if (e.status === 401) login();
@@ -150,6 +154,6 @@
   window.addEventListener('hashchange', draw);
   root.lang = brim.language();
   applyTheme();
-  document.body.append(header, away, main, brim.notes);
+  document.body.append(header, away, full, main, brim.notes);
   begin();
 })();

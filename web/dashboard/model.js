@@ -11,7 +11,7 @@
   const wantOf = { 'run wanted': 'run', 'pause wanted': 'pause', 'cancel wanted': 'cancel' };
   const model = {
     me: null, exps: new Map(), grids: [], workers: new Map(), total: 0, complete: false, version: 0,
-    live: false, retryAt: 0, hasMetrics: false,
+    live: false, retryAt: 0, hasMetrics: false, disk: null,
   };
 
   function may(role) { return model.me && (model.me.role === 'admin' || model.me.role === role); }
@@ -268,11 +268,12 @@
     listen('event', onEvent);
     listen('progress', onProgress);
     listen('worker', (w) => { if (!model.workers.has(w.name)) readWaits(); takeWorker(w); emit('workers'); });
+    listen('server', (s) => { model.disk = s.disk; emit('live'); });
     listen('metrics', (m) => { model.hasMetrics = true; onMetrics(m); emit('metrics', m); });
   }
   // A stream does not say why it failed: a token may have ended.
   async function again401() {
-    try { await get('/v1/whoami'); } catch (e) { if (e.status === 401) { emit('unknown'); return; } }
+    try { model.disk = (await get('/v1/whoami')).disk; } catch (e) { if (e.status === 401) { emit('unknown'); return; } }
     connect();
   }
   function disconnect() { clearTimeout(timer); if (source) source.close(); source = null; model.live = false; }

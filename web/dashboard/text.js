@@ -8,6 +8,7 @@ var brim = (function () {
     theme: ['Dark or light', '어둡게 또는 밝게'], language: ['한국어', 'English'], signOut: ['Sign out', '로그아웃'],
     away: ['Server away. Trying again in {0} s.', '서버에 연결할 수 없습니다. {0}초 후 다시 시도합니다.'],
     awayNow: ['Server away. Trying again.', '서버에 연결할 수 없습니다. 다시 시도합니다.'],
+    diskFull: ['The disk of the server is full ({0} free). Workers keep their files and results, and try again.', '서버의 디스크가 가득 찼습니다(여유 {0}). 워커는 파일과 결과를 보관하고 다시 시도합니다.'],
     live: ['live', '실시간'], loading: ['Loading', '불러오는 중'], failedRequest: ['The server refused: {0}', '서버가 거부했습니다: {0}'],
     all: ['all', '전체'], close: ['Close', '닫기'], back: ['Back', '뒤로'], cancelDialog: ['Keep', '그대로 두기'],
     more: ['{0} more', '{0}개 더'],

@@ -294,6 +294,14 @@ static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
   brim_http_reply_error(reply, 501, "this server does not answer that");
 }
 
+// Of the disk: a server that cannot write still answers, so it stays in service.
+static void serve_health(brim_lab_pool *pool, brim_http_reply *reply) {
+  pthread_mutex_lock(&pool->room.mutex);
+  const bool full = pool->room.full;
+  pthread_mutex_unlock(&pool->room.mutex);
+  brim_str_append(&reply->body, full ? "{\"ok\":true,\"disk\":\"full\"}\n" : "{\"ok\":true}\n");
+}
+
 static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
   bool known;
@@ -306,7 +314,7 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
   brim_http_reply_header(reply, "Cache-Control", "no-store");
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
   if (strcmp(route->path, "healthz") == 0) {
-    brim_str_append(&reply->body, "{\"ok\":true}\n");
+    serve_health(pool, reply);
     return;
   }
   if (strcmp(route->path, "v1/call") == 0) {
@@ -341,6 +349,10 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   brim_time begin = brim_clock_now();
   answer(pool, http, reply);
+  if (reply->status == 507 ||
+      (reply->status == 503 && reply->body.data && brim_pool_room_is_disk(reply->body.data))) {
+    brim_pool_room_refused(pool);
+  }
   double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
   brim_pool_stats_reply(&pool->stats, reply->status, seconds);
 }
@@ -350,13 +362,14 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
 // Under the lock of `reading`, by which its caller is set.
 static brim_status answer_whoami(void *ctx, const char *op, const json_t *request, json_t *reply,
                                  bool *taken) {
-  const brim_lab_pool *pool = (const brim_lab_pool *)ctx;
+  brim_lab_pool *pool = (brim_lab_pool *)ctx;
   (void)request;
   *taken = strcmp(op, "whoami") == 0;
   if (!*taken) return BRIM_OK;
   BRIM_TRY(brim_json_put(reply, "protocol", json_string(BRIM_LAB_PROTOCOL)));
   BRIM_TRY(brim_json_put(reply, "version", json_string(pool->options.version)));
   BRIM_TRY(brim_json_put(reply, "name", json_string(pool->reading.caller->id)));
+  BRIM_TRY(brim_pool_room_put(pool, reply));
   return brim_json_put(reply, "role", json_string(brim_role_name(pool->reading.caller->role)));
 }
 
@@ -407,6 +420,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->reading.lock, NULL);
   pthread_mutex_init(&pool->grids, NULL);
   brim_pool_stats_init(&pool->stats);
+  brim_pool_room_init(&pool->room);
   brim_pool_limit_init(&pool->limit);
   brim_pool_auth_init(
       &pool->auth, options->open || !options->address || brim_http_is_loopback(options->address));
@@ -456,8 +470,13 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
   if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);
+  brim_pool_room_tend(pool, pool->tend_ms);
   if (!status) status = brim_pool_keep_tend(pool, pool->tend_ms);
-  return status ? status : move_log(pool);
+  if (!status) status = move_log(pool);
+  if (status != BRIM_EIO || !brim_pool_room_is_disk(brim_status_detail())) return status;
+  brim_status_clear();  // the log says so once, and not with every tending
+  brim_pool_room_refused(pool);
+  return BRIM_OK;
 }
 
 void brim_lab_pool_close(brim_lab_pool *pool) {
@@ -471,6 +490,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_pool_disk_close(pool->disk);
   if (pool->ops.store) brim_pool_commits_deinit(&pool->commits);
   brim_pool_stats_deinit(&pool->stats);
+  brim_pool_room_deinit(&pool->room);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   brim_pool_page_deinit(&pool->page);

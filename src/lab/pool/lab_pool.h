@@ -86,6 +86,8 @@ typedef struct brim_lab_pool_options {
   int64_t idle_ms, request_ms;       // as of brim_http_options
   // Gets a POST when an experiment fails for good, and when a grid ends; NULL = none.
   const char *webhook;
+  // For tests: free and all bytes of a folder's disk.
+  bool (*room)(const char *folder, int64_t *free_bytes, int64_t *total_bytes);
   int64_t webhook_wait_ms;  // before the second try (1 s); five times as long before each next one
 } brim_lab_pool_options;
 

@@ -17,7 +17,7 @@
 #include "base/base_sha256.h"
 #include "base/base_status.h"
 
-enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20, RESERVE = 64 << 20 };
+enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
 
 #define GONE ".gone"  // behind the name of a folder that is removed
 
@@ -194,7 +194,7 @@ static brim_status append(int fd, const char *data, size_t size, int64_t have, b
 static bool has_room(int fd, int64_t bytes) {
   struct statvfs st;
   if (fstatvfs(fd, &st) != 0) return true;
-  return (double)st.f_bavail * (double)st.f_frsize >= (double)bytes + RESERVE;
+  return (double)st.f_bavail * (double)st.f_frsize >= (double)bytes + BRIM_POOL_RESERVE;
 }
 
 // The piece behind what is there. *added: so many bytes of its end were new.

@@ -19,6 +19,8 @@ extern "C" {
 
 typedef struct brim_pool_disk brim_pool_disk;
 
+enum { BRIM_POOL_RESERVE = 64 << 20 };  // bytes of the disk that files leave free
+
 brim_status brim_pool_disk_open(const char *folder, brim_pool_disk **out);
 void brim_pool_disk_close(brim_pool_disk *disk);  // NULL is fine
 

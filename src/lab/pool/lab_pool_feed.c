@@ -159,6 +159,13 @@ static bool is_due(brim_pool_feed *f, const json_t *request) {
   return due;
 }
 
+static void send_now(brim_pool_feed *f, char *text) {
+  pthread_mutex_lock(&f->mutex);
+  add_locked(f, text);
+  pthread_cond_broadcast(&f->wake);
+  pthread_mutex_unlock(&f->mutex);
+}
+
 // Listeners see it once; it is not kept.
 void brim_pool_feed_request(brim_pool_feed *f, const char *op, const json_t *request) {
   static const struct {
@@ -178,12 +185,18 @@ void brim_pool_feed_request(brim_pool_feed *f, const char *op, const json_t *req
       brim_status_clear();
       return;
     }
-    pthread_mutex_lock(&f->mutex);
-    add_locked(f, text);
-    pthread_cond_broadcast(&f->wake);
-    pthread_mutex_unlock(&f->mutex);
+    send_now(f, text);
     return;
   }
+}
+
+void brim_pool_feed_server(brim_pool_feed *f, json_t *value) {
+  char *text = NULL;
+  if (spell(0, "server", value, &text)) {
+    brim_status_clear();
+    return;
+  }
+  send_now(f, text);
 }
 
 //---------------------------------- listening ----------------------------------

@@ -132,6 +132,8 @@ void brim_pool_feed_deinit(brim_pool_feed *feed);
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
 // What a request says that no event does: a beat's progress, a batch of metrics, a worker's status.
 void brim_pool_feed_request(brim_pool_feed *feed, const char *op, const json_t *request);
+// State of the server, as an event "server".
+void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
 void brim_pool_feed_wake(brim_pool_feed *feed);
 
 // --- lab_pool_page.c: the dashboard
@@ -214,6 +216,26 @@ void brim_pool_stats_listen(brim_pool_stats *stats, int change);
 void brim_pool_metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
                        const brim_http_request *http, brim_http_reply *reply);
 
+// --- lab_pool_room.c: whether the disk has room
+
+typedef struct brim_pool_room {
+  pthread_mutex_t mutex;
+  bool full;                        // as the log and pages know it
+  int64_t free_bytes, total_bytes;  // -1: unknown
+  int64_t refused, refused_ms;      // writes so far, and the last one of them
+  int64_t now_ms;                   // by the store's clock, of the last tending
+} brim_pool_room;
+
+void brim_pool_room_init(brim_pool_room *room);
+void brim_pool_room_deinit(brim_pool_room *room);
+// Whether a message of the store says so.
+bool brim_pool_room_is_disk(const char *text);
+// A write failed for lack of room.
+void brim_pool_room_refused(brim_lab_pool *pool);
+void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms);
+// {"disk": {"full": ..., "free": ..., "total": ...}}
+brim_status brim_pool_room_put(brim_lab_pool *pool, json_t *out);
+
 // --- lab_pool_tokens.c
 
 void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
@@ -252,6 +274,7 @@ void brim_pool_hook_close(brim_pool_hook *hook);
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_pool_stats stats;
+  brim_pool_room room;
   brim_http_server *http;
   pthread_mutex_t lock;      // of the store
   int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before

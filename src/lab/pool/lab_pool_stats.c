@@ -136,6 +136,19 @@ static void put_workers(brim_str *out, const workers *all) {
   put_gpu_metric(out, all, "brim_gpu_temperature_celsius", "Temperature of the GPU.", "temp_c");
 }
 
+static void put_room(brim_str *out, brim_pool_room *r) {
+  pthread_mutex_lock(&r->mutex);
+  put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
+  brim_str_printf(out, "brim_disk_free_bytes %lld\n", (long long)r->free_bytes);
+  put_head(out, "brim_disk_total_bytes", "gauge", "Size of that disk.");
+  brim_str_printf(out, "brim_disk_total_bytes %lld\n", (long long)r->total_bytes);
+  put_head(out, "brim_disk_full", "gauge", "1 while the server refuses files or changes.");
+  brim_str_printf(out, "brim_disk_full %d\n", r->full ? 1 : 0);
+  put_head(out, "brim_disk_refused_total", "counter", "Writes refused for lack of room.");
+  brim_str_printf(out, "brim_disk_refused_total %lld\n", (long long)r->refused);
+  pthread_mutex_unlock(&r->mutex);
+}
+
 static void put_counts(brim_str *out, const brim_store_counts *counts) {
   put_head(out, "brim_experiments", "gauge", "Experiments by state.");
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) {
@@ -170,6 +183,7 @@ void brim_pool_metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
     put_counts(out, &counts);
     put_workers(out, &all);
     put_replies(out, &pool->stats);
+    put_room(out, &pool->room);
     put_head(out, "brim_connections", "gauge", "Open connections.");
     brim_str_printf(out, "brim_connections %d\n", brim_http_server_connections(pool->http));
     put_head(out, "brim_store_bytes", "gauge", "Size of the store.");
