@@ -9,7 +9,7 @@
 //   gpus     [{name, model, id, state, why, running, slots, memory_used, memory_total (bytes),
 //             gpu_percent, power_w, temperature_c, steps_per_s}]
 //   messages [{seq, when_s, level ("info", "warn", "error"), exp, text}]
-//   rows     [{id, label, group, point, tags, devices, host, metric_key, message, waiting, state, want,
+//   rows     [{id, label, group, point, tags, grid, devices, host, metric_key, message, waiting, state, want,
 //             failure, idx, priority, gpus, attempt, tries_left, step, steps, epoch, epochs, metric,
 //             best, steps_per_s, eta_s, created_s, started_s, ended_s, ran_s, since_s}]
 // Unknown is null, never 0; a row leaves out what is unknown or empty. Reading: unknown keys are
@@ -63,6 +63,7 @@ typedef struct brim_sweep_row {
   const char *group;       // the same for all seeds of a point; "" = it has no seeds
   const char *point;       // the label without the seed
   const char *tags;        // "a,b"
+  const char *grid;        // the name of the grid it was submitted with first; "" = unknown
   const char *devices;     // where it runs or ran: "GPU 0", "GPU 0+1", "cpu"
   const char *host;        // "" = this machine
   const char *metric_key;  // of brim_sweep_view.metrics

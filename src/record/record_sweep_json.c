@@ -48,6 +48,7 @@ static const brim_field row_rows[] = {
     TEXT(ROW, "group", group),
     TEXT(ROW, "point", point),
     TEXT(ROW, "tags", tags),
+    TEXT(ROW, "grid", grid),
     TEXT(ROW, "devices", devices),
     TEXT(ROW, "host", host),
     TEXT(ROW, "metric_key", metric_key),

@@ -106,9 +106,18 @@ static bool has_text(const brim_sweep_view *view, const size_t *rows, size_t cou
   return found;
 }
 
+// Whether they are of several grids: then each says which.
+static bool has_grids(const brim_sweep_view *view, const size_t *rows, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    if (strcmp(view->rows[rows[i]].grid, view->rows[rows[0]].grid) != 0) return true;
+  }
+  return false;
+}
+
 static void add_row(brim_ui_table *table, const brim_sweep_view *view, const brim_sweep_row *row,
                     const bool *used, const brim_ui_sweep_look *look) {
   brim_ui_table_add(table, BRIM_UI_DIM, "%.12s", row->id);
+  if (used[BRIM_UI_SWEEP_COLUMN_COUNT]) brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", row->grid);
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     brim_str cell;
     if (!used[i]) continue;
@@ -143,16 +152,19 @@ static brim_status choose_rows(const brim_sweep_view *view, bool all, size_t *ro
 static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, const size_t *rows,
                             size_t count, brim_str *out) {
   // The id comes first: cancel, pause, retry and log take it.
-  brim_ui_column columns[1 + BRIM_UI_SWEEP_COLUMN_COUNT] = {{"ID", NULL, BRIM_UI_LEFT, 0, 0}};
+  brim_ui_column columns[2 + BRIM_UI_SWEEP_COLUMN_COUNT] = {
+      {"ID", NULL, BRIM_UI_LEFT, 0, 0}, {brim_tr("Grid"), NULL, BRIM_UI_LEFT, 1, 8}};
+  bool grids = has_grids(view, rows, count);
   brim_ui_table table;
   brim_ui_sweep_look look = {.term = term};
   bool narrow = term->width > 0 && term->width < 132;
-  brim_ui_sweep_columns(view, rows, count, narrow, &look, columns + 1);
-  bool used[BRIM_UI_SWEEP_COLUMN_COUNT];
-  size_t n = 1;
+  brim_ui_sweep_columns(view, rows, count, narrow, &look, columns + 2);
+  bool used[BRIM_UI_SWEEP_COLUMN_COUNT + 1];  // the last: the grid
+  size_t n = grids ? 2 : 1;
+  used[BRIM_UI_SWEEP_COLUMN_COUNT] = grids;
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     used[i] = has_text(view, rows, count, (brim_ui_sweep_column)i, &look);
-    if (used[i]) columns[n++] = columns[1 + i];
+    if (used[i]) columns[n++] = columns[2 + i];
     // Why one failed or waits is what people ask `status` for; the live table has a line for it.
     if (used[i] && i == BRIM_UI_SWEEP_NOTE) columns[n - 1].priority = 1;
   }

@@ -82,9 +82,133 @@ static void test_token_of_no_store(void **state) {
   assert_false(brim_fs_exists("typo"));
 }
 
+// A worker that drains takes nothing more.
+static void test_drain(void **state) {
+  (void)state;
+  write_grid("small.yaml", "small", 3);
+  pool p = serve("60");
+  brim_child *one = work(&p, "w1");
+  char name[128] = "";
+  for (int i = 0; i < TRIES && !name[0]; i++) {
+    shell_result r = shell("brim sweep status %s --json", p.url);
+    json_t *view = NULL;
+    assert_int_equal(r.code, 0);
+    assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+    const json_t *worker = json_array_get(json_object_get(view, "workers"), 0);
+    const char *text = json_string_value(json_object_get(worker, "id"));
+    if (text) snprintf(name, sizeof name, "%s", text);
+    json_decref(view);
+    shell_free(&r);
+    if (!name[0]) usleep(PAUSE_US);
+  }
+  shell_result r =
+      shell("brim sweep drain --store %s '%s' && brim sweep drain %s nobody", p.url, name, p.url);
+  assert_int_equal(r.code, 2);
+  has(r.out, "finishes its experiments and takes no more");
+  has(r.err, "nobody");
+  shell_free(&r);
+  submit_with(&p, "small.yaml", "they wait: every worker of the server drains");
+  r = shell("brim sweep status %s", p.url);
+  assert_int_equal(r.code, 0);
+  has(r.out, "every worker drains");
+  has(r.out, "draining");
+  shell_free(&r);
+  r = shell("brim sweep undrain %s '%s'", p.url, name);
+  assert_int_equal(r.code, 0);
+  has(r.out, "takes experiments again");
+  shell_free(&r);
+  wait_until(&p, "done", 4);
+  end(one);
+  assert_int_equal(end(p.server), 0);
+}
+
+static size_t count_of(const char *text, const char *part) {
+  size_t n = 0;
+  for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) n++;
+  return n;
+}
+
+// Several grids in one store: each row says of which it is, and --grid chooses one.
+static void test_status_of_grids(void **state) {
+  (void)state;
+  write_grid("small.yaml", "small", 3);
+  write_grid("large.yaml", "large", 4);
+  pool p = serve("60");
+  submit_with(&p, "small.yaml", NULL);
+  shell_result r = shell("brim sweep status %s", p.url);
+  has(r.out, "small  http://");
+  has_not(r.out, "Grid");
+  has(r.out, "nothing runs: no worker is connected");
+  has(r.out, "the server has no worker; brim worker --url adds one");
+  shell_free(&r);
+  submit_with(&p, "large.yaml", NULL);
+  r = shell("brim sweep status %s", p.url);
+  has(r.out, "2 grids  http://");
+  has(r.out, "Grid");
+  has(r.out, "0 of 8 done");
+  assert_int_equal(count_of(r.out, " large "), 4);
+  shell_free(&r);
+  r = shell("brim sweep status %s --grid small", p.url);
+  has(r.out, "small  http://");
+  has(r.out, "0 of 4 done");
+  has_not(r.out, "large");
+  shell_free(&r);
+  r = shell("brim sweep status %s --grid other", p.url);
+  assert_int_equal(r.code, 2);
+  has(r.err, "the store has no grid other");
+  shell_free(&r);
+  assert_int_equal(end(p.server), 0);
+}
+
+static json_t *status_of(const pool *p, const char *options) {
+  shell_result r = shell("brim sweep status %s %s --json", p->url, options);
+  json_t *view = NULL;
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+  shell_free(&r);
+  return view;
+}
+
+// --limit is a limit, whatever states the experiments are in.
+static void test_status_limit(void **state) {
+  (void)state;
+  write_grid("small.yaml", "small", 3);
+  pool p = serve("60");
+  submit_with(&p, "small.yaml", NULL);
+  json_t *view = status_of(&p, "");
+  char ids[2][64];
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *row = json_array_get(json_object_get(view, "rows"), i);
+    snprintf(ids[i], sizeof ids[i], "%s", json_string_value(json_object_get(row, "id")));
+  }
+  json_decref(view);
+  shell_result r = shell("brim sweep cancel %s --store %s && brim sweep pause %s --store %s",
+                         ids[0], p.url, ids[1], p.url);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+  // what is so already is not said to be done
+  r = shell(
+      "export URL=%s; brim sweep pause %s --store $URL; brim sweep retry %s --store $URL; brim "
+      "sweep "
+      "retry %s --store $URL; brim sweep cancel %s --store $URL",
+      p.url, ids[1], ids[0], ids[0], ids[0]);
+  assert_int_equal(r.code, 0);
+  assert_string_equal(r.out,
+                      "paused already, or being paused: 1\nqueued 1 experiment again\nqueued "
+                      "already: 1\ncancelled 1 experiment\n");
+  shell_free(&r);
+  view = status_of(&p, "--limit 1");
+  assert_int_equal(json_array_size(json_object_get(view, "rows")), 1);
+  json_decref(view);
+  assert_int_equal(end(p.server), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_client_only, fresh),
                                      cmocka_unit_test_setup(test_stop_text, fresh),
-                                     cmocka_unit_test_setup(test_token_of_no_store, fresh)};
+                                     cmocka_unit_test_setup(test_token_of_no_store, fresh),
+                                     cmocka_unit_test_setup(test_drain, fresh),
+                                     cmocka_unit_test_setup(test_status_of_grids, fresh),
+                                     cmocka_unit_test_setup(test_status_limit, fresh)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

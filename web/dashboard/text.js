@@ -15,7 +15,7 @@ var brim = (function () {
     // signing in
     tokenNeeded: ['This server needs a token.', '이 서버에는 토큰이 필요합니다.'],
     token: ['Token', '토큰'], signIn: ['Sign in', '로그인'], tokenWrong: ['The server does not know this token.', '서버가 모르는 토큰입니다.'],
-    tokenHint: ['brim serve token add NAME --role read', 'brim serve token add NAME --role read'],
+    tokenHint: ['brim serve token add NAME --role submit (read: to look only; admin: to drain workers too)', 'brim serve token add NAME --role submit (read: 보기 전용, admin: 워커 드레인 포함)'],
     // states
     queued: ['queued', '대기'], leased: ['starting', '시작 중'], running: ['running', '실행 중'], done: ['done', '완료'],
     failed: ['failed', '실패'], cancelled: ['cancelled', '취소됨'], paused: ['paused', '일시 중지'],

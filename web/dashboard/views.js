@@ -14,7 +14,7 @@
         { key: 'label', title: t('experiment'), kind: 'label', cell: brim.labelOf },
         { key: 'waits', title: t('waits'), kind: 'waits', cell: (row) => row.state === 'paused' ? t('w_paused') : brim.waitText(row.waits) },
         { key: 'priority', title: t('priority'), kind: 'priority', cell: (row) => row.priority || 0 },
-        { key: 'tries', title: t('tries'), kind: 'tries', cell: (row) => row.attempt ? row.attempt + 1 : 1 },
+        { key: 'tries', title: t('attempts'), kind: 'tries', cell: (row) => row.attempt || '' },
         { key: 'needs', title: t('needs'), kind: 'time', cell: (row) => (row.gpus > 1 ? row.gpus + ' GPU ' : '') + (row.need_bytes ? brim.bytes(row.need_bytes) : '') },
         { key: 'grid', title: t('grid'), kind: 'grid', cell: (row) => model.gridName(row.grid) },
         { key: 'actions', title: '', kind: 'acts', cell: (row) => h('div.buttons', {}, brim.actionsFor([row])) },

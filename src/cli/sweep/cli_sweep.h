@@ -77,6 +77,24 @@ brim_status brim_cli_sweep_newest(char **out);
 struct brim_lab_link;
 brim_status brim_cli_sweep_ask(struct brim_lab_link *link, brim_sweep_view *view, json_t **rows,
                                char **folder);
+// What `status` asks a server beside (cli_sweep_pool.c): its workers, and why experiments wait.
+typedef struct brim_cli_sweep_pool {
+  json_t *waits;    // {id: text} in the user's language
+  json_t *workers;  // rows of the reply, without those that are gone for a day
+  char first[160];  // why the first of the queue waits; "" = none does
+  int64_t now;      // by the clock of the store
+} brim_cli_sweep_pool;
+// which: grid and limit of the experiments that wait. To be deinitialised after a failure too.
+struct brim_store_filter;
+brim_status brim_cli_sweep_pool_read(struct brim_lab_link *link,
+                                     const struct brim_store_filter *which,
+                                     brim_cli_sweep_pool *out);
+void brim_cli_sweep_pool_deinit(brim_cli_sweep_pool *pool);  // zeros are fine
+// NULL: it does not wait, or was not asked for.
+const char *brim_cli_sweep_pool_waits(const brim_cli_sweep_pool *pool, const char *exp);
+brim_status brim_cli_sweep_pool_table(const brim_cli_sweep_pool *pool, const brim_term *term,
+                                      brim_str *out);
+
 // The log of an attempt below FOLDER; brim_free.
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
                                     char **out);

@@ -14,6 +14,8 @@ typedef struct control {
   brim_exp_want want;         // BRIM_WANT_COUNT: a retry
   const char *one, *several;  // messages with the number of experiments
   bool runs;                  // they need a sweep that runs them
+  unsigned there;             // states of experiments that need no change
+  const char *already;        // message with the number of those
 } control;
 
 typedef struct id_list {
@@ -56,11 +58,13 @@ static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *wha
   return all ? brim_lab_list(link, &filter, on_exp, out) : BRIM_OK;
 }
 
+// count: experiments that were changed; already: those that were named and needed none.
 static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link, const char *place,
-                        int64_t count) {
+                        int64_t count, int64_t already) {
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "count", json_integer(count));
+    if (!s && what->already) s = brim_json_put(f, "already", json_integer(already));
     if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
     if (!s) return brim_cli_event(cli, what->name, f);
     json_decref(f);
@@ -68,8 +72,14 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   }
   brim_str text;
   brim_str_init(&text);
-  brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
-  brim_str_append_char(&text, '\n');
+  if (count > 0 || already == 0) {
+    brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
+    brim_str_append_char(&text, '\n');
+  }
+  if (already > 0) {
+    brim_str_printf(&text, brim_tr(what->already), (long long)already);
+    brim_str_append_char(&text, '\n');
+  }
   if (what->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place) &&
       !brim_lab_is_server(place)) {
     brim_str_printf(
@@ -81,10 +91,27 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   return status;
 }
 
-// Experiments that were named: each that cannot be changed is an error.
-static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list) {
+typedef struct looking {
+  const control *what;
+  bool there;  // it is as it should be already
+} looking;
+
+static brim_status look_at(void *ctx, const brim_store_exp *exp) {
+  looking *l = ctx;
+  bool live = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
+  l->there = live ? exp->want == l->what->want : l->what->there >> exp->state & 1;
+  return BRIM_OK;
+}
+
+// Experiments that were named: each that cannot be changed is an error. *count: of those that were.
+static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list,
+                               int64_t *count) {
+  *count = 0;
   for (size_t i = 0; i < list->count; i++) {
     bool again = what->want == BRIM_WANT_COUNT;
+    looking look = {what, false};
+    BRIM_TRY(brim_lab_get(link, list->ids[i], look_at, &look));
+    *count += !look.there;
     brim_status status =
         again ? brim_lab_retry(link, list->ids[i]) : brim_lab_want(link, list->ids[i], what->want);
     if (status == BRIM_ESTATE) return status;  // the detail names it
@@ -108,12 +135,13 @@ static brim_status apply(brim_cli *cli, const control *what) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = choose(cli, link, what, &list);
-  int64_t count = (int64_t)list.count;
+  int64_t count = 0;
+  bool named = cli->parse.positional_count > 1;
   if (!status) {
-    bool named = cli->parse.positional_count > 1;
-    status = named ? apply_named(link, what, &list) : apply_chosen(link, what, &list, &count);
+    status = (named ? apply_named : apply_chosen)(link, what, &list, &count);
   }
-  if (!status) status = tell(cli, what, link, place, count);
+  int64_t already = named ? (int64_t)list.count - count : 0;
+  if (!status) status = tell(cli, what, link, place, count, already);
   brim_lab_link_close(link);
   brim_free(list.ids);
   brim_free(place);
@@ -133,7 +161,9 @@ brim_status brim_cli_sweep_cancel(brim_cli *cli) {
                                BRIM_WANT_CANCEL,
                                BRIM_N_("cancelled %lld experiment"),
                                BRIM_N_("cancelled %lld experiments"),
-                               false};
+                               false,
+                               1u << BRIM_EXP_CANCELLED,
+                               BRIM_N_("cancelled already, or being cancelled: %lld")};
   return apply(cli, &what);
 }
 
@@ -143,7 +173,9 @@ brim_status brim_cli_sweep_pause(brim_cli *cli) {
                                BRIM_WANT_PAUSE,
                                BRIM_N_("paused %lld experiment"),
                                BRIM_N_("paused %lld experiments"),
-                               false};
+                               false,
+                               PAUSED,
+                               BRIM_N_("paused already, or being paused: %lld")};
   return apply(cli, &what);
 }
 
@@ -153,7 +185,9 @@ brim_status brim_cli_sweep_resume(brim_cli *cli) {
                                BRIM_WANT_RUN,
                                BRIM_N_("resumed %lld experiment"),
                                BRIM_N_("resumed %lld experiments"),
-                               true};
+                               true,
+                               WAITING,
+                               BRIM_N_("queued or running already: %lld")};
   return apply(cli, &what);
 }
 
@@ -163,7 +197,9 @@ brim_status brim_cli_sweep_retry(brim_cli *cli) {
                                BRIM_WANT_COUNT,
                                BRIM_N_("queued %lld experiment again"),
                                BRIM_N_("queued %lld experiments again"),
-                               true};
+                               true,
+                               WAITING,
+                               BRIM_N_("queued already: %lld")};
   return apply(cli, &what);
 }
 
@@ -173,14 +209,16 @@ brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
                                BRIM_WANT_COUNT,
                                BRIM_N_("queued %lld failed experiment again"),
                                BRIM_N_("queued %lld failed experiments again"),
-                               true};
+                               true,
+                               0,
+                               NULL};
   char *place = NULL;
   brim_lab_link *link = NULL;
   int64_t count = 0;
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_retry_failed(link, NULL, &count);
-  if (!status) status = tell(cli, &what, link, place, count);
+  if (!status) status = tell(cli, &what, link, place, count, 0);
   brim_lab_link_close(link);
   brim_free(place);
   return status;
@@ -192,7 +230,9 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
                                BRIM_WANT_COUNT,
                                BRIM_N_("changed the priority of %lld experiment"),
                                BRIM_N_("changed the priority of %lld experiments"),
-                               false};
+                               false,
+                               0,
+                               NULL};
   size_t words = cli->parse.positional_count;
   int64_t priority = 0;
   if (words != 3 || !brim_parse_i64(cli->parse.positional[2], &priority)) {
@@ -203,7 +243,7 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_set_priority(link, cli->parse.positional[1], priority);
-  if (!status) status = tell(cli, &what, link, place, 1);
+  if (!status) status = tell(cli, &what, link, place, 1, 0);
   brim_lab_link_close(link);
   brim_free(place);
   return status;

@@ -14,7 +14,10 @@
 
 typedef struct listing {
   brim_sweep_view *view;
-  json_t *rows;  // what the sweep knows of those that run and come next; NULL = none runs
+  json_t *rows;      // what the sweep knows of those that run and come next; NULL = none runs
+  json_t *grids;     // {id: name}, the oldest first
+  const char *grid;  // the id of the one that is listed; NULL = all
+  brim_cli_sweep_pool pool;  // of a server
 } listing;
 
 static void add_details(const json_t *rows, brim_sweep_row *row) {
@@ -42,6 +45,10 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
     view->metrics[view->metric_count++] = metric;
   }
   brim_lab_row_of(exp, &row);
+  const char *grid = json_string_value(json_object_get(l->grids, l->grid ? l->grid : exp->grid));
+  const char *waiting = brim_cli_sweep_pool_waits(&l->pool, exp->id);
+  if (grid) row.grid = grid;
+  if (waiting && row.state == BRIM_SWEEP_QUEUED) row.waiting = waiting;
   add_details(l->rows, &row);
   return brim_sweep_view_put(view, &row);
 }
@@ -97,63 +104,121 @@ static unsigned states_of(const char *name) {
   return state == BRIM_EXP_RUNNING ? 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED : 1u << state;
 }
 
-// Under way, failed, and the next in the queue; or what the options choose.
+static int64_t limit_of(const brim_cli *cli) {
+  if (brim_option_flag(&cli->parse, "all", false)) return 0;
+  return brim_option_int(&cli->parse, "limit", 40);
+}
+
+// Under way, failed, and the next in the queue; or what the options choose. At most --limit in all.
 static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l, bool *all) {
+  enum { FAILED_ROWS = 10, NEXT_ROWS = 5 };
   const brim_sweep_view *view = l->view;
   const char *state = brim_option_string(&cli->parse, "state", NULL);
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
-  int64_t limit = brim_option_int(&cli->parse, "limit", 40);
-  if (brim_option_flag(&cli->parse, "all", false)) limit = 0;
+  int64_t limit = limit_of(cli);
   int64_t open = view->counts[BRIM_SWEEP_QUEUED] + view->counts[BRIM_SWEEP_LEASED] +
                  view->counts[BRIM_SWEEP_RUNNING] + view->counts[BRIM_SWEEP_FAILED];
   *all = state || tag || limit == 0 || open == 0 || brim_sweep_view_total(view) <= limit;
   if (*all) {
-    const brim_store_filter chosen = {.states = states_of(state), .tag = tag, .limit = limit};
+    const brim_store_filter chosen = {
+        .grid = l->grid, .states = states_of(state), .tag = tag, .limit = limit};
     return brim_lab_list(link, &chosen, on_row, l);
   }
   const brim_store_filter parts[] = {
       {.states = 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED, .limit = limit},
-      {.states = 1u << BRIM_EXP_FAILED, .order = BRIM_STORE_BY_ENDED, .limit = limit},
-      {.states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = limit},
+      {.states = 1u << BRIM_EXP_FAILED, .order = BRIM_STORE_BY_ENDED, .limit = FAILED_ROWS},
+      {.states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT_ROWS},
       {.states = 1u << BRIM_EXP_DONE, .order = BRIM_STORE_BY_ENDED, .limit = limit},
       {.states = 1u << BRIM_EXP_PAUSED | 1u << BRIM_EXP_CANCELLED, .limit = limit}};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-    BRIM_TRY(brim_lab_list(link, &parts[i], on_row, l));
+    int64_t left = limit - (int64_t)view->row_count;
+    brim_store_filter part = parts[i];
+    if (left <= 0) break;
+    part.grid = l->grid;
+    if (part.limit > left) part.limit = left;
+    BRIM_TRY(brim_lab_list(link, &part, on_row, l));
   }
   return BRIM_OK;
 }
 
 static brim_status on_grid(void *ctx, const brim_store_grid_row *row) {
-  brim_sweep_view *view = ctx;
-  snprintf(view->title, sizeof view->title, "%s", row->grid.name);
+  listing *l = ctx;
+  return brim_json_put(l->grids, row->grid.id, json_string(row->grid.name));
+}
+
+// The newest grid of that name, or the one whose id begins so.
+static brim_status find_grid(const char *name, listing *l) {
+  const char *id;
+  json_t *is;
+  json_object_foreach(l->grids, id, is) {
+    bool named = strcmp(json_string_value(is), name) == 0;
+    if (named || strncmp(id, name, strlen(name)) == 0) l->grid = id;
+  }
+  return l->grid ? BRIM_OK : brim_fail(BRIM_ENOENT, "the store has no grid %s", name);
+}
+
+// A store with several grids is not named by one of them.
+static brim_status read_grids(brim_cli *cli, brim_lab_link *link, listing *l) {
+  const char *name = brim_option_string(&cli->parse, "grid", NULL);
+  char *title = l->view->title;
+  l->grids = json_object();
+  if (!l->grids) return brim_fail(BRIM_ENOMEM, "out of memory while reading a sweep");
+  BRIM_TRY(brim_lab_grids(link, on_grid, l));
+  if (name) BRIM_TRY(find_grid(name, l));
+  size_t count = json_object_size(l->grids);
+  const char *only = l->grid ? l->grid : json_object_iter_key(json_object_iter(l->grids));
+  if (l->grid || count == 1) {
+    const char *text = json_string_value(json_object_get(l->grids, only));
+    snprintf(title, sizeof l->view->title, "%s", text);
+  } else if (count > 1) {
+    snprintf(title, sizeof l->view->title, brim_tr("%zu grids"), count);
+  }
   return BRIM_OK;
 }
 
-static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *place,
-                             brim_sweep_view *view, bool *all) {
-  brim_store_counts counts;
-  listing l = {.view = view};
-  snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
-  view->now_s = brim_clock_wall_s();
-  BRIM_TRY(brim_lab_count(link, NULL, &counts));
-  brim_status status = brim_cli_sweep_ask(link, view, &l.rows, NULL);
-  for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
-  if (!status && !view->title[0]) status = brim_lab_grids(link, on_grid, view);
-  if (!status) status = read_rows(cli, link, &l, all);
-  json_decref(l.rows);
-  return status ? status : read_best(link, view);
+// Why nothing runs, where a server has something to run.
+static brim_status read_pool(brim_cli *cli, brim_lab_link *link, listing *l) {
+  const int64_t *counts = l->view->counts;
+  const brim_store_filter which = {.grid = l->grid, .limit = limit_of(cli)};
+  BRIM_TRY(brim_cli_sweep_pool_read(link, &which, &l->pool));
+  if (counts[BRIM_SWEEP_RUNNING] + counts[BRIM_SWEEP_LEASED] == 0 && l->pool.first[0]) {
+    snprintf(l->view->notice, sizeof l->view->notice, brim_tr("nothing runs: %s"), l->pool.first);
+  }
+  return BRIM_OK;
 }
 
-static brim_status print_view(brim_cli *cli, const brim_sweep_view *view, bool all) {
+static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *place, listing *l,
+                             bool *all) {
+  brim_store_counts counts;
+  brim_sweep_view *view = l->view;
+  snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
+  view->now_s = brim_clock_wall_s();
+  BRIM_TRY(brim_cli_sweep_ask(link, view, &l->rows, NULL));
+  BRIM_TRY(read_grids(cli, link, l));
+  BRIM_TRY(brim_lab_count(link, l->grid, &counts));
+  for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
+  if (brim_lab_is_server(place)) BRIM_TRY(read_pool(cli, link, l));
+  BRIM_TRY(read_rows(cli, link, l, all));
+  return read_best(link, view);
+}
+
+static brim_status print_view(brim_cli *cli, const listing *l, bool all) {
+  const brim_sweep_view *view = l->view;
   const brim_ui_sweep_status_options how = {.all = all, .pool = brim_lab_is_server(view->store)};
   if (cli->json) {
     json_t *value = NULL;
     BRIM_TRY(brim_sweep_view_to_json(view, true, &value));
+    if (l->pool.workers) {
+      brim_status put = brim_json_put(value, "workers", json_incref(l->pool.workers));
+      if (put) json_decref(value);
+      BRIM_TRY(put);
+    }
     return brim_cli_json(cli, value);
   }
   brim_str text;
   brim_str_init(&text);
   brim_status status = brim_ui_sweep_status(view, &cli->out, &how, &text);
+  if (!status && l->pool.workers) status = brim_cli_sweep_pool_table(&l->pool, &cli->out, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);
   brim_str_deinit(&text);
@@ -173,8 +238,12 @@ brim_status brim_cli_sweep_status(brim_cli *cli) {
       view ? brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &link)
            : brim_fail(BRIM_ENOMEM, "out of memory while reading a sweep");
   if (view) brim_sweep_view_init(view);
-  if (!status) status = read_view(cli, link, place, view, &all);
-  if (!status) status = print_view(cli, view, all);
+  listing l = {.view = view};
+  if (!status) status = read_view(cli, link, place, &l, &all);
+  if (!status) status = print_view(cli, &l, all);
+  brim_cli_sweep_pool_deinit(&l.pool);
+  json_decref(l.grids);
+  json_decref(l.rows);
   if (view) brim_sweep_view_deinit(view);
   brim_free(view);
   brim_lab_link_close(link);
