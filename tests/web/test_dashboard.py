@@ -160,6 +160,11 @@ def select_all(page):
 
 def test_submit(page):
     go(page, "s", "submit")
+    page.click("#grid-example")  # an example that the server takes
+    page.until("document.querySelector('#grid-yaml').value.length > 0")
+    page.click_text("button.main", "Check")
+    page.until("!!document.querySelector('.points details')")
+    page.run("document.querySelector('#grid-yaml').select()")
     page.type("#grid-yaml", "lr: [0.1\nmodel: mlp")
     page.click_text("button.main", "Check")
     page.until("!!document.querySelector('.points .bad')")
@@ -219,6 +224,51 @@ def test_queue(page):
     page.click(".queue [data-action=run]")
     until_count(page, "queued", 4)
     check("a text of the server became an element", page.run("document.querySelectorAll('main b b, main i i, td i i').length === 0"))
+
+
+def test_phone(drive, pool):
+    """Actions on the queue are within reach of a finger."""
+    page = drive.page(pool.url + "/#/queue", 390, 844)
+    page.until("!!document.querySelector('#token')")
+    page.type("#token", pool.tokens["boss"])
+    page.key("Enter")
+    page.until("document.querySelectorAll('.queue tbody .menu').length === 4")
+    size = page.run("(({width, height, right}) => [width, height, right])(document.querySelector('.queue .menu').getBoundingClientRect())")
+    check("the button is %s" % size, size[0] >= 32 and size[1] >= 32 and size[2] <= 390)
+    for action, state, n in (("pause", "paused", 1), ("run", "queued", 4)):
+        one = page.run(ROWS + ".find(r => r.state === %s).id" % json.dumps("queued" if action == "pause" else "paused"))
+        page.click("tr[data-id='%s'] .menu" % one)
+        page.until("document.querySelectorAll('dialog [data-action]').length >= 3")
+        page.click("dialog [data-action=%s]" % action)
+        page.until("!document.querySelector('dialog')")
+        until_count(page, state, n)
+    page.close()
+
+
+def test_left(page):
+    """Workers that left long ago are one line."""
+    go(page, "w", "workers")
+    page.run("""for (const [id, ago] of [['old1', 3700000], ['old2', 9e9], ['silent', 600000]])
+      brim.model.workers.set(id, { id, history: [], last_seen: brim.now() - ago }); brim.emit('workers')""")
+    page.until("document.querySelector('details.left summary').textContent === '2 workers left'")
+    check("they are open", not page.run("document.querySelector('details.left').open"))
+    check("a silent one is a card", page.run("!!document.querySelector('.worker[data-worker=silent]')"))
+    page.click("details.left summary")
+    page.run("document.querySelector('main').view.draw()")
+    check("they close", page.run("document.querySelector('details.left').open"))
+    names = page.run("[...document.querySelectorAll('details.left li')].map(e => e.dataset.worker).join()")
+    check("those that left: %s" % names, names == "old1,old2")
+    page.run("for (const id of ['old1', 'old2', 'silent']) brim.model.workers.delete(id)")
+
+
+def test_tidy(page):
+    """What an earlier attempt left in the store is not shown of the next one."""
+    row = page.run("brim.model.tidy({state: 'running', reason: 'why', failure: 'crash', step: 7})")
+    check("a note stays: %s" % row, not row["reason"] and not row["failure"] and row["step"] == 7)
+    row = page.run("brim.model.tidy({state: 'queued', reason: 'why', step: 7, epoch: 1, ckpt_step: -1})")
+    check("progress without a checkpoint: %s" % row, row["step"] == -1 and row["epoch"] == -1 and row["reason"] == "why")
+    row = page.run("brim.model.tidy({state: 'queued', step: 7, epoch: 1, ckpt_step: 5})")
+    check("the checkpoint: %s" % row, row["step"] == 5)
 
 
 def test_cancel(page):
@@ -295,6 +345,14 @@ def test_one(page):
     page.until("document.querySelector('pre.log').textContent.includes('epoch=')")
     page.run("window.before = document.querySelector('pre.log').textContent.length")
     page.until("document.querySelector('pre.log').textContent.length > window.before")
+    # the log of the attempt before
+    log = "document.querySelector('main').view.log"
+    check("the attempt", page.run(log + ".attempt") == 2)
+    page.click("[data-attempt='1']")
+    page.until(log + ".attempt === 1 && document.querySelector('pre.log').textContent.includes('epoch=')")
+    check("the choice", page.run("document.querySelector('select.which').value") == "1")
+    page.click("[data-attempt='2']")
+    page.until(log + ".attempt === 2 && document.querySelector('pre.log').textContent.includes('epoch=')")
 
 
 def test_end(page, pool):
@@ -390,10 +448,11 @@ def main():
     try:
         page = drive.page(pool.url + "/")
         sign_in(page, pool.tokens["boss"])
-        for test in (test_submit, test_watch, test_queue, test_cancel, test_compare, test_groups, test_filters, test_one):
+        for test in (test_submit, test_watch, test_queue):
             print(test.__name__, flush=True)
             test(page)
-        for test, *given in ((test_end, page, pool), (test_reader, drive, pool), (test_away, drive)):
+        for test, *given in ((test_phone, drive, pool), (test_left, page), (test_tidy, page), (test_cancel, page), (test_compare, page),
+                             (test_groups, page), (test_filters, page), (test_one, page), (test_end, page, pool), (test_reader, drive, pool), (test_away, drive)):
             print(test.__name__, flush=True)
             test(*given)
         errors = [e for e in drive.errors if not expected(e)]

@@ -2,11 +2,12 @@
 'use strict';
 (function () {
   const { h, fill, t, model, isNumber } = brim;
-  const ROW = 27, CURVES = 8, PARAMS = 6;
+  const CURVES = 8, PARAMS = 6;
   const states = ['running', 'leased', 'queued', 'paused', 'failed', 'done', 'cancelled'];
   const rank = Object.fromEntries(states.map((s, i) => [s, i]));
   const part = { running: 0, leased: 0, failed: 1, done: 1, cancelled: 1, queued: 2, paused: 3 };
   const narrow = matchMedia('(max-width: 760px)'), stacked = matchMedia('(max-width: 1100px)');
+  const rowHeight = () => narrow.matches ? 40 : 27;  // as in dashboard.css; a finger needs more than a mouse
 
   //-------------------------------- of a row --------------------------------
 
@@ -106,7 +107,7 @@
       this.paint(true);
     }
     paint(all) {
-      const height = this.element.clientHeight || 600, top = this.element.scrollTop;
+      const ROW = rowHeight(), height = this.element.clientHeight || 600, top = this.element.scrollTop;
       const first = Math.max(0, Math.floor(top / ROW) - 8), last = Math.min(this.rows.length, Math.ceil((top + height) / ROW) + 8);
       if (!all && first === this.first && last === this.last) return;
       this.first = first;
@@ -121,7 +122,7 @@
     }
     space(count) {
       const cell = h('td');
-      cell.style.height = count * ROW + 'px';
+      cell.style.height = count * rowHeight() + 'px';
       return h('tr.pad', {}, cell);
     }
     // A row that is there stays, with the cells that look the same.
@@ -145,7 +146,7 @@
     }
     move(by) {
       this.at = Math.max(0, Math.min(this.rows.length - 1, this.at + by));
-      const y = this.at * ROW, view = this.element.clientHeight - 2 * ROW;
+      const ROW = rowHeight(), y = this.at * ROW, view = this.element.clientHeight - 2 * ROW;
       if (y < this.element.scrollTop) this.element.scrollTop = y;
       if (y > this.element.scrollTop + view) this.element.scrollTop = y - view;
       this.paint(true);
@@ -459,5 +460,5 @@
     }
   }
 
-  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, share, took, waitText, bar, states });
+  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, narrow, share, took, waitText, bar, states });
 })();

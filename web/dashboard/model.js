@@ -36,7 +36,7 @@
       row.reason = row.failure = '';
       if (row.state !== 'done') row.last_lines = '';
     }
-    if (row.state === 'queued' || row.state === 'paused') {
+    if (['queued', 'leased', 'paused'].includes(row.state)) {
       if (row.ckpt_step > 0) row.step = row.ckpt_step;
       else { row.step = -1; row.epoch = -1; }
     }

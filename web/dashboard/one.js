@@ -25,6 +25,15 @@
     }, 'danger');
     return out;
   }
+  // The same for a narrow screen: one button that opens them.
+  function actionMenu(row) {
+    if (!actionsFor([row]).length) return null;
+    return h('button.menu', { 'aria-haspopup': 'dialog', 'aria-label': t('actions') + ': ' + brim.nameOf(row), 'data-for': brim.digest([row.id]), onclick: () => {
+      const now = model.exps.get(row.id) || row;
+      const box = brim.dialog(h('h2', {}, brim.labelOf(now)), h('div.choices', { onclick: (e) => { if (e.target.closest('button')) box.close(); } },
+        actionsFor([now]), h('button', {}, t('close'))));
+    } }, '\u22ef');
+  }
   function askPriority(ids, after) {
     const row = model.exps.get(ids[0]);
     const input = h('input', { type: 'number', step: 1, value: String((row && row.priority) || 0), 'aria-label': t('priority') });
@@ -69,34 +78,55 @@
 
   // Reads on when the server has news of the experiment.
   class Log {
-    constructor(exp, last) {
+    constructor(exp, last, attempts) {
       this.exp = exp;
-      this.text = h('pre.log', { tabindex: 0 });
-      this.stream = h('select', { 'aria-label': t('log'), onchange: () => this.begin() }, h('option', {}, 'stdout'), h('option', {}, 'stderr'));
+      this.text = h('pre.log', { tabindex: 0, 'aria-label': t('log') });
+      this.which = h('select.which', { 'aria-label': t('tries'), onchange: () => this.begin(true) });
+      this.stream = h('select', { 'aria-label': t('stream'), onchange: () => this.begin() }, h('option', {}, 'stdout'), h('option', {}, 'stderr'));
       this.stream.value = 'stderr';
       this.follow = h('input', { type: 'checkbox', checked: true });
-      this.element = h('section.panel', {}, h('div.tools', {}, h('h2', {}, t('log')), this.stream, h('span.grow'), h('label', {}, this.follow, t('follow'))), this.text);
+      this.element = h('section.panel', {}, h('div.tools', {}, h('h2', {}, t('log')), this.which, this.stream, h('span.grow'), h('label', {}, this.follow, t('follow'))), this.text);
       this.last = last;
       this.more = brim.throttle(1000, () => { if (!this.gone) this.read(); });
       const mine = (e) => { if (e.exp === exp || e === exp) this.more(); };
       this.off = [brim.on('progress', mine), brim.on('metrics', mine), brim.on('exp', mine)];
+      this.choices(attempts);
       this.begin(true);
     }
     destroy() { this.off.forEach((f) => f()); this.gone = true; }
+    // '' is the last attempt, also when another one begins.
+    choices(attempts) {
+      const last = attempts.length ? attempts[attempts.length - 1].n : 0, value = this.which.value;
+      brim.refresh(this.which, h('option', { value: '' }, t('attemptLast', last)), attempts.slice(0, -1).reverse().map((a) => h('option', { value: String(a.n) }, t('attemptN', a.n))));
+      this.which.value = value;
+      this.which.hidden = attempts.length < 2;
+    }
+    show(n) {
+      const there = [...this.which.options].some((o) => o.value === String(n));
+      this.which.value = there ? String(n) : '';
+      this.begin(true);
+      this.element.scrollIntoView({ block: 'nearest' });
+      this.text.focus({ preventScroll: true });
+    }
     async begin(either) {
+      const turn = this.turn = (this.turn || 0) + 1;
       this.at = null;
       this.attempt = null;
+      this.reading = false;
       this.text.textContent = '';
+      if (either) this.stream.value = 'stderr';
       await this.read();
+      if (turn !== this.turn) return;
       if (either && !this.text.textContent && !this.missing) { this.stream.value = 'stdout'; this.at = null; await this.read(); }
-      if (!this.text.textContent) this.text.textContent = this.last || t('noLog');
+      if (turn === this.turn && !this.text.textContent) this.text.textContent = (!this.which.value && this.last) || t('noLog');
     }
     async read() {
       if (this.reading || this.missing) return;
+      const turn = this.turn;
       this.reading = true;
       try {
-        const reply = await brim.optional(brim.get('/v1/exps/' + this.exp + '/log' + brim.query({ stream: this.stream.value, from: this.at === null ? -LOG_FIRST : this.at })));
-        if (this.gone) return;
+        const reply = await brim.optional(brim.get('/v1/exps/' + this.exp + '/log' + brim.query({ attempt: this.which.value, stream: this.stream.value, from: this.at === null ? -LOG_FIRST : this.at })));
+        if (this.gone || turn !== this.turn) return;
         if (!reply) { this.missing = true; return; }
         if (this.attempt !== null && reply.attempt !== this.attempt) { this.at = null; this.attempt = null; this.text.textContent = ''; this.reading = false; await this.read(); return; }
         this.attempt = reply.attempt;
@@ -106,7 +136,7 @@
         if (this.at < reply.size && reply.text) this.more();
       } catch (e) {
         if (e.status !== 409 && e.status !== 400) brim.refused(e);
-      } finally { this.reading = false; }
+      } finally { if (turn === this.turn) this.reading = false; }
     }
     add(text) {
       if (this.text.textContent === t('noLog')) this.text.textContent = '';
@@ -152,7 +182,7 @@
       this.head = h('div.onehead');
       this.left = h('div.column');
       this.panel = new brim.Panel({ height: 280, legend: false });
-      this.log = new Log(this.id, this.row.last_lines);
+      this.log = new Log(this.id, this.row.last_lines, this.attempts);
       this.element.className = 'view one';
       fill(this.element, this.head, h('div.columns', {}, this.left, h('div.column', {}, this.panel.element, this.log.element)));
       this.draw();
@@ -180,13 +210,14 @@
       if (this.gone) return;
       const row = this.row, config = configOf(row.config);
       this.drawHead();
+      this.log.choices(this.attempts);
       const bad = row.state === 'failed' && (row.reason || row.failure);
       brim.refresh(this.left,
         bad ? h('section.panel.problem', {}, h('b', {}, row.failure && row.failure !== 'none' ? row.failure : t('failed')), h('p', {}, row.reason || '')) : null,
         h('section.panel', {}, facts(
           row.waits ? [t('waits'), brim.waitText(row.waits)] : null,
           [t('grid'), h('a', { href: '#/exps?grid=' + row.grid }, model.gridName(row.grid))],
-          [t('worker'), row.worker], [t('step'), row.step >= 0 ? brim.count(row.step) + (row.steps > 0 ? ' / ' + brim.count(row.steps) : '') : ''],
+          [t('worker'), row.state === 'queued' ? '' : row.worker], [t('step'), row.step >= 0 ? brim.count(row.step) + (row.steps > 0 ? ' / ' + brim.count(row.steps) : '') : ''],
           [t('epoch'), row.epochs > 0 ? Math.max(0, row.epoch || 0) + ' / ' + row.epochs : ''],
           [t('time'), brim.isNumber(brim.took(row)) ? brim.span(brim.took(row)) : ''],
           [t('created'), brim.clock(row.created)], [t('started'), row.started ? brim.clock(row.started) : ''], [t('ended'), row.ended ? brim.clock(row.ended) : ''],
@@ -204,12 +235,16 @@
     }
     drawAttempts() {
       if (this.attempts.length === 0) return null;
-      return h('section.panel', {}, h('h2', {}, t('attempts')), h('div.scroll-x', {}, h('table.plain', {},
+      return h('section.panel', {}, h('h2', {}, t('attempts')), h('div.scroll-x', {}, h('table.plain.attempts', {},
         h('thead', {}, h('tr', {}, ['#', t('outcome'), t('worker'), t('gpus'), t('from'), t('time'), t('message')].map((x) => h('th', {}, x)))),
-        h('tbody', {}, this.attempts.map((a) => h('tr', {}, h('td', {}, a.n),
-          h('td', {}, t('o_' + (a.outcome || 'open')) + (a.failure && a.failure !== 'none' ? ': ' + a.failure : '')),
-          h('td', {}, a.worker), h('td', {}, a.devices || ''), h('td', {}, a.from_step > 0 ? brim.count(a.from_step) : ''),
-          h('td', {}, brim.span((a.ended || brim.now()) - (a.started || a.claimed))), h('td.wrap', {}, a.message || '')))))));
+        h('tbody', {}, this.attempts.map((a) => {
+          // a narrow screen shows the titles beside the cells
+          const cell = (title, value, kind) => h('td' + (kind || ''), { 'data-title': title, class: value === '' ? 'none' : '' }, value);
+          return h('tr', {}, cell('#', [a.n, ' ', h('button', { 'data-attempt': a.n, 'aria-label': t('log') + ': ' + t('attemptN', a.n), onclick: () => this.log.show(a.n) }, t('log'))], '.number'),
+            cell(t('outcome'), t('o_' + (a.outcome || 'open')) + (a.failure && a.failure !== 'none' ? ': ' + a.failure : '')),
+            cell(t('worker'), a.worker), cell(t('gpus'), a.devices || ''), cell(t('from'), a.from_step > 0 ? brim.count(a.from_step) : ''),
+            cell(t('time'), brim.span((a.ended || brim.now()) - (a.started || a.claimed))), cell(t('message'), a.message || '', '.wrap'));
+        })))));
     }
     key(name) {
       if (name === 'Escape' || name === 'Backspace') { brim.back(); return true; }
@@ -299,5 +334,5 @@
     }
   }
 
-  Object.assign(brim, { ExpView, CompareView, actionsFor, configOf });
+  Object.assign(brim, { ExpView, CompareView, actionsFor, actionMenu, configOf });
 })();

@@ -45,10 +45,11 @@ var brim = (function () {
     askCancel: ['Cancel {0} experiments?', '실험 {0}개를 취소할까요?'], askCancelOne: ['Cancel this experiment?', '이 실험을 취소할까요?'],
     askRetryFailed: ['Queue {0} failed experiments again?', '실패한 실험 {0}개를 다시 대기열에 넣을까요?'],
     changed: ['{0} experiments changed', '실험 {0}개가 바뀌었습니다'], set: ['Set', '설정'],
+    actions: ['Actions', '작업'],
     // one experiment
     config: ['Config', '설정'], diff: ['Differences', '차이'], allKeys: ['all keys', '모든 키'], onlyDiff: ['only differences', '차이만'],
     attempts: ['Attempts', '시도'], findings: ['Findings', '진단 결과'], log: ['Log', '로그'], files: ['Files', '파일'], noLog: ['No log yet.', '아직 로그가 없습니다.'],
-    follow: ['follow', '따라가기'], host: ['Host', '호스트'], outcome: ['Outcome', '결과'], message: ['Message', '메시지'], from: ['From step', '시작 스텝'],
+    follow: ['follow', '따라가기'], stream: ['Stream', '스트림'], attemptN: ['attempt {0}', '시도 {0}'], attemptLast: ['attempt {0} (last)', '시도 {0}(마지막)'], host: ['Host', '호스트'], outcome: ['Outcome', '결과'], message: ['Message', '메시지'], from: ['From step', '시작 스텝'],
     started: ['Started', '시작'], created: ['Submitted', '제출'], epoch: ['Epoch', '에폭'], tries: ['Attempt', '시도'], tags: ['Tags', '태그'],
     checkpoint: ['Checkpoint', '체크포인트'], id: ['Id', 'ID'], gpus: ['GPUs', 'GPU'], o_open: ['open', '진행 중'], o_ok: ['ok', '정상'], o_error: ['error', '오류'],
     o_stopped: ['stopped', '중단됨'], o_expired: ['lease ended', '리스 만료'], size: ['Size', '크기'], name: ['Name', '이름'],
@@ -59,6 +60,7 @@ var brim = (function () {
     noWorkers: ['No worker has joined yet. On a machine with GPUs:', '아직 참여한 워커가 없습니다. GPU가 있는 시스템에서:'], seen: ['seen {0}', '{0} 연락'],
     draining: ['draining', '새 실험 중단됨'], lacks: ['cannot run {0}', '{0} 실행 불가'], silent: ['silent', '응답 없음'], util: ['GPU', 'GPU'], memory: ['Memory', '메모리'], power: ['Power', '전력'], cpu: ['CPU', 'CPU'], temp: ['Temp.', '온도'],
     idle: ['idle', '유휴'], runningN: ['{0} running', '{0}개 실행 중'], noGpu: ['no GPU reported', '보고된 GPU 없음'],
+    leftOne: ['1 worker left', '떠난 워커 1개'], leftN: ['{0} workers left', '떠난 워커 {0}개'],
     // queue
     waits: ['Waits because', '대기 이유'], emptyQueue: ['The queue is empty.', '대기열이 비어 있습니다.'], place: ['#', '#'], needs: ['Needs', '필요'],
     // submitting
@@ -67,6 +69,10 @@ var brim = (function () {
     firstPoints: ['First points', '처음 몇 개'], noRight: ['Your token may not submit. Ask for the role submit.', '이 토큰으로는 제출할 수 없습니다. submit 역할이 필요합니다.'],
     lineColumn: ['line {0}, column {1}', '{0}행 {1}열'], checkHint: ['Check shows the experiments without queueing them.', '확인은 대기열에 넣지 않고 실험을 보여 줍니다.'],
     warnings: ['Warnings', '경고'],
+    exampleTitle: ['Example', '예시'],
+    exampleText: ['A grid is a config in which values may be lists. Each combination of the values is one experiment.', '그리드는 값에 목록을 쓸 수 있는 설정입니다. 값의 조합마다 실험이 하나씩 만들어집니다.'],
+    exampleNext: ['Check lists the experiments here, with their configs and warnings.', '확인을 누르면 실험 목록과 설정, 경고가 여기에 표시됩니다.'],
+    exampleInsert: ['Insert example', '예시 넣기'], askReplace: ['Replace the text of the grid by the example?', '그리드 내용을 예시로 바꿀까요?'], replace: ['Replace', '바꾸기'],
     // keys
     k_move: ['move', '이동'], k_open: ['open', '열기'], k_select: ['select', '선택'], k_all: ['select all shown', '표시된 것 모두 선택'], k_compare: ['compare the selected', '선택한 것 비교'],
     k_search: ['search', '검색'], k_back: ['back, or clear the selection', '뒤로, 또는 선택 해제'], k_go: ['experiments, queue, workers, submit', '실험, 대기열, 워커, 제출'],

@@ -2,7 +2,7 @@
 'use strict';
 (function () {
   const { h, svg, fill, t, model } = brim;
-  const QUEUE = 300, SILENT_MS = 45000;  // as the server counts: BRIM_WORKER_GONE_MS
+  const QUEUE = 300, LEFT_MS = 3600000, SILENT_MS = 45000;  // as the server counts: BRIM_WORKER_GONE_MS
 
   //-------------------------------- the queue --------------------------------
 
@@ -17,7 +17,7 @@
         { key: 'tries', title: t('attempts'), kind: 'tries', cell: (row) => row.attempt || '' },
         { key: 'needs', title: t('needs'), kind: 'time', cell: (row) => (row.gpus > 1 ? row.gpus + ' GPU ' : '') + (row.need_bytes ? brim.bytes(row.need_bytes) : '') },
         { key: 'grid', title: t('grid'), kind: 'grid', cell: (row) => model.gridName(row.grid) },
-        { key: 'actions', title: '', kind: 'acts', cell: (row) => h('div.buttons', {}, brim.actionsFor([row])) },
+        { key: 'actions', title: '', kind: 'acts', cell: (row) => brim.narrow.matches ? brim.actionMenu(row) : h('div.buttons', {}, brim.actionsFor([row])) },
       ]);
       this.note = h('p.dim.none', { hidden: true }, t('emptyQueue'));
       this.rest = h('p.dim');
@@ -61,7 +61,10 @@
     constructor() {
       this.grid = h('div.cards');
       this.note = h('p.none.dim', { hidden: true }, t('noWorkers'), h('code', {}, 'brim worker --url ' + location.origin));
-      this.element = h('div.view.workers', {}, this.grid, this.note);
+      this.leftTitle = h('summary');
+      this.leftList = h('ul');
+      this.left = h('details.left', { hidden: true }, this.leftTitle, this.leftList);
+      this.element = h('div.view.workers', {}, this.grid, this.left, this.note);
       this.off = [brim.on('workers', brim.throttle(300, () => this.draw())), brim.on('exps', brim.throttle(1000, () => this.draw())), brim.on('tick', () => this.draw())];
       this.draw();
     }
@@ -73,8 +76,17 @@
         if (row.worker && (row.state === 'running' || row.state === 'leased')) byWorker.set(row.worker, (byWorker.get(row.worker) || []).concat([row]));
       }
       const workers = [...model.workers.values()].sort((a, b) => this.isSilent(a) - this.isSilent(b) || (a.id < b.id ? -1 : 1));
-      brim.refresh(this.grid, workers.map((w) => this.card(w, byWorker.get(w.id) || [])));
-      this.note.hidden = workers.length > 0;
+      const hasLeft = (w) => brim.now() - w.last_seen > LEFT_MS && !byWorker.has(w.id);
+      brim.refresh(this.grid, workers.filter((w) => !hasLeft(w)).map((w) => this.card(w, byWorker.get(w.id) || [])));
+      this.drawLeft(workers.filter(hasLeft));
+      this.note.hidden = workers.some((w) => !hasLeft(w));
+    }
+    // Those that are gone for long, in one line that opens.
+    drawLeft(workers) {
+      this.left.hidden = workers.length === 0;
+      this.leftTitle.textContent = workers.length === 1 ? t('leftOne') : t('leftN', brim.count(workers.length));
+      brim.refresh(this.leftList, workers.sort((a, b) => b.last_seen - a.last_seen).map((w) =>
+        h('li', { 'data-worker': w.id }, h('b', {}, w.id), h('span.dim', {}, [w.host, w.version && 'brim ' + w.version, t('seen', brim.ago(w.last_seen))].filter(Boolean).join(' \u00b7 ')))));
     }
     isSilent(w) { return brim.now() - w.last_seen > SILENT_MS; }
     card(w, rows) {
@@ -114,8 +126,9 @@
       const keep = () => { draft = { name: this.name.value, priority: this.priority.value, yaml: this.yaml.value }; this.ready.hidden = true; };
       this.name = h('input', { value: draft.name, placeholder: t('optional'), oninput: keep, id: 'grid-name' });
       this.priority = h('input', { type: 'number', step: 1, value: draft.priority, oninput: keep, id: 'grid-priority' });
-      this.yaml = h('textarea', { rows: innerWidth < 760 ? 14 : 24, spellcheck: false, autocapitalize: 'off', placeholder: example, value: draft.yaml, oninput: keep, id: 'grid-yaml', 'aria-label': t('yaml') });
-      this.out = h('div.points');
+      this.yaml = h('textarea', { rows: innerWidth < 760 ? 14 : 24, spellcheck: false, autocapitalize: 'off', value: draft.yaml, oninput: keep, id: 'grid-yaml', 'aria-label': t('yaml') });
+      this.out = h('div.points', { 'aria-live': 'polite' });
+      this.introduce();
       this.checking = h('button.main', { onclick: () => this.check() }, t('check'));
       this.ready = h('button.main', { hidden: true, id: 'grid-submit', onclick: () => this.submit() });
       this.element = h('div.view.submit', {}, model.may('submit') ? h('div.columns', {},
@@ -127,6 +140,17 @@
       });
     }
     destroy() {}
+    // Before the first check: what a grid is, and one to begin with.
+    introduce() {
+      fill(this.out, h('h2', {}, t('exampleTitle')), h('p', {}, t('exampleText')), h('pre.example', {}, example), h('div.buttons', {}, h('button', { id: 'grid-example', onclick: () => this.insert() }, t('exampleInsert'))),
+        h('p.dim', {}, t('exampleNext')));
+    }
+    async insert() {
+      if (this.yaml.value.trim() && !await brim.ask(t('askReplace'), t('replace'))) return;
+      this.yaml.value = example;
+      this.yaml.dispatchEvent(new Event('input'));
+      this.yaml.focus();
+    }
     body(dry) {
       const out = { yaml: this.yaml.value, dry, priority: Math.round(Number(this.priority.value) || 0) };
       if (this.name.value) out.name = this.name.value;
