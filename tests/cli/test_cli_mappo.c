@@ -221,8 +221,9 @@ static void test_interval(void **state) {
 
 static void test_bench(void **state) {
   (void)state;
-  shell_result r = shell("brim bench mappo " SMALL
-                         " --num-envs 2 4 --minibatches 4 --steps 2 --output-dir bench");
+  shell_result r =
+      shell("brim bench mappo " SMALL
+            " --num-envs 2 4 --minibatches 4 --steps 2 --repeats 1 --output-dir bench");
   assert_int_equal(r.code, 0);
   has(r.out, "Env(ms)");
   has(r.out, "Act(ms)");
@@ -344,7 +345,7 @@ static void test_compare_and_apply(void **state) {
          "before.yaml");
   shell_result r = shell(
       "brim bench own.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 --apply "
-      "--output-dir sweep1");
+      "--repeats 1 --no-ceilings --output-dir sweep1");
   if (r.code) fail_msg("exit %d: %s%s", r.code, r.out, r.err);
   has(r.out, "own.yaml");
   shell_free(&r);
@@ -358,7 +359,7 @@ static void test_compare_and_apply(void **state) {
   shell_free(&r);
   expect(0, NULL,
          "brim bench before.yaml --device ref --num-envs 8 16 --minibatches 2 --steps 2 "
-         "--output-dir sweep2");
+         "--repeats 1 --no-ceilings --output-dir sweep2");
   r = shell("brim compare sweep1 sweep2");
   assert_int_equal(r.code, 0);
   has(r.out, "gent steps/s");

@@ -276,7 +276,7 @@ static void test_bench_names(void **state) {
   write_file("small.yaml", small);
   shell_result r = shell(
       "brim bench small.yaml --device ref --batch-sizes 64 --num-workers 0 --precisions fp32 fp16 "
-      "--compile true false --checkpointing false --steps 2 --output named.jsonl "
+      "--compile true false --checkpointing false --steps 2 --no-ceilings --output named.jsonl "
       "data.batch_size=64 "
       "data.num_workers=0 training.precision=fp32 training.checkpointing=false");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
@@ -314,7 +314,7 @@ static void test_best(void **state) {
   write_file("small.yaml", small);
   expect(0, "BENCHMARK SUMMARY",
          "brim bench small.yaml --device ref --batch-sizes 32 64 128 --num-workers 0 --precisions "
-         "fp32 --steps 10 seed=7");
+         "fp32 --steps 10 --no-ceilings seed=7");
   assert_true(has_file("runs/bench/results.jsonl"));
   assert_true(has_file("runs/bench/report.html"));
   if (!has_file("runs/bench/best.yaml")) BRIM_SKIP("no setting was steady enough here");
@@ -413,8 +413,9 @@ static void test_bench_records(void **state) {
                               "0",
                               "--precisions",
                               "fp32",
+                              "--no-ceilings",
                               "dataset=synthetic(samples=8192)",
-                              "model=mlp(depth=4, hidden=1024)",
+                              "model=mlp(depth=4, hidden=256)",
                               NULL};
   pid_t pid = start(argv);
   bool there = false;
@@ -435,7 +436,8 @@ static void test_bench_records(void **state) {
   brim_free(results);
   static const char again[] =
       "brim bench small.yaml --device ref --steps 2 --batch-sizes 16,16,32 --num-workers 0 "
-      "--precisions fp32 data.batch_size=16 data.num_workers=0 training.precision=fp32";
+      "--no-ceilings --precisions fp32 data.batch_size=16 data.num_workers=0 "
+      "training.precision=fp32";
   expect(0, "the earlier sweep is kept: runs/bench/results-1.jsonl", again);
   assert_int_equal(count_lines("runs/bench/results-1.jsonl"), 1);
   assert_int_equal(count_lines("runs/bench/results.jsonl"), 2);  // 16 is measured once
@@ -460,7 +462,8 @@ static void test_bench_unwritable(void **state) {
   remove_all("runs blocked");
   write_file("small.yaml", small);
   write_file("blocked", "a file");
-#define BENCH "brim bench small.yaml --device ref --steps 2 --batch-sizes 16 --num-workers 0 "
+#define BENCH \
+  "brim bench small.yaml --device ref --steps 2 --batch-sizes 16 --num-workers 0 --no-ceilings "
   static const char *const words[] = {"--report blocked/x.html", "--output blocked/x.jsonl",
                                       "--output-dir blocked", "--report .", "--report /dev/null"};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -520,7 +523,7 @@ static void test_nothing_ran(void **state) {
   // the config's own setting runs beside what does not
   expect(0, "Recommended for training",
          "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
-         "--output-dir none");
+         "--no-ceilings --output-dir none");
   expect(4,
          "no batch_size fits; use a smaller model, or a "
          "higher limit\nbrim: hint: run brim bench --plan to see the memory of each "
