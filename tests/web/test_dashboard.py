@@ -408,6 +408,9 @@ def test_reader(drive, pool):
         page.run("location.hash = '#/%s'" % place)
         page.until("!!document.querySelector('.view')")
         page.until("!document.querySelector('.view > p.dim:only-child')")  # loading
+        if "groups" in place:
+            page.until("document.querySelectorAll('.list td.c-mean').length > 0")
+            check("a group has no name", page.run("document.querySelector('.list td.c-label').clientWidth > 100"))
         check("%s is wider than a phone" % place, page.run("document.documentElement.scrollWidth <= innerWidth"))
         check("%s has buttons for actions" % place, page.run("document.querySelectorAll('[data-action]').length === 0"))
     press(page, "l")

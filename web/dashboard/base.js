@@ -176,7 +176,8 @@
     else note(error instanceof Refusal ? t('failedRequest', error.message) : t('awayNow'), true);
   }
   function dialog(...children) {
-    const box = h('dialog', {}, ...children);
+    const box = h('dialog', {}, ...children), title = box.querySelector('h2, p, label');
+    if (title) box.setAttribute('aria-label', title.textContent.trim());
     box.addEventListener('close', () => box.remove());
     box.addEventListener('click', (e) => { if (e.target === box) box.close(); });
     document.body.append(box);

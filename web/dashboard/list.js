@@ -368,11 +368,11 @@
       const all = (g) => (g.exps || []).length > 0 && g.exps.every((id) => selected.has(id));
       return [
         { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(g.exps || []), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
-        ...(names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
+        ...(names.length && narrow.matches ? [{ key: 'label', title: t('experiment'), kind: 'label', cell: (g) => labelOf({ id: '', label: names.map((n) => n.replace(/^.*\./, '') + '=' + (g.params || {})[n]).join(' ') }) }] : names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
         { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
         { key: 'range', title: '', kind: 'range', cell: range },
-        { key: 'best', title: t('best'), kind: 'result', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
+        { key: 'best', title: t('best'), kind: 'best', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
         { key: 'n', title: t('runs'), kind: 'runs', sort: (g) => g.measured, cell: (g) => t('nOf', g.measured, g.n) },
         { key: 'states', title: t('states'), kind: 'states', cell: (g) => states.filter((s) => (g.states || {})[s]).map((s) => h('span.state', { class: 's-' + s }, h('i'), g.states[s] + ' ')) },
       ];

@@ -80,7 +80,7 @@
   class Log {
     constructor(exp, last, attempts) {
       this.exp = exp;
-      this.text = h('pre.log', { tabindex: 0, 'aria-label': t('log') });
+      this.text = h('pre.log', { tabindex: 0, role: 'region', 'aria-label': t('log') });
       this.which = h('select.which', { 'aria-label': t('tries'), onchange: () => this.begin(true) });
       this.stream = h('select', { 'aria-label': t('stream'), onchange: () => this.begin() }, h('option', {}, 'stdout'), h('option', {}, 'stderr'));
       this.stream.value = 'stderr';

@@ -32,7 +32,7 @@ var brim = (function () {
     list: ['List', '목록'], chart: ['Chart', '차트'], clear: ['Clear', '지우기'], shown: ['{0} of {1}', '{1}개 중 {0}개'],
     selected: ['{0} selected', '{0}개 선택'], nothing: ['No experiment yet. Submit a grid, or run:', '아직 실험이 없습니다. 그리드를 제출하거나 다음을 실행하세요:'],
     noneFits: ['No experiment passes the filters.', '필터에 맞는 실험이 없습니다.'], select: ['Select', '선택'],
-    ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Finished', '완료'], nOf: ['n {0} of {1}', 'n {1}개 중 {0}개'], atStep: ['at step {0}', '스텝 {0}'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
+    ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Finished', '완료'], nOf: ['n {0} of {1}', 'n {0}/{1}'], atStep: ['at step {0}', '스텝 {0}'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
     states: ['States', '상태'], last: ['last', '마지막'], bestOf: ['best', '최고'], metric: ['Metric', '지표'], tooMany: ['The list shows {0} of {1} experiments.', '실험 {1}개 중 {0}개를 표시합니다.'],
     groupsN: ['{0} groups', '그룹 {0}개'], noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
     // charts
