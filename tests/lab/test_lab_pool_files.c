@@ -18,7 +18,7 @@ static json_t *reply;
 static char root[64], id[BRIM_EXP_ID];
 static int64_t keep_days;
 static bool drop_checkpoints;
-static int64_t room_bytes;  // of the disk, as the server is told
+static int64_t room_bytes;  // of the disk, as the server sees it
 
 static bool measure(const char *folder, int64_t *free_bytes, int64_t *total_bytes) {
   assert_non_null(folder);

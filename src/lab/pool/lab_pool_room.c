@@ -71,7 +71,8 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
                   "results, and try again",
                   mib);
   } else {
-    brim_log_info("serve", "the disk of the server has room again (%lld MiB free)", mib);
+    // a log that has the beginning has the end, too
+    brim_log_warn("serve", "the disk of the server has room again (%lld MiB free)", mib);
   }
   json_t *value = json_object();
   if (!value || put_disk(&pool->room, value)) {
