@@ -43,8 +43,6 @@ static void test_client_only(void **state) {
   expect(2, "--pin needs --client-only", "brim serve --pin sha256//x --store pool");
   expect(2, "--device is for a worker", "brim serve --server-only --device cpu --store pool");
   expect(2, "--jobs must be from", "brim serve --jobs 0 --store pool");
-  expect(2, "brim serve --client-only --url http://127.0.0.1:1 joins",
-         "brim serve --store http://127.0.0.1:1");
   assert_false(brim_fs_exists("pool"));
   pool p = serve("60");
   submit_with(&p, "small.yaml", NULL);
@@ -203,12 +201,142 @@ static void test_status_limit(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
+static bool make_certificate(const char *days) {
+  shell_result r = shell(
+      "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out "
+      "csr.pem -subj /CN=elsewhere && openssl x509 -req -in csr.pem -signkey key.pem -days %s -out "
+      "cert.pem",
+      days);
+  const bool made = r.code == 0;
+  shell_free(&r);
+  return made;
+}
+
+static void fails_with(const char *command, const char *line) {
+  shell_result r = shell("%s", command);
+  assert_int_not_equal(r.code, 0);
+  has(r.err, line);
+  shell_free(&r);
+}
+
+// The wrong scheme, no trust and a mistyped pin: each has its own sentence.
+static void test_schemes_and_pins(void **state) {
+  (void)state;
+  char command[256];
+  if (!make_certificate("90")) BRIM_SKIP("openssl makes no certificate");
+  pool p =
+      serve_with((const char *const[]){"serve", "--server-only", "--port", "0", "--json", "--store",
+                                       "pool", "--cert", "cert.pem", "--key", "key.pem", NULL});
+  const char *port = strrchr(p.url, ':') + 1;
+  snprintf(command, sizeof command, "brim sweep status http://127.0.0.1:%s", port);
+  fails_with(command, "if it uses TLS, its address begins with https://");
+  snprintf(command, sizeof command, "brim sweep status %s", p.url);
+  fails_with(command, "trust it with --pin or --ca");
+  snprintf(command, sizeof command, "BRIM_PIN=sha256//abc brim sweep status %s", p.url);
+  fails_with(command, "'sha256//abc' is no pin: it is sha256// and 44 characters");
+  snprintf(command, sizeof command,
+           "BRIM_PIN=sha256//jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi30= brim sweep status %s",
+           p.url);
+  fails_with(command, "has another key than the pin; brim serve prints the pin");
+  assert_int_equal(end(p.server), 0);
+  pool plain = serve("60");
+  snprintf(command, sizeof command, "brim sweep status https%s", plain.url + strlen("http"));
+  fails_with(command, "does not use TLS; its address begins with http://");
+  assert_int_equal(end(plain.server), 0);
+}
+
+static void test_old_certificates(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"-1", "expired on 20"}, {"10", "expires on 20"}, {"90", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!make_certificate(cases[i][0])) BRIM_SKIP("openssl makes no certificate");
+    shell_result r = shell(
+        "'" BRIM_BINARY
+        "' serve --server-only --port 0 --store pool --cert cert.pem --key key.pem "
+        "2> serve.err & pid=$!; until grep -q 'brim serves' serve.err; do sleep 0.1; done; kill "
+        "-TERM $pid; wait $pid; cat serve.err");
+    assert_int_equal(r.code, 0);
+    if (cases[i][1]) {
+      has(r.out, cases[i][1]);
+    } else {
+      has_not(r.out, "expire");
+    }
+    shell_free(&r);
+  }
+}
+
+static void wait_for_text(const char *file, const char *part) {
+  for (int i = 0; i < TRIES; i++) {
+    char *text = NULL;
+    if (brim_fs_read(file, 0, &text, NULL)) brim_status_clear();
+    bool found = text && strstr(text, part);
+    brim_free(text);
+    if (found) return;
+    usleep(PAUSE_US);
+  }
+  fail_msg("no '%s' in %s", part, file);
+}
+
+static brim_child *follow_log(const pool *p, const char *id) {
+  char command[512];
+  snprintf(command, sizeof command,
+           "exec '" BRIM_BINARY "' sweep log -f %s --store %s > log.out 2> log.err", id, p->url);
+  const char *const argv[] = {"sh", "-c", command, NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_NULL,
+                                  .err = BRIM_CHILD_INHERIT,
+                                  .die_with_parent = true};
+  brim_child *log = NULL;
+  assert_ok(brim_child_start(&how, &log));
+  return log;
+}
+
+// A server that is killed and started again: what follows a log waits for it.
+static void test_log_outlives_the_server(void **state) {
+  (void)state;
+  char id[64], port[16];
+  const char *words[] = {"serve",  "--server-only", "--port", "0",
+                         "--json", "--store",       "pool",   NULL};
+  write_grid("slow.yaml", "slow", 1000000);
+  pool p = serve_with(words);
+  submit_with(&p, "slow.yaml", NULL);
+  brim_child *one = work(&p, "w1");
+  wait_until(&p, "running", 1);
+  json_t *view = status_of(&p, "--state running");
+  const json_t *row = json_array_get(json_object_get(view, "rows"), 0);
+  snprintf(id, sizeof id, "%s", json_string_value(json_object_get(row, "id")));
+  json_decref(view);
+  brim_child *log = follow_log(&p, id);
+  wait_for_text("log.out", "\n");
+  brim_child_close(p.server);  // SIGKILL
+  wait_for_text("log.err", "cannot reach the server; brim waits for it");
+  snprintf(port, sizeof port, "%s", strrchr(p.url, ':') + 1);
+  words[3] = port;
+  p = serve_with(words);
+  wait_for_text("log.err", "the server answers again");
+  shell_result r = shell("brim sweep cancel --all --store %s", p.url);
+  assert_int_equal(r.code, 0);
+  shell_free(&r);
+  bool ended = false;
+  assert_ok(brim_child_wait(log, 120000, &ended));
+  assert_true(ended);
+  assert_int_equal(brim_child_get_result(log)->exit_code, 0);
+  brim_child_close(log);
+  end(one);
+  assert_int_equal(end(p.server), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_client_only, fresh),
                                      cmocka_unit_test_setup(test_stop_text, fresh),
                                      cmocka_unit_test_setup(test_token_of_no_store, fresh),
                                      cmocka_unit_test_setup(test_drain, fresh),
                                      cmocka_unit_test_setup(test_status_of_grids, fresh),
-                                     cmocka_unit_test_setup(test_status_limit, fresh)};
+                                     cmocka_unit_test_setup(test_status_limit, fresh),
+                                     cmocka_unit_test_setup(test_schemes_and_pins, fresh),
+                                     cmocka_unit_test_setup(test_old_certificates, fresh),
+                                     cmocka_unit_test_setup(test_log_outlives_the_server, fresh)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

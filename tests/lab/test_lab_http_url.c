@@ -107,6 +107,33 @@ static void test_pins(void **state) {
   }
 }
 
+static void test_end_of_certificate(void **state) {
+  (void)state;
+  int64_t end = 0;
+  assert_ok(brim_http_certificate_end(certificate, &end));
+  assert_int_equal(end, 1826479275);  // 2027-11-17T19:21:15Z, as openssl x509 -enddate prints it
+  assert_status(brim_http_certificate_end("", &end), BRIM_EPARSE);
+}
+
+static void test_good_pins(void **state) {
+  (void)state;
+#define PIN "sha256//jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi30="
+  static const char *const bad[] = {"",
+                                    "abc",
+                                    "sha256//",
+                                    "sha256//abc",
+                                    PIN ";",
+                                    PIN "x",
+                                    "sha256//jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi3.=",
+                                    "jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi30="};
+  assert_true(brim_http_pin_is_good(PIN));
+  assert_true(brim_http_pin_is_good(PIN ";" PIN));
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    if (brim_http_pin_is_good(bad[i])) fail_msg("'%s' is taken for a pin", bad[i]);
+  }
+#undef PIN
+}
+
 static void test_this_machine(void **state) {
   (void)state;
   static const char *const here[] = {
@@ -134,8 +161,10 @@ static void test_this_machine(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_this_machine),
-                                     cmocka_unit_test(test_paths), cmocka_unit_test(test_parts),
-                                     cmocka_unit_test(test_values), cmocka_unit_test(test_pins)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_this_machine), cmocka_unit_test(test_paths),
+      cmocka_unit_test(test_parts),        cmocka_unit_test(test_values),
+      cmocka_unit_test(test_pins),         cmocka_unit_test(test_end_of_certificate),
+      cmocka_unit_test(test_good_pins)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

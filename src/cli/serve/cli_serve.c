@@ -17,7 +17,7 @@
 #include "lab/lab_sweep.h"
 
 enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000, FILES = 4096 };
-enum { LONGEST_KEEP = 36500 };  // days
+enum { LONGEST_KEEP = 36500, CERT_DAYS = 14 };  // days
 
 static const char *const keeps[] = {"all", "best", NULL};
 
@@ -237,12 +237,33 @@ static brim_status check_network(serving *s) {
                         address);
 }
 
+// Workers with --ca refuse an expired certificate; those with --pin do not look.
+static brim_status check_end(const char *file, const char *pem) {
+  int64_t end_s = 0;
+  char when[32];
+  BRIM_TRY(brim_http_certificate_end(pem, &end_s));
+  double left_s = (double)end_s - brim_clock_wall_s();
+  brim_clock_iso8601((double)end_s, when);
+  if (left_s < 0) {
+    brim_log_warn(
+        "serve",
+        "the certificate %s expired on %.10s: workers with --ca refuse it; make a new one "
+        "and restart",
+        file, when);
+  } else if (left_s < CERT_DAYS * 86400.0) {
+    brim_log_warn("serve", "the certificate %s expires on %.10s; make a new one before and restart",
+                  file, when);
+  }
+  return BRIM_OK;
+}
+
 static brim_status read_pin(serving *s) {
   const char *file = brim_option_string(&s->cli->parse, "cert", NULL);
   char *pem = NULL;
   if (!file) return BRIM_OK;
   BRIM_TRY(brim_fs_read(file, 1 << 20, &pem, NULL));
   brim_status status = brim_http_pin(pem, s->pin);
+  if (!status) status = check_end(file, pem);
   brim_free(pem);
   return status;
 }
@@ -400,12 +421,6 @@ static brim_status run_server(brim_cli *cli) {
 
 static brim_status run(brim_cli *cli) {
   const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : NULL;
-  if (brim_lab_is_server(place_of(cli))) {
-    return brim_cli_usage(cli,
-                          BRIM_N_("--store is a folder or a postgres:// URL; brim serve "
-                                  "--client-only --url %s joins a server"),
-                          place_of(cli));
-  }
   if (word && strcmp(word, "token") == 0) return brim_cli_serve_token(cli, place_of(cli));
   if (word) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
   return brim_option_flag(&cli->parse, "client-only", false) ? run_client(cli) : run_server(cli);

@@ -9,7 +9,7 @@
 #include "lab/lab_link.h"
 #include "lab/lab_link_http.h"
 
-enum { PIECE = 64 << 10, FOLLOW_MS = 300, CONNECT_MS = 10000 };
+enum { PIECE = 64 << 10, FOLLOW_MS = 300, AGAIN_MS = 1000, CONNECT_MS = 10000 };
 
 typedef struct log_view {
   brim_cli *cli;
@@ -102,13 +102,29 @@ static brim_status skip_lines(log_view *v, int64_t lines) {
   return BRIM_OK;
 }
 
+static brim_status print_new(log_view *v, bool *last) {
+  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
+  *last = !v->open;  // asked before the file was read, so that nothing is missed
+  return print_more(v);
+}
+
+// A server that is away comes back: trainings do not end with it.
 static brim_status follow(log_view *v) {
+  bool lost = false, last = false;
   for (;;) {
-    BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
-    bool last = !v->open;  // asked before the file was read, so that nothing is missed
-    BRIM_TRY(print_more(v));
-    if (last || *v->cli->stop) return BRIM_OK;
-    usleep(FOLLOW_MS * 1000);
+    brim_status status = print_new(v, &last);
+    bool away = status == BRIM_EIO && v->client;
+    if (status && !away) return status;
+    if (away && !lost) {
+      brim_cli_note(v->cli, brim_tr("cannot reach the server; brim waits for it: %s\n"),
+                    brim_status_detail());
+    } else if (lost && !away) {
+      brim_cli_note(v->cli, "%s", brim_tr("the server answers again\n"));
+    }
+    brim_status_clear();
+    lost = away;
+    if ((last && !away) || *v->cli->stop) return BRIM_OK;
+    usleep((lost ? AGAIN_MS : FOLLOW_MS) * 1000);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_curl.h"
+#include "lab/http/lab_http_pin.h"
 
 enum { CONNECT_MS = 10000, TIMEOUT_MS = 60000, REPLY_MAX = 64 << 20, QUIET_S = 60 };
 
@@ -61,6 +62,11 @@ static brim_status check(const brim_http_client_options *o) {
         "%s is not encrypted; use https://, or --insecure where every computer between "
         "here and the server may read along",
         o->url);
+  }
+  if (o->pin && !brim_http_pin_is_good(o->pin)) {
+    return brim_fail(BRIM_EINVAL,
+                     "'%.80s' is no pin: it is sha256// and 44 characters, as brim serve prints it",
+                     o->pin);
   }
   if (o->token && strpbrk(o->token, "\r\n")) {
     return brim_fail(BRIM_EINVAL, "the token has a line break in it");
@@ -206,13 +212,41 @@ static struct curl_slist *make_headers(const brim_http_client *c, const brim_htt
   return NULL;
 }
 
+// A server without TLS answers a TLS client with text: OpenSSL and GnuTLS say so in other words.
+static bool is_plain_text(const char *why) {
+  return strstr(why, "wrong version number") || strstr(why, "packet length") ||
+         strstr(why, "unexpected TLS packet") || strstr(why, "unknown protocol");
+}
+
 static brim_status fail_call(const brim_http_client *c, CURLcode code) {
   const char *why = c->error[0] ? c->error : c->api.easy_strerror(code);
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
+      if (c->ca) {
+        return brim_fail(BRIM_EINVAL, "the certificate of %s is not accepted: %s", c->url, why);
+      }
+      return brim_fail(BRIM_EINVAL,
+                       "the certificate of %s is not accepted: %s; trust it with --pin or --ca "
+                       "(BRIM_PIN, BRIM_CA)",
+                       c->url, why);
     case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
       return brim_fail(BRIM_EINVAL, "the certificate of %s is not accepted: %s", c->url, why);
+    case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+      return brim_fail(BRIM_EINVAL,
+                       "the certificate of %s has another key than the pin; brim serve prints the "
+                       "pin when it starts",
+                       c->url);
+    case CURLE_SSL_CONNECT_ERROR:
+      if (!is_plain_text(why)) return brim_fail(BRIM_EIO, "%s does not answer: %s", c->url, why);
+      return brim_fail(BRIM_EIO, "%s does not use TLS; its address begins with http://", c->url);
+    case CURLE_GOT_NOTHING:
+      if (strncasecmp(c->url, "http://", 7) != 0) {
+        return brim_fail(BRIM_EIO, "%s does not answer: %s", c->url, why);
+      }
+      return brim_fail(BRIM_EIO,
+                       "%s ends connections without a reply; if it uses TLS, its address begins "
+                       "with https://",
+                       c->url);
     case CURLE_OUT_OF_MEMORY:
       return brim_fail(BRIM_ENOMEM, "out of memory for a request");
     default:

@@ -1,10 +1,9 @@
-// See lab_http_pin.h. Reads no more of DER than the way to the public key (RFC 5280, 4.1).
+// See lab_http_pin.h. Reads no more of DER than the way to the public key, and the validity (RFC 5280, 4.1).
 #include "lab/http/lab_http_pin.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base_alloc.h"
 #include "base/base_sha256.h"
@@ -72,41 +71,106 @@ static bool next(der *d, uint8_t *tag, der *contents, der *whole) {
   return true;
 }
 
+typedef struct parts {
+  der validity, key;  // contents, and all bytes
+} parts;
+
 // Certificate: the first SEQUENCE has a version [0] that may be missing, a serial number, an algorithm, an
 // issuer, a validity and a subject; then comes the key.
-static bool find_key(der d, der *key) {
+static bool find_parts(der d, parts *out) {
+  enum { VALIDITY = 2, KEY = 4 };
   der inner, whole, certificate, body;
   uint8_t tag;
   if (!next(&d, &tag, &certificate, &whole) || tag != 0x30) return false;
   if (!next(&certificate, &tag, &body, &whole) || tag != 0x30) return false;
   if (!next(&body, &tag, &inner, &whole)) return false;
   if (tag == 0xa0 && !next(&body, &tag, &inner, &whole)) return false;
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i <= KEY; i++) {
     if (!next(&body, &tag, &inner, &whole)) return false;
+    if (i == VALIDITY) out->validity = inner;
   }
-  *key = whole;
+  out->key = whole;
   return tag == 0x30;
 }
 
-brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]) {
+// Calls `use` with the parts of the first certificate; false of it: the certificate is damaged.
+static brim_status read_pem(const char *pem, bool (*use)(const parts *p, void *ctx), void *ctx) {
   static const char first[] = "-----BEGIN CERTIFICATE-----", last[] = "-----END CERTIFICATE-----";
   const char *begin = strstr(pem, first);
   const char *end = begin ? strstr(begin, last) : NULL;
   if (!end) return damaged();
   begin += sizeof first - 1;
-  uint8_t *bytes = (uint8_t *)brim_alloc((size_t)(end - begin) + 1), hash[32];
+  uint8_t *bytes = (uint8_t *)brim_alloc((size_t)(end - begin) + 1);
   if (!bytes) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
-  der key, all = {bytes, bytes + decode(begin, end, bytes)};
-  bool found = find_key(all, &key);
-  if (found) {
-    char text[45];
-    brim_sha256 h;
-    brim_sha256_init(&h);
-    brim_sha256_update(&h, key.at, (size_t)(key.end - key.at));
-    brim_sha256_final(&h, hash);
-    encode(hash, text);
-    snprintf(out, BRIM_HTTP_PIN, "sha256//%s", text);
-  }
+  parts p;
+  const der all = {bytes, bytes + decode(begin, end, bytes)};
+  const bool good = find_parts(all, &p) && use(&p, ctx);
   brim_free(bytes);
-  return found ? BRIM_OK : damaged();
+  return good ? BRIM_OK : damaged();
+}
+
+static bool take_pin(const parts *p, void *ctx) {
+  char *out = (char *)ctx, text[45];
+  uint8_t hash[32];
+  brim_sha256 h;
+  brim_sha256_init(&h);
+  brim_sha256_update(&h, p->key.at, (size_t)(p->key.end - p->key.at));
+  brim_sha256_final(&h, hash);
+  encode(hash, text);
+  snprintf(out, BRIM_HTTP_PIN, "sha256//%s", text);
+  return true;
+}
+
+brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]) {
+  return read_pem(pem, take_pin, out);
+}
+
+// A two-digit number of a time.
+static bool take_two(der *d, int *out) {
+  if (d->end - d->at < 2 || d->at[0] < '0' || d->at[0] > '9' || d->at[1] < '0' || d->at[1] > '9') {
+    return false;
+  }
+  *out = 10 * (d->at[0] - '0') + d->at[1] - '0';
+  d->at += 2;
+  return true;
+}
+
+// The second of two times: UTCTime 491231235959Z until 2049, GeneralizedTime 20500101000000Z later.
+static bool take_end(const parts *p, void *ctx) {
+  der d = p->validity, time, whole;
+  uint8_t tag = 0;
+  int century = 0, year = 0, rest[5];  // month, day, hour, minute, second
+  if (!next(&d, &tag, &time, &whole) || !next(&d, &tag, &time, &whole)) return false;
+  if (tag != 0x17 && tag != 0x18) return false;
+  if (tag == 0x18 && !take_two(&time, &century)) return false;
+  if (!take_two(&time, &year)) return false;
+  if (tag == 0x17) century = year < 50 ? 20 : 19;
+  for (int i = 0; i < 5; i++) {
+    if (!take_two(&time, &rest[i])) return false;
+  }
+  struct tm when = {.tm_year = 100 * century + year - 1900,
+                    .tm_mon = rest[0] - 1,
+                    .tm_mday = rest[1],
+                    .tm_hour = rest[2],
+                    .tm_min = rest[3],
+                    .tm_sec = rest[4]};
+  *(int64_t *)ctx = (int64_t)timegm(&when);
+  return true;
+}
+
+brim_status brim_http_certificate_end(const char *pem, int64_t *out) {
+  *out = 0;
+  return read_pem(pem, take_end, out);
+}
+
+bool brim_http_pin_is_good(const char *pin) {
+  static const char start[] = "sha256//";
+  for (;;) {
+    if (strncmp(pin, start, sizeof start - 1) != 0) return false;
+    pin += sizeof start - 1;
+    if (strspn(pin, letters) != 43 || pin[43] != '=') return false;
+    pin += 44;
+    if (*pin == '\0') return true;
+    if (*pin++ != ';') return false;
+  }
 }
