@@ -5,8 +5,10 @@ languages, phone width. `test_dashboard.py BRIM`: run in an empty folder. Skips 
 
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -39,10 +41,23 @@ class NoServer(Exception):
 
 #---------------------------------- the pool ----------------------------------
 
+def free_port():
+    """Below those that the kernel gives to connections: a client that keeps trying while the server is away could be given
+    the server's own port."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
 class Pool:
     def __init__(self, tokens=True):
         self.env = {k: v for k, v in os.environ.items() if k not in PRIVATE}
-        self.port = 0
+        self.port = free_port()
         self.server = None
         self.workers = []
         if not tokens:
