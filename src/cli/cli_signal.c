@@ -66,7 +66,7 @@ static void translate_texts(void) {
   }
 }
 
-void brim_cli_interrupt_set(brim_cli_interrupt how) { kind = how; }
+void brim_cli_interrupt_set(brim_cli_interrupt how) { kind = (sig_atomic_t)how; }
 
 static void on_signal(int number) {
   long long now = now_ms(), first = 0;
