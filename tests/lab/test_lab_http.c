@@ -20,7 +20,7 @@ typedef struct fixture {
   brim_http_server *server;
   brim_http_client *client;
   brim_http_answer answer;
-  atomic_int admitted, served, streams;
+  atomic_int admitted, served, streams, floods;
 } fixture;
 
 static bool admit(void *ctx, const brim_http_request *q, brim_http_reply *reply, size_t *most) {
@@ -43,7 +43,7 @@ static brim_status tick(void *ctx, brim_str *out) {
 }
 
 static brim_status flood(void *ctx, brim_str *out) {
-  (void)ctx;
+  atomic_fetch_add(&((fixture *)ctx)->floods, 1);
   brim_str_printf(out, ": %0500d\n\n", 0);
   return BRIM_OK;
 }
@@ -261,6 +261,23 @@ static void test_streams(void **state) {
   // the rest are ended by closing the server
 }
 
+// Little waits for a listener that reads nothing: the kernel would keep megabytes for each.
+static void test_a_listener_that_does_not_read(void **state) {
+  fixture *f = (fixture *)*state;
+  const char *ask = "GET /flood HTTP/1.1\r\nHost: x\r\n\r\n";
+  const int small = 4096;
+  int fd = dial(f), before = -1, now = 0;
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+  assert_true(send(fd, ask, strlen(ask), MSG_NOSIGNAL) > 0);
+  while (now == 0 || now != before) {
+    before = now;
+    brim_clock_sleep_ns(500000000);
+    now = atomic_load(&f->floods);
+  }
+  assert_in_range(now, 1, (1 << 20) / 500);
+  close(fd);
+}
+
 static brim_status take(void *ctx, const char *data, size_t size) {
   int *left_to_take = (int *)ctx;
   (void)data;
@@ -318,6 +335,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_refused_before_the_body, setup, teardown),
       cmocka_unit_test_setup_teardown(test_slow_clients, setup_hasty, teardown),
       cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_listener_that_does_not_read, setup, teardown),
       cmocka_unit_test_setup_teardown(test_client_streams, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_server, setup, teardown),
   };

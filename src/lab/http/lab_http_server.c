@@ -22,6 +22,7 @@
 enum {
   DEFAULT_CONNECTIONS = 1000,
   DEFAULT_IDLE_MS = 75000,
+  STREAM_BUFFER = 64 << 10,
   DEFAULT_REQUEST_MS = 30000,
   HEAD_MEMORY = 32 << 10,  // of a connection, for its headers
   STACK = 512 << 10,
@@ -275,8 +276,18 @@ static struct MHD_Response *make_response(brim_http_server *server, brim_http_re
   return r;
 }
 
+// What waits for a listener that does not read is the kernel's memory: megabytes for each by default, and
+// when many such listeners are closed at once, freeing it holds up everyone.
+static void limit_sending(const request *q) {
+  const union MHD_ConnectionInfo *info =
+      q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const int bytes = STREAM_BUFFER;
+  if (info) (void)setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
 static enum MHD_Result send_reply(request *q, brim_http_reply *reply, bool close_after) {
   const brim_mhd *m = &q->server->mhd;
+  if (reply->more) limit_sending(q);
   struct MHD_Response *r = make_response(q->server, reply);
   if (!r) return MHD_NO;
   const char *type = reply->type ? reply->type : "application/json; charset=utf-8";
