@@ -206,6 +206,7 @@ void brim_http_reply_error(brim_http_reply *reply, int status, const char *text)
 
 typedef struct stream {
   brim_http_server *server;
+  brim_http_peer *peer;
   brim_status (*more)(void *ctx, brim_str *out);
   void (*end)(void *ctx);
   void *ctx;
@@ -216,6 +217,7 @@ typedef struct stream {
 static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
   stream *s = (stream *)ctx;
   (void)pos;
+  brim_http_watch_phase(&s->server->watch, s->peer, BRIM_HTTP_SERVING);  // all before is sent
   while (s->at == s->text.len) {
     brim_str_clear(&s->text);
     s->at = 0;
@@ -227,6 +229,7 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
   size_t n = s->text.len - s->at < size ? s->text.len - s->at : size;
   memcpy(out, s->text.data + s->at, n);
   s->at += n;
+  brim_http_watch_stream(&s->server->watch, s->peer);
   return (ssize_t)n;
 }
 
@@ -237,13 +240,15 @@ static void free_stream(void *ctx) {
   brim_free(s);
 }
 
-static struct MHD_Response *make_stream(brim_http_server *server, const brim_http_reply *reply) {
+static struct MHD_Response *make_stream(const request *q, const brim_http_reply *reply) {
+  brim_http_server *server = q->server;
   stream *s = (stream *)brim_calloc(1, sizeof *s);
   if (!s) {
     if (reply->end) reply->end(reply->ctx);
     return NULL;
   }
-  *s = (stream){.server = server, .more = reply->more, .end = reply->end, .ctx = reply->ctx};
+  *s = (stream){
+      .server = server, .peer = q->peer, .more = reply->more, .end = reply->end, .ctx = reply->ctx};
   brim_str_init(&s->text);
   struct MHD_Response *r = server->mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK,
                                                                      read_stream, s, free_stream);
@@ -251,8 +256,9 @@ static struct MHD_Response *make_stream(brim_http_server *server, const brim_htt
   return r;
 }
 
-static struct MHD_Response *make_response(brim_http_server *server, brim_http_reply *reply) {
-  if (reply->more) return make_stream(server, reply);
+static struct MHD_Response *make_response(const request *q, brim_http_reply *reply) {
+  brim_http_server *server = q->server;
+  if (reply->more) return make_stream(q, reply);
   if (reply->has_fd) {
     struct MHD_Response *r =
         server->mhd.create_response_from_fd_at_offset64(reply->fd_size, reply->fd, reply->fd_from);
@@ -276,8 +282,7 @@ static struct MHD_Response *make_response(brim_http_server *server, brim_http_re
   return r;
 }
 
-// What waits for a listener that does not read is the kernel's memory: megabytes for each by default, and
-// when many such listeners are closed at once, freeing it holds up everyone.
+// What waits for a listener that does not read is the kernel's memory: megabytes for each by default.
 static void limit_sending(const request *q) {
   const union MHD_ConnectionInfo *info =
       q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -288,7 +293,7 @@ static void limit_sending(const request *q) {
 static enum MHD_Result send_reply(request *q, brim_http_reply *reply, bool close_after) {
   const brim_mhd *m = &q->server->mhd;
   if (reply->more) limit_sending(q);
-  struct MHD_Response *r = make_response(q->server, reply);
+  struct MHD_Response *r = make_response(q, reply);
   if (!r) return MHD_NO;
   const char *type = reply->type ? reply->type : "application/json; charset=utf-8";
   enum MHD_Result good = m->add_response_header(r, "Content-Type", type);
@@ -440,7 +445,7 @@ static brim_status start(brim_http_server *s, int fd) {
       MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, s, MHD_OPTION_NOTIFY_COMPLETED, ended, s,
       MHD_OPTION_NOTIFY_CONNECTION, connection_changed, s, MHD_OPTION_CONNECTION_LIMIT,
       (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->per_address,
-      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((o->idle_ms + 999) / 1000),
+      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((2 * o->idle_ms + 999) / 1000),
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MEMORY, MHD_OPTION_THREAD_STACK_SIZE,
       (size_t)STACK, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, s->certificate ? tls : none,
       MHD_OPTION_END);
