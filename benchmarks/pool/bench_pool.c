@@ -18,10 +18,20 @@
 #include "base/base_sha256.h"
 #include "bench_pool.h"
 
-enum { WAITING = 64, KEYS = 5, EVENTS = 256, REPORT_S = 10, SLOW_BYTES = 512, SLOW_MS = 50 };
+enum {
+  WAITING = 64,
+  KEYS = 5,
+  EVENTS = 256,
+  REPORT_S = 10,
+  SLOW_BYTES = 512,
+  SLOW_MS = 50,
+  LISTENER_BYTES = 4096,
+  RETURN_S = 120
+};
 
-typedef enum kind { BEAT, METRICS, LIST, COUNTS, CURVE, DRIP, KINDS } kind;
-static const char *const NAMES[KINDS] = {"beat", "metrics", "list", "counts", "curve", "drip"};
+typedef enum kind { BEAT, METRICS, LIST, COUNTS, CURVE, DRIP, RETURN, KINDS } kind;
+static const char *const NAMES[KINDS] = {"beat",  "metrics", "list",  "counts",
+                                         "curve", "drip",    "return"};
 static const char *const KEY[KEYS] = {"train_loss", "lr", "grad_norm", "samples_per_s",
                                       "val_accuracy"};
 
@@ -66,7 +76,7 @@ static int client_count, pages, epoll_fd;
 static timer *heap;
 static int timers;
 static bench_times times[KINDS];
-static int64_t errors, missed, news_bytes, rows_acked;
+static int64_t errors, missed, news_bytes, rows_acked, comebacks;
 static int64_t began, late;  // late: the most by which a request was sent after it was due
 
 static double random_share(void) {
@@ -185,6 +195,27 @@ static void read_news(client *c, size_t most) {
   if (n > 0) news_bytes += n;
 }
 
+// What a listener reads: nothing, all, or a little each second ('d').
+static char reads(int i) {
+  int n = i - opt.workers - pages;
+  if (n < opt.asleep) return 'n';
+  return n % 2 ? 'a' : 'd';
+}
+
+static void listen_to(client *c) {
+  bench_conn_put(&c->conn, "/v1/events", opt.token, NULL);
+  if (!bench_conn_send(&c->conn)) bench_fail("a listener cannot ask");
+}
+
+// The server gives up one that reads nothing, which that cannot notice: it comes back now and then, so that
+// there are always many.
+static void come_back(client *c) {
+  bench_conn_close(&c->conn);
+  bench_conn_open(&c->conn, opt.port, LISTENER_BYTES);
+  listen_to(c);
+  comebacks++;
+}
+
 static void handle(client *c, uint32_t events) {
   if (c - clients >= opt.workers + pages) {
     read_news(c, SIZE_MAX);
@@ -241,13 +272,6 @@ static void claim(client *c, int n) {
   bench_conn_ask(&c->conn, path, opt.token, body);
 }
 
-// What a listener reads: nothing, all, or a little each second ('d').
-static char reads(int i) {
-  int n = i - opt.workers - pages;
-  if (n < opt.asleep) return 'n';
-  return n % 2 ? 'a' : 'd';
-}
-
 static void prepare(void) {
   pages = opt.reads > 0 ? 3 : 0;
   client_count = opt.workers + pages + opt.listeners;
@@ -257,11 +281,10 @@ static void prepare(void) {
   if (!clients || !heap || epoll_fd < 0) bench_fail("out of memory");
   for (int i = 0; i < client_count; i++) {
     bool listens = i >= opt.workers + pages;
-    bench_conn_open(&clients[i].conn, opt.port, listens ? 4096 : 0);
+    bench_conn_open(&clients[i].conn, opt.port, listens ? LISTENER_BYTES : 0);
     if (i == 0) submit(&clients[0].conn);
     if (i < opt.workers) claim(&clients[i], i);
-    if (listens) bench_conn_put(&clients[i].conn, "/v1/events", opt.token, NULL);
-    if (listens && !bench_conn_send(&clients[i].conn)) bench_fail("a listener cannot ask");
+    if (listens) listen_to(&clients[i]);
     if (!listens || reads(i) == 'a') watch(&clients[i], EPOLLIN, EPOLL_CTL_ADD);
   }
 }
@@ -277,6 +300,7 @@ static void set_timers(int64_t start) {
   }
   for (int i = opt.workers + pages; i < client_count; i++) {
     if (reads(i) == 'd') add_timer(DRIP, i, 1, start);
+    if (reads(i) == 'n') add_timer(RETURN, i, RETURN_S, start);
   }
   for (int i = timers / 2; i >= 0; i--) sift(i);
 }
@@ -291,6 +315,8 @@ static void fire(int64_t now) {
     sift(0);
     if (t.what == DRIP) {
       read_news(&clients[t.client], SLOW_BYTES);
+    } else if (t.what == RETURN) {
+      come_back(&clients[t.client]);
     } else {
       add_request(&clients[t.client], t.what, t.due);
     }
@@ -349,10 +375,10 @@ static void print_result(double seconds, const bench_process *before) {
   printf(
       "{\"workers\":%d,\"beat_s\":%g,\"rows_per_s\":%g,\"batch\":%d,\"listeners\":%d,\"asleep\":%d,"
       "\"seconds\":%.1f,\"rows_acked\":%lld,\"errors\":%lld,\"missed\":%lld,\"open\":%lld,"
-      "\"news_bytes\":%lld,",
+      "\"news_bytes\":%lld,\"comebacks\":%lld,",
       opt.workers, opt.beat_s, opt.rows, opt.batch, opt.listeners, opt.asleep, seconds,
       (long long)rows_acked, (long long)errors, (long long)missed, (long long)open,
-      (long long)news_bytes);
+      (long long)news_bytes, (long long)comebacks);
   for (int k = 0; k < DRIP; k++) {
     bench_times *t = &times[k];
     printf("\"%s\":{\"n\":%zu,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"max_ms\":%.2f},",
