@@ -60,9 +60,9 @@ static void test_client_only(void **state) {
 static void test_stop_text(void **state) {
   (void)state;
   shell_result r = shell(  // the program itself: the process of a function is a shell's
-      "'" BRIM_BINARY
+      "rm -f serve.err; '" BRIM_BINARY
       "' serve --server-only --port 0 --store pool 2> serve.err & pid=$!; "
-      "until grep -q 'brim serves' serve.err; do sleep 0.1; done; kill -TERM $pid; wait $pid; "
+      "until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill -TERM $pid; wait $pid; "
       "cat serve.err");
   assert_int_equal(r.code, 0);
   has(r.out, "stopping the server; workers continue their trainings");
@@ -251,10 +251,10 @@ static void test_old_certificates(void **state) {
       {"-1", "expired on 20"}, {"10", "expires on 20"}, {"90", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (!make_certificate(cases[i][0])) BRIM_SKIP("openssl makes no certificate");
-    shell_result r = shell(
-        "'" BRIM_BINARY
+    shell_result r = shell(  // the file of the case before would be taken for this one's
+        "rm -f serve.err; '" BRIM_BINARY
         "' serve --server-only --port 0 --store pool --cert cert.pem --key key.pem "
-        "2> serve.err & pid=$!; until grep -q 'brim serves' serve.err; do sleep 0.1; done; kill "
+        "2> serve.err & pid=$!; until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill "
         "-TERM $pid; wait $pid; cat serve.err");
     assert_int_equal(r.code, 0);
     if (cases[i][1]) {
