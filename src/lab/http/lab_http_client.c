@@ -237,7 +237,12 @@ static brim_status fail_call(const brim_http_client *c, CURLcode code) {
                        "pin when it starts",
                        c->url);
     case CURLE_SSL_CONNECT_ERROR:
-      if (!is_plain_text(why)) return brim_fail(BRIM_EIO, "%s does not answer: %s", c->url, why);
+      if (!is_plain_text(why)) {  // it may have closed before its text was read
+        return brim_fail(BRIM_EIO,
+                         "%s does not answer by TLS: %s; without TLS its address begins with "
+                         "http://",
+                         c->url, why);
+      }
       return brim_fail(BRIM_EIO, "%s does not use TLS; its address begins with http://", c->url);
     case CURLE_GOT_NOTHING:
       if (strncasecmp(c->url, "http://", 7) != 0) {
