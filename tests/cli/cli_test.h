@@ -10,6 +10,15 @@
 
 #define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
 
+// Lines of a config: a training of a fraction of a second, on the backend that is always there.
+#define CLI_SMALL_TRAINING                                  \
+  "backend: ref\n"                                          \
+  "device: cpu\n"                                           \
+  "threads: 1\n"                                            \
+  "dataset: synthetic(shape=(6,), classes=3, samples=96)\n" \
+  "model: mlp(depth=1, hidden=8)\n"                         \
+  "data: {num_workers: 0}\n"
+
 typedef struct shell_result {
   int code;
   char *out, *err;  // brim_free, or shell_free

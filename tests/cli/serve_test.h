@@ -11,6 +11,15 @@
 
 enum { TRIES = 1500, PAUSE_US = 100 * 1000 };
 
+// What a test before this one left.
+static inline int fresh(void **state) {
+  (void)state;
+  shell_result r =
+      shell("rm -rf pool w1 w2 plain runs token* *.yaml *.out *.err *.pem *.safetensors");
+  shell_free(&r);
+  return 0;
+}
+
 //---------------------------------- programs in the background ----------------------------------
 
 typedef struct told {
@@ -84,18 +93,57 @@ static inline int end(brim_child *child) {
   return code;
 }
 
+// A key and a certificate that no authority signed, for another name; false without openssl.
+static inline bool make_certificate(const char *days) {
+  shell_result r = shell(
+      "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out "
+      "csr.pem -subj /CN=elsewhere && openssl x509 -req -in csr.pem -signkey key.pem -days %s -out "
+      "cert.pem",
+      days);
+  const bool made = r.code == 0;
+  shell_free(&r);
+  return made;
+}
+
+//---------------------------------- grids ----------------------------------
+
+// Four experiments.
+static inline void write_grid(const char *path, const char *name, int epochs) {
+  char text[1024];
+  snprintf(text, sizeof text,
+           "name: %s\nepochs: %d\n" CLI_SMALL_TRAINING
+           "lr: [0.1, 0.01]\n"
+           "seed: [0, 1]\n"
+           "batch_size: 8\n",
+           name, epochs);
+  write_file(path, text);
+}
+
+// Fails the test unless the server takes it; what brim printed.
+static inline shell_result submit_grid(const pool *p, const char *grid) {
+  shell_result r = shell("brim sweep %s --store %s", grid, p->url);
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  return r;
+}
+
 //---------------------------------- what the server says ----------------------------------
 
-static inline int64_t count_state(const pool *p, const char *state) {
-  shell_result r = shell("brim sweep status %s --json", p->url);
+// json_decref.
+static inline json_t *status_of(const pool *p, const char *options) {
+  shell_result r = shell("brim sweep status %s %s --json", p->url, options);
   json_t *view = NULL;
   if (r.code) fail_msg("status: exit %d: %s", r.code, r.err);
   assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+  shell_free(&r);
+  return view;
+}
+
+static inline int64_t count_state(const pool *p, const char *state) {
+  json_t *view = status_of(p, "");
   json_t *n = json_object_get(json_object_get(view, "counts"), state);
   assert_true(json_is_integer(n));
   int64_t count = json_integer_value(n);
   json_decref(view);
-  shell_free(&r);
   return count;
 }
 

@@ -3,35 +3,8 @@
 #include "lab/lab_chaos_proxy.h"
 #include "serve_test.h"
 
-static const char head[] =
-    "backend: ref\n"
-    "device: cpu\n"
-    "threads: 1\n"
-    "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
-    "model: mlp(depth=1, hidden=8)\n"
-    "data: {num_workers: 0}\n"
-    "lr: [0.1, 0.01]\n"
-    "seed: [0, 1]\n"
-    "batch_size: 8\n";
-
-static void write_grid(const char *path, const char *name, int epochs) {
-  char text[1024];
-  snprintf(text, sizeof text, "name: %s\nepochs: %d\n%s", name, epochs, head);
-  write_file(path, text);
-}
-
-static int fresh(void **state) {
-  (void)state;
-  shell_result r = shell("rm -rf pool w1 w2 runs token* *.yaml *.out *.err *.pem");
-  shell_free(&r);
-  return 0;
-}
-
-//---------------------------------- tests ----------------------------------
-
 static void submit(const pool *p, const char *grid) {
-  shell_result r = shell("brim sweep %s --store %s", grid, p->url);
-  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  shell_result r = submit_grid(p, grid);
   has(r.err, "4 experiments new");
   has_not(r.err, "nothing is left to run");
   shell_free(&r);
@@ -39,8 +12,7 @@ static void submit(const pool *p, const char *grid) {
 
 // Once more: what is there already is not said to run.
 static void submit_again(const pool *p, const char *grid, const char *line) {
-  shell_result r = shell("brim sweep %s --store %s", grid, p->url);
-  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  shell_result r = submit_grid(p, grid);
   has(r.err, "0 experiments new, 4 already");
   has(r.err, line);
   has_not(r.err, "the server's workers run them");
@@ -203,17 +175,12 @@ static void test_a_worker_comes_first(void **state) {
 // another name.
 static void test_own_worker_over_tls(void **state) {
   (void)state;
-  shell_result r = shell(
-      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-      "-keyout key.pem -out cert.pem -subj /CN=elsewhere");
-  const bool made = r.code == 0;
-  shell_free(&r);
-  if (!made) BRIM_SKIP("openssl makes no certificate");
+  if (!make_certificate("2")) BRIM_SKIP("openssl makes no certificate");
   write_grid("small.yaml", "small", 3);
   pool p = serve_with((const char *const[]){"serve", "--port", "0", "--json", "--store", "pool",
                                             "--output-dir", "pool", "--cert", "cert.pem", "--key",
                                             "key.pem", NULL});
-  r = shell("brim sweep small.yaml --store %s", p.url);
+  shell_result r = shell("brim sweep small.yaml --store %s", p.url);
   assert_int_not_equal(r.code, 0);
   has(r.err, "certificate");
   shell_free(&r);

@@ -16,13 +16,6 @@ static const char grid[] =
     "seed: [3]\n"
     "batch_size: 8\n";
 
-static int fresh(void **state) {
-  (void)state;
-  shell_result r = shell("rm -rf pool w1 w2 plain runs *.yaml *.safetensors log.out");
-  shell_free(&r);
-  return 0;
-}
-
 static pool serve_files(const char *port) {
   return serve_with((const char *const[]){"serve", "--server-only", "--port", port, "--json",
                                           "--store", "pool", "--output-dir", "pool", "--lease", "3",

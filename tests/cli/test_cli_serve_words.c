@@ -1,33 +1,8 @@
 // Words and options of `brim serve` and of commands about a server, with the built program.
 #include "serve_test.h"
 
-static void write_grid(const char *path, const char *name, int epochs) {
-  char text[1024];
-  snprintf(text, sizeof text,
-           "name: %s\nepochs: %d\n"
-           "backend: ref\n"
-           "device: cpu\n"
-           "threads: 1\n"
-           "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
-           "model: mlp(depth=1, hidden=8)\n"
-           "data: {num_workers: 0}\n"
-           "lr: [0.1, 0.01]\n"
-           "seed: [0, 1]\n"
-           "batch_size: 8\n",
-           name, epochs);
-  write_file(path, text);
-}
-
-static int fresh(void **state) {
-  (void)state;
-  shell_result r = shell("rm -rf pool w1 w2 runs token* *.yaml *.out *.err *.pem");
-  shell_free(&r);
-  return 0;
-}
-
 static void submit_with(const pool *p, const char *grid, const char *line) {
-  shell_result r = shell("brim sweep %s --store %s", grid, p->url);
-  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  shell_result r = submit_grid(p, grid);
   if (line) has(r.err, line);
   shell_free(&r);
 }
@@ -56,15 +31,22 @@ static void test_client_only(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
+// A server is started and stopped; what it printed is in `out`.
+static shell_result serve_and_stop(const char *options) {
+  shell_result r = shell(  // the program itself: the process of a function is a shell's
+      "rm -f serve.err; '" BRIM_BINARY
+      "' serve --server-only --port 0 --store pool %s 2> serve.err & pid=$!; "
+      "until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill -TERM $pid; wait $pid; "
+      "cat serve.err",
+      options);
+  assert_int_equal(r.code, 0);
+  return r;
+}
+
 // Ctrl-C of a server says what a server does.
 static void test_stop_text(void **state) {
   (void)state;
-  shell_result r = shell(  // the program itself: the process of a function is a shell's
-      "rm -f serve.err; '" BRIM_BINARY
-      "' serve --server-only --port 0 --store pool 2> serve.err & pid=$!; "
-      "until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill -TERM $pid; wait $pid; "
-      "cat serve.err");
-  assert_int_equal(r.code, 0);
+  shell_result r = serve_and_stop("");
   has(r.out, "stopping the server; workers continue their trainings");
   has_not(r.out, "finishing the step");
   shell_free(&r);
@@ -88,15 +70,11 @@ static void test_drain(void **state) {
   brim_child *one = work(&p, "w1");
   char name[128] = "";
   for (int i = 0; i < TRIES && !name[0]; i++) {
-    shell_result r = shell("brim sweep status %s --json", p.url);
-    json_t *view = NULL;
-    assert_int_equal(r.code, 0);
-    assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+    json_t *view = status_of(&p, "");
     const json_t *worker = json_array_get(json_object_get(view, "workers"), 0);
     const char *text = json_string_value(json_object_get(worker, "id"));
     if (text) snprintf(name, sizeof name, "%s", text);
     json_decref(view);
-    shell_free(&r);
     if (!name[0]) usleep(PAUSE_US);
   }
   shell_result r =
@@ -158,15 +136,6 @@ static void test_status_of_grids(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-static json_t *status_of(const pool *p, const char *options) {
-  shell_result r = shell("brim sweep status %s %s --json", p->url, options);
-  json_t *view = NULL;
-  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
-  shell_free(&r);
-  return view;
-}
-
 // --limit is a limit, whatever states the experiments are in.
 static void test_status_limit(void **state) {
   (void)state;
@@ -199,17 +168,6 @@ static void test_status_limit(void **state) {
   assert_int_equal(json_array_size(json_object_get(view, "rows")), 1);
   json_decref(view);
   assert_int_equal(end(p.server), 0);
-}
-
-static bool make_certificate(const char *days) {
-  shell_result r = shell(
-      "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out "
-      "csr.pem -subj /CN=elsewhere && openssl x509 -req -in csr.pem -signkey key.pem -days %s -out "
-      "cert.pem",
-      days);
-  const bool made = r.code == 0;
-  shell_free(&r);
-  return made;
 }
 
 static void fails_with(const char *command, const char *line) {
@@ -251,12 +209,7 @@ static void test_old_certificates(void **state) {
       {"-1", "expired on 20"}, {"10", "expires on 20"}, {"90", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (!make_certificate(cases[i][0])) BRIM_SKIP("openssl makes no certificate");
-    shell_result r = shell(  // the file of the case before would be taken for this one's
-        "rm -f serve.err; '" BRIM_BINARY
-        "' serve --server-only --port 0 --store pool --cert cert.pem --key key.pem "
-        "2> serve.err & pid=$!; until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill "
-        "-TERM $pid; wait $pid; cat serve.err");
-    assert_int_equal(r.code, 0);
+    shell_result r = serve_and_stop("--cert cert.pem --key key.pem");
     if (cases[i][1]) {
       has(r.out, cases[i][1]);
     } else {

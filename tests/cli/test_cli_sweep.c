@@ -11,19 +11,9 @@
 #include "base/base_child.h"
 #include "same_file.h"
 
-// Small enough for a fraction of a second, on the backend that is always there.
-static const char head[] =
-    "name: small\n"
-    "backend: ref\n"
-    "device: cpu\n"
-    "threads: 1\n"
-    "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
-    "model: mlp(depth=1, hidden=8)\n"
-    "data: {num_workers: 0}\n";
-
 static void write_grid(const char *path, const char *axes) {
   char text[2048];
-  snprintf(text, sizeof text, "%s%s", head, axes);
+  snprintf(text, sizeof text, "name: small\n" CLI_SMALL_TRAINING "%s", axes);
   write_file(path, text);
 }
 

@@ -4,19 +4,12 @@
 
 #include "ui/session.h"
 
-// Long enough to be met while it runs, on the backend that is always there.
-static const char grid[] =
-    "name: live\n"
-    "backend: ref\n"
-    "device: cpu\n"
-    "threads: 1\n"
-    "dataset: synthetic(shape=(6,), classes=3, samples=96)\n"
-    "model: mlp(depth=1, hidden=8)\n"
-    "data: {num_workers: 0}\n"
-    "lr: [0.1, 0.01]\n"
-    "seeds: 2\n"
-    "batch_size: 8\n"
-    "epochs: 1000000\n";
+// Long enough to be met while it runs.
+static const char grid[] = "name: live\n" CLI_SMALL_TRAINING
+                           "lr: [0.1, 0.01]\n"
+                           "seeds: 2\n"
+                           "batch_size: 8\n"
+                           "epochs: 1000000\n";
 
 static void run_sweep(int report) {
   (void)report;

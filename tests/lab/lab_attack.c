@@ -25,9 +25,7 @@ raw_reply got;
 char attack_tokens[BRIM_ROLE_COUNT][BRIM_TOKEN], attack_ended[BRIM_TOKEN];
 
 void attack_open(const brim_lab_pool_options *limits) {
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  attack_store = lab_open(&place);
+  attack_store = lab_fresh(&place);
   brim_lab_pool_options options = *limits;
   options.store = attack_store;
   options.version = "9.9";

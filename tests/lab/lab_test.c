@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define CLOCK_START_MS 1000000000000
+
 static bool postgres;
-int64_t lab_clock_ms = 1000000000000;
+int64_t lab_clock_ms = CLOCK_START_MS;
 int lab_infra = LAB_INFRA;
 
 void lab_choose(int argc, char **argv) {
@@ -51,6 +53,12 @@ brim_store *lab_open(const lab_place *place) {
   brim_store *store = NULL;
   assert_ok(brim_store_open(place->place, &options, &store));
   return store;
+}
+
+brim_store *lab_fresh(lab_place *out) {
+  lab_clock_ms = CLOCK_START_MS;
+  lab_new_place(out);
+  return lab_open(out);
 }
 
 char *lab_file(const lab_place *place, const char *suffix, char out[600]) {

@@ -29,6 +29,8 @@ typedef struct lab_place {
 void lab_new_place(lab_place *out);
 brim_store_options lab_options(const lab_place *place);
 brim_store *lab_open(const lab_place *place);
+// What most tests begin with: a new place, opened, with the clock at its start.
+brim_store *lab_fresh(lab_place *out);
 
 // The SQLite file of a place with something behind its name.
 char *lab_file(const lab_place *place, const char *suffix, char out[600]);

@@ -9,9 +9,7 @@ brim_lab_pool_options pool_extras;
 
 int setup(void **state) {
   (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
+  store = lab_fresh(&place);
   brim_lab_pool_options options = pool_extras;
   options.store = store;
   options.version = "9.9";

@@ -1,31 +1,5 @@
 // What people ask of experiments, on SQLite and on PostgreSQL alike: pause, cancel, run, retry, drain.
-#include "lab_test.h"
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  if (store) lab_check(store);
-  brim_store_close(store);
-  store = NULL;
-  return 0;
-}
-
-static brim_store_exp *get(int n) {
-  char id[BRIM_EXP_ID];
-  brim_store_exp *exp = NULL;
-  assert_ok(brim_store_get(store, lab_id(n, id), &exp));
-  return exp;
-}
+#include "store_test.h"
 
 // Brings experiment 1 into a state.
 static brim_store_ref reach(brim_exp_state to) {
@@ -226,8 +200,6 @@ static void test_draining_workers_get_nothing(void **state) {
   char id[BRIM_EXP_ID];
   assert_string_equal(ref.exp, lab_id(1, id));
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

@@ -1,33 +1,8 @@
 // What a store keeps besides the queue, on SQLite and on PostgreSQL alike: metrics, logs, lists,
 // events, texts of any kind, export.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include <math.h>
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  lab_check(store);
-  brim_store_close(store);
-  return 0;
-}
-
-static brim_store_exp *get(int n) {
-  char id[BRIM_EXP_ID];
-  brim_store_exp *exp = NULL;
-  assert_ok(brim_store_get(store, lab_id(n, id), &exp));
-  return exp;
-}
 
 // --- metrics
 
@@ -456,8 +431,6 @@ static void test_export(void **state) {
   assert_int_equal(json_array_size(all), 2);
   json_decref(all);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

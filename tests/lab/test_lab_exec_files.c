@@ -31,9 +31,7 @@ static void open_pool(int port) {
 static int setup(void **state) {
   static int count;
   (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
+  store = lab_fresh(&place);
   if (count == 0 && system("rm -rf exec-files") != 0) fail_msg("cannot remove old files");
   snprintf(root, sizeof root, "exec-files/%d", ++count);
   open_pool(0);

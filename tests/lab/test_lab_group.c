@@ -1,5 +1,5 @@
 // Changes of several callers in one transaction: of the store, and of requests to a server at once.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,24 +10,6 @@
 
 #include "lab/http/lab_http_client.h"
 #include "lab/pool/lab_pool.h"
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  lab_check(store);
-  brim_store_close(store);
-  return 0;
-}
 
 static brim_status add_value(void *ctx, const brim_store_metric *row, int64_t attempt) {
   (void)attempt;
@@ -341,8 +323,6 @@ static void test_requests_at_once(void **state) {
     assert_true(sum_of(&senders[i].ref) == ROUNDS - ROUNDS / 3);
   }
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

@@ -1,24 +1,5 @@
 // Workers that lack what an experiment needs, on SQLite and on PostgreSQL alike: the others get it.
-#include "lab_test.h"
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  if (store) lab_check(store);
-  brim_store_close(store);
-  store = NULL;
-  return 0;
-}
+#include "store_test.h"
 
 static void see(const char *worker) {
   assert_ok(brim_store_worker_seen(
@@ -188,8 +169,6 @@ static void test_when_it_is_forgotten(void **state) {
     assert_ok(brim_store_drain(store, "a", false));
   }
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

@@ -1,26 +1,8 @@
 // The dispatcher alone: what it answers, in pieces of any size, and when memory runs out.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include "lab/lab_ops.h"
 #include "lab/lab_wire.h"
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  brim_store_close(store);
-  store = NULL;
-  return 0;
-}
 
 // The whole reply, made in pieces of about `enough` bytes.
 static brim_status ask(const char *request, size_t enough, brim_str *out) {
@@ -223,8 +205,6 @@ static void test_memory_runs_out(void **state) {
   lab_check(store);
   brim_str_deinit(&out);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   brim_json_own_memory();

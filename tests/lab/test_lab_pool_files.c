@@ -51,12 +51,10 @@ static void close_pool(void) {
 static int setup(void **state) {
   static int count;
   (void)state;
-  lab_clock_ms = 1000000000000;
   keep_days = 0;
   room_bytes = 500 << 20;
   drop_checkpoints = false;
-  lab_new_place(&place);
-  store = lab_open(&place);
+  store = lab_fresh(&place);
   if (count == 0 && system("rm -rf files-of") != 0) fail_msg("cannot remove old files");
   snprintf(root, sizeof root, "files-of/%d", ++count);
   open_pool();

@@ -1,25 +1,7 @@
 // What the store keeps for a pool: curves in coarse steps, files, findings, tokens and authors.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include <math.h>
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  lab_check(store);
-  brim_store_close(store);
-  return 0;
-}
 
 enum { MOST = 20000 };
 
@@ -272,8 +254,6 @@ static void test_worker_status(void **state) {
   assert_string_equal(text.data, "w1 h {\"gpus\": []};");
   brim_str_deinit(&text);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

@@ -1,30 +1,12 @@
 // What only PostgreSQL has: several processes at once, connections that break, a server that
 // crashes, a process that stops inside a transaction.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lab/store/lab_store_int.h"
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  if (store) lab_check(store);
-  brim_store_close(store);
-  return 0;
-}
 
 // Ends every connection but that of `but`.
 static void break_connections(brim_store *but) {
@@ -318,8 +300,6 @@ static void test_events_have_no_holes_while_others_write(void **state) {
   assert_ok(brim_store_events(store, f.last, 0, follow, &f));
   assert_int_equal(f.count, 1 + 3 * EXPS);  // submitted; claimed, started, done
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
   char *arguments[] = {"", "postgres"};

@@ -24,9 +24,7 @@ static brim_lab_server *server;
 
 static int setup(void **state) {
   (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
+  store = lab_fresh(&place);
   return 0;
 }
 

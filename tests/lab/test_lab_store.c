@@ -1,34 +1,8 @@
 // The queue of the store, on SQLite and on PostgreSQL alike: submitting, claiming, fences, leases and
 // retries.
-#include "lab_test.h"
+#include "store_test.h"
 
 #include <math.h>
-
-static lab_place place;
-static brim_store *store;
-
-static int setup(void **state) {
-  (void)state;
-  lab_clock_ms = 1000000000000;
-  lab_new_place(&place);
-  store = lab_open(&place);
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  if (store) lab_check(store);
-  brim_store_close(store);
-  store = NULL;
-  return 0;
-}
-
-static brim_store_exp *get(int n) {
-  char id[BRIM_EXP_ID];
-  brim_store_exp *exp = NULL;
-  assert_ok(brim_store_get(store, lab_id(n, id), &exp));
-  return exp;
-}
 
 // --- submitting
 
@@ -582,8 +556,6 @@ static void test_finish_refuses_contradictions(void **state) {
   }
   assert_int_equal(lab_state(store, 1), BRIM_EXP_RUNNING);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
   lab_choose(argc, argv);

@@ -1,0 +1,25 @@
+// What the tests of one store share: a fresh one for each test, checked as a whole after it.
+#ifndef BRIM_TESTS_STORE_TEST_H_
+#define BRIM_TESTS_STORE_TEST_H_
+
+#include "lab_test.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern lab_place place;
+extern brim_store *store;  // a test that closes it sets NULL or opens another one
+
+int setup(void **state);
+int teardown(void **state);
+
+// Experiment n; brim_store_exp_free.
+brim_store_exp *get(int n);
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_TESTS_STORE_TEST_H_
