@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base_alloc.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/lab_wire.h"
@@ -19,19 +18,6 @@ static bool find_metric(const brim_lab_pool *pool, const char *key, brim_sweep_m
 bool brim_pool_lower_is_better(const brim_lab_pool *pool, const char *key) {
   brim_sweep_metric metric;
   return find_metric(pool, key, &metric) && metric.better == BRIM_BETTER_LOWER;
-}
-
-static void reply_line(brim_http_reply *reply, json_t *line, brim_status status) {
-  char *text = NULL;
-  if (!status) status = brim_json_put(line, "ok", json_true());
-  if (!status) status = brim_json_dump(line, 0, &text);
-  json_decref(line);
-  if (status) {
-    brim_pool_reply_failure(reply, status);
-    return;
-  }
-  brim_str_printf(&reply->body, "%s\n", text);
-  brim_free(text);
 }
 
 //---------------------------------- names ----------------------------------
@@ -77,7 +63,7 @@ void brim_pool_names(brim_lab_pool *pool, const brim_pool_caller *caller,
     keys += n;
     keys += *keys == ',';
   }
-  reply_line(reply, line, status);
+  brim_pool_reply_line(reply, line, status);
 }
 
 //---------------------------------- best values ----------------------------------
@@ -124,5 +110,5 @@ void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
     status = put_best(pool, id ? id : "", key, list);
   }
   json_decref(body);
-  reply_line(reply, line, status);
+  brim_pool_reply_line(reply, line, status);
 }

@@ -48,18 +48,6 @@ static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, ask
   return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
 }
 
-static void reply_line(brim_http_reply *reply, json_t *line, brim_status status) {
-  char *text = NULL;
-  if (!status) status = brim_json_dump(line, 0, &text);
-  json_decref(line);
-  if (status) {
-    brim_pool_reply_failure(reply, status);
-    return;
-  }
-  brim_str_printf(&reply->body, "%s\n", text);
-  brim_free(text);
-}
-
 //---------------------------------- taking ----------------------------------
 
 static bool is_sha256(const char *text) {
@@ -157,7 +145,7 @@ static void reply_kept(const brim_pool_kept *kept, brim_http_reply *reply) {
   reply->status = kept->refusal == BRIM_POOL_TAKEN  ? 200
                   : kept->refusal == BRIM_POOL_FULL ? 507
                                                     : 409;
-  reply_line(reply, line, status);
+  brim_pool_reply_line(reply, line, status);
 }
 
 void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
@@ -278,7 +266,6 @@ static brim_status put_log(const asked *a, int64_t from, int64_t size, const cha
   brim_str_init(&text);
   put_text(bytes, count, &text, &used);
   brim_status status = brim_str_status(&text);
-  if (!status) status = brim_json_put(line, "ok", json_true());
   if (!status) status = brim_json_put(line, "attempt", json_integer(a->piece.attempt));
   if (!status) status = brim_json_put(line, "stream", json_string(a->piece.kind->name));
   if (!status) status = brim_json_put(line, "from", json_integer(from));
@@ -343,5 +330,5 @@ void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
   }
   brim_str_deinit(&bytes);
   json_decref(a.path);
-  reply_line(reply, line, status);
+  brim_pool_reply_line(reply, line, status);
 }

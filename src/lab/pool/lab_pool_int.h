@@ -297,6 +297,8 @@ struct brim_lab_pool {
 int brim_pool_http_status(brim_status status);
 // The line of lab_ops.h for a failure, with its HTTP status.
 void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
+// A line of JSON, or the failure. Adds "ok": true to a line without an "ok"; releases the line.
+void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status status);
 // Under the store's lock: whether the attempt or the worker of the request is the caller's.
 brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
                                 const brim_pool_caller *caller, const json_t *request);

@@ -1,7 +1,8 @@
-// What requests of every kind share: a failure as a reply, and whose an attempt is.
+// What requests of every kind share: a line or a failure as a reply, and whose an attempt is.
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/pool/lab_pool_int.h"
 
@@ -36,6 +37,19 @@ void brim_pool_reply_failure(brim_http_reply *reply, brim_status status) {
   reply->status = brim_pool_http_status(status);
   if (!brim_lab_ops_error(status, &reply->body)) return;
   brim_http_reply_error(reply, brim_pool_http_status(status), detail);
+}
+
+void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status status) {
+  char *text = NULL;
+  if (!status && !json_object_get(line, "ok")) status = brim_json_put(line, "ok", json_true());
+  if (!status) status = brim_json_dump(line, 0, &text);
+  json_decref(line);
+  if (status) {
+    brim_pool_reply_failure(reply, status);
+    return;
+  }
+  brim_str_printf(&reply->body, "%s\n", text);
+  brim_free(text);
 }
 
 // A worker's name begins with the id of its token: "lab" or "lab.box7".

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
@@ -23,16 +22,6 @@ static brim_status put_token(void *ctx, const brim_store_token *t) {
   return brim_json_put(row, "created", json_integer(t->created));
 }
 
-static void reply_with(brim_http_reply *reply, brim_status status, json_t *out) {
-  char *text = NULL;
-  if (!status) status = brim_json_put(out, "ok", json_true());
-  if (!status) status = brim_json_dump(out, 0, &text);
-  if (!status) brim_str_printf(&reply->body, "%s\n", text);
-  if (status) brim_pool_reply_failure(reply, status);
-  brim_free(text);
-  json_decref(out);
-}
-
 void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
                            const brim_http_request *http, brim_http_reply *reply) {
   json_t *out = json_object(), *list = json_array();
@@ -42,7 +31,7 @@ void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
   pthread_mutex_lock(&pool->lock);
   if (!status) status = brim_store_tokens(pool->options.store, put_token, list);
   pthread_mutex_unlock(&pool->lock);
-  reply_with(reply, status, out);
+  brim_pool_reply_line(reply, out, status);
 }
 
 typedef struct change {
@@ -103,7 +92,7 @@ void brim_pool_tokens_add(brim_lab_pool *pool, const brim_pool_caller *caller,
   brim_status status = brim_json_parse(http->body, http->body_size, "body", &body);
   if (!status) status = add(pool, caller, body, out);
   json_decref(body);
-  reply_with(reply, status, out);
+  brim_pool_reply_line(reply, out, status);
 }
 
 // The part of the path behind v1/tokens/.
@@ -121,12 +110,12 @@ void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller
       http->body_size > 0 ? brim_json_parse(http->body, http->body_size, "body", &body) : BRIM_OK;
   json_decref(body);
   if (!status) status = make_token(pool, caller, id_of(http, id), NULL, out);
-  reply_with(reply, status, out);
+  brim_pool_reply_line(reply, out, status);
 }
 
 void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
                           const brim_http_request *http, brim_http_reply *reply) {
   char id[65];
   const change c = {.id = id_of(http, id)};
-  reply_with(reply, change_token(pool, caller, &c), json_object());
+  brim_pool_reply_line(reply, json_object(), change_token(pool, caller, &c));
 }
