@@ -145,6 +145,7 @@ static void fill_disk(const brim_store_ref *ref) {
   if (brim_store_group_begin(store) || log_value(ref, 1, 1)) _exit(2);
   setrlimit(RLIMIT_FSIZE, &limit);
   if (submit_much() != BRIM_EIO) _exit(3);
+  if (!strstr(brim_status_detail(), "disk is full")) _exit(9);  // not some I/O error
   // the database has undone the whole transaction: what follows must not begin another one
   if (log_value(ref, 2, 1) != BRIM_EIO) _exit(4);
   setrlimit(RLIMIT_FSIZE, &all);

@@ -620,6 +620,9 @@ static void assert_disk(bool full, int64_t mib) {
 
 static void test_a_full_disk_is_known(void **state) {
   (void)state;
+  assert_int_equal(call("GET", "/metrics", NULL, 0), 200);  // nothing is measured yet
+  assert_non_null(strstr(answer.body.data, "\nbrim_disk_full 0\n"));
+  assert_null(strstr(answer.body.data, "brim_disk_free_bytes"));
   assert_ok(brim_lab_pool_tend(pool));
   assert_disk(false, 500);
   room_bytes = 63 << 20;  // files are refused from 64 on

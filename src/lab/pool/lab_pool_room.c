@@ -19,8 +19,7 @@ void brim_pool_room_init(brim_pool_room *r) {
 void brim_pool_room_deinit(brim_pool_room *r) { pthread_mutex_destroy(&r->mutex); }
 
 bool brim_pool_room_is_disk(const char *text) {
-  return strstr(text, "disk is full") || strstr(text, "disk I/O error") ||
-         strstr(text, "disk of the server is full");
+  return strstr(text, "disk is full") || strstr(text, "disk of the server is full");
 }
 
 static bool measure(const brim_lab_pool *pool, const char *folder, int64_t *room, int64_t *total) {

@@ -136,12 +136,15 @@ static void put_workers(brim_str *out, const workers *all) {
   put_gpu_metric(out, all, "brim_gpu_temperature_celsius", "Temperature of the GPU.", "temp_c");
 }
 
+// What was not measured is left out: an alarm for little room would take any number for one.
 static void put_room(brim_str *out, brim_pool_room *r) {
   pthread_mutex_lock(&r->mutex);
-  put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
-  brim_str_printf(out, "brim_disk_free_bytes %lld\n", (long long)r->free_bytes);
-  put_head(out, "brim_disk_total_bytes", "gauge", "Size of that disk.");
-  brim_str_printf(out, "brim_disk_total_bytes %lld\n", (long long)r->total_bytes);
+  if (r->free_bytes >= 0) {
+    put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
+    brim_str_printf(out, "brim_disk_free_bytes %lld\n", (long long)r->free_bytes);
+    put_head(out, "brim_disk_total_bytes", "gauge", "Size of that disk.");
+    brim_str_printf(out, "brim_disk_total_bytes %lld\n", (long long)r->total_bytes);
+  }
   put_head(out, "brim_disk_full", "gauge", "1 while the server refuses files or changes.");
   brim_str_printf(out, "brim_disk_full %d\n", r->full ? 1 : 0);
   put_head(out, "brim_disk_refused_total", "counter", "Writes refused for lack of room.");

@@ -47,8 +47,16 @@ static const brim_db_driver DRIVER;
 
 static sqlite_db *of(brim_db *db) { return (sqlite_db *)db; }
 
+// SQLite knows ENOSPC alone: a quota or a limit of a file's size is an I/O error to it.
+static const char *text_of(sqlite_db *d) {
+  const int error = sqlite3_system_errno(d->db);
+  const bool io = (sqlite3_errcode(d->db) & 0xff) == SQLITE_IOERR;
+  const bool full = io && (error == ENOSPC || error == EDQUOT || error == EFBIG);
+  return full ? "database or disk is full" : sqlite3_errmsg(d->db);
+}
+
 static brim_status fail(sqlite_db *d) {
-  const char *text = sqlite3_errmsg(d->db);
+  const char *text = text_of(d);
   int code = sqlite3_errcode(d->db);
   d->base.again = false;
   switch (code & 0xff) {
