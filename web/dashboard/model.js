@@ -105,8 +105,10 @@
     for (const [key, all] of byKey) {
       for (let i = 0; i < all.length; i += BESTS) {
         const ids = all.slice(i, i + BESTS);
+        for (const id of ids) old.delete(id);  // news from here on make it old again
         const reply = await quietly(optional(post('/v1/bests', { exps: ids, key })));
-        for (const id of ids) { bests.set(id, null); old.delete(id); }
+        if (reply === undefined) { for (const id of ids) old.add(id); return; }  // the server is away
+        for (const id of ids) bests.set(id, null);
         for (const b of (reply && reply.bests) || []) bests.set(b.exp, { value: brim.realOf(b.value), step: b.step });
       }
     }
@@ -134,8 +136,10 @@
     readNames();
   }
   const readNames = throttle(50, async () => {
-    const reply = await quietly(optional(get('/v1/names' + query({ keys: [...unnamed].join() }))));
+    const list = [...unnamed];
     unnamed.clear();
+    const reply = await quietly(optional(get('/v1/names' + query({ keys: list.join() }))));
+    if (reply === undefined) { for (const key of list) asked.delete(key); return; }  // the server is away
     for (const n of (reply && reply.names) || []) brim.names.set(n.key, n);
     emit('names');
     emit('exps');
@@ -254,7 +258,7 @@
       tries = 0;
       model.live = true;
       emit('live');
-      if (back) { quietly(readWorkers()); if (lastId === null) reloadSoon(); }
+      if (back) { quietly(readWorkers()); emit('exps'); if (lastId === null) reloadSoon(); }
     };
     source.onerror = () => {
       source.close();
