@@ -277,7 +277,7 @@ def test_left(page):
 
 
 def test_best_again(page):
-    """A best value that could not be read is read when it is wanted again."""
+    """A best value that could not be read is read when the page needs it again."""
     row = ROWS + ".find(r => r.state === 'done')"
     best = "(brim.model.best(%s) || {}).value" % row
     page.until(best + " !== undefined")
