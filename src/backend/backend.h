@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 5
+#define BRIM_BACKEND_ABI 6
 
 //---------------------------------- tensors ----------------------------------
 
@@ -338,7 +338,22 @@ typedef enum brim_buffer_kind {
 
 typedef enum brim_copy { BRIM_COPY_H2D, BRIM_COPY_D2H, BRIM_COPY_D2D, BRIM_COPY_COUNT } brim_copy;
 
-typedef struct brim_comm_table brim_comm_table;  // ranks; defined with its first implementation
+// How ranks exchange the memory of their devices, in a stream's order. Calls can be recorded.
+#define BRIM_COMM_ID_BYTES 128
+typedef struct brim_comm_table {
+  const char *name;  // "nccl"
+  // Made by rank 0, handed to all.
+  brim_status (*unique_id)(char id[BRIM_COMM_ID_BYTES]);
+  // Waits for all ranks. BRIM_EUNSUPPORTED with a reason where the library is missing.
+  brim_status (*open)(void *impl, const char id[BRIM_COMM_ID_BYTES], int rank, int size,
+                      void **comm);
+  void (*close)(void *comm);
+  void (*abandon)(void *comm);  // from any thread: work that waits for other ranks ends
+  // The sum over all ranks, in place.
+  brim_status (*all_reduce)(void *comm, void *stream, void *data, int64_t count, brim_dtype dtype);
+  // `mine` of rank r comes to all + r * bytes.
+  brim_status (*all_gather)(void *comm, void *stream, const void *mine, void *all, size_t bytes);
+} brim_comm_table;
 
 typedef struct brim_backend {
   uint32_t abi;                                                   // BRIM_BACKEND_ABI
@@ -378,7 +393,10 @@ typedef struct brim_backend {
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
   const brim_op_row *ops;
   size_t op_count;
-  const brim_comm_table *comm;  // (optional) NULL = one rank only
+  // (optional) The host calls fn when the stream has come this far, and the stream waits for it. Can be
+  // recorded. fn must not use the device.
+  brim_status (*host_call)(void *impl, void *stream, void (*fn)(void *ctx), void *ctx);
+  const brim_comm_table *comm;  // (optional) NULL = ranks exchange through the host
 } brim_backend;
 
 // The oracle, always linked in.
