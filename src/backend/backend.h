@@ -79,6 +79,21 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     y > 0, or without y where norm(x) * g + b > 0. dz is what passed. Rows of
 //                     padding get dx = dz = 0. dx may be dy or x;
 //                     or dx may be x and dz dy.
+// The same over the rows of several ranks: what a rank gives is joined with what the others gave, and
+// BATCHNORM_APPLY makes y of mean and rstd. One rank's figures alone equal BATCHNORM's to rounding.
+// BATCHNORM_PART    x:T state -> part(3,C)                        of the valid rows, per channel: how
+//                     many values there are, their mean, the sum of squared deviations from it; 0
+//                     without a valid row
+// BATCHNORM_JOIN    parts(K,3,C) -> mean(C) rstd(C) total(1) [rmean(C) rvar(C)]
+//                     joined in the order of parts; total = how many values a channel has (those of
+//                     channel 0). Parts without a value count as if they were not there; else as
+//                     BATCHNORM
+// BATCHNORM_BWD_SUMS    dy:T x:T g b mean rstd state [y:T] [dy2:T] -> sums(2,C) dg(C) db(C)
+//                     acc for dg, db. Over the valid rows of the gradient that passed: its sum, and
+//                     that of its products with norm(x); db and dg are the same two
+// BATCHNORM_BWD_JOINED  dy:T x:T g b mean rstd sums(2,C) total(1) state [y:T] [dy2:T] -> dx:T [dz:T]
+//                     sums over all ranks. dx = g rstd (passed - sums[0] / total - norm(x) sums[1] /
+//                     total); else as BATCHNORM_BWD, also in what dx and dz may be
 // MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
 //                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
 // MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T
@@ -146,42 +161,46 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // or CORRECT; a label outside gives a gradient row of 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE] * state[LOSS_SCALE].
 // backend_ops.c has a row for each: tensors, attributes, cost, what may be computed in place.
-#define BRIM_OP_MAP(X)                      \
-  X(LINEAR, "linear")                       \
-  X(LINEAR_BWD_DATA, "linear_bwd_data")     \
-  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight") \
-  X(CONV, "conv")                           \
-  X(CONV_BWD_DATA, "conv_bwd_data")         \
-  X(CONV_BWD_WEIGHT, "conv_bwd_weight")     \
-  X(BATCHNORM, "batchnorm")                 \
-  X(BATCHNORM_APPLY, "batchnorm_apply")     \
-  X(BATCHNORM_BWD, "batchnorm_bwd")         \
-  X(MAXPOOL, "maxpool")                     \
-  X(MAXPOOL_BWD, "maxpool_bwd")             \
-  X(MEAN, "mean")                           \
-  X(MEAN_BWD, "mean_bwd")                   \
-  X(POS, "pos")                             \
-  X(POS_BWD, "pos_bwd")                     \
-  X(ATTENTION, "attention")                 \
-  X(ATTENTION_BWD, "attention_bwd")         \
-  X(CONCAT, "concat")                       \
-  X(CONCAT_BWD, "concat_bwd")               \
-  X(ACT, "act")                             \
-  X(ACT_BWD, "act_bwd")                     \
-  X(LAYERNORM, "layernorm")                 \
-  X(LAYERNORM_BWD, "layernorm_bwd")         \
-  X(DROPOUT, "dropout")                     \
-  X(ADD, "add")                             \
-  X(CAST, "cast")                           \
-  X(INPUT, "input")                         \
-  X(XENT, "xent")                           \
-  X(MSE, "mse")                             \
-  X(NTXENT, "ntxent")                       \
-  X(UNIT, "unit")                           \
-  X(KNN, "knn")                             \
-  X(GRAD_NORM, "grad_norm")                 \
-  X(OPTIMIZER, "optimizer")                 \
-  X(AVERAGE, "average")                     \
+#define BRIM_OP_MAP(X)                            \
+  X(LINEAR, "linear")                             \
+  X(LINEAR_BWD_DATA, "linear_bwd_data")           \
+  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight")       \
+  X(CONV, "conv")                                 \
+  X(CONV_BWD_DATA, "conv_bwd_data")               \
+  X(CONV_BWD_WEIGHT, "conv_bwd_weight")           \
+  X(BATCHNORM, "batchnorm")                       \
+  X(BATCHNORM_APPLY, "batchnorm_apply")           \
+  X(BATCHNORM_BWD, "batchnorm_bwd")               \
+  X(BATCHNORM_PART, "batchnorm_part")             \
+  X(BATCHNORM_JOIN, "batchnorm_join")             \
+  X(BATCHNORM_BWD_SUMS, "batchnorm_bwd_sums")     \
+  X(BATCHNORM_BWD_JOINED, "batchnorm_bwd_joined") \
+  X(MAXPOOL, "maxpool")                           \
+  X(MAXPOOL_BWD, "maxpool_bwd")                   \
+  X(MEAN, "mean")                                 \
+  X(MEAN_BWD, "mean_bwd")                         \
+  X(POS, "pos")                                   \
+  X(POS_BWD, "pos_bwd")                           \
+  X(ATTENTION, "attention")                       \
+  X(ATTENTION_BWD, "attention_bwd")               \
+  X(CONCAT, "concat")                             \
+  X(CONCAT_BWD, "concat_bwd")                     \
+  X(ACT, "act")                                   \
+  X(ACT_BWD, "act_bwd")                           \
+  X(LAYERNORM, "layernorm")                       \
+  X(LAYERNORM_BWD, "layernorm_bwd")               \
+  X(DROPOUT, "dropout")                           \
+  X(ADD, "add")                                   \
+  X(CAST, "cast")                                 \
+  X(INPUT, "input")                               \
+  X(XENT, "xent")                                 \
+  X(MSE, "mse")                                   \
+  X(NTXENT, "ntxent")                             \
+  X(UNIT, "unit")                                 \
+  X(KNN, "knn")                                   \
+  X(GRAD_NORM, "grad_norm")                       \
+  X(OPTIMIZER, "optimizer")                       \
+  X(AVERAGE, "average")                           \
   X(STEP_END, "step_end")
 
 typedef enum brim_op {
@@ -263,7 +282,7 @@ typedef struct brim_op_attr {
 } brim_op_attr;
 
 #define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for
-#define BRIM_OP_MAX_IN 9
+#define BRIM_OP_MAX_IN 11
 #define BRIM_OP_MAX_OUT 5
 
 typedef struct brim_op_call {

@@ -155,8 +155,8 @@ brim_status brim_attr_batchnorm(const brim_op_call *call) {
   if (a->act != BRIM_ACT_NONE && a->act != BRIM_ACT_RELU) {
     return brim_fail(BRIM_EINVAL, "%s: activation %d, expected none or relu", op, (int)a->act);
   }
-  if (call->op == BRIM_OP_BATCHNORM_BWD) return BRIM_OK;
-  bool statistics = call->op == BRIM_OP_BATCHNORM;
+  bool statistics = call->op == BRIM_OP_BATCHNORM || call->op == BRIM_OP_BATCHNORM_JOIN;
+  if (!statistics && call->op != BRIM_OP_BATCHNORM_APPLY) return BRIM_OK;  // backward
   if (statistics || a->variance) BRIM_TRY(brim_attr_eps(call));
   if (!statistics) return BRIM_OK;
   if (!(a->momentum >= 0 && a->momentum <= 1)) {
