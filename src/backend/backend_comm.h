@@ -65,6 +65,22 @@ void brim_comm_read_stats(brim_comm *comm, brim_comm_stats *out);
 brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t timeout_ns,
                                brim_comm **out);
 
+// Ranks that mpirun or srun started, over MPI. Loads the plug-in lib/brim/ranks/libbrim_mpi.so, which other
+// processes never do. BRIM_ENOENT where it was not built, or the machine has no libmpi.
+typedef struct brim_mpi_ranks {
+  const brim_host_comm_table *table;
+  void *impl;
+  int rank, size;
+  int local_rank, local_size;  // among the ranks of this machine
+} brim_mpi_ranks;
+// The plug-in's extension.
+#define BRIM_MPI_EXTENSION "ranks.mpi"
+typedef struct brim_mpi_table {
+  brim_status (*open)(
+      brim_mpi_ranks *out);  // initialises MPI; closing the communicator finalises it
+} brim_mpi_table;
+brim_status brim_comm_open_mpi(brim_comm **out, int *local_rank, int *local_size);
+
 #ifdef __cplusplus
 }
 #endif
