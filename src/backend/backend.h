@@ -153,6 +153,15 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // and doubles the scale (not above 2^24) at attr.growth_interval, starting again.
 //                     A step without non-finite values adds one to state.updates
 //
+// Between the ranks of one training (backend_exchange.h); every device has them, no backend has rows for
+// them. K ranks.
+// ALL_REDUCE        x -> y                   the sum over all ranks, the same bits on each; y may be x. With
+//                     attr.later y is there, and x may be written, after EXCHANGE_WAIT
+// EXCHANGE_WAIT     x(P) -> y(P)             y is x; all that was asked for with attr.later is there
+// ALL_GATHER        x -> y(K,..)             x of all ranks in their order
+// GATHER_PAIRS      z(N,D):T -> y(K N,D):T   first halves of all ranks in their order, then second ones
+// OWN_PAIRS         y(K N,D):T -> z(N,D):T   this rank's rows of such a tensor
+//
 // `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
 // host before a step, the others belong to the device (BRIM_STATE_*).
 // `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
@@ -202,12 +211,19 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
   X(OPTIMIZER, "optimizer")                       \
   X(AVERAGE, "average")                           \
   X(STEP_END, "step_end")
+#define BRIM_OP_EXCHANGE_MAP(X)     \
+  X(ALL_REDUCE, "all_reduce")       \
+  X(EXCHANGE_WAIT, "exchange_wait") \
+  X(ALL_GATHER, "all_gather")       \
+  X(GATHER_PAIRS, "gather_pairs")   \
+  X(OWN_PAIRS, "own_pairs")
 
 typedef enum brim_op {
 #define X(id, name) BRIM_OP_##id,
-  BRIM_OP_MAP(X)
+  BRIM_OP_MAP(X) BRIM_OP_EXCHANGE_MAP(X)
 #undef X
-      BRIM_OP_COUNT
+      BRIM_OP_COUNT,
+  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // those that backends have rows for come first
 } brim_op;
 
 const char *brim_op_name(brim_op op);
@@ -279,6 +295,7 @@ typedef struct brim_op_attr {
   bool nesterov;
   float momentum, beta1, beta2, weight_decay;  // eps above
   float average_rate;                          // OPTIMIZER with an average, AVERAGE
+  bool later;                                  // ALL_REDUCE
 } brim_op_attr;
 
 #define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for
@@ -469,7 +486,8 @@ typedef struct brim_device {
   brim_device_info info;
   uint64_t free_at_open;  // device memory that was free before it was opened
   bool recording;         // between capture begin and end: what is enqueued does not run now
-  brim_op_watch *watch;   // borrowed; NULL = nothing is measured
+  struct brim_exchange *exchange;  // with other ranks; NULL = there are none
+  brim_op_watch *watch;            // borrowed; NULL = nothing is measured
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".

@@ -261,6 +261,23 @@ const brim_op_rule brim_op_rules[BRIM_OP_COUNT] = {
                           .attr = brim_attr_step_end,
                           .flops = brim_flops_step_end,
                           .bytes = brim_bytes_step_end},
+    [BRIM_OP_ALL_REDUCE] = {.in = {{"x", SLOT_P, "*", false}},
+                            .out = {{"y", SLOT_P, "*", false}},
+                            .flops_per_value = 1,
+                            .over = {IN(0)}},
+    [BRIM_OP_EXCHANGE_WAIT] = {.in = {{"x", SLOT_P, "P", false}},
+                               .out = {{"y", SLOT_P, "P", false}},
+                               .bytes = brim_bytes_none,
+                               .over = {IN(0)}},
+    [BRIM_OP_ALL_GATHER] = {.in = {{"x", SLOT_P, "*", false}},
+                            .out = {{"y", SLOT_P, "-", false}},
+                            .attr = brim_attr_gather},
+    [BRIM_OP_GATHER_PAIRS] = {.in = {{"z", SLOT_T, "ND", false}},
+                              .out = {{"y", SLOT_T, "MD", false}},
+                              .attr = brim_attr_gather},
+    [BRIM_OP_OWN_PAIRS] = {.in = {{"y", SLOT_T, "MD", false}},
+                           .out = {{"z", SLOT_T, "ND", false}},
+                           .attr = brim_attr_gather},
 };
 
 bool brim_op_in_place(brim_op op, int out_count, int out, int in) {

@@ -423,6 +423,8 @@ static void test_in_place(void **state) {
       {BRIM_OP_BATCHNORM_BWD_JOINED, 1, 0, 1},
       {BRIM_OP_BATCHNORM_BWD_JOINED, 2, 0, 1},
       {BRIM_OP_BATCHNORM_BWD_JOINED, 2, 1, 0},
+      {BRIM_OP_ALL_REDUCE, 1, 0, 0},
+      {BRIM_OP_EXCHANGE_WAIT, 1, 0, 0},
   };
   int found = 0;
   for (int op = 0; op <= BRIM_OP_COUNT; op++) {

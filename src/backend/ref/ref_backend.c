@@ -152,7 +152,7 @@ static const brim_op_row rows[] = {
     BRIM_OP_MAP(X)
 #undef X
 };
-_Static_assert(sizeof(rows) / sizeof(rows[0]) == BRIM_OP_COUNT, "ref has every op");
+_Static_assert(sizeof(rows) / sizeof(rows[0]) == BRIM_OP_BACKEND_COUNT, "ref has every op");
 
 static const brim_backend table = {
     .abi = BRIM_BACKEND_ABI,
