@@ -201,8 +201,16 @@ static void apply_net(const brim_learn_base *base, const brim_setting *setting,
 void brim_learn_apply(const brim_learn_base *base, const brim_setting *setting, brim_applied *out) {
   const brim_work_set *evaluated = &base->data->eval;
   brim_loader_options *train = &out->train, *eval = &out->eval;
+  const brim_device *device = base->data->context.device;
+  int ranks = brim_device_ranks(device);
   apply_net(base, setting, &out->spec);
+  out->batch = out->spec.batch;
+  if (ranks > 1) out->spec.batch = out->batch < ranks ? 1 : out->batch / ranks;
   *train = *base->loader;
+  if (ranks > 1) {
+    train->rank = brim_device_rank(device);
+    train->world = ranks;
+  }
   train->transforms = base->data->train.transforms;
   train->batch = out->spec.batch;
   train->num_workers = (int)setting->value[BRIM_LEARN_WORKERS];

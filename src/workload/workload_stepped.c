@@ -46,6 +46,19 @@ static void loader_stats(void *work, brim_work_loading *out) {
 const brim_work_loading_table brim_stepped_loading = {
     .load_only = load_only, .compute_only = compute_only, .stats = loader_stats};
 
+static void share(void *work, int rank, int world) {
+  const brim_stepped *s = (const brim_stepped *)work;
+  s->loader->rank = rank;
+  s->loader->world = world;
+  s->data->has_planned = false;  // less memory may be another place for the data
+}
+
+static brim_status give(void *work, bool weights_only) {
+  return brim_stepper_give(stepper_of(work), weights_only);
+}
+
+const brim_work_ranks_table brim_stepped_ranks = {.share = share, .give = give};
+
 //---------------------------------- checkpoints ----------------------------------
 
 brim_status brim_stepped_save(void *work, const char *path, const json_t *extra,

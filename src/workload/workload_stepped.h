@@ -12,7 +12,8 @@ extern "C" {
 // The first member of the state, whose other members it points to.
 typedef struct brim_stepped {
   brim_stepper *stepper;
-  const brim_work_data *data;
+  brim_work_data *data;
+  brim_loader_options *loader;                       // without a setting
   brim_checkpoint_facts (*facts)(const void *work);  // of the present setting
   brim_cache_of cache_of;
 } brim_stepped;
@@ -32,6 +33,7 @@ brim_status brim_stepped_use(void *work, const char *path, bool averaged);
 extern const brim_learn_matters brim_stepped_matters;
 // All of these tables.
 extern const brim_work_loading_table brim_stepped_loading;
+extern const brim_work_ranks_table brim_stepped_ranks;
 extern const brim_work_background_table brim_stepped_background;
 extern const brim_work_diagnosis brim_stepped_diagnosis;
 

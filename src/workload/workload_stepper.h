@@ -13,6 +13,8 @@ extern "C" {
 
 typedef struct brim_stepper {
   brim_device *device;
+  brim_comm *comm;  // NULL = one rank
+  int rank, ranks;
   const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
   brim_net_watch watch;
   // from the config
@@ -29,7 +31,7 @@ typedef struct brim_stepper {
   brim_net *net;
   brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
   brim_schedule schedule;
-  int64_t batch, eval_batch, accumulation, epoch_samples;
+  int64_t batch, eval_batch, accumulation, epoch_samples;  // of all ranks, but eval_batch
   bool exact;  // the loss is that of all micro-batches of a step
   brim_precision precision;
   bool mapped_rows;     // the device reads samples as they are out of a mapped file
@@ -41,7 +43,9 @@ typedef struct brim_stepper {
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;
   brim_net_metrics carried;  // training sums set aside while evaluating
-  int64_t recalibrated;      // the step whose average has statistics of its own; -1 = none has
+  double *given;             // sums of all ranks at `given_step`, one rank after the other
+  int64_t given_step;
+  int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none has
   brim_loader_stats recalibrate_reading;  // by the training set's loader, for that alone
 } brim_stepper;
 
@@ -69,6 +73,8 @@ brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics 
 // in training; `evaluated` is of the others.
 void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool evaluated,
                         brim_work_metrics *out);
+// Training's sums of all ranks in place of this one's.
+brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums);
 // brim_workload_table.figures
 void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values);
 

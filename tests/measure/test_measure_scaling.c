@@ -301,7 +301,7 @@ static void test_on_gpus(void **state) {
     assert_ok(brim_config_load(&options, &f[i].config));
     assert_ok(brim_registry_create(&f[i].registry));
     f[i].device = lazy_open(0);
-    brim_work_context context = {f[i].registry, f[i].device};
+    brim_work_context context = {.registry = f[i].registry, .device = f[i].device};
     assert_ok(brim_work_open(&context, f[i].config, &f[i].work));
     replicas[i] =
         (brim_replica){.spec = i ? "cuda:1" : "cuda:0", .work = f[i].work, .device = f[i].device};

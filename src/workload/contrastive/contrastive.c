@@ -46,7 +46,8 @@ static brim_status contrastive_open(const brim_work_context *context, const brim
                                     void **work) {
   brim_contrastive *w = (brim_contrastive *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
-  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
+  w->stepped = (brim_stepped){
+      .stepper = &w->stepper, .data = &w->data, .loader = &w->loader, .facts = facts_of};
   brim_status status = brim_contrastive_setup(w, context, config);
   if (status) {
     contrastive_close(w);
@@ -208,6 +209,7 @@ const brim_workload_table brim_workload_contrastive = {
     .snapshot = brim_stepped_snapshot,
     .restore = brim_stepped_restore,
     .loading = &brim_stepped_loading,
+    .ranks = &brim_stepped_ranks,
     .evaluation = &evaluation,
     .features = &features,
     .batches = &batches,

@@ -43,7 +43,8 @@ static brim_status supervised_open(const brim_work_context *context, const brim_
                                    void **work) {
   brim_supervised *w = (brim_supervised *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
-  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
+  w->stepped = (brim_stepped){
+      .stepper = &w->stepper, .data = &w->data, .loader = &w->loader, .facts = facts_of};
   brim_status status = brim_supervised_setup(w, context, config);
   if (status) {
     supervised_close(w);
@@ -79,13 +80,6 @@ static bool supervised_free_optional(void *work, const brim_setting *setting) {
   if (!brim_batching_free_optional(&w->batching, &w->data, &a)) return false;
   w->data.has_planned = false;
   return true;
-}
-
-static void supervised_share(void *work, int rank, int world) {
-  brim_supervised *w = (brim_supervised *)work;
-  w->loader.rank = rank;
-  w->loader.world = world;
-  w->data.has_planned = false;  // less memory may be another place for the data
 }
 
 static void supervised_resuming(void *work, const json_t *metadata) {
@@ -187,7 +181,6 @@ static bool supervised_measures(const brim_config *config, const char *metric_ke
 
 //---------------------------------- the table ----------------------------------
 
-static const brim_work_ranks_table ranks = {.share = supervised_share};
 static const brim_work_evaluation_table evaluation = {.evaluate = supervised_evaluate,
                                                       .use = brim_stepped_use};
 static const brim_work_batches_table batches = {.allow_smaller = supervised_allow_smaller,
@@ -220,7 +213,7 @@ const brim_workload_table brim_workload_supervised = {
     .snapshot = brim_stepped_snapshot,
     .restore = brim_stepped_restore,
     .loading = &brim_stepped_loading,
-    .ranks = &ranks,
+    .ranks = &brim_stepped_ranks,
     .evaluation = &evaluation,
     .batches = &batches,
     .background = &brim_stepped_background,
