@@ -211,6 +211,9 @@ static const brim_config_row rows[] = {
         "training.ema_batches", "50", 0, 1 << 20, NAMES("ema_batches"), 0,
         "training batches used to recalibrate the batch-norm statistics of the averaged weights "
         "before evaluation; 0 = average the statistics like the weights"),
+    BRIM_KEY_BOOL("training.sync_batchnorm", "true", NAMES("sync_batchnorm", "sync_bn"), 0,
+                  "on several ranks: batch norm uses the samples of all ranks; false = each rank's "
+                  "own, which needs no exchange"),
     BRIM_KEY_BOOL("training.deterministic", "true", NAMES("deterministic"), 0,
                   "give bit-identical results on every run with the same settings"),
     BRIM_KEY_CHOICE(

@@ -31,6 +31,7 @@ void brim_learn_set_spec(const brim_config *config, brim_net_spec *spec) {
   spec->seed = (uint64_t)brim_config_int(config, "seed");
   spec->clip_norm = brim_config_float(config, "training.clip_norm");
   spec->ema_decay = brim_config_float(config, "training.ema_decay");
+  spec->local_norm = !brim_config_bool(config, "training.sync_batchnorm");
   spec->memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   spec->eval_batch = brim_config_int(config, "data.eval_batch_size");
   spec->model = model ? model : &mlp;

@@ -65,6 +65,7 @@ static const char *const keys_of_rooms[] = {
     "training.label_smoothing",
     "training.ema_decay",
     "training.ema_batches",
+    "training.sync_batchnorm",
     "training.deterministic",
     "gradient_checkpointing",
     "compile",
