@@ -94,7 +94,7 @@ static void fill_batchnorm(const brim_case *c, const brim_op_call *call, brim_ca
 
 static void fill_part(const brim_case *c, brim_case_data *d) {
   int64_t count = brim_case_rows(c) * c->k;
-  for (int64_t i = 0; c->offset && i < count; i++) d->in[0][i] += 300;
+  for (int64_t i = 0; c->offset && i < count; i++) d->in[0][i] += 30;
   for (int64_t i = 0; c->nonfinite && i < count; i += 5 * c->k + 2) {
     d->in[0][i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
   }
