@@ -179,6 +179,7 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
       return BRIM_FAILURE_UNSUPPORTED;
     case BRIM_ECHILD:
     case BRIM_EINTERNAL:
+    case BRIM_ERANK:
       return BRIM_FAILURE_CRASH;
     case BRIM_EIO:
     case BRIM_EPARSE:
