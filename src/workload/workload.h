@@ -272,6 +272,8 @@ typedef struct brim_work_loading_table {
   void (*stats)(void *work, brim_work_loading *out);
 } brim_work_loading_table;
 
+struct brim_workload_table;
+
 // Several train at once, each on its part of the data: one training of all where the device is one of
 // several ranks, else each its own.
 typedef struct brim_work_ranks_table {
@@ -281,6 +283,11 @@ typedef struct brim_work_ranks_table {
   void (*share)(void *work, int rank, int world);
   // On all ranks before the first one saves: what a checkpoint of this step needs of each.
   brim_status (*give)(void *work, bool weights_only);
+  // For commands that decide by the clock what to do next. On the first rank, until `false`: configure, step,
+  // metrics, snapshot, restore and the calls of `loading` are made by the others too, which follow.
+  void (*lead)(void *work, bool on);
+  // On the others: until the first rank ends it.
+  brim_status (*follow)(void *work, const struct brim_workload_table *table);
 } brim_work_ranks_table;
 
 // What was learned can be evaluated.

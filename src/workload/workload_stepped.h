@@ -27,6 +27,12 @@ brim_status brim_stepped_save(void *work, const char *path, const json_t *extra,
 brim_status brim_stepped_load(void *work, const char *path, json_t **extra);
 brim_status brim_stepped_snapshot(void *work);
 brim_status brim_stepped_restore(void *work);
+// brim_work_ranks_table's (workload_lead.c)
+void brim_stepped_lead(void *work, bool on);
+brim_status brim_stepped_follow(void *work, const brim_workload_table *table);
+// Around `configure`: the other ranks do the same, and a setting stands on all of them or on none.
+brim_status brim_stepped_tell_configure(const void *work, const brim_setting *setting);
+brim_status brim_stepped_agree(const void *work, brim_status status);
 // brim_work_evaluation_table's
 brim_status brim_stepped_use(void *work, const char *path, bool averaged);
 // Which settings of the loader cannot matter.

@@ -11,10 +11,23 @@
 extern "C" {
 #endif
 
+// Calls that all ranks make.
+typedef enum brim_step_call {
+  BRIM_CALL_END,
+  BRIM_CALL_CONFIGURE,
+  BRIM_CALL_STEP,
+  BRIM_CALL_METRICS,
+  BRIM_CALL_SNAPSHOT,
+  BRIM_CALL_RESTORE,
+  BRIM_CALL_LOAD_ONLY,
+  BRIM_CALL_COMPUTE_ONLY
+} brim_step_call;
+
 typedef struct brim_stepper {
   brim_device *device;
   brim_comm *comm;  // NULL = one rank
   int rank, ranks;
+  bool leads, follows;                // workload_lead.c
   const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
   brim_net_watch watch;
   // from the config
@@ -93,6 +106,9 @@ brim_status brim_stepper_check_stop(const brim_stepper *t);
 // or left as the model. Nothing where there is no average, or none of a network with batch norm.
 // `stops`: BRIM_EINTERRUPTED as above.
 brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops);
+
+// On a rank that leads: the others make the same call, `number` being its steps or `reset` (workload_lead.c).
+brim_status brim_stepper_tell(const brim_stepper *t, brim_step_call kind, int number);
 
 brim_status brim_stepper_snapshot(brim_stepper *t);
 brim_status brim_stepper_restore(brim_stepper *t);

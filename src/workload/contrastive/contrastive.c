@@ -111,7 +111,7 @@ static brim_status build(brim_contrastive *w, const brim_setting *setting, brim_
   return brim_contrastive_make_loader(w, a);
 }
 
-static brim_status contrastive_configure(void *work, const brim_setting *setting) {
+static brim_status configure(void *work, const brim_setting *setting) {
   brim_contrastive *w = (brim_contrastive *)work;
   brim_applied a;
   drop_setting(w);
@@ -122,6 +122,11 @@ static brim_status contrastive_configure(void *work, const brim_setting *setting
   drop_setting(w);
   brim_work_drop_residents(&w->data);  // a setting that does not stand holds no memory
   return status;
+}
+
+static brim_status contrastive_configure(void *work, const brim_setting *setting) {
+  BRIM_TRY(brim_stepped_tell_configure(work, setting));
+  return brim_stepped_agree(work, configure(work, setting));
 }
 
 static void contrastive_info(void *work, brim_work_info *out) {

@@ -106,7 +106,7 @@ static brim_status build(brim_supervised *w, const brim_setting *setting, brim_a
   return brim_stepper_build(&w->stepper, &w->data, a);
 }
 
-static brim_status supervised_configure(void *work, const brim_setting *setting) {
+static brim_status configure(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_applied a;
   brim_stepper_drop(&w->stepper);
@@ -117,6 +117,11 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_stepper_drop(&w->stepper);
   brim_work_drop_residents(&w->data);  // a setting that does not stand holds no memory
   return status;
+}
+
+static brim_status supervised_configure(void *work, const brim_setting *setting) {
+  BRIM_TRY(brim_stepped_tell_configure(work, setting));
+  return brim_stepped_agree(work, configure(work, setting));
 }
 
 static void supervised_info(void *work, brim_work_info *out) {
