@@ -44,6 +44,7 @@ static brim_status open_comm(const brim_ranks_place *place, brim_ranks *ranks) {
   if (place->origin == BRIM_RANKS_BRIM) {
     ranks->local_rank = place->rank;
     ranks->local_size = place->size;
+    snprintf(ranks->name, sizeof ranks->name, "%s", place->name);
     return brim_comm_open_shm(place->name, place->rank, place->size, BRIM_RANKS_OPEN_NS,
                               &ranks->comm);
   }
@@ -54,6 +55,14 @@ static brim_status open_comm(const brim_ranks_place *place, brim_ranks *ranks) {
       "the launcher started %d ranks, but MPI knows %d: use the mpirun of brim's MPI, or "
       "srun --mpi=pmix",
       place->size, brim_comm_size(ranks->comm));
+}
+
+brim_status brim_ranks_open_twin(brim_ranks *ranks, brim_comm **out) {
+  int local_rank, local_size;
+  char name[sizeof ranks->name + 8];
+  if (ranks->origin == BRIM_RANKS_MPI) return brim_comm_open_mpi(out, &local_rank, &local_size);
+  snprintf(name, sizeof name, "%s-twin", ranks->name);
+  return brim_comm_open_shm(name, ranks->rank, ranks->size, BRIM_RANKS_OPEN_NS, out);
 }
 
 brim_status brim_ranks_open(const brim_ranks_place *place, const brim_ranks_options *options,
@@ -83,6 +92,7 @@ void brim_ranks_close(brim_ranks *ranks) {
   if (!ranks) return;
   // The communicator first: MPI waits here for the other ranks, and they may still fail.
   brim_ranks_watch_leave(ranks->watch);
+  brim_comm_destroy(ranks->device_comm);
   brim_comm_destroy(ranks->comm);
   brim_ranks_watch_close(ranks->watch);
   brim_free(ranks);
@@ -102,6 +112,7 @@ brim_status brim_ranks_fail(brim_ranks *ranks, brim_status status) {
     ended = brim_ranks_watch_ended(ranks->watch, 0, why, sizeof why, &own);
   }
   brim_comm_abandon(ranks->comm);
+  if (ranks->device_comm) brim_comm_abandon(ranks->device_comm);
   if (ended && !own) {
     brim_status_set_detail(why);
     return BRIM_ERANK;

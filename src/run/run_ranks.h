@@ -54,6 +54,9 @@ typedef struct brim_ranks {
   int rank, size, local_rank, local_size;
   int cpu_ranks;    // of this machine that share the cores of this one, itself counted
   brim_comm *comm;  // between all ranks
+  brim_comm
+      *device_comm;  // the same ranks, for exchanges of a GPU that run beside; NULL = not needed
+  char name[64];     // of the shared memory
   struct brim_ranks_watch *watch;
 } brim_ranks;
 
@@ -76,6 +79,12 @@ static inline int brim_ranks_size(const brim_ranks *ranks) { return ranks ? rank
 static inline brim_comm *brim_ranks_comm(const brim_ranks *ranks) {
   return ranks ? ranks->comm : NULL;
 }
+
+// One more communicator between the same ranks; all of them call this.
+brim_status brim_ranks_open_twin(brim_ranks *ranks, brim_comm **out);
+// The device's exchanges are with the other ranks: by its own means (NCCL) where each rank has a GPU of its
+// own, else through the host, and `why` says why. Before a workload is opened on it; ranks outlive it.
+brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[256]);
 
 // CPU threads for this rank, of `threads` that the process may use: ranks of one machine share its cores.
 int brim_ranks_threads(const brim_ranks *ranks, int threads);

@@ -2,6 +2,7 @@
 // rank can abandon it; MPI itself cannot end a call whose partner is gone. Sums are added here, in the
 // order of ranks: MPI_Allreduce leaves the order, and with it the bits, to the implementation.
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,6 +17,13 @@
 #define MOVE_BYTES (1 << 30)  // of a gather (over all ranks) or broadcast; MPI counts are ints
 #define TESTS 2000            // of a call, before its rank sleeps in between
 #define SLEEP_NS 50000
+
+// MPI is called from one thread at a time (MPI_THREAD_SERIALIZED), and there may be several communicators,
+// each with a thread of its own. No call waits, so neither does the lock.
+static pthread_mutex_t in_mpi = PTHREAD_MUTEX_INITIALIZER;
+
+static void enter(void) { pthread_mutex_lock(&in_mpi); }
+static void leave(void) { pthread_mutex_unlock(&in_mpi); }
 
 typedef struct mpi_comm {
   MPI_Comm comm;
@@ -45,7 +53,9 @@ static brim_status fail_abandoned(mpi_comm *c) {
 static brim_status finish(mpi_comm *c, const char *what, MPI_Request *request, int code) {
   for (int turn = 0; code == MPI_SUCCESS; turn++) {
     int done = 0;
+    enter();
     code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    leave();
     if (code == MPI_SUCCESS && done) return BRIM_OK;
     if (atomic_load(&c->abandoned)) return fail_abandoned(c);
     if (turn > TESTS) {
@@ -80,14 +90,18 @@ static brim_status reduce_chunk(mpi_comm *c, uint8_t *data, int64_t count, brim_
     c->places[1][r] = (int)(mine * r);
   }
   MPI_Request request = MPI_REQUEST_NULL;
+  enter();
   int code = MPI_Ialltoallv(data, c->counts[0], c->places[0], type, c->parts, c->counts[1],
                             c->places[1], type, c->comm, &request);
+  leave();
   BRIM_TRY(finish(c, "MPI_Ialltoallv", &request, code));
   for (int r = 1; r < c->size; r++) {
     brim_comm_add(c->parts, c->parts + (size_t)(mine * r) * size, mine, dtype);
   }
+  enter();
   code = MPI_Iallgatherv(c->parts, (int)mine, type, data, c->counts[0], c->places[0], type, c->comm,
                          &request);
+  leave();
   return finish(c, "MPI_Iallgatherv", &request, code);
 }
 
@@ -113,17 +127,23 @@ static brim_status mpi_all_reduce(void *impl, void *data, int64_t count, brim_dt
 static brim_status gather_part(mpi_comm *c, uint8_t *all, size_t bytes, size_t at, size_t n) {
   // Ranks' parts lie `bytes` apart, and a rank's place is an int in units of the type.
   MPI_Datatype part = MPI_DATATYPE_NULL, block = MPI_DATATYPE_NULL;
+  enter();
   int code = MPI_Type_contiguous((int)n, MPI_BYTE, &part);
   if (code == MPI_SUCCESS) {
     code = MPI_Type_create_resized(part, 0, (MPI_Aint)bytes, &block);
     MPI_Type_free(&part);
   }
   if (code == MPI_SUCCESS) code = MPI_Type_commit(&block);
+  leave();
   if (code != MPI_SUCCESS) return fail_mpi(c, "MPI_Type_commit", code);
   MPI_Request request = MPI_REQUEST_NULL;
+  enter();
   code = MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all + at, 1, block, c->comm, &request);
+  leave();
   brim_status status = finish(c, "MPI_Iallgather", &request, code);
+  enter();
   MPI_Type_free(&block);
+  leave();
   return status;
 }
 
@@ -149,7 +169,9 @@ static brim_status mpi_broadcast(void *impl, void *data, size_t bytes, int root)
   for (size_t at = 0; at < bytes;) {
     size_t n = bytes - at < MOVE_BYTES ? bytes - at : MOVE_BYTES;
     MPI_Request request = MPI_REQUEST_NULL;
+    enter();
     int code = MPI_Ibcast((uint8_t *)data + at, (int)n, MPI_BYTE, root, c->comm, &request);
+    leave();
     BRIM_TRY(finish(c, "MPI_Ibcast", &request, code));
     at += n;
   }
@@ -166,8 +188,10 @@ static void mpi_close(void *impl) {
   // MPI_Finalize waits for every rank; without it the launcher ends the others, which is what a rank that
   // leaves early wants. The buffers of a call that was not completed stay MPI's.
   if (c->failed || atomic_load(&c->abandoned)) return;
+  enter();
   MPI_Comm_free(&c->comm);
   if (c->own_init) MPI_Finalize();
+  leave();
   brim_mpi_host()->free(c->counts[0]);
   brim_mpi_host()->free(c->parts);
   brim_mpi_host()->free(c);
@@ -222,12 +246,14 @@ brim_status brim_mpi_open(brim_mpi_ranks *out) {
   if (!c) return brim_mpi_fail(BRIM_ENOMEM, "no memory for a communicator");
   memset(c, 0, sizeof *c);
   atomic_init(&c->abandoned, false);
-  brim_status status = init_mpi(c);
   int local_rank = 0, local_size = 1;
+  enter();
+  brim_status status = init_mpi(c);
   if (!status) {
     int code = find_local(c, &local_rank, &local_size);
     if (code != MPI_SUCCESS) status = fail_mpi(c, "MPI_Comm_split_type", code);
   }
+  leave();
   if (status) goto fail;
   // A slice is at most 15 values longer than a rank's share.
   const size_t ranks = (size_t)c->size;

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "config/config.h"
 #include "measure/measure.h"
+#include "run/run_ranks.h"
 #include "workload/workload.h"
 
 #ifdef __cplusplus
@@ -51,6 +52,8 @@ typedef struct brim_cli_job {
   brim_device_options options;  // that it was opened with
   brim_device *device;
   brim_work *work;
+  brim_ranks *ranks;   // borrowed, of a command that runs as one of several; NULL = it does not
+  char exchange[256];  // why they do not exchange by the GPU's own means; "" = they do, or need not
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
   bool any_device;            // brim chose the device: the config says auto
