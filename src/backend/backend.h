@@ -383,7 +383,7 @@ typedef struct brim_comm_table {
   // Waits for all ranks. BRIM_EUNSUPPORTED with a reason where the library is missing.
   brim_status (*open)(void *impl, const char id[BRIM_COMM_ID_BYTES], int rank, int size,
                       void **comm);
-  void (*close)(void *comm);
+  void (*close)(void *comm);    // after the graphs that hold calls of it
   void (*abandon)(void *comm);  // from any thread: work that waits for other ranks ends
   // The sum over all ranks, in place.
   brim_status (*all_reduce)(void *comm, void *stream, void *data, int64_t count, brim_dtype dtype);
