@@ -48,6 +48,13 @@ const char *brim_device_exchange(const brim_device *device) {
                                  : brim_comm_name(device->exchange->comm);
 }
 
+bool brim_device_exchange_stats(const brim_device *device, brim_comm_stats *out) {
+  const struct brim_exchange *x = device->exchange;
+  if (!x || !x->comm || x->table) return false;
+  brim_comm_read_stats(x->comm, out);
+  return true;
+}
+
 void brim_exchange_close(brim_device *device) {
   struct brim_exchange *x = device->exchange;
   const brim_backend *b = device->backend;

@@ -23,6 +23,8 @@ bool brim_device_exchanges(
 const char *brim_device_exchange(
     const brim_device *device);  // "nccl", "mpi", "shm"; "" = a rank alone
 
+// What the communicator was asked for so far; false where the device exchanges by its own means or is alone.
+bool brim_device_exchange_stats(const brim_device *device, brim_comm_stats *out);
 // The first failure of an exchange that ran beside the host, once: the step that needed it is void.
 brim_status brim_exchange_check(brim_device *device);
 

@@ -52,11 +52,10 @@ typedef struct brim_ranks_options {
 typedef struct brim_ranks {
   brim_ranks_origin origin;
   int rank, size, local_rank, local_size;
-  int cpu_ranks;    // of this machine that share the cores of this one, itself counted
-  brim_comm *comm;  // between all ranks
-  brim_comm
-      *device_comm;  // the same ranks, for exchanges of a GPU that run beside; NULL = not needed
-  char name[64];     // of the shared memory
+  int cpu_ranks;           // of this machine that share the cores of this one, itself counted
+  brim_comm *comm;         // between all ranks
+  brim_comm *device_comm;  // the same ranks, for exchanges of the device; NULL = not attached
+  char name[64];           // of the shared memory
   struct brim_ranks_watch *watch;
 } brim_ranks;
 

@@ -28,7 +28,6 @@ static brim_status each_its_own(const brim_ranks *ranks, const brim_device *devi
 static brim_status attach_gpu(brim_ranks *ranks, brim_device *device, char why[256]) {
   bool apart = false;
   BRIM_TRY(each_its_own(ranks, device, &apart));
-  BRIM_TRY(brim_ranks_open_twin(ranks, &ranks->device_comm));
   BRIM_TRY(brim_device_set_ranks(device, ranks->device_comm, apart, why));
   if (!apart) snprintf(why, 256, "%s", brim_tr("ranks share a GPU"));
   return BRIM_OK;
@@ -40,7 +39,9 @@ brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[2
     // to measure what exchanging costs
     return getenv("BRIM_EXCHANGE_ALONE") ? brim_device_set_ranks(device, NULL, true, why) : BRIM_OK;
   }
-  // the host's memory is exchanged by the thread that trains, in its order
-  if (device->info.host_memory) return brim_device_set_ranks(device, ranks->comm, false, why);
+  if (!ranks->device_comm) BRIM_TRY(brim_ranks_open_twin(ranks, &ranks->device_comm));
+  if (device->info.host_memory) {
+    return brim_device_set_ranks(device, ranks->device_comm, false, why);
+  }
   return attach_gpu(ranks, device, why);
 }
