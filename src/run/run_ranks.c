@@ -100,6 +100,12 @@ void brim_ranks_close(brim_ranks *ranks) {
 
 //---------------------------------- failures ----------------------------------
 
+// A mistake in the config is every rank's own, whichever of them is the first to say so.
+static bool is_input(brim_status status) {
+  return status == BRIM_EINVAL || status == BRIM_EPARSE || status == BRIM_ENOENT ||
+         status == BRIM_EEXIST || status == BRIM_EUNSUPPORTED;
+}
+
 brim_status brim_ranks_fail(brim_ranks *ranks, brim_status status) {
   if (!ranks || !status) return status;
   char detail[1024], why[1400];
@@ -112,8 +118,8 @@ brim_status brim_ranks_fail(brim_ranks *ranks, brim_status status) {
     ended = brim_ranks_watch_ended(ranks->watch, 0, why, sizeof why, &own);
   }
   brim_comm_abandon(ranks->comm);
-  if (ranks->device_comm) brim_comm_abandon(ranks->device_comm);
-  if (ended && !own) {
+  brim_comm_abandon(ranks->device_comm);
+  if (ended && !own && !is_input(status)) {
     brim_status_set_detail(why);
     return BRIM_ERANK;
   }

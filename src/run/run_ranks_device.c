@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "backend/backend_exchange.h"
-#include "run/run_ranks.h"
+#include "run/run_ranks_int.h"
 
 // NCCL wants a GPU for each rank.
 static brim_status each_its_own(const brim_ranks *ranks, const brim_device *device, bool *out) {
@@ -39,7 +39,10 @@ brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[2
     // to measure what exchanging costs
     return getenv("BRIM_EXCHANGE_ALONE") ? brim_device_set_ranks(device, NULL, true, why) : BRIM_OK;
   }
-  if (!ranks->device_comm) BRIM_TRY(brim_ranks_open_twin(ranks, &ranks->device_comm));
+  if (!ranks->device_comm) {
+    BRIM_TRY(brim_ranks_open_twin(ranks, &ranks->device_comm));
+    brim_ranks_watch_add(ranks->watch, ranks->device_comm);
+  }
   if (device->info.host_memory) {
     return brim_device_set_ranks(device, ranks->device_comm, false, why);
   }

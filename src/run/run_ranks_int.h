@@ -77,7 +77,9 @@ bool brim_ranks_watch_ended(brim_ranks_watch *watch, int64_t wait_ns, char *why,
                             bool *own);
 // Whether rank 0 is the one that died or is silent, so that rank 1 reports it.
 bool brim_ranks_watch_lost_first(brim_ranks_watch *watch);
-// The communicator is about to be closed: the watch leaves it alone from now on. NULL is fine.
+// One more communicator to be abandoned when all end.
+void brim_ranks_watch_add(brim_ranks_watch *watch, brim_comm *comm);
+// The communicators are about to be closed: the watch leaves them alone from now on. NULL is fine.
 void brim_ranks_watch_leave(brim_ranks_watch *watch);
 void brim_ranks_watch_close(brim_ranks_watch *watch);
 

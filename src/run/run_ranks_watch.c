@@ -34,8 +34,8 @@ struct brim_ranks_watch {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   // Under the lock:
-  brim_comm *comm;  // NULL = closed
-  peer *peers;      // of rank 0 (size): all others, by rank; of the others (1): rank 0
+  brim_comm *comm, *device_comm;  // NULL = closed, or none
+  peer *peers;  // of rank 0 (size): all others, by rank; of the others (1): rank 0
   bool closing;
   bool ended;                // all end, because of:
   brim_ranks_message cause;  // END
@@ -75,6 +75,7 @@ static void end_all(brim_ranks_watch *w, const brim_ranks_message *cause) {
     if (r != w->rank) brim_ranks_send(&w->peers[r].wire, &w->cause);
   }
   brim_comm_abandon(w->comm);
+  brim_comm_abandon(w->device_comm);
   pthread_cond_broadcast(&w->changed);
 }
 
@@ -317,10 +318,17 @@ bool brim_ranks_watch_lost_first(brim_ranks_watch *w) {
   return lost;
 }
 
+void brim_ranks_watch_add(brim_ranks_watch *w, brim_comm *comm) {
+  pthread_mutex_lock(&w->lock);
+  w->device_comm = comm;
+  if (w->ended) brim_comm_abandon(comm);
+  pthread_mutex_unlock(&w->lock);
+}
+
 void brim_ranks_watch_leave(brim_ranks_watch *w) {
   if (!w) return;
   pthread_mutex_lock(&w->lock);
-  w->comm = NULL;
+  w->comm = w->device_comm = NULL;
   pthread_mutex_unlock(&w->lock);
 }
 

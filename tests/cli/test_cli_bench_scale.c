@@ -142,12 +142,11 @@ static void test_interrupted(void **state) {
   assert_true(has_file("out/report.html"));
 }
 
-static void test_not_for_training(void **state) {
+static void test_bad_lists(void **state) {
   (void)state;
   fresh();
-  expect(3, "a run uses one in this version; name one (device=cuda:0)",
-         "brim train small.yaml device=[0,1]");
-  expect(3, "`brim bench` measures scaling", "brim train small.yaml --device cpu,cpu");
+  expect(3, "this command uses one; name one (device=cuda:0)",
+         "brim profile small.yaml device=[0,1]");
   expect(2, "names GPU 1 twice", SWEEP "--device cuda:1,cuda:1");
   expect(2, "in a list each must be", SWEEP "--device cpu,auto");
   expect(2, "at most 32", SWEEP "device=[$(seq -s, 0 32)]");
@@ -170,7 +169,7 @@ int main(void) {
       cmocka_unit_test(test_events_and_best),
       cmocka_unit_test(test_a_device_that_is_not_here),
       cmocka_unit_test(test_interrupted),
-      cmocka_unit_test(test_not_for_training),
+      cmocka_unit_test(test_bad_lists),
       cmocka_unit_test(test_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

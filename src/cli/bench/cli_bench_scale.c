@@ -21,7 +21,7 @@ brim_status brim_cli_bench_scale_check(bench *b) {
                      count, BRIM_SCALING_MAX);
   }
   b->device_count = count;
-  return BRIM_OK;
+  return brim_config_devices_apart(b->job->config);
 }
 
 //---------------------------------- opening ----------------------------------

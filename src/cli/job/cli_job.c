@@ -219,17 +219,21 @@ brim_failure brim_cli_device_class(const brim_cli_job *job) {
   return job->absent ? BRIM_FAILURE_UNSUPPORTED : BRIM_FAILURE_INFRASTRUCTURE;
 }
 
+int brim_cli_job_gpus(const brim_cli_job *job) {
+  const brim_backend *cuda = brim_registry_backend(job->registry, "cuda");
+  int count = 0;
+  if (cuda && cuda->device_count(&count) == BRIM_OK) return count;
+  brim_status_clear();
+  return 0;
+}
+
 // This rank's device, and its part of the machine's cores.
 static brim_status rank_device(brim_cli_job *job, const char **spec, char own[64]) {
   const char *devices[BRIM_RANKS_MAX];
   size_t count = brim_work_device_count(job->config);
-  int gpus = 0;
-  const brim_backend *cuda = brim_registry_backend(job->registry, "cuda");
-  if (cuda && cuda->device_count(&gpus)) gpus = 0;
-  brim_status_clear();
   if (count > BRIM_RANKS_MAX) count = BRIM_RANKS_MAX;
   for (size_t i = 0; i < count; i++) BRIM_TRY(brim_work_device_at(job->config, i, &devices[i]));
-  brim_ranks_device(job->ranks, devices, count, gpus, own, 64);
+  brim_ranks_device(job->ranks, devices, count, brim_cli_job_gpus(job), own, 64);
   *spec = own;
   if (job->options.threads == 0) {
     job->options.threads = brim_ranks_threads(job->ranks, brim_cpu_count());

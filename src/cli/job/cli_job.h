@@ -82,6 +82,7 @@ brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
 // The failure of a status of BRIM_EDEVICE: UNSUPPORTED where this machine has no such device, driver or
 // plug-in, which another attempt does not change; INFRASTRUCTURE where the device fails.
 brim_failure brim_cli_device_class(const brim_cli_job *job);
+int brim_cli_job_gpus(const brim_cli_job *job);  // that this process sees
 // Both again, after the device crashed.
 brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
 // Loads the plug-ins that the config names; BRIM_EINVAL where the user has not agreed to one.
