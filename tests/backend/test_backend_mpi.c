@@ -1,6 +1,6 @@
 // The checks of every communicator over MPI: this program starts itself under mpirun, once per rank.
 #include "backend/comm_checks.h"
-#include "backend/mpi_run.h"
+#include "mpi_run.h"
 
 static int run_rank(const char *what) {
   brim_comm *comm = NULL;

@@ -109,7 +109,7 @@ static void kill_late(launch *l) {
     rank_child *c = &l->ranks[r];
     if (c->ended || c->killed) continue;
     c->killed = true;
-    if (brim_child_stop(c->child, 0)) brim_status_clear();
+    if (brim_child_signal_group(c->child, SIGKILL)) brim_status_clear();
   }
 }
 

@@ -53,6 +53,7 @@ static void be_quiet(brim_cli *cli) {
   cli->quiet = true;
   cli->json = false;
   brim_cli_log(cli);
+  cli->stop = brim_cli_signals(false, BRIM_CLI_SAVES);
   if (nowhere < 0) return;
   fflush(stdout);
   (void)dup2(nowhere, STDOUT_FILENO);
@@ -89,7 +90,11 @@ brim_status brim_cli_ranks_open(brim_cli *cli, brim_cli_ranks **out) {
 }
 
 brim_status brim_cli_ranks_failed(brim_cli *cli, brim_cli_ranks *r, brim_status status) {
-  if (!r || !status || status == BRIM_EINTERRUPTED) return status;
+  if (!r || !status) return status;
+  if (status == BRIM_EINTERRUPTED) {  // all ranks agreed on it
+    if (r->ranks->rank > 0) cli->error_reported = true;
+    return status;
+  }
   status = brim_ranks_fail(r->ranks, status);
   atomic_store(&r->exit_code, brim_cli_exit_of(cli, status));
   const bool reports = brim_ranks_reports(r->ranks);

@@ -1,6 +1,6 @@
 // Runs a program under mpirun on this machine alone: a tool of the tests of ranks over MPI.
-#ifndef BRIM_TESTS_BACKEND_MPI_RUN_H_
-#define BRIM_TESTS_BACKEND_MPI_RUN_H_
+#ifndef BRIM_TESTS_MPI_RUN_H_
+#define BRIM_TESTS_MPI_RUN_H_
 
 #include <unistd.h>
 
@@ -43,4 +43,4 @@ static inline size_t mpi_arguments(const char *ranks, const char **argv) {
   return n;
 }
 
-#endif  // BRIM_TESTS_BACKEND_MPI_RUN_H_
+#endif  // BRIM_TESTS_MPI_RUN_H_
