@@ -69,6 +69,15 @@ void brim_exchange_close(brim_device *device) {
   brim_free(x);
 }
 
+void brim_device_leave_ranks(brim_device *device) { brim_exchange_close(device); }
+
+void brim_device_abandon_ranks(brim_device *device) {
+  const struct brim_exchange *x = device->exchange;
+  if (!x) return;
+  brim_comm_abandon(x->comm);
+  if (x->own) x->table->abandon(x->own);
+}
+
 // All ranks learn rank 0's id, or that there is none: they decide alike. Where one of them cannot open it,
 // none keeps it.
 static brim_status open_own(brim_device *device, struct brim_exchange *x, char why[256]) {

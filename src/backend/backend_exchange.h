@@ -16,6 +16,10 @@ extern "C" {
 // backend's communicator carries what it can (all ranks must say the same); *why (size 256, may be NULL)
 // says why it does not, "" where it does. Waits for all ranks.
 brim_status brim_device_set_ranks(brim_device *device, brim_comm *comm, bool own, char *why);
+// The device is no rank any more. Nothing that was prepared on it as one may be left.
+void brim_device_leave_ranks(brim_device *device);
+// From any thread: exchanges that wait for other ranks end with a failure soon, and all later ones.
+void brim_device_abandon_ranks(brim_device *device);
 int brim_device_rank(const brim_device *device);
 int brim_device_ranks(const brim_device *device);  // 1 without ranks
 bool brim_device_exchanges(

@@ -512,6 +512,19 @@ static void add_row(brim_plan *plan, size_t first, brim_place place, const char 
   plan->bytes[place] += bytes;
 }
 
+static void add_exchanges(const brim_net *net, brim_plan *plan) {
+  const brim_program *p = &net->train;
+  plan->gradient_sums += net->ranks.count;
+  for (int32_t i = 0; i < p->prepared; i++) {
+    brim_op op = p->calls[i].op;
+    bool moves = op == BRIM_OP_ALL_REDUCE || op == BRIM_OP_ALL_GATHER || op == BRIM_OP_GATHER_PAIRS;
+    if (!moves) continue;
+    plan->exchanges += (int32_t)net->accumulation;
+    plan->exchange_bytes +=
+        (double)brim_tensor_bytes(&p->calls[i].in[0]) * (double)net->accumulation;
+  }
+}
+
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     add_row(plan, first, BRIM_PLACE_DEVICE, row_names[i], net->blocks[i].bytes);
@@ -533,6 +546,7 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   add_cost(&net->optimizer_call, 1, plan);
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
+  add_exchanges(net, plan);
   // a group's step counts the samples of its first network
   if (plan->samples_per_step == 0) {
     plan->samples_per_step = (double)(net->batch / net->views) * passes;

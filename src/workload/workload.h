@@ -281,6 +281,8 @@ typedef struct brim_work_ranks_table {
   // every epoch and counts on its part of the host's memory. (0, 1) is one alone, as a workload is
   // opened.
   void (*share)(void *work, int rank, int world);
+  // Gives back what `configure` built; the next is `configure`, maybe as another rank.
+  void (*drop)(void *work);
   // On all ranks before the first one saves: what a checkpoint of this step needs of each.
   brim_status (*give)(void *work, bool weights_only);
   // For commands that decide by the clock what to do next. On the first rank, until `false`: configure, step,

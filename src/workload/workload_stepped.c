@@ -1,6 +1,8 @@
 // Rows of the tables of workloads that step a network over a data set: what their stepper does.
 #include "workload/workload_stepped.h"
 
+#include "workload/workload_cache.h"
+
 static brim_stepper *stepper_of(const void *work) { return ((const brim_stepped *)work)->stepper; }
 
 static brim_checkpoint_facts facts_of(const void *work) {
@@ -63,12 +65,20 @@ static void share(void *work, int rank, int world) {
   s->data->has_planned = false;  // less memory may be another place for the data
 }
 
+static void drop(void *work) {
+  brim_stepper_drop(stepper_of(work));
+  brim_work_drop_residents(((const brim_stepped *)work)->data);
+}
+
 static brim_status give(void *work, bool weights_only) {
   return brim_stepper_give(stepper_of(work), weights_only);
 }
 
-const brim_work_ranks_table brim_stepped_ranks = {
-    .share = share, .give = give, .lead = brim_stepped_lead, .follow = brim_stepped_follow};
+const brim_work_ranks_table brim_stepped_ranks = {.share = share,
+                                                  .drop = drop,
+                                                  .give = give,
+                                                  .lead = brim_stepped_lead,
+                                                  .follow = brim_stepped_follow};
 
 //---------------------------------- checkpoints ----------------------------------
 

@@ -7,12 +7,16 @@
 
 #include "workload/workload_cache.h"
 
+static void find_rank(brim_stepper *t) {
+  t->rank = brim_device_rank(t->device);
+  t->ranks = brim_device_ranks(t->device);
+}
+
 void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_net_spec *spec,
                        double lr) {
   t->device = data->context.device;
   t->comm = data->context.comm;
-  t->rank = brim_device_rank(t->device);
-  t->ranks = brim_device_ranks(t->device);
+  find_rank(t);
   t->watch.config = data->config;
   t->watch.data = &data->train;
   t->views = spec->views;
@@ -96,6 +100,7 @@ static brim_status check_epoch(const brim_stepper *t, const brim_work_data *data
 brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim_applied *a) {
   const brim_net_spec *spec = &a->spec;
   t->rebuilt = t->built;
+  find_rank(t);
   BRIM_TRY(check_shares(t, a));
   BRIM_TRY(brim_net_create(t->device, spec, &t->net));
   if (t->weights) BRIM_TRY(start_from_weights(t, a->train.rank));

@@ -60,7 +60,8 @@ static void test_two(void **state) {
   shell_result r = shell(SWEEP "--device ref,ref");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
-  assert_non_null(strstr(r.out, "do not exchange gradients"));
+  assert_non_null(strstr(r.out, "exchange of gradients over shm"));
+  assert_non_null(strstr(r.out, "beyond what was measured"));
   assert_non_null(strstr(r.out, "2 devices together make 32 samples"));
   shell_free(&r);
   brim_scaling *all = calloc(8, sizeof *all);
@@ -73,8 +74,19 @@ static void test_two(void **state) {
     assert_true(all[i].one == all[0].result.samples_per_s);
     for (int k = 0; k <= i; k++) assert_string_equal(all[i].replicas[k].spec, "ref");
   }
+  const brim_scaling_exchange *e = &all[1].exchange;
+  assert_string_equal(e->by, "shm");
+  assert_int_equal(e->failure, BRIM_FAILURE_NONE);
+  assert_true(e->samples_per_s > 0 && e->efficiency > 0 && e->gradient_bytes > 0);
+  assert_true(e->busy_ms > 0 && e->waited_ms > 0 && e->bucket_ms > 0);
+  assert_int_equal(all[1].predicted.ranks, 2);
+  assert_true(all[1].predicted.samples_per_s > 0 && isfinite(brim_scaling_error(&all[1])));
+  assert_int_equal(all[1].further_count, 2);
+  assert_true(all[1].further[1].ranks == 8 && all[1].further[1].beyond);
+  assert_string_equal(all[0].exchange.by, "");
   free_scaling(all, 2);
   assert_has("out/report.html", "<section id=\"scaling\">");
+  assert_has("out/report.html", "<table class=\"scaling ranks\">");
   // one more record, and still one sweep
   expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,ref --resume");
   assert_false(has_file("out/results-1.jsonl"));
@@ -93,7 +105,8 @@ static void test_events_and_best(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_true(json_lines(r.out) > 4);
   assert_non_null(strstr(r.out, "\"event\":\"scaling\""));
-  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));  // one device
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":true"));
   shell_free(&r);
   // what is recommended can be trained, on one device
   if (has_file("out/best.yaml")) {
