@@ -1,5 +1,5 @@
 // A network as one of several ranks: gradients are summed over all of them in buckets, each on its way as
-// soon as the backward pass has written its last value, while the pass goes on. The update waits for them.
+// soon as the backward pass has written its last value, while the pass continues. The update waits for them.
 #include "engine/engine_int.h"
 
 // Small enough that the last one, which nothing hides, is short; large enough that latency does not count.

@@ -37,7 +37,7 @@ static brim_status read_launcher(char *(*get)(const char *name), const launcher 
     return brim_fail(BRIM_EINVAL, "%s=%s and %s=%s name no rank of 1 to %d", l->rank, get(l->rank),
                      l->size, get(l->size), BRIM_RANKS_MAX);
   }
-  if (size == 1 && l->origin != BRIM_RANKS_BRIM) return BRIM_OK;  // mpirun -n 1
+  if (size == 1) return BRIM_OK;  // mpirun -n 1
   out->origin = l->origin;
   out->rank = (int)rank;
   out->size = (int)size;

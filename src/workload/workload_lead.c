@@ -68,7 +68,7 @@ static brim_status make(const brim_workload_table *table, void *work, const call
     case BRIM_CALL_COMPUTE_ONLY:
       return table->loading->compute_only(work, c->number, &ns, &info);
     case BRIM_CALL_CONFIGURE:
-      // it failed on the first rank too, which says so and goes on
+      // it failed on the first rank too, which says so and continues
       if (table->configure(work, &c->setting)) brim_status_clear();
       return BRIM_OK;
     case BRIM_CALL_END:
