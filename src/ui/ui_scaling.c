@@ -88,15 +88,6 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   snprintf(out, 96, brim_tr("%s, %s ms"), text, ms);
 }
 
-// "2", or "1 of 2" where not all of them ran.
-void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
-  if (s->ran == s->devices) {
-    snprintf(out, 32, "%d", s->devices);
-  } else {
-    snprintf(out, 32, brim_tr("%d of %d"), s->ran, s->devices);
-  }
-}
-
 bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica) {
   const brim_scaling_replica *r = &all[item].replicas[replica];
   for (size_t i = 0; i <= item; i++) {

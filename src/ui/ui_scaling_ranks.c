@@ -15,6 +15,15 @@ bool brim_ui_ranks_any(const brim_scaling *all, size_t count) {
   return false;
 }
 
+// "2", or "1 of 2" where not all of them ran.
+void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
+  if (s->ran == s->devices) {
+    snprintf(out, 32, "%d", s->devices);
+  } else {
+    snprintf(out, 32, brim_tr("%d of %d"), s->ran, s->devices);
+  }
+}
+
 // "12,345, 91.2 %"
 static void put_rate(double rate, double efficiency, char out[48]) {
   char number[32];

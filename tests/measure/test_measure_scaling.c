@@ -325,7 +325,7 @@ static void test_on_gpus(void **state) {
     assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing is left running
     assert_int_equal(lazy_count(f[i].device)->events, events);
   }
-  // it has no streams for an exchange, which is said
+  // it has no streams for an exchange, which is reported
   assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
   assert_int_equal(out.exchange.failure, BRIM_FAILURE_UNSUPPORTED);
   assert_non_null(strstr(out.exchange.message, "no streams for ranks"));
@@ -414,7 +414,7 @@ static void test_a_rank_that_fails(void **state) {
     run_first(&t, 3);
     seen.fail_step = rank;
     seen.step_status = how[rank % 2];
-    t.options.seconds = 600;  // the others would go on
+    t.options.seconds = 600;  // the others would continue
     assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
     const brim_scaling_exchange *e = &t.out.exchange;
     char message[64];
