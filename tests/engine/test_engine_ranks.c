@@ -223,7 +223,7 @@ static void test_all_models(void **state) {
     job j;
     model_job(&test_models[i], &t, &j);
     print_message("%s\n", test_models[i].name);
-    compare(&j, counts, 3, 1e-10);
+    compare(&j, counts, 3, 1e-8);
   }
 }
 
