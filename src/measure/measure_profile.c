@@ -95,6 +95,8 @@ static void take_exchange(const brim_profiler *p, const brim_comm_stats *before,
   if (out->ranks == 0 || !brim_device_exchange_stats(p->device, &now)) return;
   out->exchange_ms = (double)(now.busy_ns - before->busy_ns) * 1e-6 / steps;
   out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
+  // until a thread that waited runs again is part of an exchange
+  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
   out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
 }
 

@@ -579,6 +579,23 @@ static void tell_best(const loop *l, brim_run_result *out) {
   if (!(l->best.training && evaluates)) memcpy(out->best, l->best.values, sizeof out->best);
 }
 
+// What the ranks exchanged, by the steps of this process.
+static void tell_exchange(const loop *l, brim_run_result *out) {
+  const brim_device *device = l->work->context.device;
+  brim_comm_stats stats;
+  out->exchange_ms = out->exchange_exposed_ms = (double)NAN;
+  if (!l->comm) return;
+  out->ranks = brim_comm_size(l->comm);
+  snprintf(out->exchange_by, sizeof out->exchange_by, "%s", brim_device_exchange(device));
+  if (out->steps_run <= 0 || !brim_device_exchange_stats(device, &stats)) return;
+  out->exchange_ms = (double)stats.busy_ns * 1e-6 / (double)out->steps_run;
+  // a GPU is not waited for by the thread that asks
+  if (!device->info.host_memory) return;
+  out->exchange_exposed_ms = (double)stats.waited_ns * 1e-6 / (double)out->steps_run;
+  // until a thread that waited runs again is part of an exchange
+  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
+}
+
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out) {
   loop l;
@@ -616,6 +633,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
   tell_best(&l, out);
+  tell_exchange(&l, out);
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;
