@@ -123,8 +123,11 @@ static brim_status each(party *p, member_fn fn, bool ranks) {
     member *m = &p->members[i];
     tasks[i] = (task){m, fn};
     atomic_store(&m->ended, false);
-    m->status = brim_thread_start(task_main, &tasks[i], "brim-rank", &m->thread);
-    if (m->status) snprintf(m->detail, sizeof m->detail, "%s", brim_status_detail());
+    m->status = BRIM_OK;
+    brim_status status = brim_thread_start(task_main, &tasks[i], "brim-rank", &m->thread);
+    if (!status) continue;  // from now on it is the thread's
+    m->status = status;
+    snprintf(m->detail, sizeof m->detail, "%s", brim_status_detail());
   }
   wait_for_all(p, ranks);
   for (size_t i = 0; i < p->count; i++) {

@@ -115,6 +115,41 @@ static void test_events_and_best(void **state) {
   }
 }
 
+// Predictions reach as far as a run is asked for; what they cannot know is said.
+static void test_further(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(SWEEP "--device ref,ref gpus=4 nodes=3");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "network between machines: not measured"));
+  shell_free(&r);
+  brim_scaling *all = calloc(8, sizeof *all);
+  assert_non_null(all);
+  assert_int_equal(read_scaling("out/results.jsonl", all, 8), 2);
+  static const int64_t ranks[] = {4, 8, 12};
+  assert_int_equal(all[1].further_count, 3);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(all[1].further[i].ranks, ranks[i]);
+    assert_int_equal(all[1].further[i].network, i > 0);
+    assert_int_equal(all[1].further[i].samples_per_s > 0, i == 0);
+  }
+  free_scaling(all, 2);
+}
+
+// A workload that trains on one device exchanges nothing.
+static void test_without_ranks(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell("brim bench " BRIM_SOURCE_DIR
+                         "/configs/cartpole.yaml --device ref,ref --steps 2 --repeats 1 "
+                         "--no-ceilings --no-price --output-dir out --num-envs 16 ars.num_envs=16 "
+                         "ars.num_dirs=8 ars.dir_chunk=8");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "do not exchange gradients"));
+  assert_null(strstr(r.out, "Predicted"));
+  shell_free(&r);
+}
+
 static void test_a_device_that_is_not_here(void **state) {
   (void)state;
   fresh();
@@ -179,6 +214,8 @@ int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two),
+      cmocka_unit_test(test_further),
+      cmocka_unit_test(test_without_ranks),
       cmocka_unit_test(test_events_and_best),
       cmocka_unit_test(test_a_device_that_is_not_here),
       cmocka_unit_test(test_interrupted),

@@ -391,6 +391,40 @@ static void test_ranks(void **state) {
   }
 }
 
+// What waits in a step is known before: two exchanges for each batch norm, and the embeddings.
+static void test_what_waits(void **state) {
+  (void)state;
+  static const struct {
+    const char *yaml;
+    int calls;
+  } rows[] = {
+      {"dataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\nmodel: resnet18(width=4)\n"
+       "data: {batch_size: 8, num_workers: 0}\n",
+       2 * 20},
+      {"workload: contrastive\ndataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\n"
+       "model: resnet18(width=4)\ntransform: views\n"
+       "data: {batch_size: 8, num_workers: 0}\ntraining: {epochs: 1, sync_batchnorm: false}\n",
+       1}};
+  for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+    fixture f[2];
+    brim_replica replicas[2];
+    for (int i = 0; i < 2; i++) {
+      assert_ok(fixture_open(&f[i], "ref", rows[k].yaml, NULL, 0));
+      replicas[i] = (brim_replica){.spec = "ref", .work = f[i].work, .device = f[i].device};
+    }
+    brim_setting setting = brim_work_setting(f[0].work);
+    brim_scaling_options how = {.seconds = 0.01, .max_warmup = 2};
+    brim_scaling out;
+    assert_ok(brim_scaling_run(replicas, 2, &setting, &how, &out));
+    assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
+    assert_exchanged(&out.exchange);
+    assert_int_equal(out.exchange.calls, rows[k].calls);
+    assert_true(out.exchange.call_bytes > 0);
+    brim_scaling_deinit(&out);
+    for (int i = 0; i < 2; i++) fixture_close(&f[i]);
+  }
+}
+
 static void test_ranks_of_different_speeds(void **state) {
   (void)state;
   team t;
@@ -531,6 +565,7 @@ int main(void) {
       cmocka_unit_test(test_no_memory_for_it),
       cmocka_unit_test(test_on_gpus),
       cmocka_unit_test(test_ranks),
+      cmocka_unit_test(test_what_waits),
       cmocka_unit_test(test_ranks_of_different_speeds),
       cmocka_unit_test(test_a_rank_that_fails),
       cmocka_unit_test(test_a_rank_without_memory),

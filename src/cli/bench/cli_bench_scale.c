@@ -169,6 +169,8 @@ brim_status brim_cli_bench_scale(bench *b) {
   brim_setting settings[2];
   double backward[2];
   const brim_config *config = b->job->config;
+  int64_t nodes = brim_config_int(config, "nodes"), node = brim_config_int(config, "gpus");
+  if (brim_config_int(config, "ranks") > node) node = brim_config_int(config, "ranks");
   if (b->device_count < 2) return BRIM_OK;
   size_t count = choose_settings(b, settings, backward);
   if (count == 0) return BRIM_OK;
@@ -183,8 +185,8 @@ brim_status brim_cli_bench_scale(bench *b) {
         .settings = settings,
         .setting_count = count,
         .backward_share = backward,
-        .ranks = brim_config_int(config, "gpus") * brim_config_int(config, "nodes"),
-        .node = brim_config_int(config, "nodes") > 1 ? brim_config_int(config, "gpus") : 0,
+        .ranks = node * nodes,
+        .node = nodes > 1 ? node : 0,
         .measure = {.config = config,
                     .memory_limit = brim_cli_memory_limit(b->job),
                     .stop = b->cli->stop},
