@@ -115,7 +115,7 @@ static void test_events_and_best(void **state) {
   }
 }
 
-// Predictions reach as far as a run is asked for; what they cannot know is said.
+// Predictions reach as far as a run is asked for; what they cannot know is reported.
 static void test_further(void **state) {
   (void)state;
   fresh();
