@@ -70,14 +70,19 @@ if(TARGET brim_shared)
           COMPONENT devel)
 endif()
 
-# Plug-ins: every loadable module that a room makes.
+# Plug-ins: every loadable module that a room makes. BRIM_FOLDER of a target is its place under lib/brim, for
+# one that not every brim opens.
 foreach(room ${BRIM_ROOMS_PRESENT})
   get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/src/${room} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target ${targets})
     get_target_property(type ${target} TYPE)
     if(type STREQUAL MODULE_LIBRARY)
       set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
-      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/brim)
+      get_target_property(folder ${target} BRIM_FOLDER)
+      if(NOT folder)
+        set(folder "")
+      endif()
+      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/brim/${folder})
       add_dependencies(brim_installed ${target})
     endif()
   endforeach()

@@ -4,6 +4,7 @@ option(BRIM_FUZZ "build the libFuzzer targets too (clang, with BRIM_SANITIZE=add
 option(BRIM_CCACHE "compile through ccache where it is installed" ON)
 option(BRIM_CUDA "build the CUDA plug-in where nvcc is found" ON)
 option(BRIM_CPU "build the oneDNN plug-in where oneDNN is found" ON)
+option(BRIM_MPI "build the MPI plug-in where MPI is found" ON)
 option(BRIM_RELOCATABLE "find bundled libraries beside the program (make dist)" OFF)
 set(BRIM_SANITIZE "" CACHE STRING "sanitizers: address,undefined or thread")
 set(BRIM_CUDA_ARCHS "80;86;89;90" CACHE STRING "GPU architectures; the last also as PTX")

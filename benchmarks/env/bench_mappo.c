@@ -263,7 +263,7 @@ static brim_status open_work(bench *b) {
   BRIM_TRY(brim_registry_load_default(b->registry));
   const char *device = brim_option_string(b->parse, "device", "auto");
   BRIM_TRY(brim_device_open(b->registry, device, &how, &b->device));
-  const brim_work_context context = {b->registry, b->device};
+  const brim_work_context context = {.registry = b->registry, .device = b->device};
   BRIM_TRY(brim_work_open(&context, b->config, &b->work));
   if (strcmp(b->work->table->name, "mappo") != 0) {
     return brim_fail(BRIM_EINVAL, "the workload is %s, not mappo", b->work->table->name);

@@ -33,6 +33,10 @@ typedef struct brim_plan {
   uint64_t parameter_count;
   int32_t segments;    // blocks of the model whose activations could be computed again
   int32_t recomputed;  // of these, blocks whose activations are: training.checkpointing
+  // On one of several ranks, of a step: sums of gradients that run beside the backward pass, and exchanges
+  // that it waits for where they stand (batch norm, embeddings) with what one rank gives to them.
+  int32_t gradient_sums, exchanges;
+  double exchange_bytes;
 } brim_plan;
 
 #ifdef __cplusplus

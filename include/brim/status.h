@@ -35,7 +35,8 @@ extern "C" {
   X(EINTERRUPTED, -13, "interrupted")              \
   X(EEND, -14, "end of data")                      \
   X(ECHILD, -15, "child process failed")           \
-  X(EINTERNAL, -16, "internal error")
+  X(EINTERNAL, -16, "internal error")              \
+  X(ERANK, -17, "another rank failed")
 
 typedef enum brim_status {
 #define X(name, value, text) BRIM_##name = (value),

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 5
+#define BRIM_BACKEND_ABI 6
 
 //---------------------------------- tensors ----------------------------------
 
@@ -79,6 +79,21 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     y > 0, or without y where norm(x) * g + b > 0. dz is what passed. Rows of
 //                     padding get dx = dz = 0. dx may be dy or x;
 //                     or dx may be x and dz dy.
+// The same over the rows of several ranks: what a rank gives is joined with what the others gave, and
+// BATCHNORM_APPLY makes y of mean and rstd. One rank's figures alone equal BATCHNORM's to rounding.
+// BATCHNORM_PART    x:T state -> part(3,C)                        of the valid rows, per channel: how
+//                     many values there are, their mean, the sum of squared deviations from it; 0
+//                     without a valid row
+// BATCHNORM_JOIN    parts(K,3,C) -> mean(C) rstd(C) total(1) [rmean(C) rvar(C)]
+//                     joined in the order of parts; total = how many values a channel has (those of
+//                     channel 0). Parts without a value count as if they were not there; else as
+//                     BATCHNORM
+// BATCHNORM_BWD_SUMS    dy:T x:T g b mean rstd state [y:T] [dy2:T] -> sums(2,C) dg(C) db(C)
+//                     acc for dg, db. Over the valid rows of the gradient that passed: its sum, and
+//                     that of its products with norm(x); db and dg are the same two
+// BATCHNORM_BWD_JOINED  dy:T x:T g b mean rstd sums(2,C) total(1) state [y:T] [dy2:T] -> dx:T [dz:T]
+//                     sums over all ranks. dx = g rstd (passed - sums[0] / total - norm(x) sums[1] /
+//                     total); else as BATCHNORM_BWD, also in what dx and dz may be
 // MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
 //                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
 // MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T
@@ -138,6 +153,15 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // and doubles the scale (not above 2^24) at attr.growth_interval, starting again.
 //                     A step without non-finite values adds one to state.updates
 //
+// Between the ranks of one training (backend_exchange.h); every device has them, no backend has rows for
+// them. K ranks.
+// ALL_REDUCE        x -> y                   the sum over all ranks, the same bits on each; y may be x. With
+//                     attr.later y is there, and x may be written, after EXCHANGE_WAIT
+// EXCHANGE_WAIT     x(P) -> y(P)             y is x; all that was asked for with attr.later is there
+// ALL_GATHER        x -> y(K,..)             x of all ranks in their order
+// GATHER_PAIRS      z(N,D):T -> y(K N,D):T   first halves of all ranks in their order, then second ones
+// OWN_PAIRS         y(K N,D):T -> z(N,D):T   this rank's rows of such a tensor
+//
 // `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
 // host before a step, the others belong to the device (BRIM_STATE_*).
 // `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
@@ -146,49 +170,60 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // or CORRECT; a label outside gives a gradient row of 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE] * state[LOSS_SCALE].
 // backend_ops.c has a row for each: tensors, attributes, cost, what may be computed in place.
-#define BRIM_OP_MAP(X)                      \
-  X(LINEAR, "linear")                       \
-  X(LINEAR_BWD_DATA, "linear_bwd_data")     \
-  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight") \
-  X(CONV, "conv")                           \
-  X(CONV_BWD_DATA, "conv_bwd_data")         \
-  X(CONV_BWD_WEIGHT, "conv_bwd_weight")     \
-  X(BATCHNORM, "batchnorm")                 \
-  X(BATCHNORM_APPLY, "batchnorm_apply")     \
-  X(BATCHNORM_BWD, "batchnorm_bwd")         \
-  X(MAXPOOL, "maxpool")                     \
-  X(MAXPOOL_BWD, "maxpool_bwd")             \
-  X(MEAN, "mean")                           \
-  X(MEAN_BWD, "mean_bwd")                   \
-  X(POS, "pos")                             \
-  X(POS_BWD, "pos_bwd")                     \
-  X(ATTENTION, "attention")                 \
-  X(ATTENTION_BWD, "attention_bwd")         \
-  X(CONCAT, "concat")                       \
-  X(CONCAT_BWD, "concat_bwd")               \
-  X(ACT, "act")                             \
-  X(ACT_BWD, "act_bwd")                     \
-  X(LAYERNORM, "layernorm")                 \
-  X(LAYERNORM_BWD, "layernorm_bwd")         \
-  X(DROPOUT, "dropout")                     \
-  X(ADD, "add")                             \
-  X(CAST, "cast")                           \
-  X(INPUT, "input")                         \
-  X(XENT, "xent")                           \
-  X(MSE, "mse")                             \
-  X(NTXENT, "ntxent")                       \
-  X(UNIT, "unit")                           \
-  X(KNN, "knn")                             \
-  X(GRAD_NORM, "grad_norm")                 \
-  X(OPTIMIZER, "optimizer")                 \
-  X(AVERAGE, "average")                     \
+#define BRIM_OP_MAP(X)                            \
+  X(LINEAR, "linear")                             \
+  X(LINEAR_BWD_DATA, "linear_bwd_data")           \
+  X(LINEAR_BWD_WEIGHT, "linear_bwd_weight")       \
+  X(CONV, "conv")                                 \
+  X(CONV_BWD_DATA, "conv_bwd_data")               \
+  X(CONV_BWD_WEIGHT, "conv_bwd_weight")           \
+  X(BATCHNORM, "batchnorm")                       \
+  X(BATCHNORM_APPLY, "batchnorm_apply")           \
+  X(BATCHNORM_BWD, "batchnorm_bwd")               \
+  X(BATCHNORM_PART, "batchnorm_part")             \
+  X(BATCHNORM_JOIN, "batchnorm_join")             \
+  X(BATCHNORM_BWD_SUMS, "batchnorm_bwd_sums")     \
+  X(BATCHNORM_BWD_JOINED, "batchnorm_bwd_joined") \
+  X(MAXPOOL, "maxpool")                           \
+  X(MAXPOOL_BWD, "maxpool_bwd")                   \
+  X(MEAN, "mean")                                 \
+  X(MEAN_BWD, "mean_bwd")                         \
+  X(POS, "pos")                                   \
+  X(POS_BWD, "pos_bwd")                           \
+  X(ATTENTION, "attention")                       \
+  X(ATTENTION_BWD, "attention_bwd")               \
+  X(CONCAT, "concat")                             \
+  X(CONCAT_BWD, "concat_bwd")                     \
+  X(ACT, "act")                                   \
+  X(ACT_BWD, "act_bwd")                           \
+  X(LAYERNORM, "layernorm")                       \
+  X(LAYERNORM_BWD, "layernorm_bwd")               \
+  X(DROPOUT, "dropout")                           \
+  X(ADD, "add")                                   \
+  X(CAST, "cast")                                 \
+  X(INPUT, "input")                               \
+  X(XENT, "xent")                                 \
+  X(MSE, "mse")                                   \
+  X(NTXENT, "ntxent")                             \
+  X(UNIT, "unit")                                 \
+  X(KNN, "knn")                                   \
+  X(GRAD_NORM, "grad_norm")                       \
+  X(OPTIMIZER, "optimizer")                       \
+  X(AVERAGE, "average")                           \
   X(STEP_END, "step_end")
+#define BRIM_OP_EXCHANGE_MAP(X)     \
+  X(ALL_REDUCE, "all_reduce")       \
+  X(EXCHANGE_WAIT, "exchange_wait") \
+  X(ALL_GATHER, "all_gather")       \
+  X(GATHER_PAIRS, "gather_pairs")   \
+  X(OWN_PAIRS, "own_pairs")
 
 typedef enum brim_op {
 #define X(id, name) BRIM_OP_##id,
-  BRIM_OP_MAP(X)
+  BRIM_OP_MAP(X) BRIM_OP_EXCHANGE_MAP(X)
 #undef X
-      BRIM_OP_COUNT
+      BRIM_OP_COUNT,
+  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // those that backends have rows for come first
 } brim_op;
 
 const char *brim_op_name(brim_op op);
@@ -260,10 +295,11 @@ typedef struct brim_op_attr {
   bool nesterov;
   float momentum, beta1, beta2, weight_decay;  // eps above
   float average_rate;                          // OPTIMIZER with an average, AVERAGE
+  bool later;                                  // ALL_REDUCE
 } brim_op_attr;
 
 #define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for
-#define BRIM_OP_MAX_IN 9
+#define BRIM_OP_MAX_IN 11
 #define BRIM_OP_MAX_OUT 5
 
 typedef struct brim_op_call {
@@ -338,7 +374,22 @@ typedef enum brim_buffer_kind {
 
 typedef enum brim_copy { BRIM_COPY_H2D, BRIM_COPY_D2H, BRIM_COPY_D2D, BRIM_COPY_COUNT } brim_copy;
 
-typedef struct brim_comm_table brim_comm_table;  // ranks; defined with its first implementation
+// How ranks exchange the memory of their devices, in a stream's order. Calls can be recorded.
+#define BRIM_COMM_ID_BYTES 128
+typedef struct brim_comm_table {
+  const char *name;  // "nccl"
+  // Made by rank 0, handed to all.
+  brim_status (*unique_id)(char id[BRIM_COMM_ID_BYTES]);
+  // Waits for all ranks. BRIM_EUNSUPPORTED with a reason where the library is missing.
+  brim_status (*open)(void *impl, const char id[BRIM_COMM_ID_BYTES], int rank, int size,
+                      void **comm);
+  void (*close)(void *comm);    // after the graphs that hold calls of it
+  void (*abandon)(void *comm);  // from any thread: work that waits for other ranks ends
+  // The sum over all ranks, in place.
+  brim_status (*all_reduce)(void *comm, void *stream, void *data, int64_t count, brim_dtype dtype);
+  // `mine` of rank r comes to all + r * bytes.
+  brim_status (*all_gather)(void *comm, void *stream, const void *mine, void *all, size_t bytes);
+} brim_comm_table;
 
 typedef struct brim_backend {
   uint32_t abi;                                                   // BRIM_BACKEND_ABI
@@ -378,7 +429,10 @@ typedef struct brim_backend {
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
   const brim_op_row *ops;
   size_t op_count;
-  const brim_comm_table *comm;  // (optional) NULL = one rank only
+  // (optional) The host calls fn when the stream has come this far, and the stream waits for it. Can be
+  // recorded. fn must not use the device.
+  brim_status (*host_call)(void *impl, void *stream, void (*fn)(void *ctx), void *ctx);
+  const brim_comm_table *comm;  // (optional) NULL = ranks exchange through the host
 } brim_backend;
 
 // The oracle, always linked in.
@@ -432,7 +486,8 @@ typedef struct brim_device {
   brim_device_info info;
   uint64_t free_at_open;  // device memory that was free before it was opened
   bool recording;         // between capture begin and end: what is enqueued does not run now
-  brim_op_watch *watch;   // borrowed; NULL = nothing is measured
+  struct brim_exchange *exchange;  // with other ranks; NULL = there are none
+  brim_op_watch *watch;            // borrowed; NULL = nothing is measured
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".

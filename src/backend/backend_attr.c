@@ -155,8 +155,8 @@ brim_status brim_attr_batchnorm(const brim_op_call *call) {
   if (a->act != BRIM_ACT_NONE && a->act != BRIM_ACT_RELU) {
     return brim_fail(BRIM_EINVAL, "%s: activation %d, expected none or relu", op, (int)a->act);
   }
-  if (call->op == BRIM_OP_BATCHNORM_BWD) return BRIM_OK;
-  bool statistics = call->op == BRIM_OP_BATCHNORM;
+  bool statistics = call->op == BRIM_OP_BATCHNORM || call->op == BRIM_OP_BATCHNORM_JOIN;
+  if (!statistics && call->op != BRIM_OP_BATCHNORM_APPLY) return BRIM_OK;  // backward
   if (statistics || a->variance) BRIM_TRY(brim_attr_eps(call));
   if (!statistics) return BRIM_OK;
   if (!(a->momentum >= 0 && a->momentum <= 1)) {
@@ -293,4 +293,16 @@ brim_status brim_attr_optimizer(const brim_op_call *call) {
   }
   return brim_fail(BRIM_EINVAL, "%s: unknown optimizer %d", brim_op_name(call->op),
                    (int)a->optimizer);
+}
+
+//---------------------------------- ranks ----------------------------------
+
+// The larger side is of all ranks; pairs are halves.
+brim_status brim_attr_gather(const brim_op_call *call) {
+  int64_t in = brim_tensor_count(&call->in[0]), out = brim_tensor_count(&call->out[0]);
+  bool pairs = call->op != BRIM_OP_ALL_GATHER;
+  int64_t one = call->op == BRIM_OP_OWN_PAIRS ? out : in, all = in + out - one;
+  if (all % one == 0 && (!pairs || one / call->in[0].dim[1] % 2 == 0)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s: %lld values of all ranks, %lld of one", brim_op_name(call->op),
+                   (long long)all, (long long)one);
 }

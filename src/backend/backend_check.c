@@ -181,8 +181,10 @@ static brim_status check_shape(check *c, const brim_op_slot *s, const brim_tenso
     if (shape[i] >= 'A') {
       BRIM_TRY(bind_size(c, s, shape[i], t->dim[i]));
     } else if (t->dim[i] != shape[i] - '0') {
-      return brim_fail(BRIM_EINVAL, "%s: %s has %lld columns, expected %c", c->op, s->name,
-                       (long long)t->dim[i], shape[i]);
+      return i + 1 == rank ? brim_fail(BRIM_EINVAL, "%s: %s has %lld columns, expected %c", c->op,
+                                       s->name, (long long)t->dim[i], shape[i])
+                           : brim_fail(BRIM_EINVAL, "%s: %s has %lld rows, expected %c", c->op,
+                                       s->name, (long long)t->dim[i], shape[i]);
     }
   }
   return BRIM_OK;

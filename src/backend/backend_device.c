@@ -2,6 +2,7 @@
 // a backend's optional members. No backend is named here but in the order of "auto".
 #include <string.h>
 
+#include "backend/backend_exchange.h"
 #include "backend/backend_int.h"
 
 struct brim_event {
@@ -178,6 +179,7 @@ void brim_device_spec_text(const brim_device *device, char *out, size_t size) {
 
 void brim_device_close(brim_device *device) {
   if (!device) return;
+  brim_exchange_close(device);
   destroy_streams(device);
   device->backend->device_close(device->impl);
   brim_free(device);
@@ -237,6 +239,7 @@ static const brim_op_row *find_row(const brim_device *device, brim_op op) {
 static brim_status validate(brim_device *device, const brim_op_call *call,
                             const brim_op_row **out) {
   BRIM_TRY(brim_op_check(call));
+  if (brim_op_is_exchange(call->op)) return BRIM_OK;
   const brim_op_row *row = find_row(device, call->op);
   if (!row) {
     return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
@@ -256,6 +259,7 @@ brim_status brim_op_prepare(brim_device *device, brim_op_call *call) {
   call->state = NULL;
   call->workspace_bytes = 0;
   BRIM_TRY(validate(device, call, &row));
+  if (!row) return brim_exchange_prepare(device, call);
   return row->prepare ? row->prepare(device->impl, call) : BRIM_OK;
 }
 
@@ -269,17 +273,22 @@ static brim_status check_data(const brim_op_call *call, const brim_tensor *tenso
   return BRIM_OK;
 }
 
+// Exchanges have no row: they are the device's own, whatever its backend.
+static brim_status run_row(brim_device *device, const brim_op_row *row, const brim_op_call *call) {
+  return row ? row->run(device->impl, device->stream, call) : brim_exchange_run(device, call);
+}
+
 static brim_status run_watched(brim_device *device, const brim_op_row *row,
                                const brim_op_call *call) {
   const brim_op_watch *watch = device->watch;
   BRIM_TRY(watch->before(watch->ctx, call));
-  BRIM_TRY(row->run(device->impl, device->stream, call));
+  BRIM_TRY(run_row(device, row, call));
   return watch->after(watch->ctx, call);
 }
 
 brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
   const brim_op_row *row = find_row(device, call->op);
-  if (!row) {
+  if (!row && !brim_op_is_exchange(call->op)) {
     return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
                      brim_op_name(call->op), device->backend->name);
   }
@@ -290,10 +299,11 @@ brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
                      call->workspace_bytes);
   }
   if (device->watch) return run_watched(device, row, call);
-  return row->run(device->impl, device->stream, call);
+  return run_row(device, row, call);
 }
 
 void brim_op_release(brim_device *device, brim_op_call *call) {
+  if (brim_op_is_exchange(call->op)) brim_exchange_release(device, call);
   const brim_op_row *row = find_row(device, call->op);
   if (row && row->release && call->state) row->release(device->impl, call);
   call->state = NULL;

@@ -57,6 +57,12 @@ double brim_flops_batchnorm(const brim_op_call *call) {
       return (1 + 3 + 4 + has_input(call, 4) + relu) * x;
     case BRIM_OP_BATCHNORM_APPLY:
       return (4 + has_input(call, 5) + relu) * x;
+    case BRIM_OP_BATCHNORM_PART:
+      return (1 + 3) * x;
+    case BRIM_OP_BATCHNORM_BWD_SUMS:
+      return (5 + has_input(call, 8) + relu) * x;
+    case BRIM_OP_BATCHNORM_BWD_JOINED:
+      return (7 + has_input(call, 10) + relu) * x;
     default:
       return (5 + 7 + has_input(call, 8) + relu) * x;
   }
@@ -121,4 +127,9 @@ double brim_flops_step_end(const brim_op_call *call) {
 double brim_bytes_step_end(const brim_op_call *call) {
   return (double)brim_tensor_bytes(&call->in[0]) + 2 * (double)BRIM_STATE_COUNT * 8 +
          4 * (double)brim_dtype_size(call->out[1].dtype);
+}
+
+double brim_bytes_none(const brim_op_call *call) {
+  (void)call;
+  return 0;
 }

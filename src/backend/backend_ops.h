@@ -70,6 +70,7 @@ brim_status brim_attr_knn(const brim_op_call *call);
 brim_status brim_attr_optimizer(const brim_op_call *call);
 brim_status brim_attr_average(const brim_op_call *call);
 brim_status brim_attr_step_end(const brim_op_call *call);
+brim_status brim_attr_gather(const brim_op_call *call);
 
 // backend_flops.c
 double brim_flops_linear(const brim_op_call *call);
@@ -86,6 +87,7 @@ double brim_flops_optimizer(const brim_op_call *call);
 double brim_flops_average(const brim_op_call *call);
 double brim_flops_step_end(const brim_op_call *call);
 double brim_bytes_step_end(const brim_op_call *call);
+double brim_bytes_none(const brim_op_call *call);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,11 @@ typedef struct member {
   bool present;
 } member;
 
+static bool whole_comm(const brim_comm_table *c) {
+  return c->name && c->unique_id && c->open && c->close && c->abandon && c->all_reduce &&
+         c->all_gather;
+}
+
 static brim_status check_required(const brim_backend *b, const char *path) {
   const member required[] = {
       {"name", b->name != NULL},
@@ -19,6 +24,7 @@ static brim_status check_required(const brim_backend *b, const char *path) {
       {"copy", b->copy != NULL},
       {"fill", b->fill != NULL},
       {"ops", b->ops != NULL || b->op_count == 0},
+      {"comm", !b->comm || whole_comm(b->comm)},
   };
   for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++) {
     if (!required[i].present) {

@@ -40,7 +40,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 const char *brim_op_name(brim_op op) {
   static const char *const names[BRIM_OP_COUNT] = {
 #define X(id, name) [BRIM_OP_##id] = name,
-      BRIM_OP_MAP(X)
+      BRIM_OP_MAP(X) BRIM_OP_EXCHANGE_MAP(X)
 #undef X
   };
   return (unsigned)op < BRIM_OP_COUNT ? names[op] : "?";

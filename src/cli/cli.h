@@ -22,6 +22,7 @@ extern "C" {
             "readable, places that cannot be written to; nothing was written"))                  \
   X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported"))  \
   X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                           \
+  X(RANK, 5, BRIM_N_("another rank of this training failed, and its message gives the reason"))  \
   X(REQUEUE, 75, BRIM_N_("reserved; this version never exits with it"))                          \
   X(INTERRUPTED, 130,                                                                            \
     BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))

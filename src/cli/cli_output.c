@@ -33,6 +33,8 @@ int brim_cli_exit_code(brim_status status) {
       return BRIM_CLI_EXIT_MEMORY;
     case BRIM_EINTERRUPTED:
       return BRIM_CLI_EXIT_INTERRUPTED;
+    case BRIM_ERANK:
+      return BRIM_CLI_EXIT_RANK;
     case BRIM_EIO:
     case BRIM_ESTATE:
     case BRIM_EEND:

@@ -77,6 +77,8 @@ brim_status brim_config_get_ints(const brim_config *config, const char *key, con
                                  size_t *count);
 brim_status brim_config_get_strings(const brim_config *config, const char *key,
                                     const char *const **out, size_t *count);
+// BRIM_EINVAL where `device` names a GPU twice: for commands that have no use for that.
+brim_status brim_config_devices_apart(const brim_config *config);
 // Reads that cannot fail for keys this binary knows to exist (asserted by tests).
 int64_t brim_config_int(const brim_config *config, const char *key);
 double brim_config_float(const brim_config *config, const char *key);

@@ -206,8 +206,7 @@ static brim_status to_device_name(brim_arena *arena, const brim_config_row *row,
 }
 
 // auto | cpu | ref | cuda | cuda:N | N | a list of cpu, ref, cuda:N, N: the word in string, all of
-// them in strings, and in ints where they are GPUs. A GPU stands once in a list; the CPU may be named
-// again, its threads are then shared out.
+// them in strings, and in ints where they are GPUs. A device may be named again: ranks can share it.
 static brim_status to_device(brim_arena *arena, const brim_config_row *row,
                              const brim_config_node *node, brim_config_value *out) {
   brim_value list;
@@ -222,11 +221,6 @@ static brim_status to_device(brim_arena *arena, const brim_config_row *row,
   for (size_t i = 0; i < list.count; i++) {
     BRIM_TRY(to_device_name(arena, row, node, &list.items[i], list.count > 1, &names[i], &gpus[i]));
     all_gpus = all_gpus && gpus[i] >= 0;
-    for (size_t j = 0; j < i; j++) {
-      if (gpus[i] < 0 || gpus[j] != gpus[i]) continue;
-      return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' names GPU %d twice", row->key.name,
-                          (int)gpus[i]);
-    }
   }
   out->string = all_gpus && list.count > 1 ? "cuda" : names[0];
   out->strings = names;

@@ -128,6 +128,20 @@ brim_status brim_config_get_strings(const brim_config *config, const char *key,
   return BRIM_OK;
 }
 
+brim_status brim_config_devices_apart(const brim_config *config) {
+  const char *const *devices;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
+  for (size_t i = 0; i < count; i++) {
+    for (size_t j = 0; j < i; j++) {
+      if (!brim_str_starts(devices[i], "cuda:") || strcmp(devices[i], devices[j]) != 0) continue;
+      return brim_fail(BRIM_EINVAL, "%s: 'device' names GPU %s twice",
+                       brim_config_origin(config, "device"), devices[i] + strlen("cuda:"));
+    }
+  }
+  return BRIM_OK;
+}
+
 // A wrong key or type here is a bug of the caller; an unset value is 0, false or NULL.
 static const brim_config_value *must(const brim_config *config, const char *key, unsigned types) {
   const brim_config_row *row = NULL;

@@ -56,8 +56,8 @@ static const brim_config_row rows[] = {
     BRIM_KEY_INT("seed", "0", 0, 9e15, NONE, SAVED | NO_COST,
                  "random seed for weights, data order, augmentation and environments"),
     {{"device", "device", "auto",
-      BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of them; given a list, bench also "
-              "measures scaling over the devices; never a grid axis"),
+      BRIM_N_("auto, cpu, ref, cuda, cuda:N, N, or a list of them; given a list, train runs one "
+              "rank on each, and bench also measures scaling over them; never a grid axis"),
       NONE, NULL},
      BRIM_CONFIG_DEVICE,
      NEVER | OF_GRID,
@@ -69,8 +69,11 @@ static const brim_config_row rows[] = {
         "compute backend: ref (plain loops), cpu (oneDNN) or cuda; auto = the best for the device"),
     BRIM_KEY_INT("threads", "0", 0, 4096, NAMES("num_threads"), 0,
                  "CPU threads for computing (0 = all cores)"),
-    BRIM_KEY_INT("gpus", "1", 0, 4096, NONE, NEVER | OF_GRID | LATER,
-                 "number of GPUs in one run (data parallel); never a grid axis"),
+    BRIM_KEY_INT("gpus", "1", 0, 4096, NONE, NEVER | OF_GRID,
+                 "number of GPUs in one run (data parallel, one rank each); never a grid axis"),
+    BRIM_KEY_INT("ranks", "1", 1, 1024, NONE, NEVER,
+                 "number of processes that train together, each on its part of every batch; ranks "
+                 "beyond the GPUs share them; never a grid axis"),
     BRIM_KEY_INT("nodes", "1", 1, 65536, NONE, NEVER | OF_GRID | LATER,
                  "number of machines in one run; never a grid axis"),
     BRIM_KEY_STRINGS("tags", NULL, NONE, NULL, NEVER | OF_GRID,
@@ -211,6 +214,9 @@ static const brim_config_row rows[] = {
         "training.ema_batches", "50", 0, 1 << 20, NAMES("ema_batches"), 0,
         "training batches used to recalibrate the batch-norm statistics of the averaged weights "
         "before evaluation; 0 = average the statistics like the weights"),
+    BRIM_KEY_BOOL("training.sync_batchnorm", "true", NAMES("sync_batchnorm", "sync_bn"), 0,
+                  "on several ranks: batch norm uses the samples of all ranks; false = each rank's "
+                  "own, which needs no exchange"),
     BRIM_KEY_BOOL("training.deterministic", "true", NAMES("deterministic"), 0,
                   "give bit-identical results on every run with the same settings"),
     BRIM_KEY_CHOICE(

@@ -108,6 +108,10 @@ typedef struct brim_net_spec {
   // brim_net_input. With external_loss only.
   bool input_in_place;
   int64_t enqueued_steps;  // most rows of brim_group_put_states; 0 = the network is not enqueued
+  // On a device that is one of several ranks (brim_device_set_ranks) batches are this rank's part, step_rows
+  // are those of all ranks, and gradients are summed over them. Batch norm takes the statistics of all
+  // ranks' rows, or with local_norm of this rank's. ntxent compares the samples of all ranks.
+  bool local_norm;
 } brim_net_spec;
 
 typedef struct brim_net brim_net;
@@ -178,6 +182,8 @@ brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim
 // `bad_rows`. A step of training takes the bank's memory back.
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
 brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
+// The loss, and so the sums of metrics, is that of all ranks' samples on each of them.
+bool brim_net_shares_loss(const brim_net *net);
 // 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
 uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs

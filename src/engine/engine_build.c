@@ -187,6 +187,7 @@ static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program
     return brim_graph_given_grad(g, p->output);
   }
   if (!loss->row) return g->training ? brim_graph_external_loss(g, p->output) : BRIM_OK;
+  if (net->ranks.pairs && g->training) return brim_ranks_pair_loss(net, loss, p);
   int32_t target = brim_loss_target_tensor(g, loss->row, p->rows, net->outputs_per_row);
   if (target >= 0) {
     p->target_row_bytes = brim_tensor_bytes(&g->tensors[target].desc) / (size_t)p->rows;
@@ -209,6 +210,7 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
   g->recompute = recompute;
   g->passing = p == &net->negatives.embed;
   g->norm_groups = net->hooks.norm_groups;
+  g->norm_ranks = net->ranks.norm ? net->ranks.size : 0;
   brim_loss loss;
   BRIM_TRY(brim_loss_find(spec, &loss));
   net->loss_metrics = loss.row ? loss.row->metrics : 0;
@@ -447,14 +449,15 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   net->slots = brim_optimizer_slots(&optimizer);
   net->averages = spec->ema_decay > 0;
   optimizer.average_rate = net->averages ? (float)(1 - spec->ema_decay) : 0;
+  BRIM_TRY(brim_ranks_init(net, spec));
   BRIM_TRY(brim_params_init(&net->params, net->master, net->compute));
   BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
   BRIM_TRY(build_programs(net, spec));
   BRIM_TRY(prepare_optimizer(net, &optimizer));
   BRIM_TRY(prepare_statistics(net));
   brim_net_size_blocks(net);
-  if (spec->recompute != BRIM_RECOMPUTE_AUTO || !spec->memory_limit) return BRIM_OK;
-  return fit_into(net, spec);
+  if (spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit) BRIM_TRY(fit_into(net, spec));
+  return brim_ranks_prepare(net);
 }
 
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
@@ -497,21 +500,37 @@ static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
   plan->bytes_per_step += bytes * times;
 }
 
-static void add_row(brim_plan *plan, size_t first, const char *name, uint64_t bytes) {
+static void add_row(brim_plan *plan, size_t first, brim_place place, const char *name,
+                    uint64_t bytes) {
   size_t row = first;
   while (row < plan->row_count && plan->rows[row].name != name) row++;
   if (bytes == 0 || row == BRIM_PLAN_MAX_ROWS) return;
   if (row == plan->row_count) {
-    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = BRIM_PLACE_DEVICE};
+    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = place};
   }
   plan->rows[row].bytes += bytes;
-  plan->bytes[BRIM_PLACE_DEVICE] += bytes;
+  plan->bytes[place] += bytes;
+}
+
+static void add_exchanges(const brim_net *net, brim_plan *plan) {
+  const brim_program *p = &net->train;
+  plan->gradient_sums += net->ranks.count;
+  for (int32_t i = 0; i < p->prepared; i++) {
+    brim_op op = p->calls[i].op;
+    bool moves = op == BRIM_OP_ALL_REDUCE || op == BRIM_OP_ALL_GATHER || op == BRIM_OP_GATHER_PAIRS;
+    if (!moves) continue;
+    plan->exchanges += (int32_t)net->accumulation;
+    plan->exchange_bytes +=
+        (double)brim_tensor_bytes(&p->calls[i].in[0]) * (double)net->accumulation;
+  }
 }
 
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
-    add_row(plan, first, row_names[i], net->blocks[i].bytes);
+    add_row(plan, first, BRIM_PLACE_DEVICE, row_names[i], net->blocks[i].bytes);
   }
+  add_row(plan, first, BRIM_PLACE_HOST, BRIM_N_("exchange between ranks"),
+          brim_ranks_host_bytes(net));
   const brim_program *p = &net->train;
   double passes = (double)net->accumulation;
   for (int32_t i = 0; i < p->prepared; i++) add_cost(&p->calls[i], passes, plan);
@@ -527,6 +546,7 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   add_cost(&net->optimizer_call, 1, plan);
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
+  add_exchanges(net, plan);
   // a group's step counts the samples of its first network
   if (plan->samples_per_step == 0) {
     plan->samples_per_step = (double)(net->batch / net->views) * passes;

@@ -13,17 +13,28 @@
 // What each piece is made of.
 static const struct {
   bool forward, backward, adding, update, eval, embed, loss;
+  bool posts;   // gradients are whole after it: their exchange begins within the backward pass
+  bool joined;  // the exchange has begun in another piece
 } parts[BRIM_EXEC_KIND_COUNT] = {
     [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
     [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
-    [BRIM_EXEC_STEP_ONLY] = {.forward = true, .backward = true, .update = true},
-    [BRIM_EXEC_STEP_ADD_LAST] = {.forward = true, .backward = true, .adding = true, .update = true},
+    [BRIM_EXEC_STEP_ONLY] =
+        {.forward = true, .backward = true, .update = true, .posts = true, .joined = true},
+    [BRIM_EXEC_STEP_ADD_LAST] = {.forward = true,
+                                 .backward = true,
+                                 .adding = true,
+                                 .update = true,
+                                 .posts = true,
+                                 .joined = true},
     [BRIM_EXEC_FORWARD] = {.forward = true},
     [BRIM_EXEC_BACKWARD_FIRST] = {.backward = true},
     [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},
     [BRIM_EXEC_BACKWARD_STEP] = {.backward = true, .update = true},
     [BRIM_EXEC_BACKWARD_ADD_STEP] = {.backward = true, .adding = true, .update = true},
     [BRIM_EXEC_UPDATE] = {.update = true},
+    [BRIM_EXEC_BACKWARD_LAST] = {.backward = true, .posts = true},
+    [BRIM_EXEC_BACKWARD_ADD_LAST] = {.backward = true, .adding = true, .posts = true},
+    [BRIM_EXEC_UPDATE_JOINED] = {.update = true, .joined = true},
     [BRIM_EXEC_EVAL] = {.eval = true},
     [BRIM_EXEC_EMBED] = {.embed = true},
     [BRIM_EXEC_LOSS] = {.loss = true},
@@ -127,7 +138,7 @@ void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsign
 }
 
 void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
-  bool reads = !parts[kind].loss && kind != BRIM_EXEC_UPDATE;
+  bool reads = parts[kind].forward || parts[kind].backward || parts[kind].eval || parts[kind].embed;
   if ((net->device->info.host_memory && !net->in_place) || !reads) return;
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
@@ -252,7 +263,9 @@ brim_status brim_exec_put_state(brim_net *net) {
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                         int64_t step_rows) {
   net->state[BRIM_STATE_ROWS] = (double)rows;
-  net->state[BRIM_STATE_SAMPLES] = (double)(rows / views);
+  // those that the loss compares: of all ranks where that is one loss
+  int64_t together = net->ranks.pairs && step_rows > 0 ? net->ranks.size : 1;
+  net->state[BRIM_STATE_SAMPLES] = (double)(rows / views * together);
   net->state[BRIM_STATE_GRAD_SCALE] = step_rows > 0 ? (double)views / (double)step_rows : 0;
   net->state[BRIM_STATE_ROW_OFFSET] = (double)row_offset;
 }
@@ -286,9 +299,19 @@ static brim_phase phase_of(const brim_gnode *node) {
   return node->backward ? BRIM_PHASE_BACKWARD : BRIM_PHASE_FORWARD;
 }
 
-static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to,
-                             bool adding) {
-  int32_t k = 0;
+// The buckets from `*next` on whose gradients are whole after this node.
+static brim_status post_buckets(brim_net *net, int32_t node, int32_t *next) {
+  const brim_net_ranks *r = &net->ranks;
+  for (; *next < r->count && r->buckets[*next].after <= node; (*next)++) {
+    tell(net, NULL, BRIM_PHASE_BACKWARD);
+    BRIM_TRY(brim_op_run(net->device, &r->buckets[*next].call));
+  }
+  return BRIM_OK;
+}
+
+static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32_t to, bool adding,
+                             bool posts) {
+  int32_t k = 0, bucket = 0;
   for (int32_t i = from; i < to; i++) {
     const brim_op_call *call = &p->calls[i];
     if (!brim_gnode_is_call(&p->graph.nodes[i])) continue;
@@ -298,6 +321,7 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
     }
     tell(net, p->graph.nodes[i].layer, phase_of(&p->graph.nodes[i]));
     BRIM_TRY(p->graph.nodes[i].groups > 1 ? run_groups(net, p, i) : brim_op_run(net->device, call));
+    if (posts) BRIM_TRY(post_buckets(net, i, &bucket));
   }
   return BRIM_OK;
 }
@@ -312,7 +336,17 @@ brim_status brim_exec_fail_moved(brim_status status) {
                    why);
 }
 
-static brim_status run_update(brim_net *net) {
+// The gradients of all ranks.
+static brim_status join_ranks(brim_net *net, bool posted) {
+  int32_t bucket = 0;
+  if (!net->ranks.on) return BRIM_OK;
+  if (!posted) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
+  tell(net, NULL, BRIM_PHASE_OPTIMIZER);
+  return brim_op_run(net->device, &net->ranks.wait);
+}
+
+static brim_status run_update(brim_net *net, bool posted) {
+  BRIM_TRY(join_ranks(net, posted));
   tell(net, NULL, BRIM_PHASE_OPTIMIZER);
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
@@ -325,14 +359,15 @@ static brim_status run_update(brim_net *net) {
 // A piece op by op.
 brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
   brim_program *p = &net->train;
-  if (parts[kind].forward) BRIM_TRY(run_range(net, p, 0, p->forward_count, false));
+  if (parts[kind].forward) BRIM_TRY(run_range(net, p, 0, p->forward_count, false, false));
   if (parts[kind].backward) {
-    BRIM_TRY(run_range(net, p, p->forward_count, p->prepared, parts[kind].adding));
+    BRIM_TRY(run_range(net, p, p->forward_count, p->prepared, parts[kind].adding,
+                       parts[kind].posts && net->ranks.on));
   }
-  if (parts[kind].update) BRIM_TRY(run_update(net));
-  if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false));
+  if (parts[kind].update) BRIM_TRY(run_update(net, parts[kind].joined));
+  if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false, false));
   p = &net->negatives.embed;
-  if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false));
+  if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false, false));
   if (parts[kind].loss) {
     tell(net, "loss", BRIM_PHASE_FORWARD);
     BRIM_TRY(brim_op_run(net->device, &net->negatives.loss));
@@ -373,6 +408,7 @@ static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const 
 // Exact spans, and devices without graphs, have the phases one by one; otherwise the whole is one
 // launch, whose phases cannot be told apart.
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
+  if (net->ranks.on) BRIM_TRY(brim_exchange_check(net->device));
   BRIM_TRY(brim_exec_put_state(net));
   if (parts[kind].eval) BRIM_TRY(brim_net_refresh_average(net));
   if (parts[kind].update) net->average_stale = net->averages;
@@ -380,7 +416,10 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
   if (!apart) {
     return run_span(net, kind, slot, spans, BRIM_PHASE_COMPUTE);
   }
-  brim_exec_kind backward = parts[kind].adding ? BRIM_EXEC_BACKWARD_ADD : BRIM_EXEC_BACKWARD_FIRST;
+  bool last = net->ranks.on && parts[kind].posts;
+  brim_exec_kind backward = parts[kind].adding
+                                ? (last ? BRIM_EXEC_BACKWARD_ADD_LAST : BRIM_EXEC_BACKWARD_ADD)
+                                : (last ? BRIM_EXEC_BACKWARD_LAST : BRIM_EXEC_BACKWARD_FIRST);
   if (parts[kind].forward) {
     BRIM_TRY(run_span(net, BRIM_EXEC_FORWARD, slot, spans, BRIM_PHASE_FORWARD));
   }
@@ -388,7 +427,8 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
     BRIM_TRY(run_span(net, backward, slot, spans, BRIM_PHASE_BACKWARD));
   }
   if (parts[kind].update) {
-    BRIM_TRY(run_span(net, BRIM_EXEC_UPDATE, slot, spans, BRIM_PHASE_OPTIMIZER));
+    brim_exec_kind update = last ? BRIM_EXEC_UPDATE_JOINED : BRIM_EXEC_UPDATE;
+    BRIM_TRY(run_span(net, update, slot, spans, BRIM_PHASE_OPTIMIZER));
   }
   if (parts[kind].eval || parts[kind].embed || parts[kind].loss) {
     BRIM_TRY(run_span(net, kind, slot, spans, BRIM_PHASE_FORWARD));

@@ -29,6 +29,10 @@ typedef enum brim_exec_kind {
   BRIM_EXEC_BACKWARD_STEP,  // BACKWARD_FIRST and UPDATE, after a loss of the caller
   BRIM_EXEC_BACKWARD_ADD_STEP,
   BRIM_EXEC_UPDATE,  // norm, optimiser, end of the step
+  // With ranks: the same with an exchange that begins within the backward pass.
+  BRIM_EXEC_BACKWARD_LAST,
+  BRIM_EXEC_BACKWARD_ADD_LAST,
+  BRIM_EXEC_UPDATE_JOINED,
   BRIM_EXEC_EVAL,
   BRIM_EXEC_EMBED,  // full_batch_negatives: forward, nothing kept
   BRIM_EXEC_LOSS,   // of all embeddings of the step

@@ -352,16 +352,18 @@ static brim_tensor part_of(const brim_gtensor *t, int32_t groups) {
   return part;
 }
 
-// Batch norm's rows of (N,C) are images of one pixel.
-static void as_pixels(brim_tensor *t) {
-  if (t->rank != 2) return;
+// Batch norm's rows of (N,C) are images of one pixel; its sums are none.
+static void as_pixels(const brim_graph *g, int32_t tensor, brim_tensor *t) {
+  if (t->rank != 2 || g->tensors[tensor].kind == BRIM_TENSOR_STATISTIC) return;
   t->rank = 4;
   t->dim[3] = t->dim[1];
   t->dim[1] = t->dim[2] = 1;
 }
 
 static bool is_batchnorm(brim_op op) {
-  return op == BRIM_OP_BATCHNORM || op == BRIM_OP_BATCHNORM_APPLY || op == BRIM_OP_BATCHNORM_BWD;
+  return op == BRIM_OP_BATCHNORM || op == BRIM_OP_BATCHNORM_APPLY || op == BRIM_OP_BATCHNORM_BWD ||
+         op == BRIM_OP_BATCHNORM_PART || op == BRIM_OP_BATCHNORM_BWD_SUMS ||
+         op == BRIM_OP_BATCHNORM_BWD_JOINED;
 }
 
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call) {
@@ -377,8 +379,8 @@ void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *
     if (node->out[i] >= 0) call->out[i] = part_of(&g->tensors[node->out[i]], node->groups);
   }
   if (!is_batchnorm(node->op)) return;
-  for (int i = 0; i < node->in_count; i++) as_pixels(&call->in[i]);
-  for (int i = 0; i < node->out_count; i++) as_pixels(&call->out[i]);
+  for (int i = 0; i < node->in_count; i++) as_pixels(g, node->in[i], &call->in[i]);
+  for (int i = 0; i < node->out_count; i++) as_pixels(g, node->out[i], &call->out[i]);
 }
 
 static void move_to(const brim_graph *g, int32_t tensor, int32_t group, brim_tensor *t) {

@@ -109,7 +109,7 @@ typedef struct brim_gnode {
 struct brim_layer_row;
 #define BRIM_LAYER_MAX_IN 2
 #define BRIM_LAYER_MAX_PARAMS 2
-#define BRIM_LAYER_MAX_SAVED 2
+#define BRIM_LAYER_MAX_SAVED 3
 #define BRIM_LAYER_MAX_BUFFERS 2
 
 typedef struct brim_layer {
@@ -135,6 +135,7 @@ typedef struct brim_graph {
   bool training;
   bool passing;         // training's forward without a way back: running statistics stay
   int32_t norm_groups;  // batch norm of so many groups of rows apart; 0 or 1 = of all
+  int32_t norm_ranks;   // batch norm of the rows of so many ranks together; 0 = of this one's
   bool tf32;            // products of f32 may round to tf32
   int64_t channel_pad;  // channels of images are padded to a multiple of this; 0 or 1 = not
   int32_t segments;     // opened so far

@@ -2,6 +2,7 @@
 #ifndef BRIM_ENGINE_INT_H_
 #define BRIM_ENGINE_INT_H_
 
+#include "backend/backend_exchange.h"
 #include "engine/engine.h"
 #include "engine/engine_exec.h"
 #include "engine/engine_graph.h"
@@ -122,6 +123,22 @@ typedef struct brim_knn {
   size_t end;
 } brim_knn;
 
+// One of several ranks (engine_ranks.c).
+typedef struct brim_bucket {
+  int32_t after;  // the node of training that writes its last value
+  int64_t begin;  // elements of the flat block
+  brim_op_call call;
+} brim_bucket;
+typedef struct brim_net_ranks {
+  bool on;     // gradients are exchanged, be it with oneself
+  bool norm;   // batch norm is that of all ranks
+  bool pairs;  // and so is the loss
+  int size;
+  brim_bucket *buckets;  // in the order of their nodes
+  int32_t count, prepared;
+  brim_op_call wait;
+} brim_net_ranks;
+
 // How tests bend a network; all zero is the normal one.
 typedef struct brim_net_hooks {
   bool f64;       // everything in double (ref only)
@@ -132,6 +149,7 @@ typedef struct brim_net_hooks {
       norm_groups;  // batch norm normalises so many groups of rows apart (one step is one batch)
   bool given_grad;  // no loss: the gradient of the output is fed as the target
   int64_t channel_pad;  // instead of the device's
+  size_t bucket_bytes;  // of gradients that are exchanged at once; 0 = the usual
   int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
   void *model_ctx;
   bool poison;          // the arena starts as NaNs: what is read before it is written shows
@@ -167,6 +185,7 @@ struct brim_net {
   brim_program train, eval;
   brim_negatives negatives;
   brim_knn knn;
+  brim_net_ranks ranks;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
   int optimizer_prepared;        // of the five above
   bool averages;                 // ema_decay was given
@@ -244,6 +263,14 @@ void brim_negatives_release(brim_net *net);
 // too.
 brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
                                const brim_spans *spans);
+
+// engine_ranks.c
+brim_status brim_ranks_init(brim_net *net, const brim_net_spec *spec);
+brim_status brim_ranks_prepare(brim_net *net);  // once the training program is as it will run
+void brim_ranks_bind(brim_net *net);
+void brim_ranks_release(brim_net *net);
+size_t brim_ranks_host_bytes(const brim_net *net);
+brim_status brim_ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_program *p);
 
 // engine_knn.c
 brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec);

@@ -84,11 +84,36 @@ static void batchnorm_apply(brim_graph *g, brim_layer *l, int32_t mean, int32_t 
   in_groups(g);
 }
 
+// A statistic of the layer, (rows, C).
+static int32_t statistic(brim_graph *g, const brim_layer *l, int64_t rows) {
+  if (g->status) return -1;
+  const brim_tensor *x = &g->tensors[l->in[0]].desc;
+  int64_t dim[] = {rows, x->dim[x->rank - 1]};
+  return brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 2, dim);
+}
+
+// Of the rows of all ranks: each rank's statistics, those of all, and the output from what they join to.
+static void ranks_forward(brim_graph *g, brim_layer *l, int32_t mean, int32_t variance) {
+  int32_t in[] = {l->in[0], g->state}, part = statistic(g, l, 3);
+  brim_graph_node(g, BRIM_OP_BATCHNORM_PART, &l->attr, in, 2, &part, 1);
+  if (g->status) return;
+  int64_t dim[] = {g->norm_ranks, 3, g->tensors[part].desc.dim[1]};
+  int32_t parts = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 3, dim);
+  brim_graph_node(g, BRIM_OP_ALL_GATHER, NULL, &part, 1, &parts, 1);
+  int32_t out[] = {l->saved[0], l->saved[1], l->saved[2], mean, variance};
+  brim_graph_node(g, BRIM_OP_BATCHNORM_JOIN, &l->attr, &parts, 1, out, g->passing ? 3 : 5);
+  batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
+}
+
 static void batchnorm_forward(brim_graph *g, brim_layer *l) {
   int32_t mean = brim_graph_buffer_tensor(g, l->buffer[0]);
   int32_t variance = brim_graph_buffer_tensor(g, l->buffer[1]);
   if (!g->training) {
     batchnorm_apply(g, l, mean, variance, true);
+    return;
+  }
+  if (g->norm_ranks > 0) {
+    ranks_forward(g, l, mean, variance);
     return;
   }
   int32_t in[] = {l->in[0], brim_graph_param_tensor(g, l->param[0], BRIM_TENSOR_PARAM),
@@ -101,6 +126,22 @@ static void batchnorm_forward(brim_graph *g, brim_layer *l) {
 
 static void batchnorm_recompute(brim_graph *g, brim_layer *l) {
   batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
+}
+
+// `in` and `out` are BATCHNORM_BWD's: the sums of this rank's rows, those of all, and the rest from these.
+static void ranks_backward(brim_graph *g, const brim_layer *l, const brim_op_attr *attr,
+                           const int32_t *in, int in_count, const int32_t *out, int out_count) {
+  int32_t own = statistic(g, l, 2), all = statistic(g, l, 2);
+  int32_t sums_out[] = {own, out[1], out[2]};
+  brim_graph_node(g, BRIM_OP_BATCHNORM_BWD_SUMS, attr, in, in_count, sums_out, 3);
+  brim_graph_node(g, BRIM_OP_ALL_REDUCE, NULL, &own, 1, &all, 1);
+  int32_t joined_in[] = {in[0], in[1],       in[2], in[3], in[4], in[5],
+                         all,   l->saved[2], in[6], in[7], in[8]};
+  int32_t joined_out[] = {out[0], out[3]};
+  brim_op_attr plain = *attr;
+  plain.accumulate = false;
+  brim_graph_node(g, BRIM_OP_BATCHNORM_BWD_JOINED, &plain, joined_in, in_count + 2, joined_out,
+                  out_count > 3 ? 2 : 1);
 }
 
 // Without a residual the ReLU's sign is found again from x, so y is not read; with one it is.
@@ -131,8 +172,12 @@ static void batchnorm_backward(brim_graph *g, brim_layer *l) {
   if (dz_wanted && !plain) out[3] = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
   brim_op_attr attr = l->attr;
   attr.accumulate = brim_graph_param_written(g, l->param, 2);
-  brim_graph_node(g, BRIM_OP_BATCHNORM_BWD, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
-  in_groups(g);
+  if (g->norm_ranks > 0) {
+    ranks_backward(g, l, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
+  } else {
+    brim_graph_node(g, BRIM_OP_BATCHNORM_BWD, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
+    in_groups(g);
+  }
   if (dz_wanted) brim_graph_add_grad(g, z, plain ? in[0] : out[3]);
   if (!g->status && g->tensors[x].needs_grad) brim_graph_add_grad(g, x, out[0]);
 }
@@ -174,6 +219,10 @@ int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const ch
   if (g->norm_groups > 1) width *= g->norm_groups;
   for (int i = 0; i < 2 && g->training; i++) {
     l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &width);
+  }
+  const int64_t one = 1;
+  if (g->training && g->norm_ranks > 0) {
+    l->saved[2] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &one);
   }
   return brim_graph_finish(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
 }

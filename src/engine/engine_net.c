@@ -13,6 +13,7 @@ static void bind(brim_net *net) {
     brim_program_bind(net, programs[k], net->averages && programs[k] == &net->eval);
   }
   if (net->negatives.on) brim_negatives_bind(net);
+  brim_ranks_bind(net);
   const brim_block *b = net->blocks;
   brim_op_call *c = &net->optimizer_call;
   net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
@@ -121,6 +122,7 @@ void brim_net_destroy(brim_net *net) {
   brim_program_release(net, &net->eval);
   brim_negatives_release(net);
   brim_knn_release(net);
+  brim_ranks_release(net);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!net->blocks[i].data || !net->blocks[i].bytes) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);

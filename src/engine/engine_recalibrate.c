@@ -12,7 +12,7 @@ static void turn_forward(brim_net *net, int64_t index) {
   brim_net_bind_forward(net, index >= 0);
   for (int32_t i = 0; i < p->forward_count; i++) {
     brim_op_attr *attr = &p->calls[i].attr;
-    if (p->calls[i].op != BRIM_OP_BATCHNORM) continue;
+    if (p->calls[i].op != BRIM_OP_BATCHNORM && p->calls[i].op != BRIM_OP_BATCHNORM_JOIN) continue;
     attr->momentum = index >= 0 ? 1.0f / (float)(index + 1) : p->graph.nodes[i].attr.momentum;
   }
 }

@@ -253,10 +253,29 @@ static bool holds_checkpoint(const char *folder) {
   return found;
 }
 
+// Of a list of GPUs.
+static int count_gpus(const char *list) {
+  int count = list && *list ? 1 : 0;
+  for (; list && *list; list++) count += *list == ',';
+  return count;
+}
+
+// A launcher among the words makes ranks. Without one the trainer is alone, also where this process is one of
+// several that srun or mpirun started: a worker for each node.
+static bool makes_ranks(const char *const *command) {
+  for (; *command; command++) {
+    const char *name = brim_fs_basename(*command);
+    if (strcmp(name, "srun") == 0 || strcmp(name, "mpirun") == 0 || strcmp(name, "mpiexec") == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static brim_status start_with(exec *x, const char *config, const char *visible) {
   const brim_lab_exec_options *o = x->o;
   words argv = {.count = 0}, env = {.count = 0};
-  char threads[32];
+  char threads[32], gpus[32];
   for (const char *const *word = o->command; *word; word++) add(&argv, *word);
   add(&argv, config);
   add(&argv, "--output-dir");
@@ -270,9 +289,17 @@ static brim_status start_with(exec *x, const char *config, const char *visible) 
     add(&argv, "--threads");
     add(&argv, threads);
   }
+  if (count_gpus(o->gpus) > 1 && !makes_ranks(o->command)) {
+    snprintf(gpus, sizeof gpus, "gpus=%d", count_gpus(o->gpus));
+    add(&argv, gpus);
+  }
   add(&argv, "log.jsonl=true");
   add(&env, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
   if (visible) add(&env, visible);
+  if (!makes_ranks(o->command)) {
+    add(&env, "BRIM_RANK=0");
+    add(&env, "BRIM_RANKS=1");
+  }
   for (const char *const *word = o->env; word && *word; word++) add(&env, *word);
   const brim_child_options how = {
       .argv = argv.list,

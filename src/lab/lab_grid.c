@@ -141,6 +141,7 @@ static brim_status add_points(const brim_config *config, const brim_lab_grid_opt
 static brim_status read_devices(const brim_config *config, brim_lab_grid *grid) {
   const char *const *devices;
   size_t count;
+  BRIM_TRY(brim_config_devices_apart(config));
   BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
   const char **own = brim_arena_calloc(grid->arena, count, sizeof *own);
   if (!own) return no_memory();

@@ -224,8 +224,7 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
 
 //---------------------------------- several at once ----------------------------------
 
-// One of several that train at once: a workload of its own on a device of its own. Nothing goes from
-// one to another, gradients neither.
+// One of several that train at once: a workload of its own on a device of its own.
 typedef struct brim_replica {
   const char *spec;  // as it was asked for: "cuda:1"
   brim_work *work;   // NULL where it could not be opened: `status` and `message` say why
@@ -249,13 +248,20 @@ typedef struct brim_scaling_options {
 
 // All replicas at one setting, each a rank of `count` (at most BRIM_SCALING_MAX) with its own part of
 // the data, stepping as in training. They are built one after the other (libraries that read data are
-// not all made for threads), step in a thread each, and continue stepping until the last of them
+// not all made for threads), exchange nothing, step in a thread each, and continue until the last of them
 // was measured, so that every figure is of a time in which all of them ran. A replica that cannot
 // run is reported in `out` and the others are measured without it. `one`, `efficiency` and what was
 // lost are left to callers that have one alone to compare with. BRIM_EINTERRUPTED when stopped;
 // deinit `out` either way.
 brim_status brim_scaling_run(brim_replica *replicas, size_t count, const brim_setting *setting,
                              const brim_scaling_options *options, brim_scaling *out);
+// The replicas that ran in `out`, which brim_scaling_run filled, as ranks of one training of `setting` with
+// so many times its batch: into out->exchange. First the exchange alone, then steps, which all make alike.
+// Where one fails the others end, and out->exchange says why. Workloads are left without a setting and
+// devices without ranks. A workload that knows no ranks, or fewer than two replicas: nothing is measured.
+brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
+                                      const brim_setting *setting,
+                                      const brim_scaling_options *options, brim_scaling *out);
 
 #ifdef __cplusplus
 }

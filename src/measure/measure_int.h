@@ -68,6 +68,20 @@ void brim_result_set_phase(brim_result *r, brim_phase phase, double ms);
 // The share of the time that others had, by the times of equal pieces that ran back to back.
 double brim_sharing_lost(const double *ms, size_t count);
 
+//---------------------------------- several at once ----------------------------------
+
+typedef struct brim_replica_built {
+  brim_plan plan;
+  brim_work_info info;
+  bool refused;  // by the plan
+} brim_replica_built;
+// The replica at a setting, as one of `count`. BRIM_EINVAL where its part of the data fills no step.
+brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count,
+                               const brim_setting *setting, const brim_scaling_options *options,
+                               brim_replica_built *out);
+// Steps whose data the loader may have ready.
+int brim_replica_ring(const brim_work *work, const brim_setting *setting);
+
 //---------------------------------- timing a device ----------------------------------
 
 typedef struct brim_device_timer {

@@ -1,6 +1,6 @@
 // One setting on several devices at once: a thread for each, which warms up, continues stepping, is
 // measured when all of them are warm, and continues until all were measured. No device waits for
-// another in a step: that would be the exchange of gradients, which this does not measure.
+// another in a step: measure_exchange.c has the same with the exchange of gradients.
 //
 // The calling thread leads by one number that only grows (stage); each thread answers with one that
 // only grows, too (reached).
@@ -237,14 +237,9 @@ static brim_status check_filled(const brim_work *work, const brim_setting *setti
                    count, (long long)info->samples_per_epoch, rows);
 }
 
-typedef struct building {
-  brim_plan plan;
-  brim_work_info info;
-  bool refused;  // by the plan
-} building;
-
-static brim_status build(brim_replica *r, size_t rank, size_t count, const brim_setting *setting,
-                         const brim_scaling_options *o, building *b) {
+brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count,
+                               const brim_setting *setting, const brim_scaling_options *o,
+                               brim_replica_built *b) {
   const brim_workload_table *table = r->work->table;
   brim_plan *plan = &b->plan;
   brim_work_info *info = &b->info;
@@ -270,14 +265,18 @@ static brim_status build(brim_replica *r, size_t rank, size_t count, const brim_
   return check_filled(r->work, setting, info, count);
 }
 
+int brim_replica_ring(const brim_work *work, const brim_setting *setting) {
+  return (int)(brim_work_value_as(work, setting, BRIM_ROLE_WORKERS, 0) *
+               brim_work_value_as(work, setting, BRIM_ROLE_PREFETCH, 1) /
+               brim_work_value_as(work, setting, BRIM_ROLE_ACCUMULATION, 1));
+}
+
 static brim_status begin_lane(lane *l, brim_replica *r, const brim_work_info *info,
                               const brim_setting *setting) {
   l->gpu = !r->device->info.host_memory;
   l->group = 1;
   l->device_ms = (double)NAN;
-  l->ring = (int)(brim_work_value_as(r->work, setting, BRIM_ROLE_WORKERS, 0) *
-                  brim_work_value_as(r->work, setting, BRIM_ROLE_PREFETCH, 1) /
-                  brim_work_value_as(r->work, setting, BRIM_ROLE_ACCUMULATION, 1));
+  l->ring = brim_replica_ring(r->work, setting);
   if (info->steps_per_epoch > 0) {
     l->per_epoch_rows = (double)info->samples_per_epoch / (double)info->steps_per_epoch;
   }
@@ -297,7 +296,7 @@ static void fail_replica(brim_scaling_replica *out, brim_failure failure, brim_s
 static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting *setting,
                              brim_scaling *out) {
   for (size_t i = 0; i < c->count; i++) {
-    building b = {.refused = false};
+    brim_replica_built b = {.refused = false};
     brim_replica *r = &replicas[i];
     brim_scaling_replica *o = &out->replicas[i];
     lane *l = &c->lanes[i];
@@ -315,7 +314,7 @@ static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting
     l->out = o;
     l->options = c->options;
     l->stage = &c->stage;
-    brim_status status = build(r, i, c->count, setting, c->options, &b);
+    brim_status status = brim_replica_build(r, i, c->count, setting, c->options, &b);
     if (i == 0 && !status) out->result.plan = b.plan;
     if (!status) status = begin_lane(l, r, &b.info, setting);
     if (status == BRIM_EINTERRUPTED) return status;

@@ -226,6 +226,43 @@ static brim_status add_copies(window *w) {
   return BRIM_OK;
 }
 
+// Of NCCL's kernels, which run beside the others: all of their time, and that in which no other kernel ran.
+static bool is_exchange(const brim_trace_event *e) {
+  return e->kind == BRIM_TRACE_KERNEL && e->name && strncmp(e->name, "nccl", 4) == 0;
+}
+
+static double alone(const window *w, int64_t start, int64_t end) {
+  int64_t until = start, covered = 0;
+  for (size_t i = 0; i < w->trace->count; i++) {
+    const brim_trace_event *e = &w->trace->events[i];
+    int64_t from, to;
+    if (!is_work(e) || is_exchange(e) || !clip(w, e, &from, &to)) continue;
+    if (from >= end) break;
+    if (from < until) from = until;
+    if (to > end) to = end;
+    if (to <= from) continue;
+    covered += to - from;
+    until = to;
+  }
+  return (double)(end - start - covered);
+}
+
+static void add_exchanges(window *w) {
+  double all = 0, exposed_ns = 0;
+  bool any = false;
+  for (size_t i = 0; i < w->trace->count; i++) {
+    const brim_trace_event *e = &w->trace->events[i];
+    int64_t start, end;
+    if (!is_exchange(e) || !clip(w, e, &start, &end)) continue;
+    any = true;
+    all += (double)(end - start);
+    exposed_ns += alone(w, start, end);
+  }
+  if (!any) return;
+  w->out->exchange_ms = all / (1e6 * w->steps);
+  w->out->exchange_exposed_ms = exposed_ns / (1e6 * w->steps);
+}
+
 //---------------------------------- causes ----------------------------------
 
 // How much of a gap the host spent in events of a kind, and of a phase where one is given.
@@ -335,6 +372,7 @@ static brim_status device_rows(window *w, const brim_trace *mapped, int lead) {
   }
   BRIM_TRY(add_kernels(w));
   BRIM_TRY(add_copies(w));
+  add_exchanges(w);
   BRIM_TRY(add_gaps(w));
   if (mapped) BRIM_TRY(count_ops(w, mapped));
   static const brim_profile_list lists[] = {BRIM_PROFILE_KERNELS, BRIM_PROFILE_OPS,

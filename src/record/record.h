@@ -270,11 +270,43 @@ brim_status brim_results_read(const char *path, brim_result **out, size_t *count
 // One setting on several devices at once, each with its own part of the data and the same batch. A
 // line of kind "scaling": `result` as of a trial (what and where are the first device's, throughput is
 // of all together, phases are means over the devices), and besides
-//   scaling {devices, ran, samples_per_s_each, one_samples_per_s, efficiency, effective_batch,
-//            gradient_exchange (false: none takes place), lost {to, ms},
+//   scaling {devices, ran, samples_per_s_each, one_samples_per_s, efficiency, effective_batch, lost {to, ms},
 //            replicas [{device, name, device_id, samples_per_s, step_ms, phases {io: ms, ...},
-//                       failure}]}
+//                       failure}],   without the exchange of gradients
+//            gradient_exchange (true: `exchange` has figures),
+//            exchange null | {by, gradient_bytes, sums, calls, call_bytes, small_bytes, small_ms, bucket_bytes,
+//                       bucket_ms, samples_per_s, efficiency, step_ms, busy_ms, waited_ms, stable, failure},
+//            predicted null | {ranks, samples_per_s, efficiency, step_ms, exchange_ms, waited_ms, beyond,
+//                       network (true: between machines, which was not measured), error},
+//            further [the same, of more ranks than were measured]}
 #define BRIM_SCALING_MAX 32
+#define BRIM_SCALING_FURTHER 32
+
+// The same setting as one training of ranks, which exchange gradients: each device has the same batch.
+typedef struct brim_scaling_exchange {
+  char by[16];            // what carries it: "shm", "nccl"; "" = not tried
+  double gradient_bytes;  // that every rank gives in a step
+  int sums;               // in so many all-reduces beside the backward pass
+  int calls;              // further exchanges of a step, which wait: batch norm, embeddings
+  double call_bytes;      // of these together
+  // All-reduces alone, before training, between the same ranks: of few values, and of a bucket of gradients.
+  double small_bytes, small_ms, bucket_bytes, bucket_ms;
+  // Training. busy: exchanging, of a step; waited: what the step was longer for it (on a CPU what its thread
+  // waited for, the other ranks' delay included).
+  double samples_per_s, efficiency, step_ms, busy_ms, waited_ms;
+  bool stable;
+  brim_failure failure;
+  brim_status failure_status;
+  char message[512];
+} brim_scaling_exchange;
+
+// Without measuring it (tune_predict.c). NaN = unknown.
+typedef struct brim_scaling_forecast {
+  int64_t ranks;  // 0 = none
+  double samples_per_s, efficiency, step_ms, exchange_ms, waited_ms;
+  bool beyond;   // more ranks than the exchange was measured with
+  bool network;  // it would cross machines, and is not known for this reason
+} brim_scaling_forecast;
 
 typedef struct brim_scaling_replica {
   char spec[16];  // as it was asked for: "cuda:1"
@@ -300,7 +332,14 @@ typedef struct brim_scaling {
   char lost_to[16];
   double lost_ms;
   brim_scaling_replica replicas[BRIM_SCALING_MAX];
+  brim_scaling_exchange exchange;
+  brim_scaling_forecast predicted;                      // of these devices
+  brim_scaling_forecast further[BRIM_SCALING_FURTHER];  // beside the largest number of devices
+  int further_count;
 } brim_scaling;
+
+// Of samples/s: predicted / measured - 1; NaN where one of them is unknown.
+double brim_scaling_error(const brim_scaling *scaling);
 
 void brim_scaling_init(brim_scaling *scaling);  // unknowns NaN
 void brim_scaling_deinit(brim_scaling *scaling);

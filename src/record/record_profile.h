@@ -141,6 +141,10 @@ typedef struct brim_profile {
   brim_profile_gap gaps[BRIM_PROFILE_MAX_GAPS];                  // the longest first
   size_t gap_count;
   double h2d_ms, h2d_exposed_ms, h2d_bytes, h2d_pageable_bytes;
+  // Between the ranks of one training, per step: all of it, and what the step waited for. Of one rank NaN.
+  int ranks;  // 0 = one
+  char exchange_by[16];
+  double exchange_ms, exchange_exposed_ms, exchange_bytes;
   int workers;
   double worker_io_ms, worker_transform_ms;
   brim_profile_memory memory;

@@ -80,6 +80,13 @@ static const field transfer_fields[] = {
     {"bytes", FIELD_NUMBER, PLACE(ALL, h2d_bytes)},
     {"pageable_bytes", FIELD_NUMBER, PLACE(ALL, h2d_pageable_bytes)},
 };
+static const field exchange_fields[] = {
+    {"ranks", FIELD_INT, PLACE(ALL, ranks)},
+    {"by", FIELD_TEXT, PLACE(ALL, exchange_by)},
+    {"ms", FIELD_NUMBER, PLACE(ALL, exchange_ms)},
+    {"exposed_ms", FIELD_NUMBER, PLACE(ALL, exchange_exposed_ms)},
+    {"bytes", FIELD_NUMBER, PLACE(ALL, exchange_bytes)},
+};
 static const field worker_fields[] = {
     {"count", FIELD_INT, PLACE(ALL, workers)},
     {"io_ms", FIELD_NUMBER, PLACE(ALL, worker_io_ms)},
@@ -102,6 +109,7 @@ static const section sections[] = {
     {NULL, top_fields, COUNT(top_fields)},
     {"step", step_fields, COUNT(step_fields)},
     {"transfer", transfer_fields, COUNT(transfer_fields)},
+    {"exchange", exchange_fields, COUNT(exchange_fields)},
     {"workers", worker_fields, COUNT(worker_fields)},
     {"memory", memory_fields, COUNT(memory_fields)},
     {"cost", cost_fields, COUNT(cost_fields)},

@@ -104,7 +104,11 @@ typedef struct brim_run_result {
   bool best_by_training;             // not by evaluations: where there are any, `best` is NaN
   int64_t best_epoch;                // from 1; 0 = none
   double seconds, samples_per_s;     // of this process's training
-  double wall_seconds;  // of all it did: the evaluations, checkpoints and the start too
+  int ranks;                         // 0 = one
+  char exchange_by[16];              // "shm", "mpi", "nccl"
+  double exchange_ms,
+      exchange_exposed_ms;  // per step: all, and what steps waited for; NaN = unknown
+  double wall_seconds;      // of all it did: the evaluations, checkpoints and the start too
   int64_t skipped_steps, bad_samples;
   const brim_work_diagnosis *diagnosis;           // what the workload watches for; NULL = nothing
   int64_t anomalies[BRIM_WORK_MAX_TROUBLES];      // by its rows; of this process

@@ -15,7 +15,8 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->asked = a->setting;
   a->shrinks = work->table->shrinking != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
-  a->frees_optional = !text || strcmp(text, "fail") != 0;
+  // one rank cannot do with less alone
+  a->frees_optional = (!text || strcmp(text, "fail") != 0) && !work->context.comm;
   a->on = a->frees_optional && (batches || a->shrinks);
   if (work->table->batches) work->table->batches->allow_smaller(work->state);
   if (!batches || a->shrinks) return;

@@ -116,6 +116,8 @@ static void keep_folder(loop *l) {
 
 brim_status brim_run_save_model(loop *l) {
   json_t *extra;
+  if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, true));
+  if (!brim_run_writes(l)) return BRIM_OK;
   BRIM_TRY(brim_run_save_wait(l));
   keep_folder(l);
   BRIM_TRY(make_extra(l, true, &extra));
@@ -223,6 +225,11 @@ static brim_status save(loop *l, bool best, bool last, bool wait) {
   brim_run_saver *s = &l->saver;
   json_t *extra;
   if (!best && !last) return BRIM_OK;
+  if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, false));
+  if (!brim_run_writes(l)) {
+    if (last) l->files.last_step = l->step;
+    return BRIM_OK;
+  }
   BRIM_TRY(brim_run_save_wait(l));
   keep_folder(l);
   brim_status status = make_extra(l, false, &extra);

@@ -198,6 +198,7 @@ static void identify(const char *folder, uint64_t id[2]) {
 // file that is still open went with the old one.
 static void keep_folder(brim_run_log *log) {
   uint64_t now[2];
+  if (!log->folder) return;  // never opened: another rank than the first
   brim_run_folder_restore(log->folder);
   identify(log->folder, now);
   if (!log->events || memcmp(now, log->folder_id, sizeof now) == 0) return;

@@ -24,6 +24,8 @@ typedef struct brim_run_saver {
 
 typedef struct brim_run_loop {
   brim_work *work;
+  brim_comm *comm;           // the workload's; NULL = one rank
+  sig_atomic_t agreed_stop;  // with ranks: one of them was told to stop
   const brim_config *config;
   const brim_run_options *options;
   brim_run_result *result;
@@ -71,6 +73,18 @@ typedef struct brim_run_loop {
   double publish_seconds;
   int64_t publish_samples, publish_step;
 } brim_run_loop;
+
+//---------------------------------- ranks (run_agree.c) ----------------------------------
+// All ranks call these at the same place; with one rank they change nothing.
+
+bool brim_run_writes(const brim_run_loop *l);  // files, logs, reports: the first rank
+// After a step: one rank's stop is all ranks'.
+brim_status brim_run_agree_stop(brim_run_loop *l);
+bool brim_run_stopped(const brim_run_loop *l);
+// The first rank's decision, figures or path for all.
+brim_status brim_run_decide(const brim_run_loop *l, bool *decision);
+brim_status brim_run_decide_metrics(const brim_run_loop *l, brim_work_metrics *m);
+brim_status brim_run_decide_path(const brim_run_loop *l, char **path);
 
 //---------------------------------- checkpoints (run_checkpoint.c) ----------------------------------
 

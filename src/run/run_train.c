@@ -47,7 +47,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
 // built again with smaller micro-batches, the state back. What a step had begun is begun again. The
 // next checkpoint, which is made when that has worked, continues with them.
 static brim_status adapt(loop *l, brim_status status) {
-  if (status != BRIM_EOOM || !l->adapt.frees_optional) return status;
+  if (status != BRIM_EOOM || !l->adapt.frees_optional || l->comm) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   const brim_setting was = l->adapt.setting;
@@ -77,7 +77,7 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
     BRIM_TRY(adapt(l, status));
     status = brim_work_evaluate(l->work, out);
   }
-  return status;
+  return status ? status : brim_run_decide_metrics(l, out);
 }
 
 // Did this process train or evaluate anything?
@@ -101,6 +101,7 @@ static brim_status probe(loop *l) {
     return BRIM_OK;
   }
   BRIM_TRY(status);
+  BRIM_TRY(brim_run_decide_metrics(l, &m));
   memcpy(l->result->probe, m.values, sizeof l->result->probe);
   const brim_metric_set *set = l->work->metrics;
   json_t *f = json_object();
@@ -199,6 +200,7 @@ static brim_status finish_epoch(loop *l) {
   // one that was written while evaluating is of an epoch that ended without
   bool not_evaluated = l->files.last_step == l->step;
   bool due = r.best || not_evaluated || l->adapting || !brim_run_save_postponed(l);
+  BRIM_TRY(brim_run_decide(l, &due));
   if (r.best || due) brim_run_publish_phase(l, BRIM_JOB_CHECKPOINT);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   l->adapting = false;
@@ -216,8 +218,6 @@ static brim_status finish_epoch(loop *l) {
 //---------------------------------- the loop ----------------------------------
 
 static bool done(const loop *l) { return l->epoch >= l->epochs || brim_run_best_stops(&l->best); }
-
-static bool stopped(const loop *l) { return l->options->stop && *l->options->stop; }
 
 // Did this step reach a multiple of checkpoint.interval?
 static bool reaches_interval(const loop *l, const brim_step_info *step) {
@@ -248,7 +248,7 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   l->log_steps++;
   l->progress_steps++;
   *epoch_end = step.epoch_end;
-  return BRIM_OK;
+  return brim_run_agree_stop(l);
 }
 
 // The newest checkpoint is of this step, and whole.
@@ -310,8 +310,8 @@ static brim_status interrupted(loop *l) {
 static brim_status end_epoch(loop *l) {
   brim_status status = finish_epoch(l);
   if (status == BRIM_OK) return BRIM_OK;
-  if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
-  if (!l->ended || status == BRIM_EDEVICE) return status;
+  if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
+  if (!l->ended || status == BRIM_EDEVICE || l->comm) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
   return brim_fail(status, "%s; step %" PRId64 " is saved, --resume begins with its evaluation",
@@ -322,9 +322,11 @@ static brim_status end_epoch(loop *l) {
 // started with this time, they are not what the model was trained with.
 static brim_status finish(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
-  if (has_continued(l) || !brim_run_files_model_at(&l->files, l->step)) {
+  bool unfinished = has_continued(l) || !brim_run_files_model_at(&l->files, l->step);
+  BRIM_TRY(brim_run_decide(l, &unfinished));
+  if (unfinished) {
     brim_status status = probe(l);
-    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+    if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
     BRIM_TRY(status);
     return brim_run_save_model(l);
   }
@@ -335,7 +337,8 @@ static brim_status finish(loop *l) {
 // Data that cannot be read, mostly: what was learned until then is worth keeping. Of a device that failed
 // nothing can be read, and without memory nothing is built up for writing.
 static brim_status step_failed(loop *l, brim_status status) {
-  bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM;
+  // a checkpoint is made by all ranks, and the others are in the middle of a step
+  bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM && !l->comm;
   if (!kept || !has_continued(l)) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
@@ -356,7 +359,7 @@ static brim_status train(loop *l) {
   while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
     brim_status status = one_step(l, &data_ns, &epoch_end);
-    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
+    if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
     if (status) return step_failed(l, status);
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
       BRIM_TRY(brim_run_tell_steps(l, data_ns));
@@ -377,7 +380,7 @@ static brim_status train(loop *l) {
       leave_out(l, start);
     }
     bool enough = limit > 0 && l->step >= limit;
-    if (stopped(l) && !done(l)) return interrupted(l);
+    if (brim_run_stopped(l) && !done(l)) return interrupted(l);
     if (enough && !done(l)) {
       BRIM_TRY(save_here(l));
       return finish_early(l, !epoch_end);
@@ -488,11 +491,33 @@ static brim_status build(loop *l, const char *from) {
   return from ? brim_run_resume(l, from) : BRIM_OK;
 }
 
+// What another rank than the first does of that: it has no folder, no logs, and nothing to say.
+static brim_status prepare_rank(loop *l, uint64_t limit, brim_plan *plan) {
+  char *from = NULL;
+  brim_status status = brim_run_decide_path(l, &from);
+  if (!status && from) status = brim_run_adapt_take(&l->adapt, l->work, from);
+  if (!status) status = brim_run_adapt_plan(&l->adapt, l->work, l->options, limit, plan);
+  if (!status) status = build(l, from);
+  brim_free(from);
+  l->first_step = l->step;
+  return status;
+}
+
+static brim_status check_ranks(const loop *l) {
+  if (!l->comm || l->work->table->ranks) return BRIM_OK;
+  return brim_fail(BRIM_EUNSUPPORTED,
+                   "workload %s trains on one rank only; start one brim train for each GPU, or "
+                   "brim sweep over seeds",
+                   l->work->table->name);
+}
+
 static brim_status prepare(loop *l) {
   brim_plan plan;
   uint64_t limit = (uint64_t)brim_config_int(l->config, "gpu.memory_limit");
+  BRIM_TRY(check_ranks(l));
   brim_run_adapt_init(&l->adapt, l->work, l->config);
   l->watch = (brim_run_watch){.work = l->work, .log = &l->log, .result = l->result};
+  if (!brim_run_writes(l)) return prepare_rank(l, limit, &plan);
   // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
@@ -502,6 +527,7 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(check_places(l));
   char *from = NULL;
   brim_status built = brim_run_resume_path(l, &from);
+  if (!built) built = brim_run_decide_path(l, &from);
   if (!built && !from && l->options->resume) {
     brim_log_warn("run", "%s holds no checkpoint to resume from, so training starts at step 0",
                   l->options->output_dir);
@@ -553,6 +579,23 @@ static void tell_best(const loop *l, brim_run_result *out) {
   if (!(l->best.training && evaluates)) memcpy(out->best, l->best.values, sizeof out->best);
 }
 
+// What the ranks exchanged, by the steps of this process.
+static void tell_exchange(const loop *l, brim_run_result *out) {
+  const brim_device *device = l->work->context.device;
+  brim_comm_stats stats;
+  out->exchange_ms = out->exchange_exposed_ms = (double)NAN;
+  if (!l->comm) return;
+  out->ranks = brim_comm_size(l->comm);
+  snprintf(out->exchange_by, sizeof out->exchange_by, "%s", brim_device_exchange(device));
+  if (out->steps_run <= 0 || !brim_device_exchange_stats(device, &stats)) return;
+  out->exchange_ms = (double)stats.busy_ns * 1e-6 / (double)out->steps_run;
+  // a GPU is not waited for by the thread that asks
+  if (!device->info.host_memory) return;
+  out->exchange_exposed_ms = (double)stats.waited_ns * 1e-6 / (double)out->steps_run;
+  // until a thread that waited runs again is part of an exchange
+  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
+}
+
 brim_status brim_run_train(brim_work *work, const brim_config *config,
                            const brim_run_options *options, brim_run_result *out) {
   loop l;
@@ -560,6 +603,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   clear_result(work, out);
   l.began = brim_clock_now();
   l.work = work;
+  l.comm = work->context.comm;
   l.config = config;
   l.options = options;
   l.result = out;
@@ -576,19 +620,20 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_run_loader_init(&l.loader, config);
   brim_status status = brim_run_best_init(&l.best, config, work->metrics);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
-  work->table->stops(work->state, options->stop);
+  work->table->stops(work->state, l.comm ? &l.agreed_stop : options->stop);
   if (!status) status = prepare(&l);
   bool prepared = !status;
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);
   brim_run_publish_stop(&l);
   work->table->stops(work->state, NULL);
-  if (prepared) brim_run_files_separate(&l.files);
+  if (prepared && brim_run_writes(&l)) brim_run_files_separate(&l.files);
   if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
   tell_best(&l, out);
+  tell_exchange(&l, out);
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;

@@ -133,6 +133,11 @@ typedef struct brim_scale_options {
   size_t replica_count;
   const brim_setting *settings;  // each is measured in turn
   size_t setting_count;
+  // Per setting: of a step, the part that is the backward pass, 0..1; NaN = unknown. NULL, and on CPUs: as
+  // it is measured.
+  const double *backward_share;
+  int64_t ranks;                 // predictions go so far at least; 0 = nothing is asked for
+  int64_t node;                  // ranks of one machine; 0 = all
   brim_scaling_options measure;  // its on_wait is not used; see on_progress
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_scaling *scaling);
@@ -141,12 +146,26 @@ typedef struct brim_scale_options {
 
 // How many at once: 1, 2, 4, ... below k, and k. Returns how many there are (at most 6).
 size_t brim_scale_counts(size_t k, size_t out[8]);
-// Every setting on so many devices each. *out is an array from brim_alloc (brim_scaling_deinit each,
+// Every setting on so many devices each, without and with the exchange of gradients, and what was predicted
+// of the latter. *out is an array from brim_alloc (brim_scaling_deinit each,
 // brim_free), also when BRIM_EINTERRUPTED: then it holds what was done. Workloads are left as ranks of
 // several.
 brim_status brim_scale(const brim_scale_options *options, brim_scaling **out, size_t *count);
-// What `s` lost against one device alone (of the same setting): one, efficiency, lost_to, lost_ms.
+// What `s` lost against one device alone (of the same setting): one, efficiency, lost_to, lost_ms, and the
+// efficiency of its exchange.
 void brim_scale_compare(brim_scaling *s, const brim_scaling *one);
+
+// What a prediction is made of: one device alone, and an exchange between `measured` ranks.
+typedef struct brim_scale_model {
+  double step_ms, rows;  // of a step
+  double hidden_ms;  // of it, the time in which gradients can be summed beside it; NaN = unknown
+  brim_scaling_exchange exchange;
+  int measured;
+  int64_t node;  // ranks of one machine; 0 = all
+} brim_scale_model;
+void brim_scale_predict(const brim_scale_model *model, int64_t ranks, brim_scaling_forecast *out);
+// Ranks to predict beyond those measured: doubled up to 8 or to what was asked for; returns how many.
+size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCALING_FURTHER]);
 
 //---------------------------------- advice ----------------------------------
 

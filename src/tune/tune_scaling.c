@@ -1,6 +1,6 @@
 // A setting on 1, 2, 4, ... devices at once, and what more of them cost each: against one alone, which
-// phase of a step grew. Each device has the same batch (weak scaling), and no gradients are exchanged:
-// what is found is the most that data-parallel training can reach.
+// phase of a step grew. Each device has the same batch (weak scaling). First they exchange no gradients,
+// which is the most that data-parallel training can reach; then they do, beside what was predicted.
 #include <math.h>
 #include <string.h>
 
@@ -45,6 +45,7 @@ static void worse(brim_scaling *s, const char *to, double ms) {
 void brim_scale_compare(brim_scaling *s, const brim_scaling *one) {
   s->one = one->result.samples_per_s;
   s->efficiency = s->result.samples_per_s / (s->ran * s->one);
+  s->exchange.efficiency = s->exchange.samples_per_s / (s->ran * s->one);
   s->lost_to[0] = '\0';
   s->lost_ms = (double)NAN;
   double step = s->result.total_ms.mean, compute = 0;
@@ -83,10 +84,44 @@ static void show(void *ctx) {
   o->on_progress(o->ctx, &p);
 }
 
-// `all` holds what was measured of this setting before, one alone first.
-static brim_status measure(scaler *s, const brim_setting *setting, size_t devices,
-                           brim_scaling *all, size_t before) {
+// Of one device's step, what can hide sums of gradients: the backward pass of the last micro-batch. On a CPU
+// only as far as cores are left that compute nothing.
+static double hidden_ms(const scaler *s, size_t setting, const brim_scaling *one, int ranks) {
   const brim_scale_options *o = s->options;
+  const brim_device_info *info = &o->replicas[0].device->info;
+  const brim_result *r = &one->result;
+  double parts = brim_result_number_as(r, BRIM_ROLE_ACCUMULATION, 1), step = r->total_ms.mean;
+  if (!info->host_memory) {
+    return o->backward_share ? step * o->backward_share[setting] / parts : (double)NAN;
+  }
+  double cores = brim_cpu_count(), threads = info->threads > 0 ? info->threads : 1;
+  double spare = fmin(1, fmax(0, cores / ranks - threads));
+  return spare * mean_ms(one, BRIM_PHASE_BACKWARD) / parts;
+}
+
+static void predict(const scaler *s, size_t setting, brim_scaling *now, const brim_scaling *one) {
+  const brim_scale_options *o = s->options;
+  int64_t further[BRIM_SCALING_FURTHER];
+  if (!(now->exchange.bucket_ms > 0)) return;
+  brim_scale_model model = {.step_ms = one->result.total_ms.mean,
+                            .rows = one->effective_batch,
+                            .hidden_ms = hidden_ms(s, setting, one, now->ran),
+                            .exchange = now->exchange,
+                            .measured = now->ran,
+                            .node = o->node};
+  brim_scale_predict(&model, now->ran, &now->predicted);
+  if (now->devices < (int)o->replica_count) return;
+  now->further_count = (int)brim_scale_further(now->ran, o->ranks, further);
+  for (int i = 0; i < now->further_count; i++) {
+    brim_scale_predict(&model, further[i], &now->further[i]);
+  }
+}
+
+// `all` holds what was measured of this setting before, one alone first.
+static brim_status measure(scaler *s, size_t index, size_t devices, brim_scaling *all,
+                           size_t before) {
+  const brim_scale_options *o = s->options;
+  const brim_setting *setting = &o->settings[index];
   brim_scaling *now = &all[before];
   brim_scaling_options how = o->measure;
   how.on_wait = show;
@@ -96,11 +131,18 @@ static brim_status measure(scaler *s, const brim_setting *setting, size_t device
            devices);
   show(s);
   brim_status status = brim_scaling_run(o->replicas, devices, setting, &how, now);
+  if (!status && now->ran > 1) {
+    snprintf(s->title, sizeof s->title, brim_tr("scaling: %zu devices exchange gradients"),
+             devices);
+    show(s);
+    status = brim_scaling_exchange_run(o->replicas, devices, setting, &how, now);
+  }
   if (status) {
     brim_scaling_deinit(now);
     return status;
   }
   brim_scale_compare(now, &all[0]);
+  if (now->ran > 1) predict(s, index, now, &all[0]);
   if (o->on_result) o->on_result(o->ctx, now);
   s->done++;
   return BRIM_OK;
@@ -115,7 +157,7 @@ brim_status brim_scale(const brim_scale_options *options, brim_scaling **out, si
   for (size_t i = 0; i < options->setting_count; i++) {
     brim_scaling *all = &(*out)[i * n];
     for (size_t k = 0; k < n; k++) {
-      BRIM_TRY(measure(&s, &options->settings[i], counts[k], all, k));
+      BRIM_TRY(measure(&s, i, counts[k], all, k));
       ++*count;
     }
   }

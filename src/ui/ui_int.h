@@ -89,7 +89,7 @@ typedef enum brim_ui_scaling_part {
 } brim_ui_scaling_part;
 
 // What the figures leave out, for everywhere they are shown.
-const char *brim_ui_scaling_limits(void);
+const char *brim_ui_scaling_limits(const brim_scaling *all, size_t count);
 // Why the row of one device need not say what the summary says of the same setting.
 const char *brim_ui_scaling_one(const brim_scaling *all, size_t count);
 // Of a step, the mean over the devices; NaN = nothing ran.
@@ -104,6 +104,23 @@ size_t brim_ui_scaling_group(const brim_scaling *all, size_t count, size_t first
 bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica);
 // Are there devices of different names?
 bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count);
+
+// Ranks that exchange gradients (ui_scaling_ranks.c): measured beside predicted, then predicted alone.
+enum { BRIM_UI_RANKS_CELLS = 7, BRIM_UI_RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
+typedef struct brim_ui_ranks_row {
+  char cells[BRIM_UI_RANKS_CELLS][48];
+  char note[96];
+  bool good, warns;
+} brim_ui_ranks_row;
+bool brim_ui_ranks_any(const brim_scaling *all, size_t count);
+size_t brim_ui_ranks_rows(const brim_scaling *all, size_t count,
+                          brim_ui_ranks_row out[BRIM_UI_RANKS_ROWS]);
+void brim_ui_ranks_heads(const char *out[BRIM_UI_RANKS_CELLS + 1]);
+void brim_ui_ranks_title(const brim_scaling *all, size_t count, char out[256]);
+void brim_ui_ranks_failed(const brim_scaling *scaling, brim_str *out);  // "" where they did not
+// The terminal's table of one setting; nothing where no exchange was tried.
+brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t count,
+                          brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -361,10 +361,11 @@ static void put_longest(const brim_term *term, const brim_profile *p, brim_str *
   }
 }
 
-static void put_transfer(const brim_term *term, const brim_profile *p, brim_str *out) {
+static void put_line(const brim_term *term, const brim_profile *p,
+                     void (*text)(const brim_profile *profile, brim_str *out), brim_str *out) {
   brim_str line;
   brim_str_init(&line);
-  brim_ui_profile_transfer(p, &line);
+  text(p, &line);
   if (line.len > 0) sentence(term, line.data, out);
   if (brim_str_status(&line) && !out->status) out->status = line.status;
   brim_str_deinit(&line);
@@ -382,7 +383,8 @@ static void put_gpu(const brim_term *term, const brim_profile *p, brim_str *out)
   } else if (brim_result_has_gpu(&p->result)) {
     title(term, brim_tr("GPU idle: not seen, because there are no records of the GPU"), out);
   }
-  put_transfer(term, p, out);
+  put_line(term, p, brim_ui_profile_transfer, out);
+  put_line(term, p, brim_ui_profile_exchange, out);
 }
 
 //---------------------------------- transforms ----------------------------------

@@ -103,6 +103,9 @@ static void put_step(const brim_profile *p, brim_str *out) {
   if (p->h2d_ms > 0) {
     put_ms_stat(out, brim_tr("Exposed copies to the GPU"), p->h2d_exposed_ms, p->step_ms);
   }
+  if (p->ranks > 1 && !isnan(p->exchange_exposed_ms)) {
+    put_ms_stat(out, brim_tr("Exposed exchange between ranks"), p->exchange_exposed_ms, p->step_ms);
+  }
   brim_str_append(out, "</dl>\n<p class=\"note\">");
   char line[192];
   snprintf(line, sizeof line, brim_tr("Measured by %s."), brim_ui_profile_source(p));

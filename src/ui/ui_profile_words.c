@@ -207,6 +207,23 @@ void brim_ui_profile_transfer(const brim_profile *profile, brim_str *out) {
   brim_str_printf(out, brim_tr("%s came from pageable memory."), bytes);
 }
 
+void brim_ui_profile_exchange(const brim_profile *profile, brim_str *out) {
+  char all[32], exposed[32], hidden[32];
+  if (profile->ranks < 2 || isnan(profile->exchange_ms)) return;
+  brim_ui_profile_ms(profile->exchange_ms, all);
+  brim_ui_profile_ms(profile->exchange_exposed_ms, exposed);
+  brim_str_printf(out, brim_tr("%d ranks exchange for %s ms per step (%s)"), profile->ranks, all,
+                  profile->exchange_by);
+  if (isnan(profile->exchange_exposed_ms)) {
+    brim_str_append(out, brim_tr("; what of it the step waits for is unknown."));
+    return;
+  }
+  double share = 1 - profile->exchange_exposed_ms / profile->exchange_ms;
+  brim_ui_profile_percent(fmax(share, 0), hidden);
+  brim_str_printf(out, brim_tr("; the step waits for %s ms of it, computing hides %s."), exposed,
+                  hidden);
+}
+
 //---------------------------------- orders ----------------------------------
 
 brim_profile_list brim_ui_profile_finest(const brim_profile *profile) {

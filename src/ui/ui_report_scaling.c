@@ -48,6 +48,40 @@ static void put_table(const brim_scaling *all, size_t count, brim_str *out) {
   brim_str_append(out, "</tbody></table></div>\n");
 }
 
+// Gradients exchanged: predicted and measured.
+static void put_ranks(const brim_scaling *all, size_t count, brim_str *out) {
+  brim_ui_ranks_row rows[BRIM_UI_RANKS_ROWS];
+  const char *heads[BRIM_UI_RANKS_CELLS + 1];
+  char title[256];
+  size_t n = brim_ui_ranks_rows(all, count, rows);
+  if (n == 0) return;
+  brim_ui_ranks_heads(heads);
+  brim_ui_ranks_title(all, count, title);
+  brim_ui_put(out, "p", title);
+  brim_str_append(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\"");
+  brim_ui_put_attribute(out, "aria-label", brim_tr("Training with exchange of gradients"));
+  brim_str_append(out, "><table class=\"scaling ranks\"><thead><tr>");
+  for (int i = 0; i <= BRIM_UI_RANKS_CELLS; i++) brim_ui_put(out, "th", heads[i]);
+  brim_str_append(out, "</tr></thead><tbody>\n");
+  for (size_t i = 0; i < n; i++) {
+    brim_str_append(out, "<tr>");
+    for (int k = 0; k < BRIM_UI_RANKS_CELLS; k++) {
+      const char *cell = strcmp(rows[i].cells[k], "-") == 0 ? BRIM_UI_DASH : rows[i].cells[k];
+      brim_ui_put(out, k == 0 ? "th" : "td", cell);
+    }
+    brim_str_append(out, "<td class=\"text\">");
+    brim_ui_escape_html(out, rows[i].note);
+    brim_str_append(out, "</td></tr>\n");
+  }
+  brim_str_append(out, "</tbody></table></div>\n");
+}
+
+static void put_item(const char *text, bool *any, brim_str *out) {
+  if (!*any) brim_str_append(out, "<ul class=\"why\">\n");
+  *any = true;
+  brim_ui_put(out, "li", text);
+}
+
 // As far as all devices would reach if each did what the first does alone.
 static void put_bars(const brim_scaling *all, size_t count, brim_str *out) {
   double one = all[0].result.samples_per_s, most = one * all[count - 1].devices;
@@ -75,16 +109,17 @@ static void put_failed(const brim_scaling *all, size_t count, brim_str *out) {
     for (int k = 0; k < all[i].devices; k++) {
       const brim_scaling_replica *r = &all[i].replicas[k];
       if (!r->failure || brim_ui_scaling_reported(all, i, k)) continue;
-      if (!any) brim_str_append(out, "<ul class=\"why\">\n");
-      any = true;
-      brim_str_append(out, "<li>");
       brim_str t;
       brim_str_init(&t);
       brim_str_printf(&t, brim_tr("%s did not run: %s"), r->spec, r->message);
-      brim_ui_escape_html(out, t.data ? t.data : r->spec);
+      put_item(t.data ? t.data : r->spec, &any, out);
       brim_str_deinit(&t);
-      brim_str_append(out, "</li>\n");
     }
+    brim_str t;
+    brim_str_init(&t);
+    brim_ui_ranks_failed(&all[i], &t);
+    if (t.len > 0) put_item(t.data, &any, out);
+    brim_str_deinit(&t);
   }
   if (any) brim_str_append(out, "</ul>\n");
 }
@@ -93,7 +128,8 @@ void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out
   const brim_scaling *all = options->scaling;
   size_t count = options->scaling_count;
   if (count == 0) return;
-  brim_ui_put_section(out, "scaling", brim_tr("Scaling over devices"), brim_ui_scaling_limits());
+  brim_ui_put_section(out, "scaling", brim_tr("Scaling over devices"),
+                      brim_ui_scaling_limits(all, count));
   for (size_t i = 0, n; i < count; i += n) {
     n = brim_ui_scaling_group(all, count, i);
     brim_str name;
@@ -105,6 +141,7 @@ void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out
     brim_str_deinit(&name);
     put_bars(&all[i], n, out);
     put_table(&all[i], n, out);
+    put_ranks(&all[i], n, out);
     brim_str_append(out, "</figure>\n");
   }
   put_failed(all, count, out);

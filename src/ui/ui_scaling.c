@@ -6,7 +6,13 @@
 
 #include "ui/ui_int.h"
 
-const char *brim_ui_scaling_limits(void) {
+const char *brim_ui_scaling_limits(const brim_scaling *all, size_t count) {
+  if (brim_ui_ranks_any(all, count)) {
+    return brim_tr(
+        "Rows with I/O and computing are without exchange of gradients: an upper bound for "
+        "data-parallel training. Predictions are from one device, the gradients' size and a "
+        "measured all-reduce.");
+  }
   return brim_tr(
       "The devices do not exchange gradients; each trains on its own part of the data. The result "
       "is an upper bound for data-parallel training: loading, copies, host time and power.");
@@ -80,15 +86,6 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   }
   brim_ui_ms(s->lost_ms, ms);
   snprintf(out, 96, brim_tr("%s, %s ms"), text, ms);
-}
-
-// "2", or "1 of 2" where not all of them ran.
-void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
-  if (s->ran == s->devices) {
-    snprintf(out, 32, "%d", s->devices);
-  } else {
-    snprintf(out, 32, brim_tr("%d of %d"), s->ran, s->devices);
-  }
 }
 
 bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica) {
@@ -188,6 +185,20 @@ static void put_failed(const brim_term *term, const brim_scaling *all, size_t co
   }
 }
 
+static void put_unexchanged(const brim_term *term, const brim_scaling *all, size_t count,
+                            brim_str *out) {
+  for (size_t i = 0; i < count; i++) {
+    brim_str line;
+    brim_str_init(&line);
+    brim_ui_ranks_failed(&all[i], &line);
+    if (line.len > 0) {
+      brim_ui_wrap(out, term, line.data, 2);
+      brim_str_append_char(out, '\n');
+    }
+    brim_str_deinit(&line);
+  }
+}
+
 static void put_note(const brim_term *term, const char *text, brim_str *out) {
   brim_ui_wrap(out, term, text, 0);
   brim_str_append_char(out, '\n');
@@ -212,13 +223,15 @@ brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size
     brim_str_append_char(out, '\n');
     put_setting(term, &all[i].result, out);
     BRIM_TRY(put_table(term, &all[i], n, out));
+    BRIM_TRY(brim_ui_ranks(term, &all[i], n, out));
   }
   brim_str_append_char(out, '\n');
   put_failed(term, all, count, out);
+  put_unexchanged(term, all, count, out);
   if (brim_ui_scaling_mixed(all, count)) {
     put_note(term, brim_tr("The devices differ; efficiency is relative to the first."), out);
   }
-  put_note(term, brim_ui_scaling_limits(), out);
+  put_note(term, brim_ui_scaling_limits(all, count), out);
   put_note(term, brim_ui_scaling_one(all, count), out);
   if (note && note[0]) put_note(term, note, out);
   return brim_str_status(out);

@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-#include "backend/backend.h"
+#include "backend/backend_exchange.h"
 #include "base/base_knob.h"
 #include "base/base_metric.h"
 #include "base/base_scene.h"
@@ -219,6 +219,9 @@ typedef struct brim_work_diagnosis {
 typedef struct brim_work_context {
   const brim_registry *registry;
   brim_device *device;
+  // Of the ranks that the device is one of, for everything besides its exchanges; NULL = there is one. A
+  // workload without `ranks` is opened by one rank alone.
+  brim_comm *comm;
 } brim_work_context;
 
 // A checkpoint in memory (`background->hold`).
@@ -269,12 +272,24 @@ typedef struct brim_work_loading_table {
   void (*stats)(void *work, brim_work_loading *out);
 } brim_work_loading_table;
 
-// Several train at once on this machine, each on its part of the data.
+struct brim_workload_table;
+
+// Several train at once, each on its part of the data: one training of all where the device is one of
+// several ranks, else each its own.
 typedef struct brim_work_ranks_table {
   // Before `configure`, and from then on: this is rank `rank` of `world`. Each reads its own part of
   // every epoch and counts on its part of the host's memory. (0, 1) is one alone, as a workload is
   // opened.
   void (*share)(void *work, int rank, int world);
+  // Gives back what `configure` built; the next is `configure`, maybe as another rank.
+  void (*drop)(void *work);
+  // On all ranks before the first one saves: what a checkpoint of this step needs of each.
+  brim_status (*give)(void *work, bool weights_only);
+  // For commands that decide by the clock what to do next. On the first rank, until `false`: configure, step,
+  // metrics, snapshot, restore and the calls of `loading` are made by the others too, which follow.
+  void (*lead)(void *work, bool on);
+  // On the others: until the first rank ends it.
+  brim_status (*follow)(void *work, const struct brim_workload_table *table);
 } brim_work_ranks_table;
 
 // What was learned can be evaluated.

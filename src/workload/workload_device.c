@@ -12,8 +12,8 @@ brim_status brim_work_device_spec(const brim_config *config, const char **out) {
   BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
   if (count > 1) {
     return brim_fail(BRIM_EUNSUPPORTED,
-                     "device names %zu devices, but a run uses one in this version; name one "
-                     "(device=%s); `brim bench` measures scaling over several devices",
+                     "device names %zu devices, but this command uses one; name one (device=%s); "
+                     "`brim train` runs one rank on each, `brim bench` measures scaling",
                      count, devices[0]);
   }
   return brim_work_device_at(config, 0, out);

@@ -31,6 +31,7 @@ void brim_learn_set_spec(const brim_config *config, brim_net_spec *spec) {
   spec->seed = (uint64_t)brim_config_int(config, "seed");
   spec->clip_norm = brim_config_float(config, "training.clip_norm");
   spec->ema_decay = brim_config_float(config, "training.ema_decay");
+  spec->local_norm = !brim_config_bool(config, "training.sync_batchnorm");
   spec->memory_limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
   spec->eval_batch = brim_config_int(config, "data.eval_batch_size");
   spec->model = model ? model : &mlp;
@@ -201,8 +202,16 @@ static void apply_net(const brim_learn_base *base, const brim_setting *setting,
 void brim_learn_apply(const brim_learn_base *base, const brim_setting *setting, brim_applied *out) {
   const brim_work_set *evaluated = &base->data->eval;
   brim_loader_options *train = &out->train, *eval = &out->eval;
+  const brim_device *device = base->data->context.device;
+  int ranks = brim_device_ranks(device);
   apply_net(base, setting, &out->spec);
+  out->batch = out->spec.batch;
+  if (ranks > 1) out->spec.batch = out->batch < ranks ? 1 : out->batch / ranks;
   *train = *base->loader;
+  if (ranks > 1) {
+    train->rank = brim_device_rank(device);
+    train->world = ranks;
+  }
   train->transforms = base->data->train.transforms;
   train->batch = out->spec.batch;
   train->num_workers = (int)setting->value[BRIM_LEARN_WORKERS];

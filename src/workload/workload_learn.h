@@ -47,6 +47,7 @@ typedef struct brim_batching {
 typedef struct brim_applied {
   brim_net_spec spec;
   brim_loader_options train, eval;
+  int64_t batch;  // samples of a micro-batch on all ranks; spec has this rank's
 } brim_applied;
 
 // What it is laid over.

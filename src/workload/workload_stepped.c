@@ -1,6 +1,8 @@
 // Rows of the tables of workloads that step a network over a data set: what their stepper does.
 #include "workload/workload_stepped.h"
 
+#include "workload/workload_cache.h"
+
 static brim_stepper *stepper_of(const void *work) { return ((const brim_stepped *)work)->stepper; }
 
 static brim_checkpoint_facts facts_of(const void *work) {
@@ -10,6 +12,7 @@ static brim_checkpoint_facts facts_of(const void *work) {
 //---------------------------------- stepping ----------------------------------
 
 brim_status brim_stepped_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_STEP, 0));
   return brim_stepper_step(stepper_of(work), spans, out);
 }
 
@@ -18,6 +21,7 @@ void brim_stepped_stops(void *work, const volatile sig_atomic_t *stop) {
 }
 
 brim_status brim_stepped_metrics(void *work, bool reset, brim_work_metrics *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_METRICS, reset));
   return brim_stepper_metrics(stepper_of(work), reset, out);
 }
 
@@ -25,17 +29,25 @@ void brim_stepped_figures(void *work, const double *sums, double *values) {
   brim_stepper_figures(stepper_of(work), sums, values);
 }
 
-brim_status brim_stepped_snapshot(void *work) { return brim_stepper_snapshot(stepper_of(work)); }
+brim_status brim_stepped_snapshot(void *work) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_SNAPSHOT, 0));
+  return brim_stepper_snapshot(stepper_of(work));
+}
 
-brim_status brim_stepped_restore(void *work) { return brim_stepper_restore(stepper_of(work)); }
+brim_status brim_stepped_restore(void *work) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_RESTORE, 0));
+  return brim_stepper_restore(stepper_of(work));
+}
 
 //---------------------------------- loading ----------------------------------
 
 static brim_status load_only(void *work, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_LOAD_ONLY, 0));
   return brim_stepper_load_only(stepper_of(work), out);
 }
 
 static brim_status compute_only(void *work, int steps, int64_t *ns, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_COMPUTE_ONLY, steps));
   return brim_stepper_compute_only(stepper_of(work), steps, ns, out);
 }
 
@@ -45,6 +57,28 @@ static void loader_stats(void *work, brim_work_loading *out) {
 
 const brim_work_loading_table brim_stepped_loading = {
     .load_only = load_only, .compute_only = compute_only, .stats = loader_stats};
+
+static void share(void *work, int rank, int world) {
+  const brim_stepped *s = (const brim_stepped *)work;
+  s->loader->rank = rank;
+  s->loader->world = world;
+  s->data->has_planned = false;  // less memory may be another place for the data
+}
+
+static void drop(void *work) {
+  brim_stepper_drop(stepper_of(work));
+  brim_work_drop_residents(((const brim_stepped *)work)->data);
+}
+
+static brim_status give(void *work, bool weights_only) {
+  return brim_stepper_give(stepper_of(work), weights_only);
+}
+
+const brim_work_ranks_table brim_stepped_ranks = {.share = share,
+                                                  .drop = drop,
+                                                  .give = give,
+                                                  .lead = brim_stepped_lead,
+                                                  .follow = brim_stepped_follow};
 
 //---------------------------------- checkpoints ----------------------------------
 

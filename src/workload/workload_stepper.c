@@ -7,9 +7,16 @@
 
 #include "workload/workload_cache.h"
 
+static void find_rank(brim_stepper *t) {
+  t->rank = brim_device_rank(t->device);
+  t->ranks = brim_device_ranks(t->device);
+}
+
 void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_net_spec *spec,
                        double lr) {
   t->device = data->context.device;
+  t->comm = data->context.comm;
+  find_rank(t);
   t->watch.config = data->config;
   t->watch.data = &data->train;
   t->views = spec->views;
@@ -25,6 +32,8 @@ void brim_stepper_drop(brim_stepper *t) {
   brim_loader_destroy(t->train_loader);
   brim_loader_destroy(t->eval_loader);
   brim_net_destroy(t->net);
+  brim_free(t->given);
+  t->given = NULL;
   t->train_loader = t->eval_loader = NULL;
   t->net = NULL;
 }
@@ -32,7 +41,7 @@ void brim_stepper_drop(brim_stepper *t) {
 static brim_status start_from_weights(brim_stepper *t, int rank) {
   brim_net_reinit reinit;
   BRIM_TRY(brim_net_start(t->net, t->weights, &reinit));
-  if (t->reported_reinit || rank > 0) return BRIM_OK;
+  if (t->reported_reinit || rank > 0 || t->rank > 0) return BRIM_OK;
   if (reinit.inside[0] && !reinit.is) {
     brim_log_info("workload", "%s: brim loads the weights of its %.*s", t->weights,
                   (int)strlen(reinit.inside) - 1, reinit.inside);
@@ -61,6 +70,21 @@ static brim_status make_loaders(brim_stepper *t, const brim_work_data *data, bri
   return brim_loader_create(t->device, data->eval.source, &a->eval, &t->eval_loader);
 }
 
+// Every rank has the same part of a batch.
+static brim_status check_shares(const brim_stepper *t, const brim_applied *a) {
+  if (a->spec.batch * t->ranks == a->batch) return BRIM_OK;
+  int64_t less = a->batch / t->ranks * t->ranks, more = less + t->ranks;
+  if (less == 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "batch_size is %" PRId64 ", but there are %d ranks; use %" PRId64 " or more",
+                     a->batch, t->ranks, more);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "batch_size is %" PRId64 ", which %d ranks cannot share equally; use %" PRId64
+                   " or %" PRId64,
+                   a->batch, t->ranks, less, more);
+}
+
 static brim_status check_epoch(const brim_stepper *t, const brim_work_data *data) {
   if (t->epoch_samples > 0) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
@@ -76,10 +100,12 @@ static brim_status check_epoch(const brim_stepper *t, const brim_work_data *data
 brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim_applied *a) {
   const brim_net_spec *spec = &a->spec;
   t->rebuilt = t->built;
+  find_rank(t);
+  BRIM_TRY(check_shares(t, a));
   BRIM_TRY(brim_net_create(t->device, spec, &t->net));
   if (t->weights) BRIM_TRY(start_from_weights(t, a->train.rank));
   BRIM_TRY(make_loaders(t, data, a));
-  t->batch = spec->batch;
+  t->batch = spec->batch * t->ranks;
   t->eval_batch = spec->eval_batch;
   t->accumulation = spec->accumulation;
   t->exact = spec->full_batch_negatives;
@@ -91,6 +117,7 @@ brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim
   memset(&t->carried, 0, sizeof t->carried);
   t->epoch_samples = brim_loader_samples(t->train_loader);
   if (a->train.drop_last) t->epoch_samples = brim_loader_batches(t->train_loader) * a->train.batch;
+  t->epoch_samples *= t->ranks;  // each has as many
   BRIM_TRY(check_epoch(t, data));
   BRIM_TRY(brim_learn_schedule(data->config, t->lr, brim_stepper_per_epoch(t), &t->schedule));
   t->built = true;
@@ -166,11 +193,11 @@ static brim_status make_step(brim_stepper *t, const brim_spans *spans, brim_step
     brim_net_micro micro;
     memset(&micro, 0, sizeof micro);
     micro.batch = batch_of(t, loaded);
-    micro.batch.row_offset = rows * t->views;
+    micro.batch.row_offset = (rows + t->rank * loaded->rows) * t->views;
     micro.step = t->step + 1;
     micro.step_rows = step_rows * t->views;
     micro.first = rows == 0;
-    rows += loaded->rows;
+    rows += loaded->rows * t->ranks;
     brim_status status = rows < step_rows ? brim_net_train(t->net, &micro, spans)
                                           : brim_net_step(t->net, &micro, lr, spans);
     out->worker_io_ns += loaded->io_ns;
@@ -228,7 +255,7 @@ brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out) {
   while (rows < step_rows) {
     const brim_loaded *loaded = NULL;
     BRIM_TRY(next_batch(t, NULL, &loaded));
-    rows += loaded->rows;
+    rows += loaded->rows * t->ranks;
     out->worker_io_ns += loaded->io_ns;
     out->worker_transform_ns += loaded->transform_ns;
     brim_loader_release(t->train_loader, loaded);
@@ -245,19 +272,19 @@ static brim_status compute_on(brim_stepper *t, const brim_loaded *loaded, int st
   brim_net_micro micro;
   memset(&micro, 0, sizeof micro);
   micro.batch = batch_of(t, loaded);
-  micro.step_rows = micro.batch.rows * t->accumulation;
+  micro.step_rows = micro.batch.rows * t->accumulation * t->ranks;
   for (int i = 0; i < steps; i++) {
     for (int64_t k = 0; k < t->accumulation; k++) {
       bool last = k + 1 == t->accumulation;
       micro.batch.input = host ? loaded->input : NULL;
-      micro.batch.row_offset = k * micro.batch.rows;
+      micro.batch.row_offset = (k * t->ranks + t->rank) * micro.batch.rows;
       micro.step = t->step + 1;
       micro.first = k == 0;
       BRIM_TRY(last ? brim_net_step(t->net, &micro, t->lr, NULL)
                     : brim_net_train(t->net, &micro, NULL));
     }
     t->step++;
-    out->samples += loaded->rows * t->accumulation;
+    out->samples += loaded->rows * t->accumulation * t->ranks;
   }
   out->step = t->step;
   return BRIM_OK;
@@ -271,13 +298,13 @@ brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns,
   BRIM_TRY(next_batch(t, NULL, &loaded));
   // The last batch of an epoch may be short, and costs what a full one does. The next one is full,
   // unless none is.
-  if (loaded->rows < t->batch) {
-    int64_t part = loaded->rows;
+  if (loaded->rows * t->ranks < t->batch) {
+    int64_t part = loaded->rows * t->ranks;
     brim_loader_release(t->train_loader, loaded);
     move_on(t, part, &moved);
     BRIM_TRY(next_batch(t, NULL, &loaded));
   }
-  int64_t rows = loaded->rows;
+  int64_t rows = loaded->rows * t->ranks;
   brim_status status = brim_device_sync(t->device);
   brim_time start = brim_clock_now();
   if (!status) status = compute_on(t, loaded, steps, out);
@@ -334,11 +361,24 @@ void brim_stepper_figures(const brim_stepper *t, const double *sums, double *val
   values[BRIM_NET_ACCURACY] = classes ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
 }
 
+brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums) {
+  if (!t->comm || brim_net_shares_loss(t->net)) return BRIM_OK;
+  double all[] = {sums->loss_sum, sums->correct, sums->rows, sums->bad_rows};
+  BRIM_TRY(brim_comm_all_reduce(t->comm, all, 4, BRIM_F64));
+  sums->loss_sum = all[0];
+  sums->correct = all[1];
+  sums->rows = all[2];
+  sums->bad_rows = all[3];
+  return BRIM_OK;
+}
+
 brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out) {
-  brim_net_metrics now;
+  brim_net_metrics now, all;
   BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
   add_metrics(&t->carried, &now);
-  brim_stepper_means(t, &t->carried, false, out);
+  all = t->carried;
+  BRIM_TRY(brim_stepper_collect(t, &all));
+  brim_stepper_means(t, &all, false, out);
   if (reset) memset(&t->carried, 0, sizeof t->carried);
   return BRIM_OK;
 }
@@ -408,7 +448,7 @@ brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops) {
   brim_status status = recalibrate_from(t, stops, &begun);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  brim_status back = brim_loader_seek(t->train_loader, t->epoch, t->position);
+  brim_status back = brim_loader_seek(t->train_loader, t->epoch, t->position / t->ranks);
   leave_out_reading(t, &before);
   if (status) {
     if (begun && status != BRIM_EDEVICE) BRIM_TRY(brim_net_undo_recalibration(t->net));
@@ -486,7 +526,7 @@ brim_status brim_stepper_snapshot(brim_stepper *t) {
 brim_status brim_stepper_restore(brim_stepper *t) {
   BRIM_TRY(brim_net_restore(t->net));
   BRIM_TRY(brim_net_set_sums(t->net, &t->saved_sums));
-  BRIM_TRY(brim_loader_seek(t->train_loader, t->saved_epoch, t->saved_position));
+  BRIM_TRY(brim_loader_seek(t->train_loader, t->saved_epoch, t->saved_position / t->ranks));
   t->step = t->saved_step;
   t->epoch = t->saved_epoch;
   t->position = t->saved_position;

@@ -11,8 +11,23 @@
 extern "C" {
 #endif
 
+// Calls that all ranks make.
+typedef enum brim_step_call {
+  BRIM_CALL_END,
+  BRIM_CALL_CONFIGURE,
+  BRIM_CALL_STEP,
+  BRIM_CALL_METRICS,
+  BRIM_CALL_SNAPSHOT,
+  BRIM_CALL_RESTORE,
+  BRIM_CALL_LOAD_ONLY,
+  BRIM_CALL_COMPUTE_ONLY
+} brim_step_call;
+
 typedef struct brim_stepper {
   brim_device *device;
+  brim_comm *comm;  // NULL = one rank
+  int rank, ranks;
+  bool leads, follows;                // workload_lead.c
   const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
   brim_net_watch watch;
   // from the config
@@ -29,7 +44,7 @@ typedef struct brim_stepper {
   brim_net *net;
   brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
   brim_schedule schedule;
-  int64_t batch, eval_batch, accumulation, epoch_samples;
+  int64_t batch, eval_batch, accumulation, epoch_samples;  // of all ranks, but eval_batch
   bool exact;  // the loss is that of all micro-batches of a step
   brim_precision precision;
   bool mapped_rows;     // the device reads samples as they are out of a mapped file
@@ -41,7 +56,9 @@ typedef struct brim_stepper {
   brim_net_metrics saved_carried;
   brim_net_sums saved_sums;
   brim_net_metrics carried;  // training sums set aside while evaluating
-  int64_t recalibrated;      // the step whose average has statistics of its own; -1 = none has
+  double *given;             // sums of all ranks at `given_step`, one rank after the other
+  int64_t given_step;
+  int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none has
   brim_loader_stats recalibrate_reading;  // by the training set's loader, for that alone
 } brim_stepper;
 
@@ -69,6 +86,8 @@ brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics 
 // in training; `evaluated` is of the others.
 void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool evaluated,
                         brim_work_metrics *out);
+// Training's sums of all ranks in place of this one's.
+brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums);
 // brim_workload_table.figures
 void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values);
 
@@ -87,6 +106,9 @@ brim_status brim_stepper_check_stop(const brim_stepper *t);
 // or left as the model. Nothing where there is no average, or none of a network with batch norm.
 // `stops`: BRIM_EINTERRUPTED as above.
 brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops);
+
+// On a rank that leads: the others make the same call, `number` being its steps or `reset` (workload_lead.c).
+brim_status brim_stepper_tell(const brim_stepper *t, brim_step_call kind, int number);
 
 brim_status brim_stepper_snapshot(brim_stepper *t);
 brim_status brim_stepper_restore(brim_stepper *t);

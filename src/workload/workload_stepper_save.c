@@ -12,14 +12,29 @@ enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
 // The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
 // does: carried (4), then host and device sums of the net.
+static brim_status own_sums(brim_stepper *t, brim_net_sums *sums, double values[SUM_COUNT]) {
+  BRIM_TRY(brim_net_get_sums(t->net, sums));
+  const double carried[] = {t->carried.loss_sum, t->carried.correct, t->carried.rows,
+                            t->carried.bad_rows};
+  memcpy(values, carried, sizeof carried);
+  memcpy(values + 4, sums->host, sizeof sums->host);
+  memcpy(values + 4 + BRIM_METRIC_COUNT, sums->device, sizeof sums->device);
+  return BRIM_OK;
+}
+
+// A loss of all ranks' samples has its sums on each of them.
+static bool sums_apart(const brim_stepper *t) {
+  return t->ranks > 1 && !brim_net_shares_loss(t->net);
+}
+
 static brim_status put_sums(brim_stepper *t, json_t *meta) {
   brim_net_sums sums;
-  BRIM_TRY(brim_net_get_sums(t->net, &sums));
-  double values[SUM_COUNT] = {t->carried.loss_sum, t->carried.correct, t->carried.rows,
-                              t->carried.bad_rows};
-  memcpy(values + 4, sums.host, sizeof sums.host);
-  memcpy(values + 4 + BRIM_METRIC_COUNT, sums.device, sizeof sums.device);
-  brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUM_COUNT);
+  double values[SUM_COUNT];
+  BRIM_TRY(own_sums(t, &sums, values));
+  bool all = sums_apart(t) && t->given && t->given_step == t->step;
+  brim_status status =
+      all ? brim_json_put_numbers(meta, "brim.sums", t->given, (size_t)t->ranks * SUM_COUNT)
+          : brim_json_put_numbers(meta, "brim.sums", values, SUM_COUNT);
   if (!status) status = brim_work_put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
   double norm = fmax(t->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
   if (status || !(norm > 0)) return status;
@@ -68,6 +83,7 @@ static brim_status fill_metadata(brim_stepper *t, const brim_checkpoint_facts *f
   BRIM_TRY(brim_work_put_i64(meta, "brim.seed", (int64_t)f->spec->seed));
   BRIM_TRY(brim_work_put_i64(meta, "brim.batch", t->batch));
   BRIM_TRY(brim_work_put_i64(meta, "brim.accumulation", t->accumulation));
+  if (t->ranks > 1) BRIM_TRY(brim_work_put_i64(meta, "brim.ranks", t->ranks));
   int64_t samples = (int64_t)f->data->train.source->info.count;
   BRIM_TRY(brim_work_put_i64(meta, "brim.samples", samples));
   BRIM_TRY(brim_trained_put_network(f->spec, f->task, f->outputs, f->data->class_names, meta));
@@ -114,6 +130,18 @@ static brim_status recalibrate_model(brim_stepper *t) {
   return BRIM_OK;
 }
 
+brim_status brim_stepper_give(brim_stepper *t, bool weights_only) {
+  brim_net_sums sums;
+  double values[SUM_COUNT];
+  if (weights_only) BRIM_TRY(recalibrate_model(t));
+  if (!sums_apart(t)) return BRIM_OK;
+  BRIM_TRY(own_sums(t, &sums, values));
+  if (!t->given) t->given = brim_calloc((size_t)t->ranks * SUM_COUNT, sizeof *t->given);
+  if (!t->given) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  t->given_step = t->step;
+  return brim_comm_all_gather(t->comm, values, t->given, sizeof values);
+}
+
 brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
                               const json_t *extra, bool weights_only) {
   json_t *meta;
@@ -151,6 +179,22 @@ static brim_status get_i64(const json_t *meta, const char *path, const char *key
   return BRIM_OK;
 }
 
+// This rank's own; of a checkpoint of another number of ranks the first has all.
+static bool get_rank_sums(const brim_stepper *t, const json_t *meta, double values[SUM_COUNT]) {
+  size_t most = (size_t)BRIM_RANKS_MAX * SUM_COUNT;
+  double *all = brim_calloc(most, sizeof *all);
+  size_t count = all ? brim_json_get_numbers(meta, "brim.sums", all, most) : 0;
+  size_t ranks = count / SUM_COUNT;
+  bool there = count > 0 && count % SUM_COUNT == 0;
+  for (size_t r = 0; there && r < ranks; r++) {
+    bool own = ranks == (size_t)t->ranks ? r == (size_t)t->rank : t->rank == 0;
+    if (brim_net_shares_loss(t->net)) own = ranks == 1 || t->rank == 0;
+    for (size_t i = 0; own && i < SUM_COUNT; i++) values[i] += all[r * SUM_COUNT + i];
+  }
+  brim_free(all);
+  return there;
+}
+
 // A checkpoint without sums (or with others) starts them again: only a report depends on them.
 static brim_status load_sums(brim_stepper *t, const json_t *meta) {
   brim_net_sums sums;
@@ -158,7 +202,7 @@ static brim_status load_sums(brim_stepper *t, const json_t *meta) {
   memset(&t->carried, 0, sizeof t->carried);
   sums.grad_norm_max = (double)NAN;
   double values[SUM_COUNT] = {0};
-  if (brim_json_get_numbers(meta, "brim.sums", values, SUM_COUNT) == SUM_COUNT) {
+  if (get_rank_sums(t, meta, values)) {
     t->carried.loss_sum = values[0];
     t->carried.correct = values[1];
     t->carried.rows = values[2];
@@ -181,7 +225,16 @@ static brim_status load_sums(brim_stepper *t, const json_t *meta) {
 // caller that builds again with other micro-batches logs that itself.
 static void warn_if_different(const brim_stepper *t, const brim_work_data *data, const json_t *meta,
                               const char *path) {
-  char threads[16], batch[32], samples[32];
+  char threads[16], batch[32], samples[32], ranks[16];
+  const char *saved_ranks = json_string_value(json_object_get(meta, "brim.ranks"));
+  snprintf(ranks, sizeof ranks, "%d", t->ranks);
+  if (t->rank > 0) return;  // the first says it
+  if (strcmp(saved_ranks ? saved_ranks : "1", ranks) != 0) {
+    brim_log_warn("workload",
+                  "%s was written with %s ranks, this run has %s: the run continues, but is no "
+                  "longer bit-identical",
+                  path, saved_ranks ? saved_ranks : "1", ranks);
+  }
   snprintf(samples, sizeof samples, "%" PRIu64, data->train.source->info.count);
   snprintf(threads, sizeof threads, "%d", (int)t->device->info.threads);
   snprintf(batch, sizeof batch, "%" PRId64, t->batch);
@@ -236,6 +289,8 @@ static brim_status read_place(const brim_stepper *t, const brim_checkpoint_facts
   if (f->loader->drop_last && out->position % t->batch != 0) {
     out->position += t->batch - out->position % t->batch;
   }
+  // ranks stand at the same place, each in its own part
+  if (out->position % t->ranks != 0) out->position += t->ranks - out->position % t->ranks;
   if (out->position >= t->epoch_samples) {
     out->position = 0;
     out->epoch++;
@@ -260,7 +315,7 @@ brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f, c
   const char *recalibrated = json_string_value(json_object_get(meta, "brim.settled"));
   if (!recalibrated || !brim_parse_i64(recalibrated, &t->recalibrated)) t->recalibrated = -1;
   if (!status) status = load_sums(t, meta);
-  if (!status) status = brim_loader_seek(t->train_loader, at.epoch, at.position);
+  if (!status) status = brim_loader_seek(t->train_loader, at.epoch, at.position / t->ranks);
   if (!status) {
     t->step = at.step;
     t->epoch = at.epoch;

@@ -17,6 +17,8 @@ typedef struct brim_checkpoint_facts {
 } brim_checkpoint_facts;
 
 // The members of the workload's tables.
+// On all ranks, before the first one saves or holds this step.
+brim_status brim_stepper_give(brim_stepper *t, bool weights_only);
 brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
                               const json_t *extra, bool weights_only);
 brim_status brim_stepper_hold(brim_stepper *t, const brim_checkpoint_facts *f, const json_t *extra,

@@ -248,6 +248,10 @@ static const brim_op_row rows[] = {{.op = BRIM_OP_ADD,
 #endif
                                     .release = add_release}};
 
+#ifdef TOY_HALF_COMM
+static const brim_comm_table comm = {.name = TOY_NAME};
+#endif
+
 static const brim_backend backend = {.abi = TOY_BACKEND_ABI,
                                      .name = TOY_NAME,
                                      .device_count = device_count,
@@ -281,6 +285,9 @@ static const brim_backend backend = {.abi = TOY_BACKEND_ABI,
 #endif
 #ifndef TOY_NO_COPY
                                      .copy = copy,
+#endif
+#ifdef TOY_HALF_COMM
+                                     .comm = &comm,
 #endif
                                      .fill = fill,
                                      .ops = rows,

@@ -57,6 +57,10 @@ static bool is_free(const brim_case *c, const brim_op_call *call, int t, int d) 
       return !c->optional && t == 0 && d == 1;
     case BRIM_OP_GRAD_NORM:
       return t == 0;
+    case BRIM_OP_BATCHNORM_PART:
+      return t == 0 && d < 3;
+    case BRIM_OP_BATCHNORM_JOIN:
+      return t == 0 && d == 0;
     case BRIM_OP_POS_BWD:  // what is summed over
       return t == 0 && d == 0;
     case BRIM_OP_STEP_END:
@@ -233,6 +237,26 @@ static void test_image_messages(void **state) {
   assert_refused(&call, "expected rank 3 or more");
 }
 
+static void test_batchnorm_parts_messages(void **state) {
+  (void)state;
+  brim_op_call call;
+  find_case("batchnorm_part n=4", &call);
+  call.out[0].dim[0] = 2;
+  assert_refused(&call, "part has 2 rows, expected 3");
+  find_case("batchnorm_join parts=4 c=17 running", &call);
+  call.out_count = 4;
+  assert_refused(&call, "rmean and rvar");
+  find_case("batchnorm_join parts=4 c=17 running", &call);
+  call.attr.eps = 0;
+  assert_refused(&call, "eps is 0");
+  find_case("batchnorm_bwd_sums n=4", &call);
+  call.attr.act = BRIM_ACT_GELU;
+  assert_refused(&call, "expected none or relu");
+  find_case("batchnorm_bwd_joined n=4", &call);
+  call.in[7].dim[0] = 2;
+  assert_refused(&call, "total is (2), expected (1)");
+}
+
 static void test_token_messages(void **state) {
   (void)state;
   brim_op_call call;
@@ -355,6 +379,10 @@ static void test_cost_of_layers(void **state) {
   brim_op_cost(&call, &flops, &bytes);
   double image = 8.0 * 4 * 4 * 64;
   assert_true(bytes == 4 * (6 * image + 6 * 64) + 8 * BRIM_STATE_COUNT);
+  assert_flops("batchnorm_part n=8 h=4 w=4 c=64", 4 * image);
+  assert_flops("batchnorm_join parts=4 c=17", 4.0 * 4 * 3 * 17);
+  assert_flops("batchnorm_bwd_sums n=8 h=4 w=4 c=64 relu y dy2", 7 * image);
+  assert_flops("batchnorm_bwd_joined n=8 h=4 w=4 c=64 relu y dy2 dz", 9 * image);
   find_case("step_end p=512", &call);
   brim_op_cost(&call, &flops, &bytes);
   assert_true(bytes < 512);  // a row of the ring, not all of it
@@ -381,15 +409,27 @@ static void test_in_place(void **state) {
     brim_op op;
     int outs, out, in;
   } allowed[] = {
-      {BRIM_OP_ACT, 1, 0, 0},           {BRIM_OP_ACT_BWD, 1, 0, 0},
-      {BRIM_OP_DROPOUT, 1, 0, 0},       {BRIM_OP_POS, 1, 0, 0},
-      {BRIM_OP_ADD, 1, 0, 0},           {BRIM_OP_ADD, 1, 0, 1},
-      {BRIM_OP_BATCHNORM_BWD, 3, 0, 0}, {BRIM_OP_BATCHNORM_BWD, 3, 0, 1},
-      {BRIM_OP_BATCHNORM_BWD, 4, 0, 1}, {BRIM_OP_BATCHNORM_BWD, 4, 3, 0},  // dz goes over dy
+      {BRIM_OP_ACT, 1, 0, 0},
+      {BRIM_OP_ACT_BWD, 1, 0, 0},
+      {BRIM_OP_DROPOUT, 1, 0, 0},
+      {BRIM_OP_POS, 1, 0, 0},
+      {BRIM_OP_ADD, 1, 0, 0},
+      {BRIM_OP_ADD, 1, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD, 3, 0, 0},
+      {BRIM_OP_BATCHNORM_BWD, 3, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD, 4, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD, 4, 3, 0},  // dz goes over dy
+      {BRIM_OP_BATCHNORM_BWD_JOINED, 1, 0, 0},
+      {BRIM_OP_BATCHNORM_BWD_JOINED, 1, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD_JOINED, 2, 0, 1},
+      {BRIM_OP_BATCHNORM_BWD_JOINED, 2, 1, 0},
+      {BRIM_OP_ALL_REDUCE, 1, 0, 0},
+      {BRIM_OP_EXCHANGE_WAIT, 1, 0, 0},
   };
   int found = 0;
   for (int op = 0; op <= BRIM_OP_COUNT; op++) {
-    int most = op == BRIM_OP_BATCHNORM_BWD ? 4 : 1, least = most == 4 ? 3 : 1;
+    int most = op == BRIM_OP_BATCHNORM_BWD ? 4 : op == BRIM_OP_BATCHNORM_BWD_JOINED ? 2 : 1;
+    int least = most == 4 ? 3 : 1;
     for (int i = 0; i < 5 * BRIM_OP_MAX_IN * BRIM_OP_MAX_OUT; i++) {
       int in = i % BRIM_OP_MAX_IN, out = i / BRIM_OP_MAX_IN % BRIM_OP_MAX_OUT;
       int outs = 1 + i / (BRIM_OP_MAX_IN * BRIM_OP_MAX_OUT);
@@ -408,15 +448,11 @@ static void test_in_place(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_cases_pass),
-      cmocka_unit_test(test_every_spoiling_is_found),
-      cmocka_unit_test(test_messages),
-      cmocka_unit_test(test_optimizer_messages),
-      cmocka_unit_test(test_image_messages),
-      cmocka_unit_test(test_token_messages),
-      cmocka_unit_test(test_cost),
-      cmocka_unit_test(test_cost_of_layers),
-      cmocka_unit_test(test_every_op_has_a_row),
+      cmocka_unit_test(test_all_cases_pass), cmocka_unit_test(test_every_spoiling_is_found),
+      cmocka_unit_test(test_messages),       cmocka_unit_test(test_optimizer_messages),
+      cmocka_unit_test(test_image_messages), cmocka_unit_test(test_batchnorm_parts_messages),
+      cmocka_unit_test(test_token_messages), cmocka_unit_test(test_cost),
+      cmocka_unit_test(test_cost_of_layers), cmocka_unit_test(test_every_op_has_a_row),
       cmocka_unit_test(test_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,13 +75,14 @@ static void test_refusals(void **state) {
   static const refusal list[] = {
       {"bad/libbrim_oldabi.so", BRIM_EABI, "built for plug-in interface 4711, but this brim has 1"},
       {"bad/libbrim_oldbackend.so", BRIM_EABI,
-       "built for backend interface 99, but this brim has 5"},
+       "built for backend interface 99, but this brim has 6"},
       {"bad/libbrim_refuses.so", BRIM_EABI, "made for brim's interface 4711, this one has 1"},
       {"bad/libbrim_mute.so", BRIM_EDEVICE, "the plug-in gave no reason (device error)"},
       {"bad/libbrim_notable.so", BRIM_EABI, "returned no table"},
       {"bad/libbrim_nocopy.so", BRIM_EABI, "lacks the required member copy"},
       {"bad/libbrim_halfstream.so", BRIM_EABI, "1 of the 3 stream members"},
       {"bad/libbrim_halfgraph.so", BRIM_EABI, "1 of the 4 graph members"},
+      {"bad/libbrim_halfcomm.so", BRIM_EABI, "lacks the required member comm"},
       {"bad/libbrim_norun.so", BRIM_EABI, "op add lacks validate or run"},
       {"bad/libbrim_nosymbol.so", BRIM_EABI, "does not export brim_plugin_query"},
       {"bad/libbrim_absent.so", BRIM_ENOENT, "libbrim_absent.so"},
@@ -142,7 +143,7 @@ static void test_default_path(void **state) {
   assert_ok(brim_registry_create(&r));
   assert_ok(brim_registry_load_default(r));
   assert_non_null(brim_registry_backend(r, "toy"));
-  assert_int_equal(brim_registry_plugin_count(r), 3 + 10);
+  assert_int_equal(brim_registry_plugin_count(r), 3 + 11);
   brim_registry_destroy(r);
   assert_int_equal(setenv("BRIM_PLUGIN_PATH", "", 1), 0);
   assert_ok(brim_registry_create(&r));

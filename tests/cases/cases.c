@@ -30,6 +30,9 @@ static void shape_text(case_kind kind, const case_shape *s, char out[96]) {
     case CASE_ATTENTION:
       snprintf(out, 96, "n=%lld%s c=%lld heads=%d", n, tokens, k, (int)s->heads);
       break;
+    case CASE_PARTS:
+      snprintf(out, 96, "parts=%lld c=%lld", n, k);
+      break;
     case CASE_CONCAT:
       snprintf(out, 96, "n=%lld a=%lld b=%lld", n, k, m);
       break;
@@ -196,9 +199,11 @@ static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, bri
     case CASE_ROW:
       break;
     case CASE_PARAM:
-      return (case_shape){.n = draw_size(a.v[2], 3000)};
     case CASE_RING:
-      return (case_shape){.n = draw_size(a.v[2], 40)};
+      return (case_shape){.n = draw_size(a.v[2], kind == CASE_RING ? 40 : 3000)};
+    case CASE_PARTS:
+      s.n = draw_size(a.v[2], 4);
+      break;
     case CASE_INPUT:
       s.k = 12 * (1 + s.k / 12);
       break;
@@ -215,11 +220,8 @@ static case_shape draw_shape(case_kind kind, brim_philox4 a, brim_philox4 b, bri
       s.n += 5;
       break;
     case CASE_MEAN:
-      if (c.v[0] % 2) {
-        s = image;
-        break;
-      }
       s.l = 1 + tokens;
+      if (c.v[0] % 2) s = image;
       break;
     case CASE_TOKEN:
       s.l = draw_size(c.v[1], 20);

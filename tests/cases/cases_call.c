@@ -135,6 +135,35 @@ static void batchnorm_call(const brim_case *c, brim_op_call *call, brim_dtype t,
   for (int i = 0; i < 2 && (c->with & BRIM_WITH_RUNNING); i++) put_out(call, channel);
 }
 
+static void batchnorm_parts_call(const brim_case *c, brim_op_call *call, brim_dtype t,
+                                 brim_dtype p) {
+  brim_tensor x = rows(c, t, c->k), channel = tensor1(p, c->k);
+  if (c->op == BRIM_OP_BATCHNORM_PART) {
+    put_in(call, x);
+    put_in(call, state_tensor());
+    put_out(call, tensor2(p, 3, c->k));
+    return;
+  }
+  if (c->op == BRIM_OP_BATCHNORM_JOIN) {
+    put_in(call, tensor3(p, c->n, 3, c->k));
+    for (int i = 0; i < 2; i++) put_out(call, channel);
+    put_out(call, tensor1(p, 1));
+    for (int i = 0; i < 2 && (c->with & BRIM_WITH_RUNNING); i++) put_out(call, channel);
+    return;
+  }
+  bool joined = c->op == BRIM_OP_BATCHNORM_BWD_JOINED;
+  for (int i = 0; i < 2; i++) put_in(call, x);
+  for (int i = 0; i < 4; i++) put_in(call, channel);
+  if (joined) put_in(call, tensor2(p, 2, c->k));
+  if (joined) put_in(call, tensor1(p, 1));
+  put_in(call, state_tensor());
+  if (c->with & (BRIM_WITH_Y | BRIM_WITH_DY2)) put_in_if(call, c->with & BRIM_WITH_Y, x);
+  if (c->with & BRIM_WITH_DY2) put_in(call, x);
+  put_out(call, joined ? x : tensor2(p, 2, c->k));
+  if (joined && c->with & BRIM_WITH_DZ) put_out(call, x);
+  for (int i = 0; i < 2 && !joined; i++) put_out(call, channel);
+}
+
 static void attention_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
   brim_tensor y = rows(c, t, c->k), qkv = rows(c, t, 3 * c->k);
   brim_tensor lse = tensor3(p, c->n, c->attr.heads, c->l);
@@ -275,6 +304,12 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
     case BRIM_OP_BATCHNORM_APPLY:
     case BRIM_OP_BATCHNORM_BWD:
       batchnorm_call(c, call, t, p);
+      break;
+    case BRIM_OP_BATCHNORM_PART:
+    case BRIM_OP_BATCHNORM_JOIN:
+    case BRIM_OP_BATCHNORM_BWD_SUMS:
+    case BRIM_OP_BATCHNORM_BWD_JOINED:
+      batchnorm_parts_call(c, call, t, p);
       break;
     case BRIM_OP_MAXPOOL:
     case BRIM_OP_MAXPOOL_BWD:

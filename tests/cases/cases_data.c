@@ -98,6 +98,14 @@ static void fill_labels(const brim_case *c, double *v) {
   }
 }
 
+static void fill_xent(const brim_case *c, int64_t count, brim_case_data *d) {
+  for (int64_t i = 0; i < count; i++) d->in[0][i] *= 4;
+  for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0.5;  // row 0: all are equal
+  if (c->nonfinite) d->in[0][count - 1] = NAN;
+  fill_labels(c, d->in[1]);
+  memcpy(d->in[2], c->state, sizeof(c->state));
+}
+
 // Row statistics of x, which LAYERNORM_BWD gets as inputs.
 static void fill_moments(const brim_case *c, const double *x, double *mean, double *rstd) {
   int64_t rows = brim_case_rows(c);
@@ -176,11 +184,7 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
       memcpy(d->in[1], c->state, sizeof(c->state));
       break;
     case BRIM_OP_XENT:
-      for (int64_t i = 0; i < count; i++) d->in[0][i] *= 4;
-      for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0.5;  // row 0: all are equal
-      if (c->nonfinite) d->in[0][count - 1] = NAN;
-      fill_labels(c, d->in[1]);
-      memcpy(d->in[2], c->state, sizeof(c->state));
+      fill_xent(c, count, d);
       break;
     case BRIM_OP_MSE:
       if (c->nonfinite) d->in[0][count - 1] = INFINITY;
@@ -194,6 +198,10 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
     case BRIM_OP_BATCHNORM:
     case BRIM_OP_BATCHNORM_APPLY:
     case BRIM_OP_BATCHNORM_BWD:
+    case BRIM_OP_BATCHNORM_PART:
+    case BRIM_OP_BATCHNORM_JOIN:
+    case BRIM_OP_BATCHNORM_BWD_SUMS:
+    case BRIM_OP_BATCHNORM_BWD_JOINED:
     case BRIM_OP_MAXPOOL:
     case BRIM_OP_MAXPOOL_BWD:
       brim_case_fill_image(c, call, d);
@@ -244,8 +252,10 @@ static void fill_optimizer(const brim_case *c, const brim_op_call *call, brim_ca
 static bool adds_to(const brim_case *c, int output) {
   switch (c->op) {
     case BRIM_OP_BATCHNORM:
+    case BRIM_OP_BATCHNORM_JOIN:
       return output > 2;
     case BRIM_OP_BATCHNORM_BWD:
+    case BRIM_OP_BATCHNORM_BWD_SUMS:
     case BRIM_OP_LAYERNORM_BWD:
       return c->attr.accumulate && (output == 1 || output == 2);
     default:

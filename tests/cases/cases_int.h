@@ -19,6 +19,7 @@ typedef enum case_kind {
   CASE_CONV,       // image, window, both channels
   CASE_POOL,       // image and window
   CASE_IMAGE,      // (n, h, w, k), enough values a channel for its statistics
+  CASE_PARTS,      // n parts of k channels
   CASE_TOKEN,      // (n, l, k)
   CASE_MEAN,       // (n, l, k) or (n, h, w, k)
   CASE_ATTENTION,  // (n, l, k), k a multiple of the heads

@@ -102,6 +102,11 @@ static const case_shape image_speed[] = {
     IMAGE(64, 32, 32, 64),  IMAGE(64, 16, 16, 128), IMAGE(64, 8, 8, 256),  IMAGE(64, 4, 4, 512),
     IMAGE(512, 32, 32, 32), IMAGE(512, 16, 16, 64), IMAGE(512, 8, 8, 128),
 };
+static const case_shape parts_shapes[] = {
+    FLAT(1, 1),  FLAT(1, 16), FLAT(2, 7),   FLAT(2, 64),
+    FLAT(3, 33), FLAT(4, 17), FLAT(4, 300), FLAT(4, 2048),
+};
+static const case_shape parts_speed[] = {FLAT(4, 64), FLAT(16, 512)};
 static const case_shape pool_shapes[] = {
     POOL(1, 1, 1, 1, 1, 1, 0),    POOL(2, 5, 7, 3, 3, 2, 1),   POOL(2, 8, 8, 16, 2, 2, 0),
     POOL(1, 9, 9, 17, 3, 1, 1),   POOL(2, 7, 6, 5, 3, 3, 2),   POOL(1, 20, 17, 2, 15, 4, 7),
@@ -380,6 +385,88 @@ static const case_variant batchnorm_bwd_variants[] = {
      .padding = true,
      .attr = {NORM, RELU}},
 };
+static const case_variant batchnorm_part_variants[] = {
+    {.text = "plain"},
+    {.text = "padding", .rare = true, .padding = true},
+    {.text = "offset", .rare = true, .offset = true},
+    {.text = "empty", .rare = true, .empty = true},
+    {.text = "nonfinite", .rare = true, .nonfinite = true},
+};
+static const case_variant batchnorm_join_variants[] = {
+    {.text = "running", .with = BRIM_WITH_RUNNING, .attr = {NORM}},
+    {.text = "plain", .rare = true, .attr = {NORM}},
+    {.text = "running padding momentum=1",
+     .rare = true,
+     .padding = true,
+     .with = BRIM_WITH_RUNNING,
+     .attr = {.eps = 1e-3f, .momentum = 1}},
+    {.text = "running offset",
+     .rare = true,
+     .offset = true,
+     .with = BRIM_WITH_RUNNING,
+     .attr = {NORM}},
+    {.text = "running empty",
+     .rare = true,
+     .empty = true,
+     .with = BRIM_WITH_RUNNING,
+     .attr = {NORM}},
+    {.text = "running nonfinite",
+     .rare = true,
+     .nonfinite = true,
+     .with = BRIM_WITH_RUNNING,
+     .attr = {NORM}},
+};
+static const case_variant batchnorm_bwd_sums_variants[] = {
+    {.text = "plain", .attr = {NORM}},
+    {.text = "relu", .attr = {NORM, RELU}},
+    {.text = "relu y dy2", .with = BRIM_WITH_Y | BRIM_WITH_DY2, .attr = {NORM, RELU}},
+    {.text = "accumulate", .rare = true, .attr = {NORM, .accumulate = true}},
+    {.text = "relu y", .rare = true, .with = BRIM_WITH_Y, .attr = {NORM, RELU}},
+    {.text = "offset dy2", .rare = true, .offset = true, .with = BRIM_WITH_DY2, .attr = {NORM}},
+    {.text = "padding relu dy2 accumulate",
+     .rare = true,
+     .padding = true,
+     .with = BRIM_WITH_DY2,
+     .attr = {NORM, RELU, .accumulate = true}},
+    {.text = "empty relu y accumulate",
+     .rare = true,
+     .empty = true,
+     .with = BRIM_WITH_Y,
+     .attr = {NORM, RELU, .accumulate = true}},
+    {.text = "nonfinite", .rare = true, .nonfinite = true, .attr = {NORM}},
+};
+static const case_variant batchnorm_bwd_joined_variants[] = {
+    {.text = "plain", .attr = {NORM}},
+    {.text = "relu", .attr = {NORM, RELU}},
+    {.text = "relu y dy2 dz",
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "relu y dz", .rare = true, .with = BRIM_WITH_Y | BRIM_WITH_DZ, .attr = {NORM, RELU}},
+    {.text = "offset dy2 dz",
+     .rare = true,
+     .offset = true,
+     .with = BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM}},
+    {.text = "padding relu dy2 dz",
+     .rare = true,
+     .padding = true,
+     .with = BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "empty relu y dz",
+     .rare = true,
+     .empty = true,
+     .with = BRIM_WITH_Y | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "nonfinite", .rare = true, .nonfinite = true, .attr = {NORM}},
+    {.text = "onto dy", .rare = true, .in_place = 1, .attr = {NORM}},
+    {.text = "relu onto x", .rare = true, .in_place = 2, .attr = {NORM, RELU}},
+    {.text = "relu y dy2 onto x, dz onto dy",
+     .rare = true,
+     .in_place = 3,
+     .padding = true,
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+};
 static const case_variant maxpool_variants[] = {
     {.text = "plain"},
     {.text = "ties", .ties = true, .rare = true},
@@ -483,6 +570,22 @@ static const case_variant batchnorm_bwd_large_variants[] = {
      .attr = {NORM, RELU}},
     {.text = "padding relu accumulate", .padding = true, .attr = {NORM, RELU, .accumulate = true}},
 };
+static const case_variant batchnorm_part_large_variants[] = {
+    {.text = "offset", .offset = true},
+    {.text = "padding", .padding = true},
+};
+static const case_variant batchnorm_bwd_sums_large_variants[] = {
+    {.text = "padding relu y dy2 accumulate",
+     .padding = true,
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2,
+     .attr = {NORM, RELU, .accumulate = true}},
+};
+static const case_variant batchnorm_bwd_joined_large_variants[] = {
+    {.text = "relu y dy2 dz",
+     .with = BRIM_WITH_Y | BRIM_WITH_DY2 | BRIM_WITH_DZ,
+     .attr = {NORM, RELU}},
+    {.text = "padding relu", .padding = true, .attr = {NORM, RELU}},
+};
 
 //---------------------------------- tf32 ----------------------------------
 
@@ -513,6 +616,10 @@ static const case_group groups[] = {
     GROUP(BATCHNORM, IMAGE, image, batchnorm),
     GROUP(BATCHNORM_APPLY, IMAGE, image, batchnorm_apply),
     GROUP(BATCHNORM_BWD, IMAGE, image, batchnorm_bwd),
+    GROUP(BATCHNORM_PART, IMAGE, image, batchnorm_part),
+    GROUP(BATCHNORM_JOIN, PARTS, parts, batchnorm_join),
+    GROUP(BATCHNORM_BWD_SUMS, IMAGE, image, batchnorm_bwd_sums),
+    GROUP(BATCHNORM_BWD_JOINED, IMAGE, image, batchnorm_bwd_joined),
     GROUP(MAXPOOL, POOL, pool, maxpool),
     GROUP(MAXPOOL_BWD, POOL, pool, plain),
     GROUP(MEAN, MEAN, mean, plain),
@@ -549,6 +656,9 @@ static const case_group groups[] = {
     LISTED(BATCHNORM, IMAGE, image_large, batchnorm_large),
     LISTED(BATCHNORM_APPLY, IMAGE, image_large, batchnorm_apply_large),
     LISTED(BATCHNORM_BWD, IMAGE, image_large, batchnorm_bwd_large),
+    LISTED(BATCHNORM_PART, IMAGE, image_large, batchnorm_part_large),
+    LISTED(BATCHNORM_BWD_SUMS, IMAGE, image_large, batchnorm_bwd_sums_large),
+    LISTED(BATCHNORM_BWD_JOINED, IMAGE, image_large, batchnorm_bwd_joined_large),
     LISTED(ATTENTION, ATTENTION, attention_large, plain),
     LISTED(ATTENTION_BWD, ATTENTION, attention_large, plain),
     LISTED(XENT, ROW, row_large, xent_large),
@@ -560,7 +670,7 @@ static const case_group groups[] = {
     GROUP(CONV_BWD_DATA, CONV, conv_tf32, tf32),
     GROUP(CONV_BWD_WEIGHT, CONV, conv_tf32, tf32),
 };
-enum { LARGE_GROUPS = 13, TF32_GROUPS = 6 };
+enum { LARGE_GROUPS = 16, TF32_GROUPS = 6 };
 
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count) {
   *count = COUNT(groups);

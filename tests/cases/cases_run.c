@@ -53,11 +53,12 @@ brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_c
   brim_case_call(c, call);
   BRIM_TRY(brim_op_prepare(device, call));
   brim_status status = BRIM_OK;
+  int dz = c->op == BRIM_OP_BATCHNORM_BWD ? 3 : 1;
   for (int i = 0; !status && i < call->in_count; i++) {
     if (call->in[i].rank > 0) status = upload(device, data->in[i], &call->in[i]);
   }
   for (int i = 0; !status && i < call->out_count; i++) {
-    if (c->in_place == 3 && (i == 0 || i == 3)) {
+    if (c->in_place == 3 && (i == 0 || i == dz)) {
       call->out[i].data = call->in[i == 0 ? 1 : 0].data;
     } else if (c->in_place && i == 0) {
       call->out[0].data = call->in[c->in_place - 1].data;

@@ -58,8 +58,17 @@ static void fill_result(const brim_case *c, const norm_slots *s, double *y) {
   }
 }
 
+// Sums over twice the rows: as if another rank had as many.
+static void fill_joined(const brim_case *c, brim_case_data *d) {
+  double total = 2 * c->state[BRIM_STATE_ROWS] * (double)(c->h * c->w);
+  for (int64_t i = 0; i < 2 * c->k; i++) d->in[6][i] *= 0.3 * total;
+  d->in[7][0] = total;
+  for (int64_t k = 0; c->nonfinite && k < 2 * c->k; k += 5) d->in[6][k] = k % 2 ? NAN : INFINITY;
+}
+
 static void fill_batchnorm(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
-  bool backward = c->op == BRIM_OP_BATCHNORM_BWD, apply = c->op == BRIM_OP_BATCHNORM_APPLY;
+  bool apply = c->op == BRIM_OP_BATCHNORM_APPLY, joined = c->op == BRIM_OP_BATCHNORM_BWD_JOINED;
+  bool backward = c->op == BRIM_OP_BATCHNORM_BWD || c->op == BRIM_OP_BATCHNORM_BWD_SUMS || joined;
   int first = backward ? 1 : 0;
   norm_slots s = {.x = d->in[first], .gain = d->in[first + 1], .bias = d->in[first + 2]};
   if (c->with & BRIM_WITH_Z) s.z = d->in[apply ? 5 : 4];
@@ -74,8 +83,38 @@ static void fill_batchnorm(const brim_case *c, const brim_op_call *call, brim_ca
     d->in[first + 3][k] = s.mean[k];
     d->in[first + 4][k] = c->attr.variance ? 1 / (s.rstd[k] * s.rstd[k]) : s.rstd[k];
   }
-  if (!apply) memcpy(d->in[backward ? 6 : 3], c->state, sizeof(c->state));
-  if (backward && (c->with & BRIM_WITH_Y)) fill_result(c, &s, d->in[7]);
+  int state = joined ? 8 : backward ? 6 : 3;
+  if (!apply) memcpy(d->in[state], c->state, sizeof(c->state));
+  if (backward && (c->with & BRIM_WITH_Y)) fill_result(c, &s, d->in[state + 1]);
+  if (joined) fill_joined(c, d);
+  for (int64_t i = 0; c->nonfinite && backward && i < count; i += 11 * c->k + 3) {
+    d->in[0][i] = i % 2 ? NAN : -INFINITY;
+  }
+}
+
+static void fill_part(const brim_case *c, brim_case_data *d) {
+  int64_t count = brim_case_rows(c) * c->k;
+  for (int64_t i = 0; c->offset && i < count; i++) d->in[0][i] += 30;
+  for (int64_t i = 0; c->nonfinite && i < count; i += 5 * c->k + 2) {
+    d->in[0][i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+  }
+  memcpy(d->in[1], c->state, sizeof(c->state));
+}
+
+// Parts of ranks of various sizes; those of padding have no value and come first.
+static void fill_parts(const brim_case *c, double *parts) {
+  for (int64_t part = 0; part < c->n; part++) {
+    double *count = parts + part * 3 * c->k, *mean = count + c->k, *squares = mean + c->k;
+    bool none = (double)part < (double)c->n - c->state[BRIM_STATE_ROWS];
+    for (int64_t k = 0; k < c->k; k++) {
+      count[k] = none ? 0 : (double)(40 + 7 * part);
+      mean[k] = none ? 0 : mean[k] + (c->offset ? 300 : 0);
+      squares[k] = none ? 0 : count[k] * (0.3 + 0.2 * squares[k]);
+      if (!c->nonfinite || k % 3 != 1 || part != c->n - 1) continue;
+      mean[k] = k % 2 ? NAN : INFINITY;
+      squares[k] = NAN;
+    }
+  }
 }
 
 //---------------------------------- pooling ----------------------------------
@@ -113,6 +152,12 @@ void brim_case_fill_image(const brim_case *c, const brim_op_call *call, brim_cas
       break;
     case BRIM_OP_MAXPOOL_BWD:
       fill_places(c, &call->in[1], d->in[1]);
+      break;
+    case BRIM_OP_BATCHNORM_PART:
+      fill_part(c, d);
+      break;
+    case BRIM_OP_BATCHNORM_JOIN:
+      fill_parts(c, d->in[0]);
       break;
     default:
       fill_batchnorm(c, call, d);

@@ -1,5 +1,7 @@
 // Every case and a fuzzed lot on every backend that loads here, in every type it supports, against
 // an f64 run of the same rounded values on ref.
+#include <math.h>
+
 #include "base/base.h"
 #include "cases/cases.h"
 #include "test.h"
@@ -258,6 +260,9 @@ static void test_exact_rules(void **state) {
       {"step_end p=4 good", 0, BRIM_STATE_GOOD_STEPS, 1e-9},
       {"batchnorm_bwd n=8 h=4 w=4 c=64 padding relu y dy2 dz", 0, -1, 1e-30},
       {"batchnorm_bwd n=8 h=4 w=4 c=64 padding relu y dy2 dz", 3, -1, 1e-30},
+      {"batchnorm_bwd_joined n=8 h=4 w=4 c=64 padding relu dy2 dz", 0, -1, 1e-30},
+      {"batchnorm_bwd_joined n=8 h=4 w=4 c=64 padding relu dy2 dz", 1, -1, 1e-30},
+      {"batchnorm_part n=8 h=4 w=4 c=64 padding", 0, 63, 1e-9},  // a count
       {"ntxent n=34 c=24 gradient padding", 1, -1, 1e-30},
       {"ntxent n=34 c=24 gradient padding", 1, 16 * 24, 1e-30},  // of the first view
   };
@@ -284,10 +289,41 @@ static void test_exact_rules(void **state) {
   }
 }
 
+// A part's counts are far larger than its means: they are compared apart. Values that are not finite may
+// be of another kind, but not finite.
+static void test_figures_apart(void **state) {
+  fixture *f = *state;
+  static const char *const names[] = {"batchnorm_part n=8 h=4 w=4 c=64 plain",
+                                      "batchnorm_part n=8 h=4 w=4 c=64 nonfinite"};
+  for (int i = 0; i < 2; i++) {
+    brim_case c;
+    brim_case_data data, a, b;
+    double error;
+    char why[160];
+    find_case(names[i], &c);
+    assert_ok(brim_case_data_create(&c, &data));
+    assert_ok(brim_case_run(f->oracle, &c, &data, &a));
+    assert_ok(brim_case_run(f->oracle, &c, &data, &b));
+    int64_t bad = c.k;
+    while (i && isfinite(b.out[0][bad])) bad++;  // of the means
+    a.out[0][bad] = i ? (double)INFINITY : a.out[0][bad];
+    b.out[0][bad] = i ? (double)NAN : b.out[0][bad];
+    assert_ok(brim_case_compare(&c, &a, &b, &error, why));
+    assert_true(error == 0);
+    a.out[0][bad] = i ? 1 : a.out[0][bad] + 1e-4;
+    assert_ok(brim_case_compare(&c, &a, &b, &error, why));
+    assert_true(error > brim_case_tolerance(&c));
+    brim_case_data_destroy(&data);
+    brim_case_data_destroy(&a);
+    brim_case_data_destroy(&b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_compare_notices),
       cmocka_unit_test(test_exact_rules),
+      cmocka_unit_test(test_figures_apart),
       cmocka_unit_test(test_ref),
       cmocka_unit_test(test_cpu),
       cmocka_unit_test(test_cuda),

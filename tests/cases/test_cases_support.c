@@ -62,7 +62,7 @@ static void test_support(void **state) {
     }
     ask(device, matrix);
     print_matrix(names[n], matrix);
-    for (int op = 0; n == 0 && op < BRIM_OP_COUNT; op++) {
+    for (int op = 0; n == 0 && op < BRIM_OP_BACKEND_COUNT; op++) {
       for (int k = 0; k < TYPES; k++) {
         assert_true(matrix[op][k].yes > 0);
         assert_int_equal(matrix[op][k].no, 0);

@@ -60,7 +60,8 @@ static void test_two(void **state) {
   shell_result r = shell(SWEEP "--device ref,ref");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "SCALING OVER DEVICES"));
-  assert_non_null(strstr(r.out, "do not exchange gradients"));
+  assert_non_null(strstr(r.out, "exchange of gradients over shm"));
+  assert_non_null(strstr(r.out, "beyond what was measured"));
   assert_non_null(strstr(r.out, "2 devices together make 32 samples"));
   shell_free(&r);
   brim_scaling *all = calloc(8, sizeof *all);
@@ -73,8 +74,19 @@ static void test_two(void **state) {
     assert_true(all[i].one == all[0].result.samples_per_s);
     for (int k = 0; k <= i; k++) assert_string_equal(all[i].replicas[k].spec, "ref");
   }
+  const brim_scaling_exchange *e = &all[1].exchange;
+  assert_string_equal(e->by, "shm");
+  assert_int_equal(e->failure, BRIM_FAILURE_NONE);
+  assert_true(e->samples_per_s > 0 && e->efficiency > 0 && e->gradient_bytes > 0);
+  assert_true(e->busy_ms > 0 && e->waited_ms > 0 && e->bucket_ms > 0);
+  assert_int_equal(all[1].predicted.ranks, 2);
+  assert_true(all[1].predicted.samples_per_s > 0 && isfinite(brim_scaling_error(&all[1])));
+  assert_int_equal(all[1].further_count, 2);
+  assert_true(all[1].further[1].ranks == 8 && all[1].further[1].beyond);
+  assert_string_equal(all[0].exchange.by, "");
   free_scaling(all, 2);
   assert_has("out/report.html", "<section id=\"scaling\">");
+  assert_has("out/report.html", "<table class=\"scaling ranks\">");
   // one more record, and still one sweep
   expect(0, "1 setting of out/results.jsonl is known", SWEEP "--device ref,ref --resume");
   assert_false(has_file("out/results-1.jsonl"));
@@ -93,13 +105,49 @@ static void test_events_and_best(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_true(json_lines(r.out) > 4);
   assert_non_null(strstr(r.out, "\"event\":\"scaling\""));
-  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));  // one device
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":true"));
   shell_free(&r);
   // what is recommended can be trained, on one device
   if (has_file("out/best.yaml")) {
     assert_has("out/best.yaml", "device: ref\n");
     expect(0, NULL, "brim train out/best.yaml --output-dir run -q");
   }
+}
+
+// Predictions reach as far as a run is asked for; what they cannot know is reported.
+static void test_further(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell(SWEEP "--device ref,ref gpus=4 nodes=3");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "network between machines: not measured"));
+  shell_free(&r);
+  brim_scaling *all = calloc(8, sizeof *all);
+  assert_non_null(all);
+  assert_int_equal(read_scaling("out/results.jsonl", all, 8), 2);
+  static const int64_t ranks[] = {4, 8, 12};
+  assert_int_equal(all[1].further_count, 3);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(all[1].further[i].ranks, ranks[i]);
+    assert_int_equal(all[1].further[i].network, i > 0);
+    assert_int_equal(all[1].further[i].samples_per_s > 0, i == 0);
+  }
+  free_scaling(all, 2);
+}
+
+// A workload that trains on one device exchanges nothing.
+static void test_without_ranks(void **state) {
+  (void)state;
+  fresh();
+  shell_result r = shell("brim bench " BRIM_SOURCE_DIR
+                         "/configs/cartpole.yaml --device ref,ref --steps 2 --repeats 1 "
+                         "--no-ceilings --no-price --output-dir out --num-envs 16 ars.num_envs=16 "
+                         "ars.num_dirs=8 ars.dir_chunk=8");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "do not exchange gradients"));
+  assert_null(strstr(r.out, "Predicted"));
+  shell_free(&r);
 }
 
 static void test_a_device_that_is_not_here(void **state) {
@@ -142,12 +190,11 @@ static void test_interrupted(void **state) {
   assert_true(has_file("out/report.html"));
 }
 
-static void test_not_for_training(void **state) {
+static void test_bad_lists(void **state) {
   (void)state;
   fresh();
-  expect(3, "a run uses one in this version; name one (device=cuda:0)",
-         "brim train small.yaml device=[0,1]");
-  expect(3, "`brim bench` measures scaling", "brim train small.yaml --device cpu,cpu");
+  expect(3, "this command uses one; name one (device=cuda:0)",
+         "brim profile small.yaml device=[0,1]");
   expect(2, "names GPU 1 twice", SWEEP "--device cuda:1,cuda:1");
   expect(2, "in a list each must be", SWEEP "--device cpu,auto");
   expect(2, "at most 32", SWEEP "device=[$(seq -s, 0 32)]");
@@ -167,10 +214,12 @@ int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two),
+      cmocka_unit_test(test_further),
+      cmocka_unit_test(test_without_ranks),
       cmocka_unit_test(test_events_and_best),
       cmocka_unit_test(test_a_device_that_is_not_here),
       cmocka_unit_test(test_interrupted),
-      cmocka_unit_test(test_not_for_training),
+      cmocka_unit_test(test_bad_lists),
       cmocka_unit_test(test_plan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

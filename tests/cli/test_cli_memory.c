@@ -22,7 +22,7 @@ static void open_job(brim_cli_job *job, const char *uuid) {
   assert_ok(brim_registry_create(&job->registry));
   job->device = fake_device_open();
   brim_memory_watch_opened(&job->memory, job->device);
-  brim_work_context context = {job->registry, job->device};
+  brim_work_context context = {.registry = job->registry, .device = job->device};
   assert_ok(brim_work_open(&context, job->config, &job->work));
 }
 

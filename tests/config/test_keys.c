@@ -65,6 +65,7 @@ static const char *const keys_of_rooms[] = {
     "training.label_smoothing",
     "training.ema_decay",
     "training.ema_batches",
+    "training.sync_batchnorm",
     "training.deterministic",
     "gradient_checkpointing",
     "compile",
@@ -189,6 +190,28 @@ static void devices(void **state) {
   }
 }
 
+// A GPU may be named twice, where ranks share it; commands that cannot use that refuse it.
+static void devices_apart(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *words;
+  } cases[] = {{"[0, 0]", "'device' names GPU 0 twice"},
+               {"[cuda:1, 0, 1]", "names GPU 1 twice"},
+               {"[cpu, cpu]", NULL},
+               {"[0, 1]", NULL},
+               {"auto", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "device: %s\n", cases[i].text);
+    brim_config *config = must_load(BRIM_CONFIG_RUN, text);
+    assert_status(brim_config_devices_apart(config), cases[i].words ? BRIM_EINVAL : BRIM_OK);
+    if (cases[i].words && !strstr(brim_status_detail(), cases[i].words)) {
+      fail_msg("%s", brim_status_detail());
+    }
+    brim_config_close(config);
+  }
+}
+
 // Every device of a list by name, whatever it was written as; and printed as it can be read again.
 static void device_lists(void **state) {
   (void)state;
@@ -198,6 +221,7 @@ static void device_lists(void **state) {
                {"3", "cuda:3", "device: \"cuda:3\""},
                {"[0, cuda:1]", "cuda:0 cuda:1", "device: [0, 1]"},
                {"[cpu, cpu, ref]", "cpu cpu ref", "device: [cpu, cpu, ref]"},
+               {"[0, 0]", "cuda:0 cuda:0", "device: [0, 0]"},
                {"[cpu, 1]", "cpu cuda:1", "device: [cpu, \"cuda:1\"]"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char text[64], names[64] = "";
@@ -365,7 +389,6 @@ static void hash_is_of_the_experiment(void **state) {
 static void keys_for_later(void **state) {
   (void)state;
   static const char *const later[] = {"project",
-                                      "gpus",
                                       "nodes",
                                       "metric",
                                       "checkpoint.dir",
@@ -577,6 +600,7 @@ int main(void) {
       cmocka_unit_test(getters_check_types),
       cmocka_unit_test(devices),
       cmocka_unit_test(device_lists),
+      cmocka_unit_test(devices_apart),
       cmocka_unit_test(explain),
       cmocka_unit_test(printed_yaml_loads_back),
       cmocka_unit_test(warmup_epochs_are_not_hidden),

@@ -54,7 +54,8 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   brim_str script;
   brim_str_init(&script);
   brim_str_printf(&script,
-                  "%secho \"$*\" >words; echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER >gpus\n"
+                  "%secho \"$*\" >words; echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER "
+                  "$BRIM_RANK of $BRIM_RANKS >gpus\n"
                   "sleep 0.3\n",
                   good);
   assert_ok(exec_run(&f, script.data, o, &r));
@@ -89,10 +90,10 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   brim_free(text);
   brim_free(log);
   assert_ok(brim_fs_read("words", 0, &text, NULL));
-  assert_non_null(strstr(text, " --device cpu --threads 3 "));
+  assert_non_null(strstr(text, " --device cpu --threads 3 gpus=2 "));  // a rank on each
   brim_free(text);
   assert_ok(brim_fs_read("gpus", 0, &text, NULL));
-  assert_string_equal(text, "GPU-1,GPU-2 PCI_BUS_ID\n");
+  assert_string_equal(text, "GPU-1,GPU-2 PCI_BUS_ID 0 of 1\n");
   brim_free(text);
   assert_false(exec_has(&f, "attempt-1.spool"));
   assert_false(exec_has(&f, "executor.json"));

@@ -33,7 +33,7 @@ static void open_all(bench_fixture *b, const char *folder) {
   assert_ok(brim_registry_create(&b->f.registry));
   b->f.device = fake_device_open();
   brim_memory_watch_opened(&b->watch, b->f.device);
-  brim_work_context context = {b->f.registry, b->f.device};
+  brim_work_context context = {.registry = b->f.registry, .device = b->f.device};
   assert_ok(brim_work_open(&context, b->f.config, &b->f.work));
   b->setting = brim_work_setting(b->f.work);
 }

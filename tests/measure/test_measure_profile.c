@@ -285,7 +285,7 @@ static void open_lazy(fixture *f) {
   assert_ok(brim_config_load(&config, &f->config));
   assert_ok(brim_registry_create(&f->registry));
   f->device = lazy_open(0);
-  brim_work_context context = {f->registry, f->device};
+  brim_work_context context = {.registry = f->registry, .device = f->device};
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 

@@ -52,7 +52,7 @@ static void open_job(job *j, const char *collect_on) {
   assert_ok(brim_registry_create(&j->registry));
   assert_ok(brim_registry_load(j->registry, BRIM_TEST_PLUGIN));
   j->device = open_gpu();
-  const brim_work_context context = {j->registry, j->device};
+  const brim_work_context context = {.registry = j->registry, .device = j->device};
   assert_ok(brim_work_open(&context, j->config, &j->work));
 }
 

@@ -24,6 +24,7 @@ static struct {
   volatile sig_atomic_t stop;
   int stop_at;  // from so many steps of replica 0 on; 0 = never
   int rank[REPLICAS], world[REPLICAS];
+  int64_t delay_ns[REPLICAS];  // of each step
 } seen;
 
 static int replica_of(const void *work) {
@@ -51,6 +52,7 @@ static brim_status watched_step(void *work, const brim_spans *spans, brim_step_i
   int step = atomic_fetch_add(&seen.steps[i], 1) + 1;
   if (i == seen.fail_step && step == 3) return brim_fail(seen.step_status, "step of replica %d", i);
   if (i == 1 && seen.chained) wait_for_first();
+  if (seen.delay_ns[i]) brim_clock_sleep_ns(seen.delay_ns[i]);
   return seen.inner->step(work, spans, out);
 }
 
@@ -97,7 +99,9 @@ static void team_open(team *t) {
   table = *seen.inner;
   table.step = watched_step;
   table.configure = watched_configure;
-  static const brim_work_ranks_table ranks = {.share = watched_share};
+  static brim_work_ranks_table ranks;
+  ranks = *seen.inner->ranks;
+  ranks.share = watched_share;
   table.ranks = &ranks;
   for (int i = 0; i < REPLICAS; i++) t->f[i].work->table = &table;
   t->setting = brim_work_setting(t->f[0].work);
@@ -301,7 +305,7 @@ static void test_on_gpus(void **state) {
     assert_ok(brim_config_load(&options, &f[i].config));
     assert_ok(brim_registry_create(&f[i].registry));
     f[i].device = lazy_open(0);
-    brim_work_context context = {f[i].registry, f[i].device};
+    brim_work_context context = {.registry = f[i].registry, .device = f[i].device};
     assert_ok(brim_work_open(&context, f[i].config, &f[i].work));
     replicas[i] =
         (brim_replica){.spec = i ? "cuda:1" : "cuda:0", .work = f[i].work, .device = f[i].device};
@@ -321,6 +325,10 @@ static void test_on_gpus(void **state) {
     assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing is left running
     assert_int_equal(lazy_count(f[i].device)->events, events);
   }
+  // it has no streams for an exchange, which is reported
+  assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
+  assert_int_equal(out.exchange.failure, BRIM_FAILURE_UNSUPPORTED);
+  assert_non_null(strstr(out.exchange.message, "no streams for ranks"));
   brim_scaling_deinit(&out);
   for (int i = 0; i < 2; i++) {
     brim_work_close(f[i].work);
@@ -328,6 +336,218 @@ static void test_on_gpus(void **state) {
     brim_registry_destroy(f[i].registry);
     brim_config_close(f[i].config);
   }
+}
+
+//---------------------------------- with the exchange of gradients ----------------------------------
+
+// Without it first, as it is always done; its steps do not count.
+static void run_first(team *t, size_t count) {
+  assert_ok(brim_scaling_run(t->replicas, count, &t->setting, &t->options, &t->out));
+  assert_int_equal(t->out.ran, (int)count);
+  for (int i = 0; i < REPLICAS; i++) atomic_store(&seen.steps[i], 0);
+}
+
+static void assert_no_ranks(const team *t) {
+  for (int i = 0; i < REPLICAS; i++) assert_false(brim_device_exchanges(t->f[i].device));
+}
+
+static void assert_same_steps(int count) {
+  for (int i = 1; i < count; i++) {
+    assert_int_equal(atomic_load(&seen.steps[i]), atomic_load(&seen.steps[0]));
+  }
+}
+
+static void assert_exchanged(const brim_scaling_exchange *e) {
+  assert_int_equal(e->failure, BRIM_FAILURE_NONE);
+  assert_string_equal(e->by, "shm");
+  assert_true(e->gradient_bytes > 0 && e->sums >= 1);
+  assert_true(e->bucket_bytes > 0 && e->bucket_bytes <= e->gradient_bytes);
+  assert_true(e->small_ms > 0 && e->bucket_ms > 0);
+  assert_true(e->samples_per_s > 0 && e->step_ms > 0);
+  assert_true(e->busy_ms > 0 && e->waited_ms > 0);
+}
+
+static void test_ranks(void **state) {
+  (void)state;
+  for (size_t count = 2; count <= REPLICAS; count++) {
+    team t;
+    team_open(&t);
+    run_first(&t, count);
+    assert_ok(brim_scaling_exchange_run(t.replicas, count, &t.setting, &t.options, &t.out));
+    assert_exchanged(&t.out.exchange);
+    assert_same_steps((int)count);
+    assert_true(atomic_load(&seen.steps[0]) > 5);
+    // each has the setting's batch: a step of all has so many times as many samples
+    const double rows = 500.0 / (double)count / ceil(500.0 / (double)count / 32) * (double)count;
+    double made = t.out.exchange.samples_per_s * t.out.exchange.step_ms * 1e-3;
+    assert_true(made > 0.98 * rows && made < 1.02 * rows);
+    assert_no_ranks(&t);
+    // and what follows is as before
+    brim_scaling_deinit(&t.out);
+    assert_ok(brim_scaling_run(t.replicas, count, &t.setting, &t.options, &t.out));
+    assert_int_equal(t.out.ran, (int)count);
+    assert_string_equal(t.out.exchange.by, "");
+    team_close(&t);
+  }
+}
+
+// What waits in a step is known before: two exchanges for each batch norm, and the embeddings.
+static void test_what_waits(void **state) {
+  (void)state;
+  static const struct {
+    const char *yaml;
+    int calls;
+  } rows[] = {
+      {"dataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\nmodel: resnet18(width=4)\n"
+       "data: {batch_size: 8, num_workers: 0}\n",
+       2 * 20},
+      {"workload: contrastive\ndataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\n"
+       "model: resnet18(width=4)\ntransform: views\n"
+       "data: {batch_size: 8, num_workers: 0}\ntraining: {epochs: 1, sync_batchnorm: false}\n",
+       1}};
+  for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+    fixture f[2];
+    brim_replica replicas[2];
+    for (int i = 0; i < 2; i++) {
+      assert_ok(fixture_open(&f[i], "ref", rows[k].yaml, NULL, 0));
+      replicas[i] = (brim_replica){.spec = "ref", .work = f[i].work, .device = f[i].device};
+    }
+    brim_setting setting = brim_work_setting(f[0].work);
+    brim_scaling_options how = {.seconds = 0.01, .max_warmup = 2};
+    brim_scaling out;
+    assert_ok(brim_scaling_run(replicas, 2, &setting, &how, &out));
+    assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
+    assert_exchanged(&out.exchange);
+    assert_int_equal(out.exchange.calls, rows[k].calls);
+    assert_true(out.exchange.call_bytes > 0);
+    brim_scaling_deinit(&out);
+    for (int i = 0; i < 2; i++) fixture_close(&f[i]);
+  }
+}
+
+static void test_ranks_of_different_speeds(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  run_first(&t, 3);
+  seen.delay_ns[0] = 1000000;
+  seen.delay_ns[2] = 4000000;
+  assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_exchanged(&t.out.exchange);
+  assert_same_steps(3);
+  assert_true(t.out.exchange.step_ms >= 4);  // the slowest one's
+  team_close(&t);
+}
+
+static void test_a_rank_that_fails(void **state) {
+  (void)state;
+  static const brim_status how[] = {BRIM_EDEVICE, BRIM_EIO};
+  for (int rank = 0; rank < 3; rank++) {
+    team t;
+    team_open(&t);
+    run_first(&t, 3);
+    seen.fail_step = rank;
+    seen.step_status = how[rank % 2];
+    t.options.seconds = 600;  // the others would continue
+    assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+    const brim_scaling_exchange *e = &t.out.exchange;
+    char message[64];
+    snprintf(message, sizeof message, "ref:%d: step of replica %d", rank, rank);
+    assert_string_equal(e->message, message);
+    assert_int_equal(e->failure_status, how[rank % 2]);
+    assert_int_not_equal(e->failure, BRIM_FAILURE_NONE);
+    assert_true(isnan(e->samples_per_s));
+    assert_true(e->bucket_ms > 0);  // the exchange itself was timed
+    // one that crashed is not asked again; without it the others exchange
+    assert_int_equal(t.replicas[rank].status, rank % 2 ? BRIM_OK : BRIM_EDEVICE);
+    assert_no_ranks(&t);
+    team_close(&t);
+  }
+}
+
+static void test_a_rank_without_memory(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  run_first(&t, 2);
+  seen.fail_configure = 1;
+  seen.configure_status = BRIM_EOOM;
+  assert_ok(brim_scaling_exchange_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_int_equal(t.out.exchange.failure, BRIM_FAILURE_OOM_DEVICE);
+  assert_non_null(strstr(t.out.exchange.message, "ref:1: "));
+  assert_int_equal(atomic_load(&seen.steps[0]), 0);
+  assert_no_ranks(&t);
+  team_close(&t);
+}
+
+static void test_ranks_are_stopped(void **state) {
+  (void)state;
+  static const int when[] = {1, 7, 40};
+  for (size_t i = 0; i < sizeof when / sizeof *when; i++) {
+    team t;
+    team_open(&t);
+    run_first(&t, 3);
+    seen.stop_at = when[i];
+    seen.delay_ns[1] = 2000000;
+    t.options.seconds = 600;
+    assert_status(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out),
+                  BRIM_EINTERRUPTED);
+    assert_same_steps(3);
+    assert_true(isnan(t.out.exchange.samples_per_s));
+    assert_no_ranks(&t);
+    team_close(&t);
+  }
+}
+
+static void test_ranks_of_those_that_ran(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.replicas[1] = (brim_replica){.spec = "cuda:9", .status = BRIM_EDEVICE, .message = "none"};
+  assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_exchanged(&t.out.exchange);
+  // one that is left exchanges nothing
+  t.replicas[2].status = BRIM_EDEVICE;
+  brim_scaling_deinit(&t.out);
+  assert_ok(brim_scaling_run(t.replicas, 1, &t.setting, &t.options, &t.out));
+  assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
+  assert_string_equal(t.out.exchange.by, "");
+  team_close(&t);
+}
+
+// A workload that trains on one device alone, and a device that cannot exchange.
+static void test_no_ranks(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  run_first(&t, 2);
+  brim_workload_table table = *t.f[0].work->table;
+  table.ranks = NULL;
+  for (int i = 0; i < REPLICAS; i++) t.f[i].work->table = &table;
+  assert_ok(brim_scaling_exchange_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_string_equal(t.out.exchange.by, "");
+  assert_int_equal(t.out.exchange.failure, BRIM_FAILURE_NONE);
+  team_close(&t);
+}
+
+static void test_no_memory_for_ranks(void **state) {
+  (void)state;
+  team t;
+  team_open(&t);
+  t.options.seconds = 1e-4;
+  run_first(&t, 2);
+  for (uint64_t n = 20; n < 140; n += 17) {  // before, ranks would wait for one that never comes
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = brim_scaling_exchange_run(t.replicas, 2, &t.setting, &t.options, &t.out);
+    brim_alloc_fail_nth(0, 0);
+    if (status) assert_int_equal(status, BRIM_ENOMEM);
+    assert_no_ranks(&t);
+  }
+  t.out.exchange.failure = BRIM_FAILURE_NONE;
+  assert_ok(brim_scaling_exchange_run(t.replicas, 2, &t.setting, &t.options, &t.out));
+  assert_exchanged(&t.out.exchange);
+  team_close(&t);
 }
 
 int main(void) {
@@ -344,6 +564,15 @@ int main(void) {
       cmocka_unit_test(test_too_many),
       cmocka_unit_test(test_no_memory_for_it),
       cmocka_unit_test(test_on_gpus),
+      cmocka_unit_test(test_ranks),
+      cmocka_unit_test(test_what_waits),
+      cmocka_unit_test(test_ranks_of_different_speeds),
+      cmocka_unit_test(test_a_rank_that_fails),
+      cmocka_unit_test(test_a_rank_without_memory),
+      cmocka_unit_test(test_ranks_are_stopped),
+      cmocka_unit_test(test_ranks_of_those_that_ran),
+      cmocka_unit_test(test_no_ranks),
+      cmocka_unit_test(test_no_memory_for_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

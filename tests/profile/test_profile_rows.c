@@ -303,6 +303,27 @@ static void test_copies_and_what_of_them_shows(void **state) {
   brim_trace_deinit(&t);
 }
 
+// Of ranks' exchanges what no other kernel hides is what a step waits for.
+static void test_exchanges_and_what_of_them_shows(void **state) {
+  (void)state;
+  brim_trace t;
+  brim_profile p;
+  window_of(&t);
+  rows_of(&t, 0.1, &p);
+  assert_true(isnan(p.exchange_ms));
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+  window_of(&t);
+  for (int i = 0; i < STEPS; i++) {
+    add_kernel(&t, "ncclDevKernel_AllReduce_Sum_f32", 1030 + 100 * i, 1065 + 100 * i)->stream = 9;
+  }
+  rows_of(&t, 0.1, &p);
+  near(p.exchange_ms, 0.035);
+  near(p.exchange_exposed_ms, 0.005);
+  brim_profile_deinit(&p);
+  brim_trace_deinit(&t);
+}
+
 // Steps of 100 us with one gap of 30 before the last kernel, during which the host did something.
 static void causes(brim_trace_kind kind, brim_phase phase, double from, double to,
                    uint32_t correlation, brim_gap_cause expected) {
@@ -459,6 +480,7 @@ int main(void) {
       cmocka_unit_test(test_device_rows),
       cmocka_unit_test(test_streams_beside_each_other),
       cmocka_unit_test(test_copies_and_what_of_them_shows),
+      cmocka_unit_test(test_exchanges_and_what_of_them_shows),
       cmocka_unit_test(test_causes_of_gaps),
       cmocka_unit_test(test_what_tracing_costs_is_no_gap),
       cmocka_unit_test(test_steps_that_cannot_be_told_apart),

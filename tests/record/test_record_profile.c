@@ -54,6 +54,11 @@ static void sample(brim_profile *p) {
                                                .after = "conv"};
   p->h2d_ms = 1;
   p->h2d_exposed_ms = 0.125;
+  p->ranks = 4;
+  snprintf(p->exchange_by, sizeof p->exchange_by, "nccl");
+  p->exchange_ms = 3;
+  p->exchange_exposed_ms = 0.5;
+  p->exchange_bytes = 4096;
   p->workers = 4;
   p->seconds = 2;
   p->run_percent = 0.1;

@@ -101,6 +101,125 @@ static void test_advice(void **state) {
   assert_string_equal(text, "");
 }
 
+//---------------------------------- predictions ----------------------------------
+
+static void assert_near(double value, double expected) {
+  assert_true(fabs(value - expected) <= 1e-12 * fabs(expected));
+}
+
+// 10 ms of one device with 100 samples; 4 sums of 1,000,256 bytes each: 0.1 ms and 1 ms more per MB.
+static brim_scale_model model_of(int measured) {
+  brim_scaling s;
+  brim_scaling_init(&s);
+  brim_scale_model m = {.step_ms = 10, .rows = 100, .measured = measured, .exchange = s.exchange};
+  brim_scaling_exchange *e = &m.exchange;
+  e->gradient_bytes = 4 * 1000256.0;
+  e->sums = 4;
+  e->small_bytes = 256;
+  e->small_ms = 0.1;
+  e->bucket_bytes = 1000256;
+  e->bucket_ms = 1.1;
+  return m;
+}
+
+static void test_predicted(void **state) {
+  (void)state;
+  brim_scale_model m = model_of(2);
+  brim_scaling_forecast f;
+  brim_scale_predict(&m, 2, &f);
+  assert_int_equal(f.ranks, 2);
+  assert_false(f.beyond || f.network);
+  assert_near(f.exchange_ms, 4.4);
+  assert_near(f.waited_ms, 4.4);  // nothing hides it
+  assert_near(f.step_ms, 14.4);
+  assert_near(f.samples_per_s, 200 / 14.4e-3);
+  assert_near(f.efficiency, 10 / 14.4);
+  // a part is hidden, or all but the last sum
+  m.hidden_ms = 2;
+  brim_scale_predict(&m, 2, &f);
+  assert_near(f.exchange_ms, 4.4);
+  assert_near(f.waited_ms, 2.4);
+  m.hidden_ms = 100;
+  brim_scale_predict(&m, 2, &f);
+  assert_near(f.waited_ms, 1.1);
+  // exchanges that stand in the way are waited for, by latency and size
+  m.exchange.calls = 10;
+  m.exchange.call_bytes = 10 * (256 + 100000.0);
+  brim_scale_predict(&m, 2, &f);
+  assert_near(f.exchange_ms, 4.4 + 10 * 0.2);
+  assert_near(f.waited_ms, 1.1 + 10 * 0.2);
+}
+
+static void test_predicted_beyond(void **state) {
+  (void)state;
+  brim_scale_model m = model_of(2);
+  brim_scaling_forecast f;
+  // three times the hops, and 1.5 times the bytes through each rank
+  brim_scale_predict(&m, 4, &f);
+  assert_true(f.beyond);
+  assert_near(f.exchange_ms, 4 * (0.3 + 1.5));
+  assert_near(f.samples_per_s, 400 / 17.2e-3);
+  // the same from four measured ranks is no extrapolation
+  m.measured = 4;
+  brim_scale_predict(&m, 4, &f);
+  assert_false(f.beyond);
+  assert_near(f.exchange_ms, 4.4);
+  // fewer than measured
+  brim_scale_predict(&m, 2, &f);
+  assert_false(f.beyond);
+  assert_near(f.exchange_ms, 4 * (0.1 / 3 + 1 / 1.5));
+}
+
+static void assert_unknown(const brim_scaling_forecast *f) {
+  assert_true(isnan(f->samples_per_s) && isnan(f->efficiency) && isnan(f->step_ms));
+  assert_true(isnan(f->waited_ms));
+}
+
+static void test_predicted_unknown(void **state) {
+  (void)state;
+  brim_scale_model m = model_of(2);
+  brim_scaling_forecast f;
+  m.hidden_ms = (double)NAN;
+  brim_scale_predict(&m, 2, &f);
+  assert_unknown(&f);
+  assert_near(f.exchange_ms, 4.4);
+  // over a network that was not measured
+  m = model_of(2);
+  m.node = 4;
+  brim_scale_predict(&m, 4, &f);
+  assert_true(f.samples_per_s > 0 && !f.network);
+  brim_scale_predict(&m, 8, &f);
+  assert_true(f.network && f.beyond);
+  assert_unknown(&f);
+  assert_true(isnan(f.exchange_ms));
+  // no exchange was timed
+  m = model_of(2);
+  m.exchange.bucket_ms = m.exchange.small_ms = (double)NAN;
+  brim_scale_predict(&m, 2, &f);
+  assert_true(isnan(f.samples_per_s) && isnan(f.efficiency) && isnan(f.exchange_ms));
+  m = model_of(1);
+  brim_scale_predict(&m, 2, &f);
+  assert_unknown(&f);
+}
+
+static void test_further(void **state) {
+  (void)state;
+  static const struct {
+    int64_t measured, asked;
+    size_t n;
+    int64_t ranks[6];
+  } rows[] = {{2, 0, 2, {4, 8}},        {3, 1, 2, {4, 8}}, {4, 8, 1, {8}},
+              {8, 8, 0, {0}},           {16, 1, 0, {0}},   {2, 12, 3, {4, 8, 12}},
+              {8, 64, 3, {16, 32, 64}}, {32, 48, 1, {48}}};
+  int64_t out[BRIM_SCALING_FURTHER];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_int_equal(brim_scale_further(rows[i].measured, rows[i].asked, out), rows[i].n);
+    for (size_t k = 0; k < rows[i].n; k++) assert_int_equal(out[k], rows[i].ranks[k]);
+  }
+  size_t most = brim_scale_further(2, INT64_C(4096) * 65536, out);
+  assert_int_equal(out[most - 1], INT64_C(4096) * 65536);
+}
+
 //---------------------------------- a measurement ----------------------------------
 
 static size_t told;
@@ -141,6 +260,8 @@ static brim_scale_options team_open(team *t) {
                               .replica_count = 3,
                               .settings = t->settings,
                               .setting_count = 2,
+                              .ranks = 20,
+                              .node = 10,
                               .measure = {.seconds = 0.01, .max_warmup = 2, .stop = &stop},
                               .on_progress = on_progress,
                               .on_result = on_result};
@@ -171,6 +292,25 @@ static void test_two_settings(void **state) {
                         i < 3 ? "32" : "16");
   }
   assert_string_equal(all[2].replicas[2].message, "none here");
+  for (size_t i = 0; i < 6; i++) {
+    bool several = i % 3 > 0;
+    assert_int_equal(all[i].exchange.samples_per_s > 0, several);
+    assert_int_equal(all[i].predicted.ranks, several ? 2 : 0);
+    assert_int_equal(all[i].predicted.samples_per_s > 0, several);
+    assert_int_equal(all[i].further_count, i % 3 == 2 ? 4 : 0);  // beside all devices alone
+    if (!several) continue;
+    assert_true(all[i].exchange.efficiency ==
+                all[i].exchange.samples_per_s / (2 * all[i / 3 * 3].result.samples_per_s));
+    assert_true(isfinite(brim_scaling_error(&all[i])));
+  }
+  static const int64_t ranks[] = {4, 8, 16, 20};
+  for (int k = 0; k < 4; k++) {
+    const brim_scaling_forecast *f = &all[5].further[k];
+    assert_int_equal(f->ranks, ranks[k]);
+    assert_true(f->beyond);
+    assert_int_equal(f->network, ranks[k] > 10);
+    assert_int_equal(f->samples_per_s > 0, ranks[k] <= 10);
+  }
   team_close(&t, all, count);
 }
 
@@ -190,9 +330,11 @@ static void test_stopped(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_counts),  cmocka_unit_test(test_what_is_lost),
-      cmocka_unit_test(test_advice),  cmocka_unit_test(test_two_settings),
-      cmocka_unit_test(test_stopped),
+      cmocka_unit_test(test_counts),           cmocka_unit_test(test_what_is_lost),
+      cmocka_unit_test(test_advice),           cmocka_unit_test(test_two_settings),
+      cmocka_unit_test(test_stopped),          cmocka_unit_test(test_predicted),
+      cmocka_unit_test(test_predicted_beyond), cmocka_unit_test(test_predicted_unknown),
+      cmocka_unit_test(test_further),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

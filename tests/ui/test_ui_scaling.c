@@ -1,5 +1,5 @@
 // Scaling in the terminal and in the report: figures, what is lost, devices that did not run, and
-// that no gradients are exchanged.
+// gradients that are exchanged or not, beside what was predicted.
 #include <math.h>
 
 #include "test.h"
@@ -55,6 +55,36 @@ static void make(void) {
   snprintf(all[4].replicas[1].spec, sizeof all[4].replicas[1].spec, "cuda:2");
 }
 
+// The devices exchange gradients: 2 were measured, 3 failed, more are predicted.
+static void exchange(void) {
+  brim_scaling_exchange *e = &all[1].exchange;
+  snprintf(e->by, sizeof e->by, "shm");
+  e->gradient_bytes = 4 << 20;
+  e->bucket_bytes = 1 << 20;
+  e->bucket_ms = 0.25;
+  e->samples_per_s = 1600;
+  e->efficiency = 0.8;
+  e->step_ms = 10;
+  e->busy_ms = 1.5;
+  e->waited_ms = 1.25;
+  e->stable = true;
+  all[1].predicted = (brim_scaling_forecast){2, 1760, 0.88, 9.1, 1.1, 1.1, false, false};
+  all[1].further_count = 3;
+  all[1].further[0] = (brim_scaling_forecast){4, 3456, 0.864, 9.3, 1.3, 1.3, true, false};
+  all[1].further[1].ranks = 8;
+  all[1].further[1].beyond = all[1].further[1].network = true;
+  all[1].further[2].ranks = 9;
+  all[1].further[2].exchange_ms = 2;
+  all[2].exchange = (brim_scaling_exchange){.by = "shm",
+                                            .failure = BRIM_FAILURE_CRASH,
+                                            .samples_per_s = (double)NAN,
+                                            .efficiency = (double)NAN,
+                                            .step_ms = (double)NAN,
+                                            .busy_ms = (double)NAN,
+                                            .waited_ms = (double)NAN,
+                                            .message = "cuda:1: it <broke>"};
+}
+
 static void has(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("no '%s' in:\n%s", part, text);
 }
@@ -98,12 +128,48 @@ static void test_terminal(void **state) {
   brim_str_deinit(&out);
 }
 
+static void test_exchange(void **state) {
+  (void)state;
+  const brim_term term = {.width = 0};
+  brim_str out;
+  brim_str_init(&out);
+  make();
+  exchange();
+  assert_ok(brim_ui_scaling(&term, all, COUNT, NULL, &out));
+  has(out.data, "over shm: 4.0 MiB per step");
+  has(out.data, "of 1.0 MiB takes 0.25 ms.");
+  has(out.data, "1,760, 88.0 %");
+  has(out.data, "1,600, 80.0 %");
+  has(out.data, "+10.0 %");
+  has(out.data, "1.25");
+  has(out.data, "3,456, 86.4 %");
+  assert_int_equal(times(out.data, "beyond what was measured"), 1);
+  has(out.data, "network between machines: not measured");
+  has(out.data, "share of the backward pass: unknown");
+  has(out.data, "2 devices could not exchange gradients: cuda:1: it <broke>");
+  has(out.data, "without exchange of gradients: an upper bound");
+  assert_null(strstr(out.data, "do not exchange gradients"));
+  assert_null(strstr(out.data, "nan"));
+  // the setting without an exchange has no such table
+  assert_int_equal(times(out.data, "Predicted"), 1);
+  brim_str_clear(&out);
+  brim_ui_report_options how = {.picks = {0, 0, -1}, .scaling = all, .scaling_count = COUNT};
+  assert_ok(brim_ui_report(&how, &all[0].result, 1, &out));
+  assert_int_equal(times(out.data, "<table class=\"scaling ranks\">"), 1);
+  has(out.data, "<td>1,760, 88.0 %</td><td>1,600, 80.0 %</td><td>+10.0 %</td>");
+  has(out.data, "beyond what was measured");
+  has(out.data, "it &lt;broke&gt;");
+  assert_null(strstr(out.data, "nan"));
+  brim_str_deinit(&out);
+}
+
 static void test_narrow(void **state) {
   (void)state;
   const brim_term term = {.width = 60};
   brim_str out;
   brim_str_init(&out);
   make();
+  exchange();
   assert_ok(brim_ui_scaling(&term, all, COUNT, NULL, &out));
   for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1) {
     assert_true(strcspn(line, "\n") <= 60);
@@ -187,9 +253,9 @@ static void test_host(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_terminal), cmocka_unit_test(test_narrow),
-      cmocka_unit_test(test_report),   cmocka_unit_test(test_what_is_lost),
-      cmocka_unit_test(test_host),
+      cmocka_unit_test(test_terminal),     cmocka_unit_test(test_exchange),
+      cmocka_unit_test(test_narrow),       cmocka_unit_test(test_report),
+      cmocka_unit_test(test_what_is_lost), cmocka_unit_test(test_host),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

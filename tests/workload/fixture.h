@@ -55,7 +55,7 @@ static inline brim_status fixture_open(fixture *f, const char *device, const cha
   memset(&device_options, 0, sizeof device_options);
   device_options.threads = 2;
   BRIM_TRY(brim_device_open(f->registry, device, &device_options, &f->device));
-  brim_work_context context = {f->registry, f->device};
+  brim_work_context context = {.registry = f->registry, .device = f->device};
   return brim_work_open(&context, f->config, &f->work);
 }
 

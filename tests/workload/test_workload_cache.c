@@ -122,7 +122,7 @@ static void open_on_gpu(fixture *f, uint64_t total, const char *const *overrides
   assert_ok(brim_registry_create(&f->registry));
   assert_ok(brim_registry_load(f->registry, BRIM_TEST_PLUGIN));
   f->device = fake_device_open();
-  brim_work_context context = {f->registry, f->device};
+  brim_work_context context = {.registry = f->registry, .device = f->device};
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 

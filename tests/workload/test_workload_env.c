@@ -23,7 +23,7 @@ static brim_status open_on(fixture *f, const char *device, const char *one, cons
   BRIM_TRY(brim_registry_load_folder(f->registry, BRIM_BUILD_DIR "/lib/brim"));
   BRIM_TRY(brim_registry_load(f->registry, PLUGIN));
   BRIM_TRY(brim_device_open(f->registry, device, NULL, &f->device));
-  brim_work_context context = {f->registry, f->device};
+  brim_work_context context = {.registry = f->registry, .device = f->device};
   BRIM_TRY(brim_work_open(&context, f->config, &f->work));
   return fixture_configure(f);
 }

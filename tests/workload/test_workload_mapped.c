@@ -70,7 +70,7 @@ static void open_on_gpu(fixture *f, uint64_t total, size_t refuse, const char *c
   memset(locks, 0, sizeof *locks);
   locks->refuse_above = refuse;
   f->device = fake_device_open();
-  brim_work_context context = {f->registry, f->device};
+  brim_work_context context = {.registry = f->registry, .device = f->device};
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 

@@ -19,7 +19,7 @@ static const char *taken(const char *backend, uint32_t fast_types, const char *o
   f.device->info.fast_types = fast_types;
   said[0] = '\0';
   brim_log_set_sink(keep, NULL, BRIM_LOG_WARN);
-  brim_work_context context = {f.registry, f.device};
+  brim_work_context context = {.registry = f.registry, .device = f.device};
   assert_ok(brim_work_open(&context, f.config, &f.work));
   brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
   int knob = brim_work_knob(f.work, "precision");

@@ -1,89 +1,18 @@
-// BATCHNORM, BATCHNORM_APPLY and BATCHNORM_BWD over NHWC: channels lie contiguous, so all loops run
-// along memory with the channels' factors beside them, repeated to a span of some hundred values
-// when there are few channels. Sums over pixels go strip by strip; strips depend on the shape alone,
-// so the bits do not depend on the thread count. Each pass reads its tensors once: a chunk's mean
-// and squared distances are taken while the chunk is in L1, and chunks are joined in double.
-#include <math.h>
-
-#include "backend/cpu/cpu_int.h"
-#include "backend/cpu/cpu_vec.h"
-
-enum { MAX_STRIPS = 64, MIN_STRIP = 32768, CHUNK = 4096, MIN_SPAN = 256, TEAM_MIN = 32768 };
-
-typedef struct bn_arg {
-  const void *x, *z, *dy, *dy2, *y_in;  // (rows, c); z, dy2, y_in or NULL
-  void *y, *dx, *dz;                    // dz or NULL
-  brim_dtype type;
-  bool relu, accumulate, variance;
-  int64_t rows, c, valid;  // pixels; those of valid samples
-  const float *g, *b, *mean_in, *s_in;
-  float *mean, *rstd, *rmean, *rvar;  // rmean, rvar or NULL
-  float *dg, *db;
-  double eps, momentum;
-  int64_t span;   // c times a whole number
-  int64_t strip;  // pixels of a strip
-  int64_t strips;
-  double *part;  // (strips, 2, c)
-  float *table;  // (TABLES, span)
-} bn_arg;
-
-// Channel factors, repeated over the span. Forward: mean, factor, shift. Backward also what dx
-// takes off: dx = factor * (d - TAKE - (x - mean) * TILT).
-enum { T_MEAN, T_FACTOR, T_SHIFT, T_TAKE, T_TILT, TABLES };
-
-static void plan(bn_arg *a) {
-  a->span = a->c * (a->c < MIN_SPAN ? MIN_SPAN / a->c : 1);
-  int64_t chunk_rows = CHUNK / a->c > 0 ? CHUNK / a->c : 1;
-  int64_t strip = brim_cpu_ceil_div(a->rows, MAX_STRIPS), least = MIN_STRIP / a->c;
-  a->strip = brim_cpu_round_up(strip > least ? strip : least, chunk_rows);
-  a->strips = brim_cpu_ceil_div(a->rows, a->strip);
-}
-
-static void plan_from(bn_arg *a, const brim_tensor *x) {
-  a->type = x->dtype;
-  a->c = brim_cpu_cols(x);
-  a->rows = brim_cpu_rows(x);
-  plan(a);
-}
-
-static size_t part_bytes(const bn_arg *a) {
-  return brim_cpu_round64((size_t)(a->strips * 2 * a->c) * sizeof(double));
-}
+// BATCHNORM, BATCHNORM_APPLY, BATCHNORM_PART and BATCHNORM_JOIN over NHWC; cpu_batchnorm.h says how the
+// passes share the work, cpu_batchnorm_bwd.c has the gradient. Each pass reads its tensors once: a
+// chunk's mean and squared distances are taken while the chunk is in L1, and chunks are joined in
+// double.
+#include "backend/cpu/cpu_batchnorm.h"
 
 brim_status brim_cpu_batchnorm_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   bn_arg a = {0};
-  plan_from(&a, &call->in[0]);
-  call->workspace_bytes = part_bytes(&a) + (size_t)(TABLES * a.span) * sizeof(float);
+  bn_plan_from(&a, &call->in[0]);
+  call->workspace_bytes = bn_part_bytes(&a) + (size_t)(TABLES * a.span) * sizeof(float);
   return BRIM_OK;
 }
 
-static void set_workspace(bn_arg *a, void *workspace) {
-  a->part = workspace;
-  a->table = (float *)(void *)((char *)workspace + part_bytes(a));
-}
-
-static float *table_of(const bn_arg *a, int which) { return a->table + which * a->span; }
-
-// Columns [lo, hi) of a table's first period are set: repeat them.
-static void repeat(const bn_arg *a, int which, int64_t lo, int64_t hi) {
-  float *t = table_of(a, which);
-  for (int64_t at = a->c; at < a->span; at += a->c) {
-    memcpy(t + at + lo, t + lo, (size_t)(hi - lo) * sizeof *t);
-  }
-}
-
-// This thread's share of whole pixels, cut where the span repeats.
-static void share(const bn_arg *a, int rank, int size, int64_t *lo, int64_t *hi) {
-  brim_cpu_split(a->rows * a->c, a->span, rank, size, lo, hi);
-}
-
 //---------------------------------- statistics ----------------------------------
-
-// Sums along the rows of a block that starts at channel 0: sum[j] += f(x[j]).
-typedef struct bn_sums {
-  float one[BRIM_CPU_BLOCK], two[BRIM_CPU_BLOCK];
-} bn_sums;
 
 // Add `count` values' means and squared distances to those of `so_far` values, channel by channel
 // (Chan, Golub, LeVeque).
@@ -100,13 +29,6 @@ BRIM_CPU_INLINE void join(bn_joint joint, double *mean, double *m2, double mean2
   *m2 += m22 + delta * delta * joint.weight;
 }
 
-// The columns of a span that belong to one channel become one sum.
-BRIM_CPU_INLINE void fold(const bn_arg *a, int64_t width, float *sum) {
-  for (int64_t at = a->c; at < width; at += a->c) {
-    for (int64_t j = 0; j < a->c; j++) sum[j] += sum[at + j];
-  }
-}
-
 // Elements [begin, end), of which the span's columns [c, c + width) count: each channel's mean, and
 // its squared distances from it.
 BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t begin, int64_t end,
@@ -118,7 +40,7 @@ BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t beg
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) one[j] += brim_cpu_get(a->x, type, i + j);
   }
-  fold(a, width, one);
+  bn_fold(a, width, one);
   float inverse = 1.0f / (float)((end - begin) / a->c);
   int64_t channels = brim_cpu_min(width, a->c);
   for (int64_t j = 0; j < channels; j++) one[j] *= inverse;
@@ -131,7 +53,7 @@ BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t beg
       two[j] += d * d;
     }
   }
-  fold(a, width, two);
+  bn_fold(a, width, two);
 }
 
 BRIM_CPU_INLINE void stats_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
@@ -166,24 +88,6 @@ BRIM_CPU_CLONES static void stats_strips(const bn_arg *a, int64_t lo, int64_t hi
   }
 }
 
-static void set_factors(const bn_arg *a, int64_t lo, int64_t hi) {
-  float *mean = table_of(a, T_MEAN), *factor = table_of(a, T_FACTOR);
-  float *shift = table_of(a, T_SHIFT);
-  for (int64_t c = lo; c < hi; c++) {
-    float rstd = a->s_in ? a->s_in[c] : a->rstd[c];
-    if (a->variance) rstd = (float)(1.0 / sqrt((double)rstd + a->eps));
-    mean[c] = a->mean_in ? a->mean_in[c] : a->mean[c];
-    factor[c] = a->g[c] * rstd;
-    shift[c] = a->b ? a->b[c] : 0.0f;
-  }
-  repeat(a, T_MEAN, lo, hi);
-  repeat(a, T_FACTOR, lo, hi);
-  repeat(a, T_SHIFT, lo, hi);
-}
-
-// Channels [lo, lo + n) of all strips together: at most FEW channels, whose sums stay in L1.
-enum { FEW = 64 };
-
 BRIM_CPU_CLONES static void join_strips(const bn_arg *a, int64_t lo, int64_t n, double *mean,
                                         double *m2) {
   for (int64_t j = 0; j < n; j++) mean[j] = m2[j] = 0;
@@ -196,16 +100,23 @@ BRIM_CPU_CLONES static void join_strips(const bn_arg *a, int64_t lo, int64_t n, 
   }
 }
 
-static void finish_channel(const bn_arg *a, int64_t c, double mean, double m2) {
-  double n = (double)a->valid, variance = a->valid > 0 ? m2 / n : 0;
+// From the mean and the squared distances of n values.
+static void finish_channel(const bn_arg *a, int64_t c, double n, double mean, double m2) {
+  double variance = n > 0 ? m2 / n : 0;
   a->mean[c] = (float)mean;
   a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
-  if (a->valid == 0) return;
-  double unbiased = a->valid > 1 ? m2 / (n - 1) : variance;
+  if (!(n > 0)) return;
+  double unbiased = n > 1 ? m2 / (n - 1) : variance;
   // one bad sample must not stay in them
   if (!isfinite((float)mean) || !isfinite((float)unbiased)) return;
   if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
   if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
+}
+
+static void finish_part(const bn_arg *a, int64_t c, double mean, double m2) {
+  a->figures[c] = (float)a->valid;
+  a->figures[a->c + c] = (float)mean;
+  a->figures[2 * a->c + c] = (float)m2;
 }
 
 static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
@@ -213,9 +124,14 @@ static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
   for (int64_t c = lo; c < hi; c += FEW) {
     int64_t n = brim_cpu_min(FEW, hi - c);
     join_strips(a, c, n, mean, m2);
-    for (int64_t j = 0; j < n; j++) finish_channel(a, c + j, mean[j], m2[j]);
+    for (int64_t j = 0; j < n; j++) {
+      if (a->figures) {
+        finish_part(a, c + j, mean[j], m2[j]);
+      } else {
+        finish_channel(a, c + j, (double)a->valid, mean[j], m2[j]);
+      }
+    }
   }
-  set_factors(a, lo, hi);
 }
 
 //---------------------------------- apply ----------------------------------
@@ -224,8 +140,8 @@ static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
 // recomputation gives the same bits. y may be x or z.
 BRIM_CPU_INLINE void apply_span(const bn_arg *a, brim_dtype type, bool with_z, int64_t i,
                                 int64_t n) {
-  const float *mean = table_of(a, T_MEAN), *factor = table_of(a, T_FACTOR);
-  const float *shift = table_of(a, T_SHIFT);
+  const float *mean = bn_table_of(a, T_MEAN), *factor = bn_table_of(a, T_FACTOR);
+  const float *shift = bn_table_of(a, T_SHIFT);
   const float least = a->relu ? 0.0f : -INFINITY;
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
@@ -259,50 +175,32 @@ static void forward_body(void *arg, int rank, int size) {
     brim_cpu_team_barrier();
   }
   brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
-  if (a->mean_in) {
-    set_factors(a, lo, hi);
-  } else {
-    finish_stats(a, lo, hi);
-  }
+  if (!a->mean_in) finish_stats(a, lo, hi);
+  if (a->figures) return;
+  bn_factors(a, lo, hi);
   brim_cpu_team_barrier();
-  share(a, rank, size, &lo, &hi);
+  bn_share(a, rank, size, &lo, &hi);
   apply_share(a, lo, hi);
 }
-
-static brim_status run_body(void *impl, bn_arg *a, brim_cpu_body body) {
-  const brim_cpu_device *device = impl;
-  brim_status status = brim_cpu_check_process(device);
-  if (status != BRIM_OK) return status;
-  brim_cpu_team_run(a->rows * a->c < TEAM_MIN ? 1 : device->threads, body, a);
-  return BRIM_OK;
-}
-
-// Pixels of the valid samples.
-static int64_t valid_pixels(const brim_tensor *x, const double *state) {
-  int64_t samples = x->dim[0];
-  return brim_cpu_valid_rows(state, samples) * (brim_cpu_rows(x) / samples);
-}
-
-static void *data_of(const brim_tensor *t) { return t ? t->data : NULL; }
 
 brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = {.x = call->in[0].data,
               .g = call->in[1].data,
               .b = call->in[2].data,
-              .z = data_of(brim_cpu_in(call, 4)),
+              .z = bn_data_of(brim_cpu_in(call, 4)),
               .y = call->out[0].data,
               .mean = call->out[1].data,
               .rstd = call->out[2].data,
-              .rmean = data_of(brim_cpu_out(call, 3)),
-              .rvar = data_of(brim_cpu_out(call, 4)),
+              .rmean = bn_data_of(brim_cpu_out(call, 3)),
+              .rvar = bn_data_of(brim_cpu_out(call, 4)),
               .relu = call->attr.act == BRIM_ACT_RELU,
               .eps = (double)call->attr.eps,
               .momentum = (double)call->attr.momentum};
-  plan_from(&a, &call->in[0]);
-  a.valid = valid_pixels(&call->in[0], call->in[3].data);
-  set_workspace(&a, call->workspace);
-  return run_body(impl, &a, forward_body);
+  bn_plan_from(&a, &call->in[0]);
+  a.valid = bn_valid_pixels(&call->in[0], call->in[3].data);
+  bn_workspace(&a, call->workspace);
+  return bn_run_body(impl, &a, forward_body);
 }
 
 brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call) {
@@ -312,216 +210,52 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
               .b = call->in[2].data,
               .mean_in = call->in[3].data,
               .s_in = call->in[4].data,
-              .z = data_of(brim_cpu_in(call, 5)),
+              .z = bn_data_of(brim_cpu_in(call, 5)),
               .y = call->out[0].data,
               .variance = call->attr.variance,
               .relu = call->attr.act == BRIM_ACT_RELU,
               .eps = (double)call->attr.eps};
-  plan_from(&a, &call->in[0]);
-  set_workspace(&a, call->workspace);
-  return run_body(impl, &a, forward_body);
+  bn_plan_from(&a, &call->in[0]);
+  bn_workspace(&a, call->workspace);
+  return bn_run_body(impl, &a, forward_body);
 }
 
-//---------------------------------- gradient ----------------------------------
+//---------------------------------- parts ----------------------------------
 
-// What lets a gradient pass: everything, y > 0, or the same determined again from x.
-typedef enum bn_gate { GATE_NONE, GATE_Y, GATE_X } bn_gate;
-
-// Elements [i, i + n), which start at column c of the span.
-typedef struct bn_block {
-  int64_t i, c, n;
-} bn_block;
-
-// What arrives at the norm's output in a block: dy + dy2 where the activation let it pass.
-BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate, bool two,
-                                 bn_block block, float *restrict to) {
-  int64_t i = block.i, c = block.c, n = block.n;
-  const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
-  const float *shift = table_of(a, T_SHIFT) + c;
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) {
-    float d = brim_cpu_get(a->dy, type, i + j), sign = 1;
-    if (two) d += brim_cpu_get(a->dy2, type, i + j);
-    if (gate == GATE_Y) sign = brim_cpu_get(a->y_in, type, i + j);
-    if (gate == GATE_X) {
-      sign = (brim_cpu_get(a->x, type, i + j) - mean[j]) * factor[j] + shift[j];
-    }
-    to[j] = sign > 0.0f ? d : 0.0f;
-  }
-}
-
-// One loop for each kind, chosen outside of it.
-BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
-  bn_gate gate = !a->relu ? GATE_NONE : (a->y_in ? GATE_Y : GATE_X);
-#define KIND(t, g, two)                                             \
-  if (a->type == (t) && gate == (g) && (a->dy2 != NULL) == (two)) { \
-    passed_loop(a, t, g, two, block, to);                           \
-    return;                                                         \
-  }
-  KIND(BRIM_BF16, GATE_NONE, false)
-  KIND(BRIM_BF16, GATE_NONE, true)
-  KIND(BRIM_BF16, GATE_Y, false)
-  KIND(BRIM_BF16, GATE_Y, true)
-  KIND(BRIM_BF16, GATE_X, false)
-  KIND(BRIM_BF16, GATE_X, true)
-  KIND(BRIM_F32, GATE_NONE, false)
-  KIND(BRIM_F32, GATE_NONE, true)
-  KIND(BRIM_F32, GATE_Y, false)
-  KIND(BRIM_F32, GATE_Y, true)
-  KIND(BRIM_F32, GATE_X, false)
-  KIND(BRIM_F32, GATE_X, true)
-#undef KIND
-}
-
-// Sums of d and of d * (x - mean) over a strip. Blocks are whole pixels where channels are few.
-BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
-  bn_sums s;
-  float d[BRIM_CPU_BLOCK];
-  double *sum = a->part + strip * 2 * a->c, *sum_x = sum + a->c;
-  int64_t begin = strip * a->strip * a->c;
-  int64_t end = brim_cpu_min((strip + 1) * a->strip, a->valid) * a->c;
-  for (int64_t j = 0; j < a->c; j++) sum[j] = sum_x[j] = 0;
-  for (int64_t c = 0; c < a->span; c += BRIM_CPU_BLOCK) {
-    int64_t width = brim_cpu_min(BRIM_CPU_BLOCK, a->span - c);
-    const float *mean = table_of(a, T_MEAN) + c;
-    int64_t chunk = a->span * (CHUNK / width);
-    for (int64_t i0 = begin; i0 < end; i0 += chunk) {
-      int64_t stop = brim_cpu_min(i0 + chunk, end);
-      for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
-      for (int64_t i = i0 + c; i < stop; i += a->span) {
-        int64_t n = brim_cpu_min(width, stop - i);
-        passed(a, (bn_block){i, c, n}, d);
-#pragma omp simd
-        for (int64_t j = 0; j < n; j++) {
-          s.one[j] += d[j];
-          s.two[j] += d[j] * (brim_cpu_get(a->x, type, i + j) - mean[j]);
-        }
-      }
-      fold(a, width, s.one);
-      fold(a, width, s.two);
-      for (int64_t j = 0; j < brim_cpu_min(width, a->c); j++) {
-        sum[c + j] += (double)s.one[j];
-        sum_x[c + j] += (double)s.two[j];
-      }
-    }
-  }
-}
-
-BRIM_CPU_CLONES static void sum_strips(const bn_arg *a, int64_t lo, int64_t hi) {
-  for (int64_t strip = lo; strip < hi; strip++) {
-    if (a->type == BRIM_F32) {
-      sum_strip(a, BRIM_F32, strip);
-    } else {
-      sum_strip(a, BRIM_BF16, strip);
-    }
-  }
-}
-
-BRIM_CPU_CLONES static void add_strips(const bn_arg *a, int64_t lo, int64_t n, double *sum,
-                                       double *sum_x) {
-  for (int64_t j = 0; j < n; j++) sum[j] = sum_x[j] = 0;
-  for (int64_t strip = 0; strip < a->strips; strip++) {
-    const double *part = a->part + strip * 2 * a->c + lo;
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) sum[j] += part[j], sum_x[j] += part[a->c + j];
-  }
-}
-
-static void finish_sums(const bn_arg *a, int64_t lo, int64_t hi) {
-  float *take = table_of(a, T_TAKE), *tilt = table_of(a, T_TILT);
-  double n = a->valid > 0 ? (double)a->valid : 1, sum[FEW], sum_x[FEW];
-  for (int64_t c = lo; c < hi; c++) {
-    int64_t j = (c - lo) % FEW;
-    if (j == 0) add_strips(a, c, brim_cpu_min(FEW, hi - c), sum, sum_x);
-    double rstd = (double)a->s_in[c];
-    take[c] = (float)(sum[j] / n);
-    tilt[c] = (float)(sum_x[j] * rstd * rstd / n);
-    float dg = (float)(sum_x[j] * rstd), db = (float)sum[j];
-    a->dg[c] = a->accumulate ? a->dg[c] + dg : dg;
-    a->db[c] = a->accumulate ? a->db[c] + db : db;
-  }
-  repeat(a, T_TAKE, lo, hi);
-  repeat(a, T_TILT, lo, hi);
-}
-
-static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
-  size_t size = brim_cpu_size(type);
-  if (hi > lo) memset((char *)data + (size_t)lo * size, 0, (size_t)(hi - lo) * size);
-}
-
-// dx of elements [i, i + n), which start at column c of the span, and dz. Either may be dy, dy2, x
-// or y: those are read by now, or in the same place.
-BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64_t c, int64_t n) {
-  float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
-  const float *mean = table_of(a, T_MEAN) + c, *factor = table_of(a, T_FACTOR) + c;
-  const float *take = table_of(a, T_TAKE) + c, *tilt = table_of(a, T_TILT) + c;
-  passed(a, (bn_block){i, c, n}, d);
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) {
-    float distance = brim_cpu_get(a->x, type, i + j) - mean[j];
-    out[j] = factor[j] * (d[j] - take[j] - distance * tilt[j]);
-  }
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) brim_cpu_put(a->dx, type, i + j, out[j]);
-  if (!a->dz) return;
-#pragma omp simd
-  for (int64_t j = 0; j < n; j++) brim_cpu_put(a->dz, type, i + j, d[j]);
-}
-
-BRIM_CPU_CLONES static void dx_spans(const bn_arg *a, int64_t lo, int64_t hi) {
-  for (int64_t i = lo; i < hi; i += a->span) {
-    int64_t length = brim_cpu_min(a->span, hi - i);
-    for (int64_t c = 0; c < length; c += BRIM_CPU_BLOCK) {
-      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, length - c);
-      if (a->type == BRIM_F32) {
-        dx_block(a, BRIM_F32, i + c, c, n);
-      } else {
-        dx_block(a, BRIM_BF16, i + c, c, n);
-      }
-    }
-  }
-}
-
-static void dx_share(const bn_arg *a, int64_t lo, int64_t hi) {
-  int64_t valid = a->valid * a->c, from = lo > valid ? lo : valid;
-  dx_spans(a, lo, brim_cpu_min(hi, valid));
-  zero_elements(a->dx, a->type, from, hi);
-  if (a->dz) zero_elements(a->dz, a->type, from, hi);
-}
-
-static void backward_body(void *arg, int rank, int size) {
-  const bn_arg *a = arg;
-  int64_t lo, hi, c_lo, c_hi;
-  brim_cpu_split(a->c, 1, rank, size, &c_lo, &c_hi);
-  set_factors(a, c_lo, c_hi);
-  brim_cpu_team_barrier();
-  brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
-  sum_strips(a, lo, hi);
-  brim_cpu_team_barrier();
-  finish_sums(a, c_lo, c_hi);
-  brim_cpu_team_barrier();
-  share(a, rank, size, &lo, &hi);
-  dx_share(a, lo, hi);
-}
-
-brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
-  bn_arg a = {.dy = call->in[0].data,
-              .x = call->in[1].data,
-              .g = call->in[2].data,
-              .b = call->in[3].data,
-              .mean_in = call->in[4].data,
-              .s_in = call->in[5].data,
-              .y_in = data_of(brim_cpu_in(call, 7)),
-              .dy2 = data_of(brim_cpu_in(call, 8)),
-              .dx = call->out[0].data,
-              .dg = call->out[1].data,
-              .db = call->out[2].data,
-              .dz = data_of(brim_cpu_out(call, 3)),
-              .relu = call->attr.act == BRIM_ACT_RELU,
-              .accumulate = call->attr.accumulate};
-  plan_from(&a, &call->in[1]);
-  a.valid = valid_pixels(&call->in[1], call->in[6].data);
-  set_workspace(&a, call->workspace);
-  return run_body(impl, &a, backward_body);
+  bn_arg a = {.x = call->in[0].data, .figures = call->out[0].data};
+  bn_plan_from(&a, &call->in[0]);
+  a.valid = bn_valid_pixels(&call->in[0], call->in[1].data);
+  bn_workspace(&a, call->workspace);
+  return bn_run_body(impl, &a, forward_body);
+}
+
+// Few values: one thread has them joined before a second one would have begun.
+brim_status brim_cpu_batchnorm_join_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  const float *parts = call->in[0].data;  // (K, 3, C)
+  float *total = call->out[2].data;
+  int64_t count = call->in[0].dim[0], channels = call->in[0].dim[2];
+  bn_arg a = {.mean = call->out[0].data,
+              .rstd = call->out[1].data,
+              .rmean = bn_data_of(brim_cpu_out(call, 3)),
+              .rvar = bn_data_of(brim_cpu_out(call, 4)),
+              .eps = (double)call->attr.eps,
+              .momentum = (double)call->attr.momentum};
+  brim_status status = brim_cpu_check_process(impl);
+  if (status != BRIM_OK) return status;
+  for (int64_t c = 0; c < channels; c++) {
+    double so_far = 0, mean = 0, m2 = 0;
+    for (int64_t k = 0; k < count; k++) {
+      const float *part = parts + k * 3 * channels + c;
+      double n = (double)part[0];
+      if (!(n > 0)) continue;
+      join(joint_of(so_far, n), &mean, &m2, (double)part[channels], (double)part[2 * channels]);
+      so_far += n;
+    }
+    if (c == 0) *total = (float)so_far;
+    finish_channel(&a, c, so_far, mean, m2);
+  }
+  return BRIM_OK;
 }

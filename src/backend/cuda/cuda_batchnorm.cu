@@ -1,5 +1,5 @@
 // Batch norm over NHWC, channels contiguous: statistics and the fused apply + add + relu;
-// cuda_batchnorm_bwd.cu has the backward of the three. Bound by memory (about 4 FLOPs a value forward, 12 backward). Bytes of n
+// cuda_batchnorm_bwd.cu has the backward of the three. BATCHNORM_PART is the first pass of BATCHNORM. Bound by memory (about 4 FLOPs a value forward, 12 backward). Bytes of n
 // values of size s: forward 2 n s read + n s written (+ n s for z); backward 4 n s read + n s
 // written (+ y and dy2 once more each, or + 2 n s for dz). On ResNet-18/CIFAR at batch 512 (0.6 M
 // values an image, bf16) that is about 5.5 MB an image: 0.65 ms of a step, a fifth to a quarter.
@@ -111,20 +111,30 @@ __device__ static inline float inverse_deviation(float variance, float eps) {
   return 1.0f / sqrtf(variance + eps);
 }
 
-// From the sums to mean and 1 / deviation; one caller a channel also writes them down.
-__device__ static inline channel_stats finish_stats(const moments &m, const float *part, int c,
-                                                    int64_t valid, slab_sums sums, bool write) {
-  double sum = sums.sum, squares = sums.squares;
+// Mean and sum of squared deviations from it of `count` values.
+struct channel_moments {
+  double count, mean, deviations;
+};
+
+__device__ static inline channel_moments moments_of(const float *part, int c, int64_t valid,
+                                                    slab_sums sums) {
   double n = valid > 0 ? (double)valid : 1.0;
-  double deviations = squares - sum * sum / n;
-  if (deviations < 0) deviations = 0;
-  float mean = (float)((double)part[c] + sum / n);
-  float rstd = inverse_deviation((float)(deviations / n), m.eps);
+  double deviations = sums.squares - sums.sum * sums.sum / n;
+  if (deviations < 0) deviations = 0;  // a NaN stays
+  return {(double)valid, (double)part[c] + sums.sum / n, deviations};
+}
+
+// From there to mean and 1 / deviation; one caller a channel also writes them down.
+__device__ static inline channel_stats finish_stats(const moments &m, int c, channel_moments found,
+                                                    bool write) {
+  double n = found.count > 0 ? found.count : 1.0;
+  float mean = (float)found.mean;
+  float rstd = inverse_deviation((float)(found.deviations / n), m.eps);
   if (!write) return {mean, rstd};
   m.mean[c] = mean;
   m.rstd[c] = rstd;
-  if (!m.running_mean || valid == 0) return {mean, rstd};
-  float unbiased = (float)(deviations / (valid > 1 ? n - 1 : 1.0));
+  if (!m.running_mean || !(found.count > 0)) return {mean, rstd};
+  float unbiased = (float)(found.deviations / (n > 1 ? n - 1 : 1.0));
   // one bad sample must not stay in them
   if (!isfinite(mean) || !isfinite(unbiased)) return {mean, rstd};
   m.running_mean[c] += m.momentum * (mean - m.running_mean[c]);
@@ -132,23 +142,63 @@ __device__ static inline channel_stats finish_stats(const moments &m, const floa
   return {mean, rstd};
 }
 
-// A block takes 32 channels with 32 lanes of slabs each.
-__global__ static void __launch_bounds__(1024)
-    stats_finish(const float *part, const double *state, moments m, shape s) {
+// Between the passes a block takes 32 channels with 32 lanes of slabs each; lane 0 has the moments.
+__device__ static inline channel_moments add_lanes_of_slabs(const float *part, const shape &s,
+                                                            int64_t valid, int c) {
   __shared__ double shared[2][FINISH_LANES][33];
-  int c = (int)(blockIdx.x * 32 + threadIdx.x), lane = (int)threadIdx.y;
-  int64_t valid = brim_valid_rows(state, s.rows) * s.area;
+  int lane = (int)threadIdx.y;
   slab_sums sums = {};
   if (c < s.c) sums = add_slabs(part, s, valid, c, lane, FINISH_LANES);
   shared[0][lane][threadIdx.x] = sums.sum;
   shared[1][lane][threadIdx.x] = sums.squares;
   __syncthreads();
-  if (lane > 0 || c >= s.c) return;
+  if (lane > 0 || c >= s.c) return {};
   for (int k = 1; k < FINISH_LANES; k++) {
     sums.sum += shared[0][k][threadIdx.x];
     sums.squares += shared[1][k][threadIdx.x];
   }
-  finish_stats(m, part, c, valid, sums, true);
+  return moments_of(part, c, valid, sums);
+}
+
+__global__ static void __launch_bounds__(1024)
+    stats_finish(const float *part, const double *state, moments m, shape s) {
+  int c = (int)(blockIdx.x * 32 + threadIdx.x);
+  int64_t valid = brim_valid_rows(state, s.rows) * s.area;
+  channel_moments found = add_lanes_of_slabs(part, s, valid, c);
+  if (threadIdx.y == 0 && c < s.c) finish_stats(m, c, found, true);
+}
+
+//---------------------------------- parts of ranks ----------------------------------
+
+// out(3,C): count, mean, sum of squared deviations
+__global__ static void __launch_bounds__(1024)
+    part_finish(const float *part, const double *state, float *out, shape s) {
+  int c = (int)(blockIdx.x * 32 + threadIdx.x);
+  int64_t valid = brim_valid_rows(state, s.rows) * s.area;
+  channel_moments found = add_lanes_of_slabs(part, s, valid, c);
+  if (threadIdx.y > 0 || c >= s.c) return;
+  out[c] = (float)found.count;
+  out[s.c + c] = (float)found.mean;
+  out[2 * (int64_t)s.c + c] = (float)found.deviations;
+}
+
+// parts(K,3,C), joined in their order (Chan); a thread takes a channel.
+__global__ static void __launch_bounds__(THREADS)
+    join_kernel(const float *parts, int64_t count, int64_t channels, moments m, float *total) {
+  int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (c >= channels) return;
+  channel_moments all = {};
+  for (int64_t k = 0; k < count; k++) {
+    const float *part = parts + k * 3 * channels + c;
+    double n = (double)part[0];
+    if (!(n > 0)) continue;
+    double share = n / (all.count + n), delta = (double)part[channels] - all.mean;
+    all.mean += delta * share;
+    all.deviations += (double)part[2 * channels] + delta * delta * (all.count * share);
+    all.count += n;
+  }
+  if (c == 0) *total = (float)all.count;
+  finish_stats(m, (int)c, all, true);
 }
 
 //---------------------------------- apply ----------------------------------
@@ -161,8 +211,8 @@ __device__ static inline channel_stats find_stats(const moments &m, const float 
   }
   if (!part) return {m.mean[c], m.rstd[c]};
   int64_t valid = brim_valid_rows(state, s.rows) * s.area;
-  slab_sums sums = add_slabs(part, s, valid, c, 0, 1);
-  return finish_stats(m, part, c, valid, sums, blockIdx.y == 0);
+  channel_moments found = moments_of(part, c, valid, add_slabs(part, s, valid, c, 0, 1));
+  return finish_stats(m, c, found, blockIdx.y == 0);
 }
 
 template <typename T>
@@ -260,11 +310,21 @@ static void launch_apply(const brim_op_call *c, cudaStream_t stream, const shape
   }
 }
 
+// The first pass: the sums of slabs, in the workspace.
 template <typename T, int W>
-static void launch_forward(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+static shape launch_stats(const brim_cuda *device, const brim_op_call *c, const double *state,
+                          cudaStream_t stream) {
   int per_sm = brim_cuda_resident(stats_kernel<T, W>, THREADS, 0, PER_SM);
   shape s = make_shape(device, &c->in[0], per_sm);
+  stats_kernel<T, W><<<dim3((unsigned)s.tiles, (unsigned)s.slabs), THREADS, 0, stream>>>(
+      (const T *)c->in[0].data, state, (float *)c->workspace, s);
+  return s;
+}
+
+template <typename T, int W>
+static void launch_forward(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
   const double *state = (const double *)c->in[3].data;
+  shape s = launch_stats<T, W>(device, c, state, stream);
   float *part = (float *)c->workspace;
   moments m = {};
   m.g = (const float *)c->in[1].data;
@@ -275,8 +335,6 @@ static void launch_forward(const brim_cuda *device, const brim_op_call *c, cudaS
   m.running_var = (float *)optional_out(c, 4);
   m.eps = c->attr.eps;
   m.momentum = c->attr.momentum;
-  stats_kernel<T, W><<<dim3((unsigned)s.tiles, (unsigned)s.slabs), THREADS, 0, stream>>>(
-      (const T *)c->in[0].data, state, part, s);
   if (s.slabs > INLINE_SLABS) {
     stats_finish<<<finish_grid(s), dim3(32, FINISH_LANES), 0, stream>>>(part, state, m, s);
     part = NULL;
@@ -298,9 +356,19 @@ static void launch_given(const brim_cuda *device, const brim_op_call *c, cudaStr
 }
 
 template <typename T, int W>
+static void launch_part(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+  const double *state = (const double *)c->in[1].data;
+  shape s = launch_stats<T, W>(device, c, state, stream);
+  part_finish<<<finish_grid(s), dim3(32, FINISH_LANES), 0, stream>>>(
+      (const float *)c->workspace, state, (float *)c->out[0].data, s);
+}
+
+template <typename T, int W>
 static void launch(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
   if (c->op == BRIM_OP_BATCHNORM) {
     launch_forward<T, W>(device, c, stream);
+  } else if (c->op == BRIM_OP_BATCHNORM_PART) {
+    launch_part<T, W>(device, c, stream);
   } else {
     launch_given<T, W>(device, c, stream);
   }
@@ -327,4 +395,38 @@ brim_status brim_cuda_batchnorm_apply_run(void *impl, void *stream, const brim_o
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
   return brim_cuda_launched("batchnorm_apply");
+}
+
+brim_status brim_cuda_batchnorm_part_validate(void *impl, const brim_op_call *c) {
+  return brim_cuda_batchnorm_validate(impl, c);
+}
+
+brim_status brim_cuda_batchnorm_part_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  BRIM_CUDA_DISPATCH(c->in[0].dtype,
+                     launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
+  return brim_cuda_launched("batchnorm_part");
+}
+
+brim_status brim_cuda_batchnorm_join_validate(void *impl, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  if (c->in[0].dim[2] > INT32_MAX / 8) {
+    return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: batchnorm of more than 2^28 channels");
+  }
+  return brim_cuda_float_type(&c->in[0], "batchnorm");
+}
+
+brim_status brim_cuda_batchnorm_join_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  int64_t channels = c->in[0].dim[2];
+  moments m = {};
+  m.mean = (float *)c->out[0].data;
+  m.rstd = (float *)c->out[1].data;
+  m.running_mean = (float *)optional_out(c, 3);
+  m.running_var = (float *)optional_out(c, 4);
+  m.eps = c->attr.eps;
+  m.momentum = c->attr.momentum;
+  join_kernel<<<(unsigned)brim_cuda_div_up(channels, THREADS), THREADS, 0, (cudaStream_t)stream>>>(
+      (const float *)c->in[0].data, c->in[0].dim[0], channels, m, (float *)c->out[2].data);
+  return brim_cuda_launched("batchnorm_join");
 }

@@ -1,5 +1,6 @@
 // The backward of batch norm, add and relu in one; cuda_batchnorm.cu says how the passes share the work
-// and what they cost. The first pass sums up gradients of a slab, the second writes dx.
+// and what they cost. The first pass sums up gradients of a slab, the second writes dx; over ranks they
+// are BATCHNORM_BWD_SUMS and BATCHNORM_BWD_JOINED.
 #include "backend/cuda/cuda_batchnorm.cuh"
 
 //---------------------------------- kernels ----------------------------------
@@ -156,9 +157,9 @@ __device__ static inline void write_parameters(const parameters &w, int c, doubl
   w.db[c] = w.accumulate ? w.db[c] + db : db;
 }
 
-// total[0][c], total[1][c]: the sums over all slabs
+// total[0][c], total[1][c]: the sums over all slabs; of products with x - mean, or with norm(x)
 __global__ static void __launch_bounds__(1024)
-    bwd_finish(const float *part, float *total, parameters w, shape s) {
+    bwd_finish(const float *part, float *total, bool normed, parameters w, shape s) {
   __shared__ double shared[2][FINISH_LANES][33];
   int c = (int)(blockIdx.x * 32 + threadIdx.x), lane = (int)threadIdx.y;
   double a = 0, b = 0;
@@ -172,13 +173,51 @@ __global__ static void __launch_bounds__(1024)
     b += shared[1][k][threadIdx.x];
   }
   total[c] = (float)a;
-  total[s.c + c] = (float)b;
+  total[s.c + c] = (float)(normed ? b * (double)w.rstd[c] : b);
   write_parameters(w, c, a, b);
 }
 
+// dz: what passed, or 0 in a row of padding.
+template <typename T, int W>
+__device__ static inline void store_passed(T *to, const float (&d)[W], bool valid) {
+  float v[W];
+#pragma unroll
+  for (int i = 0; i < W; i++) v[i] = valid ? d[i] : 0.0f;
+  brim_vec_store<T, W>(to, brim_vec_put<T, W>(v));
+}
+
+// What dx takes off: mean + (x - mean of x) * slope.
+struct taken {
+  float mean, slope;
+};
+
+// From `total`, or, without it, from the slabs' sums.
+__device__ static inline taken find_taken(const float *part, const float *total,
+                                          const parameters &w, int64_t valid, const shape &s,
+                                          int c) {
+  double n = valid > 0 ? (double)valid : 1.0, sum, product;
+  if (total) {
+    sum = (double)total[c];
+    product = (double)total[s.c + c];
+  } else {
+    add_sums(part, s, c, 0, 1, &sum, &product);
+    if (blockIdx.y == 0) write_parameters(w, c, sum, product);
+  }
+  double rstd = (double)w.rstd[c];
+  return {(float)(sum / n), (float)(product * rstd * rstd / n)};
+}
+
+// From the sums (2,C) of all ranks, and from how many values a channel has.
+__device__ static inline taken find_joined(const float *sums, const float *total, double rstd,
+                                           const shape &s, int c) {
+  double n = *total > 0.0f ? (double)*total : 1.0;
+  return {(float)((double)sums[c] / n), (float)((double)sums[s.c + c] * rstd / n)};
+}
+
 // dx = g rstd (g' - mean(g') - xhat mean(g' xhat)); the means from `total`, or, without it, from
-// the slabs' sums. dx may be dy or x: a thread reads what it will write over.
-template <typename T, int W, int MODE>
+// the slabs' sums. JOINED: `part` has the sums (2,C) of all ranks, `total` how many values a channel has,
+// and dz is written here. dx may be dy or x: a thread reads what it will write over.
+template <typename T, int W, int MODE, bool JOINED>
 __global__ static void __launch_bounds__(THREADS, 2)
     bwd_apply(gradient<T> q, const double *state, const float *part, const float *total,
               parameters w, shape s) {
@@ -187,17 +226,10 @@ __global__ static void __launch_bounds__(THREADS, 2)
   int64_t valid = brim_valid_rows(state, s.rows) * s.area;
   int base = (int)blockIdx.x * s.tile * W, c = base + (int)threadIdx.x;
   if ((int)threadIdx.x < s.tile * W && c < s.c) {
-    double n = valid > 0 ? (double)valid : 1.0, sum, product;
-    if (total) {
-      sum = (double)total[c];
-      product = (double)total[s.c + c];
-    } else {
-      add_sums(part, s, c, 0, 1, &sum, &product);
-      if (blockIdx.y == 0) write_parameters(w, c, sum, product);
-    }
-    double rstd = (double)q.rstd[c];
-    mean_of[threadIdx.x] = (float)(sum / n);
-    slope_of[threadIdx.x] = (float)(product * rstd * rstd / n);
+    taken off = JOINED ? find_joined(part, total, (double)q.rstd[c], s, c)
+                       : find_taken(part, total, w, valid, s, c);
+    mean_of[threadIdx.x] = off.mean;
+    slope_of[threadIdx.x] = off.slope;
   }
   place at = find_place<W>(s);
   channel_values<W> k = load_channels<T, W>(q, s, at, shared);  // waits for all
@@ -227,6 +259,11 @@ __global__ static void __launch_bounds__(THREADS, 2)
       float v[W], d[W];
       brim_vec_get<T, W>(x[u], v);
       passed<T, W, MODE>(k, dy[u], dy2[u], y[u], v, q.dy2 != nullptr, d);
+      if constexpr (JOINED) {
+        if (q.dz)
+          store_passed<T, W>(q.dz + (p + u * s.lanes) * s.c + at.channel, d,
+                             p + u * s.lanes < valid);
+      }
 #pragma unroll
       for (int i = 0; i < W; i++) {
         float t = d[i] - fmaf(v[i] - k.mean[i], slope[i], mean[i]);
@@ -243,55 +280,92 @@ brim_status brim_cuda_batchnorm_bwd_validate(void *impl, const brim_op_call *c) 
   return brim_cuda_batchnorm_validate(impl, c);
 }
 
-template <typename T, int W, int MODE>
+template <typename T, int W, int MODE, bool JOINED>
 static void launch_bwd_apply(cudaStream_t stream, const shape &s, const gradient<T> &q,
                              const double *state, const float *part, const float *total,
                              const parameters &w) {
-  bwd_apply<T, W, MODE><<<dim3((unsigned)s.tiles, (unsigned)s.out_slabs), THREADS, 0, stream>>>(
-      q, state, part, total, w, s);
+  bwd_apply<T, W, MODE, JOINED>
+      <<<dim3((unsigned)s.tiles, (unsigned)s.out_slabs), THREADS, 0, stream>>>(q, state, part,
+                                                                               total, w, s);
 }
 
-template <typename T, int W, int MODE>
-static void launch_backward(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
-  int per_sm = brim_cuda_resident(bwd_sums<T, W, MODE>, THREADS, 0, PER_SM);
-  shape s = make_shape(device, &c->in[0], per_sm);
-  gradient<T> q;
+// Where the state lies among the inputs, with y and dy2 behind it.
+static inline int state_index(const brim_op_call *c) {
+  return c->op == BRIM_OP_BATCHNORM_BWD_JOINED ? 8 : 6;
+}
+
+template <typename T>
+static gradient<T> make_gradient(const brim_op_call *c) {
+  gradient<T> q = {};
   q.dy = (const T *)c->in[0].data;
   q.x = (const T *)c->in[1].data;
   q.g = (const float *)c->in[2].data;
   q.b = (const float *)c->in[3].data;
   q.mean = (const float *)c->in[4].data;
   q.rstd = (const float *)c->in[5].data;
-  q.y = (const T *)optional_in(c, 7);
-  q.dy2 = (const T *)optional_in(c, 8);
-  q.dx = (T *)c->out[0].data;
-  q.dz = (T *)optional_out(c, 3);
+  q.y = (const T *)optional_in(c, state_index(c) + 1);
+  q.dy2 = (const T *)optional_in(c, state_index(c) + 2);
+  return q;
+}
+
+// BATCHNORM_BWD, and BATCHNORM_BWD_SUMS, which ends with the sums.
+template <typename T, int W, int MODE>
+static void launch_backward(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+  int per_sm = brim_cuda_resident(bwd_sums<T, W, MODE>, THREADS, 0, PER_SM);
+  shape s = make_shape(device, &c->in[0], per_sm);
+  bool only_sums = c->op == BRIM_OP_BATCHNORM_BWD_SUMS;
+  gradient<T> q = make_gradient<T>(c);
+  if (!only_sums) {
+    q.dx = (T *)c->out[0].data;
+    q.dz = (T *)optional_out(c, 3);
+  }
   parameters w = {q.rstd, (float *)c->out[1].data, (float *)c->out[2].data, c->attr.accumulate};
   const double *state = (const double *)c->in[6].data;
   float *part = (float *)c->workspace, *total = NULL;
   bwd_sums<T, W, MODE>
       <<<dim3((unsigned)s.tiles, (unsigned)s.slabs), THREADS, 0, stream>>>(q, state, part, s);
-  if (s.slabs > INLINE_SLABS) {
-    total = part + 2 * s.slabs * s.c;
-    bwd_finish<<<finish_grid(s), dim3(32, FINISH_LANES), 0, stream>>>(part, total, w, s);
+  if (s.slabs > INLINE_SLABS || only_sums) {
+    total = only_sums ? (float *)c->out[0].data : part + 2 * s.slabs * s.c;
+    bwd_finish<<<finish_grid(s), dim3(32, FINISH_LANES), 0, stream>>>(part, total, only_sums, w, s);
   }
+  if (only_sums) return;
   if (!q.dz) {
-    launch_bwd_apply<T, W, MODE>(stream, s, q, state, part, total, w);
+    launch_bwd_apply<T, W, MODE, false>(stream, s, q, state, part, total, w);
     return;
   }
   q.dy = q.dz;  // masked and added already
   q.dy2 = NULL;
-  launch_bwd_apply<T, W, MASK_NONE>(stream, s, q, state, part, total, w);
+  launch_bwd_apply<T, W, MASK_NONE, false>(stream, s, q, state, part, total, w);
+}
+
+template <typename T, int W, int MODE>
+static void launch_joined(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+  shape s = make_shape(device, &c->in[0], PER_SM);
+  gradient<T> q = make_gradient<T>(c);
+  q.dx = (T *)c->out[0].data;
+  q.dz = (T *)optional_out(c, 1);
+  launch_bwd_apply<T, W, MODE, true>(stream, s, q, (const double *)c->in[8].data,
+                                     (const float *)c->in[6].data, (const float *)c->in[7].data,
+                                     {});
+}
+
+template <typename T, int W, int MODE>
+static void launch_op(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
+  if (c->op == BRIM_OP_BATCHNORM_BWD_JOINED) {
+    launch_joined<T, W, MODE>(device, c, stream);
+  } else {
+    launch_backward<T, W, MODE>(device, c, stream);
+  }
 }
 
 template <typename T, int W>
 static void launch_masked(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
   if (c->attr.act != BRIM_ACT_RELU) {
-    launch_backward<T, W, MASK_NONE>(device, c, stream);
-  } else if (optional_in(c, 7)) {
-    launch_backward<T, W, MASK_Y>(device, c, stream);
+    launch_op<T, W, MASK_NONE>(device, c, stream);
+  } else if (optional_in(c, state_index(c) + 1)) {
+    launch_op<T, W, MASK_Y>(device, c, stream);
   } else {
-    launch_backward<T, W, MASK_X>(device, c, stream);
+    launch_op<T, W, MASK_X>(device, c, stream);
   }
 }
 
@@ -304,9 +378,29 @@ static void launch_width(const brim_cuda *device, const brim_op_call *c, cudaStr
   }
 }
 
-brim_status brim_cuda_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status run(void *impl, void *stream, const brim_op_call *c, const char *what) {
   brim_cuda_enter(impl);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
-  return brim_cuda_launched("batchnorm_bwd");
+  return brim_cuda_launched(what);
+}
+
+brim_status brim_cuda_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+  return run(impl, stream, c, "batchnorm_bwd");
+}
+
+brim_status brim_cuda_batchnorm_bwd_sums_validate(void *impl, const brim_op_call *c) {
+  return brim_cuda_batchnorm_validate(impl, c);
+}
+
+brim_status brim_cuda_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *c) {
+  return run(impl, stream, c, "batchnorm_bwd_sums");
+}
+
+brim_status brim_cuda_batchnorm_bwd_joined_validate(void *impl, const brim_op_call *c) {
+  return brim_cuda_batchnorm_validate(impl, c);
+}
+
+brim_status brim_cuda_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *c) {
+  return run(impl, stream, c, "batchnorm_bwd_joined");
 }

@@ -261,6 +261,11 @@ static void graph_destroy(void *impl, void *graph) {
   if (graph) cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }
 
+static brim_status host_call(void *impl, void *stream, void (*fn)(void *ctx), void *ctx) {
+  brim_cuda_enter(impl);
+  return BRIM_CUDA(cudaLaunchHostFunc((cudaStream_t)stream, fn, ctx));
+}
+
 //---------------------------------- tables ----------------------------------
 
 #define ROW(id, name) \
@@ -280,6 +285,10 @@ static const brim_op_row ops[] = {
     ROW_PREPARED(BATCHNORM, batchnorm, brim_cuda_batchnorm_prepare, NULL),
     ROW(BATCHNORM_APPLY, batchnorm_apply),
     ROW_PREPARED(BATCHNORM_BWD, batchnorm_bwd, brim_cuda_batchnorm_prepare, NULL),
+    ROW_PREPARED(BATCHNORM_PART, batchnorm_part, brim_cuda_batchnorm_prepare, NULL),
+    ROW(BATCHNORM_JOIN, batchnorm_join),
+    ROW_PREPARED(BATCHNORM_BWD_SUMS, batchnorm_bwd_sums, brim_cuda_batchnorm_prepare, NULL),
+    ROW(BATCHNORM_BWD_JOINED, batchnorm_bwd_joined),
     ROW(MAXPOOL, maxpool),
     ROW(MAXPOOL_BWD, maxpool_bwd),
     ROW(MEAN, mean),
@@ -339,7 +348,8 @@ const brim_backend brim_cuda_backend = {
     fill,
     ops,
     sizeof ops / sizeof *ops,
-    NULL,
+    host_call,
+    &brim_cuda_comm,
 };
 
 brim_status brim_cuda_start(const brim_host_api *host) {

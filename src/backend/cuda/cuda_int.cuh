@@ -93,6 +93,8 @@ extern const char *const brim_cuda_blas_names[];
 brim_status brim_cuda_blas_open(brim_cuda *device);
 void brim_cuda_blas_close(brim_cuda *device);
 
+extern const brim_comm_table brim_cuda_comm;  // cuda_nccl.cu
+
 //---------------------------------- chosen algorithms ----------------------------------
 
 // A table key -> value of what was chosen, for every library that offers several algorithms. Keys
@@ -203,6 +205,10 @@ BRIM_CUDA_OP(conv_bwd_weight);
 BRIM_CUDA_OP(batchnorm);
 BRIM_CUDA_OP(batchnorm_apply);
 BRIM_CUDA_OP(batchnorm_bwd);
+BRIM_CUDA_OP(batchnorm_part);
+BRIM_CUDA_OP(batchnorm_join);
+BRIM_CUDA_OP(batchnorm_bwd_sums);
+BRIM_CUDA_OP(batchnorm_bwd_joined);
 BRIM_CUDA_OP(maxpool);
 BRIM_CUDA_OP(maxpool_bwd);
 BRIM_CUDA_OP(mean);
@@ -234,7 +240,8 @@ brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call);
 void brim_cuda_linear_release(void *impl, brim_op_call *call);
 brim_status brim_cuda_conv_prepare(void *impl, brim_op_call *call);  // all three
 void brim_cuda_conv_release(void *impl, brim_op_call *call);
-brim_status brim_cuda_batchnorm_prepare(void *impl, brim_op_call *call);  // BATCHNORM, _BWD
+// BATCHNORM, BATCHNORM_BWD and the ops over ranks that sum over pixels
+brim_status brim_cuda_batchnorm_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_pos_bwd_prepare(void *impl, brim_op_call *call);
 brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *call);  // both
 brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);

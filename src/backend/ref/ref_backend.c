@@ -89,6 +89,10 @@ static const kernel kernels[BRIM_OP_COUNT] = {
     [BRIM_OP_BATCHNORM] = {brim_ref_batchnorm, NULL},
     [BRIM_OP_BATCHNORM_APPLY] = {brim_ref_batchnorm_apply, NULL},
     [BRIM_OP_BATCHNORM_BWD] = {brim_ref_batchnorm_bwd, NULL},
+    [BRIM_OP_BATCHNORM_PART] = {brim_ref_batchnorm_part, NULL},
+    [BRIM_OP_BATCHNORM_JOIN] = {brim_ref_batchnorm_join, NULL},
+    [BRIM_OP_BATCHNORM_BWD_SUMS] = {brim_ref_batchnorm_bwd_sums, NULL},
+    [BRIM_OP_BATCHNORM_BWD_JOINED] = {brim_ref_batchnorm_bwd_joined, NULL},
     [BRIM_OP_MAXPOOL] = {brim_ref_maxpool, NULL},
     [BRIM_OP_MAXPOOL_BWD] = {brim_ref_maxpool_bwd, NULL},
     [BRIM_OP_MEAN] = {brim_ref_mean, NULL},
@@ -148,7 +152,7 @@ static const brim_op_row rows[] = {
     BRIM_OP_MAP(X)
 #undef X
 };
-_Static_assert(sizeof(rows) / sizeof(rows[0]) == BRIM_OP_COUNT, "ref has every op");
+_Static_assert(sizeof(rows) / sizeof(rows[0]) == BRIM_OP_BACKEND_COUNT, "ref has every op");
 
 static const brim_backend table = {
     .abi = BRIM_BACKEND_ABI,

@@ -583,8 +583,8 @@ const brim_cli_command brim_cli_bench = {
         "data/mnist\nsweep these settings only\nbrim bench mnist.yaml --batch-sizes 128 256 512 "
         "--num-workers 0 2\nshow the memory of each setting\nbrim bench mnist.yaml --batch-sizes "
         "1024 65536 --plan\nmeasure, verify by training, write the result into the config\nbrim "
-        "bench mnist.yaml --verify --apply\nmeasure scaling over two GPUs, without exchanging "
-        "gradients\nbrim bench mnist.yaml --device cuda:0,cuda:1\n"),
+        "bench mnist.yaml --verify --apply\npredict and measure scaling over two "
+        "GPUs\nbrim bench mnist.yaml --device cuda:0,cuda:1\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

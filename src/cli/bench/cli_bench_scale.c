@@ -21,7 +21,7 @@ brim_status brim_cli_bench_scale_check(bench *b) {
                      count, BRIM_SCALING_MAX);
   }
   b->device_count = count;
-  return BRIM_OK;
+  return brim_config_devices_apart(b->job->config);
 }
 
 //---------------------------------- opening ----------------------------------
@@ -146,11 +146,20 @@ static void make_note(bench *b) {
 
 //---------------------------------- the command's part ----------------------------------
 
-static size_t choose_settings(const bench *b, brim_setting out[2]) {
+// Of a step of the sweep, which told the phases of a GPU apart.
+static double backward_share(const brim_result *r) {
+  double total = 0;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) total += r->phase_used[p] ? r->phase_ms[p].mean : 0;
+  bool known = r->phase_used[BRIM_PHASE_BACKWARD] && total > 0;
+  return known ? r->phase_ms[BRIM_PHASE_BACKWARD].mean / total : (double)NAN;
+}
+
+static size_t choose_settings(const bench *b, brim_setting out[2], double backward[2]) {
   const int picks[] = {b->picks.recommended, b->picks.highest};
   size_t count = 0;
   for (size_t i = 0; i < 2; i++) {
     if (picks[i] < 0 || (i == 1 && picks[1] == picks[0])) continue;
+    backward[count] = backward_share(&b->results[picks[i]]);
     out[count++] = b->settings.setting[picks[i]];
   }
   return count;
@@ -158,8 +167,12 @@ static size_t choose_settings(const bench *b, brim_setting out[2]) {
 
 brim_status brim_cli_bench_scale(bench *b) {
   brim_setting settings[2];
+  double backward[2];
+  const brim_config *config = b->job->config;
+  int64_t nodes = brim_config_int(config, "nodes"), node = brim_config_int(config, "gpus");
+  if (brim_config_int(config, "ranks") > node) node = brim_config_int(config, "ranks");
   if (b->device_count < 2) return BRIM_OK;
-  size_t count = choose_settings(b, settings);
+  size_t count = choose_settings(b, settings, backward);
   if (count == 0) return BRIM_OK;
   fleet *f = brim_calloc(1, sizeof *f);
   if (!f) return brim_fail(BRIM_ENOMEM, "out of memory for %zu devices", b->device_count);
@@ -171,7 +184,10 @@ brim_status brim_cli_bench_scale(bench *b) {
         .replica_count = f->count,
         .settings = settings,
         .setting_count = count,
-        .measure = {.config = b->job->config,
+        .backward_share = backward,
+        .ranks = node * nodes,
+        .node = nodes > 1 ? node : 0,
+        .measure = {.config = config,
                     .memory_limit = brim_cli_memory_limit(b->job),
                     .stop = b->cli->stop},
         .on_progress = on_progress,

@@ -219,14 +219,40 @@ brim_failure brim_cli_device_class(const brim_cli_job *job) {
   return job->absent ? BRIM_FAILURE_UNSUPPORTED : BRIM_FAILURE_INFRASTRUCTURE;
 }
 
+int brim_cli_job_gpus(const brim_cli_job *job) {
+  const brim_backend *cuda = brim_registry_backend(job->registry, "cuda");
+  int count = 0;
+  if (cuda && cuda->device_count(&count) == BRIM_OK) return count;
+  brim_status_clear();
+  return 0;
+}
+
+// This rank's device, and its part of the machine's cores.
+static brim_status rank_device(brim_cli_job *job, const char **spec, char own[64]) {
+  const char *devices[BRIM_RANKS_MAX];
+  size_t count = brim_work_device_count(job->config);
+  if (count > BRIM_RANKS_MAX) count = BRIM_RANKS_MAX;
+  for (size_t i = 0; i < count; i++) BRIM_TRY(brim_work_device_at(job->config, i, &devices[i]));
+  brim_ranks_device(job->ranks, devices, count, brim_cli_job_gpus(job), own, 64);
+  *spec = own;
+  if (job->options.threads == 0) {
+    job->options.threads = brim_ranks_threads(job->ranks, brim_cpu_count());
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   const char *spec = NULL;
-  BRIM_TRY(job->on_first ? brim_work_device_at(job->config, 0, &spec)
-                         : brim_work_device_spec(job->config, &spec));
+  char own[64];
+  BRIM_TRY(job->on_first || job->ranks ? brim_work_device_at(job->config, 0, &spec)
+                                       : brim_work_device_spec(job->config, &spec));
   job->any_device = strcmp(spec, "auto") == 0;
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
+  if (job->ranks) BRIM_TRY(rank_device(job, &spec, own));
   BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
-  brim_work_context context = {.registry = job->registry, .device = job->device};
+  BRIM_TRY(brim_ranks_attach(job->ranks, job->device, job->exchange));
+  brim_work_context context = {
+      .registry = job->registry, .device = job->device, .comm = brim_ranks_comm(job->ranks)};
   BRIM_TRY(brim_work_open(&context, job->config, &job->work));
   cli->opened = true;
   return BRIM_OK;

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "config/config.h"
 #include "measure/measure.h"
+#include "run/run_ranks.h"
 #include "workload/workload.h"
 
 #ifdef __cplusplus
@@ -51,6 +52,8 @@ typedef struct brim_cli_job {
   brim_device_options options;  // that it was opened with
   brim_device *device;
   brim_work *work;
+  brim_ranks *ranks;   // borrowed, of a command that runs as one of several; NULL = it does not
+  char exchange[256];  // why they do not exchange by the GPU's own means; "" = they do, or need not
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
   bool any_device;            // brim chose the device: the config says auto
@@ -79,6 +82,7 @@ brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
 // The failure of a status of BRIM_EDEVICE: UNSUPPORTED where this machine has no such device, driver or
 // plug-in, which another attempt does not change; INFRASTRUCTURE where the device fails.
 brim_failure brim_cli_device_class(const brim_cli_job *job);
+int brim_cli_job_gpus(const brim_cli_job *job);  // that this process sees
 // Both again, after the device crashed.
 brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
 // Loads the plug-ins that the config names; BRIM_EINVAL where the user has not agreed to one.

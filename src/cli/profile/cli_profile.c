@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/job/cli_job_options.h"
+#include "cli/train/cli_train_ranks.h"
 #include "profile/profile_rows.h"
 #include "tune/tune.h"
 
@@ -343,10 +344,7 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
 
 //---------------------------------- the command ----------------------------------
 
-static brim_status profile_all(cli_profile *p) {
-  BRIM_TRY(check_options(p->cli));
-  BRIM_TRY(brim_cli_job_config(p->cli, p->job));
-  BRIM_TRY(brim_cli_job_open(p->cli, p->job));
+static brim_status profile_work(cli_profile *p) {
   BRIM_TRY(brim_cli_profile_prepare(p));
   banner(p);
   BRIM_TRY(measure(p));
@@ -361,18 +359,55 @@ static brim_status profile_all(cli_profile *p) {
   return found ? brim_fail(found, "interrupted; the findings have no measured prices") : BRIM_OK;
 }
 
+// The first rank measures, and the others make the steps that it makes.
+static brim_status profile_ranks(cli_profile *p) {
+  const brim_work *work = p->job->work;
+  const brim_work_ranks_table *ranks = work->table->ranks;
+  if (!ranks) {
+    return brim_fail(BRIM_EUNSUPPORTED, "workload %s runs on one rank only", work->table->name);
+  }
+  if (brim_ranks_rank(p->job->ranks) > 0) return ranks->follow(work->state, work->table);
+  ranks->lead(work->state, true);
+  brim_status status = profile_work(p);
+  if (p->job->work) p->job->work->table->ranks->lead(p->job->work->state, false);
+  return status;
+}
+
+static brim_status profile_all(cli_profile *p) {
+  brim_cli_job *job = p->job;
+  BRIM_TRY(check_options(p->cli));
+  BRIM_TRY(brim_cli_job_config(p->cli, job));
+  if (!job->ranks) {
+    int count = 1;
+    BRIM_TRY(brim_cli_ranks_wanted(job, &count));
+    if (count > 1) return brim_cli_ranks_launch(p->cli, count);
+    job->on_first = true;  // of a list that gpus or ranks cut to one
+  }
+  BRIM_TRY(brim_cli_job_open(p->cli, job));
+  return job->ranks ? profile_ranks(p) : profile_work(p);
+}
+
+static brim_status profile_config(cli_profile *p) {
+  brim_cli_ranks *ranks = NULL;
+  BRIM_TRY(brim_cli_ranks_open(p->cli, &ranks));
+  p->job->ranks = brim_cli_ranks_get(ranks);
+  brim_status status = brim_cli_ranks_failed(p->cli, ranks, profile_all(p));
+  brim_cli_job_close(p->job);
+  brim_cli_ranks_close(ranks);
+  return status;
+}
+
 static brim_status run(brim_cli *cli) {
   brim_cli_job job = {0};
   cli_profile p = {.cli = cli, .job = &job};
   brim_profile_init(&p.profile);
   brim_trace_init(&p.trace);
   char *record = earlier_record(cli);
-  brim_status status = record ? show_earlier(&p, record) : profile_all(&p);
+  brim_status status = record ? show_earlier(&p, record) : profile_config(&p);
   brim_free(record);
   brim_trace_deinit(&p.trace);
   brim_profile_deinit(&p.profile);
   brim_cli_profile_files_free(&p);
-  brim_cli_job_close(&job);
   return status;
 }
 

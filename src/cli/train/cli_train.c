@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/job/cli_job_options.h"
+#include "cli/train/cli_train_ranks.h"
 #include "engine/engine.h"
 #include "workload/workload_trained.h"
 
@@ -69,6 +70,16 @@ static const brim_option options[] = {
     BRIM_CLI_OPTION_DEVICE,
     BRIM_CLI_OPTION_BACKEND,
     BRIM_CLI_OPTION_THREADS,
+    {.name = "gpus",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("train on this many GPUs of this machine (one rank each)"),
+     .key = "gpus",
+     .group = BRIM_N_("Machine")},
+    {.name = "ranks",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("train with this many processes that share the batch"),
+     .key = "ranks",
+     .group = BRIM_N_("Machine")},
     {.name = "output-dir",
      .kind = BRIM_OPTION_STRING,
      .metavar = "DIR",
@@ -179,6 +190,7 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
       return BRIM_FAILURE_UNSUPPORTED;
     case BRIM_ECHILD:
     case BRIM_EINTERNAL:
+    case BRIM_ERANK:
       return BRIM_FAILURE_CRASH;
     case BRIM_EIO:
     case BRIM_EPARSE:
@@ -190,6 +202,17 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
   }
 }
 
+// What can be refused before a device and data are opened.
+static brim_status prepare(const brim_cli *cli, const brim_cli_job *job, const char *dir,
+                           brim_run_options *how) {
+  choose_resume(cli, job->config, how);
+  if (brim_ranks_rank(job->ranks) > 0) return BRIM_OK;  // the first rank looks at files
+  if (how->resume_path) BRIM_TRY(check_there(how->resume_path));
+  // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
+  bool continues = how->resume || (how->resume_path && lies_in(how->resume_path, dir));
+  return continues ? BRIM_OK : refuse_overwriting(dir);
+}
+
 static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
                             brim_run_result *result) {
   brim_cli_training t = {
@@ -199,11 +222,13 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
                           .publish = "train",
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
   brim_cli_training_watch(&t, &how);
-  choose_resume(cli, job->config, &how);
-  if (how.resume_path) BRIM_TRY(check_there(how.resume_path));
-  // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
-  bool continues = how.resume || (how.resume_path && lies_in(how.resume_path, dir));
-  if (!continues) BRIM_TRY(refuse_overwriting(dir));
+  BRIM_TRY(prepare(cli, job, dir, &how));
+  if (!job->ranks) {
+    int count = 1;
+    BRIM_TRY(brim_cli_ranks_wanted(job, &count));
+    if (count > 1) return brim_cli_ranks_launch(cli, count);
+    job->on_first = true;  // of a list that gpus or ranks cut to one
+  }
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_status status = brim_run_train(job->work, job->config, &how, result);
   brim_cli_training_end(&t);
@@ -226,6 +251,9 @@ static brim_status run(brim_cli *cli) {
   }
   brim_run_result result;
   memset(&result, 0, sizeof result);
+  brim_cli_ranks *ranks = NULL;
+  BRIM_TRY(brim_cli_ranks_open(cli, &ranks));
+  job.ranks = brim_cli_ranks_get(ranks);
   brim_status status = brim_cli_job_config(cli, &job);
   if (!status) {
     char *dir = NULL;
@@ -234,7 +262,9 @@ static brim_status run(brim_cli *cli) {
     brim_free(dir);
   }
   if (status) cli->failure = class_of(cli, &job, status, &result);
+  status = brim_cli_ranks_failed(cli, ranks, status);
   brim_cli_job_close(&job);
+  brim_cli_ranks_close(ranks);
   return status;
 }
 

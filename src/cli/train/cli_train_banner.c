@@ -164,6 +164,19 @@ static void own_rows(const brim_cli_training *t, brim_str *out) {
   for (size_t i = 0; i < n; i++) row(out, &t->cli->out, brim_tr(lines[i].label), lines[i].text);
 }
 
+// "2 over shm", and why not over NCCL.
+static void ranks_row(const brim_cli_training *t, brim_str *out) {
+  const brim_cli_job *job = t->job;
+  char text[320];
+  if (!job->ranks) return;
+  int n = snprintf(text, sizeof text, brim_tr("%d over %s"), job->ranks->size,
+                   brim_device_exchange(job->device));
+  if (job->exchange[0] && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr("; not over NCCL: %s"), job->exchange);
+  }
+  row(out, &t->cli->out, brim_tr("ranks"), text);
+}
+
 void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
                               const brim_plan *plan, int64_t start_step, brim_str *out) {
   const brim_term *term = &t->cli->out;
@@ -176,6 +189,7 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   if (brim_cli_backend_text(t->job, text, sizeof text)) row(out, term, brim_tr("backend"), text);
   snprintf(text, sizeof text, "%d", t->job->device->info.threads);
   if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
+  ranks_row(t, out);
   char what[192];
   row(out, term, brim_tr("model"), brim_ui_description(info->description, what));
   brim_format_count((double)plan->parameter_count, count);
@@ -225,6 +239,11 @@ static brim_status put_length(json_t *f, const brim_cli_training *t, const brim_
   return brim_json_put(f, "steps", json_integer(steps));
 }
 
+static brim_status put_ranks(json_t *f, const brim_cli_job *job) {
+  BRIM_TRY(brim_json_put(f, "ranks", json_integer(job->ranks->size)));
+  return brim_json_put(f, "exchange", json_string(brim_device_exchange(job->device)));
+}
+
 brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
                                           const brim_plan *plan, int64_t start_step) {
   char device[320];
@@ -237,6 +256,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   brim_status s = brim_json_put(f, "device", json_string(device));
   bool slow = brim_cli_backend_text(t->job, device, sizeof device);
   if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
+  if (!s && t->job->ranks) s = put_ranks(f, t->job);
   if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
   if (!s) {
     s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));

@@ -239,6 +239,18 @@ static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
   return put_best(f, r);
 }
 
+static brim_status put_ranks(json_t *f, const brim_run_result *r) {
+  if (r->ranks < 2) return BRIM_OK;
+  json_t *o = json_object();
+  brim_status s = brim_json_put(o, "count", json_integer(r->ranks));
+  if (!s) s = brim_json_put(o, "exchange", json_string(r->exchange_by));
+  if (!s) s = brim_json_put(o, "exchange_ms", brim_json_number(r->exchange_ms));
+  if (!s) s = brim_json_put(o, "exposed_ms", brim_json_number(r->exchange_exposed_ms));
+  if (!s) return brim_json_put(f, "ranks", o);
+  json_decref(o);
+  return s;
+}
+
 static brim_status result_event(brim_cli_training *t, const brim_run_result *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
@@ -253,6 +265,7 @@ static brim_status result_event(brim_cli_training *t, const brim_run_result *r) 
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
   if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
   if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
+  if (!s) s = put_ranks(f, r);
   if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
   if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
@@ -331,8 +344,8 @@ static int wider(int width, const char *label) {
 // The columns of the summary's labels: those of the longest in this language, and two blanks.
 static int summary_width(const brim_run_result *r) {
   static const char *const labels[] = {BRIM_N_("memory"),  BRIM_N_("loading"), BRIM_N_("warning"),
-                                       BRIM_N_("skipped"), BRIM_N_("advice"),  BRIM_N_("stopped"),
-                                       BRIM_N_("in all")};
+                                       BRIM_N_("ranks"),   BRIM_N_("skipped"), BRIM_N_("advice"),
+                                       BRIM_N_("stopped"), BRIM_N_("in all")};
   const brim_metric_set *set = r->metrics;
   int width = 9;
   for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) width = wider(width, labels[i]);
@@ -357,6 +370,24 @@ static void summary_row(const brim_run_result *r, brim_str *out, const char *lab
                         const char *text) {
   summary_label(r, out, label);
   brim_str_printf(out, "%s\n", text);
+}
+
+static void ranks_line(const brim_run_result *r, brim_str *out) {
+  char text[192], all[32], exposed[32];
+  if (r->ranks < 2) return;
+  brim_format_duration(r->exchange_ms * 1e-3, all);
+  brim_format_duration(r->exchange_exposed_ms * 1e-3, exposed);
+  if (isnan(r->exchange_ms)) {
+    snprintf(text, sizeof text, "%d, %s", r->ranks, r->exchange_by);
+  } else if (isnan(r->exchange_exposed_ms)) {
+    snprintf(text, sizeof text, brim_tr("%d; exchanges take %s per step (%s)"), r->ranks, all,
+             r->exchange_by);
+  } else {
+    snprintf(text, sizeof text,
+             brim_tr("%d; exchanges take %s per step (%s), of which steps wait for %s"), r->ranks,
+             all, r->exchange_by, exposed);
+  }
+  summary_row(r, out, brim_tr("ranks"), text);
 }
 
 static void loading_lines(const brim_run_result *r, brim_str *out) {
@@ -531,6 +562,7 @@ static void summary(brim_cli_training *t, const brim_run_result *r, brim_str *ou
   if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
     summary_row(r, out, brim_tr("memory"), memory);
   }
+  ranks_line(r, out);
   loading_lines(r, out);
   anomaly_lines(r, out);
   static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors"};

@@ -46,7 +46,8 @@ static brim_status contrastive_open(const brim_work_context *context, const brim
                                     void **work) {
   brim_contrastive *w = (brim_contrastive *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
-  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
+  w->stepped = (brim_stepped){
+      .stepper = &w->stepper, .data = &w->data, .loader = &w->loader, .facts = facts_of};
   brim_status status = brim_contrastive_setup(w, context, config);
   if (status) {
     contrastive_close(w);
@@ -110,7 +111,7 @@ static brim_status build(brim_contrastive *w, const brim_setting *setting, brim_
   return brim_contrastive_make_loader(w, a);
 }
 
-static brim_status contrastive_configure(void *work, const brim_setting *setting) {
+static brim_status configure(void *work, const brim_setting *setting) {
   brim_contrastive *w = (brim_contrastive *)work;
   brim_applied a;
   drop_setting(w);
@@ -121,6 +122,11 @@ static brim_status contrastive_configure(void *work, const brim_setting *setting
   drop_setting(w);
   brim_work_drop_residents(&w->data);  // a setting that does not stand holds no memory
   return status;
+}
+
+static brim_status contrastive_configure(void *work, const brim_setting *setting) {
+  BRIM_TRY(brim_stepped_tell_configure(work, setting));
+  return brim_stepped_agree(work, configure(work, setting));
 }
 
 static void contrastive_info(void *work, brim_work_info *out) {
@@ -208,6 +214,7 @@ const brim_workload_table brim_workload_contrastive = {
     .snapshot = brim_stepped_snapshot,
     .restore = brim_stepped_restore,
     .loading = &brim_stepped_loading,
+    .ranks = &brim_stepped_ranks,
     .evaluation = &evaluation,
     .features = &features,
     .batches = &batches,

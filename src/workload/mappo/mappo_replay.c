@@ -68,7 +68,7 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
   r->path = brim_strdup(from->path);
   if (!r->path) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
   BRIM_TRY(open_device(from->registry, &r->device));
-  const brim_work_context context = {from->registry, r->device};
+  const brim_work_context context = {.registry = from->registry, .device = r->device};
   BRIM_TRY(brim_mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));

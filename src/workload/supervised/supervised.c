@@ -43,7 +43,8 @@ static brim_status supervised_open(const brim_work_context *context, const brim_
                                    void **work) {
   brim_supervised *w = (brim_supervised *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
-  w->stepped = (brim_stepped){.stepper = &w->stepper, .data = &w->data, .facts = facts_of};
+  w->stepped = (brim_stepped){
+      .stepper = &w->stepper, .data = &w->data, .loader = &w->loader, .facts = facts_of};
   brim_status status = brim_supervised_setup(w, context, config);
   if (status) {
     supervised_close(w);
@@ -81,13 +82,6 @@ static bool supervised_free_optional(void *work, const brim_setting *setting) {
   return true;
 }
 
-static void supervised_share(void *work, int rank, int world) {
-  brim_supervised *w = (brim_supervised *)work;
-  w->loader.rank = rank;
-  w->loader.world = world;
-  w->data.has_planned = false;  // less memory may be another place for the data
-}
-
 static void supervised_resuming(void *work, const json_t *metadata) {
   brim_supervised *w = (brim_supervised *)work;
   w->stepper.weights = NULL;
@@ -112,7 +106,7 @@ static brim_status build(brim_supervised *w, const brim_setting *setting, brim_a
   return brim_stepper_build(&w->stepper, &w->data, a);
 }
 
-static brim_status supervised_configure(void *work, const brim_setting *setting) {
+static brim_status configure(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_applied a;
   brim_stepper_drop(&w->stepper);
@@ -123,6 +117,11 @@ static brim_status supervised_configure(void *work, const brim_setting *setting)
   brim_stepper_drop(&w->stepper);
   brim_work_drop_residents(&w->data);  // a setting that does not stand holds no memory
   return status;
+}
+
+static brim_status supervised_configure(void *work, const brim_setting *setting) {
+  BRIM_TRY(brim_stepped_tell_configure(work, setting));
+  return brim_stepped_agree(work, configure(work, setting));
 }
 
 static void supervised_info(void *work, brim_work_info *out) {
@@ -187,7 +186,6 @@ static bool supervised_measures(const brim_config *config, const char *metric_ke
 
 //---------------------------------- the table ----------------------------------
 
-static const brim_work_ranks_table ranks = {.share = supervised_share};
 static const brim_work_evaluation_table evaluation = {.evaluate = supervised_evaluate,
                                                       .use = brim_stepped_use};
 static const brim_work_batches_table batches = {.allow_smaller = supervised_allow_smaller,
@@ -220,7 +218,7 @@ const brim_workload_table brim_workload_supervised = {
     .snapshot = brim_stepped_snapshot,
     .restore = brim_stepped_restore,
     .loading = &brim_stepped_loading,
-    .ranks = &ranks,
+    .ranks = &brim_stepped_ranks,
     .evaluation = &evaluation,
     .batches = &batches,
     .background = &brim_stepped_background,

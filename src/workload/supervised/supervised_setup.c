@@ -46,7 +46,9 @@ void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting
   // what drop_last leaves out is asked for by the batch size in the config, whatever fits of it
   int64_t whole = brim_supervised_whole(w);
   if (!brim_batching_is_smaller(&w->batching, &out->spec)) return;
-  if (whole > 0 && whole % out->spec.batch == 0) out->train.multiple = whole;
+  if (whole > 0 && whole % out->batch == 0) {
+    out->train.multiple = whole / (out->batch / out->spec.batch);
+  }
 }
 
 static brim_status request(const brim_supervised *w, const brim_setting *setting,

@@ -1,0 +1,87 @@
+// Ranks of one training: the processes that share its batches, and how they exchange memory of the host.
+// A communicator is a const table and an instance of it. Implementations: `shm` (ranks of one machine,
+// linked in), `mpi` (a plug-in). Called by: backend_exchange.c for devices, run for everything else.
+#ifndef BRIM_BACKEND_COMM_H_
+#define BRIM_BACKEND_COMM_H_
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_RANKS_MAX 1024
+
+// What an implementation does. Every rank makes the same calls in the same order, from one thread at a
+// time. A call that fails has failed for good: the communicator is of no use afterwards.
+typedef struct brim_host_comm_table {
+  const char *name;  // "shm", "mpi"
+  // `data` of every rank becomes the sum over all ranks, added in the order of ranks: the same bits on
+  // every rank and in every run. F32, F64, I64.
+  brim_status (*all_reduce)(void *impl, void *data, int64_t count, brim_dtype dtype);
+  // `mine` of rank r is copied to all + r * bytes; it may lie there already.
+  brim_status (*all_gather)(void *impl, const void *mine, void *all, size_t bytes);
+  brim_status (*broadcast)(void *impl, void *data, size_t bytes, int root);
+  // From any thread: calls that wait for other ranks end with BRIM_EIO soon, and all later ones. Other
+  // ranks learn of it if the implementation can tell them.
+  void (*abandon)(void *impl);
+  void (*close)(void *impl);  // ranks that still wait for this one learn of it, likewise
+} brim_host_comm_table;
+
+typedef struct brim_comm brim_comm;
+
+// Takes `impl` over, also where it fails. Starts the thread that works on posted requests.
+brim_status brim_comm_create(const brim_host_comm_table *table, void *impl, int rank, int size,
+                             brim_comm **out);
+void brim_comm_destroy(brim_comm *comm);    // NULL is fine; abandons what is still posted
+int brim_comm_rank(const brim_comm *comm);  // 0 of NULL
+int brim_comm_size(const brim_comm *comm);  // 1 of NULL
+const char *brim_comm_name(const brim_comm *comm);
+
+// These wait, behind what was posted. A NULL communicator is one rank. A failure of an exchange, posted or
+// not, is the result of every later call too, with its detail.
+brim_status brim_comm_all_reduce(brim_comm *comm, void *data, int64_t count, brim_dtype dtype);
+brim_status brim_comm_all_gather(brim_comm *comm, const void *mine, void *all, size_t bytes);
+brim_status brim_comm_broadcast(brim_comm *comm, void *data, size_t bytes, int root);
+// Enqueued; the memory is the communicator's until brim_comm_wait returns. Requests are done in order.
+brim_status brim_comm_post_all_reduce(brim_comm *comm, void *data, int64_t count, brim_dtype dtype);
+// All that was posted is done.
+brim_status brim_comm_wait(brim_comm *comm);
+// From any thread: this rank's calls end with BRIM_EIO soon, and those of the other ranks that wait for it.
+void brim_comm_abandon(brim_comm *comm);
+
+// Since the communicator was made.
+typedef struct brim_comm_stats {
+  uint64_t calls;
+  uint64_t bytes;     // summed, gathered (of all ranks) or broadcast
+  int64_t busy_ns;    // exchanging, on whichever thread
+  int64_t waited_ns;  // of callers, for what they asked for or had posted: the exposed part
+} brim_comm_stats;
+void brim_comm_read_stats(brim_comm *comm, brim_comm_stats *out);
+
+// `size` ranks of this machine over shared memory (backend_comm_shm.c). `name` begins with '/', is new, and
+// the same for all ranks (shm_open; the last that arrives unlinks it). Waits until all ranks came, at most
+// so long; the detail names the missing ones.
+brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t timeout_ns,
+                               brim_comm **out);
+
+// Ranks that mpirun or srun started, over MPI. Loads the plug-in lib/brim/ranks/libbrim_mpi.so, which other
+// processes never do. BRIM_ENOENT where it was not built, or the machine has no libmpi.
+typedef struct brim_mpi_ranks {
+  const brim_host_comm_table *table;
+  void *impl;
+  int rank, size;
+  int local_rank, local_size;  // among the ranks of this machine
+} brim_mpi_ranks;
+// The plug-in's extension.
+#define BRIM_MPI_EXTENSION "ranks.mpi"
+typedef struct brim_mpi_table {
+  brim_status (*open)(
+      brim_mpi_ranks *out);  // initialises MPI; closing the communicator finalises it
+} brim_mpi_table;
+brim_status brim_comm_open_mpi(brim_comm **out, int *local_rank, int *local_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_BACKEND_COMM_H_

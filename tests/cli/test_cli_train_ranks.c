@@ -1,0 +1,222 @@
+// `brim train` on several ranks of this machine: started by brim, and by mpirun. One rank is killed or
+// stopped, all end and name it, and --resume continues to the bits of a run that was never interrupted.
+#include "cli_test.h"
+#include "mpi_run.h"
+
+#define STEPS "--max-steps 240 "
+
+static const char config[] =
+    "model: resnet18(width=4)\ndataset: synthetic(samples=64)\ndata: {batch_size: 8}\n"
+    "training: {epochs: 1000, learning_rate: 0.01}\noptimizer: sgd\ndevice: cpu\n"
+    "checkpoint: {interval: 5}\nlog: {interval: 1000}\n";
+
+// Waits for a checkpoint of $1, then sends signal $2 to rank $3 of the children of $4.
+static const char helpers[] =
+    "rank_of() { for r in $(cat /proc/$2/task/*/children 2>/dev/null); do\n"
+    "  tr '\\0' '\\n' </proc/$r/environ 2>/dev/null | grep -qx \"$3=$1\" && echo $r; done; }\n"
+    "strike() { n=0; until [ -e $1/last.safetensors ] || [ $n -gt 1200 ]; do\n"
+    "  sleep 0.05; n=$((n + 1)); done\n"
+    "  victim=$(rank_of $3 $4 ${5:-BRIM_RANK}); echo \"victim $victim\"; kill -$2 $victim; }\n";
+
+static void fresh(const char *folders) {
+  shell_result r = shell("rm -rf %s", folders);
+  shell_free(&r);
+  write_file("ranks.yaml", config);
+  write_file("helpers.sh", helpers);
+}
+
+static size_t count_of(const char *text, const char *words) {
+  size_t count = 0;
+  for (const char *at = text; (at = strstr(at, words)) != NULL; at++) count++;
+  return count;
+}
+
+static void expect_same(const char *a, const char *b) {
+  shell_result r = shell("cmp %s/model.safetensors %s/model.safetensors", a, b);
+  if (r.code != 0) fail_msg("%s and %s differ: %s%s", a, b, r.out, r.err);
+  shell_free(&r);
+}
+
+// The run that was never interrupted, once for all cases.
+static int train_whole(void **state) {
+  (void)state;
+  fresh("whole");
+  expect(0, "done: 240 steps", "brim train ranks.yaml --ranks 2 " STEPS "--output-dir whole");
+  return 0;
+}
+
+// What the first rank prints is what one process prints; the others print nothing.
+static void test_output(void **state) {
+  (void)state;
+  fresh("out out2 out3");
+  shell_result r =
+      shell("brim train ranks.yaml --ranks 3 batch_size=6 --max-steps 9 --output-dir out");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  assert_string_equal(r.err, "");
+  assert_int_equal(count_of(r.out, "done: 9 steps"), 1);
+  shell_free(&r);
+  r = shell("brim train ranks.yaml --device cpu,cpu --json --max-steps 9 --output-dir out2");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  json_lines(r.out);
+  assert_int_equal(count_of(r.out, "\"event\":\"start\""), 1);
+  assert_int_equal(count_of(r.out, "\"event\":\"result\""), 1);
+  shell_free(&r);
+  // Cut to one rank, a list is its first device.
+  expect(0, "done: 1 step,",
+         "brim train ranks.yaml device=[cpu,cpu] --ranks 1 --max-steps 1 --output-dir out3");
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  fresh("bad");
+  expect(2, "set only one of them", "brim train ranks.yaml --ranks 2 --gpus 3 --output-dir bad");
+  expect(2, "gpus is 3, but device names 2 devices",
+         "brim train ranks.yaml --device cpu,cpu --gpus 3 --output-dir bad");
+  expect(3, "this machine has 0 GPUs; ranks=2",
+         "CUDA_VISIBLE_DEVICES= brim train ranks.yaml --device cuda --gpus 2 --output-dir bad");
+  // Every rank meets these; one says so.
+  static const struct {
+    int code;
+    const char *words, *command;
+  } cases[] = {
+      {2, "batch_size is 8, which 3 ranks cannot share", "--ranks 3"},
+      {3, "cannot use cuda", "--device 0,1"},
+      {2, "no-such-file", "--ranks 2 --weights no-such-file.safetensors"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    shell_result r =
+        shell("CUDA_VISIBLE_DEVICES= brim train ranks.yaml %s --output-dir bad", cases[i].command);
+    if (r.code != cases[i].code) fail_msg("%s: exit %d: %s", cases[i].command, r.code, r.err);
+    has(r.err, cases[i].words);
+    if (count_of(r.err, "brim: error:") != 1) fail_msg("%s", r.err);
+    shell_free(&r);
+    assert_false(has_file("bad/last.safetensors"));
+  }
+  expect(2, "already holds a run", "brim train ranks.yaml --ranks 2 --output-dir whole");
+}
+
+static void lose(const char *how, const char *rank, const char *words) {
+  fresh("lost");
+  shell_result r = shell(". ./helpers.sh; " BRIM_BINARY " train ranks.yaml --ranks 2 " STEPS
+                         "--output-dir lost & p=$!\n"
+                         "strike lost %s %s $p; wait $p",
+                         how, rank);
+  if (r.code != 1) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.err, words);
+  if (count_of(r.err, "brim: error:") != 1) fail_msg("%s", r.err);
+  // Its PID is named.
+  const char *victim = strstr(r.out, "victim ");
+  char pid[32];
+  assert_non_null(victim);
+  snprintf(pid, sizeof pid, "PID %d)", atoi(victim + strlen("victim ")));
+  has(r.err, pid);
+  shell_free(&r);
+  assert_false(has_file("lost/model.safetensors"));
+  expect(0, "done: 240 steps",
+         "brim train ranks.yaml --ranks 2 --resume " STEPS "--output-dir lost");
+  expect_same("whole", "lost");
+}
+
+static void test_killed(void **state) {
+  (void)state;
+  lose("KILL", "1", "rank 1 (host ");
+}
+
+static void test_killed_first(void **state) {
+  (void)state;
+  lose("KILL", "0", "rank 0 (PID ");
+}
+
+static void test_stopped(void **state) {
+  (void)state;
+  lose("STOP", "1", "gave no sign of life for 5 seconds");
+}
+
+static void test_stopped_first(void **state) {
+  (void)state;
+  lose("STOP", "0", "rank 0 (PID ");
+}
+
+// A signal to the launcher: all ranks finish the same step, one saves it.
+static void test_interrupted(void **state) {
+  (void)state;
+  fresh("lost");
+  shell_result r = shell(
+      BRIM_BINARY
+      " train ranks.yaml --ranks 2 " STEPS
+      "--output-dir lost & p=$!; n=0\n"
+      "until [ -e lost/last.safetensors ] || [ $n -gt 1200 ]; do sleep 0.05; n=$((n + 1)); done\n"
+      "kill -TERM $p; wait $p");
+  if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
+  assert_int_equal(count_of(r.err, "finishing the step and saving"), 1);
+  assert_int_equal(count_of(r.err, "interrupted at step"), 1);
+  has_not(r.err, "[rank ");
+  shell_free(&r);
+  expect(0, "done: 240 steps",
+         "brim train ranks.yaml --ranks 2 --resume " STEPS "--output-dir lost");
+  expect_same("whole", "lost");
+}
+
+//---------------------------------- mpirun ----------------------------------
+
+// The words before "train ...", for sh.
+static const char *under_mpirun(void) {
+  static char text[512];
+  const char *why, *argv[16];
+  if (!mpi_is_here(BRIM_BUILD_DIR "/lib/brim/ranks/libbrim_mpi.so", &why)) return NULL;
+  size_t n = mpi_arguments("2", argv);
+  text[0] = 0;
+  for (size_t i = 0; i < n; i++) {
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", argv[i]);
+  }
+  snprintf(text + strlen(text), sizeof text - strlen(text), "%s", BRIM_BINARY);
+  return text;
+}
+
+// Ranks of mpirun compute the same bits, and those beyond the first print nothing.
+static void test_mpirun(void **state) {
+  (void)state;
+  const char *mpirun = under_mpirun();
+  if (!mpirun) BRIM_SKIP("MPI is not here");
+  fresh("mpi");
+  shell_result r = shell("%s train ranks.yaml " STEPS "--output-dir mpi", mpirun);
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  assert_int_equal(count_of(r.out, "done: 240 steps"), 1);
+  assert_int_equal(count_of(r.out, "brim train"), 1);
+  has_not(r.err, "brim:");
+  shell_free(&r);
+  expect_same("whole", "mpi");
+}
+
+static void test_mpirun_killed(void **state) {
+  (void)state;
+  const char *mpirun = under_mpirun();
+  if (!mpirun) BRIM_SKIP("MPI is not here");
+  fresh("mpi");
+  shell_result r = shell(". ./helpers.sh; %s train ranks.yaml " STEPS
+                         "--output-dir mpi & p=$!\n"
+                         "strike mpi KILL 1 $p OMPI_COMM_WORLD_RANK; wait $p",
+                         mpirun);
+  if (r.code == 0) fail_msg("%s", r.err);
+  has(r.err, "brim: error: rank 1 (host ");
+  assert_int_equal(count_of(r.err, "brim: error:"), 1);
+  shell_free(&r);
+  // Ranks of another launcher continue it.
+  expect(0, "done: 240 steps",
+         "brim train ranks.yaml --ranks 2 --resume " STEPS "--output-dir mpi");
+  expect_same("whole", "mpi");
+}
+
+int main(void) {
+  if (!has_file(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so")) {
+    BRIM_SKIP_ALL("the cpu plug-in was not built");
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_output),        cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_killed),        cmocka_unit_test(test_killed_first),
+      cmocka_unit_test(test_stopped),       cmocka_unit_test(test_stopped_first),
+      cmocka_unit_test(test_interrupted),   cmocka_unit_test(test_mpirun),
+      cmocka_unit_test(test_mpirun_killed),
+  };
+  return cmocka_run_group_tests(tests, train_whole, NULL);
+}
