@@ -48,7 +48,8 @@ typedef struct brim_lab_exec_options {
   int64_t linger_ms;       // stops when no call was answered for so long (the lease)
   int64_t stall_ms;        // the watchdog: no progress for so long is a hang (10 min; < 0: never)
   int64_t grace_ms;        // from SIGTERM to SIGKILL (60 s)
-  int64_t beat_ms;         // between beats (a quarter of the lease); progress is reported every 2 s
+  int stop_signal;  // in place of SIGTERM, to the program alone: srun passes it on to its tasks
+  int64_t beat_ms;  // between beats (a quarter of the lease); progress is reported every 2 s
   const volatile sig_atomic_t *stop;  // non-zero: stop cleanly; may be NULL
 } brim_lab_exec_options;
 
