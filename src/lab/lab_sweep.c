@@ -423,7 +423,11 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
   // What waits for the store is ready all the time, and nothing can be done about it before.
   bool trouble = s->trouble_ms > now;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
-  wait = shorter(wait, trouble ? s->trouble_ms - now : brim_lab_place_wait_ms(s->placing, now));
+  if (trouble) {
+    wait = shorter(wait, s->trouble_ms - now);
+  } else if (!s->slurm) {
+    wait = shorter(wait, brim_lab_place_wait_ms(s->placing, now));
+  }
   wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
                                                                 : COUNT_MS / 2);
   BRIM_TRY(grow_fds(s, extra_count + 1 + (s->count + 1) * BRIM_CHILD_FDS));

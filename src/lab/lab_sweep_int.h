@@ -179,7 +179,7 @@ brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const cha
 
 // Asks Slurm for its limits and reads the arrays that an earlier sweep of the folder submitted.
 brim_status brim_lab_slurm_open(brim_lab_sweep *sweep, brim_lab_slurm **out);
-void brim_lab_slurm_close(brim_lab_slurm *slurm);  // elements go on; NULL is fine
+void brim_lab_slurm_close(brim_lab_slurm *slurm);  // elements continue; NULL is fine
 brim_status brim_lab_slurm_turn(brim_lab_sweep *sweep, int64_t now_ms);
 // Nothing of this sweep is in Slurm's queue any more, or it cannot be waited for.
 bool brim_lab_slurm_idle(const brim_lab_sweep *sweep);

@@ -16,104 +16,10 @@ enum {
   TIMEOUT_MS = 60000,
   LOST_MS = 60000,
   OPEN_MS = 30000,  // of the commands before the sweep begins
-  TELL_MS = 60000,  // between messages of trouble
   MISSES = 2,       // looks without an element before it counts as gone
   KILL_MS = 15000,  // elements that stop have this long after their training's own time is over
-  FIRST_LOOK_MS = 2000,
-  LARGEST = 100000
+  FIRST_LOOK_MS = 2000
 };
-
-//---------------------------------- lists ----------------------------------
-
-static brim_status no_memory(void) {
-  return brim_fail(BRIM_ENOMEM, "out of memory for the arrays of a sweep");
-}
-
-brim_status brim_lab_slurm_add(brim_lab_slurm *m, brim_slurm_array *array, brim_lab_array **out) {
-  brim_lab_array *a = brim_calloc(1, sizeof *a);
-  if (a) a->elements = brim_calloc(array->count, sizeof *a->elements);
-  if (m->count == m->cap && a && a->elements) {
-    size_t cap = m->cap ? 2 * m->cap : 16;
-    brim_lab_array **more = brim_realloc(m->arrays, cap * sizeof *more);
-    if (more) m->arrays = more;
-    if (more) m->cap = cap;
-  }
-  if (!a || !a->elements || m->count == m->cap) {
-    if (a) brim_free(a->elements);
-    brim_free(a);
-    return no_memory();
-  }
-  a->is = *array;
-  *array = (brim_slurm_array){0};
-  a->open = a->is.count;
-  a->made_ms = brim_lab_now_ms();
-  for (size_t i = 0; i < a->is.count; i++) {
-    a->elements[i].state = BRIM_SLURM_WAITING;
-    a->elements[i].settled = a->is.exps[i].over;
-    a->open -= a->is.exps[i].over;
-  }
-  m->arrays[m->count++] = a;
-  m->indexed = false;
-  *out = a;
-  return BRIM_OK;
-}
-
-static void array_free(brim_lab_array *a) {
-  brim_slurm_array_deinit(&a->is);
-  brim_free(a->elements);
-  brim_free(a);
-}
-
-void brim_lab_slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
-  for (size_t i = 0; i < m->count; i++) {
-    if (m->arrays[i] != a) continue;
-    memmove(&m->arrays[i], &m->arrays[i + 1], (m->count - i - 1) * sizeof *m->arrays);
-    m->count--;
-    break;
-  }
-  m->indexed = false;
-  brim_slurm_array_remove(m->folder, a->is.name);
-  array_free(a);
-}
-
-brim_status brim_lab_slurm_index(brim_lab_slurm *m) {
-  size_t total = 0;
-  if (m->indexed) return BRIM_OK;
-  for (size_t k = 0; k < m->count; k++) total += m->arrays[k]->open;
-  brim_lab_ids_deinit(&m->live);
-  m->live = (brim_lab_ids){0};
-  BRIM_TRY(brim_lab_ids_init(&m->live, total + 1));
-  for (size_t k = 0; k < m->count; k++) {
-    const brim_lab_array *a = m->arrays[k];
-    for (size_t i = 0; i < a->is.count; i++) {
-      size_t at;
-      if (a->elements[i].settled || brim_lab_ids_find(&m->live, a->is.exps[i].id, &at)) continue;
-      brim_lab_ids_add(&m->live, a->is.exps[i].id, k * LARGEST + i);
-    }
-  }
-  m->indexed = true;
-  return BRIM_OK;
-}
-
-brim_lab_element *brim_lab_slurm_find(const brim_lab_slurm *m, const char *exp,
-                                      brim_lab_array **array) {
-  size_t at = 0;
-  if (!m->indexed || m->count == 0 || !brim_lab_ids_find(&m->live, exp, &at)) return NULL;
-  brim_lab_array *a = m->arrays[at / LARGEST];
-  if (array) *array = a;
-  return &a->elements[at % LARGEST];
-}
-
-void brim_lab_slurm_trouble(brim_lab_sweep *s, const char *what) {
-  brim_lab_slurm *m = s->slurm;
-  int64_t now = brim_lab_now_ms();
-  char why[256];
-  if (m->told_ms > 0 && now - m->told_ms < TELL_MS) return;
-  m->told_ms = now;
-  brim_slurm_why(&m->command, why, sizeof why);
-  brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("Slurm's %s failed; brim tries again: %.250s"),
-               what, why);
-}
 
 //---------------------------------- opening ----------------------------------
 
@@ -146,7 +52,7 @@ static brim_status read_limits(brim_lab_slurm *m) {
     return brim_fail(BRIM_EUNSUPPORTED, "cannot use Slurm: it has no job arrays (MaxArraySize)");
   }
   // indices go from 0 to MaxArraySize - 1
-  m->most = most < LARGEST ? most : LARGEST;
+  m->most = most < BRIM_LAB_SLURM_LARGEST ? most : BRIM_LAB_SLURM_LARGEST;
   return BRIM_OK;
 }
 
@@ -223,9 +129,9 @@ static brim_status open_parts(brim_lab_sweep *s, brim_lab_slurm *m) {
                                          : NULL;
   free(real);
   free(place);
-  if (!m->folder || !m->place) return no_memory();
+  if (!m->folder || !m->place) return brim_lab_slurm_no_memory();
   char *folder = brim_fs_join(m->folder, BRIM_SLURM_FOLDER);
-  brim_status status = folder ? brim_fs_mkdirs(folder) : no_memory();
+  brim_status status = folder ? brim_fs_mkdirs(folder) : brim_lab_slurm_no_memory();
   brim_free(folder);
   BRIM_TRY(status);
   BRIM_TRY(read_limits(m));
@@ -240,7 +146,7 @@ brim_status brim_lab_slurm_open(brim_lab_sweep *s, brim_lab_slurm **out) {
                      "--store postgres://...");
   }
   brim_lab_slurm *m = brim_calloc(1, sizeof *m);
-  if (!m) return no_memory();
+  if (!m) return brim_lab_slurm_no_memory();
   m->options = *s->options.slurm;
   if (m->options.poll_ms <= 0) m->options.poll_ms = POLL_MS;
   if (m->options.timeout_ms <= 0) m->options.timeout_ms = TIMEOUT_MS;
@@ -254,7 +160,7 @@ brim_status brim_lab_slurm_open(brim_lab_sweep *s, brim_lab_slurm **out) {
 void brim_lab_slurm_close(brim_lab_slurm *m) {
   if (!m) return;
   brim_slurm_close(&m->command);
-  for (size_t i = 0; i < m->count; i++) array_free(m->arrays[i]);
+  for (size_t i = 0; i < m->count; i++) brim_lab_slurm_free(m->arrays[i]);
   brim_free(m->arrays);
   brim_lab_ids_deinit(&m->live);
   brim_free(m->folder);
@@ -299,7 +205,7 @@ static void on_row(void *ctx, const brim_slurm_row *row) {
       brim_lab_element *e = &a->elements[row->index];
       // squeue alone knows what is live; accounts may never have heard of an end
       bool stale = l->only && brim_slurm_is_live(row->state);
-      if (!e->settled && !stale) take(e, row, l->only != NULL);
+      if (!e->over && !stale) take(e, row, l->only != NULL);
     }
     return;
   }
@@ -309,7 +215,7 @@ static brim_status start_look(brim_lab_sweep *s) {
   brim_lab_slurm *m = s->slurm;
   brim_slurm_words words = {0};
   const char **names = brim_calloc(m->count, sizeof *names);
-  if (!names) return no_memory();
+  if (!names) return brim_lab_slurm_no_memory();
   for (size_t k = 0; k < m->count; k++) {
     names[k] = m->arrays[k]->is.name;
     for (size_t i = 0; i < m->arrays[k]->is.count; i++) m->arrays[k]->elements[i].seen = false;
@@ -323,7 +229,7 @@ static brim_status start_look(brim_lab_sweep *s) {
 static void miss_unseen(brim_lab_slurm *m, brim_lab_array *a) {
   for (size_t i = 0; i < a->is.count; i++) {
     brim_lab_element *e = &a->elements[i];
-    if (e->settled || e->seen || !brim_slurm_is_live(e->state)) continue;
+    if (e->over || e->seen || !brim_slurm_is_live(e->state)) continue;
     e->missed++;
     if (e->missed < MISSES) continue;
     if (!m->no_account && !a->accounted) {
@@ -354,7 +260,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
   if (bad > 0) {  // what is missing there may have been in such a line
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("Slurm's squeue printed %zu lines that brim cannot read"), bad);
-    return brim_lab_slurm_settle(s);
+    return brim_lab_slurm_end_elements(s);
   }
   for (size_t k = 0; k < m->count;) {
     brim_lab_array *a = m->arrays[k];
@@ -370,7 +276,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
     if (a->is.job[0]) miss_unseen(m, a);
     k++;
   }
-  return brim_lab_slurm_settle(s);
+  return brim_lab_slurm_end_elements(s);
 }
 
 //---------------------------------- accounting ----------------------------------
@@ -389,10 +295,10 @@ static brim_status accounted(brim_lab_sweep *s) {
   }
   for (size_t i = 0; i < a->is.count; i++) {
     brim_lab_element *e = &a->elements[i];
-    bool gone = !e->settled && brim_slurm_is_live(e->state) && e->missed >= MISSES;
+    bool gone = !e->over && brim_slurm_is_live(e->state) && e->missed >= MISSES;
     if (gone) e->state = BRIM_SLURM_UNKNOWN;
   }
-  return brim_lab_slurm_settle(s);
+  return brim_lab_slurm_end_elements(s);
 }
 
 static brim_status start_account(brim_lab_slurm *m, brim_lab_array *a) {
@@ -562,7 +468,7 @@ void brim_lab_slurm_count(const brim_lab_slurm *m, int64_t *running, int64_t *wa
   for (size_t k = 0; k < m->count; k++) {
     for (size_t i = 0; i < m->arrays[k]->is.count; i++) {
       const brim_lab_element *e = &m->arrays[k]->elements[i];
-      if (e->settled) continue;
+      if (e->over) continue;
       *running += e->state == BRIM_SLURM_RUNNING;
       *waiting += e->state == BRIM_SLURM_WAITING;
     }

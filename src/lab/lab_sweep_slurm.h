@@ -17,15 +17,15 @@ typedef struct brim_lab_element {
   char word[24];
   char node[BRIM_SLURM_NODE];
   char reason[BRIM_SLURM_REASON];
-  bool seen;     // by the last look
-  int missed;    // looks in a row that did not list it
-  bool settled;  // it has ended, and its experiment is seen to
+  bool seen;   // by the last look
+  int missed;  // looks in a row that did not list it
+  bool over;   // it has ended, and its experiment is seen to
 } brim_lab_element;
 
 typedef struct brim_lab_array {
   brim_slurm_array is;
   brim_lab_element *elements;  // is.count of them
-  size_t open;                 // not settled
+  size_t open;                 // not over
   int64_t made_ms;
   bool refused;                // sbatch said no
   int looks;                   // without a trace of an array that sbatch did not answer about
@@ -52,7 +52,7 @@ struct brim_lab_slurm {
   int64_t lease_ms;
   brim_lab_array **arrays;
   size_t count, cap;
-  brim_lab_ids live;  // experiments with an element that is not settled: array * 2^32 + index
+  brim_lab_ids live;  // experiments with an element that is not over: array * LARGEST + index
   bool indexed;       // `live` is of now
   brim_lab_slurm_phase phase;
   brim_slurm_command command;
@@ -68,8 +68,13 @@ struct brim_lab_slurm {
       [256];  // why the first was refused, where another try would be as well; "" = it was not
 };
 
+enum { BRIM_LAB_SLURM_LARGEST = 100000 };  // elements of an array
+
+brim_status brim_lab_slurm_no_memory(void);
 brim_status brim_lab_slurm_add(brim_lab_slurm *slurm, brim_slurm_array *array,
                                brim_lab_array **out);  // takes it
+void brim_lab_slurm_free(brim_lab_array *array);
+// With its files.
 void brim_lab_slurm_drop(brim_lab_slurm *slurm, brim_lab_array *array);
 brim_lab_element *brim_lab_slurm_find(const brim_lab_slurm *slurm, const char *exp,
                                       brim_lab_array **array);
@@ -82,7 +87,7 @@ void brim_lab_slurm_trouble(brim_lab_sweep *sweep, const char *what);
 brim_status brim_lab_slurm_submit(brim_lab_sweep *sweep, int64_t now_ms);
 brim_status brim_lab_slurm_submitted(brim_lab_sweep *sweep, int64_t now_ms);
 // The experiments of elements that have ended.
-brim_status brim_lab_slurm_settle(brim_lab_sweep *sweep);
+brim_status brim_lab_slurm_end_elements(brim_lab_sweep *sweep);
 
 #ifdef __cplusplus
 }

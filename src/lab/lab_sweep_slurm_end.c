@@ -56,15 +56,19 @@ static void describe(const ending *e, char *out, size_t size) {
   }
 }
 
+static void log_path(const ending *e, brim_str *out) {
+  brim_str_init(out);
+  brim_str_printf(out, "%s/" BRIM_SLURM_FOLDER "/%s_%zu.log", e->sweep->slurm->folder,
+                  e->array->is.name, (size_t)(e->element - e->array->elements));
+}
+
 // The end of what the element itself printed.
 static void read_tail(const ending *e, char out[TAIL]) {
   brim_str path;
   char *text = NULL;
   size_t size = 0;
   out[0] = '\0';
-  brim_str_init(&path);
-  brim_str_printf(&path, "%s/" BRIM_SLURM_FOLDER "/%s_%zu.log", e->sweep->slurm->folder,
-                  e->array->is.name, (size_t)(e->element - e->array->elements));
+  log_path(e, &path);
   if (!brim_str_status(&path) && brim_fs_exists(path.data) &&
       !brim_fs_read(path.data, 8 << 20, &text, &size)) {
     const char *from = size >= TAIL ? text + size - TAIL + 1 : text;
@@ -88,6 +92,18 @@ static brim_status finish(const ending *e, const brim_store_ref *ref) {
   if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
   brim_status_clear();  // another attempt has taken over
   return BRIM_OK;
+}
+
+// Most elements print nothing.
+static void remove_empty_log(const ending *e) {
+  brim_str path;
+  uint64_t size = 1;
+  log_path(e, &path);
+  if (!brim_str_status(&path) && !brim_fs_size(path.data, &size) && size == 0) {
+    (void)brim_fs_remove(path.data);
+  }
+  brim_status_clear();
+  brim_str_deinit(&path);
 }
 
 //---------------------------------- cases ----------------------------------
@@ -134,7 +150,7 @@ static brim_status end_cancelled(ending *e) {
   return read_again(e);
 }
 
-static brim_status settle_one(ending *e) {
+static brim_status end_one(ending *e) {
   brim_lab_sweep *s = e->sweep;
   const bool stopping = s->stopping || e->array->is.stop || e->array->told > 0;
   brim_status status = brim_lab_source_get(&s->source, e->exp->id, &e->now);
@@ -157,17 +173,18 @@ static brim_status settle_one(ending *e) {
   return BRIM_OK;
 }
 
-static brim_status settle(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
+static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
   ending e = {.sweep = s, .array = a, .element = &a->elements[i], .exp = &a->is.exps[i]};
   brim_str folder;
   brim_str_init(&folder);
   brim_status status = brim_lab_exp_folder(s->folder, e.exp->id, &folder);
   e.folder = folder.data;
-  if (!status) status = settle_one(&e);
+  if (!status) status = end_one(&e);
+  if (!status) remove_empty_log(&e);
   brim_store_exp_free(e.now);
   brim_str_deinit(&folder);
   if (status) return status;
-  a->elements[i].settled = a->is.exps[i].over = true;
+  a->elements[i].over = a->is.exps[i].over = true;
   a->open--;
   s->slurm->indexed = false;
   s->look = true;
@@ -175,18 +192,18 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
   return BRIM_OK;
 }
 
-brim_status brim_lab_slurm_settle(brim_lab_sweep *s) {
+brim_status brim_lab_slurm_end_elements(brim_lab_sweep *s) {
   brim_lab_slurm *m = s->slurm;
   for (size_t k = 0; k < m->count;) {
     brim_lab_array *a = m->arrays[k];
     const size_t before = a->open;
     for (size_t i = 0; i < a->is.count; i++) {
       brim_lab_element *e = &a->elements[i];
-      if (e->settled || brim_slurm_is_live(e->state)) {
-        if (!e->settled) brim_lab_dirty(s, a->is.exps[i].id);
+      if (e->over || brim_slurm_is_live(e->state)) {
+        if (!e->over) brim_lab_dirty(s, a->is.exps[i].id);
         continue;
       }
-      BRIM_TRY(settle(s, a, i));
+      BRIM_TRY(end_element(s, a, i));
     }
     if (a->open > 0 || a == m->about) {
       // before one of them is submitted again: the next sweep must not take its new element for this one

@@ -156,7 +156,7 @@ static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t n
   m->hold_ms = now + m->wait_ms;
   m->look_ms = now;
   brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
-               brim_tr("sbatch did not submit %zu experiments; brim looks whether they are in "
+               brim_tr("sbatch gave no job number for %zu experiments; brim looks for them in "
                        "Slurm's queue: %.250s"),
                a->is.count, why);
   // a refusal names its reason; a controller that did not answer may have taken the array

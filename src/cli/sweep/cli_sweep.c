@@ -244,13 +244,16 @@ const brim_cli_command brim_cli_sweep = {
         "on the CPU. Failed experiments are retried where a retry can help. Ctrl-C stops the "
         "trainings at a checkpoint; the same command continues them. If sweep is killed, the same "
         "command continues as well. An experiment's id is the hash of its config, so a second "
-        "submission adds only what is missing. The other forms show and control a sweep from "
+        "submission adds only what is missing. With --engine slurm the experiments are elements of "
+        "Slurm's job arrays. The other forms show and control a sweep from "
         "another terminal, whether it runs or not."),
     .examples = BRIM_N_(
         "run six experiments\nbrim sweep mnist.yaml lr='[0.1, 0.01, 0.001]' "
         "batch_size='[64, 128]'\nlist them with their memory, run "
         "nothing\nbrim sweep grid.yaml --dry-run\nshow the state from another terminal\nbrim sweep "
-        "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\n"),
+        "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\nrun the grid "
+        "in Slurm\n"
+        "brim sweep grid.yaml --engine slurm --partition gpu --gres gpu:1 --time 4:00:00\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

@@ -304,7 +304,7 @@ static void on_own(void *ctx, const brim_slurm_row *row) {
   }
 }
 
-// Slurm may have a reason of its own to end the element: scancel, or it queues it again by itself.
+// Slurm may have a reason of its own to end the element: scancel, or it queues the element again on its own.
 static bool is_running(const element *e) {
   own_state own = {e, BRIM_SLURM_UNKNOWN};
   const char *names[] = {e->array};
@@ -335,7 +335,7 @@ static brim_status requeue(element *e) {
   brim_status status = brim_slurm_run(&words, COMMAND_MS, &command);
   if (status || !brim_slurm_good(&command)) {
     brim_slurm_why(&command, why, sizeof why);
-    brim_log_warn("slurm", "cannot queue %s_%s again, the sweep submits it anew: %s", e->job,
+    brim_log_warn("slurm", "cannot queue %s_%s again; the sweep submits another one: %s", e->job,
                   e->task, why);
   }
   brim_slurm_close(&command);

@@ -110,7 +110,7 @@ brim_status brim_slurm_poll(brim_slurm_command *command, bool *ended);
 void brim_slurm_close(brim_slurm_command *command);  // zeros are fine
 // All of it at once; `out` has the output until brim_slurm_close.
 brim_status brim_slurm_run(brim_slurm_words *words, int64_t timeout_ms, brim_slurm_command *out);
-// Whether it ended by itself with 0, and all of its output is there.
+// Whether it ended with 0 on its own, and all of its output is there.
 bool brim_slurm_good(const brim_slurm_command *command);
 // The last line that it wrote to stderr, or how it ended.
 void brim_slurm_why(const brim_slurm_command *command, char *out, size_t size);
@@ -143,7 +143,7 @@ brim_status brim_slurm_array_names(const char *folder, char ***names, size_t *co
 
 //---------------------------------- what Slurm is asked (lab_slurm_submit.c) ----------------------------------
 
-// 0 and NULL: nothing is said about it.
+// 0 and NULL: sbatch decides.
 typedef struct brim_slurm_ask {
   const char *partition, *account, *time, *memory, *gres;
   int64_t cpus;              // of each task
