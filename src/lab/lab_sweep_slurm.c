@@ -327,7 +327,7 @@ static brim_status start_cancel(brim_lab_slurm *m, brim_lab_array *a, int step) 
   if (step == TELL_RUNNING) {
     brim_slurm_word(&words, "--state=RUNNING");
     brim_slurm_word(&words, "--batch");
-    brim_slurm_word(&words, "--signal=TERM");
+    brim_slurm_word(&words, "--signal=USR2");  // which srun passes on
   }
   m->phase = BRIM_LAB_SLURM_CANCEL;
   m->about = a;

@@ -704,7 +704,7 @@ static void test_stopping(void **state) {
   brim_slurm_array_deinit(&array);
   char *log = get("scancel.log");
   has(log, "--state=PENDING");
-  has(log, "--state=RUNNING --batch --signal=TERM");
+  has(log, "--state=RUNNING --batch --signal=USR2");
   brim_free(log);
   const brim_store_result stopped = {.outcome = BRIM_ATTEMPT_STOPPED};
   assert_ok(brim_store_finish(sweep->store, &ref, &stopped, NULL));

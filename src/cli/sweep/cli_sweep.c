@@ -253,7 +253,7 @@ const brim_cli_command brim_cli_sweep = {
         "nothing\nbrim sweep grid.yaml --dry-run\nshow the state from another terminal\nbrim sweep "
         "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\nrun the grid "
         "in Slurm\n"
-        "brim sweep grid.yaml --engine slurm --partition gpu --gres gpu:1 --time 4:00:00\n"),
+        "brim sweep grid.yaml --engine slurm --gres gpu:1 --time 4:00:00\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

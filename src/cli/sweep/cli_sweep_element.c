@@ -258,6 +258,10 @@ static int64_t threads_of(const element *e, const char *config) {
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 
+// A sweep that was started within a job hands these down; a training of one rank has none.
+static const char *const no_ranks[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS",
+                                       "SLURM_NTASKS",  "SLURM_NPROCS", NULL};
+
 static brim_status execute(element *e, const brim_store_claimed *claimed, const char *self,
                            brim_lab_exec_report *report) {
   const bool ranks = ranks_of(e) > 1;
@@ -277,6 +281,7 @@ static brim_status execute(element *e, const brim_store_claimed *claimed, const 
       .command = w->list,
       .device = e->device,
       .threads = threads_of(e, claimed->exp->config),
+      .env = ranks ? NULL : no_ranks,
       .linger_ms = e->lease_ms,
       .stall_ms = e->stall_ms,
       .grace_ms = e->grace_ms,

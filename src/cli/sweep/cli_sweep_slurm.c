@@ -39,12 +39,31 @@ static brim_status check_slurm(brim_cli *cli) {
   return BRIM_OK;
 }
 
-static brim_status take_extra(const brim_option_parse *parse, const char **out) {
+// What names an array, makes it one or tells its elements to save is brim's.
+static bool is_own(const char *word) {
+  static const char *const own[] = {"--array",  "--job-name", "--wait",      "--wrap",
+                                    "--signal", "--parsable", "--test-only", "--no-requeue",
+                                    "--output", "--open-mode"};
+  if (word[0] == '-' && word[1] && strchr("aJWo", word[1])) return true;
+  for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+    size_t n = strlen(own[i]);
+    if (strncmp(word, own[i], n) == 0 && (!word[n] || word[n] == '=')) return true;
+  }
+  return false;
+}
+
+static brim_status take_extra(brim_cli *cli, const char **out) {
+  const brim_option_parse *parse = &cli->parse;
   size_t n = 0;
   for (size_t i = 0; i < parse->count; i++) {
     if (strcmp(parse->items[i].option->name, "slurm") != 0) continue;
+    const char *word = parse->items[i].values[0];
+    if (word[0] != '-' || !word[1]) {
+      return brim_cli_usage(cli, BRIM_N_("--slurm takes one option of sbatch: --slurm=--qos=long"));
+    }
+    if (is_own(word)) return brim_cli_usage(cli, BRIM_N_("brim sets sbatch's %.40s itself"), word);
     if (n == MOST_EXTRA) return brim_fail(BRIM_EINVAL, "--slurm can be given %d times", MOST_EXTRA);
-    out[n++] = parse->items[i].values[0];
+    out[n++] = word;
   }
   out[n] = NULL;
   return BRIM_OK;
@@ -68,7 +87,7 @@ brim_status brim_cli_sweep_slurm_open(const brim_cli_sweep_job *j, brim_cli_swee
               .extra = s->extra},
       .nodes = j->job.config ? brim_config_int(j->job.config, "nodes") : 1,
       .poll_ms = (int64_t)(brim_option_float(parse, "slurm-poll", 10.0) * 1e3)};
-  brim_status status = take_extra(parse, s->extra);
+  brim_status status = take_extra(j->cli, s->extra);
   if (status) {
     brim_free(s);
     return status;
