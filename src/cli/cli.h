@@ -23,7 +23,7 @@ extern "C" {
   X(DEVICE, 3, BRIM_N_("the requested device, backend or precision is missing or unsupported"))  \
   X(MEMORY, 4, BRIM_N_("out of memory, on the host or on the device"))                           \
   X(RANK, 5, BRIM_N_("another rank of this training failed, and its message gives the reason"))  \
-  X(REQUEUE, 75, BRIM_N_("reserved; this version never exits with it"))                          \
+  X(REQUEUE, 75, BRIM_N_("an element of a Slurm array saved and is to run again"))               \
   X(INTERRUPTED, 130,                                                                            \
     BRIM_N_("interrupted once (Ctrl-C, SIGTERM, SIGHUP): the step was finished, the state saved"))
 
@@ -43,11 +43,12 @@ int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 
 // What Ctrl-C does to a command.
 typedef enum brim_cli_interrupt {
-  BRIM_CLI_ENDS,         // ends the process
-  BRIM_CLI_STOPS,        // `stop` is set, and heard before long
-  BRIM_CLI_SAVES,        // the same, and what is left can be continued
-  BRIM_CLI_SERVES,       // the same of a server, whose workers are other processes
-  BRIM_CLI_SERVES_HERE,  // and of one with a worker of its own
+  BRIM_CLI_ENDS,          // ends the process
+  BRIM_CLI_STOPS,         // `stop` is set, and heard before long
+  BRIM_CLI_SAVES,         // the same, and what is left can be continued
+  BRIM_CLI_SAVES_ALWAYS,  // the same, and further signals change nothing
+  BRIM_CLI_SERVES,        // the same of a server, whose workers are other processes
+  BRIM_CLI_SERVES_HERE,   // and of one with a worker of its own
   BRIM_CLI_INTERRUPT_COUNT
 } brim_cli_interrupt;
 
@@ -71,13 +72,15 @@ struct brim_cli {
   int argc;  // the whole command line, for records
   const char *const *argv;
   bool json, quiet, verbose;
-  brim_term out, err;                 // stdout, stderr
-  const volatile sig_atomic_t *stop;  // set by the first SIGINT, SIGTERM or SIGHUP; not if it ENDS
+  brim_term out, err;  // stdout, stderr
+  const volatile sig_atomic_t
+      *stop;  // set by the first SIGINT, SIGTERM, SIGHUP or SIGUSR2; not if it ENDS
   brim_ui_progress progress;
   brim_time last_event;  // of "progress"
   bool usage_error;      // the mistake is on the command line: point to --help
   bool error_reported;   // the failure that is returned was printed already
   bool opened;           // device and data are open: what is asked of them now can be planned
+  bool requeue;          // it was interrupted, and the system that started it is to start it again
   bool running;          // files are written and steps made: what fails now failed while running
   brim_failure failure;  // of the error event; NONE = it has no class
   int write_errno;       // of the first write to stdout that failed

@@ -47,6 +47,7 @@ int brim_cli_exit_code(brim_status status) {
 
 int brim_cli_exit_of(const brim_cli *cli, brim_status status) {
   int code = brim_cli_exit_code(status);
+  if (cli->requeue && code == BRIM_CLI_EXIT_INTERRUPTED) return BRIM_CLI_EXIT_REQUEUE;
   return cli->running && code == BRIM_CLI_EXIT_USAGE ? BRIM_CLI_EXIT_FAILED : code;
 }
 

@@ -1,4 +1,4 @@
-// Ctrl-C, SIGTERM, SIGHUP: the first asks the run to finish its step and save, a later second one
+// Ctrl-C, SIGTERM, SIGHUP, SIGUSR2: the first asks the run to finish its step and save, a later second one
 // ends the process at once.
 #include <stdatomic.h>
 #include <string.h>
@@ -50,6 +50,7 @@ static void translate_texts(void) {
                                   "stop immediately\n"),
                           BRIM_N_("\nbrim: stopped immediately; nothing saved since the last "
                                   "checkpoint\n")},
+      [BRIM_CLI_SAVES_ALWAYS] = {BRIM_N_("\nbrim: finishing the step and saving\n"), ""},
       [BRIM_CLI_SERVES] = {BRIM_N_("\nbrim: stopping the server; workers continue their trainings "
                                    "and report when it runs again\n"),
                            BRIM_N_("\nbrim: stopped immediately\n")},
@@ -71,7 +72,7 @@ void brim_cli_interrupt_set(brim_cli_interrupt how) { kind = (sig_atomic_t)how; 
 static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
-    if (now - first < SAME_WISH_MS) return;
+    if (now - first < SAME_WISH_MS || kind == BRIM_CLI_SAVES_ALWAYS) return;
     brim_screen_restore();  // of a live view that the process leaves without closing it
     say(texts[kind].second, texts[kind].second_size);
     signal(number, SIG_DFL);
@@ -92,6 +93,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt 
   sigaddset(&action.sa_mask, SIGINT);
   sigaddset(&action.sa_mask, SIGTERM);
   sigaddset(&action.sa_mask, SIGHUP);
+  sigaddset(&action.sa_mask, SIGUSR2);
   stop_requested = 0;
   atomic_store(&first_ms, 0);
   announce_stop = announce;
@@ -99,6 +101,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt 
   brim_cli_interrupt_set(how);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGUSR2, &action, NULL);  // Slurm's, before the time limit
   struct sigaction before;
   if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
     sigaction(SIGHUP, &action, NULL);

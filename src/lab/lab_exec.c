@@ -28,7 +28,7 @@ enum {
   LAST_PAUSE_MS = 5000,
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
   LONGEST_LINE = 1 << 20,
-  MOST_WORDS = 32,
+  MOST_WORDS = 64,
 };
 static const int64_t MS = 1000000;
 
@@ -58,6 +58,7 @@ typedef struct exec {
   int64_t sent_step;              // of the last beat
   int64_t oom_ns, oom_before, oom_latest;
   int64_t quiet_ns;
+  int64_t kill_ns;  // with stop_signal: when its time is over; 0 = it was not asked
 } exec;
 
 static int64_t now_ns(void) { return brim_clock_now().ns; }
@@ -80,6 +81,9 @@ static void end_child(exec *x, brim_exec_why why) {
   if (!x->child) return;
   if (why == BRIM_EXEC_STALE) {
     (void)brim_child_stop(x->child, 0);
+  } else if (x->o->stop_signal) {
+    x->kill_ns = now_ns() + or_default(x->o->grace_ms, GRACE_MS) * MS;
+    (void)brim_child_signal(x->child, x->o->stop_signal);
   } else {
     (void)brim_child_stop(x->child, or_default(x->o->grace_ms, GRACE_MS));
   }
@@ -384,6 +388,7 @@ static void watch(exec *x) {
   }
   if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
   if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
+  if (x->kill_ns && now > x->kill_ns) (void)brim_child_stop(x->child, 0);
   // a process with much memory may take seconds to end
   if (now - x->oom_ns >= OOM_MS * MS) {
     x->oom_before = x->oom_latest;
@@ -408,6 +413,8 @@ static void supervise(exec *x) {
   for (;;) {
     brim_status status = brim_child_poll(x->child, &ended);
     if (status) brim_status_clear();  // ECHILD: the result says that it is lost
+    // a signal to all processes of a job may reach the training first
+    if (ended && wants_stop(x) && x->why == BRIM_EXEC_ITSELF) x->why = BRIM_EXEC_ASKED;
     if (ended) return;
     // what it wrote is read: now its silence means something
     watch(x);

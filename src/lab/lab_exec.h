@@ -44,11 +44,12 @@ typedef struct brim_lab_exec_options {
   const char *device;      // for --device; NULL = as the config says
   const char *gpus;        // UUIDs for CUDA_VISIBLE_DEVICES, by commas; NULL = unchanged; "" = none
   int64_t threads;         // for --threads; 0 = as the config says
-  const char *const *env;  // more "NAME=value" for the child, NULL-terminated
+  const char *const *env;  // more "NAME=value" for the child, or "NAME" to remove; NULL-terminated
   int64_t linger_ms;       // stops when no call was answered for so long (the lease)
   int64_t stall_ms;        // the watchdog: no progress for so long is a hang (10 min; < 0: never)
   int64_t grace_ms;        // from SIGTERM to SIGKILL (60 s)
-  int64_t beat_ms;         // between beats (a quarter of the lease); progress is reported every 2 s
+  int stop_signal;  // in place of SIGTERM, to the program alone: srun passes it on to its tasks
+  int64_t beat_ms;  // between beats (a quarter of the lease); progress is reported every 2 s
   const volatile sig_atomic_t *stop;  // non-zero: stop cleanly; may be NULL
 } brim_lab_exec_options;
 

@@ -113,7 +113,10 @@ static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep 
 static void name_worker(brim_lab_sweep *s, const char *id) {
   char *real = realpath(s->folder, NULL);
   if (gethostname(s->host, sizeof s->host - 1) != 0) s->host[0] = '\0';
-  brim_lab_worker_name(id, s->host, real ? real : s->folder, s->worker);
+  // elements of an array are the folder's, whatever machine the sweep runs on
+  const bool slurm = s->options.slurm != NULL;
+  brim_lab_worker_name(slurm ? "slurm" : id, slurm ? "" : s->host, real ? real : s->folder,
+                       s->worker);
   free(real);
 }
 
@@ -128,6 +131,10 @@ static brim_status open_placing(brim_lab_sweep *s) {
                                       .no_mps = s->options.no_mps,
                                       .monitor = s->options.monitor,
                                       .lock_dir = s->lock_dir};
+  // Slurm has the devices
+  const brim_lab_place_options none = {
+      .store = how.store, .devices = "cpu", .lock_dir = s->lock_dir};
+  if (s->options.slurm) return brim_lab_place_open(&none, &s->placing);
   return brim_lab_place_open(&how, &s->placing);
 }
 
@@ -178,6 +185,7 @@ static brim_status open_parts(brim_lab_sweep *s) {
                  (long long)replayed.finished);
   }
   if (!s->store) BRIM_TRY(brim_lab_late_open(s->link, s->folder, &s->late));
+  if (s->options.slurm) return brim_lab_slurm_open(s, &s->slurm);
   return brim_lab_adopt(s);
 }
 
@@ -204,6 +212,7 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   brim_lab_gpus_close(s);
   for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);
   brim_free(s->runners);
+  brim_lab_slurm_close(s->slurm);
   brim_lab_place_close(s->placing);
   brim_lab_late_close(s->late);
   brim_lab_link_close(s->link);
@@ -316,6 +325,14 @@ static bool all_out(const brim_lab_sweep *s) {
 static brim_status work(brim_lab_sweep *s, int64_t now) {
   BRIM_TRY(brim_lab_reap_runners(s));
   BRIM_TRY(keep_store(s, now));
+  if (s->slurm) {
+    BRIM_TRY(brim_lab_slurm_turn(s, now));
+    s->left = true;
+    BRIM_TRY(read_counts(s, now));
+    s->look = false;
+    s->trouble_ms = s->trouble_wait = 0;
+    return BRIM_OK;
+  }
   BRIM_TRY(brim_lab_place_tick(s->placing, now));
   tell_gpus(s);
   brim_lab_gpus_read(s, now);
@@ -369,10 +386,12 @@ static bool finished(brim_lab_sweep *s) {
   const int64_t *n = s->counts.states;
   int64_t under_way = n[BRIM_EXP_LEASED] + n[BRIM_EXP_RUNNING];
   if (s->count > 0) return gives_up(s);
+  if (s->slurm && s->stopping) return brim_lab_slurm_idle(s);
   if (s->stopping) return true;
   if (s->options.serves) return false;
   if (!s->counted || under_way > 0) return false;
   if (waits_for_paused(s)) return false;
+  if (s->slurm && n[BRIM_EXP_QUEUED] == 0 && !brim_lab_slurm_idle(s)) return false;
   bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);
   if (n[BRIM_EXP_QUEUED] > 0 && s->left && !out) return false;
   if (out) {
@@ -404,12 +423,21 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
   // What waits for the store is ready all the time, and nothing can be done about it before.
   bool trouble = s->trouble_ms > now;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
-  wait = shorter(wait, trouble ? s->trouble_ms - now : brim_lab_place_wait_ms(s->placing, now));
+  if (trouble) {
+    wait = shorter(wait, s->trouble_ms - now);
+  } else if (!s->slurm) {
+    wait = shorter(wait, brim_lab_place_wait_ms(s->placing, now));
+  }
   wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
                                                                 : COUNT_MS / 2);
-  BRIM_TRY(grow_fds(s, extra_count + 1 + s->count * BRIM_CHILD_FDS));
+  BRIM_TRY(grow_fds(s, extra_count + 1 + (s->count + 1) * BRIM_CHILD_FDS));
   for (size_t i = 0; i < extra_count; i++) s->fds[n++] = extra[i];
   s->fds[n++] = (struct pollfd){.fd = brim_lab_server_fd(s->server), .events = POLLIN};
+  if (s->slurm && !trouble) {
+    int limit = -1;
+    n += brim_lab_slurm_fds(s->slurm, s->fds + n, &limit);
+    wait = shorter(wait, limit);
+  }
   for (size_t i = 0; i < s->count; i++) {
     int limit = -1;
     if (trouble || s->runners[i]->gone || !s->runners[i]->child) continue;

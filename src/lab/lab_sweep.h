@@ -18,6 +18,7 @@
 #include <stdbool.h>
 
 #include "base/base.h"
+#include "lab/slurm/lab_slurm.h"
 #include "lab/store/lab_store.h"
 #include "record/record_sweep.h"
 
@@ -63,7 +64,17 @@ typedef struct brim_lab_sweep_options {
   int64_t grace_ms;  // a training that is asked to stop has this long (60 s)
   int64_t stall_ms;  // no progress for so long is a hang (the executor's default)
   brim_store_options store;
+  const struct brim_lab_slurm_options *slurm;  // NULL: experiments run on this machine
 } brim_lab_sweep_options;
+
+// How experiments run as elements of Slurm's arrays; borrowed as long as the sweep is open.
+typedef struct brim_lab_slurm_options {
+  brim_slurm_ask ask;
+  int64_t nodes;       // of each experiment (1)
+  int64_t poll_ms;     // between two looks at Slurm's queue (10 s)
+  int64_t timeout_ms;  // of a command of Slurm (60 s)
+  int64_t lost_ms;     // an array that sbatch did not answer about may appear this late (60 s)
+} brim_lab_slurm_options;
 
 // Opens the store, serves the socket, sends the spools that executors left, and adopts those that
 // still run. BRIM_EEXIST: another sweep has this place.

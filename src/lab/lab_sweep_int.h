@@ -71,6 +71,9 @@ enum { BRIM_LAB_WORKER_NAME = 64 };
 void brim_lab_worker_name(const char *id, const char *host, const char *path,
                           char out[BRIM_LAB_WORKER_NAME]);
 
+// Experiments run as elements of Slurm's arrays in place of executors of this machine.
+typedef struct brim_lab_slurm brim_lab_slurm;
+
 struct brim_lab_sweep {
   brim_lab_sweep_options options;  // texts are below
   char *place, *folder, *title, *program, *version, *devices, *lock_dir;
@@ -83,6 +86,7 @@ struct brim_lab_sweep {
   brim_lab_late *late;  // NULL: files stay where they are
   brim_lab_server *server;
   brim_lab_place *placing;
+  brim_lab_slurm *slurm;  // NULL: experiments run on this machine
   brim_lab_runner **runners;
   size_t count, cap;
   struct pollfd *fds;
@@ -167,6 +171,24 @@ brim_status brim_lab_end_stale(brim_lab_sweep *sweep);
 brim_status brim_lab_adopt(brim_lab_sweep *sweep);
 void brim_lab_ask_runner(brim_lab_sweep *sweep, brim_lab_runner *runner);
 brim_status brim_lab_read_progress(brim_lab_sweep *sweep);
+// How an attempt ended, for people, placement and the rule about first failures.
+brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const char *folder,
+                               const brim_store_exp *exp);
+
+//---------------------------------- Slurm (lab_sweep_slurm.c) ----------------------------------
+
+// Asks Slurm for its limits and reads the arrays that an earlier sweep of the folder submitted.
+brim_status brim_lab_slurm_open(brim_lab_sweep *sweep, brim_lab_slurm **out);
+void brim_lab_slurm_close(brim_lab_slurm *slurm);  // elements continue; NULL is fine
+brim_status brim_lab_slurm_turn(brim_lab_sweep *sweep, int64_t now_ms);
+// Nothing of this sweep is in Slurm's queue any more, or it cannot be waited for.
+bool brim_lab_slurm_idle(const brim_lab_sweep *sweep);
+// The command that runs now, to poll for.
+size_t brim_lab_slurm_fds(const brim_lab_slurm *slurm, struct pollfd fds[BRIM_CHILD_FDS],
+                          int *limit_ms);
+// What Slurm says about an experiment; "" = nothing.
+void brim_lab_slurm_why(const brim_lab_slurm *slurm, const char *exp, char *out, size_t size);
+void brim_lab_slurm_count(const brim_lab_slurm *slurm, int64_t *running, int64_t *waiting);
 
 #ifdef __cplusplus
 }

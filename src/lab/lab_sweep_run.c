@@ -114,10 +114,11 @@ static void say_end(brim_lab_sweep *s, const brim_store_exp *exp, const last_att
   }
 }
 
-static void check_same(brim_lab_sweep *s, const brim_lab_runner *r, const last_attempt *last) {
+static void check_same(brim_lab_sweep *s, const char *exp, const char *folder,
+                       const last_attempt *last) {
   if (last->outcome == BRIM_ATTEMPT_OK) brim_lab_same_done(&s->same);
   if (last->outcome != BRIM_ATTEMPT_ERROR || s->options.keep_going || s->stopping) return;
-  if (!brim_lab_same_add(&s->same, r->ref.exp, r->folder, last->failure, last->message)) return;
+  if (!brim_lab_same_add(&s->same, exp, folder, last->failure, last->message)) return;
   char why[300];
   brim_lab_shorten(last->message, why, sizeof why);
   s->end = BRIM_LAB_END_SAME_FAILURE;
@@ -128,21 +129,20 @@ static void check_same(brim_lab_sweep *s, const brim_lab_runner *r, const last_a
   brim_lab_sweep_stop(s);
 }
 
-// How the attempt ended, for people, placement and the rule about first failures.
-static brim_status take_note(brim_lab_sweep *s, const brim_lab_runner *r,
-                             const brim_store_exp *exp) {
-  last_attempt last = {.n = r->ref.attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
-  BRIM_TRY(brim_lab_source_attempts(&s->source, r->ref.exp, on_attempt, &last));
+brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *folder,
+                               const brim_store_exp *exp) {
+  last_attempt last = {.n = attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
+  BRIM_TRY(brim_lab_source_attempts(&s->source, exp->id, on_attempt, &last));
   brim_lab_place_end end = last.outcome == BRIM_ATTEMPT_OK      ? BRIM_LAB_PLACE_OK
                            : last.outcome == BRIM_ATTEMPT_ERROR ? BRIM_LAB_PLACE_FAILED
                                                                 : BRIM_LAB_PLACE_STOPPED;
-  brim_lab_place_ended(s->placing, brim_lab_now_ms(), r->ref.exp, end, last.failure);
-  if (exp->attempt == r->ref.attempt) say_end(s, exp, &last);
+  brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp->id, end, last.failure);
+  if (exp->attempt == attempt) say_end(s, exp, &last);
   if (exp->state == BRIM_EXP_DONE && exp->ran_ms > 0) {
     s->ended++;
     s->ended_s += (double)exp->ran_ms / 1e3;
   }
-  check_same(s, r, &last);
+  check_same(s, exp->id, folder, &last);
   return BRIM_OK;
 }
 
@@ -167,7 +167,7 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
       if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
     }
   }
-  if (!status) status = take_note(s, r, exp);
+  if (!status) status = brim_lab_take_note(s, r->ref.attempt, r->folder, exp);
   brim_store_exp_free(exp);
   return status;
 }

@@ -135,7 +135,11 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
     name_device(s, &device);
     row.devices = device.text;
     row.host = device.host;
-    if (exp->state == BRIM_EXP_QUEUED) brim_lab_place_why(s->placing, &want, why, sizeof why);
+    if (s->slurm) {
+      brim_lab_slurm_why(s->slurm, exp->id, why, sizeof why);
+    } else if (exp->state == BRIM_EXP_QUEUED) {
+      brim_lab_place_why(s->placing, &want, why, sizeof why);
+    }
     row.waiting = why;
     brim_lab_config_group(exp->config, group);
     point_of(exp->label, point, sizeof point);
@@ -246,10 +250,26 @@ brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state) {
   return BRIM_SWEEP_GPU_OUT;
 }
 
+// The cluster as one place: elements that run, of those that are in its queue.
+static void fill_slurm(brim_lab_sweep *s) {
+  brim_sweep_gpu *place = &s->view.gpus[s->view.gpu_count++];
+  int64_t running = 0, waiting = 0;
+  brim_lab_slurm_count(s->slurm, &running, &waiting);
+  brim_sweep_gpu_init(place);
+  snprintf(place->name, sizeof place->name, "slurm");
+  place->state = running > 0 ? BRIM_SWEEP_GPU_BUSY : BRIM_SWEEP_GPU_FREE;
+  place->running = (int)running;
+  place->slots = (int)(running + waiting);
+}
+
 static void fill_places(brim_lab_sweep *s) {
   brim_sweep_view *v = &s->view;
   int slots = 0, taken = 0;
   v->gpu_count = 0;
+  if (s->slurm) {
+    fill_slurm(s);
+    return;
+  }
   for (size_t i = 0; i < brim_lab_place_count(s->placing) && v->gpu_count < BRIM_SWEEP_GPUS - 1;
        i++) {
     brim_lab_place_gpu from;

@@ -7,6 +7,7 @@
 
 static const char *const state_choices[] = {"queued", "running",   "done", "failed",
                                             "paused", "cancelled", NULL};
+static const char *const engine_choices[] = {"local", "slurm", NULL};
 static const char *const format_choices[] = {"jsonl", "csv", NULL};
 
 static const brim_option options[] = {
@@ -35,7 +36,7 @@ static const brim_option options[] = {
      .group = BRIM_N_("Machine")},
     {.name = "jobs",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("experiments that run at the same time on the CPU"),
+     .help = BRIM_N_("experiments at once on the CPU; with Slurm: of each array"),
      .default_text = "1",
      .group = BRIM_N_("Machine")},
     {.name = "share",
@@ -64,6 +65,53 @@ static const brim_option options[] = {
      .help = BRIM_N_("seconds before the first retry; twice as long before the next"),
      .default_text = "5",
      .group = BRIM_N_("Machine")},
+    {.name = "engine",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "E",
+     .help = BRIM_N_("what runs the experiments: this machine, or Slurm's job arrays"),
+     .default_text = "local",
+     .choices = engine_choices,
+     .group = BRIM_N_("Slurm")},
+    {.name = "partition",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "NAME",
+     .help = BRIM_N_("Slurm's partition"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "account",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "NAME",
+     .help = BRIM_N_("account that Slurm charges"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "time",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "LIMIT",
+     .help = BRIM_N_("time limit of a run, as sbatch takes it: 90, 1:30:00, 2-12"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "cpus",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("CPUs of each experiment, or of each rank"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "memory",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "SIZE",
+     .help = BRIM_N_("memory on each node, as sbatch takes it: 32G"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "gres",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "LIST",
+     .help = BRIM_N_("resources on each node: gpu:1, gpu:a100:2"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "slurm",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "ARG",
+     .help = BRIM_N_("one more argument for sbatch; may be repeated: --slurm=--qos=long"),
+     .group = BRIM_N_("Slurm")},
+    {.name = "slurm-poll",
+     .kind = BRIM_OPTION_FLOAT,
+     .metavar = "S",
+     .help = BRIM_N_("seconds between two looks at Slurm's queue"),
+     .default_text = "10",
+     .group = BRIM_N_("Slurm")},
     {.name = "state",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "STATE",
@@ -163,6 +211,7 @@ static const struct {
     {"stop", brim_cli_sweep_stop, true},
     {"chaos", brim_cli_sweep_chaos, true},
     {"execute", brim_cli_sweep_execute, false},
+    {"element", brim_cli_sweep_element, false},
     {"plan", brim_cli_sweep_plan, false},
 };
 
@@ -195,13 +244,16 @@ const brim_cli_command brim_cli_sweep = {
         "on the CPU. Failed experiments are retried where a retry can help. Ctrl-C stops the "
         "trainings at a checkpoint; the same command continues them. If sweep is killed, the same "
         "command continues as well. An experiment's id is the hash of its config, so a second "
-        "submission adds only what is missing. The other forms show and control a sweep from "
+        "submission adds only what is missing. With --engine slurm the experiments are elements of "
+        "Slurm's job arrays. The other forms show and control a sweep from "
         "another terminal, whether it runs or not."),
     .examples = BRIM_N_(
         "run six experiments\nbrim sweep mnist.yaml lr='[0.1, 0.01, 0.001]' "
         "batch_size='[64, 128]'\nlist them with their memory, run "
         "nothing\nbrim sweep grid.yaml --dry-run\nshow the state from another terminal\nbrim sweep "
-        "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\n"),
+        "status runs/grid\nrun what failed again\nbrim sweep rerun-failed runs/grid\nrun the grid "
+        "in Slurm\n"
+        "brim sweep grid.yaml --engine slurm --gres gpu:1 --time 4:00:00\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

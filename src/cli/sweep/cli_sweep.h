@@ -20,13 +20,14 @@ typedef struct brim_cli_sweep_job {
   brim_cli *cli;
   brim_cli_job job;  // input and config
   struct brim_lab_grid *grid;
-  brim_gpu_monitor *monitor;  // NULL without NVML
-  char *name;                 // of the grid
-  char *place, *folder;       // of the store, of the experiments' files
-  char *shown;                // the place without a password: what is printed
-  bool only_continue;         // no grid was named: what the store has is run
-  bool worker;                // of a server: waits for more
-  const char *program;        // that plans; NULL = this one
+  brim_gpu_monitor *monitor;           // NULL without NVML
+  char *name;                          // of the grid
+  char *place, *folder;                // of the store, of the experiments' files
+  char *shown;                         // the place without a password: what is printed
+  bool only_continue;                  // no grid was named: what the store has is run
+  bool worker;                         // of a server: waits for more
+  const char *program;                 // that plans; NULL = this one
+  struct brim_cli_sweep_slurm *slurm;  // NULL: experiments run on this machine
 } brim_cli_sweep_job;
 
 // Names of metrics that points refer to; outlives the grid.
@@ -60,6 +61,14 @@ brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_stor
 brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
 // The numbers among the options of the command line are within their limits.
 brim_status brim_cli_sweep_check(brim_cli *cli);
+// How experiments run in Slurm, by the options of the command line (cli_sweep_slurm.c). *out NULL: they run on
+// this machine.
+struct brim_lab_slurm_options;
+typedef struct brim_cli_sweep_slurm brim_cli_sweep_slurm;
+brim_status brim_cli_sweep_slurm_open(const brim_cli_sweep_job *job, brim_cli_sweep_slurm **out);
+const struct brim_lab_slurm_options *brim_cli_sweep_slurm_options(
+    const brim_cli_sweep_slurm *slurm);
+void brim_cli_sweep_slurm_close(brim_cli_sweep_slurm *slurm);  // NULL is fine
 // Opens the sweep of the job, with the options of the command line.
 brim_status brim_cli_sweep_open(const brim_cli_sweep_job *job, struct brim_lab_sweep **out);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.
@@ -120,6 +129,7 @@ brim_status brim_cli_sweep_stop(brim_cli *cli);          // stop [PLACE]
 brim_status brim_cli_sweep_chaos(brim_cli *cli);         // chaos
 // Started by the sweep, not by people; they take no options of their own.
 brim_status brim_cli_sweep_execute(brim_cli *cli);
+brim_status brim_cli_sweep_element(brim_cli *cli);
 brim_status brim_cli_sweep_plan(brim_cli *cli);
 
 #ifdef __cplusplus

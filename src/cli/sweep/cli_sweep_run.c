@@ -203,7 +203,8 @@ brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **ou
       .serves = j->worker,
       .stall_ms = stall_ms(parse),
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
-                .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)}};
+                .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)},
+      .slurm = brim_cli_sweep_slurm_options(j->slurm)};
   if (!status) status = brim_lab_sweep_open(&how, out);
   brim_free(program);
   brim_str_deinit(&devices);
@@ -212,7 +213,7 @@ brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **ou
 
 static brim_status run_sweep(const brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
-  if (brim_lab_is_server(j->place)) {
+  if (brim_lab_is_server(j->place) && !j->slurm) {
     if (j->grid) return submit(j, NULL);
     return brim_cli_usage(
         j->cli, BRIM_N_("a server's workers run its experiments: brim worker --url %s"), j->place);
@@ -288,6 +289,7 @@ static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
 }
 
 static void job_close(brim_cli_sweep_job *j) {
+  brim_cli_sweep_slurm_close(j->slurm);
   if (j->grid) brim_lab_grid_free(j->grid);
   brim_free(j->grid);
   brim_gpu_monitor_close(j->monitor);
@@ -328,7 +330,8 @@ brim_status brim_cli_sweep_run(brim_cli *cli) {
   if (!status && has_grid && brim_option_flag(&cli->parse, "dry-run", false)) {
     status = brim_cli_sweep_dry(&j);
   } else if (!status) {
-    status = run_sweep(&j);
+    status = brim_cli_sweep_slurm_open(&j, &j.slurm);
+    if (!status) status = run_sweep(&j);
   }
   job_close(&j);
   return status;

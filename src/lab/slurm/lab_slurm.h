@@ -1,0 +1,167 @@
+// Slurm by its command line: sbatch, squeue, sacct, scontrol, sinfo, scancel. What they are asked and what
+// they answer, and the arrays that a sweep submitted. It knows no store; lab_sweep_slurm.c joins the two,
+// and `brim sweep element` runs one element.
+//
+// An array has a name that no other has, and its file FOLDER/slurm/NAME.json is on the disk before sbatch
+// is called. Ids of jobs are reused by Slurm, so rows count only where the name is right as well.
+//
+//   {"name": "brim-grid-1f0c..", "job": "4711" or "", "submitted": seconds since 1970, "stop": false,
+//    "gpus": 1, "nodes": 1, "exps": [[id, attempt before, over], ...]}
+//
+// Element i of the array runs exps[i].
+#ifndef BRIM_LAB_SLURM_H_
+#define BRIM_LAB_SLURM_H_
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base_child.h"
+#include "base/base_str.h"
+#include "brim/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  BRIM_SLURM_NAME = 64,    // bytes of a name with its NUL
+  BRIM_SLURM_JOB = 24,     // of a job's number
+  BRIM_SLURM_EXP = 33,     // of an experiment's id
+  BRIM_SLURM_REASON = 96,  // of what Slurm says
+  BRIM_SLURM_NODE = 64,
+  BRIM_SLURM_REQUEUE = 75  // exit code of an element that is to run again
+};
+#define BRIM_SLURM_FOLDER "slurm"
+
+//---------------------------------- what Slurm says (lab_slurm_text.c) ----------------------------------
+
+typedef enum brim_slurm_state {
+  BRIM_SLURM_UNKNOWN,
+  BRIM_SLURM_WAITING,
+  BRIM_SLURM_RUNNING,  // also while it starts and ends
+  BRIM_SLURM_DONE,
+  BRIM_SLURM_FAILED,
+  BRIM_SLURM_CANCELLED,
+  BRIM_SLURM_TIMEOUT,
+  BRIM_SLURM_PREEMPTED,
+  BRIM_SLURM_NODE_FAILED,
+  BRIM_SLURM_NO_MEMORY,
+  BRIM_SLURM_STATE_COUNT
+} brim_slurm_state;
+
+// By Slurm's word, of which only the first part counts: "CANCELLED by 1000".
+brim_slurm_state brim_slurm_state_of(const char *word);
+static inline bool brim_slurm_is_live(brim_slurm_state state) {
+  return state == BRIM_SLURM_WAITING || state == BRIM_SLURM_RUNNING;
+}
+
+typedef struct brim_slurm_row {
+  char job[BRIM_SLURM_JOB];
+  int64_t index;
+  char name[BRIM_SLURM_NAME];
+  brim_slurm_state state;
+  char word[24];  // the state as Slurm wrote it
+  char node[BRIM_SLURM_NODE];
+  char reason[BRIM_SLURM_REASON];  // squeue: why it waits; sacct: the exit code
+} brim_slurm_row;
+
+typedef void (*brim_slurm_row_fn)(void *ctx, const brim_slurm_row *row);
+// Output of squeue (brim_slurm_words_look) or sacct (brim_slurm_words_account). Returns lines that are neither
+// empty nor a row. Jobs without an index are left out.
+size_t brim_slurm_rows(const char *text, bool account, brim_slurm_row_fn fn, void *ctx);
+
+// "4711" of "4711;cluster\n"; false: it is none.
+bool brim_slurm_job_of(const char *text, char out[BRIM_SLURM_JOB]);
+// The value of a line "Key   = value" of scontrol show config; 0 = none.
+int64_t brim_slurm_config_value(const char *text, const char *key);
+// Nodes of lines "count|names" of sinfo, and the name where it is one. A node of several partitions counts
+// once where the lines are of one partition.
+int64_t brim_slurm_nodes_of(const char *text, char name[BRIM_SLURM_NODE]);
+// Whether `srun --mpi=list` has this plug-in.
+bool brim_slurm_has_mpi(const char *text, const char *name);
+// Seconds of a time limit as sbatch takes it: "90", "1:30:00", "2-12"; -1 = none or unlimited.
+int64_t brim_slurm_seconds(const char *text);
+
+//---------------------------------- commands (lab_slurm_command.c) ----------------------------------
+
+// Words of a command line, copied.
+typedef struct brim_slurm_words {
+  char **list;  // NULL-terminated
+  size_t count, cap;
+  bool failed;  // out of memory
+} brim_slurm_words;
+void brim_slurm_word(brim_slurm_words *words, const char *fmt, ...) BRIM_PRINTF(2, 3);
+void brim_slurm_words_deinit(brim_slurm_words *words);  // zeros are fine
+
+// One command under way. Its output is bounded: of more than 64 MiB, or after the time, it is ended.
+typedef struct brim_slurm_command {
+  brim_child *child;  // NULL: none runs
+  brim_str out, err;
+  int64_t until_ms;
+  bool timed_out, flooded;
+  int exit_code;  // -1: a signal ended it, or it could not be started
+} brim_slurm_command;
+// *words is emptied. env: more variables, or NULL. A program that is not there is BRIM_ENOENT.
+brim_status brim_slurm_start(brim_slurm_command *command, brim_slurm_words *words,
+                             const char *const *env, int64_t timeout_ms);
+brim_status brim_slurm_poll(brim_slurm_command *command, bool *ended);
+void brim_slurm_close(brim_slurm_command *command);  // zeros are fine
+// All of it at once; `out` has the output until brim_slurm_close.
+brim_status brim_slurm_run(brim_slurm_words *words, int64_t timeout_ms, brim_slurm_command *out);
+// Whether it ended with 0 on its own, and all of its output is there.
+bool brim_slurm_good(const brim_slurm_command *command);
+// The last line that it wrote to stderr, or how it ended.
+void brim_slurm_why(const brim_slurm_command *command, char *out, size_t size);
+
+//---------------------------------- arrays (lab_slurm_array.c) ----------------------------------
+
+typedef struct brim_slurm_exp {
+  char id[BRIM_SLURM_EXP];
+  int64_t attempt;  // its last one before the array was submitted
+  bool over;        // its element has ended, and the sweep has seen to the experiment
+} brim_slurm_exp;
+
+typedef struct brim_slurm_array {
+  char name[BRIM_SLURM_NAME];
+  char job[BRIM_SLURM_JOB];  // "" = not known: sbatch has not answered
+  int64_t submitted_s;
+  bool stop;  // elements end and are not queued again
+  int64_t gpus, nodes;
+  brim_slurm_exp *exps;
+  size_t count;
+} brim_slurm_array;
+// folder: of the sweep's experiments.
+brim_status brim_slurm_array_write(const char *folder, const brim_slurm_array *array);
+// BRIM_ENOENT: there is none.
+brim_status brim_slurm_array_read(const char *folder, const char *name, brim_slurm_array *out);
+void brim_slurm_array_remove(const char *folder, const char *name);  // with its script
+void brim_slurm_array_deinit(brim_slurm_array *array);
+// Names of the folder's arrays; brim_fs_list_free.
+brim_status brim_slurm_array_names(const char *folder, char ***names, size_t *count);
+
+//---------------------------------- what Slurm is asked (lab_slurm_submit.c) ----------------------------------
+
+// 0 and NULL: sbatch decides.
+typedef struct brim_slurm_ask {
+  const char *partition, *account, *time, *memory, *gres;
+  int64_t cpus;              // of each task
+  int64_t at_once;           // elements
+  const char *const *extra;  // more words for sbatch, NULL-terminated
+} brim_slurm_ask;
+
+// What an element starts with; texts are put in quotes for the shell.
+brim_status brim_slurm_script(const char *const *words, brim_str *out);
+// sbatch of the array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` are ranks on the CPU.
+void brim_slurm_words_submit(const brim_slurm_array *array, const brim_slurm_ask *ask,
+                             const char *folder, bool no_gpu, brim_slurm_words *out);
+// squeue, of arrays by their names: a row per element, those that ended lately too.
+void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_words *out);
+// sacct of one array.
+void brim_slurm_words_account(const brim_slurm_array *array, brim_slurm_words *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_SLURM_H_
