@@ -26,6 +26,9 @@ static inline void brim_comm_add(void *sum, const void *more, int64_t count, bri
   }
 }
 
+// Up to here every rank adds the values of all: what a round of messages costs is more.
+#define BRIM_COMM_FEW_BYTES 8192
+
 static inline bool brim_comm_can_add(brim_dtype dtype) {
   return dtype == BRIM_F32 || dtype == BRIM_F64 || dtype == BRIM_I64;
 }

@@ -13,8 +13,10 @@
 // What each piece is made of.
 static const struct {
   bool forward, backward, adding, update, eval, embed, loss;
-  bool posts;   // gradients are whole after it: their exchange begins within the backward pass
-  bool joined;  // the exchange has begun in another piece
+  // With ranks, gradients are whole after it: their exchange begins within the backward pass and ends with
+  // the piece, since what is recorded must not leave work behind on another stream.
+  bool posts;
+  bool joined;  // gradients of all ranks are there
 } parts[BRIM_EXEC_KIND_COUNT] = {
     [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
     [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
@@ -24,8 +26,7 @@ static const struct {
                                  .backward = true,
                                  .adding = true,
                                  .update = true,
-                                 .posts = true,
-                                 .joined = true},
+                                 .posts = true},
     [BRIM_EXEC_FORWARD] = {.forward = true},
     [BRIM_EXEC_BACKWARD_FIRST] = {.backward = true},
     [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},
@@ -337,16 +338,17 @@ brim_status brim_exec_fail_moved(brim_status status) {
 }
 
 // The gradients of all ranks.
-static brim_status join_ranks(brim_net *net, bool posted) {
-  int32_t bucket = 0;
+static brim_status join_ranks(brim_net *net, brim_phase phase) {
   if (!net->ranks.on) return BRIM_OK;
-  if (!posted) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
-  tell(net, NULL, BRIM_PHASE_OPTIMIZER);
+  tell(net, NULL, phase);
   return brim_op_run(net->device, &net->ranks.wait);
 }
 
-static brim_status run_update(brim_net *net, bool posted) {
-  BRIM_TRY(join_ranks(net, posted));
+// posted: their exchange was begun by this piece; joined: it has ended with another one.
+static brim_status run_update(brim_net *net, bool posted, bool joined) {
+  int32_t bucket = 0;
+  if (!posted && !joined) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
+  if (!joined) BRIM_TRY(join_ranks(net, BRIM_PHASE_OPTIMIZER));
   tell(net, NULL, BRIM_PHASE_OPTIMIZER);
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
@@ -364,7 +366,8 @@ brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
     BRIM_TRY(run_range(net, p, p->forward_count, p->prepared, parts[kind].adding,
                        parts[kind].posts && net->ranks.on));
   }
-  if (parts[kind].update) BRIM_TRY(run_update(net, parts[kind].joined));
+  if (parts[kind].posts && !parts[kind].update) BRIM_TRY(join_ranks(net, BRIM_PHASE_BACKWARD));
+  if (parts[kind].update) BRIM_TRY(run_update(net, parts[kind].posts, parts[kind].joined));
   if (parts[kind].eval) BRIM_TRY(run_range(net, &net->eval, 0, net->eval.prepared, false, false));
   p = &net->negatives.embed;
   if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false, false));

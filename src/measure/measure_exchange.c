@@ -55,7 +55,7 @@ typedef struct party {
   const brim_scaling_options *options;
   brim_setting setting;  // the batch is that of all ranks
   char name[64];
-  bool own;  // devices differ: their backend may carry the exchange
+  bool own;  // the devices' backend may carry the exchange
   atomic_bool stopping;
   int ring, failed;  // failed: the member that did first; -1 = none
   int64_t probe_values;
@@ -156,11 +156,15 @@ static brim_status become_rank(member *m) {
   return brim_device_set_ranks(m->replica->device, atomic_load(&m->comm), m->party->own, NULL);
 }
 
-static bool devices_differ(const party *p) {
+// The backend's own communicator joins devices of its own, each once. All ranks have to say the same.
+static bool may_own(const party *p) {
+  const brim_device *first = p->members[0].replica->device;
   for (size_t i = 0; i < p->count; i++) {
-    const brim_device_info *a = &p->members[i].replica->device->info;
+    const brim_device *device = p->members[i].replica->device;
+    if (device->backend != first->backend) return false;
     for (size_t k = 0; k < i; k++) {
-      if (strcmp(a->id, p->members[k].replica->device->info.id) == 0) return false;
+      const brim_device *other = p->members[k].replica->device;
+      if (strcmp(device->info.id, other->info.id) == 0) return false;
     }
   }
   return true;
@@ -451,7 +455,7 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
     if (knob >= 0) p.setting.value[knob] *= (int64_t)p.count;
     snprintf(p.name, sizeof p.name, "/brim-scale-%d-%lld", (int)getpid(),
              (long long)brim_clock_now().ns);
-    p.own = devices_differ(&p);
+    p.own = may_own(&p);
     status = measure(&p, out);
     if (status && status != BRIM_EINTERRUPTED) {
       fail_exchange(&p, status);

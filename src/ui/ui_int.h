@@ -106,7 +106,7 @@ bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica)
 bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count);
 
 // Ranks that exchange gradients (ui_scaling_ranks.c): measured beside predicted, then predicted alone.
-enum { BRIM_UI_RANKS_CELLS = 7, BRIM_UI_RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
+enum { BRIM_UI_RANKS_CELLS = 8, BRIM_UI_RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
 typedef struct brim_ui_ranks_row {
   char cells[BRIM_UI_RANKS_CELLS][48];
   char note[96];

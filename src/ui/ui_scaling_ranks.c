@@ -55,6 +55,11 @@ static void put_ms(double ms, char out[48]) {
   snprintf(out, 48, "%s", isnan(ms) ? "-" : text);
 }
 
+// Without exchange the devices lost more than the exchange was mistaken by.
+static bool slowed(const brim_scaling *s) {
+  return s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
+}
+
 static void row_of(const brim_scaling *s, brim_ui_ranks_row *out) {
   const brim_scaling_exchange *e = &s->exchange;
   double error = brim_scaling_error(s);
@@ -68,14 +73,21 @@ static void row_of(const brim_scaling *s, brim_ui_ranks_row *out) {
   put_ms(e->step_ms, out->cells[4]);
   put_ms(e->busy_ms, out->cells[5]);
   put_ms(e->waited_ms, out->cells[6]);
+  put_ms(s->predicted.waited_ms, out->cells[7]);
   out->good = e->samples_per_s > 0 && e->efficiency >= 0.9;
   out->warns = e->failure || !e->stable;
   if (e->failure) {
     snprintf(out->note, sizeof out->note, "%s", brim_tr("failed"));
   } else {
     note_forecast(&s->predicted, out->note);
-    if (!e->stable && !out->note[0]) {
-      snprintf(out->note, sizeof out->note, "%s", brim_tr("unstable"));
+    if (!out->note[0] && slowed(s)) {
+      snprintf(out->note, sizeof out->note, "%s",
+               brim_tr("slower without exchange too (see Lost to)"));
+    }
+    if (!e->stable) {
+      size_t used = strlen(out->note);
+      snprintf(out->note + used, sizeof out->note - used, "%s%s", used ? "; " : "",
+               brim_tr("unstable"));
     }
   }
 }
@@ -87,7 +99,8 @@ static void further_row(const brim_scaling_forecast *f, brim_ui_ranks_row *out) 
   snprintf(out->cells[3], sizeof out->cells[3], "-");
   put_ms(f->step_ms, out->cells[4]);
   put_ms(f->exchange_ms, out->cells[5]);
-  put_ms(f->waited_ms, out->cells[6]);
+  snprintf(out->cells[6], sizeof out->cells[6], "-");
+  put_ms(f->waited_ms, out->cells[7]);
   note_forecast(f, out->note);
 }
 
@@ -114,7 +127,8 @@ void brim_ui_ranks_heads(const char *out[BRIM_UI_RANKS_CELLS + 1]) {
   out[4] = brim_tr("Total(ms)");
   out[5] = brim_tr("Exchange(ms)");
   out[6] = brim_tr("Waited(ms)");
-  out[7] = brim_tr("Note");
+  out[7] = brim_tr("Predicted wait(ms)");
+  out[8] = brim_tr("Note");
 }
 
 // Of the last exchange that was timed.
@@ -149,7 +163,7 @@ brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t
   const char *heads[BRIM_UI_RANKS_CELLS + 1];
   brim_ui_column columns[BRIM_UI_RANKS_CELLS + 1];
   // what a narrow terminal leaves out first has the higher number
-  static const int order[BRIM_UI_RANKS_CELLS + 1] = {0, 0, 0, 1, 2, 4, 3, 0};
+  static const int order[BRIM_UI_RANKS_CELLS + 1] = {0, 0, 0, 1, 2, 5, 3, 4, 0};
   char title[256];
   int left_out = 0;
   size_t n = brim_ui_ranks_rows(all, count, rows);

@@ -193,8 +193,9 @@ static void test_interrupted(void **state) {
 static void test_bad_lists(void **state) {
   (void)state;
   fresh();
+  expect(0, NULL, "brim train small.yaml --max-steps 2 --output-dir run -q");
   expect(3, "this command uses one; name one (device=cuda:0)",
-         "brim profile small.yaml device=[0,1]");
+         "brim eval run/last.safetensors device=[0,1]");
   expect(2, "names GPU 1 twice", SWEEP "--device cuda:1,cuda:1");
   expect(2, "in a list each must be", SWEEP "--device cpu,auto");
   expect(2, "at most 32", SWEEP "device=[$(seq -s, 0 32)]");
