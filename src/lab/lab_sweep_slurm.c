@@ -18,6 +18,7 @@ enum {
   OPEN_MS = 30000,  // of the commands before the sweep begins
   MISSES = 2,       // looks without an element before it counts as gone
   KILL_MS = 15000,  // elements that stop have this long after their training's own time is over
+  ASKED_MS = 2000,  // between two readings of the whole queue because something changed
   FIRST_LOOK_MS = 2000
 };
 
@@ -405,7 +406,9 @@ static brim_status next(brim_lab_sweep *s, int64_t now) {
     if (m->arrays[k]->account) return start_account(m, m->arrays[k]);
   }
   if (m->count > 0 && now >= m->look_ms) return start_look(s);
-  if (s->stopping || now < m->hold_ms || (now < m->gather_ms && !s->look)) return BRIM_OK;
+  m->asked = m->asked || s->look;
+  bool due = now >= m->gather_ms || (m->asked && now - m->gathered_ms >= ASKED_MS);
+  if (s->stopping || now < m->hold_ms || !due) return BRIM_OK;
   return brim_lab_slurm_submit(s, now);
 }
 

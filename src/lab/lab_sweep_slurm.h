@@ -63,7 +63,9 @@ struct brim_lab_slurm {
   bool no_account;  // sacct does not work here
   int64_t stop_ms;  // since when the sweep stops; 0 = it does not
   bool gave_up;
-  bool accepted;  // an array was submitted
+  bool asked;           // the store changed since the queue was read
+  int64_t gathered_ms;  // when that was
+  bool accepted;        // an array was submitted
   char refusal
       [256];  // why the first was refused, where another try would be as well; "" = it was not
 };

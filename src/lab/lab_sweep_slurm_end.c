@@ -187,6 +187,7 @@ static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
   a->elements[i].over = a->is.exps[i].over = true;
   a->open--;
   s->slurm->indexed = false;
+  s->slurm->gather_ms = 0;
   s->look = true;
   brim_lab_dirty(s, e.exp->id);
   return BRIM_OK;

@@ -8,7 +8,6 @@
 #include "lab/lab_sweep_slurm.h"
 
 enum {
-  GATHER_MS = 1000,
   FIRST_PAUSE_MS = 5000,  // after sbatch refused an array; doubles up to
   LAST_PAUSE_MS = 300000,
   BEAT_MS = 2000,
@@ -136,7 +135,9 @@ static brim_status submit_array(brim_lab_sweep *s, brim_slurm_array *array) {
 brim_status brim_lab_slurm_submit(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   gathering g = {.slurm = m, .room = (size_t)m->most};
-  m->gather_ms = now + GATHER_MS;
+  m->asked = false;
+  m->gathered_ms = now;
+  m->gather_ms = now + m->options.poll_ms;
   g.array.exps = brim_calloc(g.room, sizeof *g.array.exps);
   if (!g.array.exps) return brim_fail(BRIM_ENOMEM, "out of memory for an array of Slurm");
   brim_status status = gather(s, &g);
