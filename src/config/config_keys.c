@@ -74,8 +74,8 @@ static const brim_config_row rows[] = {
     BRIM_KEY_INT("ranks", "1", 1, 1024, NONE, NEVER,
                  "number of processes that train together, each on its part of every batch; ranks "
                  "beyond the GPUs share them; never a grid axis"),
-    BRIM_KEY_INT("nodes", "1", 1, 65536, NONE, NEVER | OF_GRID | LATER,
-                 "number of machines in one run; never a grid axis"),
+    BRIM_KEY_INT("nodes", "1", 1, 65536, NONE, NEVER | OF_GRID,
+                 "number of machines in one run, in Slurm; never a grid axis"),
     BRIM_KEY_STRINGS("tags", NULL, NONE, NULL, NEVER | OF_GRID,
                      "tags for finding the run; never a grid axis"),
     BRIM_KEY_INT("priority", "0", -1000, 1000, NONE, NEVER | OF_GRID,

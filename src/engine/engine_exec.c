@@ -20,13 +20,9 @@ static const struct {
 } parts[BRIM_EXEC_KIND_COUNT] = {
     [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
     [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
-    [BRIM_EXEC_STEP_ONLY] =
-        {.forward = true, .backward = true, .update = true, .posts = true, .joined = true},
-    [BRIM_EXEC_STEP_ADD_LAST] = {.forward = true,
-                                 .backward = true,
-                                 .adding = true,
-                                 .update = true,
-                                 .posts = true},
+    [BRIM_EXEC_STEP_ONLY] = {.forward = true, .backward = true, .update = true, .posts = true},
+    [BRIM_EXEC_STEP_ADD_LAST] =
+        {.forward = true, .backward = true, .adding = true, .update = true, .posts = true},
     [BRIM_EXEC_FORWARD] = {.forward = true},
     [BRIM_EXEC_BACKWARD_FIRST] = {.backward = true},
     [BRIM_EXEC_BACKWARD_ADD] = {.backward = true, .adding = true},

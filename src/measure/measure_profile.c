@@ -88,18 +88,6 @@ static brim_status plain_step(const brim_profiler *p, double *ms) {
   return BRIM_OK;
 }
 
-// What the ranks exchanged since, over so many steps.
-static void take_exchange(const brim_profiler *p, const brim_comm_stats *before, int steps) {
-  brim_profile *out = p->out;
-  brim_comm_stats now;
-  if (out->ranks == 0 || !brim_device_exchange_stats(p->device, &now)) return;
-  out->exchange_ms = (double)(now.busy_ns - before->busy_ns) * 1e-6 / steps;
-  out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
-  // until a thread that waited runs again is part of an exchange
-  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
-  out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
-}
-
 // A plain step and a traced one, in turns, the one first and then the other.
 static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double *plain_ms,
                               int steps) {
@@ -161,7 +149,7 @@ static brim_status trace_host(brim_profiler *p) {
   brim_notes_begin(&notes, p->device, p->trace, BRIM_NOTES_CLOCK, true);
   p->device->watch = NULL;  // a plain step comes first
   brim_status status = take_turns(p, &notes, plain_ms, steps);
-  take_exchange(p, &exchanged, 2 * steps);
+  brim_profiler_take_exchange(p, &exchanged, 2 * steps);
   brim_status ended = brim_notes_end(&notes);
   if (!status) status = ended;
   if (!status) status = brim_times_summarize(plain_ms, (size_t)steps, &plain);

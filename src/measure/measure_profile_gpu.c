@@ -47,6 +47,8 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   brim_gpu_trace_sum sum;
   brim_time start = brim_clock_now();
   BRIM_TRY(brim_device_sync(p->device));
+  brim_comm_stats exchanged = {0};
+  (void)brim_device_exchange_stats(p->device, &exchanged);
   brim_notes_begin(notes, p->device, how->into, how->mode, how->exact);
   brim_status status = brim_gpu_trace_start(gpu);
   if (status) {
@@ -55,6 +57,7 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   }
   status = noted_steps(p, notes, how->steps, how->mode == BRIM_NOTES_CLOCK);
   brim_status ended = brim_notes_end(notes);
+  brim_profiler_take_exchange(p, &exchanged, how->steps);
   brim_status stopped = brim_gpu_trace_stop(gpu, &sum);
   p->out->window_s = seconds_since(start);  // the last one's counts
   BRIM_TRY(status);

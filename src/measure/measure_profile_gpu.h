@@ -22,6 +22,8 @@ typedef struct brim_profiler {
 brim_status brim_profiler_stage(const brim_profiler *p, const char *what);
 // Of measuring the step, and again of tracing it.
 double brim_profiler_seconds(const brim_profiler *p);
+// What the ranks exchanged through the host since `before`, over so many steps.
+void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_stats *before, int steps);
 // How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
 int brim_profiler_steps(const brim_profiler *p, double share);
 // The traced window of a GPU, by CUPTI or by events.

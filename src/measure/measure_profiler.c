@@ -22,3 +22,15 @@ int brim_profiler_steps(const brim_profiler *p, double share) {
   double fit = floor(share * brim_profiler_seconds(p) / fmax(step_s, 1e-9));
   return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
 }
+
+void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_stats *before, int steps) {
+  brim_profile *out = p->out;
+  brim_comm_stats now;
+  if (out->ranks == 0 || !brim_device_exchange_stats(p->device, &now)) return;
+  out->exchange_ms = (double)(now.busy_ns - before->busy_ns) * 1e-6 / steps;
+  out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
+  if (!p->device->info.host_memory) return;  // a GPU is not waited for by the thread that asks
+  out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
+  // until a thread that waited runs again is part of an exchange
+  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
+}

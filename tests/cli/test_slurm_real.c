@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli_test.h"
+#include "mpi_run.h"
 
 #include "base/base_child.h"
 #include "same_file.h"
@@ -284,11 +285,11 @@ static double last_value(const char *place, const char *key) {
   return value;
 }
 
-// Two ranks with half the batch each end where one rank with the whole batch does. BRIM_TEST_RANKS=1 once
-// `brim train` joins the ranks of srun.
+// Two ranks of srun with half the batch each end where one rank with the whole batch does.
 static void test_two_ranks(void **state) {
   (void)state;
-  if (!getenv("BRIM_TEST_RANKS")) BRIM_SKIP("brim train has no ranks yet (BRIM_TEST_RANKS=1)");
+  const char *why;
+  if (!mpi_is_here(BRIM_BUILD_DIR "/lib/brim/ranks/libbrim_mpi.so", &why)) BRIM_SKIP(why);
   fresh("gpus: 2\nepochs: [3]\nlr: 0.1\n");
   brim_child *sweep = start_sweep();
   int code = end_sweep(sweep);

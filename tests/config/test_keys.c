@@ -388,11 +388,7 @@ static void hash_is_of_the_experiment(void **state) {
 // All keys that this version does not read. A key that becomes used leaves the list.
 static void keys_for_later(void **state) {
   (void)state;
-  static const char *const later[] = {"project",
-                                      "nodes",
-                                      "metric",
-                                      "checkpoint.dir",
-                                      "gpu.autotune_level",
+  static const char *const later[] = {"project", "metric", "checkpoint.dir", "gpu.autotune_level",
                                       "benchmark.warmup_steps"};
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);

@@ -69,6 +69,17 @@ static void on_stuck(void *ctx, const char *why) {
   _exit(atomic_load(&r->exit_code));
 }
 
+// mpirun binds each rank to one core unless it is told not to: loader, exchange and driver then share it.
+static void warn_of_binding(const brim_ranks *ranks) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (ranks->origin != BRIM_RANKS_MPI || ranks->rank > 0) return;
+  if (brim_cpu_count() > 1 || cores <= ranks->local_size) return;
+  brim_log_warn("train",
+                "this rank may use 1 of %ld cores, which makes it slow; start it with mpirun "
+                "--bind-to none, or srun --cpus-per-task",
+                cores);
+}
+
 brim_status brim_cli_ranks_open(brim_cli *cli, brim_cli_ranks **out) {
   brim_ranks_place place;
   *out = NULL;
@@ -85,6 +96,7 @@ brim_status brim_cli_ranks_open(brim_cli *cli, brim_cli_ranks **out) {
     brim_free(r);
     return status;
   }
+  warn_of_binding(r->ranks);
   *out = r;
   return BRIM_OK;
 }
