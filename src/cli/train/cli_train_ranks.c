@@ -69,7 +69,7 @@ static void on_stuck(void *ctx, const char *why) {
   _exit(atomic_load(&r->exit_code));
 }
 
-// mpirun binds each rank to one core unless it is told not to: loader, exchange and driver then share it.
+// mpirun binds each rank to one core by default: loader, exchange and driver then share it.
 static void warn_of_binding(const brim_ranks *ranks) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   if (ranks->origin != BRIM_RANKS_MPI || ranks->rank > 0) return;
