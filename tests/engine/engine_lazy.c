@@ -9,6 +9,7 @@ typedef enum item_kind {
   ITEM_FILL,
   ITEM_RECORD,
   ITEM_WAIT,
+  ITEM_CALL,
   ITEM_GRAPH
 } item_kind;
 
@@ -27,6 +28,8 @@ typedef struct lazy_item {
   lazy_event *event;
   uint64_t number;  // of the event's recording
   lazy_list *graph;
+  void (*fn)(void *ctx);
+  void *ctx;
 } lazy_item;
 
 struct lazy_list {
@@ -39,6 +42,7 @@ struct lazy_list {
 struct lazy_event {
   lazy_list *stream;
   uint64_t recorded, reached;
+  const lazy_list *recording;  // that its last recording is part of; NULL = of none
 };
 
 typedef struct lazy {
@@ -47,8 +51,10 @@ typedef struct lazy {
   brim_op_row rows[BRIM_OP_COUNT];
   brim_backend table;
   brim_device device;
-  lazy_list streams[2];  // main, copy
+  lazy_list streams[3];  // main, copy, and one beside them
   lazy_list *recording;
+  bool beside;    // the third stream is part of the recording
+  bool unjoined;  // and has work there that the main one does not wait for
   int refuse_capture;
   int fail_op;
   lazy_counters counters;
@@ -96,6 +102,9 @@ static void run_item(lazy *d, lazy_item *item) {
       break;
     case ITEM_WAIT:
       run_event(d, item->event, item->number);
+      break;
+    case ITEM_CALL:
+      item->fn(item->ctx);
       break;
     case ITEM_GRAPH:
       for (size_t i = 0; i < item->graph->count; i++) run_item(d, &item->graph->items[i]);
@@ -150,8 +159,13 @@ static void row_release(void *impl, brim_op_call *call) {
 }
 
 static lazy_list *target(lazy *d, void *stream) {
-  assert_true(stream == &d->streams[0] || stream == &d->streams[1]);
+  assert_true(stream == &d->streams[0] || stream == &d->streams[1] || stream == &d->streams[2]);
   if (stream == &d->streams[0] && d->recording) return d->recording;
+  if (stream == &d->streams[2] && d->recording) {
+    assert_true(d->beside);  // work of two worlds on one stream
+    d->unjoined = true;
+    return d->recording;  // its order is one that the events allow
+  }
   d->counters.waiting++;
   return stream;
 }
@@ -226,10 +240,49 @@ static void event_destroy(void *impl, void *event) {
   ((lazy *)impl)->counters.events--;
   free(event);
 }
+// In a recording events order its streams and nothing else: the third stream becomes part of it by waiting
+// for an event of it, and the main one has to wait for what that stream did last.
+static brim_status record_recorded(lazy *d, const void *stream, lazy_event *e) {
+  bool third = stream == &d->streams[2];
+  if (stream == &d->streams[1] || (third && !d->beside)) {
+    return brim_fail(BRIM_EDEVICE, "lazy: an event in a recording");
+  }
+  e->recording = d->recording;
+  e->stream = third ? &d->streams[2] : &d->streams[0];
+  return BRIM_OK;
+}
+
+static brim_status wait_recorded(lazy *d, const void *stream, const lazy_event *e) {
+  if (e->recording != d->recording) {
+    return brim_fail(BRIM_EDEVICE, "lazy: waiting for work outside the recording");
+  }
+  if (stream == &d->streams[2]) d->beside = true;
+  if (stream == &d->streams[0] && e->stream == &d->streams[2]) d->unjoined = false;
+  return BRIM_OK;
+}
+
+static brim_status host_call(void *impl, void *stream, void (*fn)(void *ctx), void *ctx) {
+  lazy_item *item = add(target(impl, stream), ITEM_CALL);
+  item->fn = fn;
+  item->ctx = ctx;
+  return BRIM_OK;
+}
+
+static brim_status stream_create(void *impl, void **stream) {
+  *stream = &((lazy *)impl)->streams[2];
+  return BRIM_OK;
+}
+
+static void stream_destroy(void *impl, void *stream) {
+  (void)impl;
+  (void)stream;
+}
+
 static brim_status event_record(void *impl, void *stream, void *event) {
   lazy *d = impl;
   lazy_event *e = event;
-  if (d->recording) return brim_fail(BRIM_EDEVICE, "lazy: an event in a recording");
+  if (d->recording) return record_recorded(d, stream, e);
+  e->recording = NULL;
   lazy_item *item = add(target(d, stream), ITEM_RECORD);
   e->stream = stream;
   item->event = e;
@@ -244,7 +297,7 @@ static brim_status event_sync(void *impl, void *event) {
 static brim_status event_wait(void *impl, void *stream, void *event) {
   lazy *d = impl;
   lazy_event *e = event;
-  if (d->recording) return brim_fail(BRIM_EDEVICE, "lazy: an event in a recording");
+  if (d->recording) return wait_recorded(d, stream, e);
   lazy_item *item = add(target(d, stream), ITEM_WAIT);
   item->event = e;
   item->number = e->recorded;
@@ -276,8 +329,15 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   (void)stream;
   assert_non_null(d->recording);
   lazy_list *list = d->recording;
+  bool unjoined = d->unjoined;
   d->recording = NULL;
+  d->beside = d->unjoined = false;
   d->counters.graphs++;
+  if (unjoined) {
+    d->counters.refused++;
+    graph_destroy(d, list);
+    return brim_fail(BRIM_EDEVICE, "lazy: the recording leaves work behind on another stream");
+  }
   if (d->refuse_capture >= 2 && (d->refuse_capture != 7 || d->counters.captures == 1)) {
     d->counters.refused++;
     graph_destroy(d, list);
@@ -313,6 +373,8 @@ brim_device *lazy_open(int refuse_capture) {
                             .name = "lazy",
                             .buffer_alloc = buffer_alloc,
                             .buffer_free = buffer_free,
+                            .stream_create = stream_create,
+                            .stream_destroy = stream_destroy,
                             .stream_sync = stream_sync,
                             .event_create = event_create,
                             .event_destroy = event_destroy,
@@ -325,6 +387,7 @@ brim_device *lazy_open(int refuse_capture) {
                             .graph_destroy = graph_destroy,
                             .copy = copy,
                             .fill = fill,
+                            .host_call = host_call,
                             .ops = d->rows,
                             .op_count = d->ref->op_count};
   d->device.backend = &d->table;
@@ -339,7 +402,7 @@ void lazy_close(brim_device *device) {
   lazy *d = device->impl;
   assert_int_equal(d->counters.graphs, 0);
   assert_int_equal(d->counters.events, 0);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     run_list(d, &d->streams[i]);
     free(d->streams[i].items);
   }

@@ -1,4 +1,4 @@
-// A device that is as late as it is allowed to be: ref's ops behind two streams that run only when
+// A device that is as late as it is allowed to be: ref's ops behind three streams that run only when
 // a caller waits for them, with events and recorded graphs, and memory the engine may not touch.
 // What holds here holds on a GPU, whatever its timing.
 #ifndef BRIM_TESTS_ENGINE_LAZY_H_

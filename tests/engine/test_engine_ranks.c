@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine_lazy.h"
 #include "engine_models_test.h"
 
 enum { BATCH = 12, MOST = 4 };
@@ -21,6 +22,7 @@ typedef struct job {
   int64_t last_rows;  // of the last step's last micro-batch on all ranks
   bool pairs;         // rows are two views of each sample
   bool cpu;           // the cpu plug-in, in f32
+  bool lazy;  // a device with memory and streams of its own, which are as late as they may be
 } job;
 
 // What a rank leaves: parameters, then running statistics.
@@ -107,9 +109,17 @@ static void take(const brim_net *net, left *out) {
   }
 }
 
+// Steps were recorded and launched, on ranks as on one.
+static brim_status check_recorded(const brim_net *net) {
+  const lazy_counters *c = lazy_count(net->device);
+  if (net->exec.capture.on && c->captures > 0 && c->launches > 0 && c->refused == 0) return BRIM_OK;
+  return brim_fail(BRIM_EINTERNAL, "%d recordings, %d launches, %d refused", c->captures,
+                   c->launches, c->refused);
+}
+
 static brim_status run(const job *j, brim_comm *comm, left *out) {
   int rank = brim_comm_rank(comm), ranks = brim_comm_size(comm);
-  brim_device *device = j->cpu ? test_device_cpu() : test_device_ref();
+  brim_device *device = j->lazy ? lazy_open(0) : j->cpu ? test_device_cpu() : test_device_ref();
   brim_net *net = NULL;
   brim_net_spec own = j->t->spec;
   own.batch /= ranks;
@@ -117,8 +127,14 @@ static brim_status run(const job *j, brim_comm *comm, left *out) {
   if (!status) status = brim_net_create_hooked(device, &own, &j->hooks, &net);
   if (!status) status = train(net, j, rank, ranks);
   if (!status) take(net, out);
+  if (!status && j->lazy) status = check_recorded(net);
   brim_net_destroy(net);
-  test_device_close(device);
+  if (j->lazy) {
+    brim_device_leave_ranks(device);
+    lazy_close(device);
+  } else {
+    test_device_close(device);
+  }
   return status;
 }
 
@@ -256,6 +272,22 @@ static void test_forms(void **state) {
   }
 }
 
+// A device with streams: exchanges are part of what is recorded, whole steps and measured ones.
+static void test_recorded(void **state) {
+  (void)state;
+  static const int counts[] = {2, 3};
+  for (int f = 0; f < FORM_COUNT; f++) {
+    test_spec t;
+    job j;
+    model_job(&test_models[0], &t, &j);
+    t.spec.accumulation = f == STEP ? 2 : 1;
+    j.form = (form)f;
+    j.lazy = true;
+    j.steps = 8;
+    compare(&j, counts, 2, 1e-10);
+  }
+}
+
 // What is exchanged at once changes no bit.
 static void test_buckets(void **state) {
   (void)state;
@@ -351,9 +383,10 @@ static void test_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_models), cmocka_unit_test(test_hundred_steps),
-      cmocka_unit_test(test_forms),      cmocka_unit_test(test_buckets),
-      cmocka_unit_test(test_local_norm), cmocka_unit_test(test_pairs),
-      cmocka_unit_test(test_cpu),        cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_forms),      cmocka_unit_test(test_recorded),
+      cmocka_unit_test(test_buckets),    cmocka_unit_test(test_local_norm),
+      cmocka_unit_test(test_pairs),      cmocka_unit_test(test_cpu),
+      cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
