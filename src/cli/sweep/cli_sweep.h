@@ -50,6 +50,9 @@ typedef struct brim_cli_sweep_words {
   const char *list[28];
 } brim_cli_sweep_words;
 brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *job, brim_cli_sweep_words *out);
+// The value of a word key=value of such a command line; false where it is another's.
+bool brim_cli_sweep_take_text(const char *word, const char *key, const char **out);
+bool brim_cli_sweep_take_number(const char *word, const char *key, int64_t *out);
 // How the process that plans is asked about a GPU of the machine's list: "cuda:1", or its UUID where
 // some are slices (MIG), which CUDA does not count.
 enum { BRIM_CLI_GPU_SPEC = 64 };

@@ -42,24 +42,17 @@ typedef struct element {
 
 //---------------------------------- words ----------------------------------
 
-static bool take_text(const char *word, const char *key, const char **out) {
-  size_t n = strlen(key);
-  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
-  *out = word + n + 1;
-  return true;
-}
-
-static bool take_number(const char *word, const char *key, int64_t *out) {
-  const char *text;
-  return take_text(word, key, &text) && brim_parse_i64(text, out);
-}
-
 static bool take_word(element *e, const char *word) {
-  return take_text(word, "place", &e->place) || take_text(word, "folder", &e->folder) ||
-         take_text(word, "array", &e->array) || take_text(word, "worker", &e->worker) ||
-         take_text(word, "device", &e->device) || take_text(word, "trainer", &e->trainer) ||
-         take_number(word, "lease_ms", &e->lease_ms) || take_number(word, "beat_ms", &e->beat_ms) ||
-         take_number(word, "grace_ms", &e->grace_ms) || take_number(word, "stall_ms", &e->stall_ms);
+  return brim_cli_sweep_take_text(word, "place", &e->place) ||
+         brim_cli_sweep_take_text(word, "folder", &e->folder) ||
+         brim_cli_sweep_take_text(word, "array", &e->array) ||
+         brim_cli_sweep_take_text(word, "worker", &e->worker) ||
+         brim_cli_sweep_take_text(word, "device", &e->device) ||
+         brim_cli_sweep_take_text(word, "trainer", &e->trainer) ||
+         brim_cli_sweep_take_number(word, "lease_ms", &e->lease_ms) ||
+         brim_cli_sweep_take_number(word, "beat_ms", &e->beat_ms) ||
+         brim_cli_sweep_take_number(word, "grace_ms", &e->grace_ms) ||
+         brim_cli_sweep_take_number(word, "stall_ms", &e->stall_ms);
 }
 
 static brim_status parse_words(element *e) {

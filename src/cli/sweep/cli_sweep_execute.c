@@ -27,27 +27,20 @@ typedef struct execute_words {
   int64_t attempt, fence, threads, linger_ms, stall_ms, grace_ms, beat_ms;
 } execute_words;
 
-static bool take_text(const char *word, const char *key, const char **out) {
-  size_t n = strlen(key);
-  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
-  *out = word + n + 1;
-  return true;
-}
-
-static bool take_number(const char *word, const char *key, int64_t *out) {
-  const char *text;
-  return take_text(word, key, &text) && brim_parse_i64(text, out);
-}
-
 static bool take_word(execute_words *w, const char *word) {
-  return take_text(word, "place", &w->place) || take_text(word, "folder", &w->folder) ||
-         take_text(word, "exp", &w->exp) || take_text(word, "device", &w->device) ||
-         take_text(word, "gpus", &w->gpus) || take_text(word, "trainer", &w->trainer) ||
-         take_number(word, "attempt", &w->attempt) || take_number(word, "fence", &w->fence) ||
-         take_number(word, "threads", &w->threads) ||
-         take_number(word, "linger_ms", &w->linger_ms) ||
-         take_number(word, "stall_ms", &w->stall_ms) ||
-         take_number(word, "grace_ms", &w->grace_ms) || take_number(word, "beat_ms", &w->beat_ms);
+  return brim_cli_sweep_take_text(word, "place", &w->place) ||
+         brim_cli_sweep_take_text(word, "folder", &w->folder) ||
+         brim_cli_sweep_take_text(word, "exp", &w->exp) ||
+         brim_cli_sweep_take_text(word, "device", &w->device) ||
+         brim_cli_sweep_take_text(word, "gpus", &w->gpus) ||
+         brim_cli_sweep_take_text(word, "trainer", &w->trainer) ||
+         brim_cli_sweep_take_number(word, "attempt", &w->attempt) ||
+         brim_cli_sweep_take_number(word, "fence", &w->fence) ||
+         brim_cli_sweep_take_number(word, "threads", &w->threads) ||
+         brim_cli_sweep_take_number(word, "linger_ms", &w->linger_ms) ||
+         brim_cli_sweep_take_number(word, "stall_ms", &w->stall_ms) ||
+         brim_cli_sweep_take_number(word, "grace_ms", &w->grace_ms) ||
+         brim_cli_sweep_take_number(word, "beat_ms", &w->beat_ms);
 }
 
 static brim_status parse_words(brim_cli *cli, execute_words *w) {

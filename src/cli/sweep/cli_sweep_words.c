@@ -46,3 +46,17 @@ void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t a
     snprintf(out, BRIM_CLI_GPU_SPEC, "cuda:%zu", at);
   }
 }
+
+//---------------------------------- words of commands that brim starts ----------------------------------
+
+bool brim_cli_sweep_take_text(const char *word, const char *key, const char **out) {
+  size_t n = strlen(key);
+  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
+  *out = word + n + 1;
+  return true;
+}
+
+bool brim_cli_sweep_take_number(const char *word, const char *key, int64_t *out) {
+  const char *text;
+  return brim_cli_sweep_take_text(word, key, &text) && brim_parse_i64(text, out);
+}
