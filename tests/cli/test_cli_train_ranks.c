@@ -4,6 +4,7 @@
 #include "mpi_run.h"
 
 #define STEPS "--max-steps 240 "
+#define ODD "brim train ranks.yaml dataset='synthetic(samples=67)' --max-steps 1 "
 
 static const char config[] =
     "model: resnet18(width=4)\ndataset: synthetic(samples=64)\ndata: {batch_size: 8}\n"
@@ -136,6 +137,24 @@ static void test_left_out(void **state) {
          "brim train images.yaml --ranks 4 on_error=skip --output-dir skip2");
 }
 
+// What is said of the run is said of all ranks, or of each.
+static void test_banner(void **state) {
+  (void)state;
+  fresh("part1 part2 part3");
+  expect(0, ", 66 per epoch (equal parts for 2 ranks)", ODD "--ranks 2 --output-dir part1");
+  shell_result r = shell(ODD "--ranks 2 drop_last=true --output-dir part2");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.out, ", 64 per epoch (drop_last)");
+  has(r.out, " for each rank\n");
+  has(r.out, " (each rank)\n");
+  shell_free(&r);
+  r = shell(ODD "--output-dir part3");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  assert_null(strstr(r.out, " per epoch"));
+  assert_null(strstr(r.out, " rank"));
+  shell_free(&r);
+}
+
 static void lose(const char *how, const char *rank, const char *words) {
   fresh("lost");
   shell_result r = shell(". ./helpers.sh; " BRIM_BINARY " train ranks.yaml --ranks 2 " STEPS
@@ -254,7 +273,8 @@ int main(void) {
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_output),        cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_left_out),        cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_left_out),
+      cmocka_unit_test(test_banner),        cmocka_unit_test(test_killed),
       cmocka_unit_test(test_killed_first),  cmocka_unit_test(test_stopped),
       cmocka_unit_test(test_stopped_first), cmocka_unit_test(test_interrupted),
       cmocka_unit_test(test_mpirun),        cmocka_unit_test(test_mpirun_killed),
