@@ -137,7 +137,7 @@ static void test_left_out(void **state) {
          "brim train images.yaml --ranks 4 on_error=skip --output-dir skip2");
 }
 
-// What is said of the run is said of all ranks, or of each.
+// The banner tells what is of each rank.
 static void test_banner(void **state) {
   (void)state;
   fresh("part1 part2 part3");
