@@ -309,6 +309,9 @@ typedef struct brim_loader_stats {
   char first_broken[256];  // what was wrong with the first
 } brim_loader_stats;
 void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out);
+// A bit for each sample of the set that was left out, for the thread that takes batches; NULL without
+// skip_broken. Loaders of several ranks have as many bytes.
+const uint8_t *brim_loader_left_out(const brim_loader *loader, size_t *bytes);
 
 #ifdef __cplusplus
 }

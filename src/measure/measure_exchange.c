@@ -367,6 +367,8 @@ static void sum_up(const party *p, brim_scaling *scaling) {
   bool counted = p->members[0].after.calls > p->members[0].before.calls;
   out->busy_ms = counted ? busy : (double)NAN;
   out->waited_ms = gpu ? fmax(0, step - without) : waited;
+  // until a thread that waited runs again is part of an exchange
+  if (counted && !gpu) out->busy_ms = fmax(busy, waited);
 }
 
 static void fail_exchange(party *p, brim_status status) {

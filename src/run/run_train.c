@@ -491,7 +491,7 @@ static brim_status build(loop *l, const char *from) {
   return from ? brim_run_resume(l, from) : BRIM_OK;
 }
 
-// What another rank than the first does of that: it has no folder, no logs, and nothing to say.
+// What another rank than the first does of that: it has no folder and no logs.
 static brim_status prepare_rank(loop *l, uint64_t limit, brim_plan *plan) {
   char *from = NULL;
   brim_status status = brim_run_decide_path(l, &from);
@@ -500,6 +500,9 @@ static brim_status prepare_rank(loop *l, uint64_t limit, brim_plan *plan) {
   if (!status) status = build(l, from);
   brim_free(from);
   l->first_step = l->step;
+  if (!status && l->options->on_start) {
+    l->options->on_start(l->options->ctx, &l->info, plan, l->step);
+  }
   return status;
 }
 

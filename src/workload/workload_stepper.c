@@ -115,6 +115,8 @@ brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim
   t->recalibrated = -1;
   memset(&t->recalibrate_reading, 0, sizeof t->recalibrate_reading);
   memset(&t->carried, 0, sizeof t->carried);
+  t->left_out = t->left_out_reads = 0;
+  t->first_left_out[0] = '\0';
   t->epoch_samples = brim_loader_samples(t->train_loader);
   if (a->train.drop_last) t->epoch_samples = brim_loader_batches(t->train_loader) * a->train.batch;
   t->epoch_samples *= t->ranks;  // each has as many
@@ -372,12 +374,51 @@ brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums) 
   return BRIM_OK;
 }
 
+// The samples that each rank left out, one rank after the other: a sample may be one rank's in this epoch
+// and another's in the next, and counts once.
+static brim_status gather_left_out(brim_stepper *t, const brim_loader_stats *mine,
+                                   const uint8_t *bits, size_t bytes) {
+  const size_t text = sizeof t->first_left_out;
+  uint8_t *all = brim_calloc(2, bytes + text);
+  if (!all) return brim_fail(BRIM_ENOMEM, "loader: out of memory");
+  uint8_t *one = all + bytes + text;  // its bits, then what was wrong with the first
+  brim_status status = BRIM_OK;
+  t->first_left_out[0] = '\0';
+  for (int rank = 0; rank < t->ranks && !status; rank++) {
+    if (rank == t->rank) {
+      memcpy(one, bits, bytes);
+      memcpy(one + bytes, mine->first_broken, text);
+    }
+    status = brim_comm_broadcast(t->comm, one, bytes + text, rank);
+    for (size_t i = 0; i < bytes; i++) all[i] |= one[i];
+    if (!t->first_left_out[0]) memcpy(t->first_left_out, one + bytes, text);
+  }
+  t->left_out = 0;
+  for (size_t i = 0; i < bytes; i++) t->left_out += __builtin_popcount(all[i]);
+  brim_free(all);
+  return status;
+}
+
+static brim_status collect_left_out(brim_stepper *t) {
+  size_t bytes = 0;
+  const uint8_t *bits = brim_loader_left_out(t->train_loader, &bytes);
+  brim_loader_stats mine;
+  if (!t->comm || !bits) return BRIM_OK;
+  brim_loader_get_stats(t->train_loader, &mine);
+  int64_t reads = (int64_t)(mine.broken_reads - t->recalibrate_reading.broken_reads);
+  BRIM_TRY(brim_comm_all_reduce(t->comm, &reads, 1, BRIM_I64));
+  if (reads == t->left_out_reads) return BRIM_OK;
+  t->left_out_reads = reads;
+  return gather_left_out(t, &mine, bits, bytes);
+}
+
 brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out) {
   brim_net_metrics now, all;
   BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
   add_metrics(&t->carried, &now);
   all = t->carried;
   BRIM_TRY(brim_stepper_collect(t, &all));
+  BRIM_TRY(collect_left_out(t));
   brim_stepper_means(t, &all, false, out);
   if (reset) memset(&t->carried, 0, sizeof t->carried);
   return BRIM_OK;
@@ -503,9 +544,12 @@ void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_
     out->stage[i] = train.stage[i];
     out->stage_ns[i] = train.stage_ns[i] - less->stage_ns[i];
   }
-  out->broken = (int64_t)(train.broken + eval.broken);
-  out->broken_reads = (int64_t)(train.broken_reads - less->broken_reads + eval.broken_reads);
-  const char *first = train.broken ? train.first_broken : eval.first_broken;
+  const int64_t reads = (int64_t)(train.broken_reads - less->broken_reads);
+  const int64_t broken = t->comm ? t->left_out : (int64_t)train.broken;
+  const char *first = t->comm ? t->first_left_out : train.first_broken;
+  out->broken = broken + (int64_t)eval.broken;
+  out->broken_reads = (t->comm ? t->left_out_reads : reads) + (int64_t)eval.broken_reads;
+  if (!broken) first = eval.first_broken;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", first);
 }
 

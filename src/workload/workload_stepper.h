@@ -60,6 +60,9 @@ typedef struct brim_stepper {
   int64_t given_step;
   int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none has
   brim_loader_stats recalibrate_reading;  // by the training set's loader, for that alone
+  // What all ranks left out of training until metrics were last read; of one rank the loader knows.
+  int64_t left_out, left_out_reads;
+  char first_left_out[256];
 } brim_stepper;
 
 // Network, loaders, schedule; position 0. The caller drops it where this fails.

@@ -4,6 +4,7 @@
 #include "mpi_run.h"
 
 #define STEPS "--max-steps 240 "
+#define ODD "brim train ranks.yaml dataset='synthetic(samples=67)' --max-steps 1 "
 
 static const char config[] =
     "model: resnet18(width=4)\ndataset: synthetic(samples=64)\ndata: {batch_size: 8}\n"
@@ -93,6 +94,65 @@ static void test_mistakes(void **state) {
     assert_false(has_file("bad/last.safetensors"));
   }
   expect(2, "already holds a run", "brim train ranks.yaml --ranks 2 --output-dir whole");
+}
+
+// Images of which the `nth` is cut off: in the order of the set, it is the part of rank (nth - 1) % ranks.
+static void make_images(int nth) {
+  shell_result r = shell(
+      "rm -rf images && brim data make images --format folder --shape 8,8,3 --classes 2 "
+      "--samples 32 && f=$(ls images/train/*/* | sed -n %dp) && truncate -s -40 $f",
+      nth);
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  shell_free(&r);
+  write_file("images.yaml",
+             "model: mlp(depth=2, hidden=8)\ndataset: folder\ntraining: {epochs: 3}\n"
+             "data: {path: images, batch_size: 8, cache: none}\ndevice: cpu\n");
+}
+
+// A sample that cannot be read is no mistake of the config, whichever rank reads it.
+static void test_unreadable(void **state) {
+  (void)state;
+  for (int nth = 3; nth <= 4; nth++) {
+    fresh("cut");
+    make_images(nth);
+    shell_result r = shell("brim train images.yaml --ranks 2 shuffle=false --output-dir cut");
+    if (r.code != 1) fail_msg("image %d: exit %d: %s", nth, r.code, r.err);
+    has(r.err, "lists every broken record");
+    if (nth == 4) has(r.err, "rank 1 (");
+    if (count_of(r.err, "brim: error:") != 1) fail_msg("%s", r.err);
+    shell_free(&r);
+  }
+}
+
+// Left out, it is counted once, whichever ranks its turn came on.
+static void test_left_out(void **state) {
+  (void)state;
+  for (int nth = 3; nth <= 4; nth++) {
+    fresh("skip1 skip2");
+    make_images(nth);
+    expect(0, "1 sample could not be read and was skipped, in 3 reads: images/train",
+           "brim train images.yaml --ranks 2 shuffle=false on_error=skip --output-dir skip1");
+  }
+  expect(0, "1 sample could not be read and was skipped, in 3 reads: images/train",
+         "brim train images.yaml --ranks 4 on_error=skip --output-dir skip2");
+}
+
+// The banner tells what is of each rank.
+static void test_banner(void **state) {
+  (void)state;
+  fresh("part1 part2 part3");
+  expect(0, ", 66 per epoch (equal parts for 2 ranks)", ODD "--ranks 2 --output-dir part1");
+  shell_result r = shell(ODD "--ranks 2 drop_last=true --output-dir part2");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  has(r.out, ", 64 per epoch (drop_last)");
+  has(r.out, " for each rank\n");
+  has(r.out, " (each rank)\n");
+  shell_free(&r);
+  r = shell(ODD "--output-dir part3");
+  if (r.code != 0) fail_msg("exit %d: %s", r.code, r.err);
+  assert_null(strstr(r.out, " per epoch"));
+  assert_null(strstr(r.out, " rank"));
+  shell_free(&r);
 }
 
 static void lose(const char *how, const char *rank, const char *words) {
@@ -213,10 +273,11 @@ int main(void) {
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_output),        cmocka_unit_test(test_mistakes),
-      cmocka_unit_test(test_killed),        cmocka_unit_test(test_killed_first),
-      cmocka_unit_test(test_stopped),       cmocka_unit_test(test_stopped_first),
-      cmocka_unit_test(test_interrupted),   cmocka_unit_test(test_mpirun),
-      cmocka_unit_test(test_mpirun_killed),
+      cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_left_out),
+      cmocka_unit_test(test_banner),        cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_killed_first),  cmocka_unit_test(test_stopped),
+      cmocka_unit_test(test_stopped_first), cmocka_unit_test(test_interrupted),
+      cmocka_unit_test(test_mpirun),        cmocka_unit_test(test_mpirun_killed),
   };
   return cmocka_run_group_tests(tests, train_whole, NULL);
 }

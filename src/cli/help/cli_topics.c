@@ -44,6 +44,8 @@ static void environment(int width, brim_str *out) {
                                    "brim-hdf5 in lib/brim)")},
       {"XDG_CACHE_HOME", BRIM_N_("parent folder of brim/, where brim keeps measurements of this "
                                  "machine (default: ~/.cache)")},
+      {"OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID",
+       BRIM_N_("set by mpirun and srun: the rank of this process in a training")},
       {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: makes the nth allocation fail")},
       {"BRIM_HDF5_LIMIT_S",
        BRIM_N_("for tests: time limit of libhdf5 per file or row, in seconds (default: 60)")},

@@ -282,7 +282,8 @@ const brim_cli_command brim_cli_train = {
         "--epochs 10\nanother optimizer, another folder\nbrim train mnist.yaml optimizer=sgd "
         "lr=0.1 --output-dir runs/sgd\nstart from weights of brim or PyTorch\nbrim train "
         "cifar.yaml --weights model.safetensors\nresume after an interruption\nbrim train "
-        "configs/mnist-mlp.yaml --data-path data/mnist --resume\n"),
+        "configs/mnist-mlp.yaml --data-path data/mnist --resume\ntrain one model on two GPUs\nbrim "
+        "train cifar.yaml --gpus 2\n"),
     .options = options,
     .run = run,
     .interrupt = BRIM_CLI_SAVES,

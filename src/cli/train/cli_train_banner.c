@@ -29,8 +29,11 @@ static void memory_text(const brim_cli_training *t, const brim_plan *plan, char 
           : snprintf(out, size, brim_tr("planned %s on the device, %s on the host; overhead %s"),
                      device, host, overhead);
   if (plan->recomputed > 0 && n > 0 && (size_t)n < size) {
-    snprintf(out + n, size - (size_t)n, brim_tr(", %d of %d blocks recomputed"),
-             (int)plan->recomputed, (int)plan->segments);
+    n += snprintf(out + n, size - (size_t)n, brim_tr(", %d of %d blocks recomputed"),
+                  (int)plan->recomputed, (int)plan->segments);
+  }
+  if (t->job->ranks && n > 0 && (size_t)n < size) {
+    snprintf(out + n, size - (size_t)n, "%s", brim_tr(" (each rank)"));
   }
 }
 
@@ -130,14 +133,26 @@ static void batch_text(const brim_cli_training *t, const brim_work_info *info, c
   }
 }
 
+// Why an epoch leaves samples out: drop_last, or no rank takes a sample more than another.
+static void left_out_text(const brim_cli_training *t, const brim_work_info *info, char *out,
+                          size_t size) {
+  char epoch[32];
+  const int64_t left = info->set_samples - info->samples_per_epoch;
+  const int ranks = t->job->ranks ? t->job->ranks->size : 1;
+  brim_format_count((double)info->samples_per_epoch, epoch);
+  if (left >= ranks) {
+    snprintf(out, size, brim_tr(", %s per epoch (drop_last)"), epoch);
+  } else if (left > 0) {
+    snprintf(out, size, brim_tr(", %s per epoch (equal parts for %d ranks)"), epoch, ranks);
+  }
+}
+
 static void data_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
   const brim_term *term = &t->cli->out;
-  char text[320], count[32], eval[32], epoch[32], some[96] = "";
+  char text[320], count[32], eval[32], some[96] = "";
   brim_format_count((double)info->set_samples, count);
   brim_format_count((double)info->eval_samples, eval);
-  brim_format_count((double)info->samples_per_epoch, epoch);
-  if (info->samples_per_epoch < info->set_samples)
-    snprintf(some, sizeof some, brim_tr(", %s per epoch (drop_last)"), epoch);
+  left_out_text(t, info, some, sizeof some);
   int n = snprintf(text, sizeof text,
                    info->eval_samples ? brim_tr("%s %s to train on%s, %s to evaluate on")
                                       : brim_tr("%s %s to train on%s"),
@@ -187,7 +202,8 @@ void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *
   brim_cli_device_text(t->job->device, text, sizeof text);
   row(out, term, brim_tr("device"), text);
   if (brim_cli_backend_text(t->job, text, sizeof text)) row(out, term, brim_tr("backend"), text);
-  snprintf(text, sizeof text, "%d", t->job->device->info.threads);
+  snprintf(text, sizeof text, t->job->ranks ? brim_tr("%d for each rank") : "%d",
+           t->job->device->info.threads);
   if (t->job->device->info.kind == BRIM_DEVICE_CPU) row(out, term, brim_tr("threads"), text);
   ranks_row(t, out);
   char what[192];

@@ -24,7 +24,8 @@ static brim_status check(void *ctx, const brim_setting *setting, const brim_plan
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
   brim_cli_training *t = ctx;
-  t->cli->running = true;
+  t->cli->running = true;  // from here on a failure is none of options or config, on any rank
+  if (brim_ranks_rank(t->job->ranks) > 0) return;
   t->unit = info->unit;
   brim_cli_memory_started(&t->memory, plan);
   say_pageable(t, info);

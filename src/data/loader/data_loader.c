@@ -356,3 +356,8 @@ void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out) {
   *out = loader->stats;
   pthread_mutex_unlock(&loader->lock);
 }
+
+const uint8_t *brim_loader_left_out(const brim_loader *loader, size_t *bytes) {
+  *bytes = loader->layout.broken_bytes;
+  return loader->broken;
+}
