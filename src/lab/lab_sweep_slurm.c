@@ -257,7 +257,9 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
     brim_lab_slurm_trouble(s, "squeue");
     return BRIM_OK;
   }
-  size_t bad = brim_slurm_rows(m->command.out.data ? m->command.out.data : "", false, on_row, &l);
+  const char *text = m->command.out.data ? m->command.out.data : "";
+  size_t bad = brim_slurm_rows(text, false, on_row, &l);
+  if (strlen(text) < m->command.out.len) bad++;  // a zero: there is more behind it
   if (bad > 0) {  // what is missing there may have been in such a line
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("Slurm's squeue printed %zu lines that brim cannot read"), bad);

@@ -85,6 +85,9 @@ bool brim_run_stopped(const brim_run_loop *l);
 brim_status brim_run_decide(const brim_run_loop *l, bool *decision);
 brim_status brim_run_decide_metrics(const brim_run_loop *l, brim_work_metrics *m);
 brim_status brim_run_decide_path(const brim_run_loop *l, char **path);
+// Before the first step: ranks with other configs or data would wait for each other for ever, or train
+// apart from each other. The rank that differs from the first one fails.
+brim_status brim_run_check_same(const brim_run_loop *l);
 
 //---------------------------------- checkpoints (run_checkpoint.c) ----------------------------------
 

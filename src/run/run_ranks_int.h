@@ -11,7 +11,7 @@ extern "C" {
 //---------------------------------- wire ----------------------------------
 
 typedef enum brim_ranks_kind {
-  BRIM_RANKS_HELLO = 1,  // to rank 0, with the token; and its reply
+  BRIM_RANKS_HELLO = 1,  // to rank 0, with the token; and its reply, which a BEAT answers
   BRIM_RANKS_BEAT,
   BRIM_RANKS_BYE,   // this rank ends, and not by a failure
   BRIM_RANKS_FAIL,  // to rank 0: the reason of this rank
@@ -55,9 +55,14 @@ typedef struct brim_ranks_wire {
 brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *listener);
 brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_message *hello,
                                int64_t until_ns, brim_ranks_wire *out);
-// The next rank that knows the token: its message. BRIM_EEND when the time is over.
-brim_status brim_ranks_accept(int listener, const brim_ranks_address *address, int64_t until_ns,
-                              brim_ranks_wire *out);
+// Where rank 0 receives: several at once, so that strangers and slow ones hold nobody up. NULL = out of
+// memory. Both arguments outlive it.
+typedef struct brim_ranks_door brim_ranks_door;
+brim_ranks_door *brim_ranks_door_open(int listener, const brim_ranks_address *address);
+void brim_ranks_door_close(brim_ranks_door *door);  // NULL is fine
+// The next rank that knows the token and has heard the reply: its greeting is out->in. BRIM_EEND when the
+// time is over.
+brim_status brim_ranks_accept(brim_ranks_door *door, int64_t until_ns, brim_ranks_wire *out);
 // Never waits; a wire that takes no whole message is closed.
 void brim_ranks_send(brim_ranks_wire *wire, brim_ranks_message *message);
 // What has come, without waiting: true with a whole message in wire->in. False and fd -1: its end.

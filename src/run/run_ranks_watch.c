@@ -183,12 +183,11 @@ static void know(peer *p, const brim_ranks_wire *wire, int32_t pid, const char *
   snprintf(p->host, sizeof p->host, "%s", host);
 }
 
-static brim_status accept_all(brim_ranks_watch *w, int listener,
-                              const brim_ranks_address *address) {
+static brim_status accept_each(brim_ranks_watch *w, brim_ranks_door *door) {
   int64_t until_ns = brim_clock_now().ns + BRIM_RANKS_OPEN_NS;
   for (int missing = w->size - 1; missing > 0;) {
     brim_ranks_wire wire;
-    brim_status status = brim_ranks_accept(listener, address, until_ns, &wire);
+    brim_status status = brim_ranks_accept(door, until_ns, &wire);
     if (status == BRIM_EEND) {
       return brim_fail(BRIM_EIO, "%d of %d ranks did not reach rank 0 in time", missing, w->size);
     }
@@ -202,6 +201,15 @@ static brim_status accept_all(brim_ranks_watch *w, int listener,
     missing--;
   }
   return BRIM_OK;
+}
+
+static brim_status accept_all(brim_ranks_watch *w, int listener,
+                              const brim_ranks_address *address) {
+  brim_ranks_door *door = brim_ranks_door_open(listener, address);
+  if (!door) return brim_fail(BRIM_ENOMEM, "no memory for the watch over the ranks");
+  brim_status status = accept_each(w, door);
+  brim_ranks_door_close(door);
+  return status;
 }
 
 static brim_status connect_ranks(brim_ranks_watch *w, bool over_tcp) {

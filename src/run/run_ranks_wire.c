@@ -161,23 +161,93 @@ brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *liste
   return over_tcp ? listen_tcp(out, listener) : listen_local(out, listener);
 }
 
-brim_status brim_ranks_accept(int listener, const brim_ranks_address *address, int64_t until_ns,
-                              brim_ranks_wire *out) {
+// Those that have connected and not shown yet who they are.
+enum { GUESTS = 64 };
+typedef struct guest {
+  brim_ranks_wire wire;
+  bool greeted;  // it knows the token, and has its reply
+  brim_ranks_message hello;
+  int64_t until_ns;
+} guest;
+
+struct brim_ranks_door {
+  int listener;
+  const brim_ranks_address *address;
+  int count;
+  guest guests[GUESTS];  // (count)
+};
+
+brim_ranks_door *brim_ranks_door_open(int listener, const brim_ranks_address *address) {
+  brim_ranks_door *d = brim_calloc(1, sizeof *d);
+  if (!d) return NULL;
+  d->listener = listener;
+  d->address = address;
+  return d;
+}
+
+static void send_away(brim_ranks_door *d, int index) {
+  brim_ranks_wire_close(&d->guests[index].wire);
+  d->guests[index] = d->guests[--d->count];
+}
+
+void brim_ranks_door_close(brim_ranks_door *d) {
+  while (d && d->count > 0) send_away(d, 0);
+  brim_free(d);
+}
+
+static void let_in(brim_ranks_door *d) {
+  int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return;
+  d->guests[d->count++] = (guest){.wire = {.fd = fd}, .until_ns = brim_clock_now().ns + TRY_NS};
+}
+
+// What this guest has said. BRIM_OK: it is a rank that has heard the reply; BRIM_EEND: not yet;
+// BRIM_EIO: it is to be sent away.
+static brim_status listen_to(const brim_ranks_door *d, guest *g) {
+  while (brim_ranks_receive(&g->wire)) {
+    const brim_ranks_message *m = &g->wire.in;
+    if (g->greeted && m->kind == BRIM_RANKS_BEAT) return BRIM_OK;
+    bool known =
+        m->kind == BRIM_RANKS_HELLO && memcmp(m->token, d->address->token, sizeof m->token) == 0;
+    if (g->greeted || !known) return BRIM_EIO;
+    g->greeted = true;
+    g->hello = *m;
+    brim_ranks_message reply = *m;
+    brim_ranks_send(&g->wire, &reply);
+  }
+  // A stranger must not keep ranks out. A rank that is slow comes again.
+  bool late = !g->greeted && brim_clock_now().ns > g->until_ns;
+  return g->wire.fd < 0 || late ? BRIM_EIO : BRIM_EEND;
+}
+
+// A guest that gave up and comes again is a new one: only what answers the reply is a rank.
+brim_status brim_ranks_accept(brim_ranks_door *d, int64_t until_ns, brim_ranks_wire *out) {
   for (;;) {
+    for (int i = 0; i < d->count;) {
+      guest *g = &d->guests[i];
+      brim_status status = listen_to(d, g);
+      if (status == BRIM_OK) {
+        *out = g->wire;
+        out->in = g->hello;
+        g->wire.fd = -1;
+        send_away(d, i);
+        return BRIM_OK;
+      }
+      if (status == BRIM_EIO) {
+        send_away(d, i);
+      } else {
+        i++;
+      }
+    }
     int64_t left = until_ns - brim_clock_now().ns;
     if (left <= 0) return BRIM_EEND;
-    struct pollfd p = {.fd = listener, .events = POLLIN};
-    if (poll(&p, 1, (int)(left / 1000000 < 100 ? left / 1000000 + 1 : 100)) <= 0) continue;
-    *out = (brim_ranks_wire){.fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)};
-    if (out->fd < 0) continue;
-    int64_t soon = brim_clock_now().ns + TRY_NS;
-    if (receive_until(out, soon < until_ns ? soon : until_ns) && out->in.kind == BRIM_RANKS_HELLO &&
-        memcmp(out->in.token, address->token, sizeof address->token) == 0) {
-      brim_ranks_message reply = out->in;
-      brim_ranks_send(out, &reply);
-      return BRIM_OK;
+    const bool full = d->count == GUESTS;
+    struct pollfd polls[GUESTS + 1] = {{.fd = full ? -1 : d->listener, .events = POLLIN}};
+    for (int i = 0; i < d->count; i++) {
+      polls[i + 1] = (struct pollfd){.fd = d->guests[i].wire.fd, .events = POLLIN};
     }
-    brim_ranks_wire_close(out);
+    int ms = (int)(left / 1000000 < 100 ? left / 1000000 + 1 : 100);
+    if (poll(polls, (nfds_t)d->count + 1, ms) > 0 && polls[0].revents) let_in(d);
   }
 }
 
@@ -219,6 +289,8 @@ static bool greet(const brim_ranks_address *address, brim_ranks_message *hello, 
   brim_ranks_send(out, hello);
   if (receive_until(out, until_ns) && out->in.kind == BRIM_RANKS_HELLO &&
       memcmp(out->in.token, address->token, sizeof address->token) == 0) {
+    brim_ranks_message sign = {.kind = BRIM_RANKS_BEAT, .rank = hello->rank};
+    brim_ranks_send(out, &sign);
     return true;
   }
   brim_ranks_wire_close(out);

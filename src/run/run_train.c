@@ -94,7 +94,8 @@ static brim_status probe(loop *l) {
     brim_status_clear();
     return BRIM_OK;
   }
-  if (status == BRIM_EOOM || status == BRIM_ENOMEM) {
+  // one rank cannot do without alone: the others would wait for its figures
+  if (!l->comm && (status == BRIM_EOOM || status == BRIM_ENOMEM)) {
     brim_log_warn("run", "no evaluation at the end: %s; run brim eval when memory is free",
                   brim_status_detail());
     brim_status_clear();
@@ -488,7 +489,8 @@ static brim_status build(loop *l, const char *from) {
   memcpy(l->result->rates, l->info.rates, sizeof l->info.rates);
   l->result->rate_count = l->info.rate_count;
   warn_of_settings(l, &l->adapt.setting, from);
-  return from ? brim_run_resume(l, from) : BRIM_OK;
+  if (from) BRIM_TRY(brim_run_resume(l, from));
+  return brim_run_check_same(l);
 }
 
 // What another rank than the first does of that: it has no folder and no logs.

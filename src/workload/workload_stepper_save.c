@@ -118,10 +118,11 @@ static brim_status make_metadata(brim_stepper *t, const brim_checkpoint_facts *f
   return BRIM_OK;
 }
 
-// A model that no evaluation came before; without statistics of its own it keeps averaged ones.
+// A model that no evaluation came before; without statistics of its own it keeps averaged ones. Ranks
+// recalibrate together: one that fails must not go on alone.
 static brim_status recalibrate_model(brim_stepper *t) {
   brim_status status = brim_stepper_recalibrate(t, false);
-  if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
+  if (status == BRIM_OK || status == BRIM_EDEVICE || t->ranks > 1) return status;
   brim_log_warn("workload",
                 "cannot recalibrate the batch-norm statistics of the averaged weights, so brim "
                 "uses averaged ones: %s",

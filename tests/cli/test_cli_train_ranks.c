@@ -217,6 +217,47 @@ static void test_interrupted(void **state) {
   expect_same("whole", "lost");
 }
 
+// Ranks that were started with other words, as by hand or with other files on each machine: without a
+// word about it they would wait for each other for ever, or train apart.
+static void test_disagreeing(void **state) {
+  (void)state;
+  fresh("apart");
+  static const struct {
+    const char *change, *words;
+  } cases[] = {
+      {"lr=0.5", "training.learning_rate differs"},
+      {"seed=7", "seed differs"},
+      {"optimizer=adamw", "optimizer differs"},
+      {"'dataset=synthetic(samples=80)'", "training samples is 64 there and 80 here"},
+      {"log.interval=3", "log.interval is 1000 there and 3 here"},
+      {"epochs=2", "training.epochs differs"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    shell_result r = shell(
+        "export BRIM_RANKS=2 BRIM_RANKS_NAME=/brim-test-apart-$$\n"
+        "BRIM_RANK=0 timeout -s KILL 120 " BRIM_BINARY
+        " train ranks.yaml --max-steps 40 --output-dir apart & p=$!\n"
+        "BRIM_RANK=1 timeout -s KILL 120 " BRIM_BINARY
+        " train ranks.yaml %s --max-steps 40 --output-dir apart; second=$?\n"
+        "wait $p; echo \"codes $? $second\"",
+        cases[i].change);
+    if (!strstr(r.err, cases[i].words)) fail_msg("%s: %s%s", cases[i].change, r.out, r.err);
+    has(r.out, "codes 5 2");  // of a rank that follows another; of a mistake
+    shell_free(&r);
+    assert_false(has_file("apart/last.safetensors"));
+  }
+  // What is each machine's own may differ.
+  shell_result r = shell(
+      "export BRIM_RANKS=2 BRIM_RANKS_NAME=/brim-test-apart-$$\n"
+      "BRIM_RANK=0 timeout -s KILL 120 " BRIM_BINARY
+      " train ranks.yaml --max-steps 4 --output-dir apart & p=$!\n"
+      "BRIM_RANK=1 timeout -s KILL 120 " BRIM_BINARY
+      " train ranks.yaml threads=1 data.num_workers=1 --max-steps 4 --output-dir other\n"
+      "second=$?; wait $p; echo \"codes $? $second\"");
+  has(r.out, "codes 0 0");
+  shell_free(&r);
+}
+
 //---------------------------------- mpirun ----------------------------------
 
 // The words before "train ...", for sh.
@@ -277,7 +318,8 @@ int main(void) {
       cmocka_unit_test(test_banner),        cmocka_unit_test(test_killed),
       cmocka_unit_test(test_killed_first),  cmocka_unit_test(test_stopped),
       cmocka_unit_test(test_stopped_first), cmocka_unit_test(test_interrupted),
-      cmocka_unit_test(test_mpirun),        cmocka_unit_test(test_mpirun_killed),
+      cmocka_unit_test(test_disagreeing),   cmocka_unit_test(test_mpirun),
+      cmocka_unit_test(test_mpirun_killed),
   };
   return cmocka_run_group_tests(tests, train_whole, NULL);
 }

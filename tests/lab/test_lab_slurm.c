@@ -44,6 +44,7 @@ static const char squeue_script[] =
     "echo look >>squeue.log\n"
     "case \"$(cat squeue.mode 2>/dev/null)\" in\n"
     "fail) echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1 ;;\n"
+    "zero) printf '\\0 and more\\n'; exit 0 ;;\n"
     "garbage) printf 'Segmentation fault\\n12|x|RUNNING\\n|||||\\n'; exit 0 ;;\n"
     "esac\n"
     "for word; do case \"$word\" in --name=*) names=,${word#--name=}, ;; esac; done\n"
@@ -619,6 +620,10 @@ static void test_garbage_changes_nothing(void **state) {
   put("squeue.mode", "garbage");
   look_times(sweep, 5);
   assert_true(said(sweep, "lines that brim cannot read"));
+  put("squeue.mode", "zero");  // it does not end the answer
+  look_times(sweep, 5);
+  assert_int_equal(state_of(sweep, 0), BRIM_EXP_LEASED);
+  assert_each_once(sweep, 2);
   put("squeue.mode", "fail");
   look_times(sweep, 5);
   assert_true(said(sweep, "Unable to contact slurm controller"));
@@ -777,6 +782,7 @@ static void test_values(void **state) {
   assert_int_equal(brim_slurm_nodes_of("1|b\n", node), 1);
   assert_string_equal(node, "b");
   assert_int_equal(brim_slurm_nodes_of("garbage\n", node), 0);
+  assert_int_equal(brim_slurm_nodes_of("9223372036854775807|a\n9223372036854775807|b\n", node), 0);
   assert_true(brim_slurm_has_mpi("MPI plugin types are...\n\tpmix\n\tnone\n", "pmix"));
   assert_false(brim_slurm_has_mpi("pmix_v4\n", "pmix"));
   assert_int_equal(brim_slurm_seconds("90"), 5400);
@@ -821,13 +827,29 @@ static void test_broken_files(void **state) {
       "",
       "{",
       "[]",
-      "{\"name\":\"a\",\"job\":\"\",\"exps\":[]}",
-      "{\"name\":\"b\",\"job\":\"\",\"exps\":[[\"00000000000000000000000000000001\",0,false]]}",
-      "{\"name\":\"a\",\"job\":\"\",\"exps\":[[\"../../etc\",0]]}"};
+      "{\"name\":\"brim-a\",\"job\":\"\",\"exps\":[]}",
+      "{\"name\":\"brim-b\",\"job\":\"\",\"exps\":[[\"00000000000000000000000000000001\",0,false]]"
+      "}",
+      "{\"name\":\"brim-a\",\"job\":\"\",\"exps\":[[\"../../etc\",0]]}"};
   assert_int_equal(system("rm -rf broken && mkdir -p broken/slurm"), 0);
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-    assert_ok(brim_fs_write("broken/slurm/a.json", texts[i], strlen(texts[i])));
-    assert_status(brim_slurm_array_read("broken", "a", &array), BRIM_EPARSE);
+    assert_ok(brim_fs_write("broken/slurm/brim-a.json", texts[i], strlen(texts[i])));
+    assert_status(brim_slurm_array_read("broken", "brim-a", &array), BRIM_EPARSE);
+  }
+  // scancel --name takes a list, and every job of such a name
+  static const char *const names[] = {"train", "brim-a,train", "brim-a b", "brim-a*", "a-brim-"};
+  char path[64], text[160];
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    static const char rest[] =
+        "\"job\":\"\",\"exps\":[[\"00000000000000000000000000000001\",0,false]]";
+    snprintf(path, sizeof path, "broken/slurm/%s.json", names[i]);
+    snprintf(text, sizeof text, "{\"name\":\"%s\",%s}", names[i], rest);
+    assert_ok(brim_fs_write(path, text, strlen(text)));
+    assert_status(brim_slurm_array_read("broken", names[i], &array), BRIM_EPARSE);
+    snprintf(text, sizeof text, "{\"name\":\"brim-a\",%s}", rest);
+    assert_ok(brim_fs_write("broken/slurm/brim-a.json", text, strlen(text)));
+    assert_ok(brim_slurm_array_read("broken", "brim-a", &array));
+    brim_slurm_array_deinit(&array);
   }
   brim_status_clear();
 }

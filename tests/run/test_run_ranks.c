@@ -1,11 +1,14 @@
 // Ranks as processes of this machine: one is killed, stopped or fails, and all others end and name it.
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run/run_ranks.h"
+#include "run/run_ranks_int.h"
 #include "test.h"
 
 #define RANKS 3
@@ -295,6 +298,61 @@ static const struct {
     {{"PMI_SIZE", "9999", "PMI_RANK", "1"}, BRIM_EINVAL, 0, 0, 0, 0, 0},
 };
 
+// Rank 1, behind strangers that connect and say nothing, or what is not a greeting.
+static int come_late(const brim_ranks_address *address) {
+  struct sockaddr_in6 at = {.sin6_family = AF_INET6,
+                            .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+                            .sin6_port = htons((uint16_t)address->port)};
+  struct sockaddr_in four = {.sin_family = AF_INET,
+                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)},
+                             .sin_port = htons((uint16_t)address->port)};
+  for (int i = 0; i < 3; i++) {
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at)) {
+      fd = socket(AF_INET, SOCK_STREAM, 0);
+      if (fd < 0 || connect(fd, (struct sockaddr *)&four, sizeof four)) return 2;
+    }
+    if (i == 1 && write(fd, "GET / HTTP/1.0\r\n\r\n", 18) != 18) return 3;
+  }
+  brim_ranks_message hello = {.rank = 1, .pid = (int32_t)getpid()};
+  brim_ranks_wire wire;
+  if (brim_ranks_connect(address, &hello, brim_clock_now().ns + 60 * SECOND_NS, &wire)) return 4;
+  brim_ranks_message last = {.kind = BRIM_RANKS_FAIL, .rank = 1, .text = "is there"};
+  brim_ranks_send(&wire, &last);
+  pause();  // until it is killed
+  return 0;
+}
+
+// Whom rank 0 takes for a rank is one, and is still there.
+static void test_strangers(void **state) {
+  (void)state;
+  brim_ranks_address address;
+  int listener = -1;
+  brim_ranks_wire wire;
+  assert_int_equal(brim_ranks_listen(true, &address, &listener), BRIM_OK);
+  fflush(NULL);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) _exit(come_late(&address));
+  brim_ranks_door *door = brim_ranks_door_open(listener, &address);
+  assert_non_null(door);
+  assert_int_equal(brim_ranks_accept(door, brim_clock_now().ns + 60 * SECOND_NS, &wire), BRIM_OK);
+  assert_int_equal(wire.in.rank, 1);
+  assert_int_equal(wire.in.pid, child);
+  for (int i = 0; wire.fd >= 0 && !brim_ranks_receive(&wire); i++) {
+    assert_true(i < 30000);
+    brim_clock_sleep_ns(SECOND_NS / 500);
+  }
+  assert_true(wire.fd >= 0);
+  assert_int_equal(wire.in.kind, BRIM_RANKS_FAIL);
+  assert_string_equal(wire.in.text, "is there");
+  brim_ranks_wire_close(&wire);
+  brim_ranks_door_close(door);
+  close(listener);
+  kill(child, SIGKILL);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void test_find(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -355,12 +413,19 @@ static void test_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_killed),          cmocka_unit_test(test_killed_first),
-      cmocka_unit_test(test_killed_over_tcp), cmocka_unit_test(test_stopped),
-      cmocka_unit_test(test_stopped_first),   cmocka_unit_test(test_fails),
-      cmocka_unit_test(test_fails_first),     cmocka_unit_test(test_stuck),
-      cmocka_unit_test(test_agreed_stop),     cmocka_unit_test(test_find),
-      cmocka_unit_test(test_shares),          cmocka_unit_test(test_alone),
+      cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_killed_first),
+      cmocka_unit_test(test_killed_over_tcp),
+      cmocka_unit_test(test_stopped),
+      cmocka_unit_test(test_stopped_first),
+      cmocka_unit_test(test_fails),
+      cmocka_unit_test(test_fails_first),
+      cmocka_unit_test(test_stuck),
+      cmocka_unit_test(test_agreed_stop),
+      cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_find),
+      cmocka_unit_test(test_shares),
+      cmocka_unit_test(test_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

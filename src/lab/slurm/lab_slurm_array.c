@@ -54,12 +54,20 @@ static bool is_id(const char *text) {
          strspn(text, "0123456789abcdef") == BRIM_SLURM_EXP - 1;
 }
 
+// As the sweep made it. Slurm takes a list of names, and scancel every job that has one of them: a file
+// from elsewhere must not name what is not of a sweep.
+static bool is_name(const char *text) {
+  static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";
+  return text && brim_str_starts(text, "brim-") && strlen(text) < BRIM_SLURM_NAME &&
+         text[strspn(text, letters)] == '\0';
+}
+
 static brim_status from_json(const json_t *o, const char *path, brim_slurm_array *out) {
   const char *name = json_string_value(json_object_get(o, "name"));
   const char *job = json_string_value(json_object_get(o, "job"));
   const json_t *list = json_object_get(o, "exps");
   size_t count = json_array_size(list);
-  bool good = name && job && strlen(name) < BRIM_SLURM_NAME && strlen(job) < BRIM_SLURM_JOB;
+  bool good = is_name(name) && job && strlen(job) < BRIM_SLURM_JOB;
   if (!good || count == 0) return brim_fail(BRIM_EPARSE, "%s is no array of Slurm", path);
   snprintf(out->name, sizeof out->name, "%s", name);
   snprintf(out->job, sizeof out->job, "%s", job);

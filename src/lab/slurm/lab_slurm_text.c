@@ -128,13 +128,15 @@ int64_t brim_slurm_config_value(const char *text, const char *key) {
   return 0;
 }
 
+enum { MOST_NODES = 1 << 24 };  // in a line of sinfo
+
 int64_t brim_slurm_nodes_of(const char *text, char name[BRIM_SLURM_NODE]) {
   int64_t total = 0;
   name[0] = '\0';
   for (const char *line = text; line && *line;) {
     char *end;
     long long count = strtoll(line, &end, 10);
-    if (count > 0 && *end == '|') {
+    if (count > 0 && count <= MOST_NODES && *end == '|') {
       total += count;
       snprintf(name, BRIM_SLURM_NODE, "%.*s", (int)strcspn(end + 1, "\n"), end + 1);
     }
