@@ -56,26 +56,35 @@ brim_status brim_run_decide_path(const brim_run_loop *l, char **path) {
 
 //---------------------------------- what must be the same ----------------------------------
 
-// Each machine has its own place for data, and its own way to read and to compute.
-static bool may_differ(const char *line) {
-  static const char *const keys[] = {
-      "backend",   "checkpoint.",   "data.cache",      "data.num_workers",
-      "data.path", "data.prefetch", "dataset",         "gpu.",
-      "log.",      "threads",       "training.weights"};
+// Each machine has its own place for data, and its own way to read and to compute. Of knobs the figures
+// below tell what has to be the same.
+static bool may_differ(const brim_work *work, const char *line) {
+  static const char *const keys[] = {"backend", "checkpoint.", "data.path", "dataset",
+                                     "gpu.",    "log.",        "threads",   "training.weights"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     if (brim_str_starts(line, keys[i])) return true;
+  }
+  const size_t size = strcspn(line, " \n");
+  const char *name = line;
+  for (size_t i = 0; i < size; i++) {
+    if (line[i] == '.') name = line + i + 1;
+  }
+  const size_t left = size - (size_t)(name - line);
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const char *knob = work->knobs[i].name;
+    if (strlen(knob) == left && memcmp(knob, name, left) == 0) return true;
   }
   return false;
 }
 
 // The next line from *at that has to be the same, without its end; NULL = there is none.
-static const char *next_line(const char **at, int *size) {
+static const char *next_line(const brim_work *work, const char **at, int *size) {
   while (**at) {
     const char *line = *at;
     size_t n = strcspn(line, "\n");
     *at = line + n + (line[n] != 0);
     *size = (int)n;
-    if (!may_differ(line)) return line;
+    if (!may_differ(work, line)) return line;
   }
   *size = 0;
   return NULL;
@@ -84,7 +93,8 @@ static const char *next_line(const char **at, int *size) {
 static brim_status compare_configs(const brim_run_loop *l, const char *mine, const char *first) {
   for (;;) {
     int mine_size, first_size;
-    const char *m = next_line(&mine, &mine_size), *f = next_line(&first, &first_size);
+    const char *m = next_line(l->work, &mine, &mine_size);
+    const char *f = next_line(l->work, &first, &first_size);
     if (!m && !f) return BRIM_OK;
     if (m && f && mine_size == first_size && memcmp(m, f, (size_t)mine_size) == 0) continue;
     // They are sorted: the smaller one is what the other config lacks. A key stands before a space.
@@ -114,12 +124,19 @@ static brim_status same_config(const brim_run_loop *l) {
 }
 
 brim_status brim_run_check_same(const brim_run_loop *l) {
-  static const char *const names[] = {
-      "training.epochs",  "training.steps",         "checkpoint.interval",
-      "log.interval",     "training.eval_interval", "the first step",
-      "training samples", "steps of an epoch",      "samples to evaluate",
-      "batch_size",       "accumulation",           "eval_batch_size",
-      "classes"};
+  static const char *const names[] = {"training.epochs",
+                                      "training.steps",
+                                      "checkpoint.interval",
+                                      "log.interval",
+                                      "training.eval_interval",
+                                      "the first step",
+                                      "training samples",
+                                      "steps of an epoch",
+                                      "samples to evaluate",
+                                      "samples of a micro-batch",
+                                      "micro-batches of a step",
+                                      "samples evaluated at once",
+                                      "classes"};
   const brim_work_info *info = &l->info;
   const int64_t mine[] = {l->epochs,
                           l->limit,

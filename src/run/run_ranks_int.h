@@ -55,7 +55,7 @@ typedef struct brim_ranks_wire {
 brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *listener);
 brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_message *hello,
                                int64_t until_ns, brim_ranks_wire *out);
-// Where rank 0 receives: several at once, so that strangers and slow ones hold nobody up. NULL = out of
+// Where rank 0 receives: several at once, so that strangers and slow ones delay no rank. NULL = out of
 // memory. Both arguments outlive it.
 typedef struct brim_ranks_door brim_ranks_door;
 brim_ranks_door *brim_ranks_door_open(int listener, const brim_ranks_address *address);

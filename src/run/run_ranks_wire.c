@@ -161,7 +161,7 @@ brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *liste
   return over_tcp ? listen_tcp(out, listener) : listen_local(out, listener);
 }
 
-// Those that have connected and not shown yet who they are.
+// Connections that have not shown yet which rank they are of.
 enum { GUESTS = 64 };
 typedef struct guest {
   brim_ranks_wire wire;

@@ -119,7 +119,7 @@ static brim_status make_metadata(brim_stepper *t, const brim_checkpoint_facts *f
 }
 
 // A model that no evaluation came before; without statistics of its own it keeps averaged ones. Ranks
-// recalibrate together: one that fails must not go on alone.
+// recalibrate together: one that fails must not continue alone.
 static brim_status recalibrate_model(brim_stepper *t) {
   brim_status status = brim_stepper_recalibrate(t, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE || t->ranks > 1) return status;
