@@ -126,7 +126,7 @@ static const brim_config_row rows[] = {
     // data
     BRIM_KEY_STRING("data.path", NULL, NAMES("data_path"), 0, "data file or folder"),
     BRIM_KEY_INT("data.batch_size", "128", 1, 268435456, NAMES("batch_size"), SAVED_NETS,
-                 "samples per micro-batch on each device"),
+                 "samples per micro-batch, of all ranks together"),
     BRIM_KEY_INT(
         "data.eval_batch_size", "0", 0, 268435456, NAMES("eval_batch_size"), 0,
         "samples per evaluation step; 0 = data.batch_size; never larger than data.batch_size under "

@@ -412,6 +412,10 @@ void lazy_close(brim_device *device) {
 
 void lazy_fail_op(brim_device *device, int n) { ((lazy *)device->impl)->fail_op = n; }
 
+void lazy_without_streams(brim_device *device) {
+  ((lazy *)device->impl)->table.stream_create = NULL;
+}
+
 void lazy_allow_capture(brim_device *device) { ((lazy *)device->impl)->refuse_capture = 0; }
 
 const lazy_counters *lazy_count(const brim_device *device) {

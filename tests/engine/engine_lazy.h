@@ -23,6 +23,7 @@ brim_device *lazy_open(int refuse_capture);
 void lazy_allow_capture(brim_device *device);
 // The n-th op from now on (1 is the next) that is not recorded is BRIM_EOOM, once.
 void lazy_fail_op(brim_device *device, int n);
+void lazy_without_streams(brim_device *device);  // from now on none can be made
 void lazy_close(brim_device *device);
 const lazy_counters *lazy_count(const brim_device *device);
 

@@ -325,7 +325,16 @@ static void test_on_gpus(void **state) {
     assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing is left running
     assert_int_equal(lazy_count(f[i].device)->events, events);
   }
-  // it has no streams for an exchange, which is reported
+  // it exchanges through the host, beside what it computes
+  assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
+  assert_int_equal(out.exchange.failure, BRIM_FAILURE_NONE);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(lazy_count(f[i].device)->waiting, 0);
+    assert_int_equal(brim_device_ranks(f[i].device), 1);  // and is no rank any more
+  }
+  brim_scaling_deinit(&out);
+  // one without streams beside is reported
+  for (int i = 0; i < 2; i++) lazy_without_streams(f[i].device);
   assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
   assert_int_equal(out.exchange.failure, BRIM_FAILURE_UNSUPPORTED);
   assert_non_null(strstr(out.exchange.message, "no streams for ranks"));
