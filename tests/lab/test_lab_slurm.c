@@ -828,8 +828,8 @@ static void test_broken_files(void **state) {
       "{",
       "[]",
       "{\"name\":\"brim-a\",\"job\":\"\",\"exps\":[]}",
-      "{\"name\":\"brim-b\",\"job\":\"\",\"exps\":[[\"00000000000000000000000000000001\",0,false]]"
-      "}",
+      ("{\"name\":\"brim-b\",\"job\":\"\",\"exps\":[[\"00000000000000000000000000000001\",0,false]]"
+       "}"),
       "{\"name\":\"brim-a\",\"job\":\"\",\"exps\":[[\"../../etc\",0]]}"};
   assert_int_equal(system("rm -rf broken && mkdir -p broken/slurm"), 0);
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
