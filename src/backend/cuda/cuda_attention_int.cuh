@@ -3,6 +3,7 @@
 #ifndef BRIM_BACKEND_CUDA_ATTENTION_INT_CUH_
 #define BRIM_BACKEND_CUDA_ATTENTION_INT_CUH_
 
+#include "backend/cuda/cuda_int.cuh"
 #include "backend/cuda/cuda_mma.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_TILE = 16 };

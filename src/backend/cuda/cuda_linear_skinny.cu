@@ -39,7 +39,7 @@ enum row_form {
 // Groups of 16 inputs of a kernel. KS 0 is one group of inputs that are no multiple of four.
 __host__ __device__ static constexpr int row_groups(int ks) { return ks == 0 ? 1 : ks; }
 
-// Hardware's for bf16: within 2^-10.9 of tanh, an eighth of what rounding to bf16 may take.
+// The hardware's for bf16.
 template <typename T>
 __device__ static inline float tanh_value(float x) {
   return tanhf(x);
@@ -47,9 +47,7 @@ __device__ static inline float tanh_value(float x) {
 
 template <>
 __device__ inline float tanh_value<__nv_bfloat16>(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+  return brim_tanh_fast(x);
 }
 
 template <typename T>
