@@ -15,6 +15,7 @@ extern "C" {
 typedef enum brim_place { BRIM_PLACE_DEVICE, BRIM_PLACE_HOST, BRIM_PLACE_COUNT } brim_place;
 
 #define BRIM_PLAN_MAX_ROWS 24
+#define BRIM_PLAN_ACTIVATIONS "activations"
 #define BRIM_PLAN_STATISTICS "running statistics"  // the row of networks with batch norm
 
 typedef struct brim_plan_row {

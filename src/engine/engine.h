@@ -211,6 +211,17 @@ typedef struct brim_net_external {
   brim_tensor metrics;  // BRIM_METRIC_*, may be added to: brim_net_read_metrics reads them
 } brim_net_external;
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out);
+// What a caller that computes the gradients of such a network itself (brim_group_part.gradients) needs of a
+// parameter: where the products read it, in the type of the activations, and where its gradient belongs, f32.
+// Both are device memory that stays in place as long as the network does.
+typedef struct brim_net_weight {
+  const char *name;   // the network's own
+  brim_tensor value;  // the 16-bit copy where there is one, else the parameter itself
+  brim_tensor gradient;
+} brim_net_weight;
+// All parameters in their order, at most `most`; *count is how many there are. BRIM_EUNSUPPORTED where one does
+// not lie in memory as its shape says (weights of convolutions).
+brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t most, size_t *count);
 // The batch has to stay where it is until `backward` returns. A forward pass without a backward one
 // is fine; anything else that the network computes in between ends it.
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
@@ -383,11 +394,18 @@ typedef struct brim_group_part {
   bool adding;                       // to the gradients of earlier micro-batches of the step
   bool gradients_only;               // a micro-batch of the step follows
   brim_status (*losses)(void *ctx);  // as in brim_group_step
+  // (optional) Instead of forward, losses and backward: enqueues what writes the gradients of all networks,
+  // as `losses` does. Their states have the row's numbers already. Not with `adding`.
+  brim_status (*gradients)(void *ctx);
   void *ctx;
 } brim_group_part;
 // Within `enqueue`: forward, losses, backward and update of the micro-batches that lie in the
 // inputs, with the numbers of row `index`.
 brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, int64_t index);
+// Memory that activations lie in, for `gradients`: free while no network of the group computes. What networks
+// left there (outputs of an evaluation) is lost.
+// Its size is that of BRIM_PLAN_ACTIVATIONS in the plan.
+void *brim_group_memory(const brim_group *group, size_t *bytes);
 // Within `enqueue`: evaluation of what lies in the input, all rows of it.
 brim_status brim_net_enqueue_outputs(brim_net *net);
 

@@ -21,6 +21,30 @@ brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out) 
   return BRIM_OK;
 }
 
+brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t most,
+                             size_t *count) {
+  BRIM_TRY(check(net));
+  const bool copied = net->blocks[BRIM_BLOCK_COPY].data != NULL;
+  const brim_block *values = &net->blocks[copied ? BRIM_BLOCK_COPY : BRIM_BLOCK_PARAMS];
+  const brim_dtype dtype = copied ? net->compute : net->master;
+  *count = net->params.count;
+  for (size_t i = 0; i < *count && i < most; i++) {
+    const brim_param *p = &net->params.items[i];
+    if (!brim_param_same_layout(p)) {
+      return brim_fail(BRIM_EUNSUPPORTED, "the values of %s are not in the order of its shape",
+                       p->name);
+    }
+    unsigned char *value = values->data + (size_t)p->offset * brim_dtype_size(dtype);
+    unsigned char *gradient =
+        net->blocks[BRIM_BLOCK_GRADS].data + (size_t)p->offset * brim_dtype_size(net->master);
+    out[i] = (brim_net_weight){
+        .name = p->name,
+        .value = brim_tensor_make(value, dtype, p->desc.rank, p->desc.dim),
+        .gradient = brim_tensor_make(gradient, net->master, p->desc.rank, p->desc.dim)};
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
   int slot = 0;
   BRIM_TRY(check(net));

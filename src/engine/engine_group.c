@@ -175,6 +175,12 @@ brim_net *brim_group_net(brim_group *group, int32_t index) {
   return index >= 0 && index < group->count ? group->nets[index] : NULL;
 }
 
+void *brim_group_memory(const brim_group *group, size_t *bytes) {
+  const brim_block *arena = &group->nets[0]->blocks[BRIM_BLOCK_ARENA];
+  *bytes = arena->bytes;
+  return arena->data;
+}
+
 //---------------------------------- running ----------------------------------
 
 typedef brim_group_work work;
@@ -191,8 +197,7 @@ static brim_status update_all(const work *w) {
 
 static int slot_of(const work *w, const brim_net *net) { return w->slot % brim_exec_slots(net); }
 
-brim_status brim_group_enqueue_work(void *ctx) {
-  const work *w = ctx;
+static brim_status both_ways(const work *w) {
   brim_group *group = w->group;
   for (int32_t i = 0; i < group->count; i++) {
     brim_net *net = group->nets[i];
@@ -203,6 +208,12 @@ brim_status brim_group_enqueue_work(void *ctx) {
   for (int32_t i = 0; i < group->count; i++) {
     BRIM_TRY(brim_exec_enqueue(group->nets[i], w->backward));
   }
+  return BRIM_OK;
+}
+
+brim_status brim_group_enqueue_work(void *ctx) {
+  const work *w = ctx;
+  BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : both_ways(w));
   return w->updates ? update_all(w) : BRIM_OK;
 }
 

@@ -39,6 +39,7 @@ struct brim_group {
 typedef struct brim_group_work {
   brim_group *group;
   brim_group_losses losses;
+  brim_group_losses gradients;  // instead of both passes; call NULL = none
   brim_exec_kind backward;
   bool updates;
   int slot;  // of the networks that have two

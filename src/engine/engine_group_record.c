@@ -136,6 +136,10 @@ static brim_status check_part(const brim_group *group, const brim_group_part *pa
                      " of %" PRId64,
                      index, group->table.enqueued, group->table.count);
   }
+  if (part->adding && part->gradients) {
+    return brim_fail(BRIM_EINVAL,
+                     "gradients that the caller computes cannot be added to earlier ones");
+  }
   for (int32_t i = 0; i < group->count; i++) {
     const brim_net *net = group->nets[i];
     if (!net->in_place) {
@@ -145,7 +149,7 @@ static brim_status check_part(const brim_group *group, const brim_group_part *pa
     if (part->adding && net->accumulation < 2) {
       return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
     }
-    if (net->external_loss && !part->losses) {
+    if (net->external_loss && !part->losses && !part->gradients) {
       return brim_fail(BRIM_EINVAL, "network %d of the group has no loss", (int)i);
     }
   }
@@ -163,6 +167,7 @@ brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, i
   }
   brim_group_work w = {.group = group,
                        .losses = {part->losses, part->ctx},
+                       .gradients = {part->gradients, part->ctx},
                        .backward = part->adding ? BRIM_EXEC_BACKWARD_ADD : BRIM_EXEC_BACKWARD_FIRST,
                        .updates = !part->gradients_only};
   BRIM_TRY(brim_group_enqueue_work(&w));
