@@ -127,8 +127,7 @@ __device__ static void BRIM_ENV(collect_show_critic)(const BRIM_ENV(collect_call
   });
 }
 
-// 8 blocks on a multiprocessor: 16,384 environments in one go on an H200.
-__global__ void __launch_bounds__(COLLECT_LOOKS, 8)
+__global__ void __launch_bounds__(COLLECT_LOOKS, COLLECT_LOOK_BLOCKS)
     BRIM_ENV(collect_look_kernel)(const __grid_constant__ BRIM_ENV(collect_call) p) {
   __shared__ int32_t exists[COLLECT_ROWS];
   char *shared = (char *)BRIM_ENV(collect_shared);

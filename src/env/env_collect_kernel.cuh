@@ -10,6 +10,14 @@
 #include "env/env_collect_plan.h"
 #include "env/env_host.cuh"
 
+// Blocks that look, on a multiprocessor: as many as it has threads for. 8: 16,384 environments in one go on
+// an H200.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890)
+enum { COLLECT_LOOK_BLOCKS = 6 };
+#else
+enum { COLLECT_LOOK_BLOCKS = 8 };
+#endif
+
 enum {
   // Threads of a block that steps up to 32 environments: one warp steps, all copy. 16,384 environments are
   // 512 such blocks, four for each of an H200's 132 multiprocessors, a warp for each scheduler.

@@ -89,6 +89,40 @@ static void flags_are_what_agents_observe(void **state) {
   camp_clear(&g);
 }
 
+// Rules peer in every size and window, at the edges too, with any map.
+static void flags_of_peers_are_what_they_observe(void **state) {
+  (void)state;
+  enum { UAVS = 5, WORDS = BRIM_UAV_MAX_CROP * BRIM_UAV_MAX_CROP / 32 + 1 };
+  for (int32_t size = 2; size <= BRIM_UAV_MAX_SIZE; size++) {
+    for (int32_t crop = 1; crop <= size && crop <= 9; crop += 2) {
+      const brim_uav_values v = {.rules = BRIM_UAV_PEER,
+                                 .task = BRIM_UAV_GOALS,
+                                 .size = size,
+                                 .num_uavs = UAVS,
+                                 .crop = crop,
+                                 .episode_steps = 9};
+      brim_uav_state s = {0};
+      for (int32_t i = 2 * UAVS; i < brim_uav_stored(&v) / 4 - 5; i++) {
+        s.rest[i] =
+            brim_philox(brim_rng_key(9, BRIM_RNG_TEST), (uint64_t)(size * 16 + crop), (uint64_t)i)
+                .v[0];
+      }
+      const int32_t end = size - 1,
+                    at[UAVS][2] = {{0, 0}, {end, 0}, {0, end}, {end, end}, {end / 2, 1}};
+      for (int32_t a = 0; a < UAVS; a++) s.rest[a] = brim_grid_place(at[a][0], at[a][1], 1, 0);
+      for (int32_t a = 0; a < UAVS; a++) {
+        float x[brim_uav_OBS];
+        uint32_t bits[WORDS];
+        brim_uav_observe(&v, &s, a, x);
+        const int32_t flags = brim_uav_flags(&v, &s, a, bits);
+        for (int32_t i = 0; i < (flags + 31) / 32 * 32; i++) {
+          assert_true((float)(bits[i / 32] >> (i % 32) & 1) == (i < flags ? x[i] : 0.0f));
+        }
+      }
+    }
+  }
+}
+
 // What both networks read of all rows of a block, as bytes. Rows of an output are a multiple of `unit` numbers.
 static char *looks(camp *g, int32_t dtype, int32_t unit, size_t *bytes) {
   const brim_env_sizes z = brim_collect_sizes(&g->shape);
@@ -251,6 +285,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rollouts_are_the_contract),
       cmocka_unit_test(flags_are_what_agents_observe),
+      cmocka_unit_test(flags_of_peers_are_what_they_observe),
       cmocka_unit_test(cpu_and_cuda_have_the_same_bits),
       cmocka_unit_test(tallies_have_the_figures),
       cmocka_unit_test(saved_states_are_checked),

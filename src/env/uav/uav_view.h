@@ -179,6 +179,26 @@ BRIM_HD uint32_t brim_grid_plane_row(const brim_uav_values *v, const brim_uav_st
   return which == 2 && brim_grid_y(place) == y ? bits & ~((uint32_t)1 << v->crop / 2) : bits;
 }
 
+// Peer, a window of at most 32 cells: its flags in one word. Of row j, bit i becomes bit i * crop + j, since
+// an agent sees columns: copies of the row crop - 1 apart have each of its bits but the last at its place.
+BRIM_HD uint32_t brim_grid_peer_window(const brim_uav_values *v, const uint32_t *obstacles,
+                                       brim_grid_columns columns, int32_t y) {
+  const int32_t crop = v->crop, last = crop - 1;
+  const uint32_t all = ((uint32_t)1 << crop) - 1, low = all >> 1;
+  uint32_t copies = 0, kept = 0, out = 0;
+  for (int32_t i = 0; i < last; i++) {
+    copies |= (uint32_t)1 << i * last;
+    kept |= (uint32_t)1 << i * crop;
+  }
+  for (int32_t j = 0; j < crop; j++) {
+    const int there = y + j >= 0 && y + j < v->size;
+    const uint32_t seen = there ? brim_grid_piece(obstacles, v->size, columns, y + j) : all;
+    const uint32_t row = (seen | ~columns.all) & all;
+    out |= (((row & low) * copies & kept) | row >> last << last * crop) << j;
+  }
+  return out;
+}
+
 BRIM_HD int32_t brim_uav_flags(const brim_uav_values *v, const brim_uav_state *s, int32_t agent,
                                uint32_t *out) {
   const int peer = brim_grid_is_peer(v);
@@ -188,6 +208,10 @@ BRIM_HD int32_t brim_uav_flags(const brim_uav_values *v, const brim_uav_state *s
   const int32_t x = brim_grid_x(s->rest[agent]) - crop / 2;
   const int32_t y = brim_grid_y(s->rest[agent]) - crop / 2;
   const brim_grid_columns columns = brim_grid_clip(v->size, x, crop);
+  if (peer && count <= 32) {
+    *out = brim_grid_peer_window(v, s->rest + brim_grid_obstacles_at(v), columns, y);
+    return count;
+  }
   brim_grid_words_of w = {out, 0, 0};
   for (int32_t which = 0; which < (peer ? 1 : 3); which++) {
     for (int32_t i = 0; i < crop; i++) {
