@@ -11,8 +11,11 @@ static const brim_extension extensions[] = {
     {BRIM_ROLLOUT_EXTENSION "uav", &brim_uav_cuda},
     {BRIM_COLLECT_EXTENSION "cartpole", &brim_cartpole_collect_cuda},
     {BRIM_COLLECT_EXTENSION "uav", &brim_uav_collect_cuda},
+    {BRIM_FUSED_ROLLOUT_EXTENSION "cartpole", &brim_cartpole_fused_rollout_cuda},
+    {BRIM_FUSED_ROLLOUT_EXTENSION "uav", &brim_uav_fused_rollout_cuda},
     {BRIM_PHYSICS_EXTENSION, &brim_env_cuda_physics},
     {BRIM_PPO_EXTENSION, &brim_ppo_cuda},
+    {BRIM_FUSED_EXTENSION, &brim_fused_cuda},
 };
 
 static const brim_plugin plugin = {
@@ -30,6 +33,7 @@ extern "C" BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_
   brim_uav_cuda_set_host(host);
   brim_env_cuda_set_physics_host(host);
   brim_ppo_cuda_set_host(host);
+  brim_fused_cuda_set_host(host);
   *out = &plugin;
   return BRIM_OK;
 }
