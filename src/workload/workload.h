@@ -140,8 +140,11 @@ typedef struct brim_work_info {
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
   const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
-  bool watches_gpu;         // how busy the GPU is tells something: it is sampled while training
-  bool reads_often;         // reading the figures waits for nothing: they are read after every step
+  // What fused kernels compute at the present setting: "rollout and update", "update", "no"; NULL = the
+  // workload has none.
+  const char *fused;
+  bool watches_gpu;  // how busy the GPU is tells something: it is sampled while training
+  bool reads_often;  // reading the figures waits for nothing: they are read after every step
   // Steps without effect in a row after which a run is lost, if they are an epoch at least; 0 = an epoch
   // of which no step had an effect.
   int64_t idle_limit;

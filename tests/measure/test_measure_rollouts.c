@@ -8,6 +8,7 @@
 #include "profile/profile.h"
 #include "same_file.h"
 #include "test.h"
+#include "workload/gpu_face.h"
 #include "workload/workload.h"
 
 static const char yaml[] =
@@ -26,32 +27,19 @@ typedef struct job {
   brim_work *work;
 } job;
 
-// ref's loops, with the face of a GPU.
-static brim_device *open_gpu(void) {
-  static brim_backend table;
-  table = *brim_backend_ref();
-  table.name = "cuda";
-  brim_device *device = (brim_device *)brim_calloc(1, sizeof *device);
-  assert_non_null(device);
-  device->backend = &table;
-  assert_ok(table.device_open(0, NULL, &device->impl));
-  device->info = (brim_device_info){.name = "Fake 1", .id = "GPU-1", .library = "fake 1.0"};
-  device->info.kind = BRIM_DEVICE_GPU;
-  device->info.threads = 1;
-  device->info.total_bytes = device->info.free_bytes = device->free_at_open = 1ULL << 32;
-  return device;
-}
-
-static void open_job(job *j, const char *collect_on) {
+// Fused kernels take environments that an actor sees little of.
+static void open_job(job *j, const char *collect_on, bool fused) {
   char text[64];
   snprintf(text, sizeof text, "mappo.collect_on=%s", collect_on);
-  const char *const overrides[] = {text};
-  const brim_config_options options = {
-      .text = yaml, .text_name = "test.yaml", .overrides = overrides, .override_count = 1};
+  const char *const overrides[] = {text, "env=cartpole", "mappo.fused=on"};
+  const brim_config_options options = {.text = yaml,
+                                       .text_name = "test.yaml",
+                                       .overrides = overrides,
+                                       .override_count = fused ? 3 : 1};
   assert_ok(brim_config_load(&options, &j->config));
   assert_ok(brim_registry_create(&j->registry));
-  assert_ok(brim_registry_load(j->registry, BRIM_TEST_PLUGIN));
-  j->device = open_gpu();
+  assert_ok(brim_registry_load(j->registry, fused ? BRIM_TEST_FUSED_PLUGIN : BRIM_TEST_PLUGIN));
+  j->device = gpu_face_open();
   const brim_work_context context = {.registry = j->registry, .device = j->device};
   assert_ok(brim_work_open(&context, j->config, &j->work));
 }
@@ -81,9 +69,9 @@ static void save(job *j, const char *path) {
 
 //---------------------------------- phases ----------------------------------
 
-static void measure(const char *collect_on, brim_result *r) {
+static void measure(const char *collect_on, bool fused, brim_result *r) {
   job j;
-  open_job(&j, collect_on);
+  open_job(&j, collect_on, fused);
   const brim_setting setting = brim_work_setting(j.work);
   const brim_trial_options options = {.steps = 3};
   assert_ok(brim_trial_run(j.work, j.config, j.device, &setting, &options, r));
@@ -98,7 +86,7 @@ static void measure(const char *collect_on, brim_result *r) {
 static void test_beside_a_gpu(void **state) {
   (void)state;
   brim_result r;
-  measure("cpu", &r);
+  measure("cpu", false, &r);
   static const brim_phase phases[] = {BRIM_PHASE_ENV, BRIM_PHASE_ACT, BRIM_PHASE_H2D,
                                       BRIM_PHASE_UPDATE};
   for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
@@ -130,10 +118,9 @@ static void test_beside_a_gpu(void **state) {
 }
 
 // One launch for the whole rollout: environment and actor are told apart, and nothing is copied.
-static void test_on_a_gpu(void **state) {
-  (void)state;
+static void measure_on_gpu(bool fused) {
   brim_result r;
-  measure("gpu", &r);
+  measure("gpu", fused, &r);
   static const brim_phase phases[] = {BRIM_PHASE_ENV, BRIM_PHASE_ACT, BRIM_PHASE_UPDATE};
   for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
     assert_true(r.phase_used[phases[i]] && r.phase_ms[phases[i]].mean > 0);
@@ -145,36 +132,50 @@ static void test_on_a_gpu(void **state) {
   brim_result_deinit(&r);
 }
 
+static void test_on_a_gpu(void **state) {
+  (void)state;
+  measure_on_gpu(false);
+  measure_on_gpu(true);
+}
+
 //---------------------------------- no trace ----------------------------------
 
-// Measured or not, beside the GPU or on it: the same weights.
+typedef struct training {
+  const char *where, *path;
+  bool exact, measured, fused;
+} training;
+
+static void train(const training *t) {
+  job j;
+  brim_phase_timer timer;
+  brim_phase_timer_init(&timer);
+  timer.spans.exact = t->exact;
+  open_job(&j, t->where, t->fused);
+  configure(&j);
+  run_job(&j, 4, t->measured ? &timer.spans : NULL);
+  brim_work_metrics m;
+  assert_ok(j.work->table->metrics(j.work->state, true, &m));
+  // 4 environments, 200 steps each, episodes of at most 20 of a drone
+  assert_true(metric_value(m.set, m.values, "episodes") >= (t->fused ? 4 : 40));
+  save(&j, t->path);
+  close_job(&j);
+}
+
+// Measured or not, beside the GPU or on it: the same weights. Fused or not: measured or not.
 static void test_measuring_changes_nothing(void **state) {
   (void)state;
-  static const struct {
-    const char *where, *path;
-    bool exact, measured;
-  } runs[] = {{"cpu", "a.safetensors", false, false},
-              {"cpu", "b.safetensors", true, true},
-              {"gpu", "c.safetensors", false, true},
-              {"gpu", "d.safetensors", true, true}};
-  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-    job j;
-    brim_phase_timer timer;
-    brim_phase_timer_init(&timer);
-    timer.spans.exact = runs[i].exact;
-    open_job(&j, runs[i].where);
-    configure(&j);
-    run_job(&j, 4, runs[i].measured ? &timer.spans : NULL);
-    brim_work_metrics m;
-    assert_ok(j.work->table->metrics(j.work->state, true, &m));
-    // 4 environments, 200 steps each, episodes of at most 20
-    assert_true(metric_value(m.set, m.values, "episodes") >= 40);
-    save(&j, runs[i].path);
-    close_job(&j);
-  }
+  static const training runs[] = {{"cpu", "a.safetensors", false, false, false},
+                                  {"cpu", "b.safetensors", true, true, false},
+                                  {"gpu", "c.safetensors", false, true, false},
+                                  {"gpu", "d.safetensors", true, true, false}};
+  static const training fused[] = {{"gpu", "e.safetensors", false, false, true},
+                                   {"gpu", "f.safetensors", true, true, true}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) train(&runs[i]);
   for (size_t i = 1; i < sizeof runs / sizeof *runs; i++) {
     assert_same_file(runs[0].path, runs[i].path);
   }
+  for (size_t i = 0; i < 2; i++) train(&fused[i]);
+  assert_same_file(fused[0].path, fused[1].path);
 }
 
 int main(void) {

@@ -274,6 +274,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
   if (!s && t->job->ranks) s = put_ranks(f, t->job);
   if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
+  if (!s && info->fused) s = brim_json_put(f, "fused", json_string(info->fused));
   if (!s) {
     s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));
   }

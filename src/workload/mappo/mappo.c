@@ -86,6 +86,7 @@ static void mappo_info(void *work, brim_work_info *out) {
   out->learning_rate = w->optimizer.lr;
   out->adaptive = brim_str_starts(w->optimizer.component.name, "adam");
   out->description = w->description;
+  out->fused = brim_mappo_fused_text(w);
   out->watches_gpu = true;
   out->reads_often = true;
   out->idle_limit = FEW_ITERATIONS;

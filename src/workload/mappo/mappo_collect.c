@@ -66,7 +66,18 @@ static brim_status act(brim_mappo *w, int32_t t) {
   return brim_mappo_draw(w, t);
 }
 
-brim_status brim_mappo_collect(const brim_mappo_run *r) {
+static brim_status collect_step(const brim_mappo_run *r, int32_t t) {
+  brim_mappo *w = r->w;
+  const brim_rollout_where *where = w->context.device->info.host_memory ? &w->host : &w->where;
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", brim_mappo_look(w, t)));
+  brim_mappo_begin(r, BRIM_PHASE_ACT, "act");
+  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(w, t)));
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  return brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t));
+}
+
+static brim_status collect_steps(const brim_mappo_run *r) {
   brim_mappo *w = r->w;
   const bool host = w->context.device->info.host_memory;
   brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
@@ -74,16 +85,17 @@ brim_status brim_mappo_collect(const brim_mappo_run *r) {
       brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->begin(&w->where, &w->shape, w->block)));
   for (int32_t t = 0; t < w->sizes.steps; t++) {
     if (host) BRIM_TRY(check_stop(w));
-    brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", brim_mappo_look(w, t)));
-    brim_mappo_begin(r, BRIM_PHASE_ACT, "act");
-    BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(w, t)));
-    brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-    const brim_rollout_where *where = host ? &w->host : &w->where;
-    BRIM_TRY(
-        brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t)));
+    BRIM_TRY(collect_step(r, t));
   }
-  return w->collect->tally(&w->where, &w->shape, w->block, 1);
+  return BRIM_OK;
+}
+
+// A fused rollout is one kernel of a GPU, which has no spans inside: mappo_probe.c divides it.
+brim_status brim_mappo_collect(const brim_mappo_run *r) {
+  brim_mappo *w = r->w;
+  BRIM_TRY(w->fusing.rollout ? brim_mappo_fused_collect(w) : collect_steps(r));
+  BRIM_TRY(w->collect->tally(&w->where, &w->shape, w->block, 1));
+  return brim_mappo_settle(w);
 }
 
 //---------------------------------- on the host ----------------------------------

@@ -1,11 +1,12 @@
 // The mappo workload's state, which its files share: mappo_setup.c and mappo_knobs.c read the config, mappo_nets.c plans and
-// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_eval.c evaluates, mappo_save.c is for
-// checkpoints, mappo.c is the table.
+// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_fused.c has the parts of it that fused
+// kernels can take, mappo_eval.c evaluates, mappo_save.c is for checkpoints, mappo.c is the table.
 // E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
 
 #include "env/env_collect.h"
+#include "env/env_fused.h"
 #include "env/env_ppo.h"
 #include "workload/mappo/mappo.h"
 #include "workload/workload_env.h"
@@ -67,10 +68,57 @@ typedef struct brim_mappo_chunks {
   int64_t each;  // the critic's evaluation batch
 } brim_mappo_chunks;
 
-// Specs of both networks with the components they point to.
-typedef struct brim_mappo_specs {
+// Memory of fused kernels besides what the general path has.
+enum {
+  BRIM_MAPPO_SEEN,  // and the network: what it read in the rollout
+  BRIM_MAPPO_ALLOWED = BRIM_MAPPO_SEEN + BRIM_MAPPO_NETS,
+  BRIM_MAPPO_Z,  // and the network, as the two after it: brim_fused_part
+  BRIM_MAPPO_H = BRIM_MAPPO_Z + BRIM_MAPPO_NETS,
+  BRIM_MAPPO_G = BRIM_MAPPO_H + BRIM_MAPPO_NETS,
+  BRIM_MAPPO_SCRATCH = BRIM_MAPPO_G + BRIM_MAPPO_NETS,
+  BRIM_MAPPO_WORKSPACE,  // of the products, which follow each other
+  BRIM_MAPPO_SPACES
+};
+typedef struct brim_mappo_space {
+  size_t bytes;   // 0 = not needed
+  bool shared;    // in the memory of the group
+  size_t offset;  // there, or in the block of its own
+} brim_mappo_space;
+
+// Products of a network whose first layer is the caller's (BRIM_FUSED_REST): the first layer, the gradients
+// of the second and of the first.
+enum { BRIM_MAPPO_FORWARD, BRIM_MAPPO_SECOND, BRIM_MAPPO_FIRST, BRIM_MAPPO_PRODUCTS };
+
+typedef struct brim_mappo_reason {
+  char text[208];  // translated; a line of the start has room for it and what is before it
+} brim_mappo_reason;
+
+// What of a setting fused kernels take.
+typedef struct brim_mappo_fusing {
+  bool update;                          // minibatches from inputs to gradients
+  bool rollout;                         // and rollouts, with the critic's values of their states
+  brim_mappo_reason why;                // why not both; empty: both are, or the config says off
+  brim_fused_way way[BRIM_MAPPO_NETS];  // of an update
+  brim_fused_net net[BRIM_MAPPO_NETS];  // with addresses once it is built
+  brim_mappo_space spaces[BRIM_MAPPO_SPACES];
+  size_t bytes;  // of the block of its own
+  // built
+  char *memory, *shared;  // the block of its own; the group's
+  brim_op_call products[BRIM_MAPPO_NETS][BRIM_MAPPO_PRODUCTS];
+  int prepared[BRIM_MAPPO_NETS];  // of them
+} brim_mappo_fusing;
+
+// Numbers that a setting needs, before anything is allocated.
+typedef struct brim_mappo_needs {
+  brim_collect_shape shape;
+  brim_collect_layout layout, eval;
+  brim_ppo_shape learn;
+  brim_mappo_places places;
+  brim_mappo_chunks chunks;
   brim_net_spec spec[BRIM_MAPPO_NETS];
-} brim_mappo_specs;
+  size_t host_input, host_output, host_mask;  // bytes, where environments run on the host
+  brim_mappo_fusing fusing;
+} brim_mappo_needs;
 
 enum { BRIM_MAPPO_MODEL_ARGS = 12 };
 typedef struct brim_mappo_model {
@@ -206,6 +254,8 @@ typedef struct brim_mappo {
   // tables of the device, and of the CPU for environments beside a GPU
   const brim_collect_table *collect;
   const brim_ppo_table *ppo;
+  const brim_fused_table *fused;  // NULL = the device has none
+  const brim_fused_rollout_table *fused_rollout;
   brim_rollout_where where, host;
 
   // of the present setting
@@ -214,8 +264,10 @@ typedef struct brim_mappo {
   brim_mappo_places places;
   brim_mappo_chunks chunks;
   brim_ppo_shape learn;
+  brim_mappo_fusing fusing;
   brim_group *group;
-  brim_record *rollout;   // of the device's environments
+  brim_record *whole;     // of the device's environments, and the first part of what follows
+  brim_record *rollout;   // of the environments alone, for steps that are measured
   brim_record **records;  // parts of what follows it
   size_t record_count;
   brim_record *act, *eval_record;     // the actor alone; a step of an evaluation
@@ -308,6 +360,31 @@ brim_collect_output brim_mappo_output(const brim_tensor *input);
 brim_status brim_mappo_value_states(brim_mappo *w);
 // One iteration: rollout, advantages, all updates. Sums and position are not touched.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
+
+// Where ops are measured one by one, the device is done with what came before: work that is no op would count
+// as the next one's.
+static inline brim_status brim_mappo_settle(const brim_mappo *w) {
+  const brim_device *device = w->context.device;
+  const bool apart = device->watch && device->watch->op_by_op && !device->recording;
+  return apart ? brim_device_sync(w->context.device) : BRIM_OK;
+}
+
+// mappo_fused.c
+// What of a setting is fused, and what that needs, into n->fusing; BRIM_EUNSUPPORTED where the config asks for
+// more than is possible. The rest of n is there.
+brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes *s,
+                                    brim_mappo_needs *n);
+// Places for all spaces, as many as fit in `shared` bytes of the group's memory.
+void brim_mappo_fused_place(brim_mappo_fusing *f, size_t shared);
+brim_status brim_mappo_fused_build(brim_mappo *w);  // w->fusing is as `choose` left it
+void brim_mappo_fused_drop(brim_mappo *w);
+// All enqueue. A rollout, without its tally; the critic's outputs of its states; the gradients of a minibatch.
+brim_status brim_mappo_fused_collect(brim_mappo *w);
+brim_status brim_mappo_fused_values(brim_mappo *w);
+brim_status brim_mappo_fused_gradients(const brim_mappo *w, const brim_ppo_losses *losses);
+const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update", "update", "no"
+// The line at the start of a run; false: there is nothing to say.
+bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
 
 // mappo_probe.c, for steps on a GPU that are measured phase by phase; others pass through
 bool brim_mappo_probes(const brim_mappo *w, const brim_spans *spans);

@@ -20,6 +20,10 @@ static const brim_config_row keys[] = {
         "mappo.collect_on", "auto", BRIM_KEY_NAMES("collect_on"),
         BRIM_KEY_NAMES("auto", "cpu", "gpu"), 0,
         "where environments run; cpu with a GPU copies observations and actions every step"),
+    BRIM_KEY_CHOICE("mappo.fused", "auto", BRIM_KEY_NO_NAMES, BRIM_KEY_NAMES("auto", "on", "off"),
+                    0,
+                    "kernels that keep small networks on a GPU's chip; auto = in bf16, where the "
+                    "GPU and the networks allow it"),
     BRIM_KEY_INT("mappo.update_epochs", "5", 1, 65535, BRIM_KEY_NAMES("update_epochs"),
                  BRIM_CONFIG_SAVED_OWN, "number of passes over the collected samples"),
     BRIM_KEY_INT("mappo.minibatches", NULL, 1, 1e6,

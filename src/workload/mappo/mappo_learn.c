@@ -1,6 +1,6 @@
 // An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
-// it in minibatches. Where the device records, the rollout is one launch and the rest another (several where it
-// has more than BRIM_GROUP_STATES updates).
+// it in minibatches. Where the device records, all of it is one launch (several where it has more than
+// BRIM_GROUP_STATES updates); of measured iterations the rollout is one of its own.
 #include "workload/mappo/mappo_int.h"
 
 //---------------------------------- advantages ----------------------------------
@@ -15,6 +15,7 @@ static float *floats(const brim_mappo *w, size_t offset) {
 
 // Part by part, into one matrix.
 brim_status brim_mappo_value_states(brim_mappo *w) {
+  if (w->fusing.rollout) return brim_mappo_fused_values(w);
   const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
   const size_t each = (size_t)out->dim[1] * brim_dtype_size(out->dtype);
   for (int64_t first = 0; first < w->chunks.rows; first += w->chunks.each) {
@@ -57,8 +58,7 @@ static brim_status take_advantages(brim_mappo *w) {
 
 //---------------------------------- updates ----------------------------------
 
-static brim_status losses(void *ctx) {
-  brim_mappo *w = (brim_mappo *)ctx;
+static brim_ppo_losses losses_of(const brim_mappo *w) {
   brim_mappo_report *report = report_of(w);
   brim_ppo_net nets[BRIM_MAPPO_NETS];
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
@@ -66,7 +66,7 @@ static brim_status losses(void *ctx) {
                              .gradient = w->external[i].gradient,
                              .state = (const double *)w->external[i].state.data};
   }
-  const brim_ppo_losses work = {
+  return (brim_ppo_losses){
       .rows = (const int32_t *)(const void *)(w->memory + w->places.rows),
       .actor = nets[BRIM_MAPPO_ACTOR],
       .critic = nets[BRIM_MAPPO_CRITIC],
@@ -86,7 +86,18 @@ static brim_status losses(void *ctx) {
       .metrics = report->metrics,
       .scratch = w->memory + w->places.scratch,
   };
+}
+
+static brim_status losses(void *ctx) {
+  const brim_mappo *w = (const brim_mappo *)ctx;
+  const brim_ppo_losses work = losses_of(w);
   return w->ppo->losses(&w->where, &w->learn, &work);
+}
+
+static brim_status gradients(void *ctx) {
+  const brim_mappo *w = (const brim_mappo *)ctx;
+  const brim_ppo_losses work = losses_of(w);
+  return brim_mappo_fused_gradients(w, &work);
 }
 
 // Minibatch `index` of the iteration: its rows in the order of the epoch, the inputs, one step of both.
@@ -111,9 +122,15 @@ static brim_status update(brim_mappo *w, int64_t index, int64_t within) {
       .critic = brim_mappo_output(&w->inputs[BRIM_MAPPO_CRITIC][0]),
       .mask = (uint64_t *)(void *)(w->memory + w->places.mask),
   };
-  const brim_group_part part = {.losses = losses, .ctx = w};
+  const brim_group_part part = {
+      .losses = losses,
+      .gradients = w->fusing.update ? gradients : NULL,
+      .ctx = w,
+  };
   BRIM_TRY(w->ppo->rows(&w->where, &rows));
-  BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
+  // a fused rollout keeps what networks saw, and no states to look at again
+  if (!w->fusing.rollout) BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
+  BRIM_TRY(brim_mappo_settle(w));
   return brim_group_enqueue(w->group, &part, within);
 }
 
@@ -144,6 +161,11 @@ static brim_status enqueue_updates(void *ctx) {
   }
   for (int64_t i = first; i < end; i++) BRIM_TRY(update(w, i, i - first));
   return BRIM_OK;
+}
+
+static brim_status enqueue_all(void *ctx) {
+  BRIM_TRY(enqueue_rollout(ctx));
+  return enqueue_updates(ctx);
 }
 
 // Between the host's and the device's memory, or within it: what a rollout carries and the statistics.
@@ -185,13 +207,15 @@ static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
 
-static brim_status run_updates(brim_mappo *w) {
+// whole: with the rollout before them.
+static brim_status run_updates(brim_mappo *w, bool whole) {
   for (size_t part = 0; part < w->record_count; part++) {
     brim_mappo_run run = {.w = w, .part = (int64_t)part};
     const int64_t first = run.part * BRIM_GROUP_STATES;
     BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
                                    part_end(w, run.part) - first));
-    BRIM_TRY(brim_record_run(w->records[part], enqueue_updates, &run, false));
+    BRIM_TRY(whole && part == 0 ? brim_record_run(w->whole, enqueue_all, &run, false)
+                                : brim_record_run(w->records[part], enqueue_updates, &run, false));
   }
   return BRIM_OK;
 }
@@ -212,15 +236,15 @@ static brim_status read_back(brim_mappo *w) {
 // has both to do is waited for once: exact steps tell the two apart by its clock.
 static brim_status run_all(brim_mappo *w, const brim_spans *spans) {
   const bool apart = w->sizes.on_host || w->context.device->info.host_memory;
-  const bool exact = spans && spans->exact;
+  const bool exact = spans && spans->exact, whole = !apart && !exact;
   const brim_spans *one = apart || exact ? NULL : spans;  // of both together
   const brim_spans *update = apart ? spans : NULL;
   brim_span_begin(one, BRIM_PHASE_COMPUTE, "iteration");
   brim_status status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_ROLLOUT);
-  if (!status) status = roll_out(w, spans);
+  if (!status && !whole) status = roll_out(w, spans);
   brim_span_begin(update, BRIM_PHASE_UPDATE, "update");
   if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_UPDATE);
-  if (!status) status = run_updates(w);
+  if (!status) status = run_updates(w, whole);
   if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_END);
   if (!status) status = read_back(w);
   brim_span_end(update, BRIM_PHASE_UPDATE, "update");

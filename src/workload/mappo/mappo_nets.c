@@ -7,16 +7,7 @@
 
 //---------------------------------- sizes ----------------------------------
 
-// Numbers that a setting needs, before anything is allocated.
-typedef struct needs {
-  brim_collect_shape shape;
-  brim_collect_layout layout, eval;
-  brim_ppo_shape learn;
-  brim_mappo_places places;
-  brim_mappo_chunks chunks;
-  brim_net_spec spec[BRIM_MAPPO_NETS];
-  size_t host_input, host_output, host_mask;  // bytes, where environments run on the host
-} needs;
+typedef brim_mappo_needs needs;
 
 static bool is_half(brim_precision p) {
   return p == BRIM_PRECISION_BF16 || p == BRIM_PRECISION_FP16;
@@ -112,6 +103,7 @@ static brim_status make_needs(const brim_mappo *w, const brim_mappo_sizes *s, ne
   BRIM_TRY(w->ppo->scratch(&n->learn, &scratch));
   make_places(w, s, scratch, n);
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) make_spec(w, s, i, n, &n->spec[i]);
+  BRIM_TRY(brim_mappo_fused_choose(w, s, n));
   if (!s->on_host) return BRIM_OK;
   const size_t rows = (size_t)s->envs * (size_t)w->z.agents;
   const size_t each = brim_dtype_size(activations(s->precision));
@@ -127,6 +119,13 @@ static void add_row(brim_plan *plan, const char *name, brim_place where, uint64_
   if (bytes == 0 || plan->row_count == BRIM_PLAN_MAX_ROWS) return;
   plan->rows[plan->row_count++] = (brim_plan_row){name, where, bytes};
   plan->bytes[where] += bytes;
+}
+
+static size_t bytes_of_row(const brim_plan *plan, const char *name) {
+  for (size_t i = 0; i < plan->row_count; i++) {
+    if (strcmp(plan->rows[i].name, name) == 0) return (size_t)plan->rows[i].bytes;
+  }
+  return 0;
 }
 
 static size_t report_bytes(void) { return sizeof(brim_mappo_report) + sizeof(brim_collect_tally); }
@@ -147,8 +146,10 @@ brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *
   BRIM_TRY(make_needs(w, &s, &n));
   BRIM_TRY(brim_learn_check_precision(w->context.device, &n.spec[0]));
   BRIM_TRY(brim_group_plan(w->context.device, n.spec, BRIM_MAPPO_NETS, out));
+  brim_mappo_fused_place(&n.fusing, bytes_of_row(out, BRIM_PLAN_ACTIVATIONS));
   add_row(out, "rollouts", BRIM_PLACE_DEVICE, n.layout.bytes);
   add_row(out, "returns", BRIM_PLACE_DEVICE, n.places.bytes);
+  add_row(out, BRIM_N_("fused kernels"), BRIM_PLACE_DEVICE, n.fusing.bytes);
   add_row(out, "evaluation", BRIM_PLACE_DEVICE, n.eval.bytes);
   add_row(out, "returns", BRIM_PLACE_HOST, report_bytes());
   if (s.on_host) {
@@ -179,6 +180,8 @@ void brim_mappo_drop(brim_mappo *w) {
   for (size_t i = 0; i < w->record_count; i++) brim_record_destroy(w->records[i]);
   brim_free(w->records);
   drop_probe(w);
+  brim_mappo_fused_drop(w);
+  brim_record_destroy(w->whole);
   brim_record_destroy(w->rollout);
   brim_record_destroy(w->act);
   brim_record_destroy(w->eval_record);
@@ -197,7 +200,7 @@ void brim_mappo_drop(brim_mappo *w) {
   memset(&w->host, 0, sizeof w->host);
   w->records = NULL;
   w->record_count = 0;
-  w->rollout = w->act = w->eval_record = NULL;
+  w->whole = w->rollout = w->act = w->eval_record = NULL;
   w->group = NULL;
   w->states = NULL;
   w->block = w->eval_block = w->memory = w->host_block = NULL;
@@ -260,6 +263,7 @@ static brim_status make_records(brim_mappo *w) {
     BRIM_TRY(brim_record_create(device, w->group, &w->records[i]));
     w->record_count = i + 1;
   }
+  BRIM_TRY(brim_record_create(device, w->group, &w->whole));
   BRIM_TRY(brim_record_create(device, w->group, &w->rollout));
   BRIM_TRY(brim_record_create(device, w->group, &w->act));
   return brim_record_create(device, w->group, &w->eval_record);
@@ -286,11 +290,13 @@ brim_status brim_mappo_build(brim_mappo *w) {
   w->places = n.places;
   w->chunks = n.chunks;
   w->learn = n.learn;
+  w->fusing = n.fusing;
   BRIM_TRY(make_pool(w));
   BRIM_TRY(brim_group_create(device, n.spec, BRIM_MAPPO_NETS, &w->group));
   BRIM_TRY(make_buffers(w, &n));
   BRIM_TRY(make_records(w));
   BRIM_TRY(find_tensors(w));
+  BRIM_TRY(brim_mappo_fused_build(w));
   BRIM_TRY(brim_device_fill(device, w->memory, 0, w->places.bytes));
   if (w->sizes.on_host) {
     BRIM_TRY(brim_collect_cpu()->reset(&w->host, &w->shape, w->host_block));

@@ -304,7 +304,7 @@ size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_mappo_sizes *s = &w->sizes;
   char count[32], batch[32];
   size_t n = 0;
-  if (most < 3 + BRIM_MAPPO_MAX_RULES) return 0;
+  if (most < 4 + BRIM_MAPPO_MAX_RULES) return 0;
   brim_format_count((double)s->envs * s->steps * w->z.agents, count);
   brim_format_count((double)s->batch * w->z.agents, batch);
   out[n].label = BRIM_N_("iteration");
@@ -314,6 +314,7 @@ size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
               "of %s agent samples"),
       s->envs, s->steps, w->z.agents, count, w->how.epochs, s->minibatches, batch);
   n++;
+  if (brim_mappo_fused_line(w, &out[n])) n++;
   const long long interval = (long long)brim_config_int(w->config, "checkpoint.interval");
   if (interval > 0) {
     out[n].label = BRIM_N_("checkpoint");

@@ -320,6 +320,21 @@ static void warn_of_both(const brim_config *config) {
 
 //---------------------------------- tables ----------------------------------
 
+// Kernels that not every device has.
+static brim_status find_fused_tables(brim_mappo *w) {
+  const brim_registry *registry = w->context.registry;
+  char name[128];
+  snprintf(name, sizeof name, BRIM_FUSED_ROLLOUT_EXTENSION "%s", w->shape.row->name);
+  w->fused = (const brim_fused_table *)brim_registry_extension(registry, BRIM_FUSED_EXTENSION);
+  w->fused_rollout = (const brim_fused_rollout_table *)brim_registry_extension(registry, name);
+  const bool old = (w->fused && w->fused->abi != BRIM_FUSED_ABI) ||
+                   (w->fused_rollout && w->fused_rollout->abi != BRIM_FUSED_ABI);
+  if (!old) return BRIM_OK;
+  return brim_fail(BRIM_EABI,
+                   "backend %s has another version of the tables of mappo; build both together",
+                   w->context.device->backend->name);
+}
+
 static brim_status find_gpu_tables(brim_mappo *w) {
   const brim_registry *registry = w->context.registry;
   const char *backend = w->context.device->backend->name;
@@ -332,7 +347,9 @@ static brim_status find_gpu_tables(brim_mappo *w) {
                      "backend %s cannot run environments for mappo (%s); use device=cpu", backend,
                      w->collect ? BRIM_PPO_EXTENSION : name);
   }
-  if (w->collect->abi == BRIM_COLLECT_ABI && w->ppo->abi == BRIM_PPO_ABI) return BRIM_OK;
+  if (w->collect->abi == BRIM_COLLECT_ABI && w->ppo->abi == BRIM_PPO_ABI) {
+    return find_fused_tables(w);
+  }
   return brim_fail(BRIM_EABI,
                    "backend %s has another version of the tables of mappo; build both together",
                    backend);
