@@ -72,16 +72,16 @@ void brim_ui_profile_rate(const brim_profile *profile, char out[96]) {
 
 double brim_ui_profile_reach(const brim_profile *profile) {
   const brim_profile_rows *rows = &profile->lists[BRIM_PROFILE_OPS];
-  double sum = 0;
-  bool known = false;
+  double sum = 0, known = 0;
   if (!(profile->step_ms > 0)) return NAN;
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
     if (!(row->ceiling_share >= 0) || !(row->ms > 0)) continue;
     sum += row->ms * fmin(row->ceiling_share, 1);
-    known = true;
+    known += row->ms;
   }
-  return known ? fmin(sum / profile->step_ms, 1) : NAN;
+  // of a step that is mostly other work they say nothing
+  return known >= 0.5 * profile->step_ms ? fmin(sum / profile->step_ms, 1) : NAN;
 }
 
 //---------------------------------- words ----------------------------------
