@@ -2,7 +2,7 @@
 """MAPPO on ten UAVs: how fast it trains and collects beside JAX and PyTorch, how near the machine's ceilings, what it learns.
 
   benchmarks/compare/mappo.py --peers DIR --what training rollout --output benchmarks/results/mappo-h200.jsonl
-  benchmarks/compare/mappo.py --what wide learning --output benchmarks/results/mappo-learn-h200.jsonl
+  benchmarks/compare/mappo.py --what wide learning curves --output benchmarks/results/mappo-learn-h200.jsonl
   benchmarks/compare/mappo.py --device cpu --threads 2 --what learning cartpole --output benchmarks/results/NAME.jsonl
   benchmarks/compare/mappo.py --device cpu --small          tries the script itself, in a minute
 
@@ -14,7 +14,9 @@ jax_uav.py, torch_uav_fast.py and torch_uav.py, which are not part of this repos
 Each takes --envs, --T, --iters and --rollout-only and prints JSON lines with case and agent_steps_s.
 wide: uav() with its default view and networks of 256-256, with the share of what the machine's ceilings allow.
 learning: configs/uav.yaml for five seeds, the best policy of each evaluated by `brim eval` in held-out episodes, beside
-greedy and random. cartpole: seconds until 500 of 500 in all evaluation episodes.
+greedy and random. curves: returns of every evaluation with fused kernels and without, five seeds each, of the default
+view (fused updates) and of rules=peer (fused rollouts too); the means of both have to agree within the seeds' noise.
+cartpole: seconds until 500 of 500 in all evaluation episodes.
 Writes a line per program and case, with the limits it has to keep. Exit status 1 when one is missed or a command fails."""
 import argparse, hashlib, json, os, shutil, statistics, subprocess, sys, tempfile, time
 
@@ -29,6 +31,10 @@ PEERS = {"jax": ("jax_uav.py", True), "torch-fast": ("torch_uav_fast.py", True),
 MODEL = "model=actor_critic(depth=2, hidden=%d, activation=tanh)"
 SIZES = dict(envs=16384, steps=64, epochs=5, minibatches=4, hidden=128)
 WIDE = (1024, 4096, 16384)
+LEAST = dict(training=2.5, rollout=1.5)  # of the best peer, on a GPU
+WIDE_LEAST = 40e6  # agent-steps/s of an iteration, on a GPU
+CURVES = {"uav()": [], "uav(rules=peer)": ["env=uav(rules=peer)"]}
+NOISE = 3.5  # standard errors that means of two groups of seeds may be apart
 LEARN_S = dict(cuda=180, cpu=600)  # seconds a training may take
 CARTPOLE_S = 10
 SMALL = dict(envs=16, steps=8, epochs=2, minibatches=4, hidden=16)
@@ -220,7 +226,7 @@ class Bench:
             return
         best = max(others, key=others.get)
         f = dict(best=best, ratio=found["brim"] / others[best], of_each={w: found["brim"] / r for w, r in others.items()})
-        self.note("ratio", what, f, [] if self.a.small else [least(f, "ratio", self.a.least)])
+        self.note("ratio", what, f, [] if self.a.small else [least(f, "ratio", self.a.least or LEAST[what])])
 
     # ------------------------------ ceilings ------------------------------
 
@@ -242,7 +248,10 @@ class Bench:
                 f["tflops_per_s"] = f["flops"] / f["seconds"] * 1e-12
                 most_flops = f["ceiling_flops_per_s"]
                 f["share_of_flops"] = f["flops"] / f["seconds"] / most_flops if most_flops else None
-                self.note("brim", "%s %s" % (what, work), f, command=plain(argv, self.folder),
+                limits = []
+                if work == "iteration" and envs == WIDE[-1] and self.a.device == "cuda" and not self.a.small:
+                    limits.append(least(f, "agent_steps_per_s", WIDE_LEAST))
+                self.note("brim", "%s %s" % (what, work), f, limits, command=plain(argv, self.folder),
                           clocks=[clocks(before), clocks(smi())] if before else [])
 
     # ------------------------------ learning ------------------------------
@@ -286,6 +295,34 @@ class Bench:
             keys = ("mean_coverage", "greedy", "random", "of_greedy", "of_random", "wall_s")
             self.note("brim", "learning", {k: spread([f[k] for f in means]) for k in keys})
 
+    def curve(self, env, fused, seed):
+        """Returns of the evaluations of a training, and whether it was fused."""
+        argv, told, out, _ = self.train("curve", self.config("uav"), *CURVES[env], "training.precision=bf16",
+                                        "mappo.fused=%s" % fused, "seed=%d" % seed)
+        shutil.rmtree(out)
+        start = [e.get("fused") for e in told if e.get("fused")]
+        return [e["eval_return"] for e in told if e.get("event") == "epoch"], start[0] if start else None, argv
+
+    def curves(self):
+        for env in CURVES:
+            rows, is_fused, commands = {}, {}, {}
+            try:
+                for fused in ("auto", "off"):
+                    for seed in range(2 if self.a.small else self.a.seeds):
+                        returns, is_fused[fused], argv = self.curve(env, fused, seed)
+                        rows.setdefault(fused, []).append(returns)
+                        commands[fused] = plain(argv, self.folder)
+            except Failed as e:
+                self.fail("brim", "curves " + env, e)
+                continue
+            apart = []
+            for a, b in zip(zip(*rows["auto"]), zip(*rows["off"])):
+                error = (statistics.variance(a) / len(a) + statistics.variance(b) / len(b)) ** 0.5
+                apart.append(abs(statistics.mean(a) - statistics.mean(b)) / error if error > 0 else 0.0)
+            f = dict(returns=rows, fused=is_fused, mean_of_each={k: [statistics.mean(v) for v in zip(*r)] for k, r in rows.items()},
+                     standard_errors_apart=apart, most_apart=max(apart))
+            self.note("brim", "curves " + env, f, [] if self.a.small else [most(f, "most_apart", NOISE)], command=commands["auto"])
+
     def cartpole(self):
         for seed in range(1 if self.a.small else self.a.seeds):
             what = "cartpole seed %d" % seed
@@ -308,8 +345,8 @@ def main():
     p.add_argument("--build", default=os.path.join(ROOT, "build"))
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--threads", type=int, default=2, help="of a CPU")
-    p.add_argument("--what", nargs="+", default=["training", "rollout", "wide", "learning", "cartpole"],
-                   choices=("training", "rollout", "wide", "learning", "cartpole"))
+    p.add_argument("--what", nargs="+", default=["training", "rollout", "wide", "learning", "curves", "cartpole"],
+                   choices=("training", "rollout", "wide", "learning", "curves", "cartpole"))
     p.add_argument("--peers", default=None, help="folder of the programs brim is compared with")
     p.add_argument("--peer", nargs="+", default=list(PEERS), choices=list(PEERS))
     p.add_argument("--python", default=os.environ.get("BRIM_TORCH_PYTHON", sys.executable), help="that has torch and jax")
@@ -319,7 +356,7 @@ def main():
     p.add_argument("--total", type=float, default=3600, help="seconds; no round begins later")
     p.add_argument("--limit", type=float, default=3600, help="seconds a command of brim may take")
     p.add_argument("--peer-limit", type=float, default=300, help="seconds a peer may take, compiling included")
-    p.add_argument("--least", type=float, default=0.8, help="that brim has to reach of the best peer")
+    p.add_argument("--least", type=float, help="that brim has to reach of the best peer (default: 2.5 training, 1.5 rollout)")
     p.add_argument("--small", action="store_true")
     p.add_argument("--output")
     a = p.parse_args()
@@ -329,7 +366,7 @@ def main():
         turns = [w for w in ("training", "rollout") if w in a.what]
         if turns:
             b.in_turns(turns)
-        for what in ("wide", "learning", "cartpole"):
+        for what in ("wide", "learning", "curves", "cartpole"):
             if what in a.what:
                 getattr(b, what)()
     finally:

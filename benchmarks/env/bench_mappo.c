@@ -1,7 +1,8 @@
 // A rollout of mappo as training makes it, recorded and launched as one: T steps of all environments with the
 // actor's actions ("collect"), the same with the critic's values of all states ("rollout"), and a whole
 // iteration ("iteration"). Every line has the fewest FLOPs and bytes of its calls, and the time that
-// those take at the machine's ceilings. Not a test: it asserts nothing about speed.
+// those take at the machine's ceilings. Calls are those of the path that the setting takes: mappo.fused=off
+// measures the general one. Not a test: it asserts nothing about speed.
 //   bench_mappo CONFIG.yaml [KEY=VALUE ...] --device cuda
 #include <math.h>
 #include <stdio.h>
@@ -71,9 +72,85 @@ static double row_bytes(const brim_tensor *t) {
   return (double)t->dim[1] * (double)brim_dtype_size(t->dtype);
 }
 
+//---------------------------------- fused ----------------------------------
+
+// Weights that multiply, of each layer.
+static double weights_of(const brim_fused_net *n, int layer) {
+  const double inputs = n->inputs, hidden = n->hidden, outputs = n->outputs;
+  return layer == 0 ? inputs * hidden : layer == 1 ? hidden * hidden : hidden * outputs;
+}
+
+static double all_weights(const brim_fused_net *n) {
+  return weights_of(n, 0) + weights_of(n, 1) + weights_of(n, 2);
+}
+
+static double type_bytes(const brim_fused_net *n) {
+  return (double)brim_dtype_size((brim_dtype)n->dtype);
+}
+
+// One kernel: the actor's weights, first and last states, what networks saw, and what each step leaves.
+static void add_fused_collect(const bench *b, cost *c) {
+  const brim_mappo *w = b->w;
+  const brim_fused_net *actor = &w->fusing.net[BRIM_MAPPO_ACTOR];
+  const brim_fused_net *critic = &w->fusing.net[BRIM_MAPPO_CRITIC];
+  const double envs = w->sizes.envs, rows = envs * w->sizes.steps, all = rows * w->z.agents;
+  const double each = type_bytes(actor), f = sizeof(float);
+  const double flops =
+      rows * w->shape.row->flops(w->shape.env.bytes) + 2 * all * all_weights(actor);
+  const double seen = all * (actor->inputs * each + 1) + (rows + envs) * critic->inputs * each;
+  const double left = all * (sizeof(int32_t) + f) + rows * (w->rewards * f + 1 + sizeof(int32_t));
+  const double states = 2 * envs * (double)w->layout.state_bytes;
+  add(b, c, 1, flops, all_weights(actor) * each + states + seen + left);
+}
+
+static void add_fused_values(const bench *b, cost *c) {
+  const brim_fused_net *n = &b->w->fusing.net[BRIM_MAPPO_CRITIC];
+  const double rows = (double)b->w->chunks.rows, each = type_bytes(n);
+  add(b, c, 1, 2 * rows * all_weights(n),
+      each * (all_weights(n) + rows * (n->inputs + n->outputs)));
+}
+
+// A network from inputs to gradients. Forward, gradients of weights, and from the second layer on of inputs.
+static void fused_net(const bench *b, int net, double rows, cost *c, double *flops, double *bytes) {
+  const brim_mappo_fusing *f = &b->w->fusing;
+  const brim_fused_net *n = &f->net[net];
+  const double each = type_bytes(n);
+  if (f->way[net] == BRIM_FUSED_WHOLE) {
+    *flops += rows * (6 * all_weights(n) - 2 * weights_of(n, 0));
+    *bytes += each * (rows * n->inputs + all_weights(n)) + sizeof(float) * all_weights(n);
+    return;
+  }
+  // z is read and written, h and g are written; the products are calls of their own
+  *flops += rows * (4 * weights_of(n, 1) + 6 * weights_of(n, 2));
+  *bytes += each * (4 * rows * n->hidden + weights_of(n, 1) + weights_of(n, 2)) +
+            sizeof(float) * weights_of(n, 2);
+  for (int i = 0; i < BRIM_MAPPO_PRODUCTS; i++) {
+    add_call(b, c, b->w->sizes.updates, &f->products[net][i]);
+  }
+}
+
+// Both networks, and of each row what its loss needs.
+static void add_fused_update(const bench *b, cost *c) {
+  const brim_mappo *w = b->w;
+  const double batch = w->sizes.batch, all = batch * w->z.agents, f = sizeof(float);
+  const double mask = w->fusing.rollout ? 1 : sizeof(uint64_t);
+  double flops = 0;
+  double bytes =
+      all * (mask + sizeof(int32_t) + f) + batch * (w->rewards * 3 * f + sizeof(int32_t));
+  fused_net(b, BRIM_MAPPO_ACTOR, all, c, &flops, &bytes);
+  fused_net(b, BRIM_MAPPO_CRITIC, batch, c, &flops, &bytes);
+  add(b, c, w->sizes.updates, flops, bytes);
+}
+
+//---------------------------------- op by op ----------------------------------
+
 // Observations, masks, the actor, actions, the step of all environments.
 static void add_collect(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
+  if (w->fusing.rollout) {
+    add_fused_collect(b, c);
+    return;
+  }
   const double envs = w->sizes.envs, steps = w->sizes.steps, agents = w->z.agents;
   const double state = (double)w->layout.state_bytes, all = envs * agents;
   const double input = row_bytes(&w->inputs[BRIM_MAPPO_ACTOR][1]);
@@ -88,6 +165,10 @@ static void add_collect(const bench *b, cost *c) {
 
 static void add_values(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
+  if (w->fusing.rollout) {
+    add_fused_values(b, c);
+    return;
+  }
   const double each = (double)w->chunks.each, state = (double)w->layout.state_bytes;
   const double parts = ceil((double)w->chunks.rows / each);
   const double input = row_bytes(&w->inputs[BRIM_MAPPO_CRITIC][1]);
@@ -96,7 +177,20 @@ static void add_values(const bench *b, cost *c) {
   add(b, c, parts, 0, 2 * each * row_bytes(&w->outputs[BRIM_MAPPO_CRITIC]));
 }
 
-// Advantages and returns; then of each update: its inputs, both networks and the losses between their passes.
+// Forward, the losses, backward.
+static void add_passes(const bench *b, cost *c) {
+  const brim_mappo *w = b->w;
+  const double batch = w->sizes.batch, all = batch * w->z.agents, f = sizeof(float);
+  double losses = all * (sizeof(uint64_t) + sizeof(int32_t) + f) + batch * w->rewards * 3 * f;
+  for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
+    const double rows = i == BRIM_MAPPO_ACTOR ? all : batch;
+    losses += 2 * rows * row_bytes(&w->external[i].output);
+    add_program(b, c, w->sizes.updates, &brim_mappo_net(w, i)->train);
+  }
+  add(b, c, w->sizes.updates, 0, losses);
+}
+
+// Advantages and returns; then of each update: its inputs, the gradients of both networks, the optimiser.
 static void add_updates(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
   const brim_mappo_sizes *s = &w->sizes;
@@ -105,18 +199,18 @@ static void add_updates(const bench *b, cost *c) {
   const double value = row_bytes(&w->outputs[BRIM_MAPPO_CRITIC]);
   add(b, c, 1, 0, n * (rewards * 4 * f + 1 + sizeof(int32_t)) + (double)w->chunks.rows * value);
   double inputs = batch * (state + sizeof(int32_t)) + all * sizeof(uint64_t);
-  double losses = all * (sizeof(uint64_t) + sizeof(int32_t) + f) + batch * rewards * 3 * f;
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
     const brim_net *net = brim_mappo_net(w, i);
-    const double rows = i == BRIM_MAPPO_ACTOR ? all : batch;
-    inputs += rows * row_bytes(&w->inputs[i][0]);
-    losses += 2 * rows * row_bytes(&w->external[i].output);
-    add_program(b, c, s->updates, &net->train);
+    inputs += (i == BRIM_MAPPO_ACTOR ? all : batch) * row_bytes(&w->inputs[i][0]);
     add_call(b, c, s->updates, &net->norm_call);
     add_call(b, c, s->updates, &net->optimizer_call);
   }
-  add(b, c, s->updates, 0, inputs);
-  add(b, c, s->updates, 0, losses);
+  if (!w->fusing.rollout) add(b, c, s->updates, 0, inputs);
+  if (w->fusing.update) {
+    add_fused_update(b, c);
+  } else {
+    add_passes(b, c);
+  }
 }
 
 static cost cost_of(const bench *b, int work) {
@@ -205,6 +299,7 @@ static brim_status print_json(const bench *b, int work, const figures *f) {
       {"steps", json_integer(w->sizes.steps)},
       {"epochs", json_integer(w->how.epochs)},
       {"minibatches", json_integer(w->sizes.minibatches)},
+      {"fused", json_string(brim_mappo_fused_text(w))},
       {"seconds", brim_json_number(f->seconds.median)},
       {"lowest_s", brim_json_number(f->seconds.min)},
       {"highest_s", brim_json_number(f->seconds.max)},
@@ -214,6 +309,8 @@ static brim_status print_json(const bench *b, int work, const figures *f) {
       {"bytes", brim_json_number(f->cost.bytes)},
       {"ceiling_flops_per_s", brim_json_number(b->ceilings.flops_per_s)},
       {"ceiling_bytes_per_s", brim_json_number(b->ceilings.copy_bytes_per_s)},
+      {"flops_s", brim_json_number(f->cost.flops / b->ceilings.flops_per_s)},
+      {"bytes_s", brim_json_number(f->cost.bytes / b->ceilings.copy_bytes_per_s)},
       {"ceiling_s", brim_json_number(f->cost.seconds)},
       {"share", brim_json_number(f->cost.seconds / f->seconds.median)},
       {"state_bytes", json_integer((json_int_t)w->layout.state_bytes)},
@@ -237,7 +334,9 @@ static void print_text(const bench *b, int work, const figures *f) {
          work_names[work], s * 1e3, f->seconds.min * 1e3, f->seconds.max * 1e3, steps / s * 1e-6,
          f->cost.flops * 1e-9, f->cost.bytes * 1e-9);
   if (isfinite(f->cost.seconds)) {
-    printf("  %.3f ms at the ceilings, %.0f %%", f->cost.seconds * 1e3, f->cost.seconds / s * 100);
+    printf("  %.3f ms at the ceilings (FLOPs alone %.3f, bytes alone %.3f), %.0f %%",
+           f->cost.seconds * 1e3, f->cost.flops / b->ceilings.flops_per_s * 1e3,
+           f->cost.bytes / b->ceilings.copy_bytes_per_s * 1e3, f->cost.seconds / s * 100);
   }
   printf("\n");
   if (f->bad) printf("           %lld rows without an action\n", (long long)f->bad);
@@ -307,7 +406,10 @@ static brim_status run(bench *b) {
   BRIM_TRY(open_work(b));
   BRIM_TRY(configure(b));
   const bool json = brim_option_flag(b->parse, "json", false);
-  if (!json) printf("%s on %s\n", b->w->description, b->device->info.name);
+  if (!json) {
+    printf("%s on %s; fused kernels: %s\n", b->w->description, b->device->info.name,
+           brim_mappo_fused_text(b->w));
+  }
   for (int work = 0; work < WORKS; work++) {
     if (!wanted(b, work)) continue;
     figures f = {.cost = cost_of(b, work)};
