@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "engine/engine.h"
+#include "hd/hd.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 #include "workload/gpu_face.h"
@@ -28,7 +29,7 @@ static const char yaml[] =
     "        eval_interval: 2, eval_episodes: 4}\n"
     "seed: 3\n";
 
-enum { MOST = 6 };
+enum { MOST = 10 };
 typedef fixture job;
 
 // Overrides end with NULL.
@@ -391,6 +392,57 @@ static void test_gradients_on_a_gpu(void **state) {
   like_general(rows, sizeof rows / sizeof *rows, true);
 }
 
+//---------------------------------- drawn shapes ----------------------------------
+
+enum { DRAWN = 32, TEXTS = 6 };
+
+static int pick(int i, int n, int low, int high) {
+  const uint32_t bits = brim_philox(brim_rng_key(29, BRIM_RNG_TEST), (uint64_t)i, (uint64_t)n).v[0];
+  return low + (int)(bits % (uint32_t)(high - low + 1));
+}
+
+// Setting i. In fp32 networks that a GPU's kernels take whole; in bf16 larger ones too. Environments run on the
+// CPU in bf16, so that both paths learn from the same rollout.
+static void draw(int i, char (*text)[256], likeness *out, double most_bf16) {
+  const bool half = i % 2, large = half && i % 4 == 1, peer = i % 5 == 4;
+  const int hidden = large ? 8 * pick(i, 0, 1, 32) : pick(i, 0, 1, 128);
+  const int crop = large ? 3 + 2 * pick(i, 1, 0, 2) : 3;
+  snprintf(text[0], sizeof text[0],
+           "env=uav(rules=%s, task=%s, reward=%s, size=%d, crop=%d, num_uavs=%d, num_obstacles=%d, "
+           "episode_steps=%d)",
+           peer ? "peer" : "brim", peer || pick(i, 2, 0, 1) ? "goals" : "coverage",
+           peer || pick(i, 3, 0, 1) ? "team" : "own", pick(i, 4, 8, large ? 32 : 12), crop,
+           pick(i, 5, 1, 6), pick(i, 6, 0, 12), pick(i, 7, 3, 15));
+  snprintf(text[1], sizeof text[1], "model=mlp(depth=2, hidden=%d, activation=%s)", hidden,
+           pick(i, 8, 0, 1) ? "tanh" : "relu");
+  snprintf(text[2], sizeof text[2], "mappo.num_envs=%d", pick(i, 9, 2, 24));
+  snprintf(text[3], sizeof text[3], "mappo.rollout_steps=%d", pick(i, 10, 3, 16));
+  snprintf(text[4], sizeof text[4], "training.precision=%s", half ? "bf16" : "fp32");
+  snprintf(text[5], sizeof text[5], "mappo.collect_on=%s", half ? "cpu" : "auto");
+  *out = (likeness){.most = half ? most_bf16 : 1e-5};
+  for (int k = 0; k < TEXTS; k++) out->g.overrides[k] = text[k];
+}
+
+static void like_general_drawn(bool gpu, double most_bf16) {
+  for (int i = 0; i < DRAWN; i++) {
+    char text[TEXTS][256];
+    likeness row;
+    draw(i, text, &row, most_bf16);
+    like_general(&row, 1, gpu);
+  }
+}
+
+static void test_drawn_gradients(void **state) {
+  (void)state;
+  like_general_drawn(false, 3e-2);
+}
+
+static void test_drawn_gradients_on_a_gpu(void **state) {
+  (void)state;
+  if (!has_gpu()) BRIM_SKIP(brim_status_detail());
+  like_general_drawn(true, 1e-2);
+}
+
 static void same_figures(job *fused, job *general, double most) {
   brim_work_metrics a, b;
   assert_ok(fused->work->table->metrics(fused->work->state, true, &a));
@@ -500,10 +552,12 @@ int main(void) {
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_gradients),
+      cmocka_unit_test(test_drawn_gradients),
       cmocka_unit_test(test_training),
       cmocka_unit_test(test_off),
       cmocka_unit_test(test_resume),
       cmocka_unit_test(test_gradients_on_a_gpu),
+      cmocka_unit_test(test_drawn_gradients_on_a_gpu),
       cmocka_unit_test(test_resume_on_a_gpu),
       cmocka_unit_test(test_several_devices),
   };
