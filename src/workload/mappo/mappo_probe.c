@@ -70,7 +70,8 @@ static brim_status time_piece(brim_mappo *w, int piece, brim_status (*enqueue)(v
 brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out) {
   if (!brim_mappo_probes(w, spans)) return BRIM_OK;
   BRIM_TRY(prepare(w));
-  // actions exist before environments step
+  // states are those a rollout begins with, also before the first one; actions exist before environments step
+  BRIM_TRY(w->collect->begin(&w->where, &w->shape, w->block));
   BRIM_TRY(brim_mappo_look(w, 0));
   BRIM_TRY(
       time_piece(w, BRIM_MAPPO_PIECE_OUTPUTS, enqueue_outputs, &out->ns[BRIM_MAPPO_PIECE_OUTPUTS]));
