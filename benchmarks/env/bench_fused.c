@@ -224,7 +224,7 @@ static brim_status open_device(bench *b) {
   b->table = brim_registry_extension(b->registry, BRIM_FUSED_EXTENSION);
   if (strcmp(b->device->backend->name, "cuda") != 0 || !b->table ||
       b->table->abi != BRIM_FUSED_ABI) {
-    return brim_fail(BRIM_EUNSUPPORTED, "device %s has no extension " BRIM_FUSED_EXTENSION,
+    return brim_fail(BRIM_EUNSUPPORTED, "fused kernels need an NVIDIA GPU; %s has none of them",
                      b->o.device);
   }
   b->where.stream = b->device->stream;
@@ -406,6 +406,9 @@ static void bench_close(bench *b) {
 //---------------------------------- options ----------------------------------
 
 static brim_status read_options(const brim_option_parse *p, options *o) {
+  if (p->positional_count > 0) {
+    return brim_fail(BRIM_EINVAL, "'%s' is no option; --help lists them", p->positional[0]);
+  }
   const struct {
     const char *name;
     int32_t usual, most, *to;

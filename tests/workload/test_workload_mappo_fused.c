@@ -121,7 +121,7 @@ static void takes_on(const char *plugin, const given *g, uint64_t memory, const 
   const size_t n = j.work->table->text->start_lines(j.work->state, lines, 8);
   const char *told = NULL;
   for (size_t i = 0; i < n; i++) {
-    if (strcmp(lines[i].label, "fused kernels") == 0) told = lines[i].text;
+    if (strcmp(lines[i].label, "fused") == 0) told = lines[i].text;
   }
   if (!line) {
     assert_null(told);

@@ -324,7 +324,7 @@ bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out) {
   const brim_mappo_fusing *f = &w->fusing;
   // a device without such kernels has nothing to explain
   if (!f->update && (!w->fused || !f->why.text[0])) return false;
-  out->label = BRIM_N_("fused kernels");
+  out->label = BRIM_N_("fused");
   if (f->rollout) {
     snprintf(out->text, sizeof out->text, "%s", brim_tr("rollout and update"));
   } else {
