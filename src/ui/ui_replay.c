@@ -141,10 +141,9 @@ static void put_controls(const brim_ui_replay_options *o, const brim_trajectory 
 
 static brim_status put_parts(json_t *scene, const brim_scene *s) {
   static const char *const when[] = {"every", "first", "events"};
-  json_t *parts = json_array(), *numbers = json_object();
-  brim_status status = brim_json_put(scene, "parts", parts);
-  if (!status) status = brim_json_put(scene, "numbers", numbers);
-  BRIM_TRY(status);
+  json_t *parts, *numbers;
+  BRIM_TRY(brim_json_put(scene, "parts", parts = json_array()));
+  BRIM_TRY(brim_json_put(scene, "numbers", numbers = json_object()));
   for (size_t i = 0; i < s->part_count; i++) {
     const brim_scene_part *part = &s->parts[i];
     json_t *one = json_object();
