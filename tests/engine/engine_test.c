@@ -114,45 +114,52 @@ brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t
 
 //---------------------------------- devices ----------------------------------
 
-static brim_registry *registry;
+// Open devices, each with a registry of its own.
+enum { MOST_DEVICES = 16 };
+static struct {
+  brim_device *device;
+  brim_registry *registry;
+} opened[MOST_DEVICES];
 
-static brim_device *open_device(const char *spec) {
-  brim_device_options options = {.threads = 2};
+// plugin: NULL = none is loaded. NULL where the device cannot be opened.
+static brim_device *open_device(const char *plugin, const char *spec) {
+  const brim_device_options options = {.threads = 2};
+  brim_registry *registry = NULL;
   brim_device *device = NULL;
-  if (brim_device_open(registry, spec, &options, &device)) return NULL;
+  int at = 0;
+  while (opened[at].device) assert_true(++at < MOST_DEVICES);
+  assert_ok(brim_registry_create(&registry));
+  if ((plugin && brim_registry_load(registry, plugin)) ||
+      brim_device_open(registry, spec, &options, &device)) {
+    brim_registry_destroy(registry);
+    return NULL;
+  }
+  opened[at].device = device;
+  opened[at].registry = registry;
   return device;
 }
 
 brim_device *test_device_ref(void) {
-  assert_ok(brim_registry_create(&registry));
-  brim_device *device = open_device("ref");
+  brim_device *device = open_device(NULL, "ref");
   if (!device) fail_msg("ref: %s", brim_status_detail());
   return device;
 }
 
-static brim_device *plugin_device(const char *plugin, const char *spec) {
-  assert_ok(brim_registry_create(&registry));
-  brim_device *device = NULL;
-  if (!brim_registry_load(registry, plugin)) device = open_device(spec);
-  if (!device) {
-    brim_registry_destroy(registry);
-    registry = NULL;
-  }
-  return device;
-}
-
 brim_device *test_device_cpu(void) {
-  return plugin_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so", "cpu");
+  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so", "cpu");
 }
 
 brim_device *test_device_cuda(void) {
-  return plugin_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cuda.so", "cuda");
+  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cuda.so", "cuda");
 }
 
 void test_device_close(brim_device *device) {
+  int at = 0;
+  while (opened[at].device != device) assert_true(++at < MOST_DEVICES);
   brim_device_close(device);
-  brim_registry_destroy(registry);
-  registry = NULL;
+  brim_registry_destroy(opened[at].registry);
+  opened[at].device = NULL;
+  opened[at].registry = NULL;
 }
 
 //---------------------------------- networks ----------------------------------

@@ -63,6 +63,8 @@ static int child(const char *how) {
     if (!strcmp(how, "hang") && marked) pause();
     if (!strcmp(how, "dead")) {
       fprintf(stderr, "no such thing\n");
+      json_decref(question);
+      free(line);
       return 3;
     }
     reply(question);

@@ -134,6 +134,7 @@ static void test_exchange(void **state) {
   a->exchange.failure_status = BRIM_EDEVICE;
   snprintf(a->exchange.message, sizeof a->exchange.message, "cuda:1: gone");
   assert_ok(brim_scaling_to_json(a, &json));
+  brim_scaling_deinit(b);
   scaling_read(json, b);
   assert_int_equal(b->exchange.failure, BRIM_FAILURE_CRASH);
   assert_int_equal(b->exchange.failure_status, BRIM_EDEVICE);
@@ -141,6 +142,8 @@ static void test_exchange(void **state) {
   section = json_object_get(json, "scaling");
   assert_true(json_is_false(json_object_get(section, "gradient_exchange")));
   json_decref(json);
+  brim_scaling_deinit(a);
+  brim_scaling_deinit(b);
   free(a);
   free(b);
 }
