@@ -224,7 +224,7 @@ static brim_status open_device(bench *b) {
   b->table = brim_registry_extension(b->registry, BRIM_FUSED_EXTENSION);
   if (strcmp(b->device->backend->name, "cuda") != 0 || !b->table ||
       b->table->abi != BRIM_FUSED_ABI) {
-    return brim_fail(BRIM_EUNSUPPORTED, "fused kernels need an NVIDIA GPU; %s has none of them",
+    return brim_fail(BRIM_EUNSUPPORTED, "device %s has no fused kernels; use an NVIDIA GPU",
                      b->o.device);
   }
   b->where.stream = b->device->stream;
