@@ -61,7 +61,9 @@ struct brim_lab_server {
 static void end_conn(brim_lab_server *server, conn *c) {
   *c->link = c->next;
   if (c->next) c->next->link = c->link;
-  close(c->fd);  // takes it out of epoll too
+  // close() alone leaves it in epoll while a child between fork and exec holds a copy.
+  epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+  close(c->fd);
   brim_lab_answer_free(c->answer);
   brim_str_deinit(&c->in);
   brim_str_deinit(&c->out);

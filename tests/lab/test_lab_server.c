@@ -530,6 +530,31 @@ static void test_descriptors_run_out(void **state) {
   close(waiting);
 }
 
+// A child between fork and exec holds a copy of every connection. One that ends meanwhile has ended: epoll
+// names it no more.
+static void test_ended_while_a_child_holds_it(void **state) {
+  (void)state;
+  start((brim_lab_server_options){0});
+  int fd = client();
+  say(fd, "{\"id\":1,\"op\":\"hello\"}\n");
+  expect(fd, "\"ok\":true");
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    close(fd);
+    for (;;) pause();
+  }
+  assert_true(child > 0);
+  close(fd);
+  for (int i = 0; brim_lab_server_connections(server) && i < PATIENCE_MS / 10; i++) turn(10);
+  assert_int_equal(brim_lab_server_connections(server), 0);
+  struct pollfd p = {.fd = brim_lab_server_fd(server), .events = POLLIN};
+  int ready = poll(&p, 1, 0);
+  kill(child, SIGKILL);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_int_equal(ready, 0);
+}
+
 // --- a server that is killed between the change and its reply
 
 static void die_after(void *ctx, const char *op, const char *exp) {
@@ -694,6 +719,7 @@ int main(int argc, char **argv) {
       TEST(test_long_folders),
       TEST(test_other_users_are_not_answered),
       TEST(test_descriptors_run_out),
+      TEST(test_ended_while_a_child_holds_it),
       TEST(test_killed_before_the_reply),
       TEST(test_other_servers),
       TEST(test_a_stopped_sweep),
