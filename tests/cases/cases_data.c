@@ -8,9 +8,11 @@
 #include "cases/cases_int.h"
 #include "hd/hd_philox.h"
 
+static double signed_uniform(uint32_t bits) { return 2 * (double)brim_rng_uniform(bits) - 1; }
+
 double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element) {
   brim_philox4 r = brim_philox(brim_rng_key(seed, BRIM_RNG_TEST), slot, element / 4);
-  return 2 * (double)brim_rng_uniform(r.v[element % 4]) - 1;
+  return signed_uniform(r.v[element % 4]);
 }
 
 // Whole numbers have no NaN: an output that is not written yet holds the smallest one.
@@ -78,15 +80,21 @@ void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *
 }
 
 void brim_case_round(brim_dtype type, double *values, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    uint64_t raw = 0;
-    brim_case_encode(type, &values[i], 1, &raw);
-    brim_case_decode(type, &raw, 1, &values[i]);
+  enum { CHUNK = 256 };
+  uint64_t raw[CHUNK];  // an element of any type takes one at most
+  for (int64_t i = 0; i < count; i += CHUNK) {
+    const int64_t n = count - i < CHUNK ? count - i : CHUNK;
+    brim_case_encode(type, &values[i], n, raw);
+    brim_case_decode(type, raw, n, &values[i]);
   }
 }
 
 static void fill_uniform(const brim_case *c, uint64_t slot, int64_t count, double *v) {
-  for (int64_t i = 0; i < count; i++) v[i] = brim_case_uniform(c->seed, slot, (uint64_t)i);
+  const uint64_t key = brim_rng_key(c->seed, BRIM_RNG_TEST);
+  for (int64_t i = 0; i < count; i += 4) {  // brim_case_uniform's numbers: four from each draw
+    brim_philox4 r = brim_philox(key, slot, (uint64_t)i / 4);
+    for (int64_t k = 0; k < 4 && i + k < count; k++) v[i + k] = signed_uniform(r.v[k]);
+  }
 }
 
 static void fill_labels(const brim_case *c, double *v) {
