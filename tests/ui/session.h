@@ -59,7 +59,8 @@ static inline void session_take(int slave) {
   unsetenv("COLUMNS");
   unsetenv("NO_COLOR");
   // Sanitizers have handlers of their own for these.
-  static const int usual[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGINT, SIGTERM, SIGHUP};
+  static const int usual[] = {SIGSEGV, SIGBUS,  SIGABRT, SIGILL, SIGFPE,
+                              SIGINT,  SIGQUIT, SIGTERM, SIGHUP};
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
 }
 
