@@ -200,7 +200,7 @@ static brim_status finish_epoch(loop *l) {
   BRIM_TRY(brim_run_save_poll(l));
   // one that was written while evaluating is of an epoch that ended without
   bool not_evaluated = l->files.last_step == l->step;
-  bool due = r.best || not_evaluated || l->adapting || !brim_run_save_postponed(l);
+  bool due = r.best || not_evaluated || l->adapting || l->save_due || !brim_run_save_postponed(l);
   BRIM_TRY(brim_run_decide(l, &due));
   if (r.best || due) brim_run_publish_phase(l, BRIM_JOB_CHECKPOINT);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));

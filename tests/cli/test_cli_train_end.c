@@ -193,6 +193,9 @@ static void test_early_stopping_says_what_goes_on(void **state) {
   expect(0, "early, after epoch 4", text);  // as it was reported
 }
 
+// A checkpoint every three steps: one at an epoch's end alone is left out where writing takes long.
+#define KEEPING "checkpoint.keep=3 checkpoint.interval=3"
+
 // Eight bytes of a tensor.
 static void damage(const char *path) {
   shell_result r = shell(
@@ -206,7 +209,7 @@ static void damage(const char *path) {
 static void test_a_damaged_checkpoint_is_not_used(void **state) {
   (void)state;
   remove_runs();
-  expect(0, "done", "brim train classes.yaml --device ref checkpoint.keep=3");
+  expect(0, "done", "brim train classes.yaml --device ref " KEEPING);
   expect(0, "accuracy", "brim eval runs/classes/best.safetensors --device ref");
   damage("runs/classes/best.safetensors");
   damage("runs/classes/last.safetensors");
@@ -217,7 +220,7 @@ static void test_a_damaged_checkpoint_is_not_used(void **state) {
   expect(2, "the file is damaged",
          "brim train classes.yaml --device ref --output-dir runs/other "
          "--weights runs/classes/best.safetensors");
-  shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
+  shell_result r = shell("brim train classes.yaml --device ref --resume " KEEPING);
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.err, "last.safetensors: the file is damaged"));
   assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));
@@ -229,14 +232,14 @@ static void test_a_diverged_checkpoint_is_not_used(void **state) {
   (void)state;
   write_file("classes.yaml", classes);
   remove_runs();
-  expect(0, "done", "brim train classes.yaml --device ref checkpoint.keep=3");
+  expect(0, "done", "brim train classes.yaml --device ref " KEEPING);
   static const char *const files[] = {"runs/classes/last.safetensors",
                                       "runs/classes/model.safetensors"};
   for (int i = 0; i < 2; i++) write_changed(files[i], files[i], "layers.0.weight", 7, NAN);
   expect(2, "'layers.0.weight' holds NaN at element 7",
          "brim export --force runs/classes/model.safetensors --output out.onnx");
   assert_false(has_file("out.onnx"));
-  shell_result r = shell("brim train classes.yaml --device ref --resume checkpoint.keep=3");
+  shell_result r = shell("brim train classes.yaml --device ref --resume " KEEPING);
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.err, "skipped: runs/classes/last.safetensors: entry"));
   assert_non_null(strstr(r.err, "step-00000009.safetensors instead"));

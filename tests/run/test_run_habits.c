@@ -409,6 +409,12 @@ static void test_costly_checkpoints_are_spared(void **state) {
   assert_int_equal(saves, 4);  // epoch 4 goes without
   assert_false(exists("spared", "step-00000064.safetensors"));
   assert_true(exists("spared", "step-00000048.safetensors"));
+  j.overrides[1] = "checkpoint.interval=32";  // asked for, so written: also where an epoch ends
+  fresh("spared");
+  saves = 0;
+  assert_ok(run(&j, &r));
+  assert_int_equal(saves, 5);
+  assert_true(exists("spared", "step-00000064.safetensors"));
   j.overrides[1] = "training.eval_interval=5";
   fresh("spared");
   saves = 0;
