@@ -8,41 +8,43 @@
 #include "record/record.h"
 #include "test.h"
 
-static const char *const train_words[] = {"brim",
-                                          "train",
-                                          "--device",
-                                          "ref",
-                                          "--threads",
-                                          "1",
-                                          "--max-steps",
-                                          "2",
-                                          "--output-dir",
-                                          "alloc-run",
-                                          "--num-workers",
-                                          "1",
-                                          "--batch-size",
-                                          "16",
-                                          "model=mlp(depth=1, hidden=8)",
-                                          "dataset=synthetic(samples=64, val_samples=16)",
-                                          "epochs=1"};
+static const char *const train_words[] = {
+    "brim",
+    "train",
+    "--device",
+    "ref",
+    "--threads",
+    "1",
+    "--max-steps",
+    "2",
+    "--output-dir",
+    "alloc-run",
+    "--num-workers",
+    "1",
+    "--batch-size",
+    "16",
+    "model=mlp(depth=1, hidden=8)",
+    "dataset=synthetic(samples=64, val_samples=16, shape=(4, 4, 3))",
+    "epochs=1"};
 
-static const char *const bench_words[] = {"brim",
-                                          "bench",
-                                          "--device",
-                                          "ref",
-                                          "--steps",
-                                          "2",
-                                          "--output-dir",
-                                          "alloc-run",
-                                          "--num-workers",
-                                          "0",
-                                          "--batch-sizes",
-                                          "16",
-                                          "--precisions",
-                                          "fp32",
-                                          "--no-ceilings",
-                                          "model=mlp(depth=1, hidden=8)",
-                                          "dataset=synthetic(samples=64, val_samples=16)"};
+static const char *const bench_words[] = {
+    "brim",
+    "bench",
+    "--device",
+    "ref",
+    "--steps",
+    "2",
+    "--output-dir",
+    "alloc-run",
+    "--num-workers",
+    "0",
+    "--batch-sizes",
+    "16",
+    "--precisions",
+    "fp32",
+    "--no-ceilings",
+    "model=mlp(depth=1, hidden=8)",
+    "dataset=synthetic(samples=64, val_samples=16, shape=(4, 4, 3))"};
 
 static const char *const version_words[] = {"brim", "version", "--json"};
 static const char *const config_words[] = {"brim", "config", "show", "model=mlp", "--origins"};
@@ -163,7 +165,8 @@ static const char *const resume_words[] = {
 
 static void put_sweep(void) {
   static const char config[] =
-      "model: mlp(depth=1, hidden=8)\ndataset: synthetic(samples=64)\nprecision: fp32\n"
+      "model: mlp(depth=1, hidden=8)\ndataset: synthetic(samples=64, shape=(4, 4, 3))\nprecision: "
+      "fp32\n"
       "data:\n  batch_size: 8\n  num_workers: 0\n";
   clean();
   assert_ok(brim_fs_write("alloc.yaml", config, sizeof config - 1));
