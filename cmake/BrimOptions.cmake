@@ -9,7 +9,7 @@ option(BRIM_RELOCATABLE "find bundled libraries beside the program (make dist)" 
 set(BRIM_SANITIZE "" CACHE STRING "sanitizers: address,undefined or thread")
 set(BRIM_CUDA_ARCHS "80;86;89;90" CACHE STRING "GPU architectures; the last also as PTX")
 option(BRIM_TEST_ARCHS "tools/build reduced BRIM_CUDA_ARCHS for the tests" OFF)
-option(BRIM_CUDA_QUICK "compile GPU code quickly, for where it will not run" OFF)
+option(BRIM_CUDA_QUICK "compile GPU code without optimisation, to check it" OFF)
 
 # lib, never lib64 or lib/<triplet>: bin/brim looks for its plug-ins in ../lib/brim.
 set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "where libraries go under the prefix")

@@ -165,8 +165,8 @@ static const char *const resume_words[] = {
 
 static void put_sweep(void) {
   static const char config[] =
-      "model: mlp(depth=1, hidden=8)\ndataset: synthetic(samples=64, shape=(4, 4, 3))\nprecision: "
-      "fp32\n"
+      "model: mlp(depth=1, hidden=8)\ndataset: synthetic(samples=64, shape=(4, 4, 3))\n"
+      "precision: fp32\n"
       "data:\n  batch_size: 8\n  num_workers: 0\n";
   clean();
   assert_ok(brim_fs_write("alloc.yaml", config, sizeof config - 1));

@@ -58,7 +58,7 @@ static inline void session_take(int slave) {
   setenv("LC_ALL", "C.UTF-8", 1);
   unsetenv("COLUMNS");
   unsetenv("NO_COLOR");
-  // Sanitizers have handlers of their own for these.
+  // Sanitizers have handlers of their own for some; a shell ignores others in what it runs in the background.
   static const int usual[] = {SIGSEGV, SIGBUS,  SIGABRT, SIGILL, SIGFPE,
                               SIGINT,  SIGQUIT, SIGTERM, SIGHUP};
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
