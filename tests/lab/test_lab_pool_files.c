@@ -412,7 +412,7 @@ static void test_without_files(void **state) {
 
 //---------------------------------- what goes ----------------------------------
 
-enum { MINUTE = 60000, HOUR = 60 * MINUTE, DAY = 24 * HOUR };
+enum { MINUTE = 60000, HOUR = 60 * MINUTE, DAY = 24 * HOUR, FOLDERS = 8 };
 
 static void open_again(int64_t days, bool drop) {
   close_pool();
@@ -422,9 +422,10 @@ static void open_again(int64_t days, bool drop) {
   assert_ok(brim_lab_pool_tend(pool));
 }
 
+// A call ends its round early where the store is slow, and the next one continues it: one folder at least.
 static void tend_after(int64_t ms) {
   lab_clock_ms += ms;
-  assert_ok(brim_lab_pool_tend(pool));
+  for (int i = 0; i < FOLDERS; i++) assert_ok(brim_lab_pool_tend(pool));
 }
 
 static void send_checkpoint(int n) {
