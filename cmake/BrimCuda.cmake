@@ -27,6 +27,10 @@ if(BRIM_CUDA)
       set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
       if(BRIM_CUDA_QUICK AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
         string(APPEND CMAKE_CUDA_FLAGS " --Ofast-compile=max")
+      elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)
+        # The plug-in is a third as large, and loads as fast (docs/performance/gpu-step.md). Drivers that run code
+        # of an older nvcc may be too old to unpack this.
+        string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")
       endif()
       set(BRIM_HAVE_CUDA ON)
       message(STATUS "CUDA plug-in: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm ${BRIM_CUDA_ARCHS}")
