@@ -531,7 +531,7 @@ static brim_status edit_key(editor *e, const brim_config_edit *edit,
   search s;
   BRIM_TRY(brim_config_path_find(e->arena, edit->key, &path));
   if (path.row < 0 || brim_config_row_at((size_t)path.row)->type == BRIM_CONFIG_SPECIAL) {
-    return brim_config_unknown_key(edit->key, (brim_config_place){"edit", 1, 1});
+    return brim_config_unknown_key(edit->key, NULL, (brim_config_place){"edit", 1, 1});
   }
   bool whole = !path.arg && !path.slot, done = false;
   BRIM_TRY(find(e, path, value, &s));

@@ -116,8 +116,8 @@ static brim_status component_map(brim_config_source *source, target t,
   return BRIM_OK;
 }
 
-brim_status brim_config_unknown_key(const char *name, brim_config_place at) {
-  const char *near = brim_config_row_nearest(name);
+brim_status brim_config_unknown_key(const char *name, const char *workload, brim_config_place at) {
+  const char *near = brim_config_row_nearest(name, workload);
   if (near) {
     return brim_fail_at(BRIM_EINVAL, AT(at), "unknown key '%.120s'; did you mean '%s'?", name,
                         near);
@@ -170,6 +170,16 @@ static void special(brim_config_source *source, const char *name, const brim_con
   // include was read by the loader
 }
 
+// The workload that the settings name; NULL where they name none, or several.
+static const char *named_workload(const brim_config_source *source) {
+  const int row = brim_config_row_find("workload");
+  for (size_t i = source->settings.count; i-- > 0;) {
+    const brim_config_setting *s = &source->settings.items[i];
+    if (s->row == row) return s->node->kind == BRIM_CONFIG_NODE_SCALAR ? s->node->text : NULL;
+  }
+  return NULL;
+}
+
 static brim_status walk(brim_config_source *source, const char *prefix,
                         const brim_config_node *map);
 
@@ -198,7 +208,7 @@ static brim_status assign(brim_config_source *source, const char *full, brim_con
   }
   brim_config_path path;
   BRIM_TRY(brim_config_path_find(source->arena, full, &path));
-  if (path.row < 0) return brim_config_unknown_key(full, at);
+  if (path.row < 0) return brim_config_unknown_key(full, named_workload(source), at);
   target t = {path.row, path.slot, path.arg, full, at};
   if (!t.arg && node->kind == BRIM_CONFIG_NODE_MAP) return component_map(source, t, node);
   return add(source, t, node);
@@ -245,16 +255,6 @@ brim_status brim_config_flatten_override(brim_config_source *source, const char 
 
 // ---- short names that several workloads have
 // -----------------------------------------------------------------------------------------
-
-// The workload that the settings name; NULL where they name none, or several.
-static const char *named_workload(const brim_config_source *source) {
-  const int row = brim_config_row_find("workload");
-  for (size_t i = source->settings.count; i-- > 0;) {
-    const brim_config_setting *s = &source->settings.items[i];
-    if (s->row == row) return s->node->kind == BRIM_CONFIG_NODE_SCALAR ? s->node->text : NULL;
-  }
-  return NULL;
-}
 
 // Is the section that a key stands in another workload's?
 static bool of_another(const char *key, const char *workload) {

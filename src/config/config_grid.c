@@ -104,7 +104,7 @@ static brim_status zip_group(brim_config_source *source, const brim_config_node 
     }
     brim_config_path path;
     BRIM_TRY(brim_config_path_find(source->arena, n->text, &path));
-    if (path.row < 0) return brim_config_unknown_key(n->text, n->at);
+    if (path.row < 0) return brim_config_unknown_key(n->text, NULL, n->at);
     path.row = brim_config_own_row(source, n->text, path.row);
     int axis = brim_config_axis_find(source, path);
     if (axis < 0) continue;  // an override made it a single value
@@ -299,7 +299,7 @@ static brim_status read_condition(brim_config_source *source, const brim_config 
   brim_config_path path;
   BRIM_TRY(brim_config_path_find(source->arena, node->key, &path));
   if (path.row < 0 || brim_config_row_at((size_t)path.row)->type == BRIM_CONFIG_SPECIAL) {
-    return brim_config_unknown_key(node->key, node->key_at);
+    return brim_config_unknown_key(node->key, NULL, node->key_at);
   }
   path.row = brim_config_own_row(source, node->key, path.row);
   c->axis = brim_config_axis_find(source, path);

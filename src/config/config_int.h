@@ -170,7 +170,9 @@ bool brim_config_row_is_for(const brim_config_row *row, const char *workload);
 // Does it mean something to this workload that the key is written, whatever its value?
 bool brim_config_row_counts_given(const brim_config_row *row, const char *workload);
 bool brim_config_row_takes_list(const brim_config_row *row);
-const char *brim_config_row_nearest(const char *name);
+// Of keys that several workloads have, that of `workload`, which may be NULL.
+const char *brim_config_row_nearest(const char *name, const char *workload);
+bool brim_config_row_ends(const brim_config_row *row, const char *name);  // its last part
 
 // ---- what is added (config_add.c) -----------------------------------------------------------------
 
@@ -310,7 +312,7 @@ typedef struct brim_config_path {
 } brim_config_path;
 brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_config_path *out);
 // Unknown-key error with 'did you mean'.
-brim_status brim_config_unknown_key(const char *name, brim_config_place at);
+brim_status brim_config_unknown_key(const char *name, const char *workload, brim_config_place at);
 
 // config_convert.c: node to value by the row's type; not for components.
 brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
@@ -345,6 +347,12 @@ const brim_config_node *brim_config_setting_node(const brim_config_source *sourc
                                                  size_t raw_point);
 // Of a preset, below the files or, given on the command line, above them.
 bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
+// Is it what this text of a default says? No text and no value are the same.
+bool brim_config_value_is_usual(const brim_config_row *row, const brim_config_value *value,
+                                const char *usual);
+// brim_config_is_asked, of the value of a row, whatever components have as defaults.
+bool brim_config_value_is_asked(const brim_config_source *source, const brim_config_row *row,
+                                const brim_config_value *value);
 
 // config_links.c: the keys that are a component's argument too.
 const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last

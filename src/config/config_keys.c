@@ -255,8 +255,9 @@ static const brim_config_row rows[] = {
                  "step-NNNNNNNN.safetensors; the best one is kept in addition"),
     BRIM_KEY_STRING(
         "checkpoint.best", NULL, NONE, NO_COST,
-        "metric that selects the best checkpoint: accuracy, loss, train_accuracy or train_loss "
-        "(default: accuracy for classification, otherwise loss)"),
+        "metric that selects the best checkpoint: accuracy, loss, knn or return, or that of "
+        "training with train_ in front (default: accuracy for classification, knn for contrastive "
+        "learning, return for ars and mappo, otherwise loss)"),
     BRIM_KEY_INT("log.interval", "100", 1, 1e9, NAMES("log_interval"), NEVER,
                  "steps between progress lines"),
     BRIM_KEY_BOOL("log.csv", "true", NONE, NEVER, "write log.csv, one row per epoch"),
@@ -451,9 +452,39 @@ static const char *nearest_of(const char *word) {
   return brim_nearest(word, names);
 }
 
+bool brim_config_row_ends(const brim_config_row *row, const char *name) {
+  const char *dot = strrchr(row->key.name, '.');
+  return dot && strcmp(dot + 1, name) == 0;
+}
+
+// "clip" is mappo.clip; of several workloads that have it, this one's, or the first.
+static const char *without_section(const char *name, const char *workload) {
+  const char *first = NULL;
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_row *row = brim_config_row_at(i);
+    if (!brim_config_row_ends(row, name)) continue;
+    if (workload && is_under(row->key.name, workload)) return row->key.name;
+    if (!first) first = row->key.name;
+  }
+  return first;
+}
+
+// "mappo.epochs" is mappo.update_epochs.
+static const char *shortened(const char *name, const char *last) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const char *key = brim_config_row_at(i)->key.name;
+    const size_t section = (size_t)(last - name), n = strlen(key), end = strlen(last + 1);
+    if (strncmp(key, name, section + 1) != 0 || n < section + 2 + end) continue;
+    if (key[n - end - 1] == '_' && strcmp(key + n - end, last + 1) == 0) return key;
+  }
+  return NULL;
+}
+
 // A key one level off ("training.batch_size") is found by its last part.
-const char *brim_config_row_nearest(const char *name) {
+const char *brim_config_row_nearest(const char *name, const char *workload) {
   const char *last = strrchr(name, '.');
+  const char *known = last ? shortened(name, last) : without_section(name, workload);
+  if (known) return known;
   int row = last ? brim_config_row_find(last + 1) : -1;
   if (row >= 0) return brim_config_row_at((size_t)row)->key.name;
   const char *near = nearest_of(name);

@@ -85,13 +85,13 @@ static brim_value value_of(const brim_config_row *row, const brim_config_value *
   }
 }
 
-static brim_status no_effect(const brim_config *config, const char *key, const char *name,
-                             const brim_config_value *value) {
-  if (config->is_point) return BRIM_OK;
+static brim_status no_effect(const brim_config *config, const brim_config_row *key,
+                             const char *name, const brim_config_value *value) {
+  if (config->is_point || !brim_config_value_is_asked(config->source, key, value)) return BRIM_OK;
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "%s: ", value->origin);
-  brim_str_printf(&text, brim_tr("'%s' has no effect on '%s'"), key, name);
+  brim_str_printf(&text, brim_tr("'%s' has no effect on '%s'"), key->key.name, name);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(&config->source->context, text.data);
   brim_str_deinit(&text);
@@ -120,10 +120,7 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
   const brim_config_component_row *known =
       brim_config_component_find(brim_config_row_at((size_t)row)->category, draft->c.name);
   if (!known) return BRIM_OK;
-  if (!brim_config_arg_find(known, l->arg)) {
-    bool written = value->layer >= 0 && !brim_config_layer_is_preset(config->source, value->layer);
-    return written ? no_effect(config, l->key, draft->c.name, value) : BRIM_OK;
-  }
+  if (!brim_config_arg_find(known, l->arg)) return no_effect(config, info, draft->c.name, value);
   // The presets' rates were found for Adam; SGD with them would hardly move.
   if (value->layer == -1 && !strcmp(l->arg, "lr") && !is_adam(draft->c.name)) {
     *value = (brim_config_value){.is_null = true, .layer = -2, .origin = "default"};

@@ -496,8 +496,10 @@ static bool is_preset(const char *name) {
 brim_status brim_config_explain(const char *name, brim_str *out) {
   int row = brim_config_row_find(name);
   bool found = false;
-  if (row >= 0) {
-    explain_key(brim_config_row_at((size_t)row), out);
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_row *r = brim_config_row_at(i);
+    if ((int)i != row && !brim_config_row_ends(r, name)) continue;  // several workloads have it
+    explain_key(r, out);
     found = true;
   }
   for (size_t i = 0; i < brim_config_component_count(); i++) {
@@ -521,7 +523,7 @@ brim_status brim_config_explain(const char *name, brim_str *out) {
   }
   names[count] = NULL;
   char group[64];
-  const char *key = brim_config_row_nearest(name),
+  const char *key = brim_config_row_nearest(name, NULL),
              *section = brim_config_group_nearest(name, group);
   const char *near = section ? section : key;
   if (section && key && brim_edit_distance(name, key) < brim_edit_distance(name, section))

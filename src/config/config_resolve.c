@@ -43,7 +43,7 @@ static brim_status placeholder_node(resolver *r, const char *key, const brim_con
                                     const brim_config_node **out) {
   int row = brim_config_row_find(key);
   if (row < 0 || brim_config_row_at((size_t)row)->type == BRIM_CONFIG_SPECIAL) {
-    const char *near = brim_config_row_nearest(key);
+    const char *near = brim_config_row_nearest(key, NULL);
     if (!near) {
       return brim_fail_at(BRIM_EINVAL, AT(at->at), "the placeholder {{%.80s}} names no key", key);
     }

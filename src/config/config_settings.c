@@ -25,6 +25,32 @@ bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
   return layer == -1 || layer == source->override_layer - 1;
 }
 
+bool brim_config_value_is_usual(const brim_config_row *row, const brim_config_value *value,
+                                const char *usual) {
+  int64_t integer = 0;
+  double number = 0;
+  if (value->is_null) return !usual || strcmp(usual, "auto") == 0;
+  if (!usual) return false;
+  switch (row->type) {
+    case BRIM_CONFIG_BOOL:
+      return strcmp(usual, value->boolean ? "true" : "false") == 0;
+    case BRIM_CONFIG_INT:
+      return brim_parse_i64(usual, &integer) && integer == value->integer;
+    case BRIM_CONFIG_FLOAT:
+      return brim_parse_f64(usual, &number) && number == value->number;
+    default:
+      return value->string && strcmp(usual, value->string) == 0;
+  }
+}
+
+bool brim_config_value_is_asked(const brim_config_source *source, const brim_config_row *row,
+                                const brim_config_value *value) {
+  if (!value->is_set || value->layer < 0) return false;
+  if (value->layer == source->override_layer) return true;
+  return !brim_config_layer_is_preset(source, value->layer) &&
+         !brim_config_value_is_usual(row, value, row->key.default_text);
+}
+
 const brim_config_arg *brim_config_setting_arg(const brim_config_source *source,
                                                const brim_config_setting *s) {
   const brim_config_row *row = brim_config_row_at((size_t)s->row);

@@ -207,6 +207,13 @@ static void test_sections_and_near_names(void **state) {
   expect(2, "did you mean 'checkpoint'?", "brim config explain chekpoint");
   expect(0, "mappo.gamma", "brim config explain");
   expect(0, "mappo.gamma", "brim config explain mappo");
+  expect(0, "ars.num_envs", "brim config explain num_envs");
+  expect(0, "mappo.num_envs", "brim config explain num_envs");
+  expect(0, "mappo.num_envs", "brim config explain num_envs --json");
+  expect(2, "did you mean 'mappo.eval_episodes'?", "brim train uav eval_episodes=3");
+  expect(2, "did you mean 'ars.eval_episodes'?", "brim train quadruped-stand eval_episodes=3");
+  expect(2, "did you mean 'mappo.value_clip'?", "brim train uav value_clip=0.3");
+  expect(2, "did you mean 'mappo.update_epochs'?", "brim train uav mappo.epochs=3");
   expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
   // configs by a name that is nearly right, shipped and one's own
   expect(2, "mnist-mpl: no such config file; did you mean 'mnist-mlp'?", "brim train mnist-mpl");

@@ -36,6 +36,35 @@ static void layers_go_by_source(void **state) {
   }
 }
 
+// brim writes every key into config.yaml: a default there is nothing that anyone asked for.
+static void defaults_in_files_are_not_asked_for(void **state) {
+  (void)state;
+  static const char *const usual[] = {"training.precision", "data.num_workers", "data.pin_memory",
+                                      "training.label_smoothing", "training.learning_rate"};
+  static const char *const other[] = {"data.cache", "data.batch_size", "training.epochs", "loss",
+                                      "training.weight_decay"};
+  brim_config *config = NULL;
+  const char *overrides[] = {"data.cache=auto", "epochs=10"};
+  brim_config_options options = {.text =
+                                     "preset: a100-80g\nprecision: fp32\nnum_workers: -1\n"
+                                     "pin_memory: true\nlabel_smoothing: 0.0\nlr: 0.001\n"
+                                     "loss: cross_entropy\nweight_decay: 0.1\nbatch_size: 9\n",
+                                 .text_name = "t.yaml",
+                                 .overrides = overrides,
+                                 .override_count = 2};
+  assert_ok(brim_config_load(&options, &config));
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+    if (brim_config_is_asked(config, usual[i])) fail_msg("%s is asked for", usual[i]);
+  }
+  for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+    if (!brim_config_is_asked(config, other[i])) fail_msg("%s is not asked for", other[i]);
+  }
+  assert_false(brim_config_is_asked(config, "seed"));
+  assert_false(brim_config_is_asked(config, "mappo.num_envs"));
+  assert_false(brim_config_is_asked(config, "no such key"));
+  brim_config_close(config);
+}
+
 static void overrides_win(void **state) {
   (void)state;
   static const struct {
@@ -202,6 +231,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(overrides_win),
       cmocka_unit_test(layers_go_by_source),
+      cmocka_unit_test(defaults_in_files_are_not_asked_for),
       cmocka_unit_test(overrides_reach_components),
       cmocka_unit_test(bad_overrides),
       cmocka_unit_test(includes),

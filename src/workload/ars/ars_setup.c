@@ -252,9 +252,8 @@ static void warn_of_others(const brim_config *config) {
                                         {"data.cache", NULL},
                                         {"data.path", NULL}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    if (!brim_config_is_set(config, keys[i][0])) continue;
+    if (!brim_config_is_asked(config, keys[i][0])) continue;
     const char *origin = brim_config_origin(config, keys[i][0]);
-    if (brim_config_layer_of(config, keys[i][0]) == BRIM_CONFIG_FROM_PRESET) continue;
     if (keys[i][1]) {
       brim_log_warn("workload", "%s (%s) has no effect on workload ars; use %s", keys[i][0], origin,
                     keys[i][1]);

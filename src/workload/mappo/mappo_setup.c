@@ -288,7 +288,7 @@ static void warn_of_others(const brim_config *config) {
                                         {"data.cache", NULL},
                                         {"loss", NULL}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    if (!brim_mappo_asked(config, keys[i][0])) continue;
+    if (!brim_config_is_asked(config, keys[i][0])) continue;
     const char *origin = brim_config_origin(config, keys[i][0]);
     if (keys[i][1]) {
       brim_log_warn("workload", "%s (%s) has no effect on workload mappo; use %s", keys[i][0],
@@ -299,20 +299,12 @@ static void warn_of_others(const brim_config *config) {
   }
 }
 
-// The user did not ask for a default that a file has because brim wrote all values into it.
-static bool is_default(const brim_config *config, const char *key) {
-  const char *usual = brim_config_key_find(key)->default_text;
-  int64_t value = 0;
-  return usual && brim_parse_i64(usual, &value) && value == brim_config_int(config, key);
-}
-
 static void warn_of_both(const brim_config *config) {
   static const char *const keys[][2] = {{"mappo.rollout_steps", "mappo.episodes_per_batch"},
                                         {"mappo.minibatches", "data.batch_size"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const char *other = keys[i][1];
-    if (!brim_config_is_set(config, keys[i][0]) || !brim_mappo_asked(config, other)) continue;
-    if (is_default(config, other)) continue;
+    if (!brim_config_is_set(config, keys[i][0]) || !brim_config_is_asked(config, other)) continue;
     brim_log_warn("workload", "%s (%s) has no effect, because %s is set", other,
                   brim_config_origin(config, other), keys[i][0]);
   }
