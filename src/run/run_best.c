@@ -108,10 +108,18 @@ static int by_rank(const brim_metric_set *set, brim_metric_stage stage, const do
   return row >= 0 ? row : brim_metric_deciding(set, stage, values, true);
 }
 
+// As checkpoint.best names it: "accuracy", "train_loss".
+static void name_row(const brim_run_best *best, int row, char out[BRIM_METRIC_NAME]) {
+  snprintf(out, BRIM_METRIC_NAME, "%s%s", best->training ? "train_" : "",
+           brim_metric_best_name(&best->metrics->rows[row]));
+}
+
 static void say_another(brim_run_best *best, const char *asked, int row) {
   if (!best->said && row >= 0) {
+    char used[BRIM_METRIC_NAME];
+    name_row(best, row, used);
     brim_log_warn("run", "checkpoint.best is %s, which this run does not have; brim uses %s", asked,
-                  best->metrics->rows[row].key);
+                  used);
   }
   best->said = true;
 }
@@ -185,12 +193,11 @@ bool brim_run_best_stops(const brim_run_best *best) {
   return best->patience > 0 && best->waited >= best->patience;
 }
 
-// What decides, as checkpoints remember it: "accuracy", "train_loss".
+// What decides, as checkpoints remember it.
 static brim_status put_decides(const brim_run_best *best, json_t *metadata) {
   char name[BRIM_METRIC_NAME];
   if (best->row < 0) return BRIM_OK;
-  snprintf(name, sizeof name, "%s%s", best->training ? "train_" : "",
-           brim_metric_best_name(&best->metrics->rows[best->row]));
+  name_row(best, best->row, name);
   return brim_json_put(metadata, "brim.best_by", json_string(name));
 }
 

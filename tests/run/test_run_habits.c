@@ -113,7 +113,8 @@ static void test_best_of_another_kind(void **state) {
       {"checkpoint.best=knn",
        "checkpoint.best is knn, which this run does not have; brim uses accuracy"},
       {"checkpoint.best=return", "checkpoint.best is return, which this run does not have"},
-      {"checkpoint.best=train_return", "checkpoint.best is train_return, which this run does not"}};
+      {"checkpoint.best=train_return",
+       "checkpoint.best is train_return, which this run does not have; brim uses train_"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     fresh("which");
     job j = {.folder = "which", .overrides = {rows[i][0]}};
