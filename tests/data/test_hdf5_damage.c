@@ -12,7 +12,7 @@
 #include "hdf5_test.h"
 
 // Each opening starts processes, which costs ten times as much in a build with sanitizers.
-enum { HEAD = 4096, ALL_FLIPS = 1000, FLIPS = 150, SLOW_FLIPS = 75 };
+enum { HEAD = 4096, ALL_FLIPS = 400, FLIPS = 150, SLOW_FLIPS = 75 };
 
 // Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
 static void small_file(const char *path, bool latest) {

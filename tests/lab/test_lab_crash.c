@@ -205,7 +205,7 @@ static void test_killed_writers_lose_nothing(void **state) {
   rng = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 2 + 1;
   printf("seed %llu\n", (unsigned long long)rng);
   lab_infra = 1000;
-  int writers = lab_is_postgres() ? 4 : 1, rounds = test_is_full() ? 300 : 30, done = 0;
+  int writers = lab_is_postgres() ? 4 : 1, rounds = test_is_full() ? 100 : 30, done = 0;
   start_store();
   for (int round = 0; round < rounds; round++) {
     if (done == EXPS) start_store();

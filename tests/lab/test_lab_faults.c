@@ -185,7 +185,7 @@ static void test_damaged_files(void **state) {
   size_t size;
   assert_ok(brim_fs_read(from, 0, &whole, &size));
   unsigned seed = 25;
-  int rounds = test_is_full() ? 1000 : 60;
+  int rounds = test_is_full() ? 400 : 60;
   for (int i = 0; i < rounds; i++) {
     char *bytes = malloc(size);
     assert_non_null(bytes);

@@ -35,7 +35,7 @@ static void run(uint64_t seed, int steps) {
 static void test_random_calls(void **state) {
   (void)state;
   const char *given = getenv("BRIM_TEST_SEED");
-  int steps = test_is_full() ? 6000 : 1500;
+  int steps = test_is_full() ? 3000 : 1500;
   if (given) {
     run(strtoull(given, NULL, 10), steps);
     return;
