@@ -1,5 +1,5 @@
 // Multi-agent PPO in kernels that keep networks, activations and environments on the chip: a whole rollout
-// in one launch, and a minibatch from inputs to gradients in one. For networks of two hidden layers and bf16
+// in one launch, and a minibatch from inputs to gradients in one for each network. For networks of two hidden layers and bf16
 // or f32 activations; which ones, `way` and `can` say. Everything else takes the general path (env_collect.h,
 // env_ppo.h and the engine's calls), which is also what tests compare with.
 // CUDA alone has them: the extensions BRIM_FUSED_EXTENSION and BRIM_FUSED_ROLLOUT_EXTENSION with an
