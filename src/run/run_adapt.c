@@ -28,10 +28,15 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   if (a->effective > info.set_samples) a->on = false;
 }
 
+static bool free_optional(const brim_workload_table *table, void *state, const brim_setting *s) {
+  if (table->batches && table->batches->free_optional(state, s)) return true;
+  const brim_work_shrink_table *shrinking = table->shrinking;
+  return shrinking && shrinking->free_optional && shrinking->free_optional(state, s);
+}
+
 bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
-  const brim_work_batches_table *batches = table->batches;
-  if (a->frees_optional && batches && batches->free_optional(work->state, &a->setting)) return true;
+  if (a->frees_optional && free_optional(table, work->state, &a->setting)) return true;
   if (!a->on) return false;
   if (a->shrinks) return table->shrinking->shrink(work->state, &a->setting);
   int64_t most = work->knobs[a->accumulation].max;

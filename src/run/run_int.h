@@ -165,7 +165,7 @@ typedef struct brim_run_adaption {
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
-  bool frees_optional;      // gpu.on_oom: adapt; what changes no result is given up first
+  bool frees_optional;      // gpu.on_oom: adapt; what no setting asks for goes first
   bool on;                  // and there is something to adapt besides
   bool shrinks;             // the workload says how
   brim_setting asked;       // by the config

@@ -386,6 +386,9 @@ typedef struct brim_work_batches_table {
 typedef struct brim_work_shrink_table {
   // The next setting that needs less memory, which is larger in nothing; false when there is none.
   bool (*shrink)(void *work, brim_setting *setting);
+  // Before that: gives up memory that only makes the same setting faster. False when there is none to give
+  // up; NULL = never.
+  bool (*free_optional)(void *work, const brim_setting *setting);
 } brim_work_shrink_table;
 
 // Saving takes long enough to be worth a thread.

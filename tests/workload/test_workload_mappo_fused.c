@@ -154,6 +154,10 @@ static void test_what_is_fused(void **state) {
   takes(&(given){{"training.precision=bf16"}}, 4 * 4151, "update",
         "update; not the rollout: observations would take more than a quarter of the GPU's memory");
   takes(&(given){{"training.precision=bf16"}}, 4 * 4152, both, both);
+  // a limit of the config counts like the GPU's size
+  takes(&(given){{"training.precision=bf16", "gpu.memory_limit=16604"}}, 0, "update",
+        "update; not the rollout: observations would take more than a quarter of gpu.memory_limit");
+  takes(&(given){{"training.precision=bf16", "gpu.memory_limit=16608"}}, 0, both, both);
 }
 
 static void test_what_is_not_fused(void **state) {
@@ -247,6 +251,75 @@ static void test_memory(void **state) {
         assert_true(b->offset + b->bytes <= a->offset);
       }
     }
+    fixture_close(&j);
+  }
+}
+
+static bool free_optional(job *j) {
+  const brim_setting setting = brim_work_setting(j->work);
+  return j->work->table->shrinking->free_optional(j->work->state, &setting);
+}
+
+// Memory is short: what the networks saw goes before environments do, and a run that continues keeps to it.
+static void test_short_memory(void **state) {
+  (void)state;
+  const given g = {{PEER, "training.precision=bf16"}};
+  job j;
+  json_t *meta = NULL;
+  (void)open_job(&j, &g, false);
+  assert_true(of(&j)->fusing.rollout);
+  const uint64_t before = planned(&j, "fused kernels");
+  assert_true(free_optional(&j));
+  assert_true(planned(&j, "fused kernels") < before);
+  assert_false(free_optional(&j));
+  assert_ok(fixture_configure(&j));
+  assert_string_equal(fused_of(&j), "update");
+  assert_string_equal(of(&j)->fusing.why.text, "memory was short");
+  steps(&j, 2);
+  save(&j, "short.safetensors");
+  steps(&j, 2);
+  save(&j, "whole.safetensors");
+  fixture_close(&j);
+  assert_ok(brim_work_metadata("short.safetensors", &meta));
+  (void)open_job(&j, &g, false);
+  j.work->table->resuming(j.work->state, meta);
+  json_decref(meta);
+  assert_ok(fixture_configure(&j));
+  assert_string_equal(fused_of(&j), "update");
+  assert_ok(j.work->table->load(j.work->state, "short.safetensors", NULL));
+  steps(&j, 2);
+  save(&j, "resumed.safetensors");
+  fixture_close(&j);
+  assert_same_file("whole.safetensors", "resumed.safetensors");
+  // nothing to give up
+  const given without[] = {{{PEER, "mappo.fused=off"}}, {{COVERAGE, "training.precision=bf16"}}};
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+    (void)open_job(&j, &without[i], false);
+    assert_false(free_optional(&j));
+    assert_false(of(&j)->general_rollout);
+    fixture_close(&j);
+  }
+}
+
+// An evaluation makes no update and no rollout: it needs no kernels for them, and no memory.
+static void test_evaluation_alone(void **state) {
+  (void)state;
+  static const char *const plugins[] = {FUSED_PLUGIN, GENERAL_PLUGIN};
+  const given g = {{PEER, "mappo.fused=on"}};
+  job j;
+  brim_work_metrics m;
+  (void)open_job(&j, &g, false);
+  save(&j, "trained.safetensors");
+  fixture_close(&j);
+  for (int i = 0; i < 2; i++) {
+    const brim_status opened = open_as(&j, plugins[i], &g, 0);
+    assert_int_equal(opened, i == 0 ? BRIM_OK : BRIM_EUNSUPPORTED);
+    j.work->table->resuming(j.work->state, NULL);
+    assert_ok(fixture_configure(&j));
+    assert_null(of(&j)->fusing.memory);
+    assert_int_equal(planned(&j, "fused kernels"), 0);
+    assert_ok(brim_work_use(j.work, "trained.safetensors", false));
+    assert_ok(j.work->table->evaluation->evaluate(j.work->state, &m));
     fixture_close(&j);
   }
 }
@@ -567,6 +640,8 @@ int main(void) {
       cmocka_unit_test(test_what_is_not_fused),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_short_memory),
+      cmocka_unit_test(test_evaluation_alone),
       cmocka_unit_test(test_gradients),
       cmocka_unit_test(test_drawn_gradients),
       cmocka_unit_test(test_training),

@@ -24,7 +24,8 @@ static bool mappo_sensible(void *work, const brim_setting *setting) {
 static void mappo_resuming(void *work, const json_t *metadata) {
   brim_mappo *w = (brim_mappo *)work;
   w->weights = NULL;
-  if (metadata) brim_mappo_keep_envs(w, metadata);
+  w->evaluates = metadata == NULL;
+  if (metadata) brim_mappo_keep_choices(w, metadata);
 }
 
 static brim_status mappo_configure(void *work, const brim_setting *setting) {
@@ -47,6 +48,28 @@ static bool mappo_shrink(void *work, brim_setting *setting) {
     if (mappo_sensible(work, setting)) return true;
   }
   return false;
+}
+
+// What the networks saw in a fused rollout. Without it rollouts are slower, and learn from as much.
+static bool mappo_free_optional(void *work, const brim_setting *setting) {
+  brim_mappo *w = (brim_mappo *)work;
+  brim_plan with, without;
+  char bytes[32];
+  if (w->general_rollout || brim_mappo_plan(work, setting, &with)) {
+    brim_status_clear();
+    return false;
+  }
+  w->general_rollout = true;
+  const bool less = brim_mappo_plan(work, setting, &without) == BRIM_OK &&
+                    without.bytes[BRIM_PLACE_DEVICE] < with.bytes[BRIM_PLACE_DEVICE];
+  if (!less) {
+    w->general_rollout = false;
+    brim_status_clear();
+    return false;
+  }
+  brim_format_bytes(with.bytes[BRIM_PLACE_DEVICE] - without.bytes[BRIM_PLACE_DEVICE], bytes);
+  brim_log_warn("workload", "out of memory: rollouts are not fused, which takes %s less", bytes);
+  return true;
 }
 
 // Iterations without effect, one after the other, that are nothing yet.
@@ -196,7 +219,8 @@ static brim_status mappo_metrics(void *work, bool reset, brim_work_metrics *out)
 static const brim_work_evaluation_table evaluation = {.evaluate = brim_mappo_evaluate,
                                                       .use = brim_mappo_use};
 static const brim_work_policy_table policy = {.baseline = brim_mappo_baseline, .networks = true};
-static const brim_work_shrink_table shrinking = {.shrink = mappo_shrink};
+static const brim_work_shrink_table shrinking = {.shrink = mappo_shrink,
+                                                 .free_optional = mappo_free_optional};
 static const brim_work_settings_table settings = {.resolve = brim_mappo_resolve};
 static const brim_work_text_table text = {.start_lines = brim_mappo_start_lines,
                                           .eval_notes = brim_mappo_eval_notes};

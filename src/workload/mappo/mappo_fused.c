@@ -95,8 +95,19 @@ static size_t seen_bytes(const brim_mappo_needs *n, int net) {
   return rows * (size_t)of->inputs * brim_dtype_size((brim_dtype)of->dtype);
 }
 
-// What networks saw takes a quarter of the device's memory at most: updates alone need no more than the
-// general path.
+// What networks saw takes a quarter of the device's memory at most, or of the config's limit: updates alone need
+// no more than the general path. Memory in use is not asked for: the choice would depend on other programs.
+static void limit_seen(const brim_mappo *w, size_t bytes, brim_mappo_reason *why) {
+  const uint64_t limit = (uint64_t)brim_config_int(w->config, "gpu.memory_limit");
+  if (bytes > w->context.device->info.total_bytes / 4) {
+    snprintf(why->text, sizeof why->text, "%s",
+             brim_tr("observations would take more than a quarter of the GPU's memory"));
+  } else if (limit > 0 && bytes > limit / 4) {
+    snprintf(why->text, sizeof why->text, "%s",
+             brim_tr("observations would take more than a quarter of gpu.memory_limit"));
+  }
+}
+
 static bool takes_rollout(const brim_mappo *w, const brim_mappo_sizes *s, brim_mappo_needs *n,
                           brim_mappo_reason *why) {
   brim_mappo_fusing *f = &n->fusing;
@@ -121,9 +132,10 @@ static bool takes_rollout(const brim_mappo *w, const brim_mappo_sizes *s, brim_m
         why->text, sizeof why->text,
         brim_tr("the rollout kernel does not take this environment or actor in %s on this device"),
         brim_precision_name(s->precision));
-  } else if (bytes > w->context.device->info.total_bytes / 4) {
-    snprintf(why->text, sizeof why->text, "%s",
-             brim_tr("observations would take more than a quarter of the GPU's memory"));
+  } else if (w->general_rollout) {
+    snprintf(why->text, sizeof why->text, "%s", brim_tr("memory was short"));
+  } else {
+    limit_seen(w, bytes, why);
   }
   const bool takes = !why->text[0];
   for (int i = BRIM_MAPPO_SEEN; !takes && i <= BRIM_MAPPO_ALLOWED; i++) f->spaces[i].bytes = 0;
@@ -223,7 +235,7 @@ brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes 
   brim_mappo_fusing *f = &n->fusing;
   brim_mappo_reason *why = &f->why;
   memset(f, 0, sizeof *f);
-  if (wish && strcmp(wish, "off") == 0) return BRIM_OK;
+  if (w->evaluates || (wish && strcmp(wish, "off") == 0)) return BRIM_OK;
   const bool asked = wish && strcmp(wish, "on") == 0;
   if (w->fused) BRIM_TRY(enter_device(w));
   f->update = takes_setting(w, s, why) && takes_nets(w, s->precision, n, why);

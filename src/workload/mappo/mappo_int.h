@@ -248,7 +248,9 @@ typedef struct brim_mappo {
   brim_mappo_rows rows;
   const char *weights;  // to start from; NULL = from the start
   const volatile sig_atomic_t *stop;
-  bool held_out;  // evaluated in other episodes than a training's evaluations
+  bool held_out;         // evaluated in other episodes than a training's evaluations
+  bool evaluates;        // and does nothing else: no update, no rollout
+  bool general_rollout;  // memory was short: rollouts keep what the general path keeps
   char description[192];
 
   // tables of the device, and of the CPU for environments beside a GPU
@@ -313,7 +315,7 @@ void brim_mappo_close(void *work);  // NULL is fine
 // mappo_knobs.c
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
-void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata);
+void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
 // Did a file or the command line give a value? A default, or a preset's, is no wish.
 bool brim_mappo_asked(const brim_config *config, const char *key);
 

@@ -254,17 +254,22 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
 }
 
 // A run that continues has as many environments as before, on whatever device, unless the config
-// names another number: as many as were chosen, of which memory may have left fewer (brim.adapted).
-void brim_mappo_keep_envs(brim_mappo *w, const json_t *metadata) {
+// names another number: as many as were chosen, of which memory may have left fewer (brim.adapted). A rollout
+// that memory kept from being fused is not fused: the same bits follow.
+void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL;
-  if (!text || brim_config_is_set(w->config, "mappo.num_envs")) return;
+  if (!text) return;
   if (brim_json_parse(text, strlen(text), "brim.policy", &policy)) {
     brim_status_clear();
     return;
   }
   const json_t *chosen = json_object_get(policy, "chosen_envs");
   const json_int_t envs = json_integer_value(chosen ? chosen : json_object_get(policy, "num_envs"));
-  if (envs >= envs_knob.min && envs <= envs_knob.max) w->knobs[BRIM_MAPPO_ENVS].value = envs;
+  const bool open = !brim_config_is_set(w->config, "mappo.num_envs");
+  if (open && envs >= envs_knob.min && envs <= envs_knob.max) {
+    w->knobs[BRIM_MAPPO_ENVS].value = envs;
+  }
+  w->general_rollout = json_is_true(json_object_get(policy, "general_rollout"));
   json_decref(policy);
 }

@@ -46,6 +46,7 @@ static brim_status build(replay *r, int32_t envs) {
   brim_mappo *w = r->work;
   brim_mappo_drop(w);
   r->actor = -1;
+  w->evaluates = true;
   w->sizes = (brim_mappo_sizes){.envs = AT_ONCE,
                                 .steps = 1,
                                 .minibatches = 1,

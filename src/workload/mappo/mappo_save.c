@@ -117,6 +117,7 @@ static brim_status fill_policy(const brim_mappo *w, json_t *o) {
   BRIM_TRY(brim_json_put(o, "chosen_envs", json_integer(w->knobs[BRIM_MAPPO_ENVS].value)));
   BRIM_TRY(brim_json_put(o, "rollout_steps", json_integer(w->sizes.steps)));
   BRIM_TRY(brim_json_put(o, "minibatches", json_integer(w->sizes.minibatches)));
+  if (w->general_rollout) BRIM_TRY(brim_json_put(o, "general_rollout", json_true()));
   return brim_json_put(o, "episode_length", json_integer(w->shape.episode_length));
 }
 
