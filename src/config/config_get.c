@@ -37,28 +37,11 @@ bool brim_config_is_set(const brim_config *config, const char *key) {
   return value && value->is_set;
 }
 
-// The default of a component's argument that is a key too: the optimizer's learning rate.
-static bool is_of_component(const brim_config *config, const brim_config_row *row,
-                            const brim_config_value *value) {
-  const brim_config_link *l;
-  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
-    if (strcmp(l->key, row->key.name) != 0) continue;
-    const brim_component *c = brim_config_component(config, l->component, NULL);
-    if (!c) continue;
-    const int place = brim_config_row_find(l->component);
-    const char *category = brim_config_row_at((size_t)place)->category;
-    const brim_config_arg *arg =
-        brim_config_arg_find(brim_config_component_find(category, c->name), l->arg);
-    if (arg && brim_config_value_is_usual(row, value, arg->default_text)) return true;
-  }
-  return false;
-}
-
 bool brim_config_is_asked(const brim_config *config, const char *key) {
   const brim_config_row *row;
   const brim_config_value *value = find(config, key, &row);
   if (!value || !brim_config_value_is_asked(config->source, row, value)) return false;
-  return value->layer == config->source->override_layer || !is_of_component(config, row, value);
+  return value->layer == config->source->override_layer || !brim_config_link_is_usual(row, value);
 }
 
 brim_config_layer brim_config_layer_of(const brim_config *config, const char *key) {

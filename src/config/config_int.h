@@ -350,12 +350,15 @@ bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 // Is it what this text of a default says? No text and no value are the same.
 bool brim_config_value_is_usual(const brim_config_row *row, const brim_config_value *value,
                                 const char *usual);
-// brim_config_is_asked, of the value of a row, whatever components have as defaults.
+// brim_config_is_asked, of the value of a row, but for the defaults of components.
 bool brim_config_value_is_asked(const brim_config_source *source, const brim_config_row *row,
                                 const brim_config_value *value);
 
 // config_links.c: the keys that are a component's argument too.
 const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
+// Is it the default that a component has for this key (the optimizer's learning rate)? Of any component: a file
+// has that of the one it was written with.
+bool brim_config_link_is_usual(const brim_config_row *row, const brim_config_value *value);
 // The link of an argument of this row and slot; NULL = it is no key too.
 const brim_config_link *brim_config_link_of(int row, int slot, const char *arg);
 

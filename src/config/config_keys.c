@@ -457,14 +457,14 @@ bool brim_config_row_ends(const brim_config_row *row, const char *name) {
   return dot && strcmp(dot + 1, name) == 0;
 }
 
-// "clip" is mappo.clip; of several workloads that have it, this one's, or the first.
+// "clip" is mappo.clip; of several workloads that have it, this one's. A known workload has no keys of others.
 static const char *without_section(const char *name, const char *workload) {
   const char *first = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_row *row = brim_config_row_at(i);
     if (!brim_config_row_ends(row, name)) continue;
     if (workload && is_under(row->key.name, workload)) return row->key.name;
-    if (!first) first = row->key.name;
+    if (!first && (!workload || brim_config_row_is_for(row, workload))) first = row->key.name;
   }
   return first;
 }
@@ -485,6 +485,7 @@ const char *brim_config_row_nearest(const char *name, const char *workload) {
   const char *last = strrchr(name, '.');
   const char *known = last ? shortened(name, last) : without_section(name, workload);
   if (known) return known;
+  if (last && (known = without_section(last + 1, workload))) return known;
   int row = last ? brim_config_row_find(last + 1) : -1;
   if (row >= 0) return brim_config_row_at((size_t)row)->key.name;
   const char *near = nearest_of(name);

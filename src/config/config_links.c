@@ -53,6 +53,22 @@ const brim_config_link *brim_config_link_at(size_t index) {
   return index - BUILT_IN < added_count ? added[index - BUILT_IN] : NULL;
 }
 
+bool brim_config_link_is_usual(const brim_config_row *row, const brim_config_value *value) {
+  const link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
+    if (strcmp(l->key, row->key.name) != 0) continue;
+    const int of = brim_config_row_find(l->component);
+    const char *category = brim_config_row_at((size_t)of)->category;
+    for (size_t k = 0; k < brim_config_component_count(); k++) {
+      const brim_config_component_row *c = brim_config_component_at(k);
+      if (strcmp(c->category, category) != 0) continue;
+      const brim_config_arg *arg = brim_config_arg_find(c, l->arg);
+      if (arg && brim_config_value_is_usual(row, value, arg->default_text)) return true;
+    }
+  }
+  return false;
+}
+
 static bool applies(const link *l, int row, int slot) {
   if (strcmp(l->component, brim_config_row_at((size_t)row)->key.name)) return false;
   bool evaluation = slot == BRIM_CONFIG_SLOT_VAL || slot == BRIM_CONFIG_SLOT_TEST;
@@ -85,13 +101,18 @@ static brim_value value_of(const brim_config_row *row, const brim_config_value *
   }
 }
 
+// `whole`: the setting that names the component; -1 = none.
 static brim_status no_effect(const brim_config *config, const brim_config_row *key,
-                             const char *name, const brim_config_value *value) {
+                             const brim_config_draft *draft, int whole,
+                             const brim_config_value *value) {
   if (config->is_point || !brim_config_value_is_asked(config->source, key, value)) return BRIM_OK;
+  // a default of the component that the file had, which an override has replaced
+  const brim_config_setting *named = whole < 0 ? NULL : &config->source->settings.items[whole];
+  if (named && named->layer > value->layer && brim_config_link_is_usual(key, value)) return BRIM_OK;
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "%s: ", value->origin);
-  brim_str_printf(&text, brim_tr("'%s' has no effect on '%s'"), key->key.name, name);
+  brim_str_printf(&text, brim_tr("'%s' has no effect on '%s'"), key->key.name, draft->c.name);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(&config->source->context, text.data);
   brim_str_deinit(&text);
@@ -120,7 +141,7 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
   const brim_config_component_row *known =
       brim_config_component_find(brim_config_row_at((size_t)row)->category, draft->c.name);
   if (!known) return BRIM_OK;
-  if (!brim_config_arg_find(known, l->arg)) return no_effect(config, info, draft->c.name, value);
+  if (!brim_config_arg_find(known, l->arg)) return no_effect(config, info, draft, whole, value);
   // The presets' rates were found for Adam; SGD with them would hardly move.
   if (value->layer == -1 && !strcmp(l->arg, "lr") && !is_adam(draft->c.name)) {
     *value = (brim_config_value){.is_null = true, .layer = -2, .origin = "default"};

@@ -391,7 +391,7 @@ static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_d
       return brim_fail_at(
           BRIM_EINVAL, AT(s->at),
           "'%s' is an argument, but '%s' is %s; write the argument inside the expression",
-          s->written, info->key.name, drafts->count ? "a pipeline" : "not set");
+          s->written, info->key.name, drafts->count ? brim_tr("a pipeline") : brim_tr("not set"));
     }
     const brim_config_node *node = brim_config_setting_node(r->source, s, r->config->raw_point);
     BRIM_TRY(expand(r, node, &node));

@@ -204,7 +204,8 @@ brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_r
   return s;
 }
 
-// "step:batch:accumulation ...", or of a `shrink` "step:knob=value:knob=value ..."
+// "step:batch:accumulation ...", or of a `shrink` "step:knob=value<asked:knob=value<asked ..." of the knobs that
+// memory made smaller than the config asked for.
 brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, json_t *metadata) {
   if (a->count == 0) return BRIM_OK;
   brim_str text;
@@ -215,7 +216,9 @@ brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, j
     if (!a->shrinks)
       brim_str_printf(&text, ":%" PRId64 ":%" PRId64, made->batch, made->accumulation);
     for (size_t k = 0; a->shrinks && k < work->knob_count; k++) {
-      brim_str_printf(&text, ":%s=%" PRId64, work->knobs[k].name, made->setting.value[k]);
+      const int64_t value = made->setting.value[k], asked = a->asked.value[k];
+      if (value == asked) continue;
+      brim_str_printf(&text, ":%s=%" PRId64 "<%" PRId64, work->knobs[k].name, value, asked);
     }
   }
   brim_status status = brim_str_status(&text);
@@ -248,7 +251,24 @@ static bool read_batches(const brim_run_adapt *a, const brim_work *work, char *p
          out->batch * out->accumulation == a->effective && a->whole % out->batch == 0;
 }
 
-// No knob is larger than what is asked for now: else it is of another config.
+// "knob=value<asked". A knob of which this config asks for another number than that run's has the number of this
+// config. Without "<asked", as earlier versions wrote all knobs, no value is larger than what is asked for now.
+static bool read_knob(const brim_run_adapt *a, const brim_work *work, char *text,
+                      brim_setting *out) {
+  char *value = strchr(text, '='), *of = strchr(text, '<');
+  if (!value || (of && of < value)) return false;
+  *value++ = 0;
+  if (of) *of++ = 0;
+  const int knob = brim_work_knob(work, text);
+  int64_t number = 0, asked = 0;
+  if (knob < 0 || !brim_parse_i64(value, &number)) return false;
+  if (of && !brim_parse_i64(of, &asked)) return false;
+  if (!of) asked = a->asked.value[knob];
+  if (number < work->knobs[knob].min || number > asked) return false;
+  if (asked == a->asked.value[knob]) out->value[knob] = number;
+  return true;
+}
+
 static bool read_knobs(const brim_run_adapt *a, const brim_work *work, char *part,
                        brim_run_adaption *out) {
   char *at = strchr(part, ':');
@@ -257,15 +277,9 @@ static bool read_knobs(const brim_run_adapt *a, const brim_work *work, char *par
   if (!brim_parse_i64(part, &out->step) || out->step < 0) return false;
   out->setting = a->asked;
   while (at && *at) {
-    char *next = strchr(at, ':'), *value = strchr(at, '=');
+    char *next = strchr(at, ':');
     if (next) *next++ = 0;
-    if (!value) return false;
-    *value++ = 0;
-    int knob = brim_work_knob(work, at);
-    int64_t number = 0;
-    if (knob < 0 || !brim_parse_i64(value, &number)) return false;
-    if (number < work->knobs[knob].min || number > a->asked.value[knob]) return false;
-    out->setting.value[knob] = number;
+    if (!read_knob(a, work, at, &out->setting)) return false;
     at = next;
   }
   return true;
@@ -311,9 +325,13 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
       a->count = 0;  // of another effective batch, or damaged: this config counts
       break;
     }
+    if (a->shrinks && memcmp(&one.setting, &a->asked, sizeof a->asked) == 0) continue;
     if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
   }
   json_decref(meta);
+  // with what this config changed besides it may go together no longer
+  const brim_run_adaption *last = a->count > 0 ? &a->made[a->count - 1] : NULL;
+  if (last && a->shrinks && !work->table->sensible(work->state, &last->setting)) a->count = 0;
   if (a->count > 0) continue_with(a, work, path);
   return BRIM_OK;
 }

@@ -182,6 +182,10 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   char a[32], b[32], advice[320];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
+  if (strcmp(a, b) == 0) {  // they differ by less than this shows
+    snprintf(a, sizeof a, "%" PRIu64 " B", need);
+    snprintf(b, sizeof b, "%" PRIu64 " B", limit);
+  }
   if (work->table->shrinking) {
     brim_work_shrink_text(work, setting, limit, advice, sizeof advice);
   } else if (batch > 0) {

@@ -47,7 +47,7 @@ static const brim_component *usual_loss(const brim_config *config, const brim_so
   const char *name = views == 2 ? "ntxent" : classes ? "cross_entropy" : "mse";
   brim_usual_loss(config, name, usual);
   for (int i = 0; i < 2; i++) {
-    if (strcmp(loss_keys[i].loss, name) != 0 && brim_config_is_set(config, loss_keys[i].key)) {
+    if (strcmp(loss_keys[i].loss, name) != 0 && brim_config_is_asked(config, loss_keys[i].key)) {
       brim_log_warn("workload", "'%s' has no effect on '%s'", loss_keys[i].key, name);
     }
   }

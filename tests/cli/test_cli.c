@@ -212,6 +212,8 @@ static void test_sections_and_near_names(void **state) {
   expect(0, "mappo.num_envs", "brim config explain num_envs --json");
   expect(2, "did you mean 'mappo.eval_episodes'?", "brim train uav eval_episodes=3");
   expect(2, "did you mean 'ars.eval_episodes'?", "brim train quadruped-stand eval_episodes=3");
+  expect(2, "did you mean 'mappo.num_envs'?", "brim train uav training.num_envs=3");
+  expect(2, "did you mean 'ars.num_envs'?", "brim train quadruped-stand training.num_envs=3");
   expect(2, "did you mean 'mappo.value_clip'?", "brim train uav value_clip=0.3");
   expect(2, "did you mean 'mappo.update_epochs'?", "brim train uav mappo.epochs=3");
   expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");

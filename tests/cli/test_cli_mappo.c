@@ -180,6 +180,14 @@ static void test_fused(void **state) {
   expect(2, "'mappo.fused' must be one of auto, on, off",
          "brim config show mappo mappo.fused=some");
   expect(0, "fused: on", "brim config show mappo mappo.fused=true");
+  // what a training alone needs is not asked for where none follows
+  expect(0, "this policy",
+         "brim eval without/model.safetensors --device ref mappo.fused=on mappo.collect_on=gpu");
+  expect(0, "Random actions",
+         "brim render without/model.safetensors --out without.html mappo.fused=on "
+         "mappo.collect_on=gpu");
+  expect(2, "mappo.collect_on is gpu, but the device is ref",
+         "brim train mappo " SMALL " mappo.collect_on=gpu --output-dir fused");
 }
 
 // Interrupted and resumed is uninterrupted, with the same config from its own file.

@@ -59,6 +59,18 @@ static void defaults_in_files_are_not_asked_for(void **state) {
   for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
     if (!brim_config_is_asked(config, other[i])) fail_msg("%s is not asked for", other[i]);
   }
+  brim_config_close(config);
+  // those of a component that an override replaced: sgd's
+  overrides[0] = "optimizer=adam";
+  options.text = "optimizer: sgd\nmomentum: 0.9\nnesterov: false\n";
+  options.override_count = 1;
+  assert_ok(brim_config_load(&options, &config));
+  assert_int_equal(brim_config_warning_count(config), 0);
+  brim_config_close(config);
+  options.text = "optimizer: sgd\nmomentum: 0.8\n";
+  assert_ok(brim_config_load(&options, &config));
+  assert_int_equal(brim_config_warning_count(config), 1);
+  assert_non_null(strstr(brim_config_warning(config, 0), "'training.momentum' has no effect"));
   assert_false(brim_config_is_asked(config, "seed"));
   assert_false(brim_config_is_asked(config, "mappo.num_envs"));
   assert_false(brim_config_is_asked(config, "no such key"));

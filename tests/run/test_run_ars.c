@@ -405,10 +405,17 @@ static void test_mid_run(void **state) {
       strstr(said, "ran out of memory at step 2; brim continues with dir_chunk 4 -> 2"));
   assert_same_file("mid/model.safetensors", "parts/model.safetensors");
   assert_same_file("mid/last.safetensors", "parts/last.safetensors");
-  // fewer than were adapted to: this config counts
+  // what memory did not take follows the config, and the rest stays
   reset();
-  assert_ok(run("parts", true, 0, "ars.dir_chunk=1", "ars.iterations=6", &r));
+  assert_ok(run("parts", true, 0, "ars.num_envs=16", "ars.iterations=6", &r));
+  assert_int_equal(poor.chunk, 2);
+  assert_int_equal(poor.envs, 16);
+  // another number of what memory took: this config counts, be it smaller or larger
+  reset();
+  assert_ok(run("parts", true, 0, "ars.dir_chunk=1", "ars.iterations=7", &r));
   assert_int_equal(poor.chunk, 1);
+  assert_ok(run("mid", true, 0, "ars.dir_chunk=3", "ars.iterations=6", &r));
+  assert_int_equal(poor.chunk, 3);
 }
 
 //---------------------------------- a return that collapses ----------------------------------

@@ -81,8 +81,13 @@ static void test_the_rollout_goes_first(void **state) {
   assert_int_equal(envs, 3);
   assert_non_null(strstr(said, "rollouts are not fused"));
   assert_non_null(strstr(said, "num_envs 6 -> 3"));
-  // what does not adapt fails as it did
+  // what does not adapt fails as it did, and a difference of a byte shows
   assert_int_equal(adapts(fused - 1, "gpu.on_oom=fail", &envs), BRIM_EOOM);
+  char numbers[96];
+  snprintf(numbers, sizeof numbers,
+           "needs %llu B of memory, above the gpu.memory_limit of %llu B; ",
+           (unsigned long long)fused, (unsigned long long)fused - 1);
+  assert_non_null(strstr(brim_status_detail(), numbers));
   assert_int_equal(envs, 6);
   assert_null(strstr(said, "rollouts are not fused"));
 }

@@ -251,8 +251,10 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   if (job->ranks) BRIM_TRY(rank_device(job, &spec, own));
   BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
   BRIM_TRY(brim_ranks_attach(job->ranks, job->device, job->exchange));
-  brim_work_context context = {
-      .registry = job->registry, .device = job->device, .comm = brim_ranks_comm(job->ranks)};
+  brim_work_context context = {.registry = job->registry,
+                               .device = job->device,
+                               .comm = brim_ranks_comm(job->ranks),
+                               .evaluates = job->evaluates};
   BRIM_TRY(brim_work_open(&context, job->config, &job->work));
   cli->opened = true;
   return BRIM_OK;

@@ -132,6 +132,7 @@ static brim_status evaluate_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
   BRIM_TRY(take_options(e));
+  job->evaluates = true;
   BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);

@@ -24,7 +24,6 @@ static bool mappo_sensible(void *work, const brim_setting *setting) {
 static void mappo_resuming(void *work, const json_t *metadata) {
   brim_mappo *w = (brim_mappo *)work;
   w->weights = NULL;
-  w->evaluates = metadata == NULL;
   if (metadata) brim_mappo_keep_choices(w, metadata);
 }
 

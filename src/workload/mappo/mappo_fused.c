@@ -235,7 +235,7 @@ brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes 
   brim_mappo_fusing *f = &n->fusing;
   brim_mappo_reason *why = &f->why;
   memset(f, 0, sizeof *f);
-  if (w->evaluates || (wish && strcmp(wish, "off") == 0)) return BRIM_OK;
+  if (w->context.evaluates || (wish && strcmp(wish, "off") == 0)) return BRIM_OK;
   const bool asked = wish && strcmp(wish, "on") == 0;
   if (w->fused) BRIM_TRY(enter_device(w));
   f->update = takes_setting(w, s, why) && takes_nets(w, s->precision, n, why);

@@ -249,7 +249,6 @@ typedef struct brim_mappo {
   const char *weights;  // to start from; NULL = from the start
   const volatile sig_atomic_t *stop;
   bool held_out;         // evaluated in other episodes than a training's evaluations
-  bool evaluates;        // and does nothing else: no update, no rollout
   bool general_rollout;  // memory was short: rollouts keep what the general path keeps
   char description[192];
 

@@ -213,7 +213,7 @@ static brim_status collect_of(const brim_mappo *w, int64_t *out) {
   const char *text = brim_config_string(w->config, "mappo.collect_on");
   const bool gpu = w->context.device->info.kind == BRIM_DEVICE_GPU;
   *out = gpu && !(text && strcmp(text, "cpu") == 0) ? BRIM_MAPPO_ON_GPU : BRIM_MAPPO_ON_CPU;
-  if (gpu || !text || strcmp(text, "gpu") != 0) return BRIM_OK;
+  if (gpu || w->context.evaluates || !text || strcmp(text, "gpu") != 0) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
                    "mappo.collect_on is gpu, but the device is %s; use device=cuda or "
                    "mappo.collect_on=cpu",

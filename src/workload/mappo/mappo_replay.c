@@ -46,7 +46,6 @@ static brim_status build(replay *r, int32_t envs) {
   brim_mappo *w = r->work;
   brim_mappo_drop(w);
   r->actor = -1;
-  w->evaluates = true;
   w->sizes = (brim_mappo_sizes){.envs = AT_ONCE,
                                 .steps = 1,
                                 .minibatches = 1,
@@ -69,7 +68,8 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
   r->path = brim_strdup(from->path);
   if (!r->path) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
   BRIM_TRY(open_device(from->registry, &r->device));
-  const brim_work_context context = {.registry = from->registry, .device = r->device};
+  const brim_work_context context = {
+      .registry = from->registry, .device = r->device, .evaluates = true};
   BRIM_TRY(brim_mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));

@@ -267,7 +267,7 @@ static brim_status read_how(brim_mappo *w) {
                         .episodes = brim_config_int(c, "mappo.eval_episodes"),
                         .seed = (uint64_t)brim_config_int(c, "seed")};
   if (h->interval > h->iterations) h->interval = h->iterations;
-  if (!(h->clip > 0)) {
+  if (!(h->clip > 0) && !w->context.evaluates) {
     return brim_fail(BRIM_EINVAL,
                      "mappo.clip is 0, so no update could change the policy; 0.2 is a usual value");
   }
