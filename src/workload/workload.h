@@ -225,7 +225,8 @@ typedef struct brim_work_context {
   // Of the ranks that the device is one of, for everything besides its exchanges; NULL = there is one. A
   // workload without `ranks` is opened by one rank alone.
   brim_comm *comm;
-  bool evaluates;  // `use` follows and no training: what only a training needs is neither asked for nor checked
+  // `use` follows and no training: what only a training needs is neither planned nor checked.
+  bool evaluates;
 } brim_work_context;
 
 // A checkpoint in memory (`background->hold`).

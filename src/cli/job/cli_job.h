@@ -58,7 +58,7 @@ typedef struct brim_cli_job {
   brim_memory_watch memory;   // idle on a CPU
   bool any_device;            // brim chose the device: the config says auto
   bool absent;                // this machine has no such device, driver or plug-in
-  bool evaluates;  // no training follows
+  bool evaluates;             // no training follows
   bool on_first;  // the command makes use of a list of devices: the job is opened on the first
 } brim_cli_job;
 
