@@ -69,7 +69,7 @@ typedef enum brim_config_layer {
   BRIM_CONFIG_LAYER_COUNT
 } brim_config_layer;
 brim_config_layer brim_config_layer_of(const brim_config *config, const char *key);
-// Did someone write it on purpose? Not where a file has the default: brim writes every key into config.yaml.
+// Does the user ask for this value? A default in a file is no wish: brim writes every key into config.yaml.
 bool brim_config_is_asked(const brim_config *config, const char *key);
 // Where, for people: "file:line:col", "preset a100-80g", "override", "default".
 const char *brim_config_origin(const brim_config *config, const char *key);

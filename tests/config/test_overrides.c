@@ -36,7 +36,7 @@ static void layers_go_by_source(void **state) {
   }
 }
 
-// brim writes every key into config.yaml: a default there is nothing that anyone asked for.
+// brim writes every key into config.yaml: the user did not ask for a default there.
 static void defaults_in_files_are_not_asked_for(void **state) {
   (void)state;
   static const char *const usual[] = {"training.precision", "data.num_workers", "data.pin_memory",

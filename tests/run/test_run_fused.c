@@ -74,12 +74,12 @@ static void test_the_rollout_goes_first(void **state) {
   // one byte less
   assert_ok(adapts(fused - 1, NULL, &envs));
   assert_int_equal(envs, 6);
-  assert_non_null(strstr(said, "out of memory: rollouts are not fused, which takes "));
+  assert_non_null(strstr(said, "out of memory: brim stops fusing rollouts, which saves "));
   assert_null(strstr(said, "num_envs"));
   // too little for that as well
   assert_ok(adapts(update - 1, NULL, &envs));
   assert_int_equal(envs, 3);
-  assert_non_null(strstr(said, "rollouts are not fused"));
+  assert_non_null(strstr(said, "stops fusing rollouts"));
   assert_non_null(strstr(said, "num_envs 6 -> 3"));
   // what does not adapt fails as it did, and a difference of a byte shows
   assert_int_equal(adapts(fused - 1, "gpu.on_oom=fail", &envs), BRIM_EOOM);
@@ -89,7 +89,7 @@ static void test_the_rollout_goes_first(void **state) {
            (unsigned long long)fused, (unsigned long long)fused - 1);
   assert_non_null(strstr(brim_status_detail(), numbers));
   assert_int_equal(envs, 6);
-  assert_null(strstr(said, "rollouts are not fused"));
+  assert_null(strstr(said, "stops fusing rollouts"));
 }
 
 int main(void) {

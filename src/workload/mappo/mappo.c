@@ -49,7 +49,7 @@ static bool mappo_shrink(void *work, brim_setting *setting) {
   return false;
 }
 
-// What the networks saw in a fused rollout. Without it rollouts are slower, and learn from as much.
+// Gives up what the networks saw in a fused rollout. Rollouts get slower, and as many steps are learned from.
 static bool mappo_free_optional(void *work, const brim_setting *setting) {
   brim_mappo *w = (brim_mappo *)work;
   brim_plan with, without;
@@ -67,7 +67,7 @@ static bool mappo_free_optional(void *work, const brim_setting *setting) {
     return false;
   }
   brim_format_bytes(with.bytes[BRIM_PLACE_DEVICE] - without.bytes[BRIM_PLACE_DEVICE], bytes);
-  brim_log_warn("workload", "out of memory: rollouts are not fused, which takes %s less", bytes);
+  brim_log_warn("workload", "out of memory: brim stops fusing rollouts, which saves %s", bytes);
   return true;
 }
 

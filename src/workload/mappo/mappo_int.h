@@ -315,8 +315,6 @@ void brim_mappo_close(void *work);  // NULL is fine
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
 void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
-// Did a file or the command line give a value? A default, or a preset's, is no wish.
-bool brim_mappo_asked(const brim_config *config, const char *key);
 
 // mappo_setup.c
 brim_status brim_mappo_setup(brim_mappo *w);

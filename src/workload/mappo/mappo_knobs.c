@@ -169,7 +169,8 @@ static const brim_knob workers_knob = {.name = "num_workers",
                                        .matters = on_cpu_matters,
                                        .list = "benchmark.num_workers_options"};
 
-bool brim_mappo_asked(const brim_config *config, const char *key) {
+// A file or the command line has it, be it the default.
+static bool is_given(const brim_config *config, const char *key) {
   return brim_config_is_set(config, key) &&
          brim_config_layer_of(config, key) > BRIM_CONFIG_FROM_PRESET;
 }
@@ -198,7 +199,7 @@ static int64_t envs_of(const brim_config *config, bool on_gpu) {
   const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
   const int64_t workers = brim_config_int(config, "data.num_workers");
   const int64_t envs = number_of(config, "mappo.num_envs", usual_envs(config, on_gpu));
-  if (each <= 0 || workers <= 0 || !brim_mappo_asked(config, "data.num_workers")) return envs;
+  if (each <= 0 || workers <= 0 || !is_given(config, "data.num_workers")) return envs;
   if (!brim_config_is_set(config, "mappo.num_envs")) return each * workers;
   if (envs != each * workers) {
     brim_log_warn("workload",
@@ -233,8 +234,7 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   }
   w->by_episodes = brim_config_is_set(c, "mappo.episodes_per_batch") &&
                    !brim_config_is_set(c, "mappo.rollout_steps");
-  w->by_samples =
-      brim_mappo_asked(c, "data.batch_size") && !brim_mappo_asked(c, "mappo.minibatches");
+  w->by_samples = is_given(c, "data.batch_size") && !is_given(c, "mappo.minibatches");
   w->knobs[BRIM_MAPPO_ENVS] = envs_knob;
   w->knobs[BRIM_MAPPO_ENVS].multiplies =
       !w->by_episodes;  // else more of them make fewer steps each
