@@ -1,7 +1,7 @@
 // The message catalogue. The English text is the key, gettext style, so that the compiler can check
-// formats at the call. tools/messages lists every literal given to brim_tr, brim_fail,
-// brim_fail_at, brim_fail_context and the brim_log_* functions into src/base/base_messages.txt; a
-// test holds that list against the sources, so a translation can be checked for completeness.
+// formats at the call. tools/messages collects every literal given to brim_tr, brim_fail,
+// brim_fail_at, brim_fail_context and the brim_log_* functions; a test compares them with the
+// translations.
 #ifndef BRIM_BASE_MSG_H_
 #define BRIM_BASE_MSG_H_
 
