@@ -143,8 +143,11 @@ static void split_sequences_are_cut_off(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_pair_takes_the_same_arguments), cmocka_unit_test(the_table_is_sorted),  cmocka_unit_test(a_language_is_chosen),
-      cmocka_unit_test(arguments_may_change_places),         cmocka_unit_test(locales),
+      cmocka_unit_test(every_pair_takes_the_same_arguments),
+      cmocka_unit_test(the_table_is_sorted),
+      cmocka_unit_test(a_language_is_chosen),
+      cmocka_unit_test(arguments_may_change_places),
+      cmocka_unit_test(locales),
       cmocka_unit_test(split_sequences_are_cut_off),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
