@@ -98,7 +98,7 @@ static bool may_call(const exec *x) {
 
 // What an answer says about the link and the attempt. True: the call is done with, whatever came of it.
 static bool take_answer(exec *x, brim_status status) {
-  if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) {
+  if (brim_exec_is_passing(x->link, status)) {
     x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
     if (x->pause_ms > LAST_PAUSE_MS) x->pause_ms = LAST_PAUSE_MS;
     x->try_ns = now_ns() + x->pause_ms * MS;
@@ -351,6 +351,7 @@ static brim_status ask(exec *x, char **config) {
   for (;;) {
     brim_status status = c.text ? BRIM_OK : brim_lab_get(x->link, x->ref->exp, copy_config, &c);
     if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
+    if (status && brim_exec_is_passing(x->link, status)) status = BRIM_EIO;
     if (!status) {
       *config = c.text;
       x->silent_ns = 0;
@@ -468,11 +469,10 @@ static brim_status gather(exec *x, brim_str *lines) {
 }
 
 // Until the store has it, or the link has been silent for too long.
-static brim_status send_all(exec *x, const brim_str *lines) {
-  size_t at = 0;
+static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent) {
   x->try_ns = x->pause_ms = 0;
   for (;;) {
-    brim_status status = brim_exec_spool_send(x->link, lines, &at, &x->report->state);
+    brim_status status = brim_exec_spool_send(x->link, lines, sent);
     if (status != BRIM_EIO) return status;
     (void)take_answer(x, status);
     if (wants_stop(x) || x->why == BRIM_EXEC_ALONE || is_alone(x))
@@ -486,7 +486,10 @@ static bool beat_on(exec *x) {
   brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
   if (now_ns() < x->next_beat_ns) return false;
   brim_status status = brim_lab_beat(x->link, x->ref, NULL, &reply);
-  if (status == BRIM_EIO && !x->silent_ns) x->silent_ns = now_ns();
+  if (brim_exec_is_passing(x->link, status)) {
+    if (!x->silent_ns) x->silent_ns = now_ns();
+    status = BRIM_EIO;
+  }
   if (!status) x->silent_ns = 0;
   x->next_beat_ns = now_ns() + (status ? x->lease_ms / 8 : reply.lease_ms / 4) * MS;
   brim_status_clear();
@@ -519,11 +522,16 @@ static void send_files(exec *x) {
 
 static brim_status hand_over(exec *x) {
   brim_str lines;
+  brim_exec_sent sent;
   brim_str_init(&lines);
+  brim_exec_sent_init(&sent);
   brim_status status = gather(x, &lines);
   bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &lines) == BRIM_OK;
   if (kept && x->files && x->child) send_files(x);
-  if (!status) status = send_all(x, &lines);
+  if (!status) status = send_all(x, &lines, &sent);
+  if (!status) x->report->state = sent.state;
+  bool over = status || !brim_exec_spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
+  brim_exec_sent_deinit(&sent);
   brim_str_deinit(&lines);
   if (status == BRIM_EIO && kept) {
     brim_status_clear();
@@ -532,7 +540,7 @@ static brim_status hand_over(exec *x) {
   }
   if (status && status != BRIM_ESTATE) return status;
   x->report->end = status ? BRIM_LAB_EXEC_STALE : BRIM_LAB_EXEC_REPORTED;
-  brim_exec_spool_remove(x->o->folder, x->ref->attempt);
+  if (over) brim_exec_spool_remove(x->o->folder, x->ref->attempt);
   brim_status_clear();
   return BRIM_OK;
 }

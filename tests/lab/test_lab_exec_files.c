@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lab/lab_exec.h"
 #include "lab/lab_exec_int.h"
 #include "lab/lab_late.h"
 #include "lab/lab_link.h"
@@ -313,6 +314,48 @@ static void test_late(void **state) {
   brim_lab_late_close(late);
 }
 
+// A token that is missing or ended, a certificate, a proxy: no answer of the store, so a result waits in
+// its spool.
+static void test_turned_away(void **state) {
+  (void)state;
+  const char sha[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  const brim_store_token token = {.id = "one", .role = "admin", .sha256 = sha};
+  const brim_store_result fine = {.outcome = BRIM_ATTEMPT_OK};
+  int port = brim_lab_pool_port(pool);
+  brim_lab_replayed done;
+  brim_str lines;
+  char worker[96];
+  brim_lab_pool_close(pool);
+  pool = NULL;
+  assert_ok(brim_store_token_add(store, &token));
+  open_pool(port);
+  brim_str_init(&lines);
+  assert_ok(brim_exec_spool_add(&lines, brim_lab_request_finish(&ref, &fine)));
+  assert_ok(brim_exec_spool_write(folder, ref.attempt, &lines));
+  brim_str_deinit(&lines);
+  snprintf(worker, sizeof worker, "%s/worker", root);
+  assert_status(brim_lab_spool_replay(worker, link_to, &done), BRIM_EIO);
+  char *path = brim_fs_join(folder, "attempt-1.spool");
+  assert_true(brim_fs_exists(path));
+  brim_free(path);
+  brim_exec_files *f = NULL;
+  put("model.safetensors", "weights", 7);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  brim_exec_files_close(f);
+  // the machine itself has no token
+  brim_lab_pool_close(pool);
+  pool = NULL;
+  assert_ok(brim_store_token_end(store, token.id));
+  const brim_lab_ops ops = {.store = store};
+  brim_lab_link *local = NULL;
+  assert_ok(brim_lab_link_local(&ops, &local));
+  assert_ok(brim_lab_spool_replay(worker, local, &done));
+  assert_int_equal(done.finished, 1);
+  brim_lab_link_close(local);
+}
+
 // A link to a store needs no files elsewhere.
 static void test_no_server(void **state) {
   (void)state;
@@ -336,6 +379,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_fetched, setup, teardown),
       cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
       cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_turned_away, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_server, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
