@@ -356,6 +356,70 @@ static void test_turned_away(void **state) {
   brim_lab_link_close(local);
 }
 
+// What the server is owed, as `brim sweep status` gets it.
+static brim_status copy_owed(void *ctx, const brim_store_exp *exp) {
+  snprintf(ctx, 64, "%s", exp->owed);
+  return BRIM_OK;
+}
+
+static void assert_owed(const char *expected) {
+  char owed[64];
+  assert_ok(brim_lab_get(link_to, ref.exp, copy_owed, owed));
+  assert_string_equal(owed, expected);
+}
+
+static void execute(const char *script, brim_lab_exec_report *out) {
+  static const char *const command[] = {"/bin/sh", "training.sh", NULL};
+  assert_ok(brim_fs_write("training.sh", script, strlen(script)));
+  const brim_lab_exec_options o = {.link = link_to,
+                                   .ref = ref,
+                                   .folder = folder,
+                                   .command = command,
+                                   .linger_ms = 20000,
+                                   .beat_ms = 20};
+  assert_ok(brim_lab_execute(&o, out));
+  assert_int_equal(out->end, BRIM_LAB_EXEC_REPORTED);
+  assert_int_equal(out->state, BRIM_EXP_DONE);
+}
+
+// The spool cannot be written: the files arrive all the same.
+static void test_files_without_a_spool(void **state) {
+  (void)state;
+  brim_lab_exec_report r;
+  brim_store_ref owed;
+  char *path = brim_fs_join(folder, "attempt-1.spool/in the way");
+  assert_ok(brim_fs_mkdirs(path));
+  brim_free(path);
+  execute("printf weights >\"$3/model.safetensors\"\n", &r);
+  wait_has("weights", -1);
+  assert_owed("");
+  assert_false(brim_exec_owed_find(folder, &owed));
+}
+
+// The server takes the result, and not the files: it knows what is missing until the worker has sent it.
+static void test_files_that_are_owed(void **state) {
+  (void)state;
+  brim_lab_exec_report r;
+  brim_store_ref owed;
+  brim_lab_late *late = NULL;
+  char worker[96];
+  if (lab_is_postgres()) return;
+  (void)signal(SIGXFSZ, SIG_IGN);
+  snprintf(worker, sizeof worker, "%s/worker", root);
+  put_checkpoint("last.safetensors", 7, 9000000);
+  put("model.safetensors", "weights", 7);
+  limit_files(3000000);
+  execute("", &r);
+  limit_files(RLIM_INFINITY);
+  assert_owed("checkpoint,weights");
+  assert_true(brim_exec_owed_find(folder, &owed));
+  assert_ok(brim_lab_late_open(link_to, worker, &late));
+  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_owed("");
+  brim_lab_late_close(late);
+}
+
 // A link to a store needs no files elsewhere.
 static void test_no_server(void **state) {
   (void)state;
@@ -379,6 +443,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_fetched, setup, teardown),
       cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
       cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_files_without_a_spool, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_files_that_are_owed, setup, teardown),
       cmocka_unit_test_setup_teardown(test_turned_away, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_server, setup, teardown),
   };
