@@ -34,21 +34,34 @@ static void put_record(json_t **r, brim_lab_kind kind, const void *record) {
   *r = NULL;
 }
 
-static json_t *request_of(const char *op, const brim_store_ref *ref) {
-  json_t *r = request(op);
+static const char *const reports[BRIM_LAB_REPORT_COUNT] = {
+#define X(id, name) name,
+    BRIM_LAB_REPORT_MAP(X)
+#undef X
+};
+
+brim_lab_report brim_lab_report_of(const json_t *r) {
+  const char *op = json_string_value(json_object_get(r, "op"));
+  int i = 0;
+  while (i < BRIM_LAB_REPORT_COUNT && !(op && strcmp(op, reports[i]) == 0)) i++;
+  return (brim_lab_report)i;
+}
+
+static json_t *report(brim_lab_report which, const brim_store_ref *ref) {
+  json_t *r = request(reports[which]);
   put(&r, "ref", brim_lab_wire_ref(ref));
   return r;
 }
 
 json_t *brim_lab_request_start(const brim_store_ref *ref, int64_t pid, int64_t from_step) {
-  json_t *r = request_of("start", ref);
+  json_t *r = report(BRIM_LAB_REPORT_START, ref);
   put(&r, "pid", json_integer(pid));
   if (from_step >= 0) put(&r, "from_step", json_integer(from_step));
   return r;
 }
 
 json_t *brim_lab_request_beat(const brim_store_ref *ref, const brim_store_progress *progress) {
-  json_t *r = request_of("beat", ref);
+  json_t *r = report(BRIM_LAB_REPORT_BEAT, ref);
   if (progress) put_record(&r, BRIM_LAB_PROGRESS, progress);
   return r;
 }
@@ -70,33 +83,33 @@ static json_t *metric_rows(const brim_store_metric *rows, size_t count) {
 
 json_t *brim_lab_request_metrics(const brim_store_ref *ref, int64_t seq,
                                  const brim_store_metric *rows, size_t count) {
-  json_t *r = request_of("metrics", ref);
+  json_t *r = report(BRIM_LAB_REPORT_METRICS, ref);
   put(&r, "seq", json_integer(seq));
   put(&r, "rows", metric_rows(rows, count));
   return r;
 }
 
 json_t *brim_lab_request_log(const brim_store_ref *ref, const char *stream, int64_t size) {
-  json_t *r = request_of("log", ref);
+  json_t *r = report(BRIM_LAB_REPORT_LOG, ref);
   put(&r, "stream", brim_lab_wire_text(stream));
   put(&r, "size", json_integer(size));
   return r;
 }
 
 json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step) {
-  json_t *r = request_of("checkpoint", ref);
+  json_t *r = report(BRIM_LAB_REPORT_CHECKPOINT, ref);
   put(&r, "step", json_integer(step));
   return r;
 }
 
 json_t *brim_lab_request_findings(const brim_store_ref *ref, const char *text) {
-  json_t *r = request_of("findings", ref);
+  json_t *r = report(BRIM_LAB_REPORT_FINDINGS, ref);
   put(&r, "findings", brim_lab_wire_text(text));
   return r;
 }
 
 json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result) {
-  json_t *r = request_of("finish", ref);
+  json_t *r = report(BRIM_LAB_REPORT_FINISH, ref);
   put_record(&r, BRIM_LAB_RESULT, result);
   return r;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lab/lab_exec_int.h"
+#include "lab/lab_files.h"
 #include "lab/lab_link.h"
 
 enum {
@@ -98,7 +99,7 @@ static bool may_call(const exec *x) {
 
 // What an answer says about the link and the attempt. True: the call is done with, whatever came of it.
 static bool take_answer(exec *x, brim_status status) {
-  if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) {
+  if (brim_exec_is_passing(x->link, status)) {
     x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
     if (x->pause_ms > LAST_PAUSE_MS) x->pause_ms = LAST_PAUSE_MS;
     x->try_ns = now_ns() + x->pause_ms * MS;
@@ -351,6 +352,7 @@ static brim_status ask(exec *x, char **config) {
   for (;;) {
     brim_status status = c.text ? BRIM_OK : brim_lab_get(x->link, x->ref->exp, copy_config, &c);
     if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
+    if (status && brim_exec_is_passing(x->link, status)) status = BRIM_EIO;
     if (!status) {
       *config = c.text;
       x->silent_ns = 0;
@@ -425,10 +427,9 @@ static void supervise(exec *x) {
 
 //---------------------------------- after ----------------------------------
 
-// Everything that is not acknowledged, as requests.
+// Everything that is not acknowledged but for the result, as requests.
 static brim_status gather(exec *x, brim_str *lines) {
   const brim_store_ref *ref = x->ref;
-  const brim_lab_exec_report *r = x->report;
   if (x->events.started && !x->step_sent) {
     int64_t from = x->events.start_step;
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_start(ref, getpid(), from)));
@@ -454,6 +455,12 @@ static brim_status gather(exec *x, brim_str *lines) {
   if (x->events.progress.step >= 0) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_beat(ref, &x->events.progress)));
   }
+  return BRIM_OK;
+}
+
+// `owed`: files that the server has not got.
+static brim_status add_finish(const exec *x, const char *owed, brim_str *lines) {
+  const brim_lab_exec_report *r = x->report;
   brim_str last;
   brim_str_init(&last);
   brim_status status = brim_exec_events_last_lines(&x->events, &last);
@@ -461,18 +468,18 @@ static brim_status gather(exec *x, brim_str *lines) {
                                     .failure = r->failure,
                                     .exit_code = r->exit_code,
                                     .message = r->message,
-                                    .last_lines = last.data};
-  if (!status) status = brim_exec_spool_add(lines, brim_lab_request_finish(ref, &result));
+                                    .last_lines = last.data,
+                                    .owed = owed};
+  if (!status) status = brim_exec_spool_add(lines, brim_lab_request_finish(x->ref, &result));
   brim_str_deinit(&last);
   return status;
 }
 
 // Until the store has it, or the link has been silent for too long.
-static brim_status send_all(exec *x, const brim_str *lines) {
-  size_t at = 0;
+static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent) {
   x->try_ns = x->pause_ms = 0;
   for (;;) {
-    brim_status status = brim_exec_spool_send(x->link, lines, &at, &x->report->state);
+    brim_status status = brim_exec_spool_send(x->link, lines, sent);
     if (status != BRIM_EIO) return status;
     (void)take_answer(x, status);
     if (wants_stop(x) || x->why == BRIM_EXEC_ALONE || is_alone(x))
@@ -486,44 +493,83 @@ static bool beat_on(exec *x) {
   brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
   if (now_ns() < x->next_beat_ns) return false;
   brim_status status = brim_lab_beat(x->link, x->ref, NULL, &reply);
-  if (status == BRIM_EIO && !x->silent_ns) x->silent_ns = now_ns();
+  if (brim_exec_is_passing(x->link, status)) {
+    if (!x->silent_ns) x->silent_ns = now_ns();
+    status = BRIM_EIO;
+  }
   if (!status) x->silent_ns = 0;
   x->next_beat_ns = now_ns() + (status ? x->lease_ms / 8 : reply.lease_ms / 4) * MS;
   brim_status_clear();
   return status == BRIM_ESTATE || status == BRIM_ENOENT;
 }
 
-// What the server has no copy of is sent before the result, which is on the disk by now; but not for ever.
-static void send_files(exec *x) {
+// What the server has no copy of, but not for ever. `ended`: it has the result, so there is no lease to
+// renew. True: nothing is left to send.
+static bool send_files(exec *x, bool ended) {
   int64_t stop_ns = 0;
   brim_exec_files_state state = BRIM_EXEC_FILES_BUSY;
-  if (brim_exec_owed_write(x->o->folder, x->ref)) brim_status_clear();
   brim_exec_files_look(x->files);
   brim_exec_files_finish(x->files);
   while (state == BRIM_EXEC_FILES_BUSY) {
     state = brim_exec_files_ask(x->files, FILES_MS);
-    if (beat_on(x)) state = BRIM_EXEC_FILES_STALE;
+    if (!ended && beat_on(x)) state = BRIM_EXEC_FILES_STALE;
     if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + FILES_STOP_MS * MS;
     bool late = is_alone(x) || (stop_ns && now_ns() > stop_ns);
     if (late && state == BRIM_EXEC_FILES_BUSY) state = BRIM_EXEC_FILES_LATER;
     if (state == BRIM_EXEC_FILES_BUSY) brim_clock_sleep_ns(20 * MS);
   }
-  if (state == BRIM_EXEC_FILES_LATER) return;
+  if (state == BRIM_EXEC_FILES_LATER) return false;
   brim_exec_owed_remove(x->o->folder, x->ref->attempt);
   int64_t step = brim_exec_files_step(x->files);
-  if (state == BRIM_EXEC_FILES_DONE && step > x->checkpoint.sent) {
+  if (!ended && state == BRIM_EXEC_FILES_DONE && step > x->checkpoint.sent) {
     (void)brim_lab_checkpoint(x->link, x->ref, step);
     brim_status_clear();
   }
+  return true;
+}
+
+// Names of the files that are here to be sent.
+static void list_files(const exec *x, brim_str *out) {
+  for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {
+    char *path = k->local ? brim_fs_join(x->o->folder, k->local) : NULL;
+    if (path && brim_fs_exists(path)) brim_str_printf(out, "%s%s", out->len ? "," : "", k->name);
+    brim_free(path);
+  }
+}
+
+// The result as it stands now, with its lines before it.
+static brim_status end_lines(const exec *x, const brim_str *lines, const char *owed,
+                             brim_str *out) {
+  brim_str_clear(out);
+  brim_str_append_n(out, lines->data, lines->len);
+  return add_finish(x, owed, out);
 }
 
 static brim_status hand_over(exec *x) {
-  brim_str lines;
+  const bool files = x->files && x->child;
+  brim_str lines, whole, owed;
+  brim_exec_sent sent;
   brim_str_init(&lines);
+  brim_str_init(&whole);
+  brim_str_init(&owed);
+  brim_exec_sent_init(&sent);
+  if (files) list_files(x, &owed);
   brim_status status = gather(x, &lines);
-  bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &lines) == BRIM_OK;
-  if (kept && x->files && x->child) send_files(x);
-  if (!status) status = send_all(x, &lines);
+  if (!status) status = end_lines(x, &lines, owed.data, &whole);
+  bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole) == BRIM_OK;
+  // a result that is on the disk waits for its files; any other goes first
+  if (kept && files && send_files(x, false)) {
+    status = end_lines(x, &lines, "", &whole);
+    if (!status) (void)brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole);
+  }
+  if (!status) status = send_all(x, &whole, &sent);
+  if (!status) x->report->state = sent.state;
+  if (!status && !kept && files) (void)send_files(x, true);
+  if (!files && x->files) brim_exec_owed_remove(x->o->folder, x->ref->attempt);
+  bool over = status || !brim_exec_spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
+  brim_exec_sent_deinit(&sent);
+  brim_str_deinit(&owed);
+  brim_str_deinit(&whole);
   brim_str_deinit(&lines);
   if (status == BRIM_EIO && kept) {
     brim_status_clear();
@@ -532,7 +578,7 @@ static brim_status hand_over(exec *x) {
   }
   if (status && status != BRIM_ESTATE) return status;
   x->report->end = status ? BRIM_LAB_EXEC_STALE : BRIM_LAB_EXEC_REPORTED;
-  brim_exec_spool_remove(x->o->folder, x->ref->attempt);
+  if (over) brim_exec_spool_remove(x->o->folder, x->ref->attempt);
   brim_status_clear();
   return BRIM_OK;
 }
@@ -601,6 +647,8 @@ static brim_status run(exec *x) {
   x->next_beat_ns = now_ns();
   status = brim_exec_fetch(x->link, x->o->folder, x->ref->exp, keep_fetching, x);
   if (!status) status = brim_exec_files_open(x->link, x->o->folder, x->ref, &x->files);
+  // from now on the files are owed: a full disk later does not make the worker forget them
+  if (!status && x->files) status = brim_exec_owed_write(x->o->folder, x->ref);
   if (!status) status = prepare(x, config);
   brim_free(config);
   if (status == BRIM_EINTERRUPTED) return interrupted(x);

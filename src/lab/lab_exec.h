@@ -7,10 +7,11 @@
 //   executor.json     the process that runs here: {pid, born, boot, attempt, fence, child, child_born}
 //   attempt-N.log     for people: the child's stderr, and its events but for progress and steps
 //   attempt-N.spool   writes the store has not acknowledged, one JSON object a line; see below
-//   attempt-N.files   files of the attempt that a server has not got yet
+//   attempt-N.spool.bad  lines of a spool that the store does not take
+//   attempt-N.files   until a server has every file of the attempt; see lab_exec_owed.c
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when all of it is acknowledged. Its
-// lines are requests of lab_ops.h in the order they are sent: metrics, checkpoint, finish.
+// lines are reports (BRIM_LAB_REPORT_MAP of lab_link.h) in the order they are sent; the last is "finish".
 //
 // Metrics are the numbers of log.jsonl by their names there ("val_accuracy"), except the times; each
 // attempt sends the whole file, so a batch that an earlier attempt lost is no loss. The file is also the
@@ -81,8 +82,8 @@ typedef struct brim_lab_replayed {
 } brim_lab_replayed;
 
 // Sends every spool under PLACE/exp/*/. For the start of a sweep, before leases end and experiments are
-// claimed, and after an executor ended as SPOOLED. BRIM_EIO: the rest stays for the next time. A spool that
-// cannot be read is renamed to NAME.bad, with a warning.
+// claimed, and after an executor ended as SPOOLED. BRIM_EIO: the rest stays for the next time. Lines that
+// are no reports, and a file that cannot be read, are kept in NAME.bad, with a warning.
 brim_status brim_lab_spool_replay(const char *place, struct brim_lab_link *link,
                                   brim_lab_replayed *out);
 // The same of one experiment's folder, after its executor ended. Adds to *out.

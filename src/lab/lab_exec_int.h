@@ -117,10 +117,23 @@ int64_t brim_exec_oom_count(const char *path);
 brim_status brim_exec_spool_add(brim_str *lines, json_t *request);  // consumes it
 brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines);
 void brim_exec_spool_remove(const char *folder, int64_t attempt);
-// Sends lines from *at on and moves it. *state may be NULL: what a result made of the experiment.
-// BRIM_EIO: call again. BRIM_ESTATE: the attempt is stale. Lines that the store refuses are skipped.
-brim_status brim_exec_spool_send(struct brim_lab_link *link, const brim_str *lines, size_t *at,
-                                 brim_exp_state *state);
+// How far sending came.
+typedef struct brim_exec_sent {
+  size_t at;             // bytes of the lines that are done with
+  int64_t taken;         // reports that the store took
+  bool finished;         // a result among them
+  brim_exp_state state;  // what the result made of the experiment
+  brim_str refused;      // lines that are no reports, or that the store does not take
+} brim_exec_sent;
+// Sends lines from sent->at on. BRIM_EIO: call again. BRIM_ESTATE: the attempt is stale.
+brim_status brim_exec_spool_send(struct brim_lab_link *link, const brim_str *lines,
+                                 brim_exec_sent *sent);
+// Writes refused lines to attempt-N.spool.bad; without lines it does nothing.
+brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim_str *refused);
+void brim_exec_sent_init(brim_exec_sent *sent);
+void brim_exec_sent_deinit(brim_exec_sent *sent);
+// Whether a call that failed may succeed later.
+bool brim_exec_is_passing(const struct brim_lab_link *link, brim_status status);
 
 //---------------------------------- files on a server (lab_exec_files.c, lab_exec_fetch.c) ----------------------------------
 

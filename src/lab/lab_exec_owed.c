@@ -1,5 +1,5 @@
-// Files that an attempt has to send still: attempt-N.files, {"exp": ..., "attempt": N, "fence": N}. It is
-// there from the end of the training until the server has them all.
+// The files that an attempt still has to send: attempt-N.files, {"ref": {"exp": ..., "attempt": N,
+// "fence": N}}. It exists from the start of the attempt until the server has every file.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

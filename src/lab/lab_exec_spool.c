@@ -44,69 +44,87 @@ void brim_exec_spool_remove(const char *folder, int64_t attempt) {
   brim_status_clear();
 }
 
+// Lines that no store takes stay in NAME.bad, for a person to look at.
+static brim_status keep_refused(const char *path, const brim_str *lines) {
+  if (lines->len == 0) return brim_str_status(lines);
+  brim_str to;
+  brim_str_init(&to);
+  brim_str_printf(&to, "%s.bad", path);
+  brim_status status = brim_str_status(&to);
+  if (!status) status = brim_fs_write(to.data, lines->data, lines->len);
+  if (!status) brim_log_warn("lab", "%s holds reports that the store does not take", to.data);
+  brim_str_deinit(&to);
+  return status;
+}
+
+brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim_str *refused) {
+  char *path = spool_path(folder, attempt);
+  brim_status status =
+      path ? keep_refused(path, refused) : brim_fail(BRIM_ENOMEM, "out of memory for a report");
+  brim_free(path);
+  return status;
+}
+
 //---------------------------------- sending ----------------------------------
 
-static brim_status send_line(brim_lab_link *link, const json_t *request, brim_exp_state *state,
-                             bool *finished) {
+// Whether calling again later can help; everything else is the store's answer. A request that is too long
+// or cannot be read stays so.
+bool brim_exec_is_passing(const brim_lab_link *link, brim_status status) {
+  if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return true;
+  return status && status != BRIM_ELIMIT && status != BRIM_EPARSE && !brim_lab_link_answered(link);
+}
+
+static brim_status send_report(brim_lab_link *link, const json_t *request, brim_exec_sent *sent) {
   json_t *reply = NULL;
-  const char *op = json_string_value(json_object_get(request, "op"));
-  bool result = op && strcmp(op, "finish") == 0;
+  brim_lab_report which = brim_lab_report_of(request);
+  if (which == BRIM_LAB_REPORT_COUNT) {
+    return brim_fail(BRIM_EPARSE, "a line is no report of an executor");
+  }
   brim_status status = brim_lab_call(link, request, &reply);
-  if (!status && result) {
+  if (!status) sent->taken++;
+  if (!status && which == BRIM_LAB_REPORT_FINISH) {
     const char *name = json_string_value(json_object_get(reply, "state"));
-    brim_exp_state became;
-    if (state && name && brim_exp_state_of(name, &became)) *state = became;
-    if (finished) *finished = true;
+    if (name) (void)brim_exp_state_of(name, &sent->state);
+    sent->finished = true;
   }
   json_decref(reply);
   return status;
 }
 
-// Whether calling again later can help; everything else is the store's answer.
-static bool is_passing(brim_status status) {
-  return status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
-}
-
-// Executors report about one attempt; a file that holds other requests is none of theirs.
-static brim_status check_report(const json_t *request) {
-  static const char *const ops[] = {"start", "beat", "metrics", "log", "checkpoint", "finish"};
-  const char *op = json_string_value(json_object_get(request, "op"));
-  for (size_t i = 0; op && i < sizeof ops / sizeof *ops; i++) {
-    if (strcmp(op, ops[i]) == 0) return BRIM_OK;
-  }
-  return brim_fail(BRIM_EPARSE, "a line is no report of an executor");
-}
-
-static brim_status send_lines(brim_lab_link *link, const brim_str *lines, size_t *at,
-                              brim_exp_state *state, bool *finished) {
-  while (*at < lines->len) {
-    const char *line = lines->data + *at;
-    size_t n = strcspn(line, "\n");
+// A line that is no report, or that the store refuses, loses nothing of what stands before and behind it.
+brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, brim_exec_sent *sent) {
+  while (sent->at < lines->len) {
+    const char *line = lines->data + sent->at;
+    const char *end = memchr(line, '\n', lines->len - sent->at);
+    size_t n = end ? (size_t)(end - line) : lines->len - sent->at;
     json_t *request = NULL;
-    BRIM_TRY(brim_json_parse(line, n, "spool", &request));
-    brim_status status = check_report(request);
-    if (status) {
-      json_decref(request);
-      return status;
-    }
-    status = send_line(link, request, state, finished);
+    brim_status status = brim_json_parse(line, n, "spool", &request);
+    bool torn = status == BRIM_EPARSE;
+    if (!status) status = send_report(link, request, sent);
     json_decref(request);
-    if (is_passing(status)) return BRIM_EIO;
+    if (!torn && brim_exec_is_passing(link, status)) return BRIM_EIO;
     if (status == BRIM_ESTATE || status == BRIM_ENOENT) return BRIM_ESTATE;
-    if (status) brim_log_warn("lab", "the store refused a report: %s", brim_status_detail());
-    *at += n + (line[n] == '\n');
+    if (status) {
+      brim_log_warn("lab", "the store refused a report: %s", brim_status_detail());
+      brim_str_append_n(&sent->refused, line, n);
+      brim_str_append_char(&sent->refused, '\n');
+      BRIM_TRY(brim_str_status(&sent->refused));
+    }
+    sent->at += n + (end != NULL);
   }
   return BRIM_OK;
 }
 
-brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, size_t *at,
-                                 brim_exp_state *state) {
-  return send_lines(link, lines, at, state, NULL);
+void brim_exec_sent_init(brim_exec_sent *sent) {
+  *sent = (brim_exec_sent){0};
+  brim_str_init(&sent->refused);
 }
+
+void brim_exec_sent_deinit(brim_exec_sent *sent) { brim_str_deinit(&sent->refused); }
 
 //---------------------------------- what executors left ----------------------------------
 
-// It stays, under another name, for a person to look at.
+// One that cannot be read at all stays, under another name.
 static void set_aside(const char *path) {
   brim_str to;
   brim_str_init(&to);
@@ -126,25 +144,32 @@ static brim_status gone_is_fine(brim_status status, const char *path) {
 
 static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_replayed *out) {
   char *text = NULL;
-  size_t size = 0, at = 0;
-  bool finished = false;
+  size_t size = 0;
   brim_status status = brim_fs_read(path, LARGEST_SPOOL, &text, &size);
   if (status == BRIM_ENOMEM || status == BRIM_EIO || status == BRIM_ENOENT) {
     return gone_is_fine(status, path);
   }
-  const brim_str lines = {.data = text, .len = size, .cap = size + 1};
-  if (!status) status = send_lines(link, &lines, &at, NULL, &finished);
-  brim_free(text);
-  if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
-  if (status && status != BRIM_ESTATE) {
+  if (status) {
     set_aside(path);
+    brim_status_clear();
     return BRIM_OK;
   }
-  out->files += status == BRIM_OK;
-  out->stale += status == BRIM_ESTATE;
-  out->finished += finished;
-  brim_status_clear();
-  return gone_is_fine(brim_fs_remove(path), path);
+  const brim_str lines = {.data = text, .len = size, .cap = size + 1};
+  brim_exec_sent sent;
+  brim_exec_sent_init(&sent);
+  status = brim_exec_spool_send(link, &lines, &sent);
+  bool stale = status == BRIM_ESTATE;
+  if (!status || stale) status = keep_refused(path, &sent.refused);
+  if (!status) {
+    out->files += !stale && sent.taken > 0;
+    out->stale += stale;
+    out->finished += sent.finished;
+    brim_status_clear();
+    status = gone_is_fine(brim_fs_remove(path), path);
+  }
+  brim_exec_sent_deinit(&sent);
+  brim_free(text);
+  return status;
 }
 
 brim_status brim_lab_spool_replay_folder(const char *folder, brim_lab_link *link,

@@ -101,7 +101,9 @@ static brim_status take_answer(brim_lab_sending *s, int64_t offset, const brim_h
     }
   } else if (a->status == 409) {
     status = brim_fail(BRIM_ESTATE, "%s", text ? text : "");
-  } else if (a->status >= 500 && a->status != 501) {
+  } else if ((a->status >= 500 && a->status != 501) || a->status == 401 || a->status == 403 ||
+             !json_object_get(line, "ok")) {
+    // a token that ended, or a proxy before the server: that passes, and the file is still wanted
     status =
         brim_fail(BRIM_EIO, "the server answers with status %d: %s", a->status, text ? text : "");
   } else {
@@ -146,6 +148,7 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
     int64_t start = brim_clock_ms();
     brim_http_answer_init(&answer);
     status = brim_http_client_call(client, &call, &answer);
+    if (status == BRIM_EINVAL) status = BRIM_EIO;  // a certificate
     if (!status) status = take_answer(s, offset, &answer, done);
     choose_piece(s, status, brim_clock_ms() - start);
     brim_http_answer_deinit(&answer);

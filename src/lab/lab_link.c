@@ -28,6 +28,7 @@ struct brim_lab_link {
   brim_lab_link_options options;
   brim_store_options store_options;
   int64_t timeout_ms;
+  bool answered;  // the last call, by the store
   // To a sweep.
   int fd;
   brim_str in;  // from in_at: received and not yet read
@@ -184,6 +185,7 @@ typedef struct reading {
   void *ctx;
   bool last;      // the reply is complete
   bool followed;  // in step with the other end
+  bool answered;
 } reading;
 
 static brim_status garbled(const char *what) {
@@ -208,6 +210,7 @@ static brim_status take_line(reading *r, const json_t *line) {
   }
   r->last = !json_is_true(json_object_get(line, "more"));
   r->followed = !refused;
+  r->answered = true;
   if (!ok) return take_failure(line);
   return r->fn(r->ctx, line);
 }
@@ -379,8 +382,11 @@ static brim_status write_request(const json_t *request, int64_t id, brim_str *ou
   return status;
 }
 
+bool brim_lab_link_answered(const brim_lab_link *link) { return link->answered; }
+
 brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab_line_fn fn,
                             void *ctx) {
+  link->answered = false;
   BRIM_TRY(ensure_open(link));
   reading r = {.id = ++link->id, .fn = fn, .ctx = ctx};
   brim_str text;
@@ -391,6 +397,7 @@ brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab
              : link->http ? over_http(link, &text, &r)
                           : over_socket(link, &text, &r);
   }
+  link->answered = r.answered;
   brim_str_deinit(&text);
   return status;
 }

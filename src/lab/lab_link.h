@@ -58,8 +58,31 @@ typedef brim_status (*brim_lab_line_fn)(void *ctx, const json_t *line);
 brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab_line_fn fn,
                             void *ctx);
 
+// Whether the status of the last call is the store's answer. False: it was not reached, or something before
+// it refused the call (a token, a certificate, a proxy): calling again later can help.
+bool brim_lab_link_answered(const brim_lab_link *link);
+
 // --- requests of an attempt, as values: an executor sends them, or keeps them in its spool.
 // Texts that are not UTF-8 get a '?' for each wrong byte. NULL: out of memory.
+
+// Every report of an executor. The requests below are made from this table, and the replay of a spool takes
+// what stands in it.
+#define BRIM_LAB_REPORT_MAP(X) \
+  X(START, "start")            \
+  X(BEAT, "beat")              \
+  X(METRICS, "metrics")        \
+  X(LOG, "log")                \
+  X(CHECKPOINT, "checkpoint")  \
+  X(FINDINGS, "findings")      \
+  X(FINISH, "finish")
+typedef enum brim_lab_report {
+#define X(id, name) BRIM_LAB_REPORT_##id,
+  BRIM_LAB_REPORT_MAP(X)
+#undef X
+      BRIM_LAB_REPORT_COUNT
+} brim_lab_report;
+// Which report a request is; COUNT: none.
+brim_lab_report brim_lab_report_of(const json_t *request);
 
 json_t *brim_lab_request_start(const brim_store_ref *ref, int64_t pid, int64_t from_step);
 json_t *brim_lab_request_beat(const brim_store_ref *ref, const brim_store_progress *progress);

@@ -17,7 +17,7 @@
 //   metrics     ref seq rows: [[key, step, value], ...] -> nothing
 //   log         ref stream size               -> nothing
 //   checkpoint  ref step                      -> nothing
-//   finish      ref outcome [failure exit_code message last_lines] -> state
+//   finish      ref outcome [failure exit_code message last_lines owed] -> state
 //   counts      [grid]                        -> total, states: {queued: n, ...}
 //   find        exp                           -> exp
 //   get         exp                           -> exp: {...}

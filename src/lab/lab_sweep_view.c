@@ -23,6 +23,7 @@ void brim_lab_row_of(const brim_store_exp *exp, brim_sweep_row *out) {
   out->tags = exp->tags;
   out->metric_key = exp->metric_key;
   out->message = exp->reason;
+  out->owed = exp->owed;
   out->state = (brim_sweep_state)exp->state;
   out->want = (brim_sweep_want)exp->want;
   out->failure = brim_failure_of(exp->failure);

@@ -33,16 +33,43 @@ typedef struct field {
   { NULL, FIELD_TEXT, 0 }
 
 #define EXP(kind, name) F(brim_store_exp, kind, name)
-static const field exp_fields[] = {
-    EXP(TEXT, id),        EXP(TEXT, grid),       EXP(TEXT, label),      EXP(TEXT, config),
-    EXP(TEXT, tags),      EXP(TEXT, worker),     EXP(TEXT, metric_key), EXP(TEXT, failure),
-    EXP(TEXT, reason),    EXP(TEXT, last_lines), EXP(STATE, state),     EXP(WANT, want),
-    EXP(INT, idx),        EXP(INT, priority),    EXP(INT, gpus),        EXP(INT, need_bytes),
-    EXP(INT, fence),      EXP(INT, attempt),     EXP(INT, tries),       EXP(INT, tries_left),
-    EXP(INT, infra_left), EXP(INT, not_before),  EXP(INT, lease_until), EXP(STEP, step),
-    EXP(STEP, steps),     EXP(STEP, epoch),      EXP(STEP, epochs),     EXP(STEP, ckpt_step),
-    EXP(REAL, metric),    EXP(INT, created),     EXP(INT, started),     EXP(INT, ended),
-    EXP(INT, ran_ms),     EXP(INT, since),       EXP(TEXT, findings),   END};
+static const field exp_fields[] = {EXP(TEXT, id),
+                                   EXP(TEXT, grid),
+                                   EXP(TEXT, label),
+                                   EXP(TEXT, config),
+                                   EXP(TEXT, tags),
+                                   EXP(TEXT, worker),
+                                   EXP(TEXT, metric_key),
+                                   EXP(TEXT, failure),
+                                   EXP(TEXT, reason),
+                                   EXP(TEXT, last_lines),
+                                   EXP(STATE, state),
+                                   EXP(WANT, want),
+                                   EXP(INT, idx),
+                                   EXP(INT, priority),
+                                   EXP(INT, gpus),
+                                   EXP(INT, need_bytes),
+                                   EXP(INT, fence),
+                                   EXP(INT, attempt),
+                                   EXP(INT, tries),
+                                   EXP(INT, tries_left),
+                                   EXP(INT, infra_left),
+                                   EXP(INT, not_before),
+                                   EXP(INT, lease_until),
+                                   EXP(STEP, step),
+                                   EXP(STEP, steps),
+                                   EXP(STEP, epoch),
+                                   EXP(STEP, epochs),
+                                   EXP(STEP, ckpt_step),
+                                   EXP(REAL, metric),
+                                   EXP(INT, created),
+                                   EXP(INT, started),
+                                   EXP(INT, ended),
+                                   EXP(INT, ran_ms),
+                                   EXP(INT, since),
+                                   EXP(TEXT, findings),
+                                   EXP(TEXT, owed),
+                                   END};
 
 #define ATT(kind, name) F(brim_store_attempt, kind, name)
 static const field attempt_fields[] = {ATT(TEXT, exp),
@@ -107,9 +134,13 @@ static const field point_fields[] = {PNT(TEXT, id),
                                      END};
 
 #define RES(kind, name) F(brim_store_result, kind, name)
-static const field result_fields[] = {RES(OUTCOME, outcome), RES(FAILURE, failure),
-                                      RES(INT, exit_code),   RES(TEXT, message),
-                                      RES(TEXT, last_lines), END};
+static const field result_fields[] = {RES(OUTCOME, outcome),
+                                      RES(FAILURE, failure),
+                                      RES(INT, exit_code),
+                                      RES(TEXT, message),
+                                      RES(TEXT, last_lines),
+                                      RES(TEXT, owed),
+                                      END};
 
 #define PRG(kind, name) F(brim_store_progress, kind, name)
 static const field progress_fields[] = {PRG(STEP, step), PRG(STEP, steps), PRG(STEP, epoch),

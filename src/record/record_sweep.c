@@ -44,7 +44,7 @@ const size_t brim_sweep_row_texts[BRIM_SWEEP_ROW_TEXTS] = {
     offsetof(brim_sweep_row, tags),    offsetof(brim_sweep_row, devices),
     offsetof(brim_sweep_row, host),    offsetof(brim_sweep_row, metric_key),
     offsetof(brim_sweep_row, message), offsetof(brim_sweep_row, waiting),
-    offsetof(brim_sweep_row, grid),
+    offsetof(brim_sweep_row, grid),    offsetof(brim_sweep_row, owed),
 };
 
 static const char **text_at(brim_sweep_row *row, size_t i) {

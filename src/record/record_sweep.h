@@ -9,7 +9,7 @@
 //   gpus     [{name, model, id, state, why, running, slots, memory_used, memory_total (bytes),
 //             gpu_percent, power_w, temperature_c, steps_per_s}]
 //   messages [{seq, when_s, level ("info", "warn", "error"), exp, text}]
-//   rows     [{id, label, group, point, tags, grid, devices, host, metric_key, message, waiting, state, want,
+//   rows     [{id, label, group, point, tags, grid, devices, host, metric_key, message, waiting, owed, state, want,
 //             failure, idx, priority, gpus, attempt, tries_left, step, steps, epoch, epochs, metric,
 //             best, steps_per_s, eta_s, created_s, started_s, ended_s, ran_s, since_s}]
 // Unknown is null, never 0; a row leaves out what is unknown or empty. Reading: unknown keys are
@@ -69,6 +69,7 @@ typedef struct brim_sweep_row {
   const char *metric_key;  // of brim_sweep_view.metrics
   const char *message;     // why it failed
   const char *waiting;     // why it waits, in the user's language: "needs 2 GPUs, 1 is free"
+  const char *owed;        // files that its worker still has to send: "weights,best"
   brim_sweep_state state;
   brim_sweep_want want;
   brim_failure failure;

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { BRIM_SWEEP_ROW_TEXTS = 11 };
+enum { BRIM_SWEEP_ROW_TEXTS = 12 };
 // Offsets of the texts; the id is the first.
 extern const size_t brim_sweep_row_texts[BRIM_SWEEP_ROW_TEXTS];
 

@@ -54,6 +54,7 @@ static const brim_field row_rows[] = {
     TEXT(ROW, "metric_key", metric_key),
     TEXT(ROW, "message", message),
     TEXT(ROW, "waiting", waiting),
+    TEXT(ROW, "owed", owed),
     NAME(ROW, "state", state, state_name, BRIM_SWEEP_STATE_COUNT),
     NAME(ROW, "want", want, want_name, BRIM_SWEEP_WANT_COUNT),
     {.key = "failure",

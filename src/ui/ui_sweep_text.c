@@ -217,6 +217,23 @@ static void put_rates(const brim_sweep_view *view, bool pool, brim_str *out) {
   }
 }
 
+// Experiments that ended while their files are still on the machines of their workers.
+static void put_owed(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  long long count = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    bool over = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_FAILED;
+    count += over && *row->owed;
+  }
+  if (count == 0) return;
+  char text[160];
+  snprintf(text, sizeof text,
+           brim_tr("%lld ended experiments have files that their workers still have to send"),
+           count);
+  brim_ui_styled(out, term, BRIM_UI_WARN, text);
+  brim_str_append_char(out, '\n');
+}
+
 brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *term,
                                  const brim_ui_sweep_status_options *options, brim_str *out) {
   brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
@@ -226,6 +243,7 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   brim_ui_sweep_counts(view, term, out);
   brim_str_append_char(out, '\n');
   put_rates(view, options && options->pool, out);
+  put_owed(view, term, out);
   if (view->stopping) {
     brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("stopping: running experiments save first"));
     brim_str_append_char(out, '\n');

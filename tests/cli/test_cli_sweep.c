@@ -261,6 +261,35 @@ static void test_a_killed_sweep_loses_nothing(void **state) {
   same_as_undisturbed(4);
 }
 
+// The sweep is killed while a training waits for its data, the training ends, and the machine fails before
+// its executor can report: the next sweep takes the result with all that was found.
+static void test_a_result_that_no_sweep_took(void **state) {
+  (void)state;
+  fresh();
+  write_file("bound.yaml",
+             "name: small\nbackend: ref\ndevice: cpu\nthreads: 1\n"
+             "dataset: synthetic(shape=(3,64,64), classes=3, samples=256)\n"
+             "model: mlp(depth=1, hidden=1)\n"
+             "data: {num_workers: 0}\nbatch_size: 16\nlr: [0.01]\nepochs: 100\n"
+             "checkpoint: {interval: 5}\n");
+  background b = start((const char *[]){"bound.yaml", "--lease", "600", NULL});
+  expect(0, NULL,
+         "for i in $(seq 1700); do ls runs/small/exp/*/last.safetensors 2>&1 | grep -q '^runs' && "
+         "exit; "
+         "sleep 0.1; done; exit 1");
+  assert_ok(brim_child_signal(b.child, SIGKILL));
+  (void)end(&b);
+  expect(0, NULL,
+         "for i in $(seq 1700); do ls runs/small/exp/*/*.spool 2>&1 | grep -q '^runs' && break; "
+         "sleep 0.1; done; "
+         "kill -9 $(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/' runs/small/exp/*/executor.json)");
+  expect(0, NULL, "cat runs/small/exp/*/attempt-1.spool | grep -q '\"op\": *\"findings\"'");
+  expect(0, NULL, "brim sweep bound.yaml");
+  assert_int_equal(count_state("done"), 1);
+  expect(1, NULL, "ls runs/small/exp/*/*.bad runs/small/exp/*/*.spool 2>/dev/null | grep -q .");
+  expect(1, NULL, "ls runs/small/exp/*/attempt-2.log 2>/dev/null | grep -q .");
+}
+
 // Executors and trainings whose command line names this folder.
 static int count_processes(const char *folder) {
   shell_result r = shell(
@@ -456,6 +485,7 @@ int main(void) {
       cmocka_unit_test(test_a_gpu_that_is_not_there),
       cmocka_unit_test(test_ctrl_c_stops_and_the_same_command_continues),
       cmocka_unit_test(test_a_killed_sweep_loses_nothing),
+      cmocka_unit_test(test_a_result_that_no_sweep_took),
       cmocka_unit_test(test_no_process_outlives_a_killed_sweep),
       cmocka_unit_test(test_control_while_nothing_runs),
       cmocka_unit_test(test_control_while_it_runs),

@@ -138,7 +138,8 @@ brim_exp_state lab_state(brim_store *store, int n) {
 
 brim_exp_state lab_finish(brim_store *store, const brim_store_ref *ref,
                           brim_attempt_outcome outcome, brim_failure failure) {
-  brim_store_result result = {outcome, failure, outcome == BRIM_ATTEMPT_OK ? 0 : 1, "why", "last"};
+  brim_store_result result = {outcome, failure, outcome == BRIM_ATTEMPT_OK ? 0 : 1,
+                              "why",   "last",  NULL};
   brim_exp_state state = BRIM_EXP_STATE_COUNT;
   assert_ok(brim_store_finish(store, ref, &result, &state));
   return state;

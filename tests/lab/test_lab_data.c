@@ -273,7 +273,7 @@ static void test_texts_come_back_as_they_were(void **state) {
   assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g", .name = nasty, .text = nasty},
                               &p, 1, &out));
   brim_store_ref ref = lab_run(store, 1);
-  brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, 1, nasty, nasty};
+  brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, 1, nasty, nasty, NULL};
   assert_ok(brim_store_finish(store, &ref, &r, NULL));
   brim_store_exp *exp = get(1);
   assert_string_equal(exp->label, nasty);
@@ -287,10 +287,13 @@ static void test_bytes_that_are_no_text_are_replaced(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
   brim_store_ref ref = lab_run(store, 1);
-  brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, 1,
+  brim_store_result r = {BRIM_ATTEMPT_ERROR,
+                         BRIM_FAILURE_NAN,
+                         1,
                          "a\xff\xfe"
                          "b\xe2\x82",
-                         "\x80\xed\xa0\x80 ok"};
+                         "\x80\xed\xa0\x80 ok",
+                         NULL};
   assert_ok(brim_store_finish(store, &ref, &r, NULL));
   brim_store_exp *exp = get(1);
   assert_string_equal(exp->reason,

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "lab/lab_exec_int.h"
+
 static const char good[] =
     "start; row 1 10 0.5\n"
     "echo '{\"event\":\"progress\",\"title\":\"epoch 1/2\",\"done\":4,\"total\":10}'\n"
@@ -463,6 +465,73 @@ static void test_a_damaged_spool_is_set_aside(void **state) {
   exec_teardown(&f);
 }
 
+static brim_store_progress reached = {.step = 20, .steps = 20, .epoch = 2, .epochs = 2};
+static const brim_store_metric one_row = {.key = "eval_loss", .step = 20, .value = 0.25};
+static const brim_store_result fine = {.outcome = BRIM_ATTEMPT_OK};
+
+static json_t *make_report(brim_lab_report which, const brim_store_ref *ref) {
+  switch (which) {
+    case BRIM_LAB_REPORT_START:
+      return brim_lab_request_start(ref, 7, 0);
+    case BRIM_LAB_REPORT_BEAT:
+      return brim_lab_request_beat(ref, &reached);
+    case BRIM_LAB_REPORT_METRICS:
+      return brim_lab_request_metrics(ref, 1, &one_row, 1);
+    case BRIM_LAB_REPORT_LOG:
+      return brim_lab_request_log(ref, "log", 77);
+    case BRIM_LAB_REPORT_CHECKPOINT:
+      return brim_lab_request_checkpoint(ref, 15);
+    case BRIM_LAB_REPORT_FINDINGS:
+      return brim_lab_request_findings(ref, "[{\"code\":\"io_wait\"}]");
+    case BRIM_LAB_REPORT_FINISH:
+      return brim_lab_request_finish(ref, &fine);
+    case BRIM_LAB_REPORT_COUNT:
+      break;
+  }
+  fail_msg("report %d has no case", (int)which);
+  return NULL;
+}
+
+// Everything that an executor writes arrives, also beside lines of a newer brim and a last line that is
+// torn: those are kept.
+static void test_a_spool_with_every_report(void **state) {
+  (void)state;
+  fixture f;
+  brim_str lines;
+  exec_setup(&f, "every report");
+  assert_ok(brim_fs_mkdirs(f.folder));
+  brim_str_init(&lines);
+  for (int i = 0; i < BRIM_LAB_REPORT_COUNT; i++) {
+    json_t *request = make_report((brim_lab_report)i, &f.ref);
+    assert_int_equal(brim_lab_report_of(request), i);
+    assert_ok(brim_exec_spool_add(&lines, request));
+    brim_str_printf(&lines, "{\"op\": \"of version 9, %d\"}\n", i);
+  }
+  brim_str_append(&lines, "{\"op\": \"be");
+  assert_ok(brim_exec_spool_write(f.folder, f.ref.attempt, &lines));
+  brim_str_deinit(&lines);
+  replay(&f, 1, 1, 0);
+  assert_false(exec_has(&f, "attempt-1.spool"));
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_DONE);
+  assert_int_equal(exp->step, 20);
+  assert_int_equal(exp->ckpt_step, 15);
+  assert_string_equal(exp->findings, "[{\"code\":\"io_wait\"}]");
+  brim_store_exp_free(exp);
+  assert_int_equal(exec_metrics(&f, "eval_loss").count, 1);
+  int64_t size = 0;
+  assert_ok(brim_store_log_size(f.store, exec_id, 1, "log", &size));
+  assert_int_equal(size, 77);
+  char *path = brim_fs_join(f.folder, "attempt-1.spool.bad"), *text = NULL;
+  assert_ok(brim_fs_read(path, 0, &text, NULL));
+  assert_true(
+      brim_str_starts(text, "{\"op\": \"of version 9, 0\"}\n{\"op\": \"of version 9, 1\"}\n"));
+  assert_true(brim_str_ends(text, "{\"op\": \"be\n"));
+  brim_free(text);
+  brim_free(path);
+  exec_teardown(&f);
+}
+
 // Only an executor's reports: another request must not reach the sweep by this way.
 static void test_a_spool_with_other_requests(void **state) {
   static const char *const texts[] = {"{\"op\": \"stop\"}\n", "{\"op\": \"retry_failed\"}\n",
@@ -605,28 +674,32 @@ static void end_when_found(fixture *f, int n) {
   brim_store_exp_free(exp);
 }
 
+#define PUBLISH_FINDINGS                                                                \
+  "rm -rf found \"$XDG_RUNTIME_DIR\"; mkdir -p -m 700 \"$XDG_RUNTIME_DIR/brim\"\n"      \
+  "begun=$(cut -d ' ' -f 22 /proc/$$/stat)\n"                                           \
+  "ns=$(readlink /proc/$$/ns/pid | tr -dc 0-9)\n"                                       \
+  "echo '{\"schema\":\"brim.job/1\",\"pid\":'$$',\"number\":'$$',\"pid_start\":'$begun" \
+  "',\"pid_namespace\":'$ns',\"host\":\"'$(uname "                                      \
+  "-n)'\",\"command\":\"train\",\"findings\":[{\"code\":\"io_wait\","                   \
+  "\"cost_ms\":3,\"text\":\"slow\",\"remedy\":\"\"}]}'"                                 \
+  " >\"$XDG_RUNTIME_DIR/brim/job-$$-$$.json\"\n"
+
+static void set_runtime_folder(void) {
+  char folder[512];
+  assert_non_null(getcwd(folder, sizeof folder - 8));
+  strcat(folder, "/rt");
+  assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+}
+
 static void test_findings_are_in_the_store(void **state) {
   (void)state;
   fixture f;
   brim_lab_exec_report r;
-  char folder[512];
   exec_setup(&f, "findings");
   f.on_beat = end_when_found;
-  assert_non_null(getcwd(folder, sizeof folder - 8));
-  strcat(folder, "/rt");
-  assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
-  assert_ok(
-      exec_run(&f,
-               "rm -rf found \"$XDG_RUNTIME_DIR\"; mkdir -p -m 700 \"$XDG_RUNTIME_DIR/brim\"\n"
-               "set -- $(cat /proc/$$/stat); start=${22}\n"
-               "ns=$(readlink /proc/$$/ns/pid | tr -dc 0-9)\n"
-               "echo '{\"schema\":\"brim.job/1\",\"pid\":'$$',\"number\":'$$',\"pid_start\":'$start"
-               "',\"pid_namespace\":'$ns',\"host\":\"'$(uname "
-               "-n)'\",\"command\":\"train\",\"findings\":[{\"code\":\"io_wait\","
-               "\"cost_ms\":3,\"text\":\"slow\",\"remedy\":\"\"}]}'"
-               " >\"$XDG_RUNTIME_DIR/brim/job-$$-$$.json\"\n"
-               "while [ ! -e found ]; do sleep 0.05; done\n",
-               (brim_lab_exec_options){0}, &r));
+  set_runtime_folder();
+  assert_ok(exec_run(&f, PUBLISH_FINDINGS "while [ ! -e found ]; do sleep 0.05; done\n",
+                     (brim_lab_exec_options){0}, &r));
   assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
   assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
   brim_store_exp *exp = exec_get(&f);
@@ -636,9 +709,36 @@ static void test_findings_are_in_the_store(void **state) {
   exec_teardown(&f);
 }
 
+// What slows a training stays in the spool with its result, and no line of it is set aside.
+static void test_findings_wait_in_the_spool(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "findings spooled");
+  f.down_from = 2;
+  f.down_to = 1 << 30;
+  set_runtime_folder();
+  brim_str script;
+  brim_str_init(&script);
+  brim_str_printf(&script, "start\n" PUBLISH_FINDINGS "sleep 4\nresult\n");
+  assert_ok(exec_run(&f, script.data, (brim_lab_exec_options){.linger_ms = 12000}, &r));
+  brim_str_deinit(&script);
+  assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+  assert_int_equal(r.end, BRIM_LAB_EXEC_SPOOLED);
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
+  replay(&f, 1, 1, 0);
+  assert_false(exec_has(&f, "attempt-1.spool.bad"));
+  brim_store_exp *exp = exec_get(&f);
+  assert_int_equal(exp->state, BRIM_EXP_DONE);
+  assert_non_null(strstr(exp->findings, "\"code\":\"io_wait\""));
+  brim_store_exp_free(exp);
+  exec_teardown(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_findings_are_in_the_store),
+      cmocka_unit_test(test_findings_wait_in_the_spool),
       cmocka_unit_test(test_a_training_is_reported),
       cmocka_unit_test(test_metrics_and_progress_are_in_the_store),
       cmocka_unit_test(test_every_end_has_its_class),
@@ -655,6 +755,7 @@ int main(void) {
       cmocka_unit_test(test_a_result_while_the_sweep_is_away),
       cmocka_unit_test(test_a_stale_spool_changes_nothing),
       cmocka_unit_test(test_a_damaged_spool_is_set_aside),
+      cmocka_unit_test(test_a_spool_with_every_report),
       cmocka_unit_test(test_a_spool_with_other_requests),
       cmocka_unit_test(test_a_spool_that_two_processes_send),
       cmocka_unit_test(test_no_answer_at_the_start),

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lab/lab_exec.h"
 #include "lab/lab_exec_int.h"
 #include "lab/lab_late.h"
 #include "lab/lab_link.h"
@@ -313,6 +314,112 @@ static void test_late(void **state) {
   brim_lab_late_close(late);
 }
 
+// A token that is missing or ended, a certificate, a proxy: no answer of the store, so a result waits in
+// its spool.
+static void test_turned_away(void **state) {
+  (void)state;
+  const char sha[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  const brim_store_token token = {.id = "one", .role = "admin", .sha256 = sha};
+  const brim_store_result fine = {.outcome = BRIM_ATTEMPT_OK};
+  int port = brim_lab_pool_port(pool);
+  brim_lab_replayed done;
+  brim_str lines;
+  char worker[96];
+  brim_lab_pool_close(pool);
+  pool = NULL;
+  assert_ok(brim_store_token_add(store, &token));
+  open_pool(port);
+  brim_str_init(&lines);
+  assert_ok(brim_exec_spool_add(&lines, brim_lab_request_finish(&ref, &fine)));
+  assert_ok(brim_exec_spool_write(folder, ref.attempt, &lines));
+  brim_str_deinit(&lines);
+  snprintf(worker, sizeof worker, "%s/worker", root);
+  assert_status(brim_lab_spool_replay(worker, link_to, &done), BRIM_EIO);
+  char *path = brim_fs_join(folder, "attempt-1.spool");
+  assert_true(brim_fs_exists(path));
+  brim_free(path);
+  brim_exec_files *f = NULL;
+  put("model.safetensors", "weights", 7);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  brim_exec_files_close(f);
+  // the machine itself has no token
+  brim_lab_pool_close(pool);
+  pool = NULL;
+  assert_ok(brim_store_token_end(store, token.id));
+  const brim_lab_ops ops = {.store = store};
+  brim_lab_link *local = NULL;
+  assert_ok(brim_lab_link_local(&ops, &local));
+  assert_ok(brim_lab_spool_replay(worker, local, &done));
+  assert_int_equal(done.finished, 1);
+  brim_lab_link_close(local);
+}
+
+// What the server is owed, as `brim sweep status` gets it.
+static brim_status copy_owed(void *ctx, const brim_store_exp *exp) {
+  snprintf(ctx, 64, "%s", exp->owed);
+  return BRIM_OK;
+}
+
+static void assert_owed(const char *expected) {
+  char owed[64];
+  assert_ok(brim_lab_get(link_to, ref.exp, copy_owed, owed));
+  assert_string_equal(owed, expected);
+}
+
+static void execute(const char *script, brim_lab_exec_report *out) {
+  static const char *const command[] = {"/bin/sh", "training.sh", NULL};
+  assert_ok(brim_fs_write("training.sh", script, strlen(script)));
+  const brim_lab_exec_options o = {.link = link_to,
+                                   .ref = ref,
+                                   .folder = folder,
+                                   .command = command,
+                                   .linger_ms = 20000,
+                                   .beat_ms = 20};
+  assert_ok(brim_lab_execute(&o, out));
+  assert_int_equal(out->end, BRIM_LAB_EXEC_REPORTED);
+  assert_int_equal(out->state, BRIM_EXP_DONE);
+}
+
+// The spool cannot be written: the files arrive all the same.
+static void test_files_without_a_spool(void **state) {
+  (void)state;
+  brim_lab_exec_report r;
+  brim_store_ref owed;
+  char *path = brim_fs_join(folder, "attempt-1.spool/in the way");
+  assert_ok(brim_fs_mkdirs(path));
+  brim_free(path);
+  execute("printf weights >\"$3/model.safetensors\"\n", &r);
+  wait_has("weights", -1);
+  assert_owed("");
+  assert_false(brim_exec_owed_find(folder, &owed));
+}
+
+// The server takes the result, and not the files: it knows what is missing until the worker has sent it.
+static void test_files_that_are_owed(void **state) {
+  (void)state;
+  brim_lab_exec_report r;
+  brim_store_ref owed;
+  brim_lab_late *late = NULL;
+  char worker[96];
+  if (lab_is_postgres()) return;
+  (void)signal(SIGXFSZ, SIG_IGN);
+  snprintf(worker, sizeof worker, "%s/worker", root);
+  put_checkpoint("last.safetensors", 7, 9000000);
+  put("model.safetensors", "weights", 7);
+  limit_files(3000000);
+  execute("", &r);
+  limit_files(RLIM_INFINITY);
+  assert_owed("checkpoint,weights");
+  assert_true(brim_exec_owed_find(folder, &owed));
+  assert_ok(brim_lab_late_open(link_to, worker, &late));
+  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_owed("");
+  brim_lab_late_close(late);
+}
+
 // A link to a store needs no files elsewhere.
 static void test_no_server(void **state) {
   (void)state;
@@ -336,6 +443,9 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_fetched, setup, teardown),
       cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
       cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_files_without_a_spool, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_files_that_are_owed, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_turned_away, setup, teardown),
       cmocka_unit_test_setup_teardown(test_no_server, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

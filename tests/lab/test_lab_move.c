@@ -39,7 +39,7 @@ static void fill(brim_store *store) {
   assert_ok(brim_store_log(store, &done, "stdout", INT64_C(99999999999)));
   lab_finish(store, &done, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
   brim_store_ref failed = lab_run(store, 2);
-  brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, -9, nasty, nasty};
+  brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, -9, nasty, nasty, NULL};
   assert_ok(brim_store_finish(store, &failed, &r, NULL));
   lab_run(store, 3);
 }

@@ -113,7 +113,8 @@ static void is_about(int i, const char *event, int exp) {
 
 static void fail_with(int n, const char *why) {
   brim_store_ref ref = lab_run(store, n);
-  const brim_store_result result = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_OOM_DEVICE, 1, why, "a\nb\n"};
+  const brim_store_result result = {
+      BRIM_ATTEMPT_ERROR, BRIM_FAILURE_OOM_DEVICE, 1, why, "a\nb\n", NULL};
   assert_ok(brim_store_finish(store, &ref, &result, NULL));
 }
 

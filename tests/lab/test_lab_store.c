@@ -518,7 +518,7 @@ static void test_finish_may_be_repeated(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
   brim_store_ref ref = lab_run(store, 1);
-  brim_store_result error = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH, 139, "segfault", ""};
+  brim_store_result error = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH, 139, "segfault", "", NULL};
   brim_store_result ok = {.outcome = BRIM_ATTEMPT_OK};
   brim_exp_state became;
   assert_ok(brim_store_finish(store, &ref, &error, &became));

@@ -40,7 +40,7 @@
 extern "C" {
 #endif
 
-#define BRIM_STORE_VERSION 3  // of the schema
+#define BRIM_STORE_VERSION 4  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
 // An id that no other call gives: of claims, of stores.
@@ -184,6 +184,7 @@ typedef struct brim_store_exp {
   const char *failure;  // class by its name; "none"
   const char *reason, *last_lines;
   const char *findings;  // JSON, or ""
+  const char *owed;      // files that its worker still has to send: "weights,best"; "" = none
   brim_exp_state state;
   brim_exp_want want;
   int64_t idx, priority, gpus, need_bytes;
@@ -263,6 +264,7 @@ typedef struct brim_store_result {
   int64_t exit_code;
   const char *message;     // NULL = ""
   const char *last_lines;  // NULL = ""
+  const char *owed;        // files that the worker sends later: "weights,best"; NULL = ""
 } brim_store_result;
 
 // Ends the attempt. The same result again is fine, another one is stale. *state: what the experiment
@@ -284,7 +286,8 @@ typedef struct brim_store_file {
 // Files are taken from the last attempt of an experiment, also after its end: BRIM_ESTATE where another
 // one was claimed.
 brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref);
-// Replaces what was noted of the name, unless the same attempt noted a later step. attempt and t of *file
+// Replaces what was noted of the name, unless the same attempt noted a later step; it is no longer owed
+// (brim_store_exp). attempt and t of *file
 // are not read.
 brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
                                 const brim_store_file *file);

@@ -270,6 +270,10 @@ brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
       error == (result->failure == BRIM_FAILURE_NONE)) {
     return brim_fail(BRIM_EINVAL, "an attempt ends ok, stopped, or with a class of failure");
   }
+  const char *owed = result->owed ? result->owed : "";
+  if (strlen(owed) > 256 || owed[strspn(owed, "abcdefghijklmnopqrstuvwxyz,")]) {
+    return brim_fail(BRIM_EINVAL, "the files that a worker owes are names and commas");
+  }
   finishing f = {ref, result, BRIM_EXP_QUEUED};
   BRIM_TRY(brim_store_write(store, finish, &f));
   if (state) *state = f.state;

@@ -142,7 +142,7 @@ brim_status brim_store_end(brim_store *store, const brim_store_held *held,
     status = brim_db_exec(
         store->db,
         "UPDATE exp SET state=?4,tries_left=?5,infra_left=?6,not_before=?7,class=?8,reason=?9,"
-        "last_lines=?10,ended=?11,want=0,worker='',lease_until=0"
+        "last_lines=?10,ended=?11,owed=?12,want=0,worker='',lease_until=0"
         " WHERE id=?1 AND state=?2 AND fence=?3",
         BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->state), brim_db_int(held->fence),
                      brim_db_int(next.state), brim_db_int(next.tries_left),
@@ -150,7 +150,7 @@ brim_status brim_store_end(brim_store *store, const brim_store_held *held,
                      brim_db_int(next.wait_ms > 0 ? now + next.wait_ms : 0),
                      brim_db_text(brim_failure_name(result->failure)), brim_db_text(reason),
                      brim_db_text(result->last_lines ? result->last_lines : ""),
-                     brim_db_int(ended ? now : 0)),
+                     brim_db_int(ended ? now : 0), brim_db_text(result->owed ? result->owed : "")),
         &changed);
   }
   if (!status && changed != 1) {

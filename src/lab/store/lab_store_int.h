@@ -101,8 +101,8 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   "e.priority,e.gpus,e.need_bytes,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,"        \
   "e.not_before,e.lease_until,e.step,e.steps,e.epoch,e.epochs,e.ckpt_step,e.metric,e.created," \
   "e.started,e.ended," BRIM_STORE_RAN
-#define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','',''"
-#define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings"
+#define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','','',e.owed"
+#define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings,e.owed"
 void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
 // Inside a transaction.
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);

@@ -131,6 +131,35 @@ typedef struct putting {
   const char *findings;
 } putting;
 
+// The file is here: one name less in exp.owed.
+static brim_status settle_owed(brim_store *store, const char *exp, const char *name) {
+  brim_db_rows r;
+  bool there = false;
+  brim_str left;
+  brim_str_init(&left);
+  brim_status status = brim_db_query(store->db, "SELECT owed FROM exp WHERE id=?1",
+                                     BRIM_DB_ARGS(brim_db_text(exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  const char *owed = !status && there ? brim_db_get_text(&r, 0) : "";
+  bool changes = false;
+  while (*owed) {
+    size_t n = strcspn(owed, ",");
+    bool same = n == strlen(name) && strncmp(owed, name, n) == 0;
+    changes = changes || same;
+    if (!same && left.len > 0) brim_str_append_char(&left, ',');
+    if (!same) brim_str_append_n(&left, owed, n);
+    owed += n + (owed[n] == ',');
+  }
+  brim_db_done(&r);
+  if (!status) status = brim_str_status(&left);
+  if (!status && changes) {
+    status = brim_db_exec(store->db, "UPDATE exp SET owed=?2 WHERE id=?1",
+                          BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(left.data)), NULL);
+  }
+  brim_str_deinit(&left);
+  return status;
+}
+
 static brim_status put_file(brim_store *store, void *ctx) {
   const putting *p = ctx;
   brim_store_held held;
@@ -138,6 +167,7 @@ static brim_status put_file(brim_store *store, void *ctx) {
   BRIM_TRY(brim_store_time(store, &now));
   BRIM_TRY(brim_store_hold(store, p->ref->exp, p->ref->attempt, &held));
   BRIM_TRY(compare_last(p->ref, held.attempt, held.fence));
+  BRIM_TRY(settle_owed(store, p->ref->exp, p->file->name));
   return brim_db_exec(
       store->db,
       "INSERT INTO file(exp,name,size,sha256,attempt,step,t) VALUES (?1,?2,?3,?4,?5,?6,?7)"

@@ -97,6 +97,7 @@ void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
   out->config = brim_db_get_text(rows, c++);
   out->last_lines = brim_db_get_text(rows, c++);
   out->findings = brim_db_get_text(rows, c++);
+  out->owed = brim_db_get_text(rows, c++);
 }
 
 int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now) {
@@ -108,7 +109,7 @@ brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out)
   brim_store_exp head = *exp;
   const char **texts[] = {&head.id,     &head.grid,       &head.label,      &head.config,
                           &head.tags,   &head.worker,     &head.metric_key, &head.failure,
-                          &head.reason, &head.last_lines, &head.findings};
+                          &head.reason, &head.last_lines, &head.findings,   &head.owed};
   size_t size = sizeof head, count = sizeof texts / sizeof *texts;
   for (size_t i = 0; i < count; i++) size += strlen(*texts[i]) + 1;
   brim_store_exp *copy = brim_alloc(size);

@@ -97,8 +97,12 @@ static const char *const VERSION_3[] = {
     " PRIMARY KEY(worker, what)) @STRICT_KEY",
     NULL};
 
+static const char *const VERSION_4[] = {
+    // Files that the worker of the last attempt still has to send, by their names and commas.
+    "ALTER TABLE exp ADD COLUMN owed TEXT NOT NULL DEFAULT ''", NULL};
+
 const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {
-    {VERSION_1}, {VERSION_2}, {VERSION_3}};
+    {VERSION_1}, {VERSION_2}, {VERSION_3}, {VERSION_4}};
 
 #define I(name) \
   { name, BRIM_DB_INT }
@@ -117,7 +121,7 @@ static const brim_store_column EXP[] = {
     I("lease_until"), T("worker"),     I("want"),       I("step"),       I("steps"),
     I("epoch"),       I("epochs"),     R("metric"),     T("metric_key"), I("metric_step"),
     I("ckpt_step"),   T("class"),      T("reason"),     I("created"),    I("started"),
-    I("ended"),       T("last_lines"), T("config"),     T("findings")};
+    I("ended"),       T("last_lines"), T("config"),     T("findings"),   T("owed")};
 static const brim_store_column MEMBER[] = {T("grid"), T("exp"), I("idx")};
 static const brim_store_column ATTEMPT[] = {
     T("exp"),     I("n"),       I("fence"),     T("claim_id"),  T("worker"),  T("host"),
