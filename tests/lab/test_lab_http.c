@@ -63,6 +63,14 @@ static void serve(void *ctx, const brim_http_request *q, brim_http_reply *reply)
     reply->type = "text/css";
     reply->file = "body{}";
     reply->file_size = 6;
+  } else if (strcmp(q->path, "/values") == 0) {
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
+    const char *values[6];
+    for (int i = 0; i < 6; i++) values[i] = brim_http_query(q, names[i]);
+    for (int i = 0; i < 6; i++) {
+      assert_ptr_equal(values[i], brim_http_query(q, names[i]));  // valid as long as the request
+      brim_str_printf(&reply->body, "%zu%c ", strlen(values[i]), values[i][0]);
+    }
   } else if (strcmp(q->path, "/none") == 0) {
     brim_http_reply_error(reply, 404, "no \"such\" thing");
   } else {
@@ -130,6 +138,21 @@ static void test_replies(void **state) {
   assert_string_equal(f->answer.body.data, "{\"error\":\"no \\\"such\\\" thing\"}\n");
   assert_int_equal(call(f, "GET", "/secret", NULL), 200);
   assert_int_equal(brim_http_server_connections(f->server), 1);  // one for all of them
+}
+
+// Each value moved the earlier ones when they were kept in one string.
+static void test_values_stay(void **state) {
+  fixture *f = (fixture *)*state;
+  brim_str path;
+  brim_str_init(&path);
+  brim_str_append(&path, "/values?a=x");
+  for (char c = 'b'; c < 'g'; c++) {
+    brim_str_printf(&path, "&%c=", c);
+    brim_str_repeat(&path, c, 100u << (c - 'b') / 2);
+  }
+  assert_int_equal(call(f, "GET", path.data, NULL), 200);
+  assert_string_equal(f->answer.body.data, "1x 100b 100c 200d 200e 400f ");
+  brim_str_deinit(&path);
 }
 
 static void test_limits(void **state) {
@@ -330,6 +353,7 @@ static void test_no_server(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_replies, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_values_stay, setup, teardown),
       cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_two_meanings, setup, teardown),
       cmocka_unit_test_setup_teardown(test_refused_before_the_body, setup, teardown),

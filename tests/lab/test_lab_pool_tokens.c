@@ -38,6 +38,41 @@ static void test_tokens_change_while_it_serves(void **state) {
   }
 }
 
+static void reopen(void) {
+  brim_lab_pool_close(pool);
+  assert_ok(brim_lab_pool_open(&(brim_lab_pool_options){.store = store, .version = "9.9"}, &pool));
+}
+
+// The last token that ends leaves a server without callers, not one without a door: also after a restart.
+static void test_ended_tokens_keep_it_closed(void **state) {
+  (void)state;
+  char admin[BRIM_TOKEN];
+  assert_int_equal(get("/v1/counts"), 200);
+  assert_int_equal(post("/v1/tokens", "{\"id\": \"ann\", \"role\": \"admin\"}"), 200);
+  snprintf(admin, sizeof admin, "%s", text_of("token"));
+  assert_int_equal(as(admin, "DELETE", "/v1/tokens/ann", NULL), 200);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(get("/v1/counts"), 401);
+    assert_int_equal(post("/v1/tokens", "{\"id\": \"eve\", \"role\": \"admin\"}"), 401);
+    assert_int_equal(as(admin, "GET", "/v1/counts", NULL), 401);
+    if (i == 0) assert_ok(brim_lab_pool_tend(pool));
+    if (i == 1) reopen();
+  }
+}
+
+// A role of a newer version is no reason to let everybody in.
+static void test_unknown_roles_keep_it_closed(void **state) {
+  (void)state;
+  char king[BRIM_TOKEN];
+  assert_int_equal(get("/v1/counts"), 200);
+  add_token("king", "king", king);
+  assert_ok(brim_lab_pool_tend(pool));
+  assert_int_equal(get("/v1/counts"), 401);
+  assert_int_equal(as(king, "GET", "/v1/counts", NULL), 401);
+  reopen();
+  assert_int_equal(get("/v1/counts"), 401);
+}
+
 // A page that began with a token is out when the token is replaced.
 static void test_sessions_end_with_their_token(void **state) {
   (void)state;
@@ -104,6 +139,8 @@ static void test_metrics(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {TEST(test_tokens_change_while_it_serves),
+                                     TEST(test_ended_tokens_keep_it_closed),
+                                     TEST(test_unknown_roles_keep_it_closed),
                                      TEST(test_sessions_end_with_their_token), TEST(test_metrics)};
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,10 +48,10 @@ typedef struct request {
   struct MHD_Connection *connection;
   brim_http_peer *peer;
   char path[BRIM_HTTP_PATH_MAX], address[64];
-  brim_str body, query;  // query: decoded values, each with its NUL
+  brim_str body;
   struct {
     const char *raw;
-    size_t at;
+    char *text;  // decoded; stays where it is until the request ends
   } values[VALUES];
   int value_count;
   bool begun;
@@ -72,17 +72,18 @@ const char *brim_http_query(const brim_http_request *r, const char *name) {
   char value[BRIM_HTTP_PATH_MAX];
   if (!raw) return NULL;
   for (int i = 0; i < q->value_count; i++) {
-    if (q->values[i].raw == raw) return q->query.data + q->values[i].at;
+    if (q->values[i].raw == raw) return q->values[i].text;
   }
   if (q->value_count == VALUES) return NULL;
   if (brim_http_value_decode(raw, value, sizeof value)) {
     brim_status_clear();
     return NULL;
   }
+  char *text = brim_strdup(value);
+  if (!text) return NULL;
   q->values[q->value_count].raw = raw;
-  q->values[q->value_count++].at = q->query.len;
-  brim_str_append_n(&q->query, value, strlen(value) + 1);
-  return q->query.data + q->values[q->value_count - 1].at;
+  q->values[q->value_count++].text = text;
+  return text;
 }
 
 static void set_peer(request *q) {
@@ -326,7 +327,6 @@ static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection
   q->connection = connection;
   q->peer = peer_of(server, connection);
   brim_str_init(&q->body);
-  brim_str_init(&q->query);
   q->pub = (brim_http_request){.path = q->path, .peer = q->address, .body = "", .impl = q};
   return q;
 }
@@ -397,7 +397,7 @@ static void ended(void *ctx, struct MHD_Connection *connection, void **state,
   if (!q) return;
   brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_IDLE);
   brim_str_deinit(&q->body);
-  brim_str_deinit(&q->query);
+  for (int i = 0; i < q->value_count; i++) brim_free(q->values[i].text);
   brim_free(q);
   *state = NULL;
 }

@@ -121,9 +121,13 @@ static brim_status keep(void *ctx, const brim_store_token *t) {
   return BRIM_OK;
 }
 
+// The first token closes an open server for good: ending all tokens, or roles that this version does not
+// know, do not open it again, nor does a restart.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store) {
   loading l = {0};
+  bool had = false;
   brim_status status = brim_store_tokens(store, keep, &l);
+  if (!status) status = brim_store_had_token(store, &had);
   if (status) {
     brim_free(l.tokens);
     return status;
@@ -132,6 +136,7 @@ brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store) {
   brim_pool_token *old = auth->tokens;
   auth->tokens = l.tokens;
   auth->count = l.count;
+  if (had) auth->open = false;
   pthread_mutex_unlock(&auth->mutex);
   brim_free(old);
   return BRIM_OK;
@@ -279,7 +284,7 @@ static int check_page(const brim_pool_auth *auth, const brim_http_request *reque
 
 int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request) {
   pthread_mutex_lock(&auth->mutex);
-  bool open = auth->open && auth->count == 0;
+  bool open = auth->open;
   pthread_mutex_unlock(&auth->mutex);
   return check_page(auth, request, open, false);
 }
@@ -289,7 +294,7 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
   *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
   pthread_mutex_lock(&auth->mutex);
   // the worker of this machine shows its token, also where none is needed
-  bool open = auth->open && auth->count == 0 && !brim_http_header(request, "Authorization");
+  bool open = auth->open && !brim_http_header(request, "Authorization");
   int refused = open ? 0 : check_locked(auth, request, out);
   pthread_mutex_unlock(&auth->mutex);
   if (refused) return refused;

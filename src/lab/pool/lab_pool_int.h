@@ -35,7 +35,7 @@ typedef struct brim_pool_auth {
   size_t count;
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
   brim_pool_token local, control;  // sha256 "": none
-  bool open;                       // no caller needs a token while there is none
+  bool open;                       // no caller needs a token: the store never had one
   bool any_name;                   // then under any name of this machine, too
 } brim_pool_auth;
 

@@ -325,6 +325,8 @@ brim_status brim_store_token_rotate(brim_store *store, const char *id, const cha
 brim_status brim_store_token_end(brim_store *store, const char *id);
 typedef brim_status (*brim_store_token_fn)(void *ctx, const brim_store_token *token);
 brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx);  // valid ones
+// Whether the store has or ever had a token, of any role: ended ones count.
+brim_status brim_store_had_token(brim_store *store, bool *out);
 
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
 // FAILED, CANCELLED and PAUSED experiments are queued again with all their retries, for every worker.

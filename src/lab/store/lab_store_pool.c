@@ -94,6 +94,20 @@ brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *c
   return t.status;
 }
 
+static brim_status look_for_token(brim_store *store, void *ctx) {
+  brim_db_rows r;
+  brim_status status =
+      brim_db_query(store->db, "SELECT id FROM token LIMIT 1", BRIM_DB_NO_ARGS, &r);
+  if (!status) status = brim_db_next(&r, (bool *)ctx);
+  brim_db_done(&r);
+  return status;
+}
+
+brim_status brim_store_had_token(brim_store *store, bool *out) {
+  *out = false;
+  return brim_store_read(store, look_for_token, out);
+}
+
 //---------------------------------- files and findings ----------------------------------
 
 static brim_status compare_last(const brim_store_ref *ref, int64_t attempt, int64_t fence) {
