@@ -1,5 +1,5 @@
 // The user's wish to stop, for waits deep below the loop that hears it: a helper process that sleeps, a
-// drive that is gone. Callers: cli sets it, data asks.
+// drive that is gone, a plan of many ops. Callers: cli sets it, data and engine ask.
 #ifndef BRIM_BASE_STOP_H_
 #define BRIM_BASE_STOP_H_
 

@@ -1,5 +1,6 @@
 // A graph made ready to run: its prepared calls, the place of every tensor in the arena, and the
 // addresses of every call once there is memory.
+#include "base/base_stop.h"
 #include "engine/engine_int.h"
 
 //---------------------------------- calls ----------------------------------
@@ -11,7 +12,9 @@ static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
   return false;
 }
 
+// Every plan and every network comes through here once per op, so a stop is heard before the first step.
 brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
+  if (brim_stop_wanted()) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
   call->planning = net->planning;
   brim_status status = brim_op_prepare(net->device, call);
   if (!status) return BRIM_OK;

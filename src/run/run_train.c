@@ -467,18 +467,11 @@ static void warn_of_settings(loop *l, const brim_setting *setting, const char *f
   if (l->info.epochs == 0) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
-// What the baseline gives: a long time where there are many episodes, in which nothing is written yet.
-static brim_status find_baseline(loop *l) {
-  const brim_work_policy_table *policy = l->work->table->policy;
-  const brim_status status = policy ? policy->baseline(l->work->state) : BRIM_OK;
-  if (status != BRIM_EINTERRUPTED) return status;
-  return brim_fail(status, "interrupted before training began; nothing was written");
-}
-
 static brim_status build(loop *l, const char *from) {
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
   BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
-  BRIM_TRY(find_baseline(l));
+  const brim_work_policy_table *policy = l->work->table->policy;
+  if (policy) BRIM_TRY(policy->baseline(l->work->state));
   l->work->table->info(l->work->state, &l->info);
   if (l->info.epochs > 0) l->epochs = l->info.epochs;
   if (l->info.has_baseline) {
@@ -627,6 +620,10 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   work->table->stops(work->state, l.comm ? &l.agreed_stop : options->stop);
   if (!status) status = prepare(&l);
+  // Planning, preparing and the baseline's episodes can take long; none of them writes anything.
+  if (status == BRIM_EINTERRUPTED) {
+    status = brim_fail(status, "interrupted before training began; nothing was written");
+  }
   bool prepared = !status;
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);

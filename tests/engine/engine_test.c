@@ -122,8 +122,8 @@ static struct {
 } opened[MOST_DEVICES];
 
 // plugin: NULL = none is loaded. NULL where the device cannot be opened.
-static brim_device *open_device(const char *plugin, const char *spec) {
-  const brim_device_options options = {.threads = 2};
+static brim_device *open_device(const char *plugin, const char *spec, uint64_t cap) {
+  const brim_device_options options = {.threads = 2, .workspace_cap = cap};
   brim_registry *registry = NULL;
   brim_device *device = NULL;
   int at = 0;
@@ -140,17 +140,19 @@ static brim_device *open_device(const char *plugin, const char *spec) {
 }
 
 brim_device *test_device_ref(void) {
-  brim_device *device = open_device(NULL, "ref");
+  brim_device *device = open_device(NULL, "ref", 0);
   if (!device) fail_msg("ref: %s", brim_status_detail());
   return device;
 }
 
-brim_device *test_device_cpu(void) {
-  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so", "cpu");
+brim_device *test_device_cpu_capped(uint64_t workspace) {
+  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cpu.so", "cpu", workspace);
 }
 
+brim_device *test_device_cpu(void) { return test_device_cpu_capped(0); }
+
 brim_device *test_device_cuda(void) {
-  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cuda.so", "cuda");
+  return open_device(BRIM_BUILD_DIR "/lib/brim/libbrim_cuda.so", "cuda", 0);
 }
 
 void test_device_close(brim_device *device) {

@@ -39,6 +39,7 @@ brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t
 brim_device *test_device_ref(void);  // fails the test when it does not open
 // NULL with the reason in brim_status_detail when the plug-in is not built or declines.
 brim_device *test_device_cpu(void);
+brim_device *test_device_cpu_capped(uint64_t workspace);  // bytes of workspace per op; 0 = its own
 brim_device *test_device_cuda(void);
 void test_device_close(brim_device *device);  // and its registry
 

@@ -2,6 +2,7 @@
 // ends there, nothing is lost, and what is left is made up when it continues.
 #include <math.h>
 
+#include "base/base_stop.h"
 #include "run/run_test.h"
 
 #define PAIRS(batch, training, contrastive)                                  \
@@ -220,6 +221,29 @@ static void test_in_the_baseline(void **state) {
   fixture_close(&f);
 }
 
+// A stop while ops are planned or prepared, which takes minutes for some networks, is heard there.
+static void test_in_the_plan(void **state) {
+  (void)state;
+  const volatile sig_atomic_t stop = 1;
+  brim_run_result result;
+  brim_plan plan;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const brim_setting setting = brim_work_setting(f.work);
+  if (system("rm -rf not-begun")) fail();
+  brim_stop_watch(&stop);
+  assert_status(f.work->table->plan(f.work->state, &setting, &plan), BRIM_EINTERRUPTED);
+  assert_status(f.work->table->configure(f.work->state, &setting), BRIM_EINTERRUPTED);
+  brim_run_options options = {.output_dir = "not-begun", .stop = &stop};
+  assert_status(brim_run_train(f.work, f.config, &options, &result), BRIM_EINTERRUPTED);
+  assert_string_equal(brim_status_detail(),
+                      "interrupted before training began; nothing was written");
+  assert_false(brim_fs_exists("not-begun"));
+  brim_stop_watch(NULL);
+  assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_in_an_evaluation),
@@ -228,6 +252,7 @@ int main(void) {
       cmocka_unit_test(test_before_an_average_is_evaluated),
       cmocka_unit_test(test_in_the_probe),
       cmocka_unit_test(test_in_the_baseline),
+      cmocka_unit_test(test_in_the_plan),
       cmocka_unit_test(test_a_folder_where_a_file_will_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,13 +30,15 @@ static brim_cpu_conv describe(const brim_cpu_device *device, const brim_op_call 
                          .pad = call->attr.pad,
                          .accumulate = call->attr.accumulate,
                          .threads = device->threads,
-                         .cap = device->workspace_cap};
+                         .cap = device->workspace_cap,
+                         .planning = call->planning};
 }
 
 // The same as a matrix product over pixels.
 static brim_cpu_gemm as_product(const brim_cpu_conv *v) {
   int64_t pixels = v->n * v->h * v->w;
-  brim_cpu_gemm g = {.type = v->type, .threads = v->threads, .cap = v->cap};
+  brim_cpu_gemm g = {
+      .type = v->type, .threads = v->threads, .cap = v->cap, .planning = v->planning};
   if (v->op == BRIM_OP_CONV) {
     g.op = BRIM_OP_LINEAR, g.m = pixels, g.n = v->m, g.k = v->c;
   } else if (v->op == BRIM_OP_CONV_BWD_DATA) {

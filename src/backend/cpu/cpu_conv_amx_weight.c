@@ -51,8 +51,9 @@ brim_status brim_cpu_conv_amx_weight_prepare(const brim_cpu_conv *v, void **stat
   size_t limit = v->cap && v->cap < BAND_BYTES ? v->cap : BAND_BYTES;
   p->band_blocks = 1, p->band_rows = v->p;
   size_t bytes = plan_bytes(p);
-  while (bytes > limit && p->band_rows > 1) {
-    p->band_rows = brim_cpu_ceil_div(v->p, brim_cpu_ceil_div(v->p, p->band_rows) + 1);
+  // Counting bands, not rows, ends: as many bands as rows leave one row in each.
+  for (int64_t bands = 2; bytes > limit && p->band_rows > 1; bands++) {
+    p->band_rows = brim_cpu_ceil_div(v->p, bands);
     bytes = plan_bytes(p);
   }
   if (p->band_rows == v->p && bytes < limit) {

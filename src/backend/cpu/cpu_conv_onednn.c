@@ -125,6 +125,7 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_c
   *s = (dnn_conv){.v = *conv,
                   .d = {.kind = kind,
                         .threads = conv->threads,
+                        .planning = conv->planning,
                         .words = &words,
                         .add = add ? conv->m * conv->r * conv->s * conv->c : 0}};
   brim_status status = brim_cpu_dnn_open(&s->d);

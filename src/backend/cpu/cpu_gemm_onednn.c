@@ -128,6 +128,7 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
   *s = (dnn_state){.g = *gemm,
                    .d = {.kind = kind,
                          .threads = gemm->threads,
+                         .planning = gemm->planning,
                          .words = &words,
                          .add = gemm->accumulate ? gemm->m * gemm->n : 0}};
   brim_status status = brim_cpu_dnn_open(&s->d);

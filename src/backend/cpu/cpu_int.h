@@ -72,7 +72,8 @@ typedef struct brim_cpu_gemm {
   bool bias, accumulate;
   brim_act act;
   int threads;
-  size_t cap;  // workspace cap in bytes, 0 = none
+  size_t cap;     // workspace cap in bytes, 0 = none
+  bool planning;  // only the workspace is asked for: it is never run
 } brim_cpu_gemm;
 
 typedef struct brim_cpu_gemm_args {
@@ -92,6 +93,7 @@ typedef struct brim_cpu_conv {
   bool accumulate;  // CONV_BWD_WEIGHT
   int threads;
   size_t cap;
+  bool planning;
 } brim_cpu_conv;
 
 // a and b of brim_cpu_gemm_args are the op's inputs, c is its output.

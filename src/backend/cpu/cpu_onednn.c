@@ -75,7 +75,9 @@ static brim_status make_reorder(brim_cpu_dnn *d, const dnnl_memory_desc_t *plain
       dnnl_reorder_primitive_desc_create(&pd, from, d->engine, to, d->engine, attr),
       d->words->reorder);
   if (status != BRIM_OK) goto done;
-  status = brim_cpu_dnn_check(dnnl_primitive_create(&d->reorder, pd), d->words->reorder);
+  if (!d->planning) {
+    status = brim_cpu_dnn_check(dnnl_primitive_create(&d->reorder, pd), d->words->reorder);
+  }
   if (status == BRIM_OK) status = add_memory(d, BRIM_CPU_DNN_BLOCKED, blocked);
   if (status == BRIM_OK) status = add_scratch(d, BRIM_CPU_DNN_REORDER, pd);
 done:
@@ -87,7 +89,7 @@ done:
 brim_status brim_cpu_dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd,
                               const brim_cpu_dnn_layer *layer) {
   bool weight = d->kind == BRIM_CPU_DNN_WEIGHT;
-  BRIM_CPU_DNN_TRY(dnnl_primitive_create(&d->op, pd), d->words->op);
+  if (!d->planning) BRIM_CPU_DNN_TRY(dnnl_primitive_create(&d->op, pd), d->words->op);
   BRIM_TRY(add_memory(d, BRIM_CPU_DNN_X, &layer->x));
   BRIM_TRY(add_memory(d, BRIM_CPU_DNN_W, &layer->w));
   BRIM_TRY(add_memory(d, BRIM_CPU_DNN_Y, &layer->y));

@@ -56,6 +56,7 @@ typedef struct brim_cpu_dnn_words {
 typedef struct brim_cpu_dnn {
   brim_cpu_dnn_kind kind;
   int threads;
+  bool planning;  // no code is generated: descriptions know the sizes
   const brim_cpu_dnn_words *words;
   dnnl_engine_t engine;
   dnnl_stream_t stream;
@@ -74,7 +75,7 @@ typedef struct brim_cpu_dnn_layer {
   const dnnl_memory_desc_t *bias;
 } brim_cpu_dnn_layer;
 
-// kind, threads, words and add are given; close in any case.
+// kind, threads, planning, words and add are given; close in any case.
 brim_status brim_cpu_dnn_open(brim_cpu_dnn *d);
 void brim_cpu_dnn_close(brim_cpu_dnn *d);
 // Attributes with a scratchpad of ours.
