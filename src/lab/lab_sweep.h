@@ -57,6 +57,8 @@ typedef struct brim_lab_sweep_options {
   // Whether experiments of this workload give the same bits on a part of a GPU's multiprocessors:
   // through MPS each gets one for itself. NULL = none does.
   bool (*any_part)(const char *workload);
+  // How a metric is shown, by its name in logs; false: nobody declares it. May be NULL.
+  bool (*metric)(const char *key, brim_sweep_metric *out);
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;
   bool keep_going;   // also when the first experiments fail the same way
@@ -104,8 +106,6 @@ bool brim_lab_sweep_view_lags(const brim_lab_sweep *sweep);
 // A message of the caller's, one line in the user's language.
 void brim_lab_sweep_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp,
                         const char *text);
-// How a metric is shown.
-void brim_lab_sweep_metric(brim_lab_sweep *sweep, const brim_sweep_metric *metric);
 // The link over the sweep's own store, for what the user does at the keyboard.
 struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *sweep);
 

@@ -127,6 +127,13 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
   device_of device = {.n = exp->attempt};
   char why[BRIM_LAB_PLACE_TEXT] = "", group[BRIM_LAB_ID] = "", point[256] = "";
   brim_lab_row_of(exp, &row);
+  // A key comes with the first experiment that has it, or when a run records another than expected.
+  brim_sweep_metric metric;
+  if (row.metric_key[0] && !brim_sweep_view_metric(&s->view, row.metric_key) &&
+      s->view.metric_count < BRIM_SWEEP_METRICS && s->options.metric &&
+      s->options.metric(row.metric_key, &metric)) {
+    s->view.metrics[s->view.metric_count++] = metric;
+  }
   if (details) {
     const brim_lab_place_want want = {
         .exp = exp->id, .gpus = exp->gpus, .need_bytes = (double)exp->need_bytes};
@@ -339,10 +346,4 @@ brim_status brim_lab_sweep_view(brim_lab_sweep *s, bool rows, const brim_sweep_v
 
 bool brim_lab_sweep_view_lags(const brim_lab_sweep *s) {
   return s->trouble_ms == 0 && s->detail_at < s->view.row_count;
-}
-
-void brim_lab_sweep_metric(brim_lab_sweep *s, const brim_sweep_metric *metric) {
-  brim_sweep_view *v = &s->view;
-  if (brim_sweep_view_metric(v, metric->key) || v->metric_count == BRIM_SWEEP_METRICS) return;
-  v->metrics[v->metric_count++] = *metric;
 }

@@ -223,6 +223,49 @@ static void test_lists(void **state) {
                 BRIM_EINVAL);
 }
 
+static void expect_shown(int n, const char *key, double value) {
+  char id[BRIM_EXP_ID];
+  brim_store_exp *exp = NULL;
+  assert_ok(brim_store_get(store, lab_id(n, id), &exp));
+  assert_string_equal(exp->metric_key, key);
+  if (isnan(value)) assert_true(isnan(exp->metric));
+  if (!isnan(value)) assert_true(exp->metric == value);
+  brim_store_exp_free(exp);
+}
+
+// A regression records no accuracy: its result is the best-ranked metric that is recorded.
+static void test_the_metric_is_what_was_recorded(void **state) {
+  (void)state;
+  static const char names_by_rank[] = "acc acc loss train_loss";
+  char id[BRIM_EXP_ID];
+  brim_store_submitted out;
+  for (int i = 1; i <= 3; i++) {
+    brim_store_point p = {
+        .id = lab_id(i, id), .idx = i, .config = "a", .metric_key = names_by_rank};
+    assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g"}, &p, 1, &out));
+  }
+  expect_shown(1, "acc", (double)NAN);
+  brim_store_ref ref = lab_run(store, 1);
+  const brim_store_metric regression[] = {{"loss", 5, 2}, {"train_loss", 5, 3}, {"loss", 9, 1}};
+  assert_ok(brim_store_metrics(store, &ref, 1, regression, 3));
+  expect_shown(1, "loss", 1);
+  const brim_store_metric more[] = {{"train_loss", 10, 0.5}};
+  assert_ok(brim_store_metrics(store, &ref, 2, more, 1));
+  expect_shown(1, "loss", 1);
+  // training comes first, its evaluation later
+  ref = lab_run(store, 2);
+  const brim_store_metric training[] = {{"train_loss", 1, 3}, {"other", 1, 4}};
+  assert_ok(brim_store_metrics(store, &ref, 1, training, 2));
+  expect_shown(2, "train_loss", 3);
+  const brim_store_metric both[] = {{"train_loss", 2, 2}, {"loss", 2, 4}, {"acc", 2, 0.5}};
+  assert_ok(brim_store_metrics(store, &ref, 2, both, 3));
+  expect_shown(2, "acc", 0.5);
+  ref = lab_run(store, 3);
+  const brim_store_metric unknown[] = {{"other", 1, 3}};
+  assert_ok(brim_store_metrics(store, &ref, 1, unknown, 1));
+  expect_shown(3, "acc", (double)NAN);
+}
+
 static void test_list_texts_and_stop(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 40);
@@ -444,6 +487,7 @@ int main(int argc, char **argv) {
       TEST(test_discarded_steps_leave_the_result),
       TEST(test_log_sizes_only_grow),
       TEST(test_lists),
+      TEST(test_the_metric_is_what_was_recorded),
       TEST(test_list_texts_and_stop),
       TEST(test_find_by_beginning),
       TEST(test_texts_come_back_as_they_were),

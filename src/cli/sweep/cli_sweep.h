@@ -30,9 +30,9 @@ typedef struct brim_cli_sweep_job {
   struct brim_cli_sweep_slurm *slurm;  // NULL: experiments run on this machine
 } brim_cli_sweep_job;
 
-// Names of metrics that points refer to; outlives the grid.
+// Metrics that points refer to, with their alternatives (brim_store_point); outlives the grid.
 typedef struct brim_cli_metric_names {
-  char names[32][BRIM_METRIC_NAME];
+  char names[32][400];
   size_t count;
 } brim_cli_metric_names;
 // For brim_lab_grid_options: the metric of checkpoint.best and the epochs of a point. ctx: the names.

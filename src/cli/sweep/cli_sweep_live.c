@@ -348,15 +348,6 @@ static brim_status finish(watcher *w) {
   return outcome(w, view);
 }
 
-static brim_status on_key(void *ctx, const brim_store_exp *exp) {
-  brim_lab_sweep *sweep = ctx;
-  brim_sweep_metric metric;
-  if (exp->metric_key[0] && brim_cli_sweep_metric(exp->metric_key, &metric)) {
-    brim_lab_sweep_metric(sweep, &metric);
-  }
-  return BRIM_OK;
-}
-
 static brim_status loop(watcher *w) {
   bool done = false;
   while (!done) {
@@ -386,13 +377,8 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, brim_lab_sweep *
   watcher w = {.job = job, .cli = cli, .sweep = sweep};
   brim_ui_sweep_init(&w.ui);
   if (!job->worker) tell_nothing_left(cli, sweep);
-  brim_status status = brim_lab_list(brim_lab_sweep_link(sweep), NULL, on_key, sweep);
-  if (status == BRIM_EIO && job->worker) {  // the server went away; it comes back
-    brim_status_clear();
-    status = BRIM_OK;
-  }
-  if (!status && !cli->json && !cli->quiet) open_table(&w);
-  if (!status) status = loop(&w);
+  if (!cli->json && !cli->quiet) open_table(&w);
+  brim_status status = loop(&w);
   close_table(&w);
   if (!status) status = finish(&w);
   brim_free(w.states);

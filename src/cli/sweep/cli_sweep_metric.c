@@ -1,4 +1,5 @@
 // Which metric stands for an experiment, and how it is shown: what workloads declare.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,28 +15,42 @@ static const char *keep_name(brim_cli_metric_names *all, const char *name) {
   return all->names[all->count++];
 }
 
-// The row that checkpoint.best names, or that decides by rank; -1 = none.
-static int deciding_row(const brim_workload_table *table, const brim_config *point,
-                        const char *best, brim_metric_stage stage) {
+static void add_name(const brim_metric *row, brim_metric_stage stage, brim_str *out) {
+  char name[BRIM_METRIC_NAME];
+  if (!brim_metric_name(row, stage, BRIM_METRIC_COLUMN, name)) return;
+  // The first is the metric shown until one is recorded (lab_store.h).
+  if (out->len == 0) brim_str_append(out, name);
+  brim_str_printf(out, " %s", name);
+}
+
+// The row that checkpoint.best names, then those that decide, by rank: of evaluations, of training.
+static void add_names(const brim_workload_table *table, const brim_config *point, const char *best,
+                      brim_metric_stage stage, brim_str *out) {
   const brim_metric_set *set = table->metric_set;
-  double measured[BRIM_METRIC_MAX];
-  brim_metric_unknown(measured);
-  for (size_t i = 0; i < set->count; i++) {
-    if (!table->measures || table->measures(point, set->rows[i].key)) measured[i] = 0;
-  }
   for (size_t i = 0; best && i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     bool same = strcmp(row->key, best) == 0 || strcmp(brim_metric_best_name(row), best) == 0;
-    if (same && (row->stages & BRIM_METRIC_AT(stage))) return (int)i;
+    if (same && (row->stages & BRIM_METRIC_AT(stage))) add_name(row, stage, out);
   }
-  return best ? -1 : brim_metric_deciding(set, stage, measured, false);
+  for (int at = stage == BRIM_METRIC_TRAIN ? 1 : 0; at < 2; at++) {
+    double measured[BRIM_METRIC_MAX];
+    brim_metric_unknown(measured);
+    for (size_t i = 0; i < set->count; i++) {
+      if (!table->measures || table->measures(point, set->rows[i].key)) measured[i] = 0;
+    }
+    const brim_metric_stage of = at ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+    for (int row; (row = brim_metric_deciding(set, of, measured, false)) >= 0;) {
+      add_name(&set->rows[row], of, out);
+      measured[row] = (double)NAN;
+    }
+  }
 }
 
 brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_lab_point *out) {
   const brim_workload_table *table = brim_workload_find(brim_config_string(point, "workload"));
   const char *best = brim_config_string(point, "checkpoint.best");
   brim_metric_stage stage = BRIM_METRIC_EVAL;
-  char name[BRIM_METRIC_NAME];
+  brim_str names;
   out->metric_key = "";
   out->epochs = brim_config_int(point, "training.epochs");
   if (best && !best[0]) best = NULL;
@@ -46,12 +61,12 @@ brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_la
   } else if (best && (brim_str_starts(best, "val_") || brim_str_starts(best, "eval_"))) {
     best = strchr(best, '_') + 1;
   }
-  int row = deciding_row(table, point, best, stage);
-  if (row >= 0 &&
-      brim_metric_name(&table->metric_set->rows[row], stage, BRIM_METRIC_COLUMN, name)) {
-    out->metric_key = keep_name(ctx, name);
-  }
-  return BRIM_OK;
+  brim_str_init(&names);
+  add_names(table, point, best, stage, &names);
+  if (names.len > 0) out->metric_key = keep_name(ctx, names.data);
+  brim_status status = brim_str_status(&names);
+  brim_str_deinit(&names);
+  return status;
 }
 
 bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out) {

@@ -197,6 +197,7 @@ brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **ou
       .cores = brim_cpu_count(),
       .share = brim_option_flag(parse, "share", false),
       .any_part = any_part,
+      .metric = brim_cli_sweep_metric,
       .no_mps = !brim_option_flag(parse, "mps", true),
       .monitor = j->monitor,
       .keep_going = j->worker || brim_option_flag(parse, "keep-going", false),

@@ -152,7 +152,10 @@ typedef struct brim_store_point {
   const char *label;       // "lr=0.1 batch_size=64"
   const char *config;      // resolved and canonical; UTF-8
   const char *tags;        // "a,b" or NULL
-  const char *metric_key;  // metric shown for the experiment; NULL = none
+  // Metric shown for the experiment; NULL = none. Alternatives may follow behind spaces, by rank:
+  // "eval_accuracy eval_accuracy eval_loss". The first of them that is recorded becomes the metric
+  // shown, and a later one of a better rank replaces it. Readers get the metric shown alone.
+  const char *metric_key;
   int64_t priority;        // higher is claimed earlier
   int64_t gpus;
   int64_t need_bytes;  // of device memory

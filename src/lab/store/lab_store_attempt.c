@@ -120,18 +120,44 @@ static brim_status put_metrics(brim_store *store, const logging *l, size_t from,
                              METRIC_COLUMNS, args, used, &unused);
 }
 
-// The value shown for the experiment: that of the latest step.
-static brim_status put_shown(brim_store *store, const logging *l, const brim_store_held *held) {
+// The row of a key at its latest step; NULL = the batch has none.
+static const brim_store_metric *latest_of(const logging *l, const char *key, size_t length) {
   const brim_store_metric *latest = NULL;
-  for (size_t i = 0; held->metric_key[0] && i < l->count; i++) {
-    if (strcmp(l->rows[i].key, held->metric_key) != 0) continue;
+  for (size_t i = 0; length > 0 && i < l->count; i++) {
+    const char *k = l->rows[i].key;
+    if (strlen(k) != length || memcmp(k, key, length) != 0) continue;
     if (!latest || l->rows[i].step >= latest->step) latest = &l->rows[i];
   }
-  if (!latest) return BRIM_OK;
-  return brim_db_exec(store->db, "UPDATE exp SET metric=?3,metric_step=?4 WHERE id=?1 AND fence=?2",
-                      BRIM_DB_ARGS(brim_db_text(l->ref->exp), brim_db_int(l->ref->fence),
-                                   brim_db_real(latest->value), brim_db_int(latest->step)),
-                      NULL);
+  return latest;
+}
+
+// The value shown for the experiment: that of the latest step. A config does not always tell what a run
+// measures (the loss follows the data's targets), so an alternative replaces a metric that has no value
+// yet, or that has a worse rank.
+static brim_status put_shown(brim_store *store, const logging *l, const brim_store_held *held) {
+  const char *shown = held->metric_key;
+  const size_t length = strcspn(shown, " ");
+  const brim_store_metric *row = latest_of(l, shown, length);
+  for (const char *p = shown + length; *p;) {
+    p += strspn(p, " ");
+    const size_t n = strcspn(p, " ");
+    const bool same = n == length && memcmp(p, shown, n) == 0;
+    if (same && (row || held->metric_step >= 0)) break;
+    const brim_store_metric *other = same ? NULL : latest_of(l, p, n);
+    if (other) {
+      row = other;
+      break;
+    }
+    p += n;
+  }
+  if (!row) return BRIM_OK;
+  char key[sizeof held->metric_key];
+  snprintf(key, sizeof key, "%s%s", row->key, shown + length);
+  return brim_db_exec(
+      store->db, "UPDATE exp SET metric=?3,metric_step=?4,metric_key=?5 WHERE id=?1 AND fence=?2",
+      BRIM_DB_ARGS(brim_db_text(l->ref->exp), brim_db_int(l->ref->fence), brim_db_real(row->value),
+                   brim_db_int(row->step), brim_db_text(key)),
+      NULL);
 }
 
 // Once for each name of the rows, over all of its steps among them.

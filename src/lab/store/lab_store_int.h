@@ -97,7 +97,8 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   " ELSE 0 END"
 // The columns of an experiment, for "SELECT " BRIM_STORE_EXP_COLUMNS; _BRIEF leaves long texts out.
 #define BRIM_STORE_EXP_PLAIN                                                                   \
-  "e.id,e.grid,e.label,e.tags,e.worker,e.metric_key,e.class,e.reason,e.state,e.want,e.idx,"    \
+  "e.id,e.grid,e.label,e.tags,e.worker,SUBSTR(e.metric_key,1,@INSTR(e.metric_key||' ',' ')-1),"  \
+  "e.class,e.reason,e.state,e.want,e.idx,"                                                     \
   "e.priority,e.gpus,e.need_bytes,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,"        \
   "e.not_before,e.lease_until,e.step,e.steps,e.epoch,e.epochs,e.ckpt_step,e.metric,e.created," \
   "e.started,e.ended," BRIM_STORE_RAN
@@ -118,7 +119,7 @@ typedef struct brim_store_held {
   brim_exp_want want;
   int64_t fence, attempt;  // the experiment's
   int64_t tries, tries_left, infra_left, ckpt_step, metric_step;
-  char metric_key[128];
+  char metric_key[512];  // with its alternatives (brim_store_point)
   // Of the attempt asked for.
   brim_attempt_outcome outcome;
   int64_t n, attempt_fence, seq, from_step, exit_code;
