@@ -132,9 +132,9 @@ static const brim_config_arg idx_args[] = {
     LIMIT,
     PARTS,
     BRIM_ARG_INT(
-        "classes", NULL, 1, 1e6,
-        "number of classes (default: the largest label + 1; at least 10 for files with MNIST's "
-        "names)"),
+        "classes", NULL, 0, 1e6,
+        "number of classes, 0 = regression (default: the largest label + 1; at least 10 for files "
+        "with MNIST's names)"),
     BRIM_ARG_STRING("labels", NULL, "label file (default: found next to the images)"),
 };
 static const brim_config_arg stl10_args[] = {
@@ -147,8 +147,9 @@ static const brim_config_arg hdf5_args[] = {
     PARTS,
     WORDS("inputs", NULL, "names of the input datasets (default: detected)"),
     WORDS("targets", NULL, "names of the target datasets, or none (default: detected)"),
-    BRIM_ARG_INT("classes", NULL, 1, 1e6,
-                 "number of classes (default: detected from targets that are whole numbers)"),
+    BRIM_ARG_INT("classes", NULL, 0, 1e6,
+                 "number of classes, 0 = regression (default: detected from targets that are whole "
+                 "numbers)"),
     BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
                     "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
     BRIM_ARG_STRING(

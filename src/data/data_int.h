@@ -86,6 +86,17 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
 void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
                            const void *ctx, uint64_t rows, int64_t classes);
 
+// Whether whole numbers, from `least` to `most`, are values to predict (a year, a price) and no class
+// numbers: some are below -1; or they do not start at 0 or 1 and are more than 20 different ones; or
+// most of them lie far above the number of different ones. BRIM_ENOMEM is possible.
+typedef struct brim_data_whole {
+  int64_t (*value)(const void *ctx, uint64_t i);
+  const void *ctx;
+  uint64_t rows;
+  int64_t least, most;
+} brim_data_whole;
+brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out);
+
 //---------------------------------- files ----------------------------------
 
 // A regular file, read at any offset by any thread. Not mapped: a mapping of a file that another

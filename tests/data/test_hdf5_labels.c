@@ -314,6 +314,61 @@ static void test_attributes(void **state) {
   H5Tclose(text);
 }
 
+// Whole numbers that are no class numbers are targets of a regression, in every split; classes= decides.
+static void test_values(void **state) {
+  (void)state;
+  enum { N = 120 };
+  double years[N], wide[N], minus[N], few[N], val[N];
+  for (int i = 0; i < N; i++) {
+    years[i] = 1922 + i % 90;
+    wide[i] = i * 997;  // starts at 0
+    minus[i] = i % 40 - 20;
+    few[i] = 3 + 2 * (i % 3);  // a subset of ten classes
+    val[i] = i % 2;
+  }
+  const struct {
+    const double *values;
+    bool regression;
+  } rows[] = {{years, true}, {wide, true}, {minus, true}, {few, false}};
+  for (size_t i = 0; i < 4; i++) {
+    opened o;
+    float x[2], y;
+    hid_t file = create("values.h5", 0, false);
+    set a = floats("train/x", N, 2), b = labels("train/y", N);
+    put_set(file, &a, NULL);
+    put_set(file, &b, rows[i].values);
+    a.name = "val/x", b.name = "val/y";
+    put_set(file, &a, NULL);
+    put_set(file, &b, val);
+    H5Fclose(file);
+    static const char *const splits[] = {"train", "val"};
+    for (int k = 0; k < 2; k++) {  // as in training, whatever this split holds
+      assert_ok(try_open("values.h5", splits[k], NULL, &o));
+      assert_int_equal(o.info.target_dim, rows[i].regression);
+      assert_int_equal(o.info.classes, rows[i].regression ? 0 : 8);
+      if (k == 0 && rows[i].regression) {
+        assert_ok(brim_source_hdf5.read(o.state, 5, x, &y));
+        assert_true((double)y == rows[i].values[5]);
+      }
+      shut(&o);
+    }
+    assert_ok(try_open("values.h5", "train", "{\"classes\": 0}", &o));
+    assert_int_equal(o.info.classes, 0);
+    assert_int_equal(o.info.target_dim, 1);
+    shut(&o);
+  }
+  hid_t file = create("years.h5", 0, false);
+  set a = floats("x", N, 2), b = labels("y", N);
+  put_set(file, &a, NULL);
+  put_set(file, &b, years);
+  H5Fclose(file);
+  opens_saying("years.h5", "/y, 1922 to 2011, as regression targets");
+  opened o;
+  assert_ok(try_open("years.h5", "train", "{\"classes\": 2012}", &o));
+  assert_int_equal(o.info.classes, 2012);
+  shut(&o);
+}
+
 // Classes are those of the training split: another may lack some, and one that only it has shows.
 static void test_classes_of_splits(void **state) {
   (void)state;
@@ -412,13 +467,14 @@ static void test_label_gaps(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_float_labels),      cmocka_unit_test(test_one_hot),
-      cmocka_unit_test(test_one_hot_memory),    cmocka_unit_test(test_text),
-      cmocka_unit_test(test_classes_of_splits), cmocka_unit_test(test_whole_floats),
-      cmocka_unit_test(test_one_hot_said),      cmocka_unit_test(test_label_gaps),
-      cmocka_unit_test(test_from_one),          cmocka_unit_test(test_val_is_test),
-      cmocka_unit_test(test_says_cut_off),      cmocka_unit_test(test_absurd_class),
-      cmocka_unit_test(test_unsigned),          cmocka_unit_test(test_attributes),
+      cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
+      cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
+      cmocka_unit_test(test_values),         cmocka_unit_test(test_classes_of_splits),
+      cmocka_unit_test(test_whole_floats),   cmocka_unit_test(test_one_hot_said),
+      cmocka_unit_test(test_label_gaps),     cmocka_unit_test(test_from_one),
+      cmocka_unit_test(test_val_is_test),    cmocka_unit_test(test_says_cut_off),
+      cmocka_unit_test(test_absurd_class),   cmocka_unit_test(test_unsigned),
+      cmocka_unit_test(test_attributes),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

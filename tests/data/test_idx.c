@@ -316,6 +316,40 @@ static void test_statistics(void **state) {
   brim_source_close(s);
 }
 
+// Whole numbers that are no class numbers are targets of a regression; classes= decides.
+static void test_values(void **state) {
+  (void)state;
+  bytes b = {.size = 0};
+  fresh_folder("values");
+  put_be32(&b, 0x803);
+  put_be32(&b, 60);
+  put_be32(&b, 1);
+  put_be32(&b, 1);
+  for (int i = 0; i < 60; i++) put(&b, (uint8_t[1]){(uint8_t)i}, 1);
+  write_in("values", "x.idx", &b);
+  b.size = 0;
+  put_be32(&b, 0xC01);
+  put_be32(&b, 60);
+  for (uint32_t i = 0; i < 60; i++) put_be32(&b, 1950 + i);
+  write_in("values", "y.idx", &b);
+  brim_source *s;
+  float y;
+  brim_argument args[2] = {arg_string("labels", "values/y.idx"), arg_int("classes", 0)};
+  for (size_t n = 1; n <= 2; n++) {
+    assert_ok(open_source("idx", args, n, "values/x.idx", "train", &s));
+    assert_int_equal(s->info.classes, 0);
+    assert_int_equal(s->info.target_dim, 1);
+    uint8_t in;
+    assert_ok(s->table->read(s->state, 7, &in, &y));
+    assert_true(y == 1957);
+    brim_source_close(s);
+  }
+  args[1] = arg_int("classes", 2010);
+  assert_ok(open_source("idx", args, 2, "values/x.idx", "train", &s));
+  assert_int_equal(s->info.classes, 2010);
+  brim_source_close(s);
+}
+
 // An images file by its own path, with four dimensions: three channels, each with its own mean.
 static void test_images_file(void **state) {
   (void)state;
@@ -537,21 +571,14 @@ static void test_mnist(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers),
-      cmocka_unit_test(test_good_headers),
-      cmocka_unit_test(test_gzip),
-      cmocka_unit_test(test_gzip_members),
-      cmocka_unit_test(test_bad_gzip),
-      cmocka_unit_test(test_flipped_gzip),
-      cmocka_unit_test(test_folder),
-      cmocka_unit_test(test_from_one),
-      cmocka_unit_test(test_statistics),
-      cmocka_unit_test(test_images_file),
-      cmocka_unit_test(test_floats),
-      cmocka_unit_test(test_source_errors),
-      cmocka_unit_test(test_mnist),
-      cmocka_unit_test(test_cut_short),
-      cmocka_unit_test(test_large_gzip_file),
+      cmocka_unit_test(test_bad_headers),   cmocka_unit_test(test_good_headers),
+      cmocka_unit_test(test_gzip),          cmocka_unit_test(test_gzip_members),
+      cmocka_unit_test(test_bad_gzip),      cmocka_unit_test(test_flipped_gzip),
+      cmocka_unit_test(test_folder),        cmocka_unit_test(test_from_one),
+      cmocka_unit_test(test_statistics),    cmocka_unit_test(test_images_file),
+      cmocka_unit_test(test_values),        cmocka_unit_test(test_floats),
+      cmocka_unit_test(test_source_errors), cmocka_unit_test(test_mnist),
+      cmocka_unit_test(test_cut_short),     cmocka_unit_test(test_large_gzip_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,11 +182,14 @@ static brim_status layout_argument(const json_t *args, const char **out) {
 
 static brim_status read_args(const brim_source_how *how, const json_t *json,
                              brim_hdf5_set_args *args) {
-  *args = (brim_hdf5_set_args){
-      .path = how->path, .split = how->split, .cache = default_cache(), .keep = KEEP_LIMIT};
+  *args = (brim_hdf5_set_args){.path = how->path,
+                               .split = how->split,
+                               .classes = -1,
+                               .cache = default_cache(),
+                               .keep = KEEP_LIMIT};
   BRIM_TRY(brim_data_args_string(json, "hdf5", "path", &args->path));
   BRIM_TRY(brim_data_args_int(json, "hdf5", "limit", 1, INT64_MAX, &args->limit));
-  BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 1, BRIM_HDF5_MAX_CLASSES, &args->classes));
+  BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 0, BRIM_HDF5_MAX_CLASSES, &args->classes));
   BRIM_TRY(layout_argument(json, &args->layout));
   BRIM_TRY(cache_argument(json, &args->cache));
   const json_t *outside = json_object_get(json, "allow_external");

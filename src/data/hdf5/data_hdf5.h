@@ -226,10 +226,20 @@ void brim_hdf5_file_choose(brim_hdf5_file *file);
 brim_status brim_hdf5_file_array(brim_hdf5_file *file, const brim_hdf5_entry *entry, uint64_t keep,
                                  brim_hdf5_array *out);
 void brim_hdf5_file_close_array(brim_hdf5_array *a);
-// All of a dataset of whole numbers; out (may be NULL) has room for every element. *max is the
-// largest; one below 0 or that no class can have is refused.
+// A dataset of whole numbers, one a row. Values that no class can have are cut to the range of
+// int32_t, above to BRIM_HDF5_MAX_CLASSES; the first is kept as it is for messages.
+typedef struct brim_hdf5_whole {
+  int32_t least, most;  // INT32_MAX and INT32_MIN without rows
+  bool wrong, wide;     // some value is no class; it has no sign
+  uint64_t wrong_row;
+  int64_t wrong_value;
+} brim_hdf5_whole;
+// Reads every row to `out`.
 brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry, int32_t *out,
-                                  int32_t *max);
+                                  brim_hdf5_whole *whole);
+// Refuses values that no class can have.
+brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *file, const brim_hdf5_entry *entry,
+                                        const brim_hdf5_whole *whole);
 // The same of floats that are whole numbers, or of one-hot rows of `classes`; every value is looked
 // at. In data_hdf5_labels.c.
 brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,

@@ -360,27 +360,25 @@ typedef struct label_piece {
   bool wide;
 } label_piece;
 
-static brim_status take_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e, label_piece p,
-                               int32_t *out, int32_t *max) {
+static void take_labels(label_piece p, int32_t *out, brim_hdf5_whole *whole) {
   for (uint64_t i = 0; i < p.n; i++) {
-    int64_t label = p.values[i];
-    if (label >= BRIM_HDF5_MAX_CLASSES || (p.wide && label < 0))
-      return brim_fail(BRIM_EPARSE,
-                       "%s: /%s[%" PRIu64 "] is %" PRIu64
-                       ", expected a class from 0 to %d; store regression targets as floats",
-                       f->path, e->path, p.first + i, (uint64_t)label,
-                       (int)BRIM_HDF5_MAX_CLASSES - 1);
-    if (label < 0)
-      return brim_fail(BRIM_EPARSE, "%s: /%s[%" PRIu64 "] is %" PRId64 "; labels start at 0",
-                       f->path, e->path, p.first + i, label);
-    if (label > *max) *max = (int32_t)label;
-    if (out) out[p.first + i] = (int32_t)label;
+    int64_t value = p.values[i];
+    bool above = value >= BRIM_HDF5_MAX_CLASSES || (p.wide && value < 0);
+    if ((above || value < 0) && !whole->wrong) {
+      whole->wrong = true;
+      whole->wrong_row = p.first + i;
+      whole->wrong_value = value;
+      whole->wide = p.wide;
+    }
+    int32_t near = above ? BRIM_HDF5_MAX_CLASSES : value < INT32_MIN ? INT32_MIN : (int32_t)value;
+    if (near < whole->least) whole->least = near;
+    if (near > whole->most) whole->most = near;
+    out[p.first + i] = near;
   }
-  return BRIM_OK;
 }
 
 static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, int64_t *piece,
-                                 int32_t *out, int32_t *max) {
+                                 int32_t *out, brim_hdf5_whole *whole) {
   hid_t dataset;
   BRIM_TRY(open_entry(f, e, &dataset));
   // An enum, such as h5py's bool, is read as itself: its numbers are small.
@@ -409,7 +407,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
       // Beyond what a label can be, where a float may not fit the integer.
       piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
     }
-    status = take_labels(f, e, (label_piece){piece, at, n, wide}, out, max);
+    take_labels((label_piece){piece, at, n, wide}, out, whole);
   }
   if (type >= 0) (void)H5Tclose(type);
   (void)H5Dclose(dataset);
@@ -417,9 +415,9 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
 }
 
 brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, int32_t *out,
-                                  int32_t *max) {
+                                  brim_hdf5_whole *whole) {
   brim_hdf5_scope scope;
-  *max = 0;
+  *whole = (brim_hdf5_whole){.least = INT32_MAX, .most = INT32_MIN};
   // A piece has room for one number of each row.
   if (!e->integer || e->rank < 1 || e->rank > 2 || (e->rank == 2 && e->dim[1] != 1))
     return brim_fail(BRIM_EINVAL, "%s: /%s: labels must be one whole number per row", f->path,
@@ -427,10 +425,27 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, i
   int64_t *piece = brim_alloc(LABEL_PIECE * sizeof *piece);
   if (!piece) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
   brim_hdf5_enter(&scope);
-  brim_status status = labels_locked(f, e, piece, out, max);
+  brim_status status = labels_locked(f, e, piece, out, whole);
   brim_hdf5_leave(&scope);
   brim_free(piece);
   return status;
+}
+
+brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e,
+                                        const brim_hdf5_whole *whole) {
+  if (!whole->wrong) return BRIM_OK;
+  if (whole->wrong_value < 0 && !whole->wide)
+    return brim_fail(BRIM_EPARSE,
+                     "%s: /%s[%" PRIu64 "] is %" PRId64
+                     "; labels start at 0; to train on them as regression targets set "
+                     "dataset: hdf5(classes=0)",
+                     f->path, e->path, whole->wrong_row, whole->wrong_value);
+  return brim_fail(BRIM_EPARSE,
+                   "%s: /%s[%" PRIu64 "] is %" PRIu64
+                   ", expected a class from 0 to %d; to train on them as regression targets set "
+                   "dataset: hdf5(classes=0)",
+                   f->path, e->path, whole->wrong_row, (uint64_t)whole->wrong_value,
+                   (int)BRIM_HDF5_MAX_CLASSES - 1);
 }
 
 static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name) {

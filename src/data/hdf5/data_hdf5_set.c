@@ -11,9 +11,44 @@
 
 //---------------------------------- labels ----------------------------------
 
-// The largest label of the training split in the same file: another split may lack a class. One that
-// training lacks is found when the two are held against each other.
-static brim_status other_splits(brim_hdf5_set *s, const brim_hdf5_entry *labels, int32_t *max) {
+static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
+
+// Whole-number targets: the classes they need, or values to predict.
+typedef struct label_kind {
+  bool found;   // in the training split
+  bool values;  // to predict
+  int32_t least, most;
+} label_kind;
+
+static brim_status read_kind(brim_hdf5_file *file, const brim_hdf5_entry *e, int32_t *labels,
+                             brim_hdf5_whole *whole, label_kind *out) {
+  BRIM_TRY(brim_hdf5_file_labels(file, e, labels, whole));
+  const brim_data_whole all = {.value = label_of,
+                               .ctx = labels,
+                               .rows = e->dim[0],
+                               .least = whole->least,
+                               .most = whole->most};
+  *out = (label_kind){.found = true, .least = whole->least, .most = whole->most};
+  return brim_data_are_values(file->path, &all, &out->values);
+}
+
+// Of a split that is not kept. One that cannot be used (labels of -1 for unlabeled rows) says so when it
+// is opened itself.
+static brim_status look_at(brim_hdf5_file *file, const brim_hdf5_entry *e, label_kind *out) {
+  brim_hdf5_whole whole;
+  label_kind here;
+  int32_t *labels = brim_alloc(e->dim[0] * sizeof *labels);
+  if (!labels) return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory", file->path, e->path);
+  brim_status status = read_kind(file, e, labels, &whole, &here);
+  brim_free(labels);
+  if (status == BRIM_ENOMEM) return status;
+  if (!status && (here.values || !whole.wrong)) *out = here;
+  return BRIM_OK;
+}
+
+// The training split in the same file: another split may lack a class. One that training lacks is found
+// when the two are held against each other.
+static brim_status other_splits(brim_hdf5_set *s, const brim_hdf5_entry *labels, label_kind *out) {
   char own[512], plain[512];
   int split = brim_hdf5_split_of(labels->path, own, sizeof own);
   for (size_t i = 0; i < s->file.entry_count; i++) {
@@ -23,17 +58,13 @@ static brim_status other_splits(brim_hdf5_set *s, const brim_hdf5_entry *labels,
         strcmp(own, plain) != 0)
       continue;
     if (e->dim[0] == 0 || (e->rank > 1 && e->dim[1] != 1) || e->rank > 2) continue;
-    int32_t here = 0;
-    brim_status status = brim_hdf5_file_labels(&s->file, e, NULL, &here);
-    if (status == BRIM_ENOMEM) return status;
-    // A split that cannot be used (labels of -1 for unlabeled rows) says so when it is opened itself.
-    if (!status && here > *max) *max = here;
+    BRIM_TRY(look_at(&s->file, e, out));
   }
   return BRIM_OK;
 }
 
 // The same where the splits are files of one folder.
-static brim_status other_files(const brim_hdf5_set_args *args, int32_t *max) {
+static brim_status other_files(const brim_hdf5_set_args *args, label_kind *out) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
   char *path;
   if (strcmp(split, args->split) == 0) return BRIM_OK;
@@ -46,11 +77,8 @@ static brim_status other_files(const brim_hdf5_set_args *args, int32_t *max) {
   brim_free(path);
   if (status) return status;
   status = brim_hdf5_find(&file, split, true, args->inputs, args->targets, &choice);
-  // A split that cannot be used says so when it is opened itself.
   if (!status && choice.target_count == 1 && choice.targets[0]->integer) {
-    int32_t here = 0;
-    status = brim_hdf5_file_labels(&file, choice.targets[0], NULL, &here);
-    if (!status && here > *max) *max = here;
+    status = look_at(&file, choice.targets[0], out);
   }
   brim_hdf5_file_close(&file);
   return status == BRIM_ENOMEM ? status : BRIM_OK;
@@ -62,35 +90,48 @@ static bool one_a_row(const brim_hdf5_entry *e) {
 
 // Labels 1 to N make N + 1 classes, the first of which has no samples.
 static void warn_from_one(const brim_hdf5_set *s, const brim_hdf5_set_args *args,
-                          const brim_hdf5_entry *e, int64_t classes) {
-  int32_t least = INT32_MAX;
-  if (strcmp(args->split, "train") != 0) return;  // once is enough
-  for (uint64_t i = 0; i < s->rows; i++) least = s->labels[i] < least ? s->labels[i] : least;
-  if (least != 1) return;
+                          const brim_hdf5_entry *e, int32_t least, int64_t classes) {
+  if (strcmp(args->split, "train") != 0 || least != 1) return;  // once is enough
   brim_log_warn("data",
                 "%s: the labels /%s start at 1, so class 0 of the %lld classes never occurs; "
                 "subtract 1 from every label to remove the unused output",
                 s->file.path, e->path, (long long)classes);
 }
 
-static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
+static void warn_values(const brim_hdf5_set *s, const brim_hdf5_set_args *args,
+                        const brim_hdf5_entry *e, const label_kind *own) {
+  if (strcmp(args->split, "train") != 0) return;
+  if (own->least < 0 || own->most >= BRIM_HDF5_MAX_CLASSES) {
+    brim_log_warn("data",
+                  "%s: brim treats the whole numbers of /%s as regression targets: they cannot be "
+                  "class numbers",
+                  s->file.path, e->path);
+  } else {
+    brim_log_warn("data",
+                  "%s: brim treats the whole numbers of /%s, %d to %d, as regression targets; if "
+                  "they are class numbers, set dataset: hdf5(classes=%d)",
+                  s->file.path, e->path, own->least, own->most, own->most + 1);
+  }
+}
 
+// *values: the targets are values to predict, nothing was kept.
 static brim_status read_labels(brim_hdf5_set *s, const brim_hdf5_set_args *args,
-                               const brim_hdf5_entry *e, bool folder) {
-  int32_t max = 0;
+                               const brim_hdf5_entry *e, bool folder, bool *values) {
+  brim_hdf5_whole whole;
+  label_kind own, train = {0};
   s->labels = brim_alloc_tagged(s->rows * sizeof *s->labels, BRIM_MEM_PLANNED);
   if (!s->labels)
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", s->file.path,
                      e->path, s->rows);
-  if (args->classes && !(e->integer && one_a_row(e))) {
+  if (args->classes > 0 && !(e->integer && one_a_row(e))) {
     s->info.classes = args->classes;
     return brim_hdf5_file_class_labels(&s->file, e, args->classes, s->labels);
   }
-  BRIM_TRY(brim_hdf5_file_labels(&s->file, e, s->labels, &max));
+  BRIM_TRY(read_kind(&s->file, e, s->labels, &whole, &own));
   float stated = 0;
   size_t count = 0;
   bool there = brim_hdf5_file_floats(&s->file, e, "classes", &stated, 1, &count);
-  int64_t classes = args->classes;
+  int64_t classes = args->classes > 0 ? args->classes : 0;
   if (!classes && count && stated > (float)BRIM_HDF5_MAX_CLASSES)
     return brim_fail(
         BRIM_EINVAL,
@@ -98,19 +139,31 @@ static brim_status read_labels(brim_hdf5_set *s, const brim_hdf5_set_args *args,
         s->file.path, e->path, (double)stated, (int)BRIM_HDF5_MAX_CLASSES);
   bool fits = count && stated >= 1 && stated == floorf(stated);
   if (!classes && fits) classes = (int64_t)stated;
-  if (there && !fits && !args->classes)
+  if (there && !fits && args->classes < 0)
     brim_log_warn("data",
                   "%s: the attribute classes of /%s is not a whole number above 0, so brim counts "
                   "the labels; set the number with classes=",
                   s->file.path, e->path);
+  if (!classes) {
+    BRIM_TRY(other_splits(s, e, &train));
+    if (folder) BRIM_TRY(other_files(args, &train));
+    *values = train.found ? train.values : own.values;
+    if (*values) {
+      warn_values(s, args, e, &own);
+      brim_free(s->labels);
+      s->labels = NULL;
+      return BRIM_OK;
+    }
+  }
+  BRIM_TRY(brim_hdf5_file_check_labels(&s->file, e, &whole));
+  int32_t max = own.most > 0 ? own.most : 0;
+  if (train.found && train.most > max) max = train.most;
   if (classes && max >= classes)
     return brim_fail(BRIM_EINVAL, "%s: /%s holds label %d, expected 0 to below %lld (0 to %lld)",
                      s->file.path, e->path, max, (long long)classes, (long long)classes - 1);
   if (!classes) {
-    BRIM_TRY(other_splits(s, e, &max));
-    if (folder) BRIM_TRY(other_files(args, &max));
     classes = (int64_t)max + 1;
-    warn_from_one(s, args, e, classes);
+    warn_from_one(s, args, e, own.least, classes);
     if (strcmp(args->split, "train") == 0) {
       brim_data_warn_absent(s->file.path, label_of, s->labels, s->rows, classes);
     }
@@ -295,11 +348,14 @@ static brim_status open_arrays(brim_hdf5_set *s, const brim_hdf5_set_args *args,
   BRIM_TRY(set_inputs(s, args, choice));
   set_normalisation(s, choice->inputs[0]);
   const brim_hdf5_entry *first = choice->targets[0];
-  if (choice->target_count == 1 && (args->classes || (first->integer && one_a_row(first))))
-    return read_labels(s, args, first, folder);
-  if (choice->target_count == 1 && strcmp(args->split, "train") == 0)
+  bool values = args->classes == 0, one = choice->target_count == 1;
+  if (one && !values && (args->classes > 0 || (first->integer && one_a_row(first)))) {
+    BRIM_TRY(read_labels(s, args, first, folder, &values));
+    if (!values) return BRIM_OK;
+  } else if (one && !values && strcmp(args->split, "train") == 0) {
     BRIM_TRY(brim_hdf5_warn_labels(&s->file, first));
-  if (choice->target_count > 1 && args->classes)
+  }
+  if (choice->target_count > 1 && args->classes > 0)
     return brim_fail(BRIM_EINVAL, "%s: classes= needs one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);
   for (; s->target_count < choice->target_count; s->target_count++) {

@@ -23,7 +23,7 @@ typedef struct brim_hdf5_set {
 typedef struct brim_hdf5_set_args {
   const char *path, *split, *layout;
   const json_t *inputs, *targets;
-  int64_t limit, classes;
+  int64_t limit, classes;  // classes: 0 = regression, -1 = not given
   uint64_t cache;
   bool outside;   // data in other files may be read
   uint64_t keep;  // of what only libhdf5 can read, that much comes into memory

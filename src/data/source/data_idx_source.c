@@ -189,6 +189,10 @@ static int64_t label_at(const idx_state *s, uint64_t i) {
   return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
 }
 
+static int64_t label_of(const void *state, uint64_t i) {
+  return label_at((const idx_state *)state, i);
+}
+
 // Shape of a sample from the images' header.
 static brim_status describe_images(idx_state *s) {
   const brim_idx *h = &s->images.array.header;
@@ -209,7 +213,8 @@ static brim_status describe_images(idx_state *s) {
 }
 
 // Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression.
-// Without `classes` there are as many as the labels need, and `least_classes` at the least.
+// Without `classes` (-1) there are as many as the labels need, and `least_classes` at the least, unless
+// the numbers look like values to predict; classes=0 makes them that.
 static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_classes) {
   const brim_idx *h = &s->labels.array.header;
   const char *path = s->labels.path;
@@ -231,22 +236,39 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
   // In memory, so that what is checked here stays as it is: a label out of range would be read as
   // an index later.
   BRIM_TRY(brim_idx_array_keep(&s->labels.array));
-  int64_t bound = classes ? classes : MAX_CLASSES, largest = 0, least = MAX_CLASSES;
+  int64_t bound = classes > 0 ? classes : MAX_CLASSES, largest = 0, least = MAX_CLASSES;
+  for (uint64_t i = 0; i < s->info.count; i++) {
+    int64_t label = label_at(s, i);
+    if (label > largest) largest = label;
+    if (label < least) least = label;
+  }
+  const brim_data_whole whole = {
+      .value = label_of, .ctx = s, .rows = s->info.count, .least = least, .most = largest};
+  bool values = classes == 0;
+  if (classes < 0 && least_classes == 1) BRIM_TRY(brim_data_are_values(path, &whole, &values));
+  if (values) {
+    s->info.target_dim = 1;
+    if (classes < 0) {
+      brim_log_warn("data",
+                    "%s: brim treats the whole numbers %lld to %lld as regression targets; if they "
+                    "are class numbers, set dataset: idx(classes=N)",
+                    path, (long long)least, (long long)largest);
+    }
+    return BRIM_OK;
+  }
   for (uint64_t i = 0; i < s->info.count; i++) {
     int64_t label = label_at(s, i);
     if (label < 0 || label >= bound) {
       return brim_fail(BRIM_EPARSE,
                        "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); set the "
-                       "number of classes with idx(classes=N)",
+                       "number of classes with idx(classes=N), or classes=0 for regression",
                        path, (unsigned long long)(h->header_bytes + i * s->target_bytes),
                        (long long)label, (unsigned long long)i, (long long)bound);
     }
-    if (label > largest) largest = label;
-    if (label < least) least = label;
   }
   s->least_label = least;
   s->info.classes = largest + 1 > least_classes ? largest + 1 : least_classes;
-  if (classes) s->info.classes = classes;
+  if (classes > 0) s->info.classes = classes;
   return BRIM_OK;
 }
 
@@ -257,10 +279,6 @@ static void warn_from_one(const idx_state *s, const char *split) {
                 "%s: the labels start at 1, so class 0 of the %lld classes never occurs; subtract "
                 "1 from every label, or set the number of classes with idx(classes=N)",
                 s->labels.path, (long long)s->info.classes);
-}
-
-static int64_t label_of(const void *state, uint64_t i) {
-  return label_at((const idx_state *)state, i);
 }
 
 enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
@@ -327,12 +345,12 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   const char *labels = NULL;
   static const char *const splits[] = {"train", "val", "test", NULL};
   brim_source_how here = *how;
-  int64_t classes = 0, limit = 0;
+  int64_t classes = -1, limit = 0;
   bool mnist = false;
   BRIM_TRY(brim_data_args_split("idx", how->split, splits));
   BRIM_TRY(brim_data_args_string(args, "idx", "path", &here.path));
   BRIM_TRY(brim_data_args_string(args, "idx", "labels", &labels));
-  BRIM_TRY(brim_data_args_int(args, "idx", "classes", 1, MAX_CLASSES, &classes));
+  BRIM_TRY(brim_data_args_int(args, "idx", "classes", 0, MAX_CLASSES, &classes));
   BRIM_TRY(brim_data_args_int(args, "idx", "limit", 1, INT64_MAX, &limit));
   if (!here.path || !here.path[0]) {
     return brim_fail(BRIM_EINVAL,
@@ -344,10 +362,10 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(brim_idx_array_open(s->labels.path, &s->labels.array));
   BRIM_TRY(describe_images(s));
   BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
-  if (!classes) warn_from_one(s, how->split);
+  if (classes < 0) warn_from_one(s, how->split);
   // files named as MNIST's are of ten classes, whichever of them occur
   bool named = mnist && s->info.classes == MNIST_CLASSES;
-  if (!classes && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
+  if (classes < 0 && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
     brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
   }
   BRIM_TRY(measure_images(s));
@@ -392,6 +410,11 @@ static brim_status idx_read(void *state, uint64_t index, void *input, void *targ
   if (s->info.classes) {
     int32_t label = (int32_t)label_at(s, index);
     memcpy(target, &label, sizeof label);
+    return BRIM_OK;
+  }
+  if (s->labels.array.header.type != TYPE_F32) {
+    float value = (float)label_at(s, index);
+    memcpy(target, &value, sizeof value);
     return BRIM_OK;
   }
   BRIM_TRY(brim_idx_array_read(&s->labels.array, index * s->target_bytes, target, s->target_bytes));
