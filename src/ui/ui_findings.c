@@ -45,6 +45,17 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
   return true;
 }
 
+bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *d, int recommended,
+                            char out[256]) {
+  char factor[64];
+  if (!brim_ui_healthy(result, out)) return false;
+  if (!d || d->now < 0 || brim_ui_keeps(d, recommended) || !(d->gain_low > 1)) return true;
+  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  snprintf(out, 256, brim_tr("no single cost stands out; the recommended setting gains %s"),
+           factor);
+  return true;
+}
+
 //---------------------------------- findings ----------------------------------
 
 const char *brim_ui_estimated(const brim_finding *f) {
@@ -83,9 +94,10 @@ bool brim_ui_prices_overlap(const brim_result *result) {
   return priced > 1;
 }
 
-void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
+                            const brim_ui_decision *decision, int recommended, brim_str *out) {
   char healthy[256];
-  if (brim_ui_healthy(result, healthy)) {
+  if (brim_ui_healthy_beside(result, decision, recommended, healthy)) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "• " : "* ");
     brim_ui_wrap(out, term, healthy, 2);
     brim_str_append_char(out, '\n');
