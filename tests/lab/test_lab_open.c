@@ -439,7 +439,7 @@ static brim_status ignore_outcome(void *ctx, const brim_store_outcome *row) {
   return BRIM_OK;
 }
 
-// Values that no brim wrote: whoever reads them is told, and nothing is looked up by them.
+// Values that no brim wrote: every reader fails, and looks up nothing by them.
 static void test_values_outside_of_their_enum(void **state) {
   static const struct {
     const char *column;
