@@ -307,7 +307,7 @@ brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM
   out[0] = '\0';
   BRIM_TRY(call(link, request_about("find", prefix), &reply));
   const char *id = json_string_value(json_object_get(reply, "exp"));
-  bool good = id && strlen(id) == BRIM_EXP_ID - 1;
+  bool good = !brim_store_check_id(id);
   if (good) memcpy(out, id, BRIM_EXP_ID);
   json_decref(reply);
   return good ? BRIM_OK : bad_reply(BRIM_EINVAL);

@@ -73,7 +73,7 @@ static brim_status take_claimed(const json_t *reply, brim_store_claimed *out) {
   brim_store_exp exp;
   if (!row) return BRIM_OK;
   memset(&exp, 0, sizeof exp);
-  if (brim_lab_wire_get(row, BRIM_LAB_EXP, &exp) || strlen(exp.id) != BRIM_EXP_ID - 1 ||
+  if (brim_lab_wire_get(row, BRIM_LAB_EXP, &exp) || brim_store_check_id(exp.id) ||
       brim_lab_wire_int(reply, "attempt", true, &out->ref.attempt) ||
       brim_lab_wire_int(reply, "fence", true, &out->ref.fence) ||
       brim_lab_wire_int(reply, "lease_ms", true, &out->lease_ms)) {

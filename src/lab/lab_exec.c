@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -225,12 +226,25 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
+// A log of this attempt is continued; anything else that has its name, such as a planted link, goes first.
+static int create_log(const char *path) {
+  const int how = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  struct stat st;
+  int fd = open(path, how);
+  bool own = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+             st.st_uid == geteuid();
+  if (own) return fd;
+  if (fd >= 0) (void)close(fd);
+  if (unlink(path) != 0 && errno != ENOENT) return -1;
+  return open(path, how | O_CREAT | O_EXCL, 0600);
+}
+
 static brim_status open_log(exec *x) {
   char name[64];
   snprintf(name, sizeof name, "attempt-%" PRId64 ".log", x->ref->attempt);
   char *path = brim_fs_join(x->o->folder, name);
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  x->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  x->log = create_log(path);
   brim_status status =
       x->log >= 0 ? BRIM_OK
                   : brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));

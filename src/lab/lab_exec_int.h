@@ -177,6 +177,8 @@ bool brim_exec_owed_find(const char *folder, brim_store_ref *out);
 // Ends an executor of an earlier attempt, then writes executor.json. BRIM_ESTATE: a later attempt runs.
 brim_status brim_exec_owner_take(const char *folder, const brim_store_ref *ref);
 brim_status brim_exec_owner_write(const char *folder, const brim_store_ref *ref, pid_t child);
+// Removes executor.json of processes of this machine that have ended.
+void brim_exec_owner_clear(const char *folder);
 void brim_exec_owner_leave(const char *folder);  // where it is this process's
 
 #endif  // BRIM_LAB_EXEC_INT_H_

@@ -90,6 +90,17 @@ bool brim_lab_exec_find(const char *folder, brim_lab_exec_owner *out) {
   return there;
 }
 
+void brim_exec_owner_clear(const char *folder) {
+  owner o;
+  char *path = owner_path(folder);
+  if (path && read_owner(folder, &o) && !lives(o.who.pid, o.born) &&
+      !lives(o.who.child, o.child_born)) {
+    (void)brim_fs_remove(path);
+  }
+  brim_free(path);
+  brim_status_clear();
+}
+
 // The executor is stopped first: it neither reports what happens to its child, nor is the child's number
 // free for another process as long as it is not waited for.
 brim_status brim_lab_exec_kill(const char *folder) {
@@ -101,7 +112,10 @@ brim_status brim_lab_exec_kill(const char *folder) {
   if (!mine && lives(o.who.pid, o.born)) (void)kill((pid_t)o.who.pid, SIGKILL);
   for (int64_t ms = 0; ms < KILL_WAIT_MS; ms += LOOK_MS) {
     bool left = !mine && lives(o.who.pid, o.born);
-    if (!left && !lives(o.who.child, o.child_born)) return BRIM_OK;
+    if (!left && !lives(o.who.child, o.child_born)) {
+      brim_exec_owner_clear(folder);
+      return BRIM_OK;
+    }
     brim_clock_sleep_ns((int64_t)LOOK_MS * 1000000);
   }
   return brim_fail(BRIM_EIO, "process %" PRId64 " in %s does not end", o.who.pid, folder);

@@ -187,6 +187,7 @@ brim_status brim_lab_spool_replay_folder(const char *folder, brim_lab_link *link
     brim_free(path);
   }
   brim_fs_list_free(names, count);
+  if (!status) brim_exec_owner_clear(folder);
   return status;
 }
 

@@ -27,6 +27,7 @@ void brim_lab_worker_name(const char *id, const char *host, const char *path,
 }
 
 brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
+  BRIM_TRY(brim_store_check_id(id));
   brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
   return brim_str_status(out);
 }

@@ -11,6 +11,7 @@
 
 typedef enum field_kind {
   FIELD_TEXT,  // const char *
+  FIELD_ID,    // likewise: the id of an experiment, or ""
   FIELD_INT,   // int64_t; 0 is left out
   FIELD_STEP,  // int64_t; -1 is left out
   FIELD_REAL,  // double; NaN is left out
@@ -33,7 +34,7 @@ typedef struct field {
   { NULL, FIELD_TEXT, 0 }
 
 #define EXP(kind, name) F(brim_store_exp, kind, name)
-static const field exp_fields[] = {EXP(TEXT, id),
+static const field exp_fields[] = {EXP(ID, id),
                                    EXP(TEXT, grid),
                                    EXP(TEXT, label),
                                    EXP(TEXT, config),
@@ -72,7 +73,7 @@ static const field exp_fields[] = {EXP(TEXT, id),
                                    END};
 
 #define ATT(kind, name) F(brim_store_attempt, kind, name)
-static const field attempt_fields[] = {ATT(TEXT, exp),
+static const field attempt_fields[] = {ATT(ID, exp),
                                        ATT(TEXT, claim_id),
                                        ATT(TEXT, worker),
                                        ATT(TEXT, host),
@@ -91,9 +92,8 @@ static const field attempt_fields[] = {ATT(TEXT, exp),
                                        END};
 
 #define EVT(kind, name) F(brim_store_event, kind, name)
-static const field event_fields[] = {
-    EVT(INT, seq),  EVT(INT, t), EVT(TEXT, exp), EVT(TEXT, kind), EVT(TEXT, text),
-    EVT(TEXT, who), END};
+static const field event_fields[] = {EVT(INT, seq),   EVT(INT, t),    EVT(ID, exp), EVT(TEXT, kind),
+                                     EVT(TEXT, text), EVT(TEXT, who), END};
 
 #define GRD(kind, name) F(brim_store_grid, kind, name)
 static const field grid_fields[] = {GRD(TEXT, id), GRD(TEXT, name), GRD(TEXT, text),
@@ -270,7 +270,7 @@ brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out) {
   const char *exp = "";
   if (!json_is_object(ref)) return wrong("ref");
   BRIM_TRY(brim_lab_wire_string(ref, "exp", true, &exp));
-  if (strlen(exp) >= BRIM_EXP_ID) return wrong("exp");
+  BRIM_TRY(brim_store_check_id(exp));
   snprintf(out->exp, sizeof out->exp, "%s", exp);
   BRIM_TRY(brim_lab_wire_int(ref, "attempt", true, &out->attempt));
   return brim_lab_wire_int(ref, "fence", true, &out->fence);
@@ -280,14 +280,16 @@ brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out) {
 static const char *enum_name(field_kind kind, int value) {
   switch (kind) {
     case FIELD_STATE:
-      return value < BRIM_EXP_STATE_COUNT ? brim_exp_state_name((brim_exp_state)value) : NULL;
+      return (unsigned)value < BRIM_EXP_STATE_COUNT ? brim_exp_state_name((brim_exp_state)value)
+                                                    : NULL;
     case FIELD_WANT:
-      return value < BRIM_WANT_COUNT ? want_names[value] : NULL;
+      return (unsigned)value < BRIM_WANT_COUNT ? want_names[value] : NULL;
     case FIELD_OUTCOME:
-      return value < BRIM_ATTEMPT_COUNT ? brim_attempt_outcome_name((brim_attempt_outcome)value)
-                                        : NULL;
+      return (unsigned)value < BRIM_ATTEMPT_COUNT
+                 ? brim_attempt_outcome_name((brim_attempt_outcome)value)
+                 : NULL;
     case FIELD_FAILURE:
-      return value < BRIM_FAILURE_COUNT ? brim_failure_name((brim_failure)value) : NULL;
+      return (unsigned)value < BRIM_FAILURE_COUNT ? brim_failure_name((brim_failure)value) : NULL;
     default:
       return NULL;
   }
@@ -334,7 +336,8 @@ static bool enum_of(field_kind kind, const char *name, int *out) {
 // Whether the field differs from what its absence means; *value is its JSON then.
 static bool field_json(const field *f, const void *at, json_t **value) {
   switch (f->kind) {
-    case FIELD_TEXT: {
+    case FIELD_TEXT:
+    case FIELD_ID: {
       const char *text = *(const char *const *)at;
       if (!text || !*text) return false;
       *value = brim_lab_wire_text(text);
@@ -388,6 +391,9 @@ static brim_status get_field(const json_t *o, const field *f, void *at) {
   switch (f->kind) {
     case FIELD_TEXT:
       return brim_lab_wire_string(o, f->key, false, at);
+    case FIELD_ID:
+      BRIM_TRY(brim_lab_wire_string(o, f->key, false, at));
+      return **(const char *const *)at ? brim_store_check_id(*(const char *const *)at) : BRIM_OK;
     case FIELD_INT:
     case FIELD_STEP:
       return brim_lab_wire_int(o, f->key, false, at);
@@ -405,7 +411,7 @@ static brim_status get_field(const json_t *o, const field *f, void *at) {
 // What a missing field means.
 static void set_default(const field *f, brim_lab_kind kind, void *at) {
   bool input = kind == BRIM_LAB_POINT || kind == BRIM_LAB_FILTER;  // NULL has a meaning there
-  if (f->kind == FIELD_TEXT && !input) *(const char **)at = "";
+  if (f->kind == FIELD_ID || (f->kind == FIELD_TEXT && !input)) *(const char **)at = "";
   if (f->kind == FIELD_STEP) *(int64_t *)at = -1;
   if (f->kind == FIELD_REAL) *(double *)at = (double)NAN;
 }

@@ -1,6 +1,11 @@
 // Words and options of `brim serve` and of commands about a server, with the built program.
 #include "serve_test.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "cli/serve/cli_serve.h"
+
 static void submit_with(const pool *p, const char *grid, const char *line) {
   shell_result r = submit_grid(p, grid);
   if (line) has(r.err, line);
@@ -63,6 +68,46 @@ static void test_token_of_no_store(void **state) {
 }
 
 // A worker that drains takes nothing more.
+// A file with a secret is new each time: nobody else has it open, owns it, or put a link there.
+static void test_private_files(void **state) {
+  (void)state;
+  struct stat st;
+  char text[16] = "";
+  write_file("plain", "theirs");
+  assert_int_equal(chmod("plain", 0666), 0);
+  int theirs = open("plain", O_RDONLY | O_CLOEXEC);
+  if (geteuid() == 0) assert_int_equal(chown("plain", 12345, 12345), 0);
+  assert_ok(brim_cli_write_private("plain", "secret"));
+  assert_int_equal(read(theirs, text, sizeof text - 1), 6);
+  assert_string_equal(text, "theirs");
+  close(theirs);
+  assert_int_equal(stat("plain", &st), 0);
+  assert_int_equal(st.st_mode & 07777, 0600);
+  assert_int_equal(st.st_uid, geteuid());
+  assert_int_equal(unlink("plain"), 0);
+  write_file("token.theirs", "theirs");
+  assert_int_equal(symlink("token.theirs", "plain"), 0);
+  assert_ok(brim_cli_write_private("plain", "secret"));
+  expect(0, NULL, "grep -q theirs token.theirs && test ! -L plain && grep -q secret plain");
+}
+
+static void test_readable_secrets(void **state) {
+  (void)state;
+  static const char *const commands[] = {
+      "brim worker --url http://127.0.0.1:1 --token-file token.one --output-dir plain 2>&1 |"
+      " grep -q 'chmod 600 token.one'",
+      "brim serve --server-only --store pool --cert no.pem --key token.one 2>&1 |"
+      " grep -q 'chmod 600 token.one'"};
+  write_file("plain", "a file where the folder should be");  // both commands end before they begin
+  write_file("token.one", "brim_x\n");
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    assert_int_equal(chmod("token.one", 0644), 0);
+    expect(0, NULL, commands[i]);
+    assert_int_equal(chmod("token.one", 0600), 0);
+    expect(1, NULL, commands[i]);
+  }
+}
+
 static void test_drain(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 3);
@@ -285,6 +330,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_client_only, fresh),
                                      cmocka_unit_test_setup(test_stop_text, fresh),
                                      cmocka_unit_test_setup(test_token_of_no_store, fresh),
+                                     cmocka_unit_test_setup(test_private_files, fresh),
+                                     cmocka_unit_test_setup(test_readable_secrets, fresh),
                                      cmocka_unit_test_setup(test_drain, fresh),
                                      cmocka_unit_test_setup(test_status_of_grids, fresh),
                                      cmocka_unit_test_setup(test_status_limit, fresh),

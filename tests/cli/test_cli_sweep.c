@@ -287,6 +287,7 @@ static void test_a_result_that_no_sweep_took(void **state) {
   expect(0, NULL, "brim sweep bound.yaml");
   assert_int_equal(count_state("done"), 1);
   expect(1, NULL, "ls runs/small/exp/*/*.bad runs/small/exp/*/*.spool 2>/dev/null | grep -q .");
+  expect(1, NULL, "ls runs/small/exp/*/executor.json 2>/dev/null | grep -q .");
   expect(1, NULL, "ls runs/small/exp/*/attempt-2.log 2>/dev/null | grep -q .");
 }
 

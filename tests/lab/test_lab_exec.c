@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "lab/lab_exec_int.h"
 
@@ -100,6 +101,33 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   assert_false(exec_has(&f, "attempt-1.spool"));
   assert_false(exec_has(&f, "executor.json"));
   exec_teardown(&f);
+}
+
+// Someone put links where the log will be: what they lead to stays as it is.
+static void test_links_in_place_of_the_log(void **state) {
+  (void)state;
+  for (int hard = 0; hard < 2; hard++) {
+    fixture f;
+    brim_lab_exec_report r;
+    struct stat st;
+    char *text = NULL, here[512], victim[600];
+    exec_setup(&f, "planted");
+    assert_ok(brim_fs_mkdirs(f.folder));
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(victim, sizeof victim, "%s/victim", here);
+    assert_ok(brim_fs_write(victim, "mine", 4));
+    char *path = brim_fs_join(f.folder, "attempt-1.log");
+    assert_int_equal(hard ? link(victim, path) : symlink(victim, path), 0);
+    assert_ok(exec_run(&f, good, (brim_lab_exec_options){0}, &r));
+    assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
+    assert_ok(brim_fs_read(victim, 0, &text, NULL));
+    assert_string_equal(text, "mine");
+    brim_free(text);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_size > 0);
+    brim_free(path);
+    exec_teardown(&f);
+  }
 }
 
 //---------------------------------- classes ----------------------------------
@@ -741,6 +769,7 @@ int main(void) {
       cmocka_unit_test(test_findings_wait_in_the_spool),
       cmocka_unit_test(test_a_training_is_reported),
       cmocka_unit_test(test_metrics_and_progress_are_in_the_store),
+      cmocka_unit_test(test_links_in_place_of_the_log),
       cmocka_unit_test(test_every_end_has_its_class),
       cmocka_unit_test(test_last_lines_are_kept),
       cmocka_unit_test(test_a_program_that_cannot_start),

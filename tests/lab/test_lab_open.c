@@ -423,6 +423,65 @@ static void test_unreachable_server(void **state) {
 
 // --- the clock
 
+static brim_status ignore_exp(void *ctx, const brim_store_exp *exp) {
+  (void)ctx;
+  assert_true((unsigned)exp->state < BRIM_EXP_STATE_COUNT);
+  return BRIM_OK;
+}
+static brim_status ignore_attempt(void *ctx, const brim_store_attempt *attempt) {
+  (void)ctx;
+  (void)attempt;
+  return BRIM_OK;
+}
+static brim_status ignore_outcome(void *ctx, const brim_store_outcome *row) {
+  (void)ctx;
+  (void)row;
+  return BRIM_OK;
+}
+
+// Values that no brim wrote: every reader fails, and looks up nothing by them.
+static void test_values_outside_of_their_enum(void **state) {
+  static const struct {
+    const char *column;
+    bool of_exp;  // else of the attempt
+  } columns[] = {{"state", true}, {"want", true}, {"outcome", false}};
+  static const char *const values[] = {"-1000000", "-1", "99", "4294967296", "9223372036854775807"};
+  (void)state;
+  for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+      char file[600], sql[128], id[BRIM_EXP_ID];
+      brim_store *store = NULL;
+      setup(NULL);
+      assert_ok(brim_store_open(place.place, NULL, &store));
+      lab_submit(store, "g", 1, 1);
+      const brim_store_ref ref = lab_run(store, 1);
+      brim_store_close(store);
+      sqlite3 *db;
+      assert_int_equal(sqlite3_open(lab_file(&place, "", file), &db), SQLITE_OK);
+      snprintf(sql, sizeof sql, "UPDATE %s SET %s=%s", columns[c].of_exp ? "exp" : "attempt",
+               columns[c].column, values[v]);
+      assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+      sqlite3_close(db);
+      assert_ok(brim_store_open(place.place, NULL, &store));
+      const brim_store_result fine = {.outcome = BRIM_ATTEMPT_OK};
+      brim_store_exp *exp = NULL;
+      lab_id(1, id);
+      assert_status(brim_store_finish(store, &ref, &fine, NULL), BRIM_EPARSE);
+      if (columns[c].of_exp) {
+        assert_status(brim_store_get(store, id, &exp), BRIM_EPARSE);
+        assert_status(brim_store_list(store, NULL, ignore_exp, NULL), BRIM_EPARSE);
+        assert_status(brim_store_want(store, id, BRIM_WANT_CANCEL), BRIM_EPARSE);
+      } else {
+        assert_status(brim_store_attempts(store, id, ignore_attempt, NULL), BRIM_EPARSE);
+      }
+      const brim_store_some some = {.ids = (const char(*)[BRIM_EXP_ID])id, .count = 1};
+      assert_status(brim_store_outcomes(store, &some, NULL, BRIM_STORE_LAST, ignore_outcome, NULL),
+                    strcmp(columns[c].column, "state") == 0 ? BRIM_EPARSE : BRIM_OK);
+      brim_store_close(store);
+    }
+  }
+}
+
 static void test_clock_never_goes_back(void **state) {
   (void)state;
   brim_store *store = NULL;
@@ -483,6 +542,7 @@ int main(int argc, char **argv) {
       TEST(test_files_that_are_no_store),
       TEST(test_odd_names),
       TEST(test_clock_never_goes_back),
+      TEST(test_values_outside_of_their_enum),
   };
   int result = cmocka_run_group_tests(of_both, NULL, NULL);
   if (result || lab_is_postgres()) return result;

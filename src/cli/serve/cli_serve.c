@@ -260,6 +260,7 @@ static brim_status check_end(const char *file, const char *pem) {
 static brim_status read_pin(serving *s) {
   const char *file = brim_option_string(&s->cli->parse, "cert", NULL);
   char *pem = NULL;
+  brim_cli_warn_readable(brim_option_string(&s->cli->parse, "key", NULL));
   if (!file) return BRIM_OK;
   BRIM_TRY(brim_fs_read(file, 1 << 20, &pem, NULL));
   brim_status status = brim_http_pin(pem, s->pin);

@@ -30,6 +30,8 @@ void brim_cli_serve_grids_close(brim_cli_serve_grids *grids);
 // BRIM_ENOENT: it is not there. BRIM_EINVAL: others could have read or written it. brim_free.
 brim_status brim_cli_read_private(const char *path, char **out);
 brim_status brim_cli_write_private(const char *path, const char *text);
+// Warns if others can read or write the file of a secret. NULL is fine.
+void brim_cli_warn_readable(const char *path);
 
 // How the owner's commands reach a server: serve.json in the folder of its store.
 typedef struct brim_cli_control {

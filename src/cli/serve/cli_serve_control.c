@@ -10,13 +10,31 @@
 
 enum { PRIVATE_MAX = 4096 };
 
+// A new file takes the name: what stood there may be a link, or have an owner or readers of its own.
 brim_status brim_cli_write_private(const char *path, const char *text) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-  size_t size = strlen(text);
-  bool good = fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, text, size) == (ssize_t)size;
-  int error = errno;
-  if (fd >= 0) close(fd);
-  return good ? BRIM_OK : brim_fail(BRIM_EIO, "cannot write %s: %s", path, strerror(error));
+  brim_str temp;
+  brim_str_init(&temp);
+  brim_str_printf(&temp, "%s" BRIM_FS_TEMP_MARK "%ld.0", path, (long)getpid());
+  brim_status status = brim_str_status(&temp);
+  if (!status) {
+    (void)unlink(temp.data);
+    int fd = open(temp.data, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    size_t size = strlen(text);
+    bool good = fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, text, size) == (ssize_t)size &&
+                fsync(fd) == 0 && rename(temp.data, path) == 0;
+    int error = errno;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && !good) (void)unlink(temp.data);
+    if (!good) status = brim_fail(BRIM_EIO, "cannot write %s: %s", path, strerror(error));
+  }
+  brim_str_deinit(&temp);
+  return status;
+}
+
+void brim_cli_warn_readable(const char *path) {
+  struct stat st;
+  if (!path || stat(path, &st) != 0 || (st.st_mode & 077) == 0) return;
+  brim_log_warn("serve", "other users can read or write %s; run chmod 600 %s", path, path);
 }
 
 // A file that others could write would let them choose the token.

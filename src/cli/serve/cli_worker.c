@@ -35,6 +35,7 @@ static brim_status set_variables(brim_cli *cli) {
   if (pin) setenv(BRIM_LAB_PIN_ENV, pin, 1);
   if (brim_option_flag(&cli->parse, "insecure", false)) setenv(BRIM_LAB_INSECURE_ENV, "1", 1);
   if (!file) return BRIM_OK;
+  brim_cli_warn_readable(file);
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(file, 4096, &text, &size));

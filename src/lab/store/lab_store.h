@@ -202,6 +202,9 @@ typedef struct brim_store_exp {
 // The same with the running attempt until `now`.
 int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now);
 
+// Ids become paths: BRIM_EINVAL for anything but 32 hex digits.
+brim_status brim_store_check_id(const char *id);
+
 // A copy, with its strings in one block.
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);
 void brim_store_exp_free(brim_store_exp *exp);  // what brim_store_get and _claim gave; NULL is fine

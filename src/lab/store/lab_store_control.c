@@ -25,8 +25,10 @@ static brim_status lock_exp(brim_store *store, const char *exp, state_row *out) 
                     BRIM_DB_ARGS(brim_db_text(exp)), &rows);
   if (!status) status = brim_db_next(&rows, &there);
   if (!status && there) {
-    out->state = (brim_exp_state)brim_db_get_int(&rows, 0);
-    out->want = (brim_exp_want)brim_db_get_int(&rows, 1);
+    int state = 0, want = 0;
+    status = brim_db_get_enum(&rows, 0, BRIM_EXP_STATE_COUNT, &state);
+    if (!status) status = brim_db_get_enum(&rows, 1, BRIM_WANT_COUNT, &want);
+    *out = (state_row){(brim_exp_state)state, (brim_exp_want)want};
   }
   brim_db_done(&rows);
   if (!status && !there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", exp);

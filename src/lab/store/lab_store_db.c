@@ -181,6 +181,17 @@ int64_t brim_db_get_int(brim_db_rows *rows, int column) {
   return brim_db_is_null(rows, column) ? 0 : rows->db->driver->get_int(rows, column);
 }
 
+brim_status brim_db_get_enum(brim_db_rows *rows, int column, int count, int *out) {
+  int64_t value = brim_db_get_int(rows, column);
+  *out = 0;
+  if (value < 0 || value >= count) {
+    return brim_fail(BRIM_EPARSE, "the store is damaged: a state or a kind has the value %lld",
+                     (long long)value);
+  }
+  *out = (int)value;
+  return BRIM_OK;
+}
+
 double brim_db_get_real(brim_db_rows *rows, int column) {
   return brim_db_is_null(rows, column) ? (double)NAN : rows->db->driver->get_real(rows, column);
 }

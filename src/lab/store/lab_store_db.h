@@ -148,6 +148,8 @@ bool brim_db_is_null(brim_db_rows *rows, int column);
 int64_t brim_db_get_int(brim_db_rows *rows, int column);       // NULL: 0
 double brim_db_get_real(brim_db_rows *rows, int column);       // NULL: NaN
 const char *brim_db_get_text(brim_db_rows *rows, int column);  // NULL: ""
+// A value of an enum with so many values. BRIM_EPARSE: it is none of them, so the store is damaged.
+brim_status brim_db_get_enum(brim_db_rows *rows, int column, int count, int *out);
 
 // One number of a one-row query; BRIM_ENOENT when there is no row.
 brim_status brim_db_get_one(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,

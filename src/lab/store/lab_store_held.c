@@ -11,9 +11,12 @@ static void copy(char *out, size_t size, const char *text) {
   brim_utf8_trim(out);
 }
 
-static void read_held(brim_db_rows *rows, brim_store_held *out) {
-  out->state = (brim_exp_state)brim_db_get_int(rows, 0);
-  out->want = (brim_exp_want)brim_db_get_int(rows, 1);
+static brim_status read_held(brim_db_rows *rows, brim_store_held *out) {
+  int state, want, outcome;
+  BRIM_TRY(brim_db_get_enum(rows, 0, BRIM_EXP_STATE_COUNT, &state));
+  BRIM_TRY(brim_db_get_enum(rows, 1, BRIM_WANT_COUNT, &want));
+  out->state = (brim_exp_state)state;
+  out->want = (brim_exp_want)want;
   int64_t *numbers[] = {&out->fence,      &out->attempt,   &out->tries,       &out->tries_left,
                         &out->infra_left, &out->ckpt_step, &out->metric_step, &out->attempt_fence,
                         &out->seq,        &out->from_step, &out->exit_code};
@@ -21,9 +24,11 @@ static void read_held(brim_db_rows *rows, brim_store_held *out) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     *numbers[i] = brim_db_get_int(rows, column++);
   }
-  out->outcome = (brim_attempt_outcome)brim_db_get_int(rows, column++);
+  BRIM_TRY(brim_db_get_enum(rows, column++, BRIM_ATTEMPT_COUNT, &outcome));
+  out->outcome = (brim_attempt_outcome)outcome;
   copy(out->failure, sizeof out->failure, brim_db_get_text(rows, column++));
   copy(out->metric_key, sizeof out->metric_key, brim_db_get_text(rows, column++));
+  return BRIM_OK;
 }
 
 brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
@@ -39,7 +44,7 @@ brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
       " FROM exp e JOIN attempt a ON a.exp=e.id AND a.n=?2 WHERE e.id=?1 @LOCK",
       BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(attempt)), &rows);
   if (!status) status = brim_db_next(&rows, &there);
-  if (!status && there) read_held(&rows, out);
+  if (!status && there) status = read_held(&rows, out);
   brim_db_done(&rows);
   if (!status && !there) {
     return brim_fail(BRIM_ENOENT, "experiment %s has no attempt %lld", exp, (long long)attempt);

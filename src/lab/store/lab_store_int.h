@@ -104,11 +104,11 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   "e.started,e.ended," BRIM_STORE_RAN
 #define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','','',e.owed"
 #define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings,e.owed"
-void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
+// BRIM_EPARSE: the row is damaged.
+brim_status brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
 // Inside a transaction.
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
-brim_status brim_store_check_id(const char *id);  // 32 hex digits
-bool brim_store_is_name(const char *name);        // 1 to 64 bytes of UTF-8
+bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
 
 // --- lab_store_held.c: an experiment and one of its attempts, locked inside a transaction

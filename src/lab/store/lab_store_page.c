@@ -188,10 +188,12 @@ typedef struct outcome_reading {
 
 static brim_status outcome_row(brim_db_rows *rows, void *ctx) {
   outcome_reading *r = ctx;
+  int state;
+  BRIM_TRY(brim_db_get_enum(rows, 3, BRIM_EXP_STATE_COUNT, &state));
   const brim_store_outcome row = {.id = brim_db_get_text(rows, 0),
                                   .label = brim_db_get_text(rows, 1),
                                   .head = brim_db_get_text(rows, 2),
-                                  .state = (brim_exp_state)brim_db_get_int(rows, 3),
+                                  .state = (brim_exp_state)state,
                                   .value = brim_db_get_real(rows, 4)};
   return r->fn(r->ctx, &row);
 }

@@ -253,8 +253,9 @@ static brim_status read_expired(brim_store *store, expiring *x) {
       brim_db_query(store->db, "SELECT e.state,e.ended FROM exp e WHERE e.id=?1 @LOCK",
                     BRIM_DB_ARGS(brim_db_text(x->exp)), &r);
   if (!status) status = brim_db_next(&r, &there);
+  int state = 0;
+  if (!status && there) status = brim_db_get_enum(&r, 0, BRIM_EXP_STATE_COUNT, &state);
   if (!status && there) {
-    brim_exp_state state = (brim_exp_state)brim_db_get_int(&r, 0);
     int64_t ended = brim_db_get_int(&r, 1);
     bool over = state == BRIM_EXP_DONE || state == BRIM_EXP_FAILED || state == BRIM_EXP_CANCELLED;
     if (over && ended > 0 && ended < x->when->before) {

@@ -108,7 +108,7 @@ typedef struct listing {
 static brim_status list_row(brim_db_rows *rows, void *ctx) {
   listing *l = ctx;
   brim_store_exp exp;
-  brim_store_read_exp(rows, &exp);
+  BRIM_TRY(brim_store_read_exp(rows, &exp));
   return l->fn(l->ctx, &exp);
 }
 
@@ -219,7 +219,9 @@ static brim_status attempt_row(brim_db_rows *rows, void *ctx) {
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     *numbers[i] = brim_db_get_int(rows, c++);
   }
-  a.outcome = (brim_attempt_outcome)brim_db_get_int(rows, c);
+  int outcome;
+  BRIM_TRY(brim_db_get_enum(rows, c, BRIM_ATTEMPT_COUNT, &outcome));
+  a.outcome = (brim_attempt_outcome)outcome;
   return r->fn(r->ctx, &a);
 }
 

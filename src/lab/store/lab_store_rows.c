@@ -73,14 +73,17 @@ void brim_store_random_id(char out[BRIM_EXP_ID]) {
 }
 
 // In the order of BRIM_STORE_EXP_PLAIN.
-void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
-  int c = 0;
+brim_status brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
+  int c = 0, state, want;
   *out = (brim_store_exp){0};
   const char **texts[] = {&out->id,     &out->grid,       &out->label,   &out->tags,
                           &out->worker, &out->metric_key, &out->failure, &out->reason};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) *texts[i] = brim_db_get_text(rows, c++);
-  out->state = (brim_exp_state)brim_db_get_int(rows, c++);
-  out->want = (brim_exp_want)brim_db_get_int(rows, c++);
+  BRIM_TRY(brim_store_check_id(out->id));  // it becomes a path
+  BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_EXP_STATE_COUNT, &state));
+  BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_WANT_COUNT, &want));
+  out->state = (brim_exp_state)state;
+  out->want = (brim_exp_want)want;
   int64_t *before[] = {&out->idx,        &out->priority,   &out->gpus,        &out->need_bytes,
                        &out->fence,      &out->attempt,    &out->tries,       &out->tries_left,
                        &out->infra_left, &out->not_before, &out->lease_until, &out->step,
@@ -98,6 +101,7 @@ void brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out) {
   out->last_lines = brim_db_get_text(rows, c++);
   out->findings = brim_db_get_text(rows, c++);
   out->owed = brim_db_get_text(rows, c++);
+  return BRIM_OK;
 }
 
 int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now) {
@@ -138,8 +142,8 @@ brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp *
   if (!status) status = brim_db_next(&rows, &there);
   if (!status && there) {
     brim_store_exp row;
-    brim_store_read_exp(&rows, &row);
-    status = brim_store_exp_copy(&row, out);
+    status = brim_store_read_exp(&rows, &row);
+    if (!status) status = brim_store_exp_copy(&row, out);
   }
   brim_db_done(&rows);
   if (!status && !there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", exp);
