@@ -10,6 +10,14 @@ typedef struct linear_state {
   brim_cpu_gemm g;
 } linear_state;
 
+// Where oneDNN has bf16 instructions its kernels take layers of few columns, too: two to ten times as
+// fast as widening their rows (docs/performance/cpu-step.md).
+static bool is_narrow(const brim_cpu_device *device, const brim_cpu_gemm *g) {
+  bool taken = g->type == BRIM_BF16 && device->provider == &brim_cpu_gemm_onednn &&
+               device->provider->fast(&device->machine, BRIM_BF16);
+  return !taken && brim_cpu_narrow_fits(g);
+}
+
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   const brim_tensor *a = &call->in[0], *b = &call->in[1];
@@ -36,7 +44,7 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a linear op");
   *state = (linear_state){.g = g};
   brim_status status = BRIM_OK;
-  if (brim_cpu_narrow_fits(&g)) {
+  if (is_narrow(device, &g)) {
     call->workspace_bytes = brim_cpu_narrow_bytes(&g);
   } else {
     // A provider without this type (oneDNN has bf16 only from AVX-512 on) leaves it to our own.

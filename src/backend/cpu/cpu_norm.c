@@ -25,6 +25,12 @@ static int64_t block_size(int64_t i, int64_t end) {
   return end - i < BRIM_CPU_BLOCK ? end - i : BRIM_CPU_BLOCK;
 }
 
+// Rows that are widened at once where they are shorter than a block: a row of 16 alone costs more to
+// widen and round than to normalise.
+static int64_t rows_at_once(const norm_arg *a) {
+  return a->type != BRIM_F32 && a->cols < BRIM_CPU_BLOCK ? BRIM_CPU_BLOCK / a->cols : 1;
+}
+
 // Sum of (x - shift)^power over a row, power 1 or 2.
 BRIM_CPU_INLINE double row_moment(const norm_arg *a, int64_t row, float shift, int power) {
   float buffer[BRIM_CPU_BLOCK];
@@ -45,11 +51,9 @@ BRIM_CPU_INLINE double row_moment(const norm_arg *a, int64_t row, float shift, i
   return total;
 }
 
-BRIM_CPU_CLONES static void norm_body(void *arg, int rank, int size) {
-  const norm_arg *a = arg;
+// Rows [lo, hi) of x, y, mean and rstd, all of one type.
+BRIM_CPU_INLINE void norm_rows(const norm_arg *a, int64_t lo, int64_t hi) {
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
-  int64_t lo, hi;
-  brim_cpu_split(a->rows, 1, rank, size, &lo, &hi);
   for (int64_t r = lo; r < hi; r++) {
     float mean = (float)(row_moment(a, r, 0.0f, 1) / (double)a->cols);
     double variance = row_moment(a, r, mean, 2) / (double)a->cols;
@@ -63,6 +67,26 @@ BRIM_CPU_CLONES static void norm_body(void *arg, int rank, int size) {
       for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * a->g[c + j] + a->b[c + j];
       brim_cpu_flush(a->y, a->type, at, n, out);
     }
+  }
+}
+
+BRIM_CPU_CLONES static void norm_body(void *arg, int rank, int size) {
+  const norm_arg *a = arg;
+  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t lo, hi, step = rows_at_once(a);
+  brim_cpu_split(a->rows, 1, rank, size, &lo, &hi);
+  if (step == 1) {
+    norm_rows(a, lo, hi);
+    return;
+  }
+  for (int64_t r = lo; r < hi; r += step) {
+    int64_t rows = brim_cpu_min(step, hi - r), n = rows * a->cols;
+    norm_arg wide = *a;
+    wide.x = brim_cpu_read(a->x, a->type, r * a->cols, n, in);
+    wide.y = out, wide.type = BRIM_F32;
+    wide.mean += r, wide.rstd += r;
+    norm_rows(&wide, 0, rows);
+    brim_cpu_flush(a->y, a->type, r * a->cols, n, out);
   }
 }
 
@@ -146,18 +170,34 @@ BRIM_CPU_INLINE void row_dx(const norm_arg *a, int64_t r, float mean_g, float me
   }
 }
 
+BRIM_CPU_INLINE void norm_bwd_rows(const norm_arg *a, int64_t lo, int64_t hi, float *dg,
+                                   float *db) {
+  for (int64_t r = lo; r < hi; r++) {
+    float mean_g, mean_gx;
+    row_sums(a, r, dg, db, &mean_g, &mean_gx);
+    row_dx(a, r, mean_g, mean_gx);
+  }
+}
+
 BRIM_CPU_CLONES static void norm_bwd_body(void *arg, int rank, int size) {
   const norm_arg *a = arg;
-  int64_t lo, hi;
+  float x[BRIM_CPU_BLOCK], dy[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  int64_t lo, hi, step = rows_at_once(a);
   brim_cpu_split(a->chunks, 1, rank, size, &lo, &hi);
   for (int64_t chunk = lo; chunk < hi; chunk++) {
     float *dg = a->partial + chunk * 2 * a->cols, *db = dg + a->cols;
     memset(dg, 0, (size_t)(2 * a->cols) * sizeof *dg);
-    int64_t end = (chunk + 1) * a->chunk_rows < a->rows ? (chunk + 1) * a->chunk_rows : a->rows;
-    for (int64_t r = chunk * a->chunk_rows; r < end; r++) {
-      float mean_g, mean_gx;
-      row_sums(a, r, dg, db, &mean_g, &mean_gx);
-      row_dx(a, r, mean_g, mean_gx);
+    int64_t first = chunk * a->chunk_rows, end = brim_cpu_min(first + a->chunk_rows, a->rows);
+    if (step == 1) norm_bwd_rows(a, first, end, dg, db);
+    for (int64_t r = first; step > 1 && r < end; r += step) {
+      int64_t rows = brim_cpu_min(step, end - r), n = rows * a->cols;
+      norm_arg wide = *a;
+      wide.x = brim_cpu_read(a->x, a->type, r * a->cols, n, x);
+      wide.dy = brim_cpu_read(a->dy, a->type, r * a->cols, n, dy);
+      wide.y = out, wide.type = BRIM_F32;
+      wide.mean += r, wide.rstd += r;
+      norm_bwd_rows(&wide, 0, rows, dg, db);
+      brim_cpu_flush(a->y, a->type, r * a->cols, n, out);
     }
   }
   brim_cpu_team_barrier();
