@@ -150,6 +150,17 @@ const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, con
 // Of values that are known; the others are left out.
 void brim_lab_stats_of(const double *values, size_t count, brim_lab_stats *out);
 
+// The ranking of every view: terminal, report, dashboard, JSON. The result of an experiment is the best
+// value of its metric (the last where no direction is better, or where the user asks for it). A group
+// ranks by the mean result of its experiments that are done, behind all groups that lack no result.
+typedef struct brim_lab_rank {
+  double mean;            // NaN: no result; ranks last
+  size_t results, count;  // of an experiment 1, 1
+} brim_lab_rank;
+// Below 0: a ranks before b. 0: neither.
+int brim_lab_rank_order(const brim_lab_rank *a, const brim_lab_rank *b, brim_metric_better better);
+brim_lab_rank brim_lab_group_rank(const brim_lab_group *group, brim_lab_result result);
+
 // --- reading
 
 typedef struct brim_lab_options {

@@ -44,6 +44,19 @@ const brim_lab_stats *brim_lab_group_stats(const brim_lab_group *group, brim_lab
   return result == BRIM_LAB_BEST ? &group->best : &group->last;
 }
 
+int brim_lab_rank_order(const brim_lab_rank *a, const brim_lab_rank *b, brim_metric_better better) {
+  if (isnan(a->mean) || isnan(b->mean)) return isnan(a->mean) - isnan(b->mean);
+  const bool lacks_a = a->results < a->count, lacks_b = b->results < b->count;
+  if (lacks_a != lacks_b) return lacks_a - lacks_b;
+  const int order = (a->mean > b->mean) - (a->mean < b->mean);
+  return better == BRIM_BETTER_LOWER ? order : better == BRIM_BETTER_HIGHER ? -order : 0;
+}
+
+brim_lab_rank brim_lab_group_rank(const brim_lab_group *group, brim_lab_result result) {
+  const brim_lab_stats *stats = brim_lab_group_stats(group, result);
+  return (brim_lab_rank){stats->mean, stats->n, group->count};
+}
+
 double brim_lab_exp_result(const brim_lab_exp *exp, brim_lab_result result) {
   return result == BRIM_LAB_BEST && !isnan(exp->best) ? exp->best : exp->last;
 }
@@ -129,8 +142,15 @@ static void put_stats(const brim_lab_set *set, brim_lab_group *g, double *values
       const brim_lab_exp *e = &set->exps[g->list[i]];
       if (e->done) values[n++] = brim_lab_exp_result(e, (brim_lab_result)result);
     }
+    brim_lab_stats *stats = result == BRIM_LAB_BEST ? &g->best : &g->last;
     g->done = n;
-    brim_lab_stats_of(values, n, result == BRIM_LAB_BEST ? &g->best : &g->last);
+    brim_lab_stats_of(values, n, stats);
+    // The interval of a share ends where shares end: Student's t knows no bounds.
+    const brim_sweep_metric *display = brim_lab_display(set, g->metric_key);
+    if (n > 1 && display && display->format == BRIM_METRIC_PERCENT) {
+      if (stats->least >= 0) stats->low = fmax(stats->low, 0);
+      if (stats->most <= 1) stats->high = fmin(stats->high, 1);
+    }
   }
 }
 

@@ -110,6 +110,7 @@ typedef struct brim_run_result {
       exchange_exposed_ms;  // per step: all, and what steps waited for; NaN = unknown
   double wall_seconds;      // of all it did: the evaluations, checkpoints and the start too
   int64_t skipped_steps, bad_samples;
+  int64_t lost_steps;  // of the skipped ones, those that were not to find a loss scale (fp16)
   const brim_work_diagnosis *diagnosis;           // what the workload watches for; NULL = nothing
   int64_t anomalies[BRIM_WORK_MAX_TROUBLES];      // by its rows; of this process
   int64_t first_anomaly[BRIM_WORK_MAX_TROUBLES];  // by this step; 0 = none

@@ -39,6 +39,9 @@ brim_status brim_run_take_metrics(brim_run_loop *l) {
   if (m.samples > 0 && m.skipped == l->result->skipped_steps) l->updated = l->step;
   l->searching = m.searching;
   l->result->bad_samples += m.bad;
+  if (!m.searching && m.skipped > l->result->skipped_steps) {
+    l->result->lost_steps += m.skipped - l->result->skipped_steps;
+  }
   l->result->skipped_steps = m.skipped;
   const brim_work_moment at = {
       .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};

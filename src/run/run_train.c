@@ -347,6 +347,21 @@ static brim_status step_failed(loop *l, brim_status status) {
                    l->step);
 }
 
+// A training most of whose steps had no effect has not learned what was asked: it is not done, and no
+// sweep ranks it. The model stays as it was written.
+static brim_status check_learned(const loop *l) {
+  const brim_work_diagnosis *d = l->work->table->diagnosis;
+  brim_run_result *r = l->result;
+  if (2 * r->lost_steps <= l->step) return BRIM_OK;
+  char advice[sizeof r->advice] = "";
+  if (d && d->advice) d->advice(l->work->state, r->anomalies, l->last_lr, advice, sizeof advice);
+  r->diverged = true;
+  return brim_fail(BRIM_ESTATE,
+                   "%" PRId64 " of %" PRId64
+                   " steps had no effect, because losses or gradients were not finite%s%s",
+                   r->lost_steps, l->step, advice[0] ? ": " : "", advice);
+}
+
 static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
@@ -355,7 +370,10 @@ static brim_status train(loop *l) {
   if (l->ended && !done(l)) {
     BRIM_TRY(end_epoch(l));
     l->caught_up = true;
-    if (!done(l) && limit > 0 && l->step >= limit) return finish_early(l, false);
+    if (!done(l) && limit > 0 && l->step >= limit) {
+      BRIM_TRY(finish_early(l, false));
+      return check_learned(l);
+    }
   }
   while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
@@ -384,13 +402,15 @@ static brim_status train(loop *l) {
     if (brim_run_stopped(l) && !done(l)) return interrupted(l);
     if (enough && !done(l)) {
       BRIM_TRY(save_here(l));
-      return finish_early(l, !epoch_end);
+      BRIM_TRY(finish_early(l, !epoch_end));
+      return check_learned(l);
     }
   }
   if (!done(l)) return BRIM_OK;
   if (has_continued(l)) BRIM_TRY(save_here(l));
   if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
-  return finish(l);
+  BRIM_TRY(finish(l));
+  return check_learned(l);
 }
 
 // The result of writing to the folder.

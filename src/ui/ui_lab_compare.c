@@ -23,6 +23,8 @@ static const char *verdict_text(brim_lab_verdict verdict, brim_ui_style *style) 
   return brim_tr(rows[verdict].text);
 }
 
+static bool is_narrow(const brim_term *term) { return term->width > 0 && term->width < 100; }
+
 // "0.912 ± 0.013 (5)": mean, deviation, results.
 static void side_text(const brim_term *term, const brim_sweep_metric *display,
                       const brim_lab_stats *stats, char out[112]) {
@@ -32,8 +34,9 @@ static void side_text(const brim_term *term, const brim_sweep_metric *display,
     return;
   }
   brim_ui_value_spread(display, stats->mean, stats->stddev, spread);
-  char *sign = strstr(spread, "\xc2\xb1");
+  char *sign = strstr(spread, "\xc2\xb1"), *unit = strstr(spread, " %");
   if (sign && !term->unicode) memcpy(sign, "+-", 2);
+  if (unit && is_narrow(term)) *unit = '\0';  // the heading has it
   snprintf(out, 112, "%s (%zu)", spread, stats->n);
 }
 
@@ -104,7 +107,8 @@ static void add_row(brim_ui_table *table, const brim_term *term, const brim_lab_
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
-// What was determined stays longest; then the difference, then what it is made of.
+// The difference stays longest, then what it is made of: the verdict is also its colour, and counted
+// below.
 static brim_status put_table(const brim_term *term, const brim_lab_comparison *c, sides_of sets,
                              brim_str *out) {
   brim_ui_column columns[MAX_KEYS + 4];
@@ -112,13 +116,16 @@ static brim_status put_table(const brim_term *term, const brim_lab_comparison *c
   const size_t count = find_keys(c, sets, keys);
   for (size_t i = 0; i < count; i++) {
     columns[i] = (brim_ui_column){
-        .header = brim_ui_lab_short(sets.b, keys[i]), .align = BRIM_UI_RIGHT, .min_width = 18};
+        .header = brim_ui_lab_short(sets.b, keys[i]), .align = BRIM_UI_RIGHT, .min_width = 12};
   }
+  const char *key = c->count > 0 ? c->matches[0].metric_key : "";
+  const brim_sweep_metric *display = brim_lab_display(sets.b, key);
+  const bool unit = display && display->format == BRIM_METRIC_PERCENT && is_narrow(term);
   const brim_ui_column rest[] = {
-      {"A", NULL, BRIM_UI_RIGHT, 2, 0},
-      {"B", NULL, BRIM_UI_RIGHT, 2, 0},
+      {unit ? "A, %" : "A", NULL, BRIM_UI_RIGHT, 2, 0},
+      {unit ? "B, %" : "B", NULL, BRIM_UI_RIGHT, 2, 0},
       {brim_tr("B - A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
-      {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 0, 0},
+      {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 3, 0},
   };
   memcpy(columns + count, rest, sizeof rest);
   brim_ui_table table;

@@ -338,7 +338,9 @@ static void put_groups(const brim_ui_lab_options *o, const brim_lab_set *set, br
     put_text(out, text);
     brim_str_append_char(out, ']');
   }
-  brim_str_append(out, "],\n");
+  const size_t best = brim_ui_lab_best(set, o->result);
+  brim_str_printf(out, "],\n\"bestGroup\":%lld,\n",
+                  best < set->group_count ? (long long)best : -1LL);
 }
 
 //---------------------------------- curves ----------------------------------

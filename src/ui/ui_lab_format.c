@@ -41,11 +41,6 @@ const char *brim_ui_lab_label(const brim_lab_set *set, const char *metric_key) {
   return display ? brim_ui_sweep_metric_label(display) : metric_key;
 }
 
-bool brim_ui_lab_beats(double x, double y, brim_metric_better better) {
-  if (isnan(x) || isnan(y)) return !isnan(x) && isnan(y);
-  return better == BRIM_BETTER_LOWER ? x < y : better == BRIM_BETTER_HIGHER && x > y;
-}
-
 const char *brim_ui_lab_metric(const brim_lab_set *set) {
   for (size_t i = 0; i < set->count; i++) {
     if (set->metric_count > 0 && strcmp(set->exps[i].metric_key, set->metrics[0].key) == 0) {
@@ -60,13 +55,13 @@ size_t brim_ui_lab_best(const brim_lab_set *set, brim_lab_result result) {
   const brim_metric_better better = brim_lab_better(set, key);
   size_t best = set->group_count;
   for (size_t i = 0; i < set->group_count && better != BRIM_BETTER_NEITHER; i++) {
-    const brim_lab_stats *stats = brim_lab_group_stats(&set->groups[i], result);
-    if (stats->n == 0 || strcmp(set->groups[i].metric_key, key) != 0) continue;
-    if (best == set->group_count ||
-        brim_ui_lab_beats(stats->mean, brim_lab_group_stats(&set->groups[best], result)->mean,
-                          better)) {
-      best = i;
+    const brim_lab_rank rank = brim_lab_group_rank(&set->groups[i], result);
+    if (rank.results == 0 || strcmp(set->groups[i].metric_key, key) != 0) continue;
+    if (best < set->group_count) {
+      const brim_lab_rank first = brim_lab_group_rank(&set->groups[best], result);
+      if (brim_lab_rank_order(&rank, &first, better) >= 0) continue;
     }
+    best = i;
   }
   return best;
 }

@@ -27,9 +27,7 @@ const char *brim_ui_lab_short(const brim_lab_set *set, size_t key);
 double brim_ui_lab_seconds(const brim_lab_exp *exp, double now_s);
 // What people call a metric ("val acc"); its key where no workload declares it.
 const char *brim_ui_lab_label(const brim_lab_set *set, const char *metric_key);
-// Is x a better result than y? Unknown ones are worse than all others.
-bool brim_ui_lab_beats(double x, double y, brim_metric_better better);
-// The group with the best mean of the first metric; group_count = none, or no direction is better.
+// The group that ranks first by the first metric; group_count = none, or no direction is better.
 size_t brim_ui_lab_best(const brim_lab_set *set, brim_lab_result result);
 const char *brim_ui_lab_metric(const brim_lab_set *set);  // the deciding one; "" = there is none
 

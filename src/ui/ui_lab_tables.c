@@ -59,15 +59,14 @@ static void close_table(size_t rows, brim_str *out) {
 // Rows by their results, the best first; without a direction as they were submitted.
 typedef struct ranked {
   size_t index;
-  double value;
+  brim_lab_rank rank;
   brim_metric_better better;
 } ranked;
 
 static int by_result(const void *a, const void *b) {
   const ranked *x = a, *y = b;
-  if (brim_ui_lab_beats(x->value, y->value, x->better)) return -1;
-  if (brim_ui_lab_beats(y->value, x->value, x->better)) return 1;
-  return (x->index > y->index) - (x->index < y->index);
+  const int order = brim_lab_rank_order(&x->rank, &y->rank, x->better);
+  return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
 //---------------------------------- groups ----------------------------------
@@ -82,7 +81,7 @@ static void put_group(const brim_ui_lab_options *o, const brim_lab_set *set,
   brim_ui_value_spread(display, stats->mean, stats->stddev, text);
   put_cell(NULL, text, out);
   snprintf(text, sizeof text, "%zu / %zu", stats->n, g->count);
-  put_cell(NULL, text, out);
+  put_cell(stats->n < g->count ? "partial" : NULL, text, out);
   brim_ui_value(display, stats->least, text);
   put_cell(NULL, text, out);
   brim_ui_value(display, stats->most, text);
@@ -104,7 +103,7 @@ static brim_status put_groups(const brim_ui_lab_options *o, const brim_lab_set *
   if (!order) return brim_fail(BRIM_ENOMEM, "out of memory for a page");
   const brim_metric_better better = brim_lab_better(set, brim_ui_lab_metric(set));
   for (size_t i = 0; i < set->group_count; i++) {
-    order[i] = (ranked){i, brim_lab_group_stats(&set->groups[i], o->result)->mean, better};
+    order[i] = (ranked){i, brim_lab_group_rank(&set->groups[i], o->result), better};
   }
   qsort(order, set->group_count, sizeof *order, by_result);
   brim_ui_put_section(out, "groups", brim_tr("Groups"),
@@ -166,7 +165,8 @@ static brim_status put_experiments(const brim_ui_lab_options *o, const brim_lab_
   if (!order) return brim_fail(BRIM_ENOMEM, "out of memory for a page");
   const brim_metric_better better = brim_lab_better(set, brim_ui_lab_metric(set));
   for (size_t i = 0; i < set->count; i++) {
-    order[i] = (ranked){i, brim_lab_exp_result(&set->exps[i], o->result), better};
+    const brim_lab_exp *e = &set->exps[i];
+    order[i] = (ranked){i, {brim_lab_exp_result(e, o->result), e->done, 1}, better};
   }
   qsort(order, set->count, sizeof *order, by_result);
   brim_ui_put_section(out, "experiments", brim_tr("Experiments"), NULL);

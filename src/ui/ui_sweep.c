@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/record_lab.h"
 #include "ui/ui_sweep_frame.h"
 
 // Puts `right` at the right edge of a line, where it finds room.
@@ -136,10 +137,39 @@ static void put_gpus(brim_ui_frame *f, const brim_sweep_view *view, int most) {
   brim_str_deinit(&line);
 }
 
+// "best val acc so far: 91.20 %  lr=0.1 seed=2": of those that are done or under way.
+static void put_best(brim_ui_frame *f, const brim_sweep_view *view) {
+  const brim_sweep_metric *metric = view->metric_count > 0 ? &view->metrics[0] : NULL;
+  const brim_sweep_row *first = NULL;
+  char value[32];
+  if (!metric || metric->better == BRIM_BETTER_NEITHER) return;
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    const bool open = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_RUNNING;
+    if (!open || strcmp(row->metric_key, metric->key) != 0 || !isfinite(row->best)) continue;
+    const brim_lab_rank a = {row->best, 1, 1}, b = {first ? first->best : (double)NAN, 1, 1};
+    if (!first || brim_lab_rank_order(&a, &b, metric->better) < 0) first = row;
+  }
+  if (!first) return;
+  brim_str line, label;
+  brim_str_init(&line);
+  brim_str_init(&label);
+  brim_ui_sweep_value(metric, first->best, value);
+  brim_str_printf(&line, brim_tr("best %s so far: %s"), brim_ui_sweep_metric_label(metric), value);
+  const int room = f->term->width - brim_utf8_width(line.data) - 2;
+  if (room >= 8) brim_ui_clip(&label, f->term, *first->label ? first->label : first->id, room);
+  brim_str_append(&line, label.len ? "  " : "");
+  brim_ui_styled(&line, f->term, BRIM_UI_BEST, label.data);
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&label);
+  brim_str_deinit(&line);
+}
+
 static void put_header(brim_ui_frame *f, const brim_ui_sweep *state, const brim_sweep_view *view) {
   put_title(f, view);
   put_total(f, view);
   put_lists(f, state, view);
+  if (f->rows >= 12) put_best(f, view);
   if (view->stopping) {
     brim_ui_frame_text(f, BRIM_UI_WARN, brim_tr("stopping: running experiments save first"));
   }

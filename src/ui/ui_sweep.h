@@ -103,11 +103,11 @@ void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim
 void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term, brim_str *out);
 
 typedef struct brim_ui_sweep_status_options {
-  bool all;   // every experiment; else those under way, failures, and the next in the queue
   bool pool;  // of a server, whose workers are not looked at
 } brim_ui_sweep_status_options;
 
-// `brim sweep status`. options NULL: the defaults.
+// `brim sweep status`: every row of the view; what the counts have beyond them is named. options NULL:
+// the defaults.
 brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *term,
                                  const brim_ui_sweep_status_options *options, brim_str *out);
 

@@ -224,19 +224,24 @@ void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size
   const brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT] = {
       [BRIM_UI_SWEEP_STATE] = {brim_tr("State"), NULL, BRIM_UI_LEFT, 0, 0},
       [BRIM_UI_SWEEP_LABEL] = {experiment, NULL, BRIM_UI_LEFT, 0, least},
-      [BRIM_UI_SWEEP_PROGRESS] = {brim_tr("Progress"), "%", BRIM_UI_RIGHT, 1, 0},
-      [BRIM_UI_SWEEP_EPOCH] = {brim_tr("Epoch"), NULL, BRIM_UI_RIGHT, 7, 0},
-      [BRIM_UI_SWEEP_METRIC] = {look->metric, NULL, BRIM_UI_RIGHT, 2, 0},
-      [BRIM_UI_SWEEP_BEST] = {brim_tr("Best"), NULL, BRIM_UI_RIGHT, 6, 0},
-      [BRIM_UI_SWEEP_WHERE] = {brim_tr("Where"), NULL, BRIM_UI_LEFT, 4, 0},
-      [BRIM_UI_SWEEP_TIME] = {brim_tr("Time"), NULL, BRIM_UI_RIGHT, 5, 0},
-      [BRIM_UI_SWEEP_ETA] = {brim_tr("ETA"), NULL, BRIM_UI_RIGHT, 3, 0},
-      [BRIM_UI_SWEEP_NOTE] = {brim_tr("Note"), NULL, BRIM_UI_LEFT, 8, 20},
+      [BRIM_UI_SWEEP_PROGRESS] = {brim_tr("Progress"), "%", BRIM_UI_RIGHT, 3, 0},
+      [BRIM_UI_SWEEP_EPOCH] = {brim_tr("Epoch"), NULL, BRIM_UI_RIGHT, 8, 0},
+      [BRIM_UI_SWEEP_METRIC] = {look->last, brim_tr("Last"), BRIM_UI_RIGHT, 4, 0},
+      [BRIM_UI_SWEEP_BEST] = {look->best, brim_tr("Best"), BRIM_UI_RIGHT, 1, 0},
+      [BRIM_UI_SWEEP_WHERE] = {brim_tr("Where"), NULL, BRIM_UI_LEFT, 6, 0},
+      [BRIM_UI_SWEEP_TIME] = {brim_tr("Time"), NULL, BRIM_UI_RIGHT, 7, 0},
+      [BRIM_UI_SWEEP_ETA] = {brim_tr("ETA"), NULL, BRIM_UI_RIGHT, 5, 0},
+      [BRIM_UI_SWEEP_NOTE] = {brim_tr("Note"), NULL, BRIM_UI_LEFT, 9, 14},
   };
-  const char *label =
-      view->metric_count == 1 ? brim_ui_sweep_metric_label(&view->metrics[0]) : brim_tr("Metric");
-  snprintf(look->metric, sizeof look->metric, "%.63s", label);
-  brim_utf8_trim(look->metric);
+  // Two values of one metric: both headings say which.
+  if (view->metric_count == 1) {
+    const char *label = brim_ui_sweep_metric_label(&view->metrics[0]);
+    snprintf(look->last, sizeof look->last, brim_tr("%.40s, last"), label);
+    snprintf(look->best, sizeof look->best, brim_tr("%.40s, best"), label);
+  } else {
+    snprintf(look->last, sizeof look->last, "%s", brim_tr("Last"));
+    snprintf(look->best, sizeof look->best, "%s", brim_tr("Best"));
+  }
   memcpy(out, columns, sizeof columns);
 }
 

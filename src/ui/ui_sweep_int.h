@@ -47,9 +47,9 @@ enum { BRIM_UI_SWEEP_KEYS = 16 };
 // How cells are written.
 typedef struct brim_ui_sweep_look {
   const brim_term *term;
-  bool bar;         // progress of what runs as a bar too
-  bool values;      // labels without their keys, which stand in the heading
-  char metric[64];  // headings that columns borrow
+  bool bar;                 // progress of what runs as a bar too
+  bool values;              // labels without their keys, which stand in the heading
+  char last[96], best[96];  // headings that columns borrow
   char label[256];
   const char *keys;  // a label that has them
   size_t key_count;  // of a label, where `values`
@@ -80,6 +80,8 @@ double brim_ui_sweep_total_fraction(const brim_sweep_view *view);
 void brim_ui_sweep_clock(double seconds, char out[32]);
 // "12:03:11", the local time of day; "" = unknown.
 void brim_ui_sweep_time(double when_s, char out[16]);
+// The zone of that time: "UTC", "KST"; "" = unknown.
+void brim_ui_sweep_zone(double when_s, char out[16]);
 double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
 // "91.20 %"; "" = unknown.
 void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]);

@@ -1,5 +1,6 @@
 // Which experiments a list shows, and in which order.
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -49,11 +50,13 @@ static int compare(const void *a, const void *b) {
 
 static double known(double value, double otherwise) { return isnan(value) ? otherwise : value; }
 
+// What runs, then what ended last, then the queue: as the dashboard lists them. Results stand above a
+// long queue.
 static void state_keys(const brim_sweep_row *row, double key[2]) {
   static const double rank[BRIM_SWEEP_STATE_COUNT] = {
       [BRIM_SWEEP_RUNNING] = 0,   [BRIM_SWEEP_LEASED] = 1, [BRIM_SWEEP_FAILED] = 2,
-      [BRIM_SWEEP_PAUSED] = 3,    [BRIM_SWEEP_QUEUED] = 4, [BRIM_SWEEP_DONE] = 5,
-      [BRIM_SWEEP_CANCELLED] = 6,
+      [BRIM_SWEEP_DONE] = 2,      [BRIM_SWEEP_QUEUED] = 3, [BRIM_SWEEP_PAUSED] = 4,
+      [BRIM_SWEEP_CANCELLED] = 5,
   };
   key[0] = (unsigned)row->state < BRIM_SWEEP_STATE_COUNT ? rank[row->state] : 7;
   if (brim_sweep_state_ended(row->state)) {
@@ -86,10 +89,32 @@ static void set_keys(const brim_sweep_view *view, brim_ui_sweep_order order, siz
   }
 }
 
+// A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012" or "lr=0.01e-3".
+static bool has_word(const char *text, const char *word) {
+  const size_t n = strlen(word);
+  const bool whole = strchr(word, '=') && word[n - 1] >= '0' && word[n - 1] <= '9';
+  for (const char *at = text; (at = strcasestr(at, word)); at++) {
+    if (!whole || !at[n] || !strchr("0123456789.eE", at[n])) return true;
+  }
+  return false;
+}
+
+// Whether every word of a search is in the row.
 static bool found(const brim_sweep_row *row, const char *search) {
-  if (!*search) return true;
-  return strcasestr(row->label, search) || strcasestr(row->tags, search) ||
-         strncasecmp(row->id, search, strlen(search)) == 0;
+  char word[128];
+  while (*search) {
+    search += strspn(search, " ");
+    const size_t n = strcspn(search, " ");
+    if (n == 0) break;
+    snprintf(word, sizeof word, "%.*s", (int)n, search);
+    brim_utf8_trim(word);
+    search += n;
+    if (!has_word(row->label, word) && !has_word(row->tags, word) &&
+        strncasecmp(row->id, word, strlen(word)) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,

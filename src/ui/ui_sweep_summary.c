@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "record/record_lab.h"
 #include "ui/ui_sweep_int.h"
 
 enum { BEST_ROWS = 5, GROUP_ROWS = 10 };
@@ -112,28 +113,25 @@ static bool all_have_best(const brim_sweep_view *view, const char *key) {
 typedef struct ranked {
   const brim_sweep_row *row;
   double value;
+  brim_metric_better better;
 } ranked;
 
 typedef struct group {
   const brim_sweep_row *row;  // its first in the grid's order
-  size_t n, seeds;            // with a value, and in all
-  double mean, std;           // std NaN with one value
+  brim_lab_stats stats;
+  size_t seeds;  // done or not
+  brim_metric_better better;
 } group;
 
 static bool before(const brim_sweep_row *a, const brim_sweep_row *b) {
   return a->idx != b->idx ? a->idx < b->idx : strcmp(a->id, b->id) < 0;
 }
 
-static int lowest_first(const void *a, const void *b) {
+static int best_first(const void *a, const void *b) {
   const ranked *x = (const ranked *)a, *y = (const ranked *)b;
-  if (x->value != y->value) return x->value < y->value ? -1 : 1;
-  return before(x->row, y->row) ? -1 : before(y->row, x->row);
-}
-
-static int highest_first(const void *a, const void *b) {
-  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
-  if (x->value != y->value) return x->value > y->value ? -1 : 1;
-  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+  const brim_lab_rank p = {x->value, 1, 1}, q = {y->value, 1, 1};
+  const int order = brim_lab_rank_order(&p, &q, x->better);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
 }
 
 // Experiments that are done and have a finite value of the metric, the best first.
@@ -147,20 +145,22 @@ static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metri
     const brim_sweep_row *row = &view->rows[i];
     double value = best ? row->best : row->metric;
     if (row->state != BRIM_SWEEP_DONE || strcmp(row->metric_key, metric->key) != 0) continue;
-    if (isfinite(value)) (*out)[n++] = (ranked){row, value};
+    if (isfinite(value)) (*out)[n++] = (ranked){row, value, metric->better};
   }
-  qsort(*out, n, sizeof **out, metric->better == BRIM_BETTER_LOWER ? lowest_first : highest_first);
+  qsort(*out, n, sizeof **out, best_first);
   *count = n;
   return BRIM_OK;
 }
 
 static void put_best(const brim_sweep_view *view, const brim_sweep_metric *metric,
-                     const brim_term *term, const ranked *all, size_t count, brim_str *out) {
+                     const brim_term *term, const ranked *all, size_t count, bool best,
+                     brim_str *out) {
   char value[32];
   brim_str_append_char(out, '\n');
   brim_str title;
   brim_str_init(&title);
-  brim_str_printf(&title, brim_tr("Best by %s"), brim_ui_sweep_metric_label(metric));
+  brim_str_printf(&title, best ? brim_tr("Best %s of each run") : brim_tr("Last %s of each run"),
+                  brim_ui_sweep_metric_label(metric));
   brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
   brim_str_deinit(&title);
   brim_str_append_char(out, '\n');
@@ -186,35 +186,24 @@ static int by_group(const void *a, const void *b) {
   return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
 }
 
-static void finish_group(const ranked *all, size_t n, group *out) {
-  double sum = 0, square = 0;
-  for (size_t i = 0; i < n; i++) sum += all[i].value;
-  out->row = all[0].row;
-  out->n = n;
-  out->mean = sum / (double)n;
-  for (size_t i = 0; i < n; i++) square += (all[i].value - out->mean) * (all[i].value - out->mean);
-  out->std = n > 1 ? sqrt(square / (double)(n - 1)) : NAN;
-}
-
-static int lowest_mean(const void *a, const void *b) {
+static int best_group_first(const void *a, const void *b) {
   const group *x = (const group *)a, *y = (const group *)b;
-  if (x->mean != y->mean) return x->mean < y->mean ? -1 : 1;
-  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+  const brim_lab_rank p = {x->stats.mean, x->stats.n, x->seeds};
+  const brim_lab_rank q = {y->stats.mean, y->stats.n, y->seeds};
+  const int order = brim_lab_rank_order(&p, &q, x->better);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
 }
 
-static int highest_mean(const void *a, const void *b) {
-  const group *x = (const group *)a, *y = (const group *)b;
-  if (x->mean != y->mean) return x->mean > y->mean ? -1 : 1;
-  return before(x->row, y->row) ? -1 : before(y->row, x->row);
+static int by_group_name(const void *a, const void *b) {
+  return strcmp(((const group *)a)->row->group, ((const group *)b)->row->group);
 }
 
-// Seeds of each group, done or not: those without a value are missing from a mean.
+// Those without a value are missing from a mean. `groups` are in the order of their names.
 static void count_seeds(const brim_sweep_view *view, group *groups, size_t count) {
-  for (size_t i = 0; i < count; i++) groups[i].seeds = 0;
   for (size_t i = 0; i < view->row_count; i++) {
-    for (size_t g = 0; g < count; g++) {
-      if (strcmp(view->rows[i].group, groups[g].row->group) == 0) groups[g].seeds++;
-    }
+    const group key = {.row = &view->rows[i]};
+    group *g = (group *)bsearch(&key, groups, count, sizeof *groups, by_group_name);
+    if (g) g->seeds++;
   }
 }
 
@@ -222,13 +211,14 @@ static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metr
                       const brim_term *term, const group *g, bool first, brim_str *out) {
   char text[80], seeds[64];
   brim_str label;
-  brim_ui_value_spread(metric, g->mean, g->std, text);
+  brim_ui_value_spread(metric, g->stats.mean, g->stats.stddev, text);
   char *sign = strstr(text, "\xc2\xb1");
   if (sign && !term->unicode) memcpy(sign, "+-", 2);
-  if (g->n < g->seeds) {
-    snprintf(seeds, sizeof seeds, brim_tr("%zu of %zu seeds"), g->n, g->seeds);
+  const bool lacks = g->stats.n < g->seeds;
+  if (lacks) {
+    snprintf(seeds, sizeof seeds, brim_tr("%zu of %zu seeds"), g->stats.n, g->seeds);
   } else {
-    snprintf(seeds, sizeof seeds, brim_tr("%zu seeds"), g->n);
+    snprintf(seeds, sizeof seeds, brim_tr("%zu seeds"), g->stats.n);
   }
   int pad = 20 - brim_utf8_width(text);
   brim_str_printf(out, "  %*s%s  ", pad > 0 ? pad : 0, "", text);
@@ -238,38 +228,52 @@ static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metr
   brim_ui_clip(&label, term, point, room);
   brim_ui_styled(out, term, first ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
   brim_str_append(out, "  ");
-  brim_ui_styled(out, term, g->n < g->seeds ? BRIM_UI_WARN : BRIM_UI_DIM, seeds);
+  brim_ui_styled(out, term, lacks ? BRIM_UI_WARN : BRIM_UI_DIM, seeds);
   brim_str_append_char(out, '\n');
   if (label.status && !out->status) out->status = label.status;
   brim_str_deinit(&label);
 }
 
-// Groups of `all` with more than one seed, the best mean first. `all` is put into another order.
-static size_t make_groups(const brim_sweep_metric *metric, ranked *all, size_t count, group *out) {
+// Groups of `all`, the one that ranks first in front. `all` is put into another order.
+static brim_status make_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                               ranked *all, size_t count, group *out, size_t *group_count) {
+  double *values = (double *)brim_calloc(count + 1, sizeof *values);
   size_t groups = 0;
+  if (!values) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
   qsort(all, count, sizeof *all, by_group);
   for (size_t i = 0, n; i < count; i += n) {
     for (n = 1; i + n < count && strcmp(all[i].row->group, all[i + n].row->group) == 0;) n++;
-    if (*all[i].row->group) finish_group(all + i, n, &out[groups++]);
+    if (!*all[i].row->group) continue;
+    for (size_t k = 0; k < n; k++) values[k] = all[i + k].value;
+    group *g = &out[groups++];
+    *g = (group){.row = all[i].row, .better = metric->better};
+    brim_lab_stats_of(values, n, &g->stats);
   }
-  qsort(out, groups, sizeof *out, metric->better == BRIM_BETTER_LOWER ? lowest_mean : highest_mean);
-  return groups;
+  brim_free(values);
+  count_seeds(view, out, groups);
+  if (groups > 0) qsort(out, groups, sizeof *out, best_group_first);
+  *group_count = groups;
+  return BRIM_OK;
 }
 
 static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
                               const brim_term *term, ranked *all, size_t count, brim_str *out) {
   group *groups = (group *)brim_calloc(count + 1, sizeof *groups);
   if (!groups) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
-  size_t n = make_groups(metric, all, count, groups);
+  size_t n = 0;
+  brim_status status = make_groups(view, metric, all, count, groups, &n);
   size_t shown = n < GROUP_ROWS ? n : GROUP_ROWS;
-  count_seeds(view, groups, shown);
   bool several = false;
   for (size_t i = 0; i < shown; i++) several = several || groups[i].seeds > 1;
   if (several) {
+    const bool best = all_have_best(view, metric->key);
     brim_str title;
     brim_str_init(&title);
-    brim_str_printf(&title, brim_tr("Mean %s standard deviation of %s over seeds"),
-                    term->unicode ? "±" : "+-", brim_ui_sweep_metric_label(metric));
+    brim_str_printf(
+        &title,
+        best ? brim_tr("Mean %s standard deviation over seeds, of the best %s of each run")
+             : brim_tr("Mean %s standard deviation over seeds, of the last %s of each run"),
+        term->unicode ? "±" : "+-", brim_ui_sweep_metric_label(metric));
     brim_str_append_char(out, '\n');
     brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
     brim_str_append_char(out, '\n');
@@ -277,7 +281,7 @@ static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metr
     for (size_t i = 0; i < shown; i++) put_group(view, metric, term, &groups[i], i == 0, out);
   }
   brim_free(groups);
-  return brim_str_status(out);
+  return status ? status : brim_str_status(out);
 }
 
 //---------------------------------- all ----------------------------------
@@ -290,7 +294,7 @@ static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metr
   brim_status status = BRIM_OK;
   // Of a metric without a direction there is no best.
   if (count > 0 && metric->better != BRIM_BETTER_NEITHER)
-    put_best(view, metric, term, all, count, out);
+    put_best(view, metric, term, all, count, all_have_best(view, metric->key), out);
   if (count > 0) status = put_groups(view, metric, term, all, count, out);
   brim_free(all);
   return status;
@@ -328,7 +332,7 @@ static void put_command(brim_str *out, const char *fmt, const char *command) {
 
 brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *term,
                                   const brim_ui_sweep_summary_options *options, brim_str *out) {
-  char clock[32], ended[16];
+  char clock[32], ended[16], zone[16];
   int64_t left = 0;
   for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
     if (!brim_sweep_state_ended((brim_sweep_state)i)) left += view->counts[i];
@@ -342,9 +346,10 @@ brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *
     brim_str_printf(out, brim_tr("in %s"), clock);
   }
   brim_ui_sweep_time(view->now_s, ended);
+  brim_ui_sweep_zone(view->now_s, zone);
   if (clock[0] && ended[0]) {
     brim_str_append(out, "  ");
-    brim_str_printf(out, brim_tr("ended at %s"), ended);
+    brim_str_printf(out, brim_tr("ended at %s %s"), ended, zone);
   }
   brim_str_append_char(out, '\n');
   brim_ui_sweep_counts(view, term, out);

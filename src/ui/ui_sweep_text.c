@@ -56,6 +56,14 @@ void brim_ui_sweep_time(double when_s, char out[16]) {
   snprintf(out, 16, "%02d:%02d:%02d", local.tm_hour % 24, local.tm_min % 60, local.tm_sec % 61);
 }
 
+void brim_ui_sweep_zone(double when_s, char out[16]) {
+  struct tm local;
+  out[0] = '\0';
+  if (!(fabs(when_s) < 1e11)) return;
+  const time_t when = (time_t)when_s;
+  if (localtime_r(&when, &local)) (void)strftime(out, 16, "%Z", &local);
+}
+
 void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term,
                            brim_str *out) {
   brim_ui_style style = message->level == BRIM_SWEEP_ERROR  ? BRIM_UI_BAD
@@ -78,8 +86,6 @@ void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *t
 }
 
 //---------------------------------- status ----------------------------------
-
-enum { NEXT_ROWS = 5, FAILED_ROWS = 10 };
 
 static brim_status put_gpus(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   for (size_t i = 0; i < view->gpu_count; i++) {
@@ -129,24 +135,22 @@ static void add_row(brim_ui_table *table, const brim_sweep_view *view, const bri
   }
 }
 
-// Rows of a list behind those that are there, at most `most` (0 = all).
-static brim_status add_list(const brim_sweep_view *view, brim_ui_sweep_list list, size_t most,
-                            size_t *rows, size_t *count) {
-  size_t *listed = NULL, n = 0;
-  brim_ui_sweep_pick pick = {list, BRIM_UI_SWEEP_BY_STATE, ""};
-  BRIM_TRY(brim_ui_sweep_rows(view, &pick, &listed, &n));
-  if (most > 0 && n > most) n = most;
-  if (n > 0) memcpy(rows + *count, listed, n * sizeof *rows);
-  *count += n;
-  brim_free(listed);
+// What runs, the best results, why others failed, the queue, the rest: every row that the view has.
+static brim_status choose_rows(const brim_sweep_view *view, size_t *rows, size_t *count) {
+  static const brim_ui_sweep_list lists[] = {BRIM_UI_SWEEP_ACTIVE, BRIM_UI_SWEEP_FINISHED,
+                                             BRIM_UI_SWEEP_FAILURES, BRIM_UI_SWEEP_WAITING,
+                                             BRIM_UI_SWEEP_HELD};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    const bool done = lists[i] == BRIM_UI_SWEEP_FINISHED;
+    const brim_ui_sweep_pick pick = {lists[i],
+                                     done ? BRIM_UI_SWEEP_BY_METRIC : BRIM_UI_SWEEP_BY_STATE, ""};
+    size_t *listed = NULL, n = 0;
+    BRIM_TRY(brim_ui_sweep_rows(view, &pick, &listed, &n));
+    if (n > 0) memcpy(rows + *count, listed, n * sizeof *rows);
+    *count += n;
+    brim_free(listed);
+  }
   return BRIM_OK;
-}
-
-static brim_status choose_rows(const brim_sweep_view *view, bool all, size_t *rows, size_t *count) {
-  if (all) return add_list(view, BRIM_UI_SWEEP_ALL, 0, rows, count);
-  BRIM_TRY(add_list(view, BRIM_UI_SWEEP_ACTIVE, 0, rows, count));
-  BRIM_TRY(add_list(view, BRIM_UI_SWEEP_FAILURES, FAILED_ROWS, rows, count));
-  return add_list(view, BRIM_UI_SWEEP_WAITING, NEXT_ROWS, rows, count);
 }
 
 static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, const size_t *rows,
@@ -165,8 +169,9 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     used[i] = has_text(view, rows, count, (brim_ui_sweep_column)i, &look);
     if (used[i]) columns[n++] = columns[2 + i];
-    // Why one failed or waits is what people ask `status` for; the live table has a line for it.
-    if (used[i] && i == BRIM_UI_SWEEP_NOTE) columns[n - 1].priority = 1;
+    // Why one failed or waits is what people ask `status` for, next to its result; the live table has a
+    // line for it.
+    if (used[i] && i == BRIM_UI_SWEEP_NOTE) columns[n - 1].priority = 2;
   }
   brim_ui_table_init(&table, columns, n);
   for (size_t i = 0; i < count; i++) add_row(&table, view, &view->rows[rows[i]], used, &look);
@@ -175,13 +180,12 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   return status;
 }
 
-static brim_status put_table(const brim_sweep_view *view, const brim_term *term, bool all,
-                             brim_str *out) {
+static brim_status put_table(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char number[32];
   size_t count = 0;
   size_t *rows = (size_t *)brim_calloc(view->row_count + 1, sizeof *rows);
   if (!rows) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
-  brim_status status = choose_rows(view, all, rows, &count);
+  brim_status status = choose_rows(view, rows, &count);
   if (!status) status = put_rows(view, term, rows, count, out);
   brim_free(rows);
   int64_t left_out = brim_sweep_view_total(view) - (int64_t)count;
@@ -254,5 +258,5 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   }
   brim_str_append_char(out, '\n');
   BRIM_TRY(put_gpus(view, term, out));
-  return put_table(view, term, options && options->all, out);
+  return put_table(view, term, out);
 }

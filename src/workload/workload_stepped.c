@@ -116,7 +116,7 @@ static void watch_advice(void *work, const int64_t *counts, double lr, char *out
 }
 
 static brim_status watch_lost(void *work, int64_t epoch, double lr) {
-  return brim_net_watch_lost(stepper_of(work)->watch.config, epoch, lr);
+  return brim_net_watch_lost(&stepper_of(work)->watch, epoch, lr);
 }
 
 static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {

@@ -80,6 +80,8 @@ static void look_for_odd(brim_net_watch *w) {
   if (!status) status = brim_survey_run(source, &options, &survey);
   if (!status) {
     if (survey.odd_kept > 0) snprintf(w->odd, sizeof w->odd, "%s", survey.odd[0].text);
+    w->odd_count = survey.odd_count;
+    w->odd_of = survey.good;
     brim_survey_deinit(&survey);
   }
   if (status) brim_status_clear();
@@ -90,6 +92,16 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
   const brim_config *config = w->config;
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
+  // Data that hold such values are the cause: no learning rate helps against them.
+  if (!finite && w->odd[0]) {
+    snprintf(
+        out, size,
+        brim_tr("%llu of the %llu samples read hold values that are not finite, the first: %s; "
+                "`brim data verify %.200s` lists them"),
+        (unsigned long long)w->odd_count, (unsigned long long)w->odd_of, w->odd, data_path(config));
+    brim_utf8_trim(out);
+    return;
+  }
   int n = snprintf(out, size, brim_tr("try a lower learning rate (now %g)"), lr);
   if (n > 0 && (size_t)n < size) {
     n += snprintf(
@@ -100,11 +112,8 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
     n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
   }
   if (n > 0 && (size_t)n < size && !finite) {
-    n += snprintf(out + n, size - (size_t)n,
-                  brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
-  }
-  if (n > 0 && (size_t)n < size && !finite && w->odd[0]) {
-    snprintf(out + n, size - (size_t)n, brim_tr(", the first: %s"), w->odd);
+    snprintf(out + n, size - (size_t)n,
+             brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
   }
 }
 
@@ -119,7 +128,16 @@ void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, d
   }
 }
 
-brim_status brim_net_watch_lost(const brim_config *config, int64_t epoch, double lr) {
+brim_status brim_net_watch_lost(brim_net_watch *w, int64_t epoch, double lr) {
+  const brim_config *config = w->config;
+  look_for_odd(w);
+  if (w->odd[0]) {
+    char advice[768];
+    advice_on(BRIM_TROUBLE_LOSS_NOT_FINITE, w, lr, advice, sizeof advice);
+    return brim_fail(BRIM_ESTATE,
+                     "diverged in epoch %" PRId64 ": losses or gradients are no longer finite: %s",
+                     epoch, advice);
+  }
   return brim_fail(BRIM_ESTATE,
                    "diverged in epoch %" PRId64
                    ": losses or gradients are no longer finite; look for NaN in the data with "
@@ -197,6 +215,7 @@ size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
   if (m->skipped > w->skipped) {
     brim_work_trouble *t =
         begin(&out[n++], BRIM_TROUBLE_GRADIENT_NOT_FINITE, m->skipped - w->skipped);
+    if (!m->searching) look_for_odd(w);
     t->silent = m->searching;  // fp16 finds its loss scale by such steps
     w->skipped = m->skipped;
     tell_not_finite(w, at, t);

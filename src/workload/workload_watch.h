@@ -44,6 +44,7 @@ typedef struct brim_net_watch {
   const struct brim_work_set *data;  // the training set, to find what is not finite in; NULL = none
   bool looked;                       // for it, once
   char odd[320];  // the first sample that is: "x.h5[5]: the input holds ..."; "" = none
+  uint64_t odd_count, odd_of;  // samples that are, of those read to find them
   brim_watch_window loss, norm;
   int64_t skipped;  // steps when last asked
   bool scaled;      // losses are scaled (fp16): skipped steps are how the scale is found
@@ -54,7 +55,7 @@ size_t brim_net_watch_take(brim_net_watch *watch, const brim_work_moment *at,
                            brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]);
 void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, double lr, char *out,
                            size_t size);
-brim_status brim_net_watch_lost(const brim_config *config, int64_t epoch, double lr);
+brim_status brim_net_watch_lost(brim_net_watch *watch, int64_t epoch, double lr);
 brim_status brim_net_watch_put(const brim_net_watch *watch, const int64_t *times, json_t *metadata);
 void brim_net_watch_get(brim_net_watch *watch, const json_t *metadata, int64_t skipped,
                         int64_t *times);

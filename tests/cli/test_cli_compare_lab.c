@@ -86,6 +86,52 @@ static void test_by(void **state) {
   expect(2, "they differ in training.learning_rate", "brim compare before --by precision");
 }
 
+// The result is the last column to go.
+static void test_narrow(void **state) {
+  (void)state;
+  shell_result r = shell("COLUMNS=80 brim compare before after");
+  has(r.out, "82.00 ± 1.00 (3)");
+  has(r.out, "92.00 ± 1.00 (3)");
+  has(r.out, "+10.00 [+7.73, +12.27] pp");
+  has(r.out, "certainly better: 1");
+  shell_free(&r);
+}
+
+// Of many experiments status shows a fair mix, the best results first, by the best value of a run.
+static void test_status_of_many(void **state) {
+  (void)state;
+  lab_result rows[24];
+  for (int i = 0; i < 24; i++) {
+    rows[i] = (lab_result){i < 8 ? "1" : "0.1", i, i < 8 ? (double)NAN : 0.5 + 0.01 * i};
+  }
+  assert_int_equal(system("rm -rf many"), 0);
+  lab_store_make("many", rows, 24);
+  shell_result r = shell("brim sweep status many --limit 12 --json");
+  assert_int_equal(r.code, 0);
+  json_t *view = NULL;
+  assert_ok(brim_json_parse(r.out, strlen(r.out), "status", &view));
+  const json_t *list = json_object_get(view, "rows");
+  int done = 0, failed = 0;
+  double first = 0;
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *row = json_array_get(list, i);
+    const char *is = json_string_value(json_object_get(row, "state"));
+    const double best = json_number_value(json_object_get(row, "best"));
+    if (strcmp(is, "done") == 0 && done++ == 0) first = best;
+    failed += strcmp(is, "failed") == 0;
+  }
+  assert_int_equal(done + failed, 12);
+  assert_true(done >= 6 && failed >= 3);
+  assert_true(fabs(first - 0.75) < 1e-9);  // 0.73 at the end of the run, 0.75 at its best
+  json_decref(view);
+  shell_free(&r);
+  r = shell("COLUMNS=80 brim sweep status many --limit 12");
+  const char *best = strstr(r.out, "75.00 %"), *bad = strstr(r.out, "failed  ");
+  assert_true(best && bad && strstr(r.out, "12 more") && best < strstr(r.out, "74.00 %"));
+  shell_free(&r);
+  expect(0, "(default: best)", "brim report --help");
+}
+
 static void test_mistakes(void **state) {
   (void)state;
   static const lab_result other[] = {{"99", 0, 0.5}};
@@ -107,6 +153,8 @@ int main(void) {
       cmocka_unit_test_setup(test_values_and_lang, setup),
       cmocka_unit_test_setup(test_json, setup),
       cmocka_unit_test_setup(test_by, setup),
+      cmocka_unit_test_setup(test_narrow, setup),
+      cmocka_unit_test_setup(test_status_of_many, setup),
       cmocka_unit_test_setup(test_mistakes, setup),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,8 +131,7 @@ static void expect_metric(const char *yaml, const char *key) {
 // the names behind the first are the candidates by rank.
 static void test_the_metric_of_an_experiment(void **state) {
   (void)state;
-  expect_metric("",
-                "eval_accuracy eval_accuracy eval_loss train_accuracy train_loss");
+  expect_metric("", "eval_accuracy eval_accuracy eval_loss train_accuracy train_loss");
   expect_metric("loss: cross_entropy\n",
                 "eval_accuracy eval_accuracy eval_loss train_accuracy train_loss");
   expect_metric("loss: mse\n", "eval_loss eval_loss train_loss");

@@ -216,6 +216,38 @@ static void test_groups_over_other_settings(void **state) {
   assert_near(set->groups[0].last.mean, 2, 0);
 }
 
+// One definition for every view: groups that lack results rank behind those that lack none.
+static void test_ranks(void **state) {
+  (void)state;
+  const brim_lab_rank whole = {0.8, 2, 2}, partial = {0.9, 1, 2}, none = {(double)NAN, 0, 2};
+  const brim_lab_rank better = {0.85, 2, 2}, other = {0.7, 1, 2};
+  assert_true(brim_lab_rank_order(&whole, &partial, BRIM_BETTER_HIGHER) < 0);
+  assert_true(brim_lab_rank_order(&partial, &whole, BRIM_BETTER_LOWER) > 0);
+  assert_true(brim_lab_rank_order(&better, &whole, BRIM_BETTER_HIGHER) < 0);
+  assert_true(brim_lab_rank_order(&better, &whole, BRIM_BETTER_LOWER) > 0);
+  assert_true(brim_lab_rank_order(&partial, &other, BRIM_BETTER_HIGHER) < 0);
+  assert_true(brim_lab_rank_order(&none, &partial, BRIM_BETTER_HIGHER) > 0);
+  assert_int_equal(brim_lab_rank_order(&none, &none, BRIM_BETTER_HIGHER), 0);
+  assert_int_equal(brim_lab_rank_order(&whole, &better, BRIM_BETTER_NEITHER), 0);
+}
+
+// The interval of a share does not leave what a share can be.
+static void test_intervals_of_shares(void **state) {
+  (void)state;
+  static const char curve[] = "{\"eval_accuracy\": [[1, 0.5]]}";
+  add(&(lab_line){.n = 1,
+                  .label = "seed=1",
+                  .metric = "0.99",
+                  .metric_key = "eval_accuracy",
+                  .metrics = curve});
+  add(&(lab_line){
+      .n = 2, .label = "seed=2", .metric = "0.9", .metric_key = "eval_accuracy", .metrics = curve});
+  finish();
+  const brim_lab_stats *stats = &set->groups[0].last;
+  assert_int_equal(stats->n, 2);
+  assert_true(stats->low >= 0 && stats->high <= 1 && stats->low < stats->mean);
+}
+
 static void test_other_metrics_are_other_groups(void **state) {
   (void)state;
   add(&(lab_line){.n = 1, .label = "seed=1", .metric = "1", .metric_key = "loss"});
@@ -682,6 +714,8 @@ int main(void) {
       TEST(test_mean_over_seeds),
       TEST(test_one_value_has_no_interval),
       TEST(test_groups_over_other_settings),
+      TEST(test_ranks),
+      TEST(test_intervals_of_shares),
       TEST(test_other_metrics_are_other_groups),
       TEST(test_defaults_fill_gaps),
       TEST(test_default_of_all),

@@ -306,6 +306,7 @@ static void test_waiting_is_training(void **state) {
 }
 
 // Readings that follow a plan: the real ones with figures laid over.
+enum { ALWAYS = -2 };
 static int reading;
 static struct {
   int at;
@@ -327,7 +328,7 @@ static brim_status planned_metrics(void *work, bool reset, brim_work_metrics *ou
   out->values[BRIM_NET_LOSS_SCALE] = plan[0].scale;
   out->searching = plan[0].scale > 1;
   for (size_t i = 0; i < 8; i++) {
-    if (plan[i].at != reading) continue;
+    if (plan[i].at != reading && plan[i].at != ALWAYS) continue;
     if (plan[i].loss > 0) loss = plan[i].loss;
     if (plan[i].norm > 0) out->values[BRIM_NET_GRAD_NORM_MAX] = plan[i].norm;
     out->bad = plan[i].bad;
@@ -389,6 +390,18 @@ static void test_anomalies(void **state) {
   assert_int_equal(count_of(log, "\"loss_not_finite\""), 3);
   assert_int_equal(count_of(log, "\"gradient_exploded\""), 1);
   brim_free(log);
+  // most steps had no effect: the training is not done, and says why
+  for (size_t i = 1; i < 8; i++) plan[i].at = -1;
+  const int64_t steps = r.steps;
+  plan[5].at = ALWAYS, plan[5].skipped = (steps / 12 - 1) * 12 / readings;
+  assert_true(plan[5].skipped > 0);
+  assert_int_equal(run_planned("most", &r), BRIM_ESTATE);
+  assert_true(r.diverged && r.lost_steps > steps / 2 && r.lost_steps < steps);
+  assert_int_equal(r.steps, steps);
+  assert_non_null(strstr(brim_status_detail(), "steps had no effect"));
+  assert_non_null(strstr(brim_status_detail(), "brim data verify"));
+  brim_status_clear();
+  plan[5].skipped = 2;
   // fp16 looks for its scale by skipping steps: counted, not said
   for (size_t i = 1; i < 8; i++) plan[i].at = -1;
   plan[0].scale = 1024;

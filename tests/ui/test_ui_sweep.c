@@ -87,17 +87,21 @@ static void test_a_small_screen(void **unused) {
   assert_string_equal(line_of(out.data, 2, line),
                       "[1 all 60]  2 running 8  3 queued 29  4 done 18  5 failed 2  6 other 3");
   assert_string_equal(
-      line_of(out.data, 6, line),
+      line_of(out.data, 7, line),
       "GPU 3   used by others   15.1/139.8 GiB   77 %  held by pid 71 (alice)  415 W");
   assert_string_equal(
-      line_of(out.data, 7, line),
-      "  State       lr   batch_size width seed      %     score  Where        ETA");
-  assert_string_equal(
       line_of(out.data, 8, line),
-      "▸ running     0.1  128        65    1      73 %   87.80 %  GPU 3       4:00");
+      "  State       lr   batch_size width seed      %      Last      Best       ETA");
   assert_string_equal(
-      line_of(out.data, 11, line),
-      "  pausing     0.1  64         65    3      36 %   83.90 %  GPU 1      12:00");
+      line_of(out.data, 9, line),
+      "▸ running     0.1  128        65    1      73 %   87.80 %   88.80 %      4:00");
+  assert_string_equal(
+      line_of(out.data, 12, line),
+      "  pausing     0.1  64         65    3      36 %   83.90 %   84.90 %     12:00");
+  // The best so far, and results above the queue.
+  assert_string_equal(line_of(out.data, 3, line),
+                      "best score so far: 91.40 %  lr=0.01 batch_size=64 width=64 seed=2");
+  assert_non_null(strstr(out.data, "  done        0.01 64         64    0     100 %   91.00 %"));
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -112,7 +116,7 @@ static void test_a_large_screen(void **unused) {
   brim_ui_sweep_init(&state);
   sweep_view_fill(&view, 120, 4);
   draw(&state, &view, 200, 60, &out);
-  line_of(out.data, 16, line);
+  line_of(out.data, 18, line);
   assert_non_null(strstr(line, "failed      lr=0.01 batch_size=64 width=65 seed=1 "));
   assert_non_null(strstr(line, "OOM: cannot allocate 2.1 GiB on GPU 0: 1.7 GiB are free"));
   assert_non_null(strstr(out.data, "is done: score 90.70 %"));
@@ -175,9 +179,9 @@ static void test_labels_with_other_keys(void **unused) {
   row.label = "momentum=0.9 lr=a b c";
   assert_ok(brim_sweep_view_put(&view, &row));
   draw(&state, &view, 80, 24, &out);
-  assert_true(brim_str_starts(line_of(out.data, 3, line), "  State       lr   batch_size width"));
-  assert_non_null(strstr(line_of(out.data, 4, line), "running     0.1  "));
-  assert_non_null(strstr(line_of(out.data, 5, line), "running     momentum=0.9 lr=a b c "));
+  assert_true(brim_str_starts(line_of(out.data, 4, line), "  State       lr   batch_size width"));
+  assert_non_null(strstr(line_of(out.data, 5, line), "running     0.1  "));
+  assert_non_null(strstr(line_of(out.data, 6, line), "running     momentum=0.9 lr=a b c "));
   brim_sweep_view_deinit(&view);
   // A value may have spaces.
   sweep_view_fill(&view, 20, 0);

@@ -257,14 +257,14 @@ static void test_orders(void **unused) {
   state.order = BRIM_UI_SWEEP_BY_METRIC;
   draw(&state, &view, 200, 24, &out);
   char line[FRAME_LINE];
-  assert_non_null(strstr(line_of(out.data, 4, line), "91.40 %"));
+  assert_non_null(strstr(line_of(out.data, 5, line), "91.40 %"));
   view.metrics[0].better = BRIM_BETTER_LOWER;
   draw(&state, &view, 200, 24, &out);
-  assert_non_null(strstr(line_of(out.data, 4, line), "82.30 %"));
+  assert_non_null(strstr(line_of(out.data, 5, line), "82.30 %"));
   // Values that are unknown come last.
   press(&state, &view, BRIM_KEY_END);
   draw(&state, &view, 200, 24, &out);
-  assert_non_null(strstr(line_of(out.data, 4, line), "queued"));
+  assert_non_null(strstr(line_of(out.data, 5, line), "queued"));
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }

@@ -18,13 +18,20 @@ static void test_status(void **unused) {
                          "52.1 experiments/h  ETA 4 h 10 min  process 4711, running for "
                          "2:13:24\n"));
   assert_non_null(strstr(out.data, "GPU 3 is held by pid 71 (alice)"));
-  assert_non_null(strstr(out.data, "\n577 more; --all lists every experiment\n"));
   assert_null(strchr(out.data, '\033'));
-  assert_int_equal(count_lines(out.data), 3 + 1 + 2 + 1 + 2 + 8 + 10 + 5 + 1);
+  // What runs, the best results, failures, the queue.
+  const char *runs = strstr(out.data, "  running "), *best = strstr(out.data, "91.40 %");
+  const char *worse = strstr(out.data, "90.20 %"), *failed = strstr(out.data, "  failed  ");
+  assert_true(runs && best && worse && failed && runs < best && best < worse && worse < failed);
+  assert_true(failed < strstr(out.data, "  queued  "));
+  view.counts[BRIM_SWEEP_QUEUED] += 577;
   brim_str_clear(&out);
-  brim_ui_sweep_status_options all = {.all = true};
+  assert_ok(brim_ui_sweep_status(&view, &plain, NULL, &out));
+  assert_non_null(strstr(out.data, "\n577 more; --all lists every experiment\n"));
+  view.counts[BRIM_SWEEP_QUEUED] -= 577;
+  brim_str_clear(&out);
   view.pid = 0;
-  assert_ok(brim_ui_sweep_status(&view, &plain, &all, &out));
+  assert_ok(brim_ui_sweep_status(&view, &plain, NULL, &out));
   assert_int_equal(count_lines(out.data), 3 + 1 + 2 + 1 + 2 + 600);
   assert_null(strstr(out.data, "--all"));
   // Every row begins with the id that cancel, pause, retry and log take.
@@ -39,7 +46,7 @@ static void test_status(void **unused) {
   for (size_t i = 0; i < view.row_count; i++) view.rows[i].eta_s = NAN;
   view.eta_s = NAN;
   brim_str_clear(&out);
-  assert_ok(brim_ui_sweep_status(&view, &plain, &all, &out));
+  assert_ok(brim_ui_sweep_status(&view, &plain, NULL, &out));
   assert_null(strstr(out.data, "ETA"));
   view.eta_s = 15000;
   brim_str_clear(&out);
@@ -70,6 +77,8 @@ static void test_status_fits_a_terminal(void **unused) {
     // Why one failed stays longer than how far it came.
     assert_non_null(strstr(out.data, brim_tr("Note")));
     assert_null(strstr(out.data, brim_tr("Epoch")));
+    // The result is the last to go.
+    assert_non_null(strstr(out.data, "91.40 %"));
   }
   korean(false);
   brim_sweep_view_deinit(&view);
@@ -145,9 +154,10 @@ static void test_summary_of_seeds(void **unused) {
   // (4 + 5 + 9) / 3 = 6, sqrt((4 + 1 + 9) / 2) = 2.646; 2 and sqrt(2)
   assert_non_null(strstr(out.data, "6.0 ± 2.6  lr=2  3 of 4 seeds\n"));
   assert_non_null(strstr(out.data, "2.0 ± 1.4  lr=1  2 seeds\n"));
-  assert_true(strstr(out.data, "lr=2  3 of") < strstr(out.data, "lr=1  2 seeds"));
+  // A group that lacks a result does not outrank one that has all.
+  assert_true(strstr(out.data, "lr=2  3 of") > strstr(out.data, "lr=1  2 seeds"));
   assert_non_null(strstr(out.data,
-                         "Best by score\n           9  lr=2 seed=4  000000000000\n"
+                         "Last score of each run\n           9  lr=2 seed=4  000000000000\n"
                          "           5  lr=2 seed=3  000000000000\n"));
   assert_null(strstr(out.data, "inf"));
   assert_null(strstr(out.data, "100"));
@@ -158,11 +168,11 @@ static void test_summary_of_seeds(void **unused) {
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
   assert_true(strstr(out.data, "lr=2  3 of") > strstr(out.data, "lr=1  2 seeds"));
-  assert_non_null(strstr(out.data, "Best by score\n           1  lr=1 seed=0"));
+  assert_non_null(strstr(out.data, "Last score of each run\n           1  lr=1 seed=0"));
   view.metrics[0].better = BRIM_BETTER_NEITHER;
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
-  assert_null(strstr(out.data, "Best"));
+  assert_null(strstr(out.data, "Last score of"));
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }

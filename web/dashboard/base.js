@@ -111,7 +111,7 @@
     const passed = now() - ms;
     return passed < 2000 ? t('now') : t('ago', span(passed < 60000 ? Math.round(passed / 1000) * 1000 : passed));
   }
-  function clock(ms) { return ms ? new Date(ms).toLocaleString(brim.language() === 'ko' ? 'ko-KR' : 'en-GB') : dash; }
+  function clock(ms) { return ms ? new Date(ms).toLocaleString(brim.language() === 'ko' ? 'ko-KR' : 'en-GB', { dateStyle: 'short', timeStyle: 'long' }) : dash; }
 
   //-------------------------------- requests --------------------------------
 

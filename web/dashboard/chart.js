@@ -236,7 +236,7 @@
   // A chart with a choice of its metric, a logarithmic scale and smoothing.
   class Panel {
     constructor(options) {
-      this.chart = new Chart(Object.assign({ ondrawn: (count) => { this.note.textContent = this.noteKey && count ? t(this.noteKey, count) : ''; } }, options));
+      this.chart = new Chart(Object.assign({ ondrawn: (count) => { this.note.textContent = this.noteKey && count ? t(this.noteKey, count, this.noteOf) : ''; } }, options));
       this.select = h('select', { title: t('metric'), 'aria-label': t('metric'), onchange: () => {
         this.chosen = this.select.value;
         this.update();
@@ -257,9 +257,10 @@
       this.select.value = value;
     }
     // list: [{id, name}]; preferred: the metric of the results; note: key of a text with the number of curves
-    async show(list, grid, preferred, note) {
+    async show(list, grid, preferred, note, of) {
       this.list = list;
       this.noteKey = note;
+      this.noteOf = of;
       const from = grid + '|' + (list[0] ? (list[0].members || [list[0].id])[0] : '');
       if (this.from !== from || this.keys.length < 2) {
         this.from = from;

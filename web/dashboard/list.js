@@ -2,7 +2,7 @@
 'use strict';
 (function () {
   const { h, fill, t, model, isNumber } = brim;
-  const CURVES = 8, PARAMS = 6;
+  const CURVES = 8, PARAMS = 6, SELECTED_CURVES = 24, COMPARED = 12;
   const states = ['running', 'leased', 'queued', 'paused', 'failed', 'done', 'cancelled'];
   const rank = Object.fromEntries(states.map((s, i) => [s, i]));
   const part = { running: 0, leased: 0, failed: 1, done: 1, cancelled: 1, queued: 2, paused: 3 };
@@ -159,6 +159,12 @@
   const selected = new Set();
   let remembered = { at: -1, top: 0 };
 
+  // A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012".
+  function hasWord(text, word) {
+    const whole = word.includes('=') && /[0-9]$/.test(word);
+    for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) if (!whole || !/[0-9.e]/.test(text.charAt(at + word.length))) return true;
+    return false;
+  }
   function filterRows(f) {
     const words = (f.q || '').toLowerCase().split(/\s+/).filter(Boolean), wanted = f.state ? f.state.split(',') : null;
     const out = [];
@@ -168,7 +174,7 @@
       if (f.tag && !(row.tags || '').split(/[,\s]+/).includes(f.tag)) continue;
       if (words.length) {
         if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
-        if (!words.every((w) => row.words.includes(w))) continue;
+        if (!words.every((w) => hasWord(row.words, w))) continue;
       }
       out.push(row);
     }
@@ -191,6 +197,17 @@
     const missing = (v) => v === undefined || v === null || v === '' || Number.isNaN(v);
     keyed.sort((a, b) => missing(a[0]) || missing(b[0]) ? missing(a[0]) - missing(b[0]) : (down ? -1 : 1) * compare(a[0], b[0]) || usual(a[1], b[1]));
     return keyed.map((k) => k[1]);
+  }
+
+  // The metric of most of them.
+  function commonKey(rows) {
+    const counts = new Map();
+    for (const row of rows) if (row.metric_key) counts.set(row.metric_key, (counts.get(row.metric_key) || 0) + 1);
+    return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a), ['', 0])[0];
+  }
+  // The page says how many it leaves out.
+  function compareThese(ids) {
+    brim.go('/compare', { ids: ids.slice(0, COMPARED).map((id) => id.slice(0, 12)).join(','), of: ids.length > COMPARED ? ids.length : '' });
   }
 
   class ListView {
@@ -259,7 +276,8 @@
     }
     drawStates() {
       const counts = { running: 0, leased: 0, queued: 0, paused: 0, failed: 0, done: 0, cancelled: 0 };
-      for (const row of model.exps.values()) if (!this.f.grid || row.grid === this.f.grid) counts[row.state]++;
+      const rows = filterRows(Object.assign({}, this.f, { state: '' }));
+      for (const row of rows) counts[row.state]++;
       const list = () => (this.f.state || '').split(',').filter(Boolean), wanted = list();
       const flip = (s) => this.set({ state: (list().includes(s) ? list().filter((w) => w !== s) : list().concat([s])).join(',') });
       brim.refresh(this.byState, states.filter((s) => counts[s] || wanted.includes(s)).map((s) => h('button', {
@@ -267,6 +285,8 @@
       }, h('i'), t(s) + ' ', h('b', {}, brim.count(counts[s])))));
       this.failed.hidden = !counts.failed || !model.may('submit');
       this.failed.textContent = t('retryFailed', brim.count(counts.failed));
+      // What the search and the tag leave out is not retried: the server knows whole grids alone.
+      this.failedIds = this.f.q || this.f.tag ? rows.filter((row) => row.state === 'failed').map((row) => row.id) : null;
       this.failedCount = counts.failed;
     }
 
@@ -287,7 +307,7 @@
       return [select,
         { key: 'state', title: t('state'), kind: 'state', cell: stateMark, sort: (row) => rank[row.state] },
         ...(named ? columns : [{ key: 'label', title: t('experiment'), kind: 'label', cell: labelOf, sort: (row) => row.label }]),
-        { key: 'result', title: every && rows[0].metric_key ? brim.nameOfKey(rows[0].metric_key) : t('result'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
+        { key: 'result', title: (every && rows[0].metric_key ? brim.nameOfKey(rows[0].metric_key) : t('result')) + ', ' + t('last'), kind: 'result', cell: (row) => brim.metric(row.metric_key, row.metric), sort: (row) => row.metric },
         { key: 'best', title: t('best'), kind: 'best', cell: bestOf, sort: (row) => (model.best(row) || {}).value },
         { key: 'progress', title: t('progress'), kind: 'progress', cell: progressOf, sort: share },
         { key: 'time', title: t('time'), kind: 'time', cell: (row) => brim.span(took(row)), sort: took },
@@ -307,7 +327,6 @@
       this.drawStates();
       this.chooseTags();
       this.mode.setAttribute('aria-pressed', String(!!this.f.groups));
-      this.drawActions();
       if (this.f.groups) { this.updateGroups(); return; }
       const filtered = filterRows(this.f), columns = this.columnsOf(filtered);
       const s = this.sort(), column = s && columns.find((c) => c.key === s.key);
@@ -318,44 +337,61 @@
       this.table.setRows(this.rows);
       this.shown.textContent = t('shown', brim.count(this.rows.length), brim.count(model.exps.size)) + (model.complete ? '' : ' \u2026');
       this.sayNone(this.rows.length, model.exps.size);
+      this.drawActions();
       this.drawChart();
+    }
+    // The selected experiments that the filters show, in the order of the table: what is hidden is not acted on.
+    chosen() {
+      const out = [];
+      for (const row of this.rows || []) for (const id of row.exps ? this.members(row) : [row.id]) if (selected.has(id) && model.exps.has(id)) out.push(id);
+      return out;
     }
     sayNone(count, of) {
       this.note.hidden = count > 0 || !model.complete;
       if (this.note.hidden) return;
-      if (of > 0) fill(this.note, t('noneFits'), ' ', h('button', { onclick: () => { this.search.value = ''; this.set({ q: '', state: '', grid: '', tag: '' }); this.choices(); } }, t('clear')));
+      if (of > 0) fill(this.note, t('noneFits'), ' ', h('button', { onclick: () => { this.search.value = ''; this.tagNames = null; this.set({ q: '', state: '', grid: '', tag: '' }); this.choices(); } }, t('clear')));
       else fill(this.note, t('nothing'), h('code', {}, 'brim sweep grid.yaml --store ' + location.origin));
     }
 
     //------------------------------ groups ------------------------------
 
+    // Experiments of a group that pass the filters; its statistics are over all of them.
+    members(g) { return (g.exps || []).filter((id) => this.passing.has(id)); }
     async updateGroups() {
-      const grid = this.oneGrid() || (model.grids[0] || {}).id;
-      if (!grid) { this.table.setRows([]); this.sayNone(0, model.exps.size); return; }
-      const some = [...model.exps.values()].find((row) => row.grid === grid);
-      const key = this.f.key || (some || {}).metric_key || '';
-      if (this.groupsAt === model.version && this.groupsOf === grid + key) return;
-      this.groupsAt = model.version;
-      this.groupsOf = grid + key;
-      let reply = null;
-      try { reply = await brim.optional(brim.get('/v1/groups' + brim.query({ grid, key, over: 'seed' }))); } catch (e) { brim.refused(e); return; }
-      if (!this.f.groups || this.gone) return;
-      if (!reply) { this.mode.hidden = true; this.set({ groups: '' }); return; }
-      const groups = (reply.groups || []).map((g, i) => Object.assign({ id: 'group-' + i }, g));
-      this.table.setColumns(this.groupColumns(groups, key));
-      const better = brim.isLower(key) ? 1 : -1, value = (g) => isNumber(g.mean) ? g.mean * better : Infinity;
+      const grid = this.f.grid || '', rows = filterRows(this.f);
+      this.passing = new Set(rows.map((row) => row.id));
+      const key = this.f.key || commonKey(rows.length ? rows : filterRows({ grid }));
+      if (!key && model.exps.size === 0) { this.rows = []; this.table.setRows([]); this.sayNone(0, 0); this.drawActions(); return; }
+      if (this.groupsAt !== model.version || this.groupsOf !== grid + '|' + key) {
+        this.groupsAt = model.version;
+        this.groupsOf = grid + '|' + key;
+        let reply = null;
+        try { reply = await brim.optional(brim.get('/v1/groups' + brim.query({ grid, key, over: 'seed' }))); } catch (e) { brim.refused(e); return; }
+        if (!this.f.groups || this.gone) return;
+        if (!reply) { this.mode.hidden = true; this.set({ groups: '' }); return; }
+        this.groupsReply = reply;
+      }
+      if (this.groupsReply) this.showGroups(grid, key, this.groupsReply);
+    }
+    showGroups(grid, key, reply) {
+      const all = (reply.groups || []).map((g) => Object.assign({ id: 'group-' + (g.exps || [''])[0] }, g));
+      const groups = all.filter((g) => this.members(g).length);
+      this.table.setColumns(this.groupColumns(groups, key, reply.take));
+      // They come by rank: the server knows what is better, and which groups lack results.
       const s = this.sort(), column = s && this.table.columns.find((c) => c.key === s.key && c.sort);
       if (column) groups.sort((a, b) => (s.down ? -1 : 1) * compare(column.sort(a), column.sort(b)));
-      else groups.sort((a, b) => value(a) - value(b));
       this.rows = groups;
       this.table.setRows(groups);
-      this.shown.textContent = [model.gridName(grid), brim.nameOfKey(key), t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
+      const only = grid || (model.grids.length === 1 ? model.grids[0].id : '');
+      this.shown.textContent = [only ? model.gridName(only) : t('anyGrid'), brim.nameOfKey(key), t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
       this.note.hidden = groups.length > 0;
-      fill(this.note, t('noGroups'));
+      if (all.length) this.sayNone(groups.length, all.length);
+      else fill(this.note, t('noGroups'));
+      this.drawActions();
       this.drawChart();
     }
-    groupColumns(groups, key) {
-      const names = [...new Set(groups.flatMap((g) => Object.keys(g.params || {})))].slice(0, PARAMS);
+    groupColumns(groups, key, take) {
+      const names = [...new Set(groups.flatMap((g) => Object.keys(g.params || {})))], few = names.length <= PARAMS && !narrow.matches;
       const spot = groups.filter((g) => isNumber(g.mean)), low = Math.min(...spot.map((g) => g.mean - (g.std || 0))), high = Math.max(...spot.map((g) => g.mean + (g.std || 0)));
       const range = (g) => {
         if (!isNumber(g.mean) || !(high > low)) return '';
@@ -365,19 +401,19 @@
         dot.style.left = at(g.mean) + '%';
         return h('span.range', {}, inner, dot);
       };
-      const all = (g) => (g.exps || []).length > 0 && g.exps.every((id) => selected.has(id));
+      const all = (g) => this.members(g).length > 0 && this.members(g).every((id) => selected.has(id));
       return [
-        { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(g.exps || []), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of g.exps || []) if (on) selected.add(id); else selected.delete(id); this.groupsAt = -1; this.update(); } }) },
-        ...(names.length && narrow.matches ? [{ key: 'label', title: t('experiment'), kind: 'label', cell: (g) => labelOf({ id: '', label: names.map((n) => n.replace(/^.*\./, '') + '=' + (g.params || {})[n]).join(' ') }) }] : names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
+        { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(this.members(g)), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of this.members(g)) if (on) selected.add(id); else selected.delete(id); this.update(); } }) },
+        ...(names.length && !few ? [{ key: 'label', title: t('experiment'), kind: 'label', cell: (g) => labelOf({ id: '', label: Object.entries(g.params || {}).map(([n, v]) => n.replace(/^.*\./, '') + '=' + v).join(' ') }) }] : names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
-        { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
+        { key: 'mean', title: t('meanStd') + ', ' + t(take === 'last' ? 'last' : 'bestOf'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
         { key: 'range', title: '', kind: 'range', cell: range },
         { key: 'best', title: t('best'), kind: 'best', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
-        { key: 'n', title: t('runs'), kind: 'runs', sort: (g) => g.measured, cell: (g) => t('nOf', g.measured, g.n) },
+        { key: 'n', title: t('runs'), kind: 'runs', sort: (g) => g.measured, cell: (g) => h('span', { class: g.complete === false ? 'partial' : '', title: g.complete === false ? t('partial') : '' }, t('nOf', g.measured, g.n)) },
         { key: 'states', title: t('states'), kind: 'states', cell: (g) => states.filter((s) => (g.states || {})[s]).map((s) => h('span.state', { class: 's-' + s }, h('i'), g.states[s] + ' ')) },
       ];
     }
-    openGroup(g) { brim.go('/compare', { ids: (g.exps || []).slice(0, 12).map((id) => id.slice(0, 12)).join(',') }); }
+    openGroup(g) { compareThese(this.members(g)); }
 
     //------------------------------ chart ------------------------------
 
@@ -389,12 +425,12 @@
       this.side.hidden = !on;
       if (!on) { if (this.panel) { this.panel.destroy(); this.panel = null; fill(this.side); } return; }
       if (!this.panel) { this.panel = new brim.Panel({ height: stacked.matches ? 180 : 300, onchange: (key) => { if (this.f.groups) this.set({ key }); } }); fill(this.side, this.panel.element); }
-      const chosen = [...selected].filter((id) => model.exps.has(id)).slice(0, 24);
+      const every = this.chosen(), chosen = every.slice(0, SELECTED_CURVES);
       const list = chosen.length ? chosen.map((id, i) => this.curve(id, i)) : this.f.groups ? this.groupCurves() : this.firstCurves();
       const first = list.length ? model.exps.get((list[0].members || [list[0].id])[0]) : null;
       if (this.f.groups && this.f.key) this.panel.chosen = this.f.key;
       this.panel.show(list, first ? first.grid : '', first ? first.metric_key : '',
-        chosen.length ? 'charted' : this.f.groups ? 'chartedGroups' : 'chartedTop');
+        chosen.length < every.length ? 'chartedSome' : chosen.length ? 'charted' : this.f.groups ? 'chartedGroups' : 'chartedTop', brim.count(every.length));
     }
     curve(id, i) { return { id, name: nameOf(model.exps.get(id) || { id }), colour: i }; }
     groupCurves() {
@@ -403,15 +439,14 @@
         id: g.exps[0], members: done(g).slice(0, 16), colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
       }));
     }
-    // The first rows that have begun; what is drawn stays as long as it is in the list.
+    // The first rows of the table that have begun, in its order. One that stays keeps its colour.
     firstCurves() {
-      const candidates = (this.rows || []).filter((row) => row.id && (row.step > 0 || row.state === 'running' || row.state === 'done')).map((row) => row.id);
-      const still = new Set(candidates), kept = (this.drawn || []).filter((id) => still.has(id));
-      const scope = JSON.stringify([this.f.q, this.f.state, this.f.grid, this.f.tag, this.f.sort]);
-      const stays = scope === this.scope && kept.length >= Math.min(CURVES, candidates.length);
-      this.scope = scope;
-      this.drawn = stays ? kept : candidates.slice(0, CURVES);
-      return this.drawn.map((id, i) => this.curve(id, i));
+      const begun = (this.rows || []).filter((row) => row.step > 0 || row.state === 'running' || row.state === 'done');
+      const ids = begun.slice(0, CURVES).map((row) => row.id), kept = new Map((this.colours || []).filter(([id]) => ids.includes(id)));
+      const free = Array.from({ length: CURVES }, (v, i) => i).filter((i) => ![...kept.values()].includes(i));
+      for (const id of ids) if (!kept.has(id)) kept.set(id, free.shift());
+      this.colours = [...kept];
+      return ids.map((id) => this.curve(id, kept.get(id)));
     }
 
     //------------------------------ selecting and acting ------------------------------
@@ -426,18 +461,18 @@
       this.drawChart();
     }
     drawActions() {
-      const ids = [...selected];
-      this.actions.hidden = ids.length === 0;
-      if (ids.length === 0) return;
+      const ids = this.chosen(), hidden = [...selected].filter((id) => model.exps.has(id)).length - ids.length;
+      this.actions.hidden = ids.length + hidden === 0;
+      if (this.actions.hidden) return;
       const act = brim.actionsFor(ids.map((id) => model.exps.get(id)).filter(Boolean), () => { this.clear(); });
-      brim.refresh(this.actions, h('b', {}, t('selected', brim.count(ids.length))),
+      brim.refresh(this.actions, h('b', {}, t('selected', brim.count(ids.length))), hidden ? h('span.dim', {}, t('selectedHidden', brim.count(hidden))) : null,
         h('button.main', { disabled: ids.length < 2, onclick: () => this.compare() }, t('compare')), act,
         h('span.grow'), h('button', { onclick: () => this.clear() }, t('clear')));
     }
-    clear() { selected.clear(); this.groupsAt = -1; this.update(); }
-    compare() { if (selected.size > 1) brim.go('/compare', { ids: [...selected].slice(0, 12).map((id) => id.slice(0, 12)).join(',') }); }
+    clear() { selected.clear(); this.update(); }
+    compare() { const ids = this.chosen(); if (ids.length > 1) compareThese(ids); }
     async retryFailed() {
-      if (await brim.ask(t('askRetryFailed', brim.count(this.failedCount)), t('retry'))) model.retryFailed(this.f.grid).catch(brim.refused);
+      if (await brim.ask(t('askRetryFailed', brim.count(this.failedCount)), t('retry'))) (this.failedIds ? model.retry(this.failedIds) : model.retryFailed(this.f.grid)).catch(brim.refused);
     }
     key(name) {
       const row = this.table.current();

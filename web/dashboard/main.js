@@ -15,11 +15,13 @@
 
   //-------------------------------- the address --------------------------------
 
+  // Text of an address as it is where it is no encoded text.
+  function plain(text) { try { return decodeURIComponent(text); } catch (e) { return text; } }
   // "#/exp/1234", "#/exps?grid=...&q=..."
   function route() {
     const [path, search] = location.hash.replace(/^#\/?/, '').split('?');
     const [name, id] = path.split('/');
-    return { name: name || 'exps', id: id ? decodeURIComponent(id) : '', query: Object.fromEntries(new URLSearchParams(search || '')) };
+    return { name: name || 'exps', id: id ? plain(id) : '', query: Object.fromEntries(new URLSearchParams(search || '')) };
   }
   function address(path, fields) {
     return '#' + path + brim.query(fields || {});
@@ -76,7 +78,7 @@
   const views = { exps: brim.ListView, exp: brim.ExpView, compare: brim.CompareView, queue: brim.QueueView, workers: brim.WorkersView, submit: brim.SubmitView };
   function draw() {
     if (!model.me) return;
-    const r = route(), View = views[r.name] || brim.ListView;
+    const r = route(), View = Object.hasOwn(views, r.name) ? views[r.name] : brim.ListView;
     if (view) view.destroy();
     view = new View(r);
     fill(main, view.element);

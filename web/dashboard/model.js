@@ -96,7 +96,7 @@
     return bests.get(row.id) || null;
   }
   function forgetBest(before, row) {
-    if (!before || before.state !== row.state || before.attempt !== row.attempt || before.metric !== row.metric) old.add(row.id);
+    if (!before || before.state !== row.state || before.attempt !== row.attempt || before.metric !== row.metric || before.metric_key !== row.metric_key) old.add(row.id);
   }
   const readBests = throttle(200, async () => {
     const byKey = new Map();
@@ -119,6 +119,13 @@
   // News of values: the last one, and the best one if it is better.
   function onMetrics(m) {
     const row = model.exps.get(m.exp);
+    // The store may choose another metric than expected (a regression has no accuracy): ask at each new name.
+    if (row && (row.metric === undefined || row.metric === null)) {
+      row.seen = row.seen || new Set();
+      const before = row.seen.size;
+      for (const [key] of brim.rowsOf(m)) row.seen.add(key);
+      if (row.seen.size > before) { dirty.add(m.exp); readSoon(); }
+    }
     for (const [key, step, raw] of row ? brim.rowsOf(m) : []) {
       const value = brim.realOf(raw), known = bests.get(m.exp);
       if (key !== row.metric_key) continue;

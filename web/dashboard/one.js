@@ -163,7 +163,8 @@
     }
     async read() {
       try {
-        const [one, attempts, files] = await Promise.all([brim.get('/v1/exps/' + this.id), brim.get('/v1/exps/' + this.id + '/attempts'), brim.optional(brim.get('/v1/exps/' + this.id + '/files'))]);
+        const path = '/v1/exps/' + encodeURIComponent(this.id);
+        const [one, attempts, files] = await Promise.all([brim.get(path), brim.get(path + '/attempts'), brim.optional(brim.get(path + '/files'))]);
         this.row = model.tidy(one.exp);
         this.row.step = this.row.step === undefined ? -1 : this.row.step;
         this.attempts = attempts.attempts || [];
@@ -174,8 +175,9 @@
     open() {
       if (this.gone) return;
       if (this.error) {
-        if (this.error.status === 404) fill(this.element, h('p.none', {}, t('gone', this.id)));
-        else brim.refused(this.error);
+        const known = /^[0-9a-f]{1,32}$/.test(this.id);
+        fill(this.element, h('p.none', {}, !known ? t('unreadable') : this.error.status === 404 ? t('gone', this.id) : t('awayNow')));
+        if (known && this.error.status !== 404) brim.refused(this.error);
         return;
       }
       this.id = this.row.id;
@@ -190,12 +192,16 @@
       const soon = brim.throttle(500, () => this.read().then(() => { if (!this.error) this.draw(); }));
       this.off.push(brim.on('exp', (id) => { if (id === this.id) soon(); }));
       for (const news of ['bests', 'names']) this.off.push(brim.on(news, () => this.drawHead()));
-      this.off.push(brim.on('metrics', (m) => { const live = m.exp === this.id && model.exps.get(m.exp); if (live) { this.row.metric = live.metric; this.drawHead(); } }));
+      // Facts move with the curve; what news do not carry (checkpoint, files) is read again, seldom.
+      const drawSoon = brim.throttle(300, () => this.draw()), readSoon = brim.throttle(5000, soon);
+      this.off.push(brim.on('metrics', (m) => { const live = m.exp === this.id && model.exps.get(m.exp); if (live) { this.row.metric = live.metric; this.row.metric_key = live.metric_key; drawSoon(); } }));
       this.off.push(brim.on('progress', (p) => {
         if (p.exp !== this.id) return;
         for (const key of ['step', 'steps', 'epoch', 'epochs']) if (p[key] !== undefined) this.row[key] = p[key];
-        this.drawHead();
+        drawSoon();
+        readSoon();
       }));
+      this.off.push(brim.on('tick', () => { if (live(this.row)) this.draw(); }));
     }
     drawHead() {
       const row = this.row;
@@ -257,6 +263,7 @@
   class CompareView {
     constructor(route) {
       this.ids = (route.query.ids || '').split(',').filter(Boolean).slice(0, MOST);
+      this.of = Number(route.query.of) || 0;
       this.everything = route.query.all === '1';
       this.element = h('div.view.compare', {}, h('p.dim', {}, t('loading')));
       this.charts = [];
@@ -276,7 +283,7 @@
       this.tables = h('section.panel');
       this.grid = h('div.chartgrid');
       fill(this.element, h('div.onehead', {}, h('a.back', { href: '#/exps', title: t('back'), onclick: (e) => { e.preventDefault(); brim.back(); } }, '\u2190'),
-        h('h1', {}, t('compare')), h('span.dim', {}, brim.count(this.rows.length)), h('span.grow'), h('div.buttons')), this.tables, this.grid);
+        h('h1', {}, t('compare')), h('span.dim.of', {}, this.of > this.rows.length ? t('comparedOf', brim.count(this.rows.length), brim.count(this.of)) : brim.count(this.rows.length)), h('span.grow'), h('div.buttons')), this.tables, this.grid);
       this.draw();
       const soon = brim.throttle(700, () => this.read().then(() => { if (!this.gone) this.draw(); }, brim.refused));
       this.off.push(brim.on('exp', (id) => { if (this.rows.some((r) => r.id === id)) soon(); }));
@@ -306,7 +313,7 @@
           line(t('progress'), (r) => r.state === 'running' ? brim.bar(brim.share(r)) : r.epochs > 0 && r.epoch >= 0 ? r.epoch + ' / ' + r.epochs : brim.dash),
           line(t('time'), (r) => brim.span(brim.took(r))), rows.some((r) => r.worker) ? line(t('worker'), (r) => r.worker || '') : null,
           h('tr.section', {}, h('th', { colSpan: rows.length + 1 }, t(this.everything ? 'config' : 'diff'),
-            h('button', { onclick: () => { this.everything = !this.everything; brim.replace('/compare', { ids: this.ids.join(','), all: this.everything ? '1' : '' }); this.draw(); } }, t(this.everything ? 'onlyDiff' : 'allKeys')))),
+            h('button', { onclick: () => { this.everything = !this.everything; brim.replace('/compare', { ids: this.ids.join(','), of: this.of || '', all: this.everything ? '1' : '' }); this.draw(); } }, t(this.everything ? 'onlyDiff' : 'allKeys')))),
           this.everything ? names.map(changed) : differs.length ? differs.map(changed) : h('tr', {}, h('td.dim', { colSpan: rows.length + 1 }, t('same')))))));
     }
     async drawCharts() {

@@ -30,13 +30,15 @@ var brim = (function () {
     anyTag: ['all tags', '모든 태그'], experiment: ['Experiment', '실험'], result: ['Result', '결과'], progress: ['Progress', '진행'],
     time: ['Time', '시간'], worker: ['Worker', '워커'], ended: ['Ended', '종료'], reason: ['Reason', '이유'], groups: ['Groups', '그룹'],
     list: ['List', '목록'], chart: ['Chart', '차트'], clear: ['Clear', '지우기'], shown: ['{0} of {1}', '{1}개 중 {0}개'],
-    selected: ['{0} selected', '{0}개 선택'], nothing: ['No experiment yet. Submit a grid, or run:', '아직 실험이 없습니다. 그리드를 제출하거나 다음을 실행하세요:'],
+    selected: ['{0} selected', '{0}개 선택'], selectedHidden: ['{0} more selected, hidden by the filters', '필터로 숨긴 선택 {0}개'], nothing: ['No experiment yet. Submit a grid, or run:', '아직 실험이 없습니다. 그리드를 제출하거나 다음을 실행하세요:'],
     noneFits: ['No experiment passes the filters.', '필터에 맞는 실험이 없습니다.'], select: ['Select', '선택'],
     ago: ['{0} ago', '{0} 전'], now: ['now', '방금'], runs: ['Finished', '완료'], nOf: ['n {0} of {1}', 'n {0}/{1}'], atStep: ['at step {0}', '스텝 {0}'], meanStd: ['Mean ± std', '평균 ± 표준편차'], best: ['Best', '최고'],
     states: ['States', '상태'], last: ['last', '마지막'], bestOf: ['best', '최고'], metric: ['Metric', '지표'], tooMany: ['The list shows {0} of {1} experiments.', '실험 {1}개 중 {0}개를 표시합니다.'],
-    groupsN: ['{0} groups', '그룹 {0}개'], noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
+    groupsN: ['{0} groups', '그룹 {0}개'], partial: ['Some experiments of this group have no result. It ranks behind groups that have all.', '결과가 없는 실험이 있는 그룹입니다. 모든 결과가 있는 그룹 뒤에 놓입니다.'],
+    noGroups: ['No group has a result yet.', '결과가 있는 그룹이 아직 없습니다.'],
     // charts
     logScale: ['log', '로그'], smooth: ['smooth', '평활'], step: ['step', '스텝'], noCurve: ['No values yet.', '아직 값이 없습니다.'],
+    chartedSome: ['Curves: {0}, of the first of {1} selected', '곡선 {0}개: 선택한 {1}개 중 앞쪽'],
     charted: ['Curves: {0}, of the selected', '곡선 {0}개: 선택한 실험'], chartedTop: ['Curves: {0}, of the first rows', '곡선 {0}개: 위쪽 행'],
     chartedGroups: ['Groups: {0}, mean ± std', '그룹 {0}개: 평균 ± 표준편차'],
     // actions
@@ -55,6 +57,8 @@ var brim = (function () {
     o_stopped: ['stopped', '중단됨'], o_expired: ['lease ended', '리스 만료'], size: ['Size', '크기'], name: ['Name', '이름'],
     costs: ['costs {0} ms per step', '스텝당 {0} ms 손실'], noFindings: ['No findings.', '진단 결과가 없습니다.'], gone: ['There is no experiment {0}.', '실험 {0}이(가) 없습니다.'],
     chooseSome: ['Select two or more experiments in the list (x), then compare them (c).', '목록에서 실험을 둘 이상 선택(x)한 뒤 비교(c)하세요.'],
+    comparedOf: ['{0} of {1} selected experiments: a comparison shows at most {0}.', '선택한 실험 {1}개 중 {0}개: 비교는 {0}개까지 표시합니다.'],
+    unreadable: ['This address names no experiment.', '실험을 가리키지 않는 주소입니다.'],
     results: ['Results', '결과'], curves: ['Curves', '곡선'], same: ['These experiments have the same config.', '설정이 같은 실험입니다.'],
     // workers
     noWorkers: ['No worker has joined yet. On a machine with GPUs:', '아직 참여한 워커가 없습니다. GPU가 있는 시스템에서:'], seen: ['seen {0}', '{0} 연락'],
@@ -86,7 +90,7 @@ var brim = (function () {
   function t(key, a, b) {
     const row = texts[key];
     if (!row) return key;
-    return row[language === 'ko' ? 1 : 0].replace('{0}', a).replace('{1}', b);
+    return row[language === 'ko' ? 1 : 0].replaceAll('{0}', () => a).replaceAll('{1}', () => b);
   }
   return {
     t, texts, remember, remembered,

@@ -70,9 +70,17 @@
     return filters.text || Object.keys(filters.states).length || Object.keys(filters.values).length ||
            filters.ranges.some(Boolean);
   }
+  // A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012".
+  function hasWord(text, word) {
+    var whole = word.includes('=') && /[0-9]$/.test(word);
+    for (var at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
+      if (!whole || !/[0-9.e]/.test(text.charAt(at + word.length))) return true;
+    }
+    return false;
+  }
   function passes(exp) {
     if (Object.keys(filters.states).length && !filters.states[data.state[exp]]) return false;
-    if (filters.text && !filters.text.split(/\s+/).every(function (word) { return words[exp].includes(word); })) {
+    if (filters.text && !filters.text.split(/\s+/).every(function (word) { return hasWord(words[exp], word); })) {
       return false;
     }
     return Object.keys(filters.values).every(function (k) { return data.keys[k].of[exp] === filters.values[k]; });
@@ -184,8 +192,10 @@
       });
       if (order.column < 0) return;
       var value = columns[order.column].sort, sign = order.down ? -1 : 1, keys = new Map();
+      var last = columns[order.column].last || function () { return false; };
       rows.forEach(function (row) { keys.set(row, value(row)); });
       rows.sort(function (a, b) {
+        if (last(a) !== last(b)) return last(a) - last(b);
         var x = keys.get(a), y = keys.get(b);
         // What is unknown stays below, whichever way.
         if (x === null || y === null) return (x === null) - (y === null) || a - b;
@@ -277,13 +287,15 @@
     { head: text.failure, cell: failureOf, sort: function (row) { return failureOf(row) || null; },
       kind: function () { return 'status'; } }
   ]);
+  function isPartial(row) { return data.groups[row][2] < data.groups[row][1]; }
   var groupColumns = data.keys.filter(function (key) { return !key.over; }).map(function (key) {
     return keyColumn(key, function (row) { return data.groups[row][0]; });
   }).concat([
-    { head: data.label, cell: function (row) { return data.groups[row][7]; },
-      sort: function (row) { return data.groups[row][3]; }, down: down },
+    { head: data.label ? data.label + ', ' + text[data.result] : text[data.result], cell: function (row) { return data.groups[row][7]; },
+      // Groups that lack results stand behind those that lack none.
+      sort: function (row) { return data.groups[row][3]; }, last: isPartial, down: down },
     { head: text.results, cell: function (row) { return data.groups[row][2] + ' / ' + data.groups[row][1]; },
-      sort: function (row) { return data.groups[row][2]; }, down: true },
+      sort: function (row) { return data.groups[row][2]; }, down: true, kind: function (row) { return isPartial(row) ? 'partial' : ''; } },
     { head: text.lowest, cell: function (row) { return resultText(data.groups[row][5]); },
       sort: function (row) { return data.groups[row][5]; }, down: true },
     { head: text.highest, cell: function (row) { return resultText(data.groups[row][6]); },
@@ -298,7 +310,7 @@
     return best;
   }
   var finished = results.map(function (v, exp) { return data.states[data.state[exp]][0] === 'done' ? v : null; });
-  var bestExp = bestOf(finished), bestGroup = bestOf(data.groups.map(function (g) { return g[3]; }));
+  var bestExp = bestOf(finished), bestGroup = data.bestGroup;
 
   //-------------------------------- one experiment --------------------------------
 

@@ -22,7 +22,7 @@ extern const char *const brim_cli_lab_values[];
   {                                                                                       \
     .name = "value", .kind = BRIM_OPTION_ENUM,                                            \
     .help = BRIM_N_("which value of a metric is an experiment's result"),                 \
-    .choices = brim_cli_lab_values, .default_text = "last"                                \
+    .choices = brim_cli_lab_values, .default_text = "best"                                \
   }
 
 typedef struct brim_cli_lab {

@@ -109,34 +109,71 @@ static int64_t limit_of(const brim_cli *cli) {
   return brim_option_int(&cli->parse, "limit", 40);
 }
 
-// Under way, failed, and the next in the queue; or what the options choose. At most --limit in all.
-static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l, bool *all) {
-  enum { FAILED_ROWS = 10, NEXT_ROWS = 5 };
+static brim_status on_first(void *ctx, const brim_store_exp *exp) {
+  brim_sweep_metric metric = {.better = BRIM_BETTER_NEITHER};
+  if (exp->metric_key[0] && brim_cli_sweep_metric(exp->metric_key, &metric)) {
+    *(brim_metric_better *)ctx = metric.better;
+  }
+  return BRIM_OK;
+}
+
+// Which results come first, by the metric of those that are done.
+static brim_status best_order(brim_lab_link *link, const char *grid, brim_store_order *out) {
+  const brim_store_filter one = {.grid = grid, .states = 1u << BRIM_EXP_DONE, .limit = 1};
+  brim_metric_better better = BRIM_BETTER_NEITHER;
+  BRIM_TRY(brim_lab_list(link, &one, on_first, &better));
+  *out = better == BRIM_BETTER_LOWER    ? BRIM_STORE_BY_METRIC_LOWEST
+         : better == BRIM_BETTER_HIGHER ? BRIM_STORE_BY_METRIC_HIGHEST
+                                        : BRIM_STORE_BY_ENDED;
+  return BRIM_OK;
+}
+
+// What the options choose, or a fair mix: what runs, the best results, failures, the next in the queue,
+// the rest. At most --limit in all; what one part leaves over, the others get.
+static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l) {
+  enum { PARTS = 5 };
   const brim_sweep_view *view = l->view;
+  const int64_t *n = view->counts;
   const char *state = brim_option_string(&cli->parse, "state", NULL);
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
-  int64_t limit = limit_of(cli);
-  int64_t open = view->counts[BRIM_SWEEP_QUEUED] + view->counts[BRIM_SWEEP_LEASED] +
-                 view->counts[BRIM_SWEEP_RUNNING] + view->counts[BRIM_SWEEP_FAILED];
-  *all = state || tag || limit == 0 || open == 0 || brim_sweep_view_total(view) <= limit;
-  if (*all) {
-    const brim_store_filter chosen = {
+  const int64_t limit = limit_of(cli);
+  if (state || tag || limit == 0 || brim_sweep_view_total(view) <= limit) {
+    brim_store_filter chosen = {
         .grid = l->grid, .states = states_of(state), .tag = tag, .limit = limit};
+    if (chosen.states == 1u << BRIM_EXP_DONE) BRIM_TRY(best_order(link, l->grid, &chosen.order));
     return brim_lab_list(link, &chosen, on_row, l);
   }
-  const brim_store_filter parts[] = {
-      {.states = 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED, .limit = limit},
-      {.states = 1u << BRIM_EXP_FAILED, .order = BRIM_STORE_BY_ENDED, .limit = FAILED_ROWS},
-      {.states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT_ROWS},
-      {.states = 1u << BRIM_EXP_DONE, .order = BRIM_STORE_BY_ENDED, .limit = limit},
-      {.states = 1u << BRIM_EXP_PAUSED | 1u << BRIM_EXP_CANCELLED, .limit = limit}};
-  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-    int64_t left = limit - (int64_t)view->row_count;
-    brim_store_filter part = parts[i];
-    if (left <= 0) break;
-    part.grid = l->grid;
-    if (part.limit > left) part.limit = left;
-    BRIM_TRY(brim_lab_list(link, &part, on_row, l));
+  struct {
+    brim_store_filter filter;
+    int64_t count, share;  // of the limit, in quarters
+  } parts[PARTS] = {
+      {{.states = 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED},
+       n[BRIM_SWEEP_RUNNING] + n[BRIM_SWEEP_LEASED],
+       2},
+      {{.states = 1u << BRIM_EXP_DONE}, n[BRIM_SWEEP_DONE], 2},
+      {{.states = 1u << BRIM_EXP_FAILED, .order = BRIM_STORE_BY_ENDED}, n[BRIM_SWEEP_FAILED], 1},
+      {{.states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE}, n[BRIM_SWEEP_QUEUED], 1},
+      {{.states = 1u << BRIM_EXP_PAUSED | 1u << BRIM_EXP_CANCELLED},
+       n[BRIM_SWEEP_PAUSED] + n[BRIM_SWEEP_CANCELLED],
+       1}};
+  BRIM_TRY(best_order(link, l->grid, &parts[1].filter.order));
+  int64_t shares = 0, left = limit;
+  for (int i = 0; i < PARTS; i++) shares += parts[i].count > 0 ? parts[i].share : 0;
+  for (int i = 0; i < PARTS; i++) {
+    const int64_t fair = shares > 0 ? (limit * parts[i].share + shares - 1) / shares : 0;
+    int64_t rows = parts[i].count < fair ? parts[i].count : fair;
+    parts[i].filter.limit = rows < left ? rows : left;
+    left -= parts[i].filter.limit;
+  }
+  for (int i = 0; i < PARTS && left > 0; i++) {
+    const int64_t more = parts[i].count - parts[i].filter.limit;
+    const int64_t add = more < left ? more : left;
+    parts[i].filter.limit += add;
+    left -= add;
+  }
+  for (int i = 0; i < PARTS; i++) {
+    parts[i].filter.grid = l->grid;
+    if (parts[i].filter.limit > 0) BRIM_TRY(brim_lab_list(link, &parts[i].filter, on_row, l));
   }
   return BRIM_OK;
 }
@@ -187,8 +224,7 @@ static brim_status read_pool(brim_cli *cli, brim_lab_link *link, listing *l) {
   return BRIM_OK;
 }
 
-static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *place, listing *l,
-                             bool *all) {
+static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *place, listing *l) {
   brim_store_counts counts;
   brim_sweep_view *view = l->view;
   snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
@@ -198,13 +234,13 @@ static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *pla
   BRIM_TRY(brim_lab_count(link, l->grid, &counts));
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
   if (brim_lab_is_server(place)) BRIM_TRY(read_pool(cli, link, l));
-  BRIM_TRY(read_rows(cli, link, l, all));
+  BRIM_TRY(read_rows(cli, link, l));
   return read_best(link, view);
 }
 
-static brim_status print_view(brim_cli *cli, const listing *l, bool all) {
+static brim_status print_view(brim_cli *cli, const listing *l) {
   const brim_sweep_view *view = l->view;
-  const brim_ui_sweep_status_options how = {.all = all, .pool = brim_lab_is_server(view->store)};
+  const brim_ui_sweep_status_options how = {.pool = brim_lab_is_server(view->store)};
   if (cli->json) {
     json_t *value = NULL;
     BRIM_TRY(brim_sweep_view_to_json(view, true, &value));
@@ -228,7 +264,6 @@ static brim_status print_view(brim_cli *cli, const listing *l, bool all) {
 brim_status brim_cli_sweep_status(brim_cli *cli) {
   char *place = NULL;
   brim_lab_link *link = NULL;
-  bool all = false;
   if (brim_option_int(&cli->parse, "limit", 40) < 0) {
     return brim_cli_usage(cli, BRIM_N_("--limit must be 0 or more"));
   }
@@ -239,8 +274,8 @@ brim_status brim_cli_sweep_status(brim_cli *cli) {
            : brim_fail(BRIM_ENOMEM, "out of memory while reading a sweep");
   if (view) brim_sweep_view_init(view);
   listing l = {.view = view};
-  if (!status) status = read_view(cli, link, place, &l, &all);
-  if (!status) status = print_view(cli, &l, all);
+  if (!status) status = read_view(cli, link, place, &l);
+  if (!status) status = print_view(cli, &l);
   brim_cli_sweep_pool_deinit(&l.pool);
   json_decref(l.grids);
   json_decref(l.rows);

@@ -15,9 +15,9 @@ static bool find_metric(const brim_lab_pool *pool, const char *key, brim_sweep_m
   return maker && maker->metric && maker->metric(maker->ctx, key, out);
 }
 
-bool brim_pool_lower_is_better(const brim_lab_pool *pool, const char *key) {
+brim_metric_better brim_pool_better(const brim_lab_pool *pool, const char *key) {
   brim_sweep_metric metric;
-  return find_metric(pool, key, &metric) && metric.better == BRIM_BETTER_LOWER;
+  return find_metric(pool, key, &metric) ? metric.better : BRIM_BETTER_NEITHER;
 }
 
 //---------------------------------- names ----------------------------------
@@ -74,8 +74,8 @@ static brim_status put_best(brim_lab_pool *pool, const char *exp, const char *ke
   pthread_mutex_lock(&pool->reading.lock);
   brim_status status = brim_store_find(pool->reading.store, exp, id);
   if (!status) {
-    status =
-        brim_store_best(pool->reading.store, id, key, brim_pool_lower_is_better(pool, key), &best);
+    status = brim_store_best(pool->reading.store, id, key,
+                             brim_pool_better(pool, key) == BRIM_BETTER_LOWER, &best);
   }
   pthread_mutex_unlock(&pool->reading.lock);
   if (status == BRIM_ENOENT) {  // removed since the page has seen it

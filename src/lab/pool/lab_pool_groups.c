@@ -10,6 +10,7 @@
 #include "lab/lab_grid.h"
 #include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "record/record_lab.h"
 
 enum { LINE = 64 << 10 };
 
@@ -147,9 +148,10 @@ static brim_status read_label(const char *label, const char *without, json_t *ou
 
 typedef struct grouping {
   reading r;
-  const char *key, *over;
+  char key[BRIM_METRIC_NAME];  // the metric; "" = what each experiment shows
+  const char *over;
   brim_store_take take;
-  bool lower;
+  brim_metric_better better;
   json_t *groups;  // by what they have in common; in the order of their first experiments
 } grouping;
 
@@ -215,74 +217,111 @@ static brim_status add_outcome(void *ctx, const brim_store_outcome *row) {
   return status;
 }
 
-// Of the values of experiments that are done: mean, deviation of a sample, best.
-static brim_status put_statistics(const grouping *g, json_t *group) {
-  const json_t *values = json_object_get(group, "values");
-  double sum = 0, squares = 0, best = (double)NAN;
-  size_t n = 0;
-  for (size_t i = 0; i < json_array_size(values); i++) {
-    const json_t *v = json_array_get(values, i);
-    if (!json_is_number(v)) continue;
-    double x = json_number_value(v);
-    if (n == 0 || (g->lower ? x < best : x > best)) best = x;
-    sum += x;
-    n++;
-  }
-  double mean = n ? sum / (double)n : (double)NAN;
-  for (size_t i = 0; i < json_array_size(values); i++) {
-    const json_t *v = json_array_get(values, i);
-    double d = json_number_value(v) - mean;
-    if (json_is_number(v)) squares += d * d;
-  }
-  BRIM_TRY(brim_json_put(group, "measured", json_integer((json_int_t)n)));
-  BRIM_TRY(brim_json_put(group, "mean", brim_json_number(mean)));
-  BRIM_TRY(brim_json_put(group, "std",
-                         brim_json_number(n > 1 ? sqrt(squares / (double)(n - 1)) : (double)NAN)));
-  return brim_json_put(group, "best", brim_json_number(best));
+typedef struct ranked {
+  json_t *group;
+  size_t index;
+  brim_lab_rank rank;
+  brim_metric_better better;
+} ranked;
+
+static int by_rank(const void *a, const void *b) {
+  const ranked *x = a, *y = b;
+  const int order = brim_lab_rank_order(&x->rank, &y->rank, x->better);
+  return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-// Lines of about LINE bytes; an experiment's id has 35.
-static brim_status put_groups(grouping *g, brim_str *out) {
-  json_t *line = NULL, *list = NULL, *group;
-  const char *name;
-  size_t size = 0;
-  brim_status status = BRIM_OK;
-  json_object_foreach(g->groups, name, group) {
-    if (!line) {
-      line = json_object();
-      list = json_array();
-      status = brim_json_put(line, "groups", list);
-    }
-    if (!status) status = put_statistics(g, group);
-    if (!status) status = brim_json_push(list, json_incref(group));
-    size += 300 + 60 * json_array_size(json_object_get(group, "exps"));
-    if (!status && size >= LINE) {
-      status = put_line(line, true, out);
-      json_decref(line);
-      line = NULL;
-      size = 0;
-    }
-    if (status) break;
+// Of the values of experiments that are done.
+static brim_status put_statistics(const grouping *g, ranked *out) {
+  json_t *group = out->group;
+  const json_t *values = json_object_get(group, "values");
+  const size_t count = json_array_size(values);
+  double *list = brim_calloc(count + 1, sizeof *list);
+  brim_lab_stats s;
+  if (!list) return no_memory();
+  for (size_t i = 0; i < count; i++) {
+    const json_t *v = json_array_get(values, i);
+    list[i] = json_is_number(v) ? json_number_value(v) : (double)NAN;
   }
-  if (!status && line) status = put_line(line, true, out);
-  json_decref(line);
+  brim_lab_stats_of(list, count, &s);
+  brim_free(list);
+  out->rank = (brim_lab_rank){s.mean, s.n, count};
+  out->better = g->better;
+  BRIM_TRY(brim_json_put(group, "measured", json_integer((json_int_t)s.n)));
+  BRIM_TRY(brim_json_put(group, "complete", json_boolean(s.n == count)));
+  BRIM_TRY(brim_json_put(group, "mean", brim_json_number(s.mean)));
+  BRIM_TRY(brim_json_put(group, "std", brim_json_number(s.stddev)));
+  return brim_json_put(group, "best",
+                       brim_json_number(g->better == BRIM_BETTER_LOWER ? s.least : s.most));
+}
+
+// Lines of about LINE bytes, the group that ranks first in front; an experiment's id has 35.
+static brim_status put_ranked(const ranked *list, size_t count, brim_str *out) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < count && !status;) {
+    json_t *line = json_object(), *groups = json_array();
+    status = brim_json_put(line, "groups", groups);
+    for (size_t size = 0; i < count && size < LINE && !status; i++) {
+      status = brim_json_push(groups, json_incref(list[i].group));
+      size += 300 + 60 * json_array_size(json_object_get(list[i].group, "exps"));
+    }
+    if (!status) status = put_line(line, true, out);
+    json_decref(line);
+  }
+  return status;
+}
+
+static brim_status put_groups(grouping *g, brim_str *out) {
+  const size_t count = json_object_size(g->groups);
+  ranked *list = brim_calloc(count + 1, sizeof *list);
+  brim_status status = list ? BRIM_OK : no_memory();
+  const char *name;
+  json_t *group;
+  size_t n = 0;
+  json_object_foreach(g->groups, name, group) {
+    if (status) break;
+    list[n] = (ranked){.group = group, .index = n};
+    status = put_statistics(g, &list[n++]);
+  }
+  if (!status && n > 0) qsort(list, n, sizeof *list, by_rank);
+  if (!status) status = put_ranked(list, n, out);
+  brim_free(list);
   json_t *last = json_object();
-  if (!status) status = brim_json_put(last, "lower_is_better", json_boolean(g->lower));
+  if (!status) status = brim_json_put(last, "key", json_string(g->key));
+  if (!status) {
+    status = brim_json_put(last, "lower_is_better", json_boolean(g->better == BRIM_BETTER_LOWER));
+  }
+  if (!status) {
+    status = brim_json_put(last, "take", json_string(g->take == BRIM_STORE_LAST ? "last" : "best"));
+  }
   if (!status) status = put_line(last, false, out);
   json_decref(last);
   return status;
 }
 
+// Without a key, the metric of the first experiment. The result of an experiment is the best value of
+// a run, where a direction is better (record_lab.h).
 static brim_status read_query(grouping *g, const brim_http_request *http) {
-  const char *take = brim_http_query(http, "take");
-  g->key = brim_http_query(http, "key");
+  const char *key = brim_http_query(http, "key"), *take = brim_http_query(http, "take");
   g->over = brim_http_query(http, "over");
   if (!g->over) g->over = "seed";
-  if (g->key && !g->key[0]) g->key = NULL;
-  g->lower = g->key && brim_pool_lower_is_better(g->r.pool, g->key);
-  if (!take || strcmp(take, "last") == 0) return BRIM_OK;
-  if (strcmp(take, "best") != 0) return brim_fail(BRIM_EINVAL, "take is last or best");
-  g->take = g->lower ? BRIM_STORE_LEAST : BRIM_STORE_GREATEST;
+  if (key && key[0]) {
+    snprintf(g->key, sizeof g->key, "%s", key);
+  } else if (g->r.count > 0) {
+    brim_store_exp *exp = NULL;
+    pthread_mutex_lock(&g->r.pool->reading.lock);
+    brim_status status = brim_store_get(g->r.pool->reading.store, g->r.ids[0], &exp);
+    pthread_mutex_unlock(&g->r.pool->reading.lock);
+    BRIM_TRY(status);
+    snprintf(g->key, sizeof g->key, "%s", exp->metric_key);
+    brim_store_exp_free(exp);
+  }
+  g->better = brim_pool_better(g->r.pool, g->key);
+  if (take && strcmp(take, "last") != 0 && strcmp(take, "best") != 0) {
+    return brim_fail(BRIM_EINVAL, "take is last or best");
+  }
+  if (take && strcmp(take, "last") == 0) return BRIM_OK;
+  if (g->better == BRIM_BETTER_LOWER) g->take = BRIM_STORE_LEAST;
+  if (g->better == BRIM_BETTER_HIGHER) g->take = BRIM_STORE_GREATEST;
   return BRIM_OK;
 }
 
@@ -290,12 +329,13 @@ void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
                       const brim_http_request *http, brim_http_reply *reply) {
   grouping g = {.r = {.pool = pool}, .groups = json_object()};
   (void)caller;
-  brim_status status = g.groups ? read_query(&g, http) : no_memory();
-  if (!status) status = read_ids(&g.r, http);
+  brim_status status = g.groups ? read_ids(&g.r, http) : no_memory();
+  if (!status) status = read_query(&g, http);
   for (size_t i = 0; !status && i < g.r.count; i += BRIM_STORE_SOME) {
     const brim_store_some some = some_from(&g.r, i);
     pthread_mutex_lock(&pool->reading.lock);
-    status = brim_store_outcomes(pool->reading.store, &some, g.key, g.take, add_outcome, &g);
+    status = brim_store_outcomes(pool->reading.store, &some, g.key[0] ? g.key : NULL, g.take,
+                                 add_outcome, &g);
     pthread_mutex_unlock(&pool->reading.lock);
   }
   if (!status) status = put_groups(&g, &reply->body);

@@ -323,7 +323,7 @@ void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 // --- lab_pool_best.c: how metrics are shown, and their best values
 
-bool brim_pool_lower_is_better(const brim_lab_pool *pool, const char *key);
+brim_metric_better brim_pool_better(const brim_lab_pool *pool, const char *key);
 void brim_pool_names(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
 void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,

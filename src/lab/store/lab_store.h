@@ -147,16 +147,16 @@ typedef struct brim_store_grid {
 } brim_store_grid;
 
 typedef struct brim_store_point {
-  const char *id;          // 32 hex digits: hash of the config
-  int64_t idx;             // place in the grid
-  const char *label;       // "lr=0.1 batch_size=64"
-  const char *config;      // resolved and canonical; UTF-8
-  const char *tags;        // "a,b" or NULL
+  const char *id;      // 32 hex digits: hash of the config
+  int64_t idx;         // place in the grid
+  const char *label;   // "lr=0.1 batch_size=64"
+  const char *config;  // resolved and canonical; UTF-8
+  const char *tags;    // "a,b" or NULL
   // Metric shown for the experiment; NULL = none. Alternatives may follow behind spaces, by rank:
   // "eval_accuracy eval_accuracy eval_loss". The first of them that is recorded becomes the metric
   // shown, and a later one of a better rank replaces it. Readers get the metric shown alone.
   const char *metric_key;
-  int64_t priority;        // higher is claimed earlier
+  int64_t priority;  // higher is claimed earlier
   int64_t gpus;
   int64_t need_bytes;  // of device memory
   int64_t tries;       // retries after failures that count
@@ -382,9 +382,9 @@ brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM
 brim_status brim_store_get(brim_store *store, const char *exp, brim_store_exp **out);
 
 typedef enum brim_store_order {
-  BRIM_STORE_BY_INDEX,  // as submitted
-  BRIM_STORE_BY_QUEUE,  // as they will be claimed
-  BRIM_STORE_BY_METRIC_LOWEST,
+  BRIM_STORE_BY_INDEX,          // as submitted
+  BRIM_STORE_BY_QUEUE,          // as they will be claimed
+  BRIM_STORE_BY_METRIC_LOWEST,  // by the best value of the metric shown
   BRIM_STORE_BY_METRIC_HIGHEST,
   BRIM_STORE_BY_ENDED,  // the latest first
   BRIM_STORE_ORDER_COUNT

@@ -95,9 +95,12 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   "CASE WHEN e.state IN (1,2) THEN COALESCE((SELECT CASE WHEN a.started>0 THEN a.started"        \
   " ELSE a.claimed END FROM attempt a WHERE a.exp=e.id AND a.n=e.attempt AND a.ended=0),0)"      \
   " ELSE 0 END"
+// The metric shown, without its alternatives.
+#define BRIM_STORE_METRIC_KEY "SUBSTR(e.metric_key,1,@INSTR(e.metric_key||' ',' ')-1)"
 // The columns of an experiment, for "SELECT " BRIM_STORE_EXP_COLUMNS; _BRIEF leaves long texts out.
 #define BRIM_STORE_EXP_PLAIN                                                                   \
-  "e.id,e.grid,e.label,e.tags,e.worker,SUBSTR(e.metric_key,1,@INSTR(e.metric_key||' ',' ')-1),"  \
+  "e.id,e.grid,e.label,e.tags,e.worker," BRIM_STORE_METRIC_KEY                                 \
+  ","                                                                                          \
   "e.class,e.reason,e.state,e.want,e.idx,"                                                     \
   "e.priority,e.gpus,e.need_bytes,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,"        \
   "e.not_before,e.lease_until,e.step,e.steps,e.epoch,e.epochs,e.ckpt_step,e.metric,e.created," \

@@ -149,8 +149,12 @@ static size_t put_filter(const brim_store_filter *f, brim_str *sql, brim_str *ta
 static const char *const ORDERS[BRIM_STORE_ORDER_COUNT] = {
     [BRIM_STORE_BY_INDEX] = "e.created,e.idx,e.id",
     [BRIM_STORE_BY_QUEUE] = "e.priority DESC,e.created,e.idx,e.id",
-    [BRIM_STORE_BY_METRIC_LOWEST] = "e.metric ASC NULLS LAST,e.created,e.idx,e.id",
-    [BRIM_STORE_BY_METRIC_HIGHEST] = "e.metric DESC NULLS LAST,e.created,e.idx,e.id",
+    [BRIM_STORE_BY_METRIC_LOWEST] =
+        "(SELECT MIN(l.lo) FROM level l WHERE l.exp=e.id AND l.n>0 AND l.level=3"
+        " AND l.key=" BRIM_STORE_METRIC_KEY ") ASC NULLS LAST,e.created,e.idx,e.id",
+    [BRIM_STORE_BY_METRIC_HIGHEST] =
+        "(SELECT MAX(l.hi) FROM level l WHERE l.exp=e.id AND l.n>0 AND l.level=3"
+        " AND l.key=" BRIM_STORE_METRIC_KEY ") DESC NULLS LAST,e.created,e.idx,e.id",
     [BRIM_STORE_BY_ENDED] = "e.ended DESC,e.created,e.idx,e.id",
 };
 
