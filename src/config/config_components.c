@@ -274,6 +274,8 @@ static const brim_config_component_row models[] = {
 static const brim_config_component_row others[] = {
     BRIM_COMPONENT("loss", "cross_entropy", cross_entropy_args, "softmax cross-entropy"),
     BRIM_COMPONENT_BARE("loss", "mse", "mean squared error"),
+    BRIM_COMPONENT_BARE("loss", "bce",
+                        "binary cross-entropy of logits, for targets of 0 and 1 (multi-label)"),
     BRIM_COMPONENT("loss", "ntxent", ntxent_args, "contrastive loss over two views"),
     BRIM_COMPONENT("optimizer", "sgd", sgd_args, "stochastic gradient descent"),
     BRIM_COMPONENT("optimizer", "adam", adam_args, "Adam; weight decay is added to the gradient"),

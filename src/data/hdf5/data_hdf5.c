@@ -301,6 +301,10 @@ void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value
   if (a) snprintf(text, size, "%s:%s[%" PRIu64 "]", brim_fs_basename(s->file.path), a->name, index);
 }
 
+bool brim_source_hdf5_binary_targets(void *state) {
+  return ((brim_hdf5_set *)state)->binary_targets;
+}
+
 bool brim_source_hdf5_val_is_test(void *state) { return ((brim_hdf5_set *)state)->val_is_test; }
 
 uint64_t brim_source_hdf5_host_bytes(void *state) {

@@ -17,6 +17,7 @@ typedef struct brim_hdf5_set {
   int32_t *labels;  // planned
   uint64_t rows;    // of the file; info.count may be fewer
   brim_source_info info;
+  bool binary_targets;
   bool val_is_test;  // the test split stands in for a missing val
 } brim_hdf5_set;
 
