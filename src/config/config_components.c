@@ -152,6 +152,7 @@ static const brim_config_arg hdf5_args[] = {
                  "numbers)"),
     BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
                     "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
+    BRIM_ARG_FLOAT("nan", NULL, -BIG, BIG, "value that replaces NaN and infinite inputs"),
     BRIM_ARG_STRING(
         "chunk_cache", NULL,
         "memory for unpacked chunks, such as 512MiB (default: an eighth of the memory, 256MiB to "

@@ -90,6 +90,11 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
   const brim_config *config = w->config;
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
+  if (!finite && w->odd[0]) {  // known: no advice on the learning rate
+    snprintf(out, size, brim_tr("`brim data verify %.200s` finds NaN in the data, the first: %s"),
+             data_path(config), w->odd);
+    return;
+  }
   int n = snprintf(out, size, brim_tr("try a lower learning rate (now %g)"), lr);
   if (n > 0 && (size_t)n < size) {
     n += snprintf(
@@ -100,11 +105,8 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
     n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
   }
   if (n > 0 && (size_t)n < size && !finite) {
-    n += snprintf(out + n, size - (size_t)n,
-                  brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
-  }
-  if (n > 0 && (size_t)n < size && !finite && w->odd[0]) {
-    snprintf(out + n, size - (size_t)n, brim_tr(", the first: %s"), w->odd);
+    snprintf(out + n, size - (size_t)n,
+             brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
   }
 }
 
@@ -199,6 +201,7 @@ size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
         begin(&out[n++], BRIM_TROUBLE_GRADIENT_NOT_FINITE, m->skipped - w->skipped);
     t->silent = m->searching;  // fp16 finds its loss scale by such steps
     w->skipped = m->skipped;
+    if (!t->silent) look_for_odd(w);
     tell_not_finite(w, at, t);
   }
   double loss = m->samples > 0 ? m->values[BRIM_NET_LOSS] : (double)NAN;
