@@ -121,6 +121,10 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     softmax cross-entropy with attr.label_smoothing, mean over state.rows
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
+// BCE               logits(N,C):T target(N,C):f32 state -> metrics [dlogits(N,C):T]
+//                     binary cross-entropy of the sigmoid, mean over rows and columns. A row counts
+//                     as correct by the share of its columns whose logit is above 0 where the
+//                     target is above 0.5, and not where it is not
 // NTXENT            z(N,D):T state -> metrics [dz(N,D):T]
 //                     rows i and i + N / 2 are two views of a sample: softmax cross-entropy of the
 //                     cosine similarities over attr.temperature with all other rows, the other view
@@ -204,6 +208,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
   X(INPUT, "input")                               \
   X(XENT, "xent")                                 \
   X(MSE, "mse")                                   \
+  X(BCE, "bce")                                   \
   X(NTXENT, "ntxent")                             \
   X(UNIT, "unit")                                 \
   X(KNN, "knn")                                   \

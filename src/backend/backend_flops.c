@@ -116,6 +116,10 @@ double brim_flops_mse(const brim_op_call *call) {
   return (3 + (has_gradient(call) ? 1 : 0)) * count_of(&call->in[0]);
 }
 
+double brim_flops_bce(const brim_op_call *call) {
+  return (6 + (has_gradient(call) ? 4 : 0)) * count_of(&call->in[0]);
+}
+
 double brim_flops_average(const brim_op_call *call) { return 3 * count_of(&call->out[0]); }
 
 double brim_flops_step_end(const brim_op_call *call) {

@@ -82,6 +82,7 @@ double brim_flops_act(const brim_op_call *call);
 double brim_flops_act_bwd(const brim_op_call *call);
 double brim_flops_xent(const brim_op_call *call);
 double brim_flops_mse(const brim_op_call *call);
+double brim_flops_bce(const brim_op_call *call);
 double brim_flops_ntxent(const brim_op_call *call);
 double brim_flops_optimizer(const brim_op_call *call);
 double brim_flops_average(const brim_op_call *call);

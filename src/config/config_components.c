@@ -152,6 +152,7 @@ static const brim_config_arg hdf5_args[] = {
                  "numbers)"),
     BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
                     "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
+    BRIM_ARG_FLOAT("nan", NULL, -BIG, BIG, "value that replaces NaN and infinite inputs"),
     BRIM_ARG_STRING(
         "chunk_cache", NULL,
         "memory for unpacked chunks, such as 512MiB (default: an eighth of the memory, 256MiB to "
@@ -274,6 +275,8 @@ static const brim_config_component_row models[] = {
 static const brim_config_component_row others[] = {
     BRIM_COMPONENT("loss", "cross_entropy", cross_entropy_args, "softmax cross-entropy"),
     BRIM_COMPONENT_BARE("loss", "mse", "mean squared error"),
+    BRIM_COMPONENT_BARE("loss", "bce",
+                        "binary cross-entropy of logits, for targets of 0 and 1 (multi-label)"),
     BRIM_COMPONENT("loss", "ntxent", ntxent_args, "contrastive loss over two views"),
     BRIM_COMPONENT("optimizer", "sgd", sgd_args, "stochastic gradient descent"),
     BRIM_COMPONENT("optimizer", "adam", adam_args, "Adam; weight decay is added to the gradient"),

@@ -30,6 +30,7 @@ typedef struct brim_source {
   size_t input_bytes;     // of one sample; of the largest where info.varies
   size_t target_bytes;    // 0 = no target
   uint64_t host_bytes;    // what the source keeps in memory (planned), the cache apart
+  bool binary_targets;    // targets are rows of 0 and 1: several labels a sample, each there or not
   bool val_is_test;       // opened as val, and its samples are those of the test split
   // The part of the table's samples in use, and their copies in memory. data_source.c's own.
   struct brim_source_part *part;

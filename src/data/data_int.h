@@ -23,6 +23,8 @@ typedef struct brim_source_builtin {
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
   // The class of a sample without reading it, where the source has classes; NULL = not that cheaply.
   int64_t (*label)(void *state, uint64_t index);
+  // brim_source.binary_targets; NULL = never.
+  bool (*binary_targets)(void *state);
   // Opened as val: does it read the test split, for lack of a val split? NULL = never.
   bool (*val_is_test)(void *state);
   // Paths of the files it reads, where they are few; returns how many. NULL = all at its path.
@@ -48,6 +50,7 @@ brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
 void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
                                       size_t size);
 int64_t brim_source_hdf5_label(void *state, uint64_t index);
+bool brim_source_hdf5_binary_targets(void *state);
 bool brim_source_hdf5_val_is_test(void *state);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);

@@ -248,7 +248,7 @@ bool brim_layer_is_add(const brim_layer *l);
 // Fuse what the device can do in one call, then lower: forward nodes in order.
 brim_status brim_graph_fuse(brim_graph *g);
 brim_status brim_graph_forward(brim_graph *g);
-// The loss node, and with `training` the backward nodes. op is XENT, MSE or, without a target (-1),
+// The loss node, and with `training` the backward nodes. op is XENT, MSE, BCE or, without a target (-1),
 // NTXENT.
 brim_status brim_graph_loss(brim_graph *g, brim_op op, const brim_op_attr *attr, int32_t output,
                             int32_t target);

@@ -37,6 +37,7 @@ static const brim_loss_row losses[] = {
      .args = {"label_smoothing"},
      .read = read_smoothing},
     {.name = "mse", .op = BRIM_OP_MSE, .target = BRIM_LOSS_VALUES, .views = 1, .metrics = SUMS},
+    {.name = "bce", .op = BRIM_OP_BCE, .target = BRIM_LOSS_VALUES, .views = 1, .metrics = COUNTS},
     {.name = "ntxent",
      .op = BRIM_OP_NTXENT,
      .target = BRIM_LOSS_NONE,

@@ -130,6 +130,8 @@ typedef struct brim_work_info {
   int64_t eval_batch;       // of it: samples that are evaluated at once; 0 = none
   int64_t eval_size[2];     // height and width of its images where training has others; else 0
   int64_t classes;
+  const char *loss;      // that the targets are taken for: "cross_entropy"; NULL = there are none
+  int64_t target_dim;    // numbers or labels of a sample, without classes; 0 = none
   double learning_rate;  // the schedule's highest; NaN = there is none
   bool adaptive;         // an optimiser of Adam's kind
   // Where the present setting keeps training samples: none, ram, gpu; mapped: the GPU reads them out

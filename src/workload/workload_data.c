@@ -3,6 +3,7 @@
 #include "workload/workload_data.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -289,6 +290,125 @@ brim_status brim_work_data_check(const brim_work_data *d) {
                            brim_work_any_size(d->config), same ? transformed : "");
 }
 
+//---------------------------------- a look at the values ----------------------------------
+
+typedef struct value_look {
+  uint64_t rows, bad_inputs, bad_targets;  // samples looked at, and those with values not finite
+  uint64_t first_input, first_target;      // of these
+  int64_t target_value;
+  double low, high, count, mean, m2;  // of the finite inputs
+} value_look;
+
+static void look_at_sample(value_look *l, uint64_t index, const float *input, size_t n) {
+  double sum = 0, squares = 0, good = 0;
+  for (size_t i = 0; i < n; i++) {
+    double v = (double)input[i];
+    if (!isfinite(v)) continue;
+    l->low = v < l->low ? v : l->low;
+    l->high = v > l->high ? v : l->high;
+    sum += v;
+    squares += v * v;
+    good++;
+  }
+  if (good < (double)n) {
+    l->first_input = l->bad_inputs++ == 0 || index < l->first_input ? index : l->first_input;
+  }
+  l->count += good;
+  l->mean += sum;
+  l->m2 += squares;
+}
+
+// Some samples, spread over the set in an order without a period: all of a small set, of a large one what
+// fits into a moment. One that cannot be read is named when it is its turn.
+static brim_status look_at_samples(brim_source *source, value_look *l) {
+  enum { LEAST = 32, MOST = 4096 };
+  const int64_t moment_ns = 50000000;
+  const brim_source_info *info = &source->info;
+  uint64_t step = (uint64_t)((double)info->count * 0.6180339887) | 1, at = 0;
+  for (uint64_t a = step, b = info->count; b; step++, a = step, b = info->count) {
+    while (b) {
+      uint64_t rest = a % b;
+      a = b;
+      b = rest;
+    }
+    if (a == 1) break;  // coprime: every sample once
+  }
+  bool floats = info->type == BRIM_SAMPLE_F32, values = info->classes == 0 && info->target_dim > 0;
+  void *input = brim_alloc(source->input_bytes);
+  float *target = brim_alloc(source->target_bytes + sizeof *target);
+  brim_status status = input && target ? BRIM_OK : no_memory();
+  brim_time start = brim_clock_now();
+  for (uint64_t i = 0; i < info->count && i < MOST && !status;
+       i++, at = (at + step) % info->count) {
+    if (i >= LEAST && brim_time_since_ns(start, brim_clock_now()) > moment_ns) break;
+    status = brim_source_read(source, at, 1, input, target, NULL, NULL);
+    if (status) {
+      if (status != BRIM_ENOMEM) status = BRIM_OK;
+      brim_status_clear();
+      continue;
+    }
+    l->rows++;
+    if (floats) look_at_sample(l, at, input, source->input_bytes / sizeof(float));
+    for (int64_t k = 0; k < info->target_dim && values; k++) {
+      if (isfinite(target[k])) continue;
+      if (l->bad_targets++ == 0 || at < l->first_target) {
+        l->first_target = at;
+        l->target_value = k;
+      }
+      break;
+    }
+  }
+  brim_free(target);
+  brim_free(input);
+  return status;
+}
+
+// What keeps training from working can often be seen in the data before it begins.
+static brim_status look_at_values(const brim_work_data *d) {
+  enum { LARGE = 255 };
+  brim_source *source = d->train.source;
+  const brim_source_info *info = &source->info;
+  bool floats = info->type == BRIM_SAMPLE_F32, values = info->classes == 0 && info->target_dim > 0;
+  if (info->varies || info->count == 0 || !(floats || values)) return BRIM_OK;
+  value_look l = {.low = INFINITY, .high = -INFINITY};
+  BRIM_TRY(look_at_samples(source, &l));
+  const char *path = brim_config_string(d->config, "data.path");
+  char name[320];
+  if (!path || !path[0]) path = "PATH";
+  if (l.bad_inputs) {
+    bool fills = strcmp(source->table->name, "hdf5") == 0;
+    brim_source_describe(source, l.first_input, name, sizeof name);
+    brim_log_warn("data",
+                  fills ? "%" PRIu64 " of %" PRIu64
+                          " samples checked hold NaN or infinite inputs, the first %s; `brim data "
+                          "verify %s` lists them, --dataset 'hdf5(nan=0)' reads them as 0"
+                        : "%" PRIu64 " of %" PRIu64
+                          " samples checked hold NaN or infinite inputs, the first %s; `brim data "
+                          "verify %s` lists them",
+                  l.bad_inputs, l.rows, name, path);
+  }
+  if (l.bad_targets) {
+    brim_source_describe_target(source, l.first_target, l.target_value, name, sizeof name);
+    if (!name[0]) brim_source_describe(source, l.first_target, name, sizeof name);
+    brim_log_warn(
+        "data",
+        "%" PRIu64 " of %" PRIu64
+        " samples checked hold NaN or infinite targets, the first %s; `brim data verify %s` "
+        "lists them, indices=FILE leaves them out",
+        l.bad_targets, l.rows, name, path);
+  }
+  double peak = fmax(fabs(l.low), fabs(l.high));
+  bool plain = brim_work_set_info(&d->train)->channels == 0;
+  if (floats && plain && l.count > 0 && peak > LARGE) {
+    double mean = l.mean / l.count, std = sqrt(fmax(l.m2 / l.count - mean * mean, 0));
+    brim_log_warn("data",
+                  "inputs range from %.4g to %.4g and are not normalised; transform: "
+                  "normalize(mean=%.4g, std=%.4g) scales them",
+                  l.low, l.high, mean, std > 0 ? std : 1);
+  }
+  return BRIM_OK;
+}
+
 //---------------------------------- taking it ----------------------------------
 
 int32_t brim_work_views(const brim_config *config) {
@@ -307,8 +427,9 @@ brim_status brim_work_data_take_train(brim_work_data *d, double share) {
                                    brim_config_string(d->config, "data.path"), train_split(d),
                                    &d->class_names));
   BRIM_TRY(limit_train(d));
-  return name_init(
-      d, brim_work_make_transforms(pipeline, d->train.source, d->seed, true, &d->train.transforms));
+  BRIM_TRY(name_init(d, brim_work_make_transforms(pipeline, d->train.source, d->seed, true,
+                                                  &d->train.transforms)));
+  return look_at_values(d);
 }
 
 brim_status brim_work_data_open_eval(brim_work_data *d, bool any_split, bool *missing) {

@@ -41,10 +41,20 @@ void brim_usual_loss(const brim_config *config, const char *name, brim_usual *ou
   }
 }
 
-static const brim_component *usual_loss(const brim_config *config, const brim_source_info *info,
+static const brim_component *usual_loss(const brim_config *config, const brim_source *source,
                                         int32_t views, brim_usual *usual) {
-  bool classes = info->classes > 0;
-  const char *name = views == 2 ? "ntxent" : classes ? "cross_entropy" : "mse";
+  const brim_source_info *info = &source->info;
+  const char *name = views == 2               ? "ntxent"
+                     : info->classes > 0      ? "cross_entropy"
+                     : source->binary_targets ? "bce"
+                                              : "mse";
+  if (views != 2 && info->classes == 0 && source->binary_targets) {
+    brim_log_info(
+        "workload",
+        "all targets are 0 or 1, %lld per sample: brim trains %lld independent labels with "
+        "loss=bce; loss=mse makes it a regression",
+        (long long)info->target_dim, (long long)info->target_dim);
+  }
   brim_usual_loss(config, name, usual);
   for (int i = 0; i < 2; i++) {
     if (strcmp(loss_keys[i].loss, name) != 0 && brim_config_is_asked(config, loss_keys[i].key)) {
@@ -64,14 +74,18 @@ static brim_status check_model(const brim_config *config, int32_t views) {
                       "train on labels, use its backbone as the model");
 }
 
-brim_status brim_work_choose_loss(const brim_config *config, const brim_source_info *info,
+bool brim_work_is_multi_label(const brim_component *loss) {
+  return loss && strcmp(loss->name, "bce") == 0;
+}
+
+brim_status brim_work_choose_loss(const brim_config *config, const brim_source *source,
                                   int32_t views, brim_usual *usual, const brim_component **out) {
   const brim_component *loss = brim_config_component(config, "loss", NULL);
-  if (!loss) loss = usual_loss(config, info, views, usual);
+  if (!loss) loss = usual_loss(config, source, views, usual);
   *out = loss;
   BRIM_TRY(check_views(loss, views));
   BRIM_TRY(check_model(config, views));
-  if (views > 1 || info->classes > 0 || info->target_dim > 0) return BRIM_OK;
+  if (views > 1 || source->info.classes > 0 || source->info.target_dim > 0) return BRIM_OK;
   return brim_fail_at(BRIM_EINVAL, loss->file, loss->line, loss->col,
                       "the training set has no %s, which loss %s needs; use a labelled split, or "
                       "loss ntxent with transform: views | ...",

@@ -14,7 +14,10 @@ void brim_usual_loss(const brim_config *config, const char *name, brim_usual *ou
 
 // The loss that the config names, or `usual`, the one for such targets and so many views of a sample;
 // BRIM_EINVAL where views, model or targets do not suit it.
-brim_status brim_work_choose_loss(const brim_config *config, const brim_source_info *info,
+brim_status brim_work_choose_loss(const brim_config *config, const brim_source *source,
                                   int32_t views, brim_usual *usual, const brim_component **out);
+
+// Targets are labels that are there or not, each on its own: the loss is bce.
+bool brim_work_is_multi_label(const brim_component *loss);
 
 #endif  // BRIM_WORKLOAD_LOSS_H_

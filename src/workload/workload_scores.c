@@ -27,12 +27,12 @@ brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out)
   s->width = width;
   size_t n = (size_t)width;
   bool good = true;
-  if (task == BRIM_TASK_CLASSES) {
+  if (task == BRIM_TASK_CLASSES || task == BRIM_TASK_LABELS) {
     s->support = brim_calloc(n, sizeof *s->support);
     s->predicted = brim_calloc(n, sizeof *s->predicted);
     s->hits = brim_calloc(n, sizeof *s->hits);
     good = s->support && s->predicted && s->hits;
-    if (width <= BRIM_SCORES_MAX_MATRIX) {
+    if (task == BRIM_TASK_CLASSES && width <= BRIM_SCORES_MAX_MATRIX) {
       s->matrix = brim_calloc(n * n, sizeof *s->matrix);
       good = good && s->matrix;
     }
@@ -112,6 +112,24 @@ static void add_class(brim_scores *s, const float *outputs, int32_t label) {
   if (s->matrix) s->matrix[(int64_t)label * s->width + predicted]++;
 }
 
+// Each label is a class of its own, whose probability is above one half or not.
+static void add_labels(brim_scores *s, const float *outputs, const float *target) {
+  bool bad = false;
+  for (int64_t i = 0; i < s->width; i++) {
+    if (isnan(target[i])) return;
+    bad = bad || isnan(outputs[i]);
+  }
+  s->rows++;
+  s->bad += bad;
+  for (int64_t i = 0; i < s->width; i++) {
+    bool there = target[i] > 0.5f, predicted = outputs[i] > 0;
+    s->support[i] += there;
+    s->predicted[i] += !bad && predicted;
+    s->hits[i] += !bad && there && predicted;
+    s->correct += !bad && there == predicted;
+  }
+}
+
 static void add_values(brim_scores *s, const float *outputs, const float *target) {
   bool bad = false;
   for (int64_t i = 0; i < s->width; i++) {
@@ -135,6 +153,9 @@ void brim_scores_add(brim_scores *s, const brim_trained_rows *rows) {
     const float *outputs = rows->outputs + i * s->width;
     const int64_t bad = s->bad;
     if (s->task == BRIM_TASK_CLASSES && rows->label) add_class(s, outputs, rows->label[i]);
+    if (s->task == BRIM_TASK_LABELS && rows->target) {
+      add_labels(s, outputs, rows->target + i * s->width);
+    }
     if (s->task == BRIM_TASK_VALUES && rows->target) {
       add_values(s, outputs, rows->target + i * s->width);
     }
@@ -164,20 +185,22 @@ void brim_scores_value(const brim_scores *s, int64_t index, brim_value_score *ou
 }
 
 static void get_classes(const brim_scores *s, brim_scores_summary *out) {
-  double macro = 0, weighted = 0, known = 0;
+  double macro = 0, weighted = 0, known = 0, support = 0;
   for (int64_t i = 0; i < s->width; i++) {
     brim_class_score c;
     brim_scores_class(s, i, &c);
+    support += (double)c.support;
     if (isnan(c.f1)) continue;
     macro += c.f1;
     weighted += c.f1 * (double)c.support;
     known++;
   }
   double rows = (double)s->rows;
-  out->accuracy = ratio((double)s->correct, rows);
-  out->top5 = s->width > 5 ? ratio((double)s->among5, rows) : (double)NAN;
+  bool labels = s->task == BRIM_TASK_LABELS;
+  out->accuracy = ratio((double)s->correct, labels ? rows * (double)s->width : rows);
+  out->top5 = s->width > 5 && !labels ? ratio((double)s->among5, rows) : (double)NAN;
   out->macro_f1 = ratio(macro, known);
-  out->weighted_f1 = ratio(weighted, rows);
+  out->weighted_f1 = ratio(weighted, support);
 }
 
 static void get_values(const brim_scores *s, brim_scores_summary *out) {
@@ -200,7 +223,7 @@ void brim_scores_get(const brim_scores *s, brim_scores_summary *out) {
   out->first_bad = s->first_bad;
   out->accuracy = out->top5 = out->macro_f1 = out->weighted_f1 = (double)NAN;
   out->mse = out->mae = out->r2 = (double)NAN;
-  if (s->task == BRIM_TASK_CLASSES) get_classes(s, out);
+  if (s->task == BRIM_TASK_CLASSES || s->task == BRIM_TASK_LABELS) get_classes(s, out);
   if (s->task == BRIM_TASK_VALUES) get_values(s, out);
 }
 
@@ -219,6 +242,12 @@ size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double 
     out[3] = (brim_score_figure){"macro_f1", NULL, s->macro_f1, true, false};
     out[4] = (brim_score_figure){"weighted_f1", NULL, s->weighted_f1, true, false};
     return 5;
+  }
+  if (task == BRIM_TASK_LABELS) {
+    out[1] = (brim_score_figure){"accuracy", brim_tr("accuracy"), s->accuracy, true, false};
+    out[2] = (brim_score_figure){"macro_f1", NULL, s->macro_f1, true, false};
+    out[3] = (brim_score_figure){"weighted_f1", NULL, s->weighted_f1, true, false};
+    return 4;
   }
   out[1] = (brim_score_figure){"mse", "MSE", s->mse, false, false};
   out[2] = (brim_score_figure){"mae", "MAE", s->mae, false, false};

@@ -1,5 +1,5 @@
 // How good outputs are: accuracy, top-5, precision, recall, F1 and the confusion matrix of classes;
-// MSE, MAE and R2 of numbers. Pure sums over rows, in double. Callers: eval.
+// the same of labels that are there or not; MSE, MAE and R2 of numbers. Pure sums over rows, in double. Callers: eval.
 #ifndef BRIM_WORKLOAD_SCORES_H_
 #define BRIM_WORKLOAD_SCORES_H_
 

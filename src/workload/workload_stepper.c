@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "workload/workload_cache.h"
+#include "workload/workload_loss.h"
 
 static void find_rank(brim_stepper *t) {
   t->rank = brim_device_rank(t->device);
@@ -20,7 +21,7 @@ void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_n
   t->watch.config = data->config;
   t->watch.data = &data->train;
   t->views = spec->views;
-  t->classes = spec->classes;
+  t->counts = spec->classes > 0 || brim_work_is_multi_label(spec->loss);
   t->lr = lr;
   t->weights = brim_learn_weights(data->config);
   t->recalibrate_batches = brim_config_int(data->config, "training.ema_batches");
@@ -341,7 +342,7 @@ void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool
   brim_metric_unknown(out->baseline);
   double *v = out->values;
   v[BRIM_NET_LOSS] = of > 0 ? sum->loss_sum / of : (double)NAN;
-  v[BRIM_NET_ACCURACY] = any && t->classes > 0 ? sum->correct / sum->rows : (double)NAN;
+  v[BRIM_NET_ACCURACY] = any && t->counts ? sum->correct / sum->rows : (double)NAN;
   v[BRIM_NET_GRAD_NORM] = sum->grad_norm;
   v[BRIM_NET_GRAD_NORM_MAX] = sum->grad_norm_max > 0 ? sum->grad_norm_max : (double)NAN;
   v[BRIM_NET_LOSS_SCALE] = half ? sum->loss_scale : (double)NAN;
@@ -358,9 +359,9 @@ void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool
 
 void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values) {
   double rows = sums[BRIM_NET_SUM_ROWS];
-  bool classes = rows > 0 && t->classes > 0;
+  bool counted = rows > 0 && t->counts;
   values[BRIM_NET_LOSS] = rows > 0 ? sums[BRIM_NET_SUM_LOSS] / rows : (double)NAN;
-  values[BRIM_NET_ACCURACY] = classes ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
+  values[BRIM_NET_ACCURACY] = counted ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
 }
 
 brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums) {

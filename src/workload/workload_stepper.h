@@ -32,7 +32,7 @@ typedef struct brim_stepper {
   brim_net_watch watch;
   // from the config
   int32_t views;         // of a training sample; 2 for ntxent
-  int64_t classes;       // of the network's outputs; 0 = they are none
+  bool counts;           // outputs are right or wrong: there is an accuracy
   double lr;             // the schedule's highest
   const char *weights;   // file to start from, borrowed from the config; NULL = from the seed
   bool reported_reinit;  // that the last layer is not in it, once

@@ -11,6 +11,7 @@ enum { MAX_CLASS_NAMES = 100000 };
 static const char *const task_names[BRIM_TASK_COUNT] = {
     [BRIM_TASK_CLASSES] = "classes",
     [BRIM_TASK_VALUES] = "values",
+    [BRIM_TASK_LABELS] = "labels",
     [BRIM_TASK_EMBEDDING] = "embedding",
 };
 

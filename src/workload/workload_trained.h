@@ -27,6 +27,7 @@ extern "C" {
 typedef enum brim_task {
   BRIM_TASK_CLASSES,    // outputs are logits
   BRIM_TASK_VALUES,     // outputs are numbers to be compared with the targets
+  BRIM_TASK_LABELS,     // outputs are logits of labels that are there or not; targets are 0 or 1
   BRIM_TASK_EMBEDDING,  // outputs are projections; there is no target
   BRIM_TASK_COUNT
 } brim_task;

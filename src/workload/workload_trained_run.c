@@ -32,7 +32,8 @@ static brim_status create_net(running *r, brim_device *device, const brim_config
   bool classes = r->t->task == BRIM_TASK_CLASSES;
   // a projection is compared with nothing here: any loss over numbers will do
   brim_usual usual;
-  brim_usual_loss(config, classes ? "cross_entropy" : "mse", &usual);
+  bool labels = r->t->task == BRIM_TASK_LABELS;
+  brim_usual_loss(config, classes ? "cross_entropy" : labels ? "bce" : "mse", &usual);
   spec.loss = !loss || r->t->task == BRIM_TASK_EMBEDDING ? &usual.loss : loss;
   spec.optimizer = &sgd;
   spec.batch = 1;  // the training half is never run, and should take no room

@@ -168,6 +168,20 @@ static double define_mse(const brim_case *c, const brim_case_data *d, int64_t me
   return d->out[0][metric] + add[metric];
 }
 
+static double define_bce(const brim_case *c, const brim_case_data *d, int64_t metric) {
+  int64_t rows = (int64_t)c->state[BRIM_STATE_ROWS];
+  double loss = 0, correct = 0;
+  for (int64_t i = 0; i < rows * c->k; i++) {
+    double p = 1 / (1 + exp(-d->in[0][i])), t = d->in[1][i];
+    loss -= t * log(p) + (1 - t) * log(1 - p);
+    correct += (p > 0.5) == (t == 1);
+  }
+  double add[BRIM_METRIC_COUNT] = {[BRIM_METRIC_LOSS] = loss / (double)c->k,
+                                   [BRIM_METRIC_CORRECT] = correct / (double)c->k,
+                                   [BRIM_METRIC_ROWS] = (double)rows};
+  return d->out[0][metric] + add[metric];
+}
+
 static double define_xent(const brim_case *c, const brim_case_data *d, int64_t metric) {
   double add[BRIM_METRIC_COUNT] = {0}, smooth = (double)c->attr.label_smoothing;
   for (int64_t row = 0; row < (int64_t)c->state[BRIM_STATE_ROWS]; row++) {
@@ -194,6 +208,7 @@ static double define_xent(const brim_case *c, const brim_case_data *d, int64_t m
 static void test_losses(void **state) {
   (void)state;
   check_definition(BRIM_OP_MSE, define_mse);
+  check_definition(BRIM_OP_BCE, define_bce);
   check_definition(BRIM_OP_XENT, define_xent);
 }
 

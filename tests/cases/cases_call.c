@@ -72,7 +72,7 @@ static brim_tensor state_tensor(void) { return tensor1(BRIM_F64, BRIM_STATE_COUN
 static void loss_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
   put_in(call, tensor2(t, c->n, c->k));
   if (c->op == BRIM_OP_XENT) put_in(call, tensor1(BRIM_I32, c->n));
-  if (c->op == BRIM_OP_MSE) put_in(call, tensor2(BRIM_F32, c->n, c->k));
+  if (c->op == BRIM_OP_MSE || c->op == BRIM_OP_BCE) put_in(call, tensor2(BRIM_F32, c->n, c->k));
   put_in(call, state_tensor());
   put_out(call, tensor1(p, BRIM_METRIC_COUNT));
   if (c->optional) put_out(call, tensor2(t, c->n, c->k));
@@ -333,6 +333,7 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
       break;
     case BRIM_OP_XENT:
     case BRIM_OP_MSE:
+    case BRIM_OP_BCE:
     case BRIM_OP_NTXENT:
       loss_call(c, call, t, p);
       break;

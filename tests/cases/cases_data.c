@@ -194,6 +194,14 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
     case BRIM_OP_XENT:
       fill_xent(c, count, d);
       break;
+    case BRIM_OP_BCE:
+      for (int64_t i = 0; i < count; i++) {
+        d->in[0][i] *= 8;                  // also far from 0
+        d->in[1][i] = d->in[1][i] > 0.25;  // 0 or 1
+      }
+      if (c->nonfinite) d->in[0][count - 1] = NAN;
+      memcpy(d->in[2], c->state, sizeof(c->state));
+      break;
     case BRIM_OP_MSE:
       if (c->nonfinite) d->in[0][count - 1] = INFINITY;
       memcpy(d->in[2], c->state, sizeof(c->state));
@@ -281,8 +289,8 @@ static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_
       d->out[i][j] = adds ? brim_case_uniform(c->seed, 20 + (uint64_t)i, (uint64_t)j) : unset;
     }
   }
-  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_NTXENT ||
-      c->op == BRIM_OP_KNN) {
+  if (c->op == BRIM_OP_XENT || c->op == BRIM_OP_MSE || c->op == BRIM_OP_BCE ||
+      c->op == BRIM_OP_NTXENT || c->op == BRIM_OP_KNN) {
     static const double before[BRIM_METRIC_COUNT] = {2.5, 3, 5, 1, 7, 7, 7, 7};
     memcpy(d->out[0], before, sizeof(before));
   }

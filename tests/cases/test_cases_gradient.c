@@ -271,6 +271,11 @@ static void test_mse(void **state) {
   check_loss(BRIM_OP_MSE);
 }
 
+static void test_bce(void **state) {
+  (void)state;
+  check_loss(BRIM_OP_BCE);
+}
+
 static void test_ntxent(void **state) {
   (void)state;
   check_loss(BRIM_OP_NTXENT);
@@ -340,17 +345,12 @@ static void test_dropout_row_offset(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_linear),
-      cmocka_unit_test(test_linear_fused),
-      cmocka_unit_test(test_act),
-      cmocka_unit_test(test_dropout),
-      cmocka_unit_test(test_add),
-      cmocka_unit_test(test_layernorm),
-      cmocka_unit_test(test_xent),
-      cmocka_unit_test(test_mse),
-      cmocka_unit_test(test_ntxent),
-      cmocka_unit_test(test_xent_values),
-      cmocka_unit_test(test_dropout_row_offset),
+      cmocka_unit_test(test_linear),      cmocka_unit_test(test_linear_fused),
+      cmocka_unit_test(test_act),         cmocka_unit_test(test_dropout),
+      cmocka_unit_test(test_add),         cmocka_unit_test(test_layernorm),
+      cmocka_unit_test(test_xent),        cmocka_unit_test(test_mse),
+      cmocka_unit_test(test_bce),         cmocka_unit_test(test_ntxent),
+      cmocka_unit_test(test_xent_values), cmocka_unit_test(test_dropout_row_offset),
   };
   return cmocka_run_group_tests(tests, gradient_setup, gradient_teardown);
 }

@@ -148,6 +148,109 @@ static void test_hdf5_by_path(void **state) {
   fixture_close(&f);
 }
 
+// Rows of 0 and 1 are labels that are there or not: another loss than for numbers, and an accuracy.
+static void test_multi_label(void **state) {
+  (void)state;
+  enum { LABELS = 3 };
+  static float x[ROWS][WIDTH];
+  static uint8_t y[ROWS][LABELS];
+  uint32_t r = 1;
+  for (int i = 0; i < ROWS; i++) {
+    for (int k = 0; k < WIDTH; k++) {
+      r = r * 1664525u + 1013904223u;
+      x[i][k] = (float)(r >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    for (int k = 0; k < LABELS; k++) y[i][k] = x[i][k] > 0;
+  }
+  hid_t file = H5Fcreate("labels.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  put_array(file, "x", 2, (const hsize_t[]){ROWS, WIDTH}, H5T_NATIVE_FLOAT, x);
+  put_array(file, "y", 2, (const hsize_t[]){ROWS, LABELS}, H5T_NATIVE_UINT8, y);
+  H5Fclose(file);
+  const char *const plain[] = {"data.path=labels.h5", "data.val_fraction=0.25"};
+  const char *const mse[] = {"data.path=labels.h5", "data.val_fraction=0.25", "loss=mse"};
+  const char *const numbers[] = {"data.path=labels.h5", "dataset=hdf5(classes=0)"};
+  fixture f;
+  brim_work_info info;
+  brim_work_metrics eval;
+  assert_ok(fixture_open(&f, "ref", small_yaml, plain, 2));
+  assert_ok(fixture_configure(&f));
+  f.work->table->info(f.work->state, &info);
+  assert_string_equal(info.loss, "bce");
+  assert_int_equal(info.classes, 0);
+  assert_int_equal(info.target_dim, LABELS);
+  for (int i = 0; i < 30; i++) (void)loss_over(&f, 12);
+  assert_ok(brim_work_evaluate(f.work, &eval));
+  assert_true(figure(eval, "accuracy") > 0.6);
+  assert_string_equal(deciding_key(eval), "accuracy");
+  fixture_close(&f);
+  for (int i = 0; i < 2; i++) {
+    assert_ok(fixture_open(&f, "ref", small_yaml, i ? numbers : mse, i ? 2 : 3));
+    assert_ok(fixture_configure(&f));
+    f.work->table->info(f.work->state, &info);
+    assert_string_equal(info.loss, "mse");
+    fixture_close(&f);
+  }
+}
+
+// Opening says what is wrong with the values: NaN by sample, and numbers that are far from 1.
+static void test_looks_at_values(void **state) {
+  (void)state;
+  enum { MANY = 1000 };
+  static float x[MANY][WIDTH];
+  static int16_t sound[MANY][WIDTH];
+  static float y[MANY];
+  for (int i = 0; i < MANY; i++) {
+    for (int k = 0; k < WIDTH; k++) {
+      x[i][k] = (float)((i * 7 + k) % 13) / 13;
+      sound[i][k] = (int16_t)((i * 97 + k * 31) % 8000 - 4000);
+    }
+    y[i] = x[i][0];
+  }
+  x[137][5] = NAN;
+  x[700][1] = INFINITY;
+  hid_t file = H5Fcreate("odd.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hsize_t dim[] = {MANY, WIDTH};
+  put_array(file, "x", 2, dim, H5T_NATIVE_FLOAT, x);
+  put_array(file, "y", 1, dim, H5T_NATIVE_FLOAT, y);
+  H5Fclose(file);
+  const char *const odd[] = {"data.path=odd.h5"};
+  const char *const filled[] = {"data.path=odd.h5", "dataset=hdf5(nan=0.25)"};
+  fixture f;
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, odd, 1));
+  assert_non_null(strstr(logged, "2 of 1000 samples checked hold NaN or infinite inputs"));
+  assert_non_null(strstr(logged, "odd.h5:/x[137]"));
+  assert_non_null(strstr(logged, "nan=0"));
+  fixture_close(&f);
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, filled, 2));
+  assert_null(strstr(logged, "NaN"));
+  float row[WIDTH], target;
+  assert_ok(brim_source_read(inside(&f)->data.train.source, 137, 1, row, &target, NULL, NULL));
+  assert_true(row[5] == 0.25f && row[4] == x[137][4]);
+  fixture_close(&f);
+  // every 250th target is missing, at both ends of what a stride would look at
+  for (int i = 0; i < MANY; i++) {
+    if (i % 125 == 0 || i % 125 == 124) y[i] = NAN;
+  }
+  file = H5Fcreate("odd.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  put_array(file, "x", 2, dim, H5T_NATIVE_INT16, sound);
+  put_array(file, "y", 1, dim, H5T_NATIVE_FLOAT, y);
+  H5Fclose(file);
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, odd, 1));
+  assert_non_null(strstr(logged, "16 of 1000 samples checked hold NaN or infinite targets"));
+  assert_non_null(strstr(logged, "/y[0]"));
+  assert_non_null(strstr(logged, "and are not normalised; transform: normalize(mean="));
+  fixture_close(&f);
+  const char *const scaled[] = {"data.path=odd.h5", "transform=normalize(mean=0, std=2000)"};
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, scaled, 2));
+  assert_null(strstr(logged, "not normalised"));
+  fixture_close(&f);
+  hush();
+}
+
 static void test_hdf5_names(void **state) {
   (void)state;
   write_signals("odd.h5", "voltage", "verdict", true);
@@ -502,6 +605,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_evaluation_has_workers),
       cmocka_unit_test(test_hdf5_by_path),
+      cmocka_unit_test(test_multi_label),
+      cmocka_unit_test(test_looks_at_values),
       cmocka_unit_test(test_hdf5_names),
       cmocka_unit_test(test_nothing_there),
       cmocka_unit_test(test_val_fraction),

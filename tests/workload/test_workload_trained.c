@@ -113,6 +113,28 @@ static void test_values(void **state) {
   brim_scores_destroy(s);
 }
 
+// Each label counts on its own.
+static void test_labels(void **state) {
+  (void)state;
+  const float outputs[] = {1, -1, 2, 3, -1, -2, 4, 5}, target[] = {1, 0, 1, 0, 0, 0, 1, 1};
+  const brim_trained_rows rows = {.rows = 4, .outputs = outputs, .target = target};
+  brim_scores *s;
+  brim_scores_summary sum;
+  brim_class_score c;
+  assert_ok(brim_scores_create(BRIM_TASK_LABELS, 2, &s));
+  brim_scores_add(s, &rows);
+  brim_scores_get(s, &sum);
+  assert_near(sum.accuracy, 7.0 / 8, 1e-12);
+  brim_scores_class(s, 1, &c);  // right once, and once where it is not
+  assert_near(c.precision, 0.5, 1e-12);
+  assert_near(c.recall, 1, 1e-12);
+  assert_near(sum.macro_f1, (1 + 2.0 / 3) / 2, 1e-12);
+  assert_near(sum.weighted_f1, (3 * 1 + 1 * (2.0 / 3)) / 4, 1e-12);
+  assert_true(isnan(sum.mse) && isnan(sum.top5));
+  assert_false(brim_scores_has_matrix(s));
+  brim_scores_destroy(s);
+}
+
 static void test_probability(void **state) {
   (void)state;
   const float outputs[] = {1000, 1000, -1000};
@@ -230,10 +252,11 @@ static void test_without(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_classes),     cmocka_unit_test(test_absent_classes),
-      cmocka_unit_test(test_top5),        cmocka_unit_test(test_values),
-      cmocka_unit_test(test_probability), cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_hostile),     cmocka_unit_test(test_without),
+      cmocka_unit_test(test_classes),    cmocka_unit_test(test_absent_classes),
+      cmocka_unit_test(test_top5),       cmocka_unit_test(test_values),
+      cmocka_unit_test(test_labels),     cmocka_unit_test(test_probability),
+      cmocka_unit_test(test_round_trip), cmocka_unit_test(test_hostile),
+      cmocka_unit_test(test_without),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

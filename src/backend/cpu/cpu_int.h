@@ -240,6 +240,7 @@ brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *cal
 brim_status brim_cpu_loss_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cpu_bce_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call);
 brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *call);
 brim_status brim_cpu_unit_run(void *impl, void *stream, const brim_op_call *call);

@@ -1,4 +1,4 @@
-// XENT and MSE: per-row losses, their gradient, and the metrics. Rows beyond state[ROWS] are
+// XENT, MSE and BCE: per-row losses, their gradient, and the metrics. Rows beyond state[ROWS] are
 // padding. Sums go chunk by chunk in row order, in double, whatever the thread count.
 #include <math.h>
 
@@ -16,7 +16,8 @@ typedef struct loss_arg {
   brim_dtype type;
   const int32_t *labels;
   const float *target;
-  void *dx;  // or NULL
+  bool binary;  // BCE, else MSE
+  void *dx;     // or NULL
   int64_t rows, cols, valid;
   float smoothing, scale;
   loss_sums *chunks;
@@ -40,7 +41,7 @@ static void zero_row(const loss_arg *a, int64_t row) {
 }
 
 // A row's loss enters the sums, or the row counts as bad.
-static void add_row(loss_sums *sums, double loss, bool correct) {
+static void add_row(loss_sums *sums, double loss, double correct) {
   if (isfinite(loss)) {
     sums->loss += loss;
     sums->correct += correct;
@@ -145,7 +146,29 @@ BRIM_CPU_INLINE void mse_row(const loss_arg *a, int64_t row, loss_sums *sums) {
   add_row(sums, total / (double)a->cols, false);
 }
 
-//---------------------------------- both ----------------------------------
+//---------------------------------- binary cross-entropy ----------------------------------
+
+BRIM_CPU_INLINE void bce_row(const loss_arg *a, int64_t row, loss_sums *sums) {
+  float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
+  float factor = a->scale / (float)a->cols;
+  double total = 0, correct = 0;
+  for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
+    int64_t n = block_size(c, a->cols), at = row * a->cols + c;
+    const float *x = brim_cpu_read(a->x, a->type, at, n, in), *t = a->target + at;
+    for (int64_t j = 0; j < n; j++) {
+      float z = x[j];
+      total += (double)((z > 0 ? z : 0) - z * t[j] + log1pf(expf(-fabsf(z))));
+      correct += (z > 0) == (t[j] > 0.5f);
+    }
+    if (!a->dx) continue;
+    float *dx = brim_cpu_write(a->dx, a->type, at, out);
+    for (int64_t j = 0; j < n; j++) dx[j] = (1.0f / (1.0f + expf(-x[j])) - t[j]) * factor;
+    brim_cpu_flush(a->dx, a->type, at, n, out);
+  }
+  add_row(sums, total / (double)a->cols, correct / (double)a->cols);
+}
+
+//---------------------------------- all ----------------------------------
 
 BRIM_CPU_CLONES static void loss_body(void *arg, int rank, int size) {
   const loss_arg *a = arg;
@@ -159,6 +182,8 @@ BRIM_CPU_CLONES static void loss_body(void *arg, int rank, int size) {
         if (a->dx) zero_row(a, r);
       } else if (a->labels) {
         xent_row(a, r, &sums);
+      } else if (a->binary) {
+        bce_row(a, r, &sums);
       } else {
         mse_row(a, r, &sums);
       }
@@ -207,5 +232,11 @@ brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call
 brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   loss_arg a = {.target = call->in[1].data};
+  return run_loss(impl, call, &a);
+}
+
+brim_status brim_cpu_bce_run(void *impl, void *stream, const brim_op_call *call) {
+  (void)stream;
+  loss_arg a = {.target = call->in[1].data, .binary = true};
   return run_loss(impl, call, &a);
 }

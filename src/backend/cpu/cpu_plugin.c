@@ -234,6 +234,7 @@ static const brim_op_row op_rows[] = {
     {BRIM_OP_INPUT, validate, NULL, brim_cpu_input_run, NULL},
     {BRIM_OP_XENT, validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
     {BRIM_OP_MSE, validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
+    {BRIM_OP_BCE, validate, brim_cpu_loss_prepare, brim_cpu_bce_run, NULL},
     {BRIM_OP_NTXENT, validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
     {BRIM_OP_UNIT, validate, NULL, brim_cpu_unit_run, NULL},
     {BRIM_OP_KNN, validate, brim_cpu_knn_prepare, brim_cpu_knn_run, NULL},

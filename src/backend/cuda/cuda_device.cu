@@ -309,6 +309,7 @@ static const brim_op_row ops[] = {
     ROW(INPUT, input),
     ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
+    ROW_PREPARED(BCE, bce, brim_cuda_loss_prepare, NULL),
     ROW_PREPARED(NTXENT, ntxent, brim_cuda_ntxent_prepare, NULL),
     ROW_PREPARED(UNIT, unit, brim_cuda_unit_prepare, NULL),
     ROW_PREPARED(KNN, knn, brim_cuda_knn_prepare, NULL),

@@ -229,6 +229,7 @@ BRIM_CUDA_OP(cast);
 BRIM_CUDA_OP(input);
 BRIM_CUDA_OP(xent);
 BRIM_CUDA_OP(mse);
+BRIM_CUDA_OP(bce);
 BRIM_CUDA_OP(ntxent);
 BRIM_CUDA_OP(unit);
 BRIM_CUDA_OP(knn);

@@ -142,6 +142,31 @@ __global__ static void mse_kernel(const T *pred, const float *target, const doub
   }
 }
 
+template <typename T, int LANES>
+__global__ static void bce_kernel(const T *logits, const float *target, const double *state,
+                                  float *rows, T *grad, int64_t n, int c) {
+  bool writes;
+  int64_t row = row_of<LANES>(n, &writes);
+  bool padding = row >= brim_valid_rows(state, n);
+  float scale = gradient_scale(state) / (float)c;
+  float sum = 0, correct = 0;
+  for (int i = (int)threadIdx.x; i < c; i += LANES) {
+    float z = brim_load(logits, row * c + i), t = target[row * c + i];
+    sum += (z > 0.0f ? z : 0.0f) - z * t + log1pf(expf(-fabsf(z)));
+    correct += (z > 0.0f) == (t > 0.5f) ? 1.0f : 0.0f;
+    float d = (1.0f / (1.0f + expf(-z)) - t) * scale;
+    if (grad && writes) brim_store(grad, row * c + i, padding ? 0.0f : d);
+  }
+  sum = lanes_sum<LANES>(sum) / (float)c;
+  correct = lanes_sum<LANES>(correct) / (float)c;
+  if (threadIdx.x == 0 && writes) {
+    bool bad = !isfinite(sum);
+    rows[row] = padding || bad ? 0.0f : sum;
+    rows[n + row] = padding || bad ? 0.0f : correct;
+    rows[2 * n + row] = !padding && bad ? 1.0f : 0.0f;
+  }
+}
+
 // A block adds up the ROW_SLAB rows of its own, into the first of them.
 __global__ static void add_slabs(float *rows, int64_t n) {
   __shared__ float shared[32];
@@ -253,5 +278,34 @@ brim_status brim_cuda_mse_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_mse<T>(c, grad, stream)));
+  return finish(c, stream);
+}
+
+brim_status brim_cuda_bce_validate(void *impl, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  return brim_cuda_float_type(&c->in[0], "bce");
+}
+
+template <typename T, int LANES>
+static void launch_bce(const brim_op_call *c, void *grad, void *stream) {
+  int64_t n = c->in[0].dim[0];
+  dim3 block(LANES, ROW_THREADS / LANES);
+  bce_kernel<T, LANES><<<row_blocks(n, LANES), block, 0, (cudaStream_t)stream>>>(
+      (const T *)c->in[0].data, (const float *)c->in[1].data, (const double *)c->in[2].data,
+      (float *)c->workspace, (T *)grad, n, (int)c->in[0].dim[1]);
+}
+
+template <typename T>
+static void choose_bce(const brim_op_call *c, void *grad, void *stream) {
+  int lanes = row_lanes(c->in[0].dim[1]);
+  if (lanes == 8) return launch_bce<T, 8>(c, grad, stream);
+  if (lanes == 16) return launch_bce<T, 16>(c, grad, stream);
+  launch_bce<T, 32>(c, grad, stream);
+}
+
+brim_status brim_cuda_bce_run(void *impl, void *stream, const brim_op_call *c) {
+  brim_cuda_enter(impl);
+  void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
+  BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_bce<T>(c, grad, stream)));
   return finish(c, stream);
 }

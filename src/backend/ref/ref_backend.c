@@ -113,6 +113,7 @@ static const kernel kernels[BRIM_OP_COUNT] = {
     [BRIM_OP_INPUT] = {brim_ref_input, NULL},
     [BRIM_OP_XENT] = {brim_ref_xent, NULL},
     [BRIM_OP_MSE] = {brim_ref_mse, NULL},
+    [BRIM_OP_BCE] = {brim_ref_bce, NULL},
     [BRIM_OP_NTXENT] = {brim_ref_ntxent, brim_ref_ntxent_workspace},
     [BRIM_OP_UNIT] = {brim_ref_unit, brim_ref_unit_workspace},
     [BRIM_OP_KNN] = {brim_ref_knn, brim_ref_knn_workspace},

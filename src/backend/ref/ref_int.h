@@ -95,6 +95,7 @@ void brim_ref_cast(const brim_op_call *call);
 void brim_ref_input(const brim_op_call *call);
 void brim_ref_xent(const brim_op_call *call);
 void brim_ref_mse(const brim_op_call *call);
+void brim_ref_bce(const brim_op_call *call);
 void brim_ref_ntxent(const brim_op_call *call);
 void brim_ref_unit(const brim_op_call *call);
 void brim_ref_knn(const brim_op_call *call);
@@ -114,7 +115,7 @@ size_t brim_ref_knn_workspace(const brim_op_call *call);
 // Shared by the losses: sums of BRIM_METRIC_COUNT values; a loss enters them, or its row counts as
 // bad; a row of zeros.
 void brim_ref_add_metrics(const brim_tensor *metrics, const double *sums);
-void brim_ref_add_loss(double *sums, double loss, bool correct);
+void brim_ref_add_loss(double *sums, double loss, double correct);
 void brim_ref_clear_row(const brim_tensor *t, int64_t row);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Losses: softmax cross-entropy and squared error, each with its gradient. Padding rows (those at
+// Losses: softmax cross-entropy, squared error and binary cross-entropy, each with its gradient. Padding rows (those at
 // and after state[ROWS]) count nowhere and get a gradient of exactly 0; so does a row whose label
 // is no class, which is counted as bad.
 #include <math.h>
@@ -20,11 +20,11 @@ void brim_ref_clear_row(const brim_tensor *t, int64_t row) {
   }
 }
 
-void brim_ref_add_loss(double *sums, double loss, bool correct) {
+void brim_ref_add_loss(double *sums, double loss, double correct) {
   sums[BRIM_METRIC_ROWS] += 1;
   if (isfinite(loss)) {
     sums[BRIM_METRIC_LOSS] += loss;
-    sums[BRIM_METRIC_CORRECT] += correct ? 1 : 0;
+    sums[BRIM_METRIC_CORRECT] += correct;
   } else {
     sums[BRIM_METRIC_BAD] += 1;
   }
@@ -122,6 +122,31 @@ void brim_ref_mse(const brim_op_call *call) {
       if (gradient) ref_store(gradient, row * c + at, n, p);
     }
     brim_ref_add_loss(sums, loss / (double)c, false);
+  }
+  for (int64_t row = valid; gradient && row < rows; row++) brim_ref_clear_row(gradient, row);
+  brim_ref_add_metrics(&call->out[0], sums);
+}
+
+void brim_ref_bce(const brim_op_call *call) {
+  const brim_tensor *logits = &call->in[0], *target = &call->in[1], *gradient = ref_out(call, 1);
+  int64_t rows = logits->dim[0], c = logits->dim[1];
+  int64_t valid = ref_valid_rows(&call->in[2], rows);
+  double scale = ref_loss_scale(&call->in[2]) / (double)c;
+  double sums[BRIM_METRIC_COUNT] = {0}, z[REF_CHUNK], t[REF_CHUNK];
+  for (int64_t row = 0; row < valid; row++) {
+    double loss = 0, correct = 0;
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      ref_load(logits, row * c + at, n, z);
+      ref_load(target, row * c + at, n, t);
+      for (int64_t i = 0; i < n; i++) {
+        loss += fmax(z[i], 0) - z[i] * t[i] + log1p(exp(-fabs(z[i])));
+        correct += (z[i] > 0) == (t[i] > 0.5);
+        z[i] = (1 / (1 + exp(-z[i])) - t[i]) * scale;
+      }
+      if (gradient) ref_store(gradient, row * c + at, n, z);
+    }
+    brim_ref_add_loss(sums, loss / (double)c, correct / (double)c);
   }
   for (int64_t row = valid; gradient && row < rows; row++) brim_ref_clear_row(gradient, row);
   brim_ref_add_metrics(&call->out[0], sums);

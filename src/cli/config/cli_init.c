@@ -105,6 +105,7 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   f->allow_external = brim_option_flag(&d->cli->parse, "allow-external", false);
   f->path = d->path;
   f->info = split->source->info;
+  f->binary_targets = split->source->binary_targets;
   f->split = strcmp(split->name, "train") == 0 ? NULL : split->name;
   for (size_t i = 0; i < d->split_count; i++) {
     const char *name = d->split[i].name;

@@ -17,6 +17,7 @@ typedef struct brim_init_facts {
   const char *split;    // that is trained on where it is not train; NULL = train
   bool has_val;         // a val or test split is there
   brim_source_info info;
+  bool binary_targets;             // brim_source.binary_targets
   int64_t height, width;           // of images: all of them, or the middle one where sizes vary
   const char *const *class_names;  // NULL = not known
   const char *unused;              // what of the path no split reads; "" = nothing

@@ -168,7 +168,9 @@ brim_status brim_cli_init_choose(const brim_init_facts *f, brim_init_choice *c) 
                      f->path ? f->path : f->dataset);
   }
   snprintf(c->loss, sizeof c->loss, "%s",
-           f->info.classes > 0 ? "cross_entropy(label_smoothing=0.1)" : "mse");
+           f->info.classes > 0 ? "cross_entropy(label_smoothing=0.1)"
+           : f->binary_targets ? "bce"
+                               : "mse");
   if (c->unlabelled) {
     choose_views(f, c);
   } else if (c->kind <= BRIM_INIT_LARGE_IMAGES) {

@@ -147,6 +147,20 @@ static void left_out_text(const brim_cli_training *t, const brim_work_info *info
   }
 }
 
+// What brim took the targets for, and so their loss.
+static void targets_text(const brim_work_info *info, char *out, size_t size) {
+  const bool classes = info->classes > 0, labels = strcmp(info->loss, "bce") == 0;
+  const int64_t n = classes ? info->classes : info->target_dim;
+  const char *what = classes  ? n == 1 ? brim_tr("%lld class") : brim_tr("%lld classes")
+                      : labels ? brim_tr("%lld labels of 0 or 1 per sample")
+                     : n == 1 ? brim_tr("%lld number to predict")
+                              : brim_tr("%lld numbers to predict");
+  int used = snprintf(out, size, what, (long long)n);
+  if (used > 0 && (size_t)used < size) {
+    snprintf(out + used, size - (size_t)used, brim_tr(", loss %s"), info->loss);
+  }
+}
+
 static void data_rows(const brim_cli_training *t, const brim_work_info *info, brim_str *out) {
   const brim_term *term = &t->cli->out;
   char text[320], count[32], eval[32], some[96] = "";
@@ -166,6 +180,10 @@ static void data_rows(const brim_cli_training *t, const brim_work_info *info, br
     snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);
   }
   row(out, term, brim_tr("data"), text);
+  if (info->loss) {
+    targets_text(info, text, sizeof text);
+    row(out, term, brim_tr("targets"), text);
+  }
   if (info->batch <= 0) return;  // it has no batches
   batch_text(t, info, text, sizeof text);
   row(out, term, brim_tr("batch"), text);
@@ -274,6 +292,7 @@ brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_
   if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
   if (!s && t->job->ranks) s = put_ranks(f, t->job);
   if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
+  if (!s && info->loss) s = brim_json_put(f, "loss_name", json_string(info->loss));
   if (!s && info->fused) s = brim_json_put(f, "fused", json_string(info->fused));
   if (!s) {
     s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));

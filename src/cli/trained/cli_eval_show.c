@@ -17,6 +17,11 @@ static size_t figures_of(const brim_cli_eval *e, brim_score_figure out[BRIM_SCOR
   return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
 }
 
+// Figures of each class, or of each label.
+static bool has_classes(const brim_cli_eval *e) {
+  return e->c->trained->task == BRIM_TASK_CLASSES || e->c->trained->task == BRIM_TASK_LABELS;
+}
+
 static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
   brim_class_score s;
   char text[32];
@@ -91,8 +96,7 @@ static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
   for (size_t i = 0; i < n; i++) {
     BRIM_TRY(brim_json_put(out, figures[i].key, brim_json_number(figures[i].value)));
   }
-  return e->c->trained->task == BRIM_TASK_CLASSES ? classes_json(e, whole, out)
-                                                  : values_json(e, out);
+  return has_classes(e) ? classes_json(e, whole, out) : values_json(e, out);
 }
 
 //---------------------------------- the file ----------------------------------
@@ -184,7 +188,7 @@ brim_status brim_cli_eval_write(brim_cli_eval *e) {
   brim_str_init(&out);
   if (!e->scores) {
     figures_csv(e, &out);
-  } else if (e->c->trained->task == BRIM_TASK_CLASSES) {
+  } else if (has_classes(e)) {
     classes_csv(e, &out);
   } else {
     values_csv(e, &out);
@@ -551,7 +555,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   if (!e->scores) {
     BRIM_TRY(own_text(e, out));
   } else {
-    BRIM_TRY(e->c->trained->task == BRIM_TASK_CLASSES ? classes_text(e, out) : values_text(e, out));
+    BRIM_TRY(has_classes(e) ? classes_text(e, out) : values_text(e, out));
   }
   if (e->summary.bad > 0) bad_text(e, out);
   if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);

@@ -137,12 +137,19 @@ static void make_columns(prediction *p) {
     class_columns(p);
     return;
   }
-  bool numbers = t->task == BRIM_TASK_VALUES && !p->features;
-  const char *name = p->features ? "features" : numbers ? "values" : "embedding";
-  const char *prefix = p->features ? "feature_" : numbers ? "value_" : "embedding_";
+  bool labels = t->task == BRIM_TASK_LABELS && !p->features;
+  bool numbers = (labels || t->task == BRIM_TASK_VALUES) && !p->features;
+  const char *name = p->features ? "features"
+                     : labels    ? "probabilities"
+                     : numbers   ? "values"
+                                 : "embedding";
+  const char *prefix = p->features ? "feature_"
+                       : labels    ? "proba_"
+                       : numbers   ? "value_"
+                                   : "embedding_";
   const brim_column values = {
       .name = name, .kind = BRIM_COLUMN_REAL, .width = (int64_t)p->width, .prefix = prefix};
-  add_column(p, &values, p->logits);
+  add_column(p, &values, labels ? p->proba : p->logits);
   const brim_column targets = {.name = "target",
                                .kind = BRIM_COLUMN_REAL,
                                .width = p->width > 1 ? (int64_t)p->width : 0,
@@ -187,7 +194,11 @@ static void fill_row(prediction *p, const brim_trained_rows *rows, int64_t row) 
   uint64_t at = p->rows - 1;
   const float *outputs = rows->outputs + (size_t)row * width;
   memcpy(p->logits + at * width, outputs, width * sizeof *outputs);
-  if (t->task == BRIM_TASK_VALUES && !p->features && rows->target) {
+  bool labels = t->task == BRIM_TASK_LABELS;
+  for (size_t i = 0; i < width && labels; i++) {
+    p->proba[at * width + i] = 1 / (1 + expf(-outputs[i]));
+  }
+  if ((labels || t->task == BRIM_TASK_VALUES) && !p->features && rows->target) {
     memcpy(p->values + at * width, rows->target + (size_t)row * width, width * sizeof *outputs);
   }
   if (t->task != BRIM_TASK_CLASSES || p->features) return;

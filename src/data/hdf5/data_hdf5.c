@@ -15,7 +15,7 @@ static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)
 // What only libhdf5 can read is kept in memory up to here, and read slowly beyond.
 static const uint64_t KEEP_LIMIT = (uint64_t)64 << 20;
 enum {
-  NAN_ROWS = 8,  // looked at for a dataset of nothing but NaN
+  NAN_ROWS = 256,  // looked at for a dataset of nothing but NaN
 };
 
 //---------------------------------- memory ----------------------------------
@@ -66,7 +66,9 @@ static brim_status check_nan(const brim_hdf5_set *s, const brim_hdf5_array *a) {
   bool good = false;
   uint64_t looked = 0;
   for (; looked < NAN_ROWS && looked < s->rows && !good && !status; looked++) {
-    uint64_t at = s->rows > NAN_ROWS ? s->rows / NAN_ROWS * looked : looked;
+    // drawn, as values may be missing at regular intervals
+    brim_philox4 r = brim_philox(0, 0, looked);
+    uint64_t at = s->rows > NAN_ROWS ? brim_rng_below(r.v[0], r.v[1], s->rows) : looked;
     status = brim_hdf5_array_row(&flat, at, row);
     for (uint64_t i = 0; i < a->row_elements && !good && !status; i++) good = !isnan(row[i]);
     // One that cannot be read is named when it is its turn, or left out.
@@ -147,6 +149,10 @@ static brim_status open_probed(brim_hdf5_set *s, const brim_hdf5_set_args *args)
   for (size_t i = 0; i < s->target_count; i++) warn_unwritten(s, &s->targets[i]);
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
   for (size_t i = 0; i < s->target_count; i++) BRIM_TRY(check_nan(s, &s->targets[i]));
+  s->fills = args->fills;
+  s->nan = args->nan;
+  s->input_values = 1;
+  for (int k = 0; k < s->info.rank; k++) s->input_values *= (uint64_t)s->info.dim[k];
   advise(s);
   brim_hdf5_file_choose(&s->file);
   return BRIM_OK;
@@ -192,6 +198,12 @@ static brim_status read_args(const brim_source_how *how, const json_t *json,
   BRIM_TRY(brim_data_args_int(json, "hdf5", "classes", 0, BRIM_HDF5_MAX_CLASSES, &args->classes));
   BRIM_TRY(layout_argument(json, &args->layout));
   BRIM_TRY(cache_argument(json, &args->cache));
+  const json_t *fill = json_object_get(json, "nan");
+  if (fill && !json_is_number(fill)) return brim_fail(BRIM_EINVAL, "hdf5: nan must be a number");
+  if (fill) {
+    args->fills = true;
+    args->nan = (float)json_number_value(fill);
+  }
   const json_t *outside = json_object_get(json, "allow_external");
   if (outside && !json_is_boolean(outside))
     return brim_fail(BRIM_EINVAL, "hdf5: allow_external is true or false");
@@ -207,9 +219,9 @@ static brim_status read_args(const brim_source_how *how, const json_t *json,
 }
 
 static brim_status hdf5_open(const brim_source_how *how, void **state) {
-  static const char *const known[] = {"path",        "split",          "limit",  "inputs",
-                                      "targets",     "classes",        "part",   "indices",
-                                      "chunk_cache", "allow_external", "layout", NULL};
+  static const char *const known[] = {
+      "path",    "split",       "limit",          "inputs", "targets", "classes", "part",
+      "indices", "chunk_cache", "allow_external", "layout", "nan",     NULL};
   json_t *json;
   brim_hdf5_set_args args;
   BRIM_TRY(brim_data_args_parse("hdf5", how->args_json, known, &json));
@@ -245,12 +257,20 @@ static brim_status read_target(const brim_hdf5_set *s, uint64_t index, void *tar
   return BRIM_OK;
 }
 
+// With nan=, values that are not finite are read as that one.
+static void fill_odd(const brim_hdf5_set *s, float *input) {
+  for (uint64_t i = 0; i < s->input_values; i++) {
+    if (!isfinite(input[i])) input[i] = s->nan;
+  }
+}
+
 static brim_status read_sample(const brim_hdf5_set *s, uint64_t index, void *input, void *target,
                                bool stream) {
   BRIM_TRY(check_row(s, index));
   for (size_t i = 0; i < s->input_count; i++)
     BRIM_TRY(stream ? brim_hdf5_array_stream(&s->inputs[i], index, input)
                     : brim_hdf5_array_row(&s->inputs[i], index, input));
+  if (s->fills && s->info.type == BRIM_SAMPLE_F32) fill_odd(s, input);
   return read_target(s, index, target);
 }
 
@@ -273,7 +293,7 @@ brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, 
 bool brim_source_hdf5_rows(void *state, brim_source_rows *out) {
   const brim_hdf5_set *s = state;
   const brim_hdf5_array *a = &s->inputs[0];
-  if (s->input_count != 1 || !brim_hdf5_array_direct(a)) return false;
+  if (s->fills || s->input_count != 1 || !brim_hdf5_array_direct(a)) return false;
   *out = (brim_source_rows){
       .first = a->map->data + a->offset, .stride = a->row_bytes, .count = s->info.count};
   return true;
@@ -299,6 +319,10 @@ void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value
     if (value >= (int64_t)s->targets[i].base) a = &s->targets[i];
   }
   if (a) snprintf(text, size, "%s:%s[%" PRIu64 "]", brim_fs_basename(s->file.path), a->name, index);
+}
+
+bool brim_source_hdf5_binary_targets(void *state) {
+  return ((brim_hdf5_set *)state)->binary_targets;
 }
 
 bool brim_source_hdf5_val_is_test(void *state) { return ((brim_hdf5_set *)state)->val_is_test; }

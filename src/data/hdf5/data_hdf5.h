@@ -244,6 +244,8 @@ brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *file, const brim_h
 // at. In data_hdf5_labels.c.
 brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         int64_t classes, int32_t *out);
+// Several columns, every value of which is 0 or 1, and both occur.
+brim_status brim_hdf5_binary_targets(brim_hdf5_file *file, const brim_hdf5_entry *entry, bool *out);
 // Floats that are all small whole numbers, and one-hot rows, are taken as what they are, numbers to
 // predict; mostly they were meant as labels, so a warning says how to have that.
 brim_status brim_hdf5_warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry);

@@ -100,8 +100,8 @@ brim_status brim_hdf5_warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *e
   if (!status && hot && rows > 1) {
     brim_log_warn(
         "data",
-        "%s: every row of /%s is one-hot, but brim treats the rows as regression targets; "
-        "for labels add --dataset 'hdf5(classes=%lld)'",
+        "%s: every row of /%s is one-hot, but brim treats the columns as independent labels; "
+        "for one class a row add --dataset 'hdf5(classes=%lld)'",
         file->path, entry->path, (long long)classes);
   } else if (!status && !hot && max > 0 && (uint64_t)max < rows / 2) {
     brim_log_warn("data",
@@ -111,4 +111,37 @@ brim_status brim_hdf5_warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *e
   }
   brim_status_clear();
   return BRIM_OK;
+}
+
+brim_status brim_hdf5_binary_targets(brim_hdf5_file *file, const brim_hdf5_entry *entry,
+                                     bool *out) {
+  enum { MOST_LABELS = 1 << 16 };
+  *out = false;
+  if (entry->rank != 2 || entry->dim[1] < 2 || entry->dim[1] > MOST_LABELS) return BRIM_OK;
+  brim_hdf5_array a;
+  BRIM_TRY(brim_hdf5_file_array(file, entry, KEEP_LIMIT, &a));
+  brim_hdf5_array_pack(&a, 0);
+  a.bytes = false;
+  brim_status status = BRIM_OK;
+  if (a.where == BRIM_HDF5_PACKED) status = brim_hdf5_cache_create(&a, CACHE, &a.cache);
+  float *row = brim_calloc(a.row_elements, sizeof *row);
+  if (!status && !row) status = brim_fail(BRIM_ENOMEM, "%s: %s: out of memory", file->path, a.name);
+  bool binary = !status, zeros = false, ones = false;
+  for (uint64_t i = 0; i < a.dim[0] && binary && !status; i++) {
+    status = brim_hdf5_array_row(&a, i, row);
+    if (status && status != BRIM_ENOMEM) {  // one that cannot be read is named when it is its turn
+      status = BRIM_OK;
+      continue;
+    }
+    for (uint64_t k = 0; k < a.row_elements && binary; k++) {
+      zeros = zeros || row[k] == 0;
+      ones = ones || row[k] == 1;
+      binary = row[k] == 0 || row[k] == 1;
+    }
+  }
+  brim_free(row);
+  brim_hdf5_file_close_array(&a);
+  if (status != BRIM_ENOMEM) brim_status_clear();
+  *out = binary && zeros && ones;
+  return status;
 }

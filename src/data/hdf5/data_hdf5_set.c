@@ -355,6 +355,8 @@ static brim_status open_arrays(brim_hdf5_set *s, const brim_hdf5_set_args *args,
   } else if (one && !values && strcmp(args->split, "train") == 0) {
     BRIM_TRY(brim_hdf5_warn_labels(&s->file, first));
   }
+  if (one && args->classes != 0)
+    BRIM_TRY(brim_hdf5_binary_targets(&s->file, first, &s->binary_targets));
   if (choice->target_count > 1 && args->classes > 0)
     return brim_fail(BRIM_EINVAL, "%s: classes= needs one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);

@@ -17,7 +17,11 @@ typedef struct brim_hdf5_set {
   int32_t *labels;  // planned
   uint64_t rows;    // of the file; info.count may be fewer
   brim_source_info info;
-  bool val_is_test;  // the test split stands in for a missing val
+  bool binary_targets;
+  bool fills;  // inputs that are not finite are read as `nan`
+  float nan;
+  uint64_t input_values;  // of a sample
+  bool val_is_test;       // the test split stands in for a missing val
 } brim_hdf5_set;
 
 typedef struct brim_hdf5_set_args {
@@ -27,7 +31,9 @@ typedef struct brim_hdf5_set_args {
   uint64_t cache;
   bool outside;   // data in other files may be read
   uint64_t keep;  // of what only libhdf5 can read, that much comes into memory
-  char *at;       // in the helper: the file it is at; else NULL
+  bool fills;     // nan= was given
+  float nan;
+  char *at;  // in the helper: the file it is at; else NULL
 } brim_hdf5_set_args;
 
 // Inputs, targets and labels of a file; `whole`: the file is the split, so others lie beside it.

@@ -34,8 +34,8 @@ static brim_status open_data(brim_contrastive *w) {
   bool missing = false;
   BRIM_TRY(brim_work_data_open_train(d));
   BRIM_TRY(take_train(w));
-  BRIM_TRY(brim_work_choose_loss(d->config, &d->train.source->info, w->spec.views, &w->usual,
-                                 &w->spec.loss));
+  BRIM_TRY(
+      brim_work_choose_loss(d->config, d->train.source, w->spec.views, &w->usual, &w->spec.loss));
   BRIM_TRY(brim_work_data_open_eval(d, true, &missing));
   if (missing && is_labelled(d)) {
     brim_work_warn_no_eval();

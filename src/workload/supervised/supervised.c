@@ -14,14 +14,16 @@
 static brim_checkpoint_facts facts_of(const void *work) {
   const brim_supervised *w = (const brim_supervised *)work;
   bool classes = w->spec.classes > 0, pairs = w->spec.views > 1;
+  bool labels = brim_work_is_multi_label(w->spec.loss);
   const brim_stepper *t = &w->stepper;
   brim_checkpoint_facts f = {.workload = "supervised",
                              .spec = &w->spec,
                              .loader = &w->loader,
                              .data = &w->data,
-                             .task = classes ? BRIM_TASK_CLASSES
-                                     : pairs ? BRIM_TASK_EMBEDDING
-                                             : BRIM_TASK_VALUES,
+                             .task = classes  ? BRIM_TASK_CLASSES
+                                     : pairs  ? BRIM_TASK_EMBEDDING
+                                     : labels ? BRIM_TASK_LABELS
+                                              : BRIM_TASK_VALUES,
                              .outputs = classes ? w->spec.classes
                                         : pairs ? brim_pairs_width(t->net)
                                                 : w->spec.target_dim};
@@ -133,6 +135,10 @@ static void supervised_info(void *work, brim_work_info *out) {
   if (t->views == 2 && t->accumulation > 1) out->accumulates = t->exact ? "exact" : "plain";
   memcpy(out->eval_size, w->spec.eval_dim, sizeof out->eval_size);
   out->classes = w->spec.classes;
+  if (t->views == 1 && w->spec.loss) {
+    out->loss = w->spec.loss->name;
+    out->target_dim = w->spec.classes > 0 ? 0 : w->spec.target_dim;
+  }
   out->adaptive = brim_str_starts(w->optimizer.component.name, "adam");
   out->description = w->description;
 }

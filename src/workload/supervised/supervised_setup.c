@@ -14,8 +14,8 @@ static brim_status open_data(brim_supervised *w) {
   w->spec.views = brim_work_views(d->config);
   BRIM_TRY(brim_work_data_take_train(d, w->spec.views > 1 ? 0 : brim_work_val_fraction(d->config)));
   if (d->train.transforms) w->spec.views = brim_transforms_views(d->train.transforms);
-  BRIM_TRY(brim_work_choose_loss(d->config, &d->train.source->info, w->spec.views, &w->usual,
-                                 &w->spec.loss));
+  BRIM_TRY(
+      brim_work_choose_loss(d->config, d->train.source, w->spec.views, &w->usual, &w->spec.loss));
   if (w->spec.views > 1) return BRIM_OK;
   BRIM_TRY(brim_work_data_open_eval(d, false, &missing));
   if (missing) brim_work_warn_no_eval();
