@@ -103,5 +103,6 @@ brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker) 
   if (!status) status = put_text(o, "gpus", worker->gpus);
   if (!status) status = put_text(o, "version", worker->version);
   if (!status) status = put_text(o, "status", worker->status);
+  if (!status && worker->left) status = brim_json_put(o, "left", json_true());
   return call(link, status, o, NULL);
 }

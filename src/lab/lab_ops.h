@@ -33,7 +33,7 @@
 //   curve       exp key [first last points]   -> lines: buckets: [[first, last, n, bad, lo, hi, mean], ...]
 //   curves      exps: [...] key [first last points] -> a line each: exp, buckets
 //   files       exp                           -> lines: files: [...]
-//   seen        worker [host gpus version status: {...} or its text] -> nothing
+//   seen        worker [host gpus version left status: {...} or its text] -> nothing
 //   claim       worker claim_id [host devices exp grid free_gpus free_bytes]
 //                                             -> [exp: {...}, attempt, fence, lease_ms]
 //   findings    ref findings                  -> nothing

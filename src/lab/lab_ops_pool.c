@@ -15,6 +15,7 @@ static brim_status op_seen(brim_lab_answer *a) {
   BRIM_TRY(brim_lab_wire_string(a->request, "host", false, &w.host));
   BRIM_TRY(brim_lab_wire_string(a->request, "gpus", false, &w.gpus));
   BRIM_TRY(brim_lab_wire_string(a->request, "version", false, &w.version));
+  BRIM_TRY(brim_lab_wire_bool(a->request, "left", &w.left));
   const char *own = a->ops->version;
   if (own && own[0] && w.version && w.version[0] && !brim_lab_wire_fits(own, w.version)) {
     return brim_fail(BRIM_EUNSUPPORTED,

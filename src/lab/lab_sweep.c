@@ -206,8 +206,20 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
   return BRIM_OK;
 }
 
+// Others need not wait until this one is missed. Nothing is said where the store does not answer.
+static void say_goodbye(brim_lab_sweep *s) {
+  if (s->seen_ms == 0 || s->trouble_ms > 0) return;
+  const brim_store_worker self = {
+      .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .left = true};
+  char why[1024];  // the sweep may end by a failure
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  (void)brim_lab_source_seen(&s->source, &self);
+  brim_status_set_detail(why);
+}
+
 void brim_lab_sweep_close(brim_lab_sweep *s) {
   if (!s) return;
+  say_goodbye(s);
   brim_lab_server_close(s->server);
   brim_lab_gpus_close(s);
   for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);

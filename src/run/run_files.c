@@ -49,11 +49,29 @@ int64_t brim_run_files_step(const char *name) {
   return step;
 }
 
+// The step that a file holds by its header; -1 = it is no checkpoint that can be read.
+static int64_t step_in(const char *path) {
+  brim_safetensors *file = NULL;
+  double step = -1;
+  if (brim_safetensors_open(path, &file) == BRIM_OK) {
+    brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &step);
+  }
+  brim_safetensors_close(file);
+  brim_status_clear();
+  return step >= 0 && step < 9e15 ? (int64_t)step : -1;
+}
+
 void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
   if (files->keep < 2 || files->last_step < 0 || files->last_step >= step) return;
   char name[64];
   snprintf(name, sizeof name, "%s%08" PRId64 "%s", step_prefix, files->last_step, suffix);
   char *path = brim_fs_join(files->folder, name);
+  if (path && brim_fs_exists(path) && step_in(path) != files->last_step) {
+    brim_log_warn("run", "%s is no checkpoint of its step; brim leaves it and writes none there",
+                  path);
+    brim_free(path);
+    return;
+  }
   // one file under two names until `last` is replaced; a copy where there are no such
   brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
   if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
@@ -65,17 +83,15 @@ void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
   brim_free(path);
 }
 
-static void remove_named(const brim_run_files *files, const char *name) {
-  char *path = brim_fs_join(files->folder, name);
-  if (!path || brim_fs_remove(path)) {
-    brim_log_warn("run", "cannot remove %s: %s", name, brim_status_detail());
-    brim_status_clear();
-  }
-  brim_free(path);
+static void remove_at(const char *path) {
+  if (brim_fs_remove(path) == BRIM_OK) return;
+  brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
+  brim_status_clear();
 }
 
 // What lies in the folder is named by steps, not by age: of a run that was taken back to an earlier
-// step the later ones are of another future.
+// step the later ones are of another future. A file whose header has another step than its name is not a
+// checkpoint that a run wrote here: it stays.
 void brim_run_files_prune(const brim_run_files *files, int64_t step) {
   char **names = NULL;
   size_t count = 0;
@@ -86,12 +102,14 @@ void brim_run_files_prune(const brim_run_files *files, int64_t step) {
   int64_t room = files->keep - 1;
   for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
     int64_t of = brim_run_files_step(names[i - 1]);
-    if (of < 0) continue;
-    if (of < step && room > 0) {
+    char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
+    bool ours = path && step_in(path) == of;
+    if (ours && of < step && room > 0) {
       room--;
-    } else {
-      remove_named(files, names[i - 1]);
+    } else if (ours) {
+      remove_at(path);
     }
+    brim_free(path);
   }
   brim_fs_list_free(names, count);
 }

@@ -61,11 +61,11 @@ static bool is_lock(const char *text, size_t size, bool *sure) {
 }
 
 // Bytes of the header may be zero, so this is no text. One that cannot be read as safetensors is
-// damaged, or refused where it is opened: good, but no proof.
+// damaged in a folder of a run, and may be another program's file in any other.
 static bool is_checkpoint(const char *data, size_t size, bool *sure) {
   static const char word[] = "\"brim.";
   *sure = false;
-  if (size < 9 || data[8] != '{') return true;
+  if (size < 9 || data[8] != '{') return size == 0;
   for (size_t i = 8; !*sure && i + sizeof word - 1 <= size; i++) {
     *sure = memcmp(data + i, word, sizeof word - 1) == 0;
   }
@@ -93,6 +93,7 @@ static brim_status read_start(const char *path, char **out, size_t *size) {
 typedef struct look {
   const char *folder;
   bool csv, jsonl;  // the run writes these
+  bool resume;      // a checkpoint that cannot be read is reported where it is opened
   bool own;         // there is a config or a checkpoint that brim wrote: the folder is a run's
   char weak[32];    // "lock", "log.csv": not brim's by what it holds, or damaged if the folder is
 } look;
@@ -134,7 +135,9 @@ static brim_status look_at(look *l, const char *name) {
   bool sure = false, ours = !text || is_ours(k, text, size, &sure);
   if (sure) l->own = true;
   // the first log of a run may be torn, which is repaired; the others begin whole
-  bool weak = k == LOCK || strcmp(name, "log.csv") == 0 || strcmp(name, "log.jsonl") == 0;
+  bool weak = k == LOCK || strcmp(name, "log.csv") == 0 || strcmp(name, "log.jsonl") == 0 ||
+              (k == CHECKPOINT && (size < 9 || text[8] != '{'));
+  if (k == CHECKPOINT && weak && l->resume) ours = true;
   if (!status && !ours && !weak) status = refuse(l->folder, name);
   if (!ours && weak) snprintf(l->weak, sizeof l->weak, "%s", name);
   brim_free(text);
@@ -142,10 +145,12 @@ static brim_status look_at(look *l, const char *name) {
   return status;
 }
 
-brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool *own) {
+brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
+                                  bool *own) {
   char **names = NULL;
   size_t count = 0;
   look l = {.folder = folder,
+            .resume = resume,
             .csv = brim_config_bool(config, "log.csv"),
             .jsonl = brim_config_bool(config, "log.jsonl")};
   BRIM_TRY(brim_fs_list(folder, &names, &count));

@@ -96,7 +96,8 @@ void brim_run_best_get(brim_run_best *best, const json_t *metadata);
 #define BRIM_RUN_CONFIG_MARK "# written by brim train: the config of this run, every key"
 // BRIM_EEXIST when a file there that a run of this config writes or removes is not brim's. *own: a run
 // was here before.
-brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool *own);
+brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
+                                  bool *own);
 // Makes it again where it is gone, with a warning; true when it was.
 bool brim_run_folder_restore(const char *folder);
 

@@ -540,7 +540,8 @@ static brim_status prepare(loop *l) {
   // that is not there yet is made only after a bad checkpoint had its chance to be refused.
   bool there = brim_fs_is_dir(l->options->output_dir);
   bool own = false;
-  if (there) BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir, &own));
+  if (there)
+    BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir, l->options->resume, &own));
   if (there) BRIM_TRY(lock_folder(l, own));
   BRIM_TRY(check_places(l));
   char *from = NULL;

@@ -68,7 +68,7 @@ static void test_token_of_no_store(void **state) {
 }
 
 // A worker that drains takes nothing more.
-// A file with a secret is new each time: nobody else has it open, owns it, or put a link there.
+// A file with a secret is new each time: no other user has it open, owns it, or put a link there.
 static void test_private_files(void **state) {
   (void)state;
   struct stat st;

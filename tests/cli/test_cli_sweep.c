@@ -372,6 +372,21 @@ static void test_control_while_nothing_runs(void **state) {
   snprintf(command, sizeof command, "brim sweep priority %s 7", id);
   expect(0, NULL, command);
   expect(2, "--help", "brim sweep priority x");
+  // of several, those that can be changed are, whatever their order
+  snprintf(command, sizeof command, "brim sweep cancel %s", id);
+  expect(0, NULL, command);
+  char ids[2][13];
+  shell_result r = shell(
+      "brim sweep export --state queued | sed 's/.*\"id\": *\"\\([0-9a-f]\\{12\\}\\).*/\\1/'");
+  assert_int_equal(sscanf(r.out, "%12s\n%12s", ids[0], ids[1]), 2);
+  shell_free(&r);
+  r = shell("brim sweep pause %s %s %s --json", ids[0], id, ids[1]);
+  assert_int_not_equal(r.code, 0);
+  has(r.out, "\"count\":2");
+  has(r.out, "\"failed\":1");
+  has(r.out, id);
+  shell_free(&r);
+  assert_int_equal(count_state("paused"), 2);
   expect(2, NULL, "brim sweep cancel");
   expect(2, NULL, "brim sweep cancel ffffffffffff");
 }

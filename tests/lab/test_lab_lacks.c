@@ -84,6 +84,24 @@ static void test_one_worker_alone_fails_it(void **state) {
   assert_int_equal(end_in("a", 1, BRIM_FAILURE_DATA), BRIM_EXP_FAILED);
 }
 
+// One that says that it leaves is no hope either, at once; when it comes back it is.
+static void test_one_that_left_is_no_hope(void **state) {
+  (void)state;
+  brim_store_ref ref;
+  see("a");
+  see("b");
+  lab_submit(store, "g", 1, 1);
+  assert_int_equal(end_in("a", 1, BRIM_FAILURE_DATA), BRIM_EXP_QUEUED);
+  assert_int_equal(claim("a", &ref), 0);
+  const brim_store_worker b = {.id = "b", .host = "h", .gpus = "", .version = "", .left = true};
+  assert_ok(brim_store_worker_seen(store, &b));
+  assert_int_equal(claim("a", &ref), 1);
+  assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE),
+                   BRIM_EXP_QUEUED);
+  see("b");
+  assert_int_equal(claim("a", &ref), 0);
+}
+
 static void test_a_pause_and_a_cancel_count(void **state) {
   (void)state;
   static const struct {
@@ -173,9 +191,10 @@ static void test_when_it_is_forgotten(void **state) {
 int main(int argc, char **argv) {
   lab_choose(argc, argv);
   const struct CMUnitTest tests[] = {
-      TEST(test_another_worker_gets_it),     TEST(test_it_fails_when_all_lack_it),
-      TEST(test_one_worker_alone_fails_it),  TEST(test_a_pause_and_a_cancel_count),
-      TEST(test_three_of_a_grid_are_enough), TEST(test_when_it_is_forgotten),
+      TEST(test_another_worker_gets_it),    TEST(test_it_fails_when_all_lack_it),
+      TEST(test_one_worker_alone_fails_it), TEST(test_a_pause_and_a_cancel_count),
+      TEST(test_one_that_left_is_no_hope),  TEST(test_three_of_a_grid_are_enough),
+      TEST(test_when_it_is_forgotten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,6 +211,14 @@ static int count_runs(char gpus[][64], int most) {
 
 //---------------------------------- tests ----------------------------------
 
+// ages[0]: now; ages[1]: how long ago the worker was seen.
+static brim_status take_age(void *ctx, const brim_store_worker *worker) {
+  int64_t *ages = ctx;
+  assert_int_equal(ages[1], 0);
+  ages[1] = ages[0] - worker->last_seen;
+  return BRIM_OK;
+}
+
 static void test_six_experiments_on_four_gpus(void **state) {
   char devices[64], gpus[8][64];
   (void)state;
@@ -243,6 +251,16 @@ static void test_six_experiments_on_four_gpus(void **state) {
   assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
   brim_lab_sweep_close(sweep);
   brim_gpu_monitor_close(monitor);
+  // it said goodbye: nothing takes it for connected
+  char place[64];
+  brim_store *store = NULL;
+  int64_t ages[2] = {0};
+  snprintf(place, sizeof place, "sweep-%d", place_count);
+  assert_ok(brim_store_open(place, NULL, &store));
+  assert_ok(brim_store_now(store, &ages[0]));
+  assert_ok(brim_store_workers(store, take_age, ages));
+  assert_true(ages[1] > BRIM_WORKER_GONE_MS);
+  brim_store_close(store);
 }
 
 static bool runs_on_a_part(const char *workload) { return strcmp(workload, "parts") == 0; }

@@ -40,6 +40,8 @@ static void test_foreign_files(void **state) {
                  {"log.jsonl", "{\"mine\":1}\n"},
                  {"log.jsonl", "{\"event\":\"x\"}\n{\"step\":1}\n"},
                  {"log.7.jsonl", "text"},
+                 {"best.safetensors", "my notes on the best"},
+                 {"step-00000005.safetensors", "mine"},
                  {"lock", "my door\n"},
                  {"lock", "1234 monkeys\n"}};
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {

@@ -339,6 +339,38 @@ static void test_keep(void **state) {
   assert_true(exists("kept2", "last.safetensors"));
 }
 
+// Files of the user's that have names of checkpoints: one that is no checkpoint, one of another step, and
+// one where the next should go.
+static void test_keep_of_others(void **state) {
+  (void)state;
+  static const char *const names[] = {"step-00000005.safetensors", "step-00000048.safetensors"};
+  brim_run_result r;
+  fresh("theirs");
+  job j = {.folder = "theirs", .overrides = {"checkpoint.interval=5", "checkpoint.keep=2"}};
+  assert_ok(run(&j, &r));  // 48 steps
+  assert_true(exists("theirs", "step-00000045.safetensors"));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *path = brim_fs_join("theirs", names[i]);
+    assert_ok(brim_fs_write(path, "mine", 4));
+    brim_free(path);
+  }
+  assert_ok(brim_fs_copy("theirs/step-00000045.safetensors", "theirs/step-00000007.safetensors"));
+  j.resume = true;
+  j.overrides[2] = "training.epochs=4";
+  assert_ok(run(&j, &r));
+  assert_true(r.steps_run > 0);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *path = brim_fs_join("theirs", names[i]), *text = NULL;
+    assert_ok(brim_fs_read(path, 0, &text, NULL));
+    assert_string_equal(text, "mine");
+    brim_free(text);
+    brim_free(path);
+  }
+  assert_true(exists("theirs", "step-00000007.safetensors"));
+  assert_false(exists("theirs", "step-00000045.safetensors"));
+  assert_true(exists("theirs", "step-00000060.safetensors"));
+}
+
 static int saves;  // of whole checkpoints
 
 static brim_status slow_save(void *work, const char *path, const json_t *extra, bool weights_only) {
@@ -676,6 +708,7 @@ int main(void) {
       cmocka_unit_test(test_another_figure_decides),
       cmocka_unit_test(test_best_by_a_loss_that_is_not_there),
       cmocka_unit_test(test_keep),
+      cmocka_unit_test(test_keep_of_others),
       cmocka_unit_test(test_without_abilities),
       cmocka_unit_test(test_costly_checkpoints_are_spared),
       cmocka_unit_test(test_steps_of_another_future_go),

@@ -58,13 +58,23 @@ static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *wha
   return all ? brim_lab_list(link, &filter, on_exp, out) : BRIM_OK;
 }
 
-// count: experiments that were changed; already: those that were named and needed none.
+// What became of the experiments.
+typedef struct outcome {
+  int64_t count;    // changed
+  int64_t already;  // named, and needed no change
+  int64_t failed;   // named, and could not be changed
+  brim_status status;
+  char why[1024];  // of the last that failed
+} outcome;
+
 static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link, const char *place,
-                        int64_t count, int64_t already) {
+                        const outcome *out) {
+  const int64_t count = out->count, already = out->already;
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "count", json_integer(count));
     if (!s && what->already) s = brim_json_put(f, "already", json_integer(already));
+    if (!s && out->failed > 0) s = brim_json_put(f, "failed", json_integer(out->failed));
     if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
     if (!s) return brim_cli_event(cli, what->name, f);
     json_decref(f);
@@ -72,7 +82,7 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   }
   brim_str text;
   brim_str_init(&text);
-  if (count > 0 || already == 0) {
+  if (count > 0 || (already == 0 && out->failed == 0)) {
     brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
     brim_str_append_char(&text, '\n');
   }
@@ -103,26 +113,40 @@ static brim_status look_at(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// Experiments that were named: each that cannot be changed is an error. *count: of those that were.
+static brim_status apply_one(brim_lab_link *link, const control *what, const char *id,
+                             outcome *out) {
+  looking look = {what, false};
+  BRIM_TRY(brim_lab_get(link, id, look_at, &look));
+  BRIM_TRY(what->want == BRIM_WANT_COUNT ? brim_lab_retry(link, id)
+                                         : brim_lab_want(link, id, what->want));
+  out->count += !look.there;
+  out->already += look.there;
+  return BRIM_OK;
+}
+
+// Experiments that were named: all that can be changed are. A store that does not answer ends it.
 static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list,
-                               int64_t *count) {
-  *count = 0;
+                               outcome *out) {
   for (size_t i = 0; i < list->count; i++) {
-    bool again = what->want == BRIM_WANT_COUNT;
-    looking look = {what, false};
-    BRIM_TRY(brim_lab_get(link, list->ids[i], look_at, &look));
-    *count += !look.there;
-    brim_status status =
-        again ? brim_lab_retry(link, list->ids[i]) : brim_lab_want(link, list->ids[i], what->want);
-    if (status == BRIM_ESTATE) return status;  // the detail names it
-    if (status) return brim_fail_context(status, "experiment %.12s", list->ids[i]);
+    brim_status status = apply_one(link, what, list->ids[i], out);
+    if (!status) continue;
+    if (status != BRIM_ESTATE) {  // its detail names the experiment
+      status = brim_fail_context(status, "experiment %.12s", list->ids[i]);
+      if (status != BRIM_ENOENT) return status;
+    }
+    if (out->failed > 0) brim_log_error("sweep", "%s", out->why);
+    out->failed++;
+    out->status = status;
+    snprintf(out->why, sizeof out->why, "%s", brim_status_detail());
+    brim_status_clear();
   }
   return BRIM_OK;
 }
 
 // Experiments that were chosen by their state: some may have another one by now.
 static brim_status apply_chosen(brim_lab_link *link, const control *what, const id_list *list,
-                                int64_t *count) {
+                                outcome *out) {
+  int64_t *count = &out->count;
   const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])list->ids;
   if (what->want == BRIM_WANT_COUNT) return brim_lab_retry_each(link, ids, list->count, count);
   return brim_lab_want_each(link, ids, list->count, what->want, count);
@@ -135,13 +159,14 @@ static brim_status apply(brim_cli *cli, const control *what) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = choose(cli, link, what, &list);
-  int64_t count = 0;
+  outcome out = {.status = BRIM_OK};
   bool named = cli->parse.positional_count > 1;
-  if (!status) {
-    status = (named ? apply_named : apply_chosen)(link, what, &list, &count);
+  if (!status) status = (named ? apply_named : apply_chosen)(link, what, &list, &out);
+  if (!status && (list.count != 1 || out.failed == 0)) status = tell(cli, what, link, place, &out);
+  if (!status && out.failed > 0) {
+    brim_status_set_detail(out.why);
+    status = out.status;
   }
-  int64_t already = named ? (int64_t)list.count - count : 0;
-  if (!status) status = tell(cli, what, link, place, count, already);
   brim_lab_link_close(link);
   brim_free(list.ids);
   brim_free(place);
@@ -218,7 +243,7 @@ brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_retry_failed(link, NULL, &count);
-  if (!status) status = tell(cli, &what, link, place, count, 0);
+  if (!status) status = tell(cli, &what, link, place, &(outcome){.count = count});
   brim_lab_link_close(link);
   brim_free(place);
   return status;
@@ -243,7 +268,7 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_set_priority(link, cli->parse.positional[1], priority);
-  if (!status) status = tell(cli, &what, link, place, 1, 0);
+  if (!status) status = tell(cli, &what, link, place, &(outcome){.count = 1});
   brim_lab_link_close(link);
   brim_free(place);
   return status;

@@ -135,6 +135,10 @@ static brim_status put_worker(const json_t *request, json_t *out) {
   if (text && text[0] && brim_json_parse(text, strlen(text), "status", &read)) brim_status_clear();
   if (json_is_object(read)) json_object_update(out, read);
   json_decref(read);
+  if (json_is_true(json_object_get(request, "left"))) {
+    BRIM_TRY(
+        brim_json_put(out, "last_seen", json_integer(brim_clock_ms() - BRIM_WORKER_GONE_MS - 1)));
+  }
   json_t *name = json_object_get(request, "worker");
   BRIM_TRY(brim_json_put(out, "name", json_incref(name)));
   BRIM_TRY(copy(request, "host", out));

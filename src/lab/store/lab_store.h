@@ -353,12 +353,13 @@ typedef struct brim_store_worker {
   int64_t last_seen;
   bool drain;
   const char *status;  // JSON: its GPUs and what they do; NULL = unchanged
+  bool left;           // it stops now: it counts as gone at once; not read back
 } brim_store_worker;
 
 // Workers report every 5 s, sweeps every 15: one that was not seen for three of those is taken for gone.
 enum { BRIM_WORKER_GONE_MS = 45000 };
 
-// Notes a worker, or that it is there still; last_seen and drain of *worker are not read.
+// Notes a worker, that it is there still, or that it leaves; last_seen and drain of *worker are not read.
 brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker);
 brim_status brim_store_drain(brim_store *store, const char *worker, bool drain);
 

@@ -233,7 +233,8 @@ static brim_status see_worker(brim_store *store, void *ctx) {
       "status=COALESCE(?6,worker.status)",
       BRIM_DB_ARGS(brim_db_text(w->id), brim_db_text(w->host ? w->host : ""),
                    brim_db_text(w->gpus ? w->gpus : ""), brim_db_text(w->version ? w->version : ""),
-                   brim_db_int(now), brim_db_text(w->status)),
+                   brim_db_int(w->left ? now - BRIM_WORKER_GONE_MS - 1 : now),
+                   brim_db_text(w->status)),
       NULL);
 }
 

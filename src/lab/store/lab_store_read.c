@@ -333,7 +333,7 @@ static brim_status worker_row(brim_db_rows *rows, void *ctx) {
   brim_store_worker w = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
                          brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
                          brim_db_get_int(rows, 4),  brim_db_get_int(rows, 5) != 0,
-                         brim_db_get_text(rows, 6)};
+                         brim_db_get_text(rows, 6), false};
   return r->fn(r->ctx, &w);
 }
 
