@@ -91,9 +91,7 @@ static void rule_precision(const rule_place *p) {
   if (strcmp(now, "fp32") == 0 && fast && !(gain < 1.5)) {
     say_plain(p, gain);
   } else if (strcmp(now, "bf16") == 0 && !fast) {
-    say_fixed(p,
-              brim_tr("This device has no instructions for bf16 and emulates it: fp32 is faster."),
-              "fp32");
+    say_fixed(p, brim_tr("This device has no fast instructions for bf16: fp32 is faster."), "fp32");
   } else {
     say_knob(p, BRIM_DOCTOR_GOOD, NULL);
   }

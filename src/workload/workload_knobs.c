@@ -124,7 +124,7 @@ brim_status brim_learn_precision(const brim_config *config, brim_device *device,
   } else if (strcmp(device->backend->name, "ref") == 0) {
     brim_log_warn("workload", "precision: fp32, because the ref backend only emulates 16 bits");
   } else {
-    brim_log_warn("workload", "precision: fp32, because this CPU has no bf16 instructions");
+    brim_log_warn("workload", "precision: fp32, because this CPU has no fast bf16 instructions");
   }
   return BRIM_OK;
 }

@@ -31,6 +31,11 @@ static void hidden_features_are_not_claimed(void **state) {
 #if defined(__aarch64__)
     assert_int_equal(bf16, strstr(name, " bf16") != NULL);
 #endif
+  } else if (strcmp(getenv("BRIM_CPU_MASK"), "amx") == 0) {
+    // What is left of Intel's bf16 is slower than fp32: `auto` does not take it.
+    if (strstr(name, "Intel")) assert_false(bf16);
+    assert_null(strstr(library, "core_amx"));
+    assert_null(strstr(library, "brim amx"));
   } else {
     assert_false(bf16);
     assert_null(strstr(name, "bf16"));

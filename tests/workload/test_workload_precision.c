@@ -36,7 +36,8 @@ static void emulated_types_are_not_taken(void **state) {
                                      "mixed_precision=true"};
   for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
     assert_string_equal(taken("cpu", 0, asks[i]), "fp32");
-    assert_non_null(strstr(said, "precision: fp32, because this CPU has no bf16 instructions"));
+    assert_non_null(
+        strstr(said, "precision: fp32, because this CPU has no fast bf16 instructions"));
     assert_string_equal(taken("ref", 0, asks[i]), "fp32");
     assert_non_null(strstr(said, "because the ref backend only emulates 16 bits"));
   }

@@ -72,12 +72,11 @@ brim_status brim_cpu_attention_prepare(void *impl, brim_op_call *call) {
 // Columns [col, col + d) of l rows that are `ld` apart, as f32; times factor.
 BRIM_CPU_CLONES static void load_rows(const attention_arg *a, const void *data, int64_t at,
                                       int64_t ld, float factor, float *restrict to) {
-  float wide[BRIM_CPU_BLOCK];
-  for (int64_t i = 0; i < a->l; i++, to += a->d_pad) {
-    for (int64_t c = 0; c < a->d; c += BRIM_CPU_BLOCK) {
-      int64_t n = brim_cpu_min(BRIM_CPU_BLOCK, a->d - c);
-      const float *from = brim_cpu_read(data, a->type, at + i * ld + c, n, wide);
-      for (int64_t j = 0; j < n; j++) to[c + j] = from[j] * factor;
+  for (int64_t i = 0; i < a->l; i++, at += ld, to += a->d_pad) {
+    if (a->type == BRIM_F32) {
+      for (int64_t j = 0; j < a->d; j++) to[j] = brim_cpu_get(data, BRIM_F32, at + j) * factor;
+    } else {
+      for (int64_t j = 0; j < a->d; j++) to[j] = brim_cpu_get(data, BRIM_BF16, at + j) * factor;
     }
     for (int64_t j = a->d; j < a->d_pad; j++) to[j] = 0.0f;
   }

@@ -209,9 +209,18 @@ static bool has_bf16(void) {
   return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
-static bool has_fast_bf16(void) {
+static bool has_bf16_instructions(void) {
   unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
   return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+// On Intel only AMX beats fp32: with AVX512_BF16 alone a step took 1.25 to 1.6 times as long
+// (docs/performance/cpu-step.md).
+static bool has_fast_bf16(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  __builtin_cpu_init();
+  return (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx ||
+         (has_bf16_instructions() && !__builtin_cpu_is("intel"));
 }
 
 // Refused once oneDNN has been used: then it was under the same mask, which does not change.
@@ -229,6 +238,7 @@ void brim_cpu_onednn_mask(unsigned mask) {
 #else
 static const char *isa_name(void) { return "generic"; }
 static bool has_bf16(void) { return false; }
+static bool has_bf16_instructions(void) { return false; }
 static bool has_fast_bf16(void) { return false; }
 void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
 #endif
@@ -250,11 +260,17 @@ static bool dnn_fast(const brim_cpu_machine *machine, brim_dtype type) {
   return type == BRIM_F32 || (type == BRIM_BF16 && has_fast_bf16());
 }
 
+static bool dnn_narrow(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_BF16 && has_bf16_instructions();
+}
+
 const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
     .name = "onednn",
     .available = dnn_available,
     .supports = dnn_supports,
     .fast = dnn_fast,
+    .narrow = dnn_narrow,
     .prepare = dnn_prepare,
     .run = dnn_run,
     .release = dnn_release,

@@ -125,8 +125,10 @@ typedef struct brim_cpu_gemm_provider {
   // Whether this build and this machine have it; text says which library or kernels.
   bool (*available)(const brim_cpu_machine *machine, char *text, size_t text_size);
   bool (*supports)(const brim_cpu_machine *machine, brim_dtype type);
-  // Whether the CPU has instructions for it; else what it supports is emulated.
+  // Whether this CPU multiplies it faster than f32.
   bool (*fast)(const brim_cpu_machine *machine, brim_dtype type);
+  // Whether it beats brim_cpu_narrow_run, too. NULL = never.
+  bool (*narrow)(const brim_cpu_machine *machine, brim_dtype type);
   brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm, void **state,
                          size_t *workspace_bytes);
   brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);

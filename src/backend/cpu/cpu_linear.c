@@ -10,12 +10,11 @@ typedef struct linear_state {
   brim_cpu_gemm g;
 } linear_state;
 
-// Where oneDNN has bf16 instructions its kernels take layers of few columns, too: two to ten times as
-// fast as widening their rows (docs/performance/cpu-step.md).
+// Where the CPU has bf16 instructions oneDNN takes layers of few columns, too: two to ten times as fast
+// as widening their rows (docs/performance/cpu-step.md).
 static bool is_narrow(const brim_cpu_device *device, const brim_cpu_gemm *g) {
-  bool taken = g->type == BRIM_BF16 && device->provider == &brim_cpu_gemm_onednn &&
-               device->provider->fast(&device->machine, BRIM_BF16);
-  return !taken && brim_cpu_narrow_fits(g);
+  const brim_cpu_gemm_provider *p = device->provider;
+  return brim_cpu_narrow_fits(g) && !(p->narrow && p->narrow(&device->machine, g->type));
 }
 
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {

@@ -43,7 +43,7 @@ BRIM_CPU_INLINE float brim_cpu_from_bf16(uint16_t h) { return brim_cpu_float((ui
 BRIM_CPU_INLINE uint16_t brim_cpu_to_bf16(float x) {
   uint32_t u = brim_cpu_bits(x);
   uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
-  return (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
+  return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }
 
 // One element of a f32 or bf16 array. With the type known when compiling a loop of these becomes
