@@ -351,7 +351,7 @@ static void set_ceiling(brim_profile_row *row, const brim_machine_ceilings *c,
   if (!(least_s > 0)) return;
   // Faster than memory: the data were in a cache. Faster than products can be: the ceiling is wrong.
   if (share > 1) {
-    if (memory) set_text(row->ceiling, sizeof row->ceiling, "cache");
+    if (memory) set_text(row->ceiling, sizeof row->ceiling, "in cache");
     return;
   }
   set_text(row->ceiling, sizeof row->ceiling, memory ? "copy" : precision);

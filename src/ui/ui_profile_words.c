@@ -86,7 +86,7 @@ double brim_ui_profile_reach(const brim_profile *profile) {
   if (!(profile->step_ms > 0)) return NAN;
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
-    const bool cached = strcmp(row->ceiling, "cache") == 0;
+    const bool cached = strcmp(row->ceiling, "in cache") == 0;
     if (!(row->ceiling_share >= 0 || cached) || !(row->ms > 0)) continue;
     sum += cached ? row->ms : row->ms * row->ceiling_share;
     known += row->ms;

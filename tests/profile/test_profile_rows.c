@@ -473,7 +473,7 @@ static void test_ceilings(void **state) {
   brim_profile_ceilings(&p, "bf16");
   assert_string_equal(rows[0].ceiling, "");
   assert_true(isnan(rows[0].ceiling_share));
-  assert_string_equal(rows[1].ceiling, "cache");
+  assert_string_equal(rows[1].ceiling, "in cache");
   assert_true(isnan(rows[1].ceiling_share));
   // Measured while other programs had most of the machine: nothing is a share of that.
   p.result.ceilings.gemm_bf16_flops = 1e12;
