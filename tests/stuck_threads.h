@@ -1,5 +1,5 @@
 // Keeps the threads of a name from running, as a busy machine would: a signal handler holds each until it
-// is released. For tests of teams and pools, whose work has to go on meanwhile.
+// is released. For tests of teams and pools, whose work has to continue meanwhile.
 #ifndef BRIM_TESTS_STUCK_THREADS_H_
 #define BRIM_TESTS_STUCK_THREADS_H_
 

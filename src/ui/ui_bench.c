@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/record_findings.h"
+
 bool brim_ui_any_gpu(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (brim_result_has_gpu(&results[i])) return true;
@@ -243,50 +245,43 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                           ? brim_tr("loading")
                           : brim_tr("computing");
   snprintf(text, sizeof text,
-           share > 100 ? brim_tr("data alone %s, computing alone %s %s: measured while the machine "
-                                 "was busy (%.0f %% of %s)")
+           share > 100 ? brim_tr("data alone %s, computing alone %s %s: too low, measured while "
+                                 "other programs used the machine")
                        : brim_tr("data alone %s, computing alone %s %s: %.0f %% of the slower "
                                  "stage (%s)"),
            data, compute, brim_ui_rate_unit(result, 1, rate), share, stage);
   brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 
-// "31 % of bf16 matrix products": what the plan says of a step, in the time it took, beside what the
-// machine was measured to do.
-static void put_share(double per_step, double seconds, double most, const char *of, brim_str *out) {
-  double share = 100 * per_step / seconds / most;
-  if (!isfinite(share)) return;
+// "31 % of bf16 matrix products"; nothing where the share is unknown.
+static void put_share(double share, const char *of, brim_str *out) {
+  if (isnan(share)) return;
   if (out->len) brim_str_append(out, ", ");
-  if (share > 100) {
-    brim_str_printf(
-        out,
-        brim_tr("over 100 %% of %s (caches help, or the machine was busy when that was measured)"),
-        of);
-  } else if (share < 1) {
+  if (100 * share < 1) {
     brim_str_printf(out, brim_tr("under 1 %% of %s"), of);
   } else {
-    brim_str_printf(out, brim_tr("%.0f %% of %s"), share, of);
+    brim_str_printf(out, brim_tr("%.0f %% of %s"), 100 * share, of);
   }
 }
 
 static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
-  const brim_machine_ceilings *most = &result->ceilings;
-  const brim_result_knob *knob = brim_result_knob_as(result, BRIM_ROLE_PRECISION);
-  double seconds = result->total_ms.median * 1e-3;
+  const char *precision;
+  const double product = brim_result_product_share(result, &precision);
   char products[64];
   brim_str text;
   brim_str_init(&text);
-  if (knob) {  // without one it is no workload of matrix products
-    snprintf(products, sizeof products, brim_tr("%s matrix products"), knob->value);
-    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, knob->value), products,
-              &text);
-  }
-  put_share(result->plan.bytes_per_step, seconds, most->copy_bytes_per_s,
-            brim_tr("memory bandwidth"), &text);
+  snprintf(products, sizeof products, brim_tr("%s matrix products"), precision);
+  put_share(product, products, &text);
+  put_share(brim_result_memory_share(result), brim_tr("memory bandwidth"), &text);
   if (text.len) {
     // what a step must compute and move: caches and fused ops may do with less, others need more
     brim_str_append(&text, brim_tr(", by the plan"));
+    brim_ui_add_others(result, &text);
     brim_ui_put_line(term, brim_tr("Of the machine"), text.data, out);
+  } else if (brim_machine_doubtful(&result->ceilings)) {
+    char why[256];
+    brim_ui_doubtful(result, why);
+    brim_ui_put_line(term, brim_tr("Of the machine"), why, out);
   }
   brim_str_deinit(&text);
 }

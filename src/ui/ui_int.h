@@ -63,6 +63,11 @@ void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decis
                             int recommended, brim_str *out);
 // Is the answer that the config's own setting stays?
 bool brim_ui_keeps(const brim_ui_decision *decision, int recommended);
+// ", while other programs had 63 % of the CPU", which belongs to every share of a ceiling; nothing where
+// they did not, or the step is a GPU's.
+void brim_ui_add_others(const brim_result *result, brim_str *out);
+// Why there is no share: brim_machine_doubtful.
+void brim_ui_doubtful(const brim_result *result, char out[256]);
 // brim_ui_healthy of the config's own setting: where another is certainly faster, that is what there is to
 // fix. decision may be NULL.
 bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *decision,

@@ -265,7 +265,7 @@ static brim_op_call make_sum(void) {
   return call;
 }
 
-// A thread of the team that does not run is not waited for, and whoever takes its part computes the same
+// A thread of the team that does not run is not waited for, and the thread that takes its part computes the same
 // bits. Products of our own kernels have barriers, which do wait.
 static void test_stuck_thread(void **state) {
   fixture *f = *state;

@@ -2,8 +2,8 @@
 // of the OpenMP ABI that oneDNN calls, and the linker finds the plug-in's before libgomp's. Why not
 // libgomp's team: beside other programs its threads wait for a partner that does not run, by spinning
 // or in a barrier, for a time slice per region. Here
-// - a region belongs to nobody: its ranks are claimed, and the caller takes those that no worker has
-//   begun, so a partner that does not run costs nothing. Who runs a rank changes no bit.
+// - the ranks of a region are claimed, and the caller takes those that no worker has begun: a partner
+//   that does not run costs nothing. A rank computes the same bits on any thread.
 // - a wait spins only as long as spinning has paid, then sleeps (futex).
 // - workers keep off the caller's core (base_cores.h).
 #include <linux/futex.h>
@@ -30,7 +30,7 @@ enum {
 
 typedef _Atomic uint32_t word;
 
-// A region's number is even; a rank of it that somebody runs says so by the odd number after it.
+// A region's number is even; the odd number after it marks a rank that a thread has claimed.
 typedef struct place_of_rank {
   _Alignas(BRIM_CPU_ALIGN) word claim;
 } place_of_rank;
@@ -41,7 +41,7 @@ typedef struct team {
   int workers;                     // started
   uint32_t spin_most, spin_least;  // iterations
   brim_cores place;
-  // The region. body and arg belong to whoever has claimed one of its ranks.
+  // The region. Threads that have claimed one of its ranks read body and arg.
   brim_cpu_body body;
   void *arg;
   atomic_int ranks;
@@ -114,7 +114,7 @@ static bool spin_while(word *at, uint32_t old) {
 }
 
 // Until *at is no longer `old`. Spins twice as long the next time where that would have spared the sleep,
-// else half as long: a partner that does not run is waited for asleep. `sleepers` tells whoever changes
+// else half as long: a partner that does not run is waited for asleep. `sleepers` tells the thread that changes
 // *at that a call of the kernel is needed.
 static void wait_while(const team *t, word *at, uint32_t old, atomic_int *sleepers) {
   if (self.spin < t->spin_least) self.spin = t->spin_least;
