@@ -41,6 +41,8 @@ typedef enum brim_host_metric {
   BRIM_HOST_PROCESS_PEAK_RSS,  // bytes
   BRIM_HOST_SYSTEM_BUSY_S,
   BRIM_HOST_SYSTEM_TOTAL_S,
+  BRIM_HOST_ALLOWED_BUSY_S,  // the same of the CPUs that this process may use
+  BRIM_HOST_ALLOWED_TOTAL_S,
   BRIM_HOST_MEMORY_AVAILABLE,   // bytes
   BRIM_HOST_CPU_FREQUENCY,      // Hz
   BRIM_HOST_CPU_MAX_FREQUENCY,  // Hz
@@ -77,7 +79,7 @@ typedef struct brim_host_usage {
   double seconds;
   double process_cpu_percent;  // 100 = one core
   double system_cpu_percent;   // 100 = all cores
-  double others_cpu_percent;   // the same without this process
+  double others_cpu_percent;   // of the CPUs that this process may use, without it
   double throttle_events;
 } brim_host_usage;
 brim_host_usage brim_host_usage_between(const brim_host_sample *start, const brim_host_sample *end);

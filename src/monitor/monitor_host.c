@@ -2,6 +2,7 @@
 // is allocated, and whatever is missing or odd stays unknown.
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -62,20 +63,43 @@ brim_status brim_host_get_info(brim_host_info *out) { return brim_host_read_info
 //---------------------------------- samples ----------------------------------
 
 // "cpu user nice system idle iowait irq softirq steal ...": idle and iowait are not busy.
-static void read_stat(const char *root, brim_host_sample *out) {
-  char text[1024], line[512];
+static bool read_cpu_line(const char *text, const char *name, double hz, double *total_s,
+                          double *busy_s) {
+  char line[512];
   unsigned long long v[8];
-  double hz = (double)sysconf(_SC_CLK_TCK);
-  if (hz <= 0 || !brim_machine_read_text(root, "/proc/stat", text, sizeof text) ||
-      !brim_machine_find_line(text, "cpu", line, sizeof line) ||
+  if (!brim_machine_find_line(text, name, line, sizeof line) ||
       sscanf(line, "%llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4],
              &v[5], &v[6], &v[7]) != 8) {
-    return;
+    return false;
   }
   double total = 0;
   for (int i = 0; i < 8; i++) total += (double)v[i];
-  out->value[BRIM_HOST_SYSTEM_TOTAL_S] = total / hz;
-  out->value[BRIM_HOST_SYSTEM_BUSY_S] = (total - (double)v[3] - (double)v[4]) / hz;
+  *total_s = total / hz;
+  *busy_s = (total - (double)v[3] - (double)v[4]) / hz;
+  return true;
+}
+
+static void read_stat(const char *root, brim_host_sample *out) {
+  char text[32768], name[16];
+  double hz = (double)sysconf(_SC_CLK_TCK);
+  if (hz <= 0 || !brim_machine_read_text(root, "/proc/stat", text, sizeof text)) return;
+  if (!read_cpu_line(text, "cpu", hz, &out->value[BRIM_HOST_SYSTEM_TOTAL_S],
+                     &out->value[BRIM_HOST_SYSTEM_BUSY_S])) {
+    return;
+  }
+  cpu_set_t mask;
+  double total = 0, busy = 0;
+  if (sched_getaffinity(0, sizeof mask, &mask)) return;  // more CPUs than fit: all of them
+  for (size_t i = 0; i < CPU_SETSIZE; i++) {
+    double one_total, one_busy;
+    if (!CPU_ISSET(i, &mask)) continue;
+    snprintf(name, sizeof name, "cpu%zu", i);
+    if (!read_cpu_line(text, name, hz, &one_total, &one_busy)) return;
+    total += one_total;
+    busy += one_busy;
+  }
+  out->value[BRIM_HOST_ALLOWED_TOTAL_S] = total;
+  out->value[BRIM_HOST_ALLOWED_BUSY_S] = busy;
 }
 
 static void read_memory(const char *root, brim_host_sample *out) {

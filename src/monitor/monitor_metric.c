@@ -26,9 +26,13 @@ brim_host_usage brim_host_usage_between(const brim_host_sample *start,
                              ? 100 * d[BRIM_HOST_SYSTEM_BUSY_S] / d[BRIM_HOST_SYSTEM_TOTAL_S]
                              : NAN;
   u.others_cpu_percent = NAN;
-  if (d[BRIM_HOST_SYSTEM_TOTAL_S] > 0) {
-    double others = d[BRIM_HOST_SYSTEM_BUSY_S] - d[BRIM_HOST_PROCESS_CPU_S];
-    u.others_cpu_percent = 100 * (others < 0 ? 0 : others) / d[BRIM_HOST_SYSTEM_TOTAL_S];
+  // two busy programs on the two CPUs of a job take all of it, however many CPUs the machine has
+  bool allowed = d[BRIM_HOST_ALLOWED_TOTAL_S] > 0;
+  double total = d[allowed ? BRIM_HOST_ALLOWED_TOTAL_S : BRIM_HOST_SYSTEM_TOTAL_S];
+  double busy = d[allowed ? BRIM_HOST_ALLOWED_BUSY_S : BRIM_HOST_SYSTEM_BUSY_S];
+  if (total > 0) {
+    double others = busy - d[BRIM_HOST_PROCESS_CPU_S];
+    u.others_cpu_percent = 100 * (others < 0 ? 0 : others) / total;
   }
   u.throttle_events = d[BRIM_HOST_CPU_THROTTLE_COUNT];
   return u;

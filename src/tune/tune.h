@@ -201,6 +201,10 @@ typedef struct brim_advice_facts {
   // Knobs of which the sweep has several values, measured or not: to try them is no advice.
   const char *several[BRIM_KNOB_MAX];
   size_t several_count;
+  // Knobs that make no difference to the recommended setting: workers, where the data lie in memory or on
+  // the GPU.
+  const char *idle[BRIM_KNOB_MAX];
+  size_t idle_count;
 } brim_advice_facts;
 // Of a workload as it is opened; `several` is left to the caller.
 void brim_advice_facts_of(const brim_work *work, brim_advice_facts *out);

@@ -84,17 +84,22 @@ static void check(brim_advice *out, bool done, const char *fmt, ...) {
   va_end(args);
 }
 
-static bool has_several(const brim_advice_facts *f, const char *knob) {
-  for (size_t i = 0; i < f->several_count; i++) {
-    if (strcmp(f->several[i], knob) == 0) return true;
+static bool has(const char *const *names, size_t count, const char *knob) {
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(names[i], knob) == 0) return true;
   }
   return false;
+}
+
+static bool has_several(const brim_advice_facts *f, const char *knob) {
+  return has(f->several, f->several_count, knob);
 }
 
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
                        const brim_advice_facts *f, const brim_knob_row *row, brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, row->name) : NULL;
   bool swept = brim_result_knob_varies(results, count, row->name);
+  if (has(f->idle, f->idle_count, row->name)) return;
   if (k && swept) {
     check(out, true, brim_tr(row->check->recommended), k->value);
   } else {

@@ -45,6 +45,9 @@ void brim_race_fail(brim_race *race, size_t setting);
 // After visits were added. Settings without visits, or that failed, give NaN.
 // Samples/s of a setting while the machine was as it mostly was during the race.
 brim_interval brim_race_rate(brim_race *race, size_t setting);
+// The same of a run after the race: the machine will be in one of the states that it was in, and none knows in
+// which. Wider than the rate's own interval.
+brim_interval brim_race_later(brim_race *race, size_t setting);
 // Rate of `a` over rate of `b`. What disturbed both alike cancels.
 brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b);
 // The highest rate by estimate; -1 = none ran.

@@ -257,14 +257,36 @@ brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b) {
   return around(race->runner[a].a - race->runner[b].a, half);
 }
 
-brim_interval brim_race_rate(brim_race *race, size_t setting) {
-  if (!known(race, setting)) return unknown;
+// Standard error of the logarithm of a rate while the machine was as it mostly was.
+static double rate_se(const brim_race *race, size_t setting) {
   const race_fit *f = &race->fit;
   const runner *r = &race->runner[setting];
   double c[MOST_BLOCKS];
   for (size_t s = 0; s < f->blocks; s++) {
     c[s] = 1.0 / (double)f->blocks - f->share[setting * f->blocks + s] / r->w;
   }
-  double se = OPTIMISM * sqrt(r->scatter / r->w + quadratic(f, c));
-  return around(r->a + f->typical, brim_stats_t95(f->df) * se);
+  return OPTIMISM * sqrt(r->scatter / r->w + quadratic(f, c));
+}
+
+brim_interval brim_race_rate(brim_race *race, size_t setting) {
+  if (!known(race, setting)) return unknown;
+  const race_fit *f = &race->fit;
+  double half = brim_stats_t95(f->df) * rate_se(race, setting);
+  return around(race->runner[setting].a + f->typical, half);
+}
+
+brim_interval brim_race_later(brim_race *race, size_t setting) {
+  if (!known(race, setting)) return unknown;
+  const race_fit *f = &race->fit;
+  double var = 0, visits = 0;
+  for (size_t s = 0; s < f->blocks; s++) var += (f->b[s] - f->typical) * (f->b[s] - f->typical);
+  var /= fmax(1, (double)f->blocks - 1);
+  // and as the setting's own visits differ among themselves
+  for (size_t k = 0; k < race->visits; k++) {
+    const entry *v = &race->visit[k];
+    if (v->setting == setting) visits += v->weight;
+  }
+  var += race->runner[setting].scatter * visits / race->runner[setting].w;
+  double half = brim_stats_t95(f->df) * sqrt(pow(rate_se(race, setting), 2) + var);
+  return around(race->runner[setting].a + f->typical, half);
 }

@@ -155,13 +155,19 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
   size_t n = brim_ui_bench_columns(results, count, bench);
   if (n == 0) return BRIM_OK;
+  // the star behind the status is the last to go
+  int status_width = 8;
+  if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
+    int with_star = brim_utf8_width(brim_ui_failure_text(&results[picks.recommended])) + 2;
+    if (with_star > status_width) status_width = with_star;
+  }
   for (size_t i = 0; i < n; i++) {
     bool status = bench[i].what == BRIM_UI_WHAT_STATUS;
     columns[i] = (brim_ui_column){.header = bench[i].header,
                                   .short_header = bench[i].short_header,
                                   .align = status ? BRIM_UI_LEFT : BRIM_UI_RIGHT,
                                   .priority = bench[i].priority,
-                                  .min_width = status ? 8 : 0};
+                                  .min_width = status ? status_width : 0};
   }
   brim_ui_table table;
   brim_ui_table_init(&table, columns, n);

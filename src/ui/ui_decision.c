@@ -74,3 +74,34 @@ void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *d, in
   if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
   put_beside(term, d, out);
 }
+
+// So many percent more or less of the CPU explain another speed.
+#define OTHER_LOAD 10
+
+void brim_ui_verified_comment(const brim_ui_verified *v, char out[320]) {
+  char low[32], high[32];
+  out[0] = '\0';
+  if (!(v->achieved > 0) || !(v->predicted > 0)) return;
+  if (!(v->low > 0) || !brim_ui_interval_tells(v->low, v->high)) {
+    snprintf(out, 320, "%s", brim_tr("the sweep was too unsteady to say what is to be expected"));
+    return;
+  }
+  brim_ui_number(v->low, low);
+  brim_ui_number(v->high, high);
+  if (v->achieved >= v->low && v->achieved <= v->high) {
+    snprintf(out, 320, brim_tr("within the %s to %s that were expected"), low, high);
+  } else if (fabs(v->others_now - v->others_then) >= OTHER_LOAD) {
+    snprintf(out, 320,
+             brim_tr("outside the %s to %s that were expected: other programs used %.0f %% of the "
+                     "CPU during the sweep and %.0f %% now"),
+             low, high, v->others_then, v->others_now);
+  } else {
+    snprintf(out, 320,
+             v->achieved > v->high
+                 ? brim_tr("above the %s to %s that were expected: the machine was slower during "
+                           "the sweep; measure again with more --repeats")
+                 : brim_tr("below the %s to %s that were expected: the machine is slower now, or "
+                           "training has costs that the sweep does not; see brim profile"),
+             low, high);
+  }
+}

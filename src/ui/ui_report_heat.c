@@ -57,7 +57,7 @@ static const char *strongest(const brim_ui_view *view, const char *const *knobs,
 
 typedef struct cell {
   double rate;
-  bool oom;
+  bool oom, recommended;  // has the recommended setting
 } cell;
 
 static cell cell_of(const brim_ui_view *view, const char *row_knob, const char *row,
@@ -69,6 +69,7 @@ static cell cell_of(const brim_ui_view *view, const char *row_knob, const char *
         strcmp(brim_ui_knob_value(r, column_knob), column) != 0) {
       continue;
     }
+    c.recommended = c.recommended || (int)i == view->picks.recommended;
     c.oom = c.oom || brim_result_is_oom(r);
     if (brim_result_ran(r)) c.rate = fmax(c.rate, r->samples_per_s);  // fmax passes over NaN
   }
@@ -85,8 +86,9 @@ static void put_cell(cell c, double low, double high, brim_str *out) {
   }
   double q = high > low ? (c.rate - low) / (high - low) * 100 : 100;
   brim_ui_number(c.rate, text);
-  brim_str_printf(out, "<td%s style=\"--q:%.0f\">%s</td>", c.rate == high ? " class=\"top\"" : "",
-                  q, text);
+  // the colour of the recommendation is the recommended setting's alone
+  const char *mark = c.recommended ? " class=\"best\"" : c.rate == high ? " class=\"top\"" : "";
+  brim_str_printf(out, "<td%s style=\"--q:%.0f\">%s</td>", mark, q, text);
 }
 
 static void put_map(const brim_ui_view *view, const char *row_knob, const char *column_knob,

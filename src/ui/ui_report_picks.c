@@ -152,7 +152,15 @@ static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *
                                    : brim_tr("over %s of %" PRId64 " short epochs (%s steps)"),
                     time, v->epochs, steps);
   }
-  brim_str_append(out, "</small></p>\n");
+  brim_str_append(out, "</small>");
+  char comment[320];
+  brim_ui_verified_comment(v, comment);
+  if (comment[0]) {
+    brim_str_append(out, "<br /><span>");
+    brim_ui_escape_html(out, comment);
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</p>\n");
 }
 
 // What the recommended setting gains over the config's own, why it is recommended, and what is faster but

@@ -127,6 +127,11 @@ static void test_usage(void **state) {
   b.value[BRIM_HOST_PROCESS_CPU_S] += 2;  // the kernel's ticks lag behind the process's own clock
   assert_true(brim_host_usage_between(&a, &b).others_cpu_percent == 0);
   assert_true(isnan(u.throttle_events));
+  // of two CPUs of eight: what others take of those counts
+  b.value[BRIM_HOST_PROCESS_CPU_S] -= 2;
+  a.value[BRIM_HOST_ALLOWED_BUSY_S] = a.value[BRIM_HOST_ALLOWED_TOTAL_S] = 0;
+  b.value[BRIM_HOST_ALLOWED_BUSY_S] = b.value[BRIM_HOST_ALLOWED_TOTAL_S] = 4;
+  assert_true(brim_host_usage_between(&a, &b).others_cpu_percent == 25.0);
   u = brim_host_usage_between(&a, &a);
   assert_true(isnan(u.process_cpu_percent) && isnan(u.system_cpu_percent));
   assert_true(isnan(u.others_cpu_percent));
@@ -145,6 +150,9 @@ static void test_here(void **state) {
   assert_true(s.value[BRIM_HOST_PROCESS_RSS] > 4096);
   assert_true(s.value[BRIM_HOST_PROCESS_PEAK_RSS] >= s.value[BRIM_HOST_PROCESS_RSS] / 2);
   assert_true(s.value[BRIM_HOST_SYSTEM_TOTAL_S] > 0);
+  // of the CPUs that this process may use; the kernel counts each on its own
+  assert_true(s.value[BRIM_HOST_ALLOWED_TOTAL_S] > 0);
+  assert_true(s.value[BRIM_HOST_ALLOWED_TOTAL_S] <= 1.01 * s.value[BRIM_HOST_SYSTEM_TOTAL_S] + 1);
   assert_true(s.value[BRIM_HOST_PROCESS_CPU_S] >= 0);
 }
 

@@ -188,6 +188,12 @@ static void test_advice(void **state) {
   facts.several_count = 3;
   brim_advise(&one, 1, 0, &facts, &a);
   for (size_t i = 0; i < a.check_count; i++) assert_null(strstr(a.checks[i].text, "--"));
+  // workers cannot matter where the data lie on the GPU: there is nothing to do about them
+  size_t all = a.check_count;
+  facts.idle[facts.idle_count++] = "num_workers";
+  brim_advise(&one, 1, 0, &facts, &a);
+  assert_int_equal(a.check_count, all - 1);
+  for (size_t i = 0; i < a.check_count; i++) assert_null(strstr(a.checks[i].text, "workers"));
 }
 
 // What was tried for the prices of findings counts.

@@ -103,6 +103,27 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
   brim_race_destroy(race);
 }
 
+// What a later run reaches is less sure than what was reached: the machine may be in another state.
+static void test_a_later_run_is_less_sure(void **state) {
+  (void)state;
+  for (int drifting = 0; drifting < 2; drifting++) {
+    brim_race *race;
+    const double rates[] = {100, 130, 90, 80};
+    size_t visits = 0;
+    assert_ok(brim_race_create(4, 3, &race));
+    for (int64_t next; (next = brim_race_next(race)) >= 0; visits++) {
+      double state_of = drifting ? 1 + 0.4 * (double)(visits / 4 % 2) : 1;
+      brim_race_visit v = visit(rates[next] * state_of, 0.01, 1);
+      assert_ok(brim_race_add(race, (size_t)next, &v));
+    }
+    brim_interval now = brim_race_rate(race, 1), later = brim_race_later(race, 1);
+    assert_float_equal(now.value, later.value, 1e-9);
+    assert_true(later.low < now.low && later.high > now.high);
+    if (drifting) assert_true(later.high / later.low > 1.3);
+    brim_race_destroy(race);
+  }
+}
+
 static void test_failures(void **state) {
   (void)state;
   brim_race *race;
@@ -154,6 +175,7 @@ int main(void) {
       cmocka_unit_test(test_a_quiet_machine_is_cheap),
       cmocka_unit_test(test_the_budget_ends_a_tie),
       cmocka_unit_test(test_a_burst_does_not_lose_the_best),
+      cmocka_unit_test(test_a_later_run_is_less_sure),
       cmocka_unit_test(test_failures),
       cmocka_unit_test(test_what_a_visit_tells),
   };

@@ -187,6 +187,63 @@ static void test_widths(void **state) {
   }
 }
 
+// However narrow: the star is the last to go, also behind a long status.
+static void test_the_star_stays(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  const brim_ui_picks unsteady = {1, 1, 1};
+  for (int width = 60; width <= 120; width += 5) {
+    brim_term term = {.width = width, .unicode = true};
+    brim_str out;
+    brim_str_init(&out);
+    assert_ok(brim_ui_bench_table(&term, list, RESULTS, unsteady, &out));
+    contains(out.data, "\xe2\x98\x85");
+    brim_str_deinit(&out);
+  }
+}
+
+// First of all: other programs with their share, and unsteady times. Then the three picks, a line each.
+static void test_doubts_come_first(void **state) {
+  (void)state;
+  brim_result list[RESULTS];
+  fill(list);
+  const brim_term term = {.width = 100};
+  const brim_ui_picks three = {3, 0, 2};
+  brim_ui_decision d = {.now = 2, .gain = 1, .gain_low = 1, .gain_high = 1, .beside = -1};
+  for (int busy = 0; busy < 2; busy++) {
+    brim_str out;
+    brim_str_init(&out);
+    for (int i = 0; i < RESULTS; i++) {
+      list[i].others_cpu_percent = busy ? 48 : 3;
+      list[i].stable = !busy;
+    }
+    assert_ok(brim_ui_bench_short(&term, list, RESULTS, three, &d, &out));
+    const char *heading = strstr(out.data, "BENCHMARK SUMMARY");
+    const char *share = strstr(out.data, "48 %"), *unstable = strstr(out.data, "unstable: measure");
+    assert_true(busy ? share && share < heading : !share);
+    assert_true(busy ? unstable && unstable < heading : !unstable);
+    contains(out.data, "Highest throughput  Batch 512");
+    contains(out.data, "Best efficiency     Batch 64");
+    contains(out.data, "Keep your setting   Batch 256");
+    d.now = 1;
+    brim_str_clear(&out);
+    assert_ok(brim_ui_bench_short(&term, list, RESULTS, three, &d, &out));
+    contains(out.data, "Recommended         Batch 256");
+    d.now = 2;
+    brim_str_deinit(&out);
+  }
+  // no "nothing worth fixing" above a setting that is certainly faster
+  char text[256];
+  list[1].data_samples_per_s = list[1].compute_samples_per_s = NAN;
+  d = (brim_ui_decision){.now = 1, .gain = 5.5, .gain_low = 5.4, .gain_high = 5.6, .beside = -1};
+  assert_true(brim_ui_healthy_beside(&list[1], &d, 2, text));
+  assert_null(strstr(text, "nothing worth fixing"));
+  contains(text, "x5.5");
+  assert_true(brim_ui_healthy_beside(&list[1], &d, 1, text));
+  contains(text, "nothing worth fixing");
+}
+
 // What a workload counts is the unit of its ceilings.
 static void test_ceilings_unit(void **state) {
   (void)state;
@@ -510,6 +567,8 @@ int main(void) {
       cmocka_unit_test(test_too_large_once),
       cmocka_unit_test(test_of_the_machine),
       cmocka_unit_test(test_widths),
+      cmocka_unit_test(test_the_star_stays),
+      cmocka_unit_test(test_doubts_come_first),
       cmocka_unit_test(test_ceilings_unit),
       cmocka_unit_test(test_narrow_summary),
       cmocka_unit_test(test_nothing_ran),

@@ -345,6 +345,7 @@ static void test_heat(void **state) {
   contains(map, "<option value=\"pin_memory\">");
   assert_int_equal(occurrences(map, "<td"), 14 * 3);
   assert_int_equal(occurrences(map, "class=\"top\""), 1);
+  assert_int_equal(occurrences(map, "class=\"best\""), 1);  // the recommended setting's, another one
   contains(map, "<td class=\"top\" style=\"--q:100\">103,799</td>");
   lacks(map, "OOM");  // bf16 fits where fp32 does not: the best is shown
   brim_free(map);
@@ -620,6 +621,24 @@ static void test_verified(void **state) {
     contains(out.data, texts[i]);
     brim_str_deinit(&out);
   }
+  // no figure without a word on what it means
+  char text[320];
+  brim_ui_verified_comment(&v, text);
+  contains(text, "too unsteady");
+  v.low = 18000, v.high = 22000;
+  v.others_then = v.others_now = NAN;
+  brim_ui_verified_comment(&v, text);
+  contains(text, "within the 18,000 to 22,000");
+  v.achieved = 44800;
+  brim_ui_verified_comment(&v, text);
+  contains(text, "above the 18,000 to 22,000");
+  v.others_then = 60, v.others_now = 5;
+  brim_ui_verified_comment(&v, text);
+  contains(text, "60 % of the CPU during the sweep and 5 % now");
+  v.others_then = 5;
+  v.achieved = 9000;
+  brim_ui_verified_comment(&v, text);
+  contains(text, "below the 18,000 to 22,000");
 }
 
 static void test_out_of_memory(void **state) {

@@ -194,7 +194,10 @@
         best = { n: value, text: textAt(row, column) };
       }
     });
-    if (best) return best;
+    if (best) {
+      best.pick = matching.some(function (row) { return row.classList.contains('best'); });
+      return best;
+    }
     var oom = matching.some(function (row) { return /OOM/.test(row.cells[row.cells.length - 1].textContent); });
     return { n: NaN, text: oom ? 'OOM' : '\u2013' };
   }
@@ -222,6 +225,7 @@
         if (isNaN(cell.n)) return;
         td.style.setProperty('--q', high > low ? Math.round((cell.n - low) / (high - low) * 100) : 100);
         if (cell.n === (least ? low : high)) td.className = 'top';
+        if (cell.pick) td.className = 'best';
       });
       body.appendChild(row);
     });

@@ -11,6 +11,12 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
     if (b->axes.axis[i].count < 2) continue;
     out->several[out->several_count++] = work->knobs[b->axes.axis[i].knob].name;
   }
+  const brim_setting *pick =
+      b->picks.recommended >= 0 ? &b->settings.setting[b->picks.recommended] : NULL;
+  for (size_t k = 0; pick && k < work->knob_count; k++) {
+    const brim_knob *knob = &work->knobs[k];
+    if (knob->matters && !knob->matters(work->state, pick)) out->idle[out->idle_count++] = knob->name;
+  }
 }
 
 void brim_cli_bench_advise(const bench *b, brim_advice *out) {

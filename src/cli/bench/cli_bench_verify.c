@@ -25,7 +25,14 @@ typedef struct verify {
   double last_samples, last_s;  // of the present epoch
   double samples, seconds;      // after warming up
   int64_t epochs, steps;
+  brim_host_sample host;  // when it began
 } verify;
+
+static void read_host(brim_host_sample *out) {
+  const brim_host_provider host = brim_host_provider_system("");
+  brim_host_sample_clear(out);
+  if (brim_host_read_sample(&host, out)) brim_status_clear();
+}
 
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
@@ -34,6 +41,7 @@ static void on_start(void *ctx, const brim_work_info *info, const brim_plan *pla
   v->per_step = plan->samples_per_step > 0 ? (int64_t)plan->samples_per_step : 0;
   v->per_epoch = info->samples_per_epoch;
   v->start = brim_clock_now();
+  read_host(&v->host);
 }
 
 static void on_progress(void *ctx, const brim_progress *p) {
@@ -191,6 +199,13 @@ static brim_status tell_json(const bench *b) {
   brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(v->predicted));
   if (!s) s = brim_json_put(f, "achieved_samples_per_s", brim_json_number(v->achieved));
   if (!s) s = brim_json_put(f, "ratio", brim_json_number(v->achieved / v->predicted));
+  if (!s) s = brim_json_put(f, "expected_low", brim_json_number(v->low));
+  if (!s) s = brim_json_put(f, "expected_high", brim_json_number(v->high));
+  bool known = v->low > 0 && isfinite(v->high);
+  bool within = v->achieved >= v->low && v->achieved <= v->high;
+  if (!s) s = brim_json_put(f, "as_expected", known ? json_boolean(within) : json_null());
+  if (!s) s = brim_json_put(f, "others_cpu_percent_sweep", brim_json_number(v->others_then));
+  if (!s) s = brim_json_put(f, "others_cpu_percent", brim_json_number(v->others_now));
   if (!s) s = brim_json_put(f, "epochs", json_integer(v->epochs));
   if (!s) s = brim_json_put(f, "steps", json_integer(v->steps));
   if (!s) s = brim_json_put(f, "partial", json_boolean(v->epochs == 0));
@@ -227,10 +242,28 @@ static brim_status tell_text(const bench *b) {
                                    : brim_tr("              over %s of %" PRId64 " short epochs\n"),
                     time, v->epochs);
   }
+  char comment[320];
+  brim_ui_verified_comment(v, comment);
+  if (comment[0]) {
+    brim_str_append(&text, "              ");
+    brim_ui_fit(&text, &b->cli->out, comment, 14);
+    brim_str_append_char(&text, '\n');
+  }
   brim_status status = brim_str_status(&text);
   if (!status) brim_cli_print(b->cli, &text);
   brim_str_deinit(&text);
   return status;
+}
+
+// What a later run was to be expected to reach: by the sweep, and by what other programs took in it.
+static brim_interval expected(const bench *b) {
+  const brim_result *r = &b->results[b->picks.recommended];
+  brim_interval later = {.value = (double)NAN, .low = (double)NAN, .high = (double)NAN};
+  if (b->race) later = brim_race_later(b->race, (size_t)b->picks.recommended);
+  // never narrower than what is printed as its throughput
+  later.low = fmin(later.low / exp(brim_result_log_load(r)), r->samples_per_s_low);
+  later.high = fmax(later.high * exp(brim_result_log_load(r)), r->samples_per_s_high);
+  return later;
 }
 
 brim_status brim_cli_bench_verified(bench *b) {
@@ -250,7 +283,15 @@ static brim_status keep(verify *v, const brim_run_result *result) {
   b->proof_record = brim_calloc(1, sizeof *b->proof_record);
   if (!b->proof_record) return brim_fail(BRIM_ENOMEM, "out of memory while verifying");
   fill_record(v, rate, b->proof_record);
-  b->proof = (brim_ui_verified){.predicted = b->results[b->picks.recommended].samples_per_s,
+  brim_interval later = expected(b);
+  brim_host_sample now;
+  read_host(&now);
+  b->proof = (brim_ui_verified){.low = later.low,
+                                .high = later.high,
+                                .others_then = brim_results_others(b->results, b->count),
+                                .others_now =
+                                    brim_host_usage_between(&v->host, &now).others_cpu_percent,
+                                .predicted = b->results[b->picks.recommended].samples_per_s,
                                 .achieved = rate,
                                 .samples = v->samples,
                                 .seconds = v->seconds,
