@@ -185,7 +185,7 @@ static void test_language(void **state) {
   brim_str_deinit(&out);
 }
 
-// A long line breaks between its parts, and only where somebody looks at a terminal.
+// A long line breaks between its parts, and only on a terminal.
 static void test_parts(void **state) {
   (void)state;
   static const char line[] = "\033[1mepoch 1/3\033[0m  loss 1.5  val acc 20.50 %  best";

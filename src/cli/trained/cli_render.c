@@ -476,8 +476,8 @@ const brim_cli_command brim_cli_render = {
         "log.jsonl lies beside the checkpoint, the page also shows the training curves of the run. "
         "The page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
-        "Without --episode brim takes two of the first 101: the one where the policy and the best "
-        "baseline differ most, and the one of median return. "
+        "Without --episode brim takes two of the first 101: where the policy and the best baseline "
+        "differ most, and the one of median return. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),
     .examples = BRIM_N_(
         "show a policy\nbrim render runs/cartpole/best.safetensors --out cartpole.html\nanother "
