@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/base_msg.h"
 
@@ -46,9 +47,27 @@ static ending letter_ending(char c) {
   return strchr("lr", c) ? L : strchr("mn", c) ? CONSONANT : VOWEL;
 }
 
+// Words of brim whose last letter does not tell.
+static const struct {
+  const char *word;
+  ending ending;
+} words[] = {
+    {"float", VOWEL},     {"set", CONSONANT},      {"dataset", CONSONANT}, {"format", CONSONANT},
+    {"net", CONSONANT},   {"resnet", CONSONANT},   {"dropout", CONSONANT}, {"output", CONSONANT},
+    {"input", CONSONANT}, {"step", CONSONANT},     {"sweep", CONSONANT},   {"crop", CONSONANT},
+    {"flip", CONSONANT},  {"warmup", CONSONANT},   {"top", CONSONANT},     {"block", CONSONANT},
+    {"task", VOWEL},      {"disk", VOWEL},         {"mask", VOWEL},        {"rank", VOWEL},
+    {"batch", VOWEL},     {"type", CONSONANT},     {"shape", VOWEL},       {"pipe", VOWEL},
+    {"topic", CONSONANT}, {"synthetic", CONSONANT}};
+
 // An English word of n letters by how it is usually written in Korean; what differs from word to word
-// (set, block, type) stays unknown.
+// and is not listed stays unknown.
 static ending word_ending(const char *word, size_t n) {
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strlen(words[i].word) == n && strncasecmp(words[i].word, word, n) == 0) {
+      return words[i].ending;
+    }
+  }
   char last = (char)tolower((unsigned char)word[n - 1]);
   char before = n > 1 ? (char)tolower((unsigned char)word[n - 2]) : ' ';
   bool vowels = false, capitals = true;

@@ -57,7 +57,7 @@ typedef struct brim_lab_sweep_options {
   // Whether experiments of this workload give the same bits on a part of a GPU's multiprocessors:
   // through MPS each gets one for itself. NULL = none does.
   bool (*any_part)(const char *workload);
-  // How a metric is shown, by its name in logs; false: nobody declares it. May be NULL.
+  // How a metric is shown, by its name in logs; false: no workload declares it. May be NULL.
   bool (*metric)(const char *key, brim_sweep_metric *out);
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;

@@ -88,8 +88,14 @@ typedef struct brim_top_known {
   double cpu_ticks, cpu_percent, rss, elapsed_s;
   int64_t time_ns;
   uint64_t reading;  // the last one that had it
-  bool job;          // brim's own, in this PID namespace
+  bool here;         // its number is of this PID namespace: brim's job, or found in /proc
 } brim_top_known;
+
+// What a process of the machine has used of the CPU.
+typedef struct brim_top_ticks {
+  uint32_t pid;
+  double start, used;
+} brim_top_ticks;
 
 typedef struct brim_top_processes {
   char root[BRIM_GPU_ROOT_BYTES];
@@ -98,11 +104,14 @@ typedef struct brim_top_processes {
   brim_top_known *known;
   size_t count, room;
   uint64_t reading;
+  brim_top_ticks *ticks;  // of all processes at the last reading, by pid; where there is no GPU
+  size_t tick_count;
+  int64_t ticks_ns;
 } brim_top_processes;
 
 void brim_top_processes_open(brim_top_processes *state, const char *root);
 void brim_top_processes_close(brim_top_processes *state);
-// Those on GPUs, and those of the view's jobs.
+// Those on GPUs, and those of the view's jobs; without a GPU those that use the CPU most.
 brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
                                     size_t count, int64_t now_ns, brim_top_view *view);
 

@@ -1,10 +1,11 @@
-// The processes of the live view: NVML's lists, brim's jobs, and /proc for those alone. Owner, command and
-// container are read once; a later reading costs one file. The driver numbers processes as the machine
+// The processes of the live view: NVML's lists, brim's jobs, and /proc for those alone; without a GPU those
+// that use the CPU most. Owner, command and container are read once; a later reading costs one file. The driver numbers processes as the machine
 // does. In a container that number may be another process's: brim believes it only where the process
 // holds a GPU.
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ void brim_top_processes_open(brim_top_processes *state, const char *root) {
 
 void brim_top_processes_close(brim_top_processes *state) {
   brim_free(state->known);
+  brim_free(state->ticks);
   memset(state, 0, sizeof *state);
 }
 
@@ -87,7 +89,7 @@ static void identify(const brim_top_processes *s, brim_top_known *k) {
   char path[64], text[TEXT_BYTES];
   brim_gpu_process p = {.pid = k->pid};
   brim_top_flag here = BRIM_TOP_YES;
-  bool sure = s->shared_pids || k->job || k->pid == (uint32_t)getpid();
+  bool sure = s->shared_pids || k->here || k->pid == (uint32_t)getpid();
   if (!sure) here = holds_gpu(s->root, k->pid);
   k->elsewhere = here == BRIM_TOP_YES  ? BRIM_TOP_NO
                  : here == BRIM_TOP_NO ? BRIM_TOP_YES
@@ -239,8 +241,8 @@ static brim_status add_jobs(brim_top_processes *s, brim_top_view *view) {
     if (!here || job->pid <= 0 || job->pid > INT32_MAX) continue;
     brim_top_known *k = find(s, (uint32_t)job->pid);
     if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
-    if (!k->job) k->start_ticks = (double)NAN;  // identified without guessing
-    k->job = true;
+    if (!k->here) k->start_ticks = (double)NAN;  // identified without guessing
+    k->here = true;
     bool listed = false;
     for (size_t n = 0; n < view->process_count; n++) listed |= view->processes[n].pid == job->pid;
     brim_top_process *p = listed ? NULL : brim_top_view_add_process(view);
@@ -250,6 +252,97 @@ static brim_status add_jobs(brim_top_processes *s, brim_top_view *view) {
   return BRIM_OK;
 }
 
+//---------------------------------- the busiest ----------------------------------
+
+enum { BUSIEST = 10, MOST_PIDS = 65536 };
+
+static int by_pid(const void *a, const void *b) {
+  const brim_top_ticks *x = (const brim_top_ticks *)a, *y = (const brim_top_ticks *)b;
+  return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+// Every process with memory of its own: threads of the kernel have none.
+static brim_status read_ticks(const brim_top_processes *s, brim_top_ticks **out, size_t *count) {
+  char path[BRIM_TOP_PATH_BYTES];
+  size_t room = 0;
+  *out = NULL;
+  *count = 0;
+  snprintf(path, sizeof path, "%s/proc", s->root);
+  DIR *dir = opendir(path);
+  if (!dir) return BRIM_OK;
+  brim_status status = BRIM_OK;
+  for (struct dirent *e = readdir(dir); e && *count < MOST_PIDS; e = readdir(dir)) {
+    int64_t pid = 0;
+    proc_stat stat;
+    if (e->d_name[0] < '1' || e->d_name[0] > '9' || !brim_parse_i64(e->d_name, &pid) ||
+        pid > INT32_MAX || !read_stat(s->root, (uint32_t)pid, &stat) || stat.rss_pages <= 0) {
+      continue;
+    }
+    if (*count == room) {
+      room = room ? 2 * room : 256;
+      brim_top_ticks *more = (brim_top_ticks *)brim_realloc(*out, room * sizeof *more);
+      if (!more) {
+        status = brim_fail(BRIM_ENOMEM, "out of memory for processes");
+        break;
+      }
+      *out = more;
+    }
+    (*out)[(*count)++] = (brim_top_ticks){(uint32_t)pid, stat.start_ticks, stat.cpu_ticks};
+  }
+  closedir(dir);
+  if (!status && *count > 0) qsort(*out, *count, sizeof **out, by_pid);
+  return status;
+}
+
+static double used_since(const brim_top_processes *s, const brim_top_ticks *now) {
+  const brim_top_ticks *before =
+      s->tick_count > 0
+          ? (const brim_top_ticks *)bsearch(now, s->ticks, s->tick_count, sizeof *now, by_pid)
+          : NULL;
+  return before && before->start == now->start ? now->used - before->used : 0;
+}
+
+static brim_status add_busiest(brim_top_processes *s, int64_t now_ns, brim_top_view *view) {
+  const double hz = (double)sysconf(_SC_CLK_TCK), passed = (double)(now_ns - s->ticks_ns) * 1e-9;
+  brim_top_ticks *now = NULL;
+  size_t count = 0;
+  double most[BUSIEST] = {0};
+  uint32_t pids[BUSIEST] = {0};
+  brim_status status = read_ticks(s, &now, &count);
+  for (size_t i = 0; i < count && !status; i++) {
+    double used = used_since(s, &now[i]);
+    uint32_t pid = now[i].pid;
+    for (size_t k = 0; k < BUSIEST && used > 0; k++) {
+      if (used <= most[k]) continue;
+      const double was = most[k];
+      const uint32_t other = pids[k];
+      most[k] = used, pids[k] = pid;
+      used = was, pid = other;
+    }
+  }
+  for (size_t k = 0; k < BUSIEST && pids[k] && !status; k++) {
+    bool listed = false;
+    for (size_t n = 0; n < view->process_count; n++) listed |= view->processes[n].pid == pids[k];
+    if (listed) continue;
+    brim_top_known *known = find(s, pids[k]);
+    brim_top_process *p = known ? brim_top_view_add_process(view) : NULL;
+    if (!p) {
+      status = brim_fail(BRIM_ENOMEM, "out of memory for processes");
+      break;
+    }
+    if (!known->here) known->start_ticks = (double)NAN;
+    known->here = true;
+    p->pid = pids[k];
+    if (hz > 0 && passed > 0) p->cpu_percent = most[k] / hz / passed * 100;
+  }
+  brim_free(s->ticks);
+  s->ticks = status ? NULL : now;
+  s->tick_count = status ? 0 : count;
+  s->ticks_ns = now_ns;
+  if (status) brim_free(now);
+  return status;
+}
+
 brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
                                     size_t count, int64_t now_ns, brim_top_view *view) {
   state->reading++;
@@ -257,6 +350,7 @@ brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_stat
     if (!gpus[i].has_slices) BRIM_TRY(read_gpu(&gpus[i], view));
   }
   BRIM_TRY(add_jobs(state, view));
+  if (count == 0) BRIM_TRY(add_busiest(state, now_ns, view));
   for (size_t i = 0; i < view->process_count; i++) {
     brim_top_process *p = &view->processes[i];
     brim_top_known *k = find(state, (uint32_t)p->pid);
@@ -266,7 +360,7 @@ brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_stat
     memcpy(p->user, k->user, sizeof p->user);
     memcpy(p->container, k->container, sizeof p->container);
     memcpy(p->command, k->command, sizeof p->command);
-    p->cpu_percent = k->cpu_percent;
+    if (!isnan(k->cpu_percent)) p->cpu_percent = k->cpu_percent;
     p->rss = k->rss;
     p->elapsed_s = k->elapsed_s;
   }

@@ -387,6 +387,7 @@ typedef struct brim_advice {
 // Progress of a run, handed to the display.
 typedef struct brim_progress {
   const char *title;        // "epoch 2/10", "setting 3/12: batch_size=256"
+  int64_t epoch, epochs;    // of a training, whose title is for programs; 0 = people read the title
   int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted
   double elapsed_s, eta_s;  // NaN = unknown
   double rate;              // samples/s over the last interval; NaN = unknown

@@ -75,6 +75,8 @@ void brim_run_show_progress(brim_run_loop *l, bool force) {
   memset(&p, 0, sizeof p);
   int64_t in_epoch = l->step - l->epoch * l->info.steps_per_epoch;
   p.title = title;
+  p.epoch = l->epoch + 1;
+  p.epochs = l->epochs;
   p.done = in_epoch;
   p.total = l->info.steps_per_epoch;
   p.elapsed_s = (double)brim_time_since_ns(l->epoch_start, brim_clock_now()) * 1e-9;

@@ -74,6 +74,9 @@ void brim_ui_clip(brim_str *out, const brim_term *term, const char *text, int co
 void brim_ui_heading(brim_str *out, const brim_term *term, const char *text);
 // Words wrapped to the width (80 when there is no limit), lines after the first indented.
 void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int indent);
+// A line of parts with two spaces between them: as it is where it fits or is no terminal,
+// else broken between parts, never within one.
+void brim_ui_wrap_parts(brim_str *out, const brim_term *term, const char *line, int indent);
 // The same for the rest of a line that stands at column `indent`: as it is where it fits or there is
 // no limit.
 void brim_ui_fit(brim_str *out, const brim_term *term, const char *text, int indent);

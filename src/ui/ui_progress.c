@@ -105,6 +105,11 @@ static void fill_parts(const brim_progress *p, part *parts) {
   char text[PART_SIZE], number[32];
   for (int i = 0; i < PART_TOTAL; i++) parts[i] = (part){.drop = part_drop[i]};
   set_part(parts, PART_TITLE, p->title ? p->title : "");
+  if (p->epochs > 0) {
+    snprintf(text, sizeof text, brim_tr("epoch %lld/%lld"), (long long)p->epoch,
+             (long long)p->epochs);
+    set_part(parts, PART_TITLE, text);
+  }
   double f = fraction(p);
   if (!isnan(f)) {
     snprintf(text, sizeof text, "%3.0f %%", floor(f * 100));
@@ -115,7 +120,7 @@ static void fill_parts(const brim_progress *p, part *parts) {
   set_part(parts, PART_COUNT_DONE, text);
   if (!isnan(p->rate)) {
     brim_ui_number(p->rate, number);
-    snprintf(text, sizeof text, "%s %s/s", number, p->unit ? p->unit : brim_tr("samples"));
+    snprintf(text, sizeof text, "%s %s/s", number, brim_tr(p->unit ? p->unit : BRIM_N_("samples")));
     set_part(parts, PART_RATE, text);
   }
   if (!isnan(p->eta_s) && p->eta_s >= 0) {

@@ -168,6 +168,47 @@ void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int in
   }
 }
 
+// Columns of a text whose styles take none.
+static int styled_width(const char *text, size_t n) {
+  brim_str plain;
+  brim_str_init(&plain);
+  for (size_t i = 0; i < n; i++) {
+    if (text[i] == '\033') {
+      while (i < n && text[i] != 'm') i++;
+    } else {
+      brim_str_append_char(&plain, text[i]);
+    }
+  }
+  const int width = brim_utf8_width(plain.data);
+  brim_str_deinit(&plain);
+  return width;
+}
+
+void brim_ui_wrap_parts(brim_str *out, const brim_term *term, const char *line, int indent) {
+  if (!term->tty || term->width <= 0 || styled_width(line, strlen(line)) <= term->width) {
+    brim_str_append(out, line);
+    return;
+  }
+  int column = 0;
+  while (*line) {
+    const char *gap = strstr(line, "  ");
+    const size_t n = gap ? (size_t)(gap - line) : strlen(line);
+    const int w = styled_width(line, n);
+    if (column > 0 && column + 2 + w > term->width) {
+      brim_str_append_char(out, '\n');
+      brim_str_repeat(out, ' ', (size_t)indent);
+      column = indent;
+    } else if (column > 0) {
+      brim_str_append(out, "  ");
+      column += 2;
+    }
+    brim_str_append_n(out, line, n);
+    column += w;
+    line += n;
+    line += strspn(line, " ");
+  }
+}
+
 void brim_ui_fit(brim_str *out, const brim_term *term, const char *text, int indent) {
   if (term->width <= 0 || indent + brim_utf8_width(text) <= term->width) {
     brim_str_append(out, text);

@@ -29,13 +29,15 @@ static void words(void **state) {
   expect("data.val_fraction이(가)", "data.val_fraction이");
   expect("batch_size은(는) training.epochs을(를)", "batch_size는 training.epochs를");
   expect("lr은(는) GPU이(가) JSON을(를) png(으)로 model(으)로", "lr은 GPU가 JSON을 png로 model로");
+  expect("float이(가) float(으)로 dataset을(를) output은(는)",
+         "float가 float로 dataset을 output은");
   expect("'mlp'이(가) hdf5(inputs=x, f(y))을(를)", "'mlp'가 hdf5(inputs=x, f(y))를");
   expect("샘플(으)로 바이트을(를) 값과(와) 수와(과)", "샘플로 바이트를 값과 수와");
 }
 
 static void both_stay_where_the_sound_is_unknown(void **state) {
   (void)state;
-  expect("dataset은(는)", "dataset은(는)");
+  expect("gadget은(는)", "gadget은(는)");
   expect("이(가)", "이(가)");
   expect("data/이(가)", "data/이(가)");
   expect("no particle (here)", "no particle (here)");

@@ -134,7 +134,8 @@ static void test_same_as_eval(void **state) {
   shell_free(&r);
 }
 
-// Without --episode: the one in the middle by return, and the zero policy in the same one.
+// Without --episode: the one in the middle by return, and the zero policy in the same one; before it the
+// one where the two differ most.
 static void test_typical(void **state) {
   (void)state;
   double returns[101];
@@ -142,10 +143,17 @@ static void test_typical(void **state) {
   assert_int_equal(r.code, 0);
   json_t *line = parse(r.out);
   assert_int_equal(json_integer_value(json_object_get(line, "median_of")), 101);
-  int chosen = (int)json_integer_value(json_object_get(line, "episode"));
+  int chosen = (int)json_integer_value(json_object_get(line, "typical"));
   const json_t *replays = json_object_get(line, "replays");
-  double policy = figure(json_array_get(replays, 0), "return");
-  double zero = figure(json_array_get(replays, 1), "return");
+  // In front of it the one where both differ most, which no other is shown before.
+  const size_t at = json_array_size(replays) - 2;
+  const int telling = (int)json_integer_value(json_object_get(line, "episode"));
+  assert_true(at == (telling == chosen ? 0 : 2));
+  double policy = figure(json_array_get(replays, at), "return");
+  double zero = figure(json_array_get(replays, at + 1), "return");
+  const double apart = fabs(figure(json_array_get(replays, 0), "return") -
+                            figure(json_array_get(replays, 1), "return"));
+  assert_true(apart >= fabs(policy - zero));
   json_decref(line);
   shell_free(&r);
   r = shell("brim render run/last.safetensors --out n.html --json --episode %d", chosen);

@@ -289,6 +289,40 @@ static void test_processes(void **state) {
   brim_top_close(&top);
 }
 
+// Without a GPU: those that use the CPU most, the busiest ten of all.
+static void test_busiest(void **state) {
+  (void)state;
+  const char *root = "p9";
+  const double hz = (double)sysconf(_SC_CLK_TCK);
+  write_link(root, "proc/self/ns/pid", "pid:[4026532999]");
+  write_file(root, "proc/uptime", "5000 1\n");
+  for (unsigned pid = 5000100; pid < 5000130; pid++) {
+    write_process(root, pid, "busy", "0::/\n");
+    write_stat(root, pid, 1000, 10, pid == 5000129 ? 0 : 10);
+  }
+  fake_top_reset(0);
+  brim_nvml_api api = fake_top_api();
+  brim_top_source top;
+  brim_top_view view;
+  brim_top_view_init(&view);
+  open_at(root, &api, &top);
+  read_after(&top, 1, &view);
+  for (unsigned pid = 5000100; pid < 5000130; pid++) {  // the last is a thread of the kernel
+    const unsigned n = pid - 5000100;
+    write_stat(root, pid, 1000 + (unsigned long long)(hz * n / 10), 10, n == 29 ? 0 : 10);
+  }
+  read_after(&top, 2, &view);
+  assert_int_equal(view.process_count, 10);
+  for (unsigned pid = 5000119; pid < 5000129; pid++) {
+    const brim_top_process *p = find(&view, pid, -1);
+    assert_string_equal(p->command, "busy");
+    assert_true(p->elsewhere == BRIM_TOP_NO);
+    assert_true(fabs(p->cpu_percent - (pid - 5000100) * 5) < 1);
+  }
+  brim_top_view_deinit(&view);
+  brim_top_close(&top);
+}
+
 // A container with numbers of its own: a process is believed to be the driver's only if it has a GPU
 // open. One that merely has the same number stays unnamed.
 static void test_other_namespace(void **state) {
@@ -503,6 +537,7 @@ int main(void) {
       cmocka_unit_test(test_host_container),
       cmocka_unit_test(test_container_names),
       cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_busiest),
       cmocka_unit_test(test_other_namespace),
       cmocka_unit_test(test_many_processes),
       cmocka_unit_test(test_here),

@@ -168,10 +168,45 @@ static void test_the_line_stands_still(void **state) {
   }
 }
 
+// Progress of a training in the user's language: its title is for programs.
+static void test_language(void **state) {
+  (void)state;
+  const brim_term term = {.width = 200};
+  brim_progress p = sample();
+  brim_str out;
+  brim_str_init(&out);
+  p.epoch = 2;
+  p.epochs = 10;
+  assert_true(brim_msg_set_language("ko"));
+  brim_ui_progress_line(&p, &term, &out);
+  assert_true(brim_msg_set_language("en"));
+  assert_null(strstr(out.data, "epoch"));
+  assert_null(strstr(out.data, "samples"));
+  brim_str_deinit(&out);
+}
+
+// A long line breaks between its parts, and only on a terminal.
+static void test_parts(void **state) {
+  (void)state;
+  static const char line[] = "\033[1mepoch 1/3\033[0m  loss 1.5  val acc 20.50 %  best";
+  brim_term term = {.tty = true, .width = 30};
+  brim_str out;
+  brim_str_init(&out);
+  brim_ui_wrap_parts(&out, &term, line, 2);
+  assert_string_equal(out.data, "\033[1mepoch 1/3\033[0m  loss 1.5\n  val acc 20.50 %  best");
+  brim_str_clear(&out);
+  term.tty = false;
+  brim_ui_wrap_parts(&out, &term, line, 2);
+  assert_string_equal(out.data, line);
+  brim_str_deinit(&out);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plain),
       cmocka_unit_test(test_terminal),
+      cmocka_unit_test(test_language),
+      cmocka_unit_test(test_parts),
       cmocka_unit_test(test_the_line_stands_still),
       cmocka_unit_test(test_every_width),
       cmocka_unit_test(test_when_on_a_terminal),

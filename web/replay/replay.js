@@ -375,8 +375,9 @@
   };
   doc.addEventListener('keydown', function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-    // What has the focus takes its own keys.
-    if (event.target.closest('button, select, input, a') && (event.key === ' ' || event.key.length > 1)) return;
+    // What has the focus takes its own keys. A slider has none for the space: it plays, also after seeking.
+    var own = event.target.closest('button, select, input, a');
+    if (own && (event.key === ' ' ? own.type !== 'range' : event.key.length > 1)) return;
     event.preventDefault();
     keys[event.key]();
   });

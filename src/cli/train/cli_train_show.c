@@ -80,7 +80,6 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
     brim_str_append(out, "  ");
     brim_ui_styled(out, &t->cli->out, BRIM_UI_GOOD, brim_tr("best"));
   }
-  brim_str_append_char(out, '\n');
 }
 
 static brim_status put_scores(json_t *f, const brim_epoch_report *r) {
@@ -120,11 +119,15 @@ static void on_epoch(void *ctx, const brim_epoch_report *report) {
     return;
   }
   if (t->cli->quiet) return;
-  brim_str text;
+  brim_str line, text;
+  brim_str_init(&line);
   brim_str_init(&text);
-  epoch_line(t, report, &text);
+  epoch_line(t, report, &line);
+  brim_ui_wrap_parts(&text, &t->cli->out, line.data, 2);
+  brim_str_append_char(&text, '\n');
   brim_cli_print(t->cli, &text);
   brim_str_deinit(&text);
+  brim_str_deinit(&line);
 }
 
 //---------------------------------- steps ----------------------------------

@@ -24,7 +24,7 @@ static const brim_option options[] = {
      .aliases = output_aliases},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
-     .help = BRIM_N_("number of the held-out episode, repeatable (default: median return)")},
+     .help = BRIM_N_("number of the held-out episode, repeatable (default: two, chosen)")},
     {.name = "seconds",
      .kind = BRIM_OPTION_FLOAT,
      .metavar = "S",
@@ -48,8 +48,9 @@ typedef struct render {
   brim_work_replay_info info;
   int32_t episodes[BRIM_UI_MAX_EPISODES];
   size_t episode_count;
-  // Where no episode was named, the one of median score of so many is taken; 0 = one was named.
-  int32_t median_of;
+  // Where no episode was named: of so many, the one where policy and baselines differ most, and the one
+  // of median score behind it. 0 = one was named.
+  int32_t median_of, typical;
   int64_t steps;  // that are shown, at most
   brim_trajectory list[BRIM_UI_MAX_REPLAYS * BRIM_UI_MAX_EPISODES];
   size_t count, actors;  // in all; of an episode
@@ -144,26 +145,45 @@ static int by_value(const void *a, const void *b) {
   return (x->episode > y->episode) - (x->episode < y->episode);
 }
 
-// One episode says little of a policy, and the first may be its worst: of the first held-out ones take
+static brim_status score(const render *r, size_t actor, int32_t episode, brim_trajectory *t,
+                         double *out) {
+  BRIM_TRY(roll(r, actor, episode, t));
+  const double value = brim_trajectory_sum(t);
+  *out = isfinite(value) ? value : -HUGE_VAL;
+  return BRIM_OK;
+}
+
+// One episode says little of a policy, and the first may be its worst. Of the first held-out ones take
+// the one where the policy and the best baseline are furthest apart, which shows what was learned, and
 // the one in the middle by score. Episodes that diverged stand below all others.
-static brim_status choose_typical(render *r) {
+static brim_status choose_episodes(render *r) {
   // an odd number, so that there is a middle; fewer where one takes long
   const int32_t count = r->info.steps > LONG ? 11 : MOST_EPISODES;
   scored all[MOST_EPISODES];
+  double most = 0;
+  int32_t telling = -1;
   brim_trajectory t = {0};
   BRIM_TRY(brim_trajectory_init(&t, "", &r->info.scene, r->info.dt, r->info.steps + 1));
   brim_status status = BRIM_OK;
   for (int32_t i = 0; i < count && !status; i++) {
-    status = roll(r, 0, i, &t);
-    double value = status ? 0 : brim_trajectory_sum(&t);
-    all[i] = (scored){isfinite(value) ? value : -HUGE_VAL, i};
+    all[i].episode = i;
+    status = score(r, 0, i, &t, &all[i].value);
+    double other = -HUGE_VAL;
+    for (size_t actor = 1; actor < r->actors && !status; actor++) {
+      double value;
+      status = score(r, actor, i, &t, &value);
+      if (!status && value > other) other = value;
+    }
+    const double apart = fabs(all[i].value - other);
+    if (isfinite(apart) && apart > most) most = apart, telling = i;
   }
   brim_trajectory_deinit(&t);
   if (status) return status;
   qsort(all, (size_t)count, sizeof *all, by_value);
-  r->episodes[0] = all[count / 2].episode;
-  r->episode_count = 1;
+  r->typical = all[count / 2].episode;
   r->median_of = count;
+  if (telling >= 0 && telling != r->typical) r->episodes[r->episode_count++] = telling;
+  r->episodes[r->episode_count++] = r->typical;
   return BRIM_OK;
 }
 
@@ -177,7 +197,8 @@ static brim_status read_policy(brim_cli *cli, render *r) {
     return brim_cli_usage(cli, BRIM_N_("--seconds does not apply to %s, which has no time step"),
                           r->info.title);
   }
-  if (r->episode_count == 0) BRIM_TRY(choose_typical(r));
+  r->actors = brim_option_flag(&cli->parse, "baselines", true) ? r->info.actor_count : 1;
+  if (r->episode_count == 0) BRIM_TRY(choose_episodes(r));
   if (!cut) return BRIM_OK;
   double steps = ceil(brim_option_float(&cli->parse, "seconds", 1) / r->info.dt - 1e-6);
   r->steps = steps < 1 ? 1 : (int64_t)fmin(steps, 1 << 20);
@@ -235,20 +256,28 @@ static void numbers_text(const render *r, char out[96]) {
   }
 }
 
-static void episode_text(const render *r, char out[192]) {
+static void episode_text(const render *r, char out[256]) {
   const unsigned long long seed = r->info.seed;
+  if (r->median_of && r->episode_count > 1) {
+    brim_msg_format(
+        out, 256,
+        brim_tr("number %d, where policy and baselines differ most, and number %d, whose "
+                "%s is the median of %d held-out episodes, seed %llu"),
+        r->episodes[0], r->typical, score_of(r), r->median_of, seed);
+    return;
+  }
   if (r->episode_count > 1) {
     char numbers[96];
     numbers_text(r, numbers);
-    snprintf(out, 192, brim_tr("numbers %s of the held-out episodes, seed %llu"), numbers, seed);
+    snprintf(out, 256, brim_tr("numbers %s of the held-out episodes, seed %llu"), numbers, seed);
     return;
   }
   if (r->median_of) {
-    brim_msg_format(out, 192,
+    brim_msg_format(out, 256,
                     brim_tr("number %d, whose %s is the median of %d held-out episodes, seed %llu"),
                     r->episodes[0], score_of(r), r->median_of, seed);
   } else {
-    snprintf(out, 192, brim_tr("number %d of the held-out episodes, seed %llu"), r->episodes[0],
+    snprintf(out, 256, brim_tr("number %d of the held-out episodes, seed %llu"), r->episodes[0],
              seed);
   }
 }
@@ -265,7 +294,7 @@ static void title_text(const render *r, char out[224]) {
 
 static brim_status make_page(const render *r, brim_str *page) {
   brim_ui_fact facts[FACTS];
-  char title[224], about[1024], episode[192], numbers[BRIM_UI_MAX_EPISODES][16];
+  char title[224], about[1024], episode[256], numbers[BRIM_UI_MAX_EPISODES][96];
   const char *names[BRIM_UI_MAX_EPISODES];
   brim_str command;
   size_t count = r->info.fact_count;
@@ -278,7 +307,14 @@ static brim_status make_page(const render *r, brim_str *page) {
   facts[count] = (brim_ui_fact){brim_tr("Episode"), episode};
   title_text(r, title);
   for (size_t i = 0; i < r->episode_count; i++) {
-    snprintf(numbers[i], sizeof numbers[i], "%d", r->episodes[i]);
+    if (r->median_of) {
+      snprintf(numbers[i], sizeof numbers[i],
+               r->episodes[i] == r->typical ? brim_tr("%d, typical (median)")
+                                            : brim_tr("%d, largest difference"),
+               r->episodes[i]);
+    } else {
+      snprintf(numbers[i], sizeof numbers[i], "%d", r->episodes[i]);
+    }
     names[i] = numbers[i];
   }
   snprintf(about, sizeof about, brim_tr("%.900s, after %s"), r->c.trained->path, r->info.trained);
@@ -309,7 +345,12 @@ static brim_status show(const render *r, size_t bytes) {
   brim_str_init(&out);
   brim_format_bytes(bytes, size);
   brim_ui_styled(&out, &r->c.cli->out, BRIM_UI_BOLD, r->c.output);
-  if (r->median_of) {
+  if (r->median_of && r->episode_count > 1) {
+    brim_str_printf(&out,
+                    brim_tr(": episode %d, where policy and baselines differ most, and episode %d, "
+                            "whose %s is the median of %d episodes, %s\n"),
+                    r->episodes[0], r->typical, score_of(r), r->median_of, size);
+  } else if (r->median_of) {
     brim_str_printf(&out, brim_tr(": episode %d, whose %s is the median of %d episodes, %s\n"),
                     r->episodes[0], score_of(r), r->median_of, size);
   } else if (r->episode_count == 1) {
@@ -377,6 +418,7 @@ static brim_status show_json(const render *r, size_t bytes) {
   if (!s) s = brim_json_put(f, "episode", json_integer(r->episodes[0]));
   if (!s)
     s = brim_json_put(f, "median_of", r->median_of ? json_integer(r->median_of) : json_null());
+  if (!s) s = brim_json_put(f, "typical", r->median_of ? json_integer(r->typical) : json_null());
   if (!s) s = brim_json_put(f, "replays", list = json_array());
   for (size_t i = 0; i < r->count && !s; i++) s = put_replay(list, r, i);
   if (s) {
@@ -392,7 +434,6 @@ static brim_status render_to(brim_cli *cli, render *r) {
   brim_str page;
   BRIM_TRY(read_policy(cli, r));
   cli->running = true;
-  r->actors = brim_option_flag(&cli->parse, "baselines", true) ? r->info.actor_count : 1;
   for (size_t i = 0; i < r->episode_count * r->actors; i++) {
     BRIM_TRY(trace(r, i % r->actors, r->episodes[i / r->actors]));
   }
@@ -435,7 +476,8 @@ const brim_cli_command brim_cli_render = {
         "log.jsonl lies beside the checkpoint, the page also shows the training curves of the run. "
         "The page needs no network and no other "
         "file.\nEpisode numbers are those of brim eval; brim runs the episode again on the CPU. "
-        "Without --episode brim takes the one of median return among the first 101. "
+        "Without --episode brim takes two of the first 101: where the policy and the best baseline "
+        "differ most, and the one of median return. "
         "KEY=VALUE changes the environment, such as the strength of pushes."),
     .examples = BRIM_N_(
         "show a policy\nbrim render runs/cartpole/best.safetensors --out cartpole.html\nanother "
