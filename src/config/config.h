@@ -27,6 +27,7 @@ typedef struct brim_config_facts {
 
 typedef struct brim_config_options {
   const char *path;       // YAML file, or NULL
+  const char *base;       // a config below the file: what the file leaves open; or NULL
   const char *text;       // YAML text instead of a file, or NULL
   const char *text_name;  // its name in messages
   const char *text_path;  // the file that the text stands for: includes are relative to it; or NULL

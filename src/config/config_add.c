@@ -14,6 +14,7 @@ brim_status brim_config_add_workload(const char *workload, const brim_config_sec
   if (status) goto fail_presets;
   status = brim_config_add_value(workload);
   if (!status) {
+    if (s->yields) brim_config_add_yields(s->yields);
     if (s->given) brim_config_add_given(workload, s->given);
     return BRIM_OK;
   }

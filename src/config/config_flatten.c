@@ -300,6 +300,10 @@ void brim_config_mark_live(brim_config_source *source) {
     s->items[i].live = true;
     for (size_t j = i + 1; j < s->count && s->items[i].live; j++) {
       if (replaces(&s->items[j], &s->items[i])) s->items[i].live = false;
+      if (s->items[j].layer > s->items[i].layer &&
+          brim_config_row_yields(s->items[i].row, s->items[j].row)) {
+        s->items[i].live = false;
+      }
     }
   }
 }

@@ -183,6 +183,9 @@ brim_status brim_config_add_links(const brim_config_link *rows, size_t count);
 // A value of `workload`.
 brim_status brim_config_add_value(const char *workload);
 // Of a workload that is one.
+void brim_config_add_yields(const char *const *pairs);
+// Does the key of `row` yield to that of `later`, which a later layer sets?
+bool brim_config_row_yields(int row, int later);
 void brim_config_add_given(const char *workload, const char *const *keys);
 brim_status brim_config_add_presets(const brim_config_preset_row *rows, size_t count);
 void brim_config_remove_presets(size_t count);

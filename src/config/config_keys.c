@@ -403,6 +403,25 @@ bool brim_config_row_is_for(const brim_config_row *row, const char *workload) {
   return true;
 }
 
+// Of each workload that has some.
+static const char *const *yields[MAX_WORKLOADS];
+static size_t yield_count;
+
+void brim_config_add_yields(const char *const *pairs) {
+  if (yield_count < MAX_WORKLOADS) yields[yield_count++] = pairs;
+}
+
+bool brim_config_row_yields(int row, int later) {
+  const char *key = brim_config_row_at((size_t)row)->key.name;
+  const char *other = brim_config_row_at((size_t)later)->key.name;
+  for (size_t i = 0; i < yield_count; i++) {
+    for (const char *const *p = yields[i]; *p; p += 2) {
+      if (strcmp(p[0], key) == 0 && strcmp(p[1], other) == 0) return true;
+    }
+  }
+  return false;
+}
+
 // By workload, as `added`.
 static struct {
   const char *workload;

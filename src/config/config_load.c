@@ -138,6 +138,7 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
       if (!source->gpu_name) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
     }
   }
+  if (options->base) BRIM_TRY(load_file(source, &c, options->base));
   if (options->path) BRIM_TRY(load_file(source, &c, options->path));
   if (options->text) {
     const char *name = options->text_name ? options->text_name : "config";

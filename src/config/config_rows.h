@@ -163,6 +163,9 @@ typedef struct brim_config_section {
   // Keys, NULL-terminated, that mean something by being written, also with the value of their default:
   // such an experiment has another id; NULL = none.
   const char *const *given;
+  // Pairs of keys that say the same in two ways, NULL-terminated: the first yields to the second where
+  // that stands in a later layer; NULL = none.
+  const char *const *yields;
 } brim_config_section;
 // A workload's name becomes a value of `workload`, and its rows are known; `section` may be NULL. All have
 // to stay where they are. Call before the first config is loaded and before threads start. BRIM_EINVAL

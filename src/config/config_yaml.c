@@ -1,6 +1,7 @@
 // libyaml events into a tree of nodes with file, line and column, in an arena.
 // Limits on depth, nodes and aliases are enforced while reading, so hostile input stays cheap.
 // It knows YAML, not brim's keys.
+#include <ctype.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -456,8 +457,8 @@ size_t brim_config_mark_size(const char *text, size_t size) {
   return size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
 }
 
-brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
-                                   const char *name, brim_config_node **root) {
+static brim_status parse(brim_config_context *context, const char *text, size_t size,
+                         const char *name, brim_config_node **root) {
   if (size > BRIM_CONFIG_MAX_BYTES) {
     return brim_fail_at(BRIM_ELIMIT, name, 1, 1, "larger than %d bytes", BRIM_CONFIG_MAX_BYTES);
   }
@@ -485,5 +486,41 @@ brim_status brim_config_yaml_parse(brim_config_context *context, const char *tex
   }
   yaml_parser_delete(&parser);
   *root = status ? NULL : b.root;
+  return status;
+}
+
+// A dict pasted from Python, `NAME = {...}`, is a mapping behind its name. Bytes before the brace that are
+// to be read as blanks; 0 = it is none. Comments and empty lines may stand in front.
+static size_t dict_name_size(const char *text, size_t size) {
+  size_t at = 0;
+  while (at < size && (strchr(" \t\r\n", text[at]) || text[at] == '#')) {
+    if (text[at] == '#') {
+      while (at < size && text[at] != '\n') at++;
+    } else {
+      at++;
+    }
+  }
+  size_t first = at;
+  while (at < size && (isalnum((unsigned char)text[at]) || text[at] == '_')) at++;
+  if (at == first || isdigit((unsigned char)text[first])) return 0;
+  while (at < size && (text[at] == ' ' || text[at] == '\t')) at++;
+  if (at == size || text[at] != '=') return 0;
+  at++;
+  while (at < size && (text[at] == ' ' || text[at] == '\t')) at++;
+  return at < size && text[at] == '{' ? at : 0;
+}
+
+brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
+                                   const char *name, brim_config_node **root) {
+  size_t named = size <= BRIM_CONFIG_MAX_BYTES ? dict_name_size(text, size) : 0;
+  if (!named) return parse(context, text, size, name, root);
+  char *plain = brim_alloc(size);  // blanks in place of the name: lines and columns stay
+  if (!plain) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
+  memcpy(plain, text, size);
+  for (size_t i = 0; i < named; i++) {
+    if (plain[i] != '\n') plain[i] = ' ';
+  }
+  brim_status status = parse(context, plain, size, name, root);
+  brim_free(plain);
   return status;
 }

@@ -123,12 +123,65 @@ static void test_batch_figures(void **state) {
   }
 }
 
+// A file or a line that names no workload, as guides have them: what it is about decides.
+static void test_workload_by_content(void **state) {
+  (void)state;
+  expect(0, NULL,
+         "printf 'data:\\n  batch_size: 96\\ngpu:\\n  gradient_accumulation: 5\\n' > "
+         "stl10_config.yaml");
+  expect(0, "workload: contrastive", "brim config show stl10_config.yaml data.path=x");
+  expect(0, "batch_size: 96", "brim config show stl10_config.yaml");
+  expect(0, "workload: supervised", "brim config show stl10_config.yaml workload=supervised");
+  expect(0, "workload: supervised", "brim config show ./stl10_config.yaml model=resnet18");
+  shell_result r = shell("brim config show stl10_config.yaml");
+  assert_non_null(strstr(r.err, "stl10_config.yaml names no workload: brim trains contrastive"));
+  shell_free(&r);
+  // a dict pasted from Python
+  expect(0, NULL,
+         "printf '# a comment\\n\\nBASE_CONFIG = {\\n    \"episodes_per_batch\": 20,  # more\\n"
+         "    '\"'batch_size'\"': 1024,\\n    \"use_amp\": True,\\n}\\n' > base.yaml");
+  expect(0, "episodes_per_batch: 20", "brim config show base.yaml");
+  expect(0, "workload: mappo", "brim config show base.yaml");
+  expect(0, "use_amp: true", "brim config show base.yaml");
+  expect(2, "base.yaml:5:", "sed -i 's/1024/many/' base.yaml && brim config show base.yaml");
+  // options and phases of a workload
+  expect(0, "num_envs: 64", "brim config show num_envs=64 num_dirs=16");
+  expect(0, "workload: ars", "brim config show num_envs=64 num_dirs=16");
+  expect(0, "workload: mappo", "brim config show num_envs=64 gamma=0.5");
+  expect(0, "phase: phase2", "brim config show phase2");
+  expect(0, "workload: ars", "brim config show phase1");
+  expect(0, "linear policy",
+         "rm -rf run_opt && brim train --num-envs 8 --num-dirs 4 --dir-chunk 16 --max-steps 1 "
+         "--device cpu --output-dir run_opt env=cartpole ars.eval_episodes=2");
+  // a key of another workload
+  r = shell(
+      "rm -rf run_opt && brim train ars mappo.gamma=0.5 num_envs=8 num_dirs=4 env=cartpole "
+      "ars.eval_episodes=2 --max-steps 1 --device cpu --output-dir run_opt");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.err, "mappo.gamma (override) has no effect on workload ars"));
+  assert_null(strstr(strstr(r.err, "mappo.gamma") + 1, "mappo.gamma"));
+  shell_free(&r);
+  // a list of devices that are not here is one failure
+  r = shell(
+      "CUDA_VISIBLE_DEVICES= brim train 'device=[6,7,8,9]' dataset=synthetic --output-dir no");
+  assert_int_equal(r.code, 3);
+  assert_non_null(strstr(r.err, "device names cuda:6, but this machine has "));
+  assert_null(strstr(r.err, "rank"));
+  shell_free(&r);
+  // what is made as STL-10 has the part that contrastive training reads
+  expect(0, "unlabeled 5",
+         "rm -rf stl && brim data make stl --format stl10 --samples 5 --test-samples 2");
+  expect(2, "dataset=stl10 trains on the labelled images",
+         "rm stl/unlabeled_X.bin; brim train contrastive --data-path stl --output-dir no");
+}
+
 int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tiny_sets_train),          cmocka_unit_test(test_unused_is_named),
       cmocka_unit_test(test_class_names_of_any_bytes), cmocka_unit_test(test_limit),
       cmocka_unit_test(test_any_signal_length),        cmocka_unit_test(test_batch_figures),
+      cmocka_unit_test(test_workload_by_content),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

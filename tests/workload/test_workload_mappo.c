@@ -81,7 +81,10 @@ static void test_sizes(void **state) {
   (void)state;
   comes_to("mappo.minibatches=6", NULL, 6, 20, 6, 20);
   // an episode of cartpole has 500 steps
-  comes_to("mappo.num_envs=8", "mappo.episodes_per_batch=2", 8, 20, 4, 40);  // rollout_steps is set
+  // of two ways to say it the one that was typed counts, not the file's
+  comes_to("mappo.num_envs=8", "mappo.episodes_per_batch=2", 8, 125, 4, 250);
+  comes_to("mappo.num_envs=6", "data.batch_size=60", 6, 20, 2, 60);
+  comes_to("mappo.rollout_steps=30", "mappo.minibatches=6", 6, 30, 6, 30);
   comes_to("data.num_workers=4", "mappo.episodes_per_worker=3", 6, 20, 4, 30);  // num_envs is set
   // all 120 divide by these; 50 does not
   comes_to("data.batch_size=60", "mappo.minibatches=null", 6, 20, 2, 60);

@@ -52,7 +52,7 @@ static brim_status load(brim_cli *cli, brim_config_mode mode, loaded *l) {
                              .override_count = l->input.count,
                              .mode = mode,
                              .facts = &facts};
-  BRIM_TRY(brim_config_load(&how, &l->config));
+  BRIM_TRY(brim_cli_load_config(cli, &how, &l->input, &l->config));
   print_warnings(l->config);
   return BRIM_OK;
 }

@@ -552,6 +552,10 @@ static brim_status read_counts(brim_cli *cli, int64_t made[MADE_COUNT]) {
   BRIM_TRY(brim_cli_data_int(cli, "test-samples", 0, most, &test));
   made[MADE_TRAIN] = samples;
   made[MADE_TEST] = test;
+  // STL-10 has unlabelled images, which contrastive training asks for
+  const char *format = brim_option_string(&cli->parse, "format", NULL);
+  bool given = brim_option_int(&cli->parse, "unlabeled-samples", -1) >= 0;
+  if (!given && format && strcmp(format, "stl10") == 0) unlabeled = samples;
   made[MADE_UNLABELED] = unlabeled;
   return BRIM_OK;
 }

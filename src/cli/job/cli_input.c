@@ -145,6 +145,31 @@ static brim_status find_kind(bool shipped, const char *dir, const char *word, br
   return status;
 }
 
+brim_status brim_cli_shipped_config(const char *path, char **out) {
+  brim_cli_input shipped = {0};
+  brim_str places;
+  *out = NULL;
+  char *dir = brim_fs_exe_dir();
+  if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
+  brim_str_init(&places);
+  brim_status status = find_kind(true, dir, brim_fs_basename(path), &shipped, &places);
+  brim_str_deinit(&places);
+  brim_free(dir);
+  if (!status && shipped.found && !brim_fs_same(shipped.found, path)) {
+    *out = shipped.found;
+    shipped.found = NULL;
+  }
+  brim_free(shipped.found);
+  return status;
+}
+
+brim_status brim_cli_start_config(const brim_cli *cli, const char *workload, char **out) {
+  brim_work_start start;
+  *out = NULL;
+  if (!start_of(cli, workload, &start) || !start.config) return BRIM_OK;
+  return brim_cli_shipped_config(start.config, out);
+}
+
 // The user's own file of the name whose shipped one was taken.
 static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
   brim_cli_input own = {0};
@@ -273,10 +298,29 @@ static brim_status start_without(const brim_workload_table *table, const char *n
   return BRIM_OK;
 }
 
+// `brim train phase1`: the word is a phase of a workload's curriculum, its config that workload's.
+static brim_status phase_of(const char *word, brim_cli_input *input, const char **workload) {
+  const brim_workload_table *table;
+  *workload = NULL;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.phase", table->name);
+    const brim_config_key *key = brim_config_key_find(name);
+    for (const char *const *c = key ? key->choices : NULL; c && *c; c++) {
+      if (strcmp(*c, word) != 0) continue;
+      *workload = table->name;
+      return brim_cli_input_add(input, "%s=%s", name, word);
+    }
+  }
+  return BRIM_OK;
+}
+
 static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_input *input) {
   brim_work_start start;
-  const brim_workload_table *table = start_of(cli, word, &start);
-  input->word = word;
+  const char *own = NULL;
+  if (is_name(word) && !brim_fs_exists(word)) BRIM_TRY(phase_of(word, input, &own));
+  const brim_workload_table *table = start_of(cli, own ? own : word, &start);
+  input->word = own ? own : word;
   if (table && !start.config) return start_without(table, start.name, input);
   input->path = word;
   if (table) return find_places(start.config, true, input);

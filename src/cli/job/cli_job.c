@@ -69,6 +69,20 @@ brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
 // A key whose room is not built yet is no error, but the user must not believe that it did
 // something. Those of a preset were not asked for by name.
 static void warn_unused(const brim_config *config) {
+  const char *workload = brim_config_string(config, "workload");
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const char *key = brim_config_key_at(i)->name, *dot = strchr(key, '.');
+    if (!dot || brim_config_layer_of(config, key) != BRIM_CONFIG_FROM_OVERRIDE) continue;
+    for (size_t k = 0; brim_workload_at(k); k++) {
+      const char *name = brim_workload_at(k)->name;
+      if (strlen(name) != (size_t)(dot - key) || strncmp(name, key, strlen(name)) != 0 ||
+          !workload || strcmp(name, workload) == 0) {
+        continue;
+      }
+      brim_log_warn("config", "%s (%s) has no effect on workload %s", key,
+                    brim_config_origin(config, key), workload);
+    }
+  }
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
     if (!brim_config_is_set(config, key->name) || brim_config_key_is_used(key)) continue;
@@ -102,15 +116,97 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   return status;
 }
 
+// The workload whose own keys are given where the config names none: of several the first that has all of
+// them, under its own name or another's. NULL = no such keys.
+static const char *workload_of_keys(const brim_config *config) {
+  const brim_workload_table *table;
+  char own[64];
+  for (size_t w = 0; (table = brim_workload_at(w)); w++) {
+    size_t given = 0, foreign = 0;
+    for (size_t i = 0; i < brim_config_key_count(); i++) {
+      const char *key = brim_config_key_at(i)->name, *dot = strchr(key, '.');
+      if (!dot || !brim_config_is_asked(config, key)) continue;
+      size_t n = (size_t)(dot - key);
+      bool of_it = strlen(table->name) == n && strncmp(table->name, key, n) == 0;
+      bool of_other = false;
+      for (size_t k = 0; brim_workload_at(k) && !of_it; k++) {
+        const char *name = brim_workload_at(k)->name;
+        of_other = of_other || (strlen(name) == n && strncmp(name, key, n) == 0);
+      }
+      given += of_it;
+      foreign += of_other && !brim_cli_own_key(key, table->name, own);
+    }
+    if (given && !foreign) return table->name;
+  }
+  return NULL;
+}
+
+// What a config that names neither workload nor model nor data is about: a file under the name of one of
+// brim's own is about what that is, keys of one workload are about that workload. *base is the config
+// that lies below it then, *workload its name.
+static brim_status find_base(const brim_cli *cli, const brim_config_options *options,
+                             const brim_config *config, char **base, char workload[64]) {
+  static const char *const names[] = {"workload", "model", "transform", "dataset"};
+  *base = NULL;
+  workload[0] = '\0';
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (brim_config_is_set(config, names[i])) return BRIM_OK;
+  }
+  if (options->path) {
+    BRIM_TRY(brim_cli_shipped_config(options->path, base));
+    brim_config *shipped = NULL;
+    if (*base) {
+      const brim_config_options how = {
+          .path = *base, .mode = options->mode, .facts = options->facts};
+      BRIM_TRY(brim_config_load(&how, &shipped));
+      snprintf(workload, 64, "%s", brim_config_string(shipped, "workload"));
+      bool other = strcmp(workload, brim_config_string(config, "workload")) != 0;
+      brim_config_close(shipped);
+      if (other) return BRIM_OK;
+      brim_free(*base);
+      *base = NULL;
+      workload[0] = '\0';
+    }
+  }
+  const char *path = brim_config_string(config, "data.path");
+  const char *own = path && *path ? NULL : workload_of_keys(config);
+  if (!own) return BRIM_OK;
+  snprintf(workload, 64, "%s", own);
+  return brim_cli_start_config(cli, own, base);
+}
+
+static brim_status load_on_base(brim_cli *cli, const brim_config_options *options,
+                                brim_config **out) {
+  brim_config_options how = *options;
+  char *base = NULL, workload[64];
+  BRIM_TRY(brim_config_load(options, out));
+  brim_status status = find_base(cli, options, *out, &base, workload);
+  if (!status && base) {
+    brim_log_warn("config",
+                  "%s names no workload: brim trains %s and takes what is left open from %s; "
+                  "workload=NAME chooses another",
+                  options->path ? options->path : brim_tr("the command line"), workload,
+                  brim_fs_basename(base));
+    brim_config_close(*out);
+    *out = NULL;
+    how.base = base;
+    status = brim_config_load(&how, out);
+  }
+  brim_free(base);
+  return status;
+}
+
 brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
                                  brim_cli_input *input, brim_config **out) {
   bool changed = false;
-  brim_status status = brim_config_load(options, out);
+  brim_status status = load_on_base(cli, options, out);
   if (!status) status = brim_cli_input_suit(cli, *out, input, &changed);
   if (!status && changed) {
+    bool before = brim_log_hush(true);  // the first load said it
     brim_config_close(*out);
     *out = NULL;
-    status = brim_config_load(options, out);
+    status = load_on_base(cli, options, out);
+    brim_log_hush(before);
   }
   return status ? name_option(cli, status) : BRIM_OK;
 }

@@ -24,6 +24,11 @@ typedef struct brim_cli_input {
 
 //---------------------------------- input (cli_input.c) ----------------------------------
 
+// The config that comes with brim under the name of this file (of whatever folder), and is another file;
+// NULL in *out = there is none. brim_free.
+brim_status brim_cli_shipped_config(const char *path, char **out);
+// The config that `brim train WORKLOAD` starts with, likewise; `overrides` may ask for another.
+brim_status brim_cli_start_config(const brim_cli *cli, const char *workload, char **out);
 // From options with a key, positional `key=value` words and the config named by --config or alone.
 brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input);
 // The same from positional words first..end only.

@@ -254,7 +254,11 @@ static brim_status run(brim_cli *cli) {
   brim_cli_ranks *ranks = NULL;
   BRIM_TRY(brim_cli_ranks_open(cli, &ranks));
   job.ranks = brim_cli_ranks_get(ranks);
+  // what there is to say of the config the launcher has said
+  bool launched = job.ranks && job.ranks->origin == BRIM_RANKS_BRIM;
+  bool before = launched ? brim_log_hush(true) : false;
   brim_status status = brim_cli_job_config(cli, &job);
+  if (launched) brim_log_hush(before);
   if (!status) {
     char *dir = NULL;
     status = brim_cli_job_run_dir(&job, &dir);

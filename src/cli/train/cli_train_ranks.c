@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct brim_cli_ranks {
@@ -30,6 +31,25 @@ static brim_status check_gpus(const brim_cli_job *job, int64_t gpus, size_t devi
                    (int)gpus, there, (int)gpus);
 }
 
+// A GPU of the list that is not here would be every rank's failure: it is one before they start.
+static brim_status check_devices(const brim_cli_job *job, size_t devices) {
+  const int there = brim_cli_job_gpus(job);
+  for (size_t i = 0; i < devices; i++) {
+    const char *spec = NULL;
+    int64_t index = 0;
+    BRIM_TRY(brim_work_device_at(job->config, i, &spec));
+    const char *colon = strchr(spec, ':');
+    bool gpu = brim_str_starts(spec, "cuda"), number = brim_parse_i64(spec, &index);
+    if (!(gpu || number) || (colon && !brim_parse_i64(colon + 1, &index))) continue;
+    if (index < there) continue;
+    return brim_fail(BRIM_EDEVICE,
+                     "device names %s, but this machine has %d GPUs; --device cpu trains without, "
+                     "brim doctor says what is missing",
+                     spec, there);
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_cli_ranks_wanted(const brim_cli_job *job, int *out) {
   const size_t devices = brim_work_device_count(job->config);
   const int64_t gpus =
@@ -37,6 +57,7 @@ brim_status brim_cli_ranks_wanted(const brim_cli_job *job, int *out) {
   const int64_t ranks =
       brim_config_is_set(job->config, "ranks") ? brim_config_int(job->config, "ranks") : 0;
   *out = ranks > 0 ? (int)ranks : gpus > 0 ? (int)gpus : (int)devices;
+  if (devices > 1) BRIM_TRY(check_devices(job, devices));
   if (gpus > 1 && ranks <= 0) BRIM_TRY(check_gpus(job, gpus, devices));
   if (ranks > 0 && gpus > 0 && ranks != gpus) {
     return brim_fail(BRIM_EINVAL, "ranks is %d and gpus is %d; set only one of them", (int)ranks,

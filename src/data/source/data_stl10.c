@@ -213,8 +213,12 @@ static brim_status find_folder(const stl10_state *s, const char *path, char **ou
     status = brim_fail(BRIM_EPARSE, "%s: %s exists, but %s is missing", path, s->split->labels,
                        s->split->images);
   } else if (!status && !*out) {
-    status = brim_fail(BRIM_ENOENT, "%s: neither %s nor %s/%s exists", path, s->split->images,
-                       FOLDER, s->split->images);
+    status =
+        brim_fail(BRIM_ENOENT,
+                  s->split->labels ? "%s: neither %s nor %s/%s exists"
+                                   : "%s: neither %s nor %s/%s exists; dataset=stl10 trains on "
+                                     "the labelled images instead",
+                  path, s->split->images, FOLDER, s->split->images);
   }
   return status;
 }

@@ -79,7 +79,14 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
   out->num_envs = (int32_t)brim_config_int(config, "ars.num_envs");
   out->num_dirs = (int32_t)brim_config_int(config, "ars.num_dirs");
   out->dir_chunk = (int32_t)brim_config_int(config, "ars.dir_chunk");
-  if (!asks_for_chunk(config, out->dir_chunk) && out->dir_chunk > out->num_dirs) {
+  if (out->dir_chunk > out->num_dirs) {
+    if (asks_for_chunk(config, out->dir_chunk)) {
+      brim_log_warn(
+          "workload",
+          "ars.dir_chunk is %d, more than the %d directions of ars.num_dirs: brim runs all "
+          "of them at once",
+          out->dir_chunk, out->num_dirs);
+    }
     out->dir_chunk = out->num_dirs;
   }
   // 0: unset, or null

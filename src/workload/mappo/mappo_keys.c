@@ -91,6 +91,9 @@ static const brim_config_component_row components[] = {
 // Minibatches have that many samples where it is written (brim_mappo_make_knobs).
 static const char *const given[] = {"data.batch_size", NULL};
 
+static const char *const yields[] = {"mappo.rollout_steps", "mappo.episodes_per_batch",
+                                     "mappo.minibatches", "data.batch_size", NULL};
+
 const brim_config_section brim_mappo_section = {
     .keys = keys,
     .key_count = sizeof keys / sizeof *keys,
@@ -99,4 +102,5 @@ const brim_config_section brim_mappo_section = {
     .components = components,
     .component_count = sizeof components / sizeof *components,
     .given = given,
+    .yields = yields,
 };
