@@ -318,14 +318,14 @@ static void test_skipped_updates(void **state) {
   assert_status(run("skips2", false, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
                 BRIM_ESTATE);
   assert_int_equal(r.steps, 7);
-  // a resumed run knows what was before
+  // A resumed run knows what was before: 2 lost steps of 5 are no failure yet.
   reset();
-  poor.skip_from = 3;
+  poor.skip_from = 4;
   poor.skip_to = 99;
   assert_ok(run("skips3", false, 5, "ars.eval_interval=1", "ars.iterations=20", &r));
   assert_status(run("skips3", true, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
                 BRIM_ESTATE);
-  assert_int_equal(r.steps, 7);
+  assert_int_equal(r.steps, 8);
   // more than so many, where epochs are longer
   reset();
   poor.skip_from = 1;
