@@ -229,24 +229,24 @@ static void handle(client *c, uint32_t events) {
 
 //---------------------------------- before ----------------------------------
 
+static char grid_id[65];
+
+// A grid of an experiment for each worker. The server makes the ids.
 static void submit(bench_conn *conn) {
   brim_str body;
-  char id[BRIM_SHA256_HEX];
   brim_str_init(&body);
   brim_str_append(
-      &body, "{\"grid\":{\"id\":\"bench-load\",\"name\":\"load\",\"text\":\"x: 1\"},\"points\":[");
-  for (int i = 0; i < opt.workers; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "load %d", i);
-    brim_sha256_hex(name, strlen(name), id);
-    brim_str_printf(
-        &body,
-        "%s{\"id\":\"%.32s\",\"idx\":%d,\"label\":\"lr=0.1 seed=%d\",\"config\":\"seed: %d\","
-        "\"metric_key\":\"val_accuracy\",\"priority\":1000000,\"steps\":1000000}",
-        i ? "," : "", id, i, i, i);
-  }
-  brim_str_append(&body, "]}");
-  bench_conn_ask(conn, "/v1/points", opt.token, body.data);
+      &body,
+      "{\"name\":\"load\",\"priority\":1000000,\"yaml\":\"dataset: synthetic(samples=64, "
+      "classes=4)\\nmodel: mlp(depth=2)\\nseed: [");
+  for (int i = 0; i < opt.workers; i++) brim_str_printf(&body, "%s%d", i ? ", " : "", i);
+  brim_str_append(&body, "]\\n\"}");
+  const char *text = bench_conn_ask(conn, "/v1/grids", opt.token, body.data);
+  json_t *reply = NULL;
+  if (brim_json_parse(text, strlen(text), "reply", &reply)) bench_fail("no reply to a grid");
+  const char *id = json_string_value(json_object_get(reply, "grid"));
+  snprintf(grid_id, sizeof grid_id, "%s", id ? id : "");
+  json_decref(reply);
   brim_str_deinit(&body);
 }
 
@@ -255,9 +255,8 @@ static void claim(client *c, int n) {
   snprintf(random_id, sizeof random_id, "%016llx",
            (unsigned long long)(random_share() * 9007199254740992.0));
   snprintf(path, sizeof path, "/v1/workers/load.w%03d/claim", n);
-  snprintf(body, sizeof body,
-           "{\"claim_id\":\"load-%ld-%s\",\"grid\":\"bench-load\",\"free_gpus\":8}", (long)getpid(),
-           random_id);
+  snprintf(body, sizeof body, "{\"claim_id\":\"load-%ld-%s\",\"grid\":\"%s\",\"free_gpus\":8}",
+           (long)getpid(), random_id, grid_id);
   const char *text = bench_conn_ask(&c->conn, path, opt.token, body);
   json_t *reply = NULL;
   if (brim_json_parse(text, strlen(text), "claim", &reply)) bench_fail("no reply to a claim");

@@ -19,8 +19,17 @@ void brim_json_setup(void);
 // for the whole process: the brim program does it first of all, libbrim never does, since its host
 // may use jansson too.
 void brim_json_own_memory(void);
-// `name` stands in messages in front of line:column.
+// How much memory a document may take, whatever its text: each value counts 1, a list 4 and an object 8,
+// which is at least a fiftieth of their bytes beside texts. "{},{},..." would take 140 times its size.
+enum {
+  BRIM_JSON_VALUES = 1000000,    // of brim_json_parse: 30,000 experiments, a million numbers
+  BRIM_JSON_VALUES_SMALL = 5000  // for short requests
+};
+// `name` stands in messages in front of line:column. BRIM_ELIMIT: it has more than BRIM_JSON_VALUES.
 brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out);
+// The same with at most *left values, of which those of the document are subtracted.
+brim_status brim_json_parse_within(const char *text, size_t size, const char *name, size_t *left,
+                                   json_t **out);
 // Compact (indent 0) or indented; key order kept; brim_free.
 brim_status brim_json_dump(const json_t *value, int indent, char **out);
 // Builders that report out-of-memory as a status and always consume `value` (NULL value = ENOMEM).

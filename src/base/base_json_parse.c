@@ -11,13 +11,14 @@
 #include "base/base_status.h"
 #include "base/base_str.h"
 
-enum { DEPTH_MAX = 512 };
+enum { DEPTH_MAX = 512, LIST_COUNTS = 4, OBJECT_COUNTS = 8 };
 
 typedef struct parser {
   const char *name;
   const char *text, *at, *end;
   int depth;
-  brim_str token;  // the string or number being read
+  size_t most, left;  // values
+  brim_str token;     // the string or number being read
 } parser;
 
 // Line and column (in bytes, from 1) of a place.
@@ -278,6 +279,11 @@ static brim_status read_value(parser *p, json_t **out) {
   }
   brim_status status = BRIM_OK;
   char c = *p->at;
+  size_t counts = c == '{' ? OBJECT_COUNTS : c == '[' ? LIST_COUNTS : 1;
+  if (counts > p->left) {
+    return brim_fail(BRIM_ELIMIT, "%s has more than %zu values", p->name, p->most);
+  }
+  p->left -= counts;
   p->depth++;
   if (c == '{') {
     status = read_object(p, out);
@@ -303,9 +309,20 @@ static brim_status read_value(parser *p, json_t **out) {
 }
 
 brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out) {
+  size_t left = BRIM_JSON_VALUES;
+  return brim_json_parse_within(text, size, name, &left, out);
+}
+
+brim_status brim_json_parse_within(const char *text, size_t size, const char *name, size_t *left,
+                                   json_t **out) {
   brim_json_setup();
   *out = NULL;
-  parser p = {.name = name ? name : "JSON", .text = text, .at = text, .end = text + size};
+  parser p = {.name = name ? name : "JSON",
+              .text = text,
+              .at = text,
+              .end = text + size,
+              .most = *left,
+              .left = *left};
   brim_str_init(&p.token);
   json_t *value = NULL;
   brim_status status = read_value(&p, &value);
@@ -314,6 +331,7 @@ brim_status brim_json_parse(const char *text, size_t size, const char *name, jso
     if (p.at < p.end) status = unexpected(&p, "the end of the text");
   }
   brim_str_deinit(&p.token);
+  *left = p.left;
   if (status) {
     json_decref(value);
     return status;

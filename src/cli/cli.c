@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/base_stop.h"
+#include "lab/store/lab_store.h"
 #include "workload/workload.h"
 
 const brim_cli_command *const *brim_cli_commands(void) {
@@ -345,6 +346,27 @@ static void reserve_standard_files(void) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
     if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
   }
+}
+
+// Other users of the machine see the words of a command line for as long as it runs.
+const char *const *brim_cli_hide_passwords(int argc, char **argv) {
+  static const char **words;  // kept: the words are used until the end
+  const char *secret;
+  size_t size;
+  words = brim_calloc((size_t)argc + 1, sizeof *words);
+  if (!words) return (const char *const *)argv;
+  for (int i = 0; i < argc; i++) {
+    words[i] = argv[i];
+    if (!brim_store_find_password(argv[i], argv[i], &secret, &size)) continue;
+    char *own = brim_strdup(argv[i]);
+    if (!own) continue;
+    words[i] = own;
+    for (const char *from = argv[i]; brim_store_find_password(argv[i], from, &secret, &size);
+         from = secret + size) {
+      memset(argv[i] + (secret - argv[i]), '*', size);
+    }
+  }
+  return words;
 }
 
 int brim_cli_main(int argc, const char *const *argv) {

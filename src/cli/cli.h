@@ -88,6 +88,8 @@ struct brim_cli {
 
 // The whole program; argv[0] is the program's name. Returns the exit code.
 int brim_cli_main(int argc, const char *const *argv);
+// The words, with the passwords of stores overwritten in argv itself, which other users can see.
+const char *const *brim_cli_hide_passwords(int argc, char **argv);
 
 // NULL-terminated.
 const brim_cli_command *const *brim_cli_commands(void);

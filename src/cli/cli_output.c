@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/base_text.h"
+#include "lab/store/lab_store.h"
 
 enum { EVENT_INTERVAL_NS = 1000000000 };
 
@@ -340,7 +341,11 @@ static void print_line(const brim_cli *cli, brim_ui_style style, const char *lab
 void brim_cli_error(brim_cli *cli, brim_status status) {
   char detail[2048], advice[256];
   const char *text = brim_status_detail();
-  snprintf(detail, sizeof detail, "%s", *text ? text : brim_status_text(status));
+  brim_str shown;
+  brim_str_init(&shown);
+  brim_store_put_shown(&shown, *text ? text : brim_status_text(status));
+  snprintf(detail, sizeof detail, "%s", shown.data);
+  brim_str_deinit(&shown);
   brim_utf8_trim(detail);
   brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
@@ -361,8 +366,12 @@ void brim_cli_word_text(const char *word, brim_str *out) {
 
 void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
   for (int i = 0; i < cli->argc; i++) {
+    brim_str word;
+    brim_str_init(&word);
+    brim_store_put_shown(&word, i == 0 ? "brim" : cli->argv[i]);
     if (i) brim_str_append_char(out, ' ');
-    brim_cli_word_text(i == 0 ? "brim" : cli->argv[i], out);
+    brim_cli_word_text(word.data, out);
+    brim_str_deinit(&word);
   }
 }
 

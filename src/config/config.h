@@ -54,6 +54,10 @@ enum {
 
 brim_status brim_config_load(const brim_config_options *options, brim_config **out);
 
+// BRIM_EINVAL: the text includes other files, so it is not all of a config. What else is wrong with it,
+// loading says.
+brim_status brim_config_check_whole(const char *text, const char *name);
+
 // Warnings collected while loading (text with file:line:col in front).
 size_t brim_config_warning_count(const brim_config *config);
 const char *brim_config_warning(const brim_config *config, size_t index);

@@ -153,6 +153,23 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
   return brim_config_grid_prepare(source);
 }
 
+brim_status brim_config_check_whole(const char *text, const char *name) {
+  brim_config_source *source;
+  brim_config_node *root;
+  BRIM_TRY(source_create(&source));
+  brim_status status = brim_config_yaml_parse(&source->context, text, strlen(text), name, &root);
+  const brim_config_node *include = status ? NULL : brim_config_node_get(root, "include");
+  if (include) {
+    status = brim_fail_at(BRIM_EINVAL, AT(include->at),
+                          "include is not accepted here; send the whole config in one text");
+  } else {
+    brim_status_clear();
+    status = BRIM_OK;
+  }
+  source_release(source);
+  return status;
+}
+
 static bool has_arguments(const brim_config_source *source, const brim_config_setting *s) {
   for (size_t i = 0; i < source->settings.count; i++) {
     const brim_config_setting *other = &source->settings.items[i];

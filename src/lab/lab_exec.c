@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/config.h"
 #include "lab/lab_exec_int.h"
 #include "lab/lab_files.h"
 #include "lab/lab_link.h"
@@ -622,7 +623,9 @@ static brim_status classify(exec *x) {
 
 //---------------------------------- all of it ----------------------------------
 
+// The config comes from elsewhere: it brings no text of this machine's files into messages.
 static brim_status prepare(exec *x, const char *config) {
+  BRIM_TRY(brim_config_check_whole(config, "experiment.yaml"));
   BRIM_TRY(write_config(x, config));
   BRIM_TRY(open_log(x));
   return start_child(x);

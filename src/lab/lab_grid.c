@@ -41,6 +41,14 @@ void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]) {
   read_mark(read_mark(config, GROUP_MARK, group), COST_MARK, out);
 }
 
+brim_status brim_lab_config_text(const brim_config *config,
+                                 const char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID],
+                                 brim_str *out) {
+  brim_str_printf(out, GROUP_MARK "%s\n" COST_MARK "%s\n", hashes[BRIM_CONFIG_GROUP],
+                  hashes[BRIM_CONFIG_COST]);
+  return brim_config_to_experiment(config, out);
+}
+
 //---------------------------------- one point ----------------------------------
 
 // Reused for every point.
@@ -74,8 +82,7 @@ static brim_status fill(const brim_config *config, const brim_lab_grid_options *
   out->priority = brim_config_int(point, "priority");
   out->gpus = brim_config_int(point, "gpus");
   out->tries = brim_config_int(point, "retries");
-  brim_str_printf(&b->config, GROUP_MARK "%s\n" COST_MARK "%s\n", out->group, out->cost);
-  BRIM_TRY(brim_config_to_experiment(point, &b->config));
+  BRIM_TRY(brim_lab_config_text(point, (const char(*)[BRIM_LAB_ID])hashes, &b->config));
   BRIM_TRY(brim_config_grid_label(config, i, &b->label));
   BRIM_TRY(tags_of(point, &b->tags));
   if (options && options->describe) BRIM_TRY(options->describe(options->ctx, point, out));

@@ -66,6 +66,10 @@ void brim_lab_grid_free(brim_lab_grid *grid);  // zeros are fine
 struct brim_store_point;
 brim_status brim_lab_grid_points(const brim_lab_grid *grid, struct brim_store_point **out);
 
+// The text that a store keeps of one experiment, with its group and its cost in the first lines.
+brim_status brim_lab_config_text(const brim_config *config,
+                                 const char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID],
+                                 brim_str *out);
 // The group and the cost that a stored config names in its first lines; "" when it names none.
 void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]);
 void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ enum {
   CHUNK = 64 << 10,
   OPEN_MS = 3000,  // a sweep that starts has its store open before it listens
   OPEN_STEP_MS = 50,
+  SERVER_VALUES = 4000000,  // of all lines of a server's reply: over 100,000 experiments
 };
 
 struct brim_lab_link {
@@ -183,6 +185,7 @@ typedef struct reading {
   int64_t id;
   brim_lab_line_fn fn;
   void *ctx;
+  size_t left;    // values that the rest of the reply may have
   bool last;      // the reply is complete
   bool followed;  // in step with the other end
   bool answered;
@@ -218,7 +221,9 @@ static brim_status take_line(reading *r, const json_t *line) {
 static brim_status take_text(reading *r, const char *text, size_t size) {
   json_t *line = NULL;
   r->followed = false;
-  brim_status status = brim_json_parse(text, size, "reply", &line);
+  size_t most = r->left < BRIM_JSON_VALUES ? r->left : BRIM_JSON_VALUES, left = most;
+  brim_status status = brim_json_parse_within(text, size, "reply", &left, &line);
+  r->left -= r->left == SIZE_MAX ? 0 : most - left;
   if (status == BRIM_EPARSE) {
     return brim_fail_context(BRIM_EIO, "the sweep's reply cannot be read");
   }
@@ -388,7 +393,11 @@ brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab
                             void *ctx) {
   link->answered = false;
   BRIM_TRY(ensure_open(link));
-  reading r = {.id = ++link->id, .fn = fn, .ctx = ctx};
+  // another machine may send what it likes, and callers keep what they are sent
+  reading r = {.id = ++link->id,
+               .fn = fn,
+               .ctx = ctx,
+               .left = link->http ? (size_t)SERVER_VALUES : SIZE_MAX};
   brim_str text;
   brim_str_init(&text);
   brim_status status = write_request(request, r.id, &text);

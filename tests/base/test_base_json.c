@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/base_alloc.h"
+#include "base/base_str.h"
 #include "test.h"
 
 static json_t *parse(const char *text) {
@@ -133,6 +134,52 @@ static void depth_is_bounded(void **state) {
   json_decref(value);
 }
 
+// N times "{}" in a list, with brackets.
+static json_t *read_objects(size_t n, size_t *left, brim_status wanted) {
+  brim_str text;
+  json_t *value = NULL;
+  brim_str_init(&text);
+  brim_str_append_char(&text, '[');
+  for (size_t i = 0; i < n; i++) brim_str_append(&text, i ? ",{}" : "{}");
+  brim_str_append_char(&text, ']');
+  assert_status(brim_json_parse_within(text.data, text.len, "in", left, &value), wanted);
+  brim_str_deinit(&text);
+  return value;
+}
+
+// A short text of small values would take a hundred times its size.
+static void values_are_bounded(void **state) {
+  (void)state;
+  size_t left = 4 + 100 * 8;
+  json_t *value = read_objects(100, &left, BRIM_OK);
+  assert_int_equal(left, 0);
+  json_decref(value);
+  left = 4 + 100 * 8 - 1;
+  assert_null(read_objects(100, &left, BRIM_ELIMIT));
+  left = 1000;
+  assert_ok(brim_json_parse_within("{\"a\": [1, 2, null]}", 19, "in", &left, &value));
+  assert_int_equal(left, 1000 - 8 - 4 - 3);
+  json_decref(value);
+  // by default a document takes some 50 MiB at most
+  brim_alloc_stats before, after;
+  brim_alloc_get_stats(&before);
+  left = BRIM_JSON_VALUES;
+  value = read_objects((BRIM_JSON_VALUES - 4) / 8, &left, BRIM_OK);
+  brim_alloc_get_stats(&after);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < sizeof after.live_bytes / sizeof *after.live_bytes; i++) {
+    bytes += (int64_t)after.live_bytes[i] - (int64_t)before.live_bytes[i];
+  }
+  assert_in_range(bytes, 1, 50 * BRIM_JSON_VALUES);
+  json_decref(value);
+  char *text = brim_alloc(2000000);
+  memset(text, ' ', 2000000);
+  for (size_t i = 0; i < 2000000; i += 2) memcpy(text + i, i ? ",1" : "[1", 2);
+  assert_status(brim_json_parse(text, 2000000, "in", &value), BRIM_ELIMIT);
+  assert_null(value);
+  brim_free(text);
+}
+
 static void builders(void **state) {
   (void)state;
   json_t *object = json_object(), *array = json_array();
@@ -218,7 +265,7 @@ int main(void) {
       cmocka_unit_test(indented),         cmocka_unit_test(doubles_survive),
       cmocka_unit_test(errors_say_where), cmocka_unit_test(depth_is_bounded),
       cmocka_unit_test(builders),         cmocka_unit_test(errors_name_the_place),
-      cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(out_of_memory),    cmocka_unit_test(values_are_bounded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

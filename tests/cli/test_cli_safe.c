@@ -5,6 +5,8 @@
 
 #include "cli_test.h"
 
+#include "cli/cli.h"
+
 #define RED "\x1b[31m"
 #define SMALL                                                                          \
   "dataset: synthetic(shape=[1, 8, 8], samples=64, classes=4)\nmodel: mlp(hidden=8)\n" \
@@ -14,6 +16,50 @@ static void fresh_folder(const char *name) {
   shell_result r = shell("rm -rf '%s' && mkdir -p '%s'", name, name);
   assert_int_equal(r.code, 0);
   shell_free(&r);
+}
+
+//---------------------------------- passwords ----------------------------------
+
+// The password of a store's URL is in no message, whatever is wrong, and not among the words that other users
+// see while the command runs.
+static void test_passwords_of_stores(void **state) {
+  (void)state;
+  static const char *const urls[] = {"postgres://u:SESAM@127.0.0.1:1/db",
+                                     "postgresql://u@127.0.0.1:1/db?password=SESAM",
+                                     "postgresql://127.0.0.1:1/db?sslpassword=SESAM&user=u",
+                                     "postgres://u:SESAM@127.0.0.1:port/db",
+                                     "postgres://u:SESAM@[::1/db",
+                                     "postgres://u:SESAM%zz@h/db",
+                                     "postgres://u:@127.0.0.1:1/db?password=&password=SESAM"};
+  static const char *const commands[] = {"serve --store '%s'", "serve token list --store '%s'",
+                                         "sweep status '%s'",  "sweep export '%s'",
+                                         "sweep '%s'",         "report '%s'",
+                                         "compare '%s'",       "top '%s'",
+                                         "nothing '%s'",       "train --store '%s'",
+                                         "train '%s'",         "train store='%s' model=nothing"};
+  char command[512];
+  for (size_t u = 0; u < sizeof urls / sizeof *urls; u++) {
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
+      snprintf(command, sizeof command, commands[c], urls[u]);
+      shell_result r = shell("brim %s; brim --json %s", command, command);
+      assert_int_not_equal(r.err[0], '\0');
+      if (strstr(r.out, "SESAM") || strstr(r.err, "SESAM")) {
+        fail_msg("%s\n%s%s", command, r.out, r.err);
+      }
+      shell_free(&r);
+    }
+  }
+  char word[] = "postgres://u:SESAM@h/db?password=OPEN&x=1", plain[] = "sweep", option[64];
+  snprintf(option, sizeof option, "--store=%s", "postgresql://v:ME@h");
+  char *argv[] = {plain, word, option, NULL};
+  const char *const *words = brim_cli_hide_passwords(3, argv);
+  assert_string_equal(argv[0], "sweep");
+  assert_string_equal(argv[1], "postgres://u:*****@h/db?password=****&x=1");
+  assert_string_equal(argv[2], "--store=postgresql://v:**@h");
+  assert_string_equal(words[0], "sweep");
+  assert_string_equal(words[1], "postgres://u:SESAM@h/db?password=OPEN&x=1");
+  assert_string_equal(words[2], "--store=postgresql://v:ME@h");
+  assert_null(words[3]);
 }
 
 //---------------------------------- terminals ----------------------------------
@@ -315,6 +361,7 @@ int main(void) {
   test_filter();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sleeping_helper),
+      cmocka_unit_test(test_passwords_of_stores),
       cmocka_unit_test(test_names_in_errors),
       cmocka_unit_test(test_names_in_data),
       cmocka_unit_test(test_names_in_checkpoints),

@@ -8,6 +8,8 @@
 
 #include "cli_test.h"
 
+#include "lab/store/lab_store.h"
+
 #include "base/base_child.h"
 #include "same_file.h"
 
@@ -181,6 +183,29 @@ static void test_events_and_exports(void **state) {
   has(r.err, "not possible: experiment ");
   has(r.err, " is done");
   assert_null(strstr(strstr(r.err, "experiment ") + 1, "experiment "));
+  shell_free(&r);
+}
+
+// Labels, tags and messages come from others: a terminal obeys nothing in a table, and a spreadsheet runs
+// nothing.
+static void test_exports_are_plain(void **state) {
+  (void)state;
+  brim_store *store;
+  brim_store_submitted submitted;
+  fresh();
+  assert_ok(brim_store_open("runs/evil", NULL, &store));
+  const brim_store_point point = {.id = "0123456789abcdef0123456789abcdef",
+                                  .label = "lr=\x1b]0;x\x07 =1=2",
+                                  .config = "lr: \"\x1b[2J\"\n",
+                                  .tags = "=cmd|' /C calc'!A0,\xe2\x80\xae"};
+  assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g"}, &point, 1, &submitted));
+  brim_store_close(store);
+  shell_result r = shell("brim sweep export runs/evil --format csv");
+  assert_int_equal(r.code, 0);
+  assert_null(strpbrk(r.out, "\x1b\x07"));
+  assert_null(strstr(r.out, "\xe2\x80\xae"));
+  has(r.out, "\\x1b]0;x\\x07");
+  has(r.out, ",\"'=cmd|");
   shell_free(&r);
 }
 
@@ -497,6 +522,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_grid_runs_to_its_end),
       cmocka_unit_test(test_events_and_exports),
+      cmocka_unit_test(test_exports_are_plain),
       cmocka_unit_test(test_seeds_added_later),
       cmocka_unit_test(test_a_gpu_that_is_not_there),
       cmocka_unit_test(test_ctrl_c_stops_and_the_same_command_continues),

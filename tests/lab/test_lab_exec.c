@@ -130,6 +130,36 @@ static void test_links_in_place_of_the_log(void **state) {
   }
 }
 
+// A config from a server names no other file of the worker.
+static brim_status give_include(void *ctx, const char *op, const json_t *request, json_t *answer,
+                                bool *taken) {
+  (void)ctx;
+  (void)request;
+  *taken = strcmp(op, "get") == 0;
+  if (!*taken) return BRIM_OK;
+  json_t *exp = json_object();
+  BRIM_TRY(brim_json_put(answer, "exp", exp));
+  BRIM_TRY(brim_json_put(exp, "id", json_string(exec_id)));
+  return brim_json_put(exp, "config", json_string("name: one\n\"include\": [secret.yaml]\n"));
+}
+
+static void test_a_config_that_includes(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "includes");
+  assert_ok(brim_fs_write("secret.yaml", "my secret", 9));
+  brim_lab_link_close(f.link);
+  const brim_lab_ops ops = {.store = f.store, .answer = give_include};
+  assert_ok(brim_lab_link_local(&ops, &f.link));
+  assert_ok(exec_run(&f, "start; : >ran; result", (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_ERROR);
+  assert_non_null(strstr(r.message, "include"));
+  assert_null(strstr(r.message, "my secret"));
+  assert_false(brim_fs_exists("ran"));
+  exec_teardown(&f);
+}
+
 //---------------------------------- classes ----------------------------------
 
 static void expect_end(const char *script, brim_failure failure, brim_exp_state becomes,
@@ -770,6 +800,7 @@ int main(void) {
       cmocka_unit_test(test_a_training_is_reported),
       cmocka_unit_test(test_metrics_and_progress_are_in_the_store),
       cmocka_unit_test(test_links_in_place_of_the_log),
+      cmocka_unit_test(test_a_config_that_includes),
       cmocka_unit_test(test_every_end_has_its_class),
       cmocka_unit_test(test_last_lines_are_kept),
       cmocka_unit_test(test_a_program_that_cannot_start),

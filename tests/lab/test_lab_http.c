@@ -14,7 +14,7 @@
 #include "lab/http/lab_http.h"
 #include "lab/http/lab_http_client.h"
 
-enum { BODY_MAX = 1000 };
+enum { BODY_MAX = 1000, LONG_BODY = 1 << 20 };
 
 typedef struct fixture {
   brim_http_server *server;
@@ -31,7 +31,7 @@ static bool admit(void *ctx, const brim_http_request *q, brim_http_reply *reply,
     brim_http_reply_error(reply, 401, "a token is needed");
     return false;
   }
-  *most = strcmp(q->method, "GET") == 0 ? 0 : BODY_MAX;
+  *most = strcmp(q->method, "GET") == 0 ? 0 : strcmp(q->path, "/long") == 0 ? LONG_BODY : BODY_MAX;
   return true;
 }
 
@@ -74,6 +74,10 @@ static void serve(void *ctx, const brim_http_request *q, brim_http_reply *reply)
   } else if (strcmp(q->path, "/none") == 0) {
     brim_http_reply_error(reply, 404, "no \"such\" thing");
   } else {
+    if (q->body_size == LONG_BODY) {
+      brim_http_reply_error(reply, q->body[LONG_BODY] == '\0' ? 413 : 500, "long");
+      return;
+    }
     const char *key = brim_http_query(q, "key"), *again = brim_http_query(q, "key");
     assert_true(key == again || (key && again && strcmp(key, again) == 0));
     reply->type = "text/plain";
@@ -88,6 +92,7 @@ static int setup_with(void **state, int64_t request_ms, int connections) {
   memset(&f, 0, sizeof f);
   const brim_http_options options = {.request_ms = request_ms,
                                      .connections = connections,
+                                     .bodies_max = 3 * LONG_BODY,
                                      .admit = admit,
                                      .serve = serve,
                                      .ctx = &f};
@@ -229,6 +234,65 @@ static void test_two_meanings(void **state) {
   }
 }
 
+// A NUL would end a value for this server, and not for a program in front of it.
+static void test_controls_in_headers(void **state) {
+  fixture *f = (fixture *)*state;
+  static const struct {
+    const char *text;
+    size_t size;
+  } heads[] = {
+#define HEAD(text) {"GET /a HTTP/1.1\r\nHost: x\r\n" text "\r\n\r\n", sizeof(text) - 1 + 30}
+      HEAD("Authorization: Bearer good\0bad"),
+      HEAD("Author\0ization: Bearer good"),
+      HEAD("X-A: a\0\0 b"),
+      HEAD("X-A: \0bad"),
+      HEAD("X-A: a\x1b[31m"),
+      HEAD("X-A: a\x7f"),
+  };
+  char out[4096];
+  int served = atomic_load(&f->served);
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+    int fd = dial(f);
+    size_t n = 0;
+    assert_true(send(fd, heads[i].text, heads[i].size, MSG_NOSIGNAL) > 0);
+    for (ssize_t got; n + 1 < sizeof out && (got = recv(fd, out + n, sizeof out - 1 - n, 0)) > 0;)
+      n += (size_t)got;
+    out[n] = '\0';
+    close(fd);
+    if (strstr(out, " 200 ")) fail_msg("head %zu: %s", i, out);
+    assert_int_equal(atomic_load(&f->served), served);
+  }
+}
+
+// Bodies that are being sent have a limit together. Short ones pass all the same.
+static void test_bodies_in_flight(void **state) {
+  fixture *f = (fixture *)*state;
+  char head[128], out[4096];
+  int fds[4];
+  snprintf(head, sizeof head, "PUT /long HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\nx",
+           LONG_BODY);
+  for (int i = 0; i < 3; i++) {
+    fds[i] = dial(f);
+    assert_true(send(fds[i], head, strlen(head), MSG_NOSIGNAL) > 0);
+  }
+  while (atomic_load(&f->admitted) < 3) brim_clock_sleep_ns(1000000);
+  assert_int_equal(exchange(f, head, out, sizeof out), 1);
+  assert_non_null(strstr(out, " 503 "));
+  assert_non_null(strstr(out, "Retry-After: "));
+  assert_int_equal(call(f, "PUT", "/a", "short"), 200);
+  // those that went away have made room
+  for (int i = 0; i < 3; i++) close(fds[i]);
+  char *body = (char *)brim_calloc(LONG_BODY + 1, 1);
+  memset(body, 'x', LONG_BODY);
+  int status = 503;
+  for (int i = 0; i < 1000 && status == 503; i++) {
+    brim_clock_sleep_ns(10000000);
+    status = call(f, "PUT", "/long", body);
+  }
+  assert_int_equal(status, 413);  // what serve() says of it
+  brim_free(body);
+}
+
 static void test_refused_before_the_body(void **state) {
   fixture *f = (fixture *)*state;
   char out[4096];
@@ -356,6 +420,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_values_stay, setup, teardown),
       cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_two_meanings, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_controls_in_headers, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_bodies_in_flight, setup, teardown),
       cmocka_unit_test_setup_teardown(test_refused_before_the_body, setup, teardown),
       cmocka_unit_test_setup_teardown(test_slow_clients, setup_hasty, teardown),
       cmocka_unit_test_setup_teardown(test_streams, setup, teardown),

@@ -2,6 +2,8 @@
 // routes is attacked: a new row needs no new test.
 #include "lab_attack.h"
 
+#include "lab/lab_grid.h"
+
 //---------------------------------- paths ----------------------------------
 
 static void test_paths(void **state) {
@@ -390,6 +392,31 @@ static void test_bodies(void **state) {
   brim_str_deinit(&deep);
 }
 
+// Small values by the hundred thousand: the limit is that of the row, and of the role for a call.
+static void test_long_documents(void **state) {
+  (void)state;
+  brim_str body;
+  brim_str_init(&body);
+  brim_str_append(&body, "{\"op\": \"metrics_of\", \"a\": [");
+  for (int i = 0; i < 1000; i++) brim_str_append(&body, i ? ",{}" : "{}");
+  brim_str_append(&body, "]}");
+  for (EACH_ROUTE(r)) {
+    if (r->body_max == 0 || is_raw(r)) continue;
+    bool large = r->body_max > (64 << 10);
+    brim_role role = r->own ? BRIM_ROLE_WORKER : BRIM_ROLE_READ;
+    if (!r->own && !brim_role_allows(role, r->role)) role = BRIM_ROLE_ADMIN;
+    if (strcmp(r->path, "v1/call") == 0) large = false;  // of one that may only read
+    int status = ask_as(role, r->method, path_of(r), body.data);
+    expect((status == 413) == !large, r, "many values");
+  }
+  brim_str_clear(&body);
+  brim_str_append(&body, "{\"points\": [");
+  for (int i = 0; i < 1000000; i++) brim_str_append(&body, i ? ",{}" : "{}");
+  brim_str_append(&body, "]}");
+  assert_int_equal(ask_as(BRIM_ROLE_SUBMIT, "POST", "/v1/points", body.data), 413);
+  brim_str_deinit(&body);
+}
+
 // Numbers at the edges and names twice, where they are used.
 static void test_body_values(void **state) {
   (void)state;
@@ -496,6 +523,129 @@ static void test_grids(void **state) {
   assert_int_equal(counts.total, 2);
 }
 
+//---------------------------------- points ----------------------------------
+
+// A point of a config: its id as brim makes it, or another one.
+static json_t *make_point(const char *yaml, const char *config, const char *id) {
+  const brim_config_options how = {.text = yaml, .text_name = "in", .mode = BRIM_CONFIG_RUN};
+  brim_config *read;
+  char own[BRIM_LAB_ID];
+  assert_ok(brim_config_load(&how, &read));
+  assert_ok(brim_config_hash(read, BRIM_CONFIG_EXPERIMENT, own));
+  brim_config_close(read);
+  json_t *point = json_object();
+  assert_ok(brim_json_put(point, "id", json_string(id ? id : own)));
+  assert_ok(brim_json_put(point, "config", json_string(config ? config : yaml)));
+  return point;
+}
+
+// By its own path, and by a call.
+static int send_point(json_t *point, const char *key, const char *value) {
+  json_t *body = json_object(), *grid = json_object(), *points = json_array();
+  char *text = NULL;
+  if (key) assert_ok(brim_json_put(point, key, json_string(value)));
+  assert_ok(brim_json_put(grid, "id", json_string("g2")));
+  assert_ok(brim_json_put(body, "op", json_string("submit")));
+  assert_ok(brim_json_put(body, "grid", grid));
+  assert_ok(brim_json_push(points, point));
+  assert_ok(brim_json_put(body, "points", points));
+  assert_ok(brim_json_dump(body, 0, &text));
+  int called = ask_as(BRIM_ROLE_SUBMIT, "POST", "/v1/call", text);
+  int status = ask_as(BRIM_ROLE_SUBMIT, "POST", "/v1/points", text);
+  assert_int_equal(called, status);
+  brim_free(text);
+  json_decref(body);
+  return status;
+}
+
+#define MLP "dataset: synthetic(classes=3, samples=64)\nmodel: mlp(depth=2)\n"
+
+static int stored_points(void) {
+  brim_store_counts counts;
+  assert_ok(brim_store_count(attack_store, NULL, &counts));
+  return (int)counts.total - 2;
+}
+
+// Configs name no file of another machine, and are those that their ids say.
+static void test_points(void **state) {
+  (void)state;
+  static const char *const configs[] = {"include: /etc/passwd\n" MLP,
+                                        "<<: {include: /etc/passwd}\n" MLP,
+                                        MLP "lr: [0.1, 0.2]\n",
+                                        MLP "seeds: 3\n",
+                                        MLP "lr: 0.3\n",
+                                        MLP "nothing_that_brim_knows: 1\n",
+                                        "model: [\n",
+                                        ""};
+  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+    int status = send_point(make_point(MLP, configs[i], NULL), NULL, NULL);
+    if (status != 400) fail_msg("%s: %s", configs[i], got.text);
+    assert_null(strstr(got.text, "root:"));
+  }
+  static const char *const ids[] = {"", "x", "../../../tmp/pwn", "0123456789abcdef0123456789abcdef",
+                                    "0123456789ABCDEF0123456789ABCDEF"};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    assert_int_equal(send_point(make_point(MLP, NULL, ids[i]), NULL, NULL), 400);
+  }
+  static const char *const words[] = {"label", "tags", "metric_key"};
+  for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(send_point(make_point(MLP, NULL, NULL), words[i], "\x1b]0;x\x07"), 400);
+  }
+  assert_int_equal(stored_points(), 0);
+  assert_int_equal(send_point(make_point(MLP, NULL, NULL), "label", "a=1"), 200);
+  assert_int_equal(stored_points(), 1);
+}
+
+typedef struct stored {
+  const char *label;
+  char id[BRIM_EXP_ID], config[4096];
+} stored;
+
+static brim_status keep_stored(void *ctx, const brim_store_exp *exp) {
+  stored *s = (stored *)ctx;
+  if (strcmp(exp->label, s->label) != 0) return BRIM_OK;
+  snprintf(s->id, sizeof s->id, "%s", exp->id);
+  snprintf(s->config, sizeof s->config, "%s", exp->config);
+  return BRIM_OK;
+}
+
+static void find_stored(const char *label, stored *out) {
+  *out = (stored){.label = label};
+  assert_ok(brim_store_list(attack_store, &(brim_store_filter){.texts = true}, keep_stored, out));
+  assert_int_equal(strlen(out->id), BRIM_EXP_ID - 1);
+}
+
+// The text is the server's own: what says which group a point is in is not the submitter's.
+static void test_texts_of_points(void **state) {
+  (void)state;
+  stored s;
+  const char *dressed =
+      "# group 00000000000000000000000000000000\n# cost 00000000000000000000000000000000\n"
+      "# a remark\n" MLP;
+  assert_int_equal(send_point(make_point(MLP, dressed, NULL), "label", "dressed"), 200);
+  find_stored("dressed", &s);
+  assert_null(strstr(s.config, "00000000000000000000000000000000"));
+  assert_null(strstr(s.config, "remark"));
+  assert_non_null(strstr(s.config, "# group "));
+  // the same in other words is the same experiment
+  assert_int_equal(send_point(make_point(MLP, s.config, NULL), NULL, NULL), 200);
+  assert_int_equal(stored_points(), 1);
+}
+
+// A store that got another config under an id, before ids were checked: its results are not handed out as
+// those of the config that is submitted now.
+static void test_a_poisoned_id(void **state) {
+  (void)state;
+  json_t *point = make_point(MLP "lr: 0.01\n", NULL, NULL);
+  const char *id = json_string_value(json_object_get(point, "id"));
+  const brim_store_point other = {.id = id, .config = MLP "lr: 0.02\n"};
+  brim_store_submitted out;
+  assert_ok(brim_store_submit(attack_store, &(brim_store_grid){.id = "g3"}, &other, 1, &out));
+  assert_int_equal(send_point(point, NULL, NULL), 409);
+  assert_int_equal(send_grid(MLP "lr: [0.01, 0.03]\n"), 409);
+  assert_int_equal(send_grid(MLP "lr: [0.03, 0.04]\n"), 200);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, attack_setup, attack_teardown)
 #define TEST_WITH(name, how) cmocka_unit_test_setup_teardown(name, how, attack_teardown)
 
@@ -518,6 +668,10 @@ int main(int argc, char **argv) {
       TEST_WITH(test_bodies, attack_setup_tokens),
       TEST_WITH(test_body_values, attack_setup_tokens),
       TEST_WITH(test_grids, attack_setup_tokens),
+      TEST_WITH(test_points, attack_setup_tokens),
+      TEST_WITH(test_texts_of_points, attack_setup_tokens),
+      TEST_WITH(test_a_poisoned_id, attack_setup_tokens),
+      TEST_WITH(test_long_documents, attack_setup_tokens),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,10 @@
 // Files of experiments on a server: pieces, what is refused, what is there to read, and what goes.
 #include "lab_test.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/base_sha256.h"
@@ -224,12 +227,30 @@ static void test_refused(void **state) {
   }
   snprintf(path, sizeof path, "/v1/attempts/%s/1/files/best?fence=1&offset=0", "../../../../etc");
   assert_int_not_equal(call("POST", path, "12345", 5), 200);
-  // more than the disk has
-  snprintf(path, sizeof path,
-           "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=9000000000000000000&sha256="
-           "0000000000000000000000000000000000000000000000000000000000000000",
-           id);
-  assert_int_equal(call("POST", path, "12345", 5), 507);
+  // more than the disk ever has: that says nothing about the disk
+  static const char *const sizes[] = {"9000000000000000000", "1099511627776000"};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    snprintf(path, sizeof path,
+             "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=%s&sha256="
+             "0000000000000000000000000000000000000000000000000000000000000000",
+             id, sizes[i]);
+    assert_int_equal(call("POST", path, "12345", 5), 413);
+    assert_int_equal(call("GET", "/healthz", NULL, 0), 200);
+    assert_string_equal(answer.body.data, "{\"ok\":true}\n");
+  }
+  // nor does one that has no room now
+  struct statvfs st;
+  assert_int_equal(statvfs(".", &st), 0);
+  long long room = (long long)((double)st.f_bavail * (double)st.f_frsize);
+  if ((double)room + (1 << 20) < (double)st.f_blocks * (double)st.f_frsize) {
+    snprintf(path, sizeof path,
+             "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=%lld&sha256="
+             "0000000000000000000000000000000000000000000000000000000000000000",
+             id, room);
+    assert_int_equal(call("POST", path, "12345", 5), 507);
+    assert_int_equal(call("GET", "/healthz", NULL, 0), 200);
+    assert_string_equal(answer.body.data, "{\"ok\":true}\n");
+  }
   assert_int_equal(put(&first, 0, 5), 200);
 }
 
@@ -638,12 +659,20 @@ static void test_a_full_disk_is_known(void **state) {
 static void test_a_refused_file_is_known(void **state) {
   (void)state;
   char path[400];
+  struct rlimit limit, least;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
   assert_ok(brim_lab_pool_tend(pool));
   snprintf(path, sizeof path,
-           "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=9000000000000000000&sha256="
+           "/v1/attempts/%s/1/files/best?fence=1&offset=0&size=5&sha256="
            "0000000000000000000000000000000000000000000000000000000000000000",
            id);
-  assert_int_equal(call("POST", path, "12345", 5), 507);
+  least = limit;
+  least.rlim_cur = 3;  // the disk takes 3 bytes of a file
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &least), 0);
+  int status = call("POST", path, "12345", 5);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  assert_int_equal(status, 507);
   assert_disk(true, 500);
   assert_non_null(strstr(answer.body.data, "\nbrim_disk_refused_total 1\n"));
   lab_clock_ms += 119000;

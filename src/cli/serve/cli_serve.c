@@ -116,7 +116,8 @@ typedef struct serving {
 } serving;
 
 static const char *place_of(const brim_cli *cli) {
-  return brim_option_string(&cli->parse, "store", "runs/serve");
+  const char *variable = getenv("BRIM_STORE");
+  return brim_option_string(&cli->parse, "store", variable && *variable ? variable : "runs/serve");
 }
 
 //---------------------------------- the worker of this machine ----------------------------------
@@ -312,8 +313,8 @@ static brim_status tell_address(serving *s) {
     json_decref(f);
     return status;
   }
-  brim_cli_note(s->cli, brim_tr("brim serves %s at %s://%s:%d\n"), place_of(s->cli), scheme,
-                address, port);
+  brim_cli_note(s->cli, brim_tr("brim serves %s at %s://%s:%d\n"), brim_store_place(s->store),
+                scheme, address, port);
   if (s->pin[0]) brim_cli_note(s->cli, brim_tr("workers trust it with --pin %s\n"), s->pin);
   return BRIM_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_text.h"
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link.h"
 
@@ -140,19 +141,13 @@ static brim_status on_axes(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
+// Texts come from a store that others write to: nothing in them is for a terminal or a spreadsheet.
 static void put_cell(brim_str *line, const char *text, size_t size) {
-  bool plain = true;
-  for (size_t i = 0; i < size; i++) plain = plain && !strchr(",\"\r\n", text[i]);
-  if (plain) {
-    brim_str_append_n(line, text, size);
-    return;
-  }
-  brim_str_append_char(line, '"');
-  for (size_t i = 0; i < size; i++) {
-    if (text[i] == '"') brim_str_append_char(line, '"');
-    brim_str_append_char(line, text[i]);
-  }
-  brim_str_append_char(line, '"');
+  brim_str plain;
+  brim_str_init(&plain);
+  brim_text_append_plain(&plain, text, size, NULL);
+  brim_text_append_csv(line, plain.data);
+  brim_str_deinit(&plain);
 }
 
 static void put_text(brim_str *line, const char *text) {

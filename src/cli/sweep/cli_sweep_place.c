@@ -1,5 +1,6 @@
 // Where a sweep's store and logs are, for the words that look at one.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,6 +52,8 @@ brim_status brim_cli_sweep_newest(char **out) {
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
   const char *given = brim_option_string(&cli->parse, "store", NULL);
   if (!given && at > 0 && at < cli->parse.positional_count) given = cli->parse.positional[at];
+  const char *variable = getenv("BRIM_STORE");
+  if (!given && variable && *variable) given = variable;
   *out = NULL;
   if (!given) {
     BRIM_TRY(brim_cli_sweep_newest(out));

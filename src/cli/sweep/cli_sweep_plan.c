@@ -94,6 +94,7 @@ static brim_status load(planner *p, const char *text, const char *device) {
   facts_of(p, device, &info, &facts);
   const brim_config_options options = {.text = text,
                                        .text_name = "experiment",
+                                       .no_include = true,
                                        .overrides = overrides,
                                        .override_count = 1,
                                        .facts = &facts};

@@ -1,6 +1,7 @@
 // `brim sweep GRID`: the config to a grid, the grid into a store, and the sweep that runs it. What a
 // person sees meanwhile is cli_sweep_live.c's.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/sweep/cli_sweep.h"
@@ -24,6 +25,8 @@ static brim_status show_place(brim_cli_sweep_job *j) {
 static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
   const char *given = brim_option_string(&j->cli->parse, "store", NULL);
   const char *folder = brim_option_string(&j->cli->parse, "output-dir", NULL);
+  const char *variable = getenv("BRIM_STORE");
+  if (!store && variable && *variable) store = variable;
   if (given) store = given;
   if (!folder && j->job.config) folder = brim_cli_job_output_dir(&j->job);
   if (folder) {
@@ -39,18 +42,21 @@ static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
 
 //---------------------------------- submitting ----------------------------------
 
-// What was submitted, to be read by people: the file, and what the command line changed.
+// What was submitted, to be read by people: the file, and what the command line changed. Passwords of stores
+// are left out.
 static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   char *text = NULL;
   size_t size = 0;
   if (j->job.input.path) {
     BRIM_TRY(brim_fs_read(j->job.input.path, BRIM_CONFIG_MAX_BYTES, &text, &size));
-    brim_str_append_n(out, text, size);
+    brim_store_put_shown(out, text);
     brim_free(text);
     if (out->len > 0 && out->data[out->len - 1] != '\n') brim_str_append_char(out, '\n');
   }
   for (size_t i = 0; i < j->job.input.count; i++) {
-    brim_str_printf(out, "# %s\n", j->job.input.overrides[i]);
+    brim_str_append(out, "# ");
+    brim_store_put_shown(out, j->job.input.overrides[i]);
+    brim_str_append_char(out, '\n');
   }
   return brim_str_status(out);
 }

@@ -22,6 +22,7 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
   brim_config_options options = {.path = path,
                                  .text = text,
                                  .text_name = c->trained->path,
+                                 .no_include = !path,
                                  .overrides = (const char *const *)c->job.input.overrides,
                                  .override_count = c->job.input.count,
                                  .mode = BRIM_CONFIG_RUN,

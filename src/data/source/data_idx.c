@@ -33,8 +33,8 @@ static brim_status parse_magic(const uint8_t *p, size_t size, const char *name, 
                      name, size, size);
   }
   if (p[0] || p[1]) {
-    return brim_fail(BRIM_EPARSE, "%s: offset 0: not an IDX file: begins with %02x %02x, not 00 00",
-                     name, p[0], p[1]);
+    return brim_fail(BRIM_EPARSE, "%s: offset 0: not an IDX file: it does not begin with 00 00",
+                     name);
   }
   size_t element = type_bytes(p[2]);
   if (!element) {

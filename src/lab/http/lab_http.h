@@ -73,6 +73,7 @@ typedef struct brim_http_options {
   const char *certificate, *key;  // PEM, both or none
   int connections;                // at most this many (1000)
   int per_address;                // of one address (0 = as many)
+  size_t bodies_max;              // bytes of all bodies at a time, the next gets 503 (128 MiB)
   int64_t idle_ms;                // an unused connection is closed after (75 s)
   int64_t request_ms;             // for a whole request, from its first byte (30 s)
   // required: may the request be read? Is called when its headers are there. Sets *body_max, the longest

@@ -27,6 +27,8 @@ enum {
   HEAD_MEMORY = 32 << 10,  // of a connection, for its headers
   STACK = 512 << 10,
   BLOCK = 16 << 10,
+  BODIES_MAX = 128 << 20,
+  BODY_SMALL = 4 << 10,  // not counted: 1000 connections have 4 MiB of them
   PEM_MAX = 1 << 20,
   VALUES = 16  // of a query
 };
@@ -40,6 +42,7 @@ struct brim_http_server {
   char *certificate, *key;
   int port;
   atomic_bool stopping;
+  atomic_size_t bodies;  // bytes of all bodies that are being received or carried out
 };
 
 typedef struct request {
@@ -48,7 +51,8 @@ typedef struct request {
   struct MHD_Connection *connection;
   brim_http_peer *peer;
   char path[BRIM_HTTP_PATH_MAX], address[64];
-  brim_str body;
+  char *body;  // `length` bytes and a NUL, from its first byte on
+  size_t length, got, counted;
   struct {
     const char *raw;
     char *text;  // decoded; stays where it is until the request ends
@@ -105,6 +109,8 @@ static void set_peer(request *q) {
 typedef struct form {
   int lengths, encodings, hosts, authorizations, odd, bad_values;
   const char *length;
+  const char *head, *head_end;  // the bytes of the head, in which the library has put NULs
+  const char *behind;           // the value that was seen last
 } form;
 
 // The library takes "Content-Length : 5" for a header of another name, and so it takes a value that is folded
@@ -129,6 +135,18 @@ static bool has_control(const char *value) {
   return false;
 }
 
+static bool in_head(const form *f, const char *at) { return at >= f->head && at < f->head_end; }
+
+// A NUL in a value ends it for the library, and not for a program in front of the server: what is hidden by
+// it lies between the value and `next`.
+static bool hides_text(const form *f, const char *next) {
+  if (!f->behind || next < f->behind) return false;
+  for (const char *p = f->behind; p < next; p++) {
+    if (*p && !strchr(" \t\r\n", *p)) return true;
+  }
+  return false;
+}
+
 static enum MHD_Result count_header(void *ctx, enum MHD_ValueKind kind, const char *key,
                                     const char *value) {
   form *f = (form *)ctx;
@@ -140,7 +158,8 @@ static enum MHD_Result count_header(void *ctx, enum MHD_ValueKind kind, const ch
   f->encodings += strcasecmp(key, "Transfer-Encoding") == 0;
   f->hosts += strcasecmp(key, "Host") == 0;
   f->authorizations += strcasecmp(key, "Authorization") == 0;
-  f->odd += is_odd_name(key) || has_control(value);
+  f->odd += is_odd_name(key) || has_control(value) || (in_head(f, key) && hides_text(f, key));
+  f->behind = value && in_head(f, value) ? value + strlen(value) : NULL;
   return MHD_YES;
 }
 
@@ -165,8 +184,11 @@ static bool read_length(const char *text, size_t *out) {
 
 // Whether the request can have two meanings for two programs that read it.
 static bool check_form(request *q, size_t *length, brim_http_reply *reply) {
-  form f = {0};
+  const union MHD_ConnectionInfo *info =
+      q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+  form f = {.head = q->pub.method, .head_end = q->pub.method + (info ? info->header_size : 0)};
   q->server->mhd.get_connection_values(q->connection, MHD_HEADER_KIND, count_header, &f);
+  f.odd += hides_text(&f, f.head_end);
   q->server->mhd.get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, check_value, &f);
   const char *wrong = NULL;
   if (f.encodings > 0) wrong = "a Transfer-Encoding is not accepted; send a Content-Length";
@@ -326,7 +348,6 @@ static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection
   q->server = server;
   q->connection = connection;
   q->peer = peer_of(server, connection);
-  brim_str_init(&q->body);
   q->pub = (brim_http_request){.path = q->path, .peer = q->address, .body = "", .impl = q};
   return q;
 }
@@ -338,21 +359,47 @@ static size_t leave_escaped(void *ctx, struct MHD_Connection *connection, char *
   return strlen(text);
 }
 
+// Bodies that come slowly are kept for as long as they come, so all of them together have a limit.
+static bool count_body(request *q, brim_http_reply *reply) {
+  brim_http_server *s = q->server;
+  if (q->length <= BODY_SMALL) return true;
+  size_t before = atomic_fetch_add(&s->bodies, q->length), most = s->options.bodies_max;
+  if (q->length <= most && before <= most - q->length) {
+    q->counted = q->length;
+    return true;
+  }
+  atomic_fetch_sub(&s->bodies, q->length);
+  brim_http_reply_header(reply, "Retry-After", "1");
+  brim_http_reply_error(reply, 503, "too many bytes of other requests are on their way");
+  return false;
+}
+
 static bool admit(request *q, const char *url, brim_http_reply *reply) {
-  size_t length = 0, most = 0;
+  size_t most = 0;
   set_peer(q);
-  if (!check_form(q, &length, reply)) return false;
+  if (!check_form(q, &q->length, reply)) return false;
   if (brim_http_path_decode(url, q->path, sizeof q->path)) {
     brim_http_reply_error(reply, 400, brim_status_detail());
     brim_status_clear();
     return false;
   }
   if (!q->server->options.admit(q->server->options.ctx, &q->pub, reply, &most)) return false;
-  if (length <= most) return true;
+  if (q->length <= most) return count_body(q, reply);
   char text[96];
-  snprintf(text, sizeof text, "the body has %zu bytes; at most %zu are taken here", length, most);
+  snprintf(text, sizeof text, "the body has %zu bytes; at most %zu are taken here", q->length,
+           most);
   brim_http_reply_error(reply, 413, text);
   return false;
+}
+
+// The whole body gets its memory once; the library hands out no byte above the Content-Length.
+static bool take_body(request *q, const char *data, size_t size) {
+  if (!q->body) q->body = (char *)brim_alloc(q->length + 1);
+  if (!q->body || size > q->length - q->got) return false;
+  memcpy(q->body + q->got, data, size);
+  q->got += size;
+  q->body[q->got] = '\0';
+  return true;
 }
 
 static enum MHD_Result answer_mhd(void *ctx, struct MHD_Connection *connection, const char *url,
@@ -371,17 +418,13 @@ static enum MHD_Result answer_mhd(void *ctx, struct MHD_Connection *connection, 
     q->pub.method = method;
     if (!admit(q, url, &reply)) result = send_reply(q, &reply, true);
   } else if (*size > 0) {
-    brim_str_append_n(&q->body, data, *size);
+    if (!take_body(q, data, *size)) return MHD_NO;  // out of memory
     *size = 0;
   } else {
     brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_SERVING);
-    q->pub.body = q->body.data;
-    q->pub.body_size = q->body.len;
-    if (brim_str_status(&q->body)) {
-      brim_http_reply_error(&reply, 503, "out of memory for the body of the request");
-    } else {
-      server->options.serve(server->options.ctx, &q->pub, &reply);
-    }
+    if (q->body) q->pub.body = q->body;
+    q->pub.body_size = q->got;
+    server->options.serve(server->options.ctx, &q->pub, &reply);
     result = send_reply(q, &reply, false);
   }
   brim_str_deinit(&reply.body);
@@ -396,7 +439,8 @@ static void ended(void *ctx, struct MHD_Connection *connection, void **state,
   (void)how;
   if (!q) return;
   brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_IDLE);
-  brim_str_deinit(&q->body);
+  atomic_fetch_sub(&server->bodies, q->counted);
+  brim_free(q->body);
   for (int i = 0; i < q->value_count; i++) brim_free(q->values[i].text);
   brim_free(q);
   *state = NULL;
@@ -476,6 +520,7 @@ static brim_status open_server(brim_http_server *s) {
   if (o->connections <= 0) o->connections = DEFAULT_CONNECTIONS;
   if (o->idle_ms <= 0) o->idle_ms = DEFAULT_IDLE_MS;
   if (o->request_ms <= 0) o->request_ms = DEFAULT_REQUEST_MS;
+  if (o->bodies_max == 0) o->bodies_max = BODIES_MAX;
   s->watch.idle_ms = o->idle_ms;
   s->watch.request_ms = o->request_ms;
   BRIM_TRY(brim_mhd_load(&s->mhd, &s->dl));
@@ -491,6 +536,7 @@ brim_status brim_http_server_open(const brim_http_options *options, brim_http_se
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
   s->options = *options;
   atomic_init(&s->stopping, false);
+  atomic_init(&s->bodies, 0);
   brim_json_setup();
   brim_status status = open_server(s);
   if (status) {

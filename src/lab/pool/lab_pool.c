@@ -12,7 +12,14 @@
 #include "lab/http/lab_http_url.h"
 #include "lab/pool/lab_pool_int.h"
 
-enum { PIECE = 256 << 10, LOG_PAGES = 4096, AWAY_MS = 3000 };
+enum {
+  PIECE = 256 << 10,
+  LOG_PAGES = 4096,
+  AWAY_MS = 3000,
+  VALUE_BYTES = 50,           // of a value of JSON (base_json.h)
+  DOCUMENT_SMALL = 1 << 10,   // bodies that are not counted
+  DOCUMENTS_MAX = 256 << 20,  // of all others
+};
 
 //---------------------------------- roles ----------------------------------
 
@@ -151,6 +158,14 @@ static void run_call(brim_pool_call *c) {
 // Takes the request over.
 static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                       const brim_pool_caller *caller, json_t *request, brim_http_reply *reply) {
+  if (strcmp(route->op, "submit") == 0) {
+    brim_status status = brim_pool_check_points(pool, request);
+    if (status) {
+      json_decref(request);
+      brim_pool_reply_failure(reply, status);
+      return;
+    }
+  }
   brim_pool_call c = {.pool = pool,
                       .route = route,
                       .caller = caller,
@@ -205,7 +220,12 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
 static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller;
   json_t *request = NULL;
-  brim_status status = brim_json_parse(http->body, http->body_size, "body", &request);
+  if (brim_pool_auth_check(&pool->auth, http, &caller)) {
+    refuse(reply, 401, "a valid token is needed");  // it may have ended while the body came
+    return;
+  }
+  size_t values = brim_pool_values(brim_pool_call_max(caller.role));
+  brim_status status = brim_pool_body(http, values, &request);
   const char *op = json_string_value(json_object_get(request, "op"));
   const brim_pool_route *route = op ? brim_pool_route_of(op) : NULL;
   if (!status && !op) status = brim_fail(BRIM_EINVAL, "a call is a JSON object with an op");
@@ -215,8 +235,7 @@ static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_
   if (status) {
     json_decref(request);
     brim_pool_reply_failure(reply, status);
-  } else if (brim_pool_auth_check(&pool->auth, http, &caller) ||
-             !brim_role_allows(caller.role, route->role)) {
+  } else if (!brim_role_allows(caller.role, route->role)) {
     json_decref(request);
     refuse(reply, 403, "the token's role does not allow this");
   } else {
@@ -234,7 +253,7 @@ static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
     brim_str_append(&reply->body, "{\"ok\":true}\n");
     return;
   }
-  brim_status status = brim_json_parse(request->body, request->body_size, "body", &body);
+  brim_status status = brim_pool_body(request, BRIM_JSON_VALUES_SMALL, &body);
   const char *token = json_string_value(json_object_get(body, "token"));
   if (!status) {
     status = brim_pool_auth_begin(&pool->auth, token ? token : "",
@@ -345,12 +364,40 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
   carry_out(pool, route, &caller, request, reply);
 }
 
+// The most that the values of a body take beside its texts: "{}," takes the most.
+static size_t document_bytes(const brim_http_request *http) {
+  size_t values = http->body_size / 3 * 8 + 8;
+  return VALUE_BYTES * (values < BRIM_JSON_VALUES ? values : BRIM_JSON_VALUES);
+}
+
+// Requests with long documents wait until those before them are answered: they may be many at once, and
+// each of them is read before it waits for the store.
+static bool wait_for_room(brim_lab_pool *pool, const brim_http_request *http) {
+  brim_pool_documents *d = &pool->documents;
+  if (http->body_size <= DOCUMENT_SMALL || strstr(http->path, "/files/")) return false;
+  size_t bytes = document_bytes(http);
+  pthread_mutex_lock(&d->mutex);
+  while (d->bytes > 0 && d->bytes + bytes > DOCUMENTS_MAX) pthread_cond_wait(&d->wake, &d->mutex);
+  d->bytes += bytes;
+  pthread_mutex_unlock(&d->mutex);
+  return true;
+}
+
+static void give_room(brim_lab_pool *pool, const brim_http_request *http) {
+  brim_pool_documents *d = &pool->documents;
+  pthread_mutex_lock(&d->mutex);
+  d->bytes -= document_bytes(http);
+  pthread_cond_broadcast(&d->wake);
+  pthread_mutex_unlock(&d->mutex);
+}
+
 static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   brim_time begin = brim_clock_now();
+  bool counted = wait_for_room(pool, http);
   answer(pool, http, reply);
-  if (reply->status == 507 ||
-      (reply->status == 503 && reply->body.data && brim_pool_room_is_disk(reply->body.data))) {
+  if (counted) give_room(pool, http);
+  if ((reply->status == 507 || reply->status == 503) && brim_pool_room_is_disk(reply->body.data)) {
     brim_pool_room_refused(pool);
   }
   double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
@@ -419,6 +466,8 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->lock, NULL);
   pthread_mutex_init(&pool->reading.lock, NULL);
   pthread_mutex_init(&pool->grids, NULL);
+  pthread_mutex_init(&pool->documents.mutex, NULL);
+  pthread_cond_init(&pool->documents.wake, NULL);
   brim_pool_stats_init(&pool->stats);
   brim_pool_room_init(&pool->room);
   brim_pool_limit_init(&pool->limit);
@@ -493,6 +542,8 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_pool_room_deinit(&pool->room);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
+  pthread_cond_destroy(&pool->documents.wake);
+  pthread_mutex_destroy(&pool->documents.mutex);
   brim_pool_page_deinit(&pool->page);
   brim_pool_limit_deinit(&pool->limit);
   brim_store_close(pool->keeper);

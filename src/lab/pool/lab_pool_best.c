@@ -97,7 +97,7 @@ void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
   const char *key = NULL;
   (void)caller;
   brim_status status = brim_json_put(line, "bests", list);
-  if (!status) status = brim_json_parse(http->body, http->body_size, "body", &body);
+  if (!status) status = brim_pool_body(http, BRIM_JSON_VALUES_SMALL, &body);
   if (!status) status = brim_lab_wire_string(body, "key", true, &key);
   const json_t *exps = json_object_get(body, "exps");
   size_t count = json_array_size(exps);

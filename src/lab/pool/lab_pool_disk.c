@@ -190,11 +190,17 @@ static brim_status append(int fd, const char *data, size_t size, int64_t have, b
   return BRIM_OK;
 }
 
-// The rest of the disk is for the store, which may lie on the same one.
-static bool has_room(int fd, int64_t bytes) {
+// The rest of the disk is for the store, which may lie on the same one. A size that only the request names
+// says nothing about the disk: it is full where the piece itself has no room.
+static brim_status check_room(int fd, int64_t piece, int64_t rest, brim_pool_refusal *out) {
   struct statvfs st;
-  if (fstatvfs(fd, &st) != 0) return true;
-  return (double)st.f_bavail * (double)st.f_frsize >= (double)bytes + BRIM_POOL_RESERVE;
+  if (fstatvfs(fd, &st) != 0) return BRIM_OK;
+  double room = (double)st.f_bavail * (double)st.f_frsize - BRIM_POOL_RESERVE;
+  if ((double)rest > (double)st.f_blocks * (double)st.f_frsize) {
+    return brim_fail(BRIM_ELIMIT, "the file is larger than the disk of the server");
+  }
+  if ((double)rest > room) *out = (double)piece > room ? BRIM_POOL_FULL : BRIM_POOL_LARGE;
+  return BRIM_OK;
 }
 
 // The piece behind what is there. *added: so many bytes of its end were new.
@@ -214,10 +220,9 @@ static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *
   int64_t known = out->size - p->offset;
   if (known >= (int64_t)p->data_size) return BRIM_OK;  // a repeated one
   size_t fresh = p->data_size - (size_t)known;
-  if (!has_room(fd, p->kind->log ? (int64_t)fresh : p->size - out->size)) {
-    out->refusal = BRIM_POOL_FULL;
-    return BRIM_OK;
-  }
+  int64_t rest = p->kind->log ? (int64_t)fresh : p->size - out->size;
+  BRIM_TRY(check_room(fd, (int64_t)fresh, rest, &out->refusal));
+  if (out->refusal) return BRIM_OK;
   BRIM_TRY(append(fd, (const char *)p->data + known, fresh, out->size, &full));
   if (full) {
     out->refusal = BRIM_POOL_FULL;

@@ -38,6 +38,7 @@ typedef enum brim_pool_refusal {
   BRIM_POOL_TAKEN,
   BRIM_POOL_ELSEWHERE,  // it does not begin where the copy ends, or differs from it
   BRIM_POOL_FULL,       // the disk
+  BRIM_POOL_LARGE,      // the disk has room, but not for all of it
 } brim_pool_refusal;
 
 typedef struct brim_pool_kept {

@@ -134,7 +134,7 @@ static brim_status note_whole(asked *a) {
 static void reply_kept(const brim_pool_kept *kept, brim_http_reply *reply) {
   static const char *const texts[] = {
       NULL, "the piece does not begin where the file ends, or differs from it",
-      "the disk of the server is full"};
+      "the disk of the server is full", "the server has no room for all of this file now"};
   json_t *line = json_object();
   brim_status status = brim_json_put(line, "ok", json_boolean(kept->refusal == BRIM_POOL_TAKEN));
   if (!status && kept->refusal) {
@@ -142,9 +142,9 @@ static void reply_kept(const brim_pool_kept *kept, brim_http_reply *reply) {
   }
   if (!status) status = brim_json_put(line, "size", json_integer(kept->size));
   if (!status) status = brim_json_put(line, "complete", json_boolean(kept->complete));
-  reply->status = kept->refusal == BRIM_POOL_TAKEN  ? 200
-                  : kept->refusal == BRIM_POOL_FULL ? 507
-                                                    : 409;
+  reply->status = kept->refusal == BRIM_POOL_TAKEN       ? 200
+                  : kept->refusal == BRIM_POOL_ELSEWHERE ? 409
+                                                         : 507;
   brim_pool_reply_line(reply, line, status);
 }
 

@@ -1,5 +1,8 @@
 // POST /v1/grids: a grid's text to experiments, as `brim sweep` expands a file. The text is data: it names no
 // file of this machine (include is refused), and what it asks for is checked against limits first.
+//
+// POST /v1/points: experiments that a client expanded. Their configs are read again: each has to be the one
+// that its id names.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +15,7 @@
 #include "lab/pool/lab_pool_int.h"
 
 #define TEXT_NAME "grid"  // in front of messages: "grid:3:5: ..."
-enum { FIRST_SHOWN = 20, MISTAKES = 50, NAME_MAX_BYTES = 200 };
+enum { FIRST_SHOWN = 20, MISTAKES = 50, NAME_MAX_BYTES = 200, WORDS_MAX_BYTES = 4096 };
 
 typedef struct work {
   brim_lab_pool *pool;
@@ -35,7 +38,7 @@ static brim_status no_memory(void) {
 //---------------------------------- the request ----------------------------------
 
 static brim_status read_work(const brim_http_request *http, work *w) {
-  BRIM_TRY(brim_json_parse(http->body, http->body_size, "body", &w->body));
+  BRIM_TRY(brim_pool_body(http, BRIM_JSON_VALUES_SMALL, &w->body));
   if (!json_is_object(w->body)) return brim_fail(BRIM_EINVAL, "the body is a JSON object");
   BRIM_TRY(brim_lab_wire_string(w->body, "yaml", true, &w->yaml));
   BRIM_TRY(brim_lab_wire_string(w->body, "name", false, &w->name));
@@ -176,22 +179,63 @@ static brim_status expand(work *w) {
   return maker->needs(maker->ctx, &w->grid, w->points);
 }
 
-//---------------------------------- the store ----------------------------------
+//---------------------------------- experiments that are there ----------------------------------
 
-// How many are there already: some at a time, so that others get the store in between.
-static brim_status count_known(work *w, int64_t *known) {
-  brim_lab_pool *pool = w->pool;
+// The identity of a config from elsewhere, and the text that a store keeps of it.
+static brim_status read_experiment(const char *config, char id[BRIM_LAB_ID], brim_str *text) {
+  const brim_config_options how = {
+      .text = config, .text_name = "config", .no_include = true, .mode = BRIM_CONFIG_RUN};
+  char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID];
+  brim_config *read;
+  BRIM_TRY(brim_config_load(&how, &read));
+  brim_status status = BRIM_OK;
+  if (brim_config_axis_count(read) > 0) {
+    status = brim_fail(BRIM_EINVAL, "the config of an experiment is a grid");
+  }
+  if (!status) status = brim_config_hashes(read, hashes);
+  if (!status) memcpy(id, hashes[BRIM_CONFIG_EXPERIMENT], BRIM_LAB_ID);
+  if (!status && text)
+    status = brim_lab_config_text(read, (const char(*)[BRIM_LAB_ID])hashes, text);
+  brim_config_close(read);
+  return status;
+}
+
+// An experiment has the config that its id names, or its results would be taken for another's. One that
+// differs in keys that are not part of the identity (output_dir, ...) is the same.
+static brim_status check_same(brim_store *store, const brim_store_point *p) {
+  brim_store_exp *exp = NULL;
+  char id[BRIM_LAB_ID] = "";
+  brim_status status = brim_store_get(store, p->id, &exp);
+  if (status == BRIM_ENOENT) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  BRIM_TRY(status);
+  bool same = strcmp(exp->config, p->config) == 0;
+  if (!same && !read_experiment(exp->config, id, NULL)) same = strcmp(id, p->id) == 0;
+  brim_store_exp_free(exp);
+  brim_status_clear();
+  if (same) return BRIM_OK;
+  return brim_fail(BRIM_EEXIST, "experiment %s is in the store with another config", p->id);
+}
+
+// Some at a time, so that others get the store in between. *known: how many are there.
+static brim_status check_known(brim_lab_pool *pool, const brim_store_point *points, size_t count,
+                               int64_t *known) {
   char ids[BRIM_STORE_SOME][BRIM_EXP_ID];
   *known = 0;
-  for (size_t i = 0; i < w->grid.count;) {
+  for (size_t i = 0; i < count;) {
     int64_t some = 0;
-    size_t n = 0;
-    while (n < BRIM_STORE_SOME && i < w->grid.count) {
-      memcpy(ids[n++], w->grid.points[i++].id, BRIM_EXP_ID);
+    size_t n = 0, first = i;
+    while (n < BRIM_STORE_SOME && i < count) {
+      snprintf(ids[n++], BRIM_EXP_ID, "%s", points[i++].id);
     }
     const brim_store_some of = {(const char(*)[BRIM_EXP_ID])ids, n};
     pthread_mutex_lock(&pool->reading.lock);
     brim_status status = brim_store_known(pool->reading.store, &of, &some);
+    for (size_t k = first; !status && some > 0 && k < i; k++) {
+      status = check_same(pool->reading.store, &points[k]);
+    }
     pthread_mutex_unlock(&pool->reading.lock);
     if (status) return status;
     *known += some;
@@ -199,10 +243,59 @@ static brim_status count_known(work *w, int64_t *known) {
   return BRIM_OK;
 }
 
+static brim_status check_words(const brim_store_point *p) {
+  const char *const words[] = {p->label, p->tags, p->metric_key};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (words[i] && (has_control(words[i]) || strlen(words[i]) > WORDS_MAX_BYTES)) {
+      return brim_fail(BRIM_EINVAL, "a label, tag or metric is too long or has control characters");
+    }
+  }
+  return BRIM_OK;
+}
+
+// A point of a request. Its config becomes the text that this server would have made of it.
+static brim_status check_point(json_t *value, brim_store_point *p, brim_str *text) {
+  char id[BRIM_LAB_ID];
+  BRIM_TRY(brim_lab_wire_get(value, BRIM_LAB_POINT, p));
+  if (!p->id || !p->config) return brim_fail(BRIM_EINVAL, "a point has an id and a config");
+  BRIM_TRY(check_words(p));
+  brim_str_clear(text);
+  BRIM_TRY(read_experiment(p->config, id, text));
+  if (strcmp(id, p->id) != 0) {
+    return brim_fail(BRIM_EINVAL, "the config of the point %.40s is that of experiment %s", p->id,
+                     id);
+  }
+  BRIM_TRY(brim_json_put(value, "config", brim_lab_wire_text(text->data)));
+  return brim_lab_wire_get(value, BRIM_LAB_POINT, p);
+}
+
+brim_status brim_pool_check_points(brim_lab_pool *pool, json_t *request) {
+  json_t *list = json_object_get(request, "points");
+  size_t count = json_array_size(list);
+  int64_t known;
+  brim_str text;
+  if (!json_is_array(list)) return brim_fail(BRIM_EINVAL, "a grid needs its points");
+  brim_store_point *points = brim_calloc(count + 1, sizeof *points);
+  if (!points) return no_memory();
+  brim_str_init(&text);
+  pthread_mutex_lock(&pool->grids);
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < count; i++) {
+    status = check_point(json_array_get(list, i), &points[i], &text);
+  }
+  pthread_mutex_unlock(&pool->grids);
+  brim_str_deinit(&text);
+  if (!status) status = check_known(pool, points, count, &known);
+  brim_free(points);
+  return status;
+}
+
+//---------------------------------- the store ----------------------------------
+
 static brim_status submit(work *w, const brim_pool_caller *caller, brim_store_submitted *out) {
   brim_lab_pool *pool = w->pool;
+  BRIM_TRY(check_known(pool, w->points, w->grid.count, &out->existing));
   if (w->dry) {
-    BRIM_TRY(count_known(w, &out->existing));
     out->added = (int64_t)w->grid.count - out->existing;
     return BRIM_OK;
   }

@@ -106,6 +106,10 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
 const brim_pool_route *brim_pool_route_of(const char *op);
 // The longest body of a call: that of any row which the role may ask for.
 size_t brim_pool_call_max(brim_role role);
+// The body as JSON with at most so many values (base_json.h).
+brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out);
+// How many values the body of a row may have, of the length that it takes.
+size_t brim_pool_values(size_t body_max);
 // The query and the body as fields. What the path says has to be put in after it.
 brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
                                    json_t *request);
@@ -271,8 +275,17 @@ brim_status brim_pool_hook_start(brim_pool_hook *hook);
 // Sends what is waiting, for some seconds at most. Before the feed's end. NULL is fine.
 void brim_pool_hook_close(brim_pool_hook *hook);
 
+// --- lab_pool.c: how much memory the documents of requests may take together
+
+typedef struct brim_pool_documents {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  size_t bytes;
+} brim_pool_documents;
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
+  brim_pool_documents documents;
   brim_pool_stats stats;
   brim_pool_room room;
   brim_http_server *http;
@@ -316,6 +329,9 @@ void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
+// The points of a request that submits: BRIM_EINVAL where an id is not that of its config, BRIM_EEXIST where
+// the store has another config of that id. Configs become those that this server would have made.
+brim_status brim_pool_check_points(brim_lab_pool *pool, json_t *request);
 void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
                       const brim_http_request *http, brim_http_reply *reply);
 void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,

@@ -169,6 +169,14 @@ static brim_status put_value(json_t *request, const char *name, char kind, const
   return brim_fail(BRIM_EINVAL, kind == 'i' ? "%s is a whole number" : "%s is true or false", name);
 }
 
+size_t brim_pool_values(size_t body_max) {
+  return body_max > SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
+}
+
+brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out) {
+  return brim_json_parse_within(http->body, http->body_size, "body", &values, out);
+}
+
 brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
                                    json_t *request) {
   for (const char *p = route->fields; *p;) {
@@ -182,7 +190,7 @@ brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http
   }
   if (http->body_size == 0) return BRIM_OK;
   json_t *body = NULL;
-  BRIM_TRY(brim_json_parse(http->body, http->body_size, "body", &body));
+  BRIM_TRY(brim_pool_body(http, brim_pool_values(route->body_max), &body));
   bool good = json_is_object(body) && json_object_update(request, body) == 0;
   json_decref(body);
   return good ? BRIM_OK : brim_fail(BRIM_EINVAL, "the body is a JSON object");

@@ -89,7 +89,7 @@ static brim_status add(brim_lab_pool *pool, const brim_pool_caller *caller, cons
 void brim_pool_tokens_add(brim_lab_pool *pool, const brim_pool_caller *caller,
                           const brim_http_request *http, brim_http_reply *reply) {
   json_t *body = NULL, *out = json_object();
-  brim_status status = brim_json_parse(http->body, http->body_size, "body", &body);
+  brim_status status = brim_pool_body(http, BRIM_JSON_VALUES_SMALL, &body);
   if (!status) status = add(pool, caller, body, out);
   json_decref(body);
   brim_pool_reply_line(reply, out, status);
@@ -107,7 +107,7 @@ void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller
   char id[65];
   json_t *body = NULL, *out = json_object();
   brim_status status =
-      http->body_size > 0 ? brim_json_parse(http->body, http->body_size, "body", &body) : BRIM_OK;
+      http->body_size > 0 ? brim_pool_body(http, BRIM_JSON_VALUES_SMALL, &body) : BRIM_OK;
   json_decref(body);
   if (!status) status = make_token(pool, caller, id_of(http, id), NULL, out);
   brim_pool_reply_line(reply, out, status);

@@ -33,6 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/base_str.h"
 #include "brim/status.h"
 #include "record/record.h"
 
@@ -112,6 +113,10 @@ const char *brim_store_place(const brim_store *store);  // without a password
 bool brim_store_is_url(const char *place);              // PostgreSQL's
 // Without a password; for brim_free, NULL when out of memory.
 char *brim_store_place_shown(const char *place);
+// The same of any text that may name such URLs.
+void brim_store_put_shown(brim_str *out, const char *text);
+// The next password of such a URL behind `from`, which lies in the text; false: there is none.
+bool brim_store_find_password(const char *text, const char *from, const char **at, size_t *size);
 brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
 int64_t brim_store_lease_ms(const brim_store *store);
 // BRIM_ESTATE: the file was removed, moved or replaced while it is open, and what is written to it is

@@ -112,29 +112,6 @@ static brim_status open_sqlite(brim_store *store, const char *folder) {
   return brim_db_sqlite_open(store->path, store->options.readonly, &store->db);
 }
 
-// postgres://user:secret@host becomes postgres://user@host.
-char *brim_store_place_shown(const char *place) {
-  brim_str out;
-  brim_str_init(&out);
-  const char *host = brim_store_is_url(place) ? strstr(place, "://") + 3 : place;
-  size_t authority = strcspn(host, "/?");
-  const char *at = NULL;
-  for (size_t i = 0; host != place && i < authority; i++) {
-    if (host[i] == '@') at = host + i;
-  }
-  const char *colon = at ? memchr(host, ':', (size_t)(at - host)) : NULL;
-  brim_str_append_n(&out, place, (size_t)((colon ? colon : host) - place));
-  const char *rest = colon ? at : host;
-  const char *secret = host != place ? strstr(rest, "password=") : NULL;
-  if (secret) {
-    brim_str_append_n(&out, rest, (size_t)(secret - rest));
-    brim_str_append(&out, "password=...");
-    rest = secret + strcspn(secret, "&");
-  }
-  brim_str_append(&out, rest);
-  return brim_str_take(&out);
-}
-
 static brim_status set_options(brim_store *store, const brim_store_options *options) {
   brim_store_options *o = &store->options;
   if (options) *o = *options;

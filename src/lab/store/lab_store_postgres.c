@@ -14,6 +14,7 @@
 #include "base/base_alloc.h"
 #include "base/base_clock.h"
 #include "base/base_dl.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
 #include "lab/store/lab_store_pq_abi.h"
@@ -324,6 +325,19 @@ static brim_status set_session(pg_db *d) {
   return status;
 }
 
+// The library quotes parts of a URL that it cannot read, and so its password.
+static brim_status fail_connect(const pg_db *d, const char *line) {
+  const char *secret;
+  size_t size;
+  if (brim_store_find_password(d->url, d->url, &secret, &size) && size > 0) {
+    char *text = brim_strndup(secret, size);
+    bool told = !text || strstr(line, text);
+    brim_free(text);
+    if (told) line = brim_tr("its URL cannot be read; encode its password with %XX");
+  }
+  return brim_fail(BRIM_EIO, "cannot reach the store %s: %s", d->place, line);
+}
+
 // What stands in the URL wins over these, since it comes later.
 static brim_status connect_now(pg_db *d) {
   static const char *const keywords[] = {
@@ -339,7 +353,7 @@ static brim_status connect_now(pg_db *d) {
   if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK) {
     char line[512];
     put_line(line, sizeof line, d->api.error_message(d->conn));
-    return brim_fail(BRIM_EIO, "cannot reach the store %s: %s", d->place, line);
+    return fail_connect(d, line);
   }
   (void)d->api.set_notice(d->conn, ignore_notice, NULL);
   return set_session(d);
