@@ -132,6 +132,13 @@ bool brim_cli_same_target(const char *a, const char *b);
 brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,
                                    const char *const *written, size_t written_count);
 
+// May a command write this file? BRIM_EEXIST where a file is there and --force is not, unless its beginning
+// has `mark`: brim wrote it for the same purpose. mark NULL: every file needs --force. "-" and devices are
+// always fine.
+brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark);
+// What every page of brim has in its head.
+#define BRIM_CLI_PAGE_MARK "form-action 'none'\" />\n<link rel=\"icon\" href=\"data:,\" />"
+
 // Sends the log to stderr, as the options ask for it; again, for a command that took it elsewhere.
 void brim_cli_log(const brim_cli *cli);
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base_text.h"
@@ -410,6 +411,19 @@ bool brim_cli_same_target(const char *a, const char *b) {
     brim_free(folders[i]);
   }
   return same;
+}
+
+brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark) {
+  struct stat st;
+  char start[4096];
+  if (strcmp(path, "-") == 0 || brim_option_flag(&cli->parse, "force", false)) return BRIM_OK;
+  if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (mark && st.st_size == 0)) return BRIM_OK;
+  FILE *file = mark ? fopen(path, "rbe") : NULL;
+  size_t size = file ? fread(start, 1, sizeof start - 1, file) : 0;
+  if (file) fclose(file);
+  start[size] = '\0';
+  if (mark && strstr(start, mark)) return BRIM_OK;
+  return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", path);
 }
 
 brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,

@@ -169,7 +169,7 @@ brim_status brim_lab_beat(brim_lab_link *link, const brim_store_ref *ref,
   *out = (brim_store_beat_reply){0};
   BRIM_TRY(call(link, brim_lab_request_beat(ref, progress), &reply));
   const char *want = json_string_value(json_object_get(reply, "want"));
-  brim_status status = brim_lab_wire_int(reply, "lease_ms", true, &out->lease_ms);
+  brim_status status = brim_lab_wire_lease(reply, &out->lease_ms);
   if (!status && !want_of(want, &out->want)) status = BRIM_EINVAL;
   json_decref(reply);
   return bad_reply(status);

@@ -76,7 +76,7 @@ static brim_status take_claimed(const json_t *reply, brim_store_claimed *out) {
   if (brim_lab_wire_get(row, BRIM_LAB_EXP, &exp) || brim_store_check_id(exp.id) ||
       brim_lab_wire_int(reply, "attempt", true, &out->ref.attempt) ||
       brim_lab_wire_int(reply, "fence", true, &out->ref.fence) ||
-      brim_lab_wire_int(reply, "lease_ms", true, &out->lease_ms)) {
+      brim_lab_wire_lease(reply, &out->lease_ms)) {
     return bad_reply();
   }
   memcpy(out->ref.exp, exp.id, sizeof out->ref.exp);

@@ -199,9 +199,11 @@ static int gather(const chooser *c, int *out, int *free_count) {
 
 static brim_status place_several(chooser *c, bool *done) {
   brim_lab_place *place = c->place;
-  int cards[BRIM_LAB_PLACE_GPUS], free_count = 0, k = (int)gpus_of(c->want);
+  int cards[BRIM_LAB_PLACE_GPUS], free_count = 0;
   int count = gather(c, cards, &free_count);
-  if (k > BRIM_LAB_PLACE_K || count < k) return BRIM_OK;  // not by waiting: it reserves nothing
+  if (gpus_of(c->want) > BRIM_LAB_PLACE_K) return BRIM_OK;
+  const int k = (int)gpus_of(c->want);
+  if (count < k) return BRIM_OK;  // not by waiting: it reserves nothing
   int locked = 0;
   while (free_count >= k && locked < k) {
     brim_status status = brim_lab_place_card_take(place, &place->cards[cards[locked]], c->now_ms);

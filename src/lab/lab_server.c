@@ -285,6 +285,7 @@ static brim_status listen_there(brim_lab_server *server) {
   if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->listener, &event) != 0) {
     return fail_errno(errno);
   }
+  BRIM_TRY(brim_lab_socket_check(server->folder));
   server->announced = true;
   const char *version = server->ops.version;
   return brim_lab_socket_announce(server->folder, server->path, version ? version : "");
@@ -311,20 +312,16 @@ brim_status brim_lab_server_open(const brim_lab_server_options *o, brim_lab_serv
   return BRIM_OK;
 }
 
-// Where the folder was removed, another sweep may run in a new one: its files stay.
-static bool is_replaced(const brim_lab_server *server) {
+// Where the folder was removed, another sweep may run in a new one, and sweep.json may be any program's by
+// now: those stay.
+static void remove_files(const brim_lab_server *server) {
   brim_lab_sweep_info info;
-  char detail[1024];
-  snprintf(detail, sizeof detail, "%s",
-           brim_status_detail());  // of the failure that ends the sweep
+  char detail[1024];  // of the failure that ends the sweep
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
   bool read = server->announced && !brim_lab_socket_read(server->folder, &info);
   brim_status_set_detail(detail);
-  return read && info.pid != getpid();
-}
-
-static void remove_files(const brim_lab_server *server) {
-  if (is_replaced(server)) return;
-  char *file = server->announced ? brim_fs_join(server->folder, BRIM_LAB_SWEEP_FILE) : NULL;
+  if (read && info.pid != getpid()) return;
+  char *file = read ? brim_fs_join(server->folder, BRIM_LAB_SWEEP_FILE) : NULL;
   if (file) unlink(file);
   brim_free(file);
   if (server->listener >= 0) unlink(server->path);

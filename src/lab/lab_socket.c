@@ -138,6 +138,24 @@ brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out) {
   return brim_fail(BRIM_ENOENT, "no sweep runs in %s", folder);
 }
 
+brim_status brim_lab_socket_check(const char *folder) {
+  brim_lab_sweep_info info;
+  brim_status status = brim_lab_socket_read(folder, &info);
+  if (status != BRIM_ENOENT) return status;
+  char *file = brim_fs_join(folder, BRIM_LAB_SWEEP_FILE);
+  bool there = file && brim_fs_exists(file);
+  status = !file ? brim_fail(BRIM_ENOMEM, "out of memory for a socket")
+           : there
+               ? brim_fail(BRIM_EINVAL,
+                           "%s was not written by brim sweep, which needs the name; move the file "
+                           "away, or choose another folder with --output-dir",
+                           file)
+               : BRIM_OK;
+  brim_free(file);
+  if (!status) brim_status_clear();
+  return status;
+}
+
 static brim_status refused(const brim_lab_sweep_info *info, int err) {
   if (err == ECONNREFUSED || err == ENOENT) {
     return brim_fail(BRIM_ENOENT, "no sweep listens at %s", info->socket);

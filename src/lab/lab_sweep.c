@@ -206,7 +206,7 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
   return BRIM_OK;
 }
 
-// Others need not wait until this one is missed. Nothing is said where the store does not answer.
+// Others need not wait until this one is missed. A store that did not answer lately is not asked.
 static void say_goodbye(brim_lab_sweep *s) {
   if (s->seen_ms == 0 || s->trouble_ms > 0) return;
   const brim_store_worker self = {

@@ -238,6 +238,12 @@ brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int
   return BRIM_OK;
 }
 
+brim_status brim_lab_wire_lease(const json_t *reply, int64_t *out) {
+  static const int64_t most_ms = 366LL * 24 * 3600 * 1000;
+  BRIM_TRY(brim_lab_wire_int(reply, "lease_ms", true, out));
+  return *out >= 0 && *out <= most_ms ? BRIM_OK : wrong("lease_ms");
+}
+
 brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, const char **out) {
   const json_t *value = json_object_get(o, key);
   if (!value && !needed) return BRIM_OK;

@@ -28,6 +28,8 @@ const char *brim_lab_want_name(brim_exp_want want);  // "run", "pause", "cancel"
 
 // A field that must be there, or may be missing: *out stays then. BRIM_EINVAL: of another type.
 brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int64_t *out);
+// The lease of a reply: 0 to a year, so that times made of it stay times.
+brim_status brim_lab_wire_lease(const json_t *reply, int64_t *out);
 brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, const char **out);
 brim_status brim_lab_wire_bool(const json_t *o, const char *key, bool *out);
 

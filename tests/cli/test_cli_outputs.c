@@ -82,6 +82,58 @@ static void test_apply_to_a_file_that_nobody_may_write(void **state) {
   expect(2, "cannot edit", "brim bench fixed.yaml --device ref --steps 2 --batch-sizes 8 --apply");
 }
 
+// One rule for a file that is there: --force replaces it. A command that people repeat renews what it wrote
+// itself.
+static void test_files_that_are_there(void **state) {
+  static const struct {
+    const char *command, *file;
+    bool renews;
+  } writes[] = {
+      {"brim export run/last.safetensors -o", "x.onnx", false},
+      {"brim predict run/last.safetensors -o", "x.csv", false},
+      {"brim init d.h5 --device ref -o", "x.yaml", false},
+      {"brim eval run/last.safetensors -o", "x.json", false},
+      {"brim sweep get --store runs/one $(ls runs/one/exp) -o", "x.safetensors", false},
+      {"brim sweep export --store runs/one -o", "x.jsonl", true},
+      {"brim sweep export --store runs/one --format csv -o", "y.csv", true},
+      {"brim report runs/one -o", "x.html", true},
+      {"brim profile " CONFIG "batch_size=8 --steps 2 --html", "y.html", true},
+      {"brim profile " CONFIG "batch_size=8 --steps 2 --trace", "x.trace.json", true},
+      {"brim bench " CONFIG "--steps 2 --batch-sizes 8 --report", "z.html", true},
+  };
+  (void)state;
+  write_file("one.yaml",
+             "name: one\ndataset: synthetic(shape=(6,), classes=3, samples=32)\n"
+             "model: mlp(depth=1, hidden=8)\nbackend: ref\ndevice: cpu\nepochs: 1\nlr: [0.1]\n");
+  expect(0, NULL, "rm -rf runs && brim sweep one.yaml -q");
+  for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
+    const char *command = writes[i].command, *file = writes[i].file;
+    write_file(file, "mine");
+    shell_result r = shell("%s %s", command, file);
+    if (r.code != 2) fail_msg("%s: exit %d: %s", command, r.code, r.err);
+    has(r.err, file);
+    has(r.err, "--force");
+    shell_free(&r);
+    r = shell("grep -qx mine %s", file);
+    if (r.code) fail_msg("%s replaced the file", command);
+    shell_free(&r);
+    r = shell("%s %s --force", command, file);
+    if (r.code) fail_msg("%s --force: exit %d: %s", command, r.code, r.err);
+    shell_free(&r);
+    r = shell("grep -qx mine %s", file);
+    assert_int_not_equal(r.code, 0);
+    shell_free(&r);
+    r = shell("%s %s", command, file);
+    if (r.code != (writes[i].renews ? 0 : 2))
+      fail_msg("%s again: exit %d: %s", command, r.code, r.err);
+    shell_free(&r);
+  }
+  // a sweep needs its name, whatever is there
+  expect(0, NULL, "mkdir -p runs/two && echo '{\"mine\": 1}' > runs/two/sweep.json");
+  expect(2, "sweep.json", "brim sweep one.yaml --output-dir runs/two");
+  expect(0, NULL, "grep -q mine runs/two/sweep.json");
+}
+
 // What a command reads, or writes besides, is no output.
 static void test_no_input_is_an_output(void **state) {
   (void)state;
@@ -151,6 +203,7 @@ int main(void) {
       cmocka_unit_test_setup(test_pseudo_file_systems, setup),
       cmocka_unit_test_setup(test_no_permission, setup),
       cmocka_unit_test_setup(test_apply_to_a_file_that_nobody_may_write, setup),
+      cmocka_unit_test_setup(test_files_that_are_there, setup),
       cmocka_unit_test_setup(test_no_input_is_an_output, setup),
       cmocka_unit_test_setup(test_left_temporaries, setup),
       cmocka_unit_test(test_the_rule_is_told),

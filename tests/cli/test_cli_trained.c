@@ -496,7 +496,8 @@ static void test_contrastive_average(void **state) {
   expect(0, "\"precision\":\"bf16\"",
          "brim eval runc/last.safetensors --device ref --precision bf16 --json");
   expect(0, "precision,bf16",
-         "brim eval runc/last.safetensors --device ref --precision bf16 -o p.csv -q; cat p.csv");
+         "brim eval runc/last.safetensors --device ref --precision bf16 -o p.csv --force -q; cat "
+         "p.csv");
   expect(0, NULL,
          "brim eval runc/last.safetensors --device ref --batch-size 7 --json > small.json && "
          "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' evaluated.json) && grep -q \"$knn[,}]\" "

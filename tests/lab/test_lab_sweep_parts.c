@@ -227,6 +227,32 @@ static void test_ids_of_a_lying_server(void **state) {
   }
 }
 
+// A lease of which no time can be made.
+static brim_status lie_about_leases(void *ctx, const char *op, const json_t *request, json_t *reply,
+                                    bool *taken) {
+  (void)op;
+  (void)request;
+  *taken = true;
+  assert_int_equal(json_object_set_new(reply, "want", json_string("run")), 0);
+  assert_int_equal(json_object_set_new(reply, "lease_ms", json_integer(*(int64_t *)ctx)), 0);
+  return BRIM_OK;
+}
+
+static void test_leases_of_a_lying_server(void **state) {
+  (void)state;
+  static const int64_t leases[] = {60000, 0, -1, INT64_MAX, INT64_MIN, INT64_MAX / 1000000};
+  const brim_store_ref ref = {.exp = "00112233445566778899aabbccddeeff", .attempt = 1, .fence = 1};
+  for (size_t i = 0; i < sizeof leases / sizeof *leases; i++) {
+    int64_t lease = leases[i];
+    const brim_lab_ops ops = {.answer = lie_about_leases, .ctx = &lease};
+    brim_lab_link *link = NULL;
+    brim_store_beat_reply reply;
+    assert_ok(brim_lab_link_local(&ops, &link));
+    assert_int_equal(brim_lab_beat(link, &ref, NULL, &reply) == BRIM_OK, i < 2);
+    brim_lab_link_close(link);
+  }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -239,6 +265,7 @@ int main(void) {
       cmocka_unit_test(test_texts_are_cut_behind_a_word),
       cmocka_unit_test(test_names_of_workers),
       cmocka_unit_test(test_ids_of_a_lying_server),
+      cmocka_unit_test(test_leases_of_a_lying_server),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static brim_status check_writable(const char *path) {
   return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
 }
 
-// Records are always kept. A report that was named outright is replaced, as asked for.
+// Records are always kept. A report that was named outright is replaced.
 static brim_status put_aside(bench *b) {
   const char *const paths[] = {b->jsonl, b->best, b->html};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
@@ -91,6 +91,9 @@ brim_status brim_cli_bench_prepare(bench *b) {
   BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
   BRIM_TRY(check_outputs(b));
   BRIM_TRY(check_replaceable(b->html));
+  if (brim_option_string(&b->cli->parse, "report", NULL)) {
+    BRIM_TRY(brim_cli_check_replace(b->cli, b->html, BRIM_CLI_PAGE_MARK));
+  }
   BRIM_TRY(check_writable(b->jsonl));
   BRIM_TRY(check_replaceable(b->best));
   BRIM_TRY(lock_folder(b));

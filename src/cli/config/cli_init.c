@@ -328,9 +328,7 @@ static brim_status run(brim_cli *cli) {
   if (brim_fs_is_dir(output)) {
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", output);
   }
-  if (brim_fs_exists(output) && !brim_option_flag(&cli->parse, "force", false)) {
-    return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", output);
-  }
+  BRIM_TRY(brim_cli_check_replace(cli, output, NULL));
   BRIM_TRY(brim_fs_check_target(output));
   brim_init_facts facts = {.name = name};
   brim_cli_data d;

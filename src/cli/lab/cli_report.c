@@ -19,6 +19,7 @@ static const brim_option options[] = {
      .help = BRIM_N_("HTML file to write; - is the standard output"),
      .default_text = "STORE/report.html",
      .aliases = output_aliases},
+    {.name = "force", .help = BRIM_N_("replace a file that is no page of brim's")},
     BRIM_CLI_LAB_OPTIONS,
     {0},
 };
@@ -201,7 +202,8 @@ static brim_status report_of(brim_cli *cli, const char *place) {
   report r = {.cli = cli, .place = place};
   r.output = output_of(cli, r.place);
   if (!r.output) return brim_fail(BRIM_ENOMEM, "out of memory for a page");
-  brim_status status = brim_cli_lab_read(cli, r.place, &r.lab);
+  brim_status status = brim_cli_check_replace(cli, r.output, BRIM_CLI_PAGE_MARK);
+  if (!status) status = brim_cli_lab_read(cli, r.place, &r.lab);
   if (!status) status = write_page(&r);
   brim_cli_lab_deinit(&r.lab);
   brim_free(r.output);

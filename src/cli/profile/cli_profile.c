@@ -83,6 +83,9 @@ static const brim_option options[] = {
      .metavar = "FILE",
      .help = BRIM_N_("write what is in memory at each op of a step, as JSON"),
      .group = BRIM_N_("Files")},
+    {.name = "force",
+     .help = BRIM_N_("replace files that brim did not write"),
+     .group = BRIM_N_("Files")},
     {0},
 };
 

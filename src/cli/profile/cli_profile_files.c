@@ -13,10 +13,12 @@
 // Option, name in the folder (NULL = only where the option names it), key in JSON, label.
 static const struct {
   const char *option, *name, *key, *label;
+  const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
 } files[CLI_PROFILE_FILES] = {
     [CLI_PROFILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record")},
-    [CLI_PROFILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page")},
-    [CLI_PROFILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace")},
+    [CLI_PROFILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
+    [CLI_PROFILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
+                           "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
     [CLI_PROFILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory")},
     [CLI_PROFILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard"},
 };
@@ -94,6 +96,9 @@ brim_status brim_cli_profile_prepare(cli_profile *p) {
   for (int i = 0; i < CLI_PROFILE_FILES && !status; i++) {
     if (!p->paths[i]) continue;
     status = i == CLI_PROFILE_EVENTS ? check_folder(p->paths[i]) : check_file(p->paths[i]);
+    // what has its usual name is kept beside the new one
+    bool named = files[i].option && brim_option_string(&p->cli->parse, files[i].option, NULL);
+    if (!status && named) status = brim_cli_check_replace(p->cli, p->paths[i], files[i].mark);
   }
   if (!status) status = brim_fs_lock_folder(folder.data, &p->lock);
   for (int i = 0; i < CLI_PROFILE_FILES && !status && p->lock; i++) {

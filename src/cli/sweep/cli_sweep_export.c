@@ -6,6 +6,7 @@
 #include "base/base_text.h"
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link.h"
+#include "record/record_lab.h"
 
 enum { AXES = 64, NAME = 64 };
 
@@ -232,6 +233,8 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
   return status;
 }
 
+static const char csv_mark[] = ",state,failure,attempts,epoch,step,metric,";
+
 static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_filter *filter) {
   brim_str line;
   BRIM_TRY(brim_lab_now(link, &o->now));
@@ -271,7 +274,13 @@ brim_status brim_cli_sweep_export(brim_cli *cli) {
   brim_lab_link *link = NULL;
   const char *path = brim_option_string(&cli->parse, "output", NULL);
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
+  // an earlier export is renewed
+  bool csv = strcmp(brim_option_string(&cli->parse, "format", "jsonl"), "csv") == 0;
   brim_status status = path ? brim_fs_check_target(path) : BRIM_OK;
+  if (!status && path) {
+    status =
+        brim_cli_check_replace(cli, path, csv ? csv_mark : "{\"schema\":\"" BRIM_LAB_SCHEMA "\"");
+  }
   if (!status)
     status = brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &link);
   if (!status && path) status = brim_fs_writer_open(path, &o.file);

@@ -93,6 +93,10 @@ static brim_status get(getting *g, const char *place) {
   char *folder = NULL;
   BRIM_TRY(brim_lab_find(g->link, g->cli->parse.positional[1], g->exp));
   BRIM_TRY(choose_path(g));
+  // without --output its name is brim's own
+  if (brim_option_string(&g->cli->parse, "output", NULL)) {
+    BRIM_TRY(brim_cli_check_replace(g->cli, g->path, NULL));
+  }
   if (url && !given) return from_server(g, url);
   brim_status status = given ? BRIM_OK : brim_cli_sweep_ask(g->link, NULL, NULL, &folder);
   if (!status) status = from_folder(g, given ? given : folder ? folder : place);

@@ -12,6 +12,7 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_STRING,
      .metavar = "FILE",
      .help = BRIM_N_("write all results and the confusion matrix: FILE.json or FILE.csv")},
+    {.name = "force", .help = BRIM_N_("replace the file if it exists")},
     BRIM_CLI_TRAINED_OPTIONS,
     BRIM_CLI_TRAINED_RUN_OPTIONS,
     {0},
@@ -190,6 +191,7 @@ static brim_status evaluate(brim_cli_eval *e) {
   const brim_workload_table *table = brim_workload_find(t->workload);
   if (!table) return BRIM_EUNSUPPORTED;
   BRIM_TRY(refuse_others(e, table));
+  if (e->c->output) BRIM_TRY(brim_cli_check_replace(e->c->cli, e->c->output, NULL));
   bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
   brim_status status = itself ? evaluate_itself(e) : evaluate_outputs(e);
   if (!status && e->c->output) status = brim_cli_eval_write(e);

@@ -22,6 +22,7 @@ static const brim_option options[] = {
      .metavar = "FILE",
      .help = BRIM_N_("HTML file to write; - is the standard output"),
      .aliases = output_aliases},
+    {.name = "force", .help = BRIM_N_("replace a file that is no page of brim's")},
     {.name = "episode",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("number of the held-out episode, repeatable (default: two, chosen)")},
@@ -455,6 +456,11 @@ static brim_status run(brim_cli *cli) {
   memset(&r, 0, sizeof r);
   BRIM_TRY(read_options(cli, &r));
   BRIM_TRY(brim_cli_trained_init(cli, &r.c));
+  if (r.c.output) {
+    brim_status status = brim_cli_check_replace(cli, r.c.output, BRIM_CLI_PAGE_MARK);
+    if (status) brim_cli_trained_deinit(&r.c);
+    BRIM_TRY(status);
+  }
   r.table = brim_cli_trained_table(r.c.trained);
   brim_status status = r.table && r.table->replay ? render_to(cli, &r) : BRIM_EINVAL;
   for (size_t i = 0; i < r.count; i++) brim_trajectory_deinit(&r.list[i]);

@@ -149,10 +149,7 @@ brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
     c->output = standard;
     BRIM_TRY(check_output(c));
   }
-  if (strcmp(c->output, "-") == 0 || !brim_fs_exists(c->output) ||
-      brim_option_flag(&c->cli->parse, "force", false))
-    return BRIM_OK;
-  return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->output);
+  return brim_cli_check_replace(c->cli, c->output, NULL);
 }
 
 const brim_workload_table *brim_cli_trained_table(const brim_trained *t) {
