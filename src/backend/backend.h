@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 6
+#define BRIM_BACKEND_ABI 7
 
 //---------------------------------- tensors ----------------------------------
 
@@ -438,6 +438,9 @@ typedef struct brim_backend {
   // recorded. fn must not use the device.
   brim_status (*host_call)(void *impl, void *stream, void (*fn)(void *ctx), void *ctx);
   const brim_comm_table *comm;  // (optional) NULL = ranks exchange through the host
+  // (optional; default: fixed at opening) How many threads compute what is prepared from now on. Ops that
+  // are prepared already run no more.
+  brim_status (*set_threads)(void *impl, int threads);
 } brim_backend;
 
 // The oracle, always linked in.
@@ -504,6 +507,9 @@ bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
 // The open device as one would ask for it: "cpu", "cuda:0".
 void brim_device_spec_text(const brim_device *device, char *out, size_t size);
 void brim_device_close(brim_device *device);
+// Before ops are prepared: so many threads compute. Nothing happens where the backend has no such number,
+// or for 0.
+brim_status brim_device_set_threads(brim_device *device, int threads);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);
 void brim_device_free(brim_device *device, brim_buffer_kind kind, void *ptr);

@@ -187,6 +187,14 @@ void brim_device_close(brim_device *device) {
 
 //---------------------------------- memory ----------------------------------
 
+brim_status brim_device_set_threads(brim_device *device, int threads) {
+  if (threads <= 0 || !device->backend->set_threads || threads == device->info.threads)
+    return BRIM_OK;
+  BRIM_TRY(device->backend->set_threads(device->impl, threads));
+  device->info.threads = threads;
+  return BRIM_OK;
+}
+
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
   if (device->backend->device_memory) {
     return device->backend->device_memory(device->impl, free_bytes, total_bytes);

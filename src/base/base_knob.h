@@ -22,6 +22,7 @@ typedef enum brim_knob_role {
   BRIM_ROLE_PINNED,        // "true": batches lie in page-locked memory
   BRIM_ROLE_GRAPH,         // "true": a step is recorded and launched whole
   BRIM_ROLE_RECOMPUTE,     // activations are computed again in the backward pass
+  BRIM_ROLE_THREADS,       // of a CPU, that compute
   BRIM_ROLES
 } brim_knob_role;
 

@@ -293,6 +293,8 @@ static const brim_config_row rows[] = {
                   "batch sizes to try (empty = chosen from the memory plan)"),
     BRIM_KEY_INTS("benchmark.num_workers_options", NULL, 0, 1024, NAMES("num_workers_options"), 0,
                   "loader threads to try"),
+    BRIM_KEY_INTS("benchmark.threads_options", NULL, 1, 4096, NONE, 0,
+                  "CPU threads to try (empty = 1, half and all, unless threads is set)"),
     BRIM_KEY_INTS("benchmark.prefetch_options", NULL, 1, 4096, NONE, 0, "prefetch factors to try"),
     BRIM_KEY_INTS("benchmark.accumulation_options", NULL, 1, 65536, NONE, 0,
                   "accumulation steps to try"),

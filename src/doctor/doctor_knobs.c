@@ -161,12 +161,15 @@ static void rule_threads(const rule_place *p) {
   if (p->value > cores) {
     say_fixed(p, brim_tr("More threads than cores wait for each other."), "0");
   } else if (p->value > 0 && 2 * p->value <= cores) {
-    snprintf(why, sizeof why, brim_tr("Only %lld of %d cores compute; 0 takes all."),
+    snprintf(why, sizeof why,
+             brim_tr("%lld of %d cores compute. Small networks are as fast with few threads; "
+                     "`brim bench` measures 1, half and all."),
              (long long)p->value, cores);
-    say_fixed(p, why, "0");
+    say_knob(p, BRIM_DOCTOR_GOOD, why);
   } else {
     say_knob(p, BRIM_DOCTOR_GOOD,
-             brim_tr("0 takes all cores; a number that was tuned before stays the same."));
+             brim_tr("0 takes all cores. Small ops run on one thread, so small networks lose "
+                     "nothing by it."));
   }
 }
 

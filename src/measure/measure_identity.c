@@ -19,6 +19,9 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
   copy_text(r->library, sizeof r->library, device->info.library);
   copy_text(r->backend, sizeof r->backend, device->backend->name);
   r->threads = device->info.threads;
+  if (device->backend->set_threads) {  // the setting decides
+    r->threads = (int)brim_work_value_as(work, setting, BRIM_ROLE_THREADS, r->threads);
+  }
   brim_host_info host;
   BRIM_TRY(brim_host_get_info(&host));
   copy_text(r->host, sizeof r->host, host.hostname);

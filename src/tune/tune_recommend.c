@@ -120,7 +120,9 @@ static bool as_good(const choice *c, int i, int best) {
 static bool smaller(const brim_result *a, const brim_result *b) {
   double x = brim_result_memory(a), y = brim_result_memory(b);
   if (x != y) return x < y;
-  return fewer_workers(a, b);
+  if (fewer_workers(a, b) || fewer_workers(b, a)) return fewer_workers(a, b);
+  return brim_result_number_as(a, BRIM_ROLE_THREADS, 0) <
+         brim_result_number_as(b, BRIM_ROLE_THREADS, 0);
 }
 
 // Never one that another of them certainly beats: what is not told apart from the best may be from a

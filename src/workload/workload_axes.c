@@ -138,6 +138,21 @@ size_t brim_learn_cached(void *state, const brim_knob_sweep *sweep, int64_t *val
                 values);
 }
 
+// One, half and all; a number that the user gave stays.
+size_t brim_learn_threads(void *state, const brim_knob_sweep *sweep, int64_t *values) {
+  const brim_device *device = sweep->work->context.device;
+  const int64_t all = device->info.threads;
+  (void)state;
+  if (!device->backend->set_threads || brim_config_int(sweep->config, "threads") > 0 || all < 2) {
+    return 0;
+  }
+  size_t count = 0;
+  values[count++] = 1;
+  if (all > 2 && !sweep->all) values[count++] = all / 2;
+  values[count++] = all;
+  return count;
+}
+
 size_t brim_learn_prefetches(void *state, const brim_knob_sweep *sweep, int64_t *values) {
   (void)state;
   if (!sweep->all) return 0;

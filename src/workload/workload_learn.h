@@ -24,6 +24,7 @@ enum {
   BRIM_LEARN_COMPILE,
   BRIM_LEARN_CHECKPOINTING,
   BRIM_LEARN_CACHE,
+  BRIM_LEARN_THREADS,
   BRIM_LEARN_KNOBS
 };
 
@@ -87,7 +88,7 @@ extern const brim_knob_set brim_learn_knob_set;
 typedef size_t brim_learn_axis(void *state, const brim_knob_sweep *sweep, int64_t *values);
 brim_learn_axis brim_learn_batches, brim_learn_workers, brim_learn_precisions, brim_learn_pinned,
     brim_learn_prefetches, brim_learn_accumulations, brim_learn_compiled, brim_learn_checkpointed,
-    brim_learn_cached;
+    brim_learn_cached, brim_learn_threads;
 brim_batching brim_learn_batching(const brim_knob knobs[BRIM_LEARN_KNOBS]);
 // "mlp on 60,000 samples of 28x28 u8"
 void brim_learn_describe(const brim_net_spec *spec, const brim_source_info *info, char out[160]);

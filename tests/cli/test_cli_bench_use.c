@@ -652,6 +652,47 @@ static void test_axes(void **state) {
          "brim bench deep.yaml --device ref --all --plan --precisions fp32 --batch-sizes 8");
 }
 
+// Threads are a knob on the CPU: 1 and all by default, a list of the config's, or the number that is set.
+static void test_threads(void **state) {
+  (void)state;
+  write_file("small.yaml",
+             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n"
+             "benchmark:\n  batch_sizes: [64]\n  num_workers_options: [0]\n"
+             "  precisions: [fp32]\n  threads_options: [1, 2]\n");
+  remove_all("out");
+  shell_result r = shell(
+      "brim bench small.yaml --device cpu --steps 2 --repeats 1 --no-ceilings "
+      "--no-price threads=2 data.batch_size=64 data.num_workers=0 --output-dir out");
+  if (r.code == 2 && strstr(r.err, "cpu")) {
+    shell_free(&r);
+    BRIM_SKIP("no cpu plug-in");
+  }
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.err, "threads 1 2"));
+  shell_free(&r);
+  brim_result *results = read_all("out/results.jsonl", 2);
+  int seen = 0;
+  for (int i = 0; i < 2; i++) {
+    const brim_result_knob *knob = brim_result_knob_find(&results[i], "threads");
+    assert_non_null(knob);
+    assert_int_equal(atoi(knob->value), results[i].threads);  // it ran with what its setting says
+    seen |= 1 << results[i].threads;
+  }
+  assert_int_equal(seen, 1 << 1 | 1 << 2);
+  free_all(results, 2);
+  // Records of both continue, whatever number this device was opened with.
+  expect(0, "resumed: 2 settings",
+         "brim bench small.yaml --device cpu --steps 2 --repeats 1 --no-ceilings --no-price "
+         "threads=2 data.batch_size=64 data.num_workers=0 --output-dir out --resume");
+  // A number that the user set stays.
+  write_file("one.yaml",
+             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\nthreads: 1\n");
+  r = shell("brim bench one.yaml --device cpu --plan --batch-sizes 64 --num-workers 0");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_null(strstr(r.err, "threads 1"));
+  shell_free(&r);
+}
+
 //---------------------------------- --min-steps ----------------------------------
 
 static void expect_steps(const char *command, int steps) {
@@ -770,6 +811,7 @@ int main(void) {
       cmocka_unit_test(test_verify),
       cmocka_unit_test(test_verify_in_part),
       cmocka_unit_test(test_axes),
+      cmocka_unit_test(test_threads),
       cmocka_unit_test(test_min_steps),
       cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_configs),

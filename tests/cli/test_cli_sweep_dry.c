@@ -54,6 +54,11 @@ static void points_memory_and_steps(void **state) {
   json_decref(last);
   json_decref(sums);
   shell_free(&r);
+  // --threads is the config's threads of every experiment, as it is for brim train.
+  r = shell("brim sweep grid.yaml --threads 1 --dry-run");
+  assert_int_equal(r.code, 0);
+  has(r.out, "experiments  8: 8 new");
+  shell_free(&r);
 }
 
 static void what_cannot_run(void **state) {

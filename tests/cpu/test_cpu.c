@@ -290,6 +290,24 @@ static void test_stuck_thread(void **state) {
   }
 }
 
+// Ops that are prepared after a change compute with the new number of threads.
+static void test_set_threads(void **state) {
+  fixture *f = *state;
+  brim_device *device = open_device(f->registry, 2);
+  const int before = thread_count();
+  assert_int_equal(device->info.threads, 2);
+  for (int threads = 1; threads <= 4; threads++) {
+    assert_ok(brim_device_set_threads(device, threads));
+    assert_int_equal(device->info.threads, threads);
+    check_product(device, BRIM_OP_LINEAR, BRIM_F32, (const int64_t[]){256, 200, 160});
+    check_product(device, BRIM_OP_LINEAR_BWD_WEIGHT, BRIM_F32, (const int64_t[]){256, 200, 160});
+  }
+  assert_true(thread_count() >= before);
+  assert_ok(brim_device_set_threads(device, 0));  // as many as before
+  assert_int_equal(device->info.threads, 4);
+  brim_device_close(device);
+}
+
 static void test_fork_refused(void **state) {
   fixture *f = *state;
   brim_op_call call = make_call(BRIM_OP_LINEAR, BRIM_F32, 8, 8, 8);
@@ -367,15 +385,11 @@ int main(void) {
   // Before any team exists in this process.
   const struct CMUnitTest forked[] = {cmocka_unit_test(test_thread_count)};
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_info),
-      cmocka_unit_test(test_products),
-      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_accumulate),
-      cmocka_unit_test(test_fp16_refused),
-      cmocka_unit_test(test_workspace_cap),
-      cmocka_unit_test(test_fork_refused),
-      cmocka_unit_test(test_stuck_thread),
-      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_info),         cmocka_unit_test(test_products),
+      cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_accumulate),
+      cmocka_unit_test(test_fp16_refused), cmocka_unit_test(test_workspace_cap),
+      cmocka_unit_test(test_fork_refused), cmocka_unit_test(test_stuck_thread),
+      cmocka_unit_test(test_set_threads),  cmocka_unit_test(test_allocation_failures),
   };
   brim_registry *registry = NULL;
   brim_device *device = NULL;

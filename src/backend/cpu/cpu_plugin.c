@@ -126,6 +126,13 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   return BRIM_OK;
 }
 
+static brim_status device_set_threads(void *impl, int threads) {
+  brim_cpu_device *device = impl;
+  BRIM_TRY(start_threads(threads));
+  device->threads = threads;
+  return BRIM_OK;
+}
+
 static void device_close(void *impl) { brim_cpu_host()->free(impl); }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
@@ -258,6 +265,7 @@ static const brim_backend backend = {
     .fill = fill,
     .ops = op_rows,
     .op_count = sizeof op_rows / sizeof *op_rows,
+    .set_threads = device_set_threads,
 };
 
 static const brim_plugin plugin = {

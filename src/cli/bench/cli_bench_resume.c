@@ -113,7 +113,7 @@ static const char *difference(const reading *in, const brim_result *r) {
   }
   if (strcmp(r->device, now->device) != 0 || strcmp(r->device_id, now->device_id) != 0 ||
       strcmp(r->backend, now->backend) != 0 || strcmp(r->library, now->library) != 0 ||
-      r->threads != now->threads) {
+      (r->threads != now->threads && !brim_result_knob_as(r, BRIM_ROLE_THREADS))) {
     return brim_tr("another device");
   }
   if (strcmp(r->workload, now->workload) != 0 || r->seed != now->seed) {
@@ -152,7 +152,6 @@ static brim_status keep(reading *in, const brim_result *r) {
     in->cap = cap;
   }
   b->known[b->known_count++] = *r;
-  brim_result_know(&b->known[b->known_count - 1], 1);
   return BRIM_OK;
 }
 
@@ -170,6 +169,7 @@ static brim_status take_line(reading *in, const char *text, size_t size, int lin
     brim_status_clear();
     return BRIM_OK;
   }
+  brim_result_know(&r, 1);
   // only trials are taken over or stand in the way: the others follow from them
   const char *other = r.kind[0] ? "" : difference(in, &r);
   if (*other) {

@@ -34,6 +34,7 @@ static const brim_option options[] = {
      .help = BRIM_N_("where experiments may run: auto, cpu, cuda, 0 or [0, 1, 2, 3]"),
      .key = "device",
      .group = BRIM_N_("Machine")},
+    BRIM_CLI_OPTION_THREADS,
     {.name = "jobs",
      .kind = BRIM_OPTION_INT,
      .help = BRIM_N_("experiments at once on the CPU; with Slurm: of each array"),

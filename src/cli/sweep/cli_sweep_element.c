@@ -247,7 +247,8 @@ static int64_t threads_of(const element *e, const char *config) {
   const char *text = getenv("SLURM_CPUS_PER_TASK");
   int64_t n = 0;
   if (!text && ranks_of(e) == 1) text = getenv("SLURM_CPUS_ON_NODE");
-  if (strncmp(config, "threads:", 8) == 0 || strstr(config, "\nthreads:")) return 0;
+  const char *own = strncmp(config, "threads:", 8) == 0 ? config : strstr(config, "\nthreads:");
+  if (own && strtoll(strchr(own, ':') + 1, NULL, 10) > 0) return 0;
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 

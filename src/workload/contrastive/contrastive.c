@@ -115,6 +115,8 @@ static brim_status configure(void *work, const brim_setting *setting) {
   brim_contrastive *w = (brim_contrastive *)work;
   brim_applied a;
   drop_setting(w);
+  BRIM_TRY(
+      brim_device_set_threads(w->data.context.device, (int)setting->value[BRIM_LEARN_THREADS]));
   BRIM_TRY(brim_contrastive_prepare(w, setting, &a));
   brim_pairs_report(&w->pairs, &w->batching, &a.spec);
   brim_status status = build(w, setting, &a);

@@ -141,8 +141,7 @@ static brim_status choose_cache(const brim_contrastive *w, const brim_setting *s
   return brim_work_choose_cache(&w->data, &r, out);
 }
 
-brim_status brim_contrastive_plan(brim_contrastive *w, const brim_setting *setting,
-                                  brim_plan *out) {
+static brim_status plan(brim_contrastive *w, const brim_setting *setting, brim_plan *out) {
   brim_work_data *d = &w->data;
   brim_applied a;
   d->has_planned = false;
@@ -153,6 +152,16 @@ brim_status brim_contrastive_plan(brim_contrastive *w, const brim_setting *setti
   brim_contrastive_apply(w, setting, &a);
   BRIM_TRY(brim_work_plan_sets(d, &d->planned, &a.train, &a.eval, out));
   return brim_contrastive_plan_bank(w, &d->planned, &a, out);
+}
+
+// Workspaces depend on the number of threads; what is configured now keeps its own.
+brim_status brim_contrastive_plan(brim_contrastive *w, const brim_setting *setting,
+                                  brim_plan *out) {
+  brim_device *device = w->data.context.device;
+  const int before = device->info.threads;
+  BRIM_TRY(brim_device_set_threads(device, (int)setting->value[BRIM_LEARN_THREADS]));
+  const brim_status status = plan(w, setting, out);
+  return brim_device_set_threads(device, before) ? BRIM_EDEVICE : status;
 }
 
 //---------------------------------- knobs ----------------------------------

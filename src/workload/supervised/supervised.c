@@ -112,6 +112,8 @@ static brim_status configure(void *work, const brim_setting *setting) {
   brim_supervised *w = (brim_supervised *)work;
   brim_applied a;
   brim_stepper_drop(&w->stepper);
+  BRIM_TRY(
+      brim_device_set_threads(w->data.context.device, (int)setting->value[BRIM_LEARN_THREADS]));
   BRIM_TRY(brim_supervised_prepare(w, setting, &a));
   brim_pairs_report(&w->pairs, &w->batching, &a.spec);
   brim_status status = build(w, setting, &a);

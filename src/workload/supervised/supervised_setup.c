@@ -86,7 +86,7 @@ static brim_status choose_cache(const brim_supervised *w, const brim_setting *se
   return brim_work_choose_cache(&w->data, &r, out);
 }
 
-brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting, brim_plan *out) {
+static brim_status plan(brim_supervised *w, const brim_setting *setting, brim_plan *out) {
   brim_work_data *d = &w->data;
   brim_applied a;
   d->has_planned = false;
@@ -96,6 +96,15 @@ brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting
   d->has_planned = true;
   brim_supervised_apply(w, setting, &a);
   return brim_work_plan_sets(d, &d->planned, &a.train, &a.eval, out);
+}
+
+// Workspaces depend on the number of threads; what is configured now keeps its own.
+brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting, brim_plan *out) {
+  brim_device *device = w->data.context.device;
+  const int before = device->info.threads;
+  BRIM_TRY(brim_device_set_threads(device, (int)setting->value[BRIM_LEARN_THREADS]));
+  const brim_status status = plan(w, setting, out);
+  return brim_device_set_threads(device, before) ? BRIM_EDEVICE : status;
 }
 
 //---------------------------------- knobs ----------------------------------
