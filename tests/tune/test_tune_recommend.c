@@ -224,8 +224,9 @@ static void test_other_programs_widen(void **state) {
     r[i].samples_per_s_high *= factor;
   }
   brim_recommend(r, 2, &how, &picks);
-  assert_int_equal(picks.recommended, 0);
+  assert_int_equal(picks.recommended, 1);  // faster as things are, and nothing is promised
   assert_true(picks.provisional);
+  assert_true(picks.gain.low < 0.5 && picks.gain.high > 4);
   brim_recommend_reason(r, 2, &picks, NULL, text);
   assert_null(strstr(text, "at least"));
   // where processors were left over, nobody took any
