@@ -534,7 +534,7 @@ static brim_trial_options trial_options(const bench *b) {
       .stop = b->cli->stop};
 }
 
-// A table of what there is, while the sweep goes on.
+// A table of what there is, while the sweep continues.
 static void on_first(void *ctx, const brim_result *results, size_t count) {
   bench *b = ctx;
   brim_str text;
@@ -542,7 +542,7 @@ static void on_first(void *ctx, const brim_result *results, size_t count) {
   const brim_ui_picks none = {-1, -1, -1};
   brim_str_append_char(&text, '\n');
   if (!brim_ui_bench_table(&b->cli->err, results, count, none, &text)) {
-    brim_str_append(&text, brim_tr("so far; the sweep goes on\n\n"));
+    brim_str_append(&text, brim_tr("so far; the sweep continues\n\n"));
     if (!brim_str_status(&text)) brim_cli_note(b->cli, "%s", text.data);
   }
   brim_status_clear();
