@@ -246,6 +246,11 @@ typedef struct brim_gpu_facts {
 // NULL for a card that is not in the table.
 const brim_gpu_facts *brim_gpu_facts_find(const char *device);
 
+// Memory of a card that need not be here, by a name such as "rtx3060-12gb"; capitals, spaces and dashes do not
+// matter. false for one that is not in the table.
+bool brim_gpu_memory_find(const char *name, const char **known_as, double *bytes);
+void brim_gpu_memory_names(brim_str *out);  // "rtx3060-12gb, ...": all that are known
+
 // What samples_per_s counts, as a catalogue message: "samples", "env steps".
 const char *brim_result_unit(const brim_result *result);
 void brim_result_init(brim_result *result);    // unknowns NaN

@@ -1,6 +1,6 @@
 // Which setting of a large grid a sweep visits next for the first time. A grid of a hundred settings is not
 // measured whole: brim climbs from the config's own setting to neighbours of the best ones so far, until none
-// is left. A pure function of what was measured: a sweep that is resumed goes on where it was.
+// is left. A pure function of what was measured: a resumed sweep continues where it was.
 #include <math.h>
 #include <string.h>
 

@@ -185,23 +185,22 @@ static bool affordable(const brim_race *race, size_t setting) {
   return cost <= brim_race_seconds_left(race) * (1 + 1e-9);
 }
 
+// Is it to be visited now? The first round is free.
+static bool is_next(const brim_race *race, size_t setting) {
+  return !race->runner[setting].failed && (race->round == 0 || affordable(race, setting));
+}
+
+// The race ends when none of a round that was just planned can be afforded: that follows from the visits
+// alone, so that a race that is read from records ends where it ended.
 int64_t brim_race_next(brim_race *race) {
-  for (;;) {
-    while (race->at < race->queued && race->runner[race->queue[race->at]].failed) race->at++;
-    if (race->at == race->queued) {
-      if (race->over) return -1;
-      plan_round(race);
-      race->over = race->queued == 0;
-      if (race->over) return -1;
-      continue;
+  while (!race->over) {
+    while (race->at < race->queued && !is_next(race, race->queue[race->at])) race->at++;
+    if (race->at < race->queued) return (int64_t)race->queue[race->at++];
+    plan_round(race);
+    race->over = true;
+    for (size_t k = 0; k < race->queued && race->over; k++) {
+      race->over = !is_next(race, race->queue[k]);
     }
-    size_t next = race->queue[race->at];
-    if (race->round > 0 && !affordable(race, next)) {
-      race->over = true;
-      race->at = race->queued;
-      return -1;
-    }
-    race->at++;
-    return (int64_t)next;
   }
+  return -1;
 }

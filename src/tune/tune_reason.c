@@ -34,8 +34,8 @@ static void end(value_list *list) {
   }
 }
 
-// A sentence that is said of every setting has to hold for all of them at once: of ten, at 95 %. So it takes
-// 1.5 times the interval of one.
+// A sentence about several settings has to hold for all of them at once: for ten, at 95 %. That takes 1.5
+// times the interval of one.
 #define ALL_AT_ONCE 1.5
 
 static double surely(brim_interval ratio) {

@@ -18,32 +18,39 @@ typedef struct choice {
   int reference;      // measured to compare with, and not to be recommended; -1 = none
 } choice;
 
+// Half of a result's interval, as a logarithm, without what it has for other programs.
 static double log_half(const brim_result *r) {
   bool known = r->samples_per_s_low > 0 && r->samples_per_s_high >= r->samples_per_s_low;
-  return known ? 0.5 * log(r->samples_per_s_high / r->samples_per_s_low) : (double)NAN;
+  if (!known) return (double)NAN;
+  double half = 0.5 * log(r->samples_per_s_high / r->samples_per_s_low);
+  return fmax(0, half - brim_result_log_load(r));
 }
 
-brim_interval brim_compare_results(const brim_result *results, size_t a, size_t b,
-                                   brim_race *race) {
+// As it was measured; with `quiet`, as it would be on a quiet machine: other programs may have taken from one
+// and not from the other, which is an error that repeating does not show.
+static brim_interval ratio_of(const brim_result *results, size_t a, size_t b, brim_race *race,
+                              bool quiet) {
   brim_interval ratio = {(double)NAN, (double)NAN, (double)NAN};
   if (!brim_result_ran(&results[a]) || !brim_result_ran(&results[b])) return ratio;
   if (race) ratio = brim_race_ratio(race, a, b);
-  bool of_race = !isnan(ratio.value);
-  if (!of_race) {
+  if (isnan(ratio.value)) {
     double half = hypot(log_half(&results[a]), log_half(&results[b]));
     ratio.value = results[a].samples_per_s / results[b].samples_per_s;
     ratio.low = ratio.value * exp(-half);
     ratio.high = ratio.value * exp(half);
   }
-  // What other programs took from one and not from the other, and may give back: noise that repeating does
-  // not show. The records' own intervals have it.
-  double load = exp(brim_result_log_load(&results[a]) + brim_result_log_load(&results[b]));
-  if (of_race) {
+  if (quiet && a != b) {
+    double load = exp(brim_result_log_load(&results[a]) + brim_result_log_load(&results[b]));
     ratio.low /= load;
     ratio.high *= load;
   }
   if (!(ratio.high <= BRIM_TUNE_WIDEST * ratio.low)) ratio.low = ratio.high = (double)NAN;
   return ratio;
+}
+
+brim_interval brim_compare_results(const brim_result *results, size_t a, size_t b,
+                                   brim_race *race) {
+  return ratio_of(results, a, b, race, true);
 }
 
 static brim_interval compare(const choice *c, int a, int b) {
@@ -156,12 +163,13 @@ static bool is_open(const choice *c, int pick) {
   return false;
 }
 
-// The config's own setting stays as long as nothing is certainly faster: a change has to be worth it.
+// The config's own setting stays as long as nothing is faster: a change has to be worth it. What is faster
+// beside other programs is recommended for what it is, as provisional.
 static bool keeps_own(const choice *c, int pick) {
   int own = c->options->now;
   if (own < 0 || (size_t)own >= c->count || pick == own || !eligible(c, (size_t)own)) return false;
   if (c->any_memory && !reliable(c, (size_t)own)) return false;
-  brim_interval gain = compare(c, pick, own);
+  brim_interval gain = ratio_of(c->results, (size_t)pick, (size_t)own, c->options->race, false);
   if (!isnan(gain.low)) return !(gain.low > 1);
   return c->options->race || !(gain.value > 1 / NEAR);  // an interval too wide to say anything
 }

@@ -432,7 +432,7 @@ static int64_t next_first(sweep *s) {
   return -1;
 }
 
-// The first table, while the sweep goes on.
+// The first table, while the sweep continues.
 #define FIRST_TABLE_SECONDS 15.0
 static void show_first(sweep *s) {
   size_t ran = 0;

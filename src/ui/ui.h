@@ -277,9 +277,9 @@ typedef struct brim_ui_verified {
   double predicted, achieved;  // samples/s
   double low, high;  // a later run lies in here, 95 %, as the sweep saw the machine; NaN = unknown
   double others_then, others_now;  // percent of the CPU that other programs had; NaN = unknown
-  double samples, seconds;     // that the latter was counted over
-  double cap_s;                // of the training
-  int64_t epochs, steps;       // no epoch: a part of one, since the cap was reached
+  double samples, seconds;         // that the latter was counted over
+  double cap_s;                    // of the training
+  int64_t epochs, steps;           // no epoch: a part of one, since the cap was reached
 } brim_ui_verified;
 
 // What the difference means: within what was to be expected, or not, and why.

@@ -83,7 +83,7 @@ void brim_ui_verified_comment(const brim_ui_verified *v, char out[320]) {
   out[0] = '\0';
   if (!(v->achieved > 0) || !(v->predicted > 0)) return;
   if (!(v->low > 0) || !brim_ui_interval_tells(v->low, v->high)) {
-    snprintf(out, 320, "%s", brim_tr("the sweep was too unsteady to say what is to be expected"));
+    snprintf(out, 320, "%s", brim_tr("the sweep was too unsteady to predict a range"));
     return;
   }
   brim_ui_number(v->low, low);

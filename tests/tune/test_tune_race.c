@@ -103,6 +103,31 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
   brim_race_destroy(race);
 }
 
+// Visits of unequal cost: when a race has ended, one that gets the same visits has ended too.
+static void test_a_race_that_is_read_is_over(void **state) {
+  (void)state;
+  for (unsigned seed = 1; seed < 40; seed++) {
+    brim_race *race, *again;
+    brim_race_visit all[256];
+    size_t of[256], visits = 0;
+    unsigned noise = seed * 2654435761u;
+    assert_ok(brim_race_create(5, 2, &race));
+    assert_ok(brim_race_create(5, 2, &again));
+    for (int64_t next; (next = brim_race_next(race)) >= 0; visits++) {
+      noise = noise * 1664525u + 1013904223u;
+      double rate = 100 * (1 + 0.05 * (double)next) * (1 + 0.2 * (double)(noise >> 16) / 65536);
+      all[visits] = visit(rate, 0.05, 1 + 3 * (double)next);
+      of[visits] = (size_t)next;
+      assert_ok(brim_race_add(race, of[visits], &all[visits]));
+    }
+    for (size_t i = 0; i < visits; i++) assert_ok(brim_race_add(again, of[i], &all[i]));
+    brim_race_start_rounds(again);
+    assert_int_equal(brim_race_next(again), -1);
+    brim_race_destroy(race);
+    brim_race_destroy(again);
+  }
+}
+
 // What a later run reaches is less sure than what was reached: the machine may be in another state.
 static void test_a_later_run_is_less_sure(void **state) {
   (void)state;
@@ -175,6 +200,7 @@ int main(void) {
       cmocka_unit_test(test_a_quiet_machine_is_cheap),
       cmocka_unit_test(test_the_budget_ends_a_tie),
       cmocka_unit_test(test_a_burst_does_not_lose_the_best),
+      cmocka_unit_test(test_a_race_that_is_read_is_over),
       cmocka_unit_test(test_a_later_run_is_less_sure),
       cmocka_unit_test(test_failures),
       cmocka_unit_test(test_what_a_visit_tells),

@@ -35,7 +35,7 @@ static void test_never_certainly_beaten(void **state) {
   brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_false(picks.provisional);
-  r[1].stable = false;  // as fast as it is: its figures are rough, and that is said
+  r[1].stable = false;  // as fast as it is: its figures are rough, and the pick is provisional
   brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_true(picks.provisional);
@@ -224,11 +224,12 @@ static void test_other_programs_widen(void **state) {
     r[i].samples_per_s_high *= factor;
   }
   brim_recommend(r, 2, &how, &picks);
-  assert_int_equal(picks.recommended, 0);
+  assert_int_equal(picks.recommended, 1);  // faster as things are, and nothing is promised
   assert_true(picks.provisional);
+  assert_true(picks.gain.low < 0.5 && picks.gain.high > 4);
   brim_recommend_reason(r, 2, &picks, NULL, text);
   assert_null(strstr(text, "at least"));
-  // where processors were left over, nobody took any
+  // where processors were left over, other programs took none
   r[0].cpu_percent = 10;
   assert_true(brim_result_log_load(&r[0]) == 0);
 }
@@ -253,7 +254,7 @@ static void test_of_equals_the_fewest_workers(void **state) {
   assert_int_equal(picks.recommended, 1);
 }
 
-// The same records give the same race, whoever reads them: what is resumed says what was said.
+// The same records give the same race: a resumed sweep concludes the same.
 static void test_a_race_is_its_records(void **state) {
   (void)state;
   enum { SETTINGS = 4, ROUNDS = 3 };
@@ -403,7 +404,7 @@ static void test_time_grows_with_rows(void **state) {
   (void)state;
   const double rows[] = {32, 64, 128}, seconds[] = {1.32, 1.64, 2.28};
   assert_float_equal(brim_sweep_predict(rows, seconds, 3, 512), 6.12, 1e-6);
-  // of what is far from all that was measured nothing is said: no ETA of 465 hours
+  // sizes far from those that were measured give no ETA: none of 465 hours
   assert_true(isnan(brim_sweep_predict(rows, seconds, 3, 1024)));
   assert_float_equal(brim_sweep_predict(rows, seconds, 1, 64), 2.64, 1e-6);
   assert_float_equal(brim_sweep_predict(rows, seconds, 3, 1), 1.32, 1e-6);  // never below the least

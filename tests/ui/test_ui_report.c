@@ -345,7 +345,8 @@ static void test_heat(void **state) {
   contains(map, "<option value=\"pin_memory\">");
   assert_int_equal(occurrences(map, "<td"), 14 * 3);
   assert_int_equal(occurrences(map, "class=\"top\""), 1);
-  assert_int_equal(occurrences(map, "class=\"best\""), 1);  // the recommended setting's, another one
+  assert_int_equal(occurrences(map, "class=\"best\""),
+                   1);  // the recommended setting's, another one
   contains(map, "<td class=\"top\" style=\"--q:100\">103,799</td>");
   lacks(map, "OOM");  // bf16 fits where fp32 does not: the best is shown
   brim_free(map);

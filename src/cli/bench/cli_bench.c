@@ -91,6 +91,10 @@ static const brim_option options[] = {
     {.name = "benchmark-batch",
      .help = BRIM_N_("try batch sizes only; keep everything else as in the config")},
     {.name = "plan", .help = BRIM_N_("only show the memory of every setting, without running any")},
+    {.name = "gpu",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "NAME",
+     .help = BRIM_N_("with --plan: memory of a card that is not here, such as rtx3060-12gb")},
     {.name = "apply",
      .kind = BRIM_OPTION_STRING,
      .optional = true,
@@ -142,6 +146,64 @@ static const brim_option options[] = {
     {0},
 };
 
+//---------------------------------- a card that is not here ----------------------------------
+
+static brim_status check_card(bench *b) {
+  b->card = brim_option_string(&b->cli->parse, "gpu", NULL);
+  if (!b->card) return BRIM_OK;
+  if (!b->plan_only) {
+    return brim_cli_usage(b->cli, BRIM_N_("--gpu plans for a card that is not here; add --plan"));
+  }
+  if (brim_gpu_memory_find(b->card, &b->card, &b->card_bytes)) return BRIM_OK;
+  brim_str names;
+  brim_str_init(&names);
+  brim_gpu_memory_names(&names);
+  brim_status status = brim_cli_usage(b->cli, BRIM_N_("--gpu: '%.40s' is not known; known are %s"),
+                                      b->card, names.data ? names.data : "");
+  brim_str_deinit(&names);
+  return status;
+}
+
+static uint64_t config_limit(const brim_cli_job *job) {
+  return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
+}
+
+// The card's memory in place of this device's. Plans by a CPU put everything in one memory; a card holds what
+// is planned for the device.
+static void take_card(const bench *b, brim_result *r) {
+  double limit = (double)config_limit(b->job);
+  double most = limit > 0 && limit < b->card_bytes ? limit : b->card_bytes;
+  if (r->failure != BRIM_FAILURE_NONE && r->failure != BRIM_FAILURE_OOM_PLANNED) return;
+  bool fits = (double)r->plan.bytes[BRIM_PLACE_DEVICE] <= most;
+  r->free_bytes = r->total_bytes = b->card_bytes;
+  snprintf(r->device, sizeof r->device, "%s", b->card);
+  snprintf(r->device_id, sizeof r->device_id, "%s", b->card);
+  r->failure = fits ? BRIM_FAILURE_NONE : BRIM_FAILURE_OOM_PLANNED;
+  r->failure_status = fits ? BRIM_OK : BRIM_EOOM;
+  r->message[0] = '\0';
+}
+
+static void put_card(const bench *b, brim_str *out) {
+  char bytes[32];
+  if (!b->card) return;
+  brim_format_bytes((uint64_t)b->card_bytes, bytes);
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text,
+                  brim_tr("planned for %s with %s, nothing was measured. Its driver and libraries "
+                          "take 0.3 to 1 GiB of that."),
+                  b->card, bytes);
+  if (b->job->device->info.host_memory) {
+    brim_str_append(&text,
+                    brim_tr(" This plan is the CPU's: it lacks two batches of inputs and the "
+                            "GPU's workspaces. On a GPU of any size the plan is exact."));
+  }
+  brim_str_append_char(out, '\n');
+  brim_ui_wrap(out, &b->cli->out, text.data, 0);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&text);
+}
+
 //---------------------------------- what is shown ----------------------------------
 
 static void on_progress(void *ctx, const brim_progress *progress) {
@@ -165,8 +227,10 @@ static void on_result(void *ctx, const brim_result *result) {
   bench *b = ctx;
   if (!b->plan_only) brim_cli_bench_record(b, result);
   brim_cli_bench_publish_result(b, result);
+  brim_result shown = *result;
+  if (b->card) take_card(b, &shown);
   // An event that could not be reported is no reason to stop: the records are in the file.
-  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
+  if (b->cli->json && trial_event(b->cli, &shown)) brim_status_clear();
 }
 
 // The events of its single runs came before; this one is what stands in the end.
@@ -256,10 +320,6 @@ static void put_pageable(const bench *b, brim_str *out) {
   }
 }
 
-static uint64_t config_limit(const brim_cli_job *job) {
-  return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
-}
-
 // In short only what has to be done: the learning rate of a changed batch.
 static void put_advice(const bench *b, brim_str *out) {
   if (b->cli->verbose) {
@@ -315,6 +375,7 @@ static brim_status print_text(bench *b, bool interrupted) {
                                        : brim_tr("the same command with --resume continues\n"));
     }
   }
+  put_card(b, &text);
   if (!b->plan_only && b->count > 0) put_advice(b, &text);
   if (!status) {
     status = brim_ui_scaling(&b->cli->out, b->scaling, b->scaling_count, b->scaling_note, &text);
@@ -371,13 +432,15 @@ static brim_status print_json(bench *b, bool interrupted) {
   const struct {
     const char *key;
     int index;
-  } picks[] = {{"highest", b->picks.highest},
+  } picks[] = {{"now", b->decision.now},
+               {"highest", b->picks.highest},
                {"efficient", b->picks.efficient},
                {"recommended", b->picks.recommended}};
+  const size_t pick_count = sizeof picks / sizeof *picks;
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "count", json_integer((json_int_t)b->count));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(interrupted));
-  for (size_t i = 0; i < 3 && !s; i++) {
+  for (size_t i = 0; i < pick_count && !s; i++) {
     int at = picks[i].index;
     if (at < 0) {
       s = brim_json_put(f, picks[i].key, json_null());
@@ -474,7 +537,7 @@ static brim_trial_options trial_options(const bench *b) {
       .stop = b->cli->stop};
 }
 
-// A table of what there is, while the sweep goes on.
+// A table of what there is, while the sweep continues.
 static void on_first(void *ctx, const brim_result *results, size_t count) {
   bench *b = ctx;
   brim_str text;
@@ -482,7 +545,7 @@ static void on_first(void *ctx, const brim_result *results, size_t count) {
   const brim_ui_picks none = {-1, -1, -1};
   brim_str_append_char(&text, '\n');
   if (!brim_ui_bench_table(&b->cli->err, results, count, none, &text)) {
-    brim_str_append(&text, brim_tr("so far; the sweep goes on\n\n"));
+    brim_str_append(&text, brim_tr("so far; the sweep continues\n\n"));
     if (!brim_str_status(&text)) brim_cli_note(b->cli, "%s", text.data);
   }
   brim_status_clear();
@@ -612,6 +675,7 @@ static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_bench_apply_file(b));
   BRIM_TRY(brim_cli_bench_verify_check(b));
   BRIM_TRY(brim_cli_bench_scale_check(b));
+  BRIM_TRY(check_card(b));
   if (brim_option_find(&b->cli->parse, "budget") && budget(b) < 1) {
     return brim_cli_usage(b->cli, BRIM_N_("--budget must be 1 second or more"));
   }
@@ -629,6 +693,7 @@ static brim_status bench_all(bench *b) {
   }
   brim_gpu_sampler_stop(b->sampler);
   b->sampler = NULL;
+  for (size_t i = 0; i < b->count && b->card; i++) take_card(b, &b->results[i]);
   if (!status || status == BRIM_EINTERRUPTED) status = finish(b, status);
   brim_cli_bench_publish_stop(b);
   return status;

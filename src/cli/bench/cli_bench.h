@@ -28,6 +28,8 @@ typedef struct bench {
   bool budget_ended;  // --budget ended the sweep
   brim_race *race;    // how they compare; NULL = nothing was measured
   bool plan_only;
+  const char *card;   // --gpu: a card that is not here; NULL = none
+  double card_bytes;  // its memory
   brim_result *results;
   size_t count;
   brim_ui_picks picks;

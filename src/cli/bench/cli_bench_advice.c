@@ -15,7 +15,8 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
       b->picks.recommended >= 0 ? &b->settings.setting[b->picks.recommended] : NULL;
   for (size_t k = 0; pick && k < work->knob_count; k++) {
     const brim_knob *knob = &work->knobs[k];
-    if (knob->matters && !knob->matters(work->state, pick)) out->idle[out->idle_count++] = knob->name;
+    if (knob->matters && !knob->matters(work->state, pick))
+      out->idle[out->idle_count++] = knob->name;
   }
 }
 

@@ -286,18 +286,18 @@ static brim_status keep(verify *v, const brim_run_result *result) {
   brim_interval later = expected(b);
   brim_host_sample now;
   read_host(&now);
-  b->proof = (brim_ui_verified){.low = later.low,
-                                .high = later.high,
-                                .others_then = brim_results_others(b->results, b->count),
-                                .others_now =
-                                    brim_host_usage_between(&v->host, &now).others_cpu_percent,
-                                .predicted = b->results[b->picks.recommended].samples_per_s,
-                                .achieved = rate,
-                                .samples = v->samples,
-                                .seconds = v->seconds,
-                                .cap_s = v->cap_s,
-                                .epochs = v->epochs,
-                                .steps = v->steps};
+  b->proof =
+      (brim_ui_verified){.low = later.low,
+                         .high = later.high,
+                         .others_then = brim_results_others(b->results, b->count),
+                         .others_now = brim_host_usage_between(&v->host, &now).others_cpu_percent,
+                         .predicted = b->results[b->picks.recommended].samples_per_s,
+                         .achieved = rate,
+                         .samples = v->samples,
+                         .seconds = v->seconds,
+                         .cap_s = v->cap_s,
+                         .epochs = v->epochs,
+                         .steps = v->steps};
   b->record_status = BRIM_OK;  // the file was written again since, and will be once more
   brim_cli_bench_record(b, b->proof_record);
   return BRIM_OK;
