@@ -1,15 +1,19 @@
 // Threads and the pool for parallel loops. Plain mutexes and conditions: the work
-// between two waits is large here, and this is easy to reason about.
+// between two waits is large here, and this is easy to reason about. A range belongs to no thread: the
+// caller takes those that no worker has begun, so a worker that other programs keep from running is not
+// waited for.
 #include "base/base_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_cores.h"
 #include "base/base_cpu.h"
 #include "base/base_status.h"
 
@@ -85,6 +89,7 @@ typedef struct pool_worker {
   brim_pool *pool;
   brim_thread *thread;
   int index;
+  bool taken;  // range `index` of the round; under the lock
 } pool_worker;
 
 struct brim_pool {
@@ -93,11 +98,13 @@ struct brim_pool {
   int threads;
   // Under the lock:
   uint64_t round;  // one more per run: how a worker tells new work from old
-  int running;
+  int running;     // ranges that have not ended
   bool stop;
   int64_t count;
   brim_range_fn fn;
   void *ctx;
+  brim_cores place;
+  pid_t *ids;             // of the workers: 0 = has not begun
   pool_worker workers[];  // threads - 1; index 0 is the caller
 };
 
@@ -109,22 +116,31 @@ static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, vo
   if (begin < end) fn(ctx, begin, end, i);
 }
 
+// Runs the range of this index unless another thread has taken it; with the lock held, which it gives up
+// meanwhile.
+static void take_range_locked(brim_pool *pool, pool_worker *range) {
+  if (range->taken) return;
+  range->taken = true;
+  int64_t count = pool->count;
+  brim_range_fn fn = pool->fn;
+  void *ctx = pool->ctx;
+  pthread_mutex_unlock(&pool->lock);
+  run_range(pool, count, fn, ctx, range->index);
+  pthread_mutex_lock(&pool->lock);
+  if (--pool->running == 0) pthread_cond_signal(&pool->done);
+}
+
 static void worker_main(void *arg) {
   pool_worker *worker = arg;
   brim_pool *pool = worker->pool;
   uint64_t seen = 0;
+  __atomic_store_n(&pool->ids[worker->index - 1], (pid_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
   pthread_mutex_lock(&pool->lock);
   for (;;) {
     while (!pool->stop && pool->round == seen) pthread_cond_wait(&pool->work, &pool->lock);
     if (pool->stop) break;
     seen = pool->round;
-    int64_t count = pool->count;
-    brim_range_fn fn = pool->fn;
-    void *ctx = pool->ctx;
-    pthread_mutex_unlock(&pool->lock);
-    run_range(pool, count, fn, ctx, worker->index);
-    pthread_mutex_lock(&pool->lock);
-    if (--pool->running == 0) pthread_cond_signal(&pool->done);
+    take_range_locked(pool, worker);
   }
   pthread_mutex_unlock(&pool->lock);
 }
@@ -134,16 +150,21 @@ brim_status brim_pool_create(int threads, brim_pool **out) {
   if (threads < 1 || threads > 4096) {
     return brim_fail(BRIM_EINVAL, "invalid pool of %d threads", threads);
   }
-  brim_pool *pool = brim_calloc(1, sizeof *pool + (size_t)(threads - 1) * sizeof pool->workers[0]);
+  const size_t workers = (size_t)(threads - 1);
+  brim_pool *pool = brim_calloc(
+      1, sizeof *pool + workers * sizeof pool->workers[0] + workers * sizeof pool->ids[0]);
   if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for a pool of %d threads", threads);
   pthread_mutex_init(&pool->lock, NULL);
   pthread_cond_init(&pool->work, NULL);
   pthread_cond_init(&pool->done, NULL);
   pool->threads = threads;
+  pool->ids = (pid_t *)(void *)&pool->workers[workers];
+  brim_cores_init(&pool->place);
   for (int i = 1; i < threads; i++) {
     pool_worker *worker = &pool->workers[i - 1];
     worker->pool = pool;
     worker->index = i;
+    worker->taken = true;
     brim_status status = brim_thread_start(worker_main, worker, "brim-pool", &worker->thread);
     if (status) {
       brim_pool_destroy(pool);
@@ -175,16 +196,19 @@ void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx) 
     run_range(pool, count, fn, ctx, 0);
     return;
   }
+  brim_cores_place(&pool->place, pool->ids, pool->threads - 1);
   pthread_mutex_lock(&pool->lock);
   pool->count = count;
   pool->fn = fn;
   pool->ctx = ctx;
   pool->running = pool->threads - 1;
+  for (int i = 1; i < pool->threads; i++) pool->workers[i - 1].taken = false;
   pool->round++;
   pthread_cond_broadcast(&pool->work);
   pthread_mutex_unlock(&pool->lock);
   run_range(pool, count, fn, ctx, 0);
   pthread_mutex_lock(&pool->lock);
+  for (int i = 1; i < pool->threads; i++) take_range_locked(pool, &pool->workers[i - 1]);
   while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
   pthread_mutex_unlock(&pool->lock);
 }

@@ -338,16 +338,6 @@ static void setup_injection(void) {
   brim_alloc_fail_nth(n, *end == '+');
 }
 
-// libgomp's threads spin about a millisecond at every barrier before they sleep. When the cores are
-// shared (with the loader, with another program) a partner that is not running is waited for by
-// burning the time it needs: two threads were measured 16 times slower than one. A few microseconds
-// bridge the gap between two ops as well. libgomp reads this when a plug-in brings it in; what the
-// user has set stays.
-static void calm_openmp(void) {
-  if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-  setenv("GOMP_SPINCOUNT", "4000", 1);
-}
-
 // A caller may have closed these (>&-): the next file that is opened would take their place, and what is
 // printed would go into it. Reading and writing keep failing, as of a closed one.
 static void reserve_standard_files(void) {
@@ -361,7 +351,6 @@ int brim_cli_main(int argc, const char *const *argv) {
   reserve_standard_files();
   setup_injection();
   setup_language(argc, argv);
-  calm_openmp();
   brim_json_own_memory();
   brim_data_leave_hdf5_open();
   brim_status_clear();

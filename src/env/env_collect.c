@@ -54,8 +54,9 @@ static void run_range(void *ctx, int64_t begin, int64_t end, int thread) {
   c->fn(&c->work, begin, end);
 }
 
-// Waking threads takes some microseconds: what one of them does in about 20 is not divided.
-enum { ALONE_NS = 20000 };
+// Waking threads takes 5 to 50 us, more beside other programs: what one thread does in about 100 is not
+// divided.
+enum { ALONE_NS = 100000 };
 
 // fn over `count` environments or rows, each of which takes about so many nanoseconds.
 static brim_status over_threads(const brim_rollout_where *where, const brim_collect_work *work,

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "measure/measure_int.h"
+#include "record/record_findings.h"
 
 #define MOST_RATE 1e18  // a file may say anything
-#define BUSY 0.1        // others' share of the machine beyond which a ceiling is in doubt
 
 //---------------------------------- the cache ----------------------------------
 
@@ -108,7 +108,7 @@ static brim_status remember(brim_status status, const char *what) {
   return status;
 }
 
-bool brim_machine_was_busy(const brim_machine_ceilings *c) { return c->load > BUSY; }
+bool brim_machine_was_busy(const brim_machine_ceilings *c) { return brim_machine_doubtful(c); }
 
 brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *sizes,
                              const brim_machine_options *options, brim_machine_ceilings *out) {

@@ -5,6 +5,9 @@
 
 #include "measure/measure_int.h"
 
+// The kernel counts in hundredths of a second: others' share of a shorter time says nothing.
+#define LEAST_SECONDS 0.2
+
 void brim_outside_read(const brim_work *work, brim_outside *out) {
   brim_host_provider host = brim_host_provider_system("");
   memset(out, 0, sizeof *out);
@@ -49,6 +52,7 @@ void brim_outside_take(const brim_outside *before, const brim_outside *after, do
   double quota = brim_cpu_quota(brim_cpu_root());
   double cpus = quota > 0 && quota < r->cores ? quota : r->cores;
   if (cpus > 0) r->cpu_percent = usage.process_cpu_percent / cpus;
+  if (usage.seconds >= LEAST_SECONDS) r->others_cpu_percent = usage.others_cpu_percent;
   r->peak_rss_bytes = after->host.value[BRIM_HOST_PROCESS_PEAK_RSS];
   take_quota(before, after, r->steps, r);
   brim_outside_stages(&before->loading, &after->loading, rows, r);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "profile/profile_rows_int.h"
+#include "record/record_findings.h"
 
 //---------------------------------- rows ----------------------------------
 
@@ -338,14 +339,23 @@ brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, br
 
 static void set_ceiling(brim_profile_row *row, const brim_machine_ceilings *c,
                         const char *precision) {
+  row->ceiling[0] = '\0';
+  row->ceiling_share = (double)NAN;
+  if (brim_machine_doubtful(c)) return;
   double flops = brim_machine_flops(c, precision), bytes = c->copy_bytes_per_s;
   double compute_s = row->flops / flops, memory_s = row->bytes / bytes;
   if (!(row->total_ms > 0) || (isnan(compute_s) && isnan(memory_s))) return;
   bool memory = isnan(compute_s) || memory_s > compute_s;
   double least_s = memory ? memory_s : compute_s;
+  const double share = least_s * 1e3 / row->total_ms;
   if (!(least_s > 0)) return;
+  // Faster than memory: the data were in a cache. Faster than products can be: the ceiling is wrong.
+  if (share > 1) {
+    if (memory) set_text(row->ceiling, sizeof row->ceiling, "in cache");
+    return;
+  }
   set_text(row->ceiling, sizeof row->ceiling, memory ? "copy" : precision);
-  row->ceiling_share = least_s * 1e3 / row->total_ms;
+  row->ceiling_share = share;
 }
 
 void brim_profile_ceilings(brim_profile *out, const char *precision) {

@@ -19,11 +19,12 @@
 //            parameter_count, segments, recomputed}
 //   utilisation {gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent,
 //            power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c, throttle (text),
-//            cpu_percent}
+//            cpu_percent, others_cpu_percent (other programs had so much of the machine's CPU)}
 //   energy  {j_per_sample}
 //   ceilings {data_samples_per_s, compute_samples_per_s}   of the job
 //   trace   {gpu_busy_ms, gpu_kernel_ms, gpu_copy_ms, kernels}   per step, by CUPTI
-//   trial   {warmup_steps, steps, repeats, stable, throttled, seconds}
+//   trial   {warmup_steps, steps, repeats, stable, throttled, seconds,
+//            visits [{at, samples_per_s, log_se, samples, seconds, others_cpu_percent}]}   absent = unknown
 //   machine {gemm_fp32_flops, gemm_tf32_flops, gemm_bf16_flops, gemm_fp16_flops, copy_bytes_per_s,
 //            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second
 //   quota   {cpus, cores, cpu_ms, throttled_ms}   CPUs the control group may use, null = no quota; cores
@@ -123,6 +124,18 @@ typedef struct brim_result_stage {
   double ms;  // per step, the sum over the threads
 } brim_result_stage;
 
+// One visit of a sweep to a setting. What a sweep concludes follows from the visits of its records and from
+// nothing else (brim_race_of_results).
+enum { BRIM_RESULT_MAX_VISITS = 96 };
+typedef struct brim_result_visit {
+  int64_t at;  // its place among the visits of the whole sweep
+  double samples_per_s;
+  double log_se;  // standard error of the logarithm of that, by this visit's samples; NaN = unknown
+  double samples;             // how many they were
+  double seconds;             // what the visit cost
+  double others_cpu_percent;  // as of the result
+} brim_result_visit;
+
 // What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
 // product in each precision, bytes/s of copies in device memory (read and write both counted) and
 // from the host's memory to a GPU's, and small ops that the host starts one after another in a second.
@@ -194,7 +207,8 @@ typedef struct brim_result {
   // The ladder of utilisation, NaN = unknown: any kernel ran; SMs had a warp; warps they held of
   // what they could; tensor cores; device memory.
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
-  double cpu_percent;  // of the process, 100 = all cores
+  double cpu_percent;         // of the process, 100 = all cores
+  double others_cpu_percent;  // of other programs meanwhile, 100 = all cores; NaN = unknown
   double power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c;
   double joules_per_sample;
   char throttle
@@ -208,6 +222,8 @@ typedef struct brim_result {
   bool stable;
   bool throttled;  // the clock fell while measuring, beyond what a power cap does to every trial
   double seconds;
+  brim_result_visit visits[BRIM_RESULT_MAX_VISITS];
+  size_t visit_count;
   brim_failure failure;
   brim_status failure_status;  // what the setting failed with; BRIM_OK = none or unknown
   char message[1024];
@@ -255,6 +271,13 @@ bool brim_result_is_oom(const brim_result *result);
 bool brim_result_one_sample(const brim_result *result);
 // Measured in steady steps, at a steady clock.
 bool brim_result_trusted(const brim_result *result);
+// How much faster or slower a setting may be once other programs leave the CPU alone: a factor, as a
+// logarithm. 0 where they did not keep it from running, or where this is unknown.
+double brim_result_log_load(const brim_result *result);
+// What other programs had of the CPU while these were measured: the mean, in percent. NaN = unknown.
+double brim_results_others(const brim_result *results, size_t count);
+// Is that more than the usual background of a machine?
+bool brim_results_were_disturbed(const brim_result *results, size_t count);
 brim_status brim_result_to_json(const brim_result *result, json_t **out);
 // `name` and `line` for messages.
 brim_status brim_result_from_json(const json_t *value, const char *name, int line,

@@ -132,8 +132,20 @@ double brim_result_ceiling_share(const brim_result *r, bool *loading) {
   return r->samples_per_s / fmin(data, compute);
 }
 
+#define MACHINE_BUSY 0.1  // others' share of a machine that a ceiling does not bear
+
+bool brim_machine_doubtful(const brim_machine_ceilings *c) { return c->load > MACHINE_BUSY; }
+
+static double share_of(const brim_result *r, double per_step, double most) {
+  const double share = per_step / (r->total_ms.median * 1e-3) / most;
+  return share <= 1 && !brim_machine_doubtful(&r->ceilings) ? share : (double)NAN;
+}
+
 double brim_result_product_share(const brim_result *r, const char **precision) {
   *precision = brim_result_text_as(r, BRIM_ROLE_PRECISION);
-  double most = brim_machine_flops(&r->ceilings, *precision);
-  return r->plan.flops_per_step / (r->total_ms.median * 1e-3) / most;
+  return share_of(r, r->plan.flops_per_step, brim_machine_flops(&r->ceilings, *precision));
+}
+
+double brim_result_memory_share(const brim_result *r) {
+  return share_of(r, r->plan.bytes_per_step, r->ceilings.copy_bytes_per_s);
 }

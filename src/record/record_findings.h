@@ -46,9 +46,14 @@ bool brim_result_worth_fixing(const brim_result *r);
 // Throughput as a share of the slower of its stages alone (loading, computing), which `loading` names;
 // NaN = not measured. Above 1 the machine was busy when the stages were measured.
 double brim_result_ceiling_share(const brim_result *r, bool *loading);
-// The plan's FLOPs of a step as a share of this machine's matrix products in the setting's precision,
-// whose name goes to *precision; NaN = unknown.
+// Were these ceilings measured while other programs used the machine? They are then too low, by an amount
+// that nothing tells: no share of them is printed.
+bool brim_machine_doubtful(const brim_machine_ceilings *ceilings);
+// What a step needs by the plan as a share of what the machine can do in the step's time: FLOPs of matrix
+// products in the setting's precision, whose name goes to *precision, and bytes of copies in memory. NaN =
+// unknown, or above 1 or doubtful: the ceiling is then wrong.
 double brim_result_product_share(const brim_result *r, const char **precision);
+double brim_result_memory_share(const brim_result *r);
 const char *brim_result_knob_text(const brim_result *r, const char *name);  // "" = it has none
 double brim_result_phase_ms(const brim_result *r, brim_phase phase);  // the median; 0 = unknown
 

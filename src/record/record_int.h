@@ -22,6 +22,9 @@ brim_status brim_record_status(const char *name);
 brim_status brim_record_put_stages(json_t *worker, const brim_result *result);
 brim_status brim_record_read_stages(const json_t *root, const char *name, int line,
                                     brim_result *out);
+brim_status brim_record_put_visits(json_t *trial, const brim_result *result);
+brim_status brim_record_read_visits(const json_t *root, const char *name, int line,
+                                    brim_result *out);
 brim_status brim_record_put_findings(json_t *root, const brim_result *result);
 brim_status brim_record_read_findings(const json_t *root, const char *name, int line,
                                       brim_result *out);

@@ -67,6 +67,7 @@ static const field fields[] = {
     FIELD("utilisation", "temperature_c", FIELD_NUMBER, temperature_c),
     FIELD("utilisation", "throttle", FIELD_TEXT, throttle),
     FIELD("utilisation", "cpu_percent", FIELD_NUMBER, cpu_percent),
+    FIELD("utilisation", "others_cpu_percent", FIELD_NUMBER, others_cpu_percent),
     FIELD("energy", "j_per_sample", FIELD_NUMBER, joules_per_sample),
     FIELD("ceilings", "data_samples_per_s", FIELD_NUMBER, data_samples_per_s),
     FIELD("ceilings", "compute_samples_per_s", FIELD_NUMBER, compute_samples_per_s),
@@ -272,6 +273,8 @@ static brim_status fill(json_t *root, const brim_result *result) {
   BRIM_TRY(put_rates(root, result));
   BRIM_TRY(section_of(root, "worker", &section));
   BRIM_TRY(brim_record_put_stages(section, result));
+  BRIM_TRY(section_of(root, "trial", &section));
+  BRIM_TRY(brim_record_put_visits(section, result));
   return brim_record_put_findings(root, result);
 }
 
@@ -520,6 +523,7 @@ static brim_status read_all(const reader *r, const json_t *root, brim_result *ou
   BRIM_TRY(read_failure(r, root, out));
   BRIM_TRY(read_rates(r, root, out));
   BRIM_TRY(brim_record_read_stages(root, r->name, r->line, out));
+  BRIM_TRY(brim_record_read_visits(root, r->name, r->line, out));
   return brim_record_read_findings(root, r->name, r->line, out);
 }
 

@@ -1,4 +1,5 @@
-// Lists of a result as JSON and back: findings, and the time of transforms. record.h specifies them.
+// Lists of a result as JSON and back: findings, the time of transforms, and the visits of a sweep. record.h
+// specifies them.
 #include <math.h>
 
 #include "record/record_int.h"
@@ -125,6 +126,59 @@ brim_status brim_record_read_stages(const json_t *root, const char *name, int li
     BRIM_TRY(read_text(item, "name", name, line, stage->name, sizeof stage->name));
     BRIM_TRY(read_number(item, "ms", name, line, &stage->ms));
     out->stage_count = index + 1;
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- visits ----------------------------------
+
+static const struct {
+  const char *key;
+  size_t offset;
+} visit_fields[] = {
+#define X(name) {#name, offsetof(brim_result_visit, name)},
+    X(samples_per_s) X(log_se) X(samples) X(seconds) X(others_cpu_percent)
+#undef X
+};
+enum { VISIT_FIELDS = sizeof visit_fields / sizeof *visit_fields };
+
+brim_status brim_record_put_visits(json_t *trial, const brim_result *result) {
+  if (result->visit_count == 0) return BRIM_OK;
+  BRIM_TRY(brim_json_put(trial, "visits", json_array()));
+  json_t *list = json_object_get(trial, "visits");
+  for (size_t i = 0; i < result->visit_count; i++) {
+    const brim_result_visit *visit = &result->visits[i];
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_json_put(item, "at", json_integer(visit->at)));
+    for (size_t k = 0; k < VISIT_FIELDS; k++) {
+      const char *at = (const char *)visit + visit_fields[k].offset;
+      double number = *(const double *)(const void *)at;
+      BRIM_TRY(brim_json_put(item, visit_fields[k].key, brim_json_number(number)));
+    }
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_record_read_visits(const json_t *root, const char *name, int line,
+                                    brim_result *out) {
+  json_t *list = json_object_get(json_object_get(root, "trial"), "visits");
+  if (!list || json_is_null(list)) return BRIM_OK;
+  if (!json_is_array(list)) return bad(name, line, "trial.visits", "a list");
+  size_t index;
+  json_t *item;
+  json_array_foreach(list, index, item) {
+    if (index == BRIM_RESULT_MAX_VISITS) break;
+    brim_result_visit *visit = &out->visits[index];
+    BRIM_TRY(check_item(item, name, line, "trial.visits"));
+    const json_t *at = json_object_get(item, "at");
+    if (!json_is_integer(at)) return bad(name, line, "trial.visits.at", "a whole number");
+    visit->at = json_integer_value(at);
+    for (size_t k = 0; k < VISIT_FIELDS; k++) {
+      void *member = (char *)visit + visit_fields[k].offset;
+      BRIM_TRY(read_number(item, visit_fields[k].key, name, line, (double *)member));
+    }
+    out->visit_count = index + 1;
   }
   return BRIM_OK;
 }

@@ -20,7 +20,8 @@
 //           took, counting time that several share once. The ms of one list add up to the step, but those of
 //           transforms: these run in workers, beside the step.
 //           share: ms of the step; of transforms total_ms of all of them.
-//           ceiling: "fp32", "tf32", "bf16", "fp16" (products) or "copy" (memory); which limits it;
+//           ceiling: "fp32", "tf32", "bf16", "fp16" (products) or "copy" (memory), which limits it;
+//           "in cache": faster than memory, ceiling_share unknown;
 //           ceiling_share: how close it came, 1 = all of it
 //   gaps    {ms, share, causes: [{cause, ms, count}], longest: [{cause, ms, step, at_ms, before, after}]}
 //           no kernel ran; ms and count per step; null where there is no GPU. Of "transfer" a copy ran:

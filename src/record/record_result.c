@@ -86,6 +86,7 @@ void brim_result_init(brim_result *result) {
                              &result->tensor_percent,
                              &result->dram_percent,
                              &result->cpu_percent,
+                             &result->others_cpu_percent,
                              &result->power_w,
                              &result->power_limit_w,
                              &result->clock_mhz,
@@ -181,6 +182,32 @@ bool brim_result_is_oom(const brim_result *result) {
 
 bool brim_result_one_sample(const brim_result *result) {
   return brim_result_ran(result) && isnan(result->samples_per_s_low) && isnan(result->total_ms.mad);
+}
+
+// Below this share others are the usual background of a machine; with more than SPARE of the CPU left
+// over, they took nothing from the setting.
+#define OTHERS_SHARE 0.10
+#define SPARE 0.25
+
+double brim_result_log_load(const brim_result *result) {
+  double others = result->others_cpu_percent / 100, own = result->cpu_percent / 100;
+  if (!(others > OTHERS_SHARE) || brim_result_has_gpu(result)) return 0;
+  if (others + own < 1 - SPARE) return 0;
+  return -log(1 - fmin(others, 0.9));
+}
+
+double brim_results_others(const brim_result *results, size_t count) {
+  double sum = 0, n = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_result_ran(&results[i]) || isnan(results[i].others_cpu_percent)) continue;
+    sum += results[i].others_cpu_percent;
+    n++;
+  }
+  return n > 0 ? sum / n : (double)NAN;
+}
+
+bool brim_results_were_disturbed(const brim_result *results, size_t count) {
+  return brim_results_others(results, count) > 100 * OTHERS_SHARE;
 }
 
 bool brim_result_trusted(const brim_result *result) { return result->stable && !result->throttled; }

@@ -37,6 +37,12 @@ typedef struct brim_sweep_options {
   const brim_sweep_settings *settings;  // NULL = what the axes give
   brim_trial_options trial;             // its on_step and location are not used; see on_progress
   bool plan_only;
+  // Grids of more settings than this are climbed (tune_climb.c): only a part of them is measured.
+  // 0 = every setting is measured.
+  size_t climb_above;
+  // Seconds from now on, after which no more settings are begun; 0 = no limit. The config's own setting is
+  // measured first.
+  double budget_s;
   // The budget in passes (tune_race.h); less than 2: every setting is measured once. The visit that is
   // nearest to what all say stands in the results, with the rate and interval that follow from all.
   int repeats;
@@ -50,15 +56,28 @@ typedef struct brim_sweep_options {
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_result)(void *ctx, const brim_result *result);
   void (*on_final)(void *ctx, const brim_result *result);  // of a setting that was repeated
+  // Once, as soon as some seconds have brought several settings and more is to come: what there is.
+  void (*on_first)(void *ctx, const brim_result *results, size_t count);
+  // May be NULL: (settings) gets the setting of each result. Settings without a result are left out.
+  size_t *setting_of;
+  bool *budget_ended;              // may be NULL: did the budget end the sweep?
+  const brim_host_provider *host;  // where the use of the processors comes from; NULL = the machine
   void *ctx;
 } brim_sweep_options;
 
-// Every combination in turn. *out is an array from brim_alloc (deinit each, brim_free), also when
+// The results stand in the order of the settings. *out is an array from brim_alloc (deinit each, brim_free), also when
 // BRIM_EINTERRUPTED: then it holds what was done.
 brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
                            const brim_sweep_options *options, brim_result **out, size_t *count);
 
-// Seconds of a visit to a setting of `at` rows, from those of `n` others; NaN for none.
+// The race that measured these results, from the visits in their records alone: the same records give the
+// same intervals. BRIM_ENOMEM.
+brim_status brim_race_of_results(const brim_result *results, size_t count, double passes,
+                                 brim_race **out);
+
+// Seconds of a visit to a setting of `at` rows, from those of `n` others; NaN for none, and for more rows than
+// BRIM_SWEEP_FARTHEST times those that were measured.
+#define BRIM_SWEEP_FARTHEST 4.0
 double brim_sweep_predict(const double *rows, const double *seconds, size_t n, double at);
 // Seconds that a sweep takes at most from now on: its first round has cost `spent` and is to cost
 // `ahead`; `passes` is its budget.
@@ -69,11 +88,15 @@ double brim_sweep_seconds(double spent, double ahead, double passes);
 //   efficient   most samples/s per GB among those with >= 90 % of the highest
 //   recommended the fastest by estimate whose planned memory is under 80 % of what is free (any, where
 //               none is) and that may be applied; or the one with the smallest memory, then with fewer
-//               workers, of those that are surely within 3 % of it and not certainly slower
-// Noise widens intervals and excludes nothing: as long as one setting ran, one is recommended.
+//               workers, of those that cannot be told apart from it and are within 3 % by estimate (10 %
+//               where only workers differ); or the config's own, where that one is not certainly faster
+// Noise and other programs widen intervals and exclude nothing: as long as one setting ran, one is
+// recommended.
 typedef struct brim_recommendation {
   int highest, efficient, recommended;
-  bool provisional;    // another could still be more than 3 % faster, or it was measured once
+  // Another could still be more than 3 % faster, it was measured once, its times were unsteady, or other
+  // programs took the CPU.
+  bool provisional;
   int now;             // the config's own setting; -1 = unknown, or it did not run
   brim_interval gain;  // of the recommended over that
   int beside;  // certainly faster, but changes what is learned and was not asked for; -1 = none

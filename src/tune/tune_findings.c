@@ -150,6 +150,63 @@ static void find_throttle(const brim_findings *v) {
           : brim_tr("as this card is set up; a lower precision does more work per joule"));
 }
 
+//---------------------------------- the rest ----------------------------------
+
+// Small shapes, and ops between the products, explain a step that reaches a tenth of what the machine can.
+// One below that is not good as it is, though nothing above says why.
+#define GOOD_SHARE 0.1
+
+// Knobs of this result by whether a setting beside it has another value.
+static void put_knobs(const brim_findings *v, bool tried, brim_str *out) {
+  for (size_t k = 0; k < v->r->knob_count; k++) {
+    const brim_result_knob *knob = &v->r->knobs[k];
+    bool varied = false;
+    for (size_t i = 0; i < v->count && !varied; i++) {
+      varied = strcmp(brim_result_knob_text(&v->results[i], knob->name), knob->value) != 0;
+    }
+    if (varied == tried) brim_str_printf(out, "%s%s", out->len ? ", " : "", knob->name);
+  }
+}
+
+static void find_rest(const brim_findings *v) {
+  brim_result *r = v->r;
+  const char *precision;
+  const double products = brim_result_product_share(r, &precision);
+  const double memory = brim_result_memory_share(r);
+  const bool by_memory = isnan(products) || memory > products;
+  const double share = by_memory ? memory : products;
+  // The loader bounds the step: what the device could do is no measure of it.
+  const bool loads = r->data_samples_per_s < r->compute_samples_per_s;
+  if (!(share < GOOD_SHARE) || loads || brim_result_worth_fixing(r)) return;
+  brim_finding *f = brim_finding_add(r, "below_ceiling", (double)NAN);
+  if (!f) return;
+  char what[64], percent[16];
+  brim_str tried, left;
+  brim_str_init(&tried);
+  brim_str_init(&left);
+  put_knobs(v, true, &tried);
+  put_knobs(v, false, &left);
+  snprintf(what, sizeof what, by_memory ? "%s" : brim_tr("%s matrix products"),
+           by_memory ? brim_tr("memory bandwidth") : precision);
+  if (share < 0.001) {
+    snprintf(percent, sizeof percent, "<0.1 %%");
+  } else {
+    snprintf(percent, sizeof percent, "%.1f %%", 100 * share);
+  }
+  snprintf(f->text, sizeof f->text,
+           brim_tr("the step reaches %s of this machine's %s, and no finding says why; tried: %s"),
+           percent, what, tried.len ? tried.data : brim_tr("nothing"));
+  if (left.len) {
+    snprintf(f->remedy, sizeof f->remedy, brim_tr("not tried: %s; `brim bench` measures them"),
+             left.data);
+  } else {
+    snprintf(f->remedy, sizeof f->remedy, "%s",
+             brim_tr("every knob was tried; a larger model or batch uses the machine better"));
+  }
+  brim_str_deinit(&tried);
+  brim_str_deinit(&left);
+}
+
 //---------------------------------- doubts ----------------------------------
 
 // By what made it unstable, and by its name: the spread of its steps, of their median, or of its repeats.
@@ -203,6 +260,7 @@ void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool p
   find_checkpoints(&v);
   const brim_work_findings_table *own = findings_of(v.r);
   if (own) own->find(&v);
+  find_rest(&v);
   find_memory(&v);
   find_throttle(&v);
   find_noise(&v);

@@ -9,6 +9,17 @@
 // An interval wider than this factor says nothing.
 #define BRIM_TUNE_WIDEST 100.0
 
+// What is visited first in a large grid (tune_climb.c).
+typedef struct brim_climb {
+  const brim_work *work;
+  const brim_sweep_settings *settings;
+  const brim_sweep_axis *axes;
+  size_t axis_count;
+  const double *rate;  // (settings) NaN = not visited; 0 = it did not run, or takes too long
+} brim_climb;
+// -1 = enough were visited.
+int64_t brim_climb_next(const brim_climb *climb);
+
 // brim_diagnose; with `probing`, findings ask for settings that would price them (record_findings.h).
 void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool probing);
 

@@ -67,6 +67,15 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit
   return BRIM_OK;
 }
 
+void brim_race_start_rounds(brim_race *race) {
+  size_t most = 0;
+  for (size_t i = 0; i < race->settings; i++) {
+    if (race->runner[i].visits > most) most = race->runner[i].visits;
+  }
+  race->queued = race->at = 0;
+  race->round = most > 1;
+}
+
 void brim_race_fail(brim_race *race, size_t setting) {
   race->runner[setting].failed = true;
   race->fitted = false;

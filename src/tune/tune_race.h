@@ -36,6 +36,9 @@ void brim_race_destroy(brim_race *race);
 // contend, in rounds whose order alternates.
 int64_t brim_race_next(brim_race *race);
 brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit *visit);
+// The first round is over, whoever had a visit: the others take no part. For a caller that chooses the first
+// visits itself, and for one that adds those of records.
+void brim_race_start_rounds(brim_race *race);
 // The setting does not run: it is not visited again, and counts no more.
 void brim_race_fail(brim_race *race, size_t setting);
 

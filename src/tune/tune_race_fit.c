@@ -179,6 +179,22 @@ static void iterate(brim_race *race, double settings) {
   }
 }
 
+// The disturbance between visits is common to all settings, and some suffer more of it than others: threads
+// that wait for each other at every small op, on a busy machine. Where a setting's own visits scatter more
+// than the fit expects, its error grows.
+static void find_scatter(brim_race *race) {
+  for (size_t i = 0; i < race->settings; i++) race->runner[i].scatter = COMMON;
+  for (size_t k = 0; k < race->visits; k++) {
+    const entry *v = &race->visit[k];
+    double e = v->x - race->runner[v->setting].a - race->fit.b[v->block];
+    race->runner[v->setting].scatter += v->weight * e * e / v->var;
+  }
+  for (size_t i = 0; i < race->settings; i++) {
+    runner *r = &race->runner[i];
+    r->scatter = fmax(1, r->scatter / (COMMON + fmax(1, (double)r->visits - 1)));
+  }
+}
+
 brim_status brim_race_fit(brim_race *race) {
   if (race->fitted || race->visits == 0) return BRIM_OK;
   size_t blocks = (race->visits + BLOCK_VISITS - 1) / BLOCK_VISITS;
@@ -195,6 +211,7 @@ brim_status brim_race_fit(brim_race *race) {
     race->visit[k].weight = 1;
   }
   iterate(race, settings);
+  find_scatter(race);
   race->fit.df += race->earlier;
   race->fit.typical = median_block(&race->fit);
   race->fitted = true;
@@ -219,7 +236,7 @@ double brim_race_se(const brim_race *race, size_t a, size_t b) {
   for (size_t r = 0; r < f->blocks; r++) {
     c[r] = f->share[a * f->blocks + r] / x->w - f->share[b * f->blocks + r] / y->w;
   }
-  return OPTIMISM * sqrt(1 / x->w + 1 / y->w + quadratic(f, c));
+  return OPTIMISM * sqrt(x->scatter / x->w + y->scatter / y->w + quadratic(f, c));
 }
 
 static brim_interval around(double log_value, double half) {
@@ -248,6 +265,6 @@ brim_interval brim_race_rate(brim_race *race, size_t setting) {
   for (size_t s = 0; s < f->blocks; s++) {
     c[s] = 1.0 / (double)f->blocks - f->share[setting * f->blocks + s] / r->w;
   }
-  double se = OPTIMISM * sqrt(1 / r->w + quadratic(f, c));
+  double se = OPTIMISM * sqrt(r->scatter / r->w + quadratic(f, c));
   return around(r->a + f->typical, brim_stats_t95(f->df) * se);
 }

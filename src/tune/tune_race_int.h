@@ -22,9 +22,10 @@ typedef struct runner {
   double seen;  // visits, with those that a record stands for
   double seconds;
   bool failed;
-  double a;    // logarithm of its rate, but for the machine's state
-  double w;    // information about it
-  double var;  // of one sample, as its visits have it
+  double a;        // logarithm of its rate, but for the machine's state
+  double scatter;  // variance of its visits over what the fit expects of all; 1 and more
+  double w;        // information about it
+  double var;      // of one sample, as its visits have it
 } runner;
 
 typedef struct race_fit {

@@ -6,6 +6,8 @@
 #include "tune/tune_int.h"
 
 #define NEAR 0.97
+// By estimate; of settings that cannot be told apart the one with fewer workers is taken from here on.
+#define NEAR_WORKERS 0.90
 
 typedef struct choice {
   const brim_result *results;
@@ -26,11 +28,19 @@ brim_interval brim_compare_results(const brim_result *results, size_t a, size_t 
   brim_interval ratio = {(double)NAN, (double)NAN, (double)NAN};
   if (!brim_result_ran(&results[a]) || !brim_result_ran(&results[b])) return ratio;
   if (race) ratio = brim_race_ratio(race, a, b);
-  if (isnan(ratio.value)) {
+  bool of_race = !isnan(ratio.value);
+  if (!of_race) {
     double half = hypot(log_half(&results[a]), log_half(&results[b]));
     ratio.value = results[a].samples_per_s / results[b].samples_per_s;
     ratio.low = ratio.value * exp(-half);
     ratio.high = ratio.value * exp(half);
+  }
+  // What other programs took from one and not from the other, and may give back: noise that repeating does
+  // not show. The records' own intervals have it.
+  double load = exp(brim_result_log_load(&results[a]) + brim_result_log_load(&results[b]));
+  if (of_race) {
+    ratio.low /= load;
+    ratio.high *= load;
   }
   if (!(ratio.high <= BRIM_TUNE_WIDEST * ratio.low)) ratio.low = ratio.high = (double)NAN;
   return ratio;
@@ -80,19 +90,37 @@ static int most_efficient(const choice *c, double floor) {
   return best;
 }
 
-// Surely within 3 % of it, and not certainly slower. Without an interval by the figures alone.
+static bool fewer_workers(const brim_result *a, const brim_result *b) {
+  return brim_result_number_as(a, BRIM_ROLE_WORKERS, 0) <
+         brim_result_number_as(b, BRIM_ROLE_WORKERS, 0);
+}
+
+// Do two results differ in the number of workers alone?
+static bool only_workers(const brim_result *a, const brim_result *b) {
+  const brim_result_knob *workers = brim_result_knob_as(a, BRIM_ROLE_WORKERS);
+  for (size_t k = 0; workers && k < a->knob_count; k++) {
+    const brim_result_knob *other = brim_result_knob_find(b, a->knobs[k].name);
+    bool same = other && strcmp(other->value, a->knobs[k].value) == 0;
+    if (same == (&a->knobs[k] == workers)) return false;
+  }
+  return workers != NULL;
+}
+
+// Not told apart from it: not certainly slower, and within 3 % by estimate. Noise takes workers apart first,
+// and each costs memory and a core: fewer of them need not be as near.
 static bool as_good(const choice *c, int i, int best) {
   if (i == best) return true;
+  const brim_result *a = &c->results[i], *b = &c->results[best];
+  bool workers = only_workers(a, b) && fewer_workers(a, b);
   brim_interval ratio = compare(c, i, best);
   if (isnan(ratio.low)) return ratio.value >= NEAR;
-  return ratio.low >= NEAR && ratio.high >= 1;
+  return ratio.high >= 1 && ratio.value >= (workers ? NEAR_WORKERS : NEAR);
 }
 
 static bool smaller(const brim_result *a, const brim_result *b) {
   double x = brim_result_memory(a), y = brim_result_memory(b);
   if (x != y) return x < y;
-  return brim_result_number_as(a, BRIM_ROLE_WORKERS, 0) <
-         brim_result_number_as(b, BRIM_ROLE_WORKERS, 0);
+  return fewer_workers(a, b);
 }
 
 // Never one that another of them certainly beats: what is not told apart from the best may be from a
@@ -124,6 +152,22 @@ static bool is_open(const choice *c, int pick) {
     if (c->options->race && c->results[pick].repeats == 1) return true;  // measured once
   }
   return false;
+}
+
+// The config's own setting stays as long as nothing is certainly faster: a change has to be worth it.
+static bool keeps_own(const choice *c, int pick) {
+  int own = c->options->now;
+  if (own < 0 || (size_t)own >= c->count || pick == own || !eligible(c, (size_t)own)) return false;
+  if (c->any_memory && !reliable(c, (size_t)own)) return false;
+  brim_interval gain = compare(c, pick, own);
+  if (!isnan(gain.low)) return !(gain.low > 1);
+  return c->options->race || !(gain.value > 1 / NEAR);  // an interval too wide to say anything
+}
+
+// Steady, or certain all the same? What was measured beside a busy program is neither.
+static bool is_doubtful(const choice *c, int pick) {
+  const brim_result *r = &c->results[pick];
+  return !r->stable || brim_result_log_load(r) > 0;
 }
 
 static void look_beside(const choice *c, brim_recommendation *out) {
@@ -160,7 +204,9 @@ void brim_recommend(const brim_result *results, size_t count, const brim_recomme
   if (best < 0) best = fastest(&c, false);
   if (options->now_is_reference) c.reference = options->now;
   out->recommended = best == c.reference ? best : smallest_as_good(&c, best);
-  out->provisional = options->interrupted || is_open(&c, out->recommended);
+  if (keeps_own(&c, out->recommended)) out->recommended = options->now;
+  out->provisional =
+      options->interrupted || is_open(&c, out->recommended) || is_doubtful(&c, out->recommended);
   look_beside(&c, out);
   if (options->now < 0 || (size_t)options->now >= count) return;
   if (!brim_result_ran(&results[options->now])) return;

@@ -7,10 +7,12 @@
 
 // Visits of one setting, the first that could be measured first.
 typedef struct setting_runs {
-  brim_result *visit;
-  double *log_rate;
-  size_t count;
-  double seconds;  // of the last
+  brim_result *visit;  // one of each; all but the one that stands for them are dropped in the end
+  brim_result_visit *what;  // what they tell
+  size_t count, told;       // told: of `what`, which a record may have more of
+  double seconds;           // of the last
+  bool known;               // from a record
+  bool failed;              // it ran, and later did not
 } setting_runs;
 
 typedef struct sweep {
@@ -21,14 +23,21 @@ typedef struct sweep {
   const brim_sweep_settings *settings;
   brim_race *race;
   setting_runs *runs;
+  brim_result *results;  // in the order of their first visits
+  size_t *setting_of;    // (results)
+  size_t count;
+  double *rate;    // (settings) of first visits; NaN = not visited, 0 = it did not run
   size_t at;       // the setting that is measured
-  size_t started;  // of the first round
-  size_t repeats;  // visits beyond it
+  size_t number;   // of it, as it is counted for people
+  size_t repeats;  // visits beyond the first round
+  int64_t visits;  // all of them
   double first_s;  // that the first round has cost
-  bool complete;   // so far every setting is known from records of several visits
+  bool climbing, budget_ended, shown_first;
   brim_trial_options trial;
   brim_trial_location location;
   brim_time start;
+  brim_host_sample host;  // since when others_cpu_percent counts
+  double others_cpu_percent;
   char title[160];
 } sweep;
 
@@ -36,7 +45,7 @@ typedef struct sweep {
 
 static void make_title(sweep *s) {
   const brim_setting *setting = &s->settings->setting[s->at];
-  size_t number = s->at + 1, count = s->settings->count;
+  size_t number = s->number, count = s->settings->count;
   int n = s->repeats > 0
               ? snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu, measurement %zu:"),
                          number, count, s->runs[s->at].count + 1)
@@ -61,15 +70,17 @@ static double rows(const sweep *s, size_t index) {
 }
 
 double brim_sweep_predict(const double *x, const double *seconds, size_t n, double at) {
-  double sx = 0, sy = 0, sxx = 0, sxy = 0, least = INFINITY;
+  double sx = 0, sy = 0, sxx = 0, sxy = 0, least = INFINITY, most = 0;
   for (size_t i = 0; i < n; i++) {
     sx += x[i];
     sy += seconds[i];
     sxx += x[i] * x[i];
     sxy += x[i] * seconds[i];
     least = fmin(least, seconds[i]);
+    most = fmax(most, x[i]);
   }
-  if (n == 0) return (double)NAN;
+  // what is far from all that was measured is not known
+  if (n == 0 || at > BRIM_SWEEP_FARTHEST * most) return (double)NAN;
   double count = (double)n, spread = sxx - sx * sx / count;
   // of one size alone: in proportion, which is too much rather than too little
   if (!(spread > 1e-9 * sxx)) return sy / count * fmax(1, at * count / sx);
@@ -82,20 +93,37 @@ double brim_sweep_seconds(double spent, double ahead, double passes) {
   return ahead + (budget - 1) * (spent + ahead);
 }
 
-// At most: the budget is a multiple of what the first round costs, and a race may end before it.
+static double elapsed_s(const sweep *s) {
+  return (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
+}
+
+static double budget_left(const sweep *s) {
+  return s->options->budget_s > 0 ? fmax(0, s->options->budget_s - elapsed_s(s)) : INFINITY;
+}
+
+// At most: the budget is a multiple of what the first round costs, and a race may end before it. Unknown as
+// long as what was measured says too little of what is to come.
 static double seconds_left(const sweep *s, double share) {
   size_t total = s->settings->count, n = 0;
-  double x[64], y[64], ahead = 0;
-  if (s->repeats > 0) return brim_race_seconds_left(s->race);
-  for (size_t i = 0; i < s->started && n < 64; i++) {
-    if (s->runs[i].count == 0) continue;
-    x[n] = rows(s, i);
-    y[n++] = s->runs[i].seconds;
+  double x[64], y[64], ahead = 0, left = (double)NAN;
+  if (s->repeats > 0) {
+    left = brim_race_seconds_left(s->race);
+  } else if (!s->climbing) {
+    for (size_t i = 0; i < s->count && n < 64; i++) {
+      size_t setting = s->setting_of[i];
+      if (s->runs[setting].count == 0) continue;
+      x[n] = rows(s, setting);
+      y[n++] = s->runs[setting].seconds;
+    }
+    double now = brim_sweep_predict(x, y, n, rows(s, s->at));
+    for (size_t i = 0; i < total; i++) {
+      if (isnan(s->rate[i])) ahead += brim_sweep_predict(x, y, n, rows(s, i));
+    }
+    double passes = s->race && total > 1 ? s->options->repeats : 1;
+    left = brim_sweep_seconds(s->first_s, ahead, passes) - share * now;
   }
-  double now = brim_sweep_predict(x, y, n, rows(s, s->at));
-  for (size_t i = s->at; i < total; i++) ahead += brim_sweep_predict(x, y, n, rows(s, i));
-  double passes = s->race && total > 1 ? s->options->repeats : 1;
-  double left = brim_sweep_seconds(s->first_s, ahead, passes) - share * now;
+  double budget = budget_left(s);
+  if (isfinite(budget)) left = isnan(left) ? budget : fmin(left, budget);
   return left < 0 ? 0 : left;  // unknown stays unknown
 }
 
@@ -104,9 +132,9 @@ static void show(sweep *s, int step, int steps) {
   brim_progress p;
   memset(&p, 0, sizeof p);
   p.title = s->title;
-  p.done = s->repeats > 0 ? -1 : (int64_t)s->at;  // how many repeats it takes is not known
+  p.done = s->repeats > 0 ? -1 : (int64_t)s->number - 1;  // how many repeats it takes is not known
   p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
-  p.elapsed_s = (double)brim_time_since_ns(s->start, brim_clock_now()) * 1e-9;
+  p.elapsed_s = elapsed_s(s);
   p.eta_s = seconds_left(s, steps > 0 ? (double)step / (double)steps : 0);
   p.rate = (double)NAN;
   p.unit = "trials";
@@ -119,35 +147,81 @@ static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, t
 
 // A clock that was held down makes a visit less believable, not useless.
 #define THROTTLED_SE 0.1
+// Of records without visits: what one had.
+#define USUAL_SAMPLES 10.0
 
-// What a result says of itself, as a visit of a race. `at`: where its samples lie; NULL = by its
-// interval, as of a result that was read from a record.
-static brim_race_visit visit_of(const brim_result *r, const brim_trial_location *at) {
-  brim_race_visit v = {.log_rate = log(r->samples_per_s), .seconds = fmax(r->seconds, 1e-3)};
-  v.samples = at ? at->samples : 10.0 * (r->repeats > 1 ? r->repeats : 1);
-  v.visits = at ? 1 : r->repeats;
-  v.log_se = log(r->samples_per_s_high / r->samples_per_s_low) / (2 * 1.96);
-  if (!(v.log_se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96))) v.log_se = (double)NAN;
-  if (at && at->samples > 0) {
+static double usable_se(double se) {
+  return se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96) ? se : (double)NAN;
+}
+
+// What a result says of itself. `at`: where its samples lie.
+static brim_result_visit visit_of(const brim_result *r, const brim_trial_location *at) {
+  brim_result_visit v = {.samples_per_s = r->samples_per_s,
+                         .log_se = (double)NAN,
+                         .samples = USUAL_SAMPLES,
+                         .seconds = fmax(r->seconds, 1e-3),
+                         .others_cpu_percent = (double)NAN};
+  if (at->samples > 0) {
     // a step's rows are in samples_per_s, its time in the location
-    v.log_rate += log(r->total_ms.median) - at->log_time;
-    v.log_se = at->log_se;
+    v.samples = at->samples;
+    v.samples_per_s *= exp(log(r->total_ms.median) - at->log_time);
+    v.log_se = usable_se(at->log_se);
   }
   if (r->throttled) v.log_se = hypot(v.log_se >= 0 ? v.log_se : 0, THROTTLED_SE);
   return v;
 }
 
-static brim_status keep_visit(setting_runs *runs, const brim_result *r, double log_rate) {
-  size_t n = runs->count + 1;
-  brim_result *visit = (brim_result *)brim_realloc(runs->visit, n * sizeof *visit);
+// Visits as a record without them would have had: of the rate and the interval that it has.
+static size_t visits_by_interval(const brim_result *r, brim_result_visit *out) {
+  size_t n = r->repeats > 1 ? (size_t)r->repeats : 1;
+  if (n > BRIM_RESULT_MAX_VISITS) n = BRIM_RESULT_MAX_VISITS;
+  double se = log(r->samples_per_s_high / r->samples_per_s_low) / (2 * 1.96);
+  for (size_t i = 0; i < n; i++) {
+    out[i] = (brim_result_visit){.at = (int64_t)i,
+                                 .samples_per_s = r->samples_per_s,
+                                 .log_se = usable_se(se) * sqrt((double)n),
+                                 .samples = USUAL_SAMPLES,
+                                 .seconds = fmax(r->seconds, 1e-3),
+                                 .others_cpu_percent = r->others_cpu_percent};
+  }
+  return n;
+}
+
+// The kernel counts in hundredths of a second: a shorter time says nothing, and the figure before it stays.
+#define LEAST_SECONDS 0.2
+
+static void read_others(sweep *s) {
+  brim_host_provider system = brim_host_provider_system("");
+  brim_host_sample now;
+  brim_host_sample_clear(&now);
+  if (brim_host_read_sample(s->options->host ? s->options->host : &system, &now)) {
+    brim_status_clear();
+    return;
+  }
+  brim_host_usage usage = brim_host_usage_between(&s->host, &now);
+  if (usage.seconds < LEAST_SECONDS) return;
+  if (usage.others_cpu_percent >= 0) s->others_cpu_percent = usage.others_cpu_percent;
+  s->host = now;
+}
+
+static brim_status grow(setting_runs *runs, size_t more) {
+  size_t told = runs->told + more;
+  brim_result *visit =
+      (brim_result *)brim_realloc(runs->visit, (runs->count + 1) * sizeof *runs->visit);
   if (visit) runs->visit = visit;
-  double *rates = visit ? (double *)brim_realloc(runs->log_rate, n * sizeof *rates) : NULL;
-  if (rates) runs->log_rate = rates;
-  if (!rates) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", n);
-  runs->visit[runs->count] = *r;
-  runs->log_rate[runs->count] = log_rate;
-  runs->count = n;
+  brim_result_visit *what =
+      visit ? (brim_result_visit *)brim_realloc(runs->what, told * sizeof *what) : NULL;
+  if (!what) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", told);
+  runs->what = what;
   return BRIM_OK;
+}
+
+static brim_status add_to_race(brim_race *race, size_t setting, const brim_result_visit *v) {
+  const brim_race_visit visit = {.log_rate = log(v->samples_per_s),
+                                 .log_se = v->log_se,
+                                 .samples = v->samples,
+                                 .seconds = v->seconds};
+  return brim_race_add(race, setting, &visit);
 }
 
 // Nothing runs any more on a device that crashed; what comes next gets a new one.
@@ -156,42 +230,51 @@ static brim_status recover(sweep *s, const brim_result *r) {
   return s->options->reopen(s->options->ctx, &s->work, &s->device);
 }
 
-static brim_status add_visit(sweep *s, const brim_result *r, const brim_trial_location *at) {
-  brim_race_visit v = visit_of(r, at);
+static brim_status add_visit(sweep *s, const brim_result *r) {
   setting_runs *runs = &s->runs[s->at];
-  BRIM_TRY(brim_race_add(s->race, s->at, &v));
+  brim_result_visit v = visit_of(r, &s->location);
+  BRIM_TRY(grow(runs, 1));
+  v.at = s->visits++;
+  v.others_cpu_percent = s->others_cpu_percent;
   if (runs->count == 0) s->first_s += v.seconds;
+  runs->visit[runs->count++] = *r;
+  runs->what[runs->told++] = v;
   runs->seconds = v.seconds;
-  return keep_visit(runs, r, v.log_rate);
+  return add_to_race(s->race, s->at, &v);
 }
 
 // The first visit; its result goes to the caller at once.
-static brim_status first_visit(sweep *s, brim_result *results, size_t *count) {
+static brim_status first_visit(sweep *s) {
   const brim_sweep_options *o = s->options;
   const brim_setting *setting = &s->settings->setting[s->at];
-  brim_result *r = &results[s->at];
-  bool known = o->known && o->known(o->ctx, setting, r);
-  s->started = s->at + 1;
+  brim_result *r = &s->results[s->count];
+  s->number = s->climbing ? s->count + 1 : s->at + 1;
   s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
-  if (!known) {
-    make_title(s);
-    show(s, 0, 1);
-    brim_status status = o->plan_only
-                             ? brim_trial_plan(s->work, s->config, s->device, setting, &s->trial, r)
-                             : brim_trial_run(s->work, s->config, s->device, setting, &s->trial, r);
-    *count = s->at + 1;
-    BRIM_TRY(status);
-    r->repeats = 1;
-    brim_diagnose(results, *count, s->at);
-    if (o->on_result) o->on_result(o->ctx, r);
+  make_title(s);
+  show(s, 0, 1);
+  s->setting_of[s->count++] = s->at;
+  brim_status status = o->plan_only
+                           ? brim_trial_plan(s->work, s->config, s->device, setting, &s->trial, r)
+                           : brim_trial_run(s->work, s->config, s->device, setting, &s->trial, r);
+  BRIM_TRY(status);
+  r->repeats = 1;
+  s->rate[s->at] = brim_result_ran(r) ? r->samples_per_s : 0;
+  read_others(s);
+  if (s->race && brim_result_ran(r)) {
+    const brim_result_visit visit = visit_of(r, &s->location);
+    r->others_cpu_percent = s->others_cpu_percent;
+    r->visits[0] = visit;
+    r->visits[0].at = s->visits;
+    r->visits[0].others_cpu_percent = s->others_cpu_percent;
+    r->visit_count = 1;
   }
-  *count = s->at + 1;
+  brim_diagnose(s->results, s->count, s->count - 1);
+  if (o->on_result) o->on_result(o->ctx, r);
   if (!brim_result_ran(r)) {
     if (s->race) brim_race_fail(s->race, s->at);
-    return known ? BRIM_OK : recover(s, r);
+    return recover(s, r);
   }
-  if (!known || r->repeats < 2) s->complete = false;
-  return s->race ? add_visit(s, r, known ? NULL : &s->location) : BRIM_OK;
+  return s->race ? add_visit(s, r) : BRIM_OK;
 }
 
 // A device that is not the host starts slowly after it was built: graphs are recorded, kernels loaded.
@@ -216,45 +299,195 @@ static brim_status next_visit(sweep *s) {
   brim_result r;
   brim_trial_options how = repeated(s);
   s->repeats++;
+  s->number = s->at + 1;
   s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
   make_title(s);
   show(s, 0, 1);
   brim_status status =
       brim_trial_run(s->work, s->config, s->device, &s->settings->setting[s->at], &how, &r);
+  read_others(s);
   if (status || !brim_result_ran(&r)) {
-    if (!status) brim_race_fail(s->race, s->at);
+    if (!status) {
+      brim_race_fail(s->race, s->at);
+      s->runs[s->at].failed = true;
+    }
     if (!status) status = recover(s, &r);
     brim_result_deinit(&r);
     return status;
   }
-  status = add_visit(s, &r, &s->location);
+  status = add_visit(s, &r);
   if (status) brim_result_deinit(&r);
   return status;
 }
 
-static brim_status run_race(sweep *s, brim_result *results, size_t *count) {
-  bool once = s->options->repeats < 2 || s->options->plan_only || s->settings->count < 2;
-  for (int64_t next; (next = brim_race_next(s->race)) >= 0;) {
+//---------------------------------- the order ----------------------------------
+
+static int by_place(const void *a, const void *b) {
+  const brim_result_visit *x = (const brim_result_visit *)a, *y = (const brim_result_visit *)b;
+  return (x->at > y->at) - (x->at < y->at);
+}
+
+typedef struct placed {  // begins with the visit, for by_place
+  brim_result_visit visit;
+  size_t of;
+} placed;
+
+// A setting that failed after it ran has a measurement more than visits (finish_setting).
+static bool failed_later(const brim_result *r) {
+  return r->visit_count > 0 && (size_t)r->repeats > r->visit_count;
+}
+
+// Adds the visits of results in the order in which they were made; result i is setting `of[i]` of the race,
+// NULL: setting i.
+static brim_status add_records(brim_race *race, const brim_result *results, size_t count,
+                               const size_t *of) {
+  size_t n = 0;
+  placed *all = (placed *)brim_calloc(count * BRIM_RESULT_MAX_VISITS + 1, sizeof *all);
+  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", count);
+  for (size_t i = 0; i < count; i++) {
+    brim_result_visit own[BRIM_RESULT_MAX_VISITS];
+    const brim_result *r = &results[i];
+    size_t visits = r->visit_count;
+    if (!brim_result_ran(r)) continue;
+    if (visits == 0) visits = visits_by_interval(r, own);
+    for (size_t k = 0; k < visits; k++) {
+      const brim_result_visit *visit = r->visit_count ? &r->visits[k] : &own[k];
+      if (!(visit->samples_per_s > 0)) continue;
+      all[n++] = (placed){*visit, of ? of[i] : i};
+    }
+  }
+  qsort(all, n, sizeof *all, by_place);
+  brim_status status = BRIM_OK;
+  for (size_t k = 0; k < n && !status; k++) status = add_to_race(race, all[k].of, &all[k].visit);
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_result_ran(&results[i]) || failed_later(&results[i])) {
+      brim_race_fail(race, of ? of[i] : i);
+    }
+  }
+  brim_free(all);
+  return status;
+}
+
+brim_status brim_race_of_results(const brim_result *results, size_t count, double passes,
+                                 brim_race **out) {
+  BRIM_TRY(brim_race_create(count, passes, out));
+  brim_status status = add_records(*out, results, count, NULL);
+  if (!status) return BRIM_OK;
+  brim_race_destroy(*out);
+  *out = NULL;
+  return status;
+}
+
+// Settings that records know are not visited for the first time again.
+static brim_status take_known(sweep *s) {
+  const brim_sweep_options *o = s->options;
+  for (size_t i = 0; i < s->settings->count && o->known; i++) {
+    brim_result *r = &s->results[s->count];
+    if (!o->known(o->ctx, &s->settings->setting[i], r)) continue;
+    setting_runs *runs = &s->runs[i];
+    s->setting_of[s->count++] = i;
+    s->rate[i] = brim_result_ran(r) ? r->samples_per_s : 0;
+    if (!s->race || !brim_result_ran(r)) continue;
+    runs->known = true;
+    runs->failed = failed_later(r);
+    size_t visits = r->visit_count;
+    BRIM_TRY(grow(runs, visits ? visits : BRIM_RESULT_MAX_VISITS));
+    if (visits) {
+      memcpy(runs->what, r->visits, visits * sizeof *runs->what);
+    } else {
+      visits = visits_by_interval(r, runs->what);
+    }
+    runs->visit[runs->count++] = *r;
+    runs->told = visits;
+    runs->seconds = runs->what[visits - 1].seconds;
+    s->first_s += runs->what[0].seconds;
+    for (size_t k = 0; k < visits; k++) {
+      if (runs->what[k].at >= s->visits) s->visits = runs->what[k].at + 1;
+    }
+  }
+  return s->race ? add_records(s->race, s->results, s->count, s->setting_of) : BRIM_OK;
+}
+
+// Seconds of a first visit with this throughput: its steps are as few as give a figure.
+enum { LEAST_STEPS = 5 };
+static bool affordable(const sweep *s, size_t setting) {
+  double best = 0;
+  for (size_t i = 0; i < s->settings->count; i++) best = fmax(best, s->rate[i]);
+  return !(best > 0) || LEAST_STEPS * rows(s, setting) / best <= budget_left(s);
+}
+
+// The setting to visit next for the first time; -1 = there is none.
+static int64_t next_first(sweep *s) {
+  const brim_climb climb = {.work = s->work,
+                            .settings = s->settings,
+                            .axes = s->options->axes,
+                            .axis_count = s->options->axis_count,
+                            .rate = s->rate};
+  if (s->climbing) return brim_climb_next(&climb);
+  bool limited = s->options->budget_s > 0;
+  if (limited && s->settings->own >= 0 && isnan(s->rate[s->settings->own])) return s->settings->own;
+  for (size_t i = 0; i < s->settings->count; i++) {
+    if (isnan(s->rate[i])) return (int64_t)i;
+  }
+  return -1;
+}
+
+// The first table, while the sweep goes on.
+#define FIRST_TABLE_SECONDS 15.0
+static void show_first(sweep *s) {
+  size_t ran = 0;
+  if (s->shown_first || !s->options->on_first || elapsed_s(s) < FIRST_TABLE_SECONDS) return;
+  for (size_t i = 0; i < s->count; i++) ran += brim_result_ran(&s->results[i]);
+  if (ran < 2) return;
+  s->shown_first = true;
+  s->options->on_first(s->options->ctx, s->results, s->count);
+}
+
+static brim_status run_first(sweep *s) {
+  for (int64_t next; (next = next_first(s)) >= 0;) {
     s->at = (size_t)next;
-    bool first = s->at >= s->started;
-    if (!first && (once || s->complete)) break;
-    BRIM_TRY(first ? first_visit(s, results, count) : next_visit(s));
+    if (s->count > 0 && !(budget_left(s) > 0)) {
+      s->budget_ended = true;
+      break;
+    }
+    if (s->count > 0 && !affordable(s, s->at)) {
+      s->budget_ended = true;
+      s->rate[s->at] = 0;  // not begun: it would end after the budget
+      continue;
+    }
+    show_first(s);
+    BRIM_TRY(first_visit(s));
   }
   return BRIM_OK;
 }
 
-static brim_status run_plans(sweep *s, brim_result *results, size_t *count) {
-  for (s->at = 0; s->at < s->settings->count; s->at++) BRIM_TRY(first_visit(s, results, count));
+static brim_status run_all(sweep *s) {
+  BRIM_TRY(take_known(s));
+  BRIM_TRY(run_first(s));
+  bool once = s->options->repeats < 2 || s->options->plan_only || s->settings->count < 2;
+  if (once || s->budget_ended) return BRIM_OK;
+  brim_race_start_rounds(s->race);
+  for (int64_t next; (next = brim_race_next(s->race)) >= 0;) {
+    s->at = (size_t)next;
+    if (s->runs[s->at].told == BRIM_RESULT_MAX_VISITS) break;
+    if (!(budget_left(s) > s->runs[s->at].seconds)) {
+      s->budget_ended = true;
+      break;
+    }
+    show_first(s);
+    BRIM_TRY(next_visit(s));
+  }
   return BRIM_OK;
 }
 
 //---------------------------------- in the end ----------------------------------
 
 // The visit that is nearest to what all of them say.
-static size_t nearest(const setting_runs *runs, double log_rate) {
+static size_t nearest(const setting_runs *runs, double rate) {
   size_t best = 0;
   for (size_t i = 1; i < runs->count; i++) {
-    if (fabs(runs->log_rate[i] - log_rate) < fabs(runs->log_rate[best] - log_rate)) best = i;
+    double x = fabs(log(runs->visit[i].samples_per_s / rate));
+    if (x < fabs(log(runs->visit[best].samples_per_s / rate))) best = i;
   }
   return best;
 }
@@ -277,78 +510,151 @@ static void scale(brim_stats_summary *times, double by) {
 }
 
 // One visit's times, as long as the rate of all visits says: a step and what it is divided into then agree
-// with the rate beside them.
+// with the rate beside them. What other programs took may come back, and they may take more.
 static void take_rate(brim_result *r, brim_interval rate) {
-  double by = r->samples_per_s / rate.value;
+  double by = r->samples_per_s / rate.value, load = exp(brim_result_log_load(r));
   scale(&r->total_ms, by);
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) scale(&r->phase_ms[p], by);
   r->epoch_s *= by;
   r->samples_per_s = rate.value;
+  r->stable = rate.high - rate.low <= 0.25 * rate.value;
+  rate.low /= load;
+  rate.high *= load;
   bool wide = !(rate.high <= BRIM_TUNE_WIDEST * rate.low);
   r->samples_per_s_low = wide ? (double)NAN : rate.low;
   r->samples_per_s_high = wide ? (double)NAN : rate.high;
-  r->stable = rate.high - rate.low <= 0.25 * rate.value;
 }
 
-static void finish_setting(sweep *s, size_t index, brim_result *out) {
-  setting_runs *runs = &s->runs[index];
-  brim_interval rate = brim_race_rate(s->race, index);
-  bool failed = !(rate.value > 0);  // it ran, and then did not
-  if (runs->count < 2 && !failed && (s->options->repeats < 2 || s->complete)) return;
-  size_t pick = failed ? 0 : nearest(runs, log(rate.value));
-  int earlier = runs->visit[0].repeats;  // more than 1: of a record
-  *out = runs->visit[pick];
-  out->repeats = (int)runs->count + failed + (earlier > 1 ? earlier - 1 : 0);
-  if (failed) {
-    out->stable = false;
-  } else {
-    take_rate(out, rate);
+static double others_of(const brim_result *r) {
+  double sum = 0, seconds = 0;
+  for (size_t i = 0; i < r->visit_count; i++) {
+    const brim_result_visit *v = &r->visits[i];
+    if (isnan(v->others_cpu_percent)) continue;
+    sum += v->seconds * v->others_cpu_percent;
+    seconds += v->seconds;
   }
+  return seconds > 0 ? sum / seconds : (double)NAN;
+}
+
+// What all visits of a setting say, in one result; its rate follows when all are there.
+static void join_visits(sweep *s, size_t setting, brim_result *out) {
+  setting_runs *runs = &s->runs[setting];
+  if (runs->count == 1 && runs->known) return;  // as its record has it
+  brim_interval rate = brim_race_rate(s->race, setting);
+  size_t pick = rate.value > 0 ? nearest(runs, rate.value) : 0;
+  *out = runs->visit[pick];
+  out->visit_count = runs->told < BRIM_RESULT_MAX_VISITS ? runs->told : BRIM_RESULT_MAX_VISITS;
+  memcpy(out->visits, runs->what, out->visit_count * sizeof *out->visits);
+  out->repeats = (int)(out->visit_count + runs->failed);
+  out->others_cpu_percent = others_of(out);
   for (size_t i = 0; i < runs->count; i++) {
     out->throttled = out->throttled || runs->visit[i].throttled;
   }
-  out->data_samples_per_s = ceiling_of(runs, true, out->samples_per_s);
-  out->compute_samples_per_s = ceiling_of(runs, false, out->samples_per_s);
+  out->data_samples_per_s = ceiling_of(runs, true, rate.value > 0 ? rate.value : 0);
+  out->compute_samples_per_s = ceiling_of(runs, false, rate.value > 0 ? rate.value : 0);
   for (size_t i = 0; i < runs->count; i++) {
     if (i != pick) brim_result_deinit(&runs->visit[i]);
   }
-  if (s->options->on_final && runs->count > 1) s->options->on_final(s->options->ctx, out);
 }
 
-static void finish_settings(sweep *s, brim_result *results, size_t count) {
-  for (size_t i = 0; i < s->settings->count; i++) {
-    if (i < count && s->runs[i].count > 0) finish_setting(s, i, &results[i]);
+// In the order of the settings, whatever the order of the visits was.
+static void sort_results(sweep *s) {
+  for (size_t i = 1; i < s->count; i++) {
+    for (size_t k = i; k > 0 && s->setting_of[k - 1] > s->setting_of[k]; k--) {
+      brim_result kept = s->results[k];
+      size_t of = s->setting_of[k];
+      s->results[k] = s->results[k - 1];
+      s->setting_of[k] = s->setting_of[k - 1];
+      s->results[k - 1] = kept;
+      s->setting_of[k - 1] = of;
+    }
+  }
+}
+
+// The end of a sweep is a function of its records: of a race that is made from them.
+static brim_status conclude(sweep *s) {
+  bool once = s->options->repeats < 2 || s->settings->count < 2;
+  sort_results(s);
+  for (size_t i = 0; i < s->count; i++) {
+    if (s->runs[s->setting_of[i]].count > 0) join_visits(s, s->setting_of[i], &s->results[i]);
+  }
+  brim_race_destroy(s->race);
+  BRIM_TRY(brim_race_of_results(s->results, s->count, s->options->repeats, &s->race));
+  for (size_t i = 0; i < s->count; i++) {
+    brim_result *r = &s->results[i];
+    const setting_runs *runs = &s->runs[s->setting_of[i]];
+    brim_interval rate = brim_race_rate(s->race, i);
+    if (!brim_result_ran(r)) continue;
+    if (!(rate.value > 0)) {
+      r->stable = false;  // it ran, and then did not
+    } else if (r->visit_count > 0 && (!once || r->visit_count > 1)) {
+      take_rate(r, rate);
+    }
+    if (s->options->on_final && runs->count > 1) s->options->on_final(s->options->ctx, r);
+  }
+  return BRIM_OK;
+}
+
+static void deinit(sweep *s) {
+  for (size_t i = 0; s->runs && i < s->settings->count; i++) {
     brim_free(s->runs[i].visit);
-    brim_free(s->runs[i].log_rate);
+    brim_free(s->runs[i].what);
   }
+  brim_free(s->runs);
+  brim_free(s->rate);
+  brim_free(s->setting_of);
 }
 
-static brim_status run_all(sweep *s, brim_result **out, size_t *count) {
+static brim_status init(sweep *s) {
+  const brim_sweep_options *o = s->options;
   size_t total = s->settings->count;
-  brim_result *results = (brim_result *)brim_calloc(total, sizeof *results);
-  s->runs = (setting_runs *)brim_calloc(total, sizeof *s->runs);
-  brim_status status = BRIM_OK;
-  if (!results || !s->runs) {
-    status = brim_fail(BRIM_ENOMEM, "out of memory for %zu results", total);
+  s->results = (brim_result *)brim_calloc(total + 1, sizeof *s->results);
+  s->runs = (setting_runs *)brim_calloc(total + 1, sizeof *s->runs);
+  s->rate = (double *)brim_calloc(total + 1, sizeof *s->rate);
+  s->setting_of = (size_t *)brim_calloc(total + 1, sizeof *s->setting_of);
+  if (!s->results || !s->runs || !s->rate || !s->setting_of) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", total);
   }
-  if (!status && !s->options->plan_only) {
-    status = brim_race_create(total, s->options->repeats, &s->race);
-  }
-  if (status) {
-    brim_free(results);
-    brim_free(s->runs);
-    return status;
-  }
-  s->trial = s->options->trial;
+  if (!o->plan_only) BRIM_TRY(brim_race_create(total, o->repeats, &s->race));
+  for (size_t i = 0; i < total; i++) s->rate[i] = (double)NAN;
+  s->climbing = !o->plan_only && o->climb_above > 0 && total > o->climb_above;
+  s->trial = o->trial;
   s->trial.on_step = on_step;
   s->trial.location = &s->location;
   s->trial.ctx = s;
   s->start = brim_clock_now();
-  status = s->race ? run_race(s, results, count) : run_plans(s, results, count);
-  if (s->race) finish_settings(s, results, *count);
-  brim_free(s->runs);
-  for (size_t i = 0; i < *count; i++) brim_diagnose(results, *count, i);  // now with all evidence
-  *out = results;
+  s->others_cpu_percent = (double)NAN;
+  brim_host_provider system = brim_host_provider_system("");
+  brim_host_sample_clear(&s->host);
+  if (brim_host_read_sample(o->host ? o->host : &system, &s->host)) brim_status_clear();
+  return BRIM_OK;
+}
+
+static brim_status sweep_run(sweep *s, brim_result **out, size_t *count) {
+  brim_status status = init(s);
+  if (status) {
+    brim_free(s->results);
+    deinit(s);
+    return status;
+  }
+  status = run_all(s);
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_status concluded = BRIM_OK;
+  if (s->race) concluded = conclude(s);
+  if (status) {
+    brim_status_set_detail(detail);
+  } else {
+    status = concluded;
+  }
+  for (size_t i = 0; i < s->count; i++) brim_diagnose(s->results, s->count, i);  // all evidence
+  if (s->options->setting_of) {
+    memcpy(s->options->setting_of, s->setting_of, s->count * sizeof *s->setting_of);
+  }
+  if (s->options->budget_ended) *s->options->budget_ended = s->budget_ended;
+  *out = s->results;
+  *count = s->count;
+  deinit(s);
   return status;
 }
 
@@ -358,8 +664,7 @@ brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_devi
              .config = config,
              .device = device,
              .options = options,
-             .settings = options->settings,
-             .complete = true};
+             .settings = options->settings};
   brim_sweep_settings made = {.own = -1};
   *out = NULL;
   *count = 0;
@@ -368,7 +673,7 @@ brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_devi
     BRIM_TRY(brim_sweep_settings_make(work, options->axes, options->axis_count, false, &made));
     s.settings = &made;
   }
-  brim_status status = run_all(&s, out, count);
+  brim_status status = sweep_run(&s, out, count);
   brim_sweep_settings_free(&made);
   if (options->race) {
     *options->race = s.race;

@@ -184,7 +184,9 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
 // One after the other, or that there is nothing worth fixing and how near the setting is to its ceiling,
 // before what is only a note.
-void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out);
+// `decision` (may be NULL) with the recommended one: of the config's own setting (brim_ui_healthy_beside).
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
+                            const brim_ui_decision *decision, int recommended, brim_str *out);
 // "nothing worth fixing: 98 % of the slower stage (computing)", for any view; false where the result has
 // a finding that is more than a note, or did not run.
 bool brim_ui_healthy(const brim_result *result, char out[256]);

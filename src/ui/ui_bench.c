@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/record_findings.h"
+
 bool brim_ui_any_gpu(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (brim_result_has_gpu(&results[i])) return true;
@@ -243,50 +245,43 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                           ? brim_tr("loading")
                           : brim_tr("computing");
   snprintf(text, sizeof text,
-           share > 100 ? brim_tr("data alone %s, computing alone %s %s: measured while the machine "
-                                 "was busy (%.0f %% of %s)")
+           share > 100 ? brim_tr("data alone %s, computing alone %s %s: too low, measured while "
+                                 "other programs used the machine")
                        : brim_tr("data alone %s, computing alone %s %s: %.0f %% of the slower "
                                  "stage (%s)"),
            data, compute, brim_ui_rate_unit(result, 1, rate), share, stage);
   brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 
-// "31 % of bf16 matrix products": what the plan says of a step, in the time it took, beside what the
-// machine was measured to do.
-static void put_share(double per_step, double seconds, double most, const char *of, brim_str *out) {
-  double share = 100 * per_step / seconds / most;
-  if (!isfinite(share)) return;
+// "31 % of bf16 matrix products"; nothing where the share is unknown.
+static void put_share(double share, const char *of, brim_str *out) {
+  if (isnan(share)) return;
   if (out->len) brim_str_append(out, ", ");
-  if (share > 100) {
-    brim_str_printf(
-        out,
-        brim_tr("over 100 %% of %s (caches help, or the machine was busy when that was measured)"),
-        of);
-  } else if (share < 1) {
+  if (100 * share < 1) {
     brim_str_printf(out, brim_tr("under 1 %% of %s"), of);
   } else {
-    brim_str_printf(out, brim_tr("%.0f %% of %s"), share, of);
+    brim_str_printf(out, brim_tr("%.0f %% of %s"), 100 * share, of);
   }
 }
 
 static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
-  const brim_machine_ceilings *most = &result->ceilings;
-  const brim_result_knob *knob = brim_result_knob_as(result, BRIM_ROLE_PRECISION);
-  double seconds = result->total_ms.median * 1e-3;
+  const char *precision;
+  const double product = brim_result_product_share(result, &precision);
   char products[64];
   brim_str text;
   brim_str_init(&text);
-  if (knob) {  // without one it is no workload of matrix products
-    snprintf(products, sizeof products, brim_tr("%s matrix products"), knob->value);
-    put_share(result->plan.flops_per_step, seconds, brim_machine_flops(most, knob->value), products,
-              &text);
-  }
-  put_share(result->plan.bytes_per_step, seconds, most->copy_bytes_per_s,
-            brim_tr("memory bandwidth"), &text);
+  snprintf(products, sizeof products, brim_tr("%s matrix products"), precision);
+  put_share(product, products, &text);
+  put_share(brim_result_memory_share(result), brim_tr("memory bandwidth"), &text);
   if (text.len) {
     // what a step must compute and move: caches and fused ops may do with less, others need more
     brim_str_append(&text, brim_tr(", by the plan"));
+    brim_ui_add_others(result, &text);
     brim_ui_put_line(term, brim_tr("Of the machine"), text.data, out);
+  } else if (brim_machine_doubtful(&result->ceilings)) {
+    char why[256];
+    brim_ui_doubtful(result, why);
+    brim_ui_put_line(term, brim_tr("Of the machine"), why, out);
   }
   brim_str_deinit(&text);
 }
@@ -319,7 +314,7 @@ static void put_recommended(const bench_view *view, int index, brim_str *out) {
   const brim_term *term = view->term;
   const brim_result *result = &view->results[index];
   char number[32];
-  brim_ui_recommended_title(term, view->decision, out);
+  brim_ui_recommended_title(term, view->decision, index, out);
   put_knobs(view, result, out);
   brim_ui_put_rate(term, result, out);
   brim_ui_put_memory(term, result, out);
@@ -398,22 +393,46 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
 
 //---------------------------------- findings ----------------------------------
 
-bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]) {
+static bool mostly_unstable(const brim_result *results, size_t count, char out[256]) {
   size_t ran, stable;
   brim_ui_count_stable(results, count, &ran, &stable);
   if (2 * (ran - stable) <= ran) return false;
   if (only_one_sample(results, count)) {
-    snprintf(out, 160,
+    snprintf(out, 256,
              brim_tr("%zu of %zu settings were measured by one sample: take more --steps, or "
                      "--repeats 2 and more"),
              ran - stable, ran);
     return true;
   }
-  snprintf(out, 160,
+  snprintf(out, 256,
            brim_tr("%zu of %zu settings were unstable: measure again with more --steps, or while "
                    "nothing else uses the machine"),
            ran - stable, ran);
   return true;
+}
+
+size_t brim_ui_doubts(const brim_result *results, size_t count, char out[BRIM_UI_DOUBTS][256]) {
+  size_t n = 0;
+  if (brim_results_were_disturbed(results, count)) {
+    snprintf(out[n++], 256,
+             brim_tr("other programs used %.0f %% of the CPU during the sweep: on a quiet machine "
+                     "the figures are higher, and their order may be another"),
+             brim_results_others(results, count));
+  }
+  if (mostly_unstable(results, count, out[n])) n++;
+  return n;
+}
+
+static void put_doubts(const brim_term *term, const brim_result *results, size_t count,
+                       brim_str *out) {
+  char doubts[BRIM_UI_DOUBTS][256];
+  size_t n = brim_ui_doubts(results, count, doubts);
+  for (size_t i = 0; i < n; i++) {
+    brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
+    brim_ui_wrap(out, term, doubts[i], 2);
+    brim_str_append_char(out, '\n');
+  }
+  if (n > 0) brim_str_append_char(out, '\n');
 }
 
 bool brim_ui_has_findings(const brim_result *results, size_t count, int index) {
@@ -423,27 +442,20 @@ bool brim_ui_has_findings(const brim_result *results, size_t count, int index) {
 // Of the recommended setting and, where it is another one, of the fastest.
 static void put_findings(const brim_term *term, const brim_result *results, size_t count,
                          brim_ui_picks picks, brim_str *out) {
-  char noise[160];
-  bool noisy = brim_ui_mostly_unstable(results, count, noise);
   bool recommended = picks.recommended >= 0 && (size_t)picks.recommended < count;
   bool highest =
       picks.highest != picks.recommended && brim_ui_has_findings(results, count, picks.highest);
-  if (!noisy && !recommended && !highest) return;
+  if (!recommended && !highest) return;
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("FINDINGS"));
   brim_str_append_char(out, '\n');
-  if (noisy) {
-    brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
-    brim_ui_wrap(out, term, noise, 2);
-    brim_str_append(out, recommended || highest ? "\n\n" : "\n");
-  }
   if (recommended) {
     put_title(term, brim_tr("Recommended for training"), out);
-    brim_ui_bench_findings(term, &results[picks.recommended], out);
+    brim_ui_bench_findings(term, &results[picks.recommended], NULL, -1, out);
   }
   if (highest) {
     put_title(term, brim_tr("Highest throughput"), out);
-    brim_ui_bench_findings(term, &results[picks.highest], out);
+    brim_ui_bench_findings(term, &results[picks.highest], NULL, -1, out);
   }
 }
 
@@ -471,6 +483,7 @@ void brim_ui_reason(const brim_term *term, const brim_result *results, size_t in
 
 brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
                                   brim_ui_picks picks, brim_str *out) {
+  put_doubts(term, results, count, out);
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
   BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
@@ -497,6 +510,60 @@ brim_status brim_ui_bench(const brim_term *term, const brim_result *results, siz
   return brim_str_status(out);
 }
 
+// "batch 4096, workers 4, bf16": knobs on one line, those that the table shows.
+static void put_setting(const brim_result *results, size_t count, const brim_result *r,
+                        brim_str *out) {
+  bool first = true;
+  for (size_t i = 0; i < r->knob_count; i++) {
+    const char *name = r->knobs[i].name;
+    if (!brim_ui_knob_shown(results, count, name)) continue;
+    brim_str_append(out, first ? "" : ", ");
+    first = false;
+    if (brim_ui_knob_is(r, name, BRIM_ROLE_PRECISION)) {  // its values say what it is
+      brim_str_append(out, r->knobs[i].value);
+    } else {
+      brim_str_printf(out, "%s %s", brim_ui_knob_label(r, name), r->knobs[i].value);
+    }
+  }
+}
+
+// The three picks, a line each; the recommended one in full follows.
+static void put_pick_lines(const brim_term *term, const brim_result *results, size_t count,
+                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
+  bool keeps = decision && brim_ui_keeps(decision, picks.recommended);
+  const struct {
+    const char *label;
+    int index;
+    bool by_memory;
+  } lines[] = {
+      {brim_tr("Highest throughput"), picks.highest, false},
+      {brim_tr("Best efficiency"), picks.efficient, true},
+      {keeps ? brim_tr("Keep your setting") : brim_tr("Recommended"), picks.recommended, false}};
+  int width = 0;
+  for (size_t i = 0; i < 3; i++) {
+    if (brim_utf8_width(lines[i].label) > width) width = brim_utf8_width(lines[i].label);
+  }
+  for (size_t i = 0; i < 3; i++) {
+    if (lines[i].index < 0 || (size_t)lines[i].index >= count) continue;
+    const brim_result *r = &results[lines[i].index];
+    double value = r->samples_per_s;
+    if (lines[i].by_memory) value /= brim_result_memory(r) / 1e9;
+    char number[32];
+    brim_str text;
+    brim_str_init(&text);
+    put_setting(results, count, r, &text);
+    brim_ui_number(value, number);
+    brim_str_printf(&text, lines[i].by_memory ? ": %s %s/s/GB" : ": %s %s/s", number,
+                    brim_tr(brim_result_unit(r)));
+    brim_str_printf(out, "  %s", lines[i].label);
+    brim_str_repeat(out, ' ', (size_t)(width - brim_utf8_width(lines[i].label)) + 2);
+    brim_ui_fit(out, term, text.data, width + 4);
+    brim_str_append_char(out, '\n');
+    if (brim_str_status(&text) && !out->status) out->status = text.status;
+    brim_str_deinit(&text);
+  }
+}
+
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
                                 brim_ui_picks picks, const brim_ui_decision *decision,
                                 brim_str *out) {
@@ -507,7 +574,9 @@ brim_status brim_ui_bench_short(const brim_term *term, const brim_result *result
     return brim_str_status(out);
   }
   const brim_result *pick = &results[picks.recommended];
-  brim_ui_recommended_title(term, decision, out);
+  put_pick_lines(term, results, count, picks, decision, out);
+  brim_str_append_char(out, '\n');
+  brim_ui_recommended_title(term, decision, picks.recommended, out);
   brim_ui_put_knobs(term, results, count, pick, out);
   brim_ui_put_rate(term, pick, out);
   brim_ui_put_memory(term, pick, out);

@@ -24,8 +24,12 @@ void brim_ui_factor(double value, double low, double high, char out[64]) {
 
 const char *brim_ui_own_text(const brim_ui_decision *d) {
   return d->own_is_fastest && !d->provisional
-             ? brim_tr("the config's own setting is already the fastest")
-             : brim_tr("the config already has this setting");
+             ? brim_tr("keep your setting: it is already the fastest")
+             : brim_tr("keep your setting: no other is certainly faster");
+}
+
+bool brim_ui_keeps(const brim_ui_decision *d, int recommended) {
+  return d->now >= 0 && d->now == recommended;
 }
 
 static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
@@ -49,8 +53,14 @@ static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_st
   brim_ui_put_line(term, brim_tr("Faster still"), text, out);
 }
 
-void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
-  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Recommended for training"));
+const char *brim_ui_pick_title(const brim_ui_decision *d, int recommended) {
+  return d && brim_ui_keeps(d, recommended) ? brim_tr("Keep your setting")
+                                            : brim_tr("Recommended for training");
+}
+
+void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *d, int recommended,
+                               brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_ui_pick_title(d, recommended));
   if (d && d->provisional) {
     brim_str_append_char(out, ' ');
     brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));

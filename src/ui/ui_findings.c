@@ -1,11 +1,25 @@
 // Findings of a result as lines of a terminal, with their prices; or that there is nothing to fix, with
 // the share of its ceiling. Callers: bench, profile.
 #include <math.h>
+#include <string.h>
 
 #include "record/record_findings.h"
 #include "ui/ui_int.h"
 
 //---------------------------------- nothing to fix ----------------------------------
+
+void brim_ui_add_others(const brim_result *r, brim_str *out) {
+  if (brim_result_has_gpu(r) || !brim_results_were_disturbed(r, 1)) return;
+  brim_str_printf(out, brim_tr(", while other programs had %.0f %% of the CPU"),
+                  r->others_cpu_percent);
+}
+
+void brim_ui_doubtful(const brim_result *r, char out[256]) {
+  snprintf(out, 256,
+           brim_tr("unknown: other programs had %.0f %% of the machine when brim measured what it "
+                   "can do"),
+           100 * r->ceilings.load);
+}
 
 // "98 % of the slower stage (computing)"; a share above 100 % is no share.
 static bool put_stage_share(const brim_result *r, char *out, size_t size) {
@@ -31,6 +45,7 @@ static bool put_product_share(const brim_result *r, char *out, size_t size) {
 
 bool brim_ui_healthy(const brim_result *result, char out[256]) {
   char stage[96], products[96];
+  brim_str others;
   if (!brim_result_ran(result) || brim_result_worth_fixing(result)) return false;
   bool a = put_stage_share(result, stage, sizeof stage);
   bool b = put_product_share(result, products, sizeof products);
@@ -42,6 +57,21 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
     snprintf(out, 256, "%s",
              brim_tr("nothing worth fixing; brim has no ceiling to compare it with"));
   }
+  brim_str_init(&others);
+  if (a || b) brim_ui_add_others(result, &others);
+  if (others.len) snprintf(out + strlen(out), 256 - strlen(out), "%s", others.data);
+  brim_str_deinit(&others);
+  return true;
+}
+
+bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *d, int recommended,
+                            char out[256]) {
+  char factor[64];
+  if (!brim_ui_healthy(result, out)) return false;
+  if (!d || d->now < 0 || brim_ui_keeps(d, recommended) || !(d->gain_low > 1)) return true;
+  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  snprintf(out, 256, brim_tr("no single cost stands out; the recommended setting gains %s"),
+           factor);
   return true;
 }
 
@@ -83,9 +113,10 @@ bool brim_ui_prices_overlap(const brim_result *result) {
   return priced > 1;
 }
 
-void brim_ui_bench_findings(const brim_term *term, const brim_result *result, brim_str *out) {
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
+                            const brim_ui_decision *decision, int recommended, brim_str *out) {
   char healthy[256];
-  if (brim_ui_healthy(result, healthy)) {
+  if (brim_ui_healthy_beside(result, decision, recommended, healthy)) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "• " : "* ");
     brim_ui_wrap(out, term, healthy, 2);
     brim_str_append_char(out, '\n');

@@ -54,12 +54,24 @@ void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran,
 void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
                        const brim_result *result, brim_str *out);
-// "Recommended for training", marked where it is provisional. decision may be NULL.
+// "Recommended for training" or "Keep your setting", marked where it is provisional. decision may be NULL.
 void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *decision,
-                               brim_str *out);
+                               int recommended, brim_str *out);
+const char *brim_ui_pick_title(const brim_ui_decision *decision, int recommended);
 // "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
 void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision,
                             int recommended, brim_str *out);
+// Is the answer that the config's own setting stays?
+bool brim_ui_keeps(const brim_ui_decision *decision, int recommended);
+// ", while other programs had 63 % of the CPU", which belongs to every share of a ceiling; nothing where
+// they did not, or the step is a GPU's.
+void brim_ui_add_others(const brim_result *result, brim_str *out);
+// Why there is no share: brim_machine_doubtful.
+void brim_ui_doubtful(const brim_result *result, char out[256]);
+// brim_ui_healthy of the config's own setting: where another is certainly faster, that is what there is to
+// fix. decision may be NULL.
+bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *decision,
+                            int recommended, char out[256]);
 // What is reported where the config's own setting is recommended.
 const char *brim_ui_own_text(const brim_ui_decision *decision);
 // Is an interval known, and not so wide that it says nothing?
@@ -70,8 +82,10 @@ void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_s
 brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
                                   brim_ui_picks picks, brim_str *out);
 const char *brim_ui_why_nothing(const brim_result *results, size_t count);
-// One line about it when over half of what ran was unstable.
-bool brim_ui_mostly_unstable(const brim_result *results, size_t count, char out[160]);
+// What makes the figures doubtful, for the first lines of every view: other programs, with their share, and
+// unsteady times. Returns how many lines there are.
+enum { BRIM_UI_DOUBTS = 2 };
+size_t brim_ui_doubts(const brim_result *results, size_t count, char out[BRIM_UI_DOUBTS][256]);
 bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
 // Does a knob take more than one value in these results?
 // Is a knob worth showing: one everybody asks for, or one that was swept?

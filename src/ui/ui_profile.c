@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/record_findings.h"
+
 #include "ui/ui_int.h"
 #include "ui/ui_profile_int.h"
 
@@ -45,9 +47,16 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
   if (!isnan(reach)) {
     brim_ui_profile_percent(reach, rate);
     brim_ui_profile_ms(reach * p->step_ms, step);
-    snprintf(text, sizeof text,
-             brim_tr("%s: at this machine's measured ceilings the ops would take %s ms"), rate,
-             step);
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_printf(&line,
+                    brim_tr("%s: at this machine's measured ceilings the ops would take %s ms"),
+                    rate, step);
+    brim_ui_add_others(r, &line);
+    brim_ui_put_line(term, brim_tr("Ceiling"), line.data, out);
+    brim_str_deinit(&line);
+  } else if (brim_machine_doubtful(&r->ceilings)) {
+    brim_ui_doubtful(r, text);
     brim_ui_put_line(term, brim_tr("Ceiling"), text, out);
   }
   brim_ui_put_line(term, brim_tr("Measured by"), brim_ui_profile_source(p), out);
@@ -69,7 +78,7 @@ static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
     s.layer |= row->layer[0] && list < BRIM_PROFILE_LAYERS;
     s.phase |= row->phase[0] && list < BRIM_PROFILE_LAYERS;  // a layer is in several
     s.count |= row->count > 0;
-    s.ceiling |= row->ceiling_share >= 0;
+    s.ceiling |= row->ceiling[0] != '\0';
   }
   return s;
 }
@@ -94,9 +103,8 @@ static void add_row(brim_ui_table *table, const brim_profile_row *row, brim_prof
   brim_ui_profile_percent(row->share, percent);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", percent);
   if (!s.ceiling) return;
-  brim_ui_profile_percent(row->ceiling_share, percent);
-  brim_ui_table_add(table, row->ceiling_share < 0.3 ? BRIM_UI_WARN : BRIM_UI_PLAIN, "%s%s%s",
-                    percent, row->ceiling[0] ? " " : "", row->ceiling);
+  brim_ui_profile_of_ceiling(row, text);
+  brim_ui_table_add(table, row->ceiling_share < 0.3 ? BRIM_UI_WARN : BRIM_UI_PLAIN, "%s", text);
 }
 
 static size_t make_columns(brim_profile_list list, shown s, brim_ui_column out[8]) {
@@ -437,7 +445,7 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
 static void put_findings(const brim_term *term, const brim_profile *p, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("FINDINGS"));
-  brim_ui_bench_findings(term, &p->result, out);
+  brim_ui_bench_findings(term, &p->result, NULL, -1, out);
 }
 
 brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,

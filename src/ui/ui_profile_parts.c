@@ -74,8 +74,7 @@ static void put_table_row(const brim_profile_row *row, brim_profile_list list, b
   put_number_cell(out, ms, text);
   put_share_cell(out, row->share);
   if (list < BRIM_PROFILE_PHASES) {
-    brim_ui_profile_percent(row->ceiling_share, text);
-    snprintf(ceiling, sizeof ceiling, "%s %s", text, row->ceiling);
+    brim_ui_profile_of_ceiling(row, ceiling);
     put_number_cell(out, row->ceiling_share, ceiling);
   }
   brim_ui_profile_count(row->count, text);

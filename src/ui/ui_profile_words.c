@@ -48,6 +48,16 @@ static void put_percent(double share, bool whole, char out[32]) {
 
 void brim_ui_profile_percent(double share, char out[32]) { put_percent(share, true, out); }
 
+void brim_ui_profile_of_ceiling(const brim_profile_row *row, char out[64]) {
+  char percent[32];
+  put_percent(row->ceiling_share, true, percent);
+  if (isnan(row->ceiling_share)) {  // in a cache: no ceiling was met
+    snprintf(out, 64, "%s", row->ceiling[0] ? row->ceiling : "-");
+  } else {
+    snprintf(out, 64, "%s%s%s", percent, row->ceiling[0] ? " " : "", row->ceiling);
+  }
+}
+
 void brim_ui_profile_part(double share, char out[32]) { put_percent(share, false, out); }
 
 void brim_ui_profile_step(const brim_profile *profile, char out[128]) {
@@ -76,8 +86,9 @@ double brim_ui_profile_reach(const brim_profile *profile) {
   if (!(profile->step_ms > 0)) return NAN;
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
-    if (!(row->ceiling_share >= 0) || !(row->ms > 0)) continue;
-    sum += row->ms * fmin(row->ceiling_share, 1);
+    const bool cached = strcmp(row->ceiling, "in cache") == 0;
+    if (!(row->ceiling_share >= 0 || cached) || !(row->ms > 0)) continue;
+    sum += cached ? row->ms : row->ms * row->ceiling_share;
     known += row->ms;
   }
   // of a step that is mostly other work they say nothing

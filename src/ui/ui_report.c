@@ -157,7 +157,7 @@ static brim_status put_body(const brim_ui_view *view, const brim_ui_report_optio
                             brim_str *out) {
   brim_ui_report_picks(view, options, out);
   if (view->count == 0) return BRIM_OK;
-  brim_ui_report_findings(view, options->own, out);
+  brim_ui_report_findings(view, options->own, options->decision, out);
   if (options->advice) brim_ui_report_advice(options->advice, out);
   BRIM_TRY(put_charts(view, out));
   BRIM_TRY(brim_ui_report_phases(view, out));

@@ -262,8 +262,9 @@ static void put_ceiling_share(const brim_result *r, brim_str *out) {
   if (!isfinite(share)) return;
   if (share > 100) {
     snprintf(text, sizeof text,
-             brim_tr("%.0f %% of %s alone: the ceiling was measured while the machine was busy."),
-             share, stage);
+             brim_tr("%s alone was slower than both together: other programs used the machine when "
+                     "brim measured it."),
+             stage);
     brim_str_append(out, "<p class=\"warn\">");
     brim_ui_escape_html(out, text);
     brim_str_append(out, "</p>");

@@ -180,7 +180,7 @@ static void put_hero(const brim_ui_view *view, const brim_ui_report_options *opt
   const brim_result *r = &view->results[view->picks.recommended];
   bool provisional = options->decision && options->decision->provisional;
   brim_str_printf(out, "<div class=\"hero%s\"><h2>", provisional ? " provisional" : "");
-  brim_ui_escape_html(out, brim_tr("Recommended for training"));
+  brim_ui_escape_html(out, brim_ui_pick_title(options->decision, view->picks.recommended));
   if (provisional) {
     brim_str_append(out, " <span class=\"warn\">");
     brim_ui_escape_html(out, brim_tr("(provisional: another may be faster)"));
@@ -196,7 +196,14 @@ static void put_hero(const brim_ui_view *view, const brim_ui_report_options *opt
 
 void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_report_options *options,
                           brim_str *out) {
+  char doubts[BRIM_UI_DOUBTS][256];
+  size_t doubtful = brim_ui_doubts(view->results, view->count, doubts);
   brim_str_append(out, "<section id=\"best\">");
+  for (size_t i = 0; i < doubtful; i++) {
+    brim_str_append(out, "<p class=\"warn\">");
+    brim_ui_escape_html(out, doubts[i]);
+    brim_str_append(out, "</p>\n");
+  }
   if (view->picks.recommended >= 0) {
     put_hero(view, options, out);
   } else {
@@ -244,10 +251,11 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
 }
 
 // What there is to say of one setting, under its name.
-static void put_list(const char *title, const brim_result *r, brim_str *out) {
+static void put_list(const char *title, const brim_result *r, const brim_ui_decision *decision,
+                     int recommended, brim_str *out) {
   char healthy[256];
   brim_ui_put(out, "h3", title);
-  if (brim_ui_healthy(r, healthy)) brim_ui_put(out, "p", healthy);
+  if (brim_ui_healthy_beside(r, decision, recommended, healthy)) brim_ui_put(out, "p", healthy);
   if (r->finding_count == 0) return;
   brim_str_append(out, "\n<ul class=\"findings\">\n");
   for (size_t i = 0; i < r->finding_count; i++) put_finding(r, &r->findings[i], out);
@@ -264,11 +272,10 @@ static size_t count_throttled(const brim_ui_view *view) {
 }
 
 // Of the recommended setting and, where they are others, of the fastest and of the config's own.
-void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, brim_str *out) {
-  char noise[160];
+void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own,
+                             const brim_ui_decision *decision, brim_str *out) {
   brim_ui_picks picks = view->picks;
   size_t throttled = count_throttled(view);
-  bool noisy = brim_ui_mostly_unstable(view->results, view->count, noise);
   bool recommended = brim_ui_has_findings(view->results, view->count, picks.recommended);
   bool highest = picks.highest != picks.recommended &&
                  brim_ui_has_findings(view->results, view->count, picks.highest);
@@ -276,16 +283,11 @@ void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, b
               (highest && own == &view->results[0] + picks.highest))) {
     own = NULL;
   }
-  if (picks.highest < 0 && !noisy && !throttled) return;
+  if (picks.highest < 0 && !throttled) return;
   brim_ui_put_section(out, "findings", brim_tr("Findings"),
                       recommended || highest || own
                           ? brim_tr("What costs time, how much per step, and what would help.")
                           : NULL);
-  if (noisy) {
-    brim_str_append(out, "<p class=\"warn\">");
-    brim_ui_escape_html(out, noise);
-    brim_str_append(out, "</p>\n");
-  }
   if (throttled) {
     brim_str_append(out, "<p class=\"warn\">");
     brim_str_printf(out,
@@ -298,10 +300,12 @@ void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own, b
     brim_str_append(out, "</p>\n");
   }
   if (picks.recommended >= 0) {
-    put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], out);
+    put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], NULL, -1, out);
   }
-  if (highest) put_list(brim_tr("Highest throughput"), &view->results[picks.highest], out);
-  if (own) put_list(brim_tr("The config's own setting"), own, out);
+  if (highest) {
+    put_list(brim_tr("Highest throughput"), &view->results[picks.highest], NULL, -1, out);
+  }
+  if (own) put_list(brim_tr("The config's own setting"), own, decision, picks.recommended, out);
   brim_str_append(out, "</section>\n");
 }
 

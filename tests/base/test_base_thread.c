@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "base/base_alloc.h"
+#include "stuck_threads.h"
 #include "test.h"
 
 static void note_thread(void *ctx) {
@@ -83,6 +84,29 @@ static void every_index_once(void **state) {
   brim_pool_destroy(NULL);
 }
 
+// A worker that does not run is not waited for: the caller takes its range.
+static void stuck_workers_cost_nothing(void **state) {
+  (void)state;
+  brim_pool *pool;
+  assert_ok(brim_pool_create(3, &pool));
+  split s = {0};
+  brim_pool_run(pool, 9, record_range, &s);
+  // They have their names now; a worker that has not begun would be missed.
+  while (stuck_each("brim-pool", NULL) < 2) sched_yield();
+  assert_int_equal(stuck_hold("brim-pool"), 2);
+  for (int round = 0; round < 10; round++) {
+    s = (split){0};
+    brim_pool_run(pool, 9, record_range, &s);
+    assert_int_equal(atomic_load(&s.calls), 3);
+    for (int64_t i = 0; i < 9; i++) assert_int_equal(atomic_load(&s.owner[i]), i / 3 + 1);
+  }
+  stuck_let_go();
+  s = (split){0};
+  brim_pool_run(pool, 9, record_range, &s);
+  assert_int_equal(atomic_load(&s.calls), 3);
+  brim_pool_destroy(pool);
+}
+
 static void pool_refusals(void **state) {
   (void)state;
   brim_pool *pool;
@@ -97,9 +121,8 @@ static void pool_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain_thread),
-      cmocka_unit_test(split_is_deterministic),
-      cmocka_unit_test(every_index_once),
+      cmocka_unit_test(plain_thread),     cmocka_unit_test(split_is_deterministic),
+      cmocka_unit_test(every_index_once), cmocka_unit_test(stuck_workers_cost_nothing),
       cmocka_unit_test(pool_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

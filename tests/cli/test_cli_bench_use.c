@@ -53,6 +53,8 @@ static void make_sweep_with(const char *config, const char *more, const double *
     one->stable = true;
     one->throttled = false;
     one->repeats = 3;
+    one->visit_count = 0;  // its visits say something else
+    one->others_cpu_percent = NAN;
   }
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
   free_all(results, 4);
@@ -202,17 +204,66 @@ static void test_own_setting_beside_the_named(void **state) {
       results[i].samples_per_s_low = 0.99 * rate;
       results[i].samples_per_s_high = 1.01 * rate;
       results[i].repeats = 3;
+      results[i].visit_count = 0;  // its visits say something else
+      results[i].stable = true;
+      results[i].others_cpu_percent = NAN;
     }
     assert_ok(brim_results_write("out/results.jsonl", results, 2));
     free_all(results, 2);
     r = shell(NAMED "--resume");
     if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-    bool own = strstr(r.out, "the config's own setting is already the fastest") != NULL;
+    bool own = strstr(r.out, "keep your setting: it is already the fastest") != NULL;
     assert_true(own == (fastest == 0));
     assert_non_null(strstr(r.out, own ? "  Workers:          1" : "  Workers:          0"));
     shell_free(&r);
   }
 #undef NAMED
+}
+
+// The same records say the same, however often they are read.
+static void test_resume_changes_nothing(void **state) {
+  (void)state;
+#define REPEATED SWEEP "--repeats 2 --no-price "
+  remove_all("out");
+  write_file("small.yaml", small);
+  expect(0, NULL, REPEATED);
+  brim_result *first = read_all("out/results.jsonl", 4);
+  for (int i = 0; i < 2; i++) {
+    expect(0, NULL, REPEATED "--resume");
+    brim_result *again = read_all("out/results.jsonl", 4);
+    for (size_t k = 0; k < 4; k++) {
+      assert_true(first[k].visit_count > 0);
+      assert_int_equal(again[k].visit_count, first[k].visit_count);
+      assert_int_equal(again[k].repeats, first[k].repeats);
+      assert_memory_equal(&again[k].samples_per_s, &first[k].samples_per_s, sizeof(double));
+      assert_memory_equal(&again[k].samples_per_s_low, &first[k].samples_per_s_low, sizeof(double));
+      assert_memory_equal(&again[k].samples_per_s_high, &first[k].samples_per_s_high,
+                          sizeof(double));
+      assert_int_equal(again[k].stable, first[k].stable);
+    }
+    free_all(again, 4);
+  }
+  free_all(first, 4);
+#undef REPEATED
+}
+
+// A budget ends a sweep well: there is a recommendation, and the rest is measured later.
+static void test_a_budget_ends_a_sweep(void **state) {
+  (void)state;
+  remove_all("out");
+  write_file("small.yaml", "model: mlp(depth=4, hidden=512)\ndataset: synthetic(samples=8192)\n");
+#define BUDGET                                                                                    \
+  "brim bench small.yaml --device ref --batch-sizes 2048 4096 8192 --num-workers 0 --precisions " \
+  "fp32 --no-ceilings --output-dir out data.batch_size=2048 data.num_workers=0 "                  \
+  "training.use_amp=false "
+  shell_result r = shell(BUDGET "--budget 1 --json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "\"grid\":3"));
+  assert_non_null(strstr(r.out, "\"budget_ended\":true"));
+  assert_non_null(strstr(r.out, "\"recommended\":{"));
+  shell_free(&r);
+  expect(2, "--budget must be 1 second or more", BUDGET "--budget 0");
+#undef BUDGET
 }
 
 static void test_resume_of_nothing(void **state) {
@@ -449,18 +500,28 @@ static void test_apply_refused(void **state) {
   assert_false(has_file("out"));
 }
 
-// Noise and full memory widen or mark a recommendation; they do not prevent it.
+// Noise and full memory widen or mark a recommendation; they do not prevent it. Only where noise leaves
+// nothing certain, the setting that is there stays.
 static void test_apply_of_noisy_results(void **state) {
   (void)state;
   make_sweep(small, rising);
   brim_result *results = read_all("out/results.jsonl", 4);
   for (size_t i = 0; i < 4; i++) {
     results[i].stable = false;
-    results[i].samples_per_s_low = 0.3 * rising[i];
-    results[i].samples_per_s_high = 3 * rising[i];
+    results[i].samples_per_s_low = 0.1 * rising[i];
+    results[i].samples_per_s_high = 9 * rising[i];
   }
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
-  shell_result r = shell(SWEEP "--resume --apply");
+  shell_result r = shell(SWEEP "--resume --json");
+  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+  assert_non_null(strstr(r.out, "\"keep\":true"));
+  shell_free(&r);
+  for (size_t i = 0; i < 4; i++) {
+    results[i].samples_per_s_low = 0.6 * rising[i];
+    results[i].samples_per_s_high = 1.6 * rising[i];
+  }
+  assert_ok(brim_results_write("out/results.jsonl", results, 4));
+  r = shell(SWEEP "--resume --apply");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "provisional"));
   assert_non_null(strstr(r.out, "+  batch_size: 64"));
@@ -692,6 +753,8 @@ int main(void) {
       cmocka_unit_test(test_resume_leaves_out),
       cmocka_unit_test(test_resume_doubts),
       cmocka_unit_test(test_own_setting_beside_the_named),
+      cmocka_unit_test(test_resume_changes_nothing),
+      cmocka_unit_test(test_a_budget_ends_a_sweep),
       cmocka_unit_test(test_resume_of_nothing),
       cmocka_unit_test(test_resume_interrupted),
       cmocka_unit_test(test_interrupted_advice),

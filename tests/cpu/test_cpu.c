@@ -1,6 +1,7 @@
 // The cpu plug-in's own promises: products against plain loops at awkward shapes, the same bits on
 // every run, accumulation, refusal of fp16, the thread count, a fork, failing allocations.
 #include "cpu/cpu_closed.h"
+#include "stuck_threads.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -232,9 +233,9 @@ static int thread_count(void) {
 static int threads_added(int threads) {
   brim_registry *registry = NULL;
   if (brim_registry_create(&registry) || brim_registry_load(registry, PLUGIN)) return 100;
-  brim_device *device = open_device(registry, threads);
   int before = thread_count();
-  brim_op_call call = make_call(BRIM_OP_LINEAR, BRIM_F32, 128, 128, 128);
+  brim_device *device = open_device(registry, threads);
+  brim_op_call call = make_call(BRIM_OP_LINEAR, BRIM_F32, 256, 256, 256);
   run(device, &call);
   int added = thread_count() - before;
   free_call(&call);
@@ -253,6 +254,39 @@ static void test_thread_count(void **state) {
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), threads - 1);
+  }
+}
+
+static brim_op_call make_sum(void) {
+  brim_op_call call = {.op = BRIM_OP_ADD, .in_count = 2, .out_count = 1};
+  call.in[0] = make(BRIM_F32, 2, 512, 512);
+  call.in[1] = make(BRIM_F32, 2, 512, 512);
+  call.out[0] = make(BRIM_F32, 2, 512, 512);
+  return call;
+}
+
+// A thread of the team that does not run is not waited for, and the thread that takes its part computes the same
+// bits. Products of our own kernels have barriers, which do wait.
+static void test_stuck_thread(void **state) {
+  fixture *f = *state;
+  const bool onednn = strcmp(getenv("BRIM_CPU_GEMM"), "onednn") == 0;
+  const brim_op ops[] = {BRIM_OP_LINEAR, BRIM_OP_LINEAR_BWD_DATA, BRIM_OP_LINEAR_BWD_WEIGHT};
+  for (int i = 0; i < (onednn ? 4 : 1); i++) {
+    brim_op_call call = i == 0 ? make_sum() : make_call(ops[i - 1], BRIM_F32, 256, 256, 256);
+    if (call.op == BRIM_OP_LINEAR_BWD_WEIGHT) call.out_count = 1;  // sums of columns have a barrier
+    const size_t bytes = brim_tensor_bytes(&call.out[0]);
+    void *free_result = malloc(bytes);
+    assert_non_null(free_result);
+    run(f->device, &call);
+    memcpy(free_result, call.out[0].data, bytes);
+    memset(call.out[0].data, 0, bytes);
+    assert_true(stuck_hold("brim-team") >= 1);
+    run(f->device, &call);
+    stuck_let_go();
+    assert_memory_equal(call.out[0].data, free_result, bytes);
+    free(free_result);
+    if (call.op == BRIM_OP_LINEAR_BWD_WEIGHT) call.out_count = 2;
+    free_call(&call);
   }
 }
 
@@ -333,10 +367,15 @@ int main(void) {
   // Before any team exists in this process.
   const struct CMUnitTest forked[] = {cmocka_unit_test(test_thread_count)};
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_info),         cmocka_unit_test(test_products),
-      cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_accumulate),
-      cmocka_unit_test(test_fp16_refused), cmocka_unit_test(test_workspace_cap),
-      cmocka_unit_test(test_fork_refused), cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_info),
+      cmocka_unit_test(test_products),
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_accumulate),
+      cmocka_unit_test(test_fp16_refused),
+      cmocka_unit_test(test_workspace_cap),
+      cmocka_unit_test(test_fork_refused),
+      cmocka_unit_test(test_stuck_thread),
+      cmocka_unit_test(test_allocation_failures),
   };
   brim_registry *registry = NULL;
   brim_device *device = NULL;

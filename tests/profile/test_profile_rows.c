@@ -467,6 +467,22 @@ static void test_ceilings(void **state) {
   near(rows[1].ceiling_share, 0.5);
   assert_string_equal(rows[2].ceiling, "");
   assert_true(isnan(rows[2].ceiling_share));
+  // Faster than a ceiling: memory that was a cache, products whose ceiling is wrong. No share.
+  p.result.ceilings.gemm_bf16_flops = 1e11;
+  p.result.ceilings.copy_bytes_per_s = 1e8;
+  brim_profile_ceilings(&p, "bf16");
+  assert_string_equal(rows[0].ceiling, "");
+  assert_true(isnan(rows[0].ceiling_share));
+  assert_string_equal(rows[1].ceiling, "in cache");
+  assert_true(isnan(rows[1].ceiling_share));
+  // Measured while other programs had most of the machine: nothing is a share of that.
+  p.result.ceilings.gemm_bf16_flops = 1e12;
+  p.result.ceilings.load = 0.7;
+  brim_profile_ceilings(&p, "bf16");
+  for (int i = 0; i < 2; i++) {
+    assert_string_equal(rows[i].ceiling, "");
+    assert_true(isnan(rows[i].ceiling_share));
+  }
   brim_profile_deinit(&p);
 }
 

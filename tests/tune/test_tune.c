@@ -648,6 +648,144 @@ static void test_a_crash_is_recovered_from(void **state) {
   crash_close(&c);
 }
 
+//---------------------------------- large grids ----------------------------------
+
+// Samples/s as they often are: a batch gains until the machine is full, workers until data are there.
+static double made_up_rate(int64_t batch, int64_t workers, bool fast) {
+  double compute = (fast ? 2000.0 : 1200.0) * (double)batch / (double)(batch + 200);
+  double data = 400 + 500.0 * (double)workers;
+  return fmin(compute, data) - 3 * (double)workers;
+}
+
+// A grid of 120 is not measured whole, and the fastest is found all the same.
+static void test_a_large_grid_is_climbed(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const int64_t batches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
+                workers[] = {0, 1, 2, 4, 8, 16}, compile[] = {0, 1};
+  int batch = brim_work_knob(f.work, "batch_size"), worker = brim_work_knob(f.work, "num_workers");
+  int other = brim_work_knob(f.work, "compile");
+  const brim_sweep_axis axes[] = {{other, compile, 2}, {worker, workers, 6}, {batch, batches, 10}};
+  brim_sweep_settings s = {.own = -1};
+  s.setting = (brim_setting *)brim_calloc(120, sizeof *s.setting);
+  double rate[120], most = 0, found = 0;
+  for (; s.count < 120; s.count++) {
+    brim_setting one = brim_work_setting(f.work);
+    one.value[batch] = batches[s.count % 10];
+    one.value[worker] = workers[s.count / 10 % 6];
+    one.value[other] = compile[s.count / 60];
+    if (one.value[batch] == 8 && s.count / 10 == 0) s.own = (int)s.count;
+    s.setting[s.count] = one;
+    rate[s.count] = NAN;
+    most = fmax(most, made_up_rate(one.value[batch], one.value[worker], one.value[other]));
+  }
+  const brim_climb climb = {f.work, &s, axes, 3, rate};
+  size_t visits = 0;
+  int64_t next;
+  assert_int_equal(brim_climb_next(&climb), s.own);
+  for (; (next = brim_climb_next(&climb)) >= 0; visits++) {
+    assert_true(isnan(rate[next]));
+    const int64_t *v = s.setting[next].value;
+    rate[next] =
+        v[batch] == 512 ? 0 : made_up_rate(v[batch], v[worker], v[other]);  // 512: no memory
+    found = fmax(found, rate[next]);
+  }
+  assert_true(visits < 50);
+  assert_true(found > 0.93 * made_up_rate(256, 4, true));
+  assert_true(found <= most);
+  // nothing runs: it ends
+  for (size_t i = 0; i < s.count; i++) rate[i] = 0;
+  assert_int_equal(brim_climb_next(&climb), -1);
+  brim_sweep_settings_free(&s);
+  fixture_close(&f);
+}
+
+// A part of a grid: each result says which setting it is of. And a budget, of which the first setting takes
+// all.
+static void test_a_part_of_a_grid(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  int knob = brim_work_knob(f.work, "batch_size");
+  const int64_t batches[] = {1, 2, 4, 8, 16, 32, 64};
+  const brim_sweep_axis axis = {knob, batches, 7};
+  brim_sweep_settings settings;
+  assert_ok(brim_sweep_settings_make(f.work, &axis, 1, true, &settings));
+  size_t setting_of[8] = {0};
+  bool ended = true;
+  brim_sweep_options options = {.axes = &axis,
+                                .axis_count = 1,
+                                .settings = &settings,
+                                .trial = {.steps = 2, .max_warmup = 1},
+                                .climb_above = 3,
+                                .setting_of = setting_of,
+                                .budget_ended = &ended};
+  for (int limited = 0; limited < 2; limited++) {
+    brim_result *results;
+    size_t count;
+    options.budget_s = limited ? 1e-9 : 0;
+    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_int_equal(ended, limited);
+    if (limited) {
+      assert_int_equal(count, 1);
+      assert_int_equal(setting_of[0], settings.own);
+    }
+    for (size_t i = 0; i < count; i++) {
+      assert_true(i == 0 || setting_of[i] > setting_of[i - 1]);
+      assert_float_equal(brim_result_knob_find(&results[i], "batch_size")->number,
+                         (double)settings.setting[setting_of[i]].value[knob], 0);
+      assert_int_equal(results[i].visit_count, 1);
+      brim_result_deinit(&results[i]);
+    }
+    brim_free(results);
+  }
+  brim_sweep_settings_free(&settings);
+  fixture_close(&f);
+}
+
+// Half of the CPU is another program's: records have it, visit by visit.
+static brim_status half_taken(void *ctx, brim_host_sample *out) {
+  double *seconds = ctx;
+  brim_host_sample_clear(out);
+  *seconds += 1;
+  out->time_ns = (int64_t)(*seconds * 1e9);
+  out->value[BRIM_HOST_PROCESS_CPU_S] = *seconds;
+  out->value[BRIM_HOST_SYSTEM_BUSY_S] = 2 * *seconds;
+  out->value[BRIM_HOST_SYSTEM_TOTAL_S] = 2 * *seconds;
+  return BRIM_OK;
+}
+
+static void test_records_have_other_programs(void **state) {
+  (void)state;
+  fixture f;
+  double seconds = 0;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const int64_t batches[] = {16, 32};
+  const brim_sweep_axis axis = {brim_work_knob(f.work, "batch_size"), batches, 2};
+  const brim_host_provider host = {.name = "fake", .ctx = &seconds, .sample = half_taken};
+  brim_sweep_options options = {.axes = &axis,
+                                .axis_count = 1,
+                                .trial = {.steps = 4, .max_warmup = 1},
+                                .repeats = 2,
+                                .host = &host};
+  brim_result *results;
+  size_t count;
+  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_float_equal(brim_results_others(results, count), 50, 1e-6);
+  assert_true(brim_results_were_disturbed(results, count));
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    assert_true(r->visit_count >= 1);
+    assert_float_equal(r->visits[0].others_cpu_percent, 50, 1e-6);
+    double low = r->samples_per_s / r->samples_per_s_low;
+    if (brim_result_log_load(r) > 0 && !isnan(low)) assert_true(low >= 2);
+    brim_result_deinit(&results[i]);
+  }
+  brim_free(results);
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_seed_002_table),
@@ -666,6 +804,9 @@ int main(void) {
       cmocka_unit_test(test_contenders_are_repeated),
       cmocka_unit_test(test_visits_are_bounded_by_time),
       cmocka_unit_test(test_a_crash_is_recovered_from),
+      cmocka_unit_test(test_a_large_grid_is_climbed),
+      cmocka_unit_test(test_a_part_of_a_grid),
+      cmocka_unit_test(test_records_have_other_programs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,48 @@ static void test_healthy(void **state) {
   r.plan.flops_per_step = 3.2e12;
   assert_true(near(brim_result_product_share(&r, &precision), 0.5));
   assert_string_equal(precision, "bf16");
+  r.plan.flops_per_step = 9.6e12;  // 150 %: the ceiling is wrong
+  assert_true(isnan(brim_result_product_share(&r, &precision)));
+  r.plan.flops_per_step = 3.2e12;
+  r.ceilings.load = 0.5;  // of a busy machine
+  assert_true(isnan(brim_result_product_share(&r, &precision)));
+}
+
+static const brim_finding *below_ceiling(const brim_result *r) {
+  for (size_t i = 0; i < r->finding_count; i++) {
+    if (strcmp(r->findings[i].code, "below_ceiling") == 0) return &r->findings[i];
+  }
+  return NULL;
+}
+
+// A step at 0.3 % of what the machine can is not "nothing worth fixing": it names what was tried.
+static void test_below_ceiling(void **state) {
+  (void)state;
+  brim_result list[2] = {healthy(), healthy()};
+  brim_result *r = &list[0];
+  r->ceilings.gemm_bf16_flops = 6.4e14;
+  r->plan.flops_per_step = 0.003 * 6.4e14 * r->total_ms.median * 1e-3;
+  brim_diagnose(list, 1, 0);
+  assert_non_null(below_ceiling(r));
+  assert_true(brim_result_worth_fixing(r));
+  assert_non_null(strstr(below_ceiling(r)->text, "0.3 %"));
+  assert_non_null(strstr(below_ceiling(r)->remedy, "batch_size"));  // not tried
+  // Another batch was measured beside it.
+  for (size_t k = 0; k < list[1].knob_count; k++) {
+    if (strcmp(list[1].knobs[k].name, "batch_size") == 0) strcpy(list[1].knobs[k].value, "4096");
+  }
+  brim_diagnose(list, 2, 0);
+  assert_non_null(strstr(below_ceiling(r)->text, "batch_size"));
+  assert_null(strstr(below_ceiling(r)->remedy, "batch_size"));
+  // Memory is near its ceiling: products are no measure of that step.
+  r->ceilings.copy_bytes_per_s = 1e12;
+  r->plan.bytes_per_step = 0.8 * 1e12 * r->total_ms.median * 1e-3;
+  brim_diagnose(list, 2, 0);
+  assert_null(below_ceiling(r));
+  // Without a ceiling nothing is known.
+  r->ceilings.copy_bytes_per_s = r->ceilings.gemm_bf16_flops = NAN;
+  brim_diagnose(list, 2, 0);
+  assert_null(below_ceiling(r));
 }
 
 // Dearest first; without a price after those; notes last. Equal ones stay in their order.
@@ -543,6 +585,7 @@ int main(void) {
       cmocka_unit_test(test_a_gain_within_the_intervals_is_none),
       cmocka_unit_test(test_a_spread_has_a_name),
       cmocka_unit_test(test_healthy),
+      cmocka_unit_test(test_below_ceiling),
       cmocka_unit_test(test_order),
       cmocka_unit_test(test_quota),
       cmocka_unit_test(test_checkpoints),

@@ -79,21 +79,28 @@ static void test_of_the_machine(void **state) {
   brim_term term = {.width = 0};
   fill(list);
   brim_result *r = &list[picks.recommended];
-  for (int step = 0; step < 5; step++) {
+  for (int step = 0; step < 7; step++) {
     static const char *const said[] = {
-        NULL, NULL, "40 % of fp32 matrix products, by the plan",
-        "40 % of fp32 matrix products, over 100 % of memory bandwidth",
-        "40 % of fp32 matrix products, under 1 % of memory bandwidth, by the plan"};
+        NULL,
+        NULL,
+        "40 % of fp32 matrix products, by the plan",
+        "40 % of fp32 matrix products, by the plan\n",  // 150 % of a ceiling: it is wrong
+        "40 % of fp32 matrix products, under 1 % of memory bandwidth, by the plan\n",
+        "by the plan, while other programs had 63 % of the CPU",
+        "unknown: other programs had 60 % of the machine"};
     if (step == 1) r->plan.flops_per_step = 6e9;
     if (step == 2) r->ceilings.gemm_fp32_flops = 1e12, r->ceilings.gemm_bf16_flops = 1e13;
     if (step == 3) r->plan.bytes_per_step = 1.5e9, r->ceilings.copy_bytes_per_s = 1e11 / 1.5;
     if (step == 4) r->plan.bytes_per_step = 1e6;
+    if (step == 5) r->others_cpu_percent = 63;
+    if (step == 6) r->ceilings.load = 0.6;
     brim_str out;
     brim_str_init(&out);
     assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
     if (said[step]) {
       contains(out.data, "  Of the machine:   ");
       contains(out.data, said[step]);
+      assert_true((step < 6) == (strstr(out.data, "matrix products") != NULL));
     } else {
       assert_null(strstr(out.data, "Of the machine"));
     }
@@ -109,8 +116,7 @@ static void test_intervals(void **state) {
   fill(list);
   brim_result *r = &list[picks.recommended];
   static const char *const said[] = {"samples/s (95 %: ", "samples/s\n",
-                                     "samples/s (measured once)",
-                                     "measured while the machine was busy"};
+                                     "samples/s (measured once)", "samples/s: too low, "};
   for (int step = 0; step < 4; step++) {
     r->repeats = step == 2 ? 1 : 3;
     r->samples_per_s_low = step == 1 ? 1e-9 : 0.9 * r->samples_per_s;
@@ -122,6 +128,7 @@ static void test_intervals(void **state) {
     const char *at = strstr(out.data, "Recommended for training");
     assert_non_null(at);
     contains(at, said[step]);
+    assert_null(strstr(at, "200 %"));  // no share is above all of it
     if (step == 1 || step == 2) assert_null(strstr(at, "95 %"));
     brim_str_deinit(&out);
   }

@@ -279,7 +279,8 @@ static brim_status run_heads(void *impl, attention_arg *a) {
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
   double work = (double)(a->n * a->l) * (double)(a->l * a->c);
-  brim_cpu_team_run(work < 65536.0 ? 1 : device->threads, attention_body, a);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, work, BRIM_CPU_TEAM_PRODUCTS),
+                    attention_body, a);
   return BRIM_OK;
 }
 

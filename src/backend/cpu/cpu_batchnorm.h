@@ -19,7 +19,6 @@ enum {
   MIN_STRIP = 32768,
   CHUNK = 4096,
   MIN_SPAN = 256,
-  TEAM_MIN = 32768,
   FEW = 64  // channels whose sums are added up over the strips at once: they stay in L1
 };
 
@@ -117,7 +116,9 @@ static inline brim_status bn_run_body(void *impl, bn_arg *a, brim_cpu_body body)
   const brim_cpu_device *device = (const brim_cpu_device *)impl;
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
-  brim_cpu_team_run(a->rows * a->c < TEAM_MIN ? 1 : device->threads, body, a);
+  brim_cpu_team_run(
+      brim_cpu_team_for(device->threads, (double)(a->rows * a->c), BRIM_CPU_TEAM_ELEMENTS), body,
+      a);
   return BRIM_OK;
 }
 

@@ -69,6 +69,8 @@ static brim_status prepare_with(const brim_cpu_device *device, const brim_cpu_co
 brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   brim_cpu_conv v = describe(device, call);
+  const double products = (double)(v.n * v.p * v.q) * (double)(v.m * v.r * v.s * v.c);
+  v.threads = brim_cpu_team_for(device->threads, products, BRIM_CPU_TEAM_PRODUCTS);
   conv_state *state = brim_cpu_host()->alloc(sizeof *state, 0);
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a convolution");
   bool chosen = device->provider->supports(&device->machine, v.type);

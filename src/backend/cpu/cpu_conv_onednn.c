@@ -7,6 +7,7 @@
 typedef struct dnn_conv {
   brim_cpu_conv v;
   brim_cpu_dnn d;
+  brim_cpu_dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
 } dnn_conv;
 
 static const brim_cpu_dnn_words words = {
@@ -109,9 +110,14 @@ static brim_status plan(dnn_conv *s) {
 
 static void dnn_release(void *state) {
   dnn_conv *s = state;
+  brim_cpu_dnn_slices_release(s->slices);
   brim_cpu_dnn_close(&s->d);
   brim_cpu_host()->free(s);
 }
+
+static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args);
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes);
+static const brim_cpu_dnn_slicer slicer = {slice_prepare, dnn_run, dnn_release};
 
 static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_conv *conv,
                                void **state, size_t *workspace_bytes) {
@@ -128,7 +134,18 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_c
                         .planning = conv->planning,
                         .words = &words,
                         .add = add ? conv->m * conv->r * conv->s * conv->c : 0}};
-  brim_status status = brim_cpu_dnn_open(&s->d);
+  brim_status status = BRIM_OK;
+  if (kind == BRIM_CPU_DNN_WEIGHT) {
+    const brim_cpu_dnn_slices shape = {.rows = conv->n * conv->p * conv->q,
+                                       .cols = conv->m,
+                                       .element = conv->type == BRIM_F32 ? 4 : 2,
+                                       .weights = conv->r * conv->s * conv->c,
+                                       .by = &slicer};
+    status = brim_cpu_dnn_slices_prepare(&shape, conv->threads, conv, &s->slices, workspace_bytes);
+    *state = s;
+    if (s->slices) return BRIM_OK;
+  }
+  if (status == BRIM_OK) status = brim_cpu_dnn_open(&s->d);
   if (status == BRIM_OK) status = plan(s);
   if (status != BRIM_OK) {
     dnn_release(s);
@@ -139,10 +156,18 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_c
   return BRIM_OK;
 }
 
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes) {
+  brim_cpu_conv conv = *(const brim_cpu_conv *)whole;
+  conv.m = cols;
+  conv.threads = 1;
+  return dnn_prepare(NULL, &conv, state, bytes);
+}
+
 //---------------------------------- run ----------------------------------
 
 static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_conv *s = state;
+  if (s->slices) return brim_cpu_dnn_slices_run(s->slices, args);
   // What its AMX kernels find in the scratchpad they may multiply with (oneDNN 2.6.3): NaNs that lay
   // there came out in the gradient.
   bool weight = s->d.kind == BRIM_CPU_DNN_WEIGHT;

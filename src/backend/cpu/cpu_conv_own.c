@@ -347,8 +347,7 @@ static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
     return BRIM_OK;
   }
   conv_run run = {.p = p, .args = args};
-  double work = (double)(v->n * v->p * v->q) * (double)(v->m * v->r * v->s * v->c);
-  brim_cpu_team_run(work < 65536.0 ? 1 : v->threads, conv_body, &run);
+  brim_cpu_team_run(v->threads, conv_body, &run);
   return BRIM_OK;
 }
 

@@ -216,6 +216,5 @@ static void weight_body(void *arg, int rank, int size) {
 void brim_cpu_conv_weight_run(const brim_cpu_conv_plan *p, const brim_cpu_gemm_args *args) {
   const brim_cpu_conv *v = &p->v;
   weight_run run = {.p = p, .args = args};
-  double work = (double)(v->n * v->p * v->q) * (double)(v->m * v->r * v->s * v->c);
-  brim_cpu_team_run(work < 65536.0 ? 1 : v->threads, weight_body, &run);
+  brim_cpu_team_run(v->threads, weight_body, &run);
 }

@@ -4,14 +4,13 @@
 #include "backend/cpu/cpu_vec.h"
 #include "hd/hd_philox.h"
 
-enum { TEAM_MIN = 32768 };  // elements below which one thread is faster (a team costs about 2 us)
-
 // Run body over count elements with the device's team.
 static brim_status spread(void *impl, int64_t count, brim_cpu_body body, void *arg) {
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
-  brim_cpu_team_run(count < TEAM_MIN ? 1 : device->threads, body, arg);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)count, BRIM_CPU_TEAM_ELEMENTS), body,
+                    arg);
   return BRIM_OK;
 }
 
@@ -110,8 +109,8 @@ BRIM_CPU_CLONES static void add_body(void *arg, int rank, int size) {
 }
 
 void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg) {
-  brim_cpu_team_run(arg.count < TEAM_MIN ? 1 : threads, op == BRIM_OP_ADD ? add_body : act_bwd_body,
-                    &arg);
+  brim_cpu_team_run(brim_cpu_team_for(threads, (double)arg.count, BRIM_CPU_TEAM_ELEMENTS),
+                    op == BRIM_OP_ADD ? add_body : act_bwd_body, &arg);
 }
 
 static brim_status run_map(void *impl, const brim_op_call *call, brim_cpu_body body) {

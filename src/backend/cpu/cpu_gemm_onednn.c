@@ -8,6 +8,7 @@
 typedef struct dnn_state {
   brim_cpu_gemm g;
   brim_cpu_dnn d;
+  brim_cpu_dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
 } dnn_state;
 
 static const brim_cpu_dnn_words words = {
@@ -113,9 +114,14 @@ static brim_status plan(dnn_state *s) {
 
 static void dnn_release(void *state) {
   dnn_state *s = state;
+  brim_cpu_dnn_slices_release(s->slices);
   brim_cpu_dnn_close(&s->d);
   brim_cpu_host()->free(s);
 }
+
+static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args);
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes);
+static const brim_cpu_dnn_slicer slicer = {slice_prepare, dnn_run, dnn_release};
 
 static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
                                void **state, size_t *workspace_bytes) {
@@ -131,7 +137,18 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
                          .planning = gemm->planning,
                          .words = &words,
                          .add = gemm->accumulate ? gemm->m * gemm->n : 0}};
-  brim_status status = brim_cpu_dnn_open(&s->d);
+  brim_status status = BRIM_OK;
+  if (kind == BRIM_CPU_DNN_WEIGHT) {
+    const brim_cpu_dnn_slices shape = {.rows = gemm->k,
+                                       .cols = gemm->m,
+                                       .element = gemm->type == BRIM_F32 ? 4 : 2,
+                                       .weights = gemm->n,
+                                       .by = &slicer};
+    status = brim_cpu_dnn_slices_prepare(&shape, gemm->threads, gemm, &s->slices, workspace_bytes);
+    *state = s;
+    if (s->slices) return BRIM_OK;
+  }
+  if (status == BRIM_OK) status = brim_cpu_dnn_open(&s->d);
   if (status == BRIM_OK) status = plan(s);
   if (status != BRIM_OK) {
     dnn_release(s);
@@ -142,11 +159,19 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
   return BRIM_OK;
 }
 
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes) {
+  brim_cpu_gemm gemm = *(const brim_cpu_gemm *)whole;
+  gemm.m = cols;
+  gemm.threads = 1;
+  return dnn_prepare(NULL, &gemm, state, bytes);
+}
+
 //---------------------------------- run ----------------------------------
 
 static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_state *s = state;
   const brim_cpu_gemm *g = &s->g;
+  if (s->slices) return brim_cpu_dnn_slices_run(s->slices, args);
   BRIM_TRY(brim_cpu_dnn_run(&s->d, args));
   if (!g->accumulate && args->s && g->op == BRIM_OP_LINEAR_BWD_DATA) {
     brim_cpu_map(g->threads, BRIM_OP_ACT_BWD,

@@ -289,9 +289,7 @@ static void run_body(void *arg, int rank, int size) {
 static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
   const own_state *s = state;
   own_run_arg run = {s, args};
-  // Below this the team costs more than it brings (2 us against 80 GFLOP/s per thread).
-  bool small = (double)s->g.m * (double)s->g.n * (double)s->g.k < 65536.0;
-  brim_cpu_team_run(small ? 1 : s->g.threads, run_body, &run);
+  brim_cpu_team_run(s->g.threads, run_body, &run);
   return BRIM_OK;
 }
 

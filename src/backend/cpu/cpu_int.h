@@ -30,11 +30,26 @@ brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRIN
 
 //---------------------------------- team ----------------------------------
 
-// A body runs once per thread of the team; rank 0 is the caller. size is what was really got.
+// Makes the team at least so large. 0, or the errno of a thread that could not be started; *started is
+// the team's size.
+int brim_cpu_team_start(int threads, int *started);
+// Runs a body once per rank; rank 0 is the caller, and takes ranks that no other thread has begun. size
+// is `threads`, at most the team's size.
 typedef void (*brim_cpu_body)(void *arg, int rank, int size);
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
-void brim_cpu_team_barrier(void);             // inside a body only, by every thread
+void brim_cpu_team_barrier(void);             // inside a body only, by every rank
 void brim_cpu_team_set_default(int threads);  // what oneDNN will take on the calling thread
+
+// Waking and joining a team takes about 10 us, and milliseconds beside other programs. What one thread
+// does in less than about 50 us stays on it: a rule of shapes alone, since it may change bits.
+enum {
+  BRIM_CPU_TEAM_ELEMENTS = 65536,    // elements of an op that reads and writes each
+  BRIM_CPU_TEAM_EXPS = 16384,        // elements of an op that computes an exponential of each
+  BRIM_CPU_TEAM_PRODUCTS = 2000000,  // multiply-adds, at 80 GFLOP/s per thread
+};
+static inline int brim_cpu_team_for(int threads, double work, double least) {
+  return work < least ? 1 : threads;
+}
 
 // Thread rank's share [lo, hi) of count items, in whole grains.
 static inline void brim_cpu_split(int64_t count, int64_t grain, int rank, int size, int64_t *lo,

@@ -41,7 +41,9 @@ brim_status brim_cpu_unit_run(void *impl, void *stream, const brim_op_call *call
                 .y = call->out[0].data,
                 .rows = call->in[0].dim[0],
                 .cols = call->in[0].dim[1]};
-  brim_cpu_team_run(a.rows * a.cols < 4096 ? 1 : device->threads, unit_body, &a);
+  brim_cpu_team_run(
+      brim_cpu_team_for(device->threads, (double)(a.rows * a.cols), BRIM_CPU_TEAM_EXPS), unit_body,
+      &a);
   return BRIM_OK;
 }
 
@@ -184,7 +186,7 @@ brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call)
   a.scratch =
       (char *)call->workspace + (size_t)device->threads * brim_cpu_round64(2 * sizeof(int64_t));
   memset(a.counts, 0, (size_t)device->threads * 8 * sizeof *a.counts);
-  int threads = a.rows * a.bank < 4096 ? 1 : device->threads;
+  int threads = brim_cpu_team_for(device->threads, (double)(a.rows * a.bank), BRIM_CPU_TEAM_EXPS);
   brim_cpu_team_run(threads, knn_body, &a);
   int64_t correct = 0, bad = 0;
   for (int i = 0; i < device->threads; i++) {

@@ -25,7 +25,6 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
                      .type = a->dtype,
                      .act = call->attr.act,
                      .accumulate = call->op == BRIM_OP_LINEAR_BWD_WEIGHT && call->attr.accumulate,
-                     .threads = device->threads,
                      .cap = device->workspace_cap,
                      .planning = call->planning};
   if (call->op == BRIM_OP_LINEAR) {
@@ -38,6 +37,8 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
     g.m = brim_cpu_cols(a), g.n = brim_cpu_cols(b), g.k = rows;
     g.act = BRIM_ACT_NONE;
   }
+  g.threads = brim_cpu_team_for(device->threads, (double)g.m * (double)g.n * (double)g.k,
+                                BRIM_CPU_TEAM_PRODUCTS);
   linear_state *state = brim_cpu_host()->alloc(sizeof *state, 0);
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a linear op");
   *state = (linear_state){.g = g};
@@ -141,7 +142,9 @@ BRIM_CPU_CLONES static void column_sum_body(void *arg, int rank, int size) {
 void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum) {
   sum_plan p = plan_sum(sum.rows, sum.cols);
   p.s = sum;
-  brim_cpu_team_run(sum.rows * sum.cols < 32768 ? 1 : threads, column_sum_body, &p);
+  brim_cpu_team_run(
+      brim_cpu_team_for(threads, (double)(sum.rows * sum.cols), BRIM_CPU_TEAM_ELEMENTS),
+      column_sum_body, &p);
 }
 
 brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call) {

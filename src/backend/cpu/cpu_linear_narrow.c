@@ -210,6 +210,5 @@ void brim_cpu_narrow_run(const brim_cpu_gemm *g, const brim_cpu_gemm_args *args)
   run.blocks = (float *)(void *)((char *)args->workspace + brim_cpu_round64(shared));
   bool weight = g->op == BRIM_OP_LINEAR_BWD_WEIGHT;
   if (!weight) load_weights(&run);
-  bool small = (double)s->rows * (double)s->k * (double)s->n < 65536.0;
-  brim_cpu_team_run(small ? 1 : g->threads, weight ? weight_body : rows_body, &run);
+  brim_cpu_team_run(g->threads, weight ? weight_body : rows_body, &run);
 }

@@ -181,7 +181,9 @@ static brim_status run_loss(void *impl, const brim_op_call *call, loss_arg *a) {
   a->valid = brim_cpu_valid_rows(state, a->rows);
   a->scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
   a->chunks = call->workspace;
-  brim_cpu_team_run(a->rows * a->cols < 4096 ? 1 : device->threads, loss_body, a);
+  brim_cpu_team_run(
+      brim_cpu_team_for(device->threads, (double)(a->rows * a->cols), BRIM_CPU_TEAM_EXPS),
+      loss_body, a);
   loss_sums total = {0};
   for (int64_t i = 0; i < chunk_count(a->rows); i++) {
     total.loss += a->chunks[i].loss;

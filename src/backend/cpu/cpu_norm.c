@@ -105,7 +105,9 @@ brim_status brim_cpu_layernorm_run(void *impl, void *stream, const brim_op_call 
                 .rows = brim_cpu_rows(&call->in[0]),
                 .cols = brim_cpu_cols(&call->in[0]),
                 .eps = call->attr.eps};
-  brim_cpu_team_run(a.rows * a.cols < 16384 ? 1 : device->threads, norm_body, &a);
+  brim_cpu_team_run(
+      brim_cpu_team_for(device->threads, (double)(a.rows * a.cols), BRIM_CPU_TEAM_ELEMENTS),
+      norm_body, &a);
   return BRIM_OK;
 }
 
@@ -230,6 +232,8 @@ brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_c
                 .partial = call->workspace,
                 .accumulate = call->attr.accumulate};
   plan_chunks(a.rows, &a.chunk_rows, &a.chunks);
-  brim_cpu_team_run(a.rows * a.cols < 16384 ? 1 : device->threads, norm_bwd_body, &a);
+  brim_cpu_team_run(
+      brim_cpu_team_for(device->threads, (double)(a.rows * a.cols), BRIM_CPU_TEAM_ELEMENTS),
+      norm_bwd_body, &a);
   return BRIM_OK;
 }

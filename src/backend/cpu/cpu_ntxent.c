@@ -231,8 +231,9 @@ brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *ca
   a.count = 2 * a.samples;
   a.scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
   lay_out(&a, call->in[0].dim[0], device->threads, call->workspace);
-  bool small = (double)a.count * (double)a.count * (double)a.d < 65536.0;
-  brim_cpu_team_run(small ? 1 : device->threads, ntxent_body, &a);
+  double work = (double)a.count * (double)a.count * (double)a.d;
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, work, BRIM_CPU_TEAM_PRODUCTS), ntxent_body,
+                    &a);
   double loss = 0, correct = 0, bad = 0;
   for (int64_t i = 0; i < a.samples; i++) {
     double both = 0.5 * (a.loss[i] + a.loss[i + a.samples]);

@@ -2,6 +2,8 @@
 // convolutions share.
 #include "backend/cpu/cpu_onednn.h"
 
+#include <string.h>
+
 //---------------------------------- plan ----------------------------------
 
 brim_status brim_cpu_dnn_open(brim_cpu_dnn *d) {
@@ -170,4 +172,80 @@ brim_status brim_cpu_dnn_run(const brim_cpu_dnn *d, const brim_cpu_gemm_args *ar
                  (brim_cpu_map_arg){args->c, out, args->c, BRIM_F32, d->add, BRIM_ACT_NONE});
   }
   return BRIM_OK;
+}
+
+//---------------------------------- gradients of weights ----------------------------------
+
+enum { SLICE_COLS = 16 };  // a vector of floats
+
+brim_status brim_cpu_dnn_slices_prepare(const brim_cpu_dnn_slices *shape, int threads,
+                                        const void *whole, brim_cpu_dnn_slices **out,
+                                        size_t *workspace_bytes) {
+  *out = NULL;
+  const int64_t most = brim_cpu_ceil_div(shape->cols, SLICE_COLS);
+  const int count = threads < most ? threads : (int)most;
+  if (count < 2) return BRIM_OK;
+  brim_cpu_dnn_slices *s = brim_cpu_host()->alloc(sizeof *s + (size_t)count * sizeof s->at[0], 0);
+  if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a gradient");
+  *s = *shape;
+  s->count = 0;
+  size_t bytes = 0;
+  for (int i = 0; i < count; i++) {
+    brim_cpu_dnn_slice *at = &s->at[i];
+    int64_t end;
+    brim_cpu_split(s->cols, SLICE_COLS, i, count, &at->begin, &end);
+    at->cols = end - at->begin;
+    size_t own = 0;
+    brim_status status = s->by->prepare(whole, at->cols, &at->state, &own);
+    if (status != BRIM_OK) {
+      brim_cpu_dnn_slices_release(s);
+      return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
+    }
+    s->count = i + 1;
+    at->dy = bytes;
+    at->workspace = at->dy + brim_cpu_round64((size_t)(s->rows * at->cols) * s->element);
+    bytes = at->workspace + brim_cpu_round64(own);
+  }
+  *out = s;
+  *workspace_bytes = bytes;
+  return BRIM_OK;
+}
+
+typedef struct slices_run {
+  const brim_cpu_dnn_slices *s;
+  const brim_cpu_gemm_args *args;
+  brim_status *status;
+} slices_run;
+
+static void slices_body(void *arg, int rank, int size) {
+  const slices_run *run = arg;
+  const brim_cpu_dnn_slices *s = run->s;
+  for (int i = rank; i < s->count; i += size) {
+    const brim_cpu_dnn_slice *at = &s->at[i];
+    char *dy = (char *)run->args->workspace + at->dy;
+    const char *from = (const char *)run->args->a + (size_t)at->begin * s->element;
+    const size_t width = (size_t)at->cols * s->element, stride = (size_t)s->cols * s->element;
+    for (int64_t r = 0; r < s->rows; r++) {
+      memcpy(dy + (size_t)r * width, from + (size_t)r * stride, width);
+    }
+    brim_cpu_gemm_args own = *run->args;
+    own.a = dy;
+    own.c = (float *)run->args->c + at->begin * s->weights;
+    own.workspace = (char *)run->args->workspace + at->workspace;
+    const brim_status status = s->by->run(at->state, &own);
+    if (status != BRIM_OK) __atomic_store_n(run->status, status, __ATOMIC_RELAXED);
+  }
+}
+
+brim_status brim_cpu_dnn_slices_run(const brim_cpu_dnn_slices *s, const brim_cpu_gemm_args *args) {
+  brim_status status = BRIM_OK;
+  slices_run run = {s, args, &status};
+  brim_cpu_team_run(s->count, slices_body, &run);
+  return status;
+}
+
+void brim_cpu_dnn_slices_release(brim_cpu_dnn_slices *s) {
+  if (!s) return;
+  for (int i = 0; i < s->count; i++) s->by->release(s->at[i].state);
+  brim_cpu_host()->free(s);
 }

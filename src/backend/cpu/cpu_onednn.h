@@ -91,6 +91,40 @@ brim_status brim_cpu_dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd,
 // Sets addresses, runs, waits and adds. a, b and c of the arguments are the op's inputs and output.
 brim_status brim_cpu_dnn_run(const brim_cpu_dnn *d, const brim_cpu_gemm_args *args);
 
+//---------------------------------- gradients of weights ----------------------------------
+
+// Several threads sum oneDNN's gradient of weights in barriers that spin: beside other programs each costs
+// a time slice. Here each rank computes its own slice of the output channels instead, alone, from a copy
+// of its columns of dy.
+typedef struct brim_cpu_dnn_slice {
+  void *state;  // a plan for one thread
+  int64_t begin, cols;
+  size_t dy, workspace;  // offsets in the workspace
+} brim_cpu_dnn_slice;
+
+typedef struct brim_cpu_dnn_slices {
+  int count;
+  int64_t rows, cols;  // of dy
+  size_t element;      // bytes of its elements
+  int64_t weights;     // floats of dw per column of dy
+  const struct brim_cpu_dnn_slicer *by;
+  brim_cpu_dnn_slice at[];
+} brim_cpu_dnn_slices;
+
+typedef struct brim_cpu_dnn_slicer {
+  brim_status (*prepare)(const void *whole, int64_t cols, void **state, size_t *bytes);
+  brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
+  void (*release)(void *state);
+} brim_cpu_dnn_slicer;
+
+// rows, cols, element, weights and by are taken from `shape`. *out stays NULL where there is nothing to
+// slice, or no kernel for a slice.
+brim_status brim_cpu_dnn_slices_prepare(const brim_cpu_dnn_slices *shape, int threads,
+                                        const void *whole, brim_cpu_dnn_slices **out,
+                                        size_t *workspace_bytes);
+brim_status brim_cpu_dnn_slices_run(const brim_cpu_dnn_slices *s, const brim_cpu_gemm_args *args);
+void brim_cpu_dnn_slices_release(brim_cpu_dnn_slices *s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,7 +58,8 @@ brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call 
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
   grad_norm_arg a = {call->in[0].data, brim_cpu_elements(&call->in[0]), call->workspace};
-  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, grad_norm_body, &a);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)a.count, BRIM_CPU_TEAM_ELEMENTS),
+                    grad_norm_body, &a);
   norm_sums total = {0};
   for (int64_t i = 0; i < chunk_count(a.count); i++) {
     total.squares += a.chunks[i].squares;
@@ -189,7 +190,8 @@ brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call 
     a.inv_root_bias2 = (float)(1.0 / sqrt(1.0 - pow((double)attr->beta2, step)));
   }
   if (a.kind == BRIM_OPTIMIZER_ADAMW) a.shrink = (float)(1.0 - lr * (double)attr->weight_decay);
-  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, update_body, &a);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)a.count, BRIM_CPU_TEAM_ELEMENTS),
+                    update_body, &a);
   return BRIM_OK;
 }
 
@@ -213,7 +215,8 @@ brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *c
                   .average = call->out[0].data,
                   .count = brim_cpu_elements(&call->in[2]),
                   .rate = average_rate(call, call->in[0].data)};
-  brim_cpu_team_run(a.count < 32768 ? 1 : device->threads, average_body, &a);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)a.count, BRIM_CPU_TEAM_ELEMENTS),
+                    average_body, &a);
   return BRIM_OK;
 }
 

@@ -1,6 +1,5 @@
 // The door of the cpu plug-in: brim_plugin_query, the backend table with its op rows, and the
 // device itself (host memory, synchronous). The ops live in the other files of this folder.
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,31 +94,14 @@ static brim_status device_info(int index, brim_device_info *info) {
 
 //---------------------------------- threads ----------------------------------
 
-static void *wait_for(void *mutex) {
-  pthread_mutex_lock((pthread_mutex_t *)mutex);
-  pthread_mutex_unlock((pthread_mutex_t *)mutex);
-  return NULL;
-}
-
-// OpenMP ends the process where a thread cannot be started; asked here first, it is an error.
-static brim_status check_threads(int threads) {
-  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-  int others = threads - 1, started = 0, err = 0;
-  pthread_t *handles =
-      others > 0 ? brim_cpu_host()->alloc((size_t)others * sizeof *handles, 0) : NULL;
-  if (others > 0 && !handles) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
-  pthread_mutex_lock(&gate);
-  for (; started < others && !err; started += !err) {
-    err = pthread_create(&handles[started], NULL, wait_for, &gate);
-  }
-  pthread_mutex_unlock(&gate);
-  for (int i = 0; i < started; i++) pthread_join(handles[i], NULL);
-  if (handles) brim_cpu_host()->free(handles);
+static brim_status start_threads(int threads) {
+  int started = 1;
+  const int err = brim_cpu_team_start(threads, &started);
   if (!err) return BRIM_OK;
   return brim_cpu_fail(BRIM_ELIMIT,
                        "cpu: cannot start %d threads: %s; raise the limit (ulimit -u), or use "
                        "fewer: threads=%d",
-                       threads, strerror(err), started + 1);
+                       threads, strerror(err), started);
 }
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
@@ -133,7 +115,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   brim_status status =
       choose_provider(&device->machine, wanted_provider(), &device->provider, text, sizeof text);
   device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
-  if (!status) status = check_threads(device->threads);
+  if (!status) status = start_threads(device->threads);
   if (status) {
     brim_cpu_host()->free(device);
     return status;

@@ -4,13 +4,12 @@
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
 
-enum { TEAM_MIN = 32768 };
-
 static brim_status run_body(void *impl, int64_t count, brim_cpu_body body, void *arg) {
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
-  brim_cpu_team_run(count < TEAM_MIN ? 1 : device->threads, body, arg);
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)count, BRIM_CPU_TEAM_ELEMENTS), body,
+                    arg);
   return BRIM_OK;
 }
 

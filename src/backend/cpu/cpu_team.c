@@ -1,39 +1,309 @@
-// The thread team: libgomp's own, so that our loops and oneDNN's share one set of threads (two sets
-// would spin against each other). Called by its ABI instead of by pragmas: clang emits calls of
-// another runtime, and both compilers must build this.
-#include "backend/cpu/cpu_int.h"
+// The thread team of this process. oneDNN's loops run on it too: the plug-in defines the six functions
+// of the OpenMP ABI that oneDNN calls, and the linker finds the plug-in's before libgomp's. Why not
+// libgomp's team: beside other programs its threads wait for a partner that does not run, by spinning
+// or in a barrier, for a time slice per region. Here
+// - the ranks of a region are claimed, and the caller takes those that no worker has begun: a partner
+//   that does not run costs nothing. A rank computes the same bits on any thread.
+// - a wait spins only as long as spinning has paid, then sleeps (futex).
+// - workers keep off the caller's core (base_cores.h).
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
-// The stable ABI behind `#pragma omp parallel` and `#pragma omp barrier` (libgomp since GCC 4.9).
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
-void GOMP_barrier(void);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
+#include "backend/cpu/cpu_int.h"
+#include "base/base_cores.h"
+
+// libgomp's own: where another library brought oneDNN into the process first, it runs on libgomp's team.
 void omp_set_num_threads(int threads);
 void omp_set_dynamic(int dynamic);
 
-typedef struct team_call {
+enum {
+  MOST_THREADS = 4096,  // as many as the configuration allows
+  SPIN_LEAST_NS = 500,
+  SPIN_MOST_NS = 50000,  // about what waking a sleeping thread of a virtual machine takes
+};
+
+typedef _Atomic uint32_t word;
+
+// A region's number is even; the odd number after it marks a rank that a thread has claimed.
+typedef struct place_of_rank {
+  _Alignas(BRIM_CPU_ALIGN) word claim;
+} place_of_rank;
+
+typedef struct team {
+  pthread_mutex_t busy;            // one region at a time: each wants all cores
+  pid_t pid;                       // 0: not used yet; threads do not survive a fork
+  int workers;                     // started
+  uint32_t spin_most, spin_least;  // iterations
+  brim_cores place;
+  // The region. Threads that have claimed one of its ranks read body and arg.
   brim_cpu_body body;
   void *arg;
-} team_call;
+  atomic_int ranks;
+  _Alignas(BRIM_CPU_ALIGN) word region;  // workers sleep on it
+  atomic_int sleepers;
+  _Alignas(BRIM_CPU_ALIGN) word left;  // ranks that have not ended; the caller sleeps on it
+  atomic_int caller_sleeps;
+  _Alignas(BRIM_CPU_ALIGN) word phase;  // of the barrier
+  atomic_int arrived, phase_sleepers;
+} team;
 
-static void team_entry(void *data) {
-  const team_call *call = data;
-  call->body(call->arg, omp_get_thread_num(), omp_get_num_threads());
+// One team for the process, as OpenMP's threads are: devices share the cores.
+static team the_team = {.busy = PTHREAD_MUTEX_INITIALIZER};
+static place_of_rank claims[MOST_THREADS];
+static pid_t worker_ids[MOST_THREADS];
+
+// What the thread runs now.
+static _Thread_local struct {
+  int rank, size;  // of the region; size 0 or 1: alone
+  bool inside;     // a region: another one within it runs alone
+  int threads;     // what oneDNN takes
+  uint32_t spin;   // iterations that a wait may spin
+} self;
+
+//---------------------------------- waiting ----------------------------------
+
+static void futex_wait(word *at, uint32_t old) {
+  syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+}
+
+static void futex_wake(word *at, int count) {
+  syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+// A pause takes 10 cycles on one CPU and 140 on another. The fastest of some tries is one that nothing
+// interrupted.
+static void measure_spin(team *t) {
+  int64_t best = INT64_MAX;
+  for (int i = 0; i < 8; i++) {
+    const int64_t start = now_ns();
+    for (int k = 0; k < 64; k++) relax();
+    const int64_t took = now_ns() - start;
+    if (took < best) best = took;
+  }
+  if (best < 64) best = 64;
+  t->spin_most = (uint32_t)(SPIN_MOST_NS * 64 / best);
+  t->spin_least = (uint32_t)(SPIN_LEAST_NS * 64 / best) + 1;
+}
+
+static bool spin_while(word *at, uint32_t old) {
+  for (uint32_t i = 0; i < self.spin; i++) {
+    if (atomic_load_explicit(at, memory_order_acquire) != old) return true;
+    relax();
+  }
+  return false;
+}
+
+// Until *at is no longer `old`. Spins twice as long the next time where that would have spared the sleep,
+// else half as long: a partner that does not run is waited for asleep. `sleepers` tells the thread that changes
+// *at that a call of the kernel is needed.
+static void wait_while(const team *t, word *at, uint32_t old, atomic_int *sleepers) {
+  if (self.spin < t->spin_least) self.spin = t->spin_least;
+  if (spin_while(at, old)) return;
+  const int64_t start = now_ns();
+  atomic_fetch_add(sleepers, 1);
+  while (atomic_load(at) == old) futex_wait(at, old);
+  atomic_fetch_sub(sleepers, 1);
+  if (now_ns() - start > 2 * SPIN_MOST_NS) {
+    self.spin /= 2;
+  } else if (self.spin < t->spin_most) {
+    self.spin *= 2;
+  }
+}
+
+//---------------------------------- ranks ----------------------------------
+
+static void run_rank(team *t, int rank) {
+  const int size = atomic_load_explicit(&t->ranks, memory_order_relaxed);
+  self.rank = rank, self.size = size, self.inside = true;
+  t->body(t->arg, rank, size);
+  self.rank = 0, self.size = 1, self.inside = false;
+  if (atomic_fetch_sub(&t->left, 1) == 1 && atomic_load(&t->caller_sleeps)) futex_wake(&t->left, 1);
+}
+
+static bool claim(int rank, uint32_t region) {
+  uint32_t open = region;
+  return atomic_compare_exchange_strong(&claims[rank].claim, &open, region + 1);
+}
+
+// A worker prefers the rank of its number: the data of the last region are in its core's cache.
+static void run_claimed(team *t, int first, uint32_t region) {
+  const int ranks = atomic_load_explicit(&t->ranks, memory_order_relaxed);
+  for (int i = 0; i < ranks; i++) {
+    const int rank = (first + i) % ranks;
+    if (rank > 0 && claim(rank, region)) run_rank(t, rank);
+  }
+}
+
+static void *worker_main(void *arg) {
+  team *t = &the_team;
+  const int rank = (int)(intptr_t)arg;
+  uint32_t seen = 0;
+  (void)pthread_setname_np(pthread_self(), "brim-team");
+  __atomic_store_n(&worker_ids[rank - 1], (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+  for (;;) {
+    const uint32_t region = atomic_load_explicit(&t->region, memory_order_acquire);
+    if (region == seen) {
+      wait_while(t, &t->region, seen, &t->sleepers);
+      continue;
+    }
+    seen = region;
+    run_claimed(t, rank, region);
+  }
+  return NULL;
+}
+
+//---------------------------------- the team ----------------------------------
+
+static void lock_team(team *t) {
+  const pid_t pid = getpid();
+  if (t->pid &&
+      t->pid != pid) {  // forked: one thread is left, and a region may have been under way
+    memset(t, 0, sizeof *t);
+    pthread_mutex_init(&t->busy, NULL);
+  }
+  pthread_mutex_lock(&t->busy);
+  if (t->pid) return;
+  t->pid = pid;
+  brim_cores_init(&t->place);
+  measure_spin(t);
+}
+
+static int start_worker(team *t) {
+  // Signals stay with the threads of the program; a fault is still a fault.
+  sigset_t block, before;
+  sigfillset(&block);
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&block, faults[i]);
+  pthread_t handle;
+  worker_ids[t->workers] = 0;
+  pthread_sigmask(SIG_SETMASK, &block, &before);
+  const int err = pthread_create(&handle, NULL, worker_main, (void *)(intptr_t)(t->workers + 1));
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (err) return err;
+  pthread_detach(handle);
+  t->workers++;
+  t->place.cpu = -1;  // the next region places it
+  return 0;
+}
+
+int brim_cpu_team_start(int threads, int *started) {
+  team *t = &the_team;
+  if (threads > MOST_THREADS) threads = MOST_THREADS;
+  lock_team(t);
+  int err = 0;
+  while (!err && t->workers + 1 < threads) err = start_worker(t);
+  *started = t->workers + 1;
+  pthread_mutex_unlock(&t->busy);
+  return err;
+}
+
+static void wait_for_ranks(team *t) {
+  for (;;) {
+    const uint32_t left = atomic_load_explicit(&t->left, memory_order_acquire);
+    if (left == 0) return;
+    wait_while(t, &t->left, left, &t->caller_sleeps);
+  }
 }
 
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg) {
-  if (threads <= 1) {
+  if (threads <= 1 || self.inside) {
+    const int rank = self.rank, size = self.size;
+    self.rank = 0, self.size = 1;
     body(arg, 0, 1);
+    self.rank = rank, self.size = size;
     return;
   }
-  team_call call = {body, arg};
-  GOMP_parallel(team_entry, &call, (unsigned)threads, 0);
+  team *t = &the_team;
+  lock_team(t);
+  if (threads > t->workers + 1) threads = t->workers + 1;
+  brim_cores_place(&t->place, worker_ids, threads - 1);
+  const uint32_t region = atomic_load_explicit(&t->region, memory_order_relaxed) + 2;
+  t->body = body;
+  t->arg = arg;
+  atomic_store_explicit(&t->ranks, threads, memory_order_relaxed);
+  atomic_store_explicit(&t->left, (uint32_t)threads, memory_order_relaxed);
+  for (int i = 1; i < threads; i++) {
+    atomic_store_explicit(&claims[i].claim, region, memory_order_release);
+  }
+  atomic_store(&t->region, region);
+  const int asleep = atomic_load(&t->sleepers);
+  if (asleep > 0) futex_wake(&t->region, asleep < threads - 1 ? asleep : threads - 1);
+  run_rank(t, 0);
+  run_claimed(t, 1, region);
+  wait_for_ranks(t);
+  pthread_mutex_unlock(&t->busy);
 }
 
-// Outside a team (size 1) libgomp's barrier returns at once.
-void brim_cpu_team_barrier(void) { GOMP_barrier(); }
+void brim_cpu_team_barrier(void) {
+  team *t = &the_team;
+  if (self.size <= 1) return;
+  const uint32_t phase = atomic_load_explicit(&t->phase, memory_order_acquire);
+  if (atomic_fetch_add(&t->arrived, 1) + 1 < self.size) {
+    wait_while(t, &t->phase, phase, &t->phase_sleepers);
+    return;
+  }
+  atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+  atomic_store(&t->phase, phase + 1);
+  if (atomic_load(&t->phase_sleepers)) futex_wake(&t->phase, self.size);
+}
 
 void brim_cpu_team_set_default(int threads) {
+  self.threads = threads;
   omp_set_dynamic(0);
   omp_set_num_threads(threads);
 }
+
+//---------------------------------- for oneDNN ----------------------------------
+
+typedef struct omp_call {
+  void (*fn)(void *);
+  void *data;
+} omp_call;
+
+static void omp_body(void *arg, int rank, int size) {
+  (void)rank, (void)size;
+  const omp_call *call = arg;
+  call->fn(call->data);
+}
+
+#define OMP_ABI __attribute__((visibility("default")))
+
+OMP_ABI void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
+OMP_ABI void GOMP_barrier(void);
+OMP_ABI int omp_get_thread_num(void);
+OMP_ABI int omp_get_num_threads(void);
+OMP_ABI int omp_get_max_threads(void);
+OMP_ABI int omp_in_parallel(void);
+
+// threads 0: as many as omp_get_max_threads says.
+void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags) {
+  (void)flags;
+  omp_call call = {fn, data};
+  brim_cpu_team_run(threads ? (int)threads : omp_get_max_threads(), omp_body, &call);
+}
+
+void GOMP_barrier(void) { brim_cpu_team_barrier(); }
+int omp_get_thread_num(void) { return self.rank; }
+int omp_get_num_threads(void) { return self.size > 1 ? self.size : 1; }
+int omp_get_max_threads(void) { return self.threads > 0 ? self.threads : 1; }
+int omp_in_parallel(void) { return self.inside; }

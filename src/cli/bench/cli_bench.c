@@ -72,6 +72,13 @@ static const brim_option options[] = {
      .help = BRIM_N_("measuring budget, in passes over all settings (1: each once)"),
      .key = "benchmark.repeats",
      .default_text = "3"},
+    {.name = "budget",
+     .kind = BRIM_OPTION_INT,
+     .metavar = "SECONDS",
+     .help = BRIM_N_("time limit of the sweep; the table shows what was measured until then"),
+     .default_text = "no limit"},
+    {.name = "exhaustive",
+     .help = BRIM_N_("measure every setting of a large grid, not only those near the best")},
     {.name = "ceilings",
      .negatable = true,
      .help = BRIM_N_("also measure the limits of machine, loader and device"),
@@ -281,6 +288,18 @@ static brim_status print_text(bench *b, bool interrupted) {
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
   if (!status && !b->plan_only) status = put_views(b, &text);
   if (!status && !b->plan_only) brim_cli_bench_put_findings(b, &text);
+  if (!interrupted && b->count < b->grid) {
+    brim_str_printf(&text,
+                    b->budget_ended
+                        ? brim_tr("\nthe budget ended the sweep: %zu of %zu settings were "
+                                  "measured; the same command with --resume continues\n")
+                        : brim_tr("\n%zu of %zu settings were measured, those near the best; "
+                                  "--exhaustive measures all\n"),
+                    b->count, b->grid);
+  } else if (b->budget_ended) {
+    brim_str_append(&text, brim_tr("\nthe budget ended the sweep; the same command with --resume "
+                                   "continues\n"));
+  }
   if (interrupted) {
     size_t done = b->count;
     if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
@@ -334,6 +353,12 @@ static brim_status put_factor(json_t *f, const char *key, double value, double l
 static brim_status put_decision(const bench *b, json_t *f) {
   const brim_ui_decision *d = &b->decision;
   BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
+  bool keep = d->now >= 0 && d->now == b->picks.recommended;
+  BRIM_TRY(brim_json_put(f, "keep", json_boolean(keep)));
+  double others = brim_results_others(b->results, b->count);
+  BRIM_TRY(brim_json_put(f, "others_cpu_percent", brim_json_number(others)));
+  BRIM_TRY(brim_json_put(f, "grid", json_integer((json_int_t)b->grid)));
+  BRIM_TRY(brim_json_put(f, "budget_ended", json_boolean(b->budget_ended)));
   BRIM_TRY(brim_json_put(f, "reason", json_string(d->reason)));
   BRIM_TRY(put_factor(f, "gain", d->gain, d->gain_low, d->gain_high));
   return put_factor(f, "beside", d->more, d->more_low, d->more_high);
@@ -415,15 +440,29 @@ static void check_machine(bench *b) {
 #define CPU_SECONDS 4.0
 #define GPU_SECONDS 30.0
 
+static double budget(const bench *b) {
+  return (double)brim_option_int(&b->cli->parse, "budget", 0);
+}
+
+// Fewer steps than usual were asked for: every part of a visit is shorter.
+enum { USUAL_STEPS = 10, LEAST_STEPS = 2 };
+
 static brim_trial_options trial_options(const bench *b) {
   const brim_cli_job *job = b->job;
+  int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
+  bool brief = brim_config_is_set(job->config, "benchmark.steps_per_test") && steps < USUAL_STEPS;
+  double seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS;
+  if (brief) seconds *= fmax(LEAST_STEPS, steps) / USUAL_STEPS;
+  // a budget has room for several settings
+  if (budget(b) > 0) seconds = fmin(seconds, fmax(0.25, budget(b) / 16));
   // the default does not raise what was asked for
   bool least = brim_config_is_set(job->config, "benchmark.min_steps");
   return (brim_trial_options){
-      .steps = (int)brim_config_int(job->config, "benchmark.steps_per_test"),
+      .steps = steps,
+      .max_warmup = brief ? (steps > LEAST_STEPS ? steps : LEAST_STEPS) : 0,
       .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
       .ci_target = 0.01,
-      .max_seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS,
+      .max_seconds = seconds,
       .memory_limit = brim_cli_memory_limit(job),
       .memory = &b->job->memory,
       .sampler = b->sampler,
@@ -432,8 +471,40 @@ static brim_trial_options trial_options(const bench *b) {
       .stop = b->cli->stop};
 }
 
+// A table of what there is, while the sweep goes on.
+static void on_first(void *ctx, const brim_result *results, size_t count) {
+  bench *b = ctx;
+  brim_str text;
+  brim_str_init(&text);
+  const brim_ui_picks none = {-1, -1, -1};
+  brim_str_append_char(&text, '\n');
+  if (!brim_ui_bench_table(&b->cli->err, results, count, none, &text)) {
+    brim_str_append(&text, brim_tr("so far; the sweep goes on\n\n"));
+    if (!brim_str_status(&text)) brim_cli_note(b->cli, "%s", text.data);
+  }
+  brim_status_clear();
+  brim_str_deinit(&text);
+}
+
+// From here on settings are those that have a result, as a smaller grid would have had them.
+static void keep_measured(bench *b, const size_t *setting_of) {
+  int own = -1;
+  for (size_t i = 0; i < b->count; i++) {
+    if (b->settings.own >= 0 && setting_of[i] == (size_t)b->settings.own) own = (int)i;
+    b->settings.setting[i] = b->settings.setting[setting_of[i]];
+  }
+  b->settings.own = own;
+  b->settings.count = b->count;
+}
+
+// Larger grids are climbed, unless all of it was asked for.
+enum { WHOLE_GRID = 24 };
+
 static brim_status sweep(bench *b) {
   const brim_cli_job *job = b->job;
+  b->grid = b->settings.count;
+  size_t *setting_of = brim_calloc(b->settings.count + 1, sizeof *setting_of);
+  if (!setting_of) return brim_fail(BRIM_ENOMEM, "out of memory for the sweep");
   brim_sweep_options how = {
       .axes = b->axes.axis,
       .axis_count = b->axes.count,
@@ -447,9 +518,19 @@ static brim_status sweep(bench *b) {
       .on_result = on_result,
       .on_final = on_final,
       .known = b->resume ? brim_cli_bench_known : NULL,
+      .on_first = on_first,
+      .climb_above = brim_option_flag(&b->cli->parse, "exhaustive", false) ? 0 : WHOLE_GRID,
+      .budget_s =
+          b->plan_only ? 0 : budget(b),  // the machine's ceilings take a second of their own
+      .setting_of = setting_of,
+      .budget_ended = &b->budget_ended,
       .ctx = b,
   };
-  return brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
+  brim_status status =
+      brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
+  if (b->results) keep_measured(b, setting_of);
+  brim_free(setting_of);
+  return status;
 }
 
 // A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
@@ -482,6 +563,9 @@ static void keep(outcome *o, brim_status status) {
   snprintf(o->detail, sizeof o->detail, "%s", brim_status_detail());
 }
 
+// Of a budget, prices take what they take without one at most.
+#define LONGEST_PRICES 25.0
+
 // The files are there before anything more is run, and written again when that has told something.
 static void complete(bench *b, outcome *end) {
   outcome interrupted = *end;
@@ -492,9 +576,11 @@ static void complete(bench *b, outcome *end) {
   if (!end->status) *end = interrupted;
   if (!end->status) keep(end, nothing_ran(b));
   if (end->status) return;
-  const brim_remedy_options how = {
+  brim_remedy_options how = {
       .trial = trial_options(b), .reopen = on_crash, .on_progress = on_progress, .ctx = b};
-  keep(end, brim_cli_bench_price(b, &how));
+  double spent = (double)brim_time_since_ns(b->started, brim_clock_now()) * 1e-9;
+  if (budget(b) > 0) how.seconds = fmin(LONGEST_PRICES, budget(b) - spent);
+  if (!(how.seconds < 0)) keep(end, brim_cli_bench_price(b, &how));
   if (!end->status) keep(end, brim_cli_bench_scale(b));
   if (!end->status) keep(end, brim_cli_bench_verify(b));
   bool traced = !end->status && brim_cli_bench_trace(b);
@@ -523,12 +609,16 @@ static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_bench_apply_file(b));
   BRIM_TRY(brim_cli_bench_verify_check(b));
   BRIM_TRY(brim_cli_bench_scale_check(b));
+  if (brim_option_find(&b->cli->parse, "budget") && budget(b) < 1) {
+    return brim_cli_usage(b->cli, BRIM_N_("--budget must be 1 second or more"));
+  }
   BRIM_TRY(brim_cli_job_open(b->cli, b->job));
   BRIM_TRY(brim_cli_bench_axes(b));
   BRIM_TRY(brim_cli_bench_apply_check(b));
   if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
   brim_cli_bench_publish_start(b);
+  b->started = brim_clock_now();
   brim_status status = measure_machine(b);
   if (!status) {
     start_sampler(b);

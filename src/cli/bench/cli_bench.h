@@ -21,8 +21,12 @@ typedef struct bench {
   brim_cli *cli;
   brim_cli_job *job;
   bench_axes axes;
-  brim_sweep_settings settings;  // what is swept; own: the config's
-  brim_race *race;               // how they compare; NULL = nothing was measured
+  brim_sweep_settings
+      settings;       // what is swept; own: the config's. After the sweep: those with results
+  brim_time started;  // of the sweep
+  size_t grid;        // settings before the sweep
+  bool budget_ended;  // --budget ended the sweep
+  brim_race *race;    // how they compare; NULL = nothing was measured
   bool plan_only;
   brim_result *results;
   size_t count;

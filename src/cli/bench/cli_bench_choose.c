@@ -29,7 +29,7 @@ static void beside_text(const bench *b, int index, char out[192]) {
 
 // Is the config's own setting there to compare with, outside of values that the user named?
 static bool is_reference(const bench *b) {
-  for (size_t a = 0; a < b->axes.count && b->settings.own_added; a++) {
+  for (size_t a = 0; a < b->axes.count && b->settings.own_added && b->settings.own >= 0; a++) {
     const brim_sweep_axis *axis = &b->axes.axis[a];
     bool has = !b->axes.named[axis->knob];
     for (size_t i = 0; i < axis->count && !has; i++) {

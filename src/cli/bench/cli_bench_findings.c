@@ -29,5 +29,5 @@ void brim_cli_bench_put_findings(const bench *b, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
   brim_str_append_char(out, '\n');
-  brim_ui_bench_findings(&b->cli->out, &b->results[own], out);
+  brim_ui_bench_findings(&b->cli->out, &b->results[own], &b->decision, b->picks.recommended, out);
 }
