@@ -44,6 +44,8 @@
     const running = row.since && (row.state === 'running' || row.state === 'leased') ? Math.max(0, brim.now() - row.since) : 0;
     return row.ran_ms || running ? (row.ran_ms || 0) + running : NaN;
   }
+  // The class of a failure as people read it; '' = none.
+  function failureOf(name) { return !name || name === 'none' ? '' : brim.has('f_' + name) ? t('f_' + name) : name; }
   function waitText(w) {
     if (!w) return '';
     if (!brim.has('w_' + w.code)) return w.text || w.code || '';
@@ -58,7 +60,7 @@
   }
   function progressOf(row) {
     if (row.state === 'queued' || row.state === 'paused') return h('span.dim', {}, waitText(row.waits));
-    if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, row.failure && row.failure !== 'none' ? row.failure : row.reason || '');
+    if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, failureOf(row.failure) || row.reason || '');
     if (row.state === 'cancelled') return '';
     if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? (row.epoch < row.epochs ? row.epoch + ' / ' : '') + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
     return h('span.progress', {}, bar(share(row)), h('small', {}, (100 * share(row)).toFixed(share(row) < 0.1 ? 1 : 0) + ' %'));
@@ -173,7 +175,7 @@
       if (f.grid && row.grid !== f.grid) continue;
       if (f.tag && !(row.tags || '').split(/[,\s]+/).includes(f.tag)) continue;
       if (words.length) {
-        if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
+        if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, failureOf(row.failure), row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
         if (!words.every((w) => hasWord(row.words, w))) continue;
       }
       out.push(row);
@@ -495,5 +497,5 @@
     }
   }
 
-  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, narrow, share, took, waitText, bar, states });
+  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, narrow, share, took, failureOf, waitText, bar, states });
 })();
