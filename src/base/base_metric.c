@@ -67,7 +67,7 @@ bool brim_metric_name(const brim_metric *row, brim_metric_stage stage, brim_metr
 
 void brim_metric_format_value(const brim_metric *row, double value, char out[32]) {
   if (isnan(value)) {
-    snprintf(out, 32, "nan");
+    snprintf(out, 32, "NaN");
   } else if (row->format == BRIM_METRIC_PERCENT) {
     snprintf(out, 32, "%.*f %%", row->digits ? row->digits : 2, value * 100);
   } else if (row->format == BRIM_METRIC_WHOLE) {

@@ -121,7 +121,7 @@ typedef enum brim_metric_file {
 bool brim_metric_name(const brim_metric *row, brim_metric_stage stage, brim_metric_file file,
                       char out[BRIM_METRIC_NAME]);
 
-// "91.20 %", "0.3123", "nan".
+// "91.20 %", "0.3123", "NaN".
 void brim_metric_format_value(const brim_metric *row, double value, char out[32]);
 const char *brim_metric_label(const brim_metric *row, brim_metric_place place);  // translated
 // The rows of a line, those joined by +- and brackets together: "return 812 +- 40 (zero policy 301)",

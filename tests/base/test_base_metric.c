@@ -97,7 +97,7 @@ static void test_lines(void **state) {
   brim_metric_unknown(values);
   brim_metric_unknown(zero);
   // what has to be finite is news where it is not; the progress line waits
-  line_is(BRIM_METRIC_LINE_TRAIN, values, NULL, "  error nan");
+  line_is(BRIM_METRIC_LINE_TRAIN, values, NULL, "  error NaN");
   line_is(BRIM_METRIC_LINE_PROGRESS, values, NULL, "");
   line_is(BRIM_METRIC_LINE_EVAL, values, zero, "");
   values[0] = 812.25, values[1] = 40.49, values[2] = 0.125, values[3] = 0.5, values[4] = 0;

@@ -344,6 +344,9 @@ def test_groups(page):
     check("the grids are not named", page.run("document.querySelector('.shown').textContent.startsWith('all grids')"))
     check("the values are not the best", page.run("""brim.get('/v1/groups').then(r => r.take === 'best' && r.groups.every(g => g.measured < 2 ||
       Math.abs(g.mean - g.exps.reduce((a, id) => a + brim.model.best(brim.model.exps.get(id)).value, 0) / g.measured) < 1e-9))"""))
+    # the chart's figures of groups are those of the table
+    page.until("""(() => { const v = document.querySelector('main').view, shown = [...document.querySelectorAll('.side .legend li b')].map(e => e.textContent);
+      return shown.length > 0 && shown.every((text, i) => text === brim.metric(v.groupsKey, v.panel.chart.shown()[i].mean)); })()""")
     # filters hold for groups too
     page.run("document.querySelector('main').view.set({ q: 'lr=0.1' })")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 2")
@@ -370,6 +373,7 @@ def test_filters(page):
     check("a search finds %s" % hits, hits == "1,0,6")
     page.run("document.querySelector('main').view.set({ q: '' })")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
+    check("a heading is cut off", page.run("[...document.querySelectorAll('th.c-result, th.c-best')].every(e => e.scrollWidth <= e.clientWidth)"))
     # the chart shows the first rows of the table that have begun
     for sort in ("", "label", "-label"):
         page.run("document.querySelector('main').view.set({ sort: '%s' })" % sort)

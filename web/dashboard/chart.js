@@ -206,7 +206,8 @@
     }
     // The last point of a long curve is a mean over some steps: a result is shown as the table has it.
     result(e) {
-      const row = e.members ? null : model.exps.get(e.id);
+      if (e.members) return e.key === this.key ? e.mean : null;
+      const row = model.exps.get(e.id);
       return row && row.metric_key === this.key && ['done', 'failed', 'cancelled'].includes(row.state) ? brim.realOf(row.metric) : null;
     }
     values() {

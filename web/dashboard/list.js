@@ -44,6 +44,8 @@
     const running = row.since && (row.state === 'running' || row.state === 'leased') ? Math.max(0, brim.now() - row.since) : 0;
     return row.ran_ms || running ? (row.ran_ms || 0) + running : NaN;
   }
+  // The class of a failure as people read it; '' = none.
+  function failureOf(name) { return !name || name === 'none' ? '' : brim.has('f_' + name) ? t('f_' + name) : name; }
   function waitText(w) {
     if (!w) return '';
     if (!brim.has('w_' + w.code)) return w.text || w.code || '';
@@ -58,7 +60,7 @@
   }
   function progressOf(row) {
     if (row.state === 'queued' || row.state === 'paused') return h('span.dim', {}, waitText(row.waits));
-    if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, row.failure && row.failure !== 'none' ? row.failure : row.reason || '');
+    if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, failureOf(row.failure) || row.reason || '');
     if (row.state === 'cancelled') return '';
     if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? (row.epoch < row.epochs ? row.epoch + ' / ' : '') + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
     return h('span.progress', {}, bar(share(row)), h('small', {}, (100 * share(row)).toFixed(share(row) < 0.1 ? 1 : 0) + ' %'));
@@ -173,7 +175,7 @@
       if (f.grid && row.grid !== f.grid) continue;
       if (f.tag && !(row.tags || '').split(/[,\s]+/).includes(f.tag)) continue;
       if (words.length) {
-        if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
+        if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, failureOf(row.failure), row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
         if (!words.every((w) => hasWord(row.words, w))) continue;
       }
       out.push(row);
@@ -376,21 +378,22 @@
     showGroups(grid, key, reply) {
       const all = (reply.groups || []).map((g) => Object.assign({ id: 'group-' + (g.exps || [''])[0] }, g));
       const groups = all.filter((g) => this.members(g).length);
-      this.table.setColumns(this.groupColumns(groups, key, reply.take));
+      this.table.setColumns(this.groupColumns(groups, key));
       // They come by rank: the server knows what is better, and which groups lack results.
       const s = this.sort(), column = s && this.table.columns.find((c) => c.key === s.key && c.sort);
       if (column) groups.sort((a, b) => (s.down ? -1 : 1) * compare(column.sort(a), column.sort(b)));
       this.rows = groups;
+      this.groupsKey = key;
       this.table.setRows(groups);
       const only = grid || (model.grids.length === 1 ? model.grids[0].id : '');
-      this.shown.textContent = [only ? model.gridName(only) : t('anyGrid'), brim.nameOfKey(key), t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
+      this.shown.textContent = [only ? model.gridName(only) : t('anyGrid'), brim.nameOfKey(key) + ', ' + t(reply.take === 'last' ? 'last' : 'bestOf'), t('groupsN', brim.count(groups.length))].join(' \u00b7 ');
       this.note.hidden = groups.length > 0;
       if (all.length) this.sayNone(groups.length, all.length);
       else fill(this.note, t('noGroups'));
       this.drawActions();
       this.drawChart();
     }
-    groupColumns(groups, key, take) {
+    groupColumns(groups, key) {
       const names = [...new Set(groups.flatMap((g) => Object.keys(g.params || {})))], few = names.length <= PARAMS && !narrow.matches;
       const spot = groups.filter((g) => isNumber(g.mean)), low = Math.min(...spot.map((g) => g.mean - (g.std || 0))), high = Math.max(...spot.map((g) => g.mean + (g.std || 0)));
       const range = (g) => {
@@ -406,7 +409,7 @@
         { key: 'select', title: '', kind: 'check', cell: (g) => h('input', { type: 'checkbox', checked: all(g), 'data-on': String(all(g)), 'data-for': brim.digest(this.members(g)), 'aria-label': t('select'), onclick: () => { const on = !all(g); for (const id of this.members(g)) if (on) selected.add(id); else selected.delete(id); this.update(); } }) },
         ...(names.length && !few ? [{ key: 'label', title: t('experiment'), kind: 'label', cell: (g) => labelOf({ id: '', label: Object.entries(g.params || {}).map(([n, v]) => n.replace(/^.*\./, '') + '=' + v).join(' ') }) }] : names.length ? names.map((n) => ({ key: 'p.' + n, title: n.replace(/^.*\./, ''), kind: 'param', cell: (g) => (g.params || {})[n], sort: (g) => (g.params || {})[n] }))
           : [{ key: 'label', title: t('experiment'), kind: 'label', cell: () => t('all') }]),
-        { key: 'mean', title: t('meanStd') + ', ' + t(take === 'last' ? 'last' : 'bestOf'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
+        { key: 'mean', title: t('meanStd'), kind: 'mean', sort: (g) => g.mean, cell: (g) => isNumber(g.mean) ? brim.metric(key, g.mean) + (isNumber(g.std) ? ' \u00b1 ' + brim.metric(key, g.std).replace(' %', '') : '') : brim.dash },
         { key: 'range', title: '', kind: 'range', cell: range },
         { key: 'best', title: t('best'), kind: 'best', sort: (g) => g.best, cell: (g) => brim.metric(key, g.best) },
         { key: 'n', title: t('runs'), kind: 'runs', sort: (g) => g.measured, cell: (g) => h('span', { class: g.complete === false ? 'partial' : '', title: g.complete === false ? t('partial') : '' }, t('nOf', g.measured, g.n)) },
@@ -436,7 +439,7 @@
     groupCurves() {
       const done = (g) => (g.exps || []).filter((id) => (model.exps.get(id) || {}).state === 'done');  // as the mean counts
       return (this.rows || []).filter((g) => done(g).length).slice(0, CURVES).map((g, i) => ({
-        id: g.exps[0], members: done(g).slice(0, 16), colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
+        id: g.exps[0], members: done(g).slice(0, 16), mean: g.mean, key: this.groupsKey, colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
       }));
     }
     // The first rows of the table that have begun, in its order. One that stays keeps its colour.
@@ -495,5 +498,5 @@
     }
   }
 
-  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, narrow, share, took, waitText, bar, states });
+  Object.assign(brim, { ListView, Table, params, nameOf, labelOf, stateMark, bestOf, narrow, share, took, failureOf, waitText, bar, states });
 })();

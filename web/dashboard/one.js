@@ -219,7 +219,7 @@
       this.log.choices(this.attempts);
       const bad = row.state === 'failed' && (row.reason || row.failure);
       brim.refresh(this.left,
-        bad ? h('section.panel.problem', {}, h('b', {}, row.failure && row.failure !== 'none' ? row.failure : t('failed')), h('p', {}, row.reason || '')) : null,
+        bad ? h('section.panel.problem', {}, h('b', {}, brim.failureOf(row.failure) || t('failed')), h('p', {}, row.reason || '')) : null,
         h('section.panel', {}, facts(
           row.waits ? [t('waits'), brim.waitText(row.waits)] : null,
           [t('grid'), h('a', { href: '#/exps?grid=' + row.grid }, model.gridName(row.grid))],
@@ -247,7 +247,7 @@
           // a narrow screen shows the titles beside the cells
           const cell = (title, value, kind) => h('td' + (kind || ''), { 'data-title': title, class: value === '' ? 'none' : '' }, value);
           return h('tr', {}, cell('#', [a.n, ' ', h('button', { 'data-attempt': a.n, 'aria-label': t('log') + ': ' + t('attemptN', a.n), onclick: () => this.log.show(a.n) }, t('log'))], '.number'),
-            cell(t('outcome'), t('o_' + (a.outcome || 'open')) + (a.failure && a.failure !== 'none' ? ': ' + a.failure : '')),
+            cell(t('outcome'), t('o_' + (a.outcome || 'open')) + (brim.failureOf(a.failure) ? ': ' + brim.failureOf(a.failure) : '')),
             cell(t('worker'), a.worker), cell(t('gpus'), a.devices || ''), cell(t('from'), a.from_step > 0 ? brim.count(a.from_step) : ''),
             cell(t('time'), brim.span((a.ended || brim.now()) - (a.started || a.claimed))), cell(t('message'), a.message || '', '.wrap'));
         })))));

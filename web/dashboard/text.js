@@ -20,6 +20,10 @@ var brim = (function () {
     queued: ['queued', '대기'], leased: ['starting', '시작 중'], running: ['running', '실행 중'], done: ['done', '완료'],
     failed: ['failed', '실패'], cancelled: ['cancelled', '취소됨'], paused: ['paused', '일시 중지'],
     pausing: ['pausing', '일시 중지하는 중'], cancelling: ['cancelling', '취소하는 중'],
+    // why one failed, as in a terminal
+    f_oom_planned: ['OOM (planned)', 'OOM (계획)'], f_oom_device: ['OOM', 'OOM'], f_oom_host: ['OOM (host)', 'OOM (호스트)'], f_shared_memory: ['no shared memory', '공유 메모리 없음'],
+    f_bad_config: ['bad config', '잘못된 설정'], f_unsupported: ['unsupported', '지원하지 않음'], f_crash: ['crashed', '비정상 종료'], f_interrupted: ['stopped', '중단됨'], f_nan: ['NaN', 'NaN'],
+    f_data: ['bad data', '잘못된 데이터'], f_killed: ['killed', '강제 종료'], f_hung: ['hung', '멈춤'], f_infrastructure: ['machine failed', '시스템 장애'], f_other: ['failed', '실패'],
     // why an experiment waits
     w_next: ['next in line', '다음 차례'], w_behind: ['behind {0}', '앞에 {0}개'], w_backoff: ['retries in {0}', '{0} 후 다시 시도'],
     w_paused: ['paused', '일시 중지'], w_no_worker: ['no worker', '워커 없음'], w_no_gpu: ['no worker has enough GPUs', 'GPU가 충분한 워커 없음'],

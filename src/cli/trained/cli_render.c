@@ -161,21 +161,22 @@ static brim_status choose_episodes(render *r) {
   // an odd number, so that there is a middle; fewer where one takes long
   const int32_t count = r->info.steps > LONG ? 11 : MOST_EPISODES;
   scored all[MOST_EPISODES];
-  double most = 0;
+  double most = 0, others[MOST_EPISODES];
   int32_t telling = -1;
   brim_trajectory t = {0};
   BRIM_TRY(brim_trajectory_init(&t, "", &r->info.scene, r->info.dt, r->info.steps + 1));
   brim_status status = BRIM_OK;
-  for (int32_t i = 0; i < count && !status; i++) {
-    all[i].episode = i;
-    status = score(r, 0, i, &t, &all[i].value);
-    double other = -HUGE_VAL;
-    for (size_t actor = 1; actor < r->actors && !status; actor++) {
-      double value;
+  // One actor after the other: a workload may play many episodes of one at once.
+  for (size_t actor = 0; actor < r->actors && !status; actor++) {
+    for (int32_t i = 0; i < count && !status; i++) {
+      double value = 0;
       status = score(r, actor, i, &t, &value);
-      if (!status && value > other) other = value;
+      if (actor == 0) all[i] = (scored){value, i};
+      if (actor == 1 || (actor > 1 && value > others[i])) others[i] = value;
     }
-    const double apart = fabs(all[i].value - other);
+  }
+  for (int32_t i = 0; i < count && !status && r->actors > 1; i++) {
+    const double apart = fabs(all[i].value - others[i]);
     if (isfinite(apart) && apart > most) most = apart, telling = i;
   }
   brim_trajectory_deinit(&t);

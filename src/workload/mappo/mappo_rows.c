@@ -136,6 +136,7 @@ enum {
 static const brim_metric rows[BRIM_MAPPO_ROWS] = {
     [BRIM_MAPPO_RETURN] = {.key = "return",
                            .label = BRIM_N_("return"),
+                           .train_label = BRIM_N_("training return"),
                            .better = BRIM_BETTER_HIGHER,
                            .stages = ALL,
                            .lines = LINE_STEPS | LINE_TRAIN | LINE_EVAL | LINE_PROGRESS |
