@@ -155,7 +155,8 @@ static void test_damage(void **state) {
   unsigned mask = 0;
   haddr_t at = 0;
   hsize_t size = 0;
-  assert_true(H5Dget_chunk_info_by_coord(dataset, (const hsize_t[]){32, 0}, &mask, &at, &size) >= 0);
+  assert_true(H5Dget_chunk_info_by_coord(dataset, (const hsize_t[]){32, 0}, &mask, &at, &size) >=
+              0);
   assert_int_equal(mask, 0);
   H5Dclose(dataset);
   H5Fclose(file);
