@@ -13,7 +13,7 @@ extern "C" {
 typedef enum brim_config_mode {
   BRIM_CONFIG_RUN,    // train, bench, sweep: of repeated keys the later wins, with a warning;
                       // `| ...` is an error
-  BRIM_CONFIG_CHECK,  // config check: `| ...` is a warning too
+  BRIM_CONFIG_CHECK,  // config check
   BRIM_CONFIG_EDIT,   // the file is to be changed: repeated keys are errors, as `| ...` is
   BRIM_CONFIG_MODE_COUNT
 } brim_config_mode;

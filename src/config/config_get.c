@@ -245,8 +245,8 @@ brim_status brim_config_grid_label(const brim_config *config, size_t index, brim
     if (as_written) {
       brim_str_append(out, node->text);
     } else {
-      status = brim_config_item_text(scratch, source->context.mode,
-                                     (brim_config_path){s->row, s->slot, s->arg}, node, out);
+      status =
+          brim_config_item_text(scratch, (brim_config_path){s->row, s->slot, s->arg}, node, out);
     }
   }
   brim_arena_destroy(scratch);

@@ -202,7 +202,7 @@ brim_status brim_config_grid_prepare(brim_config_source *source) {
 // ---- exclude
 // -----------------------------------------------------------------------------------------
 
-brim_status brim_config_item_text(brim_arena *arena, brim_config_mode mode, brim_config_path path,
+brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out) {
   const brim_config_row *row = brim_config_row_at((size_t)path.row);
   if (path.arg) {
@@ -223,7 +223,7 @@ brim_status brim_config_item_text(brim_arena *arena, brim_config_mode mode, brim
   }
   brim_config_drafts drafts;
   const brim_pipeline *pipeline;
-  BRIM_TRY(brim_config_drafts_from_node(arena, row, mode, node, &drafts));
+  BRIM_TRY(brim_config_drafts_from_node(arena, row, node, &drafts));
   for (size_t i = 0; i < drafts.count; i++) {
     BRIM_TRY(brim_config_component_check(arena, row->category, drafts.items[i]));
   }
@@ -266,8 +266,7 @@ static brim_status match_value(brim_config_source *source, const brim_config *ba
   brim_str want, have;
   brim_str_init(&want);
   brim_str_init(&have);
-  brim_status status =
-      brim_config_item_text(source->arena, source->context.mode, path, wanted, &want);
+  brim_status status = brim_config_item_text(source->arena, path, wanted, &want);
   if (!status && c->axis < 0) {
     fixed_text(base, path, &have);
     status = brim_str_status(&have);
@@ -283,8 +282,7 @@ static brim_status match_value(brim_config_source *source, const brim_config *ba
     for (size_t i = 0; i < axis->count && !status; i++) {
       brim_arena_mark mark = brim_arena_get_mark(source->arena);
       brim_str_clear(&have);
-      status =
-          brim_config_item_text(source->arena, source->context.mode, path, axis->items[i], &have);
+      status = brim_config_item_text(source->arena, path, axis->items[i], &have);
       brim_arena_release(source->arena, mark);
       if (!status && !strcmp(want.data, have.data)) c->match[i] = 1;
     }

@@ -333,8 +333,7 @@ brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bo
 bool brim_config_has_placeholder(const brim_config_node *node);
 // What a whole component setting says, not yet checked; count 0 for null.
 brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
-                                         brim_config_mode mode, const brim_config_node *node,
-                                         brim_config_drafts *out);
+                                         const brim_config_node *node, brim_config_drafts *out);
 brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
                              const brim_pipeline **out);
 
@@ -393,7 +392,7 @@ brim_status brim_config_grid_exclude(brim_config_source *source, const brim_conf
 // The axis that varies (row, slot, arg), -1 when none does.
 int brim_config_axis_find(const brim_config_source *source, brim_config_path path);
 // A node as canonical text of the thing it sets; defaults of components filled in.
-brim_status brim_config_item_text(brim_arena *arena, brim_config_mode mode, brim_config_path path,
+brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out);
 
 #ifdef __cplusplus

@@ -210,7 +210,7 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
       brim_arena_mark mark = brim_arena_get_mark(source->arena);
       brim_str text;
       brim_str_init(&text);
-      status = brim_config_item_text(source->arena, source->context.mode, path, n, &text);
+      status = brim_config_item_text(source->arena, path, n, &text);
       brim_str_deinit(&text);
       brim_arena_release(source->arena, mark);
     }

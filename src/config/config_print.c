@@ -85,7 +85,7 @@ json_t *brim_config_json_value(const brim_config_row *row, const brim_config_val
 }
 
 // The values of an axis, each as it would be alone.
-static json_t *json_axis(const brim_config *config, int row, const brim_config_axis_state *axis) {
+static json_t *json_axis(int row, const brim_config_axis_state *axis) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   json_t *out = json_array();
   brim_arena *scratch = NULL;
@@ -100,8 +100,7 @@ static json_t *json_axis(const brim_config *config, int row, const brim_config_a
       brim_str text;
       brim_str_init(&text);
       brim_config_path path = {.row = row};
-      brim_status status =
-          brim_config_item_text(scratch, config->source->context.mode, path, node, &text);
+      brim_status status = brim_config_item_text(scratch, path, node, &text);
       if (!status) {
         item = strcmp(text.data, "null") ? json_string(text.data) : json_null();
       } else if (status != BRIM_ENOMEM && node->kind == BRIM_CONFIG_NODE_SCALAR) {
@@ -150,7 +149,7 @@ brim_status brim_config_to_json(const brim_config *config, json_t **out) {
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
     const brim_config_axis_state *axis = whole_axis(config, row);
     json_t *value =
-        axis ? json_axis(config, row, axis) : brim_config_json_value(info, &config->values[row]);
+        axis ? json_axis(row, axis) : brim_config_json_value(info, &config->values[row]);
     brim_status status = put_nested(root, info->key.name, value);
     if (status) {
       json_decref(root);
@@ -348,7 +347,7 @@ static brim_status yaml_axis(const brim_config *config, const brim_config_settin
              brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
     yaml_node(out, s->node);
   } else {
-    json_t *json = json_axis(config, s->row, &config->source->axes[s->axis]);
+    json_t *json = json_axis(s->row, &config->source->axes[s->axis]);
     if (!json) return no_memory();
     brim_config_yaml_flow(out, json);
     json_decref(json);
@@ -510,6 +509,13 @@ brim_status brim_config_explain(const char *name, brim_str *out) {
   }
   if (is_preset(name)) {
     brim_config_preset_explain(name, out);
+    found = true;
+  }
+  if (brim_str_starts(name, "plugin:")) {
+    brim_str_printf(out,
+                    brim_tr("%s: a source, environment or other part from a plug-in, which defines "
+                            "its arguments; load it with --plugin FILE\n"),
+                    name);
     found = true;
   }
   if (found) return brim_str_status(out);

@@ -316,8 +316,7 @@ static brim_status choose_preset(resolver *r) {
 // ----------------------------------------------------------------------------------------
 
 brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
-                                         brim_config_mode mode, const brim_config_node *node,
-                                         brim_config_drafts *out) {
+                                         const brim_config_node *node, brim_config_drafts *out) {
   *out = (brim_config_drafts){0};
   if (node->kind == BRIM_CONFIG_NODE_LIST) {
     return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects a %s, not a list", row->key.name,
@@ -338,12 +337,6 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
   BRIM_TRY(brim_config_expression_parse(arena, node->text, at, out));
   if (row->type == BRIM_CONFIG_COMPONENT && (out->count != 1 || out->tail)) {
     return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' takes one component, not a pipeline",
-                        row->key.name);
-  }
-  if (out->tail && mode != BRIM_CONFIG_CHECK) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                        "'%s' ends in '...' (the default tail), which only 'config check' accepts; "
-                        "write every stage of the pipeline",
                         row->key.name);
   }
   return BRIM_OK;
@@ -430,7 +423,7 @@ static brim_status build_slot(resolver *r, int row, int slot) {
   brim_config_drafts drafts = {0};
   brim_arena *arena = r->config->arena;
   if (node) {
-    BRIM_TRY(brim_config_drafts_from_node(arena, info, r->source->context.mode, node, &drafts));
+    BRIM_TRY(brim_config_drafts_from_node(arena, info, node, &drafts));
     // Points are resolved after the load too, when the warnings no longer change.
     if (drafts.tail && !r->config->is_point) {
       BRIM_TRY(brim_config_warn_tail(&r->source->context, info->key.name, node->at));

@@ -92,8 +92,8 @@ brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "%s:%d:%d: ", at.file, at.line, at.col);
-  brim_str_printf(
-      &text, brim_tr("'%s' ends in '...' (the default tail); train and bench refuse this"), key);
+  brim_str_printf(&text,
+                  brim_tr("'%s' ends in '...': brim adds no stage to those that are written"), key);
   brim_status status = brim_str_status(&text);
   if (!status) status = brim_config_warn(context, text.data);
   brim_str_deinit(&text);

@@ -38,7 +38,7 @@ enum { OPENS, FIT, HOST_MEMORY, CHECKPOINTS, INTERVAL, LOGS };
 
 void brim_doctor_config_failed(const char *message, const char *words, brim_doctor_report *out) {
   brim_doctor_line *line = brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_BAD, "%s", message);
-  brim_doctor_fix(line, "brim config show %s --origins", words);
+  if (words[0]) brim_doctor_fix(line, "brim config show %s --origins", words);
 }
 
 //---------------------------------- memory ----------------------------------

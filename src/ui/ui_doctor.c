@@ -121,22 +121,27 @@ static void put_counts(const brim_term *term, const brim_doctor_report *report, 
   brim_str_append_char(out, '\n');
 }
 
-void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report, bool all,
-                    brim_str *out) {
+void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report,
+                    brim_ui_doctor_lines lines, brim_str *out) {
   layout l = measure(term, report);
   bool any = false;
   for (int g = 0; g < BRIM_DOCTOR_GROUP_COUNT; g++) {
     bool begun = false;
     for (size_t i = 0; i < report->count; i++) {
+      brim_doctor_state state = report->lines[i].state;
       if ((int)report->lines[i].group != g) continue;
+      if (lines == BRIM_UI_DOCTOR_TROUBLE && state != BRIM_DOCTOR_WARN &&
+          state != BRIM_DOCTOR_BAD) {
+        continue;
+      }
       if (!begun) {
         if (any) brim_str_append_char(out, '\n');
         brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr(headings[g]));
         brim_str_append_char(out, '\n');
       }
       begun = any = true;
-      put_line(&l, &report->lines[i], all, out);
+      put_line(&l, &report->lines[i], lines == BRIM_UI_DOCTOR_WHY, out);
     }
   }
-  put_counts(term, report, out);
+  if (lines != BRIM_UI_DOCTOR_TROUBLE) put_counts(term, report, out);
 }

@@ -10,9 +10,15 @@ extern "C" {
 #endif
 
 // Groups with a line per check: state, what, value; below lines that are not good, why it matters and
-// the command that fixes it. `all`: below good ones, too. Ends with the counts.
-void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report, bool all,
-                    brim_str *out);
+// the command that fixes it. Ends with the counts.
+typedef enum brim_ui_doctor_lines {
+  BRIM_UI_DOCTOR_TROUBLE,  // only lines that are warn or bad, without counts
+  BRIM_UI_DOCTOR_ALL,
+  BRIM_UI_DOCTOR_WHY,  // and why good ones matter
+  BRIM_UI_DOCTOR_LINES_COUNT
+} brim_ui_doctor_lines;
+void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report,
+                    brim_ui_doctor_lines lines, brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -220,6 +220,26 @@ static void test_data(void **state) {
   json_decref(value);
 }
 
+// A folder in the place of a config is data, and --quiet leaves the trouble.
+static void test_folder(void **state) {
+  (void)state;
+  shell_result r =
+      shell("brim data make lies -q --format idx --samples 20 && brim doctor lies --quick");
+  assert_int_equal(r.code, 0);
+  has(r.out, "lies");
+  assert_null(strstr(r.out, "is a folder, but a config"));
+  assert_null(strstr(r.out, "config show  --origins"));
+  shell_free(&r);
+  r = shell("brim doctor lies --quick --quiet");
+  assert_int_equal(r.code, 0);
+  assert_null(strstr(r.out, "  good "));
+  shell_free(&r);
+  r = shell("brim config explain plugin:mcar");
+  assert_int_equal(r.code, 0);
+  has(r.out, "plugin:mcar");
+  shell_free(&r);
+}
+
 static void test_korean(void **state) {
   (void)state;
   shell_result r = shell("CUDA_LAUNCH_BLOCKING=1 brim doctor --quick --lang ko");
@@ -243,6 +263,7 @@ int main(void) {
       cmocka_unit_test(test_machine),    cmocka_unit_test(test_bare),
       cmocka_unit_test(test_config),     cmocka_unit_test(test_bad_config),
       cmocka_unit_test(test_data),       cmocka_unit_test(test_korean),
+      cmocka_unit_test(test_folder),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -427,7 +427,7 @@ static void test_text(void **state) {
   fake.gpus[0].power_mw = 500000;
   fake_examine();
   brim_str_init(&text);
-  brim_ui_doctor(&plain, &fake_report, false, &text);
+  brim_ui_doctor(&plain, &fake_report, BRIM_UI_DOCTOR_ALL, &text);
   assert_ok(brim_str_status(&text));
   assert_non_null(strstr(text.data, "\n  warn     Power limit, GPU 0"));
   assert_non_null(strstr(text.data, "\n  good     GPU 0 "));
@@ -438,8 +438,12 @@ static void test_text(void **state) {
   const char *why = "Without it no program can use the GPU.";
   assert_null(strstr(text.data, why));
   brim_str_clear(&text);
-  brim_ui_doctor(&plain, &fake_report, true, &text);
+  brim_ui_doctor(&plain, &fake_report, BRIM_UI_DOCTOR_WHY, &text);
   assert_non_null(strstr(text.data, why));
+  brim_str_clear(&text);
+  brim_ui_doctor(&plain, &fake_report, BRIM_UI_DOCTOR_TROUBLE, &text);  // --quiet
+  assert_non_null(strstr(text.data, "\n  warn     Power limit, GPU 0"));
+  assert_null(strstr(text.data, "  good "));
   brim_str_deinit(&text);
 }
 

@@ -38,7 +38,7 @@ static void take_layout(input *in, brim_hdf5_array *a) {
   }
   a->filter_count = (int)(take(in, 1) % (BRIM_HDF5_MAX_FILTERS + 1));
   for (int i = 0; i < a->filter_count; i++) {
-    a->filters[i].id = (brim_hdf5_filter_id)(take(in, 1) % 4);
+    a->filters[i].id = (brim_hdf5_filter_id)(take(in, 1) % (BRIM_HDF5_FILTER_COUNT + 1));
     a->filters[i].element = take(in, 1);
   }
   a->offset = take(in, 2);

@@ -296,18 +296,6 @@ static brim_status grid(brim_cli *cli) {
 
 //---------------------------------- check ----------------------------------
 
-// What is read with a warning here may still be refused by train and bench.
-static bool is_refused(const brim_config_options *how, const brim_config *config) {
-  brim_config_options run = *how;
-  run.mode = BRIM_CONFIG_RUN;
-  if (!config || brim_config_warning_count(config) == 0) return false;
-  brim_config *again = NULL;
-  bool refused = brim_config_load(&run, &again) != BRIM_OK;
-  brim_config_close(again);
-  brim_status_clear();
-  return refused;
-}
-
 // All mistakes of one file; `lost`: no memory for one of them.
 typedef struct mistakes {
   brim_str text[MAX_MISTAKES];
@@ -332,12 +320,12 @@ static void mistakes_free(mistakes *m) {
 }
 
 static brim_status check_event(brim_cli *cli, const char *path, const brim_config *config,
-                               const mistakes *m, bool refused) {
+                               const mistakes *m) {
   const char *error = config ? NULL : m->count ? m->text[0].data : brim_status_detail();
   json_t *f = json_object();
   brim_status status = brim_json_put(f, "file", json_string(path));
   if (!status) status = brim_json_put(f, "ok", json_boolean(config != NULL));
-  if (!status) status = brim_json_put(f, "refused", json_boolean(refused || !config));
+  if (!status) status = brim_json_put(f, "refused", json_boolean(!config));
   if (!status) status = brim_json_put(f, "error", error ? json_string(error) : json_null());
   if (!status) status = brim_json_put(f, "errors", json_array());
   for (size_t i = 0; i < m->count && !status; i++) {
@@ -358,15 +346,13 @@ static brim_status check_event(brim_cli *cli, const char *path, const brim_confi
   return brim_cli_event(cli, "check", f);
 }
 
-static brim_status print_check(brim_cli *cli, const char *path, const brim_config *config,
-                               bool refused) {
+static brim_status print_check(brim_cli *cli, const char *path, const brim_config *config) {
   brim_str text;
   brim_str_init(&text);
   print_warnings(config);
   if (!cli->quiet) {
     brim_str_printf(&text, "%s: ", path);
-    brim_ui_styled(&text, &cli->out, refused ? BRIM_UI_BAD : BRIM_UI_GOOD,
-                   refused ? brim_tr("readable, but train and bench refuse it") : brim_tr("ok"));
+    brim_ui_styled(&text, &cli->out, BRIM_UI_GOOD, brim_tr("ok"));
     size_t points = brim_config_grid_count(config);
     if (brim_config_axis_count(config) > 0) {
       brim_str_printf(&text, brim_tr(", a grid of %zu points"), points);
@@ -408,18 +394,17 @@ static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_inp
                              .ctx = &found};
   brim_config *config = NULL;
   brim_status status = brim_config_load(&how, &config);
-  how.on_mistake = NULL;
   if (found.lost) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   if (cli->json && status != BRIM_ENOMEM) {
     char detail[1024] = "";
     strncat(detail, brim_status_detail(), sizeof detail - 1);
-    brim_status reported = check_event(cli, path, config, &found, is_refused(&how, config));
+    brim_status reported = check_event(cli, path, config, &found);
     if (status) brim_status_set_detail(detail);
     if (!status) status = reported;
   } else if (status && !cli->json) {
     print_mistakes(cli, &found, status);
   } else if (!status) {
-    status = print_check(cli, path, config, is_refused(&how, config));
+    status = print_check(cli, path, config);
     if (status) brim_cli_error(cli, status);
   }
   brim_config_close(config);

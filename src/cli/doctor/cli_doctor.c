@@ -17,6 +17,7 @@ typedef struct doctor {
   brim_doctor_machine machine;
   brim_doctor_report report;
   bool quick;
+  const char *data;  // a folder that was given in the place of a config; NULL = none
   brim_doctor_survey *survey;
   char bad_config[1024];  // why the config cannot be used; "" = it can, or there is none
   char *folder;           // owned: that training writes to; NULL without a config
@@ -30,7 +31,19 @@ static bool has_config(const doctor *d) { return d->job.input.word != NULL; }
 
 // A config that cannot be read is a finding, not a failure: the machine is examined all the same, with
 // brim's defaults.
+// `doctor FOLDER` is about the data there, as `doctor --data FOLDER`: a config is no folder.
+static brim_status take_data(doctor *d) {
+  const brim_option_parse *parse = &d->cli->parse;
+  if (parse->positional_count != 1 || brim_option_string(parse, "data", NULL)) return BRIM_OK;
+  const char *word = parse->positional[0];
+  if (!brim_fs_is_dir(word)) return BRIM_OK;
+  d->data = word;
+  d->cli->parse.positional_count = 0;
+  return BRIM_OK;
+}
+
 static brim_status load_config(doctor *d) {
+  BRIM_TRY(take_data(d));
   brim_status status = brim_cli_job_config(d->cli, &d->job);
   if (!status) return BRIM_OK;
   if (status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return status;
@@ -58,7 +71,7 @@ static brim_status ask_driver(doctor *d) {
 }
 
 static brim_status describe_machine(doctor *d) {
-  const char *data = brim_option_string(&d->cli->parse, "data", NULL);
+  const char *data = brim_option_string(&d->cli->parse, "data", d->data);
   if (!data && has_config(d)) data = brim_config_string(d->job.config, "data.path");
   d->machine.registry = d->job.registry;
   d->machine.data = data && *data ? data : NULL;
@@ -177,7 +190,11 @@ static brim_status show(doctor *d) {
   }
   brim_str text;
   brim_str_init(&text);
-  brim_ui_doctor(&d->cli->out, &d->report, brim_option_flag(&d->cli->parse, "why", false), &text);
+  brim_ui_doctor(&d->cli->out, &d->report,
+                 d->cli->quiet                                    ? BRIM_UI_DOCTOR_TROUBLE
+                 : brim_option_flag(&d->cli->parse, "why", false) ? BRIM_UI_DOCTOR_WHY
+                                                                  : BRIM_UI_DOCTOR_ALL,
+                 &text);
   brim_status status = brim_str_status(&text);
   if (!status) brim_cli_print(d->cli, &text);
   brim_str_deinit(&text);

@@ -61,8 +61,14 @@ typedef enum brim_hdf5_filter_id {
   BRIM_HDF5_DEFLATE,
   BRIM_HDF5_SHUFFLE,
   BRIM_HDF5_FLETCHER32,
+  BRIM_HDF5_LZF,  // h5py's
   BRIM_HDF5_FILTER_COUNT
 } brim_hdf5_filter_id;
+// Unpacks LZF, in pieces: a control byte below 32 and one more than it plain bytes; or a copy of 2 more
+// than its upper 3 bits (7: and the next byte) bytes from 1 more than its lower 5 bits and the next byte
+// before the end of what there is, which the copy may run into. The bytes that came out; SIZE_MAX:
+// `in` is damaged, or makes more than `size`.
+size_t brim_hdf5_unpack_lzf(const uint8_t *in, size_t n, uint8_t *out, size_t size);
 
 typedef struct brim_hdf5_filter {
   brim_hdf5_filter_id id;

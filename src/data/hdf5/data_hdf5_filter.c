@@ -1,4 +1,4 @@
-// Undoing what HDF5 did to a chunk: deflate, shuffle, the Fletcher checksum. The packed bytes are
+// Undoing what HDF5 did to a chunk: deflate, lzf, shuffle, the Fletcher checksum. The packed bytes are
 // read straight from the mapped file, under its guard; every size is known beforehand and held
 // against what comes out.
 #include <inttypes.h>
@@ -110,6 +110,34 @@ static uint32_t fletcher32(const uint8_t *p, size_t n) {
 
 static uint32_t swap_pairs(uint32_t v) { return (v & 0x00ff00ffu) << 8 | (v >> 8 & 0x00ff00ffu); }
 
+size_t brim_hdf5_unpack_lzf(const uint8_t *in, size_t n, uint8_t *out, size_t size) {
+  const uint8_t *end = in + n;
+  size_t at = 0;
+  while (in < end) {
+    size_t control = *in++;
+    if (control < 32) {
+      size_t plain = control + 1;
+      if (plain > (size_t)(end - in) || plain > size - at) return SIZE_MAX;
+      memcpy(out + at, in, plain);
+      in += plain;
+      at += plain;
+      continue;
+    }
+    size_t length = control >> 5;
+    if (length == 7) {
+      if (in == end) return SIZE_MAX;
+      length += *in++;
+    }
+    length += 2;
+    if (in == end) return SIZE_MAX;
+    size_t back = ((control & 31) << 8 | *in++) + 1;
+    if (back > at || length > size - at) return SIZE_MAX;
+    for (size_t i = 0; i < length; i++) out[at + i] = out[at + i - back];
+    at += length;
+  }
+  return at;
+}
+
 typedef struct decode_job {
   const brim_hdf5_array *a;
   uint64_t chunk;
@@ -146,6 +174,18 @@ static brim_status inflate_chunk(const decode_job *job, const uint8_t *in, size_
   }
 }
 
+static brim_status unpack_lzf(const decode_job *job, const uint8_t *in, size_t n, uint8_t *out,
+                              size_t size) {
+  size_t got = brim_hdf5_unpack_lzf(in, n, out, size);
+  if (got == size) return BRIM_OK;
+  return fail_chunk(job, got == SIZE_MAX ? brim_tr("damaged packed data")
+                                         : brim_tr("unpacks to fewer bytes than a chunk has"));
+}
+
+static bool packs(const brim_hdf5_filter *f) {
+  return f->id == BRIM_HDF5_DEFLATE || f->id == BRIM_HDF5_LZF;
+}
+
 static brim_status check_fletcher(const decode_job *job, const uint8_t *in, size_t n) {
   uint32_t sum = fletcher32(in, n);
   uint32_t stored = (uint32_t)in[n] | (uint32_t)in[n + 1] << 8 | (uint32_t)in[n + 2] << 16 |
@@ -164,10 +204,10 @@ static size_t size_after(const brim_hdf5_array *a, uint32_t mask, int i, size_t 
   for (int k = 0; k < i; k++) {
     if (mask >> k & 1) continue;
     if (a->filters[k].id == BRIM_HDF5_FLETCHER32) size += 4;
-    if (a->filters[k].id == BRIM_HDF5_DEFLATE) packed = true;
+    if (packs(&a->filters[k])) packed = true;
   }
   size_t sum = a->filters[i].id == BRIM_HDF5_FLETCHER32 ? 4 : 0;
-  if (a->filters[i].id == BRIM_HDF5_DEFLATE) return size;
+  if (packs(&a->filters[i])) return size;
   if (!packed) return n == size + sum ? size : 0;
   if (n <= sum) return 0;
   // What does not pack is larger packed than a chunk; only shuffle writes it to a chunk's room.
@@ -196,6 +236,8 @@ static brim_status decode(void *ctx, const uint8_t *data, size_t map_size) {
       uint8_t *out = --moves ? job->decoder->scratch : job->out;
       if (f->id == BRIM_HDF5_DEFLATE) {
         BRIM_TRY(inflate_chunk(job, in, n, out, size));
+      } else if (f->id == BRIM_HDF5_LZF) {
+        BRIM_TRY(unpack_lzf(job, in, n, out, size));
       } else {
         unshuffle(in, n, f->element, out);
       }

@@ -116,12 +116,14 @@ static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filte
     brim_hdf5_filter filter = {.id = BRIM_HDF5_FILTER_COUNT};
     if (id == H5Z_FILTER_DEFLATE) filter.id = BRIM_HDF5_DEFLATE;
     if (id == H5Z_FILTER_SHUFFLE) filter.id = BRIM_HDF5_SHUFFLE;
+    if (id == BRIM_HDF5_LZF_NUMBER) filter.id = BRIM_HDF5_LZF;
     if (id == H5Z_FILTER_FLETCHER32) filter.id = BRIM_HDF5_FLETCHER32;
     // The library keeps the element's size with the filter; 0 where a file lies.
     if (filter.id == BRIM_HDF5_SHUFFLE) filter.element = n ? values[0] : 0;
     // Bytes that are packed already are not shuffled; it may be larger than a chunk's room.
     if (filter.id == BRIM_HDF5_FILTER_COUNT || seen[filter.id]++ ||
-        (filter.id == BRIM_HDF5_SHUFFLE && (!filter.element || seen[BRIM_HDF5_DEFLATE])))
+        (filter.id == BRIM_HDF5_SHUFFLE &&
+         (!filter.element || seen[BRIM_HDF5_DEFLATE] || seen[BRIM_HDF5_LZF])))
       ours = false;
     if (ours) a->filters[i] = filter;
   }
@@ -134,9 +136,9 @@ static const char *filter_name(H5Z_filter_t id) {
   static const struct {
     H5Z_filter_t id;
     const char *name;
-  } known[] = {{4, " (szip)"},     {32000, " (lzf)"},        {32001, " (blosc)"},
-               {32004, " (lz4)"},  {32008, " (bitshuffle)"}, {32013, " (zfp)"},
-               {32015, " (zstd)"}, {32026, " (blosc2)"}};
+  } known[] = {{4, " (szip)"},           {32001, " (blosc)"}, {32004, " (lz4)"},
+               {32008, " (bitshuffle)"}, {32013, " (zfp)"},   {32015, " (zstd)"},
+               {32026, " (blosc2)"}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (known[i].id == id) return known[i].name;
   }
@@ -159,7 +161,7 @@ static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t datas
   if (!ours) {
     a->where = BRIM_HDF5_LIBRARY;
     a->block = chunk[0] ? chunk[0] : 1;
-    a->slow = brim_tr("its filters are not deflate, shuffle or fletcher32");
+    a->slow = brim_tr("its filters are not deflate, lzf, shuffle or fletcher32");
     return brim_hdf5_array_shape(a);
   }
   a->where = count ? BRIM_HDF5_PACKED : BRIM_HDF5_CHUNKS;

@@ -16,6 +16,36 @@ static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 
 void brim_data_leave_hdf5_open(void) { (void)H5dont_atexit(); }
 
+// lzf for libhdf5, which reads labels and what only it can: it is undone, never applied. An optional
+// filter leaves out what it cannot pack.
+static size_t undo_lzf(unsigned flags, size_t count, const unsigned values[], size_t used,
+                       size_t *size, void **data) {
+  if (!(flags & H5Z_FLAG_REVERSE)) return 0;
+  // the third value is a chunk's size; a file may lie
+  size_t room = count > 2 && values[2] ? values[2] : *size, got = SIZE_MAX;
+  for (; got == SIZE_MAX && room <= 256 * (used + 1); room *= 2) {
+    void *out = H5allocate_memory(room, false);
+    if (!out) return 0;
+    got = brim_hdf5_unpack_lzf(*data, used, out, room);
+    if (got == SIZE_MAX) {
+      (void)H5free_memory(out);
+      continue;
+    }
+    (void)H5free_memory(*data);
+    *data = out;
+    *size = room;
+    return got;
+  }
+  return 0;
+}
+
+static void add_lzf(void) {
+  static const H5Z_class2_t row = {
+      H5Z_CLASS_T_VERS, BRIM_HDF5_LZF_NUMBER, 0, 1, "lzf", NULL, NULL, undo_lzf,
+  };
+  if (H5Zfilter_avail(BRIM_HDF5_LZF_NUMBER) <= 0) (void)H5Zregister(&row);
+}
+
 void brim_hdf5_enter(brim_hdf5_scope *scope) {
   H5E_auto2_t print = NULL;
   pthread_mutex_lock(&library_lock);
@@ -23,6 +53,7 @@ void brim_hdf5_enter(brim_hdf5_scope *scope) {
     quiet_at_exit = true;
     (void)H5open();  // its own end is registered first, so that it comes after this
     (void)atexit(be_quiet);
+    add_lzf();
   }
   scope->ctx = NULL;
   (void)H5Eget_auto2(H5E_DEFAULT, &print, &scope->ctx);

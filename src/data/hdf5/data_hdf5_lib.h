@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+// h5py's lzf, as registered with the HDF Group. libhdf5 learns to undo it on the first enter.
+enum { BRIM_HDF5_LZF_NUMBER = 32000 };
+
 // A read into `buffer` is not done: the driver only notes where it would have read.
 typedef struct brim_hdf5_record {
   const void *buffer;
