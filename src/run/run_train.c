@@ -348,11 +348,11 @@ static brim_status step_failed(loop *l, brim_status status) {
 }
 
 // A training most of whose steps had no effect has not learned what was asked: it is not done, and no
-// sweep ranks it. The model stays as it was written.
+// sweep ranks it. The model stays as it was written. Policies have a limit of their own (is_idle).
 static brim_status check_learned(const loop *l) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   brim_run_result *r = l->result;
-  if (2 * r->lost_steps <= l->step) return BRIM_OK;
+  if (l->info.idle_limit > 0 || 2 * r->lost_steps <= l->step) return BRIM_OK;
   char advice[sizeof r->advice] = "";
   if (d && d->advice) d->advice(l->work->state, r->anomalies, l->last_lr, advice, sizeof advice);
   r->diverged = true;

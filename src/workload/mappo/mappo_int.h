@@ -196,6 +196,7 @@ typedef struct brim_mappo_rows {
   size_t figures;                        // rows of the environment
   size_t rules;                          // of its rules that are reported
   size_t rule_at[BRIM_MAPPO_MAX_RULES];  // their first row: the return, then the figures
+  char beside[64];                       // baseline_label of brim_mappo_rows_beside_rule
 } brim_mappo_rows;
 
 // What is seen so far of a training that goes wrong (mappo_watch.c).
@@ -405,6 +406,9 @@ brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out);
 extern const brim_metric_set brim_mappo_set;
 extern const brim_work_sums brim_mappo_sum_rows;
 void brim_mappo_rows_init(brim_mappo_rows *rows, const brim_env_row *env);
+// For reading the log of a run: the baseline is the environment's first rule, where it has one, which
+// is harder to beat than random actions.
+void brim_mappo_rows_beside_rule(brim_mappo_rows *rows);
 const brim_metric_set *brim_mappo_metric_set(void *work);
 // Of training's sums.
 void brim_mappo_figures(void *work, const double *sums, double values[BRIM_METRIC_MAX]);

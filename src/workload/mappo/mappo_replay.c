@@ -72,6 +72,7 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
       .registry = from->registry, .device = r->device, .evaluates = true};
   BRIM_TRY(brim_mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
+  brim_mappo_rows_beside_rule(&r->work->rows);
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));
   BRIM_TRY(brim_work_metadata(from->path, &meta));
   const char *step = json_string_value(json_object_get(meta, "brim.step"));

@@ -238,7 +238,7 @@ static void add_figure(brim_mappo_rows *r, const brim_metric *from) {
   row->beside |= LINE_EVAL;
 }
 
-// What a rule of the environment comes to in the same episodes: in `brim eval --json`.
+// What a rule of the environment comes to in the same episodes: in log.jsonl and in `brim eval --json`.
 static void add_rule(brim_mappo_rows *r, const char *rule) {
   char before[BRIM_METRIC_NAME];
   snprintf(before, sizeof before, "%s_", rule);
@@ -252,8 +252,8 @@ static void add_rule(brim_mappo_rows *r, const char *rule) {
                          .digits = of->digits,
                          .unit = of->unit,
                          .stages = EVAL,
-                         .flags = BRIM_METRIC_OPTIONAL};
-    row->names[BRIM_METRIC_EVAL] = (brim_metric_names){"", "", "", NULL};
+                         .flags = BRIM_METRIC_OPTIONAL | BRIM_METRIC_NO_CSV};
+    row->names[BRIM_METRIC_EVAL] = (brim_metric_names){NULL, "", "", NULL};
   }
 }
 
@@ -268,6 +268,16 @@ void brim_mappo_rows_init(brim_mappo_rows *r, const brim_env_row *env) {
   for (size_t f = 0; f < env->figure_count; f++) add_figure(r, &env->figures[f]);
   for (size_t i = 0; env->rules && env->rules[i] && i < BRIM_MAPPO_MAX_RULES; i++) {
     add_rule(r, env->rules[i]);
+  }
+}
+
+void brim_mappo_rows_beside_rule(brim_mappo_rows *r) {
+  if (r->rules == 0) return;
+  snprintf(r->beside, sizeof r->beside, brim_tr("%.40s rule"), r->env->rules[0]);
+  r->set.baseline_label = r->beside;
+  for (size_t i = 0; i <= r->figures; i++) {
+    brim_metric *row = &r->rows[i == 0 ? BRIM_MAPPO_RETURN : BRIM_MAPPO_ROWS + i - 1];
+    row->names[BRIM_METRIC_BASELINE].column = name_of(r, "eval_", r->rows[r->rule_at[0] + i].key);
   }
 }
 
