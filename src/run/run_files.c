@@ -49,16 +49,40 @@ int64_t brim_run_files_step(const char *name) {
   return step;
 }
 
-// The step that a file holds by its header; -1 = it is no checkpoint that can be read.
-static int64_t step_in(const char *path) {
+// What stays the same in all checkpoints of a run, as far as they hold it.
+static const char *const identity[] = {"brim.workload", "brim.seed", "brim.network"};
+enum { IDENTITY = sizeof identity / sizeof *identity };
+
+static bool same_run(const json_t *metadata, const json_t *other) {
+  for (size_t i = 0; i < IDENTITY; i++) {
+    if (!json_equal(json_object_get(metadata, identity[i]), json_object_get(other, identity[i])) &&
+        json_object_get(metadata, identity[i]) != json_object_get(other, identity[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Is the file a checkpoint of this step and of the run that `last` is of? Anything else is the user's.
+static bool is_step_of_run(const char *path, int64_t step, const brim_safetensors *last) {
   brim_safetensors *file = NULL;
-  double step = -1;
+  double at = -1;
+  bool ours = false;
   if (brim_safetensors_open(path, &file) == BRIM_OK) {
-    brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &step);
+    brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &at);
+    ours = at == (double)step &&
+           (!last || same_run(brim_safetensors_metadata(file), brim_safetensors_metadata(last)));
   }
   brim_safetensors_close(file);
   brim_status_clear();
-  return step >= 0 && step < 9e15 ? (int64_t)step : -1;
+  return ours;
+}
+
+// For brim_safetensors_close; NULL: it is not there, or cannot be read.
+static brim_safetensors *open_last(const brim_run_files *files) {
+  brim_safetensors *last = NULL;
+  if (brim_safetensors_open(files->last, &last)) brim_status_clear();
+  return last;
 }
 
 void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
@@ -66,7 +90,10 @@ void brim_run_files_keep_last(brim_run_files *files, int64_t step) {
   char name[64];
   snprintf(name, sizeof name, "%s%08" PRId64 "%s", step_prefix, files->last_step, suffix);
   char *path = brim_fs_join(files->folder, name);
-  if (path && brim_fs_exists(path) && step_in(path) != files->last_step) {
+  brim_safetensors *last = path && brim_fs_exists(path) ? open_last(files) : NULL;
+  bool taken = path && brim_fs_exists(path) && !is_step_of_run(path, files->last_step, last);
+  brim_safetensors_close(last);
+  if (taken) {
     brim_log_warn("run", "%s is no checkpoint of its step; brim leaves it and writes none there",
                   path);
     brim_free(path);
@@ -90,8 +117,7 @@ static void remove_at(const char *path) {
 }
 
 // What lies in the folder is named by steps, not by age: of a run that was taken back to an earlier
-// step the later ones are of another future. A file whose header has another step than its name is not a
-// checkpoint that a run wrote here: it stays.
+// step the later ones are of another future. What is no checkpoint of this run stays.
 void brim_run_files_prune(const brim_run_files *files, int64_t step) {
   char **names = NULL;
   size_t count = 0;
@@ -100,10 +126,12 @@ void brim_run_files_prune(const brim_run_files *files, int64_t step) {
     return;
   }
   int64_t room = files->keep - 1;
+  brim_safetensors *last = NULL;
   for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
     int64_t of = brim_run_files_step(names[i - 1]);
     char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
-    bool ours = path && step_in(path) == of;
+    if (path && !last) last = open_last(files);
+    bool ours = path && is_step_of_run(path, of, last);
     if (ours && of < step && room > 0) {
       room--;
     } else if (ours) {
@@ -111,6 +139,7 @@ void brim_run_files_prune(const brim_run_files *files, int64_t step) {
     }
     brim_free(path);
   }
+  brim_safetensors_close(last);
   brim_fs_list_free(names, count);
 }
 

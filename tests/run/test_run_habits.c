@@ -339,8 +339,8 @@ static void test_keep(void **state) {
   assert_true(exists("kept2", "last.safetensors"));
 }
 
-// Files of the user's that have names of checkpoints: one that is no checkpoint, one of another step, and
-// one where the next should go.
+// Files of the user's that have names of checkpoints: one that is no checkpoint, one of another step, one of
+// another run, and one where the next should go.
 static void test_keep_of_others(void **state) {
   (void)state;
   static const char *const names[] = {"step-00000005.safetensors", "step-00000048.safetensors"};
@@ -355,10 +355,15 @@ static void test_keep_of_others(void **state) {
     brim_free(path);
   }
   assert_ok(brim_fs_copy("theirs/step-00000045.safetensors", "theirs/step-00000007.safetensors"));
+  fresh("another");
+  job other = {.folder = "another", .overrides = {"checkpoint.interval=10", "seed=8"}};
+  assert_ok(run(&other, &r));
+  assert_ok(brim_fs_copy("another/step-00000040.safetensors", "theirs/step-00000040.safetensors"));
   j.resume = true;
   j.overrides[2] = "training.epochs=4";
   assert_ok(run(&j, &r));
   assert_true(r.steps_run > 0);
+  assert_true(exists("theirs", "step-00000040.safetensors"));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char *path = brim_fs_join("theirs", names[i]), *text = NULL;
     assert_ok(brim_fs_read(path, 0, &text, NULL));
