@@ -207,6 +207,11 @@ static void test_exports_are_plain(void **state) {
   has(r.out, "\\x1b]0;x\\x07");
   has(r.out, ",\"'=cmd|");
   shell_free(&r);
+  r = shell("BRIM_STORE=runs/evil brim sweep status && BRIM_STORE=runs/none brim sweep status");
+  has(r.out, "runs/evil");
+  has(r.err, "runs/none");
+  assert_int_equal(r.code, 2);
+  shell_free(&r);
 }
 
 // A second submission with seeds: the first one's experiments are seed 0 of the same points.

@@ -643,7 +643,9 @@ static void test_a_poisoned_id(void **state) {
   assert_ok(brim_store_submit(attack_store, &(brim_store_grid){.id = "g3"}, &other, 1, &out));
   assert_int_equal(send_point(point, NULL, NULL), 409);
   assert_int_equal(send_grid(MLP "lr: [0.01, 0.03]\n"), 409);
-  assert_int_equal(send_grid(MLP "lr: [0.03, 0.04]\n"), 200);
+  assert_int_equal(send_grid(MLP "lr: [0.03, 0.04]\nstore: postgres://u:SESAM@h/db\n"), 200);
+  assert_int_equal(ask_as(BRIM_ROLE_READ, "GET", "/v1/grids?texts=true", NULL), 200);
+  assert_null(strstr(got.text, "SESAM"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, attack_setup, attack_teardown)

@@ -67,7 +67,7 @@ static void put_name(brim_str *out, const char *name) {
 // What the fields of the request change: as overrides of a command line, and so in the text that is kept.
 static brim_status put_overrides(work *w, const char *list[2], size_t *count) {
   *count = 0;
-  brim_str_append(&w->text, w->yaml);
+  brim_store_put_shown(&w->text, w->yaml);  // a password of a store is no reader's
   if (w->text.len > 0 && w->text.data[w->text.len - 1] != '\n') {
     brim_str_append_char(&w->text, '\n');
   }
