@@ -26,7 +26,8 @@ void brim_ui_profile_bytes(double bytes, char out[32]);
 void brim_ui_profile_count(double count, char out[32]);
 // "34 %", "0.4 %"; "-" when unknown. share: of 1.
 void brim_ui_profile_percent(double share, char out[32]);
-void brim_ui_profile_of_ceiling(const brim_profile_row *row, char out[64]);  // "31 % bf16", "in cache"
+void brim_ui_profile_of_ceiling(const brim_profile_row *row,
+                                char out[64]);  // "31 % bf16", "in cache"
 // The same with a tenth always: parts that a reader adds up.
 void brim_ui_profile_part(double share, char out[32]);
 const char *brim_ui_profile_title(brim_profile_list list);   // "Kernels"
