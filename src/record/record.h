@@ -26,7 +26,7 @@
 //   trial   {warmup_steps, steps, repeats, stable, throttled, seconds,
 //            visits [{at, samples_per_s, log_se, samples, seconds, others_cpu_percent}]}   absent = unknown
 //   machine {gemm_fp32_flops, gemm_tf32_flops, gemm_bf16_flops, gemm_fp16_flops, copy_bytes_per_s,
-//            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second
+//            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second; load: others' share meanwhile
 //   quota   {cpus, cores, cpu_ms, throttled_ms}   CPUs the control group may use, null = no quota; cores
 //           there are; CPU time per step, and time in which the quota kept threads from running
 //   checkpoint {ms, every_steps}   a step waits so long for each that is written; null = none is
@@ -154,8 +154,7 @@ typedef struct brim_machine_ceilings {
 #define X(name) double name;
   BRIM_MACHINE_MAP(X)
 #undef X
-  double
-      load;  // share of the machine that other programs had meanwhile; NaN = unknown. Not in records
+  double load;  // share of the machine that other programs had meanwhile; NaN = unknown
 } brim_machine_ceilings;
 
 void brim_machine_ceilings_init(brim_machine_ceilings *ceilings);  // all NaN

@@ -92,6 +92,7 @@ static const field fields[] = {
 #define X(name) FIELD("machine", #name, FIELD_NUMBER, ceilings.name),
     BRIM_MACHINE_MAP(X)
 #undef X
+        FIELD("machine", "load", FIELD_NUMBER, ceilings.load),
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
 

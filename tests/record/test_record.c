@@ -57,6 +57,7 @@ static void fill(brim_result *r) {
   r->plan.flops_per_step = 1e12;
   r->total_bytes = 2e10;
   r->ceilings.gemm_bf16_flops = 6.5e14;
+  r->ceilings.load = 0.25;
   r->ceilings.copy_bytes_per_s = 4.2e12;
   r->ceilings.h2d_pageable_bytes_per_s = 1.25e10;
   r->steps = 10;
@@ -138,7 +139,7 @@ static void test_round_trip(void **state) {
   assert_true(json_equal(a.config, b.config));
   assert_true(b.stable);
   assert_true(b.ceilings.gemm_bf16_flops == 6.5e14 && b.ceilings.copy_bytes_per_s == 4.2e12);
-  assert_true(b.ceilings.h2d_pageable_bytes_per_s == 1.25e10);
+  assert_true(b.ceilings.h2d_pageable_bytes_per_s == 1.25e10 && b.ceilings.load == 0.25);
   assert_true(isnan(b.ceilings.gemm_fp32_flops) && isnan(b.ceilings.h2d_pinned_bytes_per_s));
   brim_result_deinit(&a);
   brim_result_deinit(&b);
@@ -173,7 +174,7 @@ static void test_unknown_is_null(void **state) {
   assert_true(json_is_null(json_object_get(json_object_get(json, "memory"), "overhead")));
   assert_true(json_is_null(json_object_get(json, "failure")));
   const json_t *machine = json_object_get(json, "machine");
-  assert_int_equal(json_object_size(machine), 8);
+  assert_int_equal(json_object_size(machine), 9);
 #define X(name) assert_true(json_is_null(json_object_get(machine, #name)));
   BRIM_MACHINE_MAP(X)
 #undef X
