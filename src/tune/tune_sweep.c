@@ -537,9 +537,9 @@ static double others_of(const brim_result *r) {
 }
 
 // What all visits of a setting say, in one result; its rate follows when all are there.
-static void join_visits(sweep *s, size_t setting, brim_result *out) {
+static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
   setting_runs *runs = &s->runs[setting];
-  if (runs->count == 1 && runs->known) return;  // as its record has it
+  if (runs->count == 1 && (runs->known || once)) return;  // as its record has it
   brim_interval rate = brim_race_rate(s->race, setting);
   size_t pick = rate.value > 0 ? nearest(runs, rate.value) : 0;
   *out = runs->visit[pick];
@@ -576,7 +576,7 @@ static brim_status conclude(sweep *s) {
   bool once = s->options->repeats < 2 || s->settings->count < 2;
   sort_results(s);
   for (size_t i = 0; i < s->count; i++) {
-    if (s->runs[s->setting_of[i]].count > 0) join_visits(s, s->setting_of[i], &s->results[i]);
+    if (s->runs[s->setting_of[i]].count > 0) join_visits(s, s->setting_of[i], once, &s->results[i]);
   }
   brim_race_destroy(s->race);
   BRIM_TRY(brim_race_of_results(s->results, s->count, s->options->repeats, &s->race));
