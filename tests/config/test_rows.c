@@ -86,7 +86,7 @@ static void what_is_wrong_adds_nothing(void **state) {
 
 static void a_section_is_known(void **state) {
   (void)state;
-  const brim_config_section section = {keys, KEYS, links, 1, gates, 2, presets, 2, NULL};
+  const brim_config_section section = {keys, KEYS, links, 1, gates, 2, presets, 2, NULL, NULL};
   assert_ok(brim_config_add_workload("shep", &section));
   assert_status(brim_config_add_workload("shep", &section), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "there is a key shep.height already"));
