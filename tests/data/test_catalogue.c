@@ -183,7 +183,8 @@ static void arguments_are_known(void **state) {
     const char *name, *args;
   } rows[] = {
       {"hdf5",
-       "split=train, limit=3, inputs=[x], targets=[y], classes=4, layout=NHWC, chunk_cache=1MiB"},
+       "split=train, limit=3, inputs=[x], targets=[y], classes=4, layout=NHWC, nan=0, "
+       "chunk_cache=1MiB"},
       {"stl10", "split=train, limit=3, fold=2"},
       {"folder", "split=train, limit=3, color=gray, strict=false"},
   };
