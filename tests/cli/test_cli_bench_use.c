@@ -798,6 +798,15 @@ static void test_configs(void **state) {
                          "30 settings: precision fp32 bf16, num_workers 2 4 8, batch_size 1 "
                          "2 4 8 16\n"));
   shell_free(&r);
+  // the demo starts where a new user starts: its gain is one over that
+  r = shell("brim bench '" BRIM_SOURCE_DIR
+            "/configs/demo.yaml' --data-path signals.h5 --device ref --plan --json");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "\"grid\":4"));  // its own setting is among them: none is added
+  shell_free(&r);
+  expect(0, "batch_size: 8", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
+  expect(0, "use_amp: false", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
+  expect(0, "num_workers: 0", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
   expect(0, "done: 1 step",
          "brim train --config '" BRIM_SOURCE_DIR
          "/configs/default.yaml' --data-path signals.h5 "
