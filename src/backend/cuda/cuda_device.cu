@@ -351,6 +351,7 @@ const brim_backend brim_cuda_backend = {
     sizeof ops / sizeof *ops,
     host_call,
     &brim_cuda_comm,
+    nullptr,  // set_threads: the host computes nothing here
 };
 
 brim_status brim_cuda_start(const brim_host_api *host) {
