@@ -13,7 +13,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export JOBS TESTS RUNS FUZZ_SECONDS DESTDIR
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-all check install dist sanitize fuzz format format-check deps deps-test \
+.PHONY: all demo test test-all test-night check install dist sanitize fuzz format format-check deps deps-test \
         deps-test-all clean help
 
 all: deps ## build the program, its plug-ins and, where cmocka is there, its tests
@@ -28,6 +28,9 @@ test: deps-test ## build and run the tests: minutes
 
 test-all: deps-test-all ## the tests, the long ones, sanitizers and fuzzers; STAGES=rest without the tests
 	@tools/test $(STAGES)
+
+test-night: deps-test ## tests of many minutes: plans of every model and size, steps at usual sizes
+	@tools/test night
 
 check: test
 

@@ -62,6 +62,9 @@ static inline void test_filter(void) {
 // With BRIM_TEST_FULL (`make test-all`) tests that sample their cases run all of them.
 static inline bool test_is_full(void) { return getenv("BRIM_TEST_FULL") != NULL; }
 
+// True: cases that take many minutes, too (`make test-night`).
+static inline bool test_is_night(void) { return getenv("BRIM_TEST_NIGHT") != NULL; }
+
 // A program all of whose cases were skipped is itself skipped: ctest must not show it as passed.
 static inline int test_exit_code(int failed, size_t count) {
   if (failed) return 1;

@@ -1,6 +1,6 @@
 // Every shipped model at 8 to 512 pixels, batches of 1 to 8,192, in every precision, on every backend:
 // that each plan ends, with sizes alone and no data. A sample of them, with every case under
-// BRIM_TEST_FULL; BRIM_TEST_SEED repeats a sample. Under BRIM_TEST_FULL also one training step of every
+// BRIM_TEST_NIGHT; BRIM_TEST_SEED repeats a sample. Under BRIM_TEST_NIGHT also one training step of every
 // model at its usual sizes, whose loss in 16 bits is that in fp32. Run once for each way the cpu backend
 // dispatches (tests/engine/CMakeLists.txt).
 #include <math.h>
@@ -125,7 +125,7 @@ static void plan_on(brim_device *device, uint64_t of) {
   const char *given = getenv("BRIM_TEST_SEED");
   uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   if (!device) BRIM_SKIP(brim_status_detail());
-  if (test_is_full()) of = 1;
+  if (test_is_night()) of = 1;
   int planned = plan_some(device, seed, of);
   printf("%s: seed %llu, 1 of %d cases, %d plans\n", device->info.name, (unsigned long long)seed,
          (int)of, planned);
@@ -235,13 +235,13 @@ static void step_on(brim_device *device) {
 
 static void test_steps_cpu(void **state) {
   (void)state;
-  if (!test_is_full()) BRIM_SKIP("steps at usual sizes are for BRIM_TEST_FULL");
+  if (!test_is_night()) BRIM_SKIP("steps at usual sizes are for BRIM_TEST_NIGHT");
   step_on(test_device_cpu());
 }
 
 static void test_steps_cuda(void **state) {
   (void)state;
-  if (!test_is_full()) BRIM_SKIP("steps at usual sizes are for BRIM_TEST_FULL");
+  if (!test_is_night()) BRIM_SKIP("steps at usual sizes are for BRIM_TEST_NIGHT");
   step_on(test_device_cuda());
 }
 
