@@ -349,8 +349,6 @@ static void test_refused(void **state) {
   expect(0, "ars.top_dirs is 32 and ars.num_dirs 16: every update uses all 16 directions",
          "rm -rf guide && brim train ars --num-envs 4 --num-dirs 16 --dir-chunk 8 --iterations 1 "
          "ars.episode_length=5 ars.eval_episodes=2 --device cpu --output-dir guide");
-  expect(2, "more than the 4 directions",
-         "brim train ars --num-dirs 4 --dir-chunk 5 ars.top_dirs=2");
   expect(2, "expected an even number", "brim train ars --num-envs 7");
   expect(2, "'task' must be one of stand|walk", "brim train ars 'env=quadruped(task=jump)'");
   expect(2, "'integrator' must be one of", "brim train ars 'env=quadruped(integrator=x)'");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli_test.h"
+#include "fake_rates.h"
 #include "record/record.h"
 
 // Without the ceilings of the machine, which take longer than the sweep (test_cli_bench_ceilings).
@@ -43,21 +44,7 @@ static void make_sweep_with(const char *config, const char *more, const double *
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "BENCHMARK SUMMARY"));
   shell_free(&r);
-  brim_result *results = read_all("out/results.jsonl", 4);
-  for (size_t i = 0; i < 4; i++) {
-    brim_result *one = &results[i];
-    assert_int_equal(one->failure, BRIM_FAILURE_NONE);
-    one->samples_per_s = rates[i];
-    one->samples_per_s_low = 0.99 * rates[i];
-    one->samples_per_s_high = 1.01 * rates[i];
-    one->stable = true;
-    one->throttled = false;
-    one->repeats = 3;
-    one->visit_count = 0;  // its visits say something else
-    one->others_cpu_percent = NAN;
-  }
-  assert_ok(brim_results_write("out/results.jsonl", results, 4));
-  free_all(results, 4);
+  fake_rates("out/results.jsonl", 4, rates);
 }
 
 static void make_sweep(const char *config, const double *rates) {
@@ -197,19 +184,8 @@ static void test_own_setting_beside_the_named(void **state) {
   assert_non_null(strstr(r.out, "(provisional: another may be faster)"));
   shell_free(&r);
   for (int fastest = 0; fastest < 2; fastest++) {
-    brim_result *results = read_all("out/results.jsonl", 2);
-    for (size_t i = 0; i < 2; i++) {
-      double rate = (i == 0) == (fastest == 0) ? 2000 : 1000;
-      results[i].samples_per_s = rate;
-      results[i].samples_per_s_low = 0.99 * rate;
-      results[i].samples_per_s_high = 1.01 * rate;
-      results[i].repeats = 3;
-      results[i].visit_count = 0;  // its visits say something else
-      results[i].stable = true;
-      results[i].others_cpu_percent = NAN;
-    }
-    assert_ok(brim_results_write("out/results.jsonl", results, 2));
-    free_all(results, 2);
+    fake_rates("out/results.jsonl", 2,
+               fastest ? (const double[]){1000, 2000} : (const double[]){2000, 1000});
     r = shell(NAMED "--resume");
     if (r.code) fail_msg("exit %d: %s", r.code, r.err);
     bool own = strstr(r.out, "keep your setting: it is already the fastest") != NULL;

@@ -81,7 +81,7 @@ static void test_mistakes(void **state) {
     const char *words, *command;
   } cases[] = {
       {2, "batch_size is 8, which 3 ranks cannot share", "--ranks 3"},
-      {3, "cannot use cuda", "--device 0,1"},
+      {3, "this machine has 0 GPUs", "--device 0,1"},
       {2, "no-such-file", "--ranks 2 --weights no-such-file.safetensors"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -15,12 +15,12 @@ static const struct {
   const char *option, *name, *key, *label;
   const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
 } files[CLI_PROFILE_FILES] = {
-    [CLI_PROFILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record")},
+    [CLI_PROFILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record"), NULL},
     [CLI_PROFILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
     [CLI_PROFILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
                            "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
-    [CLI_PROFILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory")},
-    [CLI_PROFILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard"},
+    [CLI_PROFILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory"), NULL},
+    [CLI_PROFILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard", NULL},
 };
 
 //---------------------------------- before ----------------------------------
