@@ -351,20 +351,13 @@ static void reserve_standard_files(void) {
 // Other users of the machine see the words of a command line for as long as it runs.
 const char *const *brim_cli_hide_passwords(int argc, char **argv) {
   static const char **words;  // kept: the words are used until the end
-  const char *secret;
-  size_t size;
   words = brim_calloc((size_t)argc + 1, sizeof *words);
   if (!words) return (const char *const *)argv;
   for (int i = 0; i < argc; i++) {
-    words[i] = argv[i];
-    if (!brim_store_find_password(argv[i], argv[i], &secret, &size)) continue;
     char *own = brim_strdup(argv[i]);
-    if (!own) continue;
-    words[i] = own;
-    for (const char *from = argv[i]; brim_store_find_password(argv[i], from, &secret, &size);
-         from = secret + size) {
-      memset(argv[i] + (secret - argv[i]), '*', size);
-    }
+    bool hidden = own && brim_store_star_passwords(argv[i]);
+    words[i] = hidden ? own : argv[i];
+    if (!hidden) brim_free(own);
   }
   return words;
 }

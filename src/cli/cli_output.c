@@ -344,9 +344,11 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   const char *text = brim_status_detail();
   brim_str shown;
   brim_str_init(&shown);
-  brim_store_put_shown(&shown, *text ? text : brim_status_text(status));
-  snprintf(detail, sizeof detail, "%s", shown.data);
+  if (!*text) text = brim_status_text(status);
+  brim_store_put_shown(&shown, text);
+  snprintf(detail, sizeof detail, "%s", brim_str_status(&shown) ? text : shown.data);
   brim_str_deinit(&shown);
+  (void)brim_store_star_passwords(detail);  // where memory lacked for the above
   brim_utf8_trim(detail);
   brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
@@ -371,7 +373,7 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
     brim_str_init(&word);
     brim_store_put_shown(&word, i == 0 ? "brim" : cli->argv[i]);
     if (i) brim_str_append_char(out, ' ');
-    brim_cli_word_text(word.data, out);
+    brim_cli_word_text(brim_str_status(&word) ? "..." : word.data, out);
     brim_str_deinit(&word);
   }
 }

@@ -221,9 +221,9 @@ static void test_trained(void **state) {
   clean();
   assert_int_equal(run_quietly(WORDS(words)), 0);
   assert_ok(brim_fs_copy("alloc-run/last.safetensors", checkpoint));
-  const char *const eval[] = {"brim",      "eval", checkpoint, "--device",       "ref",
-                              "--threads", "1",    "--output", "alloc-out.json", "--num-workers",
-                              "1"};
+  const char *const eval[] = {"brim",      "eval",   checkpoint, "--device",       "ref",
+                              "--threads", "1",      "--output", "alloc-out.json", "--num-workers",
+                              "1",         "--force"};
   const char *const csv[] = {"brim", "predict",  checkpoint,      "--device", "ref",    "--threads",
                              "1",    "--output", "alloc-out.csv", "--proba",  "--force"};
   const char *const hdf5[] = {"brim",         "predict",    checkpoint, "--device",

@@ -521,7 +521,7 @@ static void test_nothing_ran(void **state) {
       "brim bench small.yaml --backend ref --batch-sizes 16 32 --num-workers 0 --precisions fp32 "
       "gpu.memory_limit=1KiB --output-dir none");
   // the config's own setting runs beside what does not
-  expect(0, "Recommended for training",
+  expect(0, "Keep your setting",
          "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
          "--no-ceilings --output-dir none");
   expect(4,

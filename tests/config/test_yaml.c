@@ -231,7 +231,6 @@ static const bad malformed[] = {
     {"transform: resize\n", BRIM_EINVAL, "t.yaml:1:12", "needs 'size'"},
     {"transform: \"pad | resize(siz=3)\"\n", BRIM_EINVAL, "t.yaml:1:26", "did you mean 'size'"},
     {"transform:\n  train: pad\n  tset: pad\n", BRIM_EINVAL, "t.yaml:3:3", "slots"},
-    {"transform: pad | ...\n", BRIM_EINVAL, "t.yaml:1:12", "'...'"},
     {"transform: \"pad | | pad\"\n", BRIM_EPARSE, "t.yaml:1:19", "name"},
     {"loss: mse(x=1)\n", BRIM_EINVAL, "t.yaml:1:11", "no argument 'x'"},
     {"name: \"{{nme}}\"\n", BRIM_EINVAL, "t.yaml:1:7", "names no key"},

@@ -20,7 +20,7 @@ static const bad_header bad_headers[] = {
     {"nothing", {0}, 0, "offset 0", "at least 8 bytes"},
     {"three bytes", {0, 0, 8}, 3, "offset 3", "at least 8 bytes"},
     {"magic", {0, 1, 8, 1, 0, 0, 0, 1, 5}, 9, "offset 0", "not an IDX file"},
-    {"text", {'<', 'h', 't', 'm', 'l', '>', ' ', ' '}, 8, "offset 0", "3c 68"},
+    {"text", {'<', 'h', 't', 'm', 'l', '>', ' ', ' '}, 8, "offset 0", "begin with 00 00"},
     {"type 0", {0, 0, 0, 1, 0, 0, 0, 1, 5}, 9, "offset 2", "0x00"},
     {"type 0x0a", {0, 0, 10, 1, 0, 0, 0, 1, 5}, 9, "offset 2", "0x0a"},
     {"rank 0", {0, 0, 8, 0, 0, 0, 0, 1, 5}, 9, "offset 3", "rank 0"},

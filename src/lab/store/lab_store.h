@@ -117,6 +117,8 @@ char *brim_store_place_shown(const char *place);
 void brim_store_put_shown(brim_str *out, const char *text);
 // The next password of such a URL behind `from`, which lies in the text; false: there is none.
 bool brim_store_find_password(const char *text, const char *from, const char **at, size_t *size);
+// Writes stars over all of them, without memory; false: there are none.
+bool brim_store_star_passwords(char *text);
 brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
 int64_t brim_store_lease_ms(const brim_store *store);
 // BRIM_ESTATE: the file was removed, moved or replaced while it is open, and what is written to it is

@@ -39,6 +39,18 @@ bool brim_store_find_password(const char *text, const char *from, const char **a
   return false;
 }
 
+bool brim_store_star_passwords(char *text) {
+  const char *secret;
+  size_t size;
+  bool found = false;
+  for (const char *from = text; brim_store_find_password(text, from, &secret, &size);
+       from = secret + size) {
+    memset(text + (secret - text), '*', size);
+    found = true;
+  }
+  return found;
+}
+
 // postgres://user:secret@host becomes postgres://user@host, and password=secret password=...
 void brim_store_put_shown(brim_str *out, const char *text) {
   const char *from = text, *secret;
