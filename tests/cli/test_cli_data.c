@@ -528,7 +528,7 @@ static void test_foreign_formats(void **state) {
 // NumPy files, from data to a trained network, and one that is cut off.
 static void test_numpy(void **state) {
   (void)state;
-  expect(0, NULL, "rm -rf np np.yaml && mkdir np");
+  expect(0, NULL, "rm -rf np np.yaml np.h5 np.run && mkdir np");
   // 16 labels 0, 1, 0, 1, ... and as many rows of 4 bytes
   expect(0, NULL,
          "{ printf '\\223NUMPY\\001\\000\\116\\000'; printf '%-77s\\n' \"{'descr': '|u1', "
@@ -542,7 +542,9 @@ static void test_numpy(void **state) {
   expect(0, "16 samples", "brim data verify np");
   expect(2, "np/x.npy is a file with data", "brim train np/x.npy");
   expect(2, "dataset=numpy", "brim data info np/x.npy --dataset idx");
-  expect(0, NULL, "brim init np -o np.yaml && brim train np.yaml epochs=1 num_workers=0");
+  expect(
+      0, NULL,
+      "brim init np -o np.yaml && brim train np.yaml epochs=1 num_workers=0 --output-dir np.run");
   expect(0, "16", "brim data convert np np.h5 && brim data info np.h5");
   expect(2, "np/x.npy", "head -c 100 np/x.npy >cut && mv cut np/x.npy && brim data info np");
 }

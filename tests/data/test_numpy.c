@@ -73,7 +73,8 @@ static void add_member(archive *a, const char *name, const bytes *file, bool def
     put_le(to, strlen(name), 2);
     put_le(to, list ? 0 : 4, 2);  // numpy's local headers have an extra field
     if (list) {
-      put_le(to, 0, 10);
+      put_le(to, 0, 8);
+      put_le(to, 0, 2);
       put_le(to, at, 4);
     }
     put(to, name, strlen(name));
