@@ -137,6 +137,19 @@ static const brim_config_arg idx_args[] = {
         "with MNIST's names)"),
     BRIM_ARG_STRING("labels", NULL, "label file (default: found next to the images)"),
 };
+static const brim_config_arg numpy_args[] = {
+    PATH,
+    SPLIT,
+    LIMIT,
+    PARTS,
+    WORDS("inputs", NULL, "name of the input array (default: detected)"),
+    WORDS("targets", NULL, "name of the target array, or none (default: detected)"),
+    BRIM_ARG_INT("classes", NULL, 0, 1e6,
+                 "number of classes, 0 = regression (default: detected from targets that are whole "
+                 "numbers)"),
+    BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
+                    "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
+};
 static const brim_config_arg stl10_args[] = {
     PATH, SPLIT, LIMIT, PARTS,
     BRIM_ARG_INT("fold", NULL, 0, 9, "fold to use: one of ten with 1,000 training images each")};
@@ -287,6 +300,7 @@ static const brim_config_component_row others[] = {
     BRIM_COMPONENT("dataset", "idx", idx_args, "IDX files, plain or gz"),
     BRIM_COMPONENT("dataset", "mnist", idx_args, "MNIST files (same as idx)"),
     BRIM_COMPONENT("dataset", "hdf5", hdf5_args, "datasets of an HDF5 file"),
+    BRIM_COMPONENT("dataset", "numpy", numpy_args, "arrays in .npy files or a .npz file"),
     BRIM_COMPONENT("dataset", "cifar10", files_args, "CIFAR-10 binary files"),
     BRIM_COMPONENT("dataset", "cifar100", files_args, "CIFAR-100 binary files, fine labels"),
     BRIM_COMPONENT("dataset", "stl10", stl10_args, "STL-10 binary files"),

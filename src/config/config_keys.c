@@ -161,9 +161,9 @@ static const brim_config_row rows[] = {
         "share of the training set to hold out for validation, drawn by seed; ignored if "
         "dataset.val is given"),
     BRIM_KEY_STRINGS("data.inputs", NULL, NONE, NULL, SAVED_DATA,
-                     "HDF5 datasets to read as inputs (empty = detect)"),
+                     "HDF5 datasets or NumPy arrays to read as inputs (empty = detect)"),
     BRIM_KEY_STRINGS("data.targets", NULL, NONE, NULL, SAVED_DATA,
-                     "HDF5 datasets to read as targets (empty = detect)"),
+                     "HDF5 datasets or NumPy arrays to read as targets (empty = detect)"),
     BRIM_KEY_BOOL("data.allow_external", "false", NAMES("allow_external"), 0,
                   "read data that an HDF5 file keeps in other files (external, virtual, linked)"),
     BRIM_KEY_FLOAT("data.slow_transform_ms", "10", 0, 1e6, NONE, 0,

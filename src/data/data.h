@@ -52,7 +52,7 @@ typedef struct brim_source {
 // when the process ends. Of some damaged files it keeps what it then crashes on.
 void brim_data_leave_hdf5_open(void);
 
-// component: idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
+// component: idx, mnist, numpy, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
 // looked up as "data.source/NAME". Every one takes, besides its own arguments: part=(0, 0.8) (that
 // share of a fixed random order by seed) and indices=FILE (whole numbers, one a line).
 // path: file or folder. split: train, val, test, unlabeled, all; NULL = what the component's
@@ -63,7 +63,7 @@ void brim_source_close(brim_source *source);
 // The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
 // cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
-// Is it a file of another program (CSV, NumPy, Parquet)? brim_source_guess refuses it and says how to
+// Is it a file of another program (CSV, Parquet)? brim_source_guess refuses it and says how to
 // convert it.
 bool brim_source_is_foreign(const char *path);
 // Is the path one image (photo.jpg) that is there? folder opens it as a set of one sample.

@@ -52,6 +52,12 @@ void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value
 int64_t brim_source_hdf5_label(void *state, uint64_t index);
 bool brim_source_hdf5_binary_targets(void *state);
 bool brim_source_hdf5_val_is_test(void *state);
+extern const brim_source_table brim_source_numpy;
+uint64_t brim_source_numpy_host_bytes(void *state);
+int64_t brim_source_numpy_label(void *state, uint64_t index);
+size_t brim_source_numpy_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
+bool brim_source_numpy_binary_targets(void *state);
+bool brim_source_numpy_val_is_test(void *state);
 extern const brim_source_table brim_source_stl10;
 uint64_t brim_source_stl10_host_bytes(void *state);
 int64_t brim_source_stl10_label(void *state, uint64_t index);
@@ -100,6 +106,19 @@ typedef struct brim_data_whole {
 } brim_data_whole;
 brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out);
 
+//---------------------------------- normalisation ----------------------------------
+
+// The samples of a set, for its mean and deviation per channel. Integer sums: exact and the same
+// everywhere. Anything but bytes is left alone.
+typedef struct brim_data_measured {
+  brim_status (*read)(const void *ctx, size_t offset, void *out, size_t n);
+  const void *ctx;
+  const char *path;
+  size_t bytes;  // of all samples
+  bool planes;   // stored channels first
+} brim_data_measured;
+brim_status brim_data_measure(brim_source_info *info, const brim_data_measured *measured);
+
 //---------------------------------- files ----------------------------------
 
 // A regular file, read at any offset by any thread. Not mapped: a mapping of a file that another
@@ -144,6 +163,50 @@ brim_status brim_idx_array_keep(brim_idx_array *array);
 // n bytes of the body from `offset` on, copied to out.
 brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n);
 void brim_idx_array_unload(brim_idx_array *array);
+
+//---------------------------------- NumPy files ----------------------------------
+
+enum { BRIM_NPY_MAX_RANK = 8, BRIM_NPY_HEAD = 4096 };
+
+// One array in C order, little-endian.
+typedef struct brim_npy {
+  char kind;  // of an element: u, i, f, or b (a byte, 0 or 1)
+  int rank;
+  size_t element_bytes;
+  uint64_t dim[BRIM_NPY_MAX_RANK];
+  size_t header_bytes;
+  uint64_t body_bytes;
+} brim_npy;
+// The header alone, from the first bytes (BRIM_NPY_HEAD or all) of a file of `size` bytes.
+brim_status brim_npy_parse(const void *data, size_t have, uint64_t size, const char *name,
+                           brim_npy *out);
+
+// An array in a .npy file or in a member of a .npz file. A compressed member is unpacked into memory;
+// any other stays in its file.
+typedef struct brim_npy_array {
+  brim_npy header;
+  uint8_t *memory;  // planned; NULL while it stays in the file
+  uint64_t memory_bytes;
+  uint64_t at;  // of the body, in memory or in the file
+  brim_data_file file;
+} brim_npy_array;
+typedef struct brim_npz_member {
+  char *name;  // without .npy
+  int method;
+  uint32_t crc;
+  uint64_t packed, unpacked, at;  // at: its local header
+} brim_npz_member;
+bool brim_npy_is(const void *data, size_t size);
+bool brim_npz_is(const void *data, size_t size);  // any zip archive
+// The arrays of an archive; brim_npz_free.
+brim_status brim_npz_list(const char *path, brim_npz_member **out, size_t *count);
+void brim_npz_free(brim_npz_member *members, size_t count);
+// member NULL = a .npy file. The path must outlive the array.
+brim_status brim_npy_array_open(const char *path, const brim_npz_member *member,
+                                brim_npy_array *out);
+brim_status brim_npy_array_keep(brim_npy_array *array);
+brim_status brim_npy_array_read(const brim_npy_array *array, size_t offset, void *out, size_t n);
+void brim_npy_array_unload(brim_npy_array *array);
 
 //---------------------------------- CIFAR files ----------------------------------
 

@@ -24,15 +24,15 @@ brim_status brim_work_with_argument(brim_arena *arena, const brim_component **co
   return BRIM_OK;
 }
 
-// data.inputs and data.targets are the HDF5 component's where it has none of its own.
+// data.inputs and data.targets are those of the components hdf5 and numpy that have none of their own.
 static brim_status add_names(const brim_config *config, brim_arena *arena, const char *key,
                              const char *argument, const brim_component **component) {
   const char *const *names = NULL;
   size_t count = 0;
   BRIM_TRY(brim_config_get_strings(config, key, &names, &count));
   if (count == 0 || brim_component_arg(*component, argument)) return BRIM_OK;
-  if (strcmp((*component)->name, "hdf5") != 0) {
-    brim_log_warn("workload", "%s has no effect on '%s'; it applies to hdf5 only", key,
+  if (strcmp((*component)->name, "hdf5") != 0 && strcmp((*component)->name, "numpy") != 0) {
+    brim_log_warn("workload", "%s has no effect on '%s'; it applies to hdf5 and numpy", key,
                   (*component)->name);
     return BRIM_OK;
   }

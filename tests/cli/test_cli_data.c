@@ -504,8 +504,6 @@ static void test_foreign_formats(void **state) {
     const char *make, *name, *says;
   } formats[] = {
       {"printf 'a,b\n1,2\n' >t.csv", "t.csv", "t.csv: brim does not read CSV files"},
-      {"printf '\\223NUMPY\\001' >t.npy", "t.npy", "numpy.load('t.npy')"},
-      {"printf 'PK\\003\\004' >t.npz", "t.npz", "a = numpy.load('t.npz')"},
       {"printf 'PAR1PAR1' >t.parquet", "t.parquet", "pandas.read_parquet('t.parquet')"},
       {"mkdir -p tables && printf 'a\n1\n' >tables/One.CSV", "tables", "'tables/One.CSV'"},
   };
@@ -524,7 +522,31 @@ static void test_foreign_formats(void **state) {
   }
   expect(2, "brim does not read CSV files", "brim train t.csv");
   // another file of that name is not taken for one
-  expect(2, "neither an HDF5 nor an IDX file", "printf abcdefgh >t.npy && brim data info t.npy");
+  expect(2, "not an HDF5, IDX or NumPy file", "printf abcdefgh >t.npy && brim data info t.npy");
+}
+
+// NumPy files, from data to a trained network, and one that is cut off.
+static void test_numpy(void **state) {
+  (void)state;
+  expect(0, NULL, "rm -rf np np.yaml np.h5 np.run && mkdir np");
+  // 16 labels 0, 1, 0, 1, ... and as many rows of 4 bytes
+  expect(0, NULL,
+         "{ printf '\\223NUMPY\\001\\000\\116\\000'; printf '%-77s\\n' \"{'descr': '|u1', "
+         "'fortran_order': False, 'shape': (16, 4)}\"; printf '%64s' ''; } >np/x.npy && "
+         "{ printf '\\223NUMPY\\001\\000\\116\\000'; printf '%-77s\\n' \"{'descr': '|u1', "
+         "'fortran_order': False, 'shape': (16,)}\"; "
+         "printf '\\000\\001\\000\\001\\000\\001\\000\\001\\000\\001\\000\\001\\000"
+         "\\001\\000\\001'; } >np/y.npy");
+  expect(0, "numpy", "brim data info np");
+  expect(0, "numpy", "brim data info np/x.npy");
+  expect(0, "16 samples", "brim data verify np");
+  expect(2, "np/x.npy is a file with data", "brim train np/x.npy");
+  expect(2, "dataset=numpy", "brim data info np/x.npy --dataset idx");
+  expect(
+      0, NULL,
+      "brim init np -o np.yaml && brim train np.yaml epochs=1 num_workers=0 --output-dir np.run");
+  expect(0, "16", "brim data convert np np.h5 && brim data info np.h5");
+  expect(2, "np/x.npy", "head -c 100 np/x.npy >cut && mv cut np/x.npy && brim data info np");
 }
 
 // The size is that of the files a set reads: what lies beside them, hidden or not, is not counted.
@@ -579,6 +601,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_info_counts_what_is_read),
       cmocka_unit_test(test_foreign_formats),
+      cmocka_unit_test(test_numpy),
       cmocka_unit_test(test_size_of_what_is_read),
       cmocka_unit_test(test_round_trips),
       cmocka_unit_test(test_make_unlabeled),

@@ -299,7 +299,7 @@ static void test_cannot_be_read(void **state) {
 static void test_exit_codes(void **state) {
   (void)state;
   expect(2, "no such file", "brim data verify nowhere");
-  expect(1, "neither an HDF5 nor an IDX file", "echo junk > junk && brim data verify junk");
+  expect(1, "not an HDF5, IDX or NumPy file", "echo junk > junk && brim data verify junk");
   expect(1, "no known data found", "mkdir -p hollow && brim data verify hollow");
   expect(0, NULL, "rm -f whole.h5 && brim data make whole.h5 --samples 20 --shape 8");
   expect(1, "truncated: the file has 3000 bytes",

@@ -561,7 +561,7 @@ static void every_dataset_takes_parts(void **state) {
     assert_non_null(brim_config_arg_find(row, "indices"));
     assert_non_null(brim_config_arg_find(row, "split"));
   }
-  assert_int_equal(seen, 8);
+  assert_int_equal(seen, 9);
 }
 
 static void assert_korean(const char *meaning) {

@@ -12,6 +12,13 @@ static const struct {
     {"idx", "limit", "5"},
     {"idx", "classes", "12"},
     {"idx", "labels", "set/other"},
+    {"numpy", "path", "set"},
+    {"numpy", "split", "test"},
+    {"numpy", "limit", "5"},
+    {"numpy", "inputs", "z"},
+    {"numpy", "targets", "t"},
+    {"numpy", "classes", "12"},
+    {"numpy", "layout", "NCL"},
     {"synthetic", "shape", "[4, 4, 3]"},
     {"synthetic", "classes", "0"},
     {"synthetic", "targets", "2"},
@@ -53,6 +60,24 @@ static void write_cifar(const char *path, size_t label_bytes, uint8_t first, uin
   write_bytes(path, b.data, b.size);
 }
 
+// n rows of 4 x 5 bytes, or n labels; the first value is another one.
+static void write_npy(const char *path, bool labels, int n, uint8_t first) {
+  bytes b;
+  b.size = 0;
+  char text[128];
+  int size =
+      snprintf(text, sizeof text, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d%s)}", n,
+               labels ? "," : ", 4, 5");
+  uint8_t head[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)size, 0};
+  put(&b, head, sizeof head);
+  put(&b, text, (size_t)size);
+  for (int i = 0; i < n * (labels ? 1 : 20); i++) {
+    uint8_t v = i ? (uint8_t)(labels ? i % 10 : i) : first;
+    put(&b, &v, 1);
+  }
+  write_bytes(path, b.data, b.size);
+}
+
 static void write_set(void) {
   bytes b;
   assert_ok(brim_fs_mkdirs("set"));
@@ -64,6 +89,14 @@ static void write_set(void) {
     write_bytes(test ? "set/t10k-labels-idx1-ubyte" : "set/train-labels-idx1-ubyte", b.data,
                 b.size);
   }
+  write_npy("set/x_train.npy", false, 30, 0);
+  write_npy("set/x_test.npy", false, 12, 1);
+  write_npy("set/z_train.npy", false, 30, 2);
+  write_npy("set/z_test.npy", false, 12, 3);
+  write_npy("set/y_train.npy", true, 30, 0);
+  write_npy("set/y_test.npy", true, 12, 0);
+  write_npy("set/t_train.npy", true, 30, 9);
+  write_npy("set/t_test.npy", true, 12, 9);
   b.data[8] = 9;  // of the 12 of test
   write_bytes("set/other", b.data, b.size);
   for (int i = 1; i <= 5; i++) {
@@ -165,7 +198,7 @@ static void all_arguments_together(const brim_config_component_row *row) {
 
 static void arguments_of_built_in_sources(void **state) {
   (void)state;
-  static const char *const names[] = {"idx", "mnist", "synthetic", "cifar10", "cifar100"};
+  static const char *const names[] = {"idx", "mnist", "numpy", "synthetic", "cifar10", "cifar100"};
   write_set();
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const brim_config_component_row *row = brim_config_component_find("dataset", names[i]);

@@ -127,7 +127,8 @@ static void test_messages(void **state) {
   assert_detail("did you mean 'synthetic'");
   assert_status(open_source("tapes", NULL, 0, NULL, "train", &s), BRIM_EINVAL);
   assert_detail(
-      "choose from idx, mnist, cifar10, cifar100, stl10, hdf5, folder, synthetic, plugin:NAME");
+      "choose from idx, mnist, cifar10, cifar100, numpy, stl10, hdf5, folder, synthetic, "
+      "plugin:NAME");
   brim_argument bad[] = {arg_int("samples", 0)};
   assert_status(open_source("synthetic", bad, 1, NULL, "train", &s), BRIM_EINVAL);
   assert_detail("samples must be a whole number from 1");

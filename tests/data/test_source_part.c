@@ -564,7 +564,7 @@ static void test_guess(void **state) {
     const char *detail;
   } bad[] = {{"absent", BRIM_ENOENT, "absent: no such file or folder; looked for HDF5 (a file"},
              {"nothing", BRIM_EINVAL, "nothing: no known data found; looked for HDF5"},
-             {"nothing/readme.txt", BRIM_EINVAL, "neither an HDF5 nor an IDX file"},
+             {"nothing/readme.txt", BRIM_EINVAL, "not an HDF5, IDX or NumPy file"},
              {NULL, BRIM_EINVAL, "dataset"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     brim_component c;

@@ -276,10 +276,14 @@ static brim_status refuse_data(const char *word) {
     brim_status_clear();
     return BRIM_OK;
   }
+  bool hdf5 = strcmp(guess.name, "hdf5") == 0, numpy = strcmp(guess.name, "numpy") == 0;
   return brim_fail(
       BRIM_EINVAL,
-      "%s is an %s file with data, not a config; 'brim init %s' writes a config for it", word,
-      strcmp(guess.name, "hdf5") == 0 ? "HDF5" : "IDX", word);
+      "%s is a file with data (%s), not a config; 'brim init %s' writes a config for it", word,
+      hdf5    ? "HDF5"
+      : numpy ? "NumPy"
+              : "IDX",
+      word);
 }
 
 // A name: `ars`, `quadruped-stand`. Not a path, and not the name of a file.

@@ -286,6 +286,8 @@ brim_status brim_hdf5_split_file(const char *folder, const char *split, char **o
 brim_status brim_hdf5_find_file(const char *path, const char *split, char **out, bool *whole);
 // Names of a split in files and paths, NULL-terminated; [0] is the one a config uses.
 extern const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5];
+// Usual names of inputs and of targets, NULL-terminated.
+extern const char *const brim_hdf5_input_names[], *const brim_hdf5_target_names[];
 // Names of datasets that list the names of the classes, NULL-terminated.
 extern const char *const brim_hdf5_class_lists[];
 // The split a dataset belongs to by its path ("train/x", "x_train", "train_x") and the path without

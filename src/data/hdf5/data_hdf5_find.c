@@ -15,11 +15,11 @@ const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5] = {
     {"test", "testing"},
     {"unlabeled", "unlabelled"},
 };
-static const char *const input_names[] = {"x",         "data",     "inputs",  "input",  "images",
-                                          "image",     "features", "signals", "signal", "samples",
-                                          "sequences", "set_x",    NULL};
-static const char *const target_names[] = {"y",      "labels", "targets", "label",
-                                           "target", "set_y",  NULL};
+const char *const brim_hdf5_input_names[] = {
+    "x",       "data",   "inputs",  "input",     "images", "image", "features",
+    "signals", "signal", "samples", "sequences", "set_x",  NULL};
+const char *const brim_hdf5_target_names[] = {"y",      "labels", "targets", "label",
+                                              "target", "set_y",  NULL};
 // Names of classes: neither inputs nor targets nor a split of their own.
 const char *const brim_hdf5_class_lists[] = {
     "list_classes", "class_names", "classes_names", "label_names", "labels_names",
@@ -317,11 +317,11 @@ static const brim_hdf5_entry *named(const candidates *c, const char *const *name
 }
 
 static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, input_names);
+  const brim_hdf5_entry *best = named(c, brim_hdf5_input_names);
   size_t same = 1;
-  for (size_t i = 0; i < c->count && !named(c, input_names); i++) {
+  for (size_t i = 0; i < c->count && !named(c, brim_hdf5_input_names); i++) {
     const brim_hdf5_entry *e = c->row[i].entry;
-    if (is_named(c->row[i].plain, target_names)) continue;
+    if (is_named(c->row[i].plain, brim_hdf5_target_names)) continue;
     if (best && e->rank == best->rank) same++;
     if (best && e->rank <= best->rank) continue;
     best = e;
@@ -347,7 +347,7 @@ static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chos
   for (size_t i = 0; i < f->entry_count; i++) {
     const brim_hdf5_entry *e = &f->entries[i];
     int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
-    if (e->numeric || own != split || !is_named(plain, target_names)) continue;
+    if (e->numeric || own != split || !is_named(plain, brim_hdf5_target_names)) continue;
     if (e->members) return fail_compound(f, e);
     return brim_fail(BRIM_EINVAL,
                      "%s: /%s holds %s, which cannot be labels; store labels as numbers from 0, or "
@@ -359,7 +359,7 @@ static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chos
 
 static brim_status find_target(const candidates *c, const brim_hdf5_choice *chosen,
                                const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, target_names);
+  const brim_hdf5_entry *best = named(c, brim_hdf5_target_names);
   size_t found = 0;
   *out = best;
   for (size_t i = 0; i < chosen->input_count; i++) {

@@ -1,4 +1,4 @@
-// Data of other programs that brim does not read: CSV, NumPy, Parquet. Known by their names and first
+// Data of other programs that brim does not read: CSV, Parquet. Known by their names and first
 // bytes, so that the message can say how to convert them. Called when no source fits a path.
 #include <string.h>
 #include <strings.h>
@@ -17,8 +17,6 @@ typedef struct foreign_kind {
 static const foreign_kind kinds[] = {
     {".csv", NULL, "CSV", "a = numpy.genfromtxt('%s', delimiter=',', skip_header=1); " TABLE},
     {".tsv", NULL, "TSV", "a = numpy.genfromtxt('%s', delimiter='\\t', skip_header=1); " TABLE},
-    {".npy", "\x93NUMPY", "NumPy", "x, y = numpy.load('%s'), numpy.load('LABELS.npy')"},
-    {".npz", "PK", "NumPy", "a = numpy.load('%s'); x, y = a['X'], a['Y']"},
     {".parquet", "PAR1", "Parquet", "import pandas; a = pandas.read_parquet('%s').values; " TABLE},
 };
 

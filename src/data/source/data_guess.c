@@ -13,8 +13,8 @@ enum {
 };
 
 static const char looked_for[] = BRIM_N_(
-    "HDF5 (a file, or train.h5 and val.h5), IDX (plain or gz), CIFAR-10, CIFAR-100, STL-10 "
-    "(binary), folders of JPEG or PNG images");
+    "HDF5 (a file, or train.h5 and val.h5), IDX (plain or gz), NumPy (.npy, .npz), CIFAR-10, "
+    "CIFAR-100, STL-10 (binary), folders of JPEG or PNG images");
 
 static void set(brim_component *out, const char *name) {
   memset(out, 0, sizeof *out);
@@ -62,23 +62,33 @@ static brim_status is_idx(const brim_data_file *file, bool *out) {
   return BRIM_OK;
 }
 
+// Of zip archives only those called so: other programs write them too.
+static brim_status is_numpy(const brim_data_file *file, bool *out) {
+  uint8_t magic[8] = {0};
+  BRIM_TRY(brim_data_file_read(file, 0, magic, file->size < 8 ? file->size : 8));
+  *out = brim_npy_is(magic, sizeof magic) ||
+         (brim_npz_is(magic, sizeof magic) && brim_str_ends(file->path, ".npz"));
+  return BRIM_OK;
+}
+
 static brim_status guess_file(const char *path, brim_component *out) {
   brim_data_file file;
-  bool hdf5 = false, idx = false;
+  bool hdf5 = false, idx = false, numpy = false;
   BRIM_TRY(brim_data_file_open(path, &file));
   brim_status status = is_hdf5(&file, &hdf5);
   if (!status && !hdf5) status = is_idx(&file, &idx);
+  if (!status && !hdf5 && !idx) status = is_numpy(&file, &numpy);
   brim_data_file_close(&file);
   if (status) return status;
-  if (!hdf5 && !idx) {
+  if (!hdf5 && !idx && !numpy) {
     BRIM_TRY(brim_data_refuse_foreign(path));
     return brim_fail(
         BRIM_EINVAL,
-        "%s: neither an HDF5 nor an IDX file; for CIFAR, STL-10 and images give the folder, or "
+        "%s: not an HDF5, IDX or NumPy file; for CIFAR, STL-10 and images give the folder, or "
         "name the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
         path);
   }
-  set(out, hdf5 ? "hdf5" : "idx");
+  set(out, hdf5 ? "hdf5" : idx ? "idx" : "numpy");
   return BRIM_OK;
 }
 
@@ -159,6 +169,18 @@ static brim_status find_hdf5(const char *path, bool *found) {
   return BRIM_OK;
 }
 
+static brim_status find_numpy(const char *path, bool *found) {
+  char **names;
+  size_t count;
+  BRIM_TRY(brim_fs_list(path, &names, &count));
+  for (size_t i = 0; i < count && !*found; i++) {
+    *found =
+        names[i][0] != '.' && (brim_str_ends(names[i], ".npy") || brim_str_ends(names[i], ".npz"));
+  }
+  brim_fs_list_free(names, count);
+  return BRIM_OK;
+}
+
 brim_status brim_source_guess(const char *path, brim_component *out) {
   if (!path || !path[0]) {
     return brim_fail(BRIM_EINVAL,
@@ -171,7 +193,7 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   }
   if (!brim_fs_is_dir(path)) return guess_file(path, out);
   const char *source;
-  bool image = false, hdf5 = false;
+  bool image = false, hdf5 = false, numpy = false;
   BRIM_TRY(find_known(path, &source));
   if (!source) {
     BRIM_TRY(find_image(path, FOLDER_DEPTH, &image));
@@ -180,6 +202,10 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   if (!source) {
     BRIM_TRY(find_hdf5(path, &hdf5));
     if (hdf5) source = "hdf5";
+  }
+  if (!source) {
+    BRIM_TRY(find_numpy(path, &numpy));
+    if (numpy) source = "numpy";
   }
   if (!source) {
     BRIM_TRY(brim_data_refuse_foreign(path));
@@ -199,6 +225,7 @@ static const struct {
 } kinds[] = {
     {"hdf5", BRIM_N_("an HDF5 file"), BRIM_N_("HDF5 files")},
     {"idx", BRIM_N_("an IDX file"), BRIM_N_("IDX files")},
+    {"numpy", BRIM_N_("a NumPy file"), BRIM_N_("NumPy files")},
     {"cifar10", BRIM_N_("a file of CIFAR-10"), BRIM_N_("files of CIFAR-10")},
     {"cifar100", BRIM_N_("a file of CIFAR-100"), BRIM_N_("files of CIFAR-100")},
     {"stl10", BRIM_N_("a file of STL-10"), BRIM_N_("files of STL-10")},
@@ -236,6 +263,7 @@ static brim_status is_plausible(const char *path, const char *said, bool *out) {
   *out = false;
   if (strcmp(said, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);
   if (strcmp(said, "hdf5") == 0) BRIM_TRY(find_hdf5(path, out));
+  if (strcmp(said, "numpy") == 0) BRIM_TRY(find_numpy(path, out));
   for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*out; i++) {
     if (!is_source(said, known_files[i].source)) continue;
     char *file = brim_fs_join(path, known_files[i].file);
@@ -251,7 +279,8 @@ static brim_status other_file(const char *path, const char *said, bool *reported
   BRIM_TRY(kind_of_file(path, &source));
   *reported = source && !is_source(said, source);
   if (!*reported) return BRIM_OK;
-  bool alone = strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0;
+  bool alone =
+      strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0 || strcmp(source, "numpy") == 0;
   const char *what = brim_tr(kinds[kind_named(source)].file);
   if (alone) {
     return brim_fail(BRIM_EINVAL,

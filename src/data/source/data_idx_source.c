@@ -5,7 +5,6 @@
 // Arguments: path=P (over data.path), limit=N (only the first N samples), classes=N (labels are
 // below N; 10 under MNIST's names, else the largest + 1), labels=FILE (when it does not lie beside
 // the images under the usual name), split (brim_source_open's).
-#include <math.h>
 #include <string.h>
 
 #include "data/data_int.h"
@@ -281,54 +280,8 @@ static void warn_from_one(const idx_state *s, const char *split) {
                 s->labels.path, (long long)s->info.classes);
 }
 
-enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
-
-typedef struct channel_sums {
-  uint64_t sum, squares;
-} channel_sums;
-
-// n pixels of `channels` values each, n <= PART; simple enough for the compiler to vectorise.
-static void add_part(const uint8_t *p, size_t n, size_t channels, channel_sums *sums) {
-  for (size_t c = 0; c < channels; c++) {
-    uint32_t part = 0, part2 = 0;
-    for (size_t i = 0; i < n; i++) {
-      uint32_t v = p[i * channels + c];
-      part += v;
-      part2 += v * v;
-    }
-    sums[c].sum += part;
-    sums[c].squares += part2;
-  }
-}
-
-// Mean and deviation per channel over all images, from integer sums: exact and the same everywhere.
-static brim_status measure_images(idx_state *s) {
-  brim_source_info *info = &s->info;
-  if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;  // floats come normalised, or not
-  const brim_idx_array *images = &s->images.array;
-  int64_t last = info->rank == 3 ? info->dim[2] : 1;
-  size_t channels = last <= 4 ? (size_t)last : 1;
-  size_t n = images->body_bytes / channels;
-  uint8_t *buffer = images->body ? NULL : brim_alloc(PART * channels);
-  if (!images->body && !buffer) return fail_memory(s->images.path);
-  channel_sums sums[4] = {{0}};
-  brim_status status = BRIM_OK;
-  for (size_t begin = 0; begin < n && !status; begin += PART) {
-    size_t count = n - begin < PART ? n - begin : PART;
-    const uint8_t *p = images->body ? images->body + begin * channels : buffer;
-    if (buffer) status = brim_idx_array_read(images, begin * channels, buffer, count * channels);
-    if (!status) add_part(p, count, channels, sums);
-  }
-  brim_free(buffer);
-  if (status) return status;
-  for (size_t c = 0; c < channels; c++) {
-    double mean = (double)sums[c].sum / (double)n;
-    double variance = (double)sums[c].squares / (double)n - mean * mean;
-    info->mean[c] = (float)(mean / 255.0);
-    info->std[c] = variance > 1e-9 ? (float)(sqrt(variance) / 255.0) : 1.0f;  // constant images
-  }
-  info->channels = (int32_t)channels;
-  return BRIM_OK;
+static brim_status read_images(const void *ctx, size_t offset, void *out, size_t n) {
+  return brim_idx_array_read(ctx, offset, out, n);
 }
 
 //---------------------------------- the table ----------------------------------
@@ -368,7 +321,11 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   if (classes < 0 && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
     brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
   }
-  BRIM_TRY(measure_images(s));
+  const brim_data_measured all = {.read = read_images,
+                                  .ctx = &s->images.array,
+                                  .path = s->images.path,
+                                  .bytes = s->images.array.body_bytes};
+  BRIM_TRY(brim_data_measure(&s->info, &all));
   // Last, so that neither the classes nor the normalisation depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
   return BRIM_OK;

@@ -73,7 +73,7 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
   }
   if (b->classes > a->classes) {
     const char *kind = train->table->name;
-    bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0;
+    bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0 || strcmp(kind, "numpy") == 0;
     snprintf(left, sizeof left, brim_tr("; if that is intended, set dataset: %s(classes=%lld)"),
              kind, (long long)b->classes);
     return brim_fail(BRIM_EINVAL,
