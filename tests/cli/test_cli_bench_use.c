@@ -227,14 +227,14 @@ static void test_resume_changes_nothing(void **state) {
 static void test_a_budget_ends_a_sweep(void **state) {
   (void)state;
   remove_all("out");
-  write_file("small.yaml", "model: mlp(depth=4, hidden=512)\ndataset: synthetic(samples=8192)\n");
+  write_file("small.yaml", "model: mlp(depth=2, hidden=64)\ndataset: synthetic(samples=8192)\n");
 #define BUDGET                                                                                    \
-  "brim bench small.yaml --device ref --batch-sizes 2048 4096 8192 --num-workers 0 --precisions " \
-  "fp32 --no-ceilings --output-dir out data.batch_size=2048 data.num_workers=0 "                  \
+  "brim bench small.yaml --device ref --batch-sizes 256 512 1024 2048 4096 8192 --num-workers 0 " \
+  "--precisions fp32 --no-ceilings --output-dir out data.batch_size=256 data.num_workers=0 "      \
   "training.use_amp=false "
   shell_result r = shell(BUDGET "--budget 1 --json");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out, "\"grid\":3"));
+  assert_non_null(strstr(r.out, "\"grid\":6"));
   assert_non_null(strstr(r.out, "\"budget_ended\":true"));
   assert_non_null(strstr(r.out, "\"recommended\":{"));
   shell_free(&r);
@@ -300,7 +300,9 @@ static void test_resume_interrupted(void **state) {
   size_t count;
   assert_ok(brim_results_read("out/results.jsonl", &results, &count, NULL));
   if (count < 5 || count > 6) fail_msg("out/results.jsonl has %zu records", count);
-  assert_int_equal(results[count - 5].failure, BRIM_FAILURE_INTERRUPTED);
+  // A signal between two settings interrupts neither.
+  const brim_failure last = results[count - 5].failure;
+  assert_true(last == BRIM_FAILURE_INTERRUPTED || last == BRIM_FAILURE_NONE);
   for (size_t i = 0; i < 4; i++) assert_true(results[count - 4 + i].samples_per_s == rising[i]);
   free_all(results, count);
 }
