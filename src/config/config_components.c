@@ -125,6 +125,12 @@ static const brim_config_arg cosine_args[] = {
   LIST("part", NULL, "part of the data in random order, as two shares from 0 to 1: (0, 0.8)"), \
       BRIM_ARG_STRING("indices", NULL,                                                         \
                       "file with the indices of the records to use, one per line")
+#define CLASSES_AND_LAYOUT                                                                         \
+  BRIM_ARG_INT("classes", NULL, 0, 1e6,                                                            \
+               "number of classes, 0 = regression (default: detected from targets that are whole " \
+               "numbers)"),                                                                        \
+      BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",                                         \
+                      "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)")
 static const brim_config_arg files_args[] = {PATH, SPLIT, LIMIT, PARTS};
 static const brim_config_arg idx_args[] = {
     PATH,
@@ -144,11 +150,7 @@ static const brim_config_arg numpy_args[] = {
     PARTS,
     WORDS("inputs", NULL, "name of the input array (default: detected)"),
     WORDS("targets", NULL, "name of the target array, or none (default: detected)"),
-    BRIM_ARG_INT("classes", NULL, 0, 1e6,
-                 "number of classes, 0 = regression (default: detected from targets that are whole "
-                 "numbers)"),
-    BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
-                    "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
+    CLASSES_AND_LAYOUT,
 };
 static const brim_config_arg stl10_args[] = {
     PATH, SPLIT, LIMIT, PARTS,
@@ -160,11 +162,7 @@ static const brim_config_arg hdf5_args[] = {
     PARTS,
     WORDS("inputs", NULL, "names of the input datasets (default: detected)"),
     WORDS("targets", NULL, "names of the target datasets, or none (default: detected)"),
-    BRIM_ARG_INT("classes", NULL, 0, 1e6,
-                 "number of classes, 0 = regression (default: detected from targets that are whole "
-                 "numbers)"),
-    BRIM_ARG_CHOICE("layout", NULL, "NCHW|NHWC|NCL|NLC",
-                    "order of images (NCHW, NHWC) or signals (NCL, NLC) (default: detected)"),
+    CLASSES_AND_LAYOUT,
     BRIM_ARG_FLOAT("nan", NULL, -BIG, BIG, "value that replaces NaN and infinite inputs"),
     BRIM_ARG_STRING(
         "chunk_cache", NULL,

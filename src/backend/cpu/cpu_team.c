@@ -113,9 +113,8 @@ static bool spin_while(word *at, uint32_t old) {
   return false;
 }
 
-// Until *at is no longer `old`. Spins twice as long the next time where that would have spared the sleep,
-// else half as long: a partner that does not run is waited for asleep. `sleepers` tells the thread that changes
-// *at that a call of the kernel is needed.
+// Waits until *at is no longer `old`: spins, then sleeps. After a short sleep the next wait spins twice as
+// long, after a long one half as long. `sleepers` tells the thread that changes *at whether to wake others.
 static void wait_while(const team *t, word *at, uint32_t old, atomic_int *sleepers) {
   if (self.spin < t->spin_least) self.spin = t->spin_least;
   if (spin_while(at, old)) return;
