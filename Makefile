@@ -1,6 +1,6 @@
 # Thin over the CMake presets (CMakePresets.json). `make help` lists what there is.
-# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), TESTS
-# (test: an expression), JOBS.
+# Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), TESTS (test: an
+# expression), FILE, ALL (check), JOBS. CUDA: the GPUs that code is compiled for, all, none, or 90; else this machine's.
 PREFIX ?= /usr/local
 DESTDIR ?=
 GPU ?=
@@ -8,9 +8,12 @@ RUNS ?= 20000
 FUZZ_SECONDS ?= 0
 STAGES ?= all
 TESTS ?=
+FILE ?=
+ALL ?=
+CUDA ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-export JOBS TESTS RUNS FUZZ_SECONDS DESTDIR
+export JOBS TESTS RUNS FUZZ_SECONDS DESTDIR CUDA
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-all test-night check install dist sanitize fuzz format format-check deps deps-test \
@@ -29,10 +32,11 @@ test: deps-test ## build and run the tests: minutes
 test-all: deps-test-all ## the tests, the long ones, sanitizers and fuzzers; STAGES=rest without the tests
 	@tools/test $(STAGES)
 
-test-night: deps-test ## tests of many minutes: plans of every model and size, steps at usual sizes
+test-night: deps-test ## every case of tests that run a sample, and tests of many minutes
 	@tools/test night
 
-check: test
+check: deps-test ## after an edit: the tests nearest to FILE="a.c b.h" or to what changed; ALL=1 all that reach it
+	@tools/check $(if $(ALL),--all) $(FILE)
 
 install: deps ## install under PREFIX (default /usr/local), below DESTDIR when set
 	@tools/build default bin

@@ -8,7 +8,7 @@ option(BRIM_MPI "build the MPI plug-in where MPI is found" ON)
 option(BRIM_RELOCATABLE "find bundled libraries beside the program (make dist)" OFF)
 set(BRIM_SANITIZE "" CACHE STRING "sanitizers: address,undefined or thread")
 set(BRIM_CUDA_ARCHS "80;86;89;90" CACHE STRING "GPU architectures; the last also as PTX")
-option(BRIM_TEST_ARCHS "tools/build reduced BRIM_CUDA_ARCHS for the tests" OFF)
+set(BRIM_CUDA_FOR "" CACHE STRING "what tools/build was asked for: all, none, numbers; here: what this machine has")
 option(BRIM_CUDA_QUICK "compile GPU code without optimisation, to check it" OFF)
 
 # lib, never lib64 or lib/<triplet>: bin/brim looks for its plug-ins in ../lib/brim.

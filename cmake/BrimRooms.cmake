@@ -2,11 +2,15 @@
 #   static library brim_<NAME> from this folder's files, linked only to the rooms named.
 # brim_plugin(NAME SOURCES ... LINKS ... EXTERNAL ...)
 #   loadable module lib/brim/libbrim_<NAME>.so that exports brim_plugin_query and nothing else.
-# brim_test(NAME SOURCES ... LINKS rooms... [LABELS x] [TIMEOUT s] [ARGS ...] [BUILD_DIR folder]
-#           [UNDER command] [OPTIMIZE])
-#   a cmocka program, run by ctest in its own working folder; BUILD_DIR has other plug-ins than ours.
-#   UNDER is a command that starts the program, given after it.
-#   OPTIMIZE is for programs that compute much themselves; the others compile faster without.
+# brim_test(NAME SOURCES main.c ... LINKS rooms... [EXTERNAL libraries...] [DEFINITIONS X=1 ...] [LABELS x]
+#           [TIMEOUT s] [ARGS ...] [BUILD_DIR folder] [UNDER command] [OPTIMIZE] [ALONE])
+#   cmocka tests, run by ctest in a working folder of their own. The tests of a folder are linked into one
+#   program, build/tests/<folder>_tests; build/tests/<NAME> is a link to it, and the link's name says which
+#   of its main functions runs. The first source has the main function; other sources may be shared.
+#   BUILD_DIR has other plug-ins than ours. UNDER is a command that starts the program, given after it.
+#   OPTIMIZE is for tests that compute much themselves; the others compile faster without.
+#   ALONE is for tests that change what they are linked with (--wrap, a library's own sources, headers of
+#   others): a program of their own, and an ordinary target.
 # brim_test_add(NAME [LABELS x] [TIMEOUT s] [ENVIRONMENT ...] COMMAND ...)
 #   any command as a test in its own working folder; exit code 77 and "skipped: why" skip it.
 # brim_test_missing(NAME WHY)
@@ -63,7 +67,8 @@ function(brim_test_add name)
     set(A_FOLDER ${PROJECT_BINARY_DIR}/tests/run/${name})
     file(MAKE_DIRECTORY ${A_FOLDER})
   endif()
-  add_test(NAME ${name} COMMAND ${A_COMMAND} WORKING_DIRECTORY ${A_FOLDER})
+  # test_cost writes down what the test cost, for tools/test.
+  add_test(NAME ${name} COMMAND test_cost ${name} ${A_COMMAND} WORKING_DIRECTORY ${A_FOLDER})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 ENVIRONMENT "${A_ENVIRONMENT}")
   brim_test_limit(${name} "${A_TIMEOUT}")
   if(A_LABELS)
@@ -81,41 +86,99 @@ function(brim_test_missing name why)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped: ")
 endfunction()
 
-function(brim_test name)
-  cmake_parse_arguments(A "OPTIMIZE" "TIMEOUT;BUILD_DIR;UNDER" "SOURCES;LINKS;LABELS;ARGS;ENVIRONMENT"
-                        ${ARGN})
-  add_executable(${name} ${A_SOURCES})
+# Where the test programs lie, for commands.
+set(BRIM_TEST_PROGRAMS ${PROJECT_BINARY_DIR}/tests)
+define_property(TARGET PROPERTY BRIM_TEST_MAINS BRIEF_DOCS "tests" FULL_DOCS "BRIM_TEST_MAIN(test, function)")
+
+# What all programs of tests are compiled with.
+function(brim_test_program name build_dir)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(${name} PRIVATE ${BRIM_WARNINGS})
-  if(NOT A_OPTIMIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
-  # The threaded tests are all that ThreadSanitizer runs: the others are built only when asked for.
-  if(BRIM_SANITIZE STREQUAL thread AND NOT name MATCHES "${BRIM_THREADED_TESTS}")
-    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
-  endif()
-  set(build_dir ${PROJECT_BINARY_DIR})
   if(BRIM_RELOCATABLE)
     set(build_dir ..)  # run from dist/brim/tests, beside bin/ and lib/
   endif()
-  if(A_BUILD_DIR)
-    set(build_dir ${A_BUILD_DIR})
-  endif()
   target_compile_definitions(${name} PRIVATE BRIM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              BRIM_BUILD_DIR="${build_dir}")
-  foreach(room ${A_LINKS})
-    target_link_libraries(${name} PRIVATE brim_${room})
-    if(room MATCHES "^(data|workload|run|measure|tune|lib|cli)$" AND TARGET brim_hdf5_helper)
-      add_dependencies(${name} brim_hdf5_helper)  # sources of HDF5 files start it
-    endif()
-  endforeach()
   target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${BRIM_TEST_PROGRAMS})
+endfunction()
+
+function(brim_test name)
+  cmake_parse_arguments(A "OPTIMIZE;ALONE" "TIMEOUT;BUILD_DIR;UNDER"
+                        "SOURCES;LINKS;EXTERNAL;DEFINITIONS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
+  # The threaded tests are all that ThreadSanitizer runs: the others are built only when asked for.
+  set(left_out OFF)
+  if(BRIM_SANITIZE STREQUAL thread AND NOT name MATCHES "${BRIM_THREADED_TESTS}")
+    set(left_out ON)
+  endif()
+  if(A_ALONE)
+    set(program ${name})
+    add_executable(${name} ${A_SOURCES})
+    if(A_BUILD_DIR)
+      brim_test_program(${name} ${A_BUILD_DIR})
+    else()
+      brim_test_program(${name} ${PROJECT_BINARY_DIR})
+    endif()
+    if(NOT A_OPTIMIZE)
+      target_compile_options(${name} PRIVATE -O0)
+    endif()
+    target_compile_definitions(${name} PRIVATE ${A_DEFINITIONS})
+    target_compile_options(${name} PRIVATE -Umain)  # where the folder's program has the source too
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ${left_out})
+  else()
+    if(A_BUILD_DIR)
+      message(FATAL_ERROR "${name}: BUILD_DIR needs ALONE")
+    endif()
+    get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    set(program ${folder}_tests)
+    if(NOT TARGET ${program})
+      set(list ${CMAKE_CURRENT_BINARY_DIR}/${program}.inc)
+      add_executable(${program} ${BRIM_TEST_MAIN})
+      brim_test_program(${program} ${PROJECT_BINARY_DIR})
+      target_compile_definitions(${program} PRIVATE BRIM_TEST_LIST="${list}")
+      set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
+      file(GENERATE OUTPUT ${list} CONTENT "$<JOIN:$<TARGET_PROPERTY:${program},BRIM_TEST_MAINS>,\n>\n")
+    endif()
+    add_custom_target(${name} DEPENDS ${program})
+    file(CREATE_LINK ${program} ${BRIM_TEST_PROGRAMS}/${name} SYMBOLIC)
+    list(GET A_SOURCES 0 source)
+    get_filename_component(main ${source} NAME_WE)
+    if(NOT left_out)
+      set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL OFF)
+      set_property(TARGET ${program} APPEND PROPERTY BRIM_TEST_MAINS "BRIM_TEST_MAIN(${name}, main_of_${main})")
+      get_target_property(there ${program} SOURCES)
+      if(NOT source IN_LIST there)
+        set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS "main=main_of_${main};${A_DEFINITIONS}")
+      endif()
+      foreach(source ${A_SOURCES})
+        if(NOT source IN_LIST there)
+          target_sources(${program} PRIVATE ${source})
+          if(NOT A_OPTIMIZE)
+            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -O0)
+          endif()
+        endif()
+      endforeach()
+    endif()
+  endif()
+  if(NOT left_out OR A_ALONE)
+    get_target_property(linked ${program} LINK_LIBRARIES)
+    foreach(library ${A_LINKS} ${A_EXTERNAL})
+      if(library IN_LIST A_LINKS)
+        if(library MATCHES "^(data|workload|run|measure|tune|lib|cli)$" AND TARGET brim_hdf5_helper)
+          add_dependencies(${program} brim_hdf5_helper)  # sources of HDF5 files start it
+        endif()
+        set(library brim_${library})
+      endif()
+      if(NOT library IN_LIST linked)
+        target_link_libraries(${program} PRIVATE ${library})
+      endif()
+    endforeach()
+  endif()
   # The program as a child over and over: too slow for the quick sanitizer round.
   if(name MATCHES "^test_e2e_" AND NOT "slow" IN_LIST A_LABELS)
     list(APPEND A_LABELS slow)
   endif()
   brim_test_add(${name} LABELS ${A_LABELS} TIMEOUT ${A_TIMEOUT} ENVIRONMENT ${A_ENVIRONMENT}
-                COMMAND ${A_UNDER} $<TARGET_FILE:${name}> ${A_ARGS})
+                COMMAND ${A_UNDER} ${BRIM_TEST_PROGRAMS}/${name} ${A_ARGS})
 endfunction()

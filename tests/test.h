@@ -59,8 +59,23 @@ static inline void test_filter(void) {
   if (pattern) cmocka_set_test_filter(pattern);
 }
 
-// With BRIM_TEST_FULL (`make test-all`) tests that sample their cases run all of them.
+// With BRIM_TEST_FULL (`make test-night`) tests that sample their cases run all of them.
 static inline bool test_is_full(void) { return getenv("BRIM_TEST_FULL") != NULL; }
+
+// Which sample a run takes: tools/test draws it and prints it. Started by hand, a test takes the same each time.
+static inline uint64_t test_seed(void) {
+  const char *seed = getenv("BRIM_TEST_SEED");
+  return seed ? strtoull(seed, NULL, 10) : 1;
+}
+
+// One in `of` cases, and all of them with BRIM_TEST_FULL.
+static inline bool test_is_sampled(uint64_t index, uint64_t of) {
+  if (test_is_full()) return true;
+  uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u ^ test_seed() * 0xd1b54a32d192ed03u;
+  x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
+  return (x >> 32) % of == 0;
+}
 
 // True: cases that take many minutes, too (`make test-night`).
 static inline bool test_is_night(void) { return getenv("BRIM_TEST_NIGHT") != NULL; }

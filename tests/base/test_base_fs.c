@@ -410,12 +410,12 @@ static void paths(void **state) {
   assert_string_equal(brim_fs_basename("b.c"), "b.c");
   char *program = NULL;
   assert_ok(brim_fs_exe(&program));
-  assert_string_equal(brim_fs_basename(program), "test_base_fs");
+  assert_string_equal(brim_fs_basename(program), "base_tests");
   assert_true(brim_fs_exists(program));
   brim_free(program);
   char *exe = brim_fs_exe_dir();
   assert_non_null(exe);
-  char *self = brim_fs_join(exe, "test_base_fs");
+  char *self = brim_fs_join(exe, "base_tests");
   assert_true(brim_fs_exists(self));
   brim_free(self);
   brim_free(exe);

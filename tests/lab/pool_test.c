@@ -1,13 +1,12 @@
 #include "pool_test.h"
 
 static lab_place place;
-brim_store *store;
 brim_lab_pool *pool;
 brim_http_answer answer;
 json_t *reply;
 brim_lab_pool_options pool_extras;
 
-int setup(void **state) {
+int pool_setup(void **state) {
   (void)state;
   store = lab_fresh(&place);
   brim_lab_pool_options options = pool_extras;
@@ -20,7 +19,7 @@ int setup(void **state) {
   return 0;
 }
 
-int teardown(void **state) {
+int pool_teardown(void **state) {
   (void)state;
   json_decref(reply);
   reply = NULL;

@@ -17,8 +17,8 @@ extern brim_http_answer answer;
 extern json_t *reply;                      // the last line of the answer
 extern brim_lab_pool_options pool_extras;  // what setup passes beside the store
 
-int setup(void **state);
-int teardown(void **state);
+int pool_setup(void **state);
+int pool_teardown(void **state);
 
 brim_http_client *client_of(const char *token);
 // Return the HTTP status; `answer` and `reply` have the rest.
@@ -42,7 +42,7 @@ typedef struct heard {
 brim_status hear(void *ctx, const char *data, size_t size);
 void listen_for(const char *path, const char *until, heard *h);
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pool_setup, pool_teardown)
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@ int teardown(void **state) {
   return 0;
 }
 
-brim_store_exp *get(int n) {
+brim_store_exp *stored(int n) {
   char id[BRIM_EXP_ID];
   brim_store_exp *exp = NULL;
   assert_ok(brim_store_get(store, lab_id(n, id), &exp));

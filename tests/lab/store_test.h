@@ -15,7 +15,7 @@ int setup(void **state);
 int teardown(void **state);
 
 // Experiment n; brim_store_exp_free.
-brim_store_exp *get(int n);
+brim_store_exp *stored(int n);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 

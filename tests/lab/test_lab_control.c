@@ -84,11 +84,11 @@ static void test_cancelled_after_a_failure(void **state) {
   const int64_t failed = lab_clock_ms;
   lab_clock_ms += 3600000;
   assert_ok(brim_store_want(store, id, BRIM_WANT_CANCEL));
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->ended, failed);
   brim_store_exp_free(exp);
   assert_ok(brim_store_want(store, lab_id(2, id), BRIM_WANT_CANCEL));  // it never ran
-  exp = get(2);
+  exp = stored(2);
   assert_int_equal(exp->ended, lab_clock_ms);
   brim_store_exp_free(exp);
 }
@@ -164,7 +164,7 @@ static void test_retry_gives_all_retries_back(void **state) {
   int64_t count;
   assert_ok(brim_store_retry_failed(store, "g2", &count));
   assert_int_equal(count, 2);
-  brim_store_exp *exp = get(3);
+  brim_store_exp *exp = stored(3);
   assert_int_equal(exp->state, BRIM_EXP_QUEUED);
   assert_int_equal(exp->tries_left, 2);
   assert_int_equal(exp->attempt, 2);

@@ -61,7 +61,7 @@ static void test_metrics_by_key_and_step(void **state) {
   assert_true(s->rows[5].value == -(double)INFINITY);
   assert_true(s->rows[6].value == tiny);
   assert_true(s->rows[7].value == 1.7976931348623157e308);
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_true(exp->metric == 0.25);
   brim_store_exp_free(exp);
   s = read_series(ref.exp, "loss");
@@ -318,7 +318,7 @@ static void test_texts_come_back_as_they_were(void **state) {
   brim_store_ref ref = lab_run(store, 1);
   brim_store_result r = {BRIM_ATTEMPT_ERROR, BRIM_FAILURE_NAN, 1, nasty, nasty, NULL};
   assert_ok(brim_store_finish(store, &ref, &r, NULL));
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_string_equal(exp->label, nasty);
   assert_string_equal(exp->config, nasty);
   assert_string_equal(exp->reason, nasty);
@@ -338,7 +338,7 @@ static void test_bytes_that_are_no_text_are_replaced(void **state) {
                          "\x80\xed\xa0\x80 ok",
                          NULL};
   assert_ok(brim_store_finish(store, &ref, &r, NULL));
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_string_equal(exp->reason,
                       "a\uFFFD\uFFFD"
                       "b\uFFFD\uFFFD");

@@ -57,11 +57,11 @@ static int begin(void **state) {
   snprintf(url, sizeof url, "http://127.0.0.1:%d/in/s3cret?key=hidden",
            brim_http_server_port(got.server));
   pool_extras = (brim_lab_pool_options){.webhook = url, .webhook_wait_ms = 1};
-  return setup(state);
+  return pool_setup(state);
 }
 
 static int end(void **state) {
-  int result = teardown(state);
+  int result = pool_teardown(state);
   brim_http_server_close(got.server);
   assert_false(got.strange);
   for (int i = 0; i < got.count; i++) free(got.taken[i]);

@@ -28,7 +28,7 @@ static void test_submit_adds_only_what_is_missing(void **state) {
   assert_ok(brim_store_submit(store, &g, points, 3, &out));
   assert_int_equal(out.added, 1);
   assert_int_equal(out.existing, 2);
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->state, BRIM_EXP_DONE);
   assert_string_equal(exp->config, "lr: 1");
   assert_int_equal(exp->priority, 0);
@@ -53,7 +53,7 @@ static void test_submit_fills_in_needs(void **state) {
   assert_int_equal(out.existing, 3);
   static const int64_t expected[] = {7000000000, 100, 0};
   for (int i = 0; i < 3; i++) {
-    brim_store_exp *exp = get(i + 1);
+    brim_store_exp *exp = stored(i + 1);
     assert_int_equal(exp->need_bytes, expected[i]);
     brim_store_exp_free(exp);
   }
@@ -226,7 +226,7 @@ static void test_stale_attempts_change_nothing(void **state) {
   assert_int_equal(new.attempt, old.attempt + 1);
   assert_int_equal(new.fence, old.fence + 1);
 
-  brim_store_exp *before = get(1);
+  brim_store_exp *before = stored(1);
   brim_store_beat_reply reply;
   brim_store_metric row = {"loss", 1, 0.5};
   brim_store_result ok = {.outcome = BRIM_ATTEMPT_OK};
@@ -242,7 +242,7 @@ static void test_stale_attempts_change_nothing(void **state) {
     assert_status(brim_store_checkpoint(store, &refs[i], 10), BRIM_ESTATE);
     assert_status(brim_store_finish(store, &refs[i], &ok, NULL), BRIM_ESTATE);
   }
-  brim_store_exp *after = get(1);
+  brim_store_exp *after = stored(1);
   assert_int_equal(after->state, BRIM_EXP_RUNNING);
   assert_int_equal(after->lease_until, before->lease_until);
   assert_int_equal(after->ckpt_step, -1);
@@ -299,7 +299,7 @@ static void test_beats_keep_the_lease(void **state) {
     assert_int_equal(reply.want, BRIM_WANT_RUN);
     if (i == 2) assert_ok(brim_store_start(store, &ref, 11, -1));
   }
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->step, 4);
   assert_int_equal(exp->steps, 50);
   assert_int_equal(exp->epoch, -1);
@@ -320,7 +320,7 @@ static void test_attempt_is_adopted_again(void **state) {
   int64_t expired;
   assert_ok(brim_store_reap(store, &expired));
   assert_int_equal(expired, 4);
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->infra_left, LAB_INFRA - 1);
   assert_string_equal(exp->failure, "infrastructure");
   assert_string_equal(exp->worker, "");
@@ -328,7 +328,7 @@ static void test_attempt_is_adopted_again(void **state) {
 
   brim_store_beat_reply reply;
   assert_ok(brim_store_beat(store, &refs[0], NULL, &reply));
-  exp = get(1);
+  exp = stored(1);
   assert_int_equal(exp->state, BRIM_EXP_RUNNING);
   assert_int_equal(exp->infra_left, LAB_INFRA);
   assert_int_equal(exp->lease_until, lab_clock_ms + LAB_LEASE_MS);
@@ -386,7 +386,7 @@ static void test_failures_that_count(void **state) {
     brim_store_ref ref = lab_run(store, 1);
     assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH),
                      BRIM_EXP_QUEUED);
-    brim_store_exp *exp = get(1);
+    brim_store_exp *exp = stored(1);
     assert_int_equal(exp->tries_left, 1 - i);
     assert_int_equal(exp->infra_left, LAB_INFRA);
     assert_int_equal(exp->not_before, lab_clock_ms + (LAB_BACKOFF_MS << i));
@@ -417,7 +417,7 @@ static void test_failures_that_come_again(void **state) {
   for (int i = 0; i < COUNT; i++) {
     brim_store_ref ref = lab_run(store, i + 1);
     assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, never[i]), BRIM_EXP_FAILED);
-    brim_store_exp *exp = get(i + 1);
+    brim_store_exp *exp = stored(i + 1);
     assert_string_equal(exp->failure, brim_failure_name(never[i]));
     assert_int_equal(exp->tries_left, 2);
     brim_store_exp_free(exp);
@@ -432,7 +432,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
     assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_ERROR,
                                 i % 2 ? BRIM_FAILURE_KILLED : BRIM_FAILURE_INFRASTRUCTURE),
                      BRIM_EXP_QUEUED);
-    brim_store_exp *exp = get(1);
+    brim_store_exp *exp = stored(1);
     assert_int_equal(exp->tries_left, 2);
     assert_int_equal(exp->infra_left, LAB_INFRA - 1 - i);
     lab_clock_ms = exp->not_before;
@@ -441,7 +441,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
   // A new checkpoint is progress: all of them again. An old one is none.
   brim_store_ref ref = lab_run(store, 1);
   assert_ok(brim_store_checkpoint(store, &ref, 10));
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->infra_left, LAB_INFRA);
   assert_int_equal(exp->ckpt_step, 10);
   brim_store_exp_free(exp);
@@ -454,7 +454,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
   }
   lab_clock_ms += LAB_LEASE_MS;
   assert_ok(brim_store_reap(store, NULL));
-  exp = get(1);
+  exp = stored(1);
   assert_int_equal(exp->state, BRIM_EXP_FAILED);
   assert_string_equal(exp->failure, "infrastructure");
   assert_non_null(strstr(exp->reason, "without a new checkpoint"));
@@ -473,7 +473,7 @@ static void test_clean_stop_costs_nothing(void **state) {
     assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE),
                      BRIM_EXP_QUEUED);
   }
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->tries_left, 2);
   assert_int_equal(exp->infra_left, LAB_INFRA);
   assert_int_equal(exp->not_before, 0);
@@ -484,7 +484,7 @@ static void test_clean_stop_costs_nothing(void **state) {
 static void test_time_is_that_of_attempts(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->ran_ms, 0);
   assert_int_equal(exp->since, 0);
   brim_store_exp_free(exp);
@@ -494,19 +494,19 @@ static void test_time_is_that_of_attempts(void **state) {
   lab_clock_ms += 5000;
   ref = lab_claim(store, 1);  // it is a while before this one starts
   lab_clock_ms += 4;
-  exp = get(1);
+  exp = stored(1);
   assert_int_equal(exp->since, lab_clock_ms - 4);
   brim_store_exp_free(exp);
   assert_ok(brim_store_start(store, &ref, 1, -1));
   lab_clock_ms += 10;
-  exp = get(1);
+  exp = stored(1);
   assert_int_equal(exp->ran_ms, 30);
   assert_int_equal(exp->since, lab_clock_ms - 10);
   assert_int_equal(brim_store_exp_ran_ms(exp, lab_clock_ms), 40);
   assert_int_equal(brim_store_exp_ran_ms(exp, 1), 30);
   brim_store_exp_free(exp);
   assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
-  exp = get(1);
+  exp = stored(1);
   assert_int_equal(exp->ran_ms, 40);
   assert_int_equal(exp->since, 0);
   assert_int_equal(brim_store_exp_ran_ms(exp, lab_clock_ms + 77), 40);
@@ -524,7 +524,7 @@ static void test_finish_may_be_repeated(void **state) {
   assert_ok(brim_store_finish(store, &ref, &error, &became));
   assert_ok(brim_store_finish(store, &ref, &error, &became));
   assert_int_equal(became, BRIM_EXP_QUEUED);
-  brim_store_exp *exp = get(1);
+  brim_store_exp *exp = stored(1);
   assert_int_equal(exp->tries_left, 1);
   lab_clock_ms = exp->not_before;
   brim_store_exp_free(exp);
