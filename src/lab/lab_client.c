@@ -340,6 +340,7 @@ brim_status brim_lab_log_size(brim_lab_link *link, const char *exp, int64_t atte
 typedef struct rows {
   const char *key;
   brim_lab_kind kind;
+  size_t limit, taken;  // rows that were asked for, 0 = all; and those that came
   void *ctx;
   union {
     brim_store_exp_fn exp;
@@ -374,9 +375,14 @@ static brim_status take_row(const rows *r, const json_t *o) {
   }
 }
 
+// Callers have room for the rows that they asked for.
 static brim_status take_rows(void *ctx, const json_t *line) {
-  const rows *r = ctx;
+  rows *r = ctx;
   const json_t *list = json_object_get(line, r->key);
+  if (r->limit > 0 && json_array_size(list) > r->limit - r->taken) {
+    return brim_fail(BRIM_ELIMIT, "the sweep's reply has more rows than were asked for");
+  }
+  r->taken += json_array_size(list);
   for (size_t i = 0; i < json_array_size(list); i++) {
     BRIM_TRY(take_row(r, json_array_get(list, i)));
   }
@@ -404,6 +410,7 @@ static brim_status request_list(const char *op, const brim_store_filter *filter,
 brim_status brim_lab_list(brim_lab_link *link, const brim_store_filter *filter,
                           brim_store_exp_fn fn, void *ctx) {
   rows r = {.key = "exps", .kind = BRIM_LAB_EXP, .ctx = ctx, .fn.exp = fn};
+  if (filter && filter->limit > 0) r.limit = (size_t)filter->limit;
   json_t *list = NULL;
   BRIM_TRY(request_list("list", filter, &list));
   return stream(link, list, take_rows, &r);
@@ -418,6 +425,7 @@ brim_status brim_lab_attempts(brim_lab_link *link, const char *exp, brim_store_a
 brim_status brim_lab_events(brim_lab_link *link, int64_t seq, int64_t limit, brim_store_event_fn fn,
                             void *ctx) {
   rows r = {.key = "events", .kind = BRIM_LAB_EVENT, .ctx = ctx, .fn.event = fn};
+  if (limit > 0) r.limit = (size_t)limit;
   json_t *events = request("events");
   put(&events, "seq", json_integer(seq));
   put(&events, "limit", json_integer(limit));

@@ -45,17 +45,41 @@ static brim_status count(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// What comes of a list of experiments; *rows: how many the caller got.
-static brim_status list(int64_t *rows) {
+// What comes of a list of experiments; *rows: how many the caller got. limit 0 = all.
+static brim_status list_some(int64_t limit, int64_t *rows) {
   char url[64];
   brim_lab_link *link = NULL;
-  const brim_store_filter all = {0};
+  const brim_store_filter all = {.limit = limit};
   snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_http_server_port(server));
   *rows = 0;
   assert_ok(brim_lab_link_open(url, &(brim_lab_link_options){.timeout_ms = 60000}, &link));
   brim_status status = brim_lab_list(link, &all, count, rows);
   brim_lab_link_close(link);
   return status;
+}
+
+static brim_status list(int64_t *rows) { return list_some(0, rows); }
+
+// More rows than were asked for, in one line or in several: callers have no room for them.
+static void test_more_rows_than_asked_for(void **state) {
+  (void)state;
+  static const char row[] = "{\"id\":\"00112233445566778899aabbccddeeff\"}";
+  int64_t rows;
+  for (int lines = 1; lines <= 4; lines += 3) {
+    brim_str_clear(&lie);
+    for (int line = 0; line < lines; line++) {
+      brim_str_append(&lie, "{\"id\":1,\"ok\":true,\"more\":true,\"exps\":[");
+      for (int i = 0; i < 4 / lines; i++) brim_str_printf(&lie, "%s%s", i ? "," : "", row);
+      brim_str_append(&lie, "]}\n");
+    }
+    brim_str_append(&lie, "{\"id\":1,\"ok\":true}\n");
+    assert_ok(list_some(0, &rows));
+    assert_int_equal(rows, 4);
+    assert_ok(list_some(4, &rows));
+    assert_int_equal(rows, 4);
+    assert_status(list_some(3, &rows), BRIM_ELIMIT);
+    assert_true(rows <= 3);
+  }
 }
 
 // One line: its values have a limit.
@@ -122,6 +146,7 @@ static void test_odd_replies(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_more_rows_than_asked_for, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_line_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lines_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_long_reply, setup, teardown),
