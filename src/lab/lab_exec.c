@@ -30,6 +30,7 @@ enum {
   FIRST_PAUSE_MS = 100,   // after a call without an answer; doubles up to
   LAST_PAUSE_MS = 5000,
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
+  MOST_WAITING = 4 << 20,  // bytes of it that wait for the disk
   LONGEST_LINE = 1 << 20,
   MOST_WORDS = 64,
 };
@@ -48,8 +49,9 @@ typedef struct exec {
   int64_t offered;         // the step of the last checkpoint that was handed to it
   brim_exec_findings findings;
   brim_exec_why why;
-  int log;          // attempt-N.log; -1 = it cannot be written
-  bool log_within;  // the last line in it has no end yet
+  int log;               // attempt-N.log; -1 = it cannot be written
+  bool log_within;       // the last line in it has no end yet
+  brim_str log_waiting;  // what the disk has not taken yet
   int64_t log_bytes, log_sent;
   int64_t lease_ms;
   int64_t silent_ns;              // since when calls are not answered; 0 = they are
@@ -165,7 +167,24 @@ static void send_checkpoint(exec *x) {
   }
 }
 
+// A write that fails now may work later: what is left waits for the next line, the next beat, or the end.
+static void write_log(exec *x) {
+  brim_str *w = &x->log_waiting;
+  size_t at = 0;
+  while (x->log >= 0 && at < w->len) {
+    ssize_t n = write(x->log, w->data + at, w->len - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    at += (size_t)n;
+  }
+  if (at == 0) return;
+  memmove(w->data, w->data + at, w->len - at + 1);
+  w->len -= at;
+  x->log_bytes += (int64_t)at;
+}
+
 static void send_log_size(exec *x) {
+  write_log(x);
   int64_t size = x->log_bytes;
   if (size == x->log_sent || !may_call(x)) return;
   if (take_answer(x, brim_lab_log(x->link, x->ref, "log", size))) x->log_sent = size;
@@ -204,7 +223,7 @@ static void send_news(exec *x) {
 
 //---------------------------------- the child ----------------------------------
 
-// "2026-11-17 03:12:45  text", in local time. On a full disk the log lacks lines.
+// "2026-11-17 03:12:45  text", in local time.
 static brim_status on_line(void *ctx, const brim_child_line *line) {
   exec *x = ctx;
   char when[32];
@@ -217,11 +236,13 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   brim_str_append_n(&text, when, n);
   bool shown = brim_exec_events_line(&x->events, line, now_ns(), &text);
   if (shown && !line->more) brim_str_append_char(&text, '\n');
-  bool fits = x->log_bytes + (int64_t)text.len <= LARGEST_LOG;
+  size_t waiting = x->log_waiting.len + text.len;
+  bool fits = waiting <= MOST_WAITING && x->log_bytes + (int64_t)waiting <= LARGEST_LOG;
   if (shown && fits && x->log >= 0 && brim_str_status(&text) == BRIM_OK) {
-    ssize_t written = write(x->log, text.data, text.len);
-    if (written > 0) x->log_bytes += written;
+    brim_str_append_n(&x->log_waiting, text.data, text.len);
+    if (brim_str_status(&x->log_waiting)) brim_str_deinit(&x->log_waiting);  // no memory for it
     x->log_within = line->more;
+    write_log(x);
   }
   brim_str_deinit(&text);
   return BRIM_OK;
@@ -461,6 +482,7 @@ static brim_status gather(exec *x, brim_str *lines) {
   if (step > x->checkpoint.sent) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_checkpoint(ref, step)));
   }
+  write_log(x);
   if (x->log_bytes > x->log_sent) {
     BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_log(ref, "log", x->log_bytes)));
   }
@@ -688,6 +710,7 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   x->ref = &options->ref;
   x->report = out;
   x->log = -1;
+  brim_str_init(&x->log_waiting);
   x->lease_ms = LEASE_MS;
   x->turn_ns = now_ns();
   x->sent_step = -1;
@@ -700,6 +723,7 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   brim_exec_tail_deinit(&x->tail);
   brim_exec_findings_deinit(&x->findings);
   if (x->log >= 0) (void)close(x->log);
+  brim_str_deinit(&x->log_waiting);
   brim_exec_owner_leave(options->folder);
   brim_free(x);
   return status;

@@ -114,25 +114,26 @@ static bool take_status(brim_exec_files *f, brim_status status, const char *name
   return go_on;
 }
 
-// What was written since. One try.
-static void send_log(brim_exec_files *f) {
+// What was written since. One try; false: another may send the rest.
+static bool send_log(brim_exec_files *f) {
   struct stat st;
   bool done = false;
   char name[64];
   if (f->log.fd < 0) {
     snprintf(name, sizeof name, "attempt-%" PRId64 ".log", f->ref.attempt);
     f->log.fd = open_named(f->folder, name);
-    if (f->log.fd < 0 || brim_lab_sending_begin(&f->log, NULL)) return;
+    if (f->log.fd < 0 || brim_lab_sending_begin(&f->log, NULL)) return true;
   }
-  if (f->log.again < 0 || fstat(f->log.fd, &st) != 0) return;
+  if (f->log.again < 0 || fstat(f->log.fd, &st) != 0) return true;
   f->log.size = (int64_t)st.st_size;
   while (!done && f->log.have < f->log.size) {
     brim_status status = brim_lab_sending_next(f->client, &f->log, &done);
     bool passing = is_passing(status);
     bool go_on = take_status(f, status, f->log.kind->shown);
     if (status && !passing) f->log.again = -1;  // never again
-    if (!go_on || passing) return;
+    if (!go_on || passing) return !passing;
   }
+  return true;
 }
 
 // The whole file, however long it takes. True: the server has it.
@@ -150,7 +151,7 @@ static bool send_file(brim_exec_files *f, const char *kind, int fd, int64_t step
     if (!take_status(f, status, s.kind->shown)) return false;
     if (brim_clock_now().ns - logged < LOOK_MS * MS) continue;
     logged = brim_clock_now().ns;
-    if (!status) send_log(f);  // people may be reading it
+    if (!status) (void)send_log(f);  // people may be reading it
   }
   return true;
 }
@@ -186,7 +187,7 @@ static void send_rest(brim_exec_files *f) {
     (void)send_file(f, names[i], fd, -1);
     close(fd);
   }
-  send_log(f);
+  while (!stops(f) && !send_log(f)) continue;
 }
 
 static void sending(void *arg) {
@@ -206,7 +207,7 @@ static void sending(void *arg) {
     }
     over = f->stop || f->stale;
     pthread_mutex_unlock(&f->mutex);
-    if (!over) send_log(f);
+    if (!over) (void)send_log(f);
     if (!over && has_set(&next)) send_set(f, &next);
     clear_set(&next);
     if (!ending || over) continue;

@@ -693,6 +693,56 @@ static void test_a_full_disk(void **state) {
   exec_teardown(&f);
 }
 
+// The disk takes three bytes of the log, then nothing for a while.
+static void fill_disk_for_a_while(fixture *f, int n) {
+  struct rlimit limit;
+  uint64_t size = 0;
+  char *path = brim_fs_join(f->folder, "attempt-1.log");
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  if (n == 3) {
+    assert_ok(brim_fs_size(path, &size));
+    limit.rlim_cur = (rlim_t)size + 3;
+  } else if (n == 10) {
+    limit.rlim_cur = limit.rlim_max;
+  }
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  if (n == 12) assert_ok(brim_fs_write("writable", "", 0));
+  brim_free(path);
+}
+
+static void test_a_log_on_a_full_disk(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  char *text = NULL, *path;
+  size_t size = 0;
+  int lines = 0;
+  signal(SIGXFSZ, SIG_IGN);
+  exec_setup(&f, "log on a full disk");
+  (void)remove("writable");
+  f.on_beat = fill_disk_for_a_while;
+  assert_ok(exec_run(&f,
+                     "start\ni=0\nwhile [ ! -e writable ]; do echo \"word $i\"; i=$((i + 1)); "
+                     "sleep 0.01; done\necho \"words $i\"\nresult\n",
+                     (brim_lab_exec_options){0}, &r));
+  assert_int_equal(r.state, BRIM_EXP_DONE);
+  // every line is there once, whole and in order
+  path = brim_fs_join(f.folder, "attempt-1.log");
+  assert_ok(brim_fs_read(path, 0, &text, &size));
+  int said = -1;
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    const char *word = strstr(line, "  word ");
+    if (word) assert_int_equal(strtol(word + 7, NULL, 10), lines++);
+    const char *words = strstr(line, "  words ");
+    if (words) said = (int)strtol(words + 8, NULL, 10);
+  }
+  assert_true(said > 0);
+  assert_int_equal(lines, said);
+  brim_free(text);
+  brim_free(path);
+  exec_teardown(&f);
+}
+
 // The second attempt sends what the first one lost, and drops nothing that it has.
 static void test_the_next_attempt_sends_the_whole_log(void **state) {
   (void)state;
@@ -821,6 +871,7 @@ int main(void) {
       cmocka_unit_test(test_no_answer_at_the_start),
       cmocka_unit_test(test_a_folder_that_cannot_be_made),
       cmocka_unit_test(test_a_full_disk),
+      cmocka_unit_test(test_a_log_on_a_full_disk),
       cmocka_unit_test(test_the_next_attempt_sends_the_whole_log),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,31 @@ static void test_full_disk(void **state) {
   brim_exec_files_close(f);
 }
 
+// So it is with a log: it is not done before all of it has come.
+static void test_full_disk_for_a_log(void **state) {
+  (void)state;
+  enum { SIZE = 2000000 };
+  brim_exec_files *f = NULL;
+  uint64_t size = 0;
+  char path[128], *text = malloc(SIZE);
+  if (lab_is_postgres()) return;
+  assert_non_null(text);
+  (void)signal(SIGXFSZ, SIG_IGN);
+  memset(text, 'x', SIZE);
+  put("attempt-1.log", text, SIZE);
+  free(text);
+  limit_files(700000);
+  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  brim_exec_files_finish(f);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  limit_files(RLIM_INFINITY);
+  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  brim_exec_files_close(f);
+  snprintf(path, sizeof path, "%s/files/%s/log.1", root, ref.exp);
+  assert_ok(brim_fs_size(path, &size));
+  assert_int_equal(size, SIZE);
+}
+
 static void test_stale(void **state) {
   (void)state;
   brim_exec_files *f = NULL;
@@ -439,6 +464,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_setup_teardown(test_sent_as_they_come, setup, teardown),
       cmocka_unit_test_setup_teardown(test_server_away, setup, teardown),
       cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_full_disk_for_a_log, setup, teardown),
       cmocka_unit_test_setup_teardown(test_stale, setup, teardown),
       cmocka_unit_test_setup_teardown(test_fetched, setup, teardown),
       cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
