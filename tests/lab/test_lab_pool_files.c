@@ -1,5 +1,6 @@
 // Files of experiments on a server: pieces, what is refused, what is there to read, and what goes.
 #include "lab_test.h"
+#include "sync_calls.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -198,6 +199,22 @@ static void test_wrong_bytes(void **state) {
   assert_true(is_complete());
 }
 
+// After a failed fsync it is unknown what the disk has of a file: it comes again from its beginning.
+static void test_a_disk_that_fails(void **state) {
+  (void)state;
+  size_t all = strlen(first.text);
+  sync_errno = EIO;
+  assert_true(put(&first, 0, all) >= 500);
+  assert_int_equal(sync_errno, 0);
+  assert_false(on_disk(&first, ""));
+  assert_int_equal(put(&first, 0, 0), 200);
+  assert_false(is_complete());
+  assert_int_equal(size_of(), 0);
+  assert_int_equal(get("files/checkpoint"), 404);
+  assert_int_equal(put(&first, 0, all), 200);
+  assert_true(is_complete());
+}
+
 static void test_refused(void **state) {
   (void)state;
   char path[400];
@@ -252,6 +269,7 @@ static void test_refused(void **state) {
     assert_string_equal(answer.body.data, "{\"ok\":true}\n");
   }
   assert_int_equal(put(&first, 0, 5), 200);
+  assert_int_equal(put_log("12345", INT64_MAX - 2), 413);
 }
 
 // The folder of an experiment is no way out of the server's.
@@ -688,6 +706,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_pieces, setup, teardown),
       cmocka_unit_test_setup_teardown(test_wrong_bytes, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_disk_that_fails, setup, teardown),
       cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
       cmocka_unit_test_setup_teardown(test_links, setup, teardown),
       cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),

@@ -306,8 +306,12 @@ static brim_status complete(slot *s, int folder, int fd, const brim_pool_piece *
     return BRIM_OK;
   }
   if (fsync(fd) != 0) {
-    out->refusal = is_full(errno) ? BRIM_POOL_FULL : BRIM_POOL_TAKEN;
-    return out->refusal ? BRIM_OK : fail_errno(name, errno);
+    // the kernel forgets what it could not write: the next fsync would succeed without it
+    int err = errno;
+    if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
+    out->size = 0;
+    out->refusal = is_full(err) ? BRIM_POOL_FULL : BRIM_POOL_TAKEN;
+    return out->refusal ? BRIM_OK : fail_errno(name, err);
   }
   if (renameat(folder, part, folder, name) != 0) return fail_errno(name, errno);
   if (fsync(folder) != 0) return fail_errno(name, errno);
@@ -359,7 +363,7 @@ static brim_status put_log(int folder, const brim_pool_piece *p, brim_pool_kept 
   char name[NAME];
   int fd = -1;
   size_t added = 0;
-  if (p->offset + (int64_t)p->data_size > LONGEST_LOG) {
+  if (p->offset > LONGEST_LOG - (int64_t)p->data_size) {
     return brim_fail(BRIM_ELIMIT, "a log has at most %d MiB on the server", LONGEST_LOG >> 20);
   }
   whole_name(p, name);
