@@ -632,6 +632,26 @@ static void test_texts_of_points(void **state) {
   assert_int_equal(stored_points(), 1);
 }
 
+// Long names that are cut within a character: the page of groups is there for everybody all the same.
+static void test_long_names_of_points(void **state) {
+  (void)state;
+  char name[402];
+  name[0] = 'a';
+  for (size_t i = 1; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa9", 2);
+  name[sizeof name - 1] = '\0';
+  for (size_t shift = 0; shift < 2; shift++) {  // one of both lengths ends within a character
+    char label[sizeof name + 8], path[1000];
+    snprintf(label, sizeof label, "%s=1 b=2", name + shift);
+    json_t *point = make_point(shift ? MLP "lr: 0.01\n" : MLP, NULL, NULL);
+    assert_ok(brim_json_put(point, "metric_key", json_string(name + shift)));
+    assert_int_equal(send_point(point, "label", label), 200);
+    assert_int_equal(ask_as(BRIM_ROLE_READ, "GET", "/v1/groups?grid=g2", NULL), 200);
+    snprintf(path, sizeof path, "/v1/groups?key=%s", shift ? "" : "a");
+    for (int i = 0; i < 100; i++) strcat(path, "%c3%a9");
+    assert_int_equal(ask_as(BRIM_ROLE_READ, "GET", path, NULL), 200);
+  }
+}
+
 // A store that got another config under an id, before ids were checked: its results are not handed out as
 // those of the config that is submitted now.
 static void test_a_poisoned_id(void **state) {
@@ -672,6 +692,7 @@ int main(int argc, char **argv) {
       TEST_WITH(test_grids, attack_setup_tokens),
       TEST_WITH(test_points, attack_setup_tokens),
       TEST_WITH(test_texts_of_points, attack_setup_tokens),
+      TEST_WITH(test_long_names_of_points, attack_setup_tokens),
       TEST_WITH(test_a_poisoned_id, attack_setup_tokens),
       TEST_WITH(test_long_documents, attack_setup_tokens),
   };

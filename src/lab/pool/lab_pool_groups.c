@@ -135,6 +135,7 @@ static brim_status read_label(const char *label, const char *without, json_t *ou
     if (at + name < end) {
       char key[128];
       snprintf(key, sizeof key, "%.*s", (int)name, label + at);
+      brim_utf8_trim(key);
       if (strcmp(key, without) != 0) {
         BRIM_TRY(brim_json_put(out, key, json_stringn(label + at + name + 1, end - at - name - 1)));
       }
@@ -315,6 +316,7 @@ static brim_status read_query(grouping *g, const brim_http_request *http) {
     snprintf(g->key, sizeof g->key, "%s", exp->metric_key);
     brim_store_exp_free(exp);
   }
+  brim_utf8_trim(g->key);
   g->better = brim_pool_better(g->r.pool, g->key);
   if (take && strcmp(take, "last") != 0 && strcmp(take, "best") != 0) {
     return brim_fail(BRIM_EINVAL, "take is last or best");
