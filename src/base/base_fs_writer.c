@@ -43,6 +43,16 @@ static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   return brim_fail(brim_errno_status(err), "cannot write %s: %s", w->path, brim_errno_text(err));
 }
 
+// Best effort. Another user's file, or one behind a link, may close the new one, and not open it.
+static void keep_permissions(brim_fs_writer *w, const struct stat *target) {
+  struct stat name, made;
+  mode_t mode = target->st_mode & 0777;
+  if (lstat(w->path, &name) != 0 || fstat(w->fd, &made) != 0) return;
+  bool own = S_ISREG(name.st_mode) && name.st_uid == geteuid();
+  if (!own) mode = made.st_mode & (mode | S_IRUSR | S_IWUSR) & 0777;
+  (void)!fchmod(w->fd, mode);
+}
+
 static void writer_free(brim_fs_writer *w) {
   brim_free(w->temp);
   brim_free(w->path);
@@ -73,7 +83,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
     writer_free(w);
     return status;
   }
-  if (there) (void)!fchmod(w->fd, st.st_mode & 07777);  // keep the permissions; best effort
+  if (there) keep_permissions(w, &st);
   *out = w;
   return BRIM_OK;
 }

@@ -271,7 +271,7 @@ static brim_status take_files(brim_tensorboard *t, int64_t start_step) {
 }
 
 static brim_status open_file(brim_tensorboard *t) {
-  t->fd = open(t->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  t->fd = open(t->path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (t->fd >= 0) return BRIM_OK;
   int err = errno;
   return brim_fail(brim_errno_status(err), "cannot open %s: %s", t->path, brim_errno_text(err));

@@ -128,6 +128,31 @@ static void permissions_are_kept(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
+// A link that someone planted is replaced, and what it leads to does not open the new file to others.
+static void permissions_behind_a_link(void **state) {
+  (void)state;
+  struct stat st, plain;
+  assert_ok(brim_fs_write("plain", "1", 1));
+  assert_int_equal(stat("plain", &plain), 0);
+  assert_ok(brim_fs_write("open", "theirs", 6));
+  assert_int_equal(chmod("open", 06777), 0);
+  assert_int_equal(symlink("open", "t"), 0);
+  assert_ok(brim_fs_write("t", "2", 1));
+  assert_int_equal(lstat("t", &st), 0);
+  assert_int_equal(st.st_mode, plain.st_mode);
+  content_is("open", "theirs");
+  // nor does a private one
+  assert_int_equal(chmod("open", 0600), 0);
+  assert_ok(brim_fs_remove("t"));
+  assert_int_equal(symlink("open", "t"), 0);
+  assert_ok(brim_fs_write("t", "3", 1));
+  assert_int_equal(lstat("t", &st), 0);
+  assert_int_equal(st.st_mode, S_IFREG | 0600);
+  assert_ok(brim_fs_remove("t"));
+  assert_ok(brim_fs_remove("open"));
+  assert_ok(brim_fs_remove("plain"));
+}
+
 static void second_names(void **state) {
   (void)state;
   assert_ok(brim_fs_write("a", "first", 5));
@@ -559,6 +584,7 @@ int main(void) {
       cmocka_unit_test(abort_leaves_nothing),
       cmocka_unit_test(large_and_small_pieces),
       cmocka_unit_test(permissions_are_kept),
+      cmocka_unit_test(permissions_behind_a_link),
       cmocka_unit_test(second_names),
       cmocka_unit_test(copies),
       cmocka_unit_test(two_writers_of_one_target),

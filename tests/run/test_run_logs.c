@@ -1,5 +1,7 @@
 // The logs of a run: cut into files, event files, what is reported of steps, and anomalies.
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "run/run_test.h"
 
@@ -100,6 +102,39 @@ static void remove_logs(void *ctx, const brim_run_steps *steps) {
   if (steps->step != *at) return;
   assert_ok(brim_fs_remove("emptied/log.csv"));
   assert_ok(brim_fs_remove("emptied/log.jsonl"));
+}
+
+static void plant_links(void *ctx, const brim_run_steps *steps) {
+  const int64_t *at = ctx;
+  if (steps->step != *at) return;
+  assert_int_equal(rename("linked/log.jsonl", "linked/moved"), 0);
+  assert_int_equal(symlink("../theirs", "linked/log.jsonl"), 0);
+}
+
+// Rows are never written to what a link leads to, whether it is there before the run or comes later.
+static void test_links_in_place_of_logs(void **state) {
+  (void)state;
+  static const char *const names[] = {"linked/log.jsonl", "linked/log.1.jsonl"};
+  static const char theirs[] = "{\"event\":\"epoch\",\"step\":0}\n";
+  brim_run_result r;
+  struct stat st;
+  int64_t at = 24;
+  fresh("linked");
+  assert_ok(brim_fs_mkdirs("linked"));
+  assert_ok(brim_fs_write("theirs", theirs, strlen(theirs)));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    assert_int_equal(symlink("../theirs", names[i]), 0);
+  }
+  job j = {.folder = "linked",
+           .overrides = {"training.epochs=6", "log.interval=8"},
+           .on_steps = plant_links,
+           .ctx = &at};
+  assert_ok(run(&j, &r));
+  char *text = slurp(".", "theirs");
+  assert_string_equal(text, theirs);
+  brim_free(text);
+  assert_int_equal(lstat("linked/log.jsonl", &st), 0);
+  assert_true(S_ISREG(st.st_mode));
 }
 
 // A file that was removed during the run begins again, as a whole one.
@@ -497,6 +532,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_log_rotation),
       cmocka_unit_test(test_logs_removed_meanwhile),
+      cmocka_unit_test(test_links_in_place_of_logs),
       cmocka_unit_test(test_a_torn_log),
       cmocka_unit_test(test_folder_of_another_run),
       cmocka_unit_test(test_event_files),
