@@ -143,7 +143,8 @@ size_t brim_learn_threads(void *state, const brim_knob_sweep *sweep, int64_t *va
   const brim_device *device = sweep->work->context.device;
   const int64_t all = device->info.threads;
   (void)state;
-  if (!device->backend->set_threads || brim_config_int(sweep->config, "threads") > 0 || all < 2) {
+  if (sweep->gpu || !device->backend->set_threads || all < 2 ||
+      brim_config_int(sweep->config, "threads") > 0) {
     return 0;
   }
   size_t count = 0;

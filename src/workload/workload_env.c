@@ -12,6 +12,14 @@ const char *brim_work_place(const brim_component *c, char out[160]) {
   return out;
 }
 
+brim_status brim_work_env_threads(const brim_device *device, brim_rollout_where *where) {
+  if (where->pool && where->threads == device->info.threads) return BRIM_OK;
+  brim_pool_destroy(where->pool);
+  where->pool = NULL;
+  where->threads = device->info.threads;
+  return brim_pool_create(where->threads, &where->pool);
+}
+
 //---------------------------------- the row ----------------------------------
 
 static brim_status refuse_env(const brim_component *env, const char *workload) {

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "config/config_rows.h"
 #include "env/env.h"
+#include "env/env_rollout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,9 @@ brim_status brim_work_env_check(const brim_env_row *row, const void *values, con
 bool brim_work_env_same(const brim_env_row *row, const void *values, const char *text);
 // The labels of the two rows of episodes that were terminated, which every environment has words for.
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
+// Where environments of a CPU step: with as many threads as the device computes with now, which are started
+// again where they were others.
+brim_status brim_work_env_threads(const brim_device *device, brim_rollout_where *where);
 // A row's name that is no constant, into the memory of the rows.
 const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key);
 // "FILE:LINE:COLUMN: " of a component, or "".

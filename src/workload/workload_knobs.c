@@ -75,11 +75,7 @@ static const brim_knob_row words[BRIM_LEARN_KNOBS] = {
                           .label = BRIM_N_("Data set kept in"),
                           .heading = BRIM_N_("Cache"),
                           .narrow = BRIM_N_("Cache")},
-    [BRIM_LEARN_THREADS] = {.name = "threads",
-                            .label = BRIM_N_("Threads"),
-                            .heading = BRIM_N_("Threads"),
-                            .narrow = BRIM_N_("Thr"),
-                            .role = BRIM_ROLE_THREADS},
+    [BRIM_LEARN_THREADS] = BRIM_THREADS_KNOB_ROW,
 };
 
 const brim_knob_set brim_learn_knob_set = {
@@ -241,18 +237,18 @@ static const brim_knob rows[BRIM_LEARN_KNOBS] = {
                           .option = "--cache",
                           .axis = brim_learn_cached,
                           .order = 4},
-    [BRIM_LEARN_THREADS] = {.name = "threads",
-                            .key = "threads",
-                            .kind = BRIM_KNOB_INT,
-                            .min = 0,
-                            .max = 4096,
-                            .list = "benchmark.threads_options",
-                            .axis = brim_learn_threads,
-                            .order = 9},
 };
 
-static bool computes_here(const brim_device *device) {
-  return device->info.kind == BRIM_DEVICE_CPU && device->backend->set_threads;
+brim_knob brim_learn_threads_knob(const brim_config *config, const brim_device *device) {
+  const bool sets = device->info.kind == BRIM_DEVICE_CPU && device->backend->set_threads;
+  return (brim_knob){.name = "threads",
+                     .key = "threads",
+                     .kind = BRIM_KNOB_INT,
+                     .max = 4096,
+                     .list = "benchmark.threads_options",
+                     .axis = brim_learn_threads,
+                     .order = 9,
+                     .value = sets ? device->info.threads : brim_config_int(config, "threads")};
 }
 
 brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
@@ -273,8 +269,7 @@ brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
   out[BRIM_LEARN_COMPILE].value = brim_config_bool(config, "training.compile");
   out[BRIM_LEARN_CHECKPOINTING].value = checkpointing(config);
   out[BRIM_LEARN_CACHE].value = cache(config);
-  out[BRIM_LEARN_THREADS].value =
-      computes_here(device) ? device->info.threads : brim_config_int(config, "threads");
+  out[BRIM_LEARN_THREADS] = brim_learn_threads_knob(config, device);
   out[BRIM_LEARN_WORKERS].matters = matters->workers;
   out[BRIM_LEARN_PIN].matters = matters->pin;
   out[BRIM_LEARN_PREFETCH].matters = matters->prefetch;

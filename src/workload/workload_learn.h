@@ -84,6 +84,13 @@ brim_status brim_learn_set_knobs(const brim_config *config, brim_device *device,
                                  const brim_learn_matters *matters,
                                  brim_knob knobs[BRIM_LEARN_KNOBS]);
 extern const brim_knob_set brim_learn_knob_set;
+// The threads that compute on a CPU: a knob of every workload, with its words.
+brim_knob brim_learn_threads_knob(const brim_config *config, const brim_device *device);
+#define BRIM_THREADS_KNOB_ROW                                                      \
+  {                                                                                \
+    .name = "threads", .label = BRIM_N_("Threads"), .heading = BRIM_N_("Threads"), \
+    .narrow = BRIM_N_("Thr"), .role = BRIM_ROLE_THREADS                            \
+  }
 // The values that a sweep tries of each (brim_knob.axis); workload_axes.c.
 typedef size_t brim_learn_axis(void *state, const brim_knob_sweep *sweep, int64_t *values);
 brim_learn_axis brim_learn_batches, brim_learn_workers, brim_learn_precisions, brim_learn_pinned,

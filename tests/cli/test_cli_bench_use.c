@@ -686,6 +686,30 @@ static void test_threads(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_null(strstr(r.err, "threads 1"));
   shell_free(&r);
+  // Policies have the knob as well. Environments step with as many threads as compute.
+  static const char *const policies[] = {"ars", "mappo"};
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    char command[512];
+    snprintf(command, sizeof command,
+             "brim bench %s env=cartpole --device cpu --steps 1 --repeats 1 --no-ceilings "
+             "--no-price threads=2 benchmark.threads_options='[1,2]' --num-envs 4 "
+             "%s.num_envs=4 %s --output-dir out",
+             policies[p], policies[p],
+             p == 0 ? "ars.num_dirs=2 ars.dir_chunk=2" : "mappo.rollout_steps=8");
+    remove_all("out");
+    r = shell("%s", command);
+    if (r.code) fail_msg("%s: exit %d: %s", policies[p], r.code, r.err);
+    shell_free(&r);
+    results = read_all("out/results.jsonl", 2);
+    seen = 0;
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(brim_result_knob_number(&results[i], "threads", 0), results[i].threads);
+      assert_int_equal(brim_result_knob_number(&results[i], "num_workers", -1), -1);
+      seen |= 1 << results[i].threads;
+    }
+    assert_int_equal(seen, 1 << 1 | 1 << 2);
+    free_all(results, 2);
+  }
 }
 
 //---------------------------------- --min-steps ----------------------------------

@@ -233,6 +233,33 @@ static void test_knobs(void **state) {
   fixture_close(&f);
 }
 
+// Compute threads of a setting are the device's, and environments step with as many unless they are given.
+static void test_threads_of_a_setting(void **state) {
+  (void)state;
+  fixture f;
+  const char *const two = "threads=2";
+  if (fixture_open(&f, "cpu", yaml, &two, 1)) BRIM_SKIP("no cpu plug-in");
+  for (int threads = 1; threads <= 2; threads++) {
+    brim_setting s = brim_work_setting(f.work);
+    brim_plan plan;
+    assert_int_equal(s.value[BRIM_MAPPO_THREADS], 2);
+    s.value[BRIM_MAPPO_THREADS] = threads;
+    const int before = of(&f)->context.device->info.threads;
+    assert_ok(f.work->table->plan(f.work->state, &s, &plan));
+    assert_int_equal(of(&f)->context.device->info.threads, before);
+    assert_ok(f.work->table->configure(f.work->state, &s));
+    assert_int_equal(of(&f)->context.device->info.threads, threads);
+    assert_int_equal(of(&f)->where.threads, threads);
+    assert_int_equal(brim_pool_threads(of(&f)->where.pool), threads);
+    assert_int_equal(of(&f)->host.threads, threads);
+    s.value[BRIM_MAPPO_WORKERS] = 3;
+    assert_ok(f.work->table->configure(f.work->state, &s));
+    assert_int_equal(of(&f)->host.threads, 3);
+    assert_int_equal(of(&f)->where.threads, threads);
+  }
+  fixture_close(&f);
+}
+
 static void test_plan(void **state) {
   (void)state;
   fixture f;
@@ -609,6 +636,7 @@ int main(void) {
       cmocka_unit_test(test_chosen_environments),
       cmocka_unit_test(test_kept_environments),
       cmocka_unit_test(test_knobs),
+      cmocka_unit_test(test_threads_of_a_setting),
       cmocka_unit_test(test_plan),
       cmocka_unit_test(test_steps),
       cmocka_unit_test(test_updates),

@@ -115,14 +115,17 @@ static brim_status make_buffers(brim_ars *w) {
 
 static brim_status ars_configure(void *work, const brim_setting *setting) {
   brim_ars *w = (brim_ars *)work;
+  brim_device *device = w->context.device;
   drop_setting(w);
   brim_rollout_shape shape;
   BRIM_TRY(brim_ars_apply(w, setting, &shape));
+  BRIM_TRY(brim_device_set_threads(device, (int)setting->value[BRIM_ARS_THREADS]));
+  if (w->where.pool) BRIM_TRY(brim_work_env_threads(device, &w->where));
   BRIM_TRY(w->table->layout(&shape, &w->layout));
   w->shape = shape;
   brim_status status = make_buffers(w);
   if (!status) status = w->table->init(&w->where, &w->shape, w->block);
-  if (!status) status = brim_device_sync(w->context.device);
+  if (!status) status = brim_device_sync(device);
   w->step = 0;
   memset(&w->sums, 0, sizeof w->sums);
   if (!status && w->weights) status = brim_ars_start_from(w, w->weights);

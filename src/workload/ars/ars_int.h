@@ -6,9 +6,10 @@
 #include "workload/ars/ars.h"
 #include "workload/workload_env.h"
 #include "workload/workload_int.h"
+#include "workload/workload_learn.h"
 
 // Knobs, in table order.
-enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_KNOBS };
+enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_THREADS, BRIM_ARS_KNOBS };
 
 // Since the metrics were last read.
 typedef struct brim_ars_sums {

@@ -129,7 +129,7 @@ static brim_status find_table(brim_ars *w) {
   if (device->info.kind != BRIM_DEVICE_GPU) {
     w->table = brim_rollout_cpu();
     // One for all chunks: starting threads costs more than a small one.
-    return brim_pool_create(w->where.threads, &w->where.pool);
+    return brim_work_env_threads(device, &w->where);
   }
   char name[128];
   snprintf(name, sizeof name, BRIM_ROLLOUT_EXTENSION "%s", w->shape.row->name);
@@ -201,6 +201,7 @@ static const brim_knob_row words[] = {
                         .narrow = BRIM_N_("Chunk"),
                         .always = true,
                         .check = &chunk_check},
+    [BRIM_ARS_THREADS] = BRIM_THREADS_KNOB_ROW,
 };
 
 // Physics has no choice of precision.
@@ -244,6 +245,7 @@ static void make_knobs(brim_ars *w) {
                                          .axis = chunks_axis,
                                          .order = 1,
                                          .value = s->dir_chunk};
+  w->knobs[BRIM_ARS_THREADS] = brim_learn_threads_knob(w->config, w->context.device);
 }
 
 // Keys that other workloads have for what ars has its own for, or nothing.

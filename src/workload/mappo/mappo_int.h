@@ -22,6 +22,7 @@ enum {
   BRIM_MAPPO_PRECISION,
   BRIM_MAPPO_COLLECT,
   BRIM_MAPPO_WORKERS,
+  BRIM_MAPPO_THREADS,
   BRIM_MAPPO_KNOBS
 };
 enum { BRIM_MAPPO_ON_CPU, BRIM_MAPPO_ON_GPU };  // values of collect_on
@@ -37,6 +38,7 @@ typedef struct brim_mappo_sizes {
   int32_t minibatches;  // of an epoch
   int32_t batch;        // environment steps of a minibatch
   int32_t updates;      // optimiser steps of an iteration
+  int32_t threads;      // of a CPU, that compute; 0 = the device's own
   int32_t workers;      // threads that step environments on the CPU
   bool on_host;         // environments run on the CPU, networks on a GPU
   brim_precision precision;
@@ -316,6 +318,9 @@ void brim_mappo_close(void *work);  // NULL is fine
 extern const brim_knob_set brim_mappo_knob_set;
 brim_status brim_mappo_make_knobs(brim_mappo *w);
 void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
+// Threads that step environments for a num_workers of `asked` (-1: as many as compute, beside a GPU all
+// cores), with so many threads that compute (0: the device's).
+int32_t brim_mappo_workers(const brim_mappo *w, int64_t asked, int64_t threads);
 
 // mappo_setup.c
 brim_status brim_mappo_setup(brim_mappo *w);

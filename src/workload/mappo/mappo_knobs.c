@@ -54,6 +54,7 @@ static const brim_knob_row words[] = {
      .label = BRIM_N_("Workers"),
      .heading = BRIM_N_("Workers"),
      .narrow = BRIM_N_("Work")},
+    BRIM_THREADS_KNOB_ROW,
 };
 const brim_knob_set brim_mappo_knob_set = {
     .rows = words, .count = sizeof words / sizeof *words, .iterates = true};
@@ -162,9 +163,11 @@ static const brim_knob collect_knob = {.name = "collect_on",
                                        .matters = collect_matters,
                                        .axis = collect_axis,
                                        .order = 2};
+// -1: on a CPU as many as compute, beside a GPU all cores.
 static const brim_knob workers_knob = {.name = "num_workers",
                                        .key = "data.num_workers",
                                        .kind = BRIM_KNOB_INT,
+                                       .min = -1,
                                        .max = 1024,
                                        .matters = on_cpu_matters,
                                        .list = "benchmark.num_workers_options"};
@@ -194,12 +197,23 @@ static int64_t usual_envs(const brim_config *config, bool on_gpu) {
   return episodes < usual ? episodes : usual;
 }
 
-// num_workers x episodes_per_worker environments, where both are given.
-static int64_t envs_of(const brim_config *config, bool on_gpu) {
+int32_t brim_mappo_workers(const brim_mappo *w, int64_t asked, int64_t threads) {
+  const brim_device *device = w->context.device;
+  if (asked >= 0) return asked > 0 ? (int32_t)asked : 1;
+  if (!device->info.host_memory) return brim_cpu_count();
+  if (threads > 0 && device->backend->set_threads) return (int32_t)threads;
+  return device->info.threads > 0 ? device->info.threads : brim_cpu_count();
+}
+
+// num_workers x episodes_per_worker environments, where the second is given.
+static int64_t envs_of(const brim_mappo *w, bool on_gpu) {
+  const brim_config *config = w->config;
   const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
-  const int64_t workers = brim_config_int(config, "data.num_workers");
+  const int64_t asked =
+      is_given(config, "data.num_workers") ? brim_config_int(config, "data.num_workers") : -1;
+  const int64_t workers = brim_mappo_workers(w, asked, 0);
   const int64_t envs = number_of(config, "mappo.num_envs", usual_envs(config, on_gpu));
-  if (each <= 0 || workers <= 0 || !is_given(config, "data.num_workers")) return envs;
+  if (each <= 0) return envs;
   if (!brim_config_is_set(config, "mappo.num_envs")) return each * workers;
   if (envs != each * workers) {
     brim_log_warn("workload",
@@ -225,13 +239,9 @@ static brim_status collect_of(const brim_mappo *w, int64_t *out) {
 brim_status brim_mappo_make_knobs(brim_mappo *w) {
   const brim_config *c = w->config;
   brim_precision precision = BRIM_PRECISION_FP32;
-  int64_t collect = 0, workers = brim_config_int(c, "data.num_workers");
+  int64_t collect = 0;
   BRIM_TRY(collect_of(w, &collect));
   BRIM_TRY(brim_learn_precision(c, w->context.device, &precision));
-  if (workers < 0) {
-    const int threads = w->context.device->info.threads;
-    workers = w->context.device->info.host_memory && threads > 0 ? threads : brim_cpu_count();
-  }
   w->by_episodes = brim_config_is_set(c, "mappo.episodes_per_batch") &&
                    !brim_config_is_set(c, "mappo.rollout_steps");
   w->by_samples = is_given(c, "data.batch_size") && !is_given(c, "mappo.minibatches");
@@ -243,13 +253,14 @@ brim_status brim_mappo_make_knobs(brim_mappo *w) {
   w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
   w->knobs[BRIM_MAPPO_COLLECT] = collect_knob;
   w->knobs[BRIM_MAPPO_WORKERS] = workers_knob;
-  const int64_t values[BRIM_MAPPO_KNOBS] = {envs_of(c, collect == BRIM_MAPPO_ON_GPU),
-                                            number_of(c, w->knobs[BRIM_MAPPO_STEPS].key, 128),
-                                            number_of(c, w->knobs[BRIM_MAPPO_BATCH].key, 4),
-                                            precision,
-                                            collect,
-                                            workers};
-  for (int i = 0; i < BRIM_MAPPO_KNOBS; i++) w->knobs[i].value = values[i];
+  w->knobs[BRIM_MAPPO_THREADS] = brim_learn_threads_knob(c, w->context.device);
+  const int64_t values[BRIM_MAPPO_THREADS] = {envs_of(w, collect == BRIM_MAPPO_ON_GPU),
+                                              number_of(c, w->knobs[BRIM_MAPPO_STEPS].key, 128),
+                                              number_of(c, w->knobs[BRIM_MAPPO_BATCH].key, 4),
+                                              precision,
+                                              collect,
+                                              brim_config_int(c, "data.num_workers")};
+  for (int i = 0; i < BRIM_MAPPO_THREADS; i++) w->knobs[i].value = values[i];
   return BRIM_OK;
 }
 

@@ -137,8 +137,7 @@ static double iteration_flops(const brim_mappo *w, const brim_mappo_sizes *s, do
          steps * w->shape.row->flops(w->shape.env.bytes);
 }
 
-brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out) {
-  const brim_mappo *w = (const brim_mappo *)work;
+static brim_status plan(const brim_mappo *w, const brim_setting *setting, brim_plan *out) {
   brim_mappo_sizes s;
   needs n;
   memset(out, 0, sizeof *out);
@@ -160,6 +159,16 @@ brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *
   out->bytes_per_step = (double)NAN;
   out->samples_per_step = (double)s.envs * s.steps * w->z.agents;
   return BRIM_OK;
+}
+
+// Workspaces depend on the number of threads; what is configured now keeps its own.
+brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out) {
+  const brim_mappo *w = (const brim_mappo *)work;
+  brim_device *device = w->context.device;
+  const int before = device->info.threads;
+  BRIM_TRY(brim_device_set_threads(device, (int)setting->value[BRIM_MAPPO_THREADS]));
+  const brim_status status = plan(w, setting, out);
+  return brim_device_set_threads(device, before) ? BRIM_EDEVICE : status;
 }
 
 //---------------------------------- building ----------------------------------
@@ -241,6 +250,7 @@ static brim_status make_buffers(brim_mappo *w, const needs *n) {
 // Threads that step environments: the config's workers, and on the CPU the device's own where they are as
 // many.
 static brim_status make_pool(brim_mappo *w) {
+  if (w->where.pool) BRIM_TRY(brim_work_env_threads(w->context.device, &w->where));
   w->host = w->where;
   w->host.stream = NULL;
   if (w->where.pool && w->sizes.workers == w->where.threads) return BRIM_OK;
@@ -283,6 +293,7 @@ static brim_status find_tensors(brim_mappo *w) {
 brim_status brim_mappo_build(brim_mappo *w) {
   brim_device *device = w->context.device;
   needs n;
+  BRIM_TRY(brim_device_set_threads(device, w->sizes.threads));
   BRIM_TRY(make_needs(w, &w->sizes, &n));
   w->shape = n.shape;
   w->layout = n.layout;

@@ -111,7 +111,8 @@ brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
   out->steps = (int32_t)steps;
   out->precision = (brim_precision)v[BRIM_MAPPO_PRECISION];
   out->on_host = gpu && v[BRIM_MAPPO_COLLECT] == BRIM_MAPPO_ON_CPU;
-  out->workers = v[BRIM_MAPPO_WORKERS] > 0 ? (int32_t)v[BRIM_MAPPO_WORKERS] : 1;
+  out->threads = (int32_t)v[BRIM_MAPPO_THREADS];
+  out->workers = brim_mappo_workers(w, v[BRIM_MAPPO_WORKERS], v[BRIM_MAPPO_THREADS]);
   return take_batch(w, v[BRIM_MAPPO_BATCH], out);
 }
 
@@ -355,7 +356,7 @@ static brim_status find_tables(brim_mappo *w) {
   if (device->info.kind == BRIM_DEVICE_GPU) return find_gpu_tables(w);
   w->collect = brim_collect_cpu();
   w->ppo = brim_ppo_cpu();
-  return brim_pool_create(w->where.threads, &w->where.pool);
+  return brim_work_env_threads(device, &w->where);
 }
 
 static void describe(brim_mappo *w) {
