@@ -57,8 +57,9 @@ typedef struct brim_knob {
 typedef struct brim_knob_sweep {
   const struct brim_work *work;
   const brim_config *config;
-  bool gpu;
+  bool gpu;           // of the device, or of the card
   bool all;           // every knob is to be tried, a few values each
+  double card_bytes;  // memory of a card that is not here and that is planned for; 0 = none
   brim_setting most;  // the largest values so far: of the axes chosen before, else the config's own
   char *note;         // translated: why values are left out, with its newline; NULL = not asked for
   size_t note_size;

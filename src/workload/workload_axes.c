@@ -26,6 +26,9 @@ static bool batch_fits(const brim_knob_sweep *sweep, int64_t batch) {
   brim_plan plan;
   uint64_t free_bytes = 0, total_bytes = 0;
   if (!has_plan(sweep, BRIM_LEARN_BATCH, batch, &plan)) return false;
+  if (sweep->card_bytes > 0) {
+    return (double)plan.bytes[BRIM_PLACE_DEVICE] < 0.9 * sweep->card_bytes;
+  }
   if (brim_device_memory(device, &free_bytes, &total_bytes)) return false;
   uint64_t need = plan.bytes[BRIM_PLACE_DEVICE];
   if (device->info.host_memory) need += plan.bytes[BRIM_PLACE_HOST];

@@ -256,6 +256,17 @@ static void test_a_card_that_is_not_here(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "oom_planned"));
   shell_free(&r);
+  // The batches that are tried are those that the card holds, whatever this machine does.
+  for (int large = 0; large < 2; large++) {
+    r = shell(
+        "brim bench 'model=mlp(depth=32, hidden=2048)' 'dataset=synthetic(samples=65536)' "
+        "--device ref --plan --gpu %s --num-workers 2 --precisions fp32 --json",
+        large ? "b200-180gb" : "rtx2060-6gb");
+    if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+    assert_null(strstr(r.out, "oom_planned"));
+    assert_int_equal(strstr(r.out, "\"batch_size\":32768") != NULL, large);
+    shell_free(&r);
+  }
 #undef PLAN
 }
 

@@ -133,7 +133,8 @@ static brim_status one_axis(bench *b, int knob, brim_knob_sweep *sweep) {
 static brim_knob_sweep sweep_of(const bench *b) {
   return (brim_knob_sweep){.work = b->job->work,
                            .config = b->job->config,
-                           .gpu = b->job->device->info.kind == BRIM_DEVICE_GPU,
+                           .gpu = b->card || b->job->device->info.kind == BRIM_DEVICE_GPU,
+                           .card_bytes = b->card_bytes,
                            .all = brim_option_flag(&b->cli->parse, "all", false),
                            .most = brim_work_setting(b->job->work)};
 }
