@@ -85,7 +85,8 @@ static void test_sizes(void **state) {
   comes_to("mappo.num_envs=8", "mappo.episodes_per_batch=2", 8, 125, 4, 250);
   comes_to("mappo.num_envs=6", "data.batch_size=60", 6, 20, 2, 60);
   comes_to("mappo.rollout_steps=30", "mappo.minibatches=6", 6, 30, 6, 30);
-  comes_to("data.num_workers=4", "mappo.episodes_per_worker=3", 6, 20, 4, 30);  // num_envs is set
+  comes_to("data.num_workers=4", "mappo.episodes_per_worker=3", 12, 20, 4, 60);
+  comes_to("mappo.num_envs=6", "mappo.episodes_per_worker=3", 6, 20, 4, 30);  // both were typed
   // all 120 divide by these; 50 does not
   comes_to("data.batch_size=60", "mappo.minibatches=null", 6, 20, 2, 60);
   comes_to("data.batch_size=50", "mappo.minibatches=null", 6, 20, 2, 60);

@@ -91,8 +91,13 @@ static const brim_config_component_row components[] = {
 // Minibatches have that many samples where it is written (brim_mappo_make_knobs).
 static const char *const given[] = {"data.batch_size", NULL};
 
-static const char *const yields[] = {"mappo.rollout_steps", "mappo.episodes_per_batch",
-                                     "mappo.minibatches", "data.batch_size", NULL};
+static const char *const yields[] = {"mappo.rollout_steps",
+                                     "mappo.episodes_per_batch",
+                                     "mappo.minibatches",
+                                     "data.batch_size",
+                                     "mappo.num_envs",
+                                     "mappo.episodes_per_worker",
+                                     NULL};
 
 const brim_config_section brim_mappo_section = {
     .keys = keys,
