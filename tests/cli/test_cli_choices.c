@@ -136,6 +136,11 @@ static void test_workload_by_content(void **state) {
   shell_result r = shell("brim config show stl10_config.yaml");
   assert_non_null(strstr(r.err, "stl10_config.yaml names no workload: brim trains contrastive"));
   shell_free(&r);
+  expect(0, "\"workload\":\"contrastive\"", "brim config check stl10_config.yaml --json");
+  expect(0, NULL, "printf 'num_envs: [4, 8]\\ngamma: 0.5\\n' > few.yaml");
+  expect(0, "\"workload\":\"mappo\"", "brim config check few.yaml --json");
+  expect(0, "\"workload\":\"supervised\"", "brim config check few.yaml model=mlp --json");
+  expect(0, "workload: mappo", "brim sweep few.yaml --dry-run --device ref --json");
   // a dict pasted from Python
   expect(0, NULL,
          "printf '# a comment\\n\\nBASE_CONFIG = {\\n    \"episodes_per_batch\": 20,  # more\\n"

@@ -326,6 +326,10 @@ static brim_status check_event(brim_cli *cli, const char *path, const brim_confi
   brim_status status = brim_json_put(f, "file", json_string(path));
   if (!status) status = brim_json_put(f, "ok", json_boolean(config != NULL));
   if (!status) status = brim_json_put(f, "refused", json_boolean(!config));
+  const char *workload = config ? brim_config_string(config, "workload") : NULL;
+  if (!status) {
+    status = brim_json_put(f, "workload", workload ? json_string(workload) : json_null());
+  }
   if (!status) status = brim_json_put(f, "error", error ? json_string(error) : json_null());
   if (!status) status = brim_json_put(f, "errors", json_array());
   for (size_t i = 0; i < m->count && !status; i++) {
@@ -382,7 +386,7 @@ static void print_mistakes(brim_cli *cli, const mistakes *m, brim_status status)
   brim_status_set_detail(m->text[0].data);
 }
 
-static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_input *input,
+static brim_status check_one(brim_cli *cli, const char *path, brim_cli_input *input,
                              const brim_config_facts *facts) {
   mistakes found = {.count = 0};
   brim_config_options how = {.path = path,
@@ -393,7 +397,7 @@ static brim_status check_one(brim_cli *cli, const char *path, const brim_cli_inp
                              .on_mistake = on_mistake,
                              .ctx = &found};
   brim_config *config = NULL;
-  brim_status status = brim_config_load(&how, &config);
+  brim_status status = brim_cli_load_config(cli, &how, input, &config);
   if (found.lost) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
   if (cli->json && status != BRIM_ENOMEM) {
     char detail[1024] = "";
