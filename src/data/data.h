@@ -46,6 +46,8 @@ typedef struct brim_source {
   int64_t (*label)(void *state, uint64_t index);
   // brim_source_files of one; NULL = not known.
   size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
+  // Names of the classes of text labels, which live as long as the source; NULL = no text.
+  const char *const *(*class_names)(void *state);
 } brim_source;
 
 // For a program that uses libhdf5 through brim alone, before anything else: the library is not closed
@@ -119,8 +121,8 @@ brim_status brim_source_check_readable(brim_source *source, uint64_t limit);
 // Its size before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
-// Names of the classes by label, where the set has them (folders of images, HDF5's class_names, CIFAR,
-// STL-10), as UTF-8 with other bytes written as \xNN; NULL in *names where it has none. component, path and split are those it was opened with
+// Names of the classes by label, where the set has them (folders of images, text labels, HDF5's
+// class_names, CIFAR, STL-10), as UTF-8 with other bytes written as \xNN; NULL in *names where it has none. component, path and split are those it was opened with
 // (component NULL = no arguments). The list lives in the arena or for ever.
 brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
                                     const brim_component *component, const char *path,

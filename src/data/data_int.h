@@ -29,6 +29,9 @@ typedef struct brim_source_builtin {
   bool (*val_is_test)(void *state);
   // Paths of the files it reads, where they are few; returns how many. NULL = all at its path.
   size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
+  // Names of the classes by which the source numbered text labels, as many as info.classes; NULL in
+  // the row and from the call = its labels are no text.
+  const char *const *(*class_names)(void *state);
 } brim_source_builtin;
 
 extern const brim_source_table brim_source_idx;
@@ -52,6 +55,7 @@ void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value
 int64_t brim_source_hdf5_label(void *state, uint64_t index);
 bool brim_source_hdf5_binary_targets(void *state);
 bool brim_source_hdf5_val_is_test(void *state);
+const char *const *brim_source_hdf5_class_names(void *state);
 extern const brim_source_table brim_source_numpy;
 uint64_t brim_source_numpy_host_bytes(void *state);
 int64_t brim_source_numpy_label(void *state, uint64_t index);
@@ -105,6 +109,31 @@ typedef struct brim_data_whole {
   int64_t least, most;
 } brim_data_whole;
 brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out);
+
+//---------------------------------- text labels ----------------------------------
+
+// Names of classes, sorted by their bytes. While a training set is read, numbers[i] of names[i] counts
+// in order of appearance; brim_data_classes_fix makes it i. After that no name is added.
+enum { BRIM_DATA_CLASS_BYTES = 255 };  // of a name
+typedef struct brim_data_classes {
+  brim_arena *arena;
+  const char **names;
+  int32_t *numbers;
+  size_t count, room;
+  uint64_t rows, most;
+  bool fixed;
+} brim_data_classes;
+// For a column of so many rows. More names than half of them are no classes, unless their number is
+// given (above 0).
+void brim_data_classes_init(brim_data_classes *c, uint64_t rows, int64_t given);
+void brim_data_classes_deinit(brim_data_classes *c);  // zeros are fine
+// The number of a row's class: n bytes, cut at a NUL. `what` names the column in messages.
+brim_status brim_data_classes_label(brim_data_classes *c, const char *what, uint64_t row,
+                                    const char *text, size_t n, int32_t *out);
+brim_status brim_data_classes_fail_long(const char *what);
+// After the last row: the final numbers, in `labels` too (c->rows of them; NULL = not kept).
+brim_status brim_data_classes_fix(brim_data_classes *c, const char *what, int64_t given,
+                                  int32_t *labels);
 
 //---------------------------------- normalisation ----------------------------------
 

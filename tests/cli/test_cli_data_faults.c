@@ -129,6 +129,40 @@ static void test_class_names(void **state) {
   expect(0, NULL, "rm -f names.h5");
 }
 
+// Text labels are the names of classes wherever these are shown.
+static void test_text_labels(void **state) {
+  (void)state;
+  const char *names[30];
+  const hsize_t rows = 30;
+  for (int i = 0; i < 30; i++) names[i] = i % 3 ? "caf\xc3\xa9" : "tea";
+  expect(0, NULL,
+         "rm -rf text.h5 text_run text.csv && brim data make text.h5 --shape 8 --samples 30 "
+         "--classes 2");
+  hid_t f = H5Fopen("text.h5", H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, H5T_VARIABLE);
+  assert_true(H5Ldelete(f, "train/y", H5P_DEFAULT) >= 0);
+  hid_t space = H5Screate_simple(1, &rows, NULL);
+  hid_t d = H5Dcreate2(f, "train/y", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, names) >= 0);
+  H5Dclose(d);
+  H5Sclose(space);
+  H5Tclose(type);
+  H5Fclose(f);
+  expect(0, "\"class_names\":[\"caf\xc3\xa9\",\"tea\"]", "brim data info text.h5 --json");
+  expect(0, "train: 30 samples read", "brim data verify text.h5");
+  expect(
+      0, NULL,
+      "brim train --data-path text.h5 model=linear --epochs 1 --device ref data.val_fraction=0.2 "
+      "--output-dir text_run -q");
+  expect(0, "\"tea\"", "brim eval text_run/model.safetensors --device ref --json");
+  expect(0, "caf\xc3\xa9",
+         "brim predict text_run/model.safetensors --device ref --data-path text.h5 -o text.csv && "
+         "cat text.csv");
+  expect(0, "\"class_names\":[\"caf\xc3\xa9\",\"tea\"]",
+         "brim data convert text.h5 text_copy.h5 --force && brim data info text_copy.h5 --json");
+  expect(0, NULL, "rm -rf text.h5 text_copy.h5 text_run text.csv");
+}
+
 // One label of a split written over.
 static void put_label(const char *file, const char *name, int label) {
   hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT), d = H5Dopen2(f, name, H5P_DEFAULT);
@@ -584,6 +618,7 @@ int main(void) {
       cmocka_unit_test(test_nan),
       cmocka_unit_test(test_nan_target),
       cmocka_unit_test(test_class_names),
+      cmocka_unit_test(test_text_labels),
       cmocka_unit_test(test_one_bad_split),
       cmocka_unit_test(test_incomplete_split),
       cmocka_unit_test(test_splits_apart),

@@ -105,6 +105,31 @@ static inline void put_labels(hid_t file, const char *name, hsize_t rows, int cl
   put_set(file, &s, values);
 }
 
+// Text, one a row: of any length where `size` is 0, else packed into so many bytes, as `pad` says.
+static inline void put_names(hid_t file, const char *name, const char *const *values, hsize_t rows,
+                             size_t size, H5T_str_t pad) {
+  hid_t type = H5Tcopy(H5T_C_S1), links = H5Pcreate(H5P_LINK_CREATE);
+  assert_true(H5Tset_size(type, size ? size : H5T_VARIABLE) >= 0);
+  H5Tset_strpad(type, pad);
+  H5Pset_create_intermediate_group(links, 1);
+  hid_t space = H5Screate_simple(1, &rows, NULL);
+  hid_t y = H5Dcreate2(file, name, type, space, links, H5P_DEFAULT, H5P_DEFAULT);
+  char *packed = calloc(rows, size + 1);
+  assert_non_null(packed);
+  for (hsize_t i = 0; i < rows && size; i++) {
+    size_t n = strlen(values[i]);
+    memset(packed + i * size, pad == H5T_STR_SPACEPAD ? ' ' : 0, size);
+    memcpy(packed + i * size, values[i], n < size ? n : size);
+  }
+  const void *data = size ? (const void *)packed : (const void *)values;
+  assert_true(H5Dwrite(y, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+  free(packed);
+  H5Dclose(y);
+  H5Sclose(space);
+  H5Pclose(links);
+  H5Tclose(type);
+}
+
 // Inputs x (ROWS, COLS) f32 and labels y of 5 classes.
 static inline void plain_file(const char *path) {
   hid_t file = create(path, 0, false);

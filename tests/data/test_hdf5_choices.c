@@ -4,20 +4,6 @@
 
 #include "data/data.h"
 
-static void put_names(hid_t file, const char *name, const char *const *names, hsize_t count) {
-  char text[8][8] = {{0}};
-  for (hsize_t i = 0; i < count; i++) snprintf(text[i], sizeof text[i], "%s", names[i]);
-  hid_t type = H5Tcopy(H5T_C_S1);
-  H5Tset_size(type, 8);
-  hid_t space = H5Screate_simple(1, &count, NULL);
-  hid_t list = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  assert_true(list >= 0);
-  assert_true(H5Dwrite(list, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0);
-  H5Dclose(list);
-  H5Sclose(space);
-  H5Tclose(type);
-}
-
 static void put_column(hid_t file, const char *name, hsize_t rows, int classes) {
   double values[256];
   set s = {.name = name, .type = H5T_STD_I64LE, .rank = 2, .dim = {rows, 1}};
@@ -77,7 +63,7 @@ static void test_class_lists(void **state) {
 
   file = create("cats.h5", 0, false);
   put_pair(file, "train", ROWS);
-  put_names(file, "list_classes", cats, 2);
+  put_names(file, "list_classes", cats, 2, 8, H5T_STR_NULLTERM);
   H5Fclose(file);
   brim_arena *arena;
   const char *const *names = NULL;
@@ -166,10 +152,10 @@ static void test_unused(void **state) {
   hid_t file = create("more.h5", 0, false);
   put_pair(file, "train", ROWS);
   put_pair(file, "test", 11);
-  put_names(file, "list_classes", cats, 2);
+  put_names(file, "list_classes", cats, 2, 8, H5T_STR_NULLTERM);
   set extra = floats("meta/weights", 3, 2);
   put_set(file, &extra, NULL);
-  put_names(file, "notes", cats, 1);
+  put_names(file, "notes", cats, 1, 8, H5T_STR_NULLTERM);
   H5Fclose(file);
   brim_source *splits[] = {open_split("more.h5", "train", NULL, 0),
                            open_split("more.h5", "test", NULL, 0)};

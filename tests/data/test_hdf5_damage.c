@@ -15,7 +15,8 @@
 enum { HEAD = 4096, ALL_FLIPS = 400, FLIPS = 150, SLOW_FLIPS = 75 };
 
 // Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
-static void small_file(const char *path, bool latest) {
+// `text`: y of names of any and of fixed length.
+static void small_file(const char *path, bool latest, bool text) {
   hid_t file = create(path, 0, latest);
   set x = floats("train/x", ROWS, COLS), u = floats("test/x", ROWS, COLS);
   u.chunk[0] = 8;
@@ -23,8 +24,15 @@ static void small_file(const char *path, bool latest) {
   u.deflate = true;
   put_set(file, &x, NULL);
   put_set(file, &u, NULL);
-  put_labels(file, "train/y", ROWS, 5);
-  put_labels(file, "test/y", ROWS, 5);
+  const char *names[ROWS];
+  for (int i = 0; i < ROWS; i++) names[i] = i % 3 ? "cat" : "dog";
+  if (text) {
+    put_names(file, "train/y", names, ROWS, 0, H5T_STR_NULLTERM);
+    put_names(file, "test/y", names, ROWS, 4, H5T_STR_NULLTERM);
+  } else {
+    put_labels(file, "train/y", ROWS, 5);
+    put_labels(file, "test/y", ROWS, 5);
+  }
   H5Fclose(file);
 }
 
@@ -88,15 +96,15 @@ static void flip_all(const char *path, uint64_t seed) {
 // In a process of its own, whose end is part of it.
 static void test_flipped_bytes(void **state) {
   (void)state;
-  for (int latest = 0; latest < 2; latest++) {
-    small_file("small.h5", latest);
+  for (int kind = 0; kind < 3; kind++) {
+    small_file("small.h5", kind == 1, kind == 2);
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
       int fd = open("damage-stderr.txt", O_WRONLY | O_CREAT | O_TRUNC, 0666);
       if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) _exit(99);
-      flip_all("small.h5", 7 + (uint64_t)latest);
+      flip_all("small.h5", 7 + (uint64_t)kind);
       exit(0);
     }
     int status = 0;
@@ -172,7 +180,7 @@ static void test_damaged_object(void **state) {
   (void)state;
   brim_pack_dataset *sets = NULL;
   size_t count = 0;
-  small_file("small.h5", false);
+  small_file("small.h5", false, false);
   put_byte("small.h5", message_at("small.h5", address_of("small.h5", "train/y"), 1), 77);
   fails_at("train", NULL, "cannot open /train/y: ");
   fails_at("train", "y", "cannot open /train/y: ");
@@ -187,7 +195,7 @@ static void test_damaged_object(void **state) {
   // the header as a whole, of a dataset and of a group: it is listed as damaged, or the list breaks off
   static const char *const names[] = {"train/y", "test"};
   for (int i = 0; i < 2; i++) {
-    small_file("small.h5", false);
+    small_file("small.h5", false, false);
     put_byte("small.h5", address_of("small.h5", names[i]), 77);
     brim_source *s = NULL;
     assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EPARSE);
@@ -268,7 +276,7 @@ static void expect_unusable(const char *helper) {
 static void test_unusable_helper(void **state) {
   (void)state;
   const char elf[] = "\177ELF";  // and nothing after that
-  small_file("small.h5", false);
+  small_file("small.h5", false, false);
   expect_unusable("/no/such/program");
   expect_unusable("./small.h5/helper");  // below a file
   write_bytes("helper", "text\n", 5);
@@ -315,7 +323,7 @@ static void test_no_room_for_helper(void **state) {
 static void test_wrong_helper(void **state) {
   (void)state;
   brim_source *s = NULL;
-  small_file("small.h5", false);
+  small_file("small.h5", false, false);
   setenv("BRIM_HDF5_HELPER", "/bin/false", 1);
   assert_status(open_source("hdf5", NULL, 0, "small.h5", "train", &s), BRIM_EIO);
   assert_detail("small.h5: the program brim-hdf5 does not run");

@@ -1,5 +1,5 @@
-// What the hdf5 source takes for labels: whole numbers of any type, one-hot rows, and what it says
-// about text, labels from 1 on, a missing val split and a file that was cut off.
+// What the hdf5 source takes for labels: whole numbers of any type, one-hot rows, names of classes, and
+// what it says about other text, labels from 1 on, a missing val split and a file that was cut off.
 #include "hdf5_test.h"
 
 // x (rows, 2) and y of these values.
@@ -108,29 +108,206 @@ static void test_one_hot_memory(void **state) {
   }
 }
 
+// x and a y of text.
+static void write_text(const char *path, const char *const *values, hsize_t rows, size_t size,
+                       H5T_str_t pad) {
+  hid_t file = create(path, 0, false);
+  set x = floats("x", rows, 2);
+  put_set(file, &x, NULL);
+  put_names(file, "y", values, rows, size, pad);
+  H5Fclose(file);
+}
+
+static void check_names(const char *path, const char *split, const char *const *want,
+                        int64_t classes) {
+  brim_source *s = NULL;
+  brim_arena *arena = NULL;
+  const char *const *names = NULL;
+  assert_ok(open_source("hdf5", NULL, 0, path, split, &s));
+  assert_ok(brim_arena_create(0, &arena));
+  assert_int_equal(s->info.classes, classes);
+  assert_ok(brim_source_class_names(arena, s, NULL, path, split, &names));
+  assert_non_null(names);
+  for (int64_t i = 0; i < classes; i++) assert_string_equal(names[i], want[i]);
+  brim_arena_destroy(arena);
+  brim_source_close(s);
+}
+
+// Names of classes are numbered in the order of their bytes, however they are stored.
 static void test_text(void **state) {
   (void)state;
-  static const char *const names[2] = {"y", "train/y"};
-  for (int i = 0; i < 2; i++) {
+  static const char *const values[6] = {"dog", "cat", "dog", "ab", "\xc3\xa9", "cat"};
+  static const int32_t want[6] = {2, 1, 2, 0, 3, 1};
+  static const char *const names[4] = {"ab", "cat", "dog", "\xc3\xa9"};
+  static const struct {
+    size_t size;
+    H5T_str_t pad;
+  } kinds[] = {{4, H5T_STR_NULLTERM},
+               {3, H5T_STR_NULLPAD},
+               {9, H5T_STR_SPACEPAD},
+               {2000, H5T_STR_NULLPAD},
+               {0, H5T_STR_NULLTERM}};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    write_text("text.h5", values, 6, kinds[k].size, kinds[k].pad);
+    check_labels("text.h5", NULL, 4, want, 6);
+    check_labels("text.h5", "{\"targets\": \"y\", \"classes\": 4}", 4, want, 6);
+    check_names("text.h5", "train", names, 4);
+    assert_refused("text.h5", "train", "{\"classes\": 3}", BRIM_EINVAL, "/y");
+    assert_refused("text.h5", "train", "{\"classes\": 5}", BRIM_EINVAL, "classes=5");
+    assert_refused("text.h5", "train", "{\"classes\": 0}", BRIM_EINVAL, "/y");
+    assert_refused("text.h5", "train", "{\"inputs\": \"y\"}", BRIM_EINVAL, "/y");
     opened o;
-    hid_t file = create("text.h5", 0, false), type = H5Tcopy(H5T_C_S1);
-    set x = floats(i ? "train/x" : "x", 3, 2);
-    put_set(file, &x, NULL);
-    H5Tset_size(type, 4);
-    const hsize_t rows = 3;
-    hid_t space = H5Screate_simple(1, &rows, NULL);
-    hid_t y = H5Dcreate2(file, names[i], type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(H5Dwrite(y, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, "cat\0dog\0cat") >= 0);
-    H5Dclose(y);
-    H5Sclose(space);
-    H5Tclose(type);
-    H5Fclose(file);
-    assert_refused("text.h5", "train", NULL, BRIM_EINVAL,
-                   i ? "/train/y holds text" : "/y holds text");
-    assert_detail("targets=none");
     assert_ok(try_open("text.h5", "train", "{\"targets\": \"none\"}", &o));
     assert_int_equal(o.info.classes, 0);
     shut(&o);
+  }
+}
+
+static void put_both(hid_t file, const char *x, const char *y, const char *const *values,
+                     hsize_t rows, size_t size) {
+  set inputs = floats(x, rows, 2);
+  put_set(file, &inputs, NULL);
+  put_names(file, y, values, rows, size, H5T_STR_NULLTERM);
+}
+
+static void check_split(const char *path, const char *split, const int32_t *want, uint64_t rows) {
+  opened o;
+  assert_ok(try_open(path, split, NULL, &o));
+  assert_int_equal(o.info.classes, 3);
+  assert_int_equal(o.info.count, rows);
+  for (uint64_t i = 0; i < rows; i++) {
+    assert_int_equal(brim_source_hdf5_label(o.state, i), want[i]);
+  }
+  shut(&o);
+}
+
+// The training split numbers the classes of the others, wherever it lies.
+static void test_text_splits(void **state) {
+  (void)state;
+  static const char *const train[4] = {"b", "c", "a", "b"}, *const test[2] = {"c", "b"};
+  static const char *const odd[2] = {"a", "zebra\x1b"};
+  static const int32_t train_want[4] = {1, 2, 0, 1}, test_want[2] = {2, 1};
+  static const char *const places[2][4] = {{"train/x", "train/y", "test/x", "test/y"},
+                                           {"x", "y", "x_test", "y_test"}};
+  static const char *const names[3] = {"a", "b", "c"};
+  for (int k = 0; k < 4; k++) {
+    const char *const *at = places[k / 2];
+    hid_t file = create("splits.h5", 0, false);
+    put_both(file, at[0], at[1], train, 4, 0);
+    put_both(file, at[2], at[3], k % 2 ? odd : test, 2, 8);
+    H5Fclose(file);
+    check_split("splits.h5", "train", train_want, 4);
+    if (k % 2) {
+      assert_refused("splits.h5", "test", NULL, BRIM_EPARSE, "zebra\\x1b");
+    } else {
+      check_split("splits.h5", "test", test_want, 2);
+      check_split("splits.h5", "val", test_want, 2);
+      check_names("splits.h5", "test", names, 3);
+    }
+  }
+  assert_ok(brim_fs_mkdirs("text"));
+  hid_t file = create("text/train.h5", 0, false);
+  put_both(file, "x", "y", train, 4, 2);
+  H5Fclose(file);
+  file = create("text/test.h5", 0, false);
+  put_both(file, "x", "y", test, 2, 0);
+  H5Fclose(file);
+  check_split("text", "train", train_want, 4);
+  check_split("text", "test", test_want, 2);
+}
+
+// What is no name of a class is refused: nothing, ids, free text, a second target.
+static void test_text_refused(void **state) {
+  (void)state;
+  enum { N = 40 };
+  static char id[N][16], text[N * 2][300];
+  const char *values[N], *texts[N * 2];
+  for (int i = 0; i < N; i++) {
+    snprintf(id[i], sizeof id[i], "id-%04d", i);
+    values[i] = id[i];
+  }
+  for (int i = 0; i < N * 2; i++) {
+    memset(text[i], 'a' + i % 2, sizeof text[i] - 1);
+    texts[i] = text[i];
+  }
+  for (size_t size = 0; size < 17; size += 16) {
+    write_text("ids.h5", values, N, size, H5T_STR_NULLTERM);
+    assert_refused("ids.h5", "train", NULL, BRIM_EINVAL, "/y");
+    assert_detail("targets=none");
+    opened o;
+    assert_ok(try_open("ids.h5", "train", "{\"classes\": 40}", &o));  // the user says that they are
+    assert_int_equal(o.info.classes, N);
+    shut(&o);
+    values[7] = size ? "   " : "";
+    write_text("empty.h5", values, N, size, H5T_STR_NULLTERM);
+    assert_refused("empty.h5", "train", NULL, BRIM_EPARSE, "/y[7]");
+    values[7] = id[7];
+  }
+  write_text("long.h5", texts, N * 2, 300, H5T_STR_NULLTERM);
+  assert_refused("long.h5", "train", NULL, BRIM_EINVAL, "255");
+  write_text("long.h5", texts, N * 2, 0, H5T_STR_NULLTERM);
+  assert_refused("long.h5", "train", NULL, BRIM_EINVAL, "255");
+  // more than a piece of rows may take
+  size_t huge = (size_t)5 << 20;
+  char *big = malloc(huge);
+  assert_non_null(big);
+  memset(big, 'x', huge - 1);
+  big[huge - 1] = 0;
+  texts[1] = big;
+  write_text("long.h5", texts, 2, 0, H5T_STR_NULLTERM);
+  assert_refused("long.h5", "train", NULL, BRIM_EINVAL, "255");
+  free(big);
+  // never written
+  hid_t file = create("never.h5", 0, false), type = H5Tcopy(H5T_C_S1);
+  set x = floats("x", 4, 2);
+  put_set(file, &x, NULL);
+  H5Tset_size(type, H5T_VARIABLE);
+  hid_t space = H5Screate_simple(1, x.dim, NULL);
+  H5Dclose(H5Dcreate2(file, "y", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(space);
+  H5Tclose(type);
+  H5Fclose(file);
+  assert_refused("never.h5", "train", NULL, BRIM_EPARSE, "/y[0]");
+  // several targets
+  file = create("two.h5", 0, false);
+  put_set(file, &x, NULL);
+  put_names(file, "y", (const char *const[4]){"a", "b", "a", "b"}, 4, 2, H5T_STR_NULLTERM);
+  put_labels(file, "label", 4, 2);
+  H5Fclose(file);
+  assert_refused("two.h5", "train", "{\"targets\": [\"label\", \"y\"]}", BRIM_EINVAL, "/y");
+  static const int32_t numbers[4] = {0, 1, 0, 1};
+  check_labels("two.h5", NULL, 2, numbers, 4);
+}
+
+// Bytes that are no UTF-8 are names too, shown as \xNN.
+static void test_text_bytes(void **state) {
+  (void)state;
+  static const char *const values[3] = {"caf\xe9", "caf\xe8", "caf\xe9"};
+  static const char *const names[2] = {"caf\\xE8", "caf\\xE9"};
+  write_text("bytes.h5", values, 3, 5, H5T_STR_NULLTERM);
+  check_names("bytes.h5", "train", names, 2);
+}
+
+static void test_text_memory(void **state) {
+  (void)state;
+  static const char *const values[4] = {"b", "a", "b", "c"};
+  write_text("memory.h5", values, 4, 0, H5T_STR_NULLTERM);
+  for (uint64_t n = 1;; n++) {
+    opened o;
+    brim_alloc_stats before, after;
+    brim_alloc_get_stats(&before);
+    uint64_t failures = brim_alloc_failures();
+    brim_alloc_fail_nth(n, 0);
+    brim_status status = try_open("memory.h5", "train", NULL, &o);
+    brim_alloc_fail_nth(0, 0);
+    if (!status) shut(&o);
+    brim_alloc_get_stats(&after);
+    assert_int_equal(before.live_blocks[0], after.live_blocks[0]);
+    assert_int_equal(before.live_blocks[1], after.live_blocks[1]);
+    if (brim_alloc_failures() == failures) {
+      assert_ok(status);
+      break;
+    }
   }
 }
 
@@ -469,6 +646,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
       cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
+      cmocka_unit_test(test_text_splits),    cmocka_unit_test(test_text_refused),
+      cmocka_unit_test(test_text_bytes),     cmocka_unit_test(test_text_memory),
       cmocka_unit_test(test_values),         cmocka_unit_test(test_classes_of_splits),
       cmocka_unit_test(test_whole_floats),   cmocka_unit_test(test_one_hot_said),
       cmocka_unit_test(test_label_gaps),     cmocka_unit_test(test_from_one),

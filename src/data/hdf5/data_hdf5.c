@@ -99,6 +99,7 @@ static void hdf5_close(void *state) {
   for (size_t i = 0; i < s->input_count; i++) brim_hdf5_file_close_array(&s->inputs[i]);
   for (size_t i = 0; i < s->target_count; i++) brim_hdf5_file_close_array(&s->targets[i]);
   brim_hdf5_file_close(&s->file);
+  brim_data_classes_deinit(&s->classes);
   brim_free(s->labels);
   brim_free(s);
 }
@@ -337,6 +338,10 @@ uint64_t brim_source_hdf5_host_bytes(void *state) {
 
 int64_t brim_source_hdf5_label(void *state, uint64_t index) {
   return ((const brim_hdf5_set *)state)->labels[index];
+}
+
+const char *const *brim_source_hdf5_class_names(void *state) {
+  return ((const brim_hdf5_set *)state)->classes.names;
 }
 
 const brim_hdf5_file *brim_source_hdf5_file(void *state, const brim_hdf5_choice **choice) {

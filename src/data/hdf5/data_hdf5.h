@@ -201,6 +201,7 @@ brim_status brim_hdf5_probe(const char *path, struct brim_hdf5_request *request)
 typedef struct brim_hdf5_entry {
   char *path;  // without the leading "/"
   bool numeric, integer;
+  bool text;  // of any or of fixed length, one a row: it can be labels
   int rank;
   uint64_t dim[BRIM_HDF5_MAX_RANK];
   char type[24];  // "f32"
@@ -246,7 +247,10 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *e
 // Refuses values that no class can have.
 brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         const brim_hdf5_whole *whole);
-// The same of floats that are whole numbers, or of one-hot rows of `classes`; every value is looked
+// Text, one a row, as classes (data_int.h): labels to `out`, which may be NULL for the names alone.
+brim_status brim_hdf5_file_text_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
+                                       brim_data_classes *classes, int32_t *out);
+// As brim_hdf5_file_labels, of floats that are whole numbers, or of one-hot rows of `classes`; every value is looked
 // at. In data_hdf5_labels.c.
 brim_status brim_hdf5_file_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         int64_t classes, int32_t *out);

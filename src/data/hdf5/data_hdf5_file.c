@@ -188,6 +188,8 @@ static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e)
   e->integer = n.integer;
   for (int d = 0; d < rank && d < BRIM_HDF5_MAX_RANK; d++) e->dim[d] = dim[d];
   snprintf(e->type, sizeof e->type, "%s", n.plain ? brim_hdf5_kind_name(n.type.kind) : n.other);
+  e->text =
+      type >= 0 && H5Tget_class(type) == H5T_STRING && (rank == 1 || (rank == 2 && e->dim[1] == 1));
   brim_status status = BRIM_OK;
   if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND) status = add_members(v->file, type, e);
   if (space >= 0) (void)H5Sclose(space);
@@ -212,7 +214,7 @@ static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *
     status = brim_hdf5_outside_check(f->path, e->path, dataset);
   }
   if (!status || status == BRIM_ENOMEM) return status;
-  e->numeric = false;
+  e->numeric = e->text = false;
   e->trouble = brim_strdup(brim_status_detail());
   brim_status_clear();
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);

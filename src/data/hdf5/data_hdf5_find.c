@@ -33,6 +33,7 @@ typedef struct candidates {
   } * row;
   size_t count;
   int split;  // that all of them belong to; BRIM_HDF5_NO_SPLIT: none
+  bool all;   // whatever their split
 } candidates;
 
 //---------------------------------- splits ----------------------------------
@@ -199,6 +200,7 @@ static brim_status take_split(candidates *c, int split, bool unmarked) {
 
 static brim_status take_all(candidates *c) {
   c->split = BRIM_HDF5_NO_SPLIT;
+  c->all = true;
   for (size_t i = 0; i < c->file->entry_count; i++) {
     const brim_hdf5_entry *e = &c->file->entries[i];
     if (e->numeric && !is_class_list(e)) BRIM_TRY(add_candidate(c, e, e->path));
@@ -206,7 +208,19 @@ static brim_status take_all(candidates *c) {
   return BRIM_OK;
 }
 
-static brim_status gather(candidates *c, const char *split, bool whole) {
+// Text can be labels of the numbers that were taken; it makes no split and no inputs.
+static brim_status take_text(candidates *c) {
+  char plain[MAX_PLAIN];
+  for (size_t i = 0; i < c->file->entry_count; i++) {
+    const brim_hdf5_entry *e = &c->file->entries[i];
+    int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
+    if (!e->text || is_class_list(e) || (!c->all && own != c->split)) continue;
+    BRIM_TRY(add_candidate(c, e, c->all ? e->path : plain));
+  }
+  return BRIM_OK;
+}
+
+static brim_status take_numbers(candidates *c, const char *split, bool whole) {
   const brim_hdf5_file *f = c->file;
   char plain[MAX_PLAIN];
   bool marked = false;
@@ -232,6 +246,11 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
                    split);
 }
 
+static brim_status gather(candidates *c, const char *split, bool whole) {
+  BRIM_TRY(take_numbers(c, split, whole));
+  return take_text(c);
+}
+
 //---------------------------------- by name ----------------------------------
 
 // A name of the training split, where another is asked for, means its counterpart there: a config names
@@ -241,13 +260,15 @@ static void to_split(const candidates *c, const char **name, char plain[MAX_PLAI
   if (c->split >= 0 && own == BRIM_HDF5_TRAIN && own != c->split) *name = plain;
 }
 
-static brim_status by_name(const candidates *c, const char *name, const brim_hdf5_entry **out) {
+static brim_status by_name(const candidates *c, const char *name, bool targets,
+                           const brim_hdf5_entry **out) {
   const brim_hdf5_file *f = c->file;
   const brim_hdf5_entry *loose = NULL;
   char plain[MAX_PLAIN];
   while (*name == '/') name++;
   to_split(c, &name, plain);
   for (size_t i = 0; i < c->count; i++) {
+    if (!targets && c->row[i].entry->text) continue;
     if (strcmp(c->row[i].plain, name) == 0 || strcmp(c->row[i].entry->path, name) == 0) {
       *out = c->row[i].entry;
       return BRIM_OK;
@@ -258,7 +279,7 @@ static brim_status by_name(const candidates *c, const char *name, const brim_hdf
     const brim_hdf5_entry *e = &f->entries[i];
     if (strcmp(e->path, name) != 0) continue;
     *out = e;
-    if (e->numeric) return BRIM_OK;
+    if (e->numeric || (targets && e->text)) return BRIM_OK;
     if (e->trouble) return fail_damaged(f, e);
     if (e->members) return fail_compound(f, e);
     return brim_fail(BRIM_EINVAL, "%s: /%s: holds %s of rank %d, not numbers of rank 1 to %d",
@@ -273,8 +294,9 @@ static brim_status by_name(const candidates *c, const char *name, const brim_hdf
   return BRIM_OK;
 }
 
-static brim_status all_by_name(const candidates *c, const json_t *names, const char *what,
+static brim_status all_by_name(const candidates *c, const json_t *names, bool targets,
                                const brim_hdf5_entry **out, size_t *count) {
+  const char *what = targets ? "targets" : "inputs";
   size_t n = json_is_array(names) ? json_array_size(names) : 1;
   *count = 0;
   if (n > BRIM_HDF5_MAX_ARRAYS)
@@ -284,7 +306,7 @@ static brim_status all_by_name(const candidates *c, const json_t *names, const c
     if (!json_is_string(item))
       return brim_fail(BRIM_EINVAL, "hdf5: %s must be the name of a dataset or a list of names",
                        what);
-    BRIM_TRY(by_name(c, json_string_value(item), &out[*count]));
+    BRIM_TRY(by_name(c, json_string_value(item), targets, &out[*count]));
     ++*count;
   }
   return BRIM_OK;
@@ -300,12 +322,13 @@ static bool is_named(const char *plain, const char *const *names) {
 }
 
 // The first name of the list that a dataset has; the shortest path where several have it.
-static const brim_hdf5_entry *named(const candidates *c, const char *const *names) {
+static const brim_hdf5_entry *named(const candidates *c, const char *const *names, bool text) {
   for (; *names; names++) {
     const brim_hdf5_entry *best = NULL;
     size_t best_size = 0;
     for (size_t i = 0; i < c->count; i++) {
       size_t size = strlen(c->row[i].plain);
+      if (c->row[i].entry->text != text) continue;
       if (strcasecmp(last_part(c->row[i].plain), *names) != 0) continue;
       if (best && size >= best_size) continue;
       best = c->row[i].entry;
@@ -317,11 +340,11 @@ static const brim_hdf5_entry *named(const candidates *c, const char *const *name
 }
 
 static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, brim_hdf5_input_names);
+  const brim_hdf5_entry *best = named(c, brim_hdf5_input_names, false);
   size_t same = 1;
-  for (size_t i = 0; i < c->count && !named(c, brim_hdf5_input_names); i++) {
+  for (size_t i = 0; i < c->count && !named(c, brim_hdf5_input_names, false); i++) {
     const brim_hdf5_entry *e = c->row[i].entry;
-    if (is_named(c->row[i].plain, brim_hdf5_target_names)) continue;
+    if (e->text || is_named(c->row[i].plain, brim_hdf5_target_names)) continue;
     if (best && e->rank == best->rank) same++;
     if (best && e->rank <= best->rank) continue;
     best = e;
@@ -340,7 +363,7 @@ static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) 
 }
 
 // A dataset of the targets' names that cannot be any, beside the input, is not "no targets".
-static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chosen) {
+static brim_status refuse_other(const candidates *c, const brim_hdf5_choice *chosen) {
   const brim_hdf5_file *f = c->file;
   char plain[MAX_PLAIN];
   int split = brim_hdf5_split_of(chosen->inputs[0]->path, plain, sizeof plain);
@@ -349,22 +372,23 @@ static brim_status refuse_text(const candidates *c, const brim_hdf5_choice *chos
     int own = brim_hdf5_split_of(e->path, plain, sizeof plain);
     if (e->numeric || own != split || !is_named(plain, brim_hdf5_target_names)) continue;
     if (e->members) return fail_compound(f, e);
-    return brim_fail(BRIM_EINVAL,
-                     "%s: /%s holds %s, which cannot be labels; store labels as numbers from 0, or "
-                     "use targets=none",
-                     f->path, e->path, e->type);
+    return brim_fail(
+        BRIM_EINVAL,
+        "%s: /%s holds %s, which cannot be labels; store labels as numbers from 0 or as "
+        "text, or use targets=none",
+        f->path, e->path, e->type);
   }
   return BRIM_OK;
 }
 
 static brim_status find_target(const candidates *c, const brim_hdf5_choice *chosen,
                                const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, brim_hdf5_target_names);
+  const brim_hdf5_entry *best = named(c, brim_hdf5_target_names, false);
   size_t found = 0;
-  *out = best;
   for (size_t i = 0; i < chosen->input_count; i++) {
     if (best == chosen->inputs[i]) best = NULL;
   }
+  if (!best) best = named(c, brim_hdf5_target_names, true);
   *out = best;
   if (best) return BRIM_OK;
   for (size_t i = 0; i < c->count; i++) {
@@ -372,12 +396,12 @@ static brim_status find_target(const candidates *c, const brim_hdf5_choice *chos
     bool input = false;
     for (size_t k = 0; k < chosen->input_count; k++) input = input || e == chosen->inputs[k];
     bool single = e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
-    if (input || !single || e->dim[0] != chosen->inputs[0]->dim[0]) continue;
+    if (input || e->text || !single || e->dim[0] != chosen->inputs[0]->dim[0]) continue;
     *out = e;
     found++;
   }
   if (found == 1) return BRIM_OK;
-  if (found == 0) return refuse_text(c, chosen);  // else data without targets
+  if (found == 0) return refuse_other(c, chosen);  // else data without targets
   return fail_list(BRIM_EINVAL, c->file,
                    brim_tr("it is not clear which dataset holds the targets; name it with "),
                    "targets=");
@@ -406,7 +430,7 @@ static brim_status check_lengths(const brim_hdf5_file *f, const brim_hdf5_choice
 static brim_status choose(const candidates *c, const json_t *inputs, const json_t *targets,
                           brim_hdf5_choice *out) {
   if (inputs) {
-    BRIM_TRY(all_by_name(c, inputs, "inputs", out->inputs, &out->input_count));
+    BRIM_TRY(all_by_name(c, inputs, false, out->inputs, &out->input_count));
     if (!out->input_count) return brim_fail(BRIM_EINVAL, "hdf5: inputs names no dataset");
   } else {
     BRIM_TRY(find_input(c, &out->inputs[0]));
@@ -415,7 +439,7 @@ static brim_status choose(const candidates *c, const json_t *inputs, const json_
   const json_t *only = json_array_size(targets) == 1 ? json_array_get(targets, 0) : targets;
   const char *text = json_is_string(only) ? json_string_value(only) : "";
   if (targets && strcmp(text, "none") != 0) {
-    BRIM_TRY(all_by_name(c, targets, "targets", out->targets, &out->target_count));
+    BRIM_TRY(all_by_name(c, targets, true, out->targets, &out->target_count));
   } else if (!targets) {
     BRIM_TRY(find_target(c, out, &out->targets[0]));
     out->target_count = out->targets[0] ? 1 : 0;

@@ -10,7 +10,9 @@
 enum {
   LABEL_PIECE = 1 << 16,
   REASON = BRIM_HDF5_REASON,
-  BLOCK = 64,  // rows for one child, where no chunk says how many lie together
+  TEXT_PIECE = 1 << 12,  // rows of text read at once
+  TEXT_ROOM = 2 << 20,   // bytes for them: TEXT_PIECE names of BRIM_DATA_CLASS_BYTES fit
+  BLOCK = 64,            // rows for one child, where no chunk says how many lie together
 };
 
 static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
@@ -398,7 +400,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
     status = fail_reason(f, e->path, brim_tr("brim does not support its number type"));
   for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
     uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
-    const brim_hdf5_rows rows = {dataset, as, e->rank, e->dim, at, n};
+    const brim_hdf5_rows rows = {dataset, as, e->rank, e->dim, at, n, H5P_DEFAULT};
     if (!brim_hdf5_library_rows(&rows, piece, why)) {
       status = fail_reason(f, e->path, why);
       break;
@@ -448,6 +450,114 @@ brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *f, const brim_hdf5
                    "dataset: hdf5(classes=0)",
                    f->path, e->path, whole->wrong_row, (uint64_t)whole->wrong_value,
                    (int)BRIM_HDF5_MAX_CLASSES - 1);
+}
+
+// Room for the text of any length in one piece of rows: what the library takes is never freed singly, and
+// a file whose rows are megabytes each cannot take more.
+typedef struct text_room {
+  uint8_t *bytes;
+  size_t used;
+  bool full;
+} text_room;
+
+static void *take_text(size_t size, void *ctx) {
+  text_room *room = ctx;
+  if (size > TEXT_ROOM - room->used) {
+    room->full = true;
+    return NULL;
+  }
+  void *out = room->bytes + room->used;
+  room->used += (size + 7) / 8 * 8;
+  if (room->used > TEXT_ROOM) room->used = TEXT_ROOM;
+  return out;
+}
+
+static void keep_text(void *text, void *ctx) { (void)text, (void)ctx; }
+
+// What one piece of rows is read with.
+typedef struct text_job {
+  brim_hdf5_rows rows;
+  size_t size;  // of a row in memory: its bytes, or a pointer to them
+  bool any_length, spaces;
+  uint8_t *piece;
+  text_room room;
+  const char *what;
+} text_job;
+
+static brim_status text_piece(const brim_hdf5_file *f, const brim_hdf5_entry *e, text_job *job,
+                              brim_data_classes *classes, int32_t *out) {
+  char why[REASON];
+  job->room.used = 0;
+  memset(job->piece, 0, job->rows.count * job->size);
+  if (!brim_hdf5_library_rows(&job->rows, job->piece, why)) {
+    return job->room.full ? brim_data_classes_fail_long(job->what) : fail_reason(f, e->path, why);
+  }
+  for (uint64_t i = 0; i < job->rows.count; i++) {
+    const char *text = (const char *)job->piece + i * job->size;
+    size_t n = job->size;
+    int32_t label;
+    if (job->any_length) {
+      memcpy(&text, job->piece + i * job->size, sizeof text);
+      if (!text) text = "";
+      n = strlen(text);
+    }
+    while (job->spaces && n > 0 && text[n - 1] == ' ') n--;
+    BRIM_TRY(brim_data_classes_label(classes, job->what, job->rows.first + i, text, n, &label));
+    if (out) out[job->rows.first + i] = label;
+  }
+  return BRIM_OK;
+}
+
+static brim_status text_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, text_job *job,
+                               brim_data_classes *classes, int32_t *out) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  hid_t type = H5Dget_type(dataset), transfer = H5Pcreate(H5P_DATASET_XFER);
+  brim_status status = BRIM_OK;
+  bool text = type >= 0 && H5Tget_class(type) == H5T_STRING;
+  if (!text || transfer < 0 ||
+      H5Pset_vlen_mem_manager(transfer, take_text, &job->room, keep_text, NULL) < 0) {
+    status = fail_library(f, e->path);
+  } else {
+    job->any_length = H5Tis_variable_str(type) > 0;
+    job->spaces = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
+    job->size = job->any_length ? sizeof(char *) : H5Tget_size(type);
+    job->rows = (brim_hdf5_rows){
+        .dataset = dataset, .type = type, .rank = e->rank, .dim = e->dim, .transfer = transfer};
+    if (!job->size || job->size > TEXT_ROOM) status = brim_data_classes_fail_long(job->what);
+  }
+  uint64_t most = status ? 0 : TEXT_ROOM / job->size;
+  if (most > TEXT_PIECE) most = TEXT_PIECE;
+  for (uint64_t at = 0; at < e->dim[0] && !status; at += most) {
+    job->rows.first = at;
+    job->rows.count = e->dim[0] - at < most ? e->dim[0] - at : most;
+    status = text_piece(f, e, job, classes, out);
+  }
+  if (transfer >= 0) (void)H5Pclose(transfer);
+  if (type >= 0) (void)H5Tclose(type);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+brim_status brim_hdf5_file_text_labels(brim_hdf5_file *f, const brim_hdf5_entry *e,
+                                       brim_data_classes *classes, int32_t *out) {
+  brim_hdf5_scope scope;
+  brim_str what;
+  brim_str_init(&what);
+  brim_str_printf(&what, "%s: /%s", f->path, e->path);
+  text_job job = {.piece = brim_alloc(2 * TEXT_ROOM), .what = what.data};
+  brim_status status = BRIM_OK;
+  if (!job.piece || brim_str_status(&what)) {
+    status = brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  } else {
+    job.room.bytes = job.piece + TEXT_ROOM;
+    brim_hdf5_enter(&scope);
+    status = text_locked(f, e, &job, classes, out);
+    brim_hdf5_leave(&scope);
+  }
+  brim_free(job.piece);
+  brim_str_deinit(&what);
+  return status;
 }
 
 static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name) {

@@ -58,6 +58,7 @@ typedef struct brim_hdf5_rows {
   int rank;
   const uint64_t *dim;
   uint64_t first, count;
+  int64_t transfer;  // property list; 0 = the library's defaults
 } brim_hdf5_rows;
 bool brim_hdf5_library_rows(const brim_hdf5_rows *rows, void *out, char *why);
 // Of a dataset that only the library reads, in the helper (map, name, rank, dim, row_bytes and outside

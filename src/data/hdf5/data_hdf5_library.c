@@ -45,7 +45,7 @@ bool brim_hdf5_library_rows(const brim_hdf5_rows *rows, void *out, char *why) {
   herr_t status = -1;
   if (space >= 0 && memory >= 0 &&
       H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
-    status = H5Dread(rows->dataset, rows->type, memory, space, H5P_DEFAULT, out);
+    status = H5Dread(rows->dataset, rows->type, memory, space, rows->transfer, out);
   if (status < 0) brim_hdf5_reason(why, REASON);
   if (space >= 0) (void)H5Sclose(space);
   if (memory >= 0) (void)H5Sclose(memory);
@@ -54,7 +54,7 @@ bool brim_hdf5_library_rows(const brim_hdf5_rows *rows, void *out, char *why) {
 
 brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row) {
   char why[REASON];
-  const brim_hdf5_rows rows = {a->dataset, a->memory_type, a->rank, a->dim, index, 1};
+  const brim_hdf5_rows rows = {a->dataset, a->memory_type, a->rank, a->dim, index, 1, H5P_DEFAULT};
   if (!brim_hdf5_library_rows(&rows, row, why))
     return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index, why);
   return BRIM_OK;

@@ -63,25 +63,37 @@ static brim_status other_splits(brim_hdf5_set *s, const brim_hdf5_entry *labels,
   return BRIM_OK;
 }
 
-// The same where the splits are files of one folder.
-static brim_status other_files(const brim_hdf5_set_args *args, label_kind *out) {
+// The training split's file where the splits are files of one folder, and what it reads. *found false:
+// there is none, or it is `args`' own; else the caller closes the file.
+static brim_status open_training(const brim_hdf5_set_args *args, brim_hdf5_file *file,
+                                 brim_hdf5_choice *choice, bool *found) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
   char *path;
+  *found = false;
   if (strcmp(split, args->split) == 0) return BRIM_OK;
   BRIM_TRY(brim_hdf5_split_file(args->path, split, &path));
   if (!path) return BRIM_OK;
-  brim_hdf5_file file;
-  brim_hdf5_choice choice;
   if (args->at) snprintf(args->at, BRIM_HDF5_PROBE_ROOM, "%s", path);
-  brim_status status = brim_hdf5_file_open(path, NULL, 0, args->outside, &file);
+  brim_status status = brim_hdf5_file_open(path, NULL, 0, args->outside, file);
   brim_free(path);
   if (status) return status;
-  status = brim_hdf5_find(&file, split, true, args->inputs, args->targets, &choice);
-  if (!status && choice.target_count == 1 && choice.targets[0]->integer) {
+  *found = true;
+  status = brim_hdf5_find(file, split, true, args->inputs, args->targets, choice);
+  if (status) choice->target_count = 0;
+  return status == BRIM_ENOMEM ? status : BRIM_OK;
+}
+
+// The same where the splits are files of one folder.
+static brim_status other_files(const brim_hdf5_set_args *args, label_kind *out) {
+  brim_hdf5_file file;
+  brim_hdf5_choice choice;
+  bool found;
+  brim_status status = open_training(args, &file, &choice, &found);
+  if (!status && found && choice.target_count == 1 && choice.targets[0]->integer) {
     status = look_at(&file, choice.targets[0], out);
   }
-  brim_hdf5_file_close(&file);
-  return status == BRIM_ENOMEM ? status : BRIM_OK;
+  if (found) brim_hdf5_file_close(&file);
+  return status;
 }
 
 static bool one_a_row(const brim_hdf5_entry *e) {
@@ -169,6 +181,52 @@ static brim_status read_labels(brim_hdf5_set *s, const brim_hdf5_set_args *args,
     }
   }
   s->info.classes = classes;
+  return BRIM_OK;
+}
+
+// The names of the training split, where this is another one, number the classes of all splits.
+static brim_status read_training_names(brim_hdf5_set *s, const brim_hdf5_set_args *args,
+                                       const brim_hdf5_entry *own, bool folder) {
+  const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
+  brim_hdf5_file other, *file = &s->file;
+  brim_hdf5_choice choice;
+  bool opened = false;
+  brim_status status = BRIM_OK;
+  if (strcmp(args->split, split) == 0 || strcmp(args->split, "all") == 0) return BRIM_OK;
+  if (folder) {
+    status = open_training(args, &other, &choice, &opened);
+    if (!opened) choice.target_count = 0;
+    file = &other;
+  } else if (brim_hdf5_find(file, split, false, args->inputs, args->targets, &choice)) {
+    choice.target_count = 0;  // there is none
+    brim_status_clear();
+  }
+  const brim_hdf5_entry *e = choice.target_count == 1 ? choice.targets[0] : NULL;
+  if (!status && e && e != own && e->text) {
+    brim_data_classes_init(&s->classes, e->dim[0], args->classes);
+    status = brim_hdf5_file_text_labels(file, e, &s->classes, NULL);
+    if (!status) status = brim_data_classes_fix(&s->classes, file->path, args->classes, NULL);
+  }
+  if (opened) brim_hdf5_file_close(&other);
+  return status;
+}
+
+static brim_status read_text(brim_hdf5_set *s, const brim_hdf5_set_args *args,
+                             const brim_hdf5_entry *e, bool folder) {
+  if (args->classes == 0)
+    return brim_fail(BRIM_EINVAL,
+                     "%s: /%s holds text, which cannot be regression targets; leave out classes=0",
+                     s->file.path, e->path);
+  s->labels = brim_alloc_tagged(s->rows * sizeof *s->labels, BRIM_MEM_PLANNED);
+  if (!s->labels)
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", s->file.path,
+                     e->path, s->rows);
+  BRIM_TRY(read_training_names(s, args, e, folder));
+  bool known = s->classes.fixed;
+  if (!known) brim_data_classes_init(&s->classes, s->rows, args->classes);
+  BRIM_TRY(brim_hdf5_file_text_labels(&s->file, e, &s->classes, s->labels));
+  if (!known) BRIM_TRY(brim_data_classes_fix(&s->classes, s->file.path, args->classes, s->labels));
+  s->info.classes = (int64_t)s->classes.count;
   return BRIM_OK;
 }
 
@@ -348,6 +406,14 @@ static brim_status open_arrays(brim_hdf5_set *s, const brim_hdf5_set_args *args,
   BRIM_TRY(set_inputs(s, args, choice));
   set_normalisation(s, choice->inputs[0]);
   const brim_hdf5_entry *first = choice->targets[0];
+  if (choice->target_count == 1 && first->text) return read_text(s, args, first, folder);
+  for (size_t i = 0; i < choice->target_count; i++) {
+    if (choice->targets[i]->text)
+      return brim_fail(BRIM_EINVAL,
+                       "%s: /%s holds text, so it must be the only target; name it alone with "
+                       "targets=",
+                       s->file.path, choice->targets[i]->path);
+  }
   bool values = args->classes == 0, one = choice->target_count == 1;
   if (one && !values && (args->classes > 0 || (first->integer && one_a_row(first)))) {
     BRIM_TRY(read_labels(s, args, first, folder, &values));

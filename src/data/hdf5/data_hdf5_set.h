@@ -14,8 +14,9 @@ typedef struct brim_hdf5_set {
   brim_hdf5_choice choice;  // of the file's entries
   brim_hdf5_array inputs[BRIM_HDF5_MAX_ARRAYS], targets[BRIM_HDF5_MAX_ARRAYS];
   size_t input_count, target_count;
-  int32_t *labels;  // planned
-  uint64_t rows;    // of the file; info.count may be fewer
+  int32_t *labels;            // planned
+  brim_data_classes classes;  // of text labels; without names otherwise
+  uint64_t rows;              // of the file; info.count may be fewer
   brim_source_info info;
   bool binary_targets;
   bool fills;  // inputs that are not finite are read as `nan`

@@ -1,5 +1,6 @@
-// Names of classes, where a data set has them: folders of images by their folders, HDF5 files by the
-// attribute class_names, CIFAR and STL-10 by what they are. Labels are the order of the names.
+// Names of classes, where a data set has them: folders of images by their folders, text labels as
+// they are, HDF5 files by the attribute class_names, CIFAR and STL-10 by what they are. Labels are
+// the order of the names.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,16 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
   if (component) path = brim_component_string(component, "path", path);
   if (strcmp(kind, "cifar10") == 0 && classes == 10) *names = cifar10_names;
   if (strcmp(kind, "stl10") == 0 && classes == 10) *names = stl10_names;
+  const char *const *own = source->class_names ? source->class_names(source->state) : NULL;
+  if (own) {
+    const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
+    if (!list) return no_memory();
+    for (int64_t i = 0; i < classes; i++) {
+      list[i] = as_text(arena, own[i]);
+      if (!list[i]) return no_memory();
+    }
+    *names = list;
+  }
   if (*names || !path) return BRIM_OK;
   const brim_value *outside = component ? brim_component_arg(component, "allow_external") : NULL;
   bool allowed = outside && outside->kind == BRIM_VALUE_BOOL && outside->boolean;

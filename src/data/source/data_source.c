@@ -29,7 +29,7 @@ static const brim_source_builtin builtin[] = {
     {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
      brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target,
      brim_source_hdf5_label, .binary_targets = brim_source_hdf5_binary_targets,
-     .val_is_test = brim_source_hdf5_val_is_test},
+     .val_is_test = brim_source_hdf5_val_is_test, .class_names = brim_source_hdf5_class_names},
     {"folder", &brim_source_folder, brim_source_folder_host_bytes,
      .label = brim_source_folder_label, .val_is_test = brim_source_folder_val_is_test},
     {"synthetic", &brim_source_synthetic, .label = brim_source_synthetic_label},
@@ -233,6 +233,7 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->describe_target = row->describe_target;
     s->label = row->label;
     s->files = row->files;
+    s->class_names = row->class_names;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
     s->binary_targets = row->binary_targets && row->binary_targets(s->state);
     s->val_is_test =
