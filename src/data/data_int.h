@@ -59,6 +59,7 @@ const char *const *brim_source_hdf5_class_names(void *state);
 extern const brim_source_table brim_source_numpy;
 uint64_t brim_source_numpy_host_bytes(void *state);
 int64_t brim_source_numpy_label(void *state, uint64_t index);
+const char *const *brim_source_numpy_class_names(void *state);
 size_t brim_source_numpy_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
 bool brim_source_numpy_binary_targets(void *state);
 bool brim_source_numpy_val_is_test(void *state);
@@ -197,9 +198,10 @@ void brim_idx_array_unload(brim_idx_array *array);
 
 enum { BRIM_NPY_MAX_RANK = 8, BRIM_NPY_HEAD = 4096 };
 
-// One array in C order, little-endian.
+// One array in C order; numbers are little-endian.
 typedef struct brim_npy {
-  char kind;  // of an element: u, i, f, or b (a byte, 0 or 1)
+  char kind;  // of an element: u, i, f, b (a byte, 0 or 1), S (bytes) or U (code points of 4 bytes)
+  bool big;   // U: big-endian
   int rank;
   size_t element_bytes;
   uint64_t dim[BRIM_NPY_MAX_RANK];

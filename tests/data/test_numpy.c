@@ -136,8 +136,11 @@ static void test_bad_headers(void **state) {
       {"{'descr': '|u1', 'fortran_order': True, 'shape': (2, 4)}", "ascontiguousarray",
        BRIM_EUNSUPPORTED},
       {"{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", "numpy.stack", BRIM_EUNSUPPORTED},
-      {"{'descr': '<U4', 'fortran_order': False, 'shape': (2,)}", "numpy.unique",
+      {"{'descr': '<U0', 'fortran_order': False, 'shape': (2,)}", "'<U0'", BRIM_EUNSUPPORTED},
+      {"{'descr': '<U', 'fortran_order': False, 'shape': (2,)}", "'<U'", BRIM_EUNSUPPORTED},
+      {"{'descr': '<U4294967296', 'fortran_order': False, 'shape': (2,)}", "'<U4294967296'",
        BRIM_EUNSUPPORTED},
+      {"{'descr': '|S5', 'fortran_order': False, 'shape': (2,)}", "header says", BRIM_EPARSE},
       {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", "structured",
        BRIM_EUNSUPPORTED},
       {"{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}", "'>f4'", BRIM_EUNSUPPORTED},
@@ -315,6 +318,109 @@ static void test_labels(void **state) {
   assert_detail("3 labels for the 4 samples");
 }
 
+// Text as numpy stores it: code points of 4 bytes, or bytes, padded with zeros.
+static void write_text_labels(const char *path, char kind, bool big, const uint32_t (*text)[4],
+                              size_t rows) {
+  static bytes body;
+  char descr[8], shape[32];
+  body.size = 0;
+  for (size_t i = 0; i < rows; i++) {
+    for (int k = 0; k < 4; k++) {
+      uint8_t p[4];
+      for (int b = 0; b < 4; b++) p[b] = (uint8_t)(text[i][k] >> 8 * (big ? 3 - b : b));
+      put(&body, kind == 'U' ? p : &p[big ? 3 : 0], kind == 'U' ? 4 : 1);
+    }
+  }
+  snprintf(descr, sizeof descr, "%s%c4", kind == 'S' ? "|" : big ? ">" : "<", kind);
+  snprintf(shape, sizeof shape, "(%zu,)", rows);
+  write_npy(path, descr, shape, body.data, body.size);
+}
+
+static void check_text(const char *split, const int32_t *want, size_t rows, const char *first) {
+  brim_source *s;
+  brim_arena *arena = NULL;
+  const char *const *names = NULL;
+  assert_ok(open_set(NULL, 0, "set", split, &s));
+  assert_int_equal(s->info.classes, 3);
+  assert_int_equal(s->info.target_dim, 0);
+  assert_int_equal(s->info.count, rows);
+  for (size_t i = 0; i < rows; i++) {
+    float x;
+    int32_t label = -1;
+    assert_ok(brim_source_read(s, i, 1, &x, &label, NULL, NULL));
+    assert_int_equal(label, want[i]);
+  }
+  assert_ok(brim_arena_create(0, &arena));
+  assert_ok(brim_source_class_names(arena, s, NULL, "set", split, &names));
+  assert_non_null(names);
+  assert_string_equal(names[0], first);
+  assert_string_equal(names[2], "dog");
+  brim_arena_destroy(arena);
+  brim_source_close(s);
+}
+
+static void test_text_labels(void **state) {
+  (void)state;
+  static const uint32_t train[4][4] = {{'d', 'o', 'g'}, {'a'}, {'c', 'a', 't'}, {'d', 'o', 'g'}};
+  static const uint32_t test[2][4] = {{'d', 'o', 'g'}, {'c', 'a', 't'}};
+  static const uint32_t wide[3][4] = {{0xe9, 0x20ac, 0x1f600, 'z'}, {'b'}, {0xff21}};
+  static const uint32_t empty[2][4] = {{'a'}, {0}}, odd[2][4] = {{'a'}, {'b', 0xd800}};
+  static const int32_t want[4] = {2, 0, 1, 2}, test_want[2] = {2, 1};
+  static const float x[4] = {1, 2, 3, 4};
+  brim_source *s;
+  brim_argument classes = arg_int("classes", 0);
+  for (int k = 0; k < 3; k++) {
+    char kind = k == 2 ? 'S' : 'U';
+    clean();
+    write_npy("set/x_train.npy", "<f4", "(4, 1)", x, 16);
+    write_npy("set/x_test.npy", "<f4", "(2, 1)", x, 8);
+    write_text_labels("set/y_train.npy", kind, k == 1, train, 4);
+    write_text_labels("set/y_test.npy", kind, k == 1, test, 2);
+    check_text("train", want, 4, "a");
+    check_text("test", test_want, 2, "a");  // numbered by the training split
+    check_text("val", test_want, 2, "a");
+    assert_status(open_set(&classes, 1, "set", "train", &s), BRIM_EINVAL);
+    write_text_labels("set/y_test.npy", kind, k == 1, (const uint32_t[2][4]){{'a'}, {'y'}}, 2);
+    assert_status(open_set(NULL, 0, "set", "test", &s), BRIM_EPARSE);
+    assert_detail("'y'");
+    write_text_labels("set/y_test.npy", kind, k == 1, empty, 2);
+    assert_status(open_set(NULL, 0, "set", "test", &s), BRIM_EPARSE);
+    assert_detail("[1]");
+  }
+  clean();
+  write_npy("set/x.npy", "<f4", "(3, 1)", x, 12);
+  write_text_labels("set/y.npy", 'U', false, wide, 3);
+  assert_ok(open_set(NULL, 0, "set", "train", &s));
+  brim_arena *arena = NULL;
+  const char *const *names = NULL;
+  assert_ok(brim_arena_create(0, &arena));
+  assert_ok(brim_source_class_names(arena, s, NULL, "set", "train", &names));
+  assert_string_equal(names[0], "b");
+  assert_string_equal(names[1], "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z");
+  assert_string_equal(names[2], "\xef\xbc\xa1");
+  brim_arena_destroy(arena);
+  brim_source_close(s);
+  write_npy("set/x.npy", "<f4", "(2, 1)", x, 8);
+  write_text_labels("set/y.npy", 'U', false, odd, 2);  // half of a pair
+  assert_status(open_set(NULL, 0, "set", "train", &s), BRIM_EPARSE);
+  assert_detail("[1]");
+  write_text_labels("set/x.npy", 'U', false, test, 2);
+  assert_status(open_set(NULL, 0, "set", "train", &s), BRIM_EUNSUPPORTED);
+  assert_detail("inputs=NAME");
+  // ids
+  static uint32_t ids[40][4];
+  static float rows[40];
+  for (uint32_t i = 0; i < 40; i++) ids[i][0] = 'a' + i;
+  clean();
+  write_npy("set/x.npy", "<f4", "(40, 1)", rows, sizeof rows);
+  write_text_labels("set/y.npy", 'U', false, (const uint32_t(*)[4])ids, 40);
+  assert_status(open_set(NULL, 0, "set", "train", &s), BRIM_EINVAL);
+  assert_detail("targets=none");
+  classes = arg_int("classes", 40);
+  assert_ok(open_set(&classes, 1, "set", "train", &s));
+  brim_source_close(s);
+}
+
 //---------------------------------- names ----------------------------------
 
 static uint64_t count_of(const char *path, const char *split, const brim_argument *args, size_t n) {
@@ -451,10 +557,15 @@ static void test_damaged_archives(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_good_headers),
-      cmocka_unit_test(test_types),       cmocka_unit_test(test_images),
-      cmocka_unit_test(test_labels),      cmocka_unit_test(test_names),
-      cmocka_unit_test(test_archives),    cmocka_unit_test(test_damaged_archives),
+      cmocka_unit_test(test_bad_headers),
+      cmocka_unit_test(test_good_headers),
+      cmocka_unit_test(test_types),
+      cmocka_unit_test(test_images),
+      cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_text_labels),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_archives),
+      cmocka_unit_test(test_damaged_archives),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,22 @@ static brim_status read_quoted(reader *r, char out[32]) {
   return skip(r, quote) ? BRIM_OK : fail_header(r);
 }
 
+static brim_status fail_type(const reader *r, const char *descr) {
+  brim_str text;  // the bytes are not ours: only what can be shown
+  brim_str_init(&text);
+  for (const char *c = descr; *c; c++)
+    brim_str_printf(&text, "%c", *c > ' ' && *c < 127 ? *c : '?');
+  brim_status status = brim_fail(
+      BRIM_EUNSUPPORTED,
+      "%s: numbers of type '%s' cannot be read; save them as float32, or labels as int64, in the "
+      "usual byte order: numpy.save('x.npy', a.astype('float32'))",
+      r->name, text.data ? text.data : "");
+  brim_str_deinit(&text);
+  return status;
+}
+
+enum { TEXT_MOST = 1 << 20 };  // characters of an element; no label has so many
+
 static brim_status read_type(reader *r, brim_npy *out) {
   char descr[32];
   spaces(r);
@@ -76,29 +92,20 @@ static brim_status read_type(reader *r, brim_npy *out) {
         r->name);
   }
   if (kind == 'U' || kind == 'S') {
-    return brim_fail(
-        BRIM_EUNSUPPORTED,
-        "%s: an array of text, but brim reads numbers; make class numbers of it: names, "
-        "y = numpy.unique(a, return_inverse=True)",
-        r->name);
+    size_t length = 0;
+    for (; *p >= '0' && *p <= '9' && length < TEXT_MOST; p++)
+      length = 10 * length + (size_t)(*p - '0');
+    if (*p || !length) return fail_type(r, descr);
+    out->kind = kind;
+    out->big = order == '>';
+    out->element_bytes = kind == 'U' ? 4 * length : length;
+    return BRIM_OK;
   }
   size_t bytes = p[0] >= '1' && p[0] <= '8' && !p[1] ? (size_t)(p[0] - '0') : 0;
   bool known =
       ((kind == 'u' || kind == 'i') && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)) ||
       (kind == 'f' && (bytes == 4 || bytes == 8)) || (kind == 'b' && bytes == 1);
-  if (!known || (order == '>' && bytes > 1)) {
-    brim_str text;  // the bytes are not ours: only what can be shown
-    brim_str_init(&text);
-    for (const char *c = descr; *c; c++)
-      brim_str_printf(&text, "%c", *c > ' ' && *c < 127 ? *c : '?');
-    brim_status status = brim_fail(
-        BRIM_EUNSUPPORTED,
-        "%s: numbers of type '%s' cannot be read; save them as float32, or labels as int64, in the "
-        "usual byte order: numpy.save('x.npy', a.astype('float32'))",
-        r->name, text.data ? text.data : "");
-    brim_str_deinit(&text);
-    return status;
-  }
+  if (!known || (order == '>' && bytes > 1)) return fail_type(r, descr);
   out->kind = kind;
   out->element_bytes = bytes;
   return BRIM_OK;

@@ -1,7 +1,7 @@
 // The source `numpy`: an array of inputs and one of targets, in two .npy files of a folder or in one
 // .npz file. Which is which and of which split goes by their names, as in HDF5 files. Inputs stay in
 // their file and are read sample by sample, those of a compressed archive lie in planned memory, as
-// the targets do. Labels are checked when the source is opened.
+// the targets do. Labels are checked when the source is opened; text is the names of classes.
 // Arguments: path=P (over data.path), split, limit=N, inputs=NAME, targets=NAME or none (names of
 // arrays), classes=N (0 = regression), layout=NCHW, NHWC, NCL or NLC.
 #include <inttypes.h>
@@ -13,6 +13,7 @@
 #include "data/hdf5/data_hdf5.h"
 
 enum { MAX_CLASSES = 1000000, NAME_ROOM = 512, PIECE = 1 << 14, LISTED = 12 };
+enum { TEXT_PIECE = 1 << 20 };                      // bytes of text labels read at once
 enum { SIGNAL_CHANNELS = 16, SIGNAL_STRETCH = 8 };  // as in data_hdf5_set.c
 
 // The arrays that a path has, by name.
@@ -28,6 +29,8 @@ typedef struct numpy_state {
   char *input_path, *target_path;  // the latter NULL: no targets
   char *input_name;                // of the array in an archive
   brim_npy_array inputs, targets;
+  int32_t *labels;            // of text, planned; NULL = the targets have them
+  brim_data_classes classes;  // of text labels
   bool planes, binary, val_is_test;
   uint64_t row;    // numbers in a sample
   uint64_t plane;  // and in a channel of it
@@ -70,6 +73,7 @@ static const uint8_t *target_at(const numpy_state *s, uint64_t i) {
 static int64_t label_of(const void *state, uint64_t i) {
   const numpy_state *s = state;
   const brim_npy *h = &s->targets.header;
+  if (s->labels) return s->labels[i];
   return h->kind == 'f' ? (int64_t)number_of(h, target_at(s, i)) : whole_of(h, target_at(s, i));
 }
 
@@ -283,9 +287,17 @@ static bool is_planes(const brim_npy *h, const char *layout) {
   return (c == 1 || c == 3 || c == 4) && h->dim[2] > 4 && h->dim[3] > 4;
 }
 
+static bool is_text(const brim_npy *h) { return h->kind == 'U' || h->kind == 'S'; }
+
 static brim_status describe_inputs(numpy_state *s, const char *layout, const char *split) {
   const brim_npy *h = &s->inputs.header;
   brim_source_info *info = &s->info;
+  if (is_text(h)) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: %s is an array of text, but inputs are numbers; name the inputs with "
+                     "inputs=NAME",
+                     s->input_path, s->input_name);
+  }
   s->samples = info->count = h->dim[0];
   s->row = h->body_bytes / h->element_bytes / h->dim[0];
   info->type = h->kind == 'u' && h->element_bytes == 1 ? BRIM_SAMPLE_U8 : BRIM_SAMPLE_F32;
@@ -331,12 +343,117 @@ static brim_status check_labels(const numpy_state *s, int64_t bound) {
   return BRIM_OK;
 }
 
+//---------------------------------- text labels ----------------------------------
+
+// One element as UTF-8; numpy pads with zeros. SIZE_MAX: no Unicode.
+static size_t text_of(const brim_npy *h, const uint8_t *p, char *out) {
+  size_t n = 0;
+  for (size_t i = 0; i < h->element_bytes && n <= BRIM_DATA_CLASS_BYTES; i += 4) {
+    const uint8_t *b = p + i;
+    uint32_t c = h->big ? (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]
+                        : (uint32_t)b[3] << 24 | (uint32_t)b[2] << 16 | (uint32_t)b[1] << 8 | b[0];
+    if (!c) break;
+    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return SIZE_MAX;
+    if (c < 0x80) {
+      out[n++] = (char)c;
+      continue;
+    }
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const uint8_t lead[4] = {0, 0xc0, 0xe0, 0xf0};
+    out[n++] = (char)(lead[more] | c >> 6 * more);
+    while (more-- > 0) out[n++] = (char)(0x80 | (c >> 6 * more & 0x3f));
+  }
+  return n;
+}
+
+// Labels to `out`, which may be NULL for the names alone.
+static brim_status read_text(const brim_npy_array *a, const char *path, brim_data_classes *classes,
+                             int32_t *out) {
+  const brim_npy *h = &a->header;
+  size_t most = TEXT_PIECE / h->element_bytes;
+  if (!most) return brim_data_classes_fail_long(path);
+  uint8_t *piece = brim_alloc(TEXT_PIECE);
+  if (!piece) return fail_memory(path);
+  brim_status status = BRIM_OK;
+  for (uint64_t at = 0, n; at < h->dim[0] && !status; at += n) {
+    n = h->dim[0] - at < most ? h->dim[0] - at : most;
+    status =
+        brim_npy_array_read(a, (size_t)at * h->element_bytes, piece, (size_t)n * h->element_bytes);
+    for (uint64_t i = 0; i < n && !status; i++) {
+      char text[BRIM_DATA_CLASS_BYTES + 8];
+      const uint8_t *p = piece + i * h->element_bytes;
+      bool bytes = h->kind == 'S';
+      size_t size = bytes ? h->element_bytes : text_of(h, p, text);
+      int32_t label = 0;
+      if (size == SIZE_MAX) {
+        status = brim_fail(BRIM_EPARSE, "%s[%" PRIu64 "] is no Unicode text; the file is damaged",
+                           path, at + i);
+      } else {
+        status = brim_data_classes_label(classes, path, at + i, bytes ? (const char *)p : text,
+                                         size, &label);
+      }
+      if (out) out[at + i] = label;
+    }
+  }
+  brim_free(piece);
+  return status;
+}
+
+// The names of the training split number the classes of all splits. None are read where it has no text.
+static brim_status read_training_names(numpy_state *s, const brim_source_how *how,
+                                       const char *targets, int64_t classes) {
+  if (strcmp(how->split, "train") == 0) return BRIM_OK;
+  char only[NAME_ROOM], *path = NULL;
+  entries e = {0};
+  brim_npy_array a = {0};
+  brim_status status = open_entries(how->path, BRIM_HDF5_TRAIN, &e, only);
+  size_t y = status ? SIZE_MAX : find_array(&e, BRIM_HDF5_TRAIN, targets, true);
+  if (y != SIZE_MAX) status = open_entry(&e, y, &a, &path);
+  if (!status && y != SIZE_MAX && is_text(&a.header) &&
+      a.header.dim[0] * a.header.element_bytes == a.header.body_bytes) {
+    brim_data_classes_init(&s->classes, a.header.dim[0], classes);
+    status = read_text(&a, path, &s->classes, NULL);
+    if (!status) status = brim_data_classes_fix(&s->classes, path, classes, NULL);
+  }
+  brim_npy_array_unload(&a);
+  brim_free(path);
+  free_entries(&e);
+  return status;
+}
+
+static brim_status describe_text(numpy_state *s, const brim_source_how *how, const char *targets,
+                                 int64_t classes) {
+  const char *path = s->target_path;
+  if (classes == 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s holds text, which cannot be regression targets; leave out classes=0",
+                     path);
+  }
+  if (s->width > 1) {
+    return brim_fail(BRIM_EINVAL, "%s: text labels are one per sample, but the rows have %" PRIu64,
+                     path, s->width);
+  }
+  s->labels = brim_alloc_tagged((size_t)s->samples * sizeof *s->labels, BRIM_MEM_PLANNED);
+  if (!s->labels) return fail_memory(path);
+  BRIM_TRY(read_training_names(s, how, targets, classes));
+  bool known = s->classes.fixed;
+  if (!known) brim_data_classes_init(&s->classes, s->samples, classes);
+  BRIM_TRY(read_text(&s->targets, path, &s->classes, s->labels));
+  if (!known) BRIM_TRY(brim_data_classes_fix(&s->classes, path, classes, s->labels));
+  brim_npy_array_unload(&s->targets);
+  s->info.classes = (int64_t)s->classes.count;
+  return BRIM_OK;
+}
+
+//---------------------------------- targets ----------------------------------
+
 // One whole number a row is a class, unless the numbers look like values to predict; anything else is
 // numbers to predict. classes=N and classes=0 decide otherwise. Rows of only 0 and 1 are several labels.
-static brim_status describe_targets(numpy_state *s, int64_t classes, const char *split) {
+static brim_status describe_targets(numpy_state *s, const brim_source_how *how, const char *targets,
+                                    int64_t classes) {
   const brim_npy *h = &s->targets.header;
   const char *path = s->target_path;
-  bool train = strcmp(split, "train") == 0;
+  bool train = strcmp(how->split, "train") == 0;
   if (h->dim[0] != s->samples) {
     return brim_fail(BRIM_EPARSE, "%s: %" PRIu64 " labels for the %" PRIu64 " samples of %s", path,
                      h->dim[0], s->samples, s->input_path);
@@ -345,6 +462,7 @@ static brim_status describe_targets(numpy_state *s, int64_t classes, const char 
   if (s->width > INT32_MAX) {
     return brim_fail(BRIM_ELIMIT, "%s: rows of %" PRIu64 " values are too large", path, s->width);
   }
+  if (is_text(h)) return describe_text(s, how, targets, classes);
   // In memory, so that what is checked here stays as it is: a label out of range would be read as
   // an index later.
   BRIM_TRY(brim_npy_array_keep(&s->targets));
@@ -429,6 +547,8 @@ static void numpy_close(void *state) {
   if (!s) return;
   brim_npy_array_unload(&s->inputs);
   brim_npy_array_unload(&s->targets);
+  brim_data_classes_deinit(&s->classes);
+  brim_free(s->labels);
   brim_free(s->input_path);
   brim_free(s->input_name);
   brim_free(s->target_path);
@@ -481,7 +601,7 @@ static brim_status open_arrays(const brim_source_how *how, const json_t *args, n
   free_entries(&e);
   if (status) return status;
   BRIM_TRY(describe_inputs(s, layout, how->split));
-  if (s->target_path) BRIM_TRY(describe_targets(s, classes, how->split));
+  if (s->target_path) BRIM_TRY(describe_targets(s, &here, targets, classes));
   const brim_data_measured all = {.read = read_inputs,
                                   .ctx = &s->inputs,
                                   .path = s->input_path,
@@ -557,7 +677,8 @@ static void numpy_describe(void *state, uint64_t index, char *text, size_t size)
 
 uint64_t brim_source_numpy_host_bytes(void *state) {
   const numpy_state *s = state;
-  return s->inputs.memory_bytes + s->targets.memory_bytes;
+  uint64_t labels = s->labels ? s->samples * sizeof *s->labels : 0;
+  return s->inputs.memory_bytes + s->targets.memory_bytes + labels;
 }
 
 size_t brim_source_numpy_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
@@ -568,6 +689,10 @@ size_t brim_source_numpy_files(void *state, const char *paths[BRIM_SOURCE_FILES]
 }
 
 int64_t brim_source_numpy_label(void *state, uint64_t index) { return label_of(state, index); }
+
+const char *const *brim_source_numpy_class_names(void *state) {
+  return ((numpy_state *)state)->classes.names;
+}
 
 bool brim_source_numpy_binary_targets(void *state) { return ((numpy_state *)state)->binary; }
 
