@@ -319,6 +319,23 @@ static void test_linear_narrow(void **state) {
   }
 }
 
+// All ops but convolutions run also when prepared for planning: brim measures the machine's products so.
+static void test_linear_planned(void **state) {
+  for (int t = 0; t < 2; t++) {
+    brim_op_call y = {.op = BRIM_OP_LINEAR, .in_count = 2, .out_count = 1, .planning = true};
+    y.in[0] = make(types[t], 2, DIM(256, 192));
+    y.in[1] = make(types[t], 2, DIM(320, 192));
+    y.out[0] = make(types[t], 2, DIM(256, 320));
+    check(*state, &y);
+    brim_op_call dw = y;
+    dw.op = BRIM_OP_LINEAR_BWD_WEIGHT;
+    dw.in[0] = make(types[t], 2, DIM(256, 320));
+    dw.in[1] = make(types[t], 2, DIM(256, 192));
+    dw.out[0] = make(BRIM_F32, 2, DIM(320, 192));
+    check(*state, &dw);
+  }
+}
+
 // Where the CPU has bf16 instructions no row of a narrow layer is widened: that lost to fp32. The loops
 // that widen take the same workspace for both types.
 static void test_narrow_bf16(void **state) {
@@ -509,6 +526,7 @@ int main(void) {
       cmocka_unit_test(test_conv),
       cmocka_unit_test(test_conv_allocation_failures),
       cmocka_unit_test(test_linear_narrow),
+      cmocka_unit_test(test_linear_planned),
       cmocka_unit_test(test_narrow_bf16),
       cmocka_unit_test(test_batchnorm),
       cmocka_unit_test(test_batchnorm_offset),

@@ -25,8 +25,7 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
                      .type = a->dtype,
                      .act = call->attr.act,
                      .accumulate = call->op == BRIM_OP_LINEAR_BWD_WEIGHT && call->attr.accumulate,
-                     .cap = device->workspace_cap,
-                     .planning = call->planning};
+                     .cap = device->workspace_cap};  // never planning: a planned product can be run
   if (call->op == BRIM_OP_LINEAR) {
     g.m = rows, g.n = b->dim[0], g.k = brim_cpu_cols(b);
     g.bias = brim_cpu_in(call, 2) != NULL;
