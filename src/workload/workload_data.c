@@ -292,30 +292,42 @@ brim_status brim_work_data_check(const brim_work_data *d) {
 
 //---------------------------------- a look at the values ----------------------------------
 
+typedef struct value_range {
+  double low, high, count, sum, squares;
+} value_range;
+
+static void range_add(value_range *r, double v) {
+  r->low = v < r->low ? v : r->low;
+  r->high = v > r->high ? v : r->high;
+  r->sum += v;
+  r->squares += v * v;
+  r->count++;
+}
+
+// Mean and deviation of values that begin far from where a network does: beyond those of a byte.
+static bool range_is_large(const value_range *r, double *mean, double *std) {
+  if (!(r->count > 0) || fmax(fabs(r->low), fabs(r->high)) <= 255) return false;
+  *mean = r->sum / r->count;
+  *std = sqrt(fmax(r->squares / r->count - *mean * *mean, 0));
+  if (!(*std > 0)) *std = 1;
+  return true;
+}
+
 typedef struct value_look {
   uint64_t rows, bad_inputs, bad_targets;  // samples looked at, and those with values not finite
   uint64_t first_input, first_target;      // of these
   int64_t target_value;
-  double low, high, count, mean, m2;  // of the finite inputs
+  value_range input, target;  // of the finite ones
 } value_look;
 
 static void look_at_sample(value_look *l, uint64_t index, const float *input, size_t n) {
-  double sum = 0, squares = 0, good = 0;
+  double before = l->input.count;
   for (size_t i = 0; i < n; i++) {
-    double v = (double)input[i];
-    if (!isfinite(v)) continue;
-    l->low = v < l->low ? v : l->low;
-    l->high = v > l->high ? v : l->high;
-    sum += v;
-    squares += v * v;
-    good++;
+    if (isfinite(input[i])) range_add(&l->input, (double)input[i]);
   }
-  if (good < (double)n) {
+  if (l->input.count - before < (double)n) {
     l->first_input = l->bad_inputs++ == 0 || index < l->first_input ? index : l->first_input;
   }
-  l->count += good;
-  l->mean += sum;
-  l->m2 += squares;
 }
 
 // Some samples, spread over the set in an order without a period: all of a small set, of a large one what
@@ -349,13 +361,17 @@ static brim_status look_at_samples(brim_source *source, value_look *l) {
     }
     l->rows++;
     if (floats) look_at_sample(l, at, input, source->input_bytes / sizeof(float));
+    bool bad = false;
     for (int64_t k = 0; k < info->target_dim && values; k++) {
-      if (isfinite(target[k])) continue;
-      if (l->bad_targets++ == 0 || at < l->first_target) {
-        l->first_target = at;
-        l->target_value = k;
+      if (isfinite(target[k])) {
+        range_add(&l->target, (double)target[k]);
+      } else if (!bad) {
+        bad = true;
+        if (l->bad_targets++ == 0 || at < l->first_target) {
+          l->first_target = at;
+          l->target_value = k;
+        }
       }
-      break;
     }
   }
   brim_free(target);
@@ -365,12 +381,12 @@ static brim_status look_at_samples(brim_source *source, value_look *l) {
 
 // What keeps training from working can often be seen in the data before it begins.
 static brim_status look_at_values(const brim_work_data *d) {
-  enum { LARGE = 255 };
   brim_source *source = d->train.source;
   const brim_source_info *info = &source->info;
   bool floats = info->type == BRIM_SAMPLE_F32, values = info->classes == 0 && info->target_dim > 0;
   if (info->varies || info->count == 0 || !(floats || values)) return BRIM_OK;
-  value_look l = {.low = INFINITY, .high = -INFINITY};
+  const value_range none = {.low = INFINITY, .high = -INFINITY};
+  value_look l = {.input = none, .target = none};
   BRIM_TRY(look_at_samples(source, &l));
   const char *path = brim_config_string(d->config, "data.path");
   char name[320];
@@ -397,14 +413,29 @@ static brim_status look_at_values(const brim_work_data *d) {
         "lists them, indices=FILE leaves them out",
         l.bad_targets, l.rows, name, path);
   }
-  double peak = fmax(fabs(l.low), fabs(l.high));
+  double mean, std;
   bool plain = brim_work_set_info(&d->train)->channels == 0;
-  if (floats && plain && l.count > 0 && peak > LARGE) {
-    double mean = l.mean / l.count, std = sqrt(fmax(l.m2 / l.count - mean * mean, 0));
+  if (plain && range_is_large(&l.input, &mean, &std)) {
     brim_log_warn("data",
                   "inputs range from %.4g to %.4g and are not normalised; transform: "
                   "normalize(mean=%.4g, std=%.4g) scales them",
-                  l.low, l.high, mean, std > 0 ? std : 1);
+                  l.input.low, l.input.high, mean, std);
+  }
+  // Outputs begin near 0: an optimizer that moves weights by its learning rate takes very long to get there.
+  if (range_is_large(&l.target, &mean, &std)) {
+    if (info->target_dim == 1) {
+      brim_log_warn(
+          "data",
+          "targets range from %.4g to %.4g, far from what a network begins with: training "
+          "may not reach them; store (y - %.4g) / %.4g instead",
+          l.target.low, l.target.high, mean, std);
+    } else {
+      brim_log_warn(
+          "data",
+          "targets range from %.4g to %.4g, far from what a network begins with: training "
+          "may not reach them; subtract each target's mean and divide by its deviation",
+          l.target.low, l.target.high);
+    }
   }
   return BRIM_OK;
 }

@@ -247,6 +247,41 @@ static void test_looks_at_values(void **state) {
   listen();
   assert_ok(fixture_open(&f, "ref", small_yaml, scaled, 2));
   assert_null(strstr(logged, "not normalised"));
+  assert_null(strstr(logged, "targets range"));
+  fixture_close(&f);
+  hush();
+}
+
+// Targets far from 0, where a network's outputs begin: with the numbers that scale a single one.
+static void test_large_targets(void **state) {
+  enum { MANY = 40 };
+  (void)state;
+  static float x[MANY][WIDTH], years[MANY], two[MANY][2];
+  for (int i = 0; i < MANY; i++) {
+    years[i] = i % 2 ? 1980 : 2000;
+    two[i][0] = (float)(i % 7);
+    two[i][1] = 300 + (float)(i % 5);
+  }
+  fixture f;
+  const hsize_t dim[] = {MANY, WIDTH}, pairs[] = {MANY, 2};
+  const char *const given[] = {"data.path=years.h5", "loss=mse"};
+  hid_t file = H5Fcreate("years.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  put_array(file, "x", 2, dim, H5T_NATIVE_FLOAT, x);
+  put_array(file, "y", 1, dim, H5T_NATIVE_FLOAT, years);
+  H5Fclose(file);
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, given, 2));
+  assert_non_null(strstr(logged, "targets range from 1980 to 2000"));
+  assert_non_null(strstr(logged, "(y - 1990) / 10"));
+  fixture_close(&f);
+  file = H5Fcreate("years.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  put_array(file, "x", 2, dim, H5T_NATIVE_FLOAT, x);
+  put_array(file, "y", 2, pairs, H5T_NATIVE_FLOAT, two);
+  H5Fclose(file);
+  listen();
+  assert_ok(fixture_open(&f, "ref", small_yaml, given, 2));
+  assert_non_null(strstr(logged, "targets range from 0 to 304"));
+  assert_null(strstr(logged, "(y - "));
   fixture_close(&f);
   hush();
 }
@@ -607,6 +642,7 @@ int main(void) {
       cmocka_unit_test(test_hdf5_by_path),
       cmocka_unit_test(test_multi_label),
       cmocka_unit_test(test_looks_at_values),
+      cmocka_unit_test(test_large_targets),
       cmocka_unit_test(test_hdf5_names),
       cmocka_unit_test(test_nothing_there),
       cmocka_unit_test(test_val_fraction),
