@@ -417,6 +417,19 @@ static void test_control_while_nothing_runs(void **state) {
   has(r.out, id);
   shell_free(&r);
   assert_int_equal(count_state("paused"), 2);
+  // and a name that is none, or that several have, is named
+  static const char *const verbs[] = {"resume", "pause", "cancel", "retry"};
+  static const char *const after[] = {"queued", "paused", "cancelled", "queued"};
+  for (size_t i = 0; i < 4; i++) {
+    const int64_t before = count_state(after[i]);
+    r = shell("brim sweep %s ffffffffffff %s '' %s --json", verbs[i], ids[0], ids[1]);
+    assert_int_not_equal(r.code, 0);
+    has(r.out, "\"count\":2");
+    has(r.out, "\"failed\":2");
+    has(r.err, "ffffffffffff");
+    shell_free(&r);
+    assert_int_equal(count_state(after[i]), before + 2);
+  }
   expect(2, NULL, "brim sweep cancel");
   expect(2, NULL, "brim sweep cancel ffffffffffff");
 }

@@ -37,9 +37,28 @@ static brim_status add_id(id_list *list, const char *id) {
 
 static brim_status on_exp(void *ctx, const brim_store_exp *exp) { return add_id(ctx, exp->id); }
 
-// Those that the command line names, or that --all and --tag choose. Every name is looked up before
-// anything changes.
-static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *what, id_list *out) {
+// What became of the experiments.
+typedef struct outcome {
+  int64_t count;    // changed
+  int64_t already;  // named, and needed no change
+  int64_t failed;   // named, and could not be changed
+  brim_status status;
+  char why[1024];  // of the last that failed
+} outcome;
+
+// One of several that were named could not be changed. The last of them is the command's error.
+static void miss(outcome *out, brim_status status) {
+  if (out->failed > 0) brim_log_error("sweep", "%s", out->why);
+  out->failed++;
+  out->status = status;
+  snprintf(out->why, sizeof out->why, "%s", brim_status_detail());
+  brim_status_clear();
+}
+
+// Those that the command line names, or that --all and --tag choose. A name that is none, or that several
+// have, keeps nothing from the others.
+static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *what, id_list *list,
+                          outcome *out) {
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
   bool all = brim_option_flag(&cli->parse, "all", false) || tag;
   size_t named = cli->parse.positional_count - 1;
@@ -51,21 +70,17 @@ static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *wha
   }
   for (size_t i = 1; i < cli->parse.positional_count; i++) {
     char id[BRIM_EXP_ID];
-    BRIM_TRY(brim_lab_find(link, cli->parse.positional[i], id));
-    BRIM_TRY(add_id(out, id));
+    brim_status status = brim_lab_find(link, cli->parse.positional[i], id);
+    if (status == BRIM_ENOENT || status == BRIM_EINVAL) {
+      miss(out, status);
+      continue;
+    }
+    if (!status) status = add_id(list, id);
+    BRIM_TRY(status);
   }
   const brim_store_filter filter = {.states = what->states, .tag = tag};
-  return all ? brim_lab_list(link, &filter, on_exp, out) : BRIM_OK;
+  return all ? brim_lab_list(link, &filter, on_exp, list) : BRIM_OK;
 }
-
-// What became of the experiments.
-typedef struct outcome {
-  int64_t count;    // changed
-  int64_t already;  // named, and needed no change
-  int64_t failed;   // named, and could not be changed
-  brim_status status;
-  char why[1024];  // of the last that failed
-} outcome;
 
 static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link, const char *place,
                         const outcome *out) {
@@ -134,11 +149,7 @@ static brim_status apply_named(brim_lab_link *link, const control *what, const i
       status = brim_fail_context(status, "experiment %.12s", list->ids[i]);
       if (status != BRIM_ENOENT) return status;
     }
-    if (out->failed > 0) brim_log_error("sweep", "%s", out->why);
-    out->failed++;
-    out->status = status;
-    snprintf(out->why, sizeof out->why, "%s", brim_status_detail());
-    brim_status_clear();
+    miss(out, status);
   }
   return BRIM_OK;
 }
@@ -158,11 +169,12 @@ static brim_status apply(brim_cli *cli, const control *what) {
   id_list list = {0};
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
-  if (!status) status = choose(cli, link, what, &list);
   outcome out = {.status = BRIM_OK};
+  if (!status) status = choose(cli, link, what, &list, &out);
   bool named = cli->parse.positional_count > 1;
   if (!status) status = (named ? apply_named : apply_chosen)(link, what, &list, &out);
-  if (!status && (list.count != 1 || out.failed == 0)) status = tell(cli, what, link, place, &out);
+  bool only = cli->parse.positional_count == 2 && out.failed > 0;
+  if (!status && !only) status = tell(cli, what, link, place, &out);
   if (!status && out.failed > 0) {
     brim_status_set_detail(out.why);
     status = out.status;
