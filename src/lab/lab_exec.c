@@ -248,7 +248,8 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
-// A log of this attempt is continued; anything else that has its name, such as a planted link, goes first.
+// A log of this attempt is continued; anything else that has its name, such as a planted link, goes first. The
+// umask decides on its readers, as on those of the other files in the folder.
 static int create_log(const char *path) {
   const int how = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   struct stat st;
@@ -258,7 +259,7 @@ static int create_log(const char *path) {
   if (own) return fd;
   if (fd >= 0) (void)close(fd);
   if (unlink(path) != 0 && errno != ENOENT) return -1;
-  return open(path, how | O_CREAT | O_EXCL, 0600);
+  return open(path, how | O_CREAT | O_EXCL, 0666);
 }
 
 static brim_status open_log(exec *x) {

@@ -118,13 +118,16 @@ static void test_links_in_place_of_the_log(void **state) {
     assert_ok(brim_fs_write(victim, "mine", 4));
     char *path = brim_fs_join(f.folder, "attempt-1.log");
     assert_int_equal(hard ? link(victim, path) : symlink(victim, path), 0);
+    const mode_t before = umask(hard ? 077 : 027);  // of a group that shares the folder: 027
     assert_ok(exec_run(&f, good, (brim_lab_exec_options){0}, &r));
+    (void)umask(before);
     assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
     assert_ok(brim_fs_read(victim, 0, &text, NULL));
     assert_string_equal(text, "mine");
     brim_free(text);
     assert_int_equal(lstat(path, &st), 0);
     assert_true(S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_size > 0);
+    assert_int_equal(st.st_mode & 0777, hard ? 0600 : 0640);
     brim_free(path);
     exec_teardown(&f);
   }
