@@ -165,7 +165,8 @@ static brim_status export_graph(brim_onnx *x, int32_t output, const char *path,
   brim_onnx_layers(x);
   int32_t features = features_of(x);
   if (features >= 0) put_output(x, features, "features", &graph, info);
-  const char *name = features >= 0 ? "projection" : x->spec->classes > 0 ? "logits" : "output";
+  bool logits = x->spec->classes > 0 || x->options->logits;
+  const char *name = features >= 0 ? "projection" : logits ? "logits" : "output";
   put_output(x, output, name, &graph, info);
   brim_status status = x->status;
   brim_str_append_n(&graph, x->nodes.data, x->nodes.len);

@@ -16,6 +16,7 @@ typedef struct brim_onnx_options {
   int64_t batch;   // rows of the input; 0 = any number ("N")
   bool normalize;  // the graph takes samples as the data has them (uint8 stays uint8) and does the
                    // arithmetic of the network's input itself; false: it takes float32, normalised
+  bool logits;     // the outputs of a network without classes are logits: one for each label
   bool nhwc;       // samples of rank 3 are N,H,W,C; false: N,C,H,W
   const char
       *ema;  // prefix of averaged weights ("ema."): those win over the plain ones; NULL = plain

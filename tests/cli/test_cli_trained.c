@@ -240,6 +240,13 @@ static void test_unsuitable(void **state) {
   expect(2, "unexpected argument", "brim eval run/last.safetensors other");
   expect(2, "has no averaged weights", "brim eval run/last.safetensors --ema yes");
   expect(2, ".csv, .jsonl or .h5", "brim predict --force run/last.safetensors -o x.txt");
+  // without a sigmoid, which predict applies: the name says so
+  expect(0, "\"outputs\": {\"logits\": 3}",
+         "brim train 'model=mlp(depth=1, hidden=8)' --data-path v.h5 --max-steps 1 --batch-size 16 "
+         "loss=bce --output-dir runv/labels -q && brim export runv/labels/last.safetensors "
+         "-o labels.onnx --json | sed 's/\\([:,]\\)/\\1 /g'");
+  expect(0, "\"outputs\": {\"output\": 3}",
+         "brim export runv/last.safetensors -o values.onnx --json | sed 's/\\([:,]\\)/\\1 /g'");
   expect(2, "--opset", "brim export --force run/last.safetensors -o x.onnx --opset 9");
   expect(2, "--batch", "brim export --force run/last.safetensors -o x.onnx --batch none");
   expect(2, "cannot write", "brim export --force run/last.safetensors -o no/such/x.onnx");

@@ -285,6 +285,7 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   brim_onnx_info info;
   BRIM_TRY(brim_trained_spec(c->trained, c->job.config, &spec));
   o->ema = c->ema ? BRIM_TRAINED_EMA : NULL;
+  o->logits = c->trained->task == BRIM_TASK_LABELS;
   json_t *metadata = json_object();
   brim_status status =
       metadata ? fill_metadata(c, o, metadata) : brim_fail(BRIM_ENOMEM, "out of memory");
