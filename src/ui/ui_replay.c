@@ -260,6 +260,38 @@ static void put_facts(const brim_ui_replay_options *o, brim_str *out) {
   brim_str_append(out, "</section>\n");
 }
 
+// A picture of a number or a part that the scene does not have would be empty, without a word.
+static brim_status check_needs(const brim_scene *scene, const char *script) {
+  static const char line[] = "\n// needs ", number[] = "numbers.", part[] = "parts.";
+  const char *at = strstr(script, line);
+  char word[64];
+  int used = 0;
+  for (at = at ? at + strlen(line) : "\n"; *at != '\n'; at += used) {
+    bool has = false;
+    if (sscanf(at, "%63[^ \n]%n", word, &used) != 1) break;
+    used += at[used] == ' ';
+    const bool wants_number = brim_str_starts(word, number);
+    const char *key = word + strlen(wants_number ? number : part);
+    for (size_t i = 0; wants_number && i < scene->number_count; i++) {
+      has |= strcmp(scene->numbers[i].key, key) == 0;
+    }
+    for (size_t i = 0; !wants_number && i < scene->part_count; i++) {
+      has |= strcmp(scene->parts[i].key, key) == 0;
+    }
+    if (has) continue;
+    return wants_number
+               ? brim_fail(BRIM_EUNSUPPORTED,
+                           "the picture for scenes of kind %s needs the number '%s', which this "
+                           "scene does not have",
+                           scene->kind, key)
+               : brim_fail(BRIM_EUNSUPPORTED,
+                           "the picture for scenes of kind %s needs the part '%s', which this "
+                           "scene does not have",
+                           scene->kind, key);
+  }
+  return BRIM_OK;
+}
+
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out) {
   const size_t episodes = options->episode_count > 1 ? options->episode_count : 1;
@@ -274,10 +306,12 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
   }
   char picture[96];
   snprintf(picture, sizeof picture, "replay/scene_%.64s.js", list[0].scene->kind);
-  if (!brim_web_find(picture)) {
+  const brim_web_asset *script = brim_web_find(picture);
+  if (!script) {
     return brim_fail(BRIM_EUNSUPPORTED, "brim has no picture for scenes of kind %s",
                      list[0].scene->kind);
   }
+  BRIM_TRY(check_needs(list[0].scene, (const char *)script->data));
   static const char *const styles[] = {"replay/replay.css", NULL};
   brim_ui_put_head(options->title, styles, out);
   brim_str_append(out, "<body>\n<header><p class=\"brand\">brim render</p>");

@@ -230,6 +230,16 @@ static void test_short(void **state) {
   t.scene = &other;
   assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);
   assert_non_null(strstr(brim_status_detail(), "no picture for scenes of kind unknown"));
+  // what the picture needs of a scene: a part or a number less would leave it empty
+  other = *own;
+  other.parts[1].key = "other";
+  assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);
+  assert_non_null(strstr(brim_status_detail(), "'pushes'"));
+  other.kind = "cartpole";
+  other.parts[0].key = "state";
+  other.number_count = 0;
+  assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);
+  assert_non_null(strstr(brim_status_detail(), "'far'"));
   t.scene = own;
   t.frames = 0;
   assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EINVAL);

@@ -14,6 +14,7 @@
 //   mix(part, a, b, s)   numbers between two frames' a and b; left out: straight ahead
 //   camera               where it starts: azimuth, elevation, distance; left out: there is none
 //   target(at)           the point it looks at
+//   A line "// needs parts.NAME numbers.NAME ..." of the script: scenes without them are refused (ui_replay.c).
 //   aspect               width of the picture by its height; left out: a height of its own
 'use strict';
 (function () {

@@ -1,6 +1,7 @@
 // The cart-pole of a replay page, from the side: a track with its bounds, a cart with a pole on it, and where the
 // pole may go. Metres, x to the right; 0 is the middle of the track and an upright pole. Called by replay.js,
-// which has the interface. Part: state (x, angle in radians, to the right). Numbers: far, tilt, pole.
+// which has the interface. Part: state (x, angle in radians, to the right).
+// needs parts.state numbers.far numbers.tilt numbers.pole
 'use strict';
 var brimScene = (function () {
   var CART = { width: 0.5, height: 0.28, wheel: 0.075 };

@@ -3,6 +3,7 @@
 // across it by the same function, so that the two meet without an edge. No WebGL: it draws anywhere
 // and prints. Metres, z up; the view has x to the right, y up, z towards the reader. Called by
 // replay.js, which has the interface. Parts: qpos, and as events pushes (m/s).
+// needs parts.qpos parts.pushes
 'use strict';
 var brimScene = (function () {
   var ROOT = Math.SQRT2, TORSO = 0.25, LIMB = 0.08;

@@ -1,7 +1,8 @@
 // The grid world of a replay page, from above: obstacles, covered cells, UAVs with the way they came, goals.
 // Called by replay.js, which has the interface. Parts: counts (covered cells or goals reached, percent,
 // collisions), uavs (x, y of each), what (bits of each: 1 blocked, 2 stopped, 4 found something), goals (x, y of
-// each; left out: the task is coverage), walls and covered (16 cells to a number). Numbers: size, crop.
+// each; left out: the task is coverage), walls and covered (16 cells to a number).
+// needs parts.uavs parts.what parts.walls numbers.size
 'use strict';
 var brimScene = (function () {
   var TRAIL = 12;  // steps
