@@ -66,6 +66,7 @@ bool brim_metric_name(const brim_metric *row, brim_metric_stage stage, brim_metr
 //---------------------------------- text ----------------------------------
 
 void brim_metric_format_value(const brim_metric *row, double value, char out[32]) {
+  value = brim_shown(value);
   if (isnan(value)) {
     snprintf(out, 32, "NaN");
   } else if (row->format == BRIM_METRIC_PERCENT) {
@@ -84,9 +85,9 @@ void brim_metric_format_value(const brim_metric *row, double value, char out[32]
 static void format_at(const brim_metric *row, brim_metric_place place, double value, char out[32]) {
   bool steady = place == BRIM_METRIC_LINE_PROGRESS && !isnan(value);
   if (steady && row->format == BRIM_METRIC_STEADY && value >= 0.01 && value < 1000) {
-    snprintf(out, 32, "%.4f", value);
+    snprintf(out, 32, "%.4f", brim_shown(value));
   } else if (steady && row->format == BRIM_METRIC_PERCENT) {
-    snprintf(out, 32, "%.1f %%", value * 100);
+    snprintf(out, 32, "%.1f %%", brim_shown(value * 100));
   } else {
     brim_metric_format_value(row, value, out);
   }

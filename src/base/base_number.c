@@ -1,6 +1,7 @@
 // Numbers to text and back, the same in every locale.
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <locale.h>
@@ -182,6 +183,8 @@ double brim_round_digits(double value, int digits) {
   return to_f64(text);
 }
 
+double brim_shown(double value) { return value * (1 + 2 * DBL_EPSILON); }
+
 void brim_format_f64(double value, char out[32]) {
   if (isnan(value)) {
     strcpy(out, ".nan");
@@ -203,7 +206,7 @@ void brim_format_bytes(uint64_t bytes, char out[32]) {
     format_c(out, "%d B", (int)bytes);
     return;
   }
-  double value = (double)bytes / 1024;
+  double value = brim_shown((double)bytes / 1024);
   int unit = 0;
   // 1023.95 would print as 1024.0: that is the next unit.
   for (; value >= 1023.95 && unit < 5; unit++) value /= 1024;
@@ -235,6 +238,7 @@ static void format_grouped(uint64_t value, bool negative, char out[32]) {
 }
 
 void brim_format_count(double value, char out[32]) {
+  value = brim_shown(value);
   double size = fabs(value);
   char text[32];
   if (!isfinite(value)) {
@@ -256,10 +260,13 @@ void brim_format_count(double value, char out[32]) {
 }
 
 void brim_format_figure(double value, char out[32]) {
+  if (fabs(value) >= 999.5) {
+    brim_format_count(value, out);
+    return;
+  }
+  value = brim_shown(value);
   if (isnan(value)) {
     snprintf(out, 32, "-");
-  } else if (fabs(value) >= 999.5) {
-    brim_format_count(value, out);
   } else if (fabs(value) >= 99.95) {
     snprintf(out, 32, "%.0f", value);
   } else if (fabs(value) >= 9.995) {
@@ -270,7 +277,7 @@ void brim_format_figure(double value, char out[32]) {
 }
 
 void brim_format_duration(double seconds, char out[32]) {
-  double s = fabs(seconds);
+  double s = brim_shown(fabs(seconds));
   char text[32];
   if (!isfinite(seconds)) {
     strcpy(out, "-");

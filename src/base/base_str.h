@@ -45,6 +45,10 @@ bool brim_parse_bytes(const char *text, uint64_t *out);
 
 // Shortest text that reads back as the same double ("0.0001" and "1e-05" style of %.17g minimised).
 void brim_format_f64(double value, char out[32]);
+// A value for printf that is shown to people: halves round away from zero (94.125 with two decimals is 94.13),
+// also those that binary arithmetic left a little below (100 x 0.285 is 28.499999999999996). What brim prints
+// and what its pages show (web/) follow this one rule, so that a value reads the same in both.
+double brim_shown(double value);
 // The nearest double of so many significant decimal digits (1 to 17).
 double brim_round_digits(double value, int digits);
 void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"

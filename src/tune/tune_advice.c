@@ -167,21 +167,24 @@ static void check_memory(const brim_result *results, size_t count, const brim_re
   if (isnan(share)) return;
   double larger = larger_rate(results, count, r, f);
   if (share >= 50 && share <= 80) {
-    check(out, true, brim_tr("memory: %.0f %% of what is free (50 to 80 %% is the aim)"), share);
+    check(out, true, brim_tr("memory: %.1f %% of what is free (50 to 80 %% is the aim)"),
+          brim_shown(share));
   } else if (share > 80) {
-    check(out, false, brim_tr("memory: %.0f %% of what is free, more than 80 %%"), share);
+    check(out, false, brim_tr("memory: %.1f %% of what is free, more than 80 %%"),
+          brim_shown(share));
   } else if (larger > 1.03) {
     check(out, false,
-          brim_tr("memory: %.0f %% of what is free; a larger batch was %.2f times as fast"), share,
-          larger);
+          brim_tr("memory: %.1f %% of what is free; a larger batch was %.2f times as fast"),
+          brim_shown(share), brim_shown(larger));
   } else if (!isnan(larger)) {
-    check(out, true, brim_tr("memory: %.0f %% of what is free; larger batches gained under 3 %%"),
-          share);
+    check(out, true, brim_tr("memory: %.1f %% of what is free; larger batches gained under 3 %%"),
+          brim_shown(share));
   } else if (planned_larger(results, count, r)) {
-    check(out, true, brim_tr("memory: %.0f %% of what is free; no larger batch ran"), share);
+    check(out, true, brim_tr("memory: %.1f %% of what is free; no larger batch ran"),
+          brim_shown(share));
   } else {
-    check(out, false, brim_tr("memory: %.0f %% of what is free; larger batches were not tried"),
-          share);
+    check(out, false, brim_tr("memory: %.1f %% of what is free; larger batches were not tried"),
+          brim_shown(share));
   }
 }
 

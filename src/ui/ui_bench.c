@@ -106,7 +106,7 @@ void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *r
     case BRIM_UI_WHAT_UTILISATION: {
       double share = brim_result_has_gpu(result) ? result->gpu_percent : result->cpu_percent;
       if (ran && isnan(share)) snprintf(text, sizeof text, "-");
-      if (ran && !isnan(share)) snprintf(text, sizeof text, "%.0f", share);
+      if (ran && !isnan(share)) snprintf(text, sizeof text, "%.0f", brim_shown(share));
       break;
     }
     case BRIM_UI_WHAT_MEMORY:
@@ -228,9 +228,10 @@ static void put_utilisation(const brim_term *term, const brim_result *result, br
   for (size_t i = 0; i < 4 && gpu; i++) {
     if (isnan(rungs[i].percent)) continue;
     brim_str_printf(&text, "%s%s %.0f %%", text.len ? ", " : "", brim_tr(rungs[i].name),
-                    rungs[i].percent);
+                    brim_shown(rungs[i].percent));
   }
-  if (!gpu && !isnan(result->cpu_percent)) brim_str_printf(&text, "%.0f %%", result->cpu_percent);
+  if (!gpu && !isnan(result->cpu_percent))
+    brim_str_printf(&text, "%.0f %%", brim_shown(result->cpu_percent));
   if (text.len) {
     brim_ui_put_line(term, gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text.data, out);
   }
@@ -255,7 +256,7 @@ static void put_ceilings(const brim_term *term, const brim_result *result, brim_
                                  "other programs used the machine")
                        : brim_tr("data alone %s, computing alone %s %s: %.0f %% of the slower "
                                  "stage (%s)"),
-           data, compute, brim_ui_rate_unit(result, 1, rate), share, stage);
+           data, compute, brim_ui_rate_unit(result, 1, rate), brim_shown(share), stage);
   brim_ui_put_line(term, brim_tr("Ceilings"), text, out);
 }
 
@@ -266,7 +267,7 @@ static void put_share(double share, const char *of, brim_str *out) {
   if (100 * share < 1) {
     brim_str_printf(out, brim_tr("under 1 %% of %s"), of);
   } else {
-    brim_str_printf(out, brim_tr("%.0f %% of %s"), 100 * share, of);
+    brim_str_printf(out, brim_tr("%.0f %% of %s"), brim_shown(100 * share), of);
   }
 }
 

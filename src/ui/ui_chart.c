@@ -71,7 +71,7 @@ static void value_text(const brim_ui_chart *chart, double y, char out[32]) {
   if (chart->bytes) {
     brim_ui_bytes_text(y, out);
   } else if (chart->percent) {
-    snprintf(out, 32, "%.0f %%", y);
+    snprintf(out, 32, "%.0f %%", brim_shown(y));
   } else if (y == 0) {
     snprintf(out, 32, "0");
   } else {

@@ -150,7 +150,7 @@ static void rate_text(const brim_term *term, const brim_result *r, char out[64])
   if (isnan(half)) {
     snprintf(out, 64, "%s", number);
   } else {
-    snprintf(out, 64, "%s %s %.1f %%", number, term->unicode ? "±" : "+-", 100 * half);
+    snprintf(out, 64, "%s %s %.1f %%", number, term->unicode ? "±" : "+-", brim_shown(100 * half));
   }
 }
 
@@ -158,9 +158,9 @@ static void ratio_text(double ratio, double low, double high, char out[64]) {
   if (isnan(ratio)) {
     snprintf(out, 64, "-");
   } else if (isnan(low) || isnan(high)) {
-    snprintf(out, 64, "%.3f", ratio);
+    snprintf(out, 64, "%.3f", brim_shown(ratio));
   } else {
-    snprintf(out, 64, "%.3f [%.3f, %.3f]", ratio, low, high);
+    snprintf(out, 64, "%.3f [%.3f, %.3f]", brim_shown(ratio), brim_shown(low), brim_shown(high));
   }
 }
 

@@ -15,11 +15,12 @@ void brim_ui_factor(double value, double low, double high, char out[64]) {
   out[0] = '\0';
   if (isnan(value)) return;
   if (!brim_ui_interval_tells(low, high)) {
-    snprintf(out, 64, "x%.2f", value);
+    snprintf(out, 64, "x%.2f", brim_shown(value));
     return;
   }
   int n = digits(low, high);
-  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, value, n, low, n, high);
+  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, brim_shown(value), n, brim_shown(low), n,
+           brim_shown(high));
 }
 
 const char *brim_ui_own_text(const brim_ui_decision *d) {

@@ -11,14 +11,14 @@
 void brim_ui_add_others(const brim_result *r, brim_str *out) {
   if (brim_result_has_gpu(r) || !brim_results_were_disturbed(r, 1)) return;
   brim_str_printf(out, brim_tr(", while other programs had %.0f %% of the CPU"),
-                  r->others_cpu_percent);
+                  brim_shown(r->others_cpu_percent));
 }
 
 void brim_ui_doubtful(const brim_result *r, char out[256]) {
   snprintf(out, 256,
            brim_tr("unknown: other programs had %.0f %% of the machine when brim measured what it "
                    "can do"),
-           100 * r->ceilings.load);
+           brim_shown(100 * r->ceilings.load));
 }
 
 // "98 % of the slower stage (computing)"; a share above 100 % is no share.
@@ -26,7 +26,7 @@ static bool put_stage_share(const brim_result *r, char *out, size_t size) {
   bool loading;
   double share = 100 * brim_result_ceiling_share(r, &loading);
   if (!(share <= 100)) return false;
-  snprintf(out, size, brim_tr("%.0f %% of the slower stage (%s)"), share,
+  snprintf(out, size, brim_tr("%.0f %% of the slower stage (%s)"), brim_shown(share),
            loading ? brim_tr("loading") : brim_tr("computing"));
   return true;
 }
@@ -38,7 +38,8 @@ static bool put_product_share(const brim_result *r, char *out, size_t size) {
   if (share < 1) {
     snprintf(out, size, brim_tr("under 1 %% of this machine's %s matrix products"), precision);
   } else {
-    snprintf(out, size, brim_tr("%.0f %% of this machine's %s matrix products"), share, precision);
+    snprintf(out, size, brim_tr("%.0f %% of this machine's %s matrix products"), brim_shown(share),
+             precision);
   }
   return true;
 }

@@ -8,6 +8,7 @@
 void brim_ui_number(double value, char out[32]) { brim_format_figure(value, out); }
 
 void brim_ui_ms(double value, char out[32]) {
+  value = brim_shown(value);
   if (isnan(value)) {
     snprintf(out, 32, "-");
   } else if (fabs(value) >= 99.95) {

@@ -28,7 +28,7 @@ void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_s
   } else if (share < 0.1) {
     snprintf(text, sizeof text, brim_tr("%s (under 0.1 %% of what is free)"), bytes);
   } else {
-    snprintf(text, sizeof text, brim_tr("%s (%.1f %% of what is free)"), bytes, share);
+    snprintf(text, sizeof text, brim_tr("%s (%.1f %% of what is free)"), bytes, brim_shown(share));
   }
   brim_ui_put_line(term, brim_tr("Memory planned"), text, out);
 }

@@ -19,7 +19,7 @@ static void add_share(brim_ui_table *table, brim_ui_style style, double part, do
   if (isnan(part) || !(whole > 0)) {
     brim_ui_table_add(table, style, "-");
   } else {
-    brim_ui_table_add(table, style, "%.1f", part / whole * 100);
+    brim_ui_table_add(table, style, "%.1f", brim_shown(part / whole * 100));
   }
 }
 

@@ -15,7 +15,7 @@ void brim_ui_profile_ms(double value, char out[32]) {
   } else if (value < 0.0005) {
     snprintf(out, 32, "<0.001");
   } else {
-    snprintf(out, 32, "%.3f", value);
+    snprintf(out, 32, "%.3f", brim_shown(value));
   }
 }
 
@@ -36,7 +36,7 @@ void brim_ui_profile_count(double count, char out[32]) {
 }
 
 static void put_percent(double share, bool whole, char out[32]) {
-  const double percent = share * 100;
+  const double percent = brim_shown(share * 100);
   if (isnan(percent)) {
     snprintf(out, 32, "-");
   } else if (percent > 0 && percent < 0.05) {

@@ -60,8 +60,8 @@ static void shares_text(const brim_progress *p, char *out, size_t size) {
   for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
     double share = p->phase_share[i];
     if (!(share >= 0.005)) continue;
-    int n =
-        snprintf(out + used, size - used, "%s%s %.0f%%", used ? " " : "", names[i], share * 100);
+    int n = snprintf(out + used, size - used, "%s%s %.0f%%", used ? " " : "", names[i],
+                     brim_shown(share * 100));
     if (n < 0 || (size_t)n >= size - used) break;
     used += (size_t)n;
   }

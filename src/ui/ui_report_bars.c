@@ -273,7 +273,7 @@ static void put_ceiling_share(const brim_result *r, brim_str *out) {
   snprintf(text, sizeof text,
            isnan(data) || isnan(device) ? brim_tr("%.0f %% of %s alone.")
                                         : brim_tr("%.0f %% of the slower stage (%s)."),
-           share, stage);
+           brim_shown(share), stage);
   brim_ui_put(out, "p", text);
 }
 

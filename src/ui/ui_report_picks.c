@@ -38,7 +38,7 @@ static void put_memory_stat(const brim_result *r, brim_str *out) {
   if (share < 0.1) {
     snprintf(more, sizeof more, "%s", brim_tr("under 0.1 % of what is free"));
   } else if (isfinite(share)) {
-    snprintf(more, sizeof more, brim_tr("%.1f %% of what is free"), share);
+    snprintf(more, sizeof more, brim_tr("%.1f %% of what is free"), brim_shown(share));
   }
   put_stat(brim_tr("Memory planned"), text, more, out);
 }
@@ -58,7 +58,7 @@ static void put_stats(const brim_result *r, brim_str *out) {
   bool gpu = brim_result_has_gpu(r);
   double share = gpu ? r->gpu_percent : r->cpu_percent;
   if (!isnan(share)) {
-    snprintf(text, sizeof text, "%.0f %%", share);
+    snprintf(text, sizeof text, "%.0f %%", brim_shown(share));
     put_stat(gpu ? brim_tr("GPU used") : brim_tr("CPU used"), text, "", out);
   }
   if (r->joules_per_sample > 0) {
@@ -89,8 +89,8 @@ static void put_against(const brim_result *r, const brim_result *recommended, br
   double memory = brim_result_memory(r) / brim_result_memory(recommended);
   if (!isfinite(rate) || !isfinite(memory)) return;
   snprintf(text, sizeof text,
-           brim_tr("%+.1f %% throughput, %.2f times the memory of the recommended setting"), rate,
-           memory);
+           brim_tr("%+.1f %% throughput, %.2f times the memory of the recommended setting"),
+           brim_shown(rate), brim_shown(memory));
   brim_ui_put(out, "p", text);
 }
 
@@ -139,7 +139,7 @@ static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *
   brim_ui_escape_html(out, brim_tr("Verified in training"));
   brim_str_append(out, "</b> ");
   brim_str_printf(out, brim_tr("predicted %s %s/s, achieved %s: %.1f %%"), predicted, brim_tr(unit),
-                  achieved, 100 * v->achieved / v->predicted);
+                  achieved, brim_shown(100 * v->achieved / v->predicted));
   brim_str_append(out, " <small>");
   if (v->epochs == 0) {
     brim_str_printf(out,
@@ -245,7 +245,7 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
     const bool iterates = r->knob_set && r->knob_set->iterates;
     brim_ui_escape_html(out, iterates ? brim_tr("per iteration") : brim_tr("per step"));
     double share = f->cost_ms / r->total_ms.median * 100;  // beyond it: not within the step
-    if (share < 100) brim_str_printf(out, ", %.0f %%", share);
+    if (share < 100) brim_str_printf(out, ", %.0f %%", brim_shown(share));
     brim_ui_escape_html(out, brim_ui_estimated(f));
   }
   brim_str_append(out, "</span><div>");

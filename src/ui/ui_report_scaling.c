@@ -19,7 +19,7 @@ static void put_row(const brim_scaling *s, brim_str *out) {
   brim_ui_put(out, "th", text);
   put_number(out, s->result.samples_per_s);
   put_number(out, s->each);
-  snprintf(text, sizeof text, "%.1f %%", 100 * s->efficiency);
+  snprintf(text, sizeof text, "%.1f %%", brim_shown(100 * s->efficiency));
   brim_ui_put(out, "td", isnan(s->efficiency) ? BRIM_UI_DASH : text);
   for (int part = 0; part < BRIM_UI_SCALING_COUNT; part++) {
     double ms = brim_ui_scaling_ms(s, (brim_ui_scaling_part)part);
@@ -92,7 +92,7 @@ static void put_bars(const brim_scaling *all, size_t count, brim_str *out) {
     char name[64], text[64], number[32];
     snprintf(name, sizeof name, s->ran == 1 ? brim_tr("%d device") : brim_tr("%d devices"), s->ran);
     brim_ui_number(s->result.samples_per_s, number);
-    snprintf(text, sizeof text, "%s/s, %.0f %%", number, 100 * s->efficiency);
+    snprintf(text, sizeof text, "%s/s, %.1f %%", number, brim_shown(100 * s->efficiency));
     double share = 100 * s->result.samples_per_s / most;
     brim_str_append(out, "<div class=\"bar now\">");
     brim_ui_put(out, "span", name);

@@ -290,7 +290,7 @@ void brim_ui_metric_text(const brim_ui_metric *metric, double value, char out[32
       if (fabs(value) >= 999.5) {
         brim_format_count(value, out);
       } else {
-        snprintf(out, 32, "%.0f", value);
+        snprintf(out, 32, "%.0f", brim_shown(value));
       }
       return;
     case BRIM_UI_UNIT_BYTES:

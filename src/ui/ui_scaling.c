@@ -131,7 +131,7 @@ static void add_row(brim_ui_table *table, const brim_scaling *s) {
     brim_ui_table_add(table, style, "-");
   } else {
     brim_ui_table_add(table, s->efficiency >= 0.9 ? BRIM_UI_GOOD : BRIM_UI_WARN, "%.1f %%",
-                      100 * s->efficiency);
+                      brim_shown(100 * s->efficiency));
   }
   for (int part = 0; part < BRIM_UI_SCALING_COUNT; part++) {
     brim_ui_ms(brim_ui_scaling_ms(s, (brim_ui_scaling_part)part), text);

@@ -33,7 +33,7 @@ static void put_rate(double rate, double efficiency, char out[48]) {
   } else if (isnan(efficiency)) {
     snprintf(out, 48, "%s", number);
   } else {
-    snprintf(out, 48, "%s, %.1f %%", number, 100 * efficiency);
+    snprintf(out, 48, "%s, %.1f %%", number, brim_shown(100 * efficiency));
   }
 }
 

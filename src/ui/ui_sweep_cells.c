@@ -373,12 +373,12 @@ void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int wid
   gpu_state(gpu, text);
   add_part(&line, term, width, 14, text, gpu_style(gpu->state));
   if (!isnan(gpu->memory_used) && gpu->memory_total > 0) {
-    snprintf(text, sizeof text, "%5.1f/%.1f GiB", gpu->memory_used / (1 << 30),
-             gpu->memory_total / (1 << 30));
+    snprintf(text, sizeof text, "%5.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
+             brim_shown(gpu->memory_total / (1 << 30)));
     add_part(&line, term, width, 15, text, BRIM_UI_PLAIN);
   }
   if (!isnan(gpu->gpu_percent)) {
-    snprintf(text, sizeof text, "%3.0f %%", gpu->gpu_percent);
+    snprintf(text, sizeof text, "%3.0f %%", brim_shown(gpu->gpu_percent));
     add_part(&line, term, width, 5, text, BRIM_UI_PLAIN);
   }
   bool trouble = gpu->why[0] != '\0';

@@ -155,7 +155,8 @@ static void memory_note(const brim_top_gpu *gpu, char out[96]) {
     out[0] = '\0';
     return;
   }
-  snprintf(out, 96, "%.1f/%.1f GiB", gpu->memory_used / (1 << 30), gpu->memory_total / (1 << 30));
+  snprintf(out, 96, "%.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
+           brim_shown(gpu->memory_total / (1 << 30)));
 }
 
 static void power_note(const brim_top_gpu *gpu, char out[96]) {
@@ -283,6 +284,7 @@ static const char *mark_of(const brim_term *term, brim_top_flag flag) {
 }
 
 static void add_share(brim_ui_table *table, double percent) {
+  percent = brim_shown(percent);
   if (!isfinite(percent)) {
     brim_ui_table_add(table, BRIM_UI_DIM, "%3s", "-");
   } else {

@@ -9,6 +9,7 @@
 //---------------------------------- figures ----------------------------------
 
 void brim_ui_top_percent(double percent, char out[16]) {
+  percent = brim_shown(percent);
   if (!isfinite(percent) || fabs(percent) > 99999) {
     snprintf(out, 16, "-");
   } else if (percent > 0 && percent < 9.95) {
@@ -22,7 +23,7 @@ void brim_ui_top_whole(double value, char out[32]) {
   if (!isfinite(value) || fabs(value) > 1e15) {
     snprintf(out, 32, "-");
   } else {
-    snprintf(out, 32, "%.0f", value);
+    snprintf(out, 32, "%.0f", brim_shown(value));
   }
 }
 
@@ -52,11 +53,11 @@ void brim_ui_top_energy(double joules, char out[32]) {
   if (!(joules >= 0) || joules > 1e18) {
     snprintf(out, 32, "-");
   } else if (joules >= 3.6e6) {
-    snprintf(out, 32, "%.1f kWh", joules / 3.6e6);
+    snprintf(out, 32, "%.1f kWh", brim_shown(joules / 3.6e6));
   } else if (joules >= 36000) {
-    snprintf(out, 32, "%.0f Wh", joules / 3600);
+    snprintf(out, 32, "%.0f Wh", brim_shown(joules / 3600));
   } else {
-    snprintf(out, 32, "%.1f Wh", joules / 3600);
+    snprintf(out, 32, "%.1f Wh", brim_shown(joules / 3600));
   }
 }
 

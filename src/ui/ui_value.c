@@ -34,13 +34,14 @@ void brim_ui_value_spread(const brim_sweep_metric *metric, double mean, double s
     snprintf(out, 80, "%s", number);
   } else if (is_percent(metric)) {
     const int digits = percent_digits(metric);
-    snprintf(out, 80, "%.*f \xc2\xb1 %.*f %%", digits, mean * 100, digits, std * 100);
+    snprintf(out, 80, "%.*f \xc2\xb1 %.*f %%", digits, brim_shown(mean * 100), digits,
+             brim_shown(std * 100));
   } else if (decimals_of(mean, std) >= 0) {
     const int digits = decimals_of(mean, std);
-    snprintf(out, 80, "%.*f \xc2\xb1 %.*f", digits, mean, digits, std);
+    snprintf(out, 80, "%.*f \xc2\xb1 %.*f", digits, brim_shown(mean), digits, brim_shown(std));
   } else {
     brim_ui_value(metric, mean, number);
-    snprintf(out, 80, "%s \xc2\xb1 %.2g", number, std);
+    snprintf(out, 80, "%s \xc2\xb1 %.2g", number, brim_shown(std));
   }
 }
 
@@ -51,21 +52,22 @@ void brim_ui_value_range(const brim_sweep_metric *metric, const double bounds[2]
     snprintf(out, 80, BRIM_UI_DASH);
   } else if (is_percent(metric)) {
     const int digits = percent_digits(metric);
-    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f %%", digits, bounds[0] * 100, digits,
-             bounds[1] * 100);
+    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f %%", digits, brim_shown(bounds[0] * 100), digits,
+             brim_shown(bounds[1] * 100));
   } else if (decimals_of(size, std) >= 0) {
     const int digits = decimals_of(size, std);
-    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f", digits, bounds[0], digits, bounds[1]);
+    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f", digits, brim_shown(bounds[0]), digits,
+             brim_shown(bounds[1]));
   } else {
-    snprintf(out, 80, "%.4g \xe2\x80\x93 %.4g", bounds[0], bounds[1]);
+    snprintf(out, 80, "%.4g \xe2\x80\x93 %.4g", brim_shown(bounds[0]), brim_shown(bounds[1]));
   }
 }
 
 static void put_signed(const brim_sweep_metric *metric, double value, char out[32]) {
   if (is_percent(metric)) {
-    snprintf(out, 32, "%+.*f", percent_digits(metric), value * 100);
+    snprintf(out, 32, "%+.*f", percent_digits(metric), brim_shown(value * 100));
   } else {
-    snprintf(out, 32, "%+.3g", value);
+    snprintf(out, 32, "%+.3g", brim_shown(value));
   }
 }
 

@@ -101,13 +101,13 @@ static void test_lines(void **state) {
   line_is(BRIM_METRIC_LINE_PROGRESS, values, NULL, "");
   line_is(BRIM_METRIC_LINE_EVAL, values, zero, "");
   values[0] = 812.25, values[1] = 40.49, values[2] = 0.125, values[3] = 0.5, values[4] = 0;
-  line_is(BRIM_METRIC_LINE_TRAIN, values, NULL, "  score 812.2  error 0.5");
-  line_is(BRIM_METRIC_LINE_PROGRESS, values, NULL, "  score 812.2  error 0.5000");
-  line_is(BRIM_METRIC_LINE_EVAL, values, zero, "  val score 812.2 +- 40.5, share 12.5 % of all");
+  line_is(BRIM_METRIC_LINE_TRAIN, values, NULL, "  score 812.3  error 0.5");
+  line_is(BRIM_METRIC_LINE_PROGRESS, values, NULL, "  score 812.3  error 0.5000");
+  line_is(BRIM_METRIC_LINE_EVAL, values, zero, "  val score 812.3 +- 40.5, share 12.5 % of all");
   zero[0] = 301, zero[2] = 0.5;
   values[4] = 3;
   line_is(BRIM_METRIC_LINE_EVAL, values, zero,
-          "  val score 812.2 +- 40.5 (nothing 301), share 12.5 % of all (50.0 %), lost 3");
+          "  val score 812.3 +- 40.5 (nothing 301), share 12.5 % of all (50.0 %), lost 3");
 }
 
 static void test_deciding(void **state) {

@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <math.h>
 
+#include "base/base_metric.h"
 #include "base/base_str.h"
 #include "hd/hd_philox.h"
 #include "test.h"
@@ -247,13 +248,48 @@ static void locale_does_not_matter(void **state) {
   setlocale(LC_ALL, "C");
 }
 
+// Values read the same in brim's texts as on its pages (tests/web/test_rounding.js has the same list).
+static void shown_values(void **state) {
+  (void)state;
+  FILE *file = fopen(BRIM_SOURCE_DIR "/tests/web/rounding.txt", "r");
+  char line[128], kind[16], number[48], wanted[32], text[32];
+  int count = 0;
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file)) {
+    double value;
+    if (line[0] == '#') continue;
+    assert_int_equal(sscanf(line, "%15s %47s %31[^\n]", kind, number, wanted), 3);
+    assert_true(brim_parse_f64(number, &value));
+    brim_metric row = {.format = BRIM_METRIC_NUMBER};
+    if (strcmp(kind, "bytes") == 0) {
+      brim_format_bytes((uint64_t)value, text);
+    } else if (strcmp(kind, "ms") == 0) {
+      brim_format_figure(value, text);
+    } else {
+      if (kind[0] == 'p') row.format = BRIM_METRIC_PERCENT;
+      if (strcmp(kind, "percent1") == 0) row.digits = 1;
+      brim_metric_format_value(&row, value, text);
+    }
+    if (strcmp(text, wanted) != 0) fail_msg("%s %s: %s, not %s", kind, number, text, wanted);
+    count++;
+  }
+  fclose(file);
+  assert_true(count > 30);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(integers),         cmocka_unit_test(floats),
-      cmocka_unit_test(booleans),         cmocka_unit_test(byte_sizes),
-      cmocka_unit_test(shortest_floats),  cmocka_unit_test(every_float_reads_back),
-      cmocka_unit_test(sizes_for_people), cmocka_unit_test(counts_for_people),
-      cmocka_unit_test(durations),        cmocka_unit_test(locale_does_not_matter),
+      cmocka_unit_test(shown_values),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(floats),
+      cmocka_unit_test(booleans),
+      cmocka_unit_test(byte_sizes),
+      cmocka_unit_test(shortest_floats),
+      cmocka_unit_test(every_float_reads_back),
+      cmocka_unit_test(sizes_for_people),
+      cmocka_unit_test(counts_for_people),
+      cmocka_unit_test(durations),
+      cmocka_unit_test(locale_does_not_matter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

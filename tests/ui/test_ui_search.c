@@ -180,7 +180,7 @@ static void test_progress(void **state) {
   brim_str out;
   brim_str_init(&out);
   brim_ui_progress_line(&p, &term, &out);
-  has(out.data, "directions 812.2 +- 40.5 (of the zero policy 301)");
+  has(out.data, "directions 812.3 +- 40.5 (of the zero policy 301)");
   has(out.data, "falls 12.5 %");
   has(out.data, "env steps/s");
   values[0] = values[2] = baseline[0] = (double)NAN;

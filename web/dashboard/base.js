@@ -66,17 +66,20 @@
   function isNumber(value) { return typeof value === 'number' && isFinite(value); }
   // The server writes numbers that are not finite as texts.
   function realOf(value) { return typeof value === 'string' ? ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[value] : value; }
+  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
+  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
+  function whole(value) { return Number(rounded(value).toFixed(0)); }
   function number(value) {
     if (value === 'nan' || value === 'inf' || value === '-inf') return value;
     if (!isNumber(value)) return dash;
     const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
-    return size >= 1e4 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
+    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return Number(rounded(value).toPrecision(3)).toExponential().replace('e+', 'e');
+    return size >= 1e4 ? whole(value).toLocaleString('en') : String(Number(rounded(value).toPrecision(4)));
   }
   // News of values as [[key, step, value], ...]
   function rowsOf(m) { return Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v)); }
   function count(value) { return Number(value || 0).toLocaleString('en'); }
-  // key -> {label, label_ko, lower, percent}: what workloads declare of their metrics. Guessed for others.
+  // key -> {label, label_ko, lower, percent, digits}: what workloads declare of their metrics. Guessed for others.
   const names = new Map();
   function isShare(key) { return names.has(key) ? names.get(key).percent : /acc|accuracy|top1|top5|success/.test(key || ''); }
   function isLower(key) { return names.has(key) ? names.get(key).lower : /loss|err|ppl|perplex|time|mse|mae|seconds|fall/.test(key || ''); }
@@ -86,19 +89,21 @@
   // The same for a choice: two of one name are told apart by their keys.
   function nameAmong(key, keys) { const name = nameOfKey(key); return keys.some((k) => k !== key && nameOfKey(k) === name) ? name + ' (' + key + ')' : name; }
   function metric(key, value) {
-    return isNumber(value) && isShare(key) ? (value * 100).toFixed(2) + ' %' : number(value);
+    const n = names.get(key);
+    return isNumber(value) && isShare(key) ? rounded(value * 100).toFixed(n && n.digits || 2) + ' %' : number(value);
   }
   function bytes(value) {
     if (!isNumber(value)) return dash;
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
     let u = 0;
-    while (value >= 1024 && u < 4) { value /= 1024; u++; }
-    return (value >= 100 || u === 0 ? Math.round(value) : value.toFixed(1)) + ' ' + units[u];
+    if (value >= 1024) { value = rounded(value / 1024); u++; }
+    while (value >= 1023.95 && u < 4) { value /= 1024; u++; }  // 1023.95 would be 1024.0
+    return (u === 0 ? Math.round(value) : value.toFixed(1)) + ' ' + units[u];
   }
   function span(ms) {
     if (!isNumber(ms)) return dash;
     const s = Math.max(0, ms) / 1000;
-    if (s < 60) return t('s', s < 10 ? Number(s.toFixed(1)) : Math.round(s));
+    if (s < 60) return t('s', s < 10 ? Number(rounded(s).toFixed(1)) : Math.round(s));
     const minutes = Math.round(s / 60);
     if (minutes < 60) return t('min', minutes);
     if (minutes < 48 * 60) return t('hour', Math.floor(minutes / 60), minutes % 60);
@@ -210,7 +215,7 @@
   }
 
   Object.assign(brim, {
-    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, rowsOf, number, count, names, isShare, isLower, isBetter, nameOfKey, nameAmong, metric, bytes, span, now, ago, clock,
+    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, rowsOf, rounded, whole, number, count, names, isShare, isLower, isBetter, nameOfKey, nameAmong, metric, bytes, span, now, ago, clock,
     Refusal, lines, join, get, post, optional, query, notes, note, refused, dialog, ask, on, emit, throttle,
     setClock(ms) { skew = ms - Date.now(); },
   });

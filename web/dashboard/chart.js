@@ -155,7 +155,7 @@
       if (this.plot) this.plot.destroy();
       const dim = css('--dim'), line = css('--line'), font = '11px system-ui, sans-serif';
       const axis = { stroke: dim, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
-      const values = (u, ticks) => ticks.map((v) => v === null ? '' : brim.isShare(this.key) ? Number((v * 100).toPrecision(4)) + ' %' : brim.number(v));
+      const values = (u, ticks) => ticks.map((v) => v === null ? '' : brim.isShare(this.key) ? Number(brim.rounded(v * 100).toPrecision(4)) + ' %' : brim.number(v));
       const [series, bands] = this.series(list);
       this.plot = new uPlot({
         width: Math.max(120, this.box.clientWidth), height: this.options.height,

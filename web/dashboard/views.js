@@ -100,14 +100,14 @@
         h('p.dim', {}, [w.host, w.version && 'brim ' + w.version, t('seen', brim.ago(w.last_seen)), running ? t('runningN', running) : t('idle')].filter(Boolean).join(' \u00b7 ')),
         gpus.map((g) => this.gpu(g)),
         status && gpus.length === 0 ? h('p.dim', {}, t('noGpu')) : null,
-        status ? h('div.gpu', {}, meter(t('cpu'), status.cpu_percent / 100, brim.isNumber(status.cpu_percent) ? Math.round(status.cpu_percent) + ' %' : brim.dash),
+        status ? h('div.gpu', {}, meter(t('cpu'), status.cpu_percent / 100, brim.isNumber(status.cpu_percent) ? brim.whole(status.cpu_percent) + ' %' : brim.dash),
           meter(t('memory'), status.memory_used / status.memory_total, brim.isNumber(status.memory_total) ? brim.bytes(status.memory_used) + ' / ' + brim.bytes(status.memory_total) : brim.dash, true)) : null,
         rows.length ? h('ul.running', {}, rows.slice(0, 12).map((row) => h('li', {}, brim.bar(brim.share(row)), h('a', { href: '#/exp/' + row.id }, brim.labelOf(row))))) : null);
     }
     gpu(g) {
-      const watts = brim.isNumber(g.power_w) ? Math.round(g.power_w) + (brim.isNumber(g.power_limit_w) ? ' / ' + Math.round(g.power_limit_w) : '') + ' W' : brim.dash;
-      return h('div.gpu', {}, h('h3', {}, g.index + ' \u00b7 ' + (g.name || ''), brim.isNumber(g.temp_c) ? h('span.dim', {}, ' ' + Math.round(g.temp_c) + ' \u00b0C') : null),
-        meter(t('util'), g.util / 100, brim.isNumber(g.util) ? Math.round(g.util) + ' %' : brim.dash),
+      const watts = brim.isNumber(g.power_w) ? brim.whole(g.power_w) + (brim.isNumber(g.power_limit_w) ? ' / ' + brim.whole(g.power_limit_w) : '') + ' W' : brim.dash;
+      return h('div.gpu', {}, h('h3', {}, g.index + ' \u00b7 ' + (g.name || ''), brim.isNumber(g.temp_c) ? h('span.dim', {}, ' ' + brim.whole(g.temp_c) + ' \u00b0C') : null),
+        meter(t('util'), g.util / 100, brim.isNumber(g.util) ? brim.whole(g.util) + ' %' : brim.dash),
         meter(t('memory'), g.memory_used / g.memory_total, brim.bytes(g.memory_used) + ' / ' + brim.bytes(g.memory_total), true),
         meter(t('power'), g.power_w / g.power_limit_w, watts));
     }

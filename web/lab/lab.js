@@ -3,7 +3,7 @@
 // HTML. page.html#exp=0123456789ab opens an experiment.
 'use strict';
 (function () {
-  var doc = document, format = brimPlot.format;
+  var doc = document, format = brimPlot.format, rounded = brimPlot.rounded;
   function byId(id) { return doc.getElementById(id); }
   function make(tag, text, kind) {
     var element = doc.createElement(tag);
@@ -21,17 +21,17 @@
 
   function duration(s) {
     if (s === null || !isFinite(s)) return '\u2013';
-    if (s < 60) return Number(s.toPrecision(3)) + ' s';
+    if (s < 60) return Number(rounded(s).toPrecision(3)) + ' s';
     var min = Math.round(s / 60);
     return min < 60 ? min + ' min' : Math.floor(min / 60) + ' h ' + String(min % 60).padStart(2, '0') + ' min';
   }
   // A value of a metric, which may be a percentage: {percent: decimals, -1 = a number}.
   function valueText(metric, value) {
     if (metric.percent < 0 || value === null || !isFinite(value)) return format(value);
-    return (value * 100).toFixed(metric.percent) + ' %';
+    return rounded(value * 100).toFixed(metric.percent) + ' %';
   }
   function tickOf(metric) {
-    return metric.percent < 0 ? format : function (v) { return Number((v * 100).toPrecision(6)) + ' %'; };
+    return metric.percent < 0 ? format : function (v) { return Number(rounded(v * 100).toPrecision(6)) + ' %'; };
   }
   function resultText(value) { return valueText(data, value); }
   // Two metrics may have one label: of training and of evaluation.

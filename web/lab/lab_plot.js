@@ -7,14 +7,17 @@ var brimPlot = (function () {
 
   //-------------------------------- numbers --------------------------------
 
+  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
+  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
+
   // "0.001", "1e-8", "12,345"
   function format(value) {
     if (value === null || value === undefined || !isFinite(value)) return '\u2013';
     var size = Math.abs(value);
     if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
-      return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
+      return Number(rounded(value).toPrecision(3)).toExponential().replace('e+', 'e');
     }
-    return size >= 1e4 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(5)));
+    return size >= 1e4 ? Number(rounded(value).toFixed(0)).toLocaleString('en') : String(Number(rounded(value).toPrecision(5)));
   }
   function ticksOf(low, high, most) {
     var raw = (high - low) / most, unit = Math.pow(10, Math.floor(Math.log10(raw))), out = [];
@@ -368,5 +371,5 @@ var brimPlot = (function () {
     return { draw: draw };
   }
 
-  return { axes: axes, curves: curves, scale: scale, format: format, ramp: ramp, css: css };
+  return { axes: axes, curves: curves, scale: scale, rounded: rounded, format: format, ramp: ramp, css: css };
 })();

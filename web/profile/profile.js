@@ -85,8 +85,9 @@
     var cursor = byId('memory-cursor'), last = -1, tip = byId('tip');
     function bytes(n) {
       var units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'], i = 0;
-      while (n >= 1024 && units.length - 1 > i) { n /= 1024; i++; }
-      return (i ? n.toPrecision(3) : n) + ' ' + units[i];
+      if (n >= 1024) { n = n / 1024 * (1 + 2 * Number.EPSILON); i++; }  // as brim_format_bytes rounds
+      while (n >= 1023.95 && units.length - 1 > i) { n /= 1024; i++; }
+      return (i ? n.toFixed(1) : n) + ' ' + units[i];
     }
     function show(at) {
       if (at === last) return;

@@ -120,6 +120,13 @@
 
   //-------------------------------- where the time goes --------------------------------
 
+  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
+  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
+  // As tables have it (brim_ui_ms).
+  function msText(ms) {
+    ms = rounded(ms);
+    return ms.toFixed(ms >= 99.95 ? 0 : ms >= 9.995 ? 1 : 2);
+  }
   var stack = byId('stack'), group = byId('stack-group'), scale = byId('stack-scale');
   if (stack) {
     var phases = {};
@@ -133,8 +140,8 @@
       var total = Number(row.style.getPropertyValue('--t'));
       showTip(parts.map(function (part) {
         var ms = Number(part.style.getPropertyValue('--v'));
-        return phases[part.className] + ': ' + ms.toPrecision(3) + ' ms, ' +
-               Math.round(ms / total * 100) + ' %';
+        return phases[part.className] + ': ' + msText(ms) + ' ms, ' +
+               rounded(ms / total * 100).toFixed(0) + ' %';
       }).join('\n'), event.clientX, event.clientY);
     });
     stack.addEventListener('pointerleave', hideTip);

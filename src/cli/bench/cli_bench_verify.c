@@ -230,7 +230,7 @@ static brim_status tell_text(const bench *b) {
   brim_str_printf(&text,
                   brim_tr("\nverified      predicted %s %s/s, achieved %s in training: %.1f %%\n"),
                   predicted, brim_tr(brim_result_unit(&b->results[b->picks.recommended])), achieved,
-                  100 * v->achieved / v->predicted);
+                  brim_shown(100 * v->achieved / v->predicted));
   if (v->epochs == 0) {
     brim_str_printf(&text,
                     brim_tr("              over %s, a part of an epoch: --verify-seconds "

@@ -74,8 +74,10 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
     brim_format_duration(r->seconds, number);
     brim_str_printf(out, "  %s", number);
   }
-  if (!isnan(r->gpu_percent)) brim_str_printf(out, brim_tr("  GPU %.0f %%"), r->gpu_percent);
-  if (!isnan(r->sm_percent)) brim_str_printf(out, brim_tr("  SMs %.0f %%"), r->sm_percent);
+  if (!isnan(r->gpu_percent))
+    brim_str_printf(out, brim_tr("  GPU %.0f %%"), brim_shown(r->gpu_percent));
+  if (!isnan(r->sm_percent))
+    brim_str_printf(out, brim_tr("  SMs %.0f %%"), brim_shown(r->sm_percent));
   if (r->best) {
     brim_str_append(out, "  ");
     brim_ui_styled(out, &t->cli->out, BRIM_UI_GOOD, brim_tr("best"));

@@ -205,7 +205,7 @@ static void percent(double value, char out[32]) {
   if (isnan(value)) {
     snprintf(out, 32, "-");
   } else {
-    snprintf(out, 32, "%.2f %%", value * 100);
+    snprintf(out, 32, "%.2f %%", brim_shown(value * 100));
   }
 }
 

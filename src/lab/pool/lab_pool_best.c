@@ -44,6 +44,7 @@ static brim_status put_name(const brim_lab_pool *pool, const char *key, json_t *
   BRIM_TRY(brim_json_put(row, "label", json_string(metric.label)));
   BRIM_TRY(brim_json_put(row, "label_ko", json_string(korean_of(metric.label))));
   BRIM_TRY(brim_json_put(row, "lower", json_boolean(metric.better == BRIM_BETTER_LOWER)));
+  if (metric.digits) BRIM_TRY(brim_json_put(row, "digits", json_integer(metric.digits)));
   return brim_json_put(row, "percent", json_boolean(metric.format == BRIM_METRIC_PERCENT));
 }
 

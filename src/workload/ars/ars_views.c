@@ -133,7 +133,7 @@ static void add_end(brim_view *v, const char *label, const brim_result *r) {
     if (isnan(share)) {
       brim_view_put(v, "-");
     } else {
-      brim_view_put(v, "%.0f %%", share);
+      brim_view_put(v, "%.0f %%", brim_shown(share));
     }
   }
   v->row_count++;

@@ -25,7 +25,7 @@ static void put_percent(brim_view *v, double percent) {
   if (isnan(percent)) {
     brim_view_put(v, "-");
   } else {
-    brim_view_put(v, "%.0f %%", percent);
+    brim_view_put(v, "%.0f %%", brim_shown(percent));
   }
 }
 
@@ -188,7 +188,7 @@ static void add_item(brim_view *v, size_t item, const side *sides, size_t count)
     if (isfinite(last)) items[item].text(last, text);
     brim_view_put(v, "%s", text);
   }
-  if (count > 1 && isfinite(last / first)) brim_view_put(v, "x%.2f", last / first);
+  if (count > 1 && isfinite(last / first)) brim_view_put(v, "x%.2f", brim_shown(last / first));
   v->row_count++;
 }
 

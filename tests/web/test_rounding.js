@@ -1,0 +1,45 @@
+// Values read the same on brim's pages as in its texts: the functions of the pages that round, on the list
+// that test_base_number.c has too. Takes the folder of the pages.
+'use strict';
+const fs = require('fs'), path = require('path');
+const web = process.argv[2], rows = fs.readFileSync(path.join(__dirname, 'rounding.txt'), 'utf8').split('\n');
+
+// The functions of a script by their names, without running the script.
+function functions(file, names, given) {
+  const text = fs.readFileSync(path.join(web, file), 'utf8');
+  const found = names.map((name) => {
+    const from = text.indexOf('function ' + name + '(');
+    if (from < 0) throw new Error(file + ' has no function ' + name);
+    let depth = 0, at = text.indexOf('{', from);
+    do { depth += { '{': 1, '}': -1 }[text[at++]] || 0; } while (depth > 0);
+    return text.slice(from, at);
+  });
+  const body = found.join('\n') + '\nreturn {' + names.join(', ') + '};';
+  return new Function(...Object.keys(given), body)(...Object.values(given));
+}
+
+const names = new Map([['p1', { percent: true, digits: 1 }], ['p2', { percent: true }]]);
+const dashboard = functions('dashboard/base.js', ['isNumber', 'rounded', 'whole', 'number', 'isShare', 'metric', 'bytes'], { names, dash: '-' });
+const plot = functions('lab/lab_plot.js', ['rounded', 'format'], {});
+const lab = functions('lab/lab.js', ['valueText'], plot);
+const report = functions('report/report.js', ['rounded', 'msText'], {});
+const profile = functions('profile/profile.js', ['bytes'], {});
+const shown = {
+  percent1: [(v) => dashboard.metric('p1', v), (v) => lab.valueText({ percent: 1 }, v)],
+  percent2: [(v) => dashboard.metric('p2', v), (v) => lab.valueText({ percent: 2 }, v)],
+  bytes: [dashboard.bytes, profile.bytes], ms: [report.msText], number: [dashboard.number],
+};
+
+let wrong = 0, count = 0;
+for (const row of rows) {
+  const [, kind, value, text] = /^(\w+) (\S+) (.*)$/.exec(row) || [];
+  if (!kind) continue;
+  for (const show of shown[kind]) {
+    count++;
+    if (show(Number(value)) === text) continue;
+    console.log(kind + ' ' + value + ': ' + show(Number(value)) + ', not ' + text);
+    wrong++;
+  }
+}
+if (count < 40) { console.log('only ' + count + ' values'); wrong++; }
+process.exitCode = wrong ? 1 : 0;
