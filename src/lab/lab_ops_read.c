@@ -8,6 +8,7 @@
 #include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "lab/lab_ops_int.h"
+#include "record/record_findings.h"
 
 enum { EVENTS_PAGE = 500, ROW_SIZE = 400 };
 
@@ -78,7 +79,13 @@ static brim_status put_findings(const brim_store_exp *exp, json_t *row) {
     brim_status_clear();
     list = json_array();
   }
-  return brim_json_put(row, "findings", list);
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < json_array_size(list); i++) {
+    status = brim_finding_add_korean(json_array_get(list, i));
+  }
+  if (!status) return brim_json_put(row, "findings", list);
+  json_decref(list);
+  return status;
 }
 
 static brim_status exp_json(const brim_lab_answer *a, const brim_store_exp *exp, json_t **out) {

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
+
 // LEAD: the device drained before the window, and has to fill up again. Each piece of a step is run op by
 // op the first time and recorded the second, for two slots of inputs.
 enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
@@ -102,8 +104,9 @@ static brim_status trace_window(brim_profiler *p, brim_gpu_trace *gpu, brim_trac
   BRIM_TRY(trace_steps(p, gpu, &how, &notes));
   double found = brim_trace_attribute(p->trace, mapped);
   if (found < ENOUGH_FOUND) {
-    snprintf(out->note, sizeof out->note,
-             brim_tr("%.0f %% of the kernels could not be assigned to an op"), 100 * (1 - found));
+    brim_words_add(out->note, sizeof out->note,
+                   BRIM_N_("%.0f %% of the kernels could not be assigned to an op"),
+                   100 * (1 - found));
   }
   return brim_profile_device_rows(p->trace, mapped, LEAD, out);
 }

@@ -32,7 +32,8 @@
 //   checkpoint {ms, every_steps}   a step waits so long for each that is written; null = none is
 //   sharing {lost_percent, processes}   of the GPU's time, to other processes (text)
 //   failure null | {class, status, message}
-//   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy, note (absent = false),
+//   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy (both in English), text_words,
+//            remedy_words (the same with their values, for other languages: base_words.h), note (absent = false),
 //            change {key, value} (absent = none), measured (absent = false)}]   the dearest first; a note
 //            costs no time that could be saved. change: what the price stands for, as a config has it;
 //            measured: brim ran it
@@ -107,8 +108,8 @@ typedef struct brim_finding {
   double cost_ms;  // price per step
   double
       predicted_ms;  // the price by measured phases and probes, whether or not the remedy was measured
-  char text[512];    // what it is, in any language
-  char remedy[512];  // which knob, and to what
+  char text[768];    // what it is (base_words.h: read it with brim_words_read)
+  char remedy[768];  // which knob, and to what; likewise
   bool note;         // worth knowing, but nothing to fix: it stands behind those with a price
   // The change that the price stands for: knob (or "") and config key (or ""), with the value.
   char knob[32], key[48], value[32];

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
+#include "record/record_int.h"
+
 brim_finding *brim_finding_add(brim_result *r, const char *code, double cost_ms) {
   if (r->finding_count == BRIM_RESULT_MAX_FINDINGS) return NULL;
   brim_finding *f = &r->findings[r->finding_count++];
@@ -114,6 +117,34 @@ void brim_findings_sort(brim_result *r) {
     }
     r->findings[at] = f;
   }
+}
+
+//---------------------------------- languages ----------------------------------
+
+static brim_status add_korean(json_t *finding, const char *key) {
+  char words[sizeof((brim_finding *)0)->text] = "";
+  brim_str text;
+  const char *english = json_string_value(json_object_get(finding, key));
+  if (!english) return BRIM_OK;
+  brim_record_copy(words, sizeof words, english);
+  brim_record_read_words(finding, key, words, sizeof words);
+  if (!brim_words_are(words)) return BRIM_OK;
+  if (!json_object_get(finding, "ko")) BRIM_TRY(brim_json_put(finding, "ko", json_object()));
+  brim_str_init(&text);
+  brim_words_read_in(brim_msg_catalogue_of("ko"), words, &text);
+  brim_status status = brim_str_status(&text);
+  if (!status) {
+    status = brim_json_put(json_object_get(finding, "ko"), key, brim_record_text(text.data));
+  }
+  brim_str_deinit(&text);
+  return status;
+}
+
+brim_status brim_finding_add_korean(json_t *finding) {
+  if (!json_is_object(finding)) return BRIM_OK;
+  json_object_del(finding, "ko");  // as the sender wrote it
+  BRIM_TRY(add_korean(finding, "text"));
+  return add_korean(finding, "remedy");
 }
 
 //---------------------------------- nothing to fix ----------------------------------

@@ -25,6 +25,14 @@ brim_status brim_record_read_stages(const json_t *root, const char *name, int li
 brim_status brim_record_put_visits(json_t *trial, const brim_result *result);
 brim_status brim_record_read_visits(const json_t *root, const char *name, int line,
                                     brim_result *out);
+// One finding, of a result and of a job alike.
+brim_status brim_record_put_finding(json_t *item, const brim_finding *finding);
+brim_status brim_record_read_finding(const json_t *item, const char *name, int line,
+                                     brim_finding *out);
+// A text with the sentence that it is made of (base_words.h): in English under `key`, so that every reader
+// has it, and with its values under `key`_words. What those two disagree about is read as the text.
+brim_status brim_record_put_words(json_t *item, const char *key, const char *words);
+void brim_record_read_words(const json_t *item, const char *key, char *text, size_t size);
 brim_status brim_record_put_findings(json_t *root, const brim_result *result);
 brim_status brim_record_read_findings(const json_t *root, const char *name, int line,
                                       brim_result *out);

@@ -36,17 +36,8 @@ static const brim_field job_rows[] = {
     NUMBER(eta_s),
 };
 
-static const brim_field finding_rows[] = {
-    BRIM_FIELD_(brim_finding, "code", CHARS, code),
-    BRIM_FIELD_(brim_finding, "cost_ms", NUMBER, cost_ms),
-    BRIM_FIELD_(brim_finding, "text", CHARS, text),
-    BRIM_FIELD_(brim_finding, "remedy", CHARS, remedy),
-};
-
 #define COUNT_OF(rows) (sizeof rows / sizeof rows[0])
 static const brim_fields job_fields = {.what = JOB, .rows = job_rows, .count = COUNT_OF(job_rows)};
-static const brim_fields finding_fields = {
-    .what = JOB, .rows = finding_rows, .count = COUNT_OF(finding_rows)};
 
 void brim_job_init(brim_job *job) {
   memset(job, 0, sizeof *job);
@@ -56,8 +47,14 @@ void brim_job_init(brim_job *job) {
 static brim_status fill(const brim_job *job, json_t *root) {
   BRIM_TRY(brim_json_put(root, "schema", json_string(BRIM_JOB_SCHEMA)));
   BRIM_TRY(brim_fields_put(&job_fields, job, false, root));
-  return brim_fields_put_list(&finding_fields, job->findings, sizeof *job->findings,
-                              job->finding_count, "findings", root);
+  BRIM_TRY(brim_json_put(root, "findings", json_array()));
+  json_t *list = json_object_get(root, "findings");
+  for (size_t i = 0; i < job->finding_count; i++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_record_put_finding(item, &job->findings[i]));
+  }
+  return BRIM_OK;
 }
 
 brim_status brim_job_to_json(const brim_job *job, json_t **out) {
@@ -83,9 +80,8 @@ brim_status brim_job_from_json(const json_t *json, brim_job *out) {
   size_t n = json_array_size(list);
   for (size_t i = 0; i < n && i < BRIM_JOB_FINDINGS; i++) {
     brim_finding *finding = &out->findings[out->finding_count++];
-    brim_fields_init(&finding_fields, finding);
-    BRIM_TRY(brim_fields_get(&finding_fields, json_array_get(list, i), finding));
-    brim_fields_bound(&finding_fields, finding);
+    BRIM_TRY(brim_record_read_finding(json_array_get(list, i), JOB, 0, finding));
+    finding->cost_ms = brim_fields_bounded("cost_ms", finding->cost_ms);
   }
   return BRIM_OK;
 }

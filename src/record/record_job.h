@@ -10,7 +10,7 @@
 //   /proc/<pid>/ns/pid) | host | command ("train", "bench") | workload | name | folder | device
 //   device_id ("GPU-...") | phase | unit (of samples_per_s) | metric_key | metric
 //   started_s, updated_s (since 1970) | epoch, epochs, step, steps | samples_per_s | eta_s
-//   findings [{code, cost_ms, text, remedy}]
+//   findings [...] as in brim.result/1 (record.h)
 // Unknown is null. In the reader's own pid namespace a job runs when its pid exists and pid_start is
 // the same; files of other jobs are remains of jobs that were killed. In another namespace (a container
 // that shares the folder) it runs when the file was updated within the last minute.

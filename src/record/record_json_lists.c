@@ -1,7 +1,9 @@
 // Lists of a result as JSON and back: findings, the time of transforms, and the visits of a sweep. record.h
 // specifies them.
 #include <math.h>
+#include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_int.h"
 
 static brim_status put_number(json_t *object, const char *key, double number) {
@@ -46,12 +48,37 @@ static brim_status put_change(json_t *item, const brim_finding *f) {
   return brim_json_put(change, "value", brim_record_text(f->value));
 }
 
-static brim_status put_finding(json_t *item, const brim_finding *f) {
+brim_status brim_record_put_words(json_t *item, const char *key, const char *words) {
+  char words_key[32];
+  brim_str english;
+  brim_str_init(&english);
+  brim_words_read_in(NULL, words, &english);
+  brim_status status = brim_str_status(&english);
+  if (!status) status = brim_json_put(item, key, brim_record_text(english.data));
+  brim_str_deinit(&english);
+  if (status || !brim_words_are(words)) return status;
+  snprintf(words_key, sizeof words_key, "%s_words", key);
+  return brim_json_put(item, words_key, brim_record_text(words));
+}
+
+void brim_record_read_words(const json_t *item, const char *key, char *text, size_t size) {
+  char words_key[32];
+  brim_str english;
+  snprintf(words_key, sizeof words_key, "%s_words", key);
+  const char *words = json_string_value(json_object_get(item, words_key));
+  if (!words || strlen(words) >= size) return;
+  brim_str_init(&english);
+  brim_words_read_in(NULL, words, &english);
+  if (strncmp(english.data, text, size - 1) == 0) brim_record_copy(text, size, words);
+  brim_str_deinit(&english);
+}
+
+brim_status brim_record_put_finding(json_t *item, const brim_finding *f) {
   BRIM_TRY(brim_json_put(item, "code", brim_record_text(f->code)));
   BRIM_TRY(brim_json_put(item, "cost_ms", brim_json_number(f->cost_ms)));
   BRIM_TRY(put_number(item, "predicted_ms", f->predicted_ms));
-  BRIM_TRY(brim_json_put(item, "text", brim_record_text(f->text)));
-  BRIM_TRY(brim_json_put(item, "remedy", brim_record_text(f->remedy)));
+  BRIM_TRY(brim_record_put_words(item, "text", f->text));
+  BRIM_TRY(brim_record_put_words(item, "remedy", f->remedy));
   if (f->note) BRIM_TRY(brim_json_put(item, "note", json_true()));
   BRIM_TRY(put_change(item, f));
   return f->measured ? brim_json_put(item, "measured", json_true()) : BRIM_OK;
@@ -63,12 +90,13 @@ brim_status brim_record_put_findings(json_t *root, const brim_result *result) {
   for (size_t i = 0; i < result->finding_count; i++) {
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(put_finding(item, &result->findings[i]));
+    BRIM_TRY(brim_record_put_finding(item, &result->findings[i]));
   }
   return BRIM_OK;
 }
 
-static brim_status read_finding(const json_t *item, const char *name, int line, brim_finding *f) {
+brim_status brim_record_read_finding(const json_t *item, const char *name, int line,
+                                     brim_finding *f) {
   const json_t *change = json_object_get(item, "change");
   BRIM_TRY(check_item(item, name, line, "findings"));
   BRIM_TRY(read_text(item, "code", name, line, f->code, sizeof f->code));
@@ -76,6 +104,8 @@ static brim_status read_finding(const json_t *item, const char *name, int line, 
   BRIM_TRY(read_number(item, "predicted_ms", name, line, &f->predicted_ms));
   BRIM_TRY(read_text(item, "text", name, line, f->text, sizeof f->text));
   BRIM_TRY(read_text(item, "remedy", name, line, f->remedy, sizeof f->remedy));
+  brim_record_read_words(item, "text", f->text, sizeof f->text);
+  brim_record_read_words(item, "remedy", f->remedy, sizeof f->remedy);
   f->note = json_is_true(json_object_get(item, "note"));
   f->measured = json_is_true(json_object_get(item, "measured"));
   BRIM_TRY(read_text(change, "key", name, line, f->key, sizeof f->key));
@@ -91,7 +121,7 @@ brim_status brim_record_read_findings(const json_t *root, const char *name, int 
   json_t *item;
   json_array_foreach(list, index, item) {
     if (index == BRIM_RESULT_MAX_FINDINGS) break;  // the dearest stand first
-    BRIM_TRY(read_finding(item, name, line, &out->findings[index]));
+    BRIM_TRY(brim_record_read_finding(item, name, line, &out->findings[index]));
     out->finding_count = index + 1;
   }
   return BRIM_OK;

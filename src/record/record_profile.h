@@ -8,7 +8,8 @@
 //           memory, plan, machine, findings
 //   source  "cupti": the GPU's own records | "events": a device's events around each op, run one by
 //           one and scaled to the step | "clock": the host's clock around each op
-//   note    why it is not a better source, or what it cannot see; "" = nothing to say
+//   note    why it is not a better source, or what it cannot see, in English; "" = nothing to say.
+//           note_words: with its values, for other languages (base_words.h)
 //   step    {ms, mad_ms, traced_ms, traced_steps}   untraced (median), and in the traced window
 //   kernels, ops, layers, phases, transforms   lists, the largest first, of
 //           {name, kind, op, layer, phase, count, ms, total_ms, share, flops, bytes, ceiling,
@@ -132,7 +133,7 @@ typedef struct brim_profile_memory {
 typedef struct brim_profile {
   brim_result result;
   char source[16];
-  char note[256];
+  char note[256];  // base_words.h
   double step_ms, step_mad_ms, traced_ms;
   int traced_steps;
   brim_profile_rows lists[BRIM_PROFILE_LIST_COUNT];

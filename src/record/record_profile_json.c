@@ -6,7 +6,13 @@
 #include "record/record_int.h"
 #include "record/record_profile.h"
 
-typedef enum field_kind { FIELD_TEXT, FIELD_NUMBER, FIELD_INT, FIELD_CAUSE } field_kind;
+typedef enum field_kind {
+  FIELD_TEXT,
+  FIELD_WORDS,  // base_words.h
+  FIELD_NUMBER,
+  FIELD_INT,
+  FIELD_CAUSE
+} field_kind;
 
 typedef struct field {
   const char *key;
@@ -66,7 +72,7 @@ static const field block_fields[] = {
 #define ALL brim_profile
 static const field top_fields[] = {
     {"source", FIELD_TEXT, PLACE(ALL, source)},
-    {"note", FIELD_TEXT, PLACE(ALL, note)},
+    {"note", FIELD_WORDS, PLACE(ALL, note)},
 };
 static const field step_fields[] = {
     {"ms", FIELD_NUMBER, PLACE(ALL, step_ms)},
@@ -125,6 +131,9 @@ static brim_status put_fields(json_t *object, const field *fields, size_t count,
       case FIELD_TEXT:
         value = brim_record_text((const char *)at);
         break;
+      case FIELD_WORDS:
+        BRIM_TRY(brim_record_put_words(object, fields[i].key, (const char *)at));
+        continue;
       case FIELD_NUMBER:
         value = brim_json_number(*(const double *)at);
         break;
@@ -255,6 +264,7 @@ static bool read_cause(const json_t *value, brim_gap_cause *out) {
 static const char *read_field(const field *f, const json_t *value, void *at) {
   switch (f->kind) {
     case FIELD_TEXT:
+    case FIELD_WORDS:
       if (json_is_null(value)) return NULL;
       if (!json_is_string(value)) return "a string";
       brim_record_copy((char *)at, f->size, json_string_value(value));
@@ -287,6 +297,9 @@ static brim_status read_fields(const char *name, const section *of, const json_t
     const json_t *value = json_object_get(object, f->key);
     const char *want = value ? read_field(f, value, (char *)to + f->offset) : NULL;
     if (want) return bad(name, where, f->key, want);
+    if (f->kind == FIELD_WORDS) {
+      brim_record_read_words(object, f->key, (char *)to + f->offset, f->size);
+    }
   }
   return BRIM_OK;
 }

@@ -114,8 +114,8 @@ typedef struct brim_run_result {
   const brim_work_diagnosis *diagnosis;           // what the workload watches for; NULL = nothing
   int64_t anomalies[BRIM_WORK_MAX_TROUBLES];      // by its rows; of this process
   int64_t first_anomaly[BRIM_WORK_MAX_TROUBLES];  // by this step; 0 = none
-  char advice[768];                               // what to change about them; "" = nothing
-  double lr;                                      // of the last step made
+  char advice[768];    // what to change about them (base_words.h); "" = nothing
+  double lr;           // of the last step made
   bool stopped_early;  // by training.early_stopping_patience, now or when it last ran
   bool interrupted;
   bool partial;  // max_steps ended it within an epoch; the train_ figures are those of that part

@@ -146,7 +146,7 @@ typedef struct brim_run_watch {
   brim_job *job;                          // what is published; NULL = nothing is
 } brim_run_watch;
 
-// A finding of the job (NULL is fine), in place of an earlier one of the same code (run_publish_findings.c).
+// A finding of the job (NULL is fine; text: base_words.h), in place of an earlier one of the same code (run_publish_findings.c).
 void brim_run_publish_trouble(brim_job *job, const char *code, const char *text);
 
 // What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "run/run_loop.h"
 
 static const double WAITS = 0.1;  // of a step: what is reported as waiting for data
@@ -25,7 +26,7 @@ void brim_run_publish_trouble(brim_job *job, const char *code, const char *text)
   memset(f, 0, sizeof *f);
   f->cost_ms = f->predicted_ms = (double)NAN;
   snprintf(f->code, sizeof f->code, "%.31s", code);
-  snprintf(f->text, sizeof f->text, "%.511s", text);
+  snprintf(f->text, sizeof f->text, "%s", text);
   brim_utf8_trim(f->text);
 }
 
@@ -35,13 +36,13 @@ void brim_run_publish_waits(brim_run_loop *l, const brim_run_steps *s) {
   double step_s = s->data_s + s->compute_s;
   if (!l->publisher || !s->loads || !(step_s > 0)) return;
   if (s->data_s > WAITS * step_s) {
-    char text[256];
-    snprintf(text, sizeof text, brim_tr("waiting for data takes %.0f %% of a step"),
-             100 * s->data_s / step_s);
+    char text[256] = "";
+    brim_words_add(text, sizeof text, BRIM_N_("waiting for data takes %.0f %% of a step"),
+                   100 * s->data_s / step_s);
     brim_run_publish_trouble(job, code, text);
     brim_finding *f = slot_of(job, code);
     f->cost_ms = s->data_s * 1e3;
-    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("run brim bench to find its remedy"));
+    brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
     return;
   }
   for (size_t i = 0; i < job->finding_count; i++) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "run/run_loop.h"
 
 enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
@@ -353,8 +354,9 @@ static brim_status check_learned(const loop *l) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   brim_run_result *r = l->result;
   if (l->info.idle_limit > 0 || 2 * r->lost_steps <= l->step) return BRIM_OK;
-  char advice[sizeof r->advice] = "";
-  if (d && d->advice) d->advice(l->work->state, r->anomalies, l->last_lr, advice, sizeof advice);
+  char words[sizeof r->advice] = "", advice[sizeof r->advice];
+  if (d && d->advice) d->advice(l->work->state, r->anomalies, l->last_lr, words, sizeof words);
+  brim_words_text(words, advice, sizeof advice);
   r->diverged = true;
   return brim_fail(BRIM_ESTATE,
                    "%" PRId64 " of %" PRId64

@@ -1,6 +1,7 @@
 // What the workload finds wrong while it trains, as a run counts, reports and logs it.
 #include <string.h>
 
+#include "base/base_words.h"
 #include "run/run_int.h"
 
 static brim_status log_trouble(brim_run_watch *w, const brim_work_trouble *t,
@@ -12,7 +13,9 @@ static brim_status log_trouble(brim_run_watch *w, const brim_work_trouble *t,
   for (size_t i = 0; !s && i < t->field_count; i++) {
     s = brim_json_put(f, t->fields[i].key, brim_json_number(t->fields[i].value));
   }
-  if (!s && t->advice[0]) s = brim_json_put(f, "advice", json_string(t->advice));
+  char advice[sizeof t->advice];
+  brim_words_text(t->advice, advice, sizeof advice);
+  if (!s && advice[0]) s = brim_json_put(f, "advice", json_string(advice));
   if (!s) s = brim_json_put(f, "lr", brim_json_number(at->lr));
   if (!s) return brim_run_log_event(w->log, "anomaly", at->epoch, at->step, f);
   json_decref(f);
@@ -27,7 +30,9 @@ static brim_status meet(brim_run_watch *w, const brim_work_trouble *t, const bri
   int64_t times = ++w->times[t->kind];
   // the 1st, 2nd, 4th, 8th, ... time
   bool said = (times & (times - 1)) == 0 || w->work->table->diagnosis->rows[t->kind].always;
-  if (!t->silent && said) brim_log_text(BRIM_LOG_WARN, "run", t->text);
+  char text[sizeof t->text];
+  brim_words_text(t->text, text, sizeof text);
+  if (!t->silent && said) brim_log_text(BRIM_LOG_WARN, "run", text);
   if (!t->silent)
     brim_run_publish_trouble(w->job, w->work->table->diagnosis->rows[t->kind].name, t->text);
   return unlogged ? BRIM_OK : log_trouble(w, t, at);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_findings.h"
 #include "tune/tune_int.h"
 
@@ -16,13 +17,13 @@ static void find_memory(const brim_findings *v) {
   if (!f) return;
   f->note = true;
   brim_format_bytes((uint64_t)need, bytes);
-  snprintf(f->text, sizeof f->text,
-           brim_tr("%s are %.0f %% of the memory that is free: another process, or a longer "
-                   "sample, ends the run"),
-           bytes, 100 * share);
-  snprintf(
-      f->remedy, sizeof f->remedy, "%s",
-      v->r->knob_set && v->r->knob_set->less_memory ? brim_tr(v->r->knob_set->less_memory) : "");
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%s are %.1f %% of the memory that is free: another process, or a longer "
+                         "sample, ends the run"),
+                 bytes, brim_shown(100 * share));
+  if (v->r->knob_set && v->r->knob_set->less_memory) {
+    brim_words_put(f->remedy, sizeof f->remedy, v->r->knob_set->less_memory);
+  }
 }
 
 //---------------------------------- the machine ----------------------------------
@@ -61,15 +62,16 @@ static void find_quota(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "cpu_quota", lost);
   if (!f) return;
   f->predicted_ms = lost;
-  snprintf(
+  brim_words_add(
       f->text, sizeof f->text,
-      brim_tr("the control group may use %.3g of %.0f cores; threads that were ready were held "
+      BRIM_N_("the control group may use %.3g of %.0f cores; threads that were ready were held "
               "back %.0f %% of the time"),
-      r->quota_cpus, r->quota_cores, 100 * held);
-  snprintf(f->remedy, sizeof f->remedy,
-           brim_tr("raise the quota to %.0f CPUs: cpu.max of the group, `docker --cpus`, or the "
-                   "pod's CPU limit"),
-           r->quota_cores);
+      r->quota_cpus, r->quota_cores, brim_shown(100 * held));
+  brim_words_add(
+      f->remedy, sizeof f->remedy,
+      BRIM_N_("raise the quota to %.0f CPUs: cpu.max of the group, `docker --cpus`, or the "
+              "pod's CPU limit"),
+      r->quota_cores);
 }
 
 // 1, 2, 5, 10, 20, 50, ...: the first from `least` on.
@@ -92,16 +94,16 @@ static void find_checkpoints(const brim_findings *v) {
   if (!f) return;
   char value[32];
   f->predicted_ms = f->cost_ms;
-  snprintf(f->text, sizeof f->text,
-           every == 1
-               ? brim_tr("after its %.2f ms, every step waits %.2f ms for a checkpoint")
-               : brim_tr("after its %.2f ms, a step waits %.2f ms for a checkpoint, every %.0f "
-                         "steps"),
-           r->total_ms.median, each, every);
+  brim_words_add(
+      f->text, sizeof f->text,
+      every == 1 ? BRIM_N_("after its %.2f ms, every step waits %.2f ms for a checkpoint")
+                 : BRIM_N_("after its %.2f ms, a step waits %.2f ms for a checkpoint, every %.0f "
+                           "steps"),
+      r->total_ms.median, each, every);
   snprintf(value, sizeof value, "%.0f", rare);
   snprintf(f->key, sizeof f->key, "checkpoint.interval");
   snprintf(f->value, sizeof f->value, "%s", value);
-  snprintf(f->remedy, sizeof f->remedy, "checkpoint.interval %.0f -> %s", every, value);
+  brim_words_add(f->remedy, sizeof f->remedy, "checkpoint.interval %.0f -> %s", every, value);
 }
 
 static void find_sharing(const brim_findings *v) {
@@ -112,17 +114,17 @@ static void find_sharing(const brim_findings *v) {
   if (!f) return;
   f->predicted_ms = lost;
   if (r->shared_with[0]) {
-    snprintf(f->text, sizeof f->text,
-             brim_tr("other processes have the GPU %.0f %% of the time: %s"), r->shared_percent,
-             r->shared_with);
+    brim_words_add(f->text, sizeof f->text,
+                   BRIM_N_("other processes have the GPU %.0f %% of the time: %s"),
+                   r->shared_percent, r->shared_with);
   } else {
-    snprintf(f->text, sizeof f->text,
-             brim_tr("the GPU does something else %.0f %% of the time: a process that is not "
-                     "visible here"),
-             r->shared_percent);
+    brim_words_add(f->text, sizeof f->text,
+                   BRIM_N_("the GPU does something else %.0f %% of the time: a process that is not "
+                           "visible here"),
+                   r->shared_percent);
   }
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           brim_tr("end them, wait for them, or choose another GPU: device=cuda:N"));
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 BRIM_N_("end them, wait for them, or choose another GPU: device=cuda:N"));
 }
 
 // A power cap is how the card is set up: a note. Heat and brakes can be fixed.
@@ -138,16 +140,17 @@ static void find_throttle(const brim_findings *v) {
   if (!f) return;
   f->note = !r->throttled;
   if (isnan(lost)) {
-    snprintf(f->text, sizeof f->text, brim_tr("the clock was limited: %s"), r->throttle);
+    brim_words_add(f->text, sizeof f->text, BRIM_N_("the clock was limited: %s"), r->throttle);
   } else {
-    snprintf(f->text, sizeof f->text, brim_tr("the clock was limited to %.0f of %.0f MHz: %s"),
-             r->clock_mhz, r->clock_max_mhz, r->throttle);
+    brim_words_add(f->text, sizeof f->text,
+                   BRIM_N_("the clock was limited to %.0f of %.0f MHz: %s"), r->clock_mhz,
+                   r->clock_max_mhz, r->throttle);
   }
-  snprintf(
-      f->remedy, sizeof f->remedy, "%s",
+  brim_words_put(
+      f->remedy, sizeof f->remedy,
       r->throttled
-          ? brim_tr("check the cooling and other jobs on the card; measure again when it is cool")
-          : brim_tr("as this card is set up; a lower precision does more work per joule"));
+          ? BRIM_N_("check the cooling and other jobs on the card; measure again when it is cool")
+          : BRIM_N_("as this card is set up; a lower precision does more work per joule"));
 }
 
 //---------------------------------- the rest ----------------------------------
@@ -180,28 +183,34 @@ static void find_rest(const brim_findings *v) {
   if (!(share < GOOD_SHARE) || loads || brim_result_worth_fixing(r)) return;
   brim_finding *f = brim_finding_add(r, "below_ceiling", (double)NAN);
   if (!f) return;
-  char what[64], percent[16];
+  char what[64] = "", percent[16], nothing[32] = "";
   brim_str tried, left;
   brim_str_init(&tried);
   brim_str_init(&left);
   put_knobs(v, true, &tried);
   put_knobs(v, false, &left);
-  snprintf(what, sizeof what, by_memory ? "%s" : brim_tr("%s matrix products"),
-           by_memory ? brim_tr("memory bandwidth") : precision);
+  if (by_memory) {
+    brim_words_put(what, sizeof what, BRIM_N_("memory bandwidth"));
+  } else {
+    brim_words_add(what, sizeof what, BRIM_N_("%s matrix products"), precision);
+  }
+  brim_words_put(nothing, sizeof nothing, BRIM_N_("nothing"));
   if (share < 0.001) {
     snprintf(percent, sizeof percent, "<0.1 %%");
   } else {
-    snprintf(percent, sizeof percent, "%.1f %%", 100 * share);
+    snprintf(percent, sizeof percent, "%.1f %%", brim_shown(100 * share));
   }
-  snprintf(f->text, sizeof f->text,
-           brim_tr("the step reaches %s of this machine's %s, and no finding says why; tried: %s"),
-           percent, what, tried.len ? tried.data : brim_tr("nothing"));
+  brim_words_add(
+      f->text, sizeof f->text,
+      BRIM_N_("the step reaches %s of this machine's %s, and no finding says why; tried: %s"),
+      percent, what, tried.len ? tried.data : nothing);
   if (left.len) {
-    snprintf(f->remedy, sizeof f->remedy, brim_tr("not tried: %s; `brim bench` measures them"),
-             left.data);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("not tried: %s; `brim bench` measures them"), left.data);
   } else {
-    snprintf(f->remedy, sizeof f->remedy, "%s",
-             brim_tr("every knob was tried; a larger model or batch uses the machine better"));
+    brim_words_put(
+        f->remedy, sizeof f->remedy,
+        BRIM_N_("every knob was tried; a larger model or batch uses the machine better"));
   }
   brim_str_deinit(&tried);
   brim_str_deinit(&left);
@@ -210,19 +219,20 @@ static void find_rest(const brim_findings *v) {
 //---------------------------------- doubts ----------------------------------
 
 // By what made it unstable, and by its name: the spread of its steps, of their median, or of its repeats.
-static void put_spread(const brim_result *r, char *out, size_t size) {
+static void put_spread(const brim_result *r, brim_finding *f) {
   double median = r->total_ms.median, mad = r->total_ms.mad / median;
   double interval = (r->total_ms.ci_high - r->total_ms.ci_low) / 2 / median;
   double repeats = (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s;
   double most = fmax(mad, fmax(interval, repeats));
-  const char *text =
-      most == mad ? brim_tr("step times have a MAD of %.0f %% of the median: the figures are rough")
+  brim_words_add(
+      f->text, sizeof f->text,
+      most == mad ? BRIM_N_("step times have a MAD of %.0f %% of the median: the figures are rough")
       : most == interval
-          ? brim_tr(
+          ? BRIM_N_(
                 "the median step time is known within %.0f %% (95 %% interval): the figures are "
                 "rough")
-          : brim_tr("the rate is known within %.0f %% (95 %% interval): the figures are rough");
-  snprintf(out, size, text, 100 * most);
+          : BRIM_N_("the rate is known within %.0f %% (95 %% interval): the figures are rough"),
+      brim_shown(100 * most));
 }
 
 static void find_noise(const brim_findings *v) {
@@ -233,14 +243,14 @@ static void find_noise(const brim_findings *v) {
   if (!f) return;
   f->note = true;
   if (one) {
-    snprintf(f->text, sizeof f->text, "%s",
-             brim_tr("one sample is not enough to show whether the times are stable"));
-    snprintf(f->remedy, sizeof f->remedy, "%s", brim_tr("more --steps, or --repeats 2 or more"));
+    brim_words_put(f->text, sizeof f->text,
+                   BRIM_N_("one sample is not enough to show whether the times are stable"));
+    brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("more --steps, or --repeats 2 or more"));
     return;
   }
-  put_spread(r, f->text, sizeof f->text);
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           brim_tr("measure again on a quiet machine, or with more --steps"));
+  put_spread(r, f);
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 BRIM_N_("measure again on a quiet machine, or with more --steps"));
 }
 
 static const brim_work_findings_table *findings_of(const brim_result *r) {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_findings.h"
 #include "tune/tune_int.h"
 
@@ -303,9 +304,10 @@ static void note_unmeasured(const remedies *m, brim_result *r) {
   brim_finding *f = m->unmeasured.len ? brim_finding_add(r, "not_priced", (double)NAN) : NULL;
   if (!f) return;
   f->note = true;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("not measured, because it would take longer than the %.0f s for prices: %.300s"),
-           budget_s(m), m->unmeasured.data);
+  brim_words_add(
+      f->text, sizeof f->text,
+      BRIM_N_("not measured, because it would take longer than the %.0f s for prices: %.300s"),
+      budget_s(m), m->unmeasured.data);
 }
 
 // Seconds that the steps beside checkpoints take at least (measure_checkpoint.c).

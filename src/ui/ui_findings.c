@@ -3,8 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_findings.h"
-#include "ui/ui_int.h"
+#include "ui/ui_report_int.h"
 
 //---------------------------------- nothing to fix ----------------------------------
 
@@ -92,17 +93,38 @@ static void put_finding(const brim_term *term, const brim_result *r, const brim_
              iterates ? brim_tr(" (%s ms per iteration%s)") : brim_tr(" (%s ms per step%s)"), cost,
              brim_ui_estimated(f));
   }
-  brim_str text;
+  brim_str text, remedy;
   brim_str_init(&text);
-  brim_str_printf(&text, "%s%s", f->text, price);
+  brim_str_init(&remedy);
+  brim_words_read(f->text, &text);
+  brim_words_read(f->remedy, &remedy);
+  brim_str_append(&text, price);
   brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
   brim_ui_wrap(out, term, text.data, 2);
-  if (f->remedy[0]) {
+  if (remedy.len > 0) {
     brim_str_append(out, "\n  ");
     brim_str_append(out, term->unicode ? "→ " : "> ");
-    brim_ui_wrap(out, term, f->remedy, 4);
+    brim_ui_wrap(out, term, remedy.data, 4);
   }
   brim_str_append_char(out, '\n');
+  if (text.status || remedy.status) out->status = BRIM_ENOMEM;
+  brim_str_deinit(&remedy);
+  brim_str_deinit(&text);
+}
+
+void brim_ui_put_finding_text(const brim_finding *f, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_words_read(f->text, &text);
+  brim_ui_put(out, "p", text.data);
+  brim_str_clear(&text);
+  brim_words_read(f->remedy, &text);
+  if (text.len > 0) {
+    brim_str_append(out, "<p class=\"remedy\">");
+    brim_ui_escape_html(out, text.data);
+    brim_str_append(out, "</p>");
+  }
+  if (text.status) out->status = text.status;
   brim_str_deinit(&text);
 }
 

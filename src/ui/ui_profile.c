@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_findings.h"
 
 #include "ui/ui_int.h"
@@ -60,7 +61,11 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
     brim_ui_put_line(term, brim_tr("Ceiling"), text, out);
   }
   brim_ui_put_line(term, brim_tr("Measured by"), brim_ui_profile_source(p), out);
-  if (p->note[0]) sentence(term, p->note, out);
+  if (p->note[0]) {
+    char note[sizeof p->note];
+    brim_words_text(p->note, note, sizeof note);
+    sentence(term, note, out);
+  }
 }
 
 //---------------------------------- the table ----------------------------------

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "ui/ui_profile_int.h"
 #include "ui/ui_report_int.h"
 
@@ -111,8 +112,10 @@ static void put_step(const brim_profile *p, brim_str *out) {
   snprintf(line, sizeof line, brim_tr("Measured by %s."), brim_ui_profile_source(p));
   brim_ui_escape_html(out, line);
   if (p->note[0]) {
+    char note[sizeof p->note];
+    brim_words_text(p->note, note, sizeof note);
     brim_str_append_char(out, ' ');
-    brim_ui_escape_html(out, p->note);
+    brim_ui_escape_html(out, note);
   }
   brim_str_append(out, "</p></div></section>\n");
 }
@@ -132,12 +135,7 @@ static void put_finding(const brim_finding *f, double step, brim_str *out) {
     brim_ui_escape_html(out, brim_ui_estimated(f));
   }
   brim_str_append(out, "</span><div>");
-  brim_ui_put(out, "p", f->text);
-  if (f->remedy[0]) {
-    brim_str_append(out, "<p class=\"remedy\">");
-    brim_ui_escape_html(out, f->remedy);
-    brim_str_append(out, "</p>");
-  }
+  brim_ui_put_finding_text(f, out);
   brim_str_append(out, "</div></li>\n");
 }
 

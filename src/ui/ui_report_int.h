@@ -141,6 +141,8 @@ void brim_ui_bytes_text(double bytes, char out[32]);
 
 void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_report_options *options,
                           brim_str *out);
+// A finding's text and remedy as HTML, in the reader's language.
+void brim_ui_put_finding_text(const brim_finding *finding, brim_str *out);
 void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own,
                              const brim_ui_decision *decision, brim_str *out);
 void brim_ui_report_advice(const brim_advice *advice, brim_str *out);

@@ -249,12 +249,7 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
     brim_ui_escape_html(out, brim_ui_estimated(f));
   }
   brim_str_append(out, "</span><div>");
-  brim_ui_put(out, "p", f->text);
-  if (f->remedy[0]) {
-    brim_str_append(out, "<p class=\"remedy\">");
-    brim_ui_escape_html(out, f->remedy);
-    brim_str_append(out, "</p>");
-  }
+  brim_ui_put_finding_text(f, out);
   brim_str_append(out, "</div></li>\n");
 }
 

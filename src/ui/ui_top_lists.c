@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base_text.h"
+#include "base/base_words.h"
 #include "ui/ui_top_int.h"
 
 enum { PROCESS_COLUMNS = 16 };
@@ -156,8 +157,12 @@ void brim_ui_top_finding(const brim_ui_top_scene *s, const brim_job *job, brim_s
     brim_str_printf(&line, brim_tr("%s ms/step"), cost);
     brim_str_append(&line, ": ");
   }
-  brim_str_append(&line, finding->text);
-  if (finding->remedy[0]) brim_str_printf(&line, " (%s)", finding->remedy);
+  brim_words_read(finding->text, &line);
+  if (finding->remedy[0]) {
+    brim_str_append(&line, " (");
+    brim_words_read(finding->remedy, &line);
+    brim_str_append(&line, ")");
+  }
   brim_ui_top_put(out, s->term, BRIM_UI_WARN, line.data, s->term->width);
   if (line.status) out->status = line.status;
   brim_str_deinit(&line);

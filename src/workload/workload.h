@@ -188,8 +188,8 @@ typedef struct brim_work_trouble {
   int kind;          // row
   int64_t count;     // samples, steps, or 1
   bool silent;       // part of how it works: counted, not reported
-  char text[1536];   // what happened and what to change, translated
-  char advice[768];  // what to change alone, for the log; "" = it is left out there
+  char text[1536];   // what happened and what to change (base_words.h)
+  char advice[768];  // what to change alone (base_words.h), for the log; "" = it is left out there
   struct {
     const char *key;
     double value;
@@ -212,7 +212,7 @@ typedef struct brim_work_diagnosis {
   // What is wrong now; returns how many.
   size_t (*take)(void *work, const brim_work_moment *at,
                  brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]);
-  // At the end of a run: what to change, by how often each was met; leaves "" where nothing is.
+  // At the end of a run: what to change (base_words.h), by how often each was met; leaves "" where nothing is.
   void (*advice)(void *work, const int64_t *counts, double lr, char *out, size_t size);
   // The error of an epoch after which there is nothing to continue with: why, and what to try.
   brim_status (*lost)(void *work, int64_t epoch, double lr);

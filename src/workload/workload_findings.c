@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "workload/workload_cache.h"
 
 static double compute_ms(const brim_result *r) {
@@ -107,14 +108,15 @@ static void name_cure(const brim_result *r, const io_cure *c, brim_finding *f) {
   f->cost_ms = c->gain;
   brim_finding_change(f, c->knob, value, true);
   if (strcmp(c->knob, "cache") == 0) {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("data.cache=%s: measured, %.2f ms less for the same samples, from the second "
-                     "epoch on"),
-             value, c->gain);
+    brim_words_add(
+        f->remedy, sizeof f->remedy,
+        BRIM_N_("data.cache=%s: measured, %.2f ms less for the same samples, from the second "
+                "epoch on"),
+        value, c->gain);
   } else {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("num_workers %d -> %s: measured, %.2f ms less for the same samples"),
-             (int)brim_result_knob_number(r, c->knob, 0), value, c->gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("num_workers %d -> %s: measured, %.2f ms less for the same samples"),
+                   (int)brim_result_knob_number(r, c->knob, 0), value, c->gain);
   }
 }
 
@@ -137,12 +139,15 @@ static void name_rest(const brim_findings *v, const char *reason, brim_finding *
   bool ram = reading && !keeps_samples(v->r) && brim_finding_try(&asking, &unused, "cache", "ram");
   bool gpu = brim_result_has_gpu(v->r) && brim_finding_try(&asking, &unused, "cache", "gpu");
   f->cost_ms = (double)NAN;
-  snprintf(f->remedy, sizeof f->remedy, "%s: %s%s%s", reason, ram ? "data.cache=ram, " : "",
-           gpu ? "data.cache=gpu, " : "",
-           !reading      ? brim_tr("cheaper transforms")
-           : !transforms ? brim_tr("a faster disk, or `brim data convert` to a packed file")
-                         : brim_tr("cheaper transforms, a faster disk, or `brim data convert` to a "
-                                   "packed file"));
+  brim_words_put(f->remedy, sizeof f->remedy, reason);
+  brim_words_add(f->remedy, sizeof f->remedy, ": %s%s", ram ? "data.cache=ram, " : "",
+                 gpu ? "data.cache=gpu, " : "");
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 !reading ? BRIM_N_("cheaper transforms")
+                 : !transforms
+                     ? BRIM_N_("a faster disk, or `brim data convert` to a packed file")
+                     : BRIM_N_("cheaper transforms, a faster disk, or `brim data convert` to a "
+                               "packed file"));
 }
 
 // The best of what was measured: more workers, which help while there are cores for them, or samples kept
@@ -164,18 +169,17 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
     const io_cure *best = first ? &workers : &ram, *other = first ? &ram : &workers;
     name_cure(r, best, f);
     if (!io_helps(r, other)) return;
-    size_t used = strlen(f->remedy);
-    snprintf(f->remedy + used, sizeof f->remedy - used, brim_tr(" (%s %s: %.2f ms less)"),
-             other->knob, brim_result_knob_text(other->twin, other->knob), other->gain);
+    brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_(" (%s %s: %.2f ms less)"), other->knob,
+                   brim_result_knob_text(other->twin, other->knob), other->gain);
   } else if (r->cores > 0 && now >= r->cores) {
-    name_rest(v, brim_tr("every core has a worker"), f);
+    name_rest(v, BRIM_N_("every core has a worker"), f);
   } else if (more) {
-    name_rest(v, brim_tr("more workers did not help"), f);
+    name_rest(v, BRIM_N_("more workers did not help"), f);
   } else if (now == 0) {  // nothing is prefetched without workers
-    snprintf(f->remedy, sizeof f->remedy, "num_workers 0 -> 1");
+    brim_words_add(f->remedy, sizeof f->remedy, "num_workers 0 -> 1");
   } else {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("num_workers %d -> %d, or a larger prefetch_factor"), now, now * 2);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("num_workers %d -> %d, or a larger prefetch_factor"), now, now * 2);
   }
 }
 
@@ -199,12 +203,13 @@ static void find_io(const brim_findings *v) {
   if (!waits_for_data(r)) return;
   brim_finding *f = brim_finding_add(r, "io_wait", io);
   if (!f) return;
-  snprintf(f->text, sizeof f->text,
-           keeps_samples(r)
-               ? brim_tr("in the first epoch, which fills the cache, the step waits %.2f ms for "
-                         "data (%.0f %% of it); compute takes %.2f ms")
-               : brim_tr("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"),
-           io, 100 * io / r->total_ms.median, compute_ms(r));
+  brim_words_add(
+      f->text, sizeof f->text,
+      keeps_samples(r)
+          ? BRIM_N_("in the first epoch, which fills the cache, the step waits %.2f ms for "
+                    "data (%.0f %% of it); compute takes %.2f ms")
+          : BRIM_N_("the step waits %.2f ms for data (%.0f %% of it); compute takes %.2f ms"),
+      io, brim_shown(100 * io / r->total_ms.median), compute_ms(r));
   io_remedy(v, f);
   bool reading, transforms;
   costly_parts(r, &reading, &transforms);
@@ -220,12 +225,13 @@ static void find_device_transform(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "slow_transform", ms);
   if (!f) return;
   f->predicted_ms = ms;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("the transforms take %.2f ms of the step on the GPU (%.0f %% of it); compute "
-                   "takes %.2f ms"),
-           ms, 100 * ms / r->total_ms.median, compute_ms(r));
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           brim_tr("transform.train: make the costliest cheaper or leave it out"));
+  brim_words_add(
+      f->text, sizeof f->text,
+      BRIM_N_("the transforms take %.2f ms of the step on the GPU (%.0f %% of it); compute "
+              "takes %.2f ms"),
+      ms, brim_shown(100 * ms / r->total_ms.median), compute_ms(r));
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 BRIM_N_("transform.train: make the costliest cheaper or leave it out"));
 }
 
 static void find_transform(const brim_findings *v) {
@@ -237,16 +243,17 @@ static void find_transform(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "slow_transform", saved);
   if (!f) return;
   f->predicted_ms = saved;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("the transform %s takes %.2f ms of the loader's %.2f ms per step, and the step "
-                   "waits for it"),
-           worst->name, worst->ms, busy);
-  snprintf(
+  brim_words_add(
+      f->text, sizeof f->text,
+      BRIM_N_("the transform %s takes %.2f ms of the loader's %.2f ms per step, and the step "
+              "waits for it"),
+      worst->name, worst->ms, busy);
+  brim_words_add(
       f->remedy, sizeof f->remedy,
       brim_result_has_gpu(r)
-          ? brim_tr("transform.train: make %s cheaper or leave it out; data.cache=gpu transforms "
+          ? BRIM_N_("transform.train: make %s cheaper or leave it out; data.cache=gpu transforms "
                     "on the GPU")
-          : brim_tr("transform.train: make %s cheaper or leave it out"),
+          : BRIM_N_("transform.train: make %s cheaper or leave it out"),
       worst->name);
 }
 
@@ -260,15 +267,15 @@ static bool find_pageable(const brim_findings *v, double h2d) {
   brim_finding *f = brim_finding_add(r, "h2d", twin ? gain : h2d);
   if (!f) return true;
   f->predicted_ms = h2d;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("%.2f ms of the step are copies to the GPU, out of pageable memory"), h2d);
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.2f ms of the step are copies to the GPU, out of pageable memory"), h2d);
   brim_finding_change(f, "pin_memory", "true", twin != NULL);
   if (twin) {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("pin_memory false -> true: measured, %.2f ms less for the same samples"),
-             gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("pin_memory false -> true: measured, %.2f ms less for the same samples"),
+                   gain);
   } else {
-    snprintf(f->remedy, sizeof f->remedy, "pin_memory false -> true");
+    brim_words_add(f->remedy, sizeof f->remedy, "pin_memory false -> true");
     brim_finding_try(v, f, "pin_memory", "true");
   }
   return true;
@@ -285,18 +292,18 @@ static void find_h2d(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "h2d", twin ? gain : h2d);
   if (!f) return;
   f->predicted_ms = h2d;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("%.2f ms of the step are copies to the GPU that do not overlap with computing"),
-           h2d);
+  brim_words_add(
+      f->text, sizeof f->text,
+      BRIM_N_("%.2f ms of the step are copies to the GPU that do not overlap with computing"), h2d);
   if (twin) {
     brim_finding_change(f, "cache", "gpu", true);
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("data.cache=gpu: measured, %.2f ms less for the same samples"), gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("data.cache=gpu: measured, %.2f ms less for the same samples"), gain);
     return;
   }
   brim_finding_try(v, f, "cache", "gpu");
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           brim_tr("data.cache=gpu if the set fits, or samples of a smaller type"));
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 BRIM_N_("data.cache=gpu if the set fits, or samples of a smaller type"));
 }
 
 //---------------------------------- computing ----------------------------------
@@ -314,10 +321,10 @@ static void find_knob(const brim_findings *v, const char *code, const char *knob
   brim_finding_change(f, knob, better, twin != NULL);
   brim_finding_try(v, f, knob, better);
   snprintf(f->text, sizeof f->text, "%s", text);
-  snprintf(f->remedy, sizeof f->remedy,
-           twin ? brim_tr("%s %s -> %s: measured, %.2f ms less for the same samples")
-                : brim_tr("%s %s -> %s: not measured in this sweep"),
-           knob, brim_result_knob_text(r, knob), better, gain);
+  brim_words_add(f->remedy, sizeof f->remedy,
+                 twin ? BRIM_N_("%s %s -> %s: measured, %.2f ms less for the same samples")
+                      : BRIM_N_("%s %s -> %s: not measured in this sweep"),
+                 knob, brim_result_knob_text(r, knob), better, gain);
 }
 
 // The faster of those that were measured; tf32 changes less, so it is named too.
@@ -334,8 +341,7 @@ static void find_precision(const brim_findings *v, const char *text) {
   brim_finding *f = &r->findings[before];
   if (!brim_finding_try(v, f, "precision", "tf32")) brim_finding_try(v, f, "precision", "bf16");
   if (tf32_wins || !tf32 || !bf16 || !is_worth(r, a)) return;
-  size_t used = strlen(f->remedy);
-  snprintf(f->remedy + used, sizeof f->remedy - used, brim_tr(" (tf32: %.2f ms less)"), a);
+  brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_(" (tf32: %.2f ms less)"), a);
 }
 
 // A CPU computes in 16 bits faster only where it has instructions for them: matrix products show it, where
@@ -349,16 +355,17 @@ static bool cpu_may_halve(const brim_findings *v) {
 
 static void find_compute(const brim_findings *v) {
   brim_result *r = v->r;
-  char text[200];
+  char text[200] = "", launches[128] = "";
   double compute = compute_ms(r);
   bool gpu = brim_result_has_gpu(r);
   if (!(v->probing || compute > 0.5 * r->total_ms.median)) return;
-  snprintf(text, sizeof text, brim_tr("%.2f ms of %.2f ms are computing, in full precision"),
-           compute, r->total_ms.median);
+  brim_words_add(text, sizeof text, BRIM_N_("%.2f ms of %.2f ms are computing, in full precision"),
+                 compute, r->total_ms.median);
   if (is(r, "precision", "fp32") && (gpu || cpu_may_halve(v))) find_precision(v, text);
   if (gpu && is(r, "compile", "false")) {
-    find_knob(v, "launches", "compile", "true",
-              brim_tr("the host launches every op separately, so short kernels wait for it"));
+    brim_words_put(launches, sizeof launches,
+                   BRIM_N_("the host launches every op separately, so short kernels wait for it"));
+    find_knob(v, "launches", "compile", "true", launches);
   }
 }
 
@@ -376,20 +383,20 @@ static bool is_small(const brim_result *r) {
 
 static void small_text(const brim_result *r, brim_finding *f) {
   if (!isnan(r->sm_percent)) {
-    snprintf(
+    brim_words_add(
         f->text, sizeof f->text,
         isnan(r->gpu_percent)
-            ? brim_tr("%.0f %% of the GPU's multiprocessors are at work")
-            : brim_tr("%.0f %% of the GPU's multiprocessors are at work (it is busy %.0f %% of "
+            ? BRIM_N_("%.0f %% of the GPU's multiprocessors are at work")
+            : BRIM_N_("%.0f %% of the GPU's multiprocessors are at work (it is busy %.0f %% of "
                       "the time)"),
         r->sm_percent, r->gpu_percent);
   } else if (!isnan(r->gpu_percent)) {
-    snprintf(f->text, sizeof f->text, brim_tr("the GPU is busy %.0f %% of the time"),
-             r->gpu_percent);
+    brim_words_add(f->text, sizeof f->text, BRIM_N_("the GPU is busy %.0f %% of the time"),
+                   r->gpu_percent);
   } else {
-    snprintf(
+    brim_words_add(
         f->text, sizeof f->text,
-        brim_tr("%.2f ms of %.2f ms do not depend on the batch (optimizer and overhead)"),
+        BRIM_N_("%.2f ms of %.2f ms do not depend on the batch (optimizer and overhead)"),
         brim_result_phase_ms(r, BRIM_PHASE_OPTIMIZER) + brim_result_phase_ms(r, BRIM_PHASE_OTHER),
         r->total_ms.median);
   }
@@ -400,13 +407,14 @@ static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   double epoch = round(r->epoch_s * r->samples_per_s);
   double most = floor(epoch / brim_result_knob_number(r, "accumulation", 1));
   if (!(epoch > 0) || 2 * batch <= most) {
-    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f"), batch, 2 * batch);
+    brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_("batch_size %.0f -> %.0f"), batch,
+                   2 * batch);
   } else if (batch < most) {
-    snprintf(f->remedy, sizeof f->remedy, brim_tr("batch_size %.0f -> %.0f, all of an epoch"),
-             batch, most);
+    brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_("batch_size %.0f -> %.0f, all of an epoch"),
+                   batch, most);
   } else {
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("no larger batch_size: an epoch has %.0f samples"), epoch);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("no larger batch_size: an epoch has %.0f samples"), epoch);
   }
 }
 
@@ -441,17 +449,17 @@ static void find_small_batch(const brim_findings *v) {
   if (small) {
     small_text(r, f);
   } else {
-    snprintf(f->text, sizeof f->text,
-             brim_tr("a step of %.0f samples is short: larger ones take less time per sample"),
-             batch);
+    brim_words_add(
+        f->text, sizeof f->text,
+        BRIM_N_("a step of %.0f samples is short: larger ones take less time per sample"), batch);
   }
   try_batch(v, helps ? larger : NULL, f);
   if (helps) {
     const char *value = brim_result_knob_text(larger, "batch_size");
     brim_finding_change(f, "batch_size", value, true);
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"), batch,
-             value, gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("batch_size %.0f -> %s: measured, %.2f ms less for the same samples"),
+                   batch, value, gain);
   } else {
     larger_batch(r, batch, f);
   }

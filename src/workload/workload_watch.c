@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "data/source/data_verify.h"
 #include "workload/workload_data.h"
 
@@ -94,26 +95,21 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
   // Data that hold such values are the cause: no learning rate helps against them.
   if (!finite && w->odd[0]) {
-    snprintf(
+    brim_words_add(
         out, size,
-        brim_tr("%llu of the %llu samples read hold values that are not finite, the first: %s; "
+        BRIM_N_("%llu of the %llu samples read hold values that are not finite, the first: %s; "
                 "`brim data verify %.200s` lists them"),
         (unsigned long long)w->odd_count, (unsigned long long)w->odd_of, w->odd, data_path(config));
-    brim_utf8_trim(out);
     return;
   }
-  int n = snprintf(out, size, brim_tr("try a lower learning rate (now %g)"), lr);
-  if (n > 0 && (size_t)n < size) {
-    n += snprintf(
-        out + n, size - (size_t)n, "%s",
-        clips ? brim_tr(" or a smaller training.clip_norm") : brim_tr(" or training.clip_norm=1"));
-  }
-  if (n > 0 && (size_t)n < size && is_half(config)) {
-    n += snprintf(out + n, size - (size_t)n, "%s", brim_tr(", or precision bf16"));
-  }
-  if (n > 0 && (size_t)n < size && !finite) {
-    snprintf(out + n, size - (size_t)n,
-             brim_tr("; `brim data verify %.200s` finds NaN in the data"), data_path(config));
+  brim_words_add(out, size, BRIM_N_("try a lower learning rate (now %g)"), lr);
+  brim_words_put(
+      out, size,
+      clips ? BRIM_N_(" or a smaller training.clip_norm") : BRIM_N_(" or training.clip_norm=1"));
+  if (is_half(config)) brim_words_put(out, size, BRIM_N_(", or precision bf16"));
+  if (!finite) {
+    brim_words_add(out, size, BRIM_N_("; `brim data verify %.200s` finds NaN in the data"),
+                   data_path(config));
   }
 }
 
@@ -132,8 +128,9 @@ brim_status brim_net_watch_lost(brim_net_watch *w, int64_t epoch, double lr) {
   const brim_config *config = w->config;
   look_for_odd(w);
   if (w->odd[0]) {
-    char advice[768];
-    advice_on(BRIM_TROUBLE_LOSS_NOT_FINITE, w, lr, advice, sizeof advice);
+    char words[768] = "", advice[768];
+    advice_on(BRIM_TROUBLE_LOSS_NOT_FINITE, w, lr, words, sizeof words);
+    brim_words_text(words, advice, sizeof advice);
     return brim_fail(BRIM_ESTATE,
                      "diverged in epoch %" PRId64 ": losses or gradients are no longer finite: %s",
                      epoch, advice);
@@ -176,25 +173,27 @@ static brim_work_trouble *begin(brim_work_trouble *t, int kind, int64_t count) {
 
 static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
                             brim_work_trouble *t) {
-  char advice[768];
+  char advice[768] = "";
   advice_on(t->kind, w, at->lr, advice, sizeof advice);
-  const char *fmt =
+  brim_words_add(
+      t->text, sizeof t->text,
       t->kind == BRIM_TROUBLE_LOSS_NOT_FINITE
-          ? brim_tr("%" PRId64 " samples gave a loss that is not finite by step %" PRId64 ": %s")
-          : brim_tr("skipped %" PRId64 " steps by step %" PRId64
-                    ", because their gradients were not finite: %s");
-  brim_msg_format(t->text, sizeof t->text, fmt, t->count, at->step, advice);
+          ? BRIM_N_("%" PRId64 " samples gave a loss that is not finite by step %" PRId64 ": %s")
+          : BRIM_N_("skipped %" PRId64 " steps by step %" PRId64
+                    ", because their gradients were not finite: %s"),
+      t->count, at->step, advice);
 }
 
 static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, double value,
                           double times, brim_work_trouble *t) {
-  char advice[768];
+  char advice[768] = "";
   advice_on(t->kind, w, at->lr, advice, sizeof advice);
-  const char *fmt =
+  brim_words_add(
+      t->text, sizeof t->text,
       t->kind == BRIM_TROUBLE_LOSS_EXPLODED
-          ? brim_tr("loss %.4g by step %" PRId64 ", %.3g times its running median: %s")
-          : brim_tr("gradient norm %.4g by step %" PRId64 ", %.3g times its running median: %s");
-  brim_msg_format(t->text, sizeof t->text, fmt, value, at->step, times, advice);
+          ? BRIM_N_("loss %.4g by step %" PRId64 ", %.3g times its running median: %s")
+          : BRIM_N_("gradient norm %.4g by step %" PRId64 ", %.3g times its running median: %s"),
+      value, at->step, times, advice);
   t->fields[0].key = "value";
   t->fields[0].value = value;
   t->fields[1].key = "times_median";

@@ -1,7 +1,9 @@
-// The catalogue: translations are found, missing ones fall back, failures and logs use it.
+// The catalogue: translations are found, missing ones fall back, failures and logs use it. Sentences that are
+// kept with their values are read in every language.
 #include "base/base_msg.h"
 
 #include "base/base_status.h"
+#include "base/base_words.h"
 #include "test.h"
 
 static const brim_msg_pair korean[] = {
@@ -37,11 +39,89 @@ static void marker_is_the_text(void **state) {
   assert_string_equal(table[0], "one two");
 }
 
+//---------------------------------- kept sentences ----------------------------------
+
+static const brim_msg_pair kept[] = {
+    {"%s of %.1f %% (%d)", "%3$d: %2$.1f %%, %1$s이(가)"},
+    {"; up to 5 %", "; 5 %까지"},
+    {"computing", "계산"},
+};
+static const brim_msg_catalogue catalogue = {"ko", kept, 3};
+
+static void reads(const brim_msg_catalogue *language, const char *words, const char *wanted) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_words_read_in(language, words, &text);
+  assert_ok(brim_str_status(&text));
+  assert_string_equal(text.data, wanted);
+  brim_str_deinit(&text);
+}
+
+// Values that are messages themselves, another order of the values, particles, texts without values.
+static void sentences_are_read_in_every_language(void **state) {
+  (void)state;
+  char words[256] = "", stage[32] = "", text[64];
+  brim_words_put(stage, sizeof stage, "computing");
+  brim_words_add(words, sizeof words, "%s of %.1f %% (%d)", stage, 12.25, 7);
+  brim_words_put(words, sizeof words, "; up to 5 %");
+  brim_words_add(words, sizeof words, ", x -> %s", "y");
+  assert_true(brim_words_are(words));
+  reads(NULL, words, "computing of 12.2 % (7); up to 5 %, x -> y");
+  reads(&catalogue, words, "7: 12.2 %, 계산이; 5 %까지, x -> y");
+  brim_msg_set_catalogue(kept, 3);
+  brim_words_text(words, text, sizeof text);
+  brim_msg_set_catalogue(NULL, 0);
+  assert_string_equal(text, "7: 12.2 %, 계산이; 5 %까지, x -> y");
+  assert_false(brim_words_are("plain, 5 % of %s"));
+  reads(&catalogue, "plain, 5 % of %s", "plain, 5 % of %s");
+}
+
+// A field that is too short cuts the sentence off at a character, and what is cut off can be read.
+static void sentences_may_be_cut_off(void **state) {
+  (void)state;
+  char words[64];
+  for (size_t size = 1; size <= sizeof words; size++) {
+    words[0] = '\0';
+    brim_words_add(words, size, "%s of %.1f %% (%d)", "가나다라", 12.25, 7);
+    brim_words_put(words, size, "computing");
+    assert_true(strlen(words) < size && brim_utf8_valid(words, strlen(words)));
+    brim_str text;
+    brim_str_init(&text);
+    brim_words_read_in(&catalogue, words, &text);
+    assert_true(brim_utf8_valid(text.data, text.len));
+    for (size_t i = 0; i < text.len; i++) assert_true((unsigned char)text.data[i] >= ' ');
+    brim_str_deinit(&text);
+  }
+}
+
+// Texts of foreign files: marks without order, values that are missing, formats as values, depth.
+static void foreign_sentences_are_no_formats(void **state) {
+  (void)state;
+  char deep[4096] = "";
+  reads(&catalogue, "\x01%s%n%9999d\x02%s%n\x03", "%s%n");
+  reads(&catalogue, "\x01%s of %.1f %% (%d)\x02%n\x03", ":  %, %n이");
+  reads(&catalogue, "\x01%s of %.1f %% (%d)", ":  %, 이(가)");
+  reads(&catalogue,
+        "\x03\x02"
+        "a\x01\x01\x02",
+        "a");
+  reads(&catalogue,
+        "\x01%8$s%0$s%-$\x02"
+        "a\x03z",
+        "z");
+  for (int i = 0; i < 900; i++) strcat(deep, "\x01%s\x02");
+  strcat(deep, "computing");
+  reads(&catalogue, deep, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(falls_back_to_english),
       cmocka_unit_test(failures_are_translated),
       cmocka_unit_test(marker_is_the_text),
+      cmocka_unit_test(sentences_are_read_in_every_language),
+      cmocka_unit_test(sentences_may_be_cut_off),
+      cmocka_unit_test(foreign_sentences_are_no_formats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

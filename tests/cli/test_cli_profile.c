@@ -121,6 +121,34 @@ static void test_again(void **state) {
   expect(2, "torn.json", "brim profile torn.json");
 }
 
+// A profile that a Korean wrote is English in the file, and is read in the language of its reader.
+static void test_every_reader_in_their_language(void **state) {
+  (void)state;
+  expect(0, NULL, "export LC_ALL=ko_KR.UTF-8; " QUICK "--output-dir korean");
+  json_t *profile = read_json("korean/profile.json");
+  json_t *list = json_object_get(json_object_get(profile, "result"), "findings"), *item;
+  size_t i;
+  assert_true(json_is_array(list));
+  json_array_foreach(list, i, item) {
+    const char *text = json_string_value(json_object_get(item, "text"));
+    for (const char *c = text; *c; c++) assert_true((unsigned char)*c < 0x80);
+  }
+  json_array_clear(list);
+  json_array_append_new(list,
+                        json_pack("{s:s, s:f, s:s, s:s}", "code", "io_wait", "cost_ms", 1.0, "text",
+                                  "waiting for data takes 42 % of a step", "text_words",
+                                  "\x01waiting for data takes %.0f %% of a step\x02"
+                                  "42\x03"));
+  char *text = NULL;
+  assert_ok(brim_json_dump(profile, 0, &text));
+  write_file("korean/profile.json", text);
+  brim_free(text);
+  json_decref(profile);
+  expect(0, "waiting for data takes 42 % of a step", "brim --lang en profile korean");
+  expect(0, "스텝의 42 %를", "brim --lang ko profile korean --html korean/ko.html");
+  expect(0, NULL, "grep -q '스텝의 42 %를' korean/ko.html");
+}
+
 // A record is not replaced by its page, and says so where it cannot do what is asked for.
 static void test_again_refused(void **state) {
   (void)state;
@@ -288,6 +316,7 @@ int main(void) {
       cmocka_unit_test(test_files),
       cmocka_unit_test(test_tables),
       cmocka_unit_test(test_again),
+      cmocka_unit_test(test_every_reader_in_their_language),
       cmocka_unit_test(test_kept),
       cmocka_unit_test(test_one_step_time),
       cmocka_unit_test(test_other_workload),

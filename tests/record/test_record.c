@@ -1,8 +1,10 @@
 // Results to JSON and back, .jsonl files and their errors, the public reader.
 #include "record/record.h"
+#include "record/record_findings.h"
 
 #include <math.h>
 
+#include "base/base_words.h"
 #include "brim/record.h"
 #include "test.h"
 
@@ -143,6 +145,81 @@ static void test_round_trip(void **state) {
   assert_true(isnan(b.ceilings.gemm_fp32_flops) && isnan(b.ceilings.h2d_pinned_bytes_per_s));
   brim_result_deinit(&a);
   brim_result_deinit(&b);
+}
+
+static json_t *finding_of(json_t *result) {
+  return json_array_get(json_object_get(result, "findings"), 0);
+}
+
+static void reads_as(const brim_result *r, const char *language, const char *text,
+                     const char *remedy) {
+  brim_str out;
+  brim_str_init(&out);
+  brim_words_read_in(brim_msg_catalogue_of(language), r->findings[0].text, &out);
+  assert_string_equal(out.data, text);
+  brim_str_clear(&out);
+  brim_words_read_in(brim_msg_catalogue_of(language), r->findings[0].remedy, &out);
+  assert_string_equal(out.data, remedy);
+  brim_str_deinit(&out);
+}
+
+// A record has the English of a finding in every writer's language, and what makes the sentence in other languages.
+// Where the two disagree the text stands; old records have it alone.
+static void test_findings_in_every_language(void **state) {
+  (void)state;
+  static const char english[] = "waiting for data takes 40 % of a step";
+  static const char remedy[] = "run brim bench to find its remedy";
+  brim_result a, b;
+  json_t *json;
+  brim_result_init(&a);
+  brim_finding *f = brim_finding_add(&a, "io_wait", 2.5);
+  assert_true(brim_msg_set_language("ko"));
+  const char *korean_remedy = brim_tr("run brim bench to find its remedy");
+  char korean[128];
+  snprintf(korean, sizeof korean, brim_tr("waiting for data takes %.0f %% of a step"), 40.0);
+  brim_words_add(f->text, sizeof f->text, BRIM_N_("waiting for data takes %.0f %% of a step"),
+                 40.0);
+  brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
+  assert_string_not_equal(korean, english);
+  assert_ok(brim_result_to_json(&a, &json));
+  assert_true(brim_msg_set_language("en"));
+  assert_string_equal(json_string_value(json_object_get(finding_of(json), "text")), english);
+  assert_string_equal(json_string_value(json_object_get(finding_of(json), "remedy")), remedy);
+  assert_ok(brim_result_from_json(json, "x", 1, &b));
+  reads_as(&b, "en", english, remedy);
+  reads_as(&b, "ko", korean, korean_remedy);
+  brim_result_deinit(&b);
+  // for pages, whose reader chooses the language; what a sender wrote there is dropped
+  json_t *page = json_deep_copy(finding_of(json));
+  json_object_set_new(page, "ko", json_string("forged"));
+  assert_ok(brim_finding_add_korean(page));
+  assert_string_equal(json_string_value(json_object_get(json_object_get(page, "ko"), "text")),
+                      korean);
+  assert_string_equal(json_string_value(json_object_get(json_object_get(page, "ko"), "remedy")),
+                      korean_remedy);
+  json_decref(page);
+  // edited by hand
+  json_object_set_new(finding_of(json), "text", json_string("edited"));
+  assert_ok(brim_result_from_json(json, "x", 1, &b));
+  reads_as(&b, "ko", "edited", korean_remedy);
+  brim_result_deinit(&b);
+  // a message of another version has no translation; a value is text whatever it holds
+  json_object_set_new(finding_of(json), "text", json_string("5 %s of it %n"));
+  json_object_set_new(finding_of(json), "text_words",
+                      json_string("\x01%.0f %%s of it %s\x02"
+                                  "5\x02%n\x03"));
+  assert_ok(brim_result_from_json(json, "x", 1, &b));
+  reads_as(&b, "ko", "5 %s of it %n", korean_remedy);
+  brim_result_deinit(&b);
+  // an old record of a Korean writer
+  json_object_set_new(finding_of(json), "text", json_string(korean));
+  json_object_del(finding_of(json), "text_words");
+  json_object_del(finding_of(json), "remedy_words");
+  assert_ok(brim_result_from_json(json, "x", 1, &b));
+  reads_as(&b, "en", korean, remedy);
+  brim_result_deinit(&b);
+  json_decref(json);
+  brim_result_deinit(&a);
 }
 
 // A record says what it is and by which brim; one that says nothing is a trial of this version.
@@ -405,6 +482,7 @@ int main(void) {
       cmocka_unit_test(test_unknown_is_null),
       cmocka_unit_test(test_flops_by_precision),
       cmocka_unit_test(test_text_that_is_cut),
+      cmocka_unit_test(test_findings_in_every_language),
       cmocka_unit_test(test_kind_and_version),
       cmocka_unit_test(test_wrong_kinds),
       cmocka_unit_test(test_file),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "test.h"
 
 #define assert_near(value, expected, tolerance) \
@@ -25,7 +26,7 @@ static void sample(brim_profile *p) {
   brim_profile_init(p);
   snprintf(p->result.workload, sizeof p->result.workload, "supervised");
   snprintf(p->source, sizeof p->source, "cupti");
-  snprintf(p->note, sizeof p->note, "two kernels could not be told apart");
+  brim_words_add(p->note, sizeof p->note, "%d kernels could not be told apart", 2);
   p->step_ms = 10;
   p->step_mad_ms = 0.25;
   p->traced_ms = 10.5;
@@ -98,6 +99,9 @@ static void test_same_after_json(void **state) {
   assert_ok(brim_profile_from_json(first, "a file", &read));
   assert_ok(brim_profile_to_json(&read, &second));
   assert_true(json_equal(first, second));
+  assert_string_equal(json_string_value(json_object_get(first, "note")),
+                      "2 kernels could not be told apart");
+  assert_string_equal(read.note, p.note);  // for a reader in another language
   assert_int_equal(read.lists[BRIM_PROFILE_OPS].count, 40);
   assert_int_equal(read.memory.point_count, 4);
   assert_int_equal(read.gaps[0].cause, BRIM_GAP_INPUT);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "test.h"
 #include "top_view.h"
 
@@ -274,6 +275,24 @@ static void test_job_keeps_what_fits(void **state) {
   json_decref(json);
 }
 
+// What a job found is read in the reader's language.
+static void test_findings_of_a_job_keep_their_values(void **state) {
+  (void)state;
+  json_t *json = NULL;
+  brim_job job, read;
+  brim_job_init(&job);
+  job.finding_count = 1;
+  brim_words_add(job.findings[0].text, sizeof job.findings[0].text, "%d of %d", 3, 4);
+  snprintf(job.findings[0].remedy, sizeof job.findings[0].remedy, "plain");
+  assert_ok(brim_job_to_json(&job, &json));
+  const json_t *item = json_array_get(json_object_get(json, "findings"), 0);
+  assert_string_equal(json_string_value(json_object_get(item, "text")), "3 of 4");
+  assert_ok(brim_job_from_json(json, &read));
+  assert_string_equal(read.findings[0].text, job.findings[0].text);
+  assert_string_equal(read.findings[0].remedy, "plain");
+  json_decref(json);
+}
+
 // Every number of an object becomes `value`, every whole number `whole`; or all must be null.
 static void set_numbers(json_t *object, double value, json_int_t whole) {
   const char *key;
@@ -333,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_gpus_are_found_by_uuid_or_index),
       cmocka_unit_test(test_allocations_may_fail),
       cmocka_unit_test(test_job_keeps_what_fits),
+      cmocka_unit_test(test_findings_of_a_job_keep_their_values),
       cmocka_unit_test(test_impossible_numbers_are_unknown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

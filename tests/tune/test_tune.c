@@ -3,6 +3,7 @@
 
 #include "record/record_findings.h"
 #include "tune/tune_int.h"
+#include "words.h"
 #include "workload/fixture.h"
 
 static const brim_recommend_options plain = {.now = -1};
@@ -76,19 +77,19 @@ static void test_findings_by_evidence(void **state) {
   // 8 workers: 1 % faster, so what is waited for has no price and stands last
   assert_string_equal(r[0].findings[2].code, "io_wait");
   assert_true(isnan(r[0].findings[2].cost_ms));
-  assert_non_null(strstr(r[0].findings[2].remedy, "did not help"));
+  assert_non_null(strstr(english(r[0].findings[2].remedy), "did not help"));
   const brim_finding *f = find(&r[0], "precision");
   assert_non_null(f);
   assert_float_equal(f->cost_ms, 4, 1e-9);
-  assert_non_null(strstr(f->remedy, "fp32 -> bf16"));
+  assert_non_null(strstr(english(f->remedy), "fp32 -> bf16"));
   f = find(&r[0], "small_batch");
   assert_non_null(f);
   assert_float_equal(f->cost_ms, 4, 1e-9);  // 128 in 12 ms are 64 in 6 ms
-  assert_non_null(strstr(f->remedy, "64 -> 128"));
+  assert_non_null(strstr(english(f->remedy), "64 -> 128"));
   // without the others: findings that can be seen alone, without a price
   brim_diagnose(r, 1, 0);
   assert_true(isnan(find(&r[0], "precision")->cost_ms));
-  assert_non_null(strstr(find(&r[0], "precision")->remedy, "not measured"));
+  assert_non_null(strstr(english(find(&r[0], "precision")->remedy), "not measured"));
   // a third value that is faster still does not hide that this one was measured
   brim_result other = on_a_gpu(64, 4, "fp16", 3);
   brim_result p[] = {r[0], r[1], other};
@@ -117,8 +118,8 @@ static void test_the_fastest_is_named(void **state) {
   brim_diagnose(r, 4, 0);
   const brim_finding *f = find(&r[0], "io_wait");
   assert_non_null(f);
-  assert_non_null(strstr(f->remedy, "num_workers 1 -> 4"));
-  assert_non_null(strstr(f->remedy, "5.00 ms"));
+  assert_non_null(strstr(english(f->remedy), "num_workers 1 -> 4"));
+  assert_non_null(strstr(english(f->remedy), "5.00 ms"));
 }
 
 static void test_findings_of_memory_and_clocks(void **state) {
@@ -134,8 +135,8 @@ static void test_findings_of_memory_and_clocks(void **state) {
   brim_diagnose(&r, 1, 0);
   assert_non_null(find(&r, "memory_high"));
   assert_float_equal(find(&r, "throttled")->cost_ms, 5, 1e-9);
-  assert_non_null(strstr(find(&r, "throttled")->text, "heat"));
-  assert_string_equal(find(&r, "h2d")->remedy, "pin_memory false -> true");
+  assert_non_null(strstr(english(find(&r, "throttled")->text), "heat"));
+  assert_string_equal(english(find(&r, "h2d")->remedy), "pin_memory false -> true");
 }
 
 static void test_advice(void **state) {
@@ -282,7 +283,7 @@ static void test_findings(void **state) {
   assert_int_equal(r.finding_count, 1);
   assert_string_equal(r.findings[0].code, "io_wait");
   assert_float_equal(r.findings[0].cost_ms, 45, 1e-9);
-  assert_non_null(strstr(r.findings[0].remedy, "num_workers 1 -> 2"));
+  assert_non_null(strstr(english(r.findings[0].remedy), "num_workers 1 -> 2"));
   r.phase_ms[BRIM_PHASE_IO].median = 0.1;
   r.phase_ms[BRIM_PHASE_OPTIMIZER].median = 40;
   r.stable = false;
@@ -303,7 +304,7 @@ static void test_findings(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     r.epoch_s = rows[i].epoch / r.samples_per_s;
     brim_diagnose(&r, 1, 0);
-    assert_string_equal(r.findings[0].remedy, rows[i].remedy);
+    assert_string_equal(english(r.findings[0].remedy), rows[i].remedy);
   }
 }
 
@@ -318,8 +319,8 @@ static void test_one_sample(void **state) {
   assert_int_equal(r[0].finding_count, 1);
   assert_string_equal(r[0].findings[0].code, "unstable");
   assert_true(isnan(r[0].findings[0].cost_ms));
-  assert_non_null(strstr(r[0].findings[0].text, "one sample"));
-  assert_null(strstr(r[0].findings[0].text, "something else"));
+  assert_non_null(strstr(english(r[0].findings[0].text), "one sample"));
+  assert_null(strstr(english(r[0].findings[0].text), "something else"));
   brim_recommendation picks;
   brim_recommend(r, 3, &plain, &picks);
   assert_int_equal(picks.highest, 0);

@@ -4,6 +4,7 @@
 
 #include "record/record_findings.h"
 #include "tune/tune_int.h"
+#include "words.h"
 #include "workload/fixture.h"
 
 static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
@@ -115,15 +116,15 @@ static void test_below_ceiling(void **state) {
   brim_diagnose(list, 1, 0);
   assert_non_null(below_ceiling(r));
   assert_true(brim_result_worth_fixing(r));
-  assert_non_null(strstr(below_ceiling(r)->text, "0.3 %"));
-  assert_non_null(strstr(below_ceiling(r)->remedy, "batch_size"));  // not tried
+  assert_non_null(strstr(english(below_ceiling(r)->text), "0.3 %"));
+  assert_non_null(strstr(english(below_ceiling(r)->remedy), "batch_size"));  // not tried
   // Another batch was measured beside it.
   for (size_t k = 0; k < list[1].knob_count; k++) {
     if (strcmp(list[1].knobs[k].name, "batch_size") == 0) strcpy(list[1].knobs[k].value, "4096");
   }
   brim_diagnose(list, 2, 0);
-  assert_non_null(strstr(below_ceiling(r)->text, "batch_size"));
-  assert_null(strstr(below_ceiling(r)->remedy, "batch_size"));
+  assert_non_null(strstr(english(below_ceiling(r)->text), "batch_size"));
+  assert_null(strstr(english(below_ceiling(r)->remedy), "batch_size"));
   // Memory is near its ceiling: products are no measure of that step.
   r->ceilings.copy_bytes_per_s = 1e12;
   r->plan.bytes_per_step = 0.8 * 1e12 * r->total_ms.median * 1e-3;
@@ -170,7 +171,7 @@ static void test_quota(void **state) {
   brim_diagnose(&r, 1, 0);
   assert_string_equal(r.findings[0].code, "cpu_quota");
   assert_true(near(r.findings[0].cost_ms, 2.5));
-  assert_non_null(strstr(r.findings[0].text, "1.5 of 2 cores"));
+  assert_non_null(strstr(english(r.findings[0].text), "1.5 of 2 cores"));
   // one thread because of the quota: without it there would be two
   r.threads = 1;
   r.quota_cpus = 1;
@@ -212,12 +213,12 @@ static void test_checkpoints(void **state) {
   const brim_finding *f = &r.findings[0];
   assert_string_equal(f->code, "checkpoint");
   assert_string_equal(f->key, "checkpoint.interval");
-  assert_non_null(strstr(f->text, "after its 10.00 ms, every step waits 30.00 ms"));
+  assert_non_null(strstr(english(f->text), "after its 10.00 ms, every step waits 30.00 ms"));
   assert_string_equal(f->value, "500");  // 30 ms in 300 steps are a hundredth; rounded up
   assert_true(near(f->cost_ms, 30 - 30 / 500.0));
   r.checkpoint_steps = 10;
   brim_diagnose(&r, 1, 0);
-  assert_non_null(strstr(r.findings[0].remedy, "10 -> 500"));
+  assert_non_null(strstr(english(r.findings[0].remedy), "10 -> 500"));
   assert_true(near(r.findings[0].cost_ms, 3 - 30 / 500.0));
   r.checkpoint_steps = 1000;  // 0.3 % of the time
   brim_diagnose(&r, 1, 0);
@@ -232,10 +233,10 @@ static void test_sharing(void **state) {
   brim_diagnose(&r, 1, 0);
   assert_string_equal(r.findings[0].code, "shared_gpu");
   assert_true(near(r.findings[0].cost_ms, 4.8));
-  assert_non_null(strstr(r.findings[0].text, "pid 7 python (alice)"));
+  assert_non_null(strstr(english(r.findings[0].text), "pid 7 python (alice)"));
   r.shared_with[0] = '\0';  // another container's
   brim_diagnose(&r, 1, 0);
-  assert_non_null(strstr(r.findings[0].text, "not visible"));
+  assert_non_null(strstr(english(r.findings[0].text), "not visible"));
   r.shared_percent = 1;
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 0);
@@ -267,7 +268,7 @@ static void test_slow_transform(void **state) {
   const brim_finding *f = &r.findings[1];
   assert_string_equal(f->code, "slow_transform");
   assert_true(near(f->cost_ms, 4));
-  assert_non_null(strstr(f->text, "gaussian_blur"));
+  assert_non_null(strstr(english(f->text), "gaussian_blur"));
   // 16 busy workers of a GPU: loading bounds the step, down to what computing takes
   brim_result g = healthy();
   set_text(&g, "num_workers", "16");
@@ -298,7 +299,7 @@ static void test_slow_transform_on_gpu(void **state) {
   brim_diagnose(&r, 1, 0);
   assert_string_equal(r.findings[0].code, "slow_transform");
   assert_true(near(r.findings[0].cost_ms, 6));
-  assert_non_null(strstr(r.findings[0].text, "60 %"));
+  assert_non_null(strstr(english(r.findings[0].text), "60 %"));
   r.phase_ms[BRIM_PHASE_BACKWARD].median = 5;  // computing takes longer: as it should be
   brim_diagnose(&r, 1, 0);
   for (size_t i = 0; i < r.finding_count; i++) {
@@ -362,7 +363,7 @@ static void test_asks(void **state) {
   assert_string_equal(f->value, "bf16");
   assert_true(f->measured);
   assert_true(near(f->cost_ms, 5));
-  assert_non_null(strstr(f->remedy, "tf32: 3.33 ms less"));
+  assert_non_null(strstr(english(f->remedy), "tf32: 3.33 ms less"));
   // without measuring, nothing is asked for and nothing is guessed
   set_text(&p[0], "precision", "bf16");
   set_text(&p[0], "pin_memory", "false");
@@ -434,25 +435,28 @@ static void test_asks_for_a_cache(void **state) {
   assert_string_equal(f->knob, "cache");
   assert_string_equal(f->value, "ram");
   assert_true(f->measured && near(f->cost_ms, 6));
-  assert_non_null(strstr(f->remedy, "from the second epoch on (num_workers 2: 5.00 ms less)"));
+  assert_non_null(
+      strstr(english(f->remedy), "from the second epoch on (num_workers 2: 5.00 ms less)"));
   r[2].samples_per_s = 9000;
   brim_diagnose(r, 3, 0);
   assert_string_equal(r[0].findings[0].value, "2");
-  assert_non_null(strstr(r[0].findings[0].remedy, "(cache ram: 2.89 ms less)"));
+  assert_non_null(strstr(english(r[0].findings[0].remedy), "(cache ram: 2.89 ms less)"));
   // neither helps: what was tried is not advised, and has no price
   r[1].samples_per_s = r[2].samples_per_s = 6400;
   brim_diagnose(r, 3, 0);
   assert_true(isnan(r[0].findings[0].cost_ms));
-  assert_non_null(strstr(r[0].findings[0].remedy, "more workers did not help: cheaper"));
+  assert_non_null(strstr(english(r[0].findings[0].remedy), "more workers did not help: cheaper"));
   brim_diagnose(r, 2, 0);
-  assert_non_null(strstr(r[0].findings[0].remedy, "did not help: data.cache=ram, cheaper"));
+  assert_non_null(
+      strstr(english(r[0].findings[0].remedy), "did not help: data.cache=ram, cheaper"));
   // it has one already: what it waits for is the first epoch's
   r[0].plan.rows[0] = (brim_plan_row){.name = "dataset cache", .place = BRIM_PLACE_HOST};
   r[0].plan.row_count = 1;
   f = asked(r, 2);
   assert_true(!f || strcmp(f->try_knob, "cache") != 0);
-  assert_non_null(strstr(r[0].findings[0].text, "in the first epoch, which fills the cache"));
-  assert_non_null(strstr(r[0].findings[0].remedy, "did not help: cheaper"));
+  assert_non_null(
+      strstr(english(r[0].findings[0].text), "in the first epoch, which fills the cache"));
+  assert_non_null(strstr(english(r[0].findings[0].remedy), "did not help: cheaper"));
   r[0].plan.row_count = 0;
   // transforms are not saved by it
   r[0].worker_io_ms = 0.1;
@@ -511,14 +515,14 @@ static void test_remedies_are_of_the_part_that_costs(void **state) {
   brim_diagnose(r, 2, 0);
   const brim_finding *f = code_of(&r[0], "io_wait");
   assert_non_null(f);
-  assert_non_null(strstr(f->remedy, "data.cache=ram"));
-  assert_non_null(strstr(f->remedy, "a faster disk"));
-  assert_null(strstr(f->remedy, "transforms"));
+  assert_non_null(strstr(english(f->remedy), "data.cache=ram"));
+  assert_non_null(strstr(english(f->remedy), "a faster disk"));
+  assert_null(strstr(english(f->remedy), "transforms"));
   waiting(r, 0.1, 5.9);
   brim_diagnose(r, 2, 0);
   f = code_of(&r[0], "io_wait");
   assert_non_null(f);
-  assert_string_equal(f->remedy, "more workers did not help: cheaper transforms");
+  assert_string_equal(english(f->remedy), "more workers did not help: cheaper transforms");
   // a transform that has the time has the finding
   r[0].stage_count = 1;
   snprintf(r[0].stages[0].name, sizeof r[0].stages[0].name, "resize");
@@ -530,7 +534,7 @@ static void test_remedies_are_of_the_part_that_costs(void **state) {
   brim_diagnose(r, 1, 0);
   f = code_of(&r[0], "io_wait");
   assert_non_null(f);
-  assert_string_equal(f->remedy, "num_workers 0 -> 1");
+  assert_string_equal(english(f->remedy), "num_workers 0 -> 1");
   assert_false(f->measured);
 }
 
@@ -572,10 +576,10 @@ static void test_a_spread_has_a_name(void **state) {
   r.total_ms.ci_low = 8;
   r.total_ms.ci_high = 12;
   brim_diagnose(&r, 1, 0);
-  assert_non_null(strstr(code_of(&r, "unstable")->text, "within 20 % (95 % interval)"));
+  assert_non_null(strstr(english(code_of(&r, "unstable")->text), "within 20 % (95 % interval)"));
   r.total_ms.mad = 3;
   brim_diagnose(&r, 1, 0);
-  assert_non_null(strstr(code_of(&r, "unstable")->text, "a MAD of 30 %"));
+  assert_non_null(strstr(english(code_of(&r, "unstable")->text), "a MAD of 30 %"));
 }
 
 int main(void) {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "tune/tune_int.h"
+#include "words.h"
 #include "workload/fixture.h"
 #include "workload/workload_data.h"
 
@@ -181,7 +182,7 @@ static void test_the_budget_bounds_each_probe(void **state) {
   }
   assert_non_null(note);
   assert_true(note->note);
-  assert_non_null(strstr(note->text, "num_workers="));
+  assert_non_null(strstr(english(note->text), "num_workers="));
   brim_result_deinit(&r);
   close_scripted(&f);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tune/tune_int.h"
+#include "words.h"
 #include "workload/fixture.h"
 
 static const brim_recommend_options plain = {.now = -1};
@@ -49,15 +50,15 @@ static void test_few_threads(void **state) {
   brim_diagnose(r, 2, 0);
   const brim_finding *f = find(&r[0], "few_threads");
   assert_non_null(f);
-  assert_non_null(strstr(f->text, "128 x 8 environments use 4096 of the 221184 threads"));
-  assert_non_null(strstr(f->text, "a laptop GPU"));
-  assert_non_null(strstr(f->remedy, "num_envs 128 -> 1024: measured, 7.50 ms less"));
+  assert_non_null(strstr(english(f->text), "128 x 8 environments use 4096 of the 221184 threads"));
+  assert_non_null(strstr(english(f->text), "a laptop GPU"));
+  assert_non_null(strstr(english(f->remedy), "num_envs 128 -> 1024: measured, 7.50 ms less"));
   assert_float_equal(f->cost_ms, 7.5, 1e-9);
   // more were not measured: a remedy without a price
   brim_diagnose(r, 1, 0);
   f = find(&r[0], "few_threads");
   assert_true(isnan(f->cost_ms));
-  assert_string_equal(f->remedy, "num_envs 128 -> 6912");
+  assert_string_equal(english(f->remedy), "num_envs 128 -> 6912");
   // more that is no faster: the threads are not what is missing
   r[1] = on("NVIDIA A100-SXM4-80GB", 1024, 16, 8, 80);
   brim_diagnose(r, 2, 0);
@@ -80,13 +81,14 @@ static void test_serial_chunks(void **state) {
   brim_diagnose(r, 2, 0);
   const brim_finding *f = find(&r[0], "serial_chunks");
   assert_non_null(f);
-  assert_non_null(strstr(f->text, "64 directions run 8 at a time, in 8 consecutive turns"));
+  assert_non_null(
+      strstr(english(f->text), "64 directions run 8 at a time, in 8 consecutive turns"));
   assert_float_equal(f->cost_ms, 60, 1e-9);
-  assert_non_null(strstr(f->remedy, "dir_chunk 8 -> 64: measured, 60.00 ms less"));
+  assert_non_null(strstr(english(f->remedy), "dir_chunk 8 -> 64: measured, 60.00 ms less"));
   brim_diagnose(r, 2, 1);
   assert_null(find(&r[1], "serial_chunks"));
   brim_diagnose(r, 1, 0);
-  assert_string_equal(find(&r[0], "serial_chunks")->remedy, "dir_chunk 8 -> 64");
+  assert_string_equal(english(find(&r[0], "serial_chunks")->remedy), "dir_chunk 8 -> 64");
   r[1] = on("NVIDIA H200", 1024, 64, 64, 99);  // measured: no matter
   brim_diagnose(r, 2, 0);
   assert_null(find(&r[0], "serial_chunks"));

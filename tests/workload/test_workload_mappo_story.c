@@ -5,6 +5,7 @@
 #include "record/record_findings.h"
 #include "test.h"
 #include "ui/ui.h"
+#include "words.h"
 #include "workload/mappo/mappo_int.h"
 
 static const brim_term plain = {.width = 80};
@@ -125,13 +126,13 @@ static void test_findings(void **state) {
   price(&r, 0, "env_on_cpu", gain, gain);
   const double batch = 10 * (1 - 500.0 / 8192);
   price(&r, 1, "small_minibatch", batch, batch);
-  has(r.findings[1].text, "a minibatch has 500 agent samples");
+  has(english(r.findings[1].text), "a minibatch has 500 agent samples");
   price(&r, 2, "step_transfers", 10, (double)NAN);
   price(&r, 3, "sequential_episodes", 17.5, 17.5);
-  has(r.findings[0].text, "70.00 ms of 100.00 ms (70 %)");
-  has(r.findings[0].remedy, "collect_on cpu -> gpu: predicted 5.00 times as fast;");
-  has(r.findings[0].remedy, "with num_envs 256: predicted 12.74 times as fast.");
-  has(r.findings[0].remedy, "off the measured phases");
+  has(english(r.findings[0].text), "70.00 ms of 100.00 ms (70 %)");
+  has(english(r.findings[0].remedy), "collect_on cpu -> gpu: predicted 5.00 times as fast;");
+  has(english(r.findings[0].remedy), "with num_envs 256: predicted 12.74 times as fast.");
+  has(english(r.findings[0].remedy), "off the measured phases");
   brim_result_deinit(&r);
 }
 
@@ -143,9 +144,9 @@ static void test_probe(void **state) {
   find(&r, 1);
   const double gain = 90 - 60.0 / 256 + update_gain;
   price(&r, 0, "env_on_cpu", gain, gain);
-  has(r.findings[0].remedy, "predicted 1.43 times as fast;");
-  has(r.findings[0].remedy, "with num_envs 256: predicted 12.43 times as fast.");
-  has(r.findings[0].remedy, "a probe of a few steps on the GPU");
+  has(english(r.findings[0].remedy), "predicted 1.43 times as fast;");
+  has(english(r.findings[0].remedy), "with num_envs 256: predicted 12.43 times as fast.");
+  has(english(r.findings[0].remedy), "a probe of a few steps on the GPU");
   brim_result_deinit(&r);
 }
 
@@ -156,7 +157,7 @@ static void test_slower_there(void **state) {
   probe(&r);
   r.phase_moved_ms[BRIM_PHASE_ENV] = 200;
   find(&r, 1);
-  has(r.findings[0].remedy, "predicted 0.43 times as fast;");
+  has(english(r.findings[0].remedy), "predicted 0.43 times as fast;");
   r.finding_count = 0;
   r.plan.samples_per_step = 1000;  // 100 environment steps
   find(&r, 1);
@@ -174,8 +175,9 @@ static void test_measured(void **state) {
   probe(&r[0]);
   find(r, 4);
   price(&r[0], 0, "env_on_cpu", 75, 90 - 60.0 / 1024 + update_gain);
-  has(r[0].findings[0].remedy, "predicted 1.43 times as fast, measured 1.25;");
-  has(r[0].findings[0].remedy, "with num_envs 1024: predicted 12.70 times as fast, measured 4.00.");
+  has(english(r[0].findings[0].remedy), "predicted 1.43 times as fast, measured 1.25;");
+  has(english(r[0].findings[0].remedy),
+      "with num_envs 1024: predicted 12.70 times as fast, measured 4.00.");
   for (int i = 0; i < 4; i++) brim_result_deinit(&r[i]);
 }
 
@@ -198,8 +200,8 @@ static void test_without_gpu(void **state) {
   find(&r, 1);
   assert_int_equal(r.finding_count, 1);
   price(&r, 0, "sequential_episodes", 8.75, 8.75);
-  has_not(r.findings[0].text, "GPU");
-  has_not(r.findings[0].remedy, "gpu");
+  has_not(english(r.findings[0].text), "GPU");
+  has_not(english(r.findings[0].remedy), "gpu");
   brim_result_deinit(&r);
 }
 
@@ -275,7 +277,9 @@ static void test_sweep(void **state) {
   has_not(out.data, "time per");
   fits(out.data);
   find(r, 3);
-  has(r[0].findings[0].remedy, "예측");
+  brim_str_clear(&out);
+  brim_words_read(r[0].findings[0].remedy, &out);
+  has(out.data, "예측");
   assert_true(brim_msg_set_language("en"));
   brim_str_deinit(&out);
   for (int i = 0; i < 3; i++) brim_result_deinit(&r[i]);

@@ -69,8 +69,10 @@
     if (typeof text === 'string') try { list = JSON.parse(text || '[]'); } catch (e) { return [h('p', {}, text)]; }
     if (list && !Array.isArray(list)) list = list.findings || [];
     // as in records (record.h): code, text, remedy, cost_ms, change: {key, value}, note
+    // ko: {text, remedy}
+    const told = (f, key) => (brim.language() === 'ko' && f.ko && f.ko[key]) || f[key] || '';
     return (list || []).map((f) => typeof f === 'string' ? h('li', {}, f) : h('li', { class: f.note ? 'note' : '' },
-      h('b', {}, f.text || f.code || ''), f.remedy ? h('p', {}, f.remedy) : null,
+      h('b', {}, told(f, 'text') || f.code || ''), f.remedy ? h('p', {}, told(f, 'remedy')) : null,
       h('p.dim', {}, f.cost_ms > 0 ? t('costs', brim.number(f.cost_ms)) + ' ' : null, f.change ? h('code', {}, f.change.key + ': ' + f.change.value) : null)));
   }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "cli/job/cli_loading.h"
 #include "cli/train/cli_train.h"
 
@@ -418,7 +419,10 @@ static void anomaly_lines(const brim_run_result *r, brim_str *out) {
              (long long)r->anomalies[i], (long long)r->first_anomaly[i]);
     summary_row(r, out, brim_tr(row->label), text);
   }
-  if (r->advice[0]) summary_row(r, out, brim_tr("advice"), r->advice);
+  if (!r->advice[0]) return;
+  char advice[sizeof r->advice];
+  brim_words_text(r->advice, advice, sizeof advice);
+  summary_row(r, out, brim_tr("advice"), advice);
 }
 
 // Where the steps were not nearly all of it.

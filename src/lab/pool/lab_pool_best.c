@@ -7,6 +7,7 @@
 
 #include "base/base_msg.h"
 #include "base/base_status.h"
+#include "base/base_words.h"
 #include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
 
@@ -22,19 +23,6 @@ brim_metric_better brim_pool_better(const brim_lab_pool *pool, const char *key) 
 
 //---------------------------------- names ----------------------------------
 
-static int by_english(const void *key, const void *pair) {
-  return strcmp((const char *)key, ((const brim_msg_pair *)pair)->english);
-}
-
-// The page chooses the language itself.
-static const char *korean_of(const char *label) {
-  const brim_msg_catalogue *c = brim_msg_catalogue_of("ko");
-  const brim_msg_pair *found = c ? (const brim_msg_pair *)bsearch(label, c->pairs, (size_t)c->count,
-                                                                  sizeof *c->pairs, by_english)
-                                 : NULL;
-  return found ? found->translated : label;
-}
-
 static brim_status put_name(const brim_lab_pool *pool, const char *key, json_t *list) {
   brim_sweep_metric metric;
   if (!find_metric(pool, key, &metric)) return BRIM_OK;
@@ -42,7 +30,9 @@ static brim_status put_name(const brim_lab_pool *pool, const char *key, json_t *
   BRIM_TRY(brim_json_push(list, row));
   BRIM_TRY(brim_json_put(row, "key", json_string(key)));
   BRIM_TRY(brim_json_put(row, "label", json_string(metric.label)));
-  BRIM_TRY(brim_json_put(row, "label_ko", json_string(korean_of(metric.label))));
+  // The page chooses the language itself.
+  BRIM_TRY(brim_json_put(row, "label_ko",
+                         json_string(brim_tr_in(brim_msg_catalogue_of("ko"), metric.label))));
   BRIM_TRY(brim_json_put(row, "lower", json_boolean(metric.better == BRIM_BETTER_LOWER)));
   if (metric.digits) BRIM_TRY(brim_json_put(row, "digits", json_integer(metric.digits)));
   return brim_json_put(row, "percent", json_boolean(metric.format == BRIM_METRIC_PERCENT));

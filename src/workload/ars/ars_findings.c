@@ -2,6 +2,7 @@
 // faster than a laptop's.
 #include <math.h>
 
+#include "base/base_words.h"
 #include "workload/ars/ars_int.h"
 #include "workload/workload_findings.h"
 
@@ -22,14 +23,14 @@ static void more_of(const brim_findings *v, const char *knob, double otherwise, 
   if (more && gain > 0) {
     f->cost_ms = gain;
     brim_finding_change(f, knob, brim_result_knob_text(more, knob), true);
-    snprintf(f->remedy, sizeof f->remedy,
-             brim_tr("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
-             brim_result_knob_text(v->r, knob), brim_result_knob_text(more, knob), gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
+                   brim_result_knob_text(v->r, knob), brim_result_knob_text(more, knob), gain);
   } else {
     snprintf(next, sizeof next, "%.0f", otherwise);
     brim_finding_change(f, knob, next, false);
-    snprintf(f->remedy, sizeof f->remedy, "%s %s -> %s", knob, brim_result_knob_text(v->r, knob),
-             next);
+    brim_words_add(f->remedy, sizeof f->remedy, "%s %s -> %s", knob,
+                   brim_result_knob_text(v->r, knob), next);
   }
 }
 
@@ -44,9 +45,9 @@ static void find_chunks(const brim_findings *v) {
   if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
   brim_finding *f = brim_finding_add(r, "serial_chunks", (double)NAN);
   if (!f) return;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs, chunk,
-           ceil(dirs / chunk));
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs,
+                 chunk, ceil(dirs / chunk));
   more_of(v, "dir_chunk", dirs, f);
 }
 
@@ -65,12 +66,13 @@ static void find_threads(const brim_findings *v) {
   if (!f) return;
   const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
   bool fills = threads <= (double)laptop->sms * laptop->threads_per_sm;
-  snprintf(f->text, sizeof f->text,
-           fills ? brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; a "
-                           "laptop GPU runs as many, just as fast")
-                 : brim_tr("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
-                           "the rest idles"),
-           envs, chunk, threads, most);
+  brim_words_add(
+      f->text, sizeof f->text,
+      fills ? BRIM_N_("%.0f x %.0f environments use %.0f of the %.0f threads of this card; a "
+                      "laptop GPU runs as many, just as fast")
+            : BRIM_N_("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
+                      "the rest idles"),
+      envs, chunk, threads, most);
   more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
 }
 
@@ -86,8 +88,9 @@ static void find_few(const brim_findings *v) {
   if (!more && !(v->probing && (brim_result_has_gpu(r) || envs * chunk < FEW * r->threads))) return;
   brim_finding *f = brim_finding_add(r, "few_envs", (double)NAN);
   if (!f) return;
-  snprintf(f->text, sizeof f->text,
-           brim_tr("%.0f x %.0f environments at once are too few for this device"), envs, chunk);
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.0f x %.0f environments at once are too few for this device"), envs,
+                 chunk);
   more_of(v, "num_envs", 4 * envs, f);
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "workload/ars/ars_int.h"
 
 // Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
@@ -74,26 +75,26 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
   // a policy of zeros that was not changed: 0 of 0
   double moved = update > 0 ? 100 * update / train[BRIM_ARS_POLICY_NORM] : 0;
   double scatter = 100 * sigma / fabs(mean);
-  int n =
-      snprintf(out, size,
-               brim_tr("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
-                       "policy), "),
-               step, moved);
-  if (n < 0 || (size_t)n >= size) return;
+  char label[64] = "";
+  out[0] = '\0';
+  brim_words_put(label, sizeof label, shape->row->ended.label);
+  brim_words_add(out, size,
+                 BRIM_N_("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
+                         "policy), "),
+                 step, moved);
   // directions that are all alike say nothing, ones that scatter widely fall off the policy
-  n += snprintf(out + n, size - (size_t)n,
-                scatter < 1 ? brim_tr("a larger ars.noise_std (now %g; returns of the directions "
-                                      "deviate by %.3g, %.3g %% of their mean), ")
-                            : brim_tr("a smaller ars.noise_std (now %g; returns of the directions "
-                                      "deviate by %.3g, %.3g %% of their mean), "),
-                noise, sigma, scatter);
-  if (n < 0 || (size_t)n >= size) return;
-  snprintf(
-      out + n, size - (size_t)n,
-      brim_tr("or a shorter ars.episode_length (now %lld; %s in %.3g %% of the episodes, which are "
+  brim_words_add(out, size,
+                 scatter < 1 ? BRIM_N_("a larger ars.noise_std (now %g; returns of the directions "
+                                       "deviate by %.3g, %.3g %% of their mean), ")
+                             : BRIM_N_("a smaller ars.noise_std (now %g; returns of the directions "
+                                       "deviate by %.3g, %.3g %% of their mean), "),
+                 noise, sigma, scatter);
+  brim_words_add(
+      out, size,
+      BRIM_N_("or a shorter ars.episode_length (now %lld; %s in %.3g %% of the episodes, which are "
               "%.4g steps long on average)"),
-      (long long)shape->episode_length, brim_tr(shape->row->ended.label),
-      100 * train[BRIM_ARS_ENDED_RATE], train[BRIM_ARS_LENGTH]);
+      (long long)shape->episode_length, label, 100 * train[BRIM_ARS_ENDED_RATE],
+      train[BRIM_ARS_LENGTH]);
 }
 
 //---------------------------------- diagnoses ----------------------------------
@@ -130,12 +131,13 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
   brim_ars_collapse_advice(at->train, w->config, &w->shape, t->advice, sizeof t->advice);
   snprintf(w->collapse_advice, sizeof w->collapse_advice, "%s", t->advice);
   bool below = w->collapse.below_zero;
-  const char *fmt = below ? brim_tr("the return collapsed to %.4g by step %" PRId64
-                                    ", below the zero policy's %.4g: %s")
-                          : brim_tr("the return collapsed to %.4g by step %" PRId64
-                                    ", from %.4g at its best: %s");
   double was = below ? zero : best;
-  brim_msg_format(t->text, sizeof t->text, fmt, now, at->step, was, t->advice);
+  brim_words_add(t->text, sizeof t->text,
+                 below ? BRIM_N_("the return collapsed to %.4g by step %" PRId64
+                                 ", below the zero policy's %.4g: %s")
+                       : BRIM_N_("the return collapsed to %.4g by step %" PRId64
+                                 ", from %.4g at its best: %s"),
+                 now, at->step, was, t->advice);
   t->fields[0].key = "value";
   t->fields[0].value = now;
   t->fields[1].key = below ? "baseline" : "best";
@@ -157,10 +159,10 @@ static size_t watch_take(void *work, const brim_work_moment *at,
     t->kind = SKIPPED;
     t->count = m->skipped - w->watch.skipped;
     w->watch.skipped = m->skipped;
-    brim_msg_format(t->text, sizeof t->text,
-                    brim_tr("%" PRId64 " updates did not change the policy by step %" PRId64
-                            ": no return was finite, or all returns were equal"),
-                    t->count, at->step);
+    brim_words_add(t->text, sizeof t->text,
+                   BRIM_N_("%" PRId64 " updates did not change the policy by step %" PRId64
+                           ": no return was finite, or all returns were equal"),
+                   t->count, at->step);
   }
   int64_t diverged = brim_returns_unpack(m->sums).diverged;
   if (diverged == 0) return n;
@@ -168,15 +170,17 @@ static size_t watch_take(void *work, const brim_work_moment *at,
   t->kind = DIVERGED;
   t->count = diverged;
   const brim_env_ended *ended = &w->shape.row->ended;
+  char label[64] = "";
+  brim_words_put(label, sizeof label, ended->label);
   if (ended->better == BRIM_BETTER_LOWER) {
-    brim_msg_format(t->text, sizeof t->text,
-                    brim_tr("%" PRId64 " episodes diverged by step %" PRId64
-                            ": the simulation overflowed; they count as %s"),
-                    t->count, at->step, brim_tr(ended->label));
+    brim_words_add(t->text, sizeof t->text,
+                   BRIM_N_("%" PRId64 " episodes diverged by step %" PRId64
+                           ": the simulation overflowed; they count as %s"),
+                   t->count, at->step, label);
   } else {
-    brim_msg_format(
+    brim_words_add(
         t->text, sizeof t->text,
-        brim_tr("%" PRId64 " episodes diverged by step %" PRId64 ": the simulation overflowed"),
+        BRIM_N_("%" PRId64 " episodes diverged by step %" PRId64 ": the simulation overflowed"),
         t->count, at->step);
   }
   return n;

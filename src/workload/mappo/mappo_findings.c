@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "workload/mappo/mappo_int.h"
 #include "workload/workload_findings.h"
 
@@ -120,25 +121,23 @@ static double price_of(moving m) { return isnan(m.measured) ? m.predicted : m.me
 static void put_move(const brim_result *r, moving m, bool more, brim_finding *f) {
   const double total = r->total_ms.median, predicted = total / (total - m.predicted);
   const double measured = total / (total - m.measured);
-  const size_t used = strlen(f->remedy);
-  char text[256];
   if (isnan(m.predicted)) return;
+  if (f->remedy[0]) brim_words_add(f->remedy, sizeof f->remedy, "; ");
   if (more && isnan(measured)) {
-    brim_msg_format(text, sizeof text, brim_tr("with num_envs %.0f: predicted %.2f times as fast"),
-                    m.envs, predicted);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("with num_envs %.0f: predicted %.2f times as fast"), m.envs, predicted);
   } else if (more) {
-    brim_msg_format(text, sizeof text,
-                    brim_tr("with num_envs %.0f: predicted %.2f times as fast, measured %.2f"),
-                    m.envs, predicted, measured);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("with num_envs %.0f: predicted %.2f times as fast, measured %.2f"),
+                   m.envs, predicted, measured);
   } else if (isnan(measured)) {
-    brim_msg_format(text, sizeof text,
-                    brim_tr("collect_on cpu -> gpu: predicted %.2f times as fast"), predicted);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("collect_on cpu -> gpu: predicted %.2f times as fast"), predicted);
   } else {
-    brim_msg_format(text, sizeof text,
-                    brim_tr("collect_on cpu -> gpu: predicted %.2f times as fast, measured %.2f"),
-                    predicted, measured);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("collect_on cpu -> gpu: predicted %.2f times as fast, measured %.2f"),
+                   predicted, measured);
   }
-  snprintf(f->remedy + used, sizeof f->remedy - used, "%s%s", used ? "; " : "", text);
 }
 
 static void find_env(const brim_findings *v) {
@@ -151,19 +150,21 @@ static void find_env(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "env_on_cpu", price_of(best));
   if (!f) return;
   f->predicted_ms = best.predicted;
-  brim_msg_format(f->text, sizeof f->text,
-                  brim_tr("environments run on the CPU: %.2f ms of %.2f ms (%.0f %%), during which "
-                          "the GPU idles; action selection takes %.0f %%, the update %.0f %%"),
-                  env_ms(r), total, 100 * env_ms(r) / total, 100 * (act_ms(r) + copy_ms(r)) / total,
-                  100 * update_ms(r) / total);
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("environments run on the CPU: %.2f ms of %.2f ms (%.0f %%), during which "
+                         "the GPU idles; action selection takes %.0f %%, the update %.0f %%"),
+                 env_ms(r), total, brim_shown(100 * env_ms(r) / total),
+                 brim_shown(100 * (act_ms(r) + copy_ms(r)) / total),
+                 brim_shown(100 * update_ms(r) / total));
   put_move(r, same, false, f);
   put_move(r, many, true, f);
-  const size_t used = strlen(f->remedy);
   const bool probed = !isnan(r->phase_moved_ms[BRIM_PHASE_ENV]);
-  snprintf(f->remedy + used, sizeof f->remedy - used, ". %s",
-           probed ? brim_tr("Predictions add a probe of a few steps on the GPU to the measured "
-                            "update.")
-                  : brim_tr("Predictions take simulation and copies off the measured phases."));
+  brim_words_add(f->remedy, sizeof f->remedy, ". ");
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 probed
+                     ? BRIM_N_("Predictions add a probe of a few steps on the GPU to the measured "
+                               "update.")
+                     : BRIM_N_("Predictions take simulation and copies off the measured phases."));
 }
 
 //---------------------------------- minibatches ----------------------------------
@@ -187,19 +188,19 @@ static void find_batch(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "small_minibatch", twin ? gain : predicted);
   if (!f) return;
   f->predicted_ms = predicted;
-  brim_msg_format(f->text, sizeof f->text,
-                  brim_tr("a minibatch has %.0f agent samples, too few to fill the GPU: the update "
-                          "takes %.2f ms in short pieces"),
-                  batch, update_ms(r));
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("a minibatch has %.0f agent samples, too few to fill the GPU: the update "
+                         "takes %.2f ms in short pieces"),
+                 batch, update_ms(r));
   if (twin) {
-    brim_msg_format(f->remedy, sizeof f->remedy,
-                    brim_tr("minibatches of %.0f samples: measured, %.2f ms less for the same "
-                            "agent-steps"),
-                    batch_of(twin), gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("minibatches of %.0f samples: measured, %.2f ms less for the same "
+                           "agent-steps"),
+                   batch_of(twin), gain);
   } else {
-    brim_msg_format(f->remedy, sizeof f->remedy, "%s",
-                    brim_tr("a larger batch_size, or fewer minibatches with more num_envs; it "
-                            "changes learning: not measured in this sweep"));
+    brim_words_put(f->remedy, sizeof f->remedy,
+                   BRIM_N_("a larger batch_size, or fewer minibatches with more num_envs; it "
+                           "changes learning: not measured in this sweep"));
   }
 }
 
@@ -210,12 +211,12 @@ static void find_copies(const brim_findings *v) {
   if (!on_cpu(r) || !matters(r, copy_ms(r))) return;
   brim_finding *f = brim_finding_add(r, "step_transfers", copy_ms(r));
   if (!f) return;
-  brim_msg_format(f->text, sizeof f->text,
-                  brim_tr("%.2f ms (%.0f %%) are copies: observations go up and actions come back "
-                          "at every step"),
-                  copy_ms(r), 100 * copy_ms(r) / r->total_ms.median);
-  snprintf(f->remedy, sizeof f->remedy, "%s",
-           brim_tr("collect_on=gpu needs no copies; more num_envs share one copy"));
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.2f ms (%.0f %%) are copies: observations go up and actions come back "
+                         "at every step"),
+                 copy_ms(r), brim_shown(100 * copy_ms(r) / r->total_ms.median));
+  brim_words_put(f->remedy, sizeof f->remedy,
+                 BRIM_N_("collect_on=gpu needs no copies; more num_envs share one copy"));
 }
 
 // Environments that step side by side share an action selection and its copies. What threads gain in the
@@ -231,19 +232,19 @@ static void find_sequence(const brim_findings *v) {
   brim_finding *f = brim_finding_add(r, "sequential_episodes", gain);
   if (!f) return;
   f->predicted_ms = predicted;
-  brim_msg_format(f->text, sizeof f->text,
-                  brim_tr("num_envs is %.0f on %.0f cores: episodes follow one another, and each "
-                          "environment step has an action selection of its own (%.2f ms in all)"),
-                  envs, cores, collect);
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("num_envs is %.0f on %.0f cores: episodes follow one another, and each "
+                         "environment step has an action selection of its own (%.2f ms in all)"),
+                 envs, cores, collect);
   if (twin) {
-    brim_msg_format(f->remedy, sizeof f->remedy,
-                    brim_tr("num_envs %.0f -> %s: measured, %.2f ms less for the same agent-steps"),
-                    envs, brim_result_knob_text(twin, "num_envs"), gain);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("num_envs %.0f -> %s: measured, %.2f ms less for the same agent-steps"),
+                   envs, brim_result_knob_text(twin, "num_envs"), gain);
   } else {
-    brim_msg_format(f->remedy, sizeof f->remedy,
-                    brim_tr("num_envs %.0f -> %.0f with as many num_workers: not measured in this "
-                            "sweep"),
-                    envs, cores);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("num_envs %.0f -> %.0f with as many num_workers: not measured in this "
+                           "sweep"),
+                   envs, cores);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "workload/mappo/mappo_int.h"
 
 enum { NOT_FINITE, SKIPPED, ENTROPY, FAR, VALUES, LOW, TROUBLES };
@@ -66,34 +67,36 @@ static void advise(brim_mappo *w, brim_work_trouble *t, const char *advice) {
 }
 
 static void smaller_steps(const brim_mappo *w, double lr, char *out, size_t size) {
-  snprintf(out, size,
-           brim_tr("try a lower learning rate (now %g), fewer mappo.update_epochs (now %d) or "
-                   "training.clip_norm=0.5"),
-           lr, w->how.epochs);
+  brim_words_add(
+      out, size,
+      BRIM_N_("try a lower learning rate (now %g), fewer mappo.update_epochs (now %d) or "
+              "training.clip_norm=0.5"),
+      lr, w->how.epochs);
 }
 
 //---------------------------------- of training ----------------------------------
 
 static size_t take_numbers(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const brim_work_metrics *m = at->metrics;
-  char advice[400];
+  char advice[400] = "";
   size_t n = 0;
   smaller_steps(w, at->lr, advice, sizeof advice);
   if (m->bad > 0) {
     brim_work_trouble *t = begin(&out[n++], NOT_FINITE, m->bad);
-    snprintf(t->text, sizeof t->text,
-             brim_tr("%" PRId64 " samples had no finite loss or action by step %" PRId64 ": %s"),
-             t->count, at->step, advice);
+    brim_words_add(
+        t->text, sizeof t->text,
+        BRIM_N_("%" PRId64 " samples had no finite loss or action by step %" PRId64 ": %s"),
+        t->count, at->step, advice);
     advise(w, t, advice);
   }
   if (w->now.skipped > w->watch.skipped) {
     brim_work_trouble *t = begin(&out[n++], SKIPPED, w->now.skipped - w->watch.skipped);
     t->silent = m->searching;  // fp16 finds its loss scale by such updates
     w->watch.skipped = w->now.skipped;
-    snprintf(t->text, sizeof t->text,
-             brim_tr("skipped %" PRId64 " updates by step %" PRId64
-                     ", because their gradients were not finite: %s"),
-             t->count, at->step, advice);
+    brim_words_add(t->text, sizeof t->text,
+                   BRIM_N_("skipped %" PRId64 " updates by step %" PRId64
+                           ", because their gradients were not finite: %s"),
+                   t->count, at->step, advice);
     if (!t->silent) advise(w, t, advice);
   }
   return n;
@@ -102,7 +105,7 @@ static size_t take_numbers(brim_mappo *w, const brim_work_moment *at, brim_work_
 static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const double entropy = at->metrics->values[BRIM_MAPPO_ENTROPY];
   const double share = entropy / log((double)w->z.act);
-  char advice[400];
+  char advice[400] = "";
   if (!(share < least_entropy)) {
     if (share > 2 * least_entropy) w->watch.reported_entropy = false;
     return 0;
@@ -110,14 +113,15 @@ static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_
   if (w->watch.reported_entropy) return 0;
   w->watch.reported_entropy = true;
   brim_work_trouble *t = begin(out, ENTROPY, 1);
-  snprintf(advice, sizeof advice,
-           brim_tr("if the return does not rise any more, try a larger mappo.entropy_coef (now %g) "
-                   "or a lower learning rate (now %g)"),
-           (double)w->how.entropy, at->lr);
-  snprintf(t->text, sizeof t->text,
-           brim_tr("entropy %.3g by step %" PRId64
-                   ", %.1f %% of equally likely actions: the policy hardly explores; %s"),
-           entropy, at->step, 100 * share, advice);
+  brim_words_add(
+      advice, sizeof advice,
+      BRIM_N_("if the return does not rise any more, try a larger mappo.entropy_coef (now %g) "
+              "or a lower learning rate (now %g)"),
+      (double)w->how.entropy, at->lr);
+  brim_words_add(t->text, sizeof t->text,
+                 BRIM_N_("entropy %.3g by step %" PRId64
+                         ", %.1f %% of equally likely actions: the policy hardly explores; %s"),
+                 entropy, at->step, 100 * share, advice);
   advise(w, t, advice);
   field(t, "value", entropy);
   return 1;
@@ -126,14 +130,14 @@ static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_
 static size_t take_distance(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const double kl = at->metrics->values[BRIM_MAPPO_KL];
   const double clipped = at->metrics->values[BRIM_MAPPO_CLIPPED];
-  char advice[400];
+  char advice[400] = "";
   if (!(kl > most_kl)) return 0;
   brim_work_trouble *t = begin(out, FAR, 1);
   smaller_steps(w, at->lr, advice, sizeof advice);
-  snprintf(t->text, sizeof t->text,
-           brim_tr("the updates of an iteration moved the policy far by step %" PRId64
-                   ": KL %.3g, %.0f %% of the samples clipped; %s"),
-           at->step, kl, 100 * clipped, advice);
+  brim_words_add(t->text, sizeof t->text,
+                 BRIM_N_("the updates of an iteration moved the policy far by step %" PRId64
+                         ": KL %.3g, %.0f %% of the samples clipped; %s"),
+                 at->step, kl, 100 * clipped, advice);
   advise(w, t, advice);
   field(t, "value", kl);
   field(t, "clipped", clipped);
@@ -157,17 +161,17 @@ static double times_median(brim_mappo_watch *v, double value) {
 static size_t take_values(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const double loss = at->metrics->values[BRIM_MAPPO_VALUE_LOSS];
   const double times = times_median(&w->watch, loss);
-  char advice[400];
+  char advice[400] = "";
   if (!(times > VALUE_TIMES) || !(loss > w->watch.first_value_loss)) return 0;
   brim_work_trouble *t = begin(out, VALUES, 1);
-  snprintf(advice, sizeof advice,
-           w->how.value_norm
-               ? brim_tr("try a lower learning rate (now %g) or mappo.huber=10")
-               : brim_tr("try mappo.value_norm=true, or a lower learning rate (now %g)"),
-           at->lr);
-  snprintf(t->text, sizeof t->text,
-           brim_tr("value loss %.4g by step %" PRId64 ", %.3g times its running median: %s"), loss,
-           at->step, times, advice);
+  brim_words_add(advice, sizeof advice,
+                 w->how.value_norm
+                     ? BRIM_N_("try a lower learning rate (now %g) or mappo.huber=10")
+                     : BRIM_N_("try mappo.value_norm=true, or a lower learning rate (now %g)"),
+                 at->lr);
+  brim_words_add(t->text, sizeof t->text,
+                 BRIM_N_("value loss %.4g by step %" PRId64 ", %.3g times its running median: %s"),
+                 loss, at->step, times, advice);
   advise(w, t, advice);
   field(t, "value", loss);
   field(t, "times_median", times);
@@ -181,20 +185,22 @@ static size_t take_evaluation(brim_mappo *w, const brim_work_moment *at, brim_wo
   const double error = now[BRIM_MAPPO_ERROR], other = random[BRIM_MAPPO_ERROR];
   const double both = sqrt(error * error + other * other);
   const bool low = random[BRIM_MAPPO_RETURN] - now[BRIM_MAPPO_RETURN] > ERRORS * both;
-  char advice[400];
+  char advice[400] = "";
   w->watch.low = low ? w->watch.low + 1 : 0;
   if (!low) w->watch.reported_low = false;
   if (w->watch.low < LOW_EVALS || w->watch.reported_low) return 0;
   w->watch.reported_low = true;
   brim_work_trouble *t = begin(out, LOW, 1);
-  snprintf(advice, sizeof advice,
-           brim_tr("try a lower learning rate (now %g), more environments (mappo.num_envs is %d) "
-                   "or a larger mappo.entropy_coef (now %g)"),
-           at->lr, w->sizes.envs, (double)w->how.entropy);
-  snprintf(t->text, sizeof t->text,
-           brim_tr("return %.4g by step %" PRId64 ", below the %.4g of random actions in %" PRId64
-                   " evaluations in a row: %s"),
-           now[BRIM_MAPPO_RETURN], at->step, random[BRIM_MAPPO_RETURN], w->watch.low, advice);
+  brim_words_add(
+      advice, sizeof advice,
+      BRIM_N_("try a lower learning rate (now %g), more environments (mappo.num_envs is %d) "
+              "or a larger mappo.entropy_coef (now %g)"),
+      at->lr, w->sizes.envs, (double)w->how.entropy);
+  brim_words_add(
+      t->text, sizeof t->text,
+      BRIM_N_("return %.4g by step %" PRId64 ", below the %.4g of random actions in %" PRId64
+              " evaluations in a row: %s"),
+      now[BRIM_MAPPO_RETURN], at->step, random[BRIM_MAPPO_RETURN], w->watch.low, advice);
   advise(w, t, advice);
   field(t, "value", now[BRIM_MAPPO_RETURN]);
   field(t, "baseline", random[BRIM_MAPPO_RETURN]);
