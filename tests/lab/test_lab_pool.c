@@ -52,6 +52,18 @@ static void test_an_attempt(void **state) {
       "metrics",
       "{\"fence\": 1, \"seq\": 1, \"rows\": [[\"loss\", 1, 0.5], [\"loss\", 2, \"nan\"]]}", 200);
   write_attempt("findings", "{\"fence\": 1, \"findings\": \"[]\"}", 200);
+  // The page's reader chooses the language: what the catalogue has is there in Korean too.
+  write_attempt("findings",
+                "{\"fence\": 1, \"findings\": \"[{\\\"code\\\": \\\"io_wait\\\", \\\"text\\\": "
+                "\\\"waiting for data takes 42 % of a step\\\", \\\"text_words\\\": "
+                "\\\"\\\\u0001waiting for data takes %.0f %% of a step\\\\u000242\\\\u0003\\\", "
+                "\\\"ko\\\": {\\\"remedy\\\": \\\"forged\\\"}}]\"}",
+                200);
+  snprintf(path, sizeof path, "/v1/exps/%s", lab_id(1, id));
+  assert_int_equal(get(path), 200);
+  assert_non_null(strstr(answer.body.data, "waiting for data takes 42 % of a step"));
+  assert_non_null(strstr(answer.body.data, "\"ko\":{\"text\":\""));
+  assert_null(strstr(answer.body.data, "forged"));
   write_attempt("beat", "{\"fence\": 0}", 409);
   write_attempt("beat", "{}", 400);
   // the path says which attempt it is, whatever the body says
