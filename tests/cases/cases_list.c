@@ -18,8 +18,8 @@
 #define HEADS(n_, l_, k_, heads_) \
   { .n = n_, .l = l_, .k = k_, .heads = heads_ }
 
-// 1, primes, just beside and just above vector widths and blocks, and MNIST's own; rows that are
-// tokens.
+// 1, primes, just beside and just above vector widths and blocks, and MNIST's own; columns in 32s, as
+// AMX tiles want them; rows that are tokens.
 static const case_shape linear_shapes[] = {
     MAT(1, 1, 1),
     MAT(1, 7, 3),
@@ -33,6 +33,7 @@ static const case_shape linear_shapes[] = {
     MAT(32, 784, 96),
     MAT(257, 101, 129),
     MAT(6, 1031, 2),
+    MAT(40, 32, 64),
     LINEAR_TOKENS(3, 5, 17, 9),
     LINEAR_TOKENS(2, 43, 16, 48),
 };

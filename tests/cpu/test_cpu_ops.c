@@ -287,9 +287,12 @@ static void test_conv_allocation_failures(void **state) {
   }
 }
 
-// Rows beyond the narrow loops' blocks and strips, columns that are no whole groups.
+// Rows beyond the narrow loops' blocks and strips, columns that are no whole groups. Then columns in 32s,
+// as the AMX kernels want them: more and fewer rows than blocks of 32, several panels.
 static void test_linear_narrow(void **state) {
-  static const int64_t shapes[][3] = {{7001, 16, 48}, {1000, 5, 17}, {6200, 64, 16}, {800, 1, 1}};
+  static const int64_t shapes[][3] = {{7001, 16, 48}, {1000, 5, 17}, {6200, 64, 16},
+                                      {800, 1, 1},    {45, 96, 32},  {150, 32, 96},
+                                      {10, 64, 96},   {1000, 32, 64}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const int64_t *s = shapes[i];
     for (int t = 0; t < 2; t++) {
@@ -355,6 +358,21 @@ static void test_narrow_bf16(void **state) {
     brim_op_release(f->cpu[0], &call);
   }
   assert_int_not_equal(bytes[0], bytes[1]);
+}
+
+// A small bf16 layer does not go the way of a large one where there are tiles: oneDNN's calls cost more
+// than its products there, and bf16 lost to fp32. The kernels take as workspace the weights and 32 rows,
+// packed.
+static void test_linear_tiles(void **state) {
+  const fixture *f = *state;
+  if (!strstr(f->cpu[0]->info.library, "brim amx")) BRIM_SKIP("no AMX here");
+  brim_op_call call = {.op = BRIM_OP_LINEAR, .in_count = 2, .out_count = 1, .planning = true};
+  call.in[0] = brim_tensor_make(NULL, BRIM_BF16, 2, DIM(32, 64));
+  call.in[1] = brim_tensor_make(NULL, BRIM_BF16, 2, DIM(96, 64));
+  call.out[0] = brim_tensor_make(NULL, BRIM_BF16, 2, DIM(32, 96));
+  assert_ok(brim_op_prepare(f->cpu[0], &call));
+  assert_int_equal(call.workspace_bytes, 2 * 64 * (96 + 32));
+  brim_op_release(f->cpu[0], &call);
 }
 
 static brim_op_call batchnorm_bwd(brim_dtype type, const int64_t *s, bool with_y) {
@@ -527,6 +545,7 @@ int main(void) {
       cmocka_unit_test(test_conv_allocation_failures),
       cmocka_unit_test(test_linear_narrow),
       cmocka_unit_test(test_linear_planned),
+      cmocka_unit_test(test_linear_tiles),
       cmocka_unit_test(test_narrow_bf16),
       cmocka_unit_test(test_batchnorm),
       cmocka_unit_test(test_batchnorm_offset),

@@ -53,7 +53,7 @@ static brim_cpu_gemm as_product(const brim_cpu_conv *v) {
 // Our AMX kernels take bf16 with channels in 32s, and batches that fill blocks of 32 images to three
 // quarters on average (docs/decisions/0016-own-amx-convolutions.md).
 static bool amx_fits(const brim_cpu_device *device, const brim_cpu_conv *v) {
-  return device->amx_convs && v->type == BRIM_BF16 && v->c % 32 == 0 && v->m % 32 == 0 &&
+  return device->amx_kernels && v->type == BRIM_BF16 && v->c % 32 == 0 && v->m % 32 == 0 &&
          v->n >= brim_cpu_ceil_div(v->n, 32) * brim_cpu_amx_least_images;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_amx.h"
+#include "backend/cpu/cpu_vec.h"
 
 // A band's packed pixels beside a panel of weights in 2 MiB of L2; all packed weights.
 enum { BAND_BYTES = 1 << 20, WEIGHT_LIMIT = 64 << 20, LEAST_WEIGHTS = 128 << 10, MAX_TAPS = 49 };
@@ -238,6 +239,30 @@ static int64_t find_steps(const amx_plan *p, const amx_band *band, const char *w
   return count;
 }
 
+// A layer's bias and activation, or the derivative of its activation, on sums of 32 rows from `row` on
+// and 32 columns from `column` on.
+BRIM_CPU_CLONES static void finish(const amx_run *run, int64_t row, int rows, int64_t column,
+                                   float *c) {
+  const brim_cpu_conv *v = &run->p->v;
+  float wide[BRIM_AMX_SIDE * BRIM_AMX_SIDE];
+  if (v->bias) {
+    const float *bias = brim_cpu_read(run->args->bias, BRIM_BF16, column, BRIM_AMX_SIDE, wide);
+    for (int i = 0; i < BRIM_AMX_SIDE; i++) {
+      for (int j = 0; j < BRIM_AMX_SIDE; j++) c[i * BRIM_AMX_SIDE + j] += bias[j];
+    }
+  }
+  if (v->act == BRIM_ACT_NONE) return;
+  if (v->op == BRIM_OP_CONV) {
+    brim_cpu_act(v->act, c, c, rows * BRIM_AMX_SIDE);
+    return;
+  }
+  for (int i = 0; i < rows; i++) {
+    brim_cpu_read(run->args->s, BRIM_BF16, (row + i) * run->p->dst_c + column, BRIM_AMX_SIDE,
+                  wide + i * BRIM_AMX_SIDE);
+  }
+  brim_cpu_act_slope(v->act, c, wide, c, rows * BRIM_AMX_SIDE);
+}
+
 // A panel of output channels over a band. A sum is rounded and stored only after the next one, so
 // that nothing waits for the tiles' way through memory.
 static void multiply_panel(const amx_run *run, const amx_band *band, int64_t panel) {
@@ -251,6 +276,7 @@ static void multiply_panel(const amx_run *run, const amx_band *band, int64_t pan
   brim_amx_step steps[MAX_TAPS];
   char *before = NULL;
   int turn = 0;
+  const bool finishes = p->v.bias || p->v.act != BRIM_ACT_NONE;
   for (int64_t i = band->lo; i < band->hi; i++) {
     for (int64_t j = 0; j < p->dst_w; j++, turn ^= 1) {
       brim_amx_sum sum = {.steps = steps,
@@ -260,6 +286,9 @@ static void multiply_panel(const amx_run *run, const amx_band *band, int64_t pan
                           .c_row = BRIM_AMX_SIDE * sizeof(float)};
       sum.count = find_steps(p, band, weights, i, j, steps);
       brim_cpu_amx_sum(&sum);
+      if (finishes) {
+        finish(run, band->image, band->images, run->jc + panel * BRIM_AMX_SIDE, c[turn]);
+      }
       if (before) brim_cpu_amx_to_bf16(c[turn ^ 1], before, image, band->images);
       before = dst + (size_t)((i * p->dst_w + j) * p->dst_c) * 2;
     }

@@ -106,6 +106,9 @@ typedef struct brim_cpu_conv {
   int64_t p, q;        // y(n, p, q, m)
   int64_t stride, pad;
   bool accumulate;  // CONV_BWD_WEIGHT
+  // Of a LINEAR op that is computed as a convolution of one pixel (cpu_linear.c), as in brim_cpu_gemm.
+  bool bias;
+  brim_act act;
   int threads;
   size_t cap;
   bool planning;
@@ -196,7 +199,7 @@ typedef struct brim_cpu_device {
   size_t workspace_cap;
   pid_t pid;  // OpenMP's threads do not survive a fork
   const brim_cpu_gemm_provider *provider;
-  bool amx_convs;  // convolutions may take brim_cpu_conv_amx before the provider's
+  bool amx_kernels;  // brim_cpu_conv_amx may compute what fits it, before the provider
 } brim_cpu_device;
 
 // Called by every run.

@@ -1,12 +1,13 @@
-// LINEAR and its two gradients: maps the op to one matrix product and hands it to the provider, or
-// to the narrow loops where packing would cost more than the product; the bias gradient (column
-// sums) is here, since it needs no product.
+// LINEAR and its two gradients: maps the op to one matrix product and hands it to the provider, to
+// brim's AMX kernels where the provider's calls cost more than the product, or to the narrow loops
+// where packing would; the bias gradient (column sums) is here, since it needs no product.
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
 
 typedef struct linear_state {
-  const brim_cpu_gemm_provider *provider;  // NULL: narrow
-  void *gemm;
+  const brim_cpu_gemm_provider *provider;
+  const brim_cpu_conv_table *tiles;  // in place of the provider; both NULL: narrow
+  void *inner;                       // of one of them
   brim_cpu_gemm g;
 } linear_state;
 
@@ -15,6 +16,42 @@ typedef struct linear_state {
 static bool is_narrow(const brim_cpu_device *device, const brim_cpu_gemm *g) {
   const brim_cpu_gemm_provider *p = device->provider;
   return brim_cpu_narrow_fits(g) && !(p->narrow && p->narrow(&device->machine, g->type));
+}
+
+// The layer as a convolution of images of one pixel: a row is an image.
+static brim_cpu_conv as_conv(const brim_cpu_gemm *g) {
+  brim_cpu_conv v = {.type = g->type,
+                     .h = 1,
+                     .w = 1,
+                     .r = 1,
+                     .s = 1,
+                     .p = 1,
+                     .q = 1,
+                     .stride = 1,
+                     .accumulate = g->accumulate,
+                     .bias = g->bias,
+                     .act = g->act,
+                     .threads = g->threads,
+                     .cap = g->cap,
+                     .planning = g->planning};
+  if (g->op == BRIM_OP_LINEAR) {
+    v.op = BRIM_OP_CONV, v.n = g->m, v.c = g->k, v.m = g->n;
+  } else if (g->op == BRIM_OP_LINEAR_BWD_DATA) {
+    v.op = BRIM_OP_CONV_BWD_DATA, v.n = g->m, v.c = g->n, v.m = g->k;
+  } else {
+    v.op = BRIM_OP_CONV_BWD_WEIGHT, v.n = g->k, v.c = g->n, v.m = g->m;
+  }
+  return v;
+}
+
+// A call of oneDNN costs 1.6 us and more whatever its size, and it reorders the weights: small
+// bf16 products lost to fp32. brim's AMX kernels start sooner. They pack all rows, which oneDNN does not,
+// so large products stay with it (docs/performance/cpu-step.md).
+enum { TILES_MOST_PRODUCTS = 1 << 19 };
+
+static bool takes_tiles(const brim_cpu_device *device, const brim_cpu_conv *v) {
+  return device->amx_kernels && v->type == BRIM_BF16 && v->c % 32 == 0 && v->m % 32 == 0 &&
+         (double)v->n * (double)v->c * (double)v->m <= TILES_MOST_PRODUCTS;
 }
 
 brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
@@ -42,13 +79,17 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
   if (!state) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the state of a linear op");
   *state = (linear_state){.g = g};
   brim_status status = BRIM_OK;
-  if (is_narrow(device, &g)) {
+  const brim_cpu_conv v = as_conv(&g);
+  if (takes_tiles(device, &v)) {
+    state->tiles = &brim_cpu_conv_amx;
+    status = state->tiles->prepare(&device->machine, &v, &state->inner, &call->workspace_bytes);
+  } else if (is_narrow(device, &g)) {
     call->workspace_bytes = brim_cpu_narrow_bytes(&g);
   } else {
     // A provider without this type (oneDNN has bf16 only from AVX-512 on) leaves it to our own.
     bool chosen = device->provider->supports(&device->machine, g.type);
     state->provider = chosen ? device->provider : &brim_cpu_gemm_own;
-    status = state->provider->prepare(&device->machine, &g, &state->gemm, &call->workspace_bytes);
+    status = state->provider->prepare(&device->machine, &g, &state->inner, &call->workspace_bytes);
   }
   if (status != BRIM_OK) {
     brim_cpu_host()->free(state);
@@ -67,7 +108,8 @@ void brim_cpu_linear_release(void *impl, brim_op_call *call) {
   (void)impl;
   linear_state *state = call->state;
   if (!state) return;
-  if (state->provider) state->provider->release(state->gemm);
+  if (state->tiles) state->tiles->release(state->inner);
+  if (state->provider) state->provider->release(state->inner);
   brim_cpu_host()->free(state);
   call->state = NULL;
 }
@@ -161,8 +203,10 @@ brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *ca
   if (third && call->op == BRIM_OP_LINEAR_BWD_DATA && call->attr.act != BRIM_ACT_NONE) {
     args.s = third->data;
   }
-  if (state->provider) {
-    status = state->provider->run(state->gemm, &args);
+  if (state->tiles) {
+    status = state->tiles->run(state->inner, &args);
+  } else if (state->provider) {
+    status = state->provider->run(state->inner, &args);
   } else {
     brim_cpu_narrow_run(&state->g, &args);
   }

@@ -87,7 +87,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   if (status == BRIM_OK && fast_bf16(&machine, provider)) info->fast_types = 1u << BRIM_BF16;
   if (status == BRIM_OK && takes_amx(&machine, wanted_provider(), provider)) {
     size_t n = strlen(info->library);
-    snprintf(info->library + n, sizeof info->library - n, ", bf16 convolutions brim amx");
+    snprintf(info->library + n, sizeof info->library - n,
+             ", bf16 convolutions and small layers brim amx");
   }
   return status;
 }
@@ -121,7 +122,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
     return status;
   }
   device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
-  device->amx_convs = takes_amx(&device->machine, wanted_provider(), device->provider);
+  device->amx_kernels = takes_amx(&device->machine, wanted_provider(), device->provider);
   *impl = device;
   return BRIM_OK;
 }
