@@ -23,14 +23,23 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CONFIG = """\
+WORKLOADS = {  # config, grid, and which of the settings is the config's own
+    "supervised": ("""\
 workload: supervised
 dataset: synthetic(shape=(64,), classes=10, samples=4096)
 model: mlp(depth=3, hidden=128)
 data: {batch_size: 32, num_workers: 0}
 training: {use_amp: false}
-"""
-GRID = ["--batch-sizes", "8", "32", "128", "--num-workers", "0", "1", "--precisions", "fp32"]
+""", ["--batch-sizes", "8", "32", "128", "--num-workers", "0", "1", "--precisions", "fp32"],
+                   {"batch_size": "32", "num_workers": "0"}),
+    "ars": ("""\
+workload: ars
+env: quadruped(task=stand)
+model: linear_policy
+ars: {num_envs: 16, num_dirs: 8, dir_chunk: 8, top_dirs: 4}
+""", ["--num-envs", "4", "16", "64", "--num-dirs", "8", "--dir-chunk", "2", "8"],
+            {"num_envs": "16", "dir_chunk": "8"}),
+}
 TOLERANCE = 0.02  # the quiet rounds know a ratio no better
 SENTENCE = re.compile(r"(\w+) (\S+) is at least ([\d.]+)x faster than ([^;]+)")
 
@@ -78,9 +87,10 @@ def statements(result, records, truth):
 
 
 def main():
-    global NOW
+    global NOW, GRID
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--brim", default=str(ROOT / "build" / "bin" / "brim"))
+    parser.add_argument("--workload", default="supervised", choices=WORKLOADS)
     parser.add_argument("--cpus", default="", help="CPUs to use, such as 0,1 (default: all)")
     parser.add_argument("--loops", type=int, default=2, help="busy loops (default: 2)")
     parser.add_argument("--rounds", type=int, default=5, help="quiet exhaustive rounds (default: 5)")
@@ -88,18 +98,18 @@ def main():
     args = parser.parse_args()
     if args.cpus:
         os.sched_setaffinity(0, {int(c) for c in args.cpus.split(",")})
+    config, GRID, own = WORKLOADS[args.workload]
     said = wrong = keeps = provisional = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "small.yaml").write_text(CONFIG)
+        (folder / "small.yaml").write_text(config)
         truth, others = quiet_rounds(args.brim, folder, args.rounds)
         best = max(truth.values())
         print(f"quiet: other programs {others:.0f} % of the CPU")
         for setting, rate in truth.items():
-            shown = " ".join(f"{k}={v}" for k, v in setting if k in ("batch_size", "num_workers"))
+            shown = " ".join(f"{k}={v}" for k, v in setting if k in own)
             print(f"  {shown}: {rate:,.0f} samples/s, {100 * rate / best:.0f} % of the best")
-        NOW = next((dict(s) for s in truth
-                    if dict(s)["batch_size"] == "32" and dict(s)["num_workers"] == "0"), None)
+        NOW = next((dict(s) for s in truth if own.items() <= dict(s).items()), None)
         loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.loops)]
         try:
             for i in range(args.repeats):
@@ -117,7 +127,7 @@ def main():
                 loop.wait()
     print(f"{args.repeats} benches beside {args.loops} busy loops: {said} certain statements, {wrong} "
           f"contradicted; {provisional} provisional, {keeps} keep the setting")
-    record = {"cpus": args.cpus or "all", "loops": args.loops, "rounds": args.rounds, "quiet_others": others,
+    record = {"workload": args.workload, "cpus": args.cpus or "all", "loops": args.loops, "rounds": args.rounds, "quiet_others": others,
               "repeats": args.repeats, "certain": said, "contradicted": wrong, "provisional": provisional,
               "keeps": keeps, "truth": {" ".join(f"{k}={v}" for k, v in s): r for s, r in truth.items()}}
     results = ROOT / "benchmarks" / "results"
