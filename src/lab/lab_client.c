@@ -376,13 +376,18 @@ static brim_status take_row(const rows *r, const json_t *o) {
 }
 
 // Callers have room for the rows that they asked for.
+static brim_status count_rows(rows *r, size_t count) {
+  if (r->limit > 0 && count > r->limit - r->taken) {
+    return brim_fail(BRIM_ELIMIT, "the sweep's reply has more rows than were asked for");
+  }
+  r->taken += count;
+  return BRIM_OK;
+}
+
 static brim_status take_rows(void *ctx, const json_t *line) {
   rows *r = ctx;
   const json_t *list = json_object_get(line, r->key);
-  if (r->limit > 0 && json_array_size(list) > r->limit - r->taken) {
-    return brim_fail(BRIM_ELIMIT, "the sweep's reply has more rows than were asked for");
-  }
-  r->taken += json_array_size(list);
+  BRIM_TRY(count_rows(r, json_array_size(list)));
   for (size_t i = 0; i < json_array_size(list); i++) {
     BRIM_TRY(take_row(r, json_array_get(list, i)));
   }
@@ -390,11 +395,12 @@ static brim_status take_rows(void *ctx, const json_t *line) {
 }
 
 static brim_status take_exp(void *ctx, const json_t *line) {
+  BRIM_TRY(count_rows(ctx, 1));
   return take_row(ctx, json_object_get(line, "exp"));
 }
 
 brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp_fn fn, void *ctx) {
-  rows r = {.kind = BRIM_LAB_EXP, .ctx = ctx, .fn.exp = fn};
+  rows r = {.kind = BRIM_LAB_EXP, .limit = 1, .ctx = ctx, .fn.exp = fn};
   return stream(link, request_about("get", exp), take_exp, &r);
 }
 

@@ -14,7 +14,11 @@ static brim_status keep(void *ctx, const brim_store_exp *exp) {
 brim_status brim_lab_source_get(const brim_lab_source *s, const char *exp, brim_store_exp **out) {
   *out = NULL;
   if (s->store) return brim_store_get(s->store, exp, out);
-  return brim_lab_get(s->link, exp, keep, out);
+  brim_status status = brim_lab_get(s->link, exp, keep, out);
+  if (!status) return BRIM_OK;
+  brim_store_exp_free(*out);
+  *out = NULL;
+  return status;
 }
 
 brim_status brim_lab_source_list(const brim_lab_source *s, const brim_store_filter *filter,

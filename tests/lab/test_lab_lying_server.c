@@ -82,6 +82,23 @@ static void test_more_rows_than_asked_for(void **state) {
   }
 }
 
+// Several experiments in place of one: callers keep a copy of what they get.
+static void test_more_than_the_one(void **state) {
+  (void)state;
+  static const char line[] =
+      "{\"id\":1,\"ok\":true,\"more\":true,"
+      "\"exp\":{\"id\":\"00112233445566778899aabbccddeeff\"}}\n";
+  char url[64];
+  int64_t rows = 0;
+  brim_lab_link *link = NULL;
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_http_server_port(server));
+  assert_ok(brim_lab_link_open(url, NULL, &link));
+  brim_str_printf(&lie, "%s%s", line, line);
+  assert_status(brim_lab_get(link, "00112233445566778899aabbccddeeff", count, &rows), BRIM_ELIMIT);
+  assert_int_equal(rows, 1);
+  brim_lab_link_close(link);
+}
+
 // One line: its values have a limit.
 static void test_a_line_of_small_values(void **state) {
   (void)state;
@@ -147,6 +164,7 @@ static void test_odd_replies(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_more_rows_than_asked_for, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_more_than_the_one, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_line_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lines_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_long_reply, setup, teardown),
