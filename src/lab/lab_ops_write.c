@@ -45,6 +45,9 @@ static brim_status read_metric(const json_t *row, brim_store_metric *out) {
   return BRIM_OK;
 }
 
+// The store is one attempt's alone while it takes a batch. Executors send some 1000 rows at once.
+enum { MOST_ROWS = 20000 };
+
 static brim_status op_metrics(brim_lab_answer *a) {
   brim_store_ref ref = {0};
   int64_t seq = 0;
@@ -53,6 +56,9 @@ static brim_status op_metrics(brim_lab_answer *a) {
   const json_t *list = json_object_get(a->request, "rows");
   size_t count = json_array_size(list);
   if (!json_is_array(list)) return brim_fail(BRIM_EINVAL, "a batch of metrics needs its rows");
+  if (count > MOST_ROWS) {
+    return brim_fail(BRIM_ELIMIT, "a batch of metrics has at most %d rows", MOST_ROWS);
+  }
   brim_store_metric *rows = brim_calloc(count + 1, sizeof *rows);
   if (!rows) return brim_fail(BRIM_ENOMEM, "out of memory for a reply");
   brim_status status = BRIM_OK;

@@ -457,6 +457,27 @@ static void test_body_values(void **state) {
   brim_str_deinit(&body);
 }
 
+// One worker does not keep the store for itself.
+static void test_many_rows(void **state) {
+  (void)state;
+  brim_str body;
+  brim_str_init(&body);
+  for (EACH_ROUTE(r)) {
+    if (!r->op || strcmp(r->op, "metrics") != 0) continue;
+    for (int rows = 20000; rows <= 20001; rows++) {
+      brim_str_clear(&body);
+      brim_str_printf(&body, "{\"fence\": %d, \"seq\": 1, \"rows\": [", rows == 20000 ? 9 : 1);
+      for (int i = 0; i < rows; i++) {
+        brim_str_printf(&body, "%s[\"k\",%d,0.5]", i ? "," : "", i);
+      }
+      brim_str_append(&body, "]}");
+      int status = ask_as(BRIM_ROLE_WORKER, r->method, path_of(r), body.data);
+      expect(status == (rows == 20000 ? 409 : 413), r, "rows");  // 409: of another attempt
+    }
+  }
+  brim_str_deinit(&body);
+}
+
 //---------------------------------- YAML ----------------------------------
 
 static int send_grid(const char *yaml) {
@@ -689,6 +710,7 @@ int main(int argc, char **argv) {
       TEST_WITH(test_body_sizes_of_calls, attack_setup_tokens),
       TEST_WITH(test_bodies, attack_setup_tokens),
       TEST_WITH(test_body_values, attack_setup_tokens),
+      TEST_WITH(test_many_rows, attack_setup_tokens),
       TEST_WITH(test_grids, attack_setup_tokens),
       TEST_WITH(test_points, attack_setup_tokens),
       TEST_WITH(test_texts_of_points, attack_setup_tokens),
