@@ -56,7 +56,8 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
   BRIM_TRY(brim_child_poll(c->sweep, ended));
   if (!*ended) return BRIM_OK;
   const brim_child_result *r = brim_child_get_result(c->sweep);
-  bool expected = c->killed || brim_clock_ms() - c->full_ms < 3000;
+  bool expected = c->killed || brim_clock_ms() - c->full_ms < 3000 ||
+                  (!r->signal && brim_chaos_disk_failed(c->tail));
   *done = r->signal == 0 && r->exit_code == 0;
   if (!*done && !expected) {
     brim_chaos_violation(c, "the sweep ended by itself with exit code %d, signal %d: %.300s",

@@ -5,7 +5,8 @@
 // sweep are killed and stopped at random moments, and files may not grow for a while, as on a full
 // disk. Afterwards the last round runs to its end undisturbed. What must hold: every experiment is done
 // with one result, its metrics are those of an undisturbed run, never two trainings of one experiment
-// or more than `executors` at once, and no process is left.
+// or more than `executors` at once, and no process is left. A sweep that ends because a write failed, and
+// says so, starts again.
 //
 // With `workers`, a server and that many workers take the place of the sweep. They speak HTTP through a
 // proxy that drops, delays, repeats and cuts requests and replies; server and workers are killed and

@@ -1,4 +1,5 @@
 // What the chaos tests of a sweep and of a pool share: chance, grids, processes that are hit, violations.
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,6 +43,10 @@ void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
 }
 
 bool brim_chaos_is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
+
+bool brim_chaos_disk_failed(const char *words) {
+  return strstr(words, "disk I/O error") || strstr(words, brim_errno_text(EIO));
+}
 
 //---------------------------------- chance ----------------------------------
 

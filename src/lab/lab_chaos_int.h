@@ -66,6 +66,8 @@ void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2
 
 int64_t brim_chaos_between(brim_chaos *chaos, int64_t low, int64_t high);
 bool brim_chaos_is_stopped(const brim_chaos *chaos);  // by the user
+// The last words of a process: it ended because a write failed, and starts again.
+bool brim_chaos_disk_failed(const char *words);
 enum { BRIM_CHAOS_PATH = 1200 };
 void brim_chaos_grid_path(const brim_chaos *chaos, int64_t round, char *out);
 // `copies` of each seed, into that path.

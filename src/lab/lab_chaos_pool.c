@@ -133,8 +133,10 @@ static brim_status poll_member(pool *p, member *m, bool *ended) {
   if (!*ended) return BRIM_OK;
   const brim_child_result *r = brim_child_get_result(m->child);
   if (!m->killed && m != &p->submit) {
-    brim_chaos_violation(p->c, "%s ended by itself with exit code %d, signal %d: %.300s", m->name,
-                         r->exit_code, r->signal, m->tail);
+    if (r->signal || !brim_chaos_disk_failed(m->tail)) {
+      brim_chaos_violation(p->c, "%s ended by itself with exit code %d, signal %d: %.300s", m->name,
+                           r->exit_code, r->signal, m->tail);
+    }
     m->start_ms = brim_clock_ms() + 1000;
   }
   if (m == &p->submit) p->submits = r->exit_code == 0 && !r->signal ? 0 : p->submits + 1;
