@@ -223,7 +223,7 @@ static void send_news(exec *x) {
 
 //---------------------------------- the child ----------------------------------
 
-// "2026-11-17 03:12:45  text", in local time.
+// "2026-11-17 03:12:45+0900  text", in local time.
 static brim_status on_line(void *ctx, const brim_child_line *line) {
   exec *x = ctx;
   char when[32];
@@ -231,7 +231,7 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   time_t now = time(NULL);
   brim_str text;
   brim_str_init(&text);
-  size_t n = localtime_r(&now, &local) ? strftime(when, sizeof when, "%F %T  ", &local) : 0;
+  size_t n = localtime_r(&now, &local) ? strftime(when, sizeof when, "%F %T%z  ", &local) : 0;
   if (x->log_within) n = 0;  // a line that came in pieces
   brim_str_append_n(&text, when, n);
   bool shown = brim_exec_events_line(&x->events, line, now_ns(), &text);

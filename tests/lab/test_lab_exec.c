@@ -85,8 +85,12 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   assert_non_null(strstr(text, "  start  epochs=2 steps=20 "));
   assert_null(strstr(text, "progress"));
   int year = 0, second = -1;
-  assert_int_equal(sscanf(text, "%d-%*d-%*d %*d:%*d:%d  start", &year, &second), 2);
+  int zone = 0;
+  char sign = 0;
+  assert_int_equal(sscanf(text, "%d-%*d-%*d %*d:%*d:%d%c%4d  start", &year, &second, &sign, &zone),
+                   4);
   assert_true(year > 2000 && second >= 0);
+  assert_true(sign == '+' || sign == '-');  // local time says which
   int64_t noted = 0;
   assert_ok(brim_store_log_size(f.store, exec_id, 1, "log", &noted));
   assert_int_equal(noted, (int64_t)size);
