@@ -117,8 +117,18 @@ static const char *path_of(const brim_doctor_exam *e) {
   return e->machine->data ? e->machine->data : ".";
 }
 
+// The data as a word of a command. A path that would not leave room for the rest is left to the reader.
+enum { MOST_WORD = 256 };
+static const char *source_of(const brim_doctor_exam *e, char out[MOST_WORD]) {
+  const char *path = e->machine->data;
+  if (!path || strlen(path) + 3 > MOST_WORD) return "SRC";
+  const char *quote = strchr(path, '\'') ? "\"" : "'";
+  snprintf(out, MOST_WORD, "%s%s%s", quote, path, quote);
+  return out;
+}
+
 static void check_filesystem(brim_doctor_exam *e) {
-  char type[64], point[BRIM_DOCTOR_PATH];
+  char type[64], point[BRIM_DOCTOR_PATH], source[MOST_WORD];
   const char *path = path_of(e);
   brim_doctor_line *line;
   if (access(path, F_OK) != 0) {
@@ -139,9 +149,10 @@ static void check_filesystem(brim_doctor_exam *e) {
            : brim_doctor_say(e, state, brim_tr("%s is on %s (%s)"), path, type, point);
   if (state == BRIM_DOCTOR_GOOD) return;
   brim_doctor_fix(
-      line, "%s",
-      brim_tr("copy the data to a local disk once, pack it (brim data convert SRC DST.h5), "
-              "or read it once: data.cache=ram or gpu"));
+      line,
+      brim_tr("copy the data to a local disk once, pack it (brim data convert %s DST.h5), "
+              "or read it once: data.cache=ram or gpu"),
+      source_of(e, source));
 }
 
 //---------------------------------- room ----------------------------------
@@ -244,7 +255,7 @@ static double from_storage(void) {
 }
 
 static void say_speed(brim_doctor_exam *e, const brim_doctor_reading *p) {
-  char bytes[32], speed[32], low[32], high[32];
+  char bytes[32], speed[32], low[32], high[32], source[MOST_WORD];
   double rate = p->rates[p->passes / 2];
   brim_format_figure(rate / 1e6, speed);
   brim_format_figure(p->rates[0] / 1e6, low);
@@ -267,9 +278,10 @@ static void say_speed(brim_doctor_exam *e, const brim_doctor_reading *p) {
                       speed, p->passes, low, high, bytes);
   if (slow) {
     brim_doctor_fix(
-        line, "%s",
+        line,
         brim_tr("copy the data to a faster disk, or read it once: data.cache=ram or gpu; "
-                "pack many small files: brim data convert SRC DST.h5"));
+                "pack many small files: brim data convert %s DST.h5"),
+        source_of(e, source));
   }
 }
 

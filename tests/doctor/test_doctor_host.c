@@ -257,7 +257,16 @@ static void test_file_systems(void **state) {
     mount_as(slow[i]);
     fake_examine();
     assert_line("data.filesystem", NULL, BRIM_DOCTOR_WARN, slow[i]);
+    assert_non_null(strstr(fake_line("data.filesystem", NULL)->fix, "brim data convert SRC "));
   }
+  // the command names the data that were given
+  assert_ok(brim_fs_mkdirs("some data"));
+  fake_data = "some data";
+  mount_as("nfs4");
+  fake_examine();
+  assert_non_null(
+      strstr(fake_line("data.filesystem", NULL)->fix, "brim data convert 'some data' "));
+  fake_data = NULL;
   for (size_t i = 0; i < sizeof fast / sizeof *fast; i++) {
     mount_as(fast[i]);
     fake_examine();
