@@ -229,7 +229,7 @@ static void test_full_disk_for_a_log(void **state) {
   limit_files(700000);
   assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
   brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  wait_state(f, BRIM_EXEC_FILES_LATER, 2000);  // several tries
   limit_files(RLIM_INFINITY);
   wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
   brim_exec_files_close(f);
