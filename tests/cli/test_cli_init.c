@@ -133,7 +133,7 @@ static void test_advice(void **state) {
   expect(2, "nowhere: no such file or folder; give the data with --data-path",
          "cd mix && brim train photos.yaml --data-path nowhere --output-dir c4");
   expect(2, "--dataset NAME (init",
-         "cd mix && mkdir -p bmp/a && printf BM > bmp/a/1.bmp && brim init bmp");
+         "cd mix && mkdir -p tiff/a && printf II > tiff/a/1.tiff && brim init tiff");
   expect(2, "cannot read 1 of 25 images",
          "cd mix && cp -r photos torn && printf x > torn/0/zz.png && brim train photos.yaml "
          "--data-path torn --output-dir c5 data.val_fraction=0 "

@@ -191,4 +191,114 @@ static inline void png_expected(const png_how *how, int y, int x, uint8_t rgb[3]
   }
 }
 
+typedef struct bmp_how {
+  int height, width, bits;
+  unsigned header, compression;  // bytes of the second header; 0, 1 runs, 3 masks
+  bool top_down;
+  unsigned colours;  // of the palette; 0 = all
+  uint32_t mask[3];  // compression 3
+} bmp_how;
+
+static inline void put_le(bytes *b, uint32_t v, int n) {
+  for (int i = 0; i < n; i++) {
+    uint8_t byte = (uint8_t)(v >> 8 * i);
+    put(b, &byte, 1);
+  }
+}
+
+static inline uint32_t bmp_value(const bmp_how *how, int y, int x) {
+  uint32_t v = (uint32_t)(y * 65536 + x * 4) * 2654435761u;
+  v = (v ^ v >> 15) * 2246822519u;
+  if (how->compression == 1) v = (uint32_t)(y * 3 + x / 4);  // with runs in it
+  if (how->bits <= 8) return v % (how->colours ? how->colours : 1u << how->bits);
+  return how->bits == 32 ? v : v >> (32 - how->bits);
+}
+
+// Runs and colours as they are, in turn.
+static inline void put_runs(const bmp_how *how, int y, bytes *out) {
+  for (int x = 0; x < how->width;) {
+    int n = how->width - x < 9 ? how->width - x : 9;
+    if (y % 2 && n > 2) {
+      put_le(out, (uint32_t)n << 8, 2);
+      for (int i = 0; i < n; i++) put_le(out, bmp_value(how, y, x + i), 1);
+      if (n % 2) put_le(out, 0, 1);
+    } else {
+      for (n = 1; x + n < how->width && bmp_value(how, y, x + n) == bmp_value(how, y, x);) n++;
+      put_le(out, (uint32_t)n | bmp_value(how, y, x) << 8, 2);
+    }
+    x += n;
+  }
+  put_le(out, 0, 2);
+}
+
+static inline void make_bmp(const bmp_how *how, bytes *out) {
+  bool core = how->header == 12;
+  unsigned colours = how->bits > 8 ? 0 : how->colours ? how->colours : 1u << how->bits;
+  unsigned masks = how->compression == 3 && how->header == 40 ? 12 : 0;
+  out->size = 0;
+  put(out, "BM", 2);
+  put_le(out, 0, 4);  // sizes, not read
+  put_le(out, 0, 4);
+  put_le(out, 14 + how->header + masks + colours * (core ? 3 : 4), 4);
+  put_le(out, how->header, 4);
+  put_le(out, (uint32_t)how->width, core ? 2 : 4);
+  put_le(out, (uint32_t)(how->top_down ? -how->height : how->height), core ? 2 : 4);
+  put_le(out, 1, 2);
+  put_le(out, (uint32_t)how->bits, 2);
+  if (!core) {
+    put_le(out, how->compression, 4);
+    for (int i = 0; i < 3; i++) put_le(out, 0, 4);
+    put_le(out, how->colours, 4);
+    put_le(out, 0, 4);
+    for (unsigned i = 0; i < (how->header + masks - 40) / 4; i++)
+      put_le(out, i < 3 ? how->mask[i] : 0, 4);
+  }
+  for (unsigned i = 0; i < colours; i++) {
+    png_color e = png_entry(i);
+    put_le(out, (uint32_t)e.blue | (uint32_t)e.green << 8 | (uint32_t)e.red << 16, core ? 3 : 4);
+  }
+  for (int row = 0; row < how->height; row++) {
+    int y = how->top_down ? row : how->height - 1 - row, bits = 0;
+    if (how->compression == 1) {
+      put_runs(how, y, out);
+      continue;
+    }
+    for (uint32_t x = 0, v = 0; x < (uint32_t)how->width; x++) {
+      if (how->bits >= 8) {
+        put_le(out, bmp_value(how, y, (int)x), how->bits / 8);
+        bits += how->bits;
+        continue;
+      }
+      v = v << how->bits | bmp_value(how, y, (int)x);
+      bits += how->bits;
+      if (x + 1 == (uint32_t)how->width) {
+        while (bits % 8) v <<= 1, bits++;
+      }
+      if (bits % 8 == 0) put_le(out, v, 1);
+    }
+    while (bits % 32) put_le(out, 0, 1), bits += 8;
+  }
+  if (how->compression == 1) put_le(out, 0x100, 2);
+}
+
+// What a pixel of it must come out as.
+static inline void bmp_expected(const bmp_how *how, int y, int x, uint8_t rgb[3]) {
+  uint32_t v = bmp_value(how, y, x);
+  static const uint32_t usual[2][3] = {{0x7c00, 0x3e0, 0x1f}, {0xff0000, 0xff00, 0xff}};
+  if (how->bits <= 8) {
+    png_color e = png_entry(v);
+    rgb[0] = e.red;
+    rgb[1] = e.green;
+    rgb[2] = e.blue;
+    return;
+  }
+  for (int c = 0; c < 3; c++) {
+    uint64_t mask = how->compression == 3 ? how->mask[c] : usual[how->bits > 16][c],
+             part = v & mask;
+    while (!(mask & 1)) mask >>= 1, part >>= 1;
+    while (mask > 255) mask >>= 1, part >>= 1;
+    rgb[c] = (uint8_t)((part * 255 + mask / 2) / mask);
+  }
+}
+
 #endif  // BRIM_TESTS_IMAGE_TEST_H_

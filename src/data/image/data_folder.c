@@ -1,4 +1,4 @@
-// The source `folder`: ROOT/CLASS/*.jpg, *.jpeg, *.png (any case, also in folders below the class).
+// The source `folder`: ROOT/CLASS/*.jpg, *.png, ... (brim_image_is_name; any case, also in folders below the class).
 // Classes are the folders' names in the order of their bytes, numbered from 0; so are the files in
 // each. The folders of ROOT/train number the classes of val and test too; one that only they have is
 // refused. A folder without images keeps its number (with a warning). Images right in ROOT, and none
@@ -346,8 +346,8 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   if (!s->list.count) {
     // a folder of the split's name is there, so that it is not the split that is missing
     return brim_fail(bases[0][0] ? BRIM_EPARSE : BRIM_ENOENT,
-                     "%s%s%s: no images (.jpg, .jpeg, .png), neither in class folders nor directly",
-                     s->root, bases[0][0] ? "/" : "", bases[0]);
+                     "%s%s%s: no images (%s), neither in class folders nor directly", s->root,
+                     bases[0][0] ? "/" : "", bases[0], brim_image_ends());
   }
   s->info.count = s->list.count;
   s->info.classes = s->list.classes;

@@ -130,8 +130,8 @@ static brim_status fail_errno(const walk *w, const char *path, int err) {
 
 // What people take for an image, and is none here.
 static bool is_other_image(const char *name) {
-  static const char *const ends[] = {".bmp",  ".gif",  ".webp", ".tif", ".tiff",
-                                     ".heic", ".avif", ".jp2",  ".jxl", NULL};
+  static const char *const ends[] = {".gif",  ".webp", ".tif", ".tiff", ".heic",
+                                     ".avif", ".jp2",  ".jxl", NULL};
   const char *dot = strrchr(name, '.');
   for (size_t i = 0; dot && ends[i]; i++) {
     if (strcasecmp(dot, ends[i]) == 0) return true;
@@ -311,15 +311,13 @@ static brim_status refuse_unknown(const walk *w, const names *subs, const names 
 
 static void warn_empty(const walk *w, bool keep, size_t empty, size_t folders, const char *first) {
   if (keep) {
-    brim_log_warn(
-        "data",
-        "%s: %zu of %lld class folders have no images (.jpg, .jpeg, .png); the first is '%s'",
-        w->root, empty, (long long)folders, first);
+    brim_log_warn("data", "%s: %zu of %lld class folders have no images (%s); the first is '%s'",
+                  w->root, empty, (long long)folders, brim_image_ends(), first);
   } else {
     brim_log_warn("data",
-                  "%s: %zu of %zu class folders have no images (.jpg, .jpeg, .png), so brim "
-                  "ignores them; the first is '%s'",
-                  w->root, empty, folders, first);
+                  "%s: %zu of %zu class folders have no images (%s), so brim ignores them; the "
+                  "first is '%s'",
+                  w->root, empty, folders, brim_image_ends(), first);
   }
 }
 
@@ -450,9 +448,9 @@ static brim_status find_all(walk *w, const char *const *bases, size_t base_count
 static void warn_passed(const walk *w) {
   if (w->others.count) {
     brim_log_warn("data",
-                  "%s: %llu image files are not .jpg, .jpeg or .png, so brim ignores them; the "
-                  "first is '%s'; convert them, or move them away",
-                  w->root, (unsigned long long)w->others.count, w->others.first);
+                  "%s: brim ignores %llu image files of kinds that it does not read (it reads %s); "
+                  "the first is '%s'; convert them, or move them away",
+                  w->root, (unsigned long long)w->others.count, brim_image_ends(), w->others.first);
   }
   if (w->again.count) {
     brim_log_warn("data",

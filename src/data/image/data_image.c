@@ -13,7 +13,7 @@
 enum { HEAD_PIECE = 4096 };  // bytes of a file read at once; enough for most headers
 
 bool brim_image_is_name(const char *name) {
-  static const char *const ends[] = {".jpg", ".jpeg", ".png"};
+  static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp"};
   const char *dot = strrchr(name, '.');
   for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++) {
     if (strcasecmp(dot, ends[i]) == 0) return true;
@@ -21,13 +21,16 @@ bool brim_image_is_name(const char *name) {
   return false;
 }
 
+const char *brim_image_ends(void) { return ".jpg, .jpeg, .png, .bmp"; }
+
 static brim_status fail_unknown(const uint8_t *bytes, size_t size, const char *name) {
   if (!size) return brim_fail(BRIM_EPARSE, "%s: offset 0: the file is empty", name);
   uint8_t first[4] = {0};
   memcpy(first, bytes, size < sizeof first ? size : sizeof first);
   return brim_fail(BRIM_EPARSE,
-                   "%s: offset 0: neither JPEG nor PNG (it begins with %02x %02x %02x %02x)", name,
-                   first[0], first[1], first[2], first[3]);
+                   "%s: offset 0: not an image of a kind that brim reads (%s); it begins with %02x "
+                   "%02x %02x %02x",
+                   name, brim_image_ends(), first[0], first[1], first[2], first[3]);
 }
 
 static brim_status check_least(const char *name, const brim_image_head *head, uint64_t least,
@@ -79,6 +82,10 @@ brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out
     BRIM_TRY(brim_png_read_head(piece, held, name, out, &least));
     return check_least(name, out, least, size);
   }
+  if (brim_bmp_is(piece, held)) {
+    BRIM_TRY(brim_bmp_read_head(piece, held, name, out, &least));
+    return check_least(name, out, least, size);
+  }
   if (!brim_jpeg_is(piece, held)) return fail_unknown(piece, held, name);
   size_t at = 2;
   for (;;) {
@@ -102,5 +109,6 @@ brim_status brim_image_decode(const void *bytes, size_t size, const char *name,
   }
   if (brim_jpeg_is(bytes, size)) return brim_jpeg_decode(bytes, size, name, want, out);
   if (brim_png_is(bytes, size)) return brim_png_decode(bytes, size, name, want, out);
+  if (brim_bmp_is(bytes, size)) return brim_bmp_decode(bytes, size, name, want, out);
   return fail_unknown(bytes, size, name);
 }

@@ -1,5 +1,5 @@
-// Images in memory to pixels: JPEG (libjpeg-turbo) and PNG (libpng), told apart by their first bytes,
-// never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
+// Images in memory to pixels: JPEG (libjpeg-turbo), PNG (libpng) and BMP, told apart by their first
+// bytes, never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
 // state, and what is cut off or damaged is an error. Callers: data_folder.c.
 //
 // What comes out is 8 bits a channel, packed rows, RGB or gray (ITU-R 601 luma), as other readers
@@ -35,7 +35,7 @@ brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out
 
 typedef struct brim_image_want {
   int channels;  // 3 or 1
-  int scale;     // 1, 2, 4, 8: JPEG comes out at 1/scale, rounded up; PNG always whole
+  int scale;     // 1, 2, 4, 8: JPEG comes out at 1/scale, rounded up; others always whole
   bool lenient;  // let bytes pass that belong to nothing, where all pixels are there
 } brim_image_want;
 
@@ -45,14 +45,15 @@ typedef struct brim_image_pixels {
   int64_t height, width;  // of what came out
 } brim_image_pixels;
 
-// BRIM_EPARSE: not an image, or a broken one; BRIM_EUNSUPPORTED: a kind of JPEG the library cannot
-// read; BRIM_ELIMIT: larger than the capacity or the limits above. On failure the contents of the
+// BRIM_EPARSE: not an image, or a broken one; BRIM_EUNSUPPORTED: a kind of JPEG or BMP that is
+// not read; BRIM_ELIMIT: larger than the capacity or the limits above. On failure the contents of the
 // buffer are undefined.
 brim_status brim_image_decode(const void *bytes, size_t size, const char *name,
                               const brim_image_want *want, brim_image_pixels *out);
 
-// By its name: .jpg, .jpeg or .png, in any case.
+// By its name, in any case; the ends of names for messages: ".jpg, .jpeg, ...".
 bool brim_image_is_name(const char *name);
+const char *brim_image_ends(void);
 
 //---------------------------------- one format each ----------------------------------
 
@@ -65,6 +66,12 @@ brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, 
 // The header's 33 bytes. least_bytes: what a file of such an image has at least.
 brim_status brim_png_read_head(const uint8_t *bytes, size_t size, const char *name,
                                brim_image_head *out, uint64_t *least_bytes);
+bool brim_bmp_is(const uint8_t *bytes, size_t size);
+// The first 54 bytes, or all.
+brim_status brim_bmp_read_head(const uint8_t *bytes, size_t size, const char *name,
+                               brim_image_head *out, uint64_t *least_bytes);
+brim_status brim_bmp_decode(const uint8_t *bytes, size_t size, const char *name,
+                            const brim_image_want *want, brim_image_pixels *out);
 brim_status brim_jpeg_decode(const uint8_t *bytes, size_t size, const char *name,
                              const brim_image_want *want, brim_image_pixels *out);
 brim_status brim_png_decode(const uint8_t *bytes, size_t size, const char *name,
