@@ -12,6 +12,9 @@ static void test_other_kinds(void **state) {
   put_jpeg("kinds/a/0.jpg", SIDE, SIDE, 1);
   put_jpeg("kinds/b/0.jpg", SIDE, SIDE, 2);
   put_text("kinds/b/notes.txt", "none");
+  static bytes bmp;
+  make_bmp(&(bmp_how){.height = SIDE, .width = SIDE, .bits = 24, .header = 40}, &bmp);
+  put_file("kinds/b/1.BMP", &bmp);
   listen();
   assert_ok(open_folder("kinds", "train", NULL, &s, &info));
   table->close(s);
@@ -20,7 +23,11 @@ static void test_other_kinds(void **state) {
   put_text("kinds/b/c/2.GIF", "not looked at");
   put_text("kinds/b/3.tiff", "not looked at");
   assert_ok(open_folder("kinds", "train", NULL, &s, &info));
-  assert_int_equal(info.count, 2);
+  assert_int_equal(info.count, 3);
+  uint8_t pixels[PIXELS];
+  int32_t label = 0;
+  assert_ok(table->read(s, 2, pixels, &label));
+  assert_int_equal(label, 1);
   table->close(s);
   assert_warned("kinds: brim ignores 3 image files");
   assert_warned("the first is 'a/1.avif'");

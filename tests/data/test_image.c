@@ -1,4 +1,4 @@
-// JPEG, PNG and BMP in memory: every kind comes out as the pixels it was made of; what is cut off, damaged
+// JPEG, PNG, BMP and WebP in memory: every kind comes out as the pixels it was made of; what is cut off, damaged
 // or lies about its size is an error, never a crash and never a byte outside the buffer.
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,6 +7,10 @@
 #include "data/image/data_image.h"
 #include "image_test.h"
 #include "memory_file.h"
+
+#ifdef BRIM_TEST_WEBP
+#include <webp/encode.h>
+#endif
 
 enum { GUARD = 64 };
 
@@ -505,12 +509,104 @@ static void test_bmp_refused(void **state) {
   }
 }
 
+//---------------------------------- WebP ----------------------------------
+
+static void make_webp(int height, int width, bool lossless, bytes *out) {
+  out->size = 0;
+#ifdef BRIM_TEST_WEBP
+  uint8_t *pixels = malloc((size_t)(height * width * 4)), *data = NULL;
+  assert_non_null(pixels);
+  for (int i = 0; i < height * width; i++) {
+    for (int c = 0; c < 3; c++) pixels[4 * i + c] = smooth(i / width, i % width, c, 0);
+    pixels[4 * i + 3] = (uint8_t)(255 - i % 3);  // with alpha, which is dropped
+  }
+  size_t n = lossless ? WebPEncodeLosslessRGBA(pixels, width, height, 4 * width, &data)
+                      : WebPEncodeRGBA(pixels, width, height, 4 * width, 95, &data);
+  assert_true(n > 0);
+  put(out, data, n);
+  WebPFree(data);
+  free(pixels);
+#else
+  (void)height, (void)width, (void)lossless;
+#endif
+}
+
+static void test_webp(void **state) {
+  (void)state;
+  static bytes b;
+  static const int sizes[][2] = {{1, 1}, {1, 9}, {5, 1}, {13, 22}, {70, 33}};
+  brim_image_head head;
+  assert_int_equal(brim_image_is_name("a.WebP"), brim_webp_present);
+  if (!brim_webp_present) {  // by its bytes it is named all the same
+    assert_status(probe("RIFF\0\0\0\0WEBPVP8 ", 16, "w.png", &head), BRIM_EUNSUPPORTED);
+    assert_detail("w.png: ");
+    return;
+  }
+  for (size_t s = 0; s < 10; s++) {
+    int height = sizes[s / 2][0], width = sizes[s / 2][1];
+    make_webp(height, width, s % 2 == 0, &b);
+    check_probe(&b, height, width, 3);
+    for (int channels = 1; channels <= 3; channels += 2) {
+      brim_image_want want = {.channels = channels, .scale = 1};
+      canvas c = canvas_make((size_t)(height * width * channels));
+      assert_ok(brim_image_decode(b.data, b.size, "x.webp", &want, &c.pixels));
+      assert_int_equal(c.pixels.height, height);
+      assert_int_equal(c.pixels.width, width);
+      for (int i = 0; i < height * width; i++) {
+        uint8_t expected[3];
+        for (int k = 0; k < 3; k++) expected[k] = smooth(i / width, i % width, k, 0);
+        if (channels == 1) expected[0] = (uint8_t)luma(expected);
+        for (int k = 0; k < channels; k++) {
+          assert_true(abs(c.pixels.data[i * channels + k] - expected[k]) <= (s % 2 ? 24 : 0));
+        }
+      }
+      canvas_free(&c);
+    }
+  }
+  // metadata before the picture, of which the header alone is read
+  static bytes with;
+  make_webp(19, 13, true, &b);
+  static const uint8_t icc[9000] = "ICCP";
+  uint8_t extended[18] = {'V', 'P', '8', 'X', 10, 0, 0, 0, 0x20, 0, 0, 0, 12, 0, 0, 18};
+  with.size = 0;
+  put(&with, "RIFF", 4);
+  put_le(&with, (uint32_t)(4 + sizeof extended + sizeof icc + (b.size - 12)), 4);
+  put(&with, "WEBP", 4);
+  put(&with, extended, sizeof extended);
+  size_t at = with.size + 4;
+  put(&with, icc, sizeof icc);
+  with.data[at] = (sizeof icc - 8) & 255;
+  with.data[at + 1] = (sizeof icc - 8) >> 8;
+  put(&with, b.data + 12, b.size - 12);
+  check_probe(&with, 19, 13, 3);
+  canvas c = canvas_make(19 * 13 * 3);
+  assert_ok(brim_image_decode(with.data, with.size, "x.webp", &rgb, &c.pixels));
+  // animated, and a header that promises too much for its bytes
+  with.data[20] = 2;
+  assert_status(probe(with.data, with.size, "anim.webp", &head), BRIM_EUNSUPPORTED);
+  assert_status(brim_image_decode(with.data, with.size, "anim.webp", &rgb, &c.pixels),
+                BRIM_EUNSUPPORTED);
+  assert_detail("anim.webp: ");
+  make_webp(19, 13, true, &b);
+  for (int i = 21; i < 24; i++) b.data[i] = 0xff;
+  b.data[24] = (uint8_t)(b.data[24] | 0x0f);
+  assert_status(probe(b.data, b.size, "liar.webp", &head), BRIM_EPARSE);
+  assert_status(brim_image_decode(b.data, b.size, "liar.webp", &rgb, &c.pixels), BRIM_ELIMIT);
+  canvas_free(&c);
+}
+
 //---------------------------------- damage ----------------------------------
 
+#ifdef BRIM_TEST_WEBP
+enum { KINDS = 9 };
+#else
 enum { KINDS = 7 };
+#endif
 
 static void make_small(int kind, bytes *b) {
-  if (kind > 4) {
+  if (kind > 6) {
+    make_webp(19, 13, kind == 7, b);
+  } else if (kind > 4) {
     bmp_how how = {.height = 19, .width = 13, .bits = kind == 5 ? 24 : 8, .header = 40};
     how.compression = kind == 6;
     make_bmp(&how, b);
@@ -578,7 +674,7 @@ static void test_bit_flips(void **state) {
       b.data[bit / 8] = (uint8_t)(b.data[bit / 8] ^ 1u << bit % 8);
     }
     print_message("kind %d: %zu of %zu flipped bits found\n", kind, found, bits);
-    if (kind > 4) {  // without a checksum a pixel is as good as another
+    if (kind > 4) {  // without a checksum a pixel is as good as another, and WebP has none either
       assert_true(found > 0);
     } else if (kind >= 3) {
       assert_int_equal(found, bits);
@@ -753,25 +849,16 @@ static void test_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_jpeg_sizes),
-      cmocka_unit_test(test_jpeg_progressive),
-      cmocka_unit_test(test_jpeg_scaled),
-      cmocka_unit_test(test_jpeg_cmyk),
-      cmocka_unit_test(test_jpeg_scans),
-      cmocka_unit_test(test_jpeg_stray_bytes),
-      cmocka_unit_test(test_jpeg_no_tables),
-      cmocka_unit_test(test_jpeg_lies),
-      cmocka_unit_test(test_png_kinds),
-      cmocka_unit_test(test_png_lies),
-      cmocka_unit_test(test_png_extra_chunk),
-      cmocka_unit_test(test_bmp_kinds),
-      cmocka_unit_test(test_bmp_refused),
-      cmocka_unit_test(test_truncated),
-      cmocka_unit_test(test_bit_flips),
-      cmocka_unit_test(test_not_images),
-      cmocka_unit_test(test_capacity),
-      cmocka_unit_test(test_probe_file),
-      cmocka_unit_test(test_allocation_failures),
+      cmocka_unit_test(test_jpeg_sizes),      cmocka_unit_test(test_jpeg_progressive),
+      cmocka_unit_test(test_jpeg_scaled),     cmocka_unit_test(test_jpeg_cmyk),
+      cmocka_unit_test(test_jpeg_scans),      cmocka_unit_test(test_jpeg_stray_bytes),
+      cmocka_unit_test(test_jpeg_no_tables),  cmocka_unit_test(test_jpeg_lies),
+      cmocka_unit_test(test_png_kinds),       cmocka_unit_test(test_png_lies),
+      cmocka_unit_test(test_png_extra_chunk), cmocka_unit_test(test_bmp_kinds),
+      cmocka_unit_test(test_bmp_refused),     cmocka_unit_test(test_webp),
+      cmocka_unit_test(test_truncated),       cmocka_unit_test(test_bit_flips),
+      cmocka_unit_test(test_not_images),      cmocka_unit_test(test_capacity),
+      cmocka_unit_test(test_probe_file),      cmocka_unit_test(test_allocation_failures),
       cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

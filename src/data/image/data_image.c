@@ -15,13 +15,16 @@ enum { HEAD_PIECE = 4096 };  // bytes of a file read at once; enough for most he
 bool brim_image_is_name(const char *name) {
   static const char *const ends[] = {".jpg", ".jpeg", ".png", ".bmp"};
   const char *dot = strrchr(name, '.');
+  if (dot && brim_webp_present && strcasecmp(dot, ".webp") == 0) return true;
   for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++) {
     if (strcasecmp(dot, ends[i]) == 0) return true;
   }
   return false;
 }
 
-const char *brim_image_ends(void) { return ".jpg, .jpeg, .png, .bmp"; }
+const char *brim_image_ends(void) {
+  return brim_webp_present ? ".jpg, .jpeg, .png, .bmp, .webp" : ".jpg, .jpeg, .png, .bmp";
+}
 
 static brim_status fail_unknown(const uint8_t *bytes, size_t size, const char *name) {
   if (!size) return brim_fail(BRIM_EPARSE, "%s: offset 0: the file is empty", name);
@@ -86,6 +89,10 @@ brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out
     BRIM_TRY(brim_bmp_read_head(piece, held, name, out, &least));
     return check_least(name, out, least, size);
   }
+  if (brim_webp_is(piece, held)) {
+    BRIM_TRY(brim_webp_read_head(piece, held, name, out, &least));
+    return check_least(name, out, least, size);
+  }
   if (!brim_jpeg_is(piece, held)) return fail_unknown(piece, held, name);
   size_t at = 2;
   for (;;) {
@@ -110,5 +117,6 @@ brim_status brim_image_decode(const void *bytes, size_t size, const char *name,
   if (brim_jpeg_is(bytes, size)) return brim_jpeg_decode(bytes, size, name, want, out);
   if (brim_png_is(bytes, size)) return brim_png_decode(bytes, size, name, want, out);
   if (brim_bmp_is(bytes, size)) return brim_bmp_decode(bytes, size, name, want, out);
+  if (brim_webp_is(bytes, size)) return brim_webp_decode(bytes, size, name, want, out);
   return fail_unknown(bytes, size, name);
 }

@@ -1,5 +1,5 @@
-// Images in memory to pixels: JPEG (libjpeg-turbo), PNG (libpng) and BMP, told apart by their first
-// bytes, never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
+// Images in memory to pixels: JPEG (libjpeg-turbo), PNG (libpng), BMP and, where there was
+// libwebp, WebP, told apart by their first bytes, never by a name. Nothing is written anywhere but into the caller's buffer, there is no shared
 // state, and what is cut off or damaged is an error. Callers: data_folder.c.
 //
 // What comes out is 8 bits a channel, packed rows, RGB or gray (ITU-R 601 luma), as other readers
@@ -72,6 +72,13 @@ brim_status brim_bmp_read_head(const uint8_t *bytes, size_t size, const char *na
                                brim_image_head *out, uint64_t *least_bytes);
 brim_status brim_bmp_decode(const uint8_t *bytes, size_t size, const char *name,
                             const brim_image_want *want, brim_image_pixels *out);
+// data_webp.c, or data_webp_absent.c, which reads none.
+extern const bool brim_webp_present;
+bool brim_webp_is(const uint8_t *bytes, size_t size);
+brim_status brim_webp_read_head(const uint8_t *bytes, size_t size, const char *name,
+                                brim_image_head *out, uint64_t *least_bytes);
+brim_status brim_webp_decode(const uint8_t *bytes, size_t size, const char *name,
+                             const brim_image_want *want, brim_image_pixels *out);
 brim_status brim_jpeg_decode(const uint8_t *bytes, size_t size, const char *name,
                              const brim_image_want *want, brim_image_pixels *out);
 brim_status brim_png_decode(const uint8_t *bytes, size_t size, const char *name,

@@ -14,7 +14,7 @@ enum {
 
 static const char looked_for[] = BRIM_N_(
     "HDF5 (a file, or train.h5 and val.h5), IDX (plain or gz), NumPy (.npy, .npz), CIFAR-10, "
-    "CIFAR-100, STL-10 (binary), folders of images (JPEG, PNG, BMP)");
+    "CIFAR-100, STL-10 (binary), folders of images (JPEG, PNG, BMP, WebP)");
 
 static void set(brim_component *out, const char *name) {
   memset(out, 0, sizeof *out);
