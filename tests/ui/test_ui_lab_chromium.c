@@ -110,6 +110,18 @@ static const char probe[] =
     "  choose('colour', 'result');\n"
     "  pointer(plot, 'pointermove', plot.clientWidth - 12, 30);\n"
     "  seen.tip = byId('tip').hidden ? '' : byId('tip').textContent.split('\\n')[0];\n"
+    "  // the numbers of an axis stand whole, also those of a loss in millions\n"
+    "  var text = CanvasRenderingContext2D.prototype, write = text.fillText, left = 0;\n"
+    "  text.fillText = function (word, x, y) {\n"
+    "    if (this.textAlign === 'right') left = Math.min(left, x - this.measureText(word).width);\n"
+    "    write.call(this, word, x, y);\n"
+    "  };\n"
+    "  var large = document.body.appendChild(document.createElement('div'));\n"
+    "  brimPlot.curves(large.appendChild(document.createElement('canvas')), {}).draw({ bands: [],\n"
+    "    lines: [{ exp: 0, steps: [1, 2], values: [1e6, 4.2e6], colour: 'red' }], log: false });\n"
+    "  text.fillText = write;\n"
+    "  large.remove();\n"
+    "  seen.cut = left < 0;\n"
     "  location.hash = '#exp=0000101b0000';\n"
     "  setTimeout(function () {\n"
     "    var detail = byId('detail');\n"
@@ -178,6 +190,7 @@ static void check_seen(const char *text) {
   contains(text, "\"tip\":\"learning_rate=0.01");
   contains(text, "\"detail\":\"epoch 3\\nloss nan &lt;/pre&gt;&lt;script&gt;alert(1)\"");
   contains(text, "\"attempts\":\"lease expired: machine failed, failed: NaN\"");
+  contains(text, "\"cut\":false");
   contains(text, "\"hurt\":0");
   contains(text, "\"closed\":true");
   contains(text, "\"fits\":true");  // the page does not scroll sideways

@@ -165,7 +165,8 @@
         scales: { x: { time: false }, y: { distr: this.log ? 3 : 1 } },
         axes: [
           Object.assign({}, axis, { size: 28, values: (u, ticks) => ticks.map((v) => brim.number(v)) }),
-          Object.assign({}, axis, { size: 56, values }),
+          // wider for the loss of a regression, such as 1,000,000
+          Object.assign({}, axis, { values, size: (u, texts) => Math.max(56, ...(texts || []).map((t) => 14 + 6.5 * t.length)) }),
         ],
         series, bands,
         hooks: { setCursor: [() => this.values()] },

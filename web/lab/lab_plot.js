@@ -308,6 +308,9 @@ var brimPlot = (function () {
         sx = null;
         return;
       }
+      sy.ticks.forEach(function (v) {
+        box.left = Math.max(box.left, Math.ceil(ctx.measureText((state.write || format)(v)).width) + 10);
+      });
       grid(ctx);
       state.bands.forEach(function (b) {
         ctx.beginPath();
