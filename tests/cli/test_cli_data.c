@@ -546,6 +546,8 @@ static void test_numpy(void **state) {
       0, NULL,
       "brim init np -o np.yaml && brim train np.yaml epochs=1 num_workers=0 --output-dir np.run");
   expect(0, "16", "brim data convert np np.h5 && brim data info np.h5");
+  // the config has the name of the data, without the ending
+  expect(0, NULL, "rm -f x.yaml && brim init np/x.npy && brim config check x.yaml && rm x.yaml");
   expect(2, "np/x.npy", "head -c 100 np/x.npy >cut && mv cut np/x.npy && brim data info np");
 }
 

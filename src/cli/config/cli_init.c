@@ -41,7 +41,7 @@ static void name_of(const char *path, char *out, size_t size) {
   const char *base = path && realpath(path, real) ? brim_fs_basename(real) : "";
   if (!*base || strcmp(base, "/") == 0) base = "brim";
   snprintf(out, size, "%s", base);
-  static const char *const endings[] = {".h5", ".hdf5", ".gz", ".yaml", NULL};
+  static const char *const endings[] = {".h5", ".hdf5", ".npz", ".npy", ".gz", ".yaml", NULL};
   for (const char *const *e = endings; *e; e++) {
     if (brim_str_ends(out, *e) && strlen(out) > strlen(*e)) out[strlen(out) - strlen(*e)] = '\0';
   }
