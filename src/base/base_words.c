@@ -60,6 +60,22 @@ void brim_words_put(char *out, size_t size, const char *message) {
   brim_utf8_trim(out);
 }
 
+void brim_words_put_list(char *out, size_t size, const char *list) {
+  static const char between[] = ", ";
+  char message[128];
+  while (*list) {
+    const char *end = strstr(list, between);
+    const size_t n = end ? (size_t)(end - list) : strlen(list);
+    snprintf(message, sizeof message, "%.*s", (int)n, list);
+    brim_words_put(out, size, message);
+    list += n;
+    if (!end) break;
+    const size_t used = strlen(out);
+    if (used + sizeof between <= size) memcpy(out + used, between, sizeof between);
+    list += strlen(between);
+  }
+}
+
 //---------------------------------- reading ----------------------------------
 
 static int compare_pair(const void *key, const void *pair) {

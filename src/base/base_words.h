@@ -24,6 +24,8 @@ void brim_words_add(char *out, size_t size, const char *english, ...) BRIM_PRINT
 // The same for a message without values; where a value of another one is a message too, it goes by a field
 // of its own.
 void brim_words_put(char *out, size_t size, const char *message);
+// Each of a list of such messages: "power cap, heat".
+void brim_words_put_list(char *out, size_t size, const char *list);
 
 // brim_tr in a language that need not be the reader's; NULL = English.
 const char *brim_tr_in(const brim_msg_catalogue *language, const char *english)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/base_words.h"
 #include "doctor/doctor_int.h"
 
 static brim_doctor_line *about_gpu(const brim_doctor_gpu *g, brim_doctor_line *line) {
@@ -83,13 +84,15 @@ static void check_clocks(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
     const brim_gpu_setup *f = &g->setup;
-    char reasons[128], clock[64];
+    char english[128], words[160] = "", reasons[160], clock[64];
     if (!f->reasons_known) {
       about_gpu(
           g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("the driver does not report")));
       continue;
     }
-    brim_throttle_text(f->throttle, reasons, sizeof reasons);
+    brim_throttle_text(f->throttle, english, sizeof english);
+    brim_words_put_list(words, sizeof words, english);
+    brim_words_text(words, reasons, sizeof reasons);
     snprintf(clock, sizeof clock, "%.0f / %.0f MHz", f->clock_mhz, f->clock_max_mhz);
     if (isnan(f->clock_mhz) || isnan(f->clock_max_mhz)) snprintf(clock, sizeof clock, "-");
     if (!f->throttle) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "measure/measure_int.h"
 
 enum { SIDE = 1024, INTERVALS = 400, EACH = 4, WARM = 400 };
@@ -72,7 +73,7 @@ double brim_sharing_lost(const double *ms, size_t count) {
 // The two with the most memory.
 static size_t name_others(const brim_memory_watch *watch, char *out, size_t size) {
   brim_gpu_process *list = NULL;
-  size_t count = 0, found = 0, used = 0;
+  size_t count = 0, found = 0;
   out[0] = '\0';
   if (!watch || !watch->monitor ||
       brim_gpu_read_processes(watch->monitor, watch->uuid, &list, &count)) {
@@ -83,9 +84,13 @@ static size_t name_others(const brim_memory_watch *watch, char *out, size_t size
     if (list[i].self || !list[i].computes) continue;
     if (found++ >= 2) continue;
     char text[96];
-    brim_gpu_process_text(&list[i], text, sizeof text);
-    int n = snprintf(out + used, size - used, "%s%s", used ? ", " : "", text);
-    if (n > 0) used = strlen(out);
+    if (found > 1) brim_words_add(out, size, ", ");
+    if (list[i].elsewhere) {
+      brim_words_add(out, size, BRIM_N_("another container's process (pid %u)"), list[i].pid);
+    } else {
+      brim_gpu_process_text(&list[i], text, sizeof text);
+      brim_words_add(out, size, "%s", text);
+    }
   }
   brim_free(list);
   return found;

@@ -30,7 +30,7 @@
 //   quota   {cpus, cores, cpu_ms, throttled_ms}   CPUs the control group may use, null = no quota; cores
 //           there are; CPU time per step, and time in which the quota kept threads from running
 //   checkpoint {ms, every_steps}   a step waits so long for each that is written; null = none is
-//   sharing {lost_percent, processes}   of the GPU's time, to other processes (text)
+//   sharing {lost_percent, processes}   of the GPU's time, to other processes (text, with processes_words)
 //   failure null | {class, status, message}
 //   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy (both in English), text_words,
 //            remedy_words (the same with their values, for other languages: base_words.h), note (absent = false),
@@ -197,7 +197,7 @@ typedef struct brim_result {
   double quota_cpus, quota_cores, quota_cpu_ms, quota_throttled_ms;
   double checkpoint_ms, checkpoint_steps;  // NaN = none is written within an epoch
   double shared_percent;                   // NaN = unknown
-  char shared_with[192];                   // "" = nothing else uses the GPU, or unknown
+  char shared_with[192];  // base_words.h; "" = nothing else uses the GPU, or unknown
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
   brim_result_rate rates[BRIM_RESULT_MAX_RATES];  // samples_per_s in other units
   size_t rate_count;

@@ -9,7 +9,14 @@
 
 #include "brim/plugin.h"
 
-typedef enum field_kind { FIELD_NUMBER, FIELD_INT, FIELD_U64, FIELD_BOOL, FIELD_TEXT } field_kind;
+typedef enum field_kind {
+  FIELD_NUMBER,
+  FIELD_INT,
+  FIELD_U64,
+  FIELD_BOOL,
+  FIELD_TEXT,
+  FIELD_WORDS  // base_words.h
+} field_kind;
 
 typedef struct field {
   const char *section, *key;
@@ -88,7 +95,7 @@ static const field fields[] = {
     FIELD("checkpoint", "ms", FIELD_NUMBER, checkpoint_ms),
     FIELD("checkpoint", "every_steps", FIELD_NUMBER, checkpoint_steps),
     FIELD("sharing", "lost_percent", FIELD_NUMBER, shared_percent),
-    FIELD("sharing", "processes", FIELD_TEXT, shared_with),
+    FIELD("sharing", "processes", FIELD_WORDS, shared_with),
 #define X(name) FIELD("machine", #name, FIELD_NUMBER, ceilings.name),
     BRIM_MACHINE_MAP(X)
 #undef X
@@ -134,6 +141,7 @@ static json_t *field_value(const field *f, const brim_result *result) {
     case FIELD_BOOL:
       return json_boolean(*(const bool *)(const void *)at);
     case FIELD_TEXT:
+    case FIELD_WORDS:
       return brim_record_text(at);
   }
   return NULL;
@@ -260,6 +268,11 @@ static brim_status fill(json_t *root, const brim_result *result) {
       BRIM_TRY(put_summary(root, "total", &result->total_ms));
     }
     BRIM_TRY(section_of(root, fields[i].section, &section));
+    if (fields[i].kind == FIELD_WORDS) {
+      const char *words = (const char *)result + fields[i].offset;
+      BRIM_TRY(brim_record_put_words(section, fields[i].key, words));
+      continue;
+    }
     BRIM_TRY(brim_json_put(section, fields[i].key, field_value(&fields[i], result)));
   }
   BRIM_TRY(section_of(root, "what", &section));
@@ -363,6 +376,7 @@ static brim_status read_field(const reader *r, const field *f, const json_t *val
       *(bool *)at = json_is_true(value);
       return BRIM_OK;
     case FIELD_TEXT:
+    case FIELD_WORDS:
       return read_text(r, f->section, f->key, value, (char *)at, f->size);
   }
   return BRIM_OK;
@@ -514,6 +528,10 @@ static brim_status read_all(const reader *r, const json_t *root, brim_result *ou
       return bad(r, "result", fields[i].section, "an object");
     }
     BRIM_TRY(read_field(r, &fields[i], json_object_get(section, fields[i].key), out));
+    if (fields[i].kind == FIELD_WORDS) {
+      char *at = (char *)out + fields[i].offset;
+      brim_record_read_words(section, fields[i].key, at, fields[i].size);
+    }
   }
   BRIM_TRY(read_phases(r, root, out));
   const json_t *what = json_object_get(root, "what");

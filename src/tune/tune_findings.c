@@ -139,12 +139,14 @@ static void find_throttle(const brim_findings *v) {
                                  : brim_finding_add(r, "power_cap", (double)NAN);
   if (!f) return;
   f->note = !r->throttled;
+  char why[160] = "";
+  brim_words_put_list(why, sizeof why, r->throttle);
   if (isnan(lost)) {
-    brim_words_add(f->text, sizeof f->text, BRIM_N_("the clock was limited: %s"), r->throttle);
+    brim_words_add(f->text, sizeof f->text, BRIM_N_("the clock was limited: %s"), why);
   } else {
     brim_words_add(f->text, sizeof f->text,
                    BRIM_N_("the clock was limited to %.0f of %.0f MHz: %s"), r->clock_mhz,
-                   r->clock_max_mhz, r->throttle);
+                   r->clock_max_mhz, why);
   }
   brim_words_put(
       f->remedy, sizeof f->remedy,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "ui/ui_report_int.h"
 
 static const char *status_class(const brim_result *r) {
@@ -85,7 +86,10 @@ static void put_status(const brim_result *r, bool best, brim_str *out) {
   if (r->message[0]) {
     brim_ui_put_attribute(out, "title", r->message);
   } else if (r->throttle[0]) {
-    brim_ui_put_attribute(out, "title", r->throttle);
+    char words[160] = "", why[160];
+    brim_words_put_list(words, sizeof words, r->throttle);
+    brim_words_text(words, why, sizeof why);
+    brim_ui_put_attribute(out, "title", why);
   }
   brim_str_append_char(out, '>');
   brim_ui_escape_html(out, brim_ui_failure_text(r));

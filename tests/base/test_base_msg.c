@@ -66,6 +66,10 @@ static void sentences_are_read_in_every_language(void **state) {
   brim_words_put(words, sizeof words, "; up to 5 %");
   brim_words_add(words, sizeof words, ", x -> %s", "y");
   assert_true(brim_words_are(words));
+  char list[64] = "";
+  brim_words_put_list(list, sizeof list, "computing, heat, computing");
+  reads(NULL, list, "computing, heat, computing");
+  reads(&catalogue, list, "계산, heat, 계산");
   reads(NULL, words, "computing of 12.2 % (7); up to 5 %, x -> y");
   reads(&catalogue, words, "7: 12.2 %, 계산이; 5 %까지, x -> y");
   brim_msg_set_catalogue(kept, 3);

@@ -180,6 +180,8 @@ static void test_findings_in_every_language(void **state) {
   brim_words_add(f->text, sizeof f->text, BRIM_N_("waiting for data takes %.0f %% of a step"),
                  40.0);
   brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
+  brim_words_add(a.shared_with, sizeof a.shared_with,
+                 BRIM_N_("another container's process (pid %u)"), 7U);
   assert_string_not_equal(korean, english);
   assert_ok(brim_result_to_json(&a, &json));
   assert_true(brim_msg_set_language("en"));
@@ -188,6 +190,10 @@ static void test_findings_in_every_language(void **state) {
   assert_ok(brim_result_from_json(json, "x", 1, &b));
   reads_as(&b, "en", english, remedy);
   reads_as(&b, "ko", korean, korean_remedy);
+  assert_string_equal(b.shared_with, a.shared_with);
+  assert_string_equal(
+      json_string_value(json_object_get(json_object_get(json, "sharing"), "processes")),
+      "another container's process (pid 7)");
   brim_result_deinit(&b);
   // for pages, whose reader chooses the language; what a sender wrote there is dropped
   json_t *page = json_deep_copy(finding_of(json));
