@@ -93,9 +93,9 @@ static void check_seen(const char *text) {
   contains(text, "\"found\":5");  // 1 and 10 to 13
   contains(text, "\"transforms\":\"random_resized_crop, normalize\"");
   contains(text, "\"layer\":\"block.3 &lt;b&gt;\"");
-  contains(text, "\"op\":\"#12  conv  block.11: 112 MiB\"");
+  contains(text, "\"op\":\"#12  conv  block.11: 112.0 MiB\"");
   contains(text, "\"owners\":12");
-  contains(text, "\"tip\":\"conv block.11\\n112 MiB\\nconv workspace (workspace): 8.00 MiB\"");
+  contains(text, "\"tip\":\"conv block.11\\n112.0 MiB\\nconv workspace (workspace): 8.0 MiB\"");
   contains(text, "\"begin\":1");
   contains(text, "\"fits\":true");
   contains(text, "\"fetched\":0");
