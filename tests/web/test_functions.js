@@ -1,5 +1,5 @@
-// Values read the same on brim's pages as in its texts: the functions of the pages that round, on the list
-// that test_base_number.c has too. Takes the folder of the pages.
+// Functions of the pages, without a browser. Values read the same as in brim's texts (the list is that of
+// test_base_number.c), and findings are in the language that the reader chose. Takes the folder of the pages.
 'use strict';
 const fs = require('fs'), path = require('path');
 const web = process.argv[2], rows = fs.readFileSync(path.join(__dirname, 'rounding.txt'), 'utf8').split('\n');
@@ -42,4 +42,15 @@ for (const row of rows) {
   }
 }
 if (count < 40) { console.log('only ' + count + ' values'); wrong++; }
+
+// A finding with its Korean, an old one without, and a text alone.
+let language = 'en';
+const h = (name, given, ...inside) => inside.flat().filter(Boolean).join(' ');
+const one = functions('dashboard/one.js', ['findingsOf'], { h, t: (key) => key, brim: { language: () => language, number: String } });
+const findings = [{ text: 'a', remedy: 'b', ko: { text: '가', remedy: '나' } }, { text: 'c', remedy: 'd' }, { text: 'e', remedy: 'f', ko: { text: '마' } }, 'g'];
+for (const [reader, wanted] of [['en', 'a b|c d|e f|g'], ['ko', '가 나|c d|마 f|g']]) {
+  language = reader;
+  const got = one.findingsOf(findings).map((x) => x.trim()).join('|');
+  if (got !== wanted) { console.log('findings in ' + reader + ': ' + got); wrong++; }
+}
 process.exitCode = wrong ? 1 : 0;
