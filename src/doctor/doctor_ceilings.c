@@ -116,7 +116,7 @@ static void say_busy(brim_doctor_line *line, const brim_machine_ceilings *ceilin
                     "figures may be too low.")
           : brim_tr("Other programs used %.0f %% of the processors while brim measured: the "
                     "figures may be too low."),
-      100 * ceilings->load);
+      brim_shown(100 * ceilings->load));
   brim_doctor_fix(line, "%s", brim_tr("brim doctor, when the machine is quiet: it measures again"));
 }
 
@@ -132,7 +132,7 @@ static void say_figure(brim_doctor_report *out, size_t i, double value, const br
     figure_text(link, BYTES, most);
     brim_doctor_line *line = brim_doctor_say_row(
         out, row, BRIM_DOCTOR_WARN, brim_tr("%s, %.0f %% of what the PCIe link carries (%s)"), text,
-        100 * value / link, most);
+        brim_shown(100 * value / link), most);
     say_measure_again(line);
     return;
   }

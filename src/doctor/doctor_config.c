@@ -74,9 +74,9 @@ static void say_fit(const brim_doctor_job *job, brim_doctor_report *out) {
   bool tight = share > 95;
   brim_doctor_line *line =
       brim_doctor_say_row(out, &rows[FIT], tight ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
-                          share < 1 ? brim_tr("fits: planned %s%s of %s free (under %.0f %%)")
-                                    : brim_tr("fits: planned %s%s of %s free (%.0f %%)"),
-                          planned, overhead, left, fmax(1, share));
+                          share < 0.1 ? brim_tr("fits: planned %s%s of %s free (under %.1f %%)")
+                                      : brim_tr("fits: planned %s%s of %s free (%.1f %%)"),
+                          planned, overhead, left, brim_shown(fmax(0.1, share)));
   if (tight && set && set->less_memory) brim_doctor_fix(line, "%s", brim_tr(set->less_memory));
 }
 

@@ -157,8 +157,8 @@ static void check_throttling(brim_doctor_exam *e) {
                             : share > 0.01 ? BRIM_DOCTOR_WARN
                                            : BRIM_DOCTOR_GOOD;
   brim_doctor_line *line = brim_doctor_say(
-      e, state, brim_tr("in %.3g %% of the periods since the group began, %s in all"), 100 * share,
-      time);
+      e, state, brim_tr("in %.3g %% of the periods since the group began, %s in all"),
+      brim_shown(100 * share), time);
   if (state == BRIM_DOCTOR_GOOD) return;
   brim_doctor_fix(
       line, "%s",

@@ -106,7 +106,7 @@ static brim_status trace_window(brim_profiler *p, brim_gpu_trace *gpu, brim_trac
   if (found < ENOUGH_FOUND) {
     brim_words_add(out->note, sizeof out->note,
                    BRIM_N_("%.0f %% of the kernels could not be assigned to an op"),
-                   100 * (1 - found));
+                   brim_shown(100 * (1 - found)));
   }
   return brim_profile_device_rows(p->trace, mapped, LEAD, out);
 }

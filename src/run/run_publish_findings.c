@@ -38,7 +38,7 @@ void brim_run_publish_waits(brim_run_loop *l, const brim_run_steps *s) {
   if (s->data_s > WAITS * step_s) {
     char text[256] = "";
     brim_words_add(text, sizeof text, BRIM_N_("waiting for data takes %.0f %% of a step"),
-                   100 * s->data_s / step_s);
+                   brim_shown(100 * s->data_s / step_s));
     brim_run_publish_trouble(job, code, text);
     brim_finding *f = slot_of(job, code);
     f->cost_ms = s->data_s * 1e3;

@@ -43,7 +43,7 @@ static double surely(brim_interval ratio) {
 }
 
 // To two digits, never more than is certain.
-static double shown(double factor) { return floor(100 * factor) / 100; }
+static double shown(double factor) { return floor(brim_shown(100 * factor)) / 100; }
 
 // Do two results differ in this knob and in no other?
 static bool differ_in(const brim_result *a, const brim_result *b, size_t knob) {

@@ -113,7 +113,7 @@ static void least_text(const brim_ui_pair *p, char out[16]) {
   double least = 100 * (p->verdict == BRIM_UI_VERDICT_FASTER ? p->low - 1 : 1 - p->high);
   int digits = least >= 10 ? 0 : least >= 0.1 ? 1 : 3;
   double unit = pow(10, digits);
-  snprintf(out, 16, "%.*f", digits, floor(least * unit) / unit);
+  snprintf(out, 16, "%.*f", digits, floor(brim_shown(least * unit)) / unit);
 }
 
 // "certain: faster by at least 18 %"

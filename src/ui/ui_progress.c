@@ -112,7 +112,7 @@ static void fill_parts(const brim_progress *p, part *parts) {
   }
   double f = fraction(p);
   if (!isnan(f)) {
-    snprintf(text, sizeof text, "%3.0f %%", floor(f * 100));
+    snprintf(text, sizeof text, "%3.0f %%", floor(brim_shown(f * 100)));
     set_part(parts, PART_PERCENT, text);
     parts[PART_BAR].used = true;
   }

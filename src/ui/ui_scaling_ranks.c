@@ -68,7 +68,7 @@ static void row_of(const brim_scaling *s, brim_ui_ranks_row *out) {
   snprintf(out->cells[0], sizeof out->cells[0], "%s", devices);
   put_rate(s->predicted.samples_per_s, s->predicted.efficiency, out->cells[1]);
   put_rate(e->samples_per_s, e->efficiency, out->cells[2]);
-  snprintf(out->cells[3], sizeof out->cells[3], "%+.1f %%", 100 * error);
+  snprintf(out->cells[3], sizeof out->cells[3], "%+.1f %%", brim_shown(100 * error));
   if (isnan(error)) snprintf(out->cells[3], sizeof out->cells[3], "-");
   put_ms(e->step_ms, out->cells[4]);
   put_ms(e->busy_ms, out->cells[5]);

@@ -50,7 +50,7 @@ static void put_total(brim_ui_frame *f, const brim_sweep_view *view) {
   if (f->term->colour) brim_str_append(&line, "\033[36m");
   brim_ui_sweep_bar(&line, f->term, fraction, bar);
   if (f->term->colour) brim_str_append(&line, "\033[0m");
-  brim_str_printf(&line, "  %3.0f %%", isnan(fraction) ? 0 : floor(fraction * 100));
+  brim_str_printf(&line, "  %3.0f %%", isnan(fraction) ? 0 : floor(brim_shown(fraction * 100)));
   if (!isnan(view->done_per_h)) {
     brim_ui_number(view->done_per_h, number);
     brim_str_append(&line, "  ");

@@ -254,7 +254,7 @@ static void progress_cell(const brim_sweep_row *row, const brim_ui_sweep_look *l
     brim_ui_sweep_bar(out, look->term, f, 7);
     brim_str_append_char(out, ' ');
   }
-  brim_str_printf(out, "%3.0f %%", floor(f * 100));
+  brim_str_printf(out, "%3.0f %%", floor(brim_shown(f * 100)));
 }
 
 static void label_cell(const brim_sweep_row *row, const brim_ui_sweep_look *look, brim_str *out) {

@@ -52,6 +52,10 @@ static void test_plain(void **state) {
   values[0] = values[1] = p.eta_s = p.rate = NAN;
   memset(p.phase_share, 0, sizeof p.phase_share);
   line_is(&term, &p, "epoch 2/10   61 %  145/234");
+  p.done = 29;  // 100 x 0.29 is 28.999999999999996
+  p.total = 100;
+  line_is(&term, &p, "epoch 2/10   29 %  29/100");
+  p.done = 145;
   p.total = 0;
   line_is(&term, &p, "epoch 2/10  145 steps");
   p.done = -1;  // not counted

@@ -63,7 +63,7 @@
     if (row.state === 'failed') return h('span.bad', { title: row.reason || '' }, failureOf(row.failure) || row.reason || '');
     if (row.state === 'cancelled') return '';
     if (row.state === 'done') return h('span.dim', {}, row.epochs > 0 && row.epoch >= 0 ? (row.epoch < row.epochs ? row.epoch + ' / ' : '') + row.epochs : row.step >= 0 ? brim.count(row.step) : '');
-    return h('span.progress', {}, bar(share(row)), h('small', {}, brim.rounded(100 * share(row)).toFixed(share(row) < 0.1 ? 1 : 0) + ' %'));
+    return h('span.progress', {}, bar(share(row)), h('small', {}, Math.floor(brim.rounded(100 * share(row))) + ' %'));
   }
 
   // "73.68 % @96": the best value, and the step that first had it

@@ -276,7 +276,7 @@ size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   snprintf(out[1].text, sizeof out[1].text,
            brim_tr("zero policy: return %.4g +- %.3g, %s %.1f %% of %lld held-out episodes"),
            brim_returns_mean(zero), brim_returns_spread(zero), brim_tr(s->row->ended.label),
-           100 * brim_returns_ended(zero), (long long)zero->episodes);
+           brim_shown(100 * brim_returns_ended(zero)), (long long)zero->episodes);
   return 2;
 }
 

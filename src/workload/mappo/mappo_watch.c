@@ -121,7 +121,7 @@ static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_
   brim_words_add(t->text, sizeof t->text,
                  BRIM_N_("entropy %.3g by step %" PRId64
                          ", %.1f %% of equally likely actions: the policy hardly explores; %s"),
-                 entropy, at->step, 100 * share, advice);
+                 entropy, at->step, brim_shown(100 * share), advice);
   advise(w, t, advice);
   field(t, "value", entropy);
   return 1;
@@ -137,7 +137,7 @@ static size_t take_distance(brim_mappo *w, const brim_work_moment *at, brim_work
   brim_words_add(t->text, sizeof t->text,
                  BRIM_N_("the updates of an iteration moved the policy far by step %" PRId64
                          ": KL %.3g, %.0f %% of the samples clipped; %s"),
-                 at->step, kl, 100 * clipped, advice);
+                 at->step, kl, brim_shown(100 * clipped), advice);
   advise(w, t, advice);
   field(t, "value", kl);
   field(t, "clipped", clipped);
