@@ -23,7 +23,9 @@ const char *brim_result_knob_text(const brim_result *r, const char *name) {
 }
 
 double brim_result_phase_ms(const brim_result *r, brim_phase phase) {
-  double ms = r->phase_ms[phase].median;
+  const double ms = r->phase_ms[phase].median;
+  const double share = r->phase_ms[phase].mean / r->total_ms.mean * r->total_ms.median;
+  if (r->phase_used[phase] && r->total_ms.mean > 0 && isfinite(share)) return share;
   return isnan(ms) ? 0 : ms;
 }
 

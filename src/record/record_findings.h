@@ -58,7 +58,9 @@ bool brim_machine_doubtful(const brim_machine_ceilings *ceilings);
 double brim_result_product_share(const brim_result *r, const char **precision);
 double brim_result_memory_share(const brim_result *r);
 const char *brim_result_knob_text(const brim_result *r, const char *name);  // "" = it has none
-double brim_result_phase_ms(const brim_result *r, brim_phase phase);  // the median; 0 = unknown
+// A phase's share of the mean step, of the median step: medians of phases do not add up to the median step,
+// and these do. Records keep the statistics as they were measured. 0 = unknown.
+double brim_result_phase_ms(const brim_result *r, brim_phase phase);
 
 #ifdef __cplusplus
 }

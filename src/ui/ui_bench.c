@@ -16,13 +16,9 @@ bool brim_ui_any_gpu(const brim_result *results, size_t count) {
 
 //---------------------------------- columns ----------------------------------
 
-// Medians of phases do not add up to the median step. The table shows each phase's share of the
-// mean step, of the median step: these do. Records keep the statistics as they were measured.
 double brim_ui_phase_ms(const brim_result *result, int phase) {
-  const brim_stats_summary *total = &result->total_ms;
-  if (!result->phase_used[phase]) return result->phase_ms[phase].median;
-  double shown = result->phase_ms[phase].mean / total->mean * total->median;
-  return total->mean > 0 && isfinite(shown) ? shown : result->phase_ms[phase].median;
+  const bool known = !isnan(result->phase_ms[phase].median);
+  return known ? brim_result_phase_ms(result, (brim_phase)phase) : (double)NAN;
 }
 
 static void add_column(brim_ui_bench_column *out, size_t *n, brim_ui_what what, int index,

@@ -1,6 +1,7 @@
 // The bench summary and the plan tables from made-up results; the report has test_ui_report.c.
 #include <math.h>
 
+#include "record/record_findings.h"
 #include "test.h"
 #include "ui/ui_int.h"
 #include "workload/workload.h"
@@ -310,6 +311,8 @@ static void test_phases_add_up(void **state) {
   r.total_ms.median = 8;
   for (size_t i = 0; i < 4; i++) {
     sum += brim_ui_phase_ms(&r, (int)phases[i]);
+    // findings say the figures of the table: their parts of a step are no more than the step
+    assert_true(brim_result_phase_ms(&r, phases[i]) == brim_ui_phase_ms(&r, (int)phases[i]));
     assert_true(fabs(brim_ui_phase_ms(&r, (int)phases[i]) - means[i] * 0.8) < 1e-9);
   }
   assert_true(fabs(sum - 8) < 1e-9);
