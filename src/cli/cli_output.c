@@ -86,15 +86,6 @@ static void write_stdout(brim_cli *cli, const char *text, size_t size) {
   brim_str_deinit(&plain);
 }
 
-// The same to stderr, where nothing is left to do about a failure.
-static void write_stderr(const char *text) {
-  brim_str plain;
-  brim_str_init(&plain);
-  brim_text_append_plain(&plain, text, strlen(text), NULL);
-  if (brim_str_status(&plain) == BRIM_OK) fputs(plain.data, stderr);
-  brim_str_deinit(&plain);
-}
-
 void brim_cli_print(brim_cli *cli, const brim_str *text) {
   write_stdout(cli, text->data, text->len);
 }
@@ -112,10 +103,15 @@ void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
   clear_progress(cli);
   va_list args;
   va_start(args, fmt);
-  brim_str text;
+  brim_str text, plain;
   brim_str_init(&text);
+  brim_str_init(&plain);
   brim_str_vprintf(&text, fmt, args);
-  if (brim_str_status(&text) == BRIM_OK) write_stderr(text.data);
+  if (brim_str_status(&text) == BRIM_OK) {
+    brim_ui_plain(&plain, &cli->err, text.data, text.len);
+    if (brim_str_status(&plain) == BRIM_OK) fputs(plain.data, stderr);
+  }
+  brim_str_deinit(&plain);
   brim_str_deinit(&text);
   va_end(args);
 }

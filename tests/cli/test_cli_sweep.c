@@ -125,9 +125,12 @@ static void test_a_grid_runs_to_its_end(void **state) {
   (void)state;
   fresh();
   write_grid("grid.yaml", six);
-  shell_result r = shell("brim sweep grid.yaml --jobs 2");
+  shell_result r = shell("brim sweep grid.yaml --jobs 2 --color always");
   if (r.code) fail_msg("exit %d\n%s\n%s", r.code, r.out, r.err);
   has(r.err, "6 experiments new, 0 already in the store runs/small");
+  // notes are coloured as results are, not with the colours spelt out
+  has(r.err, "\033[");
+  assert_null(strstr(r.err, "\\x1b"));
   shell_free(&r);
   assert_int_equal(count_state("done"), 6);
   // each has files of its own
