@@ -81,7 +81,7 @@ static brim_status put_findings(const brim_store_exp *exp, json_t *row) {
   }
   brim_status status = BRIM_OK;
   for (size_t i = 0; !status && i < json_array_size(list); i++) {
-    status = brim_finding_add_korean(json_array_get(list, i));
+    status = brim_finding_add_language(json_array_get(list, i), brim_msg_catalogue_of("ko"));
   }
   if (!status) return brim_json_put(row, "findings", list);
   json_decref(list);

@@ -123,7 +123,7 @@ void brim_findings_sort(brim_result *r) {
 
 //---------------------------------- languages ----------------------------------
 
-static brim_status add_korean(json_t *finding, const char *key) {
+static brim_status add_text(json_t *finding, const char *key, const brim_msg_catalogue *language) {
   char words[sizeof((brim_finding *)0)->text] = "";
   brim_str text;
   const char *english = json_string_value(json_object_get(finding, key));
@@ -131,22 +131,25 @@ static brim_status add_korean(json_t *finding, const char *key) {
   brim_record_copy(words, sizeof words, english);
   brim_record_read_words(finding, key, words, sizeof words);
   if (!brim_words_are(words)) return BRIM_OK;
-  if (!json_object_get(finding, "ko")) BRIM_TRY(brim_json_put(finding, "ko", json_object()));
+  if (!json_object_get(finding, language->language)) {
+    BRIM_TRY(brim_json_put(finding, language->language, json_object()));
+  }
   brim_str_init(&text);
-  brim_words_read_in(brim_msg_catalogue_of("ko"), words, &text);
+  brim_words_read_in(language, words, &text);
   brim_status status = brim_str_status(&text);
   if (!status) {
-    status = brim_json_put(json_object_get(finding, "ko"), key, brim_record_text(text.data));
+    status = brim_json_put(json_object_get(finding, language->language), key,
+                           brim_record_text(text.data));
   }
   brim_str_deinit(&text);
   return status;
 }
 
-brim_status brim_finding_add_korean(json_t *finding) {
-  if (!json_is_object(finding)) return BRIM_OK;
-  json_object_del(finding, "ko");  // as the sender wrote it
-  BRIM_TRY(add_korean(finding, "text"));
-  return add_korean(finding, "remedy");
+brim_status brim_finding_add_language(json_t *finding, const brim_msg_catalogue *language) {
+  if (!language || !json_is_object(finding)) return BRIM_OK;
+  json_object_del(finding, language->language);  // as the sender wrote it
+  BRIM_TRY(add_text(finding, "text", language));
+  return add_text(finding, "remedy", language);
 }
 
 //---------------------------------- nothing to fix ----------------------------------

@@ -39,9 +39,9 @@ void brim_finding_change(brim_finding *f, const char *knob, const char *value, b
 // Asks for a setting that differs in this knob alone, for the price; false where it was measured or did
 // not run before, where the setting has it already, or nothing more can be measured.
 bool brim_finding_try(const brim_findings *v, brim_finding *f, const char *knob, const char *value);
-// `ko` {text, remedy} beside the English texts of a finding in JSON, where it has the values for it: for a
-// page, whose reader chooses the language in the browser.
-brim_status brim_finding_add_korean(json_t *finding);
+// {text, remedy} in a language under its name ("ko") beside the English texts of a finding in JSON, where it has
+// the values for it: for a page, whose reader chooses the language in the browser.
+brim_status brim_finding_add_language(json_t *finding, const brim_msg_catalogue *language);
 // The dearest first, then those without a price, then notes.
 void brim_findings_sort(brim_result *r);
 // Has it a finding that is more than a note?

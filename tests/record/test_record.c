@@ -198,7 +198,7 @@ static void test_findings_in_every_language(void **state) {
   // for pages, whose reader chooses the language; what a sender wrote there is dropped
   json_t *page = json_deep_copy(finding_of(json));
   json_object_set_new(page, "ko", json_string("forged"));
-  assert_ok(brim_finding_add_korean(page));
+  assert_ok(brim_finding_add_language(page, brim_msg_catalogue_of("ko")));
   assert_string_equal(json_string_value(json_object_get(json_object_get(page, "ko"), "text")),
                       korean);
   assert_string_equal(json_string_value(json_object_get(json_object_get(page, "ko"), "remedy")),
