@@ -216,6 +216,25 @@ static void test_text_splits(void **state) {
   check_split("text", "test", test_want, 2);
 }
 
+// Two files that number their classes in two ways serve no network together.
+static void test_text_match(void **state) {
+  (void)state;
+  static const char *const train[4] = {"b", "c", "a", "b"}, *const same[3] = {"a", "c", "b"};
+  static const char *const fewer[2] = {"b", "c"};
+  brim_source *a = NULL, *b = NULL;
+  write_text("a.h5", train, 4, 2, H5T_STR_NULLTERM);
+  assert_ok(open_source("hdf5", NULL, 0, "a.h5", "train", &a));
+  for (int k = 0; k < 2; k++) {
+    write_text("b.h5", k ? fewer : same, k ? 2 : 3, 0, H5T_STR_NULLTERM);
+    assert_ok(open_source("hdf5", NULL, 0, "b.h5", "train", &b));
+    assert_status(brim_source_match(a, &a->info, b, &b->info, false, ""),
+                  k ? BRIM_EINVAL : BRIM_OK);
+    if (k) assert_detail("class 0 is 'a' in a.h5:/x and 'b' in b.h5:/x");
+    brim_source_close(b);
+  }
+  brim_source_close(a);
+}
+
 // What is no name of a class is refused: nothing, ids, free text, a second target.
 static void test_text_refused(void **state) {
   (void)state;
@@ -644,16 +663,16 @@ static void test_label_gaps(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_float_labels),   cmocka_unit_test(test_one_hot),
-      cmocka_unit_test(test_one_hot_memory), cmocka_unit_test(test_text),
-      cmocka_unit_test(test_text_splits),    cmocka_unit_test(test_text_refused),
-      cmocka_unit_test(test_text_bytes),     cmocka_unit_test(test_text_memory),
-      cmocka_unit_test(test_values),         cmocka_unit_test(test_classes_of_splits),
-      cmocka_unit_test(test_whole_floats),   cmocka_unit_test(test_one_hot_said),
-      cmocka_unit_test(test_label_gaps),     cmocka_unit_test(test_from_one),
-      cmocka_unit_test(test_val_is_test),    cmocka_unit_test(test_says_cut_off),
-      cmocka_unit_test(test_absurd_class),   cmocka_unit_test(test_unsigned),
-      cmocka_unit_test(test_attributes),
+      cmocka_unit_test(test_float_labels),      cmocka_unit_test(test_one_hot),
+      cmocka_unit_test(test_one_hot_memory),    cmocka_unit_test(test_text),
+      cmocka_unit_test(test_text_splits),       cmocka_unit_test(test_text_refused),
+      cmocka_unit_test(test_text_match),        cmocka_unit_test(test_text_bytes),
+      cmocka_unit_test(test_text_memory),       cmocka_unit_test(test_values),
+      cmocka_unit_test(test_classes_of_splits), cmocka_unit_test(test_whole_floats),
+      cmocka_unit_test(test_one_hot_said),      cmocka_unit_test(test_label_gaps),
+      cmocka_unit_test(test_from_one),          cmocka_unit_test(test_val_is_test),
+      cmocka_unit_test(test_says_cut_off),      cmocka_unit_test(test_absurd_class),
+      cmocka_unit_test(test_unsigned),          cmocka_unit_test(test_attributes),
   };
   test_filter();
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_text.h"
 #include "data/data.h"
 
 enum { NAME_BYTES = 256, TEXT_BYTES = 160 };
@@ -80,6 +81,19 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
                      "the evaluation set has labels up to %" PRId64
                      ", the training set only up to %" PRId64 ": %s and %s%s",
                      b->classes - 1, a->classes - 1, other, one, says ? left : "");
+  }
+  // Text labels of sets that were opened apart, from two files, may be numbered in two ways.
+  const char *const *ours = train->class_names ? train->class_names(train->state) : NULL;
+  const char *const *theirs = eval->class_names ? eval->class_names(eval->state) : NULL;
+  for (int64_t i = 0; ours && theirs && i < b->classes; i++) {
+    if (strcmp(ours[i], theirs[i]) == 0) continue;
+    brim_text_plain(ours[i], left, sizeof left);
+    brim_text_plain(theirs[i], right, sizeof right);
+    return brim_fail(BRIM_EINVAL,
+                     "the training and the evaluation set number their classes differently: class "
+                     "%" PRId64
+                     " is '%s' in %s and '%s' in %s; put both sets into one file or one folder",
+                     i, left, one, right, other);
   }
   return BRIM_OK;
 }
