@@ -555,6 +555,26 @@ static void test_learning_is_kept(void **state) {
   expect(0, "batch_size: 32", "cat kept/best.yaml");
 }
 
+// The config's own setting stays as the file has it: what the file leaves to brim is not written down.
+static void test_apply_keeps_automatic_values(void **state) {
+  static const char automatic[] =
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\ndevice: ref\n"
+      "data:\n  batch_size: 32\n  num_workers: 0\ntraining:\n  precision: auto  # as fast as can "
+      "be\n";
+  (void)state;
+  remove_all("kept");
+  write_file("automatic.yaml", automatic);
+  expect(0, "automatic.yaml already has this setting",
+         "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
+         "--repeats 1 --no-ceilings --no-price --output-dir kept --apply");
+  expect_file("automatic.yaml", automatic);
+  // a value that the command line replaces is not in the file
+  expect(0, "+  num_workers: 1",
+         "brim bench automatic.yaml --batch-sizes 32 --num-workers 1 --precisions fp32 --steps 2 "
+         "--repeats 1 --no-ceilings --no-price --output-dir kept --apply data.num_workers=1");
+  expect(0, "precision: fp32", "cat kept/best.yaml");
+}
+
 //---------------------------------- --verify ----------------------------------
 
 static void test_verify(void **state) {
@@ -847,6 +867,7 @@ int main(void) {
       cmocka_unit_test(test_apply_elsewhere),
       cmocka_unit_test(test_apply_refused),
       cmocka_unit_test(test_apply_of_noisy_results),
+      cmocka_unit_test(test_apply_keeps_automatic_values),
       cmocka_unit_test(test_learning_is_kept),
       cmocka_unit_test(test_verify),
       cmocka_unit_test(test_verify_in_part),
