@@ -573,6 +573,7 @@ static void test_apply_keeps_automatic_values(void **state) {
          "brim bench automatic.yaml --batch-sizes 32 --num-workers 1 --precisions fp32 --steps 2 "
          "--repeats 1 --no-ceilings --no-price --output-dir kept --apply data.num_workers=1");
   expect(0, "precision: fp32", "cat kept/best.yaml");
+  expect(0, "precision: auto", "cat automatic.yaml");
 }
 
 //---------------------------------- --verify ----------------------------------

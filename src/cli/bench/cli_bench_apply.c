@@ -136,16 +136,18 @@ brim_status brim_cli_bench_apply(bench *b) {
   if (!b->apply) return BRIM_OK;
   if (b->picks.recommended < 0) return brim_cli_bench_no_pick(b, "apply");
   const brim_result *best = &b->results[b->picks.recommended];
-  // The config's own setting stays as the file has it: what it leaves to brim is not fixed to what this
-  // machine chose.
-  bool keep = b->decision.now == b->picks.recommended && b->apply == b->job->input.path;
+  // Values of the config's own setting stay as the file has them: what it leaves to brim is not fixed to
+  // what this machine chose.
+  const bool same = b->decision.now >= 0 && b->apply == b->job->input.path;
+  const brim_result *own = same ? &b->results[b->decision.now] : NULL;
   knob_edits list = {.count = 0};
   for (size_t i = 0; i < b->axes.count; i++) {
     const brim_knob *knob = &b->job->work->knobs[b->axes.axis[i].knob];
-    if (keep && brim_config_layer_of(b->job->config, knob->key) != BRIM_CONFIG_FROM_OVERRIDE) {
-      continue;
-    }
     const brim_result_knob *value = brim_result_knob_find(best, knob->name);
+    const brim_result_knob *now = own ? brim_result_knob_find(own, knob->name) : NULL;
+    const bool replaced =
+        brim_config_layer_of(b->job->config, knob->key) == BRIM_CONFIG_FROM_OVERRIDE;
+    if (value && now && !replaced && strcmp(value->value, now->value) == 0) continue;
     if (value) add_edit(&list, knob->key, value->value);
   }
   bench_rate rate;
