@@ -548,6 +548,14 @@ static void test_numpy(void **state) {
   expect(0, "16", "brim data convert np np.h5 && brim data info np.h5");
   // the config has the name of the data, without the ending
   expect(0, NULL, "rm -f x.yaml && brim init np/x.npy && brim config check x.yaml && rm x.yaml");
+  // rows of 0 and 1 are several labels, in every command
+  expect(0, NULL,
+         "rm -rf many many.yaml && mkdir many && cp np/x.npy many && "
+         "{ printf '\\223NUMPY\\001\\000\\116\\000'; printf '%-77s\\n' \"{'descr': '|u1', "
+         "'fortran_order': False, 'shape': (16, 2)}\"; tail -c 16 np/y.npy; tail -c 16 np/y.npy; } "
+         ">many/y.npy");
+  expect(0, "2 labels", "brim data info many");
+  expect(0, "2 labels", "brim init many && grep -q '^loss: bce' many.yaml");
   expect(2, "np/x.npy", "head -c 100 np/x.npy >cut && mv cut np/x.npy && brim data info np");
 }
 

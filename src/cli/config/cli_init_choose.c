@@ -222,8 +222,9 @@ void brim_cli_init_describe(const brim_init_facts *f, char *out, size_t size) {
              (long long)info->classes);
   } else if (info->target_dim > 0) {
     snprintf(targets, sizeof targets,
-             info->target_dim == 1 ? brim_tr("%lld number to predict")
-                                   : brim_tr("%lld numbers to predict"),
+             f->binary_targets       ? brim_tr("%lld labels of 0 or 1 per sample")
+             : info->target_dim == 1 ? brim_tr("%lld number to predict")
+                                     : brim_tr("%lld numbers to predict"),
              (long long)info->target_dim);
   } else {
     snprintf(targets, sizeof targets, "%s", brim_tr("no targets"));

@@ -184,7 +184,9 @@ static void class_rows(const facts *f, brim_str *out) {
   if (!info->classes) {
     if (info->target_dim) {
       row(out, brim_tr("targets"),
-          info->target_dim == 1 ? brim_tr("%lld number") : brim_tr("%lld numbers"),
+          f->split->source->binary_targets ? brim_tr("%lld labels of 0 or 1 per sample")
+          : info->target_dim == 1          ? brim_tr("%lld number")
+                                           : brim_tr("%lld numbers"),
           (long long)info->target_dim);
     } else {
       row(out, brim_tr("targets"), "%s", brim_tr("none"));
