@@ -3,7 +3,14 @@
 #include "cpu/cpu_closed.h"
 #include "test.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 
@@ -539,6 +546,100 @@ static void test_rows(void **state) {
   }
 }
 
+//---------------------------------- threads that do not run ----------------------------------
+
+static int gate[2];  // once the write end is closed, the held threads run again
+static sem_t held;
+
+static void hold(int signal) {
+  (void)signal;
+  const int error = errno;
+  char byte;
+  sem_post(&held);
+  while (read(gate[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  errno = error;
+}
+
+// The workers of the team by their name, up to `most`: a thread has it soon after its start.
+static int find_workers(pid_t *ids, int most) {
+  int count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  assert_non_null(tasks);
+  for (struct dirent *e; count < most && (e = readdir(tasks));) {
+    char path[300], name[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+    FILE *f = fopen(path, "r");
+    if (!f) continue;
+    if (fgets(name, sizeof name, f) && strcmp(name, "brim-team\n") == 0) {
+      ids[count++] = (pid_t)atoi(e->d_name);
+    }
+    fclose(f);
+  }
+  closedir(tasks);
+  return count;
+}
+
+// Keeps all workers of the team from running, as other programs do.
+static void hold_team(int count) {
+  pid_t *ids = calloc((size_t)count, sizeof *ids);
+  assert_non_null(ids);
+  while (find_workers(ids, count) < count) sched_yield();
+  for (int i = 0; i < count; i++) {
+    assert_int_equal(syscall(SYS_tgkill, getpid(), ids[i], SIGPROF), 0);
+  }
+  for (int i = 0; i < count; i++) {
+    while (sem_wait(&held) && errno == EINTR) {
+    }
+  }
+  free(ids);
+}
+
+// A thread that does not run costs nothing: the caller does its share, and no kernel of brim waits for all
+// threads at once. One that waits would never end here. oneDNN's kernels are not brim's.
+static void test_partners_that_do_not_run(void **state) {
+  fixture *f = *state;
+  const bool onednn = strstr(f->cpu[0]->info.library, "oneDNN") != NULL;
+  struct sigaction act = {.sa_handler = hold, .sa_flags = SA_RESTART};
+  assert_int_equal(pipe(gate), 0);
+  assert_int_equal(sem_init(&held, 0, 0), 0);
+  assert_int_equal(sigaction(SIGPROF, &act, NULL), 0);
+  hold_team(f->cpu[0]->info.threads > 3 ? f->cpu[0]->info.threads - 1 : 2);
+  for (int t = 0; t < 2; t++) {
+    for (int op = BRIM_OP_CONV; op <= (int)BRIM_OP_CONV_BWD_WEIGHT && !onednn; op++) {
+      static const int64_t shapes[][9] = {{9, 18, 18, 33, 40, 3, 3, 1, 1},
+                                          {40, 9, 9, 64, 64, 3, 3, 1, 1}};
+      for (int i = 0; i < 2; i++) {
+        brim_op_call call = conv_call((brim_op)op, types[t], shapes[i]);
+        check(f, &call);
+      }
+    }
+    for (int64_t cols = 16; cols <= 200; cols += 184) {  // the narrow loops and a packed product
+      if (onednn && (t == 1 || cols > 16)) continue;
+      brim_op_call dw = {.op = BRIM_OP_LINEAR_BWD_WEIGHT, .in_count = 2, .out_count = 2};
+      dw.in[0] = make(types[t], 2, DIM(5000, 40));
+      dw.in[1] = make(types[t], 2, DIM(5000, cols));
+      dw.out[0] = make(BRIM_F32, 2, DIM(40, cols));
+      dw.out[1] = vector(40);
+      check(f, &dw);
+    }
+    brim_op_call norm = {.op = BRIM_OP_LAYERNORM_BWD, .in_count = 5, .out_count = 3};
+    norm.in[0] = make(types[t], 2, DIM(3000, 40));
+    norm.in[1] = make(types[t], 2, DIM(3000, 40));
+    for (int i = 2; i < 5; i++) norm.in[i] = vector(i == 2 ? 40 : 3000);
+    norm.out[0] = make(types[t], 2, DIM(3000, 40));
+    for (int i = 1; i < 3; i++) norm.out[i] = vector(40);
+    check(f, &norm);
+    for (int with_y = 0; with_y < 2; with_y++) {
+      brim_op_call back = batchnorm_bwd(types[t], images[1], with_y);
+      check(f, &back);
+    }
+  }
+  test_batchnorm(state);
+  test_rows(state);
+  close(gate[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_conv),
@@ -553,6 +654,7 @@ int main(void) {
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_pools),
       cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_partners_that_do_not_run),  // last: it leaves a handler
   };
   brim_registry *registry = NULL;
   brim_device *device = NULL;

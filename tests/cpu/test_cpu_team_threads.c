@@ -5,6 +5,8 @@
 #include "backend/cpu/cpu_int.h"
 #include "test.h"
 
+void GOMP_barrier(void);  // inside a region, by every rank
+
 enum { THREADS = 4, ROUNDS = 1000 };
 
 static atomic_int runs[THREADS];
@@ -29,10 +31,10 @@ static void every_rank_once(void **state) {
 
 static void add_up(void *arg, int rank, int size) {
   part[rank] = rank + *(int *)arg;
-  brim_cpu_team_barrier();
+  GOMP_barrier();
   int sum = 0;
   for (int i = 0; i < size; i++) sum += part[i];
-  brim_cpu_team_barrier();  // the next round writes what this one has read
+  GOMP_barrier();  // the next round writes what this one has read
   total[rank] = sum;
 }
 
@@ -49,7 +51,7 @@ static void barriers_hold(void **state) {
 
 static void inner(void *arg, int rank, int size) {
   atomic_fetch_add((atomic_int *)arg, 100 * size + rank);
-  brim_cpu_team_barrier();  // alone: returns at once
+  GOMP_barrier();  // alone: returns at once
 }
 
 static void outer(void *arg, int rank, int size) {

@@ -166,19 +166,24 @@ BRIM_CPU_CLONES static void apply_share(const bn_arg *a, int64_t lo, int64_t hi)
   }
 }
 
-static void forward_body(void *arg, int rank, int size) {
+static void stats_body(void *arg, int rank, int size) {
   const bn_arg *a = arg;
   int64_t lo, hi;
-  if (!a->mean_in) {
-    brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
-    stats_strips(a, lo, hi);
-    brim_cpu_team_barrier();
-  }
+  brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
+  stats_strips(a, lo, hi);
+}
+
+static void factors_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
   brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
   if (!a->mean_in) finish_stats(a, lo, hi);
-  if (a->figures) return;
-  bn_factors(a, lo, hi);
-  brim_cpu_team_barrier();
+  if (!a->figures) bn_factors(a, lo, hi);
+}
+
+static void apply_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
   bn_share(a, rank, size, &lo, &hi);
   apply_share(a, lo, hi);
 }
@@ -200,7 +205,7 @@ brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call 
   bn_plan_from(&a, &call->in[0]);
   a.valid = bn_valid_pixels(&call->in[0], call->in[3].data);
   bn_workspace(&a, call->workspace);
-  return bn_run_body(impl, &a, forward_body);
+  return bn_run(impl, &a, (const brim_cpu_body[]){stats_body, factors_body, apply_body, NULL});
 }
 
 brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call) {
@@ -217,7 +222,7 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
               .eps = (double)call->attr.eps};
   bn_plan_from(&a, &call->in[0]);
   bn_workspace(&a, call->workspace);
-  return bn_run_body(impl, &a, forward_body);
+  return bn_run(impl, &a, (const brim_cpu_body[]){factors_body, apply_body, NULL});
 }
 
 //---------------------------------- parts ----------------------------------
@@ -228,7 +233,7 @@ brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_
   bn_plan_from(&a, &call->in[0]);
   a.valid = bn_valid_pixels(&call->in[0], call->in[1].data);
   bn_workspace(&a, call->workspace);
-  return bn_run_body(impl, &a, forward_body);
+  return bn_run(impl, &a, (const brim_cpu_body[]){stats_body, factors_body, NULL});
 }
 
 // Few values: one thread has them joined before a second one would have begun.

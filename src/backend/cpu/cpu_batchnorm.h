@@ -112,13 +112,14 @@ static inline void bn_factors(const bn_arg *a, int64_t lo, int64_t hi) {
   bn_repeat(a, T_SHIFT, lo, hi);
 }
 
-static inline brim_status bn_run_body(void *impl, bn_arg *a, brim_cpu_body body) {
+// Runs each body after the one before, up to the NULL.
+static inline brim_status bn_run(void *impl, bn_arg *a, const brim_cpu_body *bodies) {
   const brim_cpu_device *device = (const brim_cpu_device *)impl;
   brim_status status = brim_cpu_check_process(device);
   if (status != BRIM_OK) return status;
-  brim_cpu_team_run(
-      brim_cpu_team_for(device->threads, (double)(a->rows * a->c), BRIM_CPU_TEAM_ELEMENTS), body,
-      a);
+  const int threads =
+      brim_cpu_team_for(device->threads, (double)(a->rows * a->c), BRIM_CPU_TEAM_ELEMENTS);
+  for (; *bodies; bodies++) brim_cpu_team_run(threads, *bodies, a);
   return BRIM_OK;
 }
 

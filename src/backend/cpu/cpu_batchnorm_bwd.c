@@ -179,21 +179,26 @@ static void dx_share(const bn_arg *a, int64_t lo, int64_t hi) {
   if (a->dz) zero_elements(a->dz, a->type, from, hi);
 }
 
-static void backward_body(void *arg, int rank, int size) {
+static void factors_body(void *arg, int rank, int size) {
   const bn_arg *a = arg;
-  int64_t lo, hi, c_lo, c_hi;
-  brim_cpu_split(a->c, 1, rank, size, &c_lo, &c_hi);
-  bn_factors(a, c_lo, c_hi);
-  brim_cpu_team_barrier();
+  int64_t lo, hi;
+  brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
+  bn_factors(a, lo, hi);
+}
+
+static void sums_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
   brim_cpu_split(a->strips, 1, rank, size, &lo, &hi);
   sum_strips(a, lo, hi);
-  brim_cpu_team_barrier();
-  finish_sums(a, c_lo, c_hi);
-  if (a->figures) return;
-  repeat_take(a, c_lo, c_hi);
-  brim_cpu_team_barrier();
-  bn_share(a, rank, size, &lo, &hi);
-  dx_share(a, lo, hi);
+}
+
+static void finish_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
+  brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
+  finish_sums(a, lo, hi);
+  if (!a->figures) repeat_take(a, lo, hi);
 }
 
 static void joined_body(void *arg, int rank, int size) {
@@ -206,7 +211,11 @@ static void joined_body(void *arg, int rank, int size) {
     set_take(a, c, n, (double)a->sums_in[c], (double)a->sums_in[a->c + c]);
   }
   repeat_take(a, lo, hi);
-  brim_cpu_team_barrier();
+}
+
+static void dx_body(void *arg, int rank, int size) {
+  const bn_arg *a = arg;
+  int64_t lo, hi;
   bn_share(a, rank, size, &lo, &hi);
   dx_share(a, lo, hi);
 }
@@ -236,7 +245,8 @@ brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_c
   a.dg = call->out[1].data;
   a.db = call->out[2].data;
   a.dz = bn_data_of(brim_cpu_out(call, 3));
-  return bn_run_body(impl, &a, backward_body);
+  return bn_run(impl, &a,
+                (const brim_cpu_body[]){factors_body, sums_body, finish_body, dx_body, NULL});
 }
 
 brim_status brim_cpu_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call) {
@@ -245,7 +255,7 @@ brim_status brim_cpu_batchnorm_bwd_sums_run(void *impl, void *stream, const brim
   a.figures = call->out[0].data;
   a.dg = call->out[1].data;
   a.db = call->out[2].data;
-  return bn_run_body(impl, &a, backward_body);
+  return bn_run(impl, &a, (const brim_cpu_body[]){factors_body, sums_body, finish_body, NULL});
 }
 
 brim_status brim_cpu_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call) {
@@ -255,5 +265,5 @@ brim_status brim_cpu_batchnorm_bwd_joined_run(void *impl, void *stream, const br
   a.total = (double)*(const float *)call->in[7].data;
   a.dx = call->out[0].data;
   a.dz = bn_data_of(brim_cpu_out(call, 1));
-  return bn_run_body(impl, &a, joined_body);
+  return bn_run(impl, &a, (const brim_cpu_body[]){joined_body, dx_body, NULL});
 }

@@ -315,17 +315,11 @@ static void run_units(const amx_run *run, int rank, int size) {
   }
 }
 
-static void conv_body(void *arg, int rank, int size) {
-  amx_run run = *(const amx_run *)arg;
-  const amx_plan *p = run.p;
+static void pack_body(void *arg, int rank, int size) { pack_weights(arg, rank, size); }
+
+static void units_body(void *arg, int rank, int size) {
   brim_cpu_amx_enter();
-  for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
-    run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
-    pack_weights(&run, rank, size);
-    brim_cpu_team_barrier();
-    run_units(&run, rank, size);
-    brim_cpu_team_barrier();
-  }
+  run_units(arg, rank, size);
   brim_cpu_amx_leave();
 }
 
@@ -336,8 +330,13 @@ static brim_status run_conv(const void *state, const brim_cpu_gemm_args *args) {
     brim_cpu_conv_amx_weight_run(state, args);
     return BRIM_OK;
   }
-  amx_run run = {.p = state, .args = args};
-  brim_cpu_team_run(v->threads, conv_body, &run);
+  const amx_plan *p = state;
+  amx_run run = {.p = p, .args = args};
+  for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
+    run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
+    brim_cpu_team_run(v->threads, pack_body, &run);
+    brim_cpu_team_run(v->threads, units_body, &run);
+  }
   return BRIM_OK;
 }
 

@@ -195,26 +195,24 @@ static void multiply_band(const weight_run *run, int rank, int size) {
   }
 }
 
-static void weight_body(void *arg, int rank, int size) {
-  weight_run run = *(const weight_run *)arg;
-  const weight_plan *p = run.p;
+static void pack_body(void *arg, int rank, int size) { pack_band(arg, rank, size); }
+
+static void multiply_body(void *arg, int rank, int size) {
   brim_cpu_amx_enter();
-  for (run.block = 0; run.block < p->blocks; run.block += p->band_blocks) {
-    run.blocks = brim_cpu_min(p->band_blocks, p->blocks - run.block);
-    for (run.lo = 0; run.lo < p->v.p; run.lo += p->band_rows) {
-      run.hi = brim_cpu_min(run.lo + p->band_rows, p->v.p);
-      source_rows(&p->v, run.lo, run.hi, &run.first, &run.end);
-      pack_band(&run, rank, size);
-      brim_cpu_team_barrier();
-      multiply_band(&run, rank, size);
-      brim_cpu_team_barrier();
-    }
-  }
+  multiply_band(arg, rank, size);
   brim_cpu_amx_leave();
 }
 
 void brim_cpu_conv_amx_weight_run(const void *state, const brim_cpu_gemm_args *args) {
   const weight_plan *p = state;
   weight_run run = {.p = p, .args = args};
-  brim_cpu_team_run(p->v.threads, weight_body, &run);
+  for (run.block = 0; run.block < p->blocks; run.block += p->band_blocks) {
+    run.blocks = brim_cpu_min(p->band_blocks, p->blocks - run.block);
+    for (run.lo = 0; run.lo < p->v.p; run.lo += p->band_rows) {
+      run.hi = brim_cpu_min(run.lo + p->band_rows, p->v.p);
+      source_rows(&p->v, run.lo, run.hi, &run.first, &run.end);
+      brim_cpu_team_run(p->v.threads, pack_body, &run);
+      brim_cpu_team_run(p->v.threads, multiply_body, &run);
+    }
+  }
 }

@@ -292,20 +292,8 @@ static void run_rows(const conv_run *run, int rank, int size) {
   }
 }
 
-static void conv_body(void *arg, int rank, int size) {
-  conv_run run = *(const conv_run *)arg;
-  const brim_cpu_conv_plan *p = run.p;
-  for (int64_t i = 0; i < p->pass_count; i++) {
-    run.pass = &p->passes[i];
-    for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
-      run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
-      pack_weights(&run, rank, size);
-      brim_cpu_team_barrier();
-      run_rows(&run, rank, size);
-      brim_cpu_team_barrier();
-    }
-  }
-}
+static void pack_body(void *arg, int rank, int size) { pack_weights(arg, rank, size); }
+static void rows_body(void *arg, int rank, int size) { run_rows(arg, rank, size); }
 
 //---------------------------------- provider ----------------------------------
 
@@ -347,7 +335,14 @@ static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
     return BRIM_OK;
   }
   conv_run run = {.p = p, .args = args};
-  brim_cpu_team_run(v->threads, conv_body, &run);
+  for (int64_t i = 0; i < p->pass_count; i++) {
+    run.pass = &p->passes[i];
+    for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
+      run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
+      brim_cpu_team_run(v->threads, pack_body, &run);
+      brim_cpu_team_run(v->threads, rows_body, &run);
+    }
+  }
   return BRIM_OK;
 }
 

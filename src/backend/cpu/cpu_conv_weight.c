@@ -188,33 +188,30 @@ static weight_part part_of(const weight_run *run, int part) {
   return out;
 }
 
-static void weight_body(void *arg, int rank, int size) {
-  weight_run run = *(const weight_run *)arg;
-  const brim_cpu_conv_plan *p = run.p;
-  int64_t pixels = p->v.n * p->v.p * p->v.q;
-  int parts = p->grid_m * p->grid_n;
-  for (run.jc = 0; run.jc < p->v.m; run.jc += p->nb) {
-    run.n = brim_cpu_min(p->nb, p->v.m - run.jc);
-    for (run.k0 = 0; run.k0 < pixels; run.k0 += p->kb) {
-      run.k = brim_cpu_min(p->kb, pixels - run.k0);
-      pack_dy(&run, rank, size);
-      brim_cpu_team_barrier();
-      // A team may be smaller than planned.
-      for (int i = rank; i < parts; i += size) {
-        weight_part part = part_of(&run, i);
-        multiply(&run, &part);
-      }
-      brim_cpu_team_barrier();
-    }
-    for (int i = rank; i < parts; i += size) {
-      weight_part part = part_of(&run, i);
-      write_part(&run, &part);
-    }
+static void pack_body(void *arg, int rank, int size) { pack_dy(arg, rank, size); }
+
+// A team may be smaller than planned. A part's sums are whole after the last round.
+static void multiply_body(void *arg, int rank, int size) {
+  const weight_run *run = arg;
+  const brim_cpu_conv_plan *p = run->p;
+  const bool last = run->k0 + run->k == p->v.n * p->v.p * p->v.q;
+  for (int i = rank; i < p->grid_m * p->grid_n; i += size) {
+    weight_part part = part_of(run, i);
+    multiply(run, &part);
+    if (last) write_part(run, &part);
   }
 }
 
 void brim_cpu_conv_weight_run(const brim_cpu_conv_plan *p, const brim_cpu_gemm_args *args) {
   const brim_cpu_conv *v = &p->v;
+  const int64_t pixels = v->n * v->p * v->q;
   weight_run run = {.p = p, .args = args};
-  brim_cpu_team_run(v->threads, weight_body, &run);
+  for (run.jc = 0; run.jc < v->m; run.jc += p->nb) {
+    run.n = brim_cpu_min(p->nb, v->m - run.jc);
+    for (run.k0 = 0; run.k0 < pixels; run.k0 += p->kb) {
+      run.k = brim_cpu_min(p->kb, pixels - run.k0);
+      brim_cpu_team_run(v->threads, pack_body, &run);
+      brim_cpu_team_run(v->threads, multiply_body, &run);
+    }
+  }
 }

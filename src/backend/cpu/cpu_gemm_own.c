@@ -219,19 +219,18 @@ static void pack_share(const own_block *b, bool is_a, int rank, int size) {
   }
 }
 
-// This thread's part of the tiles: mc rows of A at a time stay in L2 while B's panels pass by, each
+// One part of the tiles: mc rows of A at a time stay in L2 while B's panels pass by, each
 // B panel stays in L1 while those rows pass by.
-static void multiply_share(const own_block *b, int rank) {
+static void multiply_share(const own_block *b, int part) {
   const own_state *s = b->s;
   const brim_cpu_kernel *kernel = s->kernel;
-  if (rank >= s->grid_m * s->grid_n) return;
   int mr = kernel->mr, nr = kernel->nr;
   int64_t groups = brim_cpu_ceil_div(b->k, kernel->kg);
   size_t a_panel = (size_t)(groups * kernel->kg * mr) * kernel->pack_bytes;
   size_t b_panel = (size_t)(groups * kernel->kg * nr) * kernel->pack_bytes;
   int64_t m_lo, m_hi, n_lo, n_hi;
-  brim_cpu_split(brim_cpu_ceil_div(b->m, mr), 1, rank % s->grid_m, s->grid_m, &m_lo, &m_hi);
-  brim_cpu_split(brim_cpu_ceil_div(b->n, nr), 1, rank / s->grid_m, s->grid_n, &n_lo, &n_hi);
+  brim_cpu_split(brim_cpu_ceil_div(b->m, mr), 1, part % s->grid_m, s->grid_m, &m_lo, &m_hi);
+  brim_cpu_split(brim_cpu_ceil_div(b->n, nr), 1, part / s->grid_m, s->grid_n, &n_lo, &n_hi);
   int64_t step = kernel->mc / mr;
   _Alignas(64) float tile[BRIM_CPU_MAX_TILE];
   for (int64_t mo = m_lo; mo < m_hi; mo += step) {
@@ -247,49 +246,40 @@ static void multiply_share(const own_block *b, int rank) {
   }
 }
 
-typedef struct own_run_arg {
-  const own_state *s;
-  const brim_cpu_gemm_args *args;
-} own_run_arg;
+static void pack_body(void *arg, int rank, int size) {
+  const own_block *b = arg;
+  pack_share(b, true, rank, size);
+  // With all of k in one block, B's panels serve every block of rows.
+  if (b->ic == 0 || b->s->kb < b->s->g.k) pack_share(b, false, rank, size);
+}
 
-static void run_body(void *arg, int rank, int size) {
-  const own_run_arg *run = arg;
-  const own_state *s = run->s;
+// A team may be smaller than planned.
+static void multiply_body(void *arg, int rank, int size) {
+  const own_block *b = arg;
+  for (int part = rank; part < b->s->grid_m * b->s->grid_n; part += size) multiply_share(b, part);
+}
+
+static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
+  const own_state *s = state;
   const brim_cpu_gemm *g = &s->g;
-  char *workspace = run->args->workspace;
-  own_block b = {.s = s, .args = run->args, .a_pack = workspace, .b_pack = workspace + s->b_offset};
-  // A team smaller than planned would leave tiles out: the caller's thread then plays all parts.
-  int parts = size >= s->grid_m * s->grid_n ? 1 : s->grid_m * s->grid_n;
+  char *workspace = args->workspace;
+  own_block b = {.s = s, .args = args, .a_pack = workspace, .b_pack = workspace + s->b_offset};
   for (b.jc = 0; b.jc < g->n; b.jc += s->nb) {
     for (b.ic = 0; b.ic < g->m; b.ic += s->mb) {
       b.n = brim_cpu_min(s->nb, g->n - b.jc);
       b.m = brim_cpu_min(s->mb, g->m - b.ic);
       b.sum = s->partial ? (float *)(void *)(workspace + s->partial_offset)
-                         : (float *)run->args->c + b.ic * g->n + b.jc;
+                         : (float *)args->c + b.ic * g->n + b.jc;
       b.sum_ld = s->partial ? s->nb : g->n;
       for (b.pc = 0; b.pc < g->k; b.pc += s->kb) {
         b.k = brim_cpu_min(s->kb, g->k - b.pc);
         b.first = b.pc == 0 && !g->accumulate;
         b.last = b.pc + b.k == g->k;
-        pack_share(&b, true, rank, size);
-        // With all of k in one block, B's panels serve every block of rows.
-        if (b.ic == 0 || s->kb < g->k) pack_share(&b, false, rank, size);
-        brim_cpu_team_barrier();
-        if (parts == 1) {
-          multiply_share(&b, rank);
-        } else if (rank == 0) {
-          for (int part = 0; part < parts; part++) multiply_share(&b, part);
-        }
-        brim_cpu_team_barrier();
+        brim_cpu_team_run(g->threads, pack_body, &b);
+        brim_cpu_team_run(g->threads, multiply_body, &b);
       }
     }
   }
-}
-
-static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
-  const own_state *s = state;
-  own_run_arg run = {s, args};
-  brim_cpu_team_run(s->g.threads, run_body, &run);
   return BRIM_OK;
 }
 

@@ -34,10 +34,10 @@ brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRIN
 // the team's size.
 int brim_cpu_team_start(int threads, int *started);
 // Runs a body once per rank; rank 0 is the caller, and takes ranks that no other thread has begun. size
-// is `threads`, at most the team's size.
+// is `threads`, at most the team's size. What has to wait for all ranks is a run of its own: a barrier
+// inside a body would need all threads at once, and beside other programs one of them does not run.
 typedef void (*brim_cpu_body)(void *arg, int rank, int size);
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
-void brim_cpu_team_barrier(void);             // inside a body only, by every rank
 void brim_cpu_team_set_default(int threads);  // what oneDNN will take on the calling thread
 
 // Waking and joining a team takes about 10 us, and milliseconds beside other programs. What one thread

@@ -159,16 +159,20 @@ BRIM_CPU_INLINE void sum_strip(const sum_plan *p, int64_t strip, int64_t c, int6
   for (int64_t j = 0; j < n; j++) s->workspace[strip * p->wide + c + j] = total[j];
 }
 
-BRIM_CPU_CLONES static void column_sum_body(void *arg, int rank, int size) {
+BRIM_CPU_CLONES static void sum_body(void *arg, int rank, int size) {
   const sum_plan *p = arg;
-  const brim_cpu_column_sum *s = &p->s;
   int64_t blocks = brim_cpu_ceil_div(p->wide, SUM_COLS), lo, hi;
   brim_cpu_split(blocks * p->strips, 1, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i++) {
     int64_t c = i % blocks * SUM_COLS;
     sum_strip(p, i / blocks, c, brim_cpu_min(SUM_COLS, p->wide - c));
   }
-  brim_cpu_team_barrier();
+}
+
+BRIM_CPU_CLONES static void join_body(void *arg, int rank, int size) {
+  const sum_plan *p = arg;
+  const brim_cpu_column_sum *s = &p->s;
+  int64_t lo, hi;
   brim_cpu_split(s->cols, 16, rank, size, &lo, &hi);
   for (int64_t c = lo; c < hi; c++) {
     float total = 0, one[1];
@@ -183,9 +187,9 @@ BRIM_CPU_CLONES static void column_sum_body(void *arg, int rank, int size) {
 void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum) {
   sum_plan p = plan_sum(sum.rows, sum.cols);
   p.s = sum;
-  brim_cpu_team_run(
-      brim_cpu_team_for(threads, (double)(sum.rows * sum.cols), BRIM_CPU_TEAM_ELEMENTS),
-      column_sum_body, &p);
+  threads = brim_cpu_team_for(threads, (double)(sum.rows * sum.cols), BRIM_CPU_TEAM_ELEMENTS);
+  brim_cpu_team_run(threads, sum_body, &p);
+  brim_cpu_team_run(threads, join_body, &p);
 }
 
 brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call) {

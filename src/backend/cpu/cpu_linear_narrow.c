@@ -191,7 +191,12 @@ static void weight_body(void *arg, int rank, int size) {
       brim_cpu_small_run(&small);
     }
   }
-  brim_cpu_team_barrier();
+}
+
+static void join_body(void *arg, int rank, int size) {
+  const narrow_run *run = arg;
+  const narrow_shape *s = &run->s;
+  int64_t lo, hi;
   brim_cpu_split(s->k, 1, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i++) {
     float *dw = (float *)run->args->c + i * s->n;
@@ -211,4 +216,5 @@ void brim_cpu_narrow_run(const brim_cpu_gemm *g, const brim_cpu_gemm_args *args)
   bool weight = g->op == BRIM_OP_LINEAR_BWD_WEIGHT;
   if (!weight) load_weights(&run);
   brim_cpu_team_run(g->threads, weight ? weight_body : rows_body, &run);
+  if (weight) brim_cpu_team_run(g->threads, join_body, &run);
 }

@@ -200,7 +200,11 @@ BRIM_CPU_CLONES static void norm_bwd_body(void *arg, int rank, int size) {
       brim_cpu_flush(a->y, a->type, r * a->cols, n, out);
     }
   }
-  brim_cpu_team_barrier();
+}
+
+static void norm_join_body(void *arg, int rank, int size) {
+  const norm_arg *a = arg;
+  int64_t lo, hi;
   brim_cpu_split(a->cols, 16, rank, size, &lo, &hi);
   for (int64_t c = lo; c < hi; c++) {
     float dg = a->accumulate ? a->dg[c] : 0.0f, db = a->accumulate ? a->db[c] : 0.0f;
@@ -232,8 +236,9 @@ brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_c
                 .partial = call->workspace,
                 .accumulate = call->attr.accumulate};
   plan_chunks(a.rows, &a.chunk_rows, &a.chunks);
-  brim_cpu_team_run(
-      brim_cpu_team_for(device->threads, (double)(a.rows * a.cols), BRIM_CPU_TEAM_ELEMENTS),
-      norm_bwd_body, &a);
+  const int threads =
+      brim_cpu_team_for(device->threads, (double)(a.rows * a.cols), BRIM_CPU_TEAM_ELEMENTS);
+  brim_cpu_team_run(threads, norm_bwd_body, &a);
+  brim_cpu_team_run(threads, norm_join_body, &a);
   return BRIM_OK;
 }

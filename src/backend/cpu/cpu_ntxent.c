@@ -187,26 +187,35 @@ static void clear_padding(const ntxent_arg *a) {
   memset((char *)a->dz + (size_t)(a->half + a->samples) * row, 0, bytes);
 }
 
-static void ntxent_body(void *arg, int rank, int size) {
+static void normalise_body(void *arg, int rank, int size) {
   const ntxent_arg *a = arg;
-  float *s = a->own + (size_t)rank * a->own_size, *g = s + BLOCK_ROWS * a->n_pad;
   int64_t lo, hi;
   brim_cpu_split(a->count, BLOCK_ROWS, rank, size, &lo, &hi);
   normalise(a, lo, hi);
-  if (rank == 0) {
-    for (int64_t j = 0; j < a->d; j++) {
-      for (int64_t k = a->count; k < a->n_pad; k++) a->turned[j * a->n_pad + k] = 0.0f;
-    }
-    if (a->dz) clear_padding(a);
+  if (rank > 0) return;
+  for (int64_t j = 0; j < a->d; j++) {
+    for (int64_t k = a->count; k < a->n_pad; k++) a->turned[j * a->n_pad + k] = 0.0f;
   }
-  brim_cpu_team_barrier();
+  if (a->dz) clear_padding(a);
+}
+
+static void loss_body(void *arg, int rank, int size) {
+  const ntxent_arg *a = arg;
+  float *s = a->own + (size_t)rank * a->own_size;
+  int64_t lo, hi;
+  brim_cpu_split(a->count, BLOCK_ROWS, rank, size, &lo, &hi);
   for (int64_t k = lo; k < hi; k += BLOCK_ROWS) {
     int64_t rows = brim_cpu_min(BLOCK_ROWS, hi - k);
     similarities(a, k, rows, s);
     for (int64_t i = 0; i < rows; i++) row_loss(a, k + i, s + i * a->n_pad);
   }
-  if (!a->dz) return;
-  brim_cpu_team_barrier();
+}
+
+static void gradient_body(void *arg, int rank, int size) {
+  const ntxent_arg *a = arg;
+  float *s = a->own + (size_t)rank * a->own_size, *g = s + BLOCK_ROWS * a->n_pad;
+  int64_t lo, hi;
+  brim_cpu_split(a->count, BLOCK_ROWS, rank, size, &lo, &hi);
   for (int64_t k = lo; k < hi; k += BLOCK_ROWS) {
     int64_t rows = brim_cpu_min(BLOCK_ROWS, hi - k);
     similarities(a, k, rows, s);
@@ -232,8 +241,10 @@ brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *ca
   a.scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
   lay_out(&a, call->in[0].dim[0], device->threads, call->workspace);
   double work = (double)a.count * (double)a.count * (double)a.d;
-  brim_cpu_team_run(brim_cpu_team_for(device->threads, work, BRIM_CPU_TEAM_PRODUCTS), ntxent_body,
-                    &a);
+  const int threads = brim_cpu_team_for(device->threads, work, BRIM_CPU_TEAM_PRODUCTS);
+  brim_cpu_team_run(threads, normalise_body, &a);
+  brim_cpu_team_run(threads, loss_body, &a);
+  if (a.dz) brim_cpu_team_run(threads, gradient_body, &a);
   double loss = 0, correct = 0, bad = 0;
   for (int64_t i = 0; i < a.samples; i++) {
     double both = 0.5 * (a.loss[i] + a.loss[i + a.samples]);

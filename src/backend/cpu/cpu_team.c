@@ -253,19 +253,6 @@ void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg) {
   pthread_mutex_unlock(&t->busy);
 }
 
-void brim_cpu_team_barrier(void) {
-  team *t = &the_team;
-  if (self.size <= 1) return;
-  const uint32_t phase = atomic_load_explicit(&t->phase, memory_order_acquire);
-  if (atomic_fetch_add(&t->arrived, 1) + 1 < self.size) {
-    wait_while(t, &t->phase, phase, &t->phase_sleepers);
-    return;
-  }
-  atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
-  atomic_store(&t->phase, phase + 1);
-  if (atomic_load(&t->phase_sleepers)) futex_wake(&t->phase, self.size);
-}
-
 void brim_cpu_team_set_default(int threads) {
   self.threads = threads;
   omp_set_dynamic(0);
@@ -301,7 +288,20 @@ void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned fl
   brim_cpu_team_run(threads ? (int)threads : omp_get_max_threads(), omp_body, &call);
 }
 
-void GOMP_barrier(void) { brim_cpu_team_barrier(); }
+// Needs all threads at once: oneDNN alone has barriers.
+void GOMP_barrier(void) {
+  team *t = &the_team;
+  if (self.size <= 1) return;
+  const uint32_t phase = atomic_load_explicit(&t->phase, memory_order_acquire);
+  if (atomic_fetch_add(&t->arrived, 1) + 1 < self.size) {
+    wait_while(t, &t->phase, phase, &t->phase_sleepers);
+    return;
+  }
+  atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+  atomic_store(&t->phase, phase + 1);
+  if (atomic_load(&t->phase_sleepers)) futex_wake(&t->phase, self.size);
+}
+
 int omp_get_thread_num(void) { return self.rank; }
 int omp_get_num_threads(void) { return self.size > 1 ? self.size : 1; }
 int omp_get_max_threads(void) { return self.threads > 0 ? self.threads : 1; }
