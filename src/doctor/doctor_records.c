@@ -74,7 +74,12 @@ static bool is_reference(const brim_work *work, const brim_result *r) {
   return false;
 }
 
+// By the same evidence as bench: the race that the visits of the records make. Without memory for it nothing
+// is certain.
 static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
+  brim_race *race = NULL;
+  const double passes = (double)brim_config_int(job->config, "benchmark.repeats");
+  if (brim_race_of_results(out->results, out->count, passes, &race)) brim_status_clear();
   bool *withheld = (bool *)brim_calloc(out->count, sizeof *withheld);
   for (size_t i = 0; withheld && i < out->count; i++) {
     const brim_result *r = &out->results[i];
@@ -86,10 +91,13 @@ static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
     withheld[i] = brim_sweep_changes_learning(job->work, named, &setting);
   }
   const brim_recommend_options how = {
+      .race = race,
+      .interrupted = !race,
       .now = out->own,
       .now_is_reference = out->own >= 0 && is_reference(job->work, &out->results[out->own]),
       .withheld = withheld};
   brim_recommend(out->results, out->count, &how, &out->picks);
+  brim_race_destroy(race);
   brim_free(withheld);
 }
 
@@ -170,9 +178,7 @@ static void find_difference(const brim_doctor_job *job, const brim_result *to, d
 
 // As bench doubts it; "" = it does not.
 static const char *doubt_of(const brim_doctor_records *records) {
-  const brim_recommendation *picks = &records->picks;
-  bool once = records->count > 1 && records->results[picks->recommended].repeats == 1;
-  return picks->provisional || once ? brim_tr(" (provisional: another may be faster)") : "";
+  return records->picks.provisional ? brim_tr(" (provisional: another may be faster)") : "";
 }
 
 static void say_faster(const brim_doctor_job *job, const brim_doctor_records *records,

@@ -234,6 +234,22 @@ static brim_result_knob *knob_of(brim_result *r, const char *name) {
   return NULL;
 }
 
+// Visits to setting `index` of `settings`, in rounds. Their rates are off by up to `spread`, and each setting
+// has its fast and slow rounds at another time.
+static void put_visits(brim_result *r, int index, int settings, int count, double spread) {
+  for (int i = 0; i < count; i++) {
+    const double off = spread * ((i + index) % 2 ? 1 : -1);
+    r->visits[i] = (brim_result_visit){.at = (int64_t)i * settings + index,
+                                       .samples_per_s = r->samples_per_s * (1 + off),
+                                       .log_se = 0.002,
+                                       .samples = 10,
+                                       .seconds = 0.5,
+                                       .others_cpu_percent = 0};
+  }
+  r->visit_count = (size_t)count;
+  r->repeats = count;
+}
+
 // Two measured settings: the config's own, and one that is `factor` times as fast.
 static void write_records(const opened *o, const char *path, double factor, bool own) {
   brim_result r[2] = {o->plan, o->plan};
@@ -244,6 +260,7 @@ static void write_records(const opened *o, const char *path, double factor, bool
     r[i].total_ms.median = r[i].total_ms.mean = 32 / r[i].samples_per_s * 1e3;
     r[i].stable = true;
     r[i].steps = 5;
+    put_visits(&r[i], i, own ? 2 : 1, 6, 0.1);
   }
   brim_result_knob *batch = knob_of(&r[1], "batch_size");
   assert_non_null(batch);
@@ -293,6 +310,7 @@ static void test_same_rule(void **state) {
   put_workers(&r[0], &o, "2", 1000);
   put_workers(&r[1], &o, "1", 2010);
   put_workers(&r[2], &o, "0", 2000);
+  for (int i = 0; i < 3; i++) put_visits(&r[i], i, 3, 6, 0.003);
   assert_ok(brim_results_write("workers.jsonl", r, 3));
   brim_recommendation picks;
   brim_recommend(r, 3, &(brim_recommend_options){.now = 0}, &picks);
@@ -318,6 +336,7 @@ static void test_doubt(void **state) {
   for (int i = 0; i < 3; i++) {
     r[i].samples_per_s_low = 0.8 * r[i].samples_per_s;
     r[i].samples_per_s_high = 1.2 * r[i].samples_per_s;
+    put_visits(&r[i], i, 3, 6, 0.2);
   }
   assert_ok(brim_results_write("doubt.jsonl", r, 3));
   examine_job(&o, "doubt.jsonl", NULL);
@@ -326,10 +345,28 @@ static void test_doubt(void **state) {
               "] faster (provisional: another may be faster): num_workers 2 -> 0");
   // certain by its interval, but of one visit alone
   put_workers(&r[2], &o, "0", 4000);
-  r[2].repeats = 1;
+  put_visits(&r[2], 2, 3, 1, 0);
   assert_ok(brim_results_write("doubt.jsonl", r, 3));
   examine_job(&o, "doubt.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "(provisional: ");
+  // narrow intervals that do not overlap, of visits that contradict each other
+  put_workers(&r[0], &o, "2", 1000);
+  put_workers(&r[1], &o, "1", 1010);
+  put_workers(&r[2], &o, "0", 1200);
+  for (int i = 0; i < 3; i++) put_visits(&r[i], i, 3, 4, 0.4);
+  assert_ok(brim_results_write("doubt.jsonl", r, 3));
+  examine_job(&o, "doubt.jsonl", NULL);
+  assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD,
+              "the one that brim bench recommends of 3 measured settings (provisional: ");
+  // beside other programs that had half of the machine
+  for (int i = 0; i < 3; i++) {
+    put_workers(&r[i], &o, i == 0 ? "2" : i == 1 ? "1" : "0", i == 0 ? 1000 : 1400);
+    put_visits(&r[i], i, 3, 6, 0.002);
+    r[i].cpu_percent = r[i].others_cpu_percent = 50;
+  }
+  assert_ok(brim_results_write("doubt.jsonl", r, 3));
+  examine_job(&o, "doubt.jsonl", NULL);
+  assert_null(strstr(fake_line("config.measured", NULL)->value, "] faster: "));
   close_job(&o);
 }
 
