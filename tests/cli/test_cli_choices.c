@@ -158,6 +158,9 @@ static void test_workload_by_content(void **state) {
   expect(0, "linear policy",
          "rm -rf run_opt && brim train --num-envs 8 --num-dirs 4 --dir-chunk 16 --max-steps 1 "
          "--device cpu --output-dir run_opt env=cartpole ars.eval_episodes=2");
+  expect(0, "\"workload\":\"ars\"", "brim bench --num-envs 8 --plan --device cpu --json");
+  expect(0, "\"workload\":\"mappo\"",
+         "brim bench --num-envs 8 --rollout-steps 4 --plan --device cpu --json");
   // a key of another workload
   r = shell(
       "rm -rf run_opt && brim train ars mappo.gamma=0.5 num_envs=8 num_dirs=4 env=cartpole "

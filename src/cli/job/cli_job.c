@@ -116,6 +116,17 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   return status;
 }
 
+// Is this a list of values to try, benchmark.X_options, of a knob that the workload has?
+static bool tries_knob(const char *key, const brim_workload_table *table) {
+  static const char prefix[] = "benchmark.", suffix[] = "_options";
+  char knob[64];
+  size_t n = strlen(key), around = sizeof prefix + sizeof suffix - 2;
+  if (!brim_str_starts(key, prefix) || n <= around || n - around >= sizeof knob) return false;
+  if (strcmp(key + n - (sizeof suffix - 1), suffix) != 0) return false;
+  snprintf(knob, sizeof knob, "%.*s", (int)(n - around), key + sizeof prefix - 1);
+  return brim_knob_find(table->knob_set, knob) != NULL;
+}
+
 // The workload whose own keys are given where the config names none: of several the first that has all of
 // them, under its own name or another's. NULL = no such keys.
 static const char *workload_of_keys(const brim_config *config) {
@@ -126,12 +137,15 @@ static const char *workload_of_keys(const brim_config *config) {
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const char *key = brim_config_key_at(i)->name, *dot = strchr(key, '.');
       if (!dot || !brim_config_is_asked(config, key)) continue;
+      if (tries_knob(key, brim_workload_at(0))) continue;  // it is the default's, too
       size_t n = (size_t)(dot - key);
-      bool of_it = strlen(table->name) == n && strncmp(table->name, key, n) == 0;
+      bool of_it =
+          (strlen(table->name) == n && strncmp(table->name, key, n) == 0) || tries_knob(key, table);
       bool of_other = false;
       for (size_t k = 0; brim_workload_at(k) && !of_it; k++) {
         const char *name = brim_workload_at(k)->name;
-        of_other = of_other || (strlen(name) == n && strncmp(name, key, n) == 0);
+        of_other = of_other || (strlen(name) == n && strncmp(name, key, n) == 0) ||
+                   tries_knob(key, brim_workload_at(k));
       }
       given += of_it;
       foreign += of_other && !brim_cli_own_key(key, table->name, own);
