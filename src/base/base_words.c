@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { BEGIN = '\x01', VALUE = '\x02', END = '\x03' };
-enum { LONGEST = 1024, VALUES = 12, DEPTH = 4 };
+enum { LONGEST = 1024, VALUES = 12, DEPTH = 4, MOST_STEPS = 1 << 14 };
 
 bool brim_words_are(const char *text) { return strchr(text, BEGIN) != NULL; }
 
@@ -93,6 +93,7 @@ typedef struct reading {
   const brim_msg_catalogue *language;
   bool own;  // the reader's language, not `language`
   int depth;
+  size_t left;  // steps: a sentence from a file may repeat its values, and theirs
   brim_str *out;
 } reading;
 
@@ -121,7 +122,8 @@ static void put_message(reading *r, part message, bool plain, const part *values
   const char *fmt = r->own ? brim_tr(english) : brim_tr_in(r->language, english);
   const size_t from = r->out->len;
   size_t next = 0;
-  for (const char *p = fmt; *p; p++) {
+  for (const char *p = fmt; *p && r->left > 0; p++) {
+    r->left--;
     if (*p == BEGIN || *p == VALUE || *p == END) continue;
     if (*p != '%' || (plain && p[1] != '%')) {
       brim_str_append_char(r->out, *p);
@@ -161,9 +163,10 @@ static part read_message(reading *r, part rest) {
 }
 
 static void read_all(reading *r, part words) {
-  while (words.length > 0) {
+  while (words.length > 0 && r->left > 0) {
     const char c = *words.text++;
     words.length--;
+    r->left--;
     if (c == BEGIN) {
       words = read_message(r, words);
     } else if (c != VALUE && c != END) {
@@ -173,7 +176,7 @@ static void read_all(reading *r, part words) {
 }
 
 void brim_words_read(const char *words, brim_str *out) {
-  reading r = {.own = true, .out = out};
+  reading r = {.own = true, .left = MOST_STEPS, .out = out};
   read_all(&r, (part){words, strlen(words)});
 }
 
@@ -187,6 +190,6 @@ void brim_words_text(const char *words, char *out, size_t size) {
 }
 
 void brim_words_read_in(const brim_msg_catalogue *language, const char *words, brim_str *out) {
-  reading r = {.language = language, .out = out};
+  reading r = {.language = language, .left = MOST_STEPS, .out = out};
   read_all(&r, (part){words, strlen(words)});
 }

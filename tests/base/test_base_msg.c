@@ -80,6 +80,31 @@ static void sentences_are_read_in_every_language(void **state) {
   reads(&catalogue, "plain, 5 % of %s", "plain, 5 % of %s");
 }
 
+// A file's sentence that repeats its value, which repeats its own, and so on: a text of bounded length.
+static void sentences_do_not_explode(void **state) {
+  (void)state;
+  brim_str words, text;
+  brim_str_init(&words);
+  brim_str_init(&text);
+  brim_str_append(&words, "leaf");
+  for (int level = 0; level < 4; level++) {
+    brim_str more;
+    brim_str_init(&more);
+    brim_str_append_char(&more, '\x01');
+    for (int i = 0; i < 36; i++) brim_str_append(&more, "%1$s");
+    brim_str_append_char(&more, '\x02');
+    brim_str_append_n(&more, words.data, words.len);
+    brim_str_append_char(&more, '\x03');
+    brim_str_deinit(&words);
+    words = more;
+  }
+  brim_words_read_in(NULL, words.data, &text);
+  assert_ok(brim_str_status(&text));
+  assert_true(text.len < 65536);
+  brim_str_deinit(&words);
+  brim_str_deinit(&text);
+}
+
 // A field that is too short cuts the sentence off at a character, and what is cut off can be read.
 static void sentences_may_be_cut_off(void **state) {
   (void)state;
@@ -125,6 +150,7 @@ int main(void) {
       cmocka_unit_test(marker_is_the_text),
       cmocka_unit_test(sentences_are_read_in_every_language),
       cmocka_unit_test(sentences_may_be_cut_off),
+      cmocka_unit_test(sentences_do_not_explode),
       cmocka_unit_test(foreign_sentences_are_no_formats),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
