@@ -123,6 +123,7 @@ typedef struct brim_data_classes {
   size_t count, room;
   uint64_t rows, most;
   bool fixed;
+  bool given;  // `most` is what the user says
 } brim_data_classes;
 // For a column of so many rows. More names than half of them are no classes, unless their number is
 // given (above 0).

@@ -257,6 +257,7 @@ static void test_text_refused(void **state) {
     assert_ok(try_open("ids.h5", "train", "{\"classes\": 40}", &o));  // the user says that they are
     assert_int_equal(o.info.classes, N);
     shut(&o);
+    assert_refused("ids.h5", "train", "{\"classes\": 3}", BRIM_EINVAL, "classes=3");
     values[7] = size ? "   " : "";
     write_text("empty.h5", values, N, size, H5T_STR_NULLTERM);
     assert_refused("empty.h5", "train", NULL, BRIM_EPARSE, "/y[7]");
@@ -296,6 +297,13 @@ static void test_text_refused(void **state) {
   assert_refused("two.h5", "train", "{\"targets\": [\"label\", \"y\"]}", BRIM_EINVAL, "/y");
   static const int32_t numbers[4] = {0, 1, 0, 1};
   check_labels("two.h5", NULL, 2, numbers, 4);
+  // the names of the classes beside the numbers of the samples
+  file = create("list.h5", 0, false);
+  put_set(file, &x, NULL);
+  put_names(file, "labels", (const char *const[2]){"cat", "dog"}, 2, 4, H5T_STR_NULLTERM);
+  put_labels(file, "fine", 4, 2);
+  H5Fclose(file);
+  check_labels("list.h5", NULL, 2, numbers, 4);
 }
 
 // Bytes that are no UTF-8 are names too, shown as \xNN.

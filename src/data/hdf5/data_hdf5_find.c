@@ -389,6 +389,8 @@ static brim_status find_target(const candidates *c, const brim_hdf5_choice *chos
     if (best == chosen->inputs[i]) best = NULL;
   }
   if (!best) best = named(c, brim_hdf5_target_names, true);
+  // the names of the classes are not the label of each sample
+  if (best && best->text && best->dim[0] != chosen->inputs[0]->dim[0]) best = NULL;
   *out = best;
   if (best) return BRIM_OK;
   for (size_t i = 0; i < c->count; i++) {

@@ -214,8 +214,10 @@ static brim_status decode_row(const bmp *b, int64_t y, int channels, uint8_t *ou
       uint32_t index = p[bit / 8] >> (8 - b->bits - bit % 8) & ((1u << b->bits) - 1);
       BRIM_TRY(put_index(b, at + bit / 8, index, channels, &out));
     } else {
-      uint8_t rgb[3] = {p[2], p[1], p[0]};
-      if (b->bits != 24) {
+      uint8_t rgb[3];
+      if (b->bits == 24) {
+        for (int c = 0; c < 3; c++) rgb[c] = p[2 - c];
+      } else {
         uint32_t v = b->bits == 16 ? le16(p) : le32(p);
         for (int c = 0; c < 3; c++) {
           const bmp_channel *k = &b->channel[c];

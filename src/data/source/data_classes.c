@@ -17,6 +17,7 @@ static brim_status fail_memory(const char *what) {
 void brim_data_classes_init(brim_data_classes *c, uint64_t rows, int64_t given) {
   *c = (brim_data_classes){.rows = rows, .most = rows / 2 < MOST_CLASSES ? rows / 2 : MOST_CLASSES};
   if (c->most < FEW) c->most = FEW;
+  c->given = given > 0;
   if (given > 0) c->most = (uint64_t)given;
 }
 
@@ -49,6 +50,10 @@ static size_t place_of(const brim_data_classes *c, const char *text, size_t n, b
 
 static brim_status insert(brim_data_classes *c, const char *what, size_t at, const char *text,
                           size_t n) {
+  if (c->count == c->most && c->given) {
+    return brim_fail(BRIM_EINVAL, "%s holds more than %" PRIu64 " classes, but classes=%" PRIu64,
+                     what, c->most, c->most);
+  }
   if (c->count == c->most) {
     return brim_fail(BRIM_EINVAL,
                      "%s holds more than %" PRIu64 " different texts in %" PRIu64

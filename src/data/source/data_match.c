@@ -85,6 +85,18 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
   // Text labels of sets that were opened apart, from two files, may be numbered in two ways.
   const char *const *ours = train->class_names ? train->class_names(train->state) : NULL;
   const char *const *theirs = eval->class_names ? eval->class_names(eval->state) : NULL;
+  const char *kinds[] = {train->table->name, eval->table->name};
+  bool columns = true;  // a folder's names are those of its folders, and say what its numbers are
+  for (int k = 0; k < 2; k++) {
+    columns = columns && (strcmp(kinds[k], "hdf5") == 0 || strcmp(kinds[k], "numpy") == 0);
+  }
+  if (columns && a->classes > 0 && !ours != !theirs) {
+    brim_log_warn("data",
+                  "%s has classes by name and %s by number: the numbers are taken for places in "
+                  "the sorted names, "
+                  "from 0",
+                  ours ? one : other, ours ? other : one);
+  }
   for (int64_t i = 0; ours && theirs && i < b->classes; i++) {
     if (strcmp(ours[i], theirs[i]) == 0) continue;
     brim_text_plain(ours[i], left, sizeof left);
