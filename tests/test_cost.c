@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
   const int n = snprintf(line, sizeof line, "%.2f %.2f %s\n",
                          seconds(used.ru_utime) + seconds(used.ru_stime), now() - start, argv[1]);
   const int fd = open(costs, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (fd >= 0 && n > 0 && write(fd, line, (size_t)n) != n) perror(costs);
+  if (fd >= 0 && n > 0 && n < (int)sizeof line && write(fd, line, (size_t)n) != n) perror(costs);
   if (fd >= 0) close(fd);
   if (WIFSIGNALED(status)) {
     signal(WTERMSIG(status), SIG_DFL);

@@ -23,7 +23,10 @@ play cmake '
 echo "$*" >>"$CALLS"
 case $1 in --build) exit 0 ;; esac
 for a in "$@"; do
-  case $a in -DBRIM_CUDA_FOR=*) echo "BRIM_CUDA_FOR:STRING=${a#*=}" >build/CMakeCache.txt ;; esac
+  case $a in
+    -DBRIM_CUDA_FOR=*) echo "BRIM_CUDA_FOR:STRING=${a#*=}" >build/CMakeCache.txt ;;
+    -DBRIM_CUDA_QUICK=*) echo "BRIM_CUDA_QUICK:BOOL=${a#*=}" >>build/CMakeCache.txt ;;
+  esac
 done
 echo CMOCKA_FOUND:INTERNAL=1 >>build/CMakeCache.txt
 touch build/build.ninja'
@@ -57,6 +60,9 @@ grep -q 'CUDA=all' out || fail "says it the first time only"
 gpus 9.0 8.6 9.0
 run 0 '' default
 configured '-DBRIM_CUDA=ON -DBRIM_CUDA_ARCHS=86;90'
+gpus 12.0
+run 0 '' default
+configured '-DBRIM_CUDA_ARCHS=90'
 gpus 7.5
 run 0 '' default
 configured '-DBRIM_CUDA=OFF'
@@ -68,8 +74,11 @@ run 0 '' default
 if grep -q -- --preset calls; then fail "forgets what was asked for"; fi
 run 0 '80 90' default
 configured '-DBRIM_CUDA_ARCHS=80;90'
+mkdir -p tree/build/lib/brim
+touch tree/build/lib/brim/libbrim_cuda.so
 run 0 none default
 configured '-DBRIM_CUDA=OFF'
+if [ -e tree/build/lib/brim/libbrim_cuda.so ]; then fail "leaves the plug-in of an earlier build"; fi
 if grep -q 'CUDA=all' out; then fail "explains what was asked for"; fi
 run 2 nonsense default
 if [ -s calls ]; then fail "goes on with a CUDA= that it does not know"; fi
@@ -78,3 +87,6 @@ BRIM_CUDA_QUICK=1
 export BRIM_CUDA_QUICK
 run 0 80 default
 configured '-DBRIM_CUDA_QUICK=ON'
+unset BRIM_CUDA_QUICK
+run 0 '' default
+configured '-DBRIM_CUDA_QUICK=OFF'
