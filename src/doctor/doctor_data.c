@@ -117,11 +117,13 @@ static const char *path_of(const brim_doctor_exam *e) {
   return e->machine->data ? e->machine->data : ".";
 }
 
-// The data as a word of a command. A path that would not leave room for the rest is left to the reader.
+// The data as a word of a command. A path that would not leave room for the rest, or that a shell would read in
+// another way, is left to the reader.
 enum { MOST_WORD = 256 };
 static const char *source_of(const brim_doctor_exam *e, char out[MOST_WORD]) {
   const char *path = e->machine->data;
   if (!path || strlen(path) + 3 > MOST_WORD) return "SRC";
+  if (strchr(path, '\'') && strpbrk(path, "\"$`\\!")) return "SRC";
   const char *quote = strchr(path, '\'') ? "\"" : "'";
   snprintf(out, MOST_WORD, "%s%s%s", quote, path, quote);
   return out;

@@ -520,6 +520,7 @@ static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent
     brim_status status = brim_exec_spool_send(x->link, lines, sent);
     if (status != BRIM_EIO) return status;
     (void)take_answer(x, status);
+    write_log(x);
     if (wants_stop(x) || x->why == BRIM_EXEC_ALONE || is_alone(x))
       return brim_fail(BRIM_EIO, "the sweep does not answer");
     brim_clock_sleep_ns(x->pause_ms * MS);
@@ -550,6 +551,7 @@ static bool send_files(exec *x, bool ended) {
   brim_exec_files_finish(x->files);
   while (state == BRIM_EXEC_FILES_BUSY) {
     state = brim_exec_files_ask(x->files, FILES_MS);
+    write_log(x);
     if (!ended && beat_on(x)) state = BRIM_EXEC_FILES_STALE;
     if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + FILES_STOP_MS * MS;
     bool late = is_alone(x) || (stop_ns && now_ns() > stop_ns);
@@ -723,6 +725,11 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   brim_child_close(x->child);
   brim_exec_tail_deinit(&x->tail);
   brim_exec_findings_deinit(&x->findings);
+  write_log(x);
+  if (x->log_waiting.len > 0) {
+    brim_log_warn("exec", "%s: the disk did not take the last %zu bytes of the log",
+                  options->folder, x->log_waiting.len);
+  }
   if (x->log >= 0) (void)close(x->log);
   brim_str_deinit(&x->log_waiting);
   brim_exec_owner_leave(options->folder);

@@ -568,6 +568,11 @@ static void test_apply_keeps_automatic_values(void **state) {
          "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
          "--repeats 1 --no-ceilings --no-price --output-dir kept --apply");
   expect_file("automatic.yaml", automatic);
+  // another name of the file
+  expect(0, "automatic.yaml already has this setting",
+         "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
+         "--repeats 1 --no-ceilings --no-price --output-dir kept --apply ./automatic.yaml");
+  expect_file("automatic.yaml", automatic);
   // a value that the command line replaces is not in the file
   expect(0, "+  num_workers: 1",
          "brim bench automatic.yaml --batch-sizes 32 --num-workers 1 --precisions fp32 --steps 2 "

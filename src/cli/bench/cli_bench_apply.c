@@ -138,7 +138,7 @@ brim_status brim_cli_bench_apply(bench *b) {
   const brim_result *best = &b->results[b->picks.recommended];
   // Values of the config's own setting stay as the file has them: what it leaves to brim is not fixed to
   // what this machine chose.
-  const bool same = b->decision.now >= 0 && b->apply == b->job->input.path;
+  const bool same = b->decision.now >= 0 && brim_fs_same(b->apply, b->job->input.path);
   const brim_result *own = same ? &b->results[b->decision.now] : NULL;
   knob_edits list = {.count = 0};
   for (size_t i = 0; i < b->axes.count; i++) {
