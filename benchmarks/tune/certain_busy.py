@@ -34,7 +34,7 @@ training: {use_amp: false}
                    {"batch_size": "32", "num_workers": "0"}),
     "ars": ("""\
 workload: ars
-env: quadruped(task=stand)
+env: cartpole
 model: linear_policy
 ars: {num_envs: 16, num_dirs: 8, dir_chunk: 8, top_dirs: 4}
 """, ["--num-envs", "4", "16", "64", "--num-dirs", "8", "--dir-chunk", "2", "8"],
