@@ -1,6 +1,6 @@
 // `brim sweep chaos`: 16 executors of real trainings, killed and stopped with their sweep at random
 // moments, on the kind of store the program is called with; or, with "pool", 16 workers and their server over
-// a network that fails. With "disk" one write in 400 fails, too. 20 seconds, or two minutes for `make test-all`. BRIM_CHAOS_SEED repeats a run.
+// a network that fails. With "disk" one write in 400 fails, too. 20 seconds, or two minutes for `make test-night`. BRIM_CHAOS_SEED repeats a run.
 #include <time.h>
 #include <unistd.h>
 

@@ -216,6 +216,11 @@ static void test_text_splits(void **state) {
   check_split("text", "test", test_want, 2);
 }
 
+static void keep_text(void *ctx, brim_log_level level, const char *module, const char *text) {
+  (void)level, (void)module;
+  snprintf(ctx, 1024, "%s", text);
+}
+
 // Two files that number their classes in two ways serve no network together.
 static void test_text_match(void **state) {
   (void)state;
@@ -230,6 +235,24 @@ static void test_text_match(void **state) {
     assert_status(brim_source_match(a, &a->info, b, &b->info, false, ""),
                   k ? BRIM_EINVAL : BRIM_OK);
     if (k) assert_detail("class 0 is 'a' in a.h5:/x and 'b' in b.h5:/x");
+    brim_source_close(b);
+  }
+  // Numbers have no names to compare: a warning says how brim takes them.
+  for (int k = 0; k < 2; k++) {
+    char said[1024] = "";
+    hid_t file = create("b.h5", 0, false);
+    set x = floats("x", 3, 2);
+    put_set(file, &x, NULL);
+    if (k)
+      put_names(file, "y", same, 3, 0, H5T_STR_NULLTERM);
+    else
+      put_labels(file, "y", 3, 3);
+    H5Fclose(file);
+    assert_ok(open_source("hdf5", NULL, 0, "b.h5", "train", &b));
+    brim_log_set_sink(keep_text, said, BRIM_LOG_WARN);
+    assert_ok(brim_source_match(a, &a->info, b, &b->info, false, ""));
+    brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
+    assert_int_equal(strstr(said, "b.h5:/x") != NULL, !k);
     brim_source_close(b);
   }
   brim_source_close(a);
@@ -450,11 +473,6 @@ static void test_unsigned(void **state) {
   H5Fclose(file);
   assert_refused("unsigned.h5", "train", NULL, BRIM_EPARSE,
                  "/y[1] is 18446744073709551615, expected");
-}
-
-static void keep_text(void *ctx, brim_log_level level, const char *module, const char *text) {
-  (void)level, (void)module;
-  snprintf(ctx, 1024, "%s", text);
 }
 
 static void put_attribute(const char *path, const char *object, const char *name, hid_t type,

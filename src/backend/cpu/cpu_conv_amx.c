@@ -162,7 +162,8 @@ typedef struct amx_band {
 
 // Weights as (panel, tap, group of 32 source channels). Forward: filters are columns and their
 // channels lie along k; backward: k runs over filters.
-static void pack_weights(const amx_run *run, int rank, int size) {
+static void pack_weights(void *arg, int rank, int size) {
+  const amx_run *run = arg;
   const amx_plan *p = run->p;
   const brim_cpu_conv *v = &p->v;
   bool forward = v->op == BRIM_OP_CONV;
@@ -315,8 +316,6 @@ static void run_units(const amx_run *run, int rank, int size) {
   }
 }
 
-static void pack_body(void *arg, int rank, int size) { pack_weights(arg, rank, size); }
-
 static void units_body(void *arg, int rank, int size) {
   brim_cpu_amx_enter();
   run_units(arg, rank, size);
@@ -334,7 +333,7 @@ static brim_status run_conv(const void *state, const brim_cpu_gemm_args *args) {
   amx_run run = {.p = p, .args = args};
   for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
     run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
-    brim_cpu_team_run(v->threads, pack_body, &run);
+    brim_cpu_team_run(v->threads, pack_weights, &run);
     brim_cpu_team_run(v->threads, units_body, &run);
   }
   return BRIM_OK;

@@ -131,7 +131,8 @@ static void pack_x(const weight_run *run, int64_t block, int64_t row) {
   }
 }
 
-static void pack_band(const weight_run *run, int rank, int size) {
+static void pack_band(void *arg, int rank, int size) {
+  const weight_run *run = arg;
   int64_t lo, hi, rows = run->hi - run->lo;
   brim_cpu_split(run->blocks * rows, 1, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i++) pack_dy(run, i / rows, i % rows);
@@ -195,8 +196,6 @@ static void multiply_band(const weight_run *run, int rank, int size) {
   }
 }
 
-static void pack_body(void *arg, int rank, int size) { pack_band(arg, rank, size); }
-
 static void multiply_body(void *arg, int rank, int size) {
   brim_cpu_amx_enter();
   multiply_band(arg, rank, size);
@@ -211,7 +210,7 @@ void brim_cpu_conv_amx_weight_run(const void *state, const brim_cpu_gemm_args *a
     for (run.lo = 0; run.lo < p->v.p; run.lo += p->band_rows) {
       run.hi = brim_cpu_min(run.lo + p->band_rows, p->v.p);
       source_rows(&p->v, run.lo, run.hi, &run.first, &run.end);
-      brim_cpu_team_run(p->v.threads, pack_body, &run);
+      brim_cpu_team_run(p->v.threads, pack_band, &run);
       brim_cpu_team_run(p->v.threads, multiply_body, &run);
     }
   }

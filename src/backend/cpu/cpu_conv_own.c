@@ -143,7 +143,8 @@ static int64_t depth_before(const conv_run *run, int64_t index) {
 
 // Weights as (block of pieces, panel, depth, nr). Forward: rows of w are columns of B, depth lies
 // contiguous; backward: w's channels are columns, depth runs over its rows.
-static void pack_weights(const conv_run *run, int rank, int size) {
+static void pack_weights(void *arg, int rank, int size) {
+  const conv_run *run = arg;
   const brim_cpu_conv_plan *p = run->p;
   const brim_cpu_conv *v = &p->v;
   const brim_cpu_kernel *kernel = p->kernel;
@@ -273,7 +274,8 @@ static void zero_rows(const conv_run *run, const brim_cpu_conv_row *rows, int64_
   }
 }
 
-static void run_rows(const conv_run *run, int rank, int size) {
+static void run_rows(void *arg, int rank, int size) {
+  const conv_run *run = arg;
   const brim_cpu_conv_plan *p = run->p;
   const brim_cpu_kernel *kernel = p->kernel;
   char *own = (char *)run->args->workspace + p->thread_offset + (size_t)rank * p->thread_bytes;
@@ -291,9 +293,6 @@ static void run_rows(const conv_run *run, int rank, int size) {
     }
   }
 }
-
-static void pack_body(void *arg, int rank, int size) { pack_weights(arg, rank, size); }
-static void rows_body(void *arg, int rank, int size) { run_rows(arg, rank, size); }
 
 //---------------------------------- provider ----------------------------------
 
@@ -339,8 +338,8 @@ static brim_status own_run(const void *state, const brim_cpu_gemm_args *args) {
     run.pass = &p->passes[i];
     for (run.jc = 0; run.jc < p->dst_c; run.jc += p->nb) {
       run.n = brim_cpu_min(p->nb, p->dst_c - run.jc);
-      brim_cpu_team_run(v->threads, pack_body, &run);
-      brim_cpu_team_run(v->threads, rows_body, &run);
+      brim_cpu_team_run(v->threads, pack_weights, &run);
+      brim_cpu_team_run(v->threads, run_rows, &run);
     }
   }
   return BRIM_OK;

@@ -78,7 +78,8 @@ typedef struct weight_part {
   char *own;
 } weight_part;
 
-static void pack_dy(const weight_run *run, int rank, int size) {
+static void pack_dy(void *arg, int rank, int size) {
+  const weight_run *run = arg;
   const brim_cpu_conv_plan *p = run->p;
   const brim_cpu_kernel *kernel = p->kernel;
   size_t panel = (size_t)(brim_cpu_round_up(run->k, kernel->kg) * kernel->nr) * kernel->pack_bytes;
@@ -188,8 +189,6 @@ static weight_part part_of(const weight_run *run, int part) {
   return out;
 }
 
-static void pack_body(void *arg, int rank, int size) { pack_dy(arg, rank, size); }
-
 // A team may be smaller than planned. A part's sums are whole after the last round.
 static void multiply_body(void *arg, int rank, int size) {
   const weight_run *run = arg;
@@ -210,7 +209,7 @@ void brim_cpu_conv_weight_run(const brim_cpu_conv_plan *p, const brim_cpu_gemm_a
     run.n = brim_cpu_min(p->nb, v->m - run.jc);
     for (run.k0 = 0; run.k0 < pixels; run.k0 += p->kb) {
       run.k = brim_cpu_min(p->kb, pixels - run.k0);
-      brim_cpu_team_run(v->threads, pack_body, &run);
+      brim_cpu_team_run(v->threads, pack_dy, &run);
       brim_cpu_team_run(v->threads, multiply_body, &run);
     }
   }

@@ -85,12 +85,9 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
   // Text labels of sets that were opened apart, from two files, may be numbered in two ways.
   const char *const *ours = train->class_names ? train->class_names(train->state) : NULL;
   const char *const *theirs = eval->class_names ? eval->class_names(eval->state) : NULL;
-  const char *kinds[] = {train->table->name, eval->table->name};
-  bool columns = true;  // a folder's names are those of its folders, and say what its numbers are
-  for (int k = 0; k < 2; k++) {
-    columns = columns && (strcmp(kinds[k], "hdf5") == 0 || strcmp(kinds[k], "numpy") == 0);
-  }
-  if (columns && a->classes > 0 && !ours != !theirs) {
+  // Folders number their classes by name, as text is numbered. Other numbers are as their writer chose them.
+  const brim_source *numbered = ours ? eval : train;
+  if (a->classes > 0 && !ours != !theirs && strcmp(numbered->table->name, "folder") != 0) {
     brim_log_warn("data",
                   "%s has classes by name and %s by number: the numbers are taken for places in "
                   "the sorted names, "
