@@ -1,6 +1,6 @@
 # Thin over the CMake presets (CMakePresets.json). `make help` lists what there is.
 # Variables: PREFIX, DESTDIR (install), GPU (dist), RUNS, FUZZ_SECONDS (fuzz), STAGES (test-all), TESTS (test: an
-# expression), FILE, ALL (check), JOBS. CUDA: the GPUs that code is compiled for, all, none, or 90; else this machine's.
+# expression; words: names), FILE, ALL (check), JOBS. CUDA: the GPUs that code is compiled for, all, none, or 90; else this machine's.
 PREFIX ?= /usr/local
 DESTDIR ?=
 GPU ?=
@@ -16,7 +16,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export JOBS TESTS RUNS FUZZ_SECONDS DESTDIR CUDA
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-all test-night check install dist sanitize fuzz format format-check deps deps-test \
+.PHONY: all demo test test-all test-night check words install dist sanitize fuzz format format-check deps deps-test \
         deps-test-all clean help
 
 all: deps ## build the program, its plug-ins and, where cmocka is there, its tests
@@ -37,6 +37,9 @@ test-night: deps-test ## every case of tests that run a sample, and tests of man
 
 check: deps-test ## after an edit: the tests nearest to FILE="a.c b.h" or to what changed; ALL=1 all that reach it
 	@tools/check $(if $(ALL),--all) $(FILE)
+
+words: deps-test ## keep what brim says now as what tests expect (tests/cli/words); TESTS="test_cli_x test_cli_y"
+	@tools/words $(TESTS)
 
 install: deps ## install under PREFIX (default /usr/local), below DESTDIR when set
 	@tools/build default bin

@@ -14,13 +14,22 @@
 
 #include <cmocka.h>
 
-// GCC names its sanitizer by a macro, clang by a feature.
-#if defined(__SANITIZE_THREAD__)
+// GCC names its sanitizers by macros, clang by features.
+#if defined(__SANITIZE_ADDRESS__)
+#define BRIM_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
 #define BRIM_TSAN 1
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer)
+#define BRIM_ASAN 1
+#elif __has_feature(thread_sanitizer)
 #define BRIM_TSAN 1
 #endif
+#endif
+#if defined(BRIM_ASAN) || defined(BRIM_TSAN)
+#define BRIM_SANITIZED 1
+#else
+#define BRIM_SANITIZED 0
 #endif
 
 // Each line "skipped: why" is counted by its reason at the end of `make test`.
@@ -68,13 +77,25 @@ static inline uint64_t test_seed(void) {
   return seed ? strtoull(seed, NULL, 10) : 1;
 }
 
-// One in `of` cases, and all of them with BRIM_TEST_FULL.
-static inline bool test_is_sampled(uint64_t index, uint64_t of) {
-  if (test_is_full()) return true;
+// A number below `of` for each index, another in each run.
+static inline uint64_t test_draw(uint64_t index, uint64_t of) {
   uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u ^ test_seed() * 0xd1b54a32d192ed03u;
   x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
-  return (x >> 32) % of == 0;
+  return (x >> 32) % of;
+}
+
+// One in `of` cases, a third as many in a build with sanitizers (two to ten times as slow), and all of
+// them with BRIM_TEST_FULL.
+static inline bool test_is_sampled(uint64_t index, uint64_t of) {
+  if (test_is_full() || of < 2) return true;
+  return test_draw(index, BRIM_SANITIZED ? 3 * of : of) == 0;
+}
+
+// True as on a lesser CPU (BRIM_CPU_MASK): tests of what no instruction changes skip there.
+static inline bool test_is_masked(void) {
+  const char *mask = getenv("BRIM_CPU_MASK");
+  return mask && *mask;
 }
 
 // True: cases that take many minutes, too (`make test-night`).

@@ -1,6 +1,6 @@
 """Reads C and CUDA sources as text: what a file defines for others, which names it uses, and where
-its functions begin and end. No compiler: it works on any checkout, .cu files too. Callers:
-tools/check_cycles, tools/check_dead."""
+its functions begin and end. No compiler: it works on any checkout, .cu files too. Caller:
+tools/check_dead."""
 
 import os
 import re

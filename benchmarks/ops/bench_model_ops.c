@@ -1,4 +1,4 @@
-// The calls of a training step timed one by one (src/measure/measure_timer.c), beside what the machine
+// The calls of a training step timed one by one (src/measure/measure_machine.c), beside what the machine
 // can do at most. Calls run in their order, so each finds the inputs it would have in a step.
 // Repeats find small tensors in the caches: times of small calls are a lower bound.
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // Batch norm over ranks: the batches of BATCHNORM's and BATCHNORM_BWD's cases are cut into parts, as
 // ranks have them, and the ops of the parts together give what the op over the whole batch gives, on
-// every backend that loads here. On ref also the gradient by differences of the forward in parts.
+// every backend that loads here: a sample of them, all with BRIM_TEST_FULL. On ref also the gradient by
+// differences of the forward in parts.
 #include "base/base.h"
 #include "cases/gradient.h"
 #include "test.h"
@@ -273,13 +274,14 @@ static void run_backend(fixture *f, const char *name, brim_op op) {
       brim_case_get(i, &c);
       if (c.op != op) continue;
       brim_case_set_type(&c, types[k / CUTS]);
+      if (!test_is_sampled(i * TYPES * CUTS + (size_t)k, 6)) continue;
       if (!wanted(device, &c, cuts[k % CUTS])) continue;
       compare(f, device, &c, cuts[k % CUTS]);
       compared++;
     }
   }
   printf("  %s: %d batches in parts\n", name, compared);
-  assert_true(compared > 200);
+  assert_true(compared > (test_is_full() ? 200 : 0));
   brim_device_close(device);
 }
 

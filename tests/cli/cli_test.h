@@ -22,6 +22,7 @@
 typedef struct shell_result {
   int code;
   char *out, *err;  // brim_free, or shell_free
+  char *command;    // shell_free
 } shell_result;
 
 // Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test when the
@@ -35,6 +36,30 @@ void expect(int code, const char *part, const char *command);
 // Fail the test where a text lacks these words, or has them.
 void has(const char *text, const char *words);
 void has_not(const char *text, const char *words);
+
+// What a command prints is kept in words/<test>.txt. A new wording then needs no edit of a test: `make words`
+// renews those files, and the diff shows the new words. A block is found by the test function and the command;
+// (2) is the second place of the function that runs this command. A place in a loop has a block for each text.
+// Paths, versions, sizes and measured times are replaced. Output that depends on the machine in another way (devices,
+// CPU, user) does not belong there.
+//
+// says: the exit code, and all that is printed. says_lines: only the lines with `part`, which is a key, an
+// option, a file or the like, and no words. says_rows: the same for rows of reports, where numbers
+// with a decimal point, shares and bytes are replaced. said, said_lines, said_rows: the same of a result.
+#define says(code, command) says_at(__FILE__, __LINE__, __func__, code, SHELL_ALL, NULL, command)
+#define says_lines(code, part, command) \
+  says_at(__FILE__, __LINE__, __func__, code, SHELL_LINES, part, command)
+#define says_rows(code, part, command) \
+  says_at(__FILE__, __LINE__, __func__, code, SHELL_ROWS, part, command)
+#define said(result) said_at(__FILE__, __LINE__, __func__, SHELL_ALL, NULL, result)
+#define said_lines(result, part) said_at(__FILE__, __LINE__, __func__, SHELL_LINES, part, result)
+#define said_rows(result, part) said_at(__FILE__, __LINE__, __func__, SHELL_ROWS, part, result)
+typedef enum shell_words { SHELL_ALL, SHELL_LINES, SHELL_ROWS } shell_words;
+void says_at(const char *file, int line, const char *function, int code, shell_words which,
+             const char *part, const char *command);
+void said_at(const char *file, int line, const char *function, shell_words which, const char *part,
+             const shell_result *result);
+
 void write_file(const char *path, const char *text);
 bool has_file(const char *path);
 // Every line of a text is one JSON value; returns how many.

@@ -7,22 +7,22 @@ static void test_help(void **state) {
   expect(0, "Usage: brim COMMAND", "brim");
   expect(0, "Usage: brim COMMAND", "brim --help");
   expect(0, "Usage: brim COMMAND", "brim help");
-  expect(0, "Usage: brim train", "brim train --help");
-  expect(0, "Usage: brim train", "brim help train");
-  expect(0, "Usage: brim bench", "brim bench -h");
+  says_lines(0, "key.path", "brim train --help");
+  says_lines(0, "key.path", "brim help train");
+  says_lines(0, "key.path", "brim bench -h");
   expect(0, "130", "brim help exit-codes");
-  expect(0, "SIGHUP", "brim help exit-codes");
+  says(0, "brim help exit-codes");
   expect(0, "BRIM_PLUGIN_PATH", "brim help environment");
   expect(0, "mlp(", "brim help components");
   expect(0, "include", "brim help config");
-  expect(2, "did you mean 'train'", "brim help trian");
-  expect(2, "did you mean 'exit-codes'", "brim help exit");
+  says(2, "brim help trian");
+  says(2, "brim help exit");
   expect(0, "contrastive.knn_k", "brim help contrastive");
   expect(0, "ars.num_dirs", "brim help ars");
   expect(0, "brim " BRIM_VERSION, "brim --version");
   expect(0, "ref", "brim version");
   expect(0, "\"devices\"", "brim version --json");
-  expect(2, "takes no argument", "brim version now");
+  says(2, "brim version now");
 }
 
 // Every page of help keeps to 80 columns, to a narrow terminal where words allow, and has no
@@ -83,16 +83,16 @@ static void test_man_page(void **state) {
 
 static void test_unknown(void **state) {
   (void)state;
-  expect(2, "did you mean 'train'?", "brim tran");
-  expect(2, "brim help lists them all", "brim xyzzy");
-  expect(2, "did you mean --epochs?", "brim train --epoch 3");
+  says(2, "brim tran");
+  says(2, "brim xyzzy");
+  says(2, "brim train --epoch 3");
   expect(2, "brim train --help", "brim train --epoch 3");
   expect(2, "--epochs", "brim train --epochs many");
-  expect(2, "needs a value", "brim train --epochs");
-  expect(2, "is not one of", "brim --color sometimes version");
-  expect(2, "did you mean 'check'?", "brim config chek x");
-  expect(2, "name an action", "brim config");
-  expect(0, "Usage", "brim --color never --lang en help train");
+  says(2, "brim train --epochs");
+  says(2, "brim --color sometimes version");
+  says(2, "brim config chek x");
+  says(2, "brim config");
+  says_lines(0, "key.path", "brim --color never --lang en help train");
 }
 
 static void test_exit_codes(void **state) {
@@ -142,44 +142,45 @@ static void test_config(void **state) {
   write_file("grid.yaml", "lr: [0.1, 0.01]\nbatch_size: [32, 64, 128]\n");
   write_file("repeated.yaml", "data:\n  batch_size: 32\n  batch_size: 64\n");
   expect(0, "good.yaml: ok", "brim config check good.yaml");
-  expect(0, "a grid of 6 points", "brim config check grid.yaml good.yaml");
-  expect(0, "warning", "brim config check repeated.yaml");
+  says(0, "brim config check grid.yaml good.yaml");
+  says(0, "brim config check repeated.yaml");
   expect(0, "\"refused\":false", "brim config check repeated.yaml --json");
   write_file("tail.yaml", "transform: random_flip | ...\n");
   expect(0, "\"refused\":false", "brim config check tail.yaml --json");
   // what checks trains: `...` adds nothing
-  expect(0, "done:",
-         "rm -rf run_tail && brim train tail.yaml 'dataset=synthetic(shape=(8,8,3), samples=40)' "
-         "--max-steps 1 "
-         "--device cpu --output-dir run_tail");
+  says_rows(
+      0, "done: ",
+      "rm -rf run_tail && brim train tail.yaml 'dataset=synthetic(shape=(8,8,3), samples=40)' "
+      "--max-steps 1 "
+      "--device cpu --output-dir run_tail");
   expect(0, "\"refused\":false", "brim config check good.yaml --json");
   // One text wherever a config is read, and the later one counts.
   write_file("twice.yaml",
              "model: mlp(depth=1, hidden=4)\ndataset: synthetic(samples=64, shape=(4,))\n"
              "data:\n  batch_size: 32\n  batch_size: 16\ntraining:\n  epochs: 1\n");
-  static const char said[] =
-      "twice.yaml:5:3: 'batch_size' is given twice: on line 4 and on line 5; the later one wins";
-  expect(0, said, "brim config check twice.yaml");
-  expect(0, said, "rm -rf twice && brim train twice.yaml --device ref --output-dir twice");
+  says(0, "brim config check twice.yaml");
+  says_lines(0, "brim: warning: ",
+             "rm -rf twice && brim train twice.yaml --device ref --output-dir twice");
   expect(0, "batch_size: 16", "cat twice/config.yaml");
-  expect(0, said, "brim bench twice.yaml --device ref --plan");
-  expect(0, said, "brim eval twice/model.safetensors --device ref --config twice.yaml");
+  says_lines(0, "brim: warning: ", "brim bench twice.yaml --device ref --plan");
+  says_lines(
+      0, "brim: warning: ", "brim eval twice/model.safetensors --device ref --config twice.yaml");
   expect(0, "batch_size: 64", "brim config show good.yaml");
   expect(0, "batch_size: 8", "brim config show good.yaml batch_size=8");
   expect(0, "good.yaml:4", "brim config show good.yaml --origins");
   expect(0, "\"batch_size\"", "brim config show good.yaml --json");
   expect(0, "data.batch_size", "brim config explain");
   expect(0, "hidden", "brim config explain mlp batch_size a100-80g");
-  expect(2, "did you mean", "brim config explain batch_sice");
-  expect(0, "6 points", "brim config grid grid.yaml");
-  expect(0, "6 points", "brim config grid lr='[0.1, 0.01]' batch_size='[32, 64, 128]'");
-  expect(0, "no axes", "brim config grid good.yaml");
-  expect(2, "needs a file", "brim config check");
-  expect(0, "not used by this version", "brim config explain");
+  says(2, "brim config explain batch_sice");
+  says(0, "brim config grid grid.yaml");
+  says(0, "brim config grid lr='[0.1, 0.01]' batch_size='[32, 64, 128]'");
+  says(0, "brim config grid good.yaml");
+  says(2, "brim config check");
+  says_lines(0, "output_dir", "brim config explain");
   expect(0, "\"used\":false", "brim config explain --json");
   expect(2, "error: --batch-size: ", "brim train good.yaml --batch-size 0");
-  expect(2, "error: override data.batch_size", "brim train good.yaml data.batch_size=0");
-  expect(2, "grid of 6 points", "brim train grid.yaml");
+  says(2, "brim train good.yaml data.batch_size=0");
+  says(2, "brim train grid.yaml");
   shell_result r = shell("brim config check good.yaml absent.yaml grid.yaml");
   assert_int_equal(r.code, 2);  // all are looked at
   assert_non_null(strstr(r.out, "good.yaml: ok"));
@@ -209,24 +210,24 @@ static void test_sections_and_near_names(void **state) {
   assert_null(strstr(r.out, "data.batch_size"));
   shell_free(&r);
   expect(0, "\"key\":\"checkpoint.dir", "brim config explain checkpoint --json");
-  expect(2, "did you mean 'checkpoint'?", "brim config explain chekpoint");
+  says(2, "brim config explain chekpoint");
   expect(0, "mappo.gamma", "brim config explain");
   expect(0, "mappo.gamma", "brim config explain mappo");
   expect(0, "ars.num_envs", "brim config explain num_envs");
   expect(0, "mappo.num_envs", "brim config explain num_envs");
   expect(0, "mappo.num_envs", "brim config explain num_envs --json");
-  expect(2, "did you mean 'mappo.eval_episodes'?", "brim train uav eval_episodes=3");
-  expect(2, "did you mean 'ars.eval_episodes'?", "brim train quadruped-stand eval_episodes=3");
-  expect(2, "did you mean 'mappo.num_envs'?", "brim train uav training.num_envs=3");
-  expect(2, "did you mean 'ars.num_envs'?", "brim train quadruped-stand training.num_envs=3");
-  expect(2, "did you mean 'mappo.value_clip'?", "brim train uav value_clip=0.3");
-  expect(2, "did you mean 'mappo.update_epochs'?", "brim train uav mappo.epochs=3");
+  says(2, "brim train uav eval_episodes=3");
+  says(2, "brim train quadruped-stand eval_episodes=3");
+  says(2, "brim train uav training.num_envs=3");
+  says(2, "brim train quadruped-stand training.num_envs=3");
+  says(2, "brim train uav value_clip=0.3");
+  says(2, "brim train uav mappo.epochs=3");
   expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
   // configs by a name that is nearly right, shipped and one's own
-  expect(2, "mnist-mpl: no such config file; did you mean 'mnist-mlp'?", "brim train mnist-mpl");
+  says(2, "brim train mnist-mpl");
   write_file("my-own-test.yaml", "dataset: synthetic\n");
-  expect(2, "did you mean 'my-own-test'?", "brim train my-own-tset.yaml");
-  expect(2, "no such config file in ", "brim train quite-another-name");
+  says(2, "brim train my-own-tset.yaml");
+  says(2, "brim train quite-another-name");
 }
 
 // Paths of a config are the current folder's; one written for the config's folder is pointed out.
@@ -237,11 +238,8 @@ static void test_data_path_beside_the_config(void **state) {
       "rm -rf elsewhere && mkdir elsewhere && brim data make elsewhere/set --format idx --shape 8 "
       "--samples 32 --test-samples 0");
   write_file("elsewhere/c.yaml", "model: linear\ndata:\n  path: set\n  batch_size: 8\n");
-  static const char said[] =
-      "data.path set is not in the current folder, but elsewhere/set exists; paths are relative to "
-      "the current folder: add --data-path elsewhere/set, or run brim in elsewhere";
-  expect(2, said, "brim train elsewhere/c.yaml --device ref");
-  expect(2, said, "brim bench elsewhere/c.yaml --device ref --plan");
+  says(2, "brim train elsewhere/c.yaml --device ref");
+  says(2, "brim bench elsewhere/c.yaml --device ref --plan");
   expect(0, NULL, "brim bench elsewhere/c.yaml --device ref --plan --data-path elsewhere/set");
   expect(0, NULL, "cd elsewhere && brim bench c.yaml --device ref --plan");
 }
@@ -276,7 +274,7 @@ static void test_check_all_mistakes(void **state) {
   shell_free(&r);
   shell_free(&j);
   // one that train meets ends it as before
-  expect(2, "unknown key 'modle'", "brim train many.yaml");
+  says(2, "brim train many.yaml");
 }
 
 static void test_named_configs(void **state) {
@@ -288,20 +286,20 @@ static void test_named_configs(void **state) {
   expect(0, "seed: 77", "cd named && brim config show mine");
   write_file("named/mine.yaml", "seed: 78\n");
   expect(0, "seed: 78", "cd named && brim config show mine");
-  expect(2, "absent: no such config file in ", "cd named && brim train absent");
-  expect(2, "/../../configs, ., configs; give", "cd named && brim train absent");
+  says(2, "cd named && brim train absent");
+  says(2, "cd named && brim train absent");
   expect(2, "share/brim/configs", "cd named && brim train absent");
   // a name means the config that comes with brim, whatever lies here; a file name the file
   write_file("named/configs/stl10_config.yaml", "seed: 79\n");
   expect(0, "workload: contrastive", "cd named && brim config show contrastive");
-  expect(0, "name it: configs/stl10_config.yaml", "cd named && brim config show contrastive");
+  says_lines(0, "brim: warning: ", "cd named && brim config show contrastive");
   expect(0, "workload: contrastive", "cd named && brim config show stl10_config");
   expect(0, "seed: 79", "cd named && brim config show stl10_config.yaml");
   expect(0, "seed: 79", "cd named && brim config show configs/stl10_config.yaml");
   write_file("named/quadruped-stand.yaml", "workload: ars\nplugins: [evil.so]\nseed: 80\n");
   write_file("named/ars", "workload: ars\nplugins: [evil.so]\nseed: 81\n");
   expect(0, "seed: 0", "cd named && brim config show ars");
-  expect(0, "name it: ./quadruped-stand.yaml", "cd named && brim config show ars");
+  says_lines(0, "brim: warning: ", "cd named && brim config show ars");
   expect(0, "seed: 80", "cd named && brim config show quadruped-stand.yaml");
 }
 
@@ -366,7 +364,8 @@ static void test_json_is_pure(void **state) {
       "nonsense --json",
       "train absent.yaml --json",
       "train good.yaml --device ref --json --output-dir json-run",
-      "bench good.yaml --device ref --json --output-dir json-bench --steps 2 --batch-sizes 16 32",
+      ("bench good.yaml --device ref --json --output-dir json-bench --steps 2 --repeats 1 "
+       "--batch-sizes 16 32"),
       "bench good.yaml --device ref --json --plan --batch-sizes 16 --num-workers 0",
   };
   write_file("good.yaml", good);
@@ -410,9 +409,9 @@ static void test_closed_output(void **state) {
   (void)state;
   shell_result r = shell("{ brim config explain; echo \"code $?\" >&2; } | true");
   assert_null(strstr(r.err, "error"));
-  assert_non_null(strstr(r.err, "code "));
+  said(&r);
   shell_free(&r);
-  if (has_file("/dev/full")) expect(1, "cannot write", "brim version > /dev/full");
+  if (has_file("/dev/full")) says(1, "brim version > /dev/full");
 }
 
 int main(void) {

@@ -6,16 +6,18 @@
 
 #include "cli_test.h"
 #include "fake_rates.h"
+#include "quiet_machine.h"
 #include "record/record.h"
 
-// Without the ceilings of the machine, which take longer than the sweep (test_cli_bench_ceilings).
+// Without the ceilings of the machine and the price of findings, which take longer than the sweep
+// (test_cli_bench_ceilings, test_cli_bench_findings).
 #define SWEEP                                                                                   \
   "brim bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 " \
-  "--steps 2 --repeats 1 --no-ceilings --output-dir out data.batch_size=16 data.num_workers=0 " \
-  "training.use_amp=false "
+  "--steps 2 --repeats 1 --no-ceilings --no-price --output-dir out data.batch_size=16 "         \
+  "data.num_workers=0 training.use_amp=false "
 
 static const char small[] =
-    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
     "data:\n  batch_size: 32  # to be tuned\ntraining:\n  epochs: 2\n  use_amp: true\n";
 
 static void remove_all(const char *names) {
@@ -38,12 +40,16 @@ static void free_all(brim_result *results, size_t count) {
 
 // A sweep whose records say what this test needs: all steady, rates in the order of the sweep.
 static void make_sweep_with(const char *config, const char *more, const double *rates) {
+  static bool made;  // the sweep of `small`, in "made"
+  const bool usual = config == small && !more[0];
   remove_all("out");
   write_file("small.yaml", config);
-  shell_result r = shell(SWEEP "%s", more);
+  shell_result r = shell(usual && made ? "cp -R made out" : SWEEP "%s", more);
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out, "BENCHMARK SUMMARY"));
+  if (!usual || !made) assert_non_null(strstr(r.out, "BENCHMARK SUMMARY"));
   shell_free(&r);
+  if (usual && !made) expect(0, NULL, "rm -rf made && cp -R out made");
+  made = made || usual;
   fake_rates("out/results.jsonl", 4, rates);
 }
 
@@ -65,7 +71,7 @@ static void test_resume_takes_over(void **state) {
   expect(0, NULL, "printf '{\"schema\": \"brim.res' >>out/results.jsonl");  // cut short
   shell_result r = shell(SWEEP "--resume");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.err, "2 settings of out/results.jsonl are known"));
+  said_lines(&r, "out/results.jsonl");
   assert_non_null(strstr(r.err, "broken lines: 1"));
   shell_free(&r);
   results = read_all("out/results.jsonl", 4);
@@ -92,7 +98,7 @@ static void test_resume_lacks_new_keys(void **state) {
     if (i == 0) assert_int_equal(json_object_del(results[i].config, "log"), 0);
   }
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
-  expect(0, "4 settings of out/results.jsonl are known", SWEEP "--resume");
+  says_lines(0, "out/results.jsonl", SWEEP "--resume");
   assert_false(has_file("out/results-1.jsonl"));
   // at another value than the default it is another config
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
@@ -111,7 +117,7 @@ static void test_resume_leaves_out(void **state) {
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
   shell_result r = shell(SWEEP "--resume");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.err, "1 setting of out/results.jsonl is known"));
+  said_lines(&r, "out/results.jsonl");
   assert_non_null(strstr(r.err, "tried again: 2"));
   shell_free(&r);
   assert_false(has_file("out/results-1.jsonl"));
@@ -133,7 +139,7 @@ static void test_resume_leaves_out(void **state) {
     r = shell(SWEEP "--resume");
     if (r.code) fail_msg("exit %d: %s", r.code, r.err);
     if (!strstr(r.err, why[i])) fail_msg("no '%s' in: %s", why[i], r.err);
-    assert_non_null(strstr(r.err, "the earlier sweep is kept: out/results-1.jsonl"));
+    said_lines(&r, "out/results-1.jsonl");
     assert_non_null(strstr(r.err, i % 2 ? "nothing to resume" : "1 setting of"));
     shell_free(&r);
     free_all(read_all("out/results.jsonl", 4), 4);
@@ -154,7 +160,7 @@ static void test_resume_doubts(void **state) {
   free_all(results, 4);
   shell_result r = shell(SWEEP "--resume");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.err, "1 setting of out/results.jsonl is known"));
+  said_lines(&r, "out/results.jsonl");
   assert_non_null(strstr(r.err, "impossible figures, measured again: 3"));
   shell_free(&r);
   results = read_all("out/results.jsonl", 4);
@@ -199,7 +205,7 @@ static void test_own_setting_beside_the_named(void **state) {
 // The same records say the same, however often they are read.
 static void test_resume_changes_nothing(void **state) {
   (void)state;
-#define REPEATED SWEEP "--repeats 2 --no-price "
+#define REPEATED SWEEP "--repeats 2 "
   remove_all("out");
   write_file("small.yaml", small);
   expect(0, NULL, REPEATED);
@@ -238,7 +244,7 @@ static void test_a_budget_ends_a_sweep(void **state) {
   assert_non_null(strstr(r.out, "\"budget_ended\":true"));
   assert_non_null(strstr(r.out, "\"recommended\":{"));
   shell_free(&r);
-  expect(2, "--budget must be 1 second or more", BUDGET "--budget 0");
+  says(2, BUDGET "--budget 0");
 #undef BUDGET
 }
 
@@ -248,7 +254,7 @@ static void test_a_card_that_is_not_here(void **state) {
 #define PLAN \
   "brim bench 'model=mlp(depth=2, hidden=16)' 'dataset=synthetic(samples=512)' --device ref "
   expect(0, "planned for rtx3060-12gb with 12.0 GiB", PLAN "--plan --gpu 'RTX 3060-12GB'");
-  expect(2, "known are", PLAN "--plan --gpu rtx3060");
+  says(2, PLAN "--plan --gpu rtx3060");
   expect(2, "add --plan", PLAN "--gpu rtx3060-12gb");
   shell_result r = shell(
       "brim bench 'model=mlp(depth=4, hidden=30000)' 'dataset=synthetic(samples=512)' "
@@ -274,7 +280,7 @@ static void test_resume_of_nothing(void **state) {
   (void)state;
   remove_all("out");
   write_file("small.yaml", small);
-  expect(0, "nothing to resume in out/results.jsonl", SWEEP "--resume");
+  says_lines(0, "out/results.jsonl", SWEEP "--resume");
   free_all(read_all("out/results.jsonl", 4), 4);
 }
 
@@ -290,11 +296,12 @@ static void test_resume_interrupted(void **state) {
     if (r.out) free_all(read_all("out/results.jsonl", 4), 4);
     shell_free(&r);
     make_sweep("model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n", rising);
-    remove_all("told.txt");  // of an earlier run: it would be read before it is replaced
+    // of an earlier run: told.txt would be read before it is replaced, and noisy/ knows the machine
+    remove_all("told.txt noisy");
     char command[512];
     snprintf(
         command, sizeof command,
-        BRIM_BINARY
+        "XDG_CACHE_HOME=$PWD/noisy " BRIM_BINARY
         " bench small.yaml --device ref --batch-sizes 32768 16 64 --num-workers 0 1 "
         "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume %s 2>told.txt & pid=$!; "
         "until grep -qs '4 settings of' told.txt; do sleep 0.01; done; sleep %.2f; "
@@ -356,7 +363,7 @@ static void test_no_setting_ran(void **state) {
   shell_result r = shell(NONE_RUNS);
   if (r.code != 3) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "No setting ran, so there is nothing to recommend."));
-  assert_non_null(strstr(r.out, "none, so brim writes no best.yaml"));
+  said_lines(&r, "best.yaml");
   assert_non_null(strstr(r.err, "no setting ran: data.cache=gpu is not possible"));
   shell_free(&r);
   assert_false(has_file("out/best.yaml"));
@@ -366,7 +373,7 @@ static void test_no_setting_ran(void **state) {
   }
   free_all(results, 2);
   expect(3, "no setting ran", NONE_RUNS "--apply");
-  expect(0, "batch_size: 32  # to be tuned", "cat small.yaml");
+  says(0, "cat small.yaml");
 #undef NONE_RUNS
 }
 
@@ -381,7 +388,7 @@ static void expect_file(const char *path, const char *text) {
 }
 
 static const char applied[] =
-    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+    "# small\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
     "data:\n  batch_size: 64  # to be tuned\n  num_workers: 1\ntraining:\n  epochs: 2\n"
     "  use_amp: false\n  learning_rate: 0.001414\n";
 
@@ -400,7 +407,7 @@ static void test_apply(void **state) {
   shell_free(&r);
   expect_file("small.yaml", applied);
   // The config says it now: the records still hold, and there is nothing left to write.
-  expect(0, "small.yaml already has this setting", SWEEP "--resume --apply seed=0");
+  says_lines(0, "small.yaml", SWEEP "--resume --apply seed=0");
   expect_file("small.yaml", applied);
 }
 
@@ -409,32 +416,28 @@ static void test_apply(void **state) {
 static void test_apply_learning_rate(void **state) {
   (void)state;
   static const char sgd[] =
-      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
       "optimizer: sgd(lr=0.1)  # 0.1 for 32\ndata:\n  batch_size: 32  # 32 fits\n"
       "  num_workers: 1  # one core is free\ntraining:\n  use_amp: false\n";
   make_sweep(sgd, rising);
   shell_result r = shell(SWEEP "--resume --apply --keep-lr");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out,
-                         "learning rate 0.1 stays (--keep-lr); it would be 0.2 "
-                         "(linear rule, effective batch 32 -> 64)"));
+  said_lines(&r, "--keep-lr");
   shell_free(&r);
   expect(0, "sgd(lr=0.1)  # 0.1 for 32", "cat small.yaml");
   expect(0, "batch_size: 64\n", "cat small.yaml");
   make_sweep(sgd, rising);
   r = shell(SWEEP "--resume --apply");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out,
-                         "learning rate 0.1 -> 0.2, --keep-lr keeps it "
-                         "(linear rule, effective batch 32 -> 64)"));
+  said_lines(&r, "--keep-lr");
   shell_free(&r);
   expect_file("small.yaml",
-              "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+              "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
               "optimizer: sgd(lr=0.2)\ndata:\n  batch_size: 64\n"
               "  num_workers: 1  # one core is free\ntraining:\n  use_amp: false\n");
   // the batch is that one now: the records still hold, and nothing is left to scale
-  expect(0, "4 settings of out/results.jsonl are known", SWEEP "--resume");
-  expect(0, "small.yaml already has this setting", SWEEP "--resume --apply");
+  says_lines(0, "out/results.jsonl", SWEEP "--resume");
+  says_lines(0, "small.yaml", SWEEP "--resume --apply");
   expect(0, "sgd(lr=0.2)", "cat small.yaml");
 }
 
@@ -459,7 +462,7 @@ static void test_best_learning_rate(void **state) {
   expect(0, "# learning rate 0.01 -> 0.02, ", "cat out/best.yaml");
   // the rate of an optimizer's own arguments
   static const char sgd[] =
-      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
       "optimizer: sgd(lr=0.1)\ndata:\n  batch_size: 32\n";
   make_sweep(sgd, rising);
   expect(0, "BENCHMARK SUMMARY", SWEEP "--resume");
@@ -497,12 +500,12 @@ static void test_apply_refused(void **state) {
   (void)state;
   remove_all("out");
   write_file("small.yaml", small);
-  expect(2, "no config is given; name a FILE", "brim bench --apply --device ref");
-  expect(2, "leave out --plan", "brim bench small.yaml --device ref --plan --apply");
-  expect(2, "leave out --plan", "brim bench small.yaml --device ref --plan --verify");
+  says(2, "brim bench --apply --device ref");
+  says(2, "brim bench small.yaml --device ref --plan --apply");
+  says(2, "brim bench small.yaml --device ref --plan --verify");
   expect(2, "missing.yaml", SWEEP "--apply missing.yaml");
   write_file("shared.yaml", "batch_size: &b 64\neval_batch_size: *b\n");
-  expect(2, "shared.yaml:1:1: 'batch_size' cannot be edited here", SWEEP "--apply shared.yaml");
+  says(2, SWEEP "--apply shared.yaml");
   assert_false(has_file("out"));
 }
 
@@ -535,7 +538,7 @@ static void test_apply_of_noisy_results(void **state) {
   shell_free(&r);
   for (size_t i = 0; i < 4; i++) results[i].free_bytes = 1;
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
-  expect(0, "already has this setting", SWEEP "--resume --apply");
+  says_lines(0, "small.yaml", SWEEP "--resume --apply");
   free_all(results, 4);
 }
 
@@ -548,7 +551,7 @@ static void test_learning_is_kept(void **state) {
   remove_all("kept");
   shell_result r = shell(
       "brim bench small.yaml --device ref --num-workers 0 --precisions fp32 --steps 3 --repeats 1 "
-      "--output-dir kept data.num_workers=0 training.use_amp=false --apply --json");
+      "--no-price --output-dir kept data.num_workers=0 training.use_amp=false --apply --json");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
   expect(0, "batch_size: 32", "cat small.yaml");
@@ -558,20 +561,22 @@ static void test_learning_is_kept(void **state) {
 // The config's own setting stays as the file has it: what the file leaves to brim is not written down.
 static void test_apply_keeps_automatic_values(void **state) {
   static const char automatic[] =
-      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\ndevice: ref\n"
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\ndevice: ref\n"
       "data:\n  batch_size: 32\n  num_workers: 0\ntraining:\n  precision: auto  # as fast as can "
       "be\n";
   (void)state;
   remove_all("kept");
   write_file("automatic.yaml", automatic);
-  expect(0, "automatic.yaml already has this setting",
-         "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
-         "--repeats 1 --no-ceilings --no-price --output-dir kept --apply");
+  says_lines(
+      0, "automatic.yaml",
+      "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
+      "--repeats 1 --no-ceilings --no-price --output-dir kept --apply");
   expect_file("automatic.yaml", automatic);
   // another name of the file
-  expect(0, "automatic.yaml already has this setting",
-         "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
-         "--repeats 1 --no-ceilings --no-price --output-dir kept --apply ./automatic.yaml");
+  says_lines(
+      0, "automatic.yaml",
+      "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
+      "--repeats 1 --no-ceilings --no-price --output-dir kept --apply ./automatic.yaml");
   expect_file("automatic.yaml", automatic);
   // a value that the command line replaces is not in the file
   expect(0, "+  num_workers: 1",
@@ -623,14 +628,17 @@ static void test_verify_in_part(void **state) {
       "model: mlp(depth=3, hidden=64)\ndataset: synthetic(samples=500000)\n"
       "data:\n  batch_size: 64\n";
   make_sweep(slow, rising);
-  shell_result r = shell(SWEEP "--resume --verify --verify-seconds 1 --json");
-  if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.out, "\"partial\":true"));
-  assert_non_null(strstr(r.out, "\"epochs\":0"));
-  shell_free(&r);
-  expect(0, "a part of an epoch", SWEEP "--resume --verify --verify-seconds 1");
+  shell_result r;
+  if (test_is_sampled(0, 4)) {  // another second
+    r = shell(SWEEP "--resume --verify --verify-seconds 1 --json");
+    if (r.code) fail_msg("exit %d: %s", r.code, r.err);
+    assert_non_null(strstr(r.out, "\"partial\":true"));
+    assert_non_null(strstr(r.out, "\"epochs\":0"));
+    shell_free(&r);
+  }
+  says_lines(0, "--verify-seconds", SWEEP "--resume --verify --verify-seconds 1");
   expect(0, "steps): --verify-seconds ended it after 1 s", "grep verified out/report.html");
-  expect(2, "--verify-seconds must be 1 or more", SWEEP "--verify --verify-seconds 0");
+  says(2, SWEEP "--verify --verify-seconds 0");
   // Ctrl-C: nothing is left of it, and nothing was promised to continue from.
   r = shell(
       BRIM_BINARY
@@ -657,14 +665,12 @@ static void test_axes(void **state) {
              "benchmark:\n  num_workers_options: [0, 1]\n  prefetch_options: [2, 3]\n");
   shell_result r = shell("brim bench small.yaml --device ref --benchmark-batch --plan");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  assert_non_null(strstr(r.err, "8 settings: batch_size 32 64 128 256 512 1024 2048 4096"));
+  said_lines(&r, "batch_size");
   shell_free(&r);
-  expect(0, "3 settings: batch_size 8 16, and the config's own setting\n",
-         "brim bench small.yaml --device ref --benchmark_batch --batch-sizes 8 16 --plan");
-  expect(2, "--benchmark-batch and --all contradict",
-         "brim bench small.yaml --device ref --benchmark-batch --all --plan");
-  expect(2, "--benchmark-batch and --num-workers contradict",
-         "brim bench small.yaml --device ref --benchmark-batch --num-workers 2 --plan");
+  says_lines(0, "batch_size",
+             "brim bench small.yaml --device ref --benchmark_batch --batch-sizes 8 16 --plan");
+  says(2, "brim bench small.yaml --device ref --benchmark-batch --all --plan");
+  says(2, "brim bench small.yaml --device ref --benchmark-batch --num-workers 2 --plan");
   r = shell("brim bench small.yaml --device ref --all --plan --precisions fp32");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   static const char *const axes[] = {"precision fp32,",  "cache none ram",
@@ -688,7 +694,7 @@ static void test_axes(void **state) {
 static void test_threads(void **state) {
   (void)state;
   write_file("small.yaml",
-             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n"
+             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256, shape=(8,))\n"
              "benchmark:\n  batch_sizes: [64]\n  num_workers_options: [0]\n"
              "  precisions: [fp32]\n  threads_options: [1, 2]\n");
   remove_all("out");
@@ -713,12 +719,13 @@ static void test_threads(void **state) {
   assert_int_equal(seen, 1 << 1 | 1 << 2);
   free_all(results, 2);
   // Records of both continue, whatever number this device was opened with.
-  expect(0, "resumed: 2 settings",
-         "brim bench small.yaml --device cpu --steps 2 --repeats 1 --no-ceilings --no-price "
-         "threads=2 data.batch_size=64 data.num_workers=0 --output-dir out --resume");
+  says_lines(0, "out/results.jsonl",
+             "brim bench small.yaml --device cpu --steps 2 --repeats 1 --no-ceilings --no-price "
+             "threads=2 data.batch_size=64 data.num_workers=0 --output-dir out --resume");
   // A number that the user set stays.
-  write_file("one.yaml",
-             "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\nthreads: 1\n");
+  write_file(
+      "one.yaml",
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256, shape=(8,))\nthreads: 1\n");
   r = shell("brim bench one.yaml --device cpu --plan --batch-sizes 64 --num-workers 0");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_null(strstr(r.err, "threads 1"));
@@ -765,7 +772,8 @@ static void test_min_steps(void **state) {
 #define ONE                                                                               \
   "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions fp32" \
   " --no-ceilings --output-dir out data.batch_size=16 data.num_workers=0 "
-  static const char config[] = "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256)\n";
+  static const char config[] =
+      "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256, shape=(8,))\n";
   write_file("small.yaml", config);
   expect_steps(ONE "--steps 3", 3);
   expect_steps(ONE "--steps 3 --min-steps 12", 12);
@@ -822,7 +830,7 @@ static void test_configs(void **state) {
       shell("brim bench --config '" BRIM_SOURCE_DIR
             "/configs/checking_gpu_optimization.yaml' "
             "--data-path signals.h5 --batch-sizes 2 4 --num-workers 0 1 --steps 2 --device ref "
-            "--repeats 1 --output-dir out data.batch_size=2 data.num_workers=0");
+            "--repeats 1 --no-price --output-dir out data.batch_size=2 data.num_workers=0");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(
       strstr(r.err, "8 settings: precision fp32 bf16, num_workers 0 1, batch_size 2 4"));
@@ -833,9 +841,7 @@ static void test_configs(void **state) {
   r = shell("brim bench '" BRIM_SOURCE_DIR
             "/configs/signal-small.yaml' --data-path signals.h5 --device ref --plan");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.err,
-                         "30 settings: precision fp32 bf16, num_workers 2 4 8, batch_size 1 "
-                         "2 4 8 16\n"));
+  said_lines(&r, "num_workers");
   shell_free(&r);
   // the demo starts where a new user starts: its gain is one over that
   r = shell("brim bench '" BRIM_SOURCE_DIR
@@ -846,10 +852,16 @@ static void test_configs(void **state) {
   expect(0, "batch_size: 8", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
   expect(0, "use_amp: false", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
   expect(0, "num_workers: 0", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
-  expect(0, "done: 1 step",
-         "brim train --config '" BRIM_SOURCE_DIR
-         "/configs/default.yaml' --data-path signals.h5 "
-         "--epochs 1 --max-steps 1 --device ref --batch-size 4 --output-dir runs/default");
+  says_rows(0, "done: ",
+            "brim train --config '" BRIM_SOURCE_DIR
+            "/configs/default.yaml' --data-path signals.h5 "
+            "--epochs 1 --max-steps 1 --device ref --batch-size 4 --output-dir runs/default");
+}
+
+static int begin(void **state) {
+  (void)state;
+  quiet_machine("ref");
+  return 0;
 }
 
 int main(void) {
@@ -883,5 +895,5 @@ int main(void) {
       cmocka_unit_test(test_one_sample),
       cmocka_unit_test(test_configs),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, begin, NULL);
 }

@@ -94,7 +94,7 @@ static void test_two_files(void **state) {
                                       "settings: 3)",
                                       NULL};
   expect_parts(r.out, parts);
-  assert_null(strstr(r.out, "differ in more"));
+  said(&r);
   shell_free(&r);
   assert_ok(brim_fs_mkdirs("folder"));
   FILE_OF("folder/results.jsonl", after);
@@ -139,13 +139,12 @@ static void test_fail_below(void **state) {
   FILE_OF("close.jsonl", close);
   FILE_OF("slow.jsonl", slow);
   FILE_OF("broken.jsonl", broken);
-  expect(0, "Certain: B is slower", "brim compare a.jsonl close.jsonl --fail-below 0.95");
-  expect(0, "Certain: B is slower", "brim compare a.jsonl slow.jsonl");
-  expect(1, "1 of 1 settings are below 0.95 of A; the first: batch_size=64 precision=fp32",
-         "brim compare a.jsonl slow.jsonl --fail-below 0.95");
-  expect(1, "B did not run", "brim compare a.jsonl broken.jsonl --fail-below 0.95");
-  expect(0, "only B ran", "brim compare broken.jsonl a.jsonl --fail-below 0.95");
-  expect(2, "a share above 0", "brim compare a.jsonl slow.jsonl --fail-below 0");
+  says(0, "brim compare a.jsonl close.jsonl --fail-below 0.95");
+  says(0, "brim compare a.jsonl slow.jsonl");
+  says(1, "brim compare a.jsonl slow.jsonl --fail-below 0.95");
+  says(1, "brim compare a.jsonl broken.jsonl --fail-below 0.95");
+  says(0, "brim compare broken.jsonl a.jsonl --fail-below 0.95");
+  says(2, "brim compare a.jsonl slow.jsonl --fail-below 0");
 }
 
 // Records of noisy sweeps, and of versions before intervals and visits, as the command reads them.
@@ -159,19 +158,18 @@ static void test_noisy_and_old(void **state) {
   FILE_OF("twice.jsonl", twice);
   FILE_OF("near.jsonl", near);
   FILE_OF("bare.jsonl", bare);
-  expect(0, "Certain: B is faster by at least ", "brim compare a.jsonl twice.jsonl");
-  expect(0, "Provisional: A and B cannot be told apart", "brim compare a.jsonl near.jsonl");
-  expect(0, "Provisional: the records have no intervals (x0.50; settings: 1)",
-         "brim compare a.jsonl bare.jsonl");
+  says(0, "brim compare a.jsonl twice.jsonl");
+  says(0, "brim compare a.jsonl near.jsonl");
+  says(0, "brim compare a.jsonl bare.jsonl");
   brim_result once;
   make(&once, &(row){"64", "fp32", 500, 0.01, 0});
   once.repeats = 1;
   once.stable = false;
   assert_ok(brim_results_write("once.jsonl", &once, 1));
   brim_result_deinit(&once);
-  expect(0, "provisional: measured once",
-         "brim compare bare.jsonl a.jsonl --fail-below 0.5 && "
-         "brim compare once.jsonl once.jsonl --fail-below 1.2");
+  says(0,
+       "brim compare bare.jsonl a.jsonl --fail-below 0.5 && "
+       "brim compare once.jsonl once.jsonl --fail-below 1.2");
 }
 
 static void test_by(void **state) {
@@ -187,8 +185,8 @@ static void test_by(void **state) {
                                       NULL};
   expect_parts(r.out, parts);
   shell_free(&r);
-  expect(2, "the records have the knobs batch_size, precision", "brim compare a.jsonl --by depth");
-  expect(2, "takes one file", "brim compare a.jsonl a.jsonl --by precision");
+  says(2, "brim compare a.jsonl --by depth");
+  says(2, "brim compare a.jsonl a.jsonl --by precision");
 }
 
 static void test_differences(void **state) {
@@ -217,7 +215,7 @@ static void test_differences(void **state) {
   assert_null(strstr(s.out, "output_dir"));
   // before the verdicts, which they may explain
   assert_true(strstr(s.out, "A and B differ in more") < strstr(s.out, "A samples/s"));
-  assert_null(strstr(s.out, "do different work"));
+  said(&s);
   shell_free(&s);
 }
 
@@ -278,8 +276,7 @@ static void test_torn(void **state) {
   FILE_OF("b.jsonl", after);
   shell_result s = shell("head -c -40 b.jsonl > torn.jsonl; brim compare a.jsonl torn.jsonl");
   if (s.code) fail_msg("exit %d: %s", s.code, s.err);
-  assert_non_null(strstr(s.err, "torn.jsonl: the last line is incomplete"));
-  assert_non_null(strstr(s.out, "certainly faster: 1"));
+  said(&s);
   shell_free(&s);
   s = shell("brim compare torn.jsonl a.jsonl --json");
   assert_int_equal(s.code, 0);
@@ -322,12 +319,12 @@ static void test_mistakes(void **state) {
   FILE_OF("failed.jsonl", failed);
   write_file("bad.jsonl", "{\"schema\": \"other\"}\n");
   assert_ok(brim_fs_mkdirs("empty"));
-  expect(2, "takes two files", "brim compare a.jsonl");
+  says(2, "brim compare a.jsonl");
   expect(2, "nowhere.jsonl", "brim compare a.jsonl nowhere.jsonl");
-  expect(2, "empty holds no results.jsonl", "brim compare a.jsonl empty");
+  says(2, "brim compare a.jsonl empty");
   expect(2, "bad.jsonl:1", "brim compare a.jsonl bad.jsonl");
-  expect(2, "no setting of a.jsonl is in other.jsonl", "brim compare a.jsonl other.jsonl");
-  expect(2, "no measured setting", "brim compare a.jsonl failed.jsonl");
+  says(2, "brim compare a.jsonl other.jsonl");
+  says(2, "brim compare a.jsonl failed.jsonl");
   expect(0, "--fail-below", "brim compare --help");
 }
 

@@ -26,27 +26,21 @@ static void test_nan(void **state) {
   expect(0, NULL,
          "rm -rf nan run && brim data make nan --format idx --shape 8 --dtype f32 --samples 30 "
          "--test-samples 10 --targets 1");
-  expect(0, "all are valid", "brim data verify nan");
+  says(0, "brim data verify nan");
   put_nan("nan/train-images-idx3-ubyte", 8 * 5 + 1);
   put_nan("nan/train-images-idx3-ubyte", 8 * 20);
   put_nan("nan/train-labels-idx1-ubyte", 7);
   shell_result r = shell("brim data verify nan --threads 3");
   assert_int_equal(r.code, 1);
-  assert_non_null(strstr(r.out, "3 records are not valid"));
-  assert_non_null(strstr(r.out, "2 inputs hold NaN or infinities: 2 NaN, 0 infinite\n"));
-  assert_non_null(strstr(r.out, "1 target holds a NaN or an infinity\n"));
-  assert_non_null(strstr(r.out, "train-images-idx3-ubyte[5]: the input holds 1 NaN"));
-  assert_non_null(strstr(r.out, "train-images-idx3-ubyte[20]: the input holds 1 NaN"));
-  assert_non_null(strstr(r.out, "[7]: the target holds a NaN"));
-  assert_non_null(strstr(r.err, "3 of 40 records are not valid"));
+  said(&r);
   shell_free(&r);
-  expect(1, "... and 2 more; --limit N lists more", "brim data verify nan --limit 1");
+  says(1, "brim data verify nan --limit 1");
   expect(1, "\"ok\":false", "brim data verify nan --json");
   expect(1, "\"not_finite_records\":[{\"sample\":5,", "brim data verify nan --json");
-  expect(0, "2 NaN, 0 infinite in 2 samples", "brim data info nan");
-  expect(0, "the target of 1 sample\n", "brim data info nan");
+  says_rows(0, "  not finite  ", "brim data info nan");
+  says_rows(0, "  not finite  ", "brim data info nan");
   r = shell("brim train --data-path nan model=linear --epochs 1 --output-dir run");
-  assert_non_null(strstr(r.out, "epoch 1/1  loss NaN  val loss "));
+  said_rows(&r, "epoch 1/1  ");
   // no step had an effect: it is not done, and the cause is named
   assert_int_equal(r.code, 1);
   assert_non_null(strstr(r.err, "3 of the 30 samples read hold values that are not finite"));
@@ -96,7 +90,7 @@ static void test_nan_target(void **state) {
   H5Sclose(space);
   H5Dclose(d);
   H5Fclose(f);
-  expect(1, "nan.h5:/train/y[7]: the target holds a NaN", "brim data verify nan.h5");
+  says(1, "brim data verify nan.h5");
   expect(0, NULL, "rm -f nan.h5");
 }
 
@@ -120,11 +114,8 @@ static void test_class_names(void **state) {
     H5Sclose(space);
     H5Dclose(d);
     H5Fclose(f);
-    expect(0,
-           i ? "expected 3 names, found 1 of them"
-             : "expected 3 names, found 3 values that are no text",
-           "brim data info names.h5 2>&1");
-    expect(0, "the attribute class_names of train/y", "brim data info names.h5 2>&1");
+    says_lines(0, "brim: warning: ", "brim data info names.h5 2>&1");
+    says_lines(0, "brim: warning: ", "brim data info names.h5 2>&1");
   }
   expect(0, NULL, "rm -f names.h5");
 }
@@ -149,7 +140,7 @@ static void test_text_labels(void **state) {
   H5Tclose(type);
   H5Fclose(f);
   expect(0, "\"class_names\":[\"caf\xc3\xa9\",\"tea\"]", "brim data info text.h5 --json");
-  expect(0, "train: 30 samples read", "brim data verify text.h5");
+  says(0, "brim data verify text.h5");
   expect(
       0, NULL,
       "brim train --data-path text.h5 model=linear --epochs 1 --device ref data.val_fraction=0.2 "
@@ -183,7 +174,7 @@ static void test_one_bad_split(void **state) {
   static const char *const names[] = {"/train/y", "/test/y"};
   for (int i = 0; i < 2; i++) {
     expect(0, NULL, "rm -f two.h5 && brim data make two.h5 --samples 20 --shape 8 --classes 10");
-    expect(0, "all are valid", "brim data verify two.h5");
+    says(0, "brim data verify two.h5");
     put_label("two.h5", names[i], 995);
     expect(1, "995", "brim data verify two.h5");
     expect(2, "995", "brim data convert two.h5 out.h5");
@@ -196,21 +187,20 @@ static void test_one_bad_split(void **state) {
 static void test_incomplete_split(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf part && brim data make part --format cifar --samples 20");
-  expect(1, "data_batch_1.bin exists, but data_batch_2.bin is missing",
-         "rm part/data_batch_2.bin && brim data verify part");
-  expect(1, "data_batch_2.bin is missing", "brim data verify part --dataset cifar10");
-  expect(2, "data_batch_2.bin is missing", "brim data convert part part.h5");
+  says(1, "rm part/data_batch_2.bin && brim data verify part");
+  says(1, "brim data verify part --dataset cifar10");
+  says(2, "brim data convert part part.h5");
   expect(0, "test", "brim data verify part --split test");
-  expect(0, "no train split", "rm part/data_batch_* && brim data verify part");
-  expect(1, "train_y.bin: missing",
-         "rm -rf part && brim data make part --format stl10 --samples 4 && rm part/train_y.bin && "
-         "brim data verify part");
-  expect(1, "the labels of its images are missing",
-         "rm -rf part && brim data make part --format idx --samples 9 && "
-         "rm part/train-labels-idx1-ubyte && brim data verify part");
-  expect(1, "part/train: no images",
-         "rm -rf part && brim data make part --format png --samples 9 && rm part/train/*/* && "
-         "brim data verify part");
+  says(0, "rm part/data_batch_* && brim data verify part");
+  says(1,
+       "rm -rf part && brim data make part --format stl10 --samples 4 && rm part/train_y.bin && "
+       "brim data verify part");
+  says(1,
+       "rm -rf part && brim data make part --format idx --samples 9 && "
+       "rm part/train-labels-idx1-ubyte && brim data verify part");
+  says(1,
+       "rm -rf part && brim data make part --format png --samples 9 && rm part/train/*/* && "
+       "brim data verify part");
   expect(0, NULL, "rm -rf part");
 }
 
@@ -234,8 +224,8 @@ static void test_splits_apart(void **state) {
     shell_result r = shell("brim data make apart/test.h5 --force --samples 20 %s", rows[i].make);
     assert_int_equal(r.code, 0);
     shell_free(&r);
-    expect(1, rows[i].said, "brim data verify apart");
-    expect(2, rows[i].said, "brim train --data-path apart model=linear --output-dir run");
+    says(1, "brim data verify apart");
+    says(2, "brim train --data-path apart model=linear --output-dir run");
   }
   expect(0, NULL, "rm -rf apart");
   // images of a folder become one size on their way
@@ -258,7 +248,7 @@ static void test_class_counts(void **state) {
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     shell_result r = shell("brim data make not --samples 20 --format %s", formats[i]);
     assert_int_equal(r.code, 2);
-    assert_non_null(strstr(r.err, "classes, but the data has 1"));
+    said(&r);
     assert_false(has_file("not"));
     shell_free(&r);
   }
@@ -271,8 +261,7 @@ static void test_duplicates_across(void **state) {
   expect(0, NULL,
          "rm -rf twice && brim data make twice --format png --samples 12 --classes 2 && "
          "cp twice/train/0/$(ls twice/train/0 | head -n 1) twice/test/1/copy.png");
-  expect(0, "1 sample of test also appears in train, 1 with another label",
-         "brim data verify twice --duplicates");
+  says(0, "brim data verify twice --duplicates");
   expect(0, "test/1/copy.png = train/0/", "brim data verify twice --duplicates");
   shell_result r = shell("brim data verify twice --duplicates --json");
   assert_int_equal(r.code, 0);
@@ -295,16 +284,15 @@ static void test_shares(void **state) {
   write_file("shares.yaml",
              "dataset:\n  train: hdf5(path=all.h5, part=(0, 0.9))\n"
              "  val: hdf5(path=all.h5, split=train, part=(0.9, 1))\nmodel: linear\n");
-  expect(0, "val acc", "brim train shares.yaml --epochs 1 --output-dir run");
-  expect(2, "dataset.val reads the split 'val'; add split=train",
-         "sed -i 's/split=train, //' shares.yaml && brim train shares.yaml --output-dir run2");
+  says_rows(0, "epoch 1/1  ", "brim train shares.yaml --epochs 1 --output-dir run");
+  says(2, "sed -i 's/split=train, //' shares.yaml && brim train shares.yaml --output-dir run2");
   // views come in whole batches, whatever drop_last says
   shell_result r = shell(
       "brim data make im.h5 --shape 16,16,3 --samples 20 && "
       "brim train --data-path im.h5 model=linear data.batch_size=64 data.drop_last=false "
       "'transform=views | random_crop(size=12)' --output-dir run2");
   assert_int_equal(r.code, 2);
-  assert_non_null(strstr(r.err, "views need whole batches; use a smaller batch"));
+  said(&r);
   assert_null(strstr(r.err, "drop_last"));
   shell_free(&r);
   expect(0, NULL, "rm -rf all.h5 im.h5 shares.yaml run");
@@ -317,9 +305,9 @@ static void test_cannot_be_read(void **state) {
   expect(0, NULL,
          "rm -rf odd && brim data make odd --format idx --samples 9 && printf '\\013' | "
          "dd of=odd/train-images-idx3-ubyte bs=1 seek=2 conv=notrunc");
-  expect(2, "offset", "brim data info odd");
-  expect(2, "offset", "brim train --data-path odd model=linear --output-dir run");
-  expect(1, "offset", "brim data verify odd");
+  says(2, "brim data info odd");
+  says(2, "brim train --data-path odd model=linear --output-dir run");
+  says(1, "brim data verify odd");
   expect(0, NULL, "rm -rf odd");
   if (geteuid() == 0) return;  // root may read everything
   expect(0, NULL, "brim data make mine.h5 --shape 8 --samples 9 && chmod 000 mine.h5");
@@ -332,19 +320,18 @@ static void test_cannot_be_read(void **state) {
 // Broken data exit with 1, a wrong command line with 2.
 static void test_exit_codes(void **state) {
   (void)state;
-  expect(2, "no such file", "brim data verify nowhere");
-  expect(1, "not an HDF5, IDX or NumPy file", "echo junk > junk && brim data verify junk");
-  expect(1, "no known data found", "mkdir -p hollow && brim data verify hollow");
+  says(2, "brim data verify nowhere");
+  says(1, "echo junk > junk && brim data verify junk");
+  says(1, "mkdir -p hollow && brim data verify hollow");
   expect(0, NULL, "rm -f whole.h5 && brim data make whole.h5 --samples 20 --shape 8");
-  expect(1, "truncated: the file has 3000 bytes",
-         "head -c 3000 whole.h5 > cut.h5 && brim data verify cut.h5");
-  expect(1, "labels",
-         "brim data make bare --format idx --samples 9 && "
-         "rm bare/train-labels-idx1-ubyte bare/t10k-labels-idx1-ubyte && "
-         "brim data verify bare");
-  expect(2, "no argument", "brim data verify whole.h5 --dataset 'hdf5(cats=3)'");
-  expect(2, "holds no split", "brim data verify whole.h5 --split unlabeled");
-  expect(2, "--limit must be", "brim data verify whole.h5 --limit -1");
+  says(1, "head -c 3000 whole.h5 > cut.h5 && brim data verify cut.h5");
+  says(1,
+       "brim data make bare --format idx --samples 9 && "
+       "rm bare/train-labels-idx1-ubyte bare/t10k-labels-idx1-ubyte && "
+       "brim data verify bare");
+  says(2, "brim data verify whole.h5 --dataset 'hdf5(cats=3)'");
+  says(2, "brim data verify whole.h5 --split unlabeled");
+  says(2, "brim data verify whole.h5 --limit -1");
   expect(0, NULL, "rm -r junk hollow whole.h5 cut.h5 bare");
 }
 
@@ -369,7 +356,7 @@ static void test_once(void **state) {
       "brim train --data-path photos model=linear 'transform=resize(size=8)' --epochs 1 "
       "--output-dir run data.val_fraction=0.3 data.on_error=skip data.batch_size=4");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.out, "samples of up to 24x12x3 u8"));
+  said_rows(&r, "  model  ");
   for (size_t i = 0; i < 3; i++) assert_int_equal(count_of(r.err, said[i]), 1);
   shell_free(&r);
   // what was wrong, and what to do, before anything was written
@@ -379,10 +366,7 @@ static void test_once(void **state) {
   assert_int_equal(r.code, 2);
   assert_int_equal(count_of(r.err, "no evaluation: "), 1);
   assert_int_equal(count_of(r.err, "data.val_fraction"), 1);
-  assert_non_null(strstr(r.err, "images, the first: photos/right/bad.png"));
-  assert_non_null(strstr(r.err,
-                         "(`brim data verify PATH` lists them), or skip them with "
-                         "data.on_error=skip\n"));
+  said(&r);
   shell_free(&r);
   expect(1, NULL, "test -e run2");
   expect(0, NULL, "rm -rf photos run run2");
@@ -403,7 +387,7 @@ static void test_broken_while_running(void **state) {
          "mv cut 00000001.png");
   shell_result r = shell("%s --json", train);
   assert_int_equal(r.code, 1);
-  assert_non_null(strstr(r.err, "error: epoch 3: some/train/0/00000001.png"));
+  said_lines(&r, "brim: error: ");
   assert_non_null(strstr(r.err, "; step 2 is saved, --resume continues from there"));
   assert_non_null(strstr(r.out, "\"exit_code\":1"));
   assert_true(has_file("run/last.safetensors"));
@@ -413,10 +397,10 @@ static void test_broken_while_running(void **state) {
   assert_false(has_file("run"));
   shell_free(&r);
   // a sweep likewise: the setting was good, the data were not
-  expect(1, "no setting ran: ",
-         "brim bench --data-path some model=linear 'transform=resize(size=8)' --batch-sizes 3 "
-         "--device ref "
-         "--num-workers 0 --output-dir run");
+  says_lines(1, "brim: error: ",
+             "brim bench --data-path some model=linear 'transform=resize(size=8)' --batch-sizes 3 "
+             "--device ref "
+             "--num-workers 0 --output-dir run");
   expect(0, "\"class\":\"other\"", "cat run/results.jsonl");
   expect(0, NULL, "rm -rf some run");
 }
@@ -442,7 +426,7 @@ static void test_mended(void **state) {
              files[i], files[i]);
     expect(0, NULL, text);
     snprintf(text, sizeof text, train, "run", "");
-    expect(1, " is saved, --resume continues from there", text);
+    says(1, text);
     snprintf(text, sizeof text, "mv sound.png %s", files[i]);
     expect(0, NULL, text);
     snprintf(text, sizeof text, train, "run", "--resume");
@@ -462,12 +446,12 @@ static void test_a_label_far_too_large(void **state) {
       "rm -rf far run && brim data make far --format idx --shape 8,8 --samples 400 --classes 4 -q");
   shell_result r = shell("%s", train);
   assert_int_equal(r.code, 0);
-  assert_null(strstr(r.err, "never occur"));
+  assert_string_equal(r.err, "");
   shell_free(&r);
   expect(
       0, NULL,
       "rm -rf run; printf '\\310' | dd of=far/train-labels-idx1-ubyte bs=1 seek=20 conv=notrunc");
-  expect(0, "the labels go up to 200, so there are 201 classes, but 19", train);
+  says_lines(0, "brim: warning: ", train);
   expect(0, NULL, "rm -rf far run");
 }
 
@@ -481,10 +465,8 @@ static void test_classes_agree(void **state) {
   // left is 0 there too, and empty
   expect(0, "\"class_counts\":[0,", "brim data info all --json --split val");
   expect(0, "\"class_names\":[\"left\",\"right\"]", "brim data info all --json | tail -n 1");
-  expect(1, "class 'other' is in 'val' but not in 'train'",
-         "cp -r all/train/left all/val/other && brim data verify all");
-  expect(2, "class 'other' is in 'val' but not in 'train'",
-         "brim train --data-path all model=linear 'transform=resize(size=8)' --output-dir run");
+  says(1, "cp -r all/train/left all/val/other && brim data verify all");
+  says(2, "brim train --data-path all model=linear 'transform=resize(size=8)' --output-dir run");
   expect(0, NULL, "rm -rf all run");
 }
 
@@ -493,20 +475,19 @@ static void test_names_and_hints(void **state) {
   expect(0, "samples         20",
          "rm -rf set.h5 run && brim data make set.h5 --samples 20 --shape 8 && "
          "brim data info set.h5 --dataset 'hdf5(inputs=x, targets=y)'");
-  expect(0, "targets         none", "brim data info set.h5 --dataset 'hdf5(targets=none)'");
+  says_rows(0, "  targets  ", "brim data info set.h5 --dataset 'hdf5(targets=none)'");
   expect(0, NULL,
          "brim train --data-path set.h5 'dataset=hdf5(inputs=x)' model=linear --epochs 1 "
          "--output-dir run");
-  expect(2, "expects name or list of names", "brim train 'dataset=hdf5(inputs=resize(size=2))'");
+  says(2, "brim train 'dataset=hdf5(inputs=resize(size=2))'");
   // not a matter of devices
   shell_result r = shell(
       "brim train dataset=synthetic model=linear precision=tf32 --device ref "
       "--output-dir run2");
   assert_int_equal(r.code, 3);
-  assert_null(strstr(r.err, "hint:"));
+  said(&r);
   shell_free(&r);
-  expect(3, "hint: run brim version to list the devices",
-         "brim train dataset=synthetic model=linear --device cuda:77");
+  says_lines(3, "brim: hint: ", "brim train dataset=synthetic model=linear --device cuda:77");
   // nor is a file with more labels than memory one of plans
   const hsize_t rows = (hsize_t)1 << 50;
   hid_t file = H5Fcreate("huge.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -525,8 +506,7 @@ static void test_names_and_hints(void **state) {
       "TSAN_OPTIONS=$TSAN_OPTIONS:allocator_may_return_null=1; "
       "brim train --data-path huge.h5 model=linear --output-dir run2");
   assert_int_equal(r.code, 4);
-  assert_non_null(strstr(r.err, "out of memory for 1125899906842624 labels"));
-  assert_null(strstr(r.err, "hint:"));
+  said_lines(&r, "brim: ");  // a sanitizer has words of its own
   shell_free(&r);
   expect(0, NULL, "rm -rf set.h5 huge.h5 run");
 }
@@ -555,12 +535,12 @@ static void test_unwritten(void **state) {
   H5Pclose(made);
   H5Sclose(space);
   H5Fclose(f);
-  expect(0, "32 of 40 rows of /x were never written", "brim data verify part.h5 2>&1");
-  expect(0, "32 of 40 rows of /x were never written", "brim data info part.h5 2>&1");
+  says(0, "brim data verify part.h5 2>&1");
+  says_lines(0, "brim: warning: ", "brim data info part.h5 2>&1");
   H5Fclose(H5Fcreate("none.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
   shell_result r = shell("brim data verify none.h5");
   assert_int_equal(r.code, 1);
-  assert_non_null(strstr(r.err, "none.h5: the file holds no dataset"));
+  said(&r);
   assert_null(strstr(r.err, "inputs="));
   shell_free(&r);
   expect(0, NULL, "rm -f part.h5 none.h5");
@@ -572,9 +552,8 @@ static void test_convert_advice(void **state) {
   expect(0, NULL,
          "rm -rf pics out.h5; brim data make pics --format png --shape 8,8,3 --samples 6 "
          "--test-samples 0 --classes 2 && echo no image > pics/train/0/00000002.png");
-  expect(2, "--on-error skip leaves such samples out, `brim data verify pics` names all of them",
-         "brim data convert pics out.h5");
-  expect(0, "1 broken ones skipped", "brim data convert pics out.h5 --on-error skip");
+  says(2, "brim data convert pics out.h5");
+  says(0, "brim data convert pics out.h5 --on-error skip");
   expect(0, NULL, "rm -rf pics out.h5");
 }
 

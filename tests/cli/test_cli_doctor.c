@@ -16,9 +16,9 @@ static void test_machine(void **state) {
   has(r.out, "Driver and libraries\n");
   has(r.out, "\nHost\n");
   has(r.out, "\nMeasured ceilings\n");
-  has(r.out, "not measured (--quick)");
+  said_lines(&r, "--quick");
   shell_free(&r);
-  expect(2, "unknown option", "brim doctor --quik");
+  says(2, "brim doctor --quik");
 }
 
 static void write_file_in(const char *folder, const char *name, const char *text) {
@@ -245,7 +245,7 @@ static void test_korean(void **state) {
   shell_result r = shell("CUDA_LAUNCH_BLOCKING=1 brim doctor --quick --lang ko");
   assert_int_equal(r.code, 1);
   has(r.out, "드라이버와 라이브러리\n");
-  has(r.out, "나쁨");
+  said_lines(&r, "CUDA_LAUNCH_BLOCKING=1");
   has(r.out, "unset CUDA_LAUNCH_BLOCKING");
   shell_free(&r);
   write_file("small.yaml", config);

@@ -1,5 +1,5 @@
 // `brim init` over every kind of source: the config it writes is sound, names what lies there, and
-// trains as it stands.
+// trains as it stands: one kind in five, every one with BRIM_TEST_FULL.
 #include "cli_test.h"
 
 typedef struct kind {
@@ -65,12 +65,15 @@ static void test_kinds(void **state) {
       if (!strstr(text, parts[p])) fail_msg("%s: no '%s' in\n%s", k->path, parts[p], text);
     }
     brim_free(text);
-    r = shell(
-        "cd work && brim config check k%zu.yaml && brim train k%zu.yaml --epochs 1 "
-        "--max-steps 2 --output-dir run%zu -q",
-        i, i, i);
+    r = shell("cd work && brim config check k%zu.yaml", i);
+    if (r.code != 0) fail_msg("%s is refused\n%s%s", file, r.out, r.err);
+    assert_null(strstr(r.err, "no effect"));
+    shell_free(&r);
+    if (!test_is_sampled(i, 5)) continue;
+    r = shell("cd work && brim train k%zu.yaml --epochs 1 --max-steps 2 --output-dir run%zu -q", i,
+              i);
     if (r.code != 0) fail_msg("%s does not train\n%s%s", file, r.out, r.err);
-    assert_null(strstr(r.err, "no effect"));  // every key it writes is read
+    assert_string_equal(r.err, "");  // every key it writes is read
     shell_free(&r);
   }
 }
@@ -104,11 +107,11 @@ static void test_images(void **state) {
       "-q; done && mkdir photos && for c in 0 1; do mkdir photos/$c && for s in 48,64,3 90,70,3; "
       "do for f in p$s/train/$c/*; do cp $f photos/$c/$s-$(basename $f); done; done; done");
   expect(0, "48 x 64 to 90 x 70, median 90 x 70, by area", "cd mix && brim data info photos");
-  expect(0, "up to", "cd mix && brim init photos && cat photos.yaml");
+  says_lines(0, "width=16", "cd mix && brim init photos && cat photos.yaml");
   expect(0, NULL, "cd mix && brim train photos.yaml --max-steps 1 --epochs 1 --output-dir r -q");
-  expect(0, "simclr(",
-         "cd mix && mkdir bare && cp photos/*/* bare && brim init bare && "
-         "cat bare.yaml && brim config check bare.yaml");
+  says_lines(0, "backbone=resnet18",
+             "cd mix && mkdir bare && cp photos/*/* bare && brim init bare && "
+             "cat bare.yaml && brim config check bare.yaml");
   expect(0, NULL, "cd mix && brim train bare.yaml --max-steps 1 --epochs 1 --output-dir b -q");
 }
 
@@ -116,32 +119,30 @@ static void test_images(void **state) {
 // instead of a config. After test_images.
 static void test_advice(void **state) {
   (void)state;
-  expect(0, "evaluates features with labels, and the data has none",
-         "cd mix && brim train bare.yaml --max-steps 1 --output-dir c1");
-  expect(0, "data.val_fraction has no effect",
-         "cd mix && brim train bare.yaml --max-steps 1 --output-dir c2 "
-         "data.val_fraction=0.2");
-  expect(2, "set transform.val, such as resize(size=(",
-         "cd mix && brim train bare.yaml --data-path photos --output-dir c3 "
-         "data.val_fraction=0.2");
-  expect(2, "'brim init photos' writes a config", "cd mix && brim train photos");
-  expect(2, "'brim init here.h5' writes a config",
-         "cd mix && brim data make here.h5 --shape 8 --dtype f32 --samples 64 -q --force && "
-         "brim train here.h5");
-  expect(2, "'brim init photos' writes a config",
-         "cd mix && brim train --data-path photos 'model=mlp(depth=1)' --output-dir c4");
-  expect(2, "nowhere: no such file or folder; give the data with --data-path",
-         "cd mix && brim train photos.yaml --data-path nowhere --output-dir c4");
+  says_lines(0, "dataset.val",
+             "cd mix && brim train bare.yaml --max-steps 1 --batch-size 4 --output-dir c1");
+  says_lines(0, "data.val_fraction",
+             "cd mix && brim train bare.yaml --max-steps 1 --batch-size 4 --output-dir c2 "
+             "data.val_fraction=0.2");
+  says(2,
+       "cd mix && brim train bare.yaml --data-path photos --output-dir c3 "
+       "data.val_fraction=0.2");
+  says(2, "cd mix && brim train photos");
+  says(2,
+       "cd mix && brim data make here.h5 --shape 8 --dtype f32 --samples 64 -q --force && "
+       "brim train here.h5");
+  says(2, "cd mix && brim train --data-path photos 'model=mlp(depth=1)' --output-dir c4");
+  says(2, "cd mix && brim train photos.yaml --data-path nowhere --output-dir c4");
   expect(2, "--dataset NAME (init",
          "cd mix && mkdir -p tiff/a && printf II > tiff/a/1.tiff && brim init tiff");
-  expect(2, "cannot read 1 of 25 images",
-         "cd mix && cp -r photos torn && printf x > torn/0/zz.png && brim train photos.yaml "
-         "--data-path torn --output-dir c5 data.val_fraction=0 "
-         "'dataset.val=folder(path=photos, split=train)'");
+  says(2,
+       "cd mix && cp -r photos torn && printf x > torn/0/zz.png && brim train photos.yaml "
+       "--data-path torn --output-dir c5 data.val_fraction=0 "
+       "'dataset.val=folder(path=photos, split=train)'");
   assert_false(has_file("mix/c5/last.safetensors"));
   expect(0, NULL,
          "cd mix && brim train photos.yaml --data-path torn --output-dir c5 "
-         "--max-steps 1 data.on_error=skip -q");
+         "--max-steps 1 --batch-size 4 data.on_error=skip -q");
 }
 
 // The current folder, with more in it than the folders of the classes; and one too far up.
@@ -151,25 +152,25 @@ static void test_working_folder(void **state) {
          "rm -rf pets && brim data make pets --shape 24,24,3 --format folder --samples 30 "
          "--classes 3 --test-samples 0 -q && mv pets/train/* pets/ && rmdir pets/train && "
          "mkdir -p pets/runs/a pets/scripts pets/docs && touch pets/docs/notes.txt");
-  expect(0, "30 samples of 24 x 24 x 3, 3 classes", "cd pets && brim init");
+  says_lines(0, "width=16", "cd pets && brim init");
   expect(0, NULL,
          "cd pets && brim train pets.yaml --max-steps 2 --epochs 1 --output-dir "
          "runs/b -q && brim eval runs/b/last.safetensors");
-  expect(0, "3 of 6 class folders have no images", "brim init pets -o pets3.yaml --force");
-  expect(0, "run init on that folder",
-         "rm -rf up && mkdir -p up/notes && cp -r pets up/pets && rm -rf up/pets/runs && "
-         "brim init up -o up.yaml --force");
+  says_lines(0, "brim: warning: ", "brim init pets -o pets3.yaml --force");
+  says_lines(0, "'pets'",
+             "rm -rf up && mkdir -p up/notes && cp -r pets up/pets && rm -rf up/pets/runs && "
+             "brim init up -o up.yaml --force");
   expect(0, "\"classes\":3", "cd pets && brim init --force --json");
 }
 
 // Splits in other words than train and test; and test images alone.
 static void test_split_names(void **state) {
   (void)state;
-  expect(0, "16 samples of 24 x 24 x 3, 2 classes",
-         "rm -rf sn && mkdir sn && cd sn && brim data make p --shape 24,24,3 --format folder "
-         "--samples 16 --classes 2 --test-samples 8 -q && mv p/train p/Training && "
-         "mv p/test p/Testing && brim init p && ! grep -e split= -e val_fraction p.yaml");
-  expect(2, "no train split, only 'test'", "cd sn && mv p/Training gone && brim init p --force");
+  says_lines(0, "width=16",
+             "rm -rf sn && mkdir sn && cd sn && brim data make p --shape 24,24,3 --format folder "
+             "--samples 16 --classes 2 --test-samples 8 -q && mv p/train p/Training && "
+             "mv p/test p/Testing && brim init p && ! grep -e split= -e val_fraction p.yaml");
+  says(2, "cd sn && mv p/Training gone && brim init p --force");
   expect(0, "dataset: folder(split=test)",
          "cd sn && brim init p --dataset 'folder(split=test)' --force && cat p.yaml");
 }
@@ -179,11 +180,11 @@ static void test_mistakes(void **state) {
   expect(0, NULL, "rm -rf *.yaml odd_run");
   expect(0, NULL, "brim data make here.h5 --shape 8 --dtype f32 --samples 64 -q --force");
   expect(0, NULL, "rm -f here.yaml && brim init here.h5");
-  expect(2, "--force replaces it", "brim init here.h5");
-  expect(0, "wrote here.yaml", "brim init here.h5 --force");
+  says(2, "brim init here.h5");
+  says_lines(0, "depth=3", "brim init here.h5 --force");
   expect(2, "nowhere", "brim init nowhere");
-  expect(2, "one path", "brim init a b");
-  expect(2, "is a folder", "mkdir -p sub && brim init here.h5 --output sub");
+  says(2, "brim init a b");
+  says(2, "mkdir -p sub && brim init here.h5 --output sub");
   expect(2, "targets", "brim init here.h5 --dataset 'hdf5(targets=none)' --output n.yaml");
   expect(3, "cuda", "BRIM_PLUGIN_PATH=/nonexistent brim init here.h5 --device cuda -o d.yaml");
   assert_false(has_file("n.yaml"));
@@ -211,10 +212,7 @@ static void test_prime_length(void **state) {
          "brim data make prime.h5 --shape 257,2 --dtype f32 --classes 3 --samples 16 -q --force && "
          "brim data make even.h5 --shape 256,2 --dtype f32 --classes 3 --samples 16 -q --force");
 #define SMALL "--device ref --plan 'model=transformer(depth=1, hidden=8)' data.batch_size=2 "
-  static const char said[] =
-      "a length of 257 makes 257 tokens, which trains slowly; cut the signals, for train and val: "
-      "transform: center_crop(size=(256, 2))";
-  expect(0, said, "brim bench --data-path prime.h5 " SMALL);
+  says_lines(0, "brim: warning: ", "brim bench --data-path prime.h5 " SMALL);
   static const char *const fine[] = {
       "brim bench --data-path even.h5 " SMALL,
       "brim bench --data-path prime.h5 " SMALL "'transform=center_crop(size=(256, 2))'",

@@ -26,20 +26,12 @@ static int prepare(void **state) {
   return 0;
 }
 
-typedef struct mistake {
-  const char *said, *command;  // the command line behind "brim "
-} mistake;
-
-static void expect_all(const mistake *rows, size_t count) {
+// Command lines behind "brim ".
+static void expect_all(const char *const *commands, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    shell_result r = shell("brim %s", rows[i].command);
-    const char *error = strstr(r.err, "brim: error: ");
-    if (r.code != 2 || !error || !strstr(error, rows[i].said)) {
-      fail_msg("brim %s: exit code %d, '%s' not in: %s", rows[i].command, r.code, rows[i].said,
-               r.err);
-    }
-    assert_string_equal(r.out, "");
-    shell_free(&r);
+    char line[256];
+    snprintf(line, sizeof line, "brim %s", commands[i]);
+    says(2, line);
   }
   assert_false(has_file("out") || has_file("out.csv"));
 }
@@ -48,68 +40,66 @@ static void expect_all(const mistake *rows, size_t count) {
 
 static void test_missing(void **state) {
   (void)state;
-  static const mistake rows[] = {
-      {"no such config file", "train none.yaml"},
-      {"no such config file", "bench none.yaml"},
-      {"No such file", "config check none.yaml"},
-      {"no such checkpoint", "eval none.safetensors"},
-      {"no such checkpoint", "predict none.safetensors --output out.csv"},
-      {"no such checkpoint", "export none.safetensors --output out"},
-      {"no such checkpoint", "render none.safetensors --out out"},
-      {"no such checkpoint", "train set.yaml --resume-from none output_dir=out"},
-      {"no such checkpoint", "train set.yaml --weights none output_dir=out"},
-      {"No such file", "compare none.jsonl none.jsonl"},
-      {"no such file", "data info none"},
-      {"no such file", "data verify none"},
-      {"no such file", "data convert none out"},
-      {"no such file", "init none --output out"},
-      {"no such file", "train set.yaml dataset=hdf5 --data-path none.h5 output_dir=out"},
-      {"no such file", "bench set.yaml dataset=hdf5 --data-path none.h5 output_dir=out"},
-      {"none.so", "train set.yaml --plugin ./none.so output_dir=out"},
-      {"none.so", "eval net/last.safetensors --plugin ./none.so"},
+  static const char *const rows[] = {
+      "train none.yaml",
+      "bench none.yaml",
+      "config check none.yaml",
+      "eval none.safetensors",
+      "predict none.safetensors --output out.csv",
+      "export none.safetensors --output out",
+      "render none.safetensors --out out",
+      "train set.yaml --resume-from none output_dir=out",
+      "train set.yaml --weights none output_dir=out",
+      "compare none.jsonl none.jsonl",
+      "data info none",
+      "data verify none",
+      "data convert none out",
+      "init none --output out",
+      "train set.yaml dataset=hdf5 --data-path none.h5 output_dir=out",
+      "bench set.yaml dataset=hdf5 --data-path none.h5 output_dir=out",
+      "train set.yaml --plugin ./none.so output_dir=out",
+      "eval net/last.safetensors --plugin ./none.so",
   };
   EXPECT_ALL(rows);
 }
 
 static void test_folders(void **state) {
   (void)state;
-  static const char none[] = "hollow is a folder without a checkpoint: brim looked for ";
-  const mistake rows[] = {
-      {"hollow is a folder", "train hollow"},
-      {"hollow is a folder", "bench hollow"},
-      {none, "eval hollow"},
-      {none, "predict hollow --output out.csv"},
-      {none, "export hollow --output out"},
-      {none, "render hollow --out out"},
-      {none, "train set.yaml --resume-from hollow output_dir=out"},
-      {none, "train set.yaml training.resume=hollow output_dir=out"},
-      {"name the checkpoint in it, such as net/last.safetensors",
-       "train set.yaml --resume-from net output_dir=out"},
-      {"name the checkpoint in it, such as net/", "eval net"},
-      {"no results.jsonl", "compare hollow hollow"},
-      {"no known data found", "data info hollow"},
-      {"no known data found", "init hollow --output out"},
+  static const char *const rows[] = {
+      "train hollow",
+      "bench hollow",
+      "eval hollow",
+      "predict hollow --output out.csv",
+      "export hollow --output out",
+      "render hollow --out out",
+      "train set.yaml --resume-from hollow output_dir=out",
+      "train set.yaml training.resume=hollow output_dir=out",
+      "train set.yaml --resume-from net output_dir=out",
+      "eval net",
+      "compare hollow hollow",
+      "data info hollow",
+      "init hollow --output out",
   };
   EXPECT_ALL(rows);
 }
 
 static void test_malformed(void **state) {
   (void)state;
-  static const mistake rows[] = {
-      {"torn.yaml:2:1", "train torn.yaml"},
-      {"torn.yaml:2:1", "bench torn.yaml"},
-      {"torn.yaml:2:1", "config check torn.yaml"},
-      {"torn.safetensors", "eval torn.safetensors"},
-      {"torn.safetensors", "predict torn.safetensors --output out.csv"},
-      {"torn.safetensors", "export torn.safetensors --output out"},
-      {"torn.safetensors", "render torn.safetensors --out out"},
-      {"torn.safetensors", "train set.yaml --resume-from torn.safetensors output_dir=out"},
-      {"torn.safetensors", "train set.yaml --weights torn.safetensors output_dir=out"},
-      {"torn.jsonl:1", "compare torn.jsonl torn.jsonl"},
-      {"torn.h5", "data info torn.h5"},
-      {"torn.h5", "data convert torn.h5 out"},
-      {"torn.h5", "train set.yaml dataset=hdf5 --data-path torn.h5 output_dir=out"},
-      {"torn.h5", "bench set.yaml dataset=hdf5 --data-path torn.h5 output_dir=out"},
+  static const char *const rows[] = {
+      "train torn.yaml",
+      "bench torn.yaml",
+      "config check torn.yaml",
+      "eval torn.safetensors",
+      "predict torn.safetensors --output out.csv",
+      "export torn.safetensors --output out",
+      "render torn.safetensors --out out",
+      "train set.yaml --resume-from torn.safetensors output_dir=out",
+      "train set.yaml --weights torn.safetensors output_dir=out",
+      "compare torn.jsonl torn.jsonl",
+      "data info torn.h5",
+      "data convert torn.h5 out",
+      "train set.yaml dataset=hdf5 --data-path torn.h5 output_dir=out",
+      "bench set.yaml dataset=hdf5 --data-path torn.h5 output_dir=out",
   };
   EXPECT_ALL(rows);
   // the one command whose answer this is
@@ -124,27 +114,26 @@ static void test_words(void **state) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     char command[64];
     snprintf(command, sizeof command, "%s --nope", commands[i]);
-    const mistake row = {"unknown option --nope", command};
-    expect_all(&row, 1);
+    const char *const line = command;
+    expect_all(&line, 1);
   }
-  static const mistake rows[] = {
-      {"unknown key 'nope'", "train set.yaml nope=1 output_dir=out"},
-      {"unknown key 'nope'", "bench set.yaml nope=1"},
-      {"unknown key 'nope'", "eval net/last.safetensors nope=1"},
-      {"unknown key 'nope'", "predict net/last.safetensors nope=1 --output out.csv"},
-      {"unknown key 'nope'", "export net/last.safetensors nope=1 --output out"},
-      {"unknown key 'nope'", "render pole/last.safetensors nope=1 --out out"},
-      {"--device: 'device' must be", "train set.yaml --device nope output_dir=out"},
-      {"--device: 'device' must be", "bench set.yaml --device nope"},
-      {"--device: 'device' must be", "eval net/last.safetensors --device nope"},
-      {"--threads: 'threads' must be",
-       "predict net/last.safetensors --threads -3 --output out.csv"},
-      {"name a checkpoint", "eval"},
-      {"name a checkpoint", "predict"},
-      {"name a checkpoint", "export"},
-      {"name a checkpoint", "render"},
-      {"two files", "compare"},
-      {"takes one path", "data verify"},
+  static const char *const rows[] = {
+      "train set.yaml nope=1 output_dir=out",
+      "bench set.yaml nope=1",
+      "eval net/last.safetensors nope=1",
+      "predict net/last.safetensors nope=1 --output out.csv",
+      "export net/last.safetensors nope=1 --output out",
+      "render pole/last.safetensors nope=1 --out out",
+      "train set.yaml --device nope output_dir=out",
+      "bench set.yaml --device nope",
+      "eval net/last.safetensors --device nope",
+      "predict net/last.safetensors --threads -3 --output out.csv",
+      "eval",
+      "predict",
+      "export",
+      "render",
+      "compare",
+      "data verify",
   };
   EXPECT_ALL(rows);
 }
@@ -152,40 +141,37 @@ static void test_words(void **state) {
 // What was trained does not suit what is asked of it: known before the first sample.
 static void test_other_checkpoints(void **state) {
   (void)state;
-  static const mistake rows[] = {
-      {"its environment is cartpole", "eval pole/last.safetensors env=quadruped"},
-      {"its environment is cartpole", "render pole/last.safetensors env=quadruped --out out"},
-      {"its environment is cartpole",
-       "train ars env=quadruped --resume-from pole/last.safetensors output_dir=out"},
-      {"layers.", "eval net/last.safetensors 'model=mlp(depth=2, hidden=8)'"},
-      {"layers.", "predict net/last.safetensors 'model=mlp(depth=2, hidden=8)' --output out.csv"},
-      {"layers.", "export net/last.safetensors 'model=mlp(depth=2, hidden=8)' --output out"},
-      {"layers.",
-       "train set.yaml 'model=mlp(depth=2, hidden=8)' --resume-from "
-       "net/last.safetensors output_dir=out --device ref"},
-      {"layers.",
-       "train set.yaml 'model=mlp(depth=2, hidden=8)' --weights net/last.safetensors "
-       "output_dir=out --device ref"},
-      {"cannot be exported", "export pole/last.safetensors --output out"},
-      {"takes no samples", "predict pole/last.safetensors --output out.csv"},
-      {"shows only policies", "render net/last.safetensors --out out"},
+  static const char *const rows[] = {
+      "eval pole/last.safetensors env=quadruped",
+      "render pole/last.safetensors env=quadruped --out out",
+      "train ars env=quadruped --resume-from pole/last.safetensors output_dir=out",
+      "eval net/last.safetensors 'model=mlp(depth=2, hidden=8)'",
+      "predict net/last.safetensors 'model=mlp(depth=2, hidden=8)' --output out.csv",
+      "export net/last.safetensors 'model=mlp(depth=2, hidden=8)' --output out",
+      "train set.yaml 'model=mlp(depth=2, hidden=8)' --resume-from "
+      "net/last.safetensors output_dir=out --device ref",
+      "train set.yaml 'model=mlp(depth=2, hidden=8)' --weights net/last.safetensors "
+      "output_dir=out --device ref",
+      "export pole/last.safetensors --output out",
+      "predict pole/last.safetensors --output out.csv",
+      "render net/last.safetensors --out out",
   };
   EXPECT_ALL(rows);
 }
 
 static void test_places(void **state) {
   (void)state;
-  static const mistake rows[] = {
-      {"already holds a run", "train set.yaml output_dir=net"},
-      {"already exists", "export net/last.safetensors --output plain"},
-      {"is a folder; name a file", "export net/last.safetensors --output hollow"},
-      {"is a folder; name a file", "render pole/last.safetensors --out hollow"},
-      {"is a file, not a folder", "train set.yaml output_dir=plain/a --device ref"},
-      {"is a file, not a folder", "bench set.yaml output_dir=plain/a --device ref"},
-      {"Not a directory", "export net/last.safetensors --output plain/a"},
-      {"Not a directory", "predict net/last.safetensors --output plain/a.csv"},
-      {"Not a directory", "eval net/last.safetensors --output plain/a.json"},
-      {"Not a directory", "render pole/last.safetensors --out plain/a"},
+  static const char *const rows[] = {
+      "train set.yaml output_dir=net",
+      "export net/last.safetensors --output plain",
+      "export net/last.safetensors --output hollow",
+      "render pole/last.safetensors --out hollow",
+      "train set.yaml output_dir=plain/a --device ref",
+      "bench set.yaml output_dir=plain/a --device ref",
+      "export net/last.safetensors --output plain/a",
+      "predict net/last.safetensors --output plain/a.csv",
+      "eval net/last.safetensors --output plain/a.json",
+      "render pole/last.safetensors --out plain/a",
   };
   EXPECT_ALL(rows);
 }
@@ -281,27 +267,26 @@ static void test_render_to_stdout(void **state) {
   shell_free(&r);
   assert_false(has_file("-"));
   if (has_file("/dev/full")) {
-    expect(1, "cannot write to standard output",
-           "brim render pole/last.safetensors --out - --episode 0 > /dev/full");
+    says(1, "brim render pole/last.safetensors --out - --episode 0 > /dev/full");
   }
 }
 
 // Without plug-ins brim computes with slow loops, and says so; where they were asked for, it does not.
 static void test_without_plugins(void **state) {
   (void)state;
-  expect(0, "  backend    ref (slow), because libbrim_cpu.so was not found in hollow",
-         "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow");
-  expect(0, "  백엔드     ref(느림): hollow에 libbrim_cpu.so 파일이 없습니다",
-         "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow2 --lang ko");
-  expect(0, "ref (slow), because libbrim_cpu.so was not found in hollow",
-         "BRIM_PLUGIN_PATH=hollow brim bench set.yaml --plan --batch-sizes 8 output_dir=slow3");
-  expect(0, "  backend    ref (slow), because BRIM_PLUGIN_PATH is empty",
-         "BRIM_PLUGIN_PATH= brim eval net/last.safetensors");
+  says_lines(0, "libbrim_cpu.so",
+             "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow");
+  says_lines(
+      0, "libbrim_cpu.so",
+      "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow2 --lang ko");
+  says_lines(0, "libbrim_cpu.so",
+             "BRIM_PLUGIN_PATH=hollow brim bench set.yaml --plan --batch-sizes 8 output_dir=slow3");
+  says_rows(0, "  backend  ", "BRIM_PLUGIN_PATH= brim eval net/last.safetensors");
   expect(0, "\"backend\":\"ref (slow), because libbrim_cpu.so was not found in hollow\"",
          "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow4 --json");
   write_file("hollow/libbrim_cpu.so", "junk");
-  expect(0, "  backend    ref (slow), because the plug-in libbrim_cpu.so cannot be used: ",
-         "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow5");
+  says_lines(0, "libbrim_cpu.so",
+             "BRIM_PLUGIN_PATH=hollow brim train set.yaml --max-steps 1 output_dir=slow5");
   expect(0, NULL, "rm hollow/libbrim_cpu.so");
   shell_result r = shell("brim train set.yaml --device ref --max-steps 1 output_dir=slow6");
   assert_int_equal(r.code, 0);

@@ -1,6 +1,6 @@
 // k ranks with a part of the batch each make the training that one rank makes with all of it: ResNet-18
-// (width 8) on 32x32, batch norm of all ranks, fp32, SGD 0.1, 100 steps, for 2 and 4 ranks of MPI and 2 of
-// brim's launcher.
+// (width 4) on 16x16, batch norm of all ranks, fp32, SGD 0.1, 60 steps, for 2 ranks of brim's launcher and 2 or 4
+// of MPI.
 //
 // The steps begin at weights that have learned their data. At random weights training is chaotic: a change
 // in the last bit of one weight grows by an order of magnitude every few steps, on one rank as on several,
@@ -14,11 +14,12 @@
 #include "mpi_run.h"
 
 static const char config[] =
-    "model: resnet18(width=8)\ndataset: synthetic(shape=[32, 32, 3], samples=32)\n"
-    "data: {batch_size: 32}\noptimizer: sgd\ntraining: {learning_rate: 0.1, epochs: 200,\n"
-    "  eval_interval: 0, precision: fp32}\ndevice: cpu\nseed: 1\n";
+    "model: resnet18(width=4)\ndataset: synthetic(shape=[16, 16, 3], samples=16)\n"
+    "data: {batch_size: 16}\noptimizer: sgd\ntraining: {learning_rate: 0.1, epochs: 100,\n"
+    "  eval_interval: 0, precision: fp32}\ndevice: cpu\nthreads: 1\nseed: 1\n"
+    "checkpoint: {interval: 1000, keep: 1}\n";
 
-#define STEPS "--weights learned/model.safetensors --max-steps 100 -q --output-dir "
+#define STEPS "--weights learned/model.safetensors --max-steps 60 -q --output-dir "
 
 static int learn(void **state) {
   (void)state;
@@ -94,10 +95,15 @@ static void test_mpi(void **state) {
   (void)state;
   const char *why;
   if (!mpi_is_here(BRIM_BUILD_DIR "/lib/brim/ranks/libbrim_mpi.so", &why)) BRIM_SKIP(why);
-  run_under_mpi("2");
-  expect_equal("mpi2");
-  run_under_mpi("4");
-  expect_equal("mpi4");
+  const bool four = test_is_sampled(0, 4);
+  if (!four || test_is_full()) {
+    run_under_mpi("2");
+    expect_equal("mpi2");
+  }
+  if (four) {
+    run_under_mpi("4");
+    expect_equal("mpi4");
+  }
 }
 
 int main(void) {

@@ -37,7 +37,7 @@ static void test_two_workers(void **state) {
   submit_again(&p, "small.yaml", "nothing is left to run: 4 done, 0 failed");
   r = shell("brim report %s", p.url);
   assert_int_not_equal(r.code, 0);
-  has(r.err, "name what http://127.0.0.1");
+  said(&r);
   shell_free(&r);
   // they wait for more
   bool ended = true;
@@ -51,7 +51,7 @@ static void test_two_workers(void **state) {
 
 static void test_a_killed_worker(void **state) {
   (void)state;
-  write_grid("slow.yaml", "slow", 200);
+  write_grid("slow.yaml", "slow", 100);
   pool p = serve("3");
   submit(&p, "slow.yaml");
   brim_child *one = work(&p, "w1");
@@ -84,7 +84,7 @@ static void test_a_killed_server(void **state) {
 // Trainings of the server's own machine outlive it: the next server takes their results, and none runs twice.
 static void test_a_killed_server_with_a_worker(void **state) {
   (void)state;
-  write_grid("slow.yaml", "slow", 200);
+  write_grid("slow.yaml", "slow", 100);
   const char *words[] = {"serve", "--port",       "0",    "--json", "--store",
                          "pool",  "--output-dir", "pool", NULL};
   pool p = serve_with(words);
@@ -133,7 +133,7 @@ static void test_a_claim_without_a_reply(void **state) {
 // An executor hangs for ever: its worker ends it when the server has given it up, and runs others.
 static void test_a_stopped_executor(void **state) {
   (void)state;
-  write_grid("slow.yaml", "slow", 200);
+  write_grid("slow.yaml", "slow", 100);
   pool p = serve("1");
   submit(&p, "slow.yaml");
   brim_child *one = work(&p, "w1");
@@ -182,7 +182,7 @@ static void test_own_worker_over_tls(void **state) {
                                             "key.pem", NULL});
   shell_result r = shell("brim sweep small.yaml --store %s", p.url);
   assert_int_not_equal(r.code, 0);
-  has(r.err, "certificate");
+  said(&r);
   shell_free(&r);
   setenv("BRIM_PIN", p.pin, 1);
   submit(&p, "small.yaml");
@@ -198,13 +198,12 @@ static void test_tokens(void **state) {
   expect(0, NULL, "brim serve token add lab --role worker --store pool > token-worker");
   expect(0, "brim_", "cat token-worker");
   expect(0, NULL, "brim serve token add me --role submit --store pool > token-submit");
-  expect(2, "already", "brim serve token add me --role submit --store pool");
+  says(2, "brim serve token add me --role submit --store pool");
   expect(0, "worker", "brim serve token list --store pool");
   expect(2, "--role", "brim serve token add you --role king --store pool");
   expect(2, "a-z", "brim serve token add 'Y/u' --store pool");
-  expect(2, "not local", "brim serve token add local --store pool");
-  expect(2, "the webhook's address is not valid",
-         "brim serve --webhook server --port 0 --store pool");
+  says(2, "brim serve token add local --store pool");
+  says(2, "brim serve --webhook server --port 0 --store pool");
   pool p = serve("60");
   shell_result r = shell(
       "export URL=%s; ! brim sweep small.yaml --store $URL 2>&1; ! BRIM_TOKEN=brim_wrong brim "
@@ -212,12 +211,11 @@ static void test_tokens(void **state) {
       "small.yaml --store $URL 2>&1",
       p.url);
   assert_int_equal(r.code, 0);
-  has(r.out, "the server asks for a token");
-  has(r.out, "the server does not know the token");
+  said(&r);
   shell_free(&r);
   r = shell("BRIM_TOKEN=$(cat token-worker) brim sweep small.yaml --store %s", p.url);
   assert_int_not_equal(r.code, 0);
-  has(r.err, "role does not allow");
+  said(&r);
   shell_free(&r);
   r = shell("BRIM_TOKEN=$(cat token-submit) brim sweep small.yaml --store %s", p.url);
   assert_int_equal(r.code, 0);
@@ -233,10 +231,10 @@ static void test_tokens(void **state) {
   assert_int_equal(r.code, 0);
   shell_free(&r);
   expect(0, NULL, "brim serve token end me --store pool");
-  expect(2, "there is no token me", "brim serve token end me --store pool");
+  says(2, "brim serve token end me --store pool");
   // others could have chosen what is in it
   expect(0, NULL, "chmod 644 pool/serve.json");
-  expect(2, "not trusted", "brim serve token list --store pool");
+  says(2, "brim serve token list --store pool");
   assert_int_equal(end(p.server), 0);
   assert_false(brim_fs_exists("pool/serve.json"));
 }
@@ -246,10 +244,10 @@ static void test_addresses(void **state) {
   expect(2, "--cert", "brim serve --address 0.0.0.0 --store pool");
   expect(2, "--port", "brim serve --port 70000 --store pool");
   expect(2, "--lease", "brim serve --lease 0 --store pool");
-  expect(2, "is no store", "brim serve --store http://127.0.0.1:8000");
+  says(2, "brim serve --store http://127.0.0.1:8000");
   assert_false(has_file("http:"));
   expect(2, "--url", "brim worker");
-  expect(2, "no address of a server", "brim worker --url pool");
+  says(2, "brim worker --url pool");
   expect(2, "--jobs", "brim worker --url http://127.0.0.1:1 --jobs 0");
 }
 

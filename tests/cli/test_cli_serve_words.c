@@ -16,13 +16,13 @@ static void submit_with(const pool *p, const char *grid, const char *line) {
 static void test_client_only(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 3);
-  expect(2, "name the server with --url", "brim serve --client-only");
-  expect(2, "--store is for a server", "brim serve --client-only --url http://x --store pool");
-  expect(2, "--server-only is for a server", "brim serve --client-only --server-only");
-  expect(2, "--url needs --client-only", "brim serve --url http://127.0.0.1:1 --store pool");
-  expect(2, "--pin needs --client-only", "brim serve --pin sha256//x --store pool");
-  expect(2, "--device is for a worker", "brim serve --server-only --device cpu --store pool");
-  expect(2, "--jobs must be from", "brim serve --jobs 0 --store pool");
+  says(2, "brim serve --client-only");
+  says(2, "brim serve --client-only --url http://x --store pool");
+  says(2, "brim serve --client-only --server-only");
+  says(2, "brim serve --url http://127.0.0.1:1 --store pool");
+  says(2, "brim serve --pin sha256//x --store pool");
+  says(2, "brim serve --server-only --device cpu --store pool");
+  says(2, "brim serve --jobs 0 --store pool");
   assert_false(brim_fs_exists("pool"));
   pool p = serve("60");
   submit_with(&p, "small.yaml", NULL);
@@ -52,18 +52,16 @@ static shell_result serve_and_stop(const char *options) {
 static void test_stop_text(void **state) {
   (void)state;
   shell_result r = serve_and_stop("");
-  has(r.out, "stopping the server; workers continue their trainings");
-  has_not(r.out, "finishing the step");
+  said(&r);
   shell_free(&r);
 }
 
 // A mistyped store is no new one.
 static void test_token_of_no_store(void **state) {
   (void)state;
-  expect(2, "typo holds no store; name the server's with --store",
-         "brim serve token list --store typo");
-  expect(2, "typo holds no store", "brim serve token rotate me --store typo");
-  expect(2, "typo holds no store", "brim serve token end me --store typo");
+  says(2, "brim serve token list --store typo");
+  says(2, "brim serve token rotate me --store typo");
+  says(2, "brim serve token end me --store typo");
   assert_false(brim_fs_exists("typo"));
 }
 
@@ -157,26 +155,21 @@ static void test_status_of_grids(void **state) {
   pool p = serve("60");
   submit_with(&p, "small.yaml", NULL);
   shell_result r = shell("brim sweep status %s", p.url);
-  has(r.out, "small  http://");
+  said(&r);
   has_not(r.out, "Grid");
-  has(r.out, "nothing runs: no worker is connected");
-  has(r.out, "the server has no worker; brim worker --url adds one");
   shell_free(&r);
   submit_with(&p, "large.yaml", NULL);
   r = shell("brim sweep status %s", p.url);
-  has(r.out, "2 grids  http://");
+  said(&r);
   has(r.out, "Grid");
-  has(r.out, "0 of 8 done");
   assert_int_equal(count_of(r.out, " large "), 4);
   shell_free(&r);
   r = shell("brim sweep status %s --grid small", p.url);
-  has(r.out, "small  http://");
-  has(r.out, "0 of 4 done");
-  has_not(r.out, "large");
+  said(&r);
   shell_free(&r);
   r = shell("brim sweep status %s --grid other", p.url);
   assert_int_equal(r.code, 2);
-  has(r.err, "the store has no grid other");
+  said(&r);
   shell_free(&r);
   assert_int_equal(end(p.server), 0);
 }

@@ -183,8 +183,7 @@ static void test_events_and_exports(void **state) {
   // what cannot be changed is named once
   r = shell("brim sweep retry $(sed -n '2s/,.*//p' all.csv) --store runs/small");
   assert_true(r.code != 0);
-  has(r.err, "not possible: experiment ");
-  has(r.err, " is done");
+  said(&r);
   assert_null(strstr(strstr(r.err, "experiment ") + 1, "experiment "));
   shell_free(&r);
 }
@@ -394,13 +393,13 @@ static void test_control_while_nothing_runs(void **state) {
   first_id(id, "queued");
   char command[256];
   snprintf(command, sizeof command, "brim sweep cancel %s", id);
-  expect(0, "cancelled 1 experiment", command);
-  expect(0, "paused", "brim sweep pause --all");
+  says(0, command);
+  says(0, "brim sweep pause --all");
   assert_int_equal(count_state("paused"), queued - 1);
   assert_int_equal(count_state("cancelled"), 1);
   snprintf(command, sizeof command, "brim sweep retry %s", id);
-  expect(0, "queued 1 experiment again", command);
-  expect(0, "resumed", "brim sweep resume --all");
+  says(0, command);
+  says(0, "brim sweep resume --all");
   assert_int_equal(count_state("queued"), queued);
   snprintf(command, sizeof command, "brim sweep priority %s 7", id);
   expect(0, NULL, command);
@@ -462,14 +461,14 @@ static void test_control_while_it_runs(void **state) {
   snprintf(command, sizeof command, "brim sweep log %s", id);
   expect(0, NULL, command);
   snprintf(command, sizeof command, "brim sweep cancel %s", id);
-  expect(0, "cancelled 1 experiment", command);
+  says(0, command);
   wait_until("cancelled", 1);
   // another grid for the same store: the sweep that runs takes it
   write_grid("more.yaml", "lr: [0.5]\nbatch_size: 32\nepochs: 2\n");
-  expect(0, "1 experiments new", "brim sweep more.yaml --store runs/small");
+  says(0, "brim sweep more.yaml --store runs/small");
   expect(0, NULL, "brim sweep stop runs/small");
   assert_int_equal(end(&b), 130);
-  expect(1, "no sweep runs", "brim sweep stop runs/small");
+  says(1, "brim sweep stop runs/small");
   expect(0, NULL, "brim sweep --store runs/small --jobs 2");
   assert_int_equal(count_state("done"), 4);
   assert_int_equal(count_state("cancelled"), 1);
@@ -492,9 +491,9 @@ static void test_a_grid_that_cannot_work_stops(void **state) {
   assert_int_equal(count_state("queued"), 5);
   r = shell("brim sweep grid.yaml --keep-going");
   assert_int_equal(r.code, 1);
-  has(r.err, "8 of 8 experiments failed");
+  said_lines(&r, "brim: error: ");
   shell_free(&r);
-  expect(0, "queued 8 failed experiments again", "brim sweep rerun-failed runs/small");
+  says(0, "brim sweep rerun-failed runs/small");
   assert_int_equal(count_state("queued"), 8);
 }
 
@@ -524,18 +523,17 @@ static void test_mistakes_on_the_command_line(void **state) {
   fresh();
   expect(2, "name a grid", "brim sweep");
   write_grid("control.yaml", six);
-  expect(2, "control characters", "brim sweep control.yaml name=\"$(printf 'a\\tb')\"");
-  expect(2, "control characters",
-         "brim train control.yaml lr=1 batch_size=8 \"name=a$(printf '\\001')\"");
+  says(2, "brim sweep control.yaml name=\"$(printf 'a\\tb')\"");
+  says(2, "brim train control.yaml lr=1 batch_size=8 \"name=a$(printf '\\001')\"");
   assert_false(has_file("runs"));
-  expect(2, "no store", "brim sweep status");
-  expect(2, "holds no store", "brim sweep status --store nowhere");
+  says(2, "brim sweep status");
+  says(2, "brim sweep status --store nowhere");
   expect(2, "--jobs", "brim sweep x.yaml --jobs 0");
   expect(2, "--lease", "brim sweep x.yaml --lease 0");
   expect(2, "--stall", "brim sweep x.yaml --stall 0.5");
   expect(2, NULL, "brim sweep nothing.yaml");
-  expect(2, "two stores", "brim sweep move a");
-  expect(2, "has no store", "brim sweep move nowhere b");
+  says(2, "brim sweep move a");
+  says(2, "brim sweep move nowhere b");
   assert_false(brim_fs_exists("nowhere"));  // no store is made where one is to be read
 }
 

@@ -78,7 +78,7 @@ static void test_two_sweeps_share_a_queue(void **state) {
   // a second sweep in a folder that has one hands its grid over
   shell_result r = shell("brim sweep grid.yaml --store '%s' --output-dir machine-b 2>&1", url());
   assert_int_equal(r.code, 0);
-  has(r.out, "the sweep that is running there runs them");
+  said(&r);
   shell_free(&r);
   // one machine is gone; the other one ends what it had
   assert_ok(brim_child_signal(a, SIGKILL));
@@ -99,11 +99,11 @@ static void test_two_sweeps_share_a_queue(void **state) {
   assert_int_equal(r.code, 2);
   has(r.err, "--output-dir");
   shell_free(&r);
-  expect(1, "no sweep runs", "brim sweep stop --output-dir machine-a");
+  says(1, "brim sweep stop --output-dir machine-a");
   // a database has its own experiments: the chaos test refuses it
   r = shell("brim sweep chaos --minutes 0.01 --store '%s' --output-dir refused", url());
   assert_int_equal(r.code, 2);
-  has(r.err, "needs an empty one");
+  said(&r);
   shell_free(&r);
 }
 
@@ -134,7 +134,7 @@ static void test_a_store_moves_out_of_the_database(void **state) {
   (void)state;
   shell_result r = shell("brim sweep move '%s' moved", url());
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
-  has(r.err, "moved 12 experiments");
+  said(&r);
   shell_free(&r);
   expect(0, "12 of 12 done", "brim sweep status moved");
   // what was moved is no longer used

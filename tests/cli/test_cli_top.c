@@ -70,7 +70,7 @@ static void test_a_load_that_is_missing(void **state) {
          "grep -q '\"load_5\":null' null.jsonl");
   shell_result r = shell("brim top --replay null.jsonl --once");
   assert_int_equal(r.code, 0);
-  has(r.out, "load 61.2 - 40.0");
+  said_rows(&r, "  CPU use  ");
   has_not(r.out, "nan");
   shell_free(&r);
 }
@@ -106,19 +106,19 @@ static void test_other_files(void **state) {
   write_file("other.csv", "when_s,interval_s,age\n1,2,3\n");
   write_file("records.jsonl", "{\"schema\": \"brim.result/1\"}\n");
   expect(0, NULL, "cp own.jsonl before.jsonl");
-  expect(2, "is read by this command", "brim top --replay own.jsonl --csv ./own.jsonl");
-  expect(2, "two outputs are named", "brim top --once --record new.jsonl --csv ./new.jsonl");
-  expect(2, "two outputs are named",
-         "rm -f later link; mkdir -p links; ln -sf later link; ln -sf ../link links/link; "
-         "brim top --once --record link --csv later");
-  expect(2, "two outputs are named", "brim top --once --record later --csv links/link");
-  expect(2, "two outputs are named", "brim top --once --record link --csv links/link");
+  says(2, "brim top --replay own.jsonl --csv ./own.jsonl");
+  says(2, "brim top --once --record new.jsonl --csv ./new.jsonl");
+  says(2,
+       "rm -f later link; mkdir -p links; ln -sf later link; ln -sf ../link links/link; "
+       "brim top --once --record link --csv later");
+  says(2, "brim top --once --record later --csv links/link");
+  says(2, "brim top --once --record link --csv links/link");
   expect(0, NULL, "test ! -e later");
-  expect(2, "no recording", "brim top --once --record config.yaml");
-  expect(2, "no recording", "brim top --once --record records.jsonl");
-  expect(2, "no CSV file", "brim top --once --record new.jsonl --csv config.yaml");
-  expect(2, "no CSV file", "brim top --once --csv other.csv");
-  expect(2, "no CSV file", "brim top --once --csv own.jsonl");
+  says(2, "brim top --once --record config.yaml");
+  says(2, "brim top --once --record records.jsonl");
+  says(2, "brim top --once --record new.jsonl --csv config.yaml");
+  says(2, "brim top --once --csv other.csv");
+  says(2, "brim top --once --csv own.jsonl");
   expect(0, NULL,
          "cmp own.jsonl before.jsonl && test ! -e new.jsonl && "
          "test \"$(cat config.yaml)\" = 'model: mlp' && test $(wc -l < other.csv) = 2");
@@ -135,7 +135,7 @@ static void test_continue_after_a_full_disk(void **state) {
   shell_result r = shell("brim top --replay full.jsonl --json");
   assert_int_equal(r.code, 0);
   assert_int_equal(json_lines(r.out), 3);
-  has(r.err, "damaged lines skipped: 1");
+  said_lines(&r, "brim: warning: ");
   shell_free(&r);
   // cut within the schema
   expect(0, NULL, "printf '{\"sch' > full.jsonl");
@@ -166,16 +166,15 @@ static void test_into_a_pipe(void **state) {
 static void test_closed_output(void **state) {
   (void)state;
   write_recording("few.jsonl", 1, 2);
-  expect(1, "standard output",
-         "rm -f alone.jsonl; brim top --replay few.jsonl --record alone.jsonl >&-");
+  says(1, "rm -f alone.jsonl; brim top --replay few.jsonl --record alone.jsonl >&-");
   expect(0, NULL, "head -c 9 alone.jsonl | grep -q '^{.schema'; brim top --replay alone.jsonl");
   expect(1, NULL,
          "rm -f alone.jsonl; brim top --replay few.jsonl --record alone.jsonl <&- >&- 2>&-");
   shell_result r = shell("brim top --replay alone.jsonl --json");
   assert_true(json_lines(r.out) > 0);
-  has_not(r.err, "damaged");
+  assert_string_equal(r.err, "");
   shell_free(&r);
-  expect(1, "standard output", "brim doctor >&-");
+  says(1, "brim doctor --quick >&-");
 }
 
 static void test_this_machine(void **state) {
@@ -197,15 +196,15 @@ static void test_this_machine(void **state) {
 static void test_mistakes(void **state) {
   (void)state;
   expect(2, "0.5 to 3600", "brim top --interval 0.1");
-  expect(2, "no argument", "brim top gpus");
+  says(2, "brim top gpus");
   expect(2, "nowhere.jsonl", "brim top --replay nowhere.jsonl");
   expect(2, "brim.top/1", "echo '{}' > none.jsonl; brim top --replay none.jsonl");
-  expect(2, "no reading", ": > empty.jsonl; brim top --replay empty.jsonl");
+  says(2, ": > empty.jsonl; brim top --replay empty.jsonl");
   expect(2, "noise.jsonl",
          "printf 'x\\0\\377\\n' > noise.jsonl; brim top --replay noise.jsonl --once");
   expect(2, "folder.d", "mkdir -p folder.d; brim top --replay folder.d");
   expect(2, "missing/file", "brim top --once --record missing/file");
-  expect(2, "is read by this command", "brim top --replay two.jsonl --record two.jsonl");
+  says(2, "brim top --replay two.jsonl --record two.jsonl");
   expect(2, "standard output", "brim top --json --csv -");
   expect(2, "--record", "brim top --record -");
   if (access("/dev/full", W_OK) == 0) {
@@ -298,7 +297,8 @@ static char *tmux_wait(const char *text) {
     shell_result r = shell(TMUX "capture-pane -p");
     if (r.code == 0 && strstr(r.out, text)) {
       char *screen = r.out;
-      brim_free(r.err);
+      r.out = NULL;
+      shell_free(&r);
       return screen;
     }
     if (waited > PATIENCE_MS) fail_msg("no '%s' on the screen:\n%s\n%s", text, r.out, r.err);

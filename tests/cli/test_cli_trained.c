@@ -97,11 +97,11 @@ static void test_splits(void **state) {
          "rm -rf idx && brim data make idx --format idx --shape 8,8,3 --classes 7 --samples 40 "
          "--test-samples 20 -q && brim eval run/last.safetensors --data-path idx "
          "'dataset=idx(classes=7)'");
-  expect(0, "parts, test: 50 samples",
-         "rm -rf parts && mkdir parts && for s in train test; do brim data convert d.h5 "
-         "parts/$s.h5 --split $s -q; done && brim eval run/last.safetensors --data-path parts");
-  expect(0, "parts, val: 50 samples",
-         "mv parts/test.h5 parts/val.h5 && brim eval run/last.safetensors --data-path parts");
+  says_rows(0, "  data  ",
+            "rm -rf parts && mkdir parts && for s in train test; do brim data convert d.h5 "
+            "parts/$s.h5 --split $s -q; done && brim eval run/last.safetensors --data-path parts");
+  says_rows(0, "  data  ",
+            "mv parts/test.h5 parts/val.h5 && brim eval run/last.safetensors --data-path parts");
   expect(0, "\"samples\":20", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, "\"split\":\"val\"", "brim eval run/last.safetensors --json data.val_fraction=0.1");
   expect(0, ", val: 20 samples",
@@ -109,22 +109,19 @@ static void test_splits(void **state) {
   expect(0, "\"samples\":180",
          "brim eval run/last.safetensors --json --split train data.val_fraction=0.1");
   // which samples training used is known only of the split it was trained with
-  expect(0, "evaluating 10 % of the training set (data.val_fraction)",
-         "brim eval run/last.safetensors data.val_fraction=0.1 2>&1");
+  says_rows(0, "data.val_fraction", "brim eval run/last.safetensors data.val_fraction=0.1 2>&1");
   expect(0, NULL,
          "rm -rf run_share; brim train 'dataset=synthetic(shape=(4,), samples=40, classes=2)' "
          "'model=mlp(depth=1, hidden=4)' --device ref --epochs 1 --output-dir run_share -q "
          "data.val_fraction=0.1");
-  expect(0, "evaluating the 10 % that training did not use (data.val_fraction)",
-         "brim eval run_share/model.safetensors 2>&1");
-  expect(0, "evaluating the 90 % that training used (data.val_fraction)",
-         "brim eval run_share/model.safetensors --split train 2>&1");
+  says_rows(0, "data.val_fraction", "brim eval run_share/model.safetensors 2>&1");
+  says_rows(0, "data.val_fraction", "brim eval run_share/model.safetensors --split train 2>&1");
   expect(2, "unlabeled", "brim eval run/last.safetensors --split unlabeled");
 }
 
 static void test_files(void **state) {
   (void)state;
-  expect(0, "written to all.json", "brim eval run/last.safetensors -o all.json");
+  says_lines(0, "all.json", "brim eval run/last.safetensors -o all.json");
   expect(0, NULL, "brim eval run/last.safetensors -o all.csv");
   assert_int_equal(lines_of("all.csv"), 8);
   expect(0, NULL, "grep -q '\"confusion\"' all.json");
@@ -154,16 +151,16 @@ static void test_images(void **state) {
   assert_true(figure(json_array_get(classes, 2), "samples") > 0);
   json_decref(e);
   shell_free(&r);
-  expect(2, "class 'zebra' of the data is not among the 3 classes",
-         "mkdir -p bad/zebra && cp img/test/cow/* bad/zebra && "
-         "brim eval runi/last.safetensors --data-path bad");
+  says(2,
+       "mkdir -p bad/zebra && cp img/test/cow/* bad/zebra && "
+       "brim eval runi/last.safetensors --data-path bad");
   // without classes, and one alone
   expect(0, NULL,
          "mkdir -p photos && for f in img/test/*/*; do cp $f photos/$(echo $f | tr / _); done && "
          "brim predict --force runi/last.safetensors --data-path photos -o ph.csv");
   assert_int_equal(lines_of("ph.csv"), 13);
   expect(0, "img_test_ant", "sed -n 2p ph.csv");
-  expect(2, "no labels to evaluate", "brim eval runi/last.safetensors --data-path photos");
+  says(2, "brim eval runi/last.safetensors --data-path photos");
   expect(0, "\"file\": \"img_test_",
          "brim predict --force runi/last.safetensors --data-path $(ls photos/* | head -1) -o "
          "one.jsonl && "
@@ -174,9 +171,9 @@ static void test_images(void **state) {
          "head -c 60 img/test/cow/* > photos/zz.png; "
          "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv");
   assert_false(has_file("ph2.csv"));
-  expect(0, "one sample could not be read: photos",
-         "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv "
-         "data.on_error=skip");
+  says_lines(0, "brim: warning: ",
+             "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv "
+             "data.on_error=skip");
   assert_int_equal(lines_of("ph2.csv"), 14);
   expect(0, "zz.png,,,", "tail -1 ph2.csv");
 }
@@ -185,12 +182,13 @@ static void test_images(void **state) {
 // be read costs them, and not the model.
 static void test_a_broken_image_after_the_end(void **state) {
   (void)state;
-  expect(0, "so brim uses averaged ones",
-         "rm -rf late runl; mkdir -p late && cp -r img/test/bee img/test/cow late && "
-         "head -c 60 late/cow/$(ls late/cow | head -1) > late/cow/zz.png && "
-         "brim train --data-path late --output-dir runl --device ref 'model=resnet18(width=4)' "
-         "'transform=resize(size=8)' training.ema_decay=0.9 data.batch_size=2 data.shuffle=false "
-         "training.epochs=9 --max-steps 1");
+  says_lines(
+      0, "zz.png",
+      "rm -rf late runl; mkdir -p late && cp -r img/test/bee img/test/cow late && "
+      "head -c 60 late/cow/$(ls late/cow | head -1) > late/cow/zz.png && "
+      "brim train --data-path late --output-dir runl --device ref 'model=resnet18(width=4)' "
+      "'transform=resize(size=8)' training.ema_decay=0.9 data.batch_size=2 data.shuffle=false "
+      "training.epochs=9 --max-steps 1");
   assert_true(has_file("runl/model.safetensors"));
 }
 
@@ -200,12 +198,10 @@ static void test_old_checkpoint(void **state) {
   expect(0, NULL,
          "mkdir -p old && LC_ALL=C sed 's/brim[.]network/brim.netwerk/; "
          "s/brim[.]checksum/brim.chocksum/' runi/last.safetensors > old/a.safetensors");
-  expect(2, "give its training data with --data-path PATH", "brim eval old/a.safetensors");
-  expect(2, "give its training data with --data-path PATH",
-         "brim export --force old/a.safetensors -o old/a.onnx");
-  expect(0, "accuracy", "brim eval old/a.safetensors --data-path img");
-  expect(2, "no data; give --data-path PATH",
-         "cp runi/last.safetensors old/b.safetensors; brim eval old/b.safetensors");
+  says(2, "brim eval old/a.safetensors");
+  says(2, "brim export --force old/a.safetensors -o old/a.onnx");
+  says_rows(0, "  accuracy  ", "brim eval old/a.safetensors --data-path img");
+  says(2, "cp runi/last.safetensors old/b.safetensors; brim eval old/b.safetensors");
 }
 
 // Images of another size and of other colours.
@@ -215,31 +211,30 @@ static void test_converted(void **state) {
          "rm -rf grey rung && brim data make grey --format idx --samples 40 --test-samples 10 "
          "--shape 28,28 --classes 3 -q && brim train 'model=mlp(depth=1, hidden=8)' --data-path "
          "grey --epochs 1 --batch-size 8 --output-dir rung -q");
-  expect(2, "the samples are bytes of (28, 28), transformed to (8, 8",
-         "brim predict --force run/last.safetensors --data-path grey -o g.csv "
-         "'transform.val=resize(size=8)'");
+  says(2,
+       "brim predict --force run/last.safetensors --data-path grey -o g.csv "
+       "'transform.val=resize(size=8)'");
   expect(0, "brim converts colour images to grey",
          "brim predict --force rung/last.safetensors --data-path img -o g.csv");
 }
 
 static void test_unsuitable(void **state) {
   (void)state;
-  expect(2, "knows 7",
-         "brim data make many.h5 --samples 30 --shape 8,8,3 --classes 9 -q; "
-         "brim eval run/last.safetensors --data-path many.h5");
-  expect(2, "takes bytes of (8, 8, 3)", "brim eval run/last.safetensors --data-path v.h5");
-  expect(2, "takes floats of (6, 2)",
-         "brim predict --force runv/last.safetensors --data-path d.h5 -o x.csv");
-  expect(2, "no such file or folder", "brim eval run/last.safetensors --data-path nowhere");
-  expect(2, "no such checkpoint", "brim eval none.safetensors");
-  expect(2, "is a folder", "brim eval run");
+  says(2,
+       "brim data make many.h5 --samples 30 --shape 8,8,3 --classes 9 -q; "
+       "brim eval run/last.safetensors --data-path many.h5");
+  says(2, "brim eval run/last.safetensors --data-path v.h5");
+  says(2, "brim predict --force runv/last.safetensors --data-path d.h5 -o x.csv");
+  says(2, "brim eval run/last.safetensors --data-path nowhere");
+  says(2, "brim eval none.safetensors");
+  says(2, "brim eval run");
   expect(2, "not a checkpoint",
          "head -c 2000 run/last.safetensors > cut.safetensors; brim export --force cut.safetensors "
          "-o x.onnx");
   expect(2, "name a checkpoint", "brim eval");
-  expect(2, "unexpected argument", "brim eval run/last.safetensors other");
-  expect(2, "has no averaged weights", "brim eval run/last.safetensors --ema yes");
-  expect(2, ".csv, .jsonl or .h5", "brim predict --force run/last.safetensors -o x.txt");
+  says(2, "brim eval run/last.safetensors other");
+  says(2, "brim eval run/last.safetensors --ema yes");
+  says(2, "brim predict --force run/last.safetensors -o x.txt");
   // without a sigmoid, which predict applies: the name says so
   expect(0, "\"outputs\": {\"logits\": 3}",
          "brim train 'model=mlp(depth=1, hidden=8)' --data-path v.h5 --max-steps 1 --batch-size 16 "
@@ -249,7 +244,7 @@ static void test_unsuitable(void **state) {
          "brim export runv/last.safetensors -o values.onnx --json | sed 's/\\([:,]\\)/\\1 /g'");
   expect(2, "--opset", "brim export --force run/last.safetensors -o x.onnx --opset 9");
   expect(2, "--batch", "brim export --force run/last.safetensors -o x.onnx --batch none");
-  expect(2, "cannot write", "brim export --force run/last.safetensors -o no/such/x.onnx");
+  says(2, "brim export --force run/last.safetensors -o no/such/x.onnx");
   static const char *const files[] = {"x.csv", "x.onnx", "x.txt"};
   for (size_t i = 0; i < 3; i++) assert_false(has_file(files[i]));
 }
@@ -258,19 +253,18 @@ static void test_unsuitable(void **state) {
 static void test_default_names(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf own && mkdir own");
-  expect(0, "predictions.csv: 50 rows",
-         "cd own && brim predict ../run/last.safetensors "
-         "--data-path ../d.h5 --device ref");
-  expect(0, "model.onnx: ONNX", "cd own && brim export ../run/last.safetensors");
+  says_lines(0, "predictions.csv",
+             "cd own && brim predict ../run/last.safetensors "
+             "--data-path ../d.h5 --device ref");
+  says(0, "cd own && brim export ../run/last.safetensors");
   expect(0, "model.onnx predictions.csv", "cd own && echo $(ls -A)");
-  expect(2, "predictions.csv already exists; --force replaces it",
-         "cd own && echo mine > predictions.csv && brim predict ../run/last.safetensors "
-         "--data-path ../d.h5 --device ref");
-  expect(2, "model.onnx already exists; --force replaces it",
-         "cd own && echo mine > model.onnx && brim export ../run/last.safetensors");
-  expect(2, "x.csv already exists; --force replaces it",
-         "cd own && echo mine > x.csv && brim predict ../run/last.safetensors "
-         "--data-path ../d.h5 --device ref -o x.csv");
+  says(2,
+       "cd own && echo mine > predictions.csv && brim predict ../run/last.safetensors "
+       "--data-path ../d.h5 --device ref");
+  says(2, "cd own && echo mine > model.onnx && brim export ../run/last.safetensors");
+  says(2,
+       "cd own && echo mine > x.csv && brim predict ../run/last.safetensors "
+       "--data-path ../d.h5 --device ref -o x.csv");
   expect(0, NULL, "cd own && cat predictions.csv model.onnx x.csv | sort -u | grep -qx mine");
   expect(0, "51",
          "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
@@ -301,7 +295,7 @@ static void test_standard_output(void **state) {
       "--device ref -o - > rows.csv && brim predict ../run/last.safetensors "
       "--data-path ../d.h5 --device ref -o p.csv -q && cmp p.csv rows.csv");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.err, "50 rows"));
+  said_lines(&r, "p.csv");
   shell_free(&r);
   r = shell(
       "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
@@ -317,15 +311,14 @@ static void test_standard_output(void **state) {
   expect(0, NULL,
          "cd own && mkdir tmp && TMPDIR=$PWD/tmp brim export ../run/last.safetensors -o - "
          "| cmp - named.onnx && test -z \"$(ls -A tmp)\"");
-  expect(
-      1, "cannot write the standard output: No space left",
-      "test -c /dev/full || { echo 'cannot write the standard output: No space left'; exit 1; }; "
-      "brim predict run/last.safetensors --data-path d.h5 --device ref -o - > /dev/full");
+  says(1,
+       "test -c /dev/full || { echo 'cannot write the standard output: No space left'; exit 1; }; "
+       "brim predict run/last.safetensors --data-path d.h5 --device ref -o - > /dev/full");
   // a reader that goes away ends it without a word
   r = shell(
       "{ brim predict run/last.safetensors --data-path d.h5 --split train --proba --logits "
       "--device ref -o - --batch-size 1; } | head -1");
-  assert_non_null(strstr(r.out, "index,"));
+  said(&r);
   assert_null(strstr(r.err, "error"));
   shell_free(&r);
   // to a terminal: `script` gives it one
@@ -388,8 +381,7 @@ static void test_no_room(void **state) {
     char command[256];
     snprintf(command, sizeof command, "(ulimit -f 1; %s) 2>&1 | grep -A1 'cannot write full'",
              commands[i]);
-    expect(0, "File too large\nbrim: hint: free some disk space, or write to another place",
-           command);
+    says(0, command);
   }
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
@@ -410,14 +402,11 @@ static void test_the_usual_loss(void **state) {
 
 static void test_export(void **state) {
   (void)state;
-  expect(0, "uint8 (N, 3, 8, 8), NCHW: values 0 to 255",
-         "brim export --force run/last.safetensors -o a.onnx");
+  says(0, "brim export --force run/last.safetensors -o a.onnx");
   expect(0, "\"input_layout\":\"NHWC\",\"input_range\":\"0..255\"",
          "brim export --force run/last.safetensors -o b.onnx --layout nhwc --json");
-  expect(0, "uint8 (4, 8, 8, 3), NHWC",
-         "brim export --force run/last.safetensors -o b.onnx --layout nhwc --batch 4");
-  expect(0, "float32 (N, 3, 8, 8), NCHW: normalized by the caller, value * scale + shift",
-         "brim export --force run/last.safetensors -o c.onnx --normalize no");
+  says(0, "brim export --force run/last.safetensors -o b.onnx --layout nhwc --batch 4");
+  says(0, "brim export --force run/last.safetensors -o c.onnx --normalize no");
   expect(0, "\"outputs\":{\"output\":3}",
          "brim export --force runv/last.safetensors -o v.onnx --json");
   expect(0, NULL, "brim export --force run/last.safetensors -o d.onnx && cmp a.onnx d.onnx");
@@ -437,7 +426,6 @@ static double neighbours(const char *run, const char *ema) {
 // Data that are not where the run had them, and whose place is not given.
 static void test_lost_data(void **state) {
   (void)state;
-  static const char lost[] = "data, the data of the run, is not found";
   expect(
       0, NULL,
       "rm -rf lost && mkdir lost && cd lost && brim data make data --shape 8,8,3 --format folder "
@@ -446,9 +434,9 @@ static void test_lost_data(void **state) {
       "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
       "--max-steps 1 -q --output-dir c && brim train --data-path data model=linear --device ref "
       "--max-steps 1 -q --output-dir s && mv data moved");
-  expect(2, lost, "cd lost && brim eval c/last.safetensors --device ref");
-  expect(2, lost, "cd lost && brim eval s/last.safetensors --device ref");
-  expect(2, lost, "cd lost && brim predict --force s/last.safetensors --device ref -o p.csv");
+  says(2, "cd lost && brim eval c/last.safetensors --device ref");
+  says(2, "cd lost && brim eval s/last.safetensors --device ref");
+  says(2, "cd lost && brim predict --force s/last.safetensors --device ref -o p.csv");
   expect(0, NULL, "cd lost && brim eval s/last.safetensors --device ref --data-path moved");
   // images that no label tells apart
   expect(
@@ -457,11 +445,10 @@ static void test_lost_data(void **state) {
       "dataset=folder --device ref --batch-size 8 gradient_accumulation=1 precision=fp32 "
       "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
       "--max-steps 1 -q --output-dir f");
-  expect(2, "no data set for evaluation", "cd lost && brim eval f/last.safetensors --device ref");
+  says(2, "cd lost && brim eval f/last.safetensors --device ref");
   // without the config beside it nothing is known
-  expect(
-      2, "no data; give --data-path PATH",
-      "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
+  says(2,
+       "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
 }
 
 // A checkpoint that evaluates itself is evaluated with the weights asked for: an average changes nothing in
@@ -496,7 +483,7 @@ static void test_contrastive_average(void **state) {
          "probe=$(grep -o '\"probe_accuracy\":[0-9.]*' probed.json | cut -d: -f2) && "
          "grep -q \"\\\"probe\\\":$probe\" runp/log.jsonl");
   // statistics of batch norm are no parameters, in JSON as in the text
-  expect(0, "simclr, 44,956 parameters", "brim export --force runc/last.safetensors -o p.onnx");
+  says(0, "brim export --force runc/last.safetensors -o p.onnx");
   expect(0, "\"parameters\":44956,", "brim export --force runc/last.safetensors -o p.onnx --json");
   // in the precision that is asked for: that of the training, or another one
   expect(0, "\"precision\":\"fp32\"", "cat evaluated.json");
@@ -511,13 +498,10 @@ static void test_contrastive_average(void **state) {
          "small.json");
   expect(0, "\"batch_size\":16,", "cat evaluated.json");
   expect(0, "\"batch_size\":7,", "cat small.json");
-  expect(2, "--batch-size has to be from 1 to",
-         "brim eval runc/last.safetensors --device ref --batch-size 0");
+  says(2, "brim eval runc/last.safetensors --device ref --batch-size 0");
   // columns of classes, which an embedding does not have
-  expect(2, "--proba needs a classifier",
-         "brim predict --force runc/last.safetensors --device ref --proba -o x.csv");
-  expect(2, "--logits and --features conflict",
-         "brim predict --force runc/last.safetensors --device ref --features --logits -o x.csv");
+  says(2, "brim predict --force runc/last.safetensors --device ref --proba -o x.csv");
+  says(2, "brim predict --force runc/last.safetensors --device ref --features --logits -o x.csv");
   assert_false(has_file("x.csv"));
   double trained = neighbours("runc", "auto");
   assert_true(neighbours("runa", "no") == trained);

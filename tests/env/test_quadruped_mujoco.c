@@ -1,15 +1,17 @@
 // Every form of the quadruped against MuJoCo itself, one step from random states: standing, pushed,
-// tumbling, joints beyond their limits.
+// tumbling, joints beyond their limits. With BRIM_TEST_FULL more than three times as many.
 #include "quadruped_oracle.h"
 #include "quadruped_states.h"
 
 static void check_setting(int rk4, double margin) {
+  const int states = test_is_full() ? STATES : 3000;
   const char *why;
   quadruped_oracle *o = quadruped_oracle_create(margin, rk4, 1, &why);
   if (!o) BRIM_SKIP(why);
-  sample *from = calloc(STATES, sizeof(*from)), *want = calloc(STATES, sizeof(*want));
-  sample *got = calloc(STATES, sizeof(*got));
-  double *worst = calloc(STATES, sizeof(*worst));
+  sample *from = calloc((size_t)states, sizeof(*from)),
+         *want = calloc((size_t)states, sizeof(*want));
+  sample *got = calloc((size_t)states, sizeof(*got));
+  double *worst = calloc((size_t)states, sizeof(*worst));
   assert_non_null(from);
   assert_non_null(want);
   assert_non_null(got);
@@ -17,9 +19,9 @@ static void check_setting(int rk4, double margin) {
   setting set = {.timestep = 0.01, .margin = margin, .rk4 = rk4};
   uint64_t seed = 7;
   int touching = 0;
-  for (int i = 0; i < STATES; i++) draw_state(&seed, i % 4, &from[i]);
-  memcpy(want, from, STATES * sizeof(*from));
-  for (int i = 0; i < STATES; i++) {
+  for (int i = 0; i < states; i++) draw_state(&seed, i % 4, &from[i]);
+  memcpy(want, from, (size_t)states * sizeof(*from));
+  for (int i = 0; i < states; i++) {
     int contacts = quadruped_oracle_touch(o, from[i].qpos, want[i].touch), points = 0;
     for (int k = 0; k < 4; k++) {
       for (int x = want[i].touch[k]; x; x &= x - 1) points++;
@@ -28,12 +30,12 @@ static void check_setting(int rk4, double margin) {
     touching += contacts;
     quadruped_oracle_step(o, want[i].qpos, want[i].qvel, from[i].act);
   }
-  assert_true(touching > STATES / 2);  // the floor plays a part
+  assert_true(touching > states / 2);  // the floor plays a part
   for (int f = 0; f < FORM_COUNT; f++) {
     errors e = {.qvel = worst};
-    memcpy(got, from, STATES * sizeof(*from));
-    forms[f].step(&set, STATES, got);
-    for (int i = 0; i < STATES; i++) errors_add(&e, &got[i], &want[i], &from[i], margin);
+    memcpy(got, from, (size_t)states * sizeof(*from));
+    forms[f].step(&set, states, got);
+    for (int i = 0; i < states; i++) errors_add(&e, &got[i], &want[i], &from[i], margin);
     errors_check(&e, forms[f].name, f == FORM_F64);
   }
   free(from);

@@ -168,7 +168,7 @@ static void test_a_convnet_with_transforms(void **state) {
   brim_profile p;
   brim_trace t;
   assert_ok(fixture_open(&f, "ref", image_yaml, NULL, 0));
-  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  const brim_profile_options options = {.steps = 3, .max_seconds = 0.5};
   run(&f, &options, &p, &t);
   check_sums(&p);
   check_memory(&p);
@@ -206,7 +206,7 @@ static void test_loading_is_in_the_wait(void **state) {
   brim_profile p;
   brim_trace t;
   assert_ok(fixture_open(&f, "ref", image_yaml, none, 1));
-  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  const brim_profile_options options = {.steps = 3, .max_seconds = 0.5};
   run(&f, &options, &p, &t);
   assert_int_equal(p.workers, 0);
   double wait_ms = row(&p, BRIM_PROFILE_PHASES, "io")->ms, parts_ms = p.worker_io_ms;
@@ -225,7 +225,7 @@ static void test_layers_of_two_networks(void **state) {
   brim_profile p;
   brim_trace t;
   assert_ok(fixture_open(&f, "ref", mappo_yaml, NULL, 0));
-  const brim_profile_options options = {.steps = 3, .max_seconds = 2};
+  const brim_profile_options options = {.steps = 3, .max_seconds = 0.5};
   run(&f, &options, &p, &t);
   check_sums(&p);
   assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "actor/layers.0"));
@@ -303,7 +303,7 @@ static void test_a_device_by_its_events(void **state) {
   brim_profile p;
   brim_trace t;
   open_lazy(&f);
-  const brim_profile_options options = {.steps = 4, .max_seconds = 2, .source = "events"};
+  const brim_profile_options options = {.steps = 4, .max_seconds = 0.5, .source = "events"};
   run(&f, &options, &p, &t);
   int events = lazy_count(f.device)->events;
   assert_string_equal(p.source, "events");
@@ -334,7 +334,7 @@ static void test_the_best_source_there_is(void **state) {
   brim_profile p;
   brim_trace t;
   open_lazy(&f);
-  const brim_profile_options options = {.steps = 4, .max_seconds = 2};
+  const brim_profile_options options = {.steps = 4, .max_seconds = 0.5};
   run(&f, &options, &p, &t);
   bool events = strcmp(p.source, "events") == 0;
   if (!events) assert_string_equal(p.source, "cupti");

@@ -407,11 +407,11 @@ static void test_what_waits(void **state) {
     const char *yaml;
     int calls;
   } rows[] = {
-      {"dataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\nmodel: resnet18(width=4)\n"
+      {"dataset: synthetic(shape=(4, 4, 3), classes=4, samples=64)\nmodel: resnet18(width=2)\n"
        "data: {batch_size: 8, num_workers: 0}\n",
        2 * 20},
-      {"workload: contrastive\ndataset: synthetic(shape=(8, 8, 3), classes=4, samples=64)\n"
-       "model: resnet18(width=4)\ntransform: views\n"
+      {"workload: contrastive\ndataset: synthetic(shape=(4, 4, 3), classes=4, samples=64)\n"
+       "model: resnet18(width=2)\ntransform: views\n"
        "data: {batch_size: 8, num_workers: 0}\ntraining: {epochs: 1, sync_batchnorm: false}\n",
        1}};
   for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {

@@ -11,9 +11,9 @@
 
 static const char yaml[] =
     "workload: contrastive\n"
-    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
+    "dataset: synthetic(shape=(4, 4, 3), classes=4, samples=160, noise=0.5)\n"
     "transform: {train: 'views | random_flip | cutout(size=3)'}\n"
-    "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"
+    "model: simclr(backbone=resnet18(width=2), hidden=16, dim=8)\n"
     "optimizer: adamw(lr=1e-2)\n"
     "data: {batch_size: 16, num_workers: 0}\n"
     "training: {epochs: 3, gradient_accumulation_steps: 2}\n"

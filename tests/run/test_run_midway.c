@@ -8,8 +8,8 @@
 #include "workload/fixture.h"
 
 static const char norm_yaml[] =
-    "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n"
-    "model: resnet18(width=4)\n"
+    "dataset: synthetic(shape=(4, 4, 3), classes=4, samples=160, noise=0.5)\n"
+    "model: resnet18(width=2)\n"
     "optimizer: adamw(lr=1e-2)\n"
     "data: {batch_size: 16, num_workers: 0, eval_batch_size: 16}\n"
     "training: {epochs: 3, gradient_accumulation_steps: 2}\n"
@@ -262,7 +262,7 @@ static void test_half_a_step(void **state) {
 }
 
 static const char *const pairs[] = {"workload=contrastive", "transform.train=views | random_flip",
-                                    "model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)",
+                                    "model=simclr(backbone=resnet18(width=2), hidden=16, dim=8)",
                                     "contrastive.accumulation=exact", "contrastive.probe_epochs=0"};
 
 static void test_half_an_exact_step(void **state) {

@@ -7,9 +7,9 @@
 
 #define PAIRS(batch, training, contrastive)                                  \
   "workload: contrastive\n"                                                  \
-  "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=160, noise=0.5)\n" \
+  "dataset: synthetic(shape=(4, 4, 3), classes=4, samples=160, noise=0.5)\n" \
   "transform: {train: 'views | random_flip | cutout(size=3)'}\n"             \
-  "model: simclr(backbone=resnet18(width=4), hidden=16, dim=8)\n"            \
+  "model: simclr(backbone=resnet18(width=2), hidden=16, dim=8)\n"            \
   "optimizer: adamw(lr=1e-2)\n"                                              \
   "data: {num_workers: 0, batch_size: " batch                                \
   "}\n"                                                                      \
@@ -143,9 +143,9 @@ static void test_among_neighbours(void **state) {
 static void test_before_an_average_is_evaluated(void **state) {
   (void)state;
   static const char images_yaml[] =
-      "dataset: synthetic(shape=(8, 8, 3), classes=4, samples=150, noise=0.5)\n"
+      "dataset: synthetic(shape=(4, 4, 3), classes=4, samples=150, noise=0.5)\n"
       "transform: {train: random_flip}\n"
-      "model: resnet18(width=4)\n"
+      "model: resnet18(width=2)\n"
       "optimizer: sgd(lr=0.05)\n"
       "data: {batch_size: 32, num_workers: 2}\n"
       "training: {epochs: 3, ema_decay: 0.9, ema_batches: 7}\n"
