@@ -1,11 +1,14 @@
-// Threads and the pool for parallel loops. Plain mutexes and conditions: the work
-// between two waits is large here, and this is easy to reason about. A range belongs to no thread: the
-// caller takes those that no worker has begun, so a worker that other programs keep from running is not
-// waited for.
+// Threads and the pool for parallel loops. A range belongs to no thread: the caller takes those that no worker
+// has begun, so a worker that other programs keep from running is not waited for. Workers sleep on a futex and
+// share no lock with the caller: pthread_cond_broadcast may wait for a waiter that was preempted inside
+// pthread_cond_wait.
 #include "base/base_thread.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -89,17 +92,15 @@ typedef struct pool_worker {
   brim_pool *pool;
   brim_thread *thread;
   int index;
-  bool taken;  // range `index` of the round; under the lock
+  atomic_bool taken;  // range `index` of the round
 } pool_worker;
 
 struct brim_pool {
-  pthread_mutex_t lock;
-  pthread_cond_t work, done;
+  _Atomic uint32_t round;    // one more per run; workers sleep on it
+  _Atomic uint32_t running;  // ranges of workers that have not ended; the caller sleeps on it
+  atomic_bool stop;
   int threads;
-  // Under the lock:
-  uint64_t round;  // one more per run: how a worker tells new work from old
-  int running;     // ranges that have not ended
-  bool stop;
+  // The round. A thread that has taken one of its ranges reads these.
   int64_t count;
   brim_range_fn fn;
   void *ctx;
@@ -107,6 +108,14 @@ struct brim_pool {
   pid_t *ids;             // of the workers: 0 = has not begun
   pool_worker workers[];  // threads - 1; index 0 is the caller
 };
+
+static void futex_wait(_Atomic uint32_t *at, uint32_t old) {
+  syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *at) {
+  syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
 
 // Range i of n: the first count % n ranges are one longer.
 static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx, int i) {
@@ -116,33 +125,25 @@ static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, vo
   if (begin < end) fn(ctx, begin, end, i);
 }
 
-// Runs the range of this index unless another thread has taken it; with the lock held, which it gives up
-// meanwhile.
-static void take_range_locked(brim_pool *pool, pool_worker *range) {
-  if (range->taken) return;
-  range->taken = true;
-  int64_t count = pool->count;
-  brim_range_fn fn = pool->fn;
-  void *ctx = pool->ctx;
-  pthread_mutex_unlock(&pool->lock);
-  run_range(pool, count, fn, ctx, range->index);
-  pthread_mutex_lock(&pool->lock);
-  if (--pool->running == 0) pthread_cond_signal(&pool->done);
+// Runs the range of this index unless another thread has taken it. A worker that is late may take a range of the
+// next round here: everything about a round is written before its ranges can be taken.
+static void take_range(brim_pool *pool, pool_worker *range) {
+  if (atomic_exchange(&range->taken, true)) return;
+  run_range(pool, pool->count, pool->fn, pool->ctx, range->index);
+  if (atomic_fetch_sub(&pool->running, 1) == 1) futex_wake(&pool->running);
 }
 
 static void worker_main(void *arg) {
   pool_worker *worker = arg;
   brim_pool *pool = worker->pool;
-  uint64_t seen = 0;
+  uint32_t seen = 0;
   __atomic_store_n(&pool->ids[worker->index - 1], (pid_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
-  pthread_mutex_lock(&pool->lock);
   for (;;) {
-    while (!pool->stop && pool->round == seen) pthread_cond_wait(&pool->work, &pool->lock);
-    if (pool->stop) break;
-    seen = pool->round;
-    take_range_locked(pool, worker);
+    while (atomic_load(&pool->round) == seen) futex_wait(&pool->round, seen);
+    if (atomic_load(&pool->stop)) return;
+    seen = atomic_load(&pool->round);
+    take_range(pool, worker);
   }
-  pthread_mutex_unlock(&pool->lock);
 }
 
 brim_status brim_pool_create(int threads, brim_pool **out) {
@@ -154,9 +155,6 @@ brim_status brim_pool_create(int threads, brim_pool **out) {
   brim_pool *pool = brim_calloc(
       1, sizeof *pool + workers * sizeof pool->workers[0] + workers * sizeof pool->ids[0]);
   if (!pool) return brim_fail(BRIM_ENOMEM, "out of memory for a pool of %d threads", threads);
-  pthread_mutex_init(&pool->lock, NULL);
-  pthread_cond_init(&pool->work, NULL);
-  pthread_cond_init(&pool->done, NULL);
   pool->threads = threads;
   pool->ids = (pid_t *)(void *)&pool->workers[workers];
   brim_cores_init(&pool->place);
@@ -164,7 +162,7 @@ brim_status brim_pool_create(int threads, brim_pool **out) {
     pool_worker *worker = &pool->workers[i - 1];
     worker->pool = pool;
     worker->index = i;
-    worker->taken = true;
+    atomic_store(&worker->taken, true);
     brim_status status = brim_thread_start(worker_main, worker, "brim-pool", &worker->thread);
     if (status) {
       brim_pool_destroy(pool);
@@ -177,14 +175,10 @@ brim_status brim_pool_create(int threads, brim_pool **out) {
 
 void brim_pool_destroy(brim_pool *pool) {
   if (!pool) return;
-  pthread_mutex_lock(&pool->lock);
-  pool->stop = true;
-  pthread_cond_broadcast(&pool->work);
-  pthread_mutex_unlock(&pool->lock);
+  atomic_store(&pool->stop, true);
+  atomic_fetch_add(&pool->round, 1);
+  futex_wake(&pool->round);
   for (int i = 1; i < pool->threads; i++) brim_thread_join(pool->workers[i - 1].thread);
-  pthread_cond_destroy(&pool->done);
-  pthread_cond_destroy(&pool->work);
-  pthread_mutex_destroy(&pool->lock);
   brim_free(pool);
 }
 
@@ -197,18 +191,14 @@ void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx) 
     return;
   }
   brim_cores_place(&pool->place, pool->ids, pool->threads - 1);
-  pthread_mutex_lock(&pool->lock);
   pool->count = count;
   pool->fn = fn;
   pool->ctx = ctx;
-  pool->running = pool->threads - 1;
-  for (int i = 1; i < pool->threads; i++) pool->workers[i - 1].taken = false;
-  pool->round++;
-  pthread_cond_broadcast(&pool->work);
-  pthread_mutex_unlock(&pool->lock);
+  atomic_store(&pool->running, (uint32_t)(pool->threads - 1));
+  for (int i = 1; i < pool->threads; i++) atomic_store(&pool->workers[i - 1].taken, false);
+  atomic_fetch_add(&pool->round, 1);
+  futex_wake(&pool->round);
   run_range(pool, count, fn, ctx, 0);
-  pthread_mutex_lock(&pool->lock);
-  for (int i = 1; i < pool->threads; i++) take_range_locked(pool, &pool->workers[i - 1]);
-  while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
-  pthread_mutex_unlock(&pool->lock);
+  for (int i = 1; i < pool->threads; i++) take_range(pool, &pool->workers[i - 1]);
+  for (uint32_t left; (left = atomic_load(&pool->running)) > 0;) futex_wait(&pool->running, left);
 }
