@@ -328,7 +328,7 @@ typedef struct brim_scaling_exchange {
   char message[512];
 } brim_scaling_exchange;
 
-// Without measuring it (tune_predict.c). NaN = unknown.
+// Without measuring it (tune_scaling.c). NaN = unknown.
 typedef struct brim_scaling_forecast {
   int64_t ranks;  // 0 = none
   double samples_per_s, efficiency, step_ms, exchange_ms, waited_ms;

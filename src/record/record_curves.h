@@ -1,6 +1,6 @@
 // The curves of a run out of its log.jsonl: values of evaluations by step, beside the baseline's. A log
 // of any length gives a bounded number of points; lines that cannot be read are skipped. Callers:
-// `brim render` reads them, the replay page (src/ui/ui_replay_training.c) draws them.
+// `brim render` reads them, the replay page (src/ui/ui_replay.c) draws them.
 #ifndef BRIM_RECORD_CURVES_H_
 #define BRIM_RECORD_CURVES_H_
 

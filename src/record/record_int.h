@@ -18,13 +18,6 @@ json_t *brim_record_text(const char *text);
 bool brim_record_parse_u64(const char *text, uint64_t *out);
 // By its name; a status of a later brim is BRIM_OK (unknown).
 brim_status brim_record_status(const char *name);
-// Lists of a result (record_json_lists.c); `name` and `line` for messages.
-brim_status brim_record_put_stages(json_t *worker, const brim_result *result);
-brim_status brim_record_read_stages(const json_t *root, const char *name, int line,
-                                    brim_result *out);
-brim_status brim_record_put_visits(json_t *trial, const brim_result *result);
-brim_status brim_record_read_visits(const json_t *root, const char *name, int line,
-                                    brim_result *out);
 // One finding, of a result and of a job alike.
 brim_status brim_record_put_finding(json_t *item, const brim_finding *finding);
 brim_status brim_record_read_finding(const json_t *item, const char *name, int line,
@@ -33,9 +26,6 @@ brim_status brim_record_read_finding(const json_t *item, const char *name, int l
 // has it, and with its values under `key`_words. What those two disagree about is read as the text.
 brim_status brim_record_put_words(json_t *item, const char *key, const char *words);
 void brim_record_read_words(const json_t *item, const char *key, char *text, size_t size);
-brim_status brim_record_put_findings(json_t *root, const brim_result *result);
-brim_status brim_record_read_findings(const json_t *root, const char *name, int line,
-                                      brim_result *out);
 // An object whose "schema" is brim.result/1, else BRIM_EPARSE.
 brim_status brim_record_check_schema(const json_t *root, const char *name, int line);
 // Every line of a .jsonl file in turn, blank ones skipped. `value` is borrowed.

@@ -42,8 +42,6 @@ typedef enum brim_job_phase {
       BRIM_JOB_PHASE_COUNT
 } brim_job_phase;
 
-const char *brim_job_phase_name(brim_job_phase phase);
-
 enum { BRIM_JOB_FINDINGS = 4 };
 
 // Plain data. brim_job_init: texts "", counts -1, numbers NaN.
@@ -69,7 +67,7 @@ brim_status brim_job_to_json(const brim_job *job, json_t **out);
 // Unknown keys are skipped, missing ones stay unknown, a value of the wrong kind is BRIM_EPARSE.
 brim_status brim_job_from_json(const json_t *json, brim_job *out);
 
-//---------------------------------- the folder (record_job_folder.c) ----------------------------------
+//---------------------------------- the folder (record_job.c) ----------------------------------
 
 // This process: pid, start, namespace, host.
 void brim_job_identify(brim_job *job);

@@ -1,5 +1,5 @@
-// Inside the record room: how experiments are kept while they are read (record_lab_read.c), before
-// keys and groups are found (record_lab_keys.c).
+// Inside the record room: how experiments are kept while they are read (record_lab.c), before
+// keys and groups are found (record_lab.c).
 #ifndef BRIM_RECORD_LAB_INT_H_
 #define BRIM_RECORD_LAB_INT_H_
 
@@ -18,10 +18,6 @@ typedef struct brim_lab_texts {
 } brim_lab_texts;
 
 #define BRIM_LAB_NONE UINT32_MAX
-
-// The number of a text; it is copied into the arena when it is new. BRIM_LAB_NONE: out of memory.
-uint32_t brim_lab_text(brim_lab_texts *texts, brim_arena *arena, const char *text, size_t length);
-void brim_lab_texts_deinit(brim_lab_texts *texts);
 
 // A setting: numbers of name and value.
 typedef struct brim_lab_setting {
@@ -47,16 +43,6 @@ struct brim_lab_reader {
   brim_lab_metric metrics[BRIM_LAB_METRICS];
   brim_lab_set set;
 };
-
-// Fills keys, common settings and groups of the set.
-brim_status brim_lab_find_keys(brim_lab_reader *reader);
-brim_status brim_lab_find_groups(brim_lab_reader *reader);
-
-// The settings of an experiment, flat: a config is an object, or lines "key: value" of YAML.
-// {"a": {"b": 1}} is a.b=1, and "adamw(lr=0.1)" of optimizer is
-// optimizer=adamw and optimizer.lr=0.1. BRIM_ENOMEM alone.
-brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *config, const char *label,
-                             brim_lab_raw *out);
 
 // At most `most` (>= 4) of a curve's points: the first, the last, and the lowest and the highest of
 // equal stretches between. Returns how many.

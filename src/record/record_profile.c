@@ -1,10 +1,15 @@
-// A profile as plain data: its start values, its lists, and the few things computed from it. JSON is
-// in record_profile_json.c.
+// A profile as plain data (record_profile.h): its start values, its lists, JSON, and the memory part alone.
+
 #include "record/record_profile.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "record/record_int.h"
+#include "record/record_snapshot.h"
+
+//-------------------------------------------- values --------------------------------------------
 
 const char *brim_profile_list_key(brim_profile_list list) {
   static const char *const keys[] = {
@@ -151,4 +156,539 @@ size_t brim_profile_alive(const brim_profile *profile, int point, size_t *out, s
     out[at] = i;
   }
   return count;
+}
+
+//--------------------------------------------- JSON ---------------------------------------------
+// A profile to JSON and back, by tables of fields: a row gives the key, the kind and the place in the
+// struct. The format is specified in record_profile.h.
+
+typedef enum field_kind {
+  FIELD_TEXT,
+  FIELD_WORDS,  // base_words.h
+  FIELD_NUMBER,
+  FIELD_INT,
+  FIELD_CAUSE
+} field_kind;
+
+typedef struct field {
+  const char *key;
+  field_kind kind;
+  size_t offset, size;
+} field;
+
+// A section of the profile itself; NULL = the top.
+typedef struct section {
+  const char *key;
+  const field *fields;
+  size_t count;
+} section;
+
+#define PLACE(type, member) offsetof(type, member), sizeof(((type *)0)->member)
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+#define ROW brim_profile_row
+static const field row_fields[] = {
+    {"name", FIELD_TEXT, PLACE(ROW, name)},
+    {"kind", FIELD_TEXT, PLACE(ROW, kind)},
+    {"op", FIELD_TEXT, PLACE(ROW, op)},
+    {"layer", FIELD_TEXT, PLACE(ROW, layer)},
+    {"phase", FIELD_TEXT, PLACE(ROW, phase)},
+    {"count", FIELD_NUMBER, PLACE(ROW, count)},
+    {"ms", FIELD_NUMBER, PLACE(ROW, ms)},
+    {"total_ms", FIELD_NUMBER, PLACE(ROW, total_ms)},
+    {"share", FIELD_NUMBER, PLACE(ROW, share)},
+    {"flops", FIELD_NUMBER, PLACE(ROW, flops)},
+    {"bytes", FIELD_NUMBER, PLACE(ROW, bytes)},
+    {"ceiling", FIELD_TEXT, PLACE(ROW, ceiling)},
+    {"ceiling_share", FIELD_NUMBER, PLACE(ROW, ceiling_share)},
+};
+
+#define GAP brim_profile_gap
+static const field gap_fields[] = {
+    {"cause", FIELD_CAUSE, PLACE(GAP, cause)},  {"ms", FIELD_NUMBER, PLACE(GAP, ms)},
+    {"step", FIELD_INT, PLACE(GAP, step)},      {"at_ms", FIELD_NUMBER, PLACE(GAP, at_ms)},
+    {"before", FIELD_TEXT, PLACE(GAP, before)}, {"after", FIELD_TEXT, PLACE(GAP, after)},
+};
+
+#define POINT brim_profile_point
+static const field point_fields[] = {
+    {"op", FIELD_TEXT, PLACE(POINT, op)},
+    {"layer", FIELD_TEXT, PLACE(POINT, layer)},
+    {"phase", FIELD_TEXT, PLACE(POINT, phase)},
+    {"bytes", FIELD_NUMBER, PLACE(POINT, bytes)},
+};
+
+#define BLOCK brim_profile_block
+static const field block_fields[] = {
+    {"name", FIELD_TEXT, PLACE(BLOCK, name)},     {"kind", FIELD_TEXT, PLACE(BLOCK, kind)},
+    {"bytes", FIELD_NUMBER, PLACE(BLOCK, bytes)}, {"offset", FIELD_NUMBER, PLACE(BLOCK, offset)},
+    {"first", FIELD_INT, PLACE(BLOCK, first)},    {"last", FIELD_INT, PLACE(BLOCK, last)},
+};
+
+#define ALL brim_profile
+static const field top_fields[] = {
+    {"source", FIELD_TEXT, PLACE(ALL, source)},
+    {"note", FIELD_WORDS, PLACE(ALL, note)},
+};
+static const field step_fields[] = {
+    {"ms", FIELD_NUMBER, PLACE(ALL, step_ms)},
+    {"mad_ms", FIELD_NUMBER, PLACE(ALL, step_mad_ms)},
+    {"traced_ms", FIELD_NUMBER, PLACE(ALL, traced_ms)},
+    {"traced_steps", FIELD_INT, PLACE(ALL, traced_steps)},
+};
+static const field transfer_fields[] = {
+    {"ms", FIELD_NUMBER, PLACE(ALL, h2d_ms)},
+    {"exposed_ms", FIELD_NUMBER, PLACE(ALL, h2d_exposed_ms)},
+    {"bytes", FIELD_NUMBER, PLACE(ALL, h2d_bytes)},
+    {"pageable_bytes", FIELD_NUMBER, PLACE(ALL, h2d_pageable_bytes)},
+};
+static const field exchange_fields[] = {
+    {"ranks", FIELD_INT, PLACE(ALL, ranks)},
+    {"by", FIELD_TEXT, PLACE(ALL, exchange_by)},
+    {"ms", FIELD_NUMBER, PLACE(ALL, exchange_ms)},
+    {"exposed_ms", FIELD_NUMBER, PLACE(ALL, exchange_exposed_ms)},
+    {"bytes", FIELD_NUMBER, PLACE(ALL, exchange_bytes)},
+};
+static const field worker_fields[] = {
+    {"count", FIELD_INT, PLACE(ALL, workers)},
+    {"io_ms", FIELD_NUMBER, PLACE(ALL, worker_io_ms)},
+    {"transform_ms", FIELD_NUMBER, PLACE(ALL, worker_transform_ms)},
+};
+static const field memory_fields[] = {
+    {"arena_bytes", FIELD_NUMBER, PLACE(ALL, memory.arena_bytes)},
+    {"fixed_bytes", FIELD_NUMBER, PLACE(ALL, memory.fixed_bytes)},
+    {"peak_bytes", FIELD_NUMBER, PLACE(ALL, memory.peak_bytes)},
+    {"peak", FIELD_INT, PLACE(ALL, memory.peak)},
+};
+static const field cost_fields[] = {
+    {"seconds", FIELD_NUMBER, PLACE(ALL, seconds)},
+    {"attach_s", FIELD_NUMBER, PLACE(ALL, attach_s)},
+    {"window_s", FIELD_NUMBER, PLACE(ALL, window_s)},
+    {"extra_ms", FIELD_NUMBER, PLACE(ALL, extra_ms)},
+    {"run_percent", FIELD_NUMBER, PLACE(ALL, run_percent)},
+};
+static const section sections[] = {
+    {NULL, top_fields, COUNT(top_fields)},
+    {"step", step_fields, COUNT(step_fields)},
+    {"transfer", transfer_fields, COUNT(transfer_fields)},
+    {"exchange", exchange_fields, COUNT(exchange_fields)},
+    {"workers", worker_fields, COUNT(worker_fields)},
+    {"memory", memory_fields, COUNT(memory_fields)},
+    {"cost", cost_fields, COUNT(cost_fields)},
+};
+
+//---------------------------------- to JSON ----------------------------------
+
+static brim_status put_fields(json_t *object, const field *fields, size_t count, const void *of) {
+  for (size_t i = 0; i < count; i++) {
+    const void *at = (const char *)of + fields[i].offset;
+    json_t *value = NULL;
+    switch (fields[i].kind) {
+      case FIELD_TEXT:
+        value = brim_record_text((const char *)at);
+        break;
+      case FIELD_WORDS:
+        BRIM_TRY(brim_record_put_words(object, fields[i].key, (const char *)at));
+        continue;
+      case FIELD_NUMBER:
+        value = brim_json_number(*(const double *)at);
+        break;
+      case FIELD_INT:
+        value = json_integer(*(const int *)at);
+        break;
+      case FIELD_CAUSE:
+        value = json_string(brim_gap_key(*(const brim_gap_cause *)at));
+        break;
+    }
+    BRIM_TRY(brim_json_put(object, fields[i].key, value));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_list(json_t *object, const char *key, const section *of, const void *items,
+                            size_t count, size_t size) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(object, key, list));
+  for (size_t i = 0; i < count; i++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(put_fields(item, of->fields, of->count, (const char *)items + i * size));
+  }
+  return BRIM_OK;
+}
+
+static const section row_section = {"row", row_fields, COUNT(row_fields)};
+static const section gap_section = {"gaps.longest", gap_fields, COUNT(gap_fields)};
+static const section point_section = {"memory.points", point_fields, COUNT(point_fields)};
+static const section block_section = {"memory.blocks", block_fields, COUNT(block_fields)};
+
+static brim_status put_gaps(json_t *root, const brim_profile *p) {
+  if (!p->has_gaps) return brim_json_put(root, "gaps", json_null());
+  json_t *gaps = json_object(), *causes = json_array();
+  BRIM_TRY(brim_json_put(root, "gaps", gaps));
+  BRIM_TRY(brim_json_put(gaps, "ms", brim_json_number(p->gap_ms)));
+  double share = p->step_ms > 0 ? p->gap_ms / p->step_ms : NAN;
+  BRIM_TRY(brim_json_put(gaps, "share", brim_json_number(share)));
+  BRIM_TRY(brim_json_put(gaps, "causes", causes));
+  for (int i = 0; i < BRIM_GAP_COUNT; i++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(causes, item));
+    BRIM_TRY(brim_json_put(item, "cause", json_string(brim_gap_key((brim_gap_cause)i))));
+    BRIM_TRY(brim_json_put(item, "ms", brim_json_number(p->cause_ms[i])));
+    BRIM_TRY(brim_json_put(item, "count", brim_json_number(p->cause_count[i])));
+  }
+  return put_list(gaps, "longest", &gap_section, p->gaps, p->gap_count, sizeof *p->gaps);
+}
+
+static brim_status put_sums(json_t *root, const brim_profile *p) {
+  json_t *sums = json_array();
+  BRIM_TRY(brim_json_put(root, "sums", sums));
+  for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) {
+    if (isnan(p->sum_ms[i])) continue;
+    brim_profile_list list = (brim_profile_list)i;
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(sums, item));
+    BRIM_TRY(brim_json_put(item, "list", json_string(brim_profile_list_key(list))));
+    BRIM_TRY(brim_json_put(item, "ms", brim_json_number(p->sum_ms[i])));
+    BRIM_TRY(brim_json_put(item, "percent", brim_json_number(brim_profile_sum_percent(p, list))));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_sections(json_t *root, const brim_profile *p) {
+  for (size_t i = 0; i < COUNT(sections); i++) {
+    json_t *object = root;
+    if (sections[i].key) {
+      object = json_object();
+      BRIM_TRY(brim_json_put(root, sections[i].key, object));
+    }
+    BRIM_TRY(put_fields(object, sections[i].fields, sections[i].count, p));
+  }
+  const brim_profile_memory *m = &p->memory;
+  json_t *memory = json_object_get(root, "memory");
+  BRIM_TRY(
+      put_list(memory, "points", &point_section, m->points, m->point_count, sizeof *m->points));
+  return put_list(memory, "blocks", &block_section, m->blocks, m->block_count, sizeof *m->blocks);
+}
+
+static brim_status fill(json_t *root, const brim_profile *p) {
+  json_t *result = NULL;
+  BRIM_TRY(brim_json_put(root, "schema", json_string(BRIM_PROFILE_SCHEMA)));
+  BRIM_TRY(brim_result_to_json(&p->result, &result));
+  BRIM_TRY(brim_json_put(root, "result", result));
+  BRIM_TRY(put_sections(root, p));
+  for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) {
+    const brim_profile_rows *rows = &p->lists[i];
+    BRIM_TRY(put_list(root, brim_profile_list_key((brim_profile_list)i), &row_section, rows->items,
+                      rows->count, sizeof *rows->items));
+  }
+  BRIM_TRY(put_gaps(root, p));
+  return put_sums(root, p);
+}
+
+brim_status brim_profile_to_json(const brim_profile *profile, json_t **out) {
+  brim_json_setup();
+  *out = NULL;
+  json_t *root = json_object();
+  if (!root) return brim_fail(BRIM_ENOMEM, "out of memory while writing a profile");
+  brim_status status = fill(root, profile);
+  if (status) {
+    json_decref(root);
+    return status;
+  }
+  *out = root;
+  return BRIM_OK;
+}
+
+//---------------------------------- from JSON ----------------------------------
+
+static brim_status bad(const char *name, const char *where, const char *key, const char *want) {
+  return brim_fail(BRIM_EPARSE, "%s: %s.%s should be %s", name, where, key, want);
+}
+
+static bool read_cause(const json_t *value, brim_gap_cause *out) {
+  const char *text = json_string_value(value);
+  for (int i = 0; text && i < BRIM_GAP_COUNT; i++) {
+    if (strcmp(text, brim_gap_key((brim_gap_cause)i)) == 0) {
+      *out = (brim_gap_cause)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+static const char *read_field(const field *f, const json_t *value, void *at) {
+  switch (f->kind) {
+    case FIELD_TEXT:
+    case FIELD_WORDS:
+      if (json_is_null(value)) return NULL;
+      if (!json_is_string(value)) return "a string";
+      brim_record_copy((char *)at, f->size, json_string_value(value));
+      return NULL;
+    case FIELD_NUMBER:
+      if (!json_is_null(value) && !json_is_number(value)) return "a number or null";
+      *(double *)at = json_is_null(value) ? NAN : json_number_value(value);
+      return NULL;
+    case FIELD_INT:
+      if (!json_is_integer(value) || json_integer_value(value) < INT32_MIN ||
+          json_integer_value(value) > INT32_MAX) {
+        return "a whole number of at most 32 bits";
+      }
+      *(int *)at = (int)json_integer_value(value);
+      return NULL;
+    case FIELD_CAUSE:
+      return read_cause(value, (brim_gap_cause *)at) ? NULL : "a cause of a gap";
+  }
+  return NULL;
+}
+
+static brim_status read_fields(const char *name, const section *of, const json_t *object,
+                               void *to) {
+  const char *where = of->key ? of->key : "profile";
+  if (object && !json_is_null(object) && !json_is_object(object)) {
+    return bad(name, "profile", where, "an object");
+  }
+  for (size_t i = 0; i < of->count; i++) {
+    const field *f = &of->fields[i];
+    const json_t *value = json_object_get(object, f->key);
+    const char *want = value ? read_field(f, value, (char *)to + f->offset) : NULL;
+    if (want) return bad(name, where, f->key, want);
+    if (f->kind == FIELD_WORDS) {
+      brim_record_read_words(object, f->key, (char *)to + f->offset, f->size);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status list_of(const char *name, const json_t *object, const char *key,
+                           const json_t **out) {
+  *out = json_object_get(object, key);
+  if (json_is_null(*out)) *out = NULL;
+  return !*out || json_is_array(*out) ? BRIM_OK : bad(name, "profile", key, "a list");
+}
+
+static brim_status read_rows(const char *name, const json_t *root, brim_profile_list list,
+                             brim_profile *out) {
+  const json_t *items;
+  BRIM_TRY(list_of(name, root, brim_profile_list_key(list), &items));
+  for (size_t i = 0; i < json_array_size(items); i++) {
+    brim_profile_row *row = brim_profile_add(out, list);
+    if (!row) return brim_fail(BRIM_ENOMEM, "out of memory while reading a profile");
+    BRIM_TRY(read_fields(name, &row_section, json_array_get(items, i), row));
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_memory(const char *name, const json_t *root, brim_profile_memory *out) {
+  const json_t *memory = json_object_get(root, "memory"), *points, *blocks;
+  BRIM_TRY(list_of(name, memory, "points", &points));
+  BRIM_TRY(list_of(name, memory, "blocks", &blocks));
+  size_t point_count = json_array_size(points), block_count = json_array_size(blocks);
+  if (point_count) out->points = brim_calloc(point_count, sizeof *out->points);
+  if (block_count) out->blocks = brim_calloc(block_count, sizeof *out->blocks);
+  if ((point_count && !out->points) || (block_count && !out->blocks)) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while reading a profile");
+  }
+  out->point_count = point_count;
+  out->block_count = block_count;
+  for (size_t i = 0; i < point_count; i++) {
+    BRIM_TRY(read_fields(name, &point_section, json_array_get(points, i), &out->points[i]));
+  }
+  for (size_t i = 0; i < block_count; i++) {
+    BRIM_TRY(read_fields(name, &block_section, json_array_get(blocks, i), &out->blocks[i]));
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_gaps(const char *name, const json_t *root, brim_profile *out) {
+  const json_t *gaps = json_object_get(root, "gaps"), *causes, *longest;
+  if (!gaps || json_is_null(gaps)) return BRIM_OK;
+  if (!json_is_object(gaps)) return bad(name, "profile", "gaps", "an object or null");
+  static const field whole[] = {{"ms", FIELD_NUMBER, PLACE(ALL, gap_ms)}};
+  static const section whole_section = {"gaps", whole, COUNT(whole)};
+  out->has_gaps = true;
+  BRIM_TRY(read_fields(name, &whole_section, gaps, out));
+  BRIM_TRY(list_of(name, gaps, "causes", &causes));
+  for (size_t i = 0; i < json_array_size(causes); i++) {
+    const json_t *item = json_array_get(causes, i);
+    brim_gap_cause cause;
+    if (!read_cause(json_object_get(item, "cause"), &cause)) continue;  // of a later brim
+    const field number = {"ms", FIELD_NUMBER, 0, sizeof(double)};
+    const json_t *ms = json_object_get(item, "ms"), *n = json_object_get(item, "count");
+    const char *want = ms ? read_field(&number, ms, &out->cause_ms[cause]) : NULL;
+    if (!want && n) want = read_field(&number, n, &out->cause_count[cause]);
+    if (want) return bad(name, "gaps", "causes", want);
+  }
+  BRIM_TRY(list_of(name, gaps, "longest", &longest));
+  for (size_t i = 0; i < json_array_size(longest) && i < BRIM_PROFILE_MAX_GAPS; i++) {
+    brim_profile_gap *gap = &out->gaps[out->gap_count++];
+    *gap = (brim_profile_gap){.cause = BRIM_GAP_UNKNOWN, .ms = NAN, .step = -1, .at_ms = NAN};
+    BRIM_TRY(read_fields(name, &gap_section, json_array_get(longest, i), gap));
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_sums(const char *name, const json_t *root, brim_profile *out) {
+  const json_t *sums;
+  BRIM_TRY(list_of(name, root, "sums", &sums));
+  for (size_t i = 0; i < json_array_size(sums); i++) {
+    const json_t *item = json_array_get(sums, i), *ms = json_object_get(item, "ms");
+    const char *list = json_string_value(json_object_get(item, "list"));
+    for (int l = 0; list && l < BRIM_PROFILE_LIST_COUNT; l++) {
+      if (strcmp(list, brim_profile_list_key((brim_profile_list)l)) != 0) continue;
+      if (!json_is_number(ms)) return bad(name, "sums", "ms", "a number");
+      out->sum_ms[l] = json_number_value(ms);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_all(const char *name, const json_t *root, brim_profile *out) {
+  const char *schema = json_string_value(json_object_get(root, "schema"));
+  if (!schema || strcmp(schema, BRIM_PROFILE_SCHEMA) != 0) {
+    return brim_fail(BRIM_EPARSE, "%s is not a profile (schema %s)", name, BRIM_PROFILE_SCHEMA);
+  }
+  brim_result_deinit(&out->result);
+  BRIM_TRY(brim_result_from_json(json_object_get(root, "result"), name, 1, &out->result));
+  for (size_t i = 0; i < COUNT(sections); i++) {
+    const json_t *object = sections[i].key ? json_object_get(root, sections[i].key) : root;
+    BRIM_TRY(read_fields(name, &sections[i], object, out));
+  }
+  for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) {
+    BRIM_TRY(read_rows(name, root, (brim_profile_list)i, out));
+  }
+  BRIM_TRY(read_memory(name, root, &out->memory));
+  BRIM_TRY(read_gaps(name, root, out));
+  return read_sums(name, root, out);
+}
+
+brim_status brim_profile_from_json(const json_t *value, const char *name, brim_profile *out) {
+  brim_profile_init(out);
+  brim_status status = read_all(name, value, out);
+  if (status) {
+    brim_profile_deinit(out);
+    brim_profile_init(out);
+  }
+  return status;
+}
+
+//-------------------------------------------- memory --------------------------------------------
+// The memory part of a profile with what is needed to read it alone.
+
+static brim_status put_text(json_t *object, const char *key, const char *text) {
+  return brim_json_put(object, key, text[0] ? json_string(text) : json_null());
+}
+
+static brim_status put_number(json_t *object, const char *key, double value) {
+  return brim_json_put(object, key, brim_json_number(value));
+}
+
+// Adds a new object to a list; *out is the list's.
+static brim_status push_object(json_t *list, json_t **out) {
+  *out = json_object();
+  return brim_json_push(list, *out);
+}
+
+static brim_status snapshot_put_list(json_t *object, const char *key, json_t **out) {
+  *out = json_array();
+  return brim_json_put(object, key, *out);
+}
+
+static brim_status put_what(json_t *object, const brim_result *r) {
+  char when[32] = "";
+  json_t *setting = json_object();
+  if (!isnan(r->when_s)) brim_clock_iso8601(r->when_s, when);
+  brim_status status = brim_json_put(object, "setting", setting);
+  if (status) return status;
+  BRIM_TRY(put_text(object, "when", when));
+  BRIM_TRY(put_text(object, "workload", r->workload));
+  BRIM_TRY(put_text(object, "description", r->description));
+  BRIM_TRY(put_text(object, "device", r->device));
+  for (size_t i = 0; i < r->knob_count; i++) {
+    BRIM_TRY(put_text(setting, r->knobs[i].name, r->knobs[i].value));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_plan(json_t *object, const brim_plan *plan) {
+  json_t *list = NULL, *row = NULL;
+  BRIM_TRY(snapshot_put_list(object, "plan", &list));
+  for (size_t i = 0; i < plan->row_count; i++) {
+    BRIM_TRY(push_object(list, &row));
+    BRIM_TRY(put_text(row, "name", plan->rows[i].name));
+    BRIM_TRY(put_text(row, "place", plan->rows[i].place == BRIM_PLACE_DEVICE ? "device" : "host"));
+    BRIM_TRY(put_number(row, "bytes", (double)plan->rows[i].bytes));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_owners(json_t *op, const brim_profile *profile, int point, size_t *alive) {
+  json_t *list = NULL;
+  BRIM_TRY(snapshot_put_list(op, "owners", &list));
+  const size_t count = brim_profile_alive(profile, point, alive, profile->memory.block_count);
+  for (size_t i = 0; i < count; i++) {
+    BRIM_TRY(brim_json_push(list, json_integer((json_int_t)alive[i])));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_ops(json_t *object, const brim_profile *profile, size_t *alive) {
+  const brim_profile_memory *m = &profile->memory;
+  json_t *list = NULL, *op = NULL;
+  BRIM_TRY(snapshot_put_list(object, "ops", &list));
+  for (size_t i = 0; i < m->point_count; i++) {
+    BRIM_TRY(push_object(list, &op));
+    BRIM_TRY(put_text(op, "op", m->points[i].op));
+    BRIM_TRY(put_text(op, "layer", m->points[i].layer));
+    BRIM_TRY(put_text(op, "phase", m->points[i].phase));
+    BRIM_TRY(put_number(op, "bytes", m->points[i].bytes));
+    BRIM_TRY(put_owners(op, profile, (int)i, alive));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_blocks(json_t *object, const brim_profile_memory *m) {
+  json_t *list = NULL, *block = NULL;
+  BRIM_TRY(snapshot_put_list(object, "blocks", &list));
+  for (size_t i = 0; i < m->block_count; i++) {
+    const brim_profile_block *b = &m->blocks[i];
+    BRIM_TRY(push_object(list, &block));
+    BRIM_TRY(put_text(block, "name", b->name));
+    BRIM_TRY(put_text(block, "kind", b->kind));
+    BRIM_TRY(put_number(block, "bytes", b->bytes));
+    BRIM_TRY(put_number(block, "offset", b->offset));
+    BRIM_TRY(brim_json_put(block, "first", json_integer(b->first)));
+    BRIM_TRY(brim_json_put(block, "last", json_integer(b->last)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_all(json_t *object, const brim_profile *profile, size_t *alive) {
+  const brim_profile_memory *m = &profile->memory;
+  BRIM_TRY(put_text(object, "schema", BRIM_SNAPSHOT_SCHEMA));
+  BRIM_TRY(put_what(object, &profile->result));
+  BRIM_TRY(put_plan(object, &profile->result.plan));
+  BRIM_TRY(put_number(object, "overhead_bytes", profile->result.overhead_bytes));
+  BRIM_TRY(put_number(object, "arena_bytes", m->arena_bytes));
+  BRIM_TRY(put_number(object, "fixed_bytes", m->fixed_bytes));
+  BRIM_TRY(put_number(object, "peak_bytes", m->peak_bytes));
+  BRIM_TRY(brim_json_put(object, "peak", m->peak < 0 ? json_null() : json_integer(m->peak)));
+  BRIM_TRY(put_ops(object, profile, alive));
+  return put_blocks(object, m);
+}
+
+brim_status brim_snapshot_to_json(const brim_profile *profile, json_t **out) {
+  brim_json_setup();
+  *out = NULL;
+  json_t *object = json_object();
+  size_t *alive = brim_calloc(profile->memory.block_count + 1, sizeof *alive);
+  brim_status status = object && alive ? put_all(object, profile, alive)
+                                       : brim_fail(BRIM_ENOMEM, "out of memory for a snapshot");
+  brim_free(alive);
+  if (status) {
+    json_decref(object);
+    return status;
+  }
+  *out = object;
+  return BRIM_OK;
 }

@@ -52,8 +52,6 @@ typedef enum brim_top_throttle {
 #undef X
       BRIM_TOP_THROTTLE_COUNT
 } brim_top_throttle;
-
-const char *brim_top_throttle_name(brim_top_throttle reason);   // in JSON
 const char *brim_top_throttle_words(brim_top_throttle reason);  // a message
 
 // The guides' targets: utilisation above 90 %, memory above 80 %, power at least 75 % of the limit.
@@ -182,7 +180,6 @@ void brim_top_view_deinit(brim_top_view *view);
 void brim_top_view_clear(brim_top_view *view);
 void brim_top_host_init(brim_top_host *host);
 void brim_top_gpu_init(brim_top_gpu *gpu);
-void brim_top_process_init(brim_top_process *process);
 // One more of a list, initialised; NULL when there is no memory.
 brim_top_gpu *brim_top_view_add_gpu(brim_top_view *view);
 brim_top_process *brim_top_view_add_process(brim_top_view *view);
@@ -194,9 +191,8 @@ brim_status brim_top_view_copy(const brim_top_view *view,
 
 // By uuid, or by index where it has none; NULL when there is none.
 const brim_top_gpu *brim_top_view_gpu(const brim_top_view *view, int64_t index, const char *uuid);
-double brim_top_memory_percent(const brim_top_gpu *gpu);   // used of total; NaN = unknown
-double brim_top_power_percent(const brim_top_gpu *gpu);    // of the limit
-const char *brim_top_target_name(brim_top_target target);  // in JSON
+double brim_top_memory_percent(const brim_top_gpu *gpu);  // used of total; NaN = unknown
+double brim_top_power_percent(const brim_top_gpu *gpu);   // of the limit
 
 // Fills what follows from the readings: OFU, targets, hang flag. `previous`: the view before this
 // one; NULL = there is none. A source calls it last.
