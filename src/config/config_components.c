@@ -1,5 +1,5 @@
 // The component catalogue: every name brim knows per category, with typed arguments, defaults and
-// meanings. Rows only; config_check.c holds components against it, `config explain` prints it.
+// meanings. Rows only; config_resolve.c holds components against it, `config explain` prints it.
 #include "config/config_int.h"
 
 #include <string.h>

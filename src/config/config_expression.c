@@ -1,6 +1,6 @@
 // Component expressions: `name`, `name(k=v, ...)`, pipelines `a(k=v) | b`, and their values:
 // numbers, words, quoted strings, [lists], (tuples) and nested components. Text to drafts and back;
-// whether a name or an argument exists is config_check.c's business.
+// whether a name or an argument exists is config_resolve.c's business.
 #include <math.h>
 #include <string.h>
 

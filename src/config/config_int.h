@@ -145,8 +145,6 @@ const brim_config_component_row *brim_config_component_find(const char *category
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
 const char *brim_config_arg_type_name(brim_config_arg_type type);
 bool brim_config_arg_takes_list(brim_config_arg_type type);
-// Aliases of arguments become their names; one that is given both ways is refused.
-brim_status brim_config_component_names(const char *category, brim_config_draft *draft);
 // The failure of `plugin:` that names no component.
 brim_status brim_config_no_plugin(const char *key, brim_config_place at);
 // The default of an argument, as a component that does not name it has it; NULL kind = it has none.
@@ -298,15 +296,9 @@ struct brim_config {
   size_t raw_point;
   bool is_point;  // a grid point: axes are fixed
 };
-
-// config_flatten.c: a tree, or one override, into settings.
-brim_status brim_config_flatten(brim_config_source *source, const brim_config_node *root);
-brim_status brim_config_flatten_override(brim_config_source *source, const char *text);
 // A short name ("iterations") is one workload's; where the workload that is named has a key of that name
 // in its own section, that one is meant. For all settings, and for a key elsewhere (zip, exclude).
 int brim_config_own_row(const brim_config_source *source, const char *written, int row);
-void brim_config_own_rows(brim_config_source *source);
-void brim_config_mark_live(brim_config_source *source);
 // A key or a path into a component ("model.depth", "transform.train") as row, slot and argument;
 // row -1 when it is neither.
 typedef struct brim_config_path {
@@ -317,7 +309,7 @@ brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_conf
 // Unknown-key error with 'did you mean'.
 brim_status brim_config_unknown_key(const char *name, const char *workload, brim_config_place at);
 
-// config_convert.c: node to value by the row's type; not for components.
+// config_resolve.c: node to value by the row's type; not for components.
 brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
                                 const brim_config_node *node, brim_config_value *out);
 // A node as an argument's value (maps with _type become components).
@@ -337,7 +329,7 @@ brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_ro
 brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
                              const brim_pipeline **out);
 
-// config_settings.c
+// config_resolve.c
 // The last live setting of (row, slot, arg), -1 when there is none.
 int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
 // The catalogue's row of an argument, by the first component written for it; NULL = unknown.
@@ -349,14 +341,11 @@ const brim_config_node *brim_config_setting_node(const brim_config_source *sourc
                                                  size_t raw_point);
 // Of a preset, below the files or, given on the command line, above them.
 bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
-// Is it what this text of a default says? No text and no value are the same.
-bool brim_config_value_is_usual(const brim_config_row *row, const brim_config_value *value,
-                                const char *usual);
 // brim_config_is_asked, of the value of a row, but for the defaults of components.
 bool brim_config_value_is_asked(const brim_config_source *source, const brim_config_row *row,
                                 const brim_config_value *value);
 
-// config_links.c: the keys that are a component's argument too.
+// config_resolve.c: the keys that are a component's argument too.
 const brim_config_link *brim_config_link_at(size_t index);  // NULL behind the last
 // Is it the default that a component has for this key (the optimizer's learning rate)? Of any component: a file
 // has that of the one it was written with.
@@ -364,27 +353,10 @@ bool brim_config_link_is_usual(const brim_config_row *row, const brim_config_val
 // The link of an argument of this row and slot; NULL = it is no key too.
 const brim_config_link *brim_config_link_of(int row, int slot, const char *arg);
 
-// config_links.c: settings that exist both as a key and as an argument agree; of two the later
-// layer wins. Before the catalogue check the key goes into the draft, after it the draft's value
-// into the key.
-brim_status brim_config_link_in(brim_config *config, int row, int slot, int whole,
-                                brim_config_draft *draft);
-brim_status brim_config_link_out(brim_config *config, int row, int slot, int whole,
-                                 const brim_config_draft *draft);
-// training.precision and training.use_amp.
-brim_status brim_config_link_precision(brim_config *config);
-
 // config_print.c: a value as JSON (new reference), and JSON of that kind as flow YAML.
 json_t *brim_config_json_value(const brim_config_row *row, const brim_config_value *value);
 void brim_config_yaml_flow(brim_str *out, const json_t *value);
 void brim_config_yaml_string(brim_str *out, const char *text);
-
-// config_axes.c: axes that are written as a function, such as linspace(a, b, n). The axis has its key.
-bool brim_config_is_axis_function(const brim_config_source *source, const brim_config_setting *s);
-brim_status brim_config_axis_items(brim_config_source *source, const brim_config_setting *s,
-                                   brim_config_axis_state *out);
-// `seeds: N`: one more setting, a list of seeds.
-brim_status brim_config_add_seeds(brim_config_source *source);
 
 // config_grid.c
 brim_status brim_config_grid_prepare(brim_config_source *source);

@@ -1,11 +1,321 @@
 // Loading: files, includes, overrides, then one resolved config (the first point of its grid).
 // Layers, lowest first: defaults, preset, includes, file, overrides.
-#include <string.h>
-#include <sys/stat.h>
 
 #include "config/config_int.h"
 
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+//-------------------------------------- settings of a tree --------------------------------------
+// A YAML tree, or one override, into settings: which key, which slot, which argument, by which
+// layer. Nested and dotted spellings and aliases all end here in one canonical row. Unknown keys
+// are refused here.
+
 #define AT(p) (p).file, (p).line, (p).col
+
+enum { MAX_SETTINGS = 4096 };
+
+static const char *const slot_names[BRIM_CONFIG_SLOT_COUNT] = {NULL, "train", "val", "test"};
+
+int brim_config_slot_find(const char *name) {
+  if (!name) return BRIM_CONFIG_SLOT_NONE;
+  for (int i = BRIM_CONFIG_SLOT_TRAIN; i < BRIM_CONFIG_SLOT_COUNT; i++) {
+    if (!strcmp(slot_names[i], name)) return i;
+  }
+  return -1;
+}
+
+const char *brim_config_slot_name(int slot) { return slot_names[slot]; }
+
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+// What is being assigned while a tree is walked.
+typedef struct target {
+  int row, slot;
+  const char *arg;
+  const char *written;
+  brim_config_place at;
+} target;
+
+static brim_status add(brim_config_source *source, target t, const brim_config_node *node) {
+  brim_config_settings *s = &source->settings;
+  if (s->count >= MAX_SETTINGS) {
+    return brim_fail_at(BRIM_ELIMIT, AT(t.at), "more than %d settings in all", MAX_SETTINGS);
+  }
+  if (t.arg && !brim_config_is_name(t.arg)) {
+    return brim_fail_at(BRIM_EINVAL, AT(t.at), "'%.80s' is not an argument's name", t.arg);
+  }
+  for (size_t i = 0; s->layer != source->override_layer && i < s->count; i++) {
+    const brim_config_setting *old = &s->items[i];
+    if (old->layer == s->layer && old->row == t.row && old->slot == t.slot &&
+        same_text(old->arg, t.arg)) {
+      const char *key = brim_config_row_at((size_t)t.row)->key.name;
+      BRIM_TRY(brim_config_repeated(&source->context, key, old->at, t.at));
+    }
+  }
+  BRIM_TRY(brim_config_grow(source->arena, &s->items, sizeof *s->items, s->count, &s->cap));
+  s->items[s->count++] = (brim_config_setting){.row = t.row,
+                                               .slot = t.slot,
+                                               .arg = t.arg,
+                                               .node = node,
+                                               .written = t.written,
+                                               .at = t.at,
+                                               .layer = s->layer,
+                                               .axis = -1};
+  return BRIM_OK;
+}
+
+static brim_status join(brim_config_source *source, const char *prefix, const char *key,
+                        const char **out) {
+  *out = prefix ? brim_arena_printf(source->arena, "%s.%s", prefix, key)
+                : brim_arena_strdup(source->arena, key);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+}
+
+static brim_status component_map(brim_config_source *source, target t, const brim_config_node *map);
+
+static brim_status component_slots(brim_config_source *source, target t,
+                                   const brim_config_node *map) {
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    target in = t;
+    in.slot = brim_config_slot_find(n->key);
+    in.at = n->key_at;
+    if (in.slot < 0) {
+      return brim_fail_at(BRIM_EINVAL, AT(n->key_at),
+                          "'%s' has the slots train, val and test, not '%.80s'", t.written, n->key);
+    }
+    BRIM_TRY(join(source, t.written, n->key, &in.written));
+    BRIM_TRY(n->kind == BRIM_CONFIG_NODE_MAP ? component_map(source, in, n) : add(source, in, n));
+  }
+  return BRIM_OK;
+}
+
+// `env: plugin:` is a map to YAML, of a key and nothing.
+static brim_status check_plugin(target t, const brim_config_node *n) {
+  brim_value value;
+  if (strcmp(n->key, "plugin") != 0 || n->kind != BRIM_CONFIG_NODE_SCALAR) return BRIM_OK;
+  BRIM_TRY(brim_config_scalar(n, &value));
+  if (value.kind != BRIM_VALUE_NULL) return BRIM_OK;
+  return brim_config_no_plugin(t.written, t.at);
+}
+
+// {_type: name, k: v}, or {train: ..., val: ...}, or arguments for a component named elsewhere.
+static brim_status component_map(brim_config_source *source, target t,
+                                 const brim_config_node *map) {
+  const brim_config_node *type = brim_config_node_get(map, "_type");
+  bool slots = brim_config_row_at((size_t)t.row)->flags & BRIM_CONFIG_SLOTS;
+  if (!type && slots && t.slot == BRIM_CONFIG_SLOT_NONE && map->first &&
+      brim_config_slot_find(map->first->key) > 0) {
+    return component_slots(source, t, map);
+  }
+  if (type) BRIM_TRY(add(source, t, type));
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    if (n == type) continue;
+    if (!type) BRIM_TRY(check_plugin(t, n));
+    target in = t;
+    in.arg = n->key;
+    in.at = n->key_at;
+    BRIM_TRY(join(source, t.written, n->key, &in.written));
+    BRIM_TRY(add(source, in, n));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_unknown_key(const char *name, const char *workload, brim_config_place at) {
+  const char *near = brim_config_row_nearest(name, workload);
+  if (near) {
+    return brim_fail_at(BRIM_EINVAL, AT(at), "unknown key '%.120s'; did you mean '%s'?", name,
+                        near);
+  }
+  return brim_fail_at(BRIM_EINVAL, AT(at),
+                      "unknown key '%.120s'; 'brim config explain' lists the keys", name);
+}
+
+// "train.size" behind a component's key: a slot, an argument, or both.
+static brim_status path_rest(brim_arena *arena, const char *rest, brim_config_path *out) {
+  const char *next = strchr(rest, '.');
+  char *first = brim_arena_strndup(arena, rest, next ? (size_t)(next - rest) : strlen(rest));
+  if (!first) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  bool slots = brim_config_row_at((size_t)out->row)->flags & BRIM_CONFIG_SLOTS;
+  if (slots && brim_config_slot_find(first) > 0) {
+    out->slot = brim_config_slot_find(first);
+    rest = next ? next + 1 : NULL;
+  }
+  if (rest && (!*rest || strchr(rest, '.'))) {
+    out->row = -1;
+  } else if (rest && strcmp(rest, "_type")) {
+    out->arg = rest;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_config_path *out) {
+  *out = (brim_config_path){.row = brim_config_row_find(name)};
+  for (const char *dot = strchr(name, '.'); dot && out->row < 0; dot = strchr(dot + 1, '.')) {
+    char *head = brim_arena_strndup(arena, name, (size_t)(dot - name));
+    if (!head) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+    int row = brim_config_row_find(head);
+    if (row < 0 || !brim_config_row_is_component(brim_config_row_at((size_t)row))) continue;
+    out->row = row;
+    return path_rest(arena, dot + 1, out);
+  }
+  return BRIM_OK;
+}
+
+static bool is_null(const brim_config_node *node) {
+  brim_value v;
+  if (node->kind != BRIM_CONFIG_NODE_SCALAR || brim_config_scalar(node, &v)) return false;
+  return v.kind == BRIM_VALUE_NULL;
+}
+
+static void special(brim_config_source *source, const char *name, const brim_config_node *node) {
+  if (is_null(node)) node = NULL;
+  if (!strcmp(name, "zip")) source->settings.zip = node;
+  if (!strcmp(name, "exclude")) source->settings.exclude = node;
+  // include was read by the loader
+}
+
+// The workload that the settings name; NULL where they name none, or several.
+static const char *named_workload(const brim_config_source *source) {
+  const int row = brim_config_row_find("workload");
+  for (size_t i = source->settings.count; i-- > 0;) {
+    const brim_config_setting *s = &source->settings.items[i];
+    if (s->row == row) return s->node->kind == BRIM_CONFIG_NODE_SCALAR ? s->node->text : NULL;
+  }
+  return NULL;
+}
+
+static brim_status walk(brim_config_source *source, const char *prefix,
+                        const brim_config_node *map);
+
+static brim_status assign(brim_config_source *source, const char *full, brim_config_place at,
+                          const brim_config_node *node) {
+  int index = brim_config_row_find(full);
+  if (index >= 0) {
+    const brim_config_row *row = brim_config_row_at((size_t)index);
+    target t = {.row = index, .written = full, .at = at};
+    if (row->type == BRIM_CONFIG_SPECIAL) {
+      if (source->settings.layer == source->override_layer && !strcmp(full, "include")) {
+        return brim_fail_at(BRIM_EINVAL, AT(at), "'include' works in a file, not as an override");
+      }
+      special(source, row->key.name, node);
+      return BRIM_OK;
+    }
+    if (node->kind != BRIM_CONFIG_NODE_MAP) return add(source, t, node);
+    if (brim_config_row_is_component(row)) return component_map(source, t, node);
+    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects %s, not a map", full,
+                        row->key.type);
+  }
+  if (brim_config_row_is_group(full)) {
+    if (node->kind == BRIM_CONFIG_NODE_MAP) return walk(source, full, node);
+    if (is_null(node)) return BRIM_OK;
+    return brim_fail_at(BRIM_EINVAL, AT(at), "'%s' is a group of keys, not a value", full);
+  }
+  brim_config_path path;
+  BRIM_TRY(brim_config_path_find(source->arena, full, &path));
+  if (path.row < 0) return brim_config_unknown_key(full, named_workload(source), at);
+  target t = {path.row, path.slot, path.arg, full, at};
+  if (!t.arg && node->kind == BRIM_CONFIG_NODE_MAP) return component_map(source, t, node);
+  return add(source, t, node);
+}
+
+static brim_status walk(brim_config_source *source, const char *prefix,
+                        const brim_config_node *map) {
+  for (const brim_config_node *n = map->first; n; n = n->next) {
+    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // a place for anchors
+    const char *full;
+    BRIM_TRY(join(source, prefix, n->key, &full));
+    BRIM_TRY(brim_config_mistake(&source->context, assign(source, full, n->key_at, n)));
+  }
+  return BRIM_OK;
+}
+
+// config_load.c: a tree, or one override, into settings.
+static brim_status flatten(brim_config_source *source, const brim_config_node *root) {
+  if (!root || is_null(root)) return BRIM_OK;
+  if (root->kind != BRIM_CONFIG_NODE_MAP) {
+    return brim_fail_at(BRIM_EINVAL, AT(root->at), "a config is a map of keys, 'key: value'");
+  }
+  return walk(source, NULL, root);
+}
+
+static brim_status flatten_override(brim_config_source *source, const char *text) {
+  const char *equals = strchr(text, '=');
+  if (!equals || equals == text) {
+    return brim_fail(BRIM_EINVAL, "override '%.120s': write key=value", text);
+  }
+  char *key = brim_arena_strndup(source->arena, text, (size_t)(equals - text));
+  char *name = key ? brim_arena_printf(source->arena, "override %.120s", key) : NULL;
+  if (!name) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  brim_config_node *node;
+  BRIM_TRY(brim_config_yaml_parse(&source->context, equals + 1, strlen(equals + 1), name, &node));
+  brim_config_place at = {name, 1, 1};
+  // YAML reads nothing as null, which would quietly put the default back.
+  if (!node || (node->kind == BRIM_CONFIG_NODE_SCALAR && node->plain && !node->text[0] &&
+                node->tag == BRIM_CONFIG_TAG_NONE)) {
+    return brim_fail(BRIM_EINVAL, "%s: no value; write %.120s=null for the default", name, key);
+  }
+  source->settings.layer = source->override_layer;
+  return assign(source, key, at, node);
+}
+
+// ---- short names that several workloads have
+// -----------------------------------------------------------------------------------------
+
+// Is the section that a key stands in another workload's?
+static bool of_another(const char *key, const char *workload) {
+  const char *const *names = brim_config_key_find("workload")->choices;
+  const size_t length = strcspn(key, ".");
+  for (; key[length] && *names; names++) {
+    if (strlen(*names) == length && !strncmp(*names, key, length)) {
+      return strcmp(*names, workload) != 0;
+    }
+  }
+  return false;
+}
+
+int brim_config_own_row(const brim_config_source *source, const char *written, int row) {
+  const char *workload = named_workload(source);
+  const char *key = brim_config_row_at((size_t)row)->key.name;
+  char own[128];
+  if (!workload || strchr(written, '.') || !of_another(key, workload)) return row;
+  snprintf(own, sizeof own, "%s%s", workload, strchr(key, '.'));
+  const int found = brim_config_row_find(own);
+  return found < 0 ? row : found;
+}
+
+static void own_rows(brim_config_source *source) {
+  for (size_t i = 0; i < source->settings.count; i++) {
+    brim_config_setting *s = &source->settings.items[i];
+    s->row = brim_config_own_row(source, s->written, s->row);
+  }
+}
+
+// Does the later setting take the place of the earlier one? Within one layer a slot or an argument
+// refines the whole wherever it stands; between layers the whole replaces all of it.
+static bool replaces(const brim_config_setting *later, const brim_config_setting *old) {
+  if (later->row != old->row) return false;
+  if (later->arg || later->layer == old->layer)
+    return later->slot == old->slot && same_text(later->arg, old->arg);
+  return later->slot == BRIM_CONFIG_SLOT_NONE || later->slot == old->slot;
+}
+
+static void mark_live(brim_config_source *source) {
+  brim_config_settings *s = &source->settings;
+  for (size_t i = 0; i < s->count; i++) {
+    s->items[i].live = true;
+    for (size_t j = i + 1; j < s->count && s->items[i].live; j++) {
+      if (replaces(&s->items[j], &s->items[i])) s->items[i].live = false;
+      if (s->items[j].layer > s->items[i].layer &&
+          brim_config_row_yields(s->items[i].row, s->items[j].row)) {
+        s->items[i].live = false;
+      }
+    }
+  }
+}
+
+//-------------------------------------------- files --------------------------------------------
 
 enum { OVERRIDE_LAYER = 1000000 };
 
@@ -90,7 +400,7 @@ static brim_status load_tree(brim_config_source *source, chain *c, const char *p
     BRIM_TRY(include_one(source, c, path, include));
   }
   source->settings.layer = c->next_layer++;
-  return brim_config_flatten(source, root);
+  return flatten(source, root);
 }
 
 static brim_status load_text(brim_config_source *source, chain *c, const char *path,
@@ -145,11 +455,11 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
     BRIM_TRY(load_text(source, &c, options->text_path, name, options->text, strlen(options->text)));
   }
   for (size_t i = 0; i < options->override_count; i++) {
-    BRIM_TRY(brim_config_mistake(&source->context,
-                                 brim_config_flatten_override(source, options->overrides[i])));
+    BRIM_TRY(
+        brim_config_mistake(&source->context, flatten_override(source, options->overrides[i])));
   }
-  brim_config_own_rows(source);
-  brim_config_mark_live(source);
+  own_rows(source);
+  mark_live(source);
   return brim_config_grid_prepare(source);
 }
 
