@@ -23,7 +23,6 @@ struct brim_gpu_monitor {
 
 // The library's names of the table's calls, for brim_dl_open; how many there are.
 enum { BRIM_NVML_MAX_CALLS = 96 };
-size_t brim_nvml_symbols(brim_nvml_api *api, brim_dl_symbol *out);
 
 // `slice` (may be NULL): the handle is a MIG device's, not the whole GPU's.
 brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice);
@@ -78,8 +77,6 @@ typedef struct brim_gpu_reading {
   bool idle;          // the driver says the clock is low because there is nothing to do
   uint32_t throttle;  // 1 << BRIM_THROTTLE_BIT_...
 } brim_gpu_reading;
-
-void brim_gpu_reading_clear(brim_gpu_reading *reading);  // everything unknown
 // The driver's bits as ours.
 uint32_t brim_throttle_bits(unsigned long long reasons);
 
@@ -105,13 +102,6 @@ typedef struct brim_gpu_tally {
   double energy_j;  // of the last reading
   brim_gpu_edge first, last;
 } brim_gpu_tally;
-
-// `before`: a reading at the start, of which the energy counter alone is used; the rest of it is
-// about what was before.
-void brim_gpu_tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before);
-void brim_gpu_tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading);
-// What the readings told until `end_ns`; leaves alone what does not come from them (GPM, limits).
-void brim_gpu_tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_usage *out);
 
 //---------------------------------- sampler ----------------------------------
 

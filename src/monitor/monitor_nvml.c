@@ -1,6 +1,9 @@
-// NVML (libnvidia-ml.so.1) opened at run time; by it and /proc the memory of NVIDIA GPUs and the
-// processes that hold it. A call that is missing costs what it would have told, nothing else. It
-// creates no context: asking costs the GPU nothing.
+// NVML (libnvidia-ml.so.1) opened at run time; by it and /proc the memory of NVIDIA GPUs and the processes that hold
+// it. A call that is missing costs what it would have told, nothing else. It creates no context: asking costs the GPU
+// nothing.
+
+#include "monitor/monitor_int.h"
+
 #include <ctype.h>
 #include <fcntl.h>
 #include <math.h>
@@ -11,7 +14,101 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "monitor/monitor_int.h"
+//-------------------------------------------- calls --------------------------------------------
+// NVML's names of the calls in brim_nvml_api. All but the first three are optional: a library without
+// one costs what that call would have told.
+
+typedef struct nvml_call {
+  const char *name;
+  size_t offset;
+  bool required;
+} nvml_call;
+
+#define AT(member) offsetof(brim_nvml_api, member)
+
+static const nvml_call nvml_calls[] = {
+    {"nvmlInit_v2", AT(init), true},
+    {"nvmlShutdown", AT(shutdown), true},
+    {"nvmlDeviceGetHandleByUUID", AT(by_uuid), true},
+    {"nvmlErrorString", AT(error_string), false},
+    {"nvmlSystemGetDriverVersion", AT(driver_version), false},
+    {"nvmlDeviceGetMemoryInfo_v2", AT(memory_v2), false},
+    {"nvmlDeviceGetMemoryInfo", AT(memory), false},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", AT(compute), false},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v3", AT(graphics), false},
+    {"nvmlDeviceGetUtilizationRates", AT(utilisation), false},
+    {"nvmlDeviceGetPowerUsage", AT(power), false},
+    {"nvmlDeviceGetEnforcedPowerLimit", AT(power_limit), false},
+    {"nvmlDeviceGetTotalEnergyConsumption", AT(energy), false},
+    {"nvmlDeviceGetClockInfo", AT(clock), false},
+    {"nvmlDeviceGetMaxClockInfo", AT(clock_max), false},
+    {"nvmlDeviceGetCurrentClocksEventReasons", AT(event_reasons), false},
+    {"nvmlDeviceGetCurrentClocksThrottleReasons", AT(throttle_reasons), false},
+    {"nvmlDeviceGetTemperature", AT(temperature), false},
+    {"nvmlDeviceGetTemperatureV", AT(temperature_v), false},
+    {"nvmlGpmQueryDeviceSupport", AT(gpm_support), false},
+    {"nvmlGpmSampleAlloc", AT(gpm_alloc), false},
+    {"nvmlGpmSampleFree", AT(gpm_free), false},
+    {"nvmlGpmSampleGet", AT(gpm_sample), false},
+    {"nvmlGpmMetricsGet", AT(gpm_metrics), false},
+    {"nvmlDeviceGetCount_v2", AT(device_count), false},
+    {"nvmlDeviceGetHandleByIndex_v2", AT(by_index), false},
+    {"nvmlDeviceGetUUID", AT(uuid), false},
+    {"nvmlDeviceGetName", AT(name), false},
+    {"nvmlDeviceGetMigMode", AT(mig_mode), false},
+    {"nvmlDeviceGetMaxMigDeviceCount", AT(mig_count), false},
+    {"nvmlDeviceGetMigDeviceHandleByIndex", AT(mig_by_index), false},
+    {"nvmlSystemGetCudaDriverVersion_v2", AT(cuda_version), false},
+    {"nvmlDeviceGetGpuInstanceId", AT(gpu_instance), false},
+    {"nvmlGpmMigSampleGet", AT(gpm_mig_sample), false},
+    {"nvmlDeviceGetPciInfo_v3", AT(pci), false},
+    {"nvmlDeviceGetPowerManagementDefaultLimit", AT(power_default), false},
+    {"nvmlDeviceGetPowerManagementLimitConstraints", AT(power_bounds), false},
+    {"nvmlDeviceGetTemperatureThreshold", AT(threshold), false},
+    {"nvmlDeviceGetEncoderUtilization", AT(encoder), false},
+    {"nvmlDeviceGetDecoderUtilization", AT(decoder), false},
+    {"nvmlDeviceGetJpgUtilization", AT(jpeg), false},
+    {"nvmlDeviceGetOfaUtilization", AT(ofa), false},
+    {"nvmlDeviceGetBAR1MemoryInfo", AT(bar1), false},
+    {"nvmlDeviceGetConfComputeProtectedMemoryUsage", AT(protected_memory), false},
+    {"nvmlDeviceGetViolationStatus", AT(violation), false},
+    {"nvmlDeviceGetEccMode", AT(ecc_mode), false},
+    {"nvmlDeviceGetTotalEccErrors", AT(ecc_errors), false},
+    {"nvmlDeviceGetPcieReplayCounter", AT(pcie_replays), false},
+    {"nvmlDeviceGetPcieThroughput", AT(pcie_throughput), false},
+    {"nvmlDeviceGetCurrPcieLinkGeneration", AT(pcie_generation), false},
+    {"nvmlDeviceGetCurrPcieLinkWidth", AT(pcie_width), false},
+    {"nvmlDeviceGetMaxPcieLinkGeneration", AT(pcie_generation_max), false},
+    {"nvmlDeviceGetMaxPcieLinkWidth", AT(pcie_width_max), false},
+    {"nvmlDeviceGetPerformanceState", AT(performance_state), false},
+    {"nvmlDeviceGetPersistenceMode", AT(persistence), false},
+    {"nvmlDeviceGetComputeMode", AT(compute_mode), false},
+    {"nvmlDeviceGetFanSpeed", AT(fan), false},
+    {"nvmlDeviceGetRemappedRows", AT(remapped_rows), false},
+    {"nvmlDeviceGetRetiredPages", AT(retired_pages), false},
+    {"nvmlDeviceGetRetiredPagesPendingStatus", AT(retired_pending), false},
+    {"nvmlDeviceGetFieldValues", AT(fields), false},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", AT(mps), false},
+    {"nvmlDeviceGetProcessUtilization", AT(process_use), false},
+    {"nvmlDeviceGetProcessesUtilizationInfo", AT(processes_use), false},
+    {"nvmlEventSetCreate", AT(event_create), false},
+    {"nvmlEventSetFree", AT(event_free), false},
+    {"nvmlDeviceRegisterEvents", AT(event_register), false},
+    {"nvmlEventSetWait_v2", AT(event_wait), false},
+};
+
+static size_t brim_nvml_symbols(brim_nvml_api *api, brim_dl_symbol *out) {
+  const size_t count = sizeof nvml_calls / sizeof *nvml_calls;
+  _Static_assert(sizeof nvml_calls / sizeof *nvml_calls <= (size_t)BRIM_NVML_MAX_CALLS,
+                 "too many calls");
+  for (size_t i = 0; i < count; i++) {
+    void **place = (void **)((uintptr_t)api + nvml_calls[i].offset);
+    out[i] = (brim_dl_symbol){nvml_calls[i].name, place, nvml_calls[i].required};
+  }
+  return count;
+}
+
+//------------------------------------------- library -------------------------------------------
 
 enum { PATH_BYTES = 320, FIRST_PROCESSES = 16, MAX_PROCESSES = 65536 };
 
@@ -261,13 +358,13 @@ brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
   *count = 0;
   void *device = NULL;
   BRIM_TRY(brim_gpu_find(monitor, uuid, &device, NULL));
-  const brim_nvml_list_call calls[] = {monitor->api.compute, monitor->api.graphics};
+  const brim_nvml_list_call lists_of[] = {monitor->api.compute, monitor->api.graphics};
   brim_nvml_process *lists[2] = {NULL, NULL};
   unsigned counts[2] = {0, 0};
   // the list of those that compute is the one that counts; without the other some may be missing
   int codes[2] = {BRIM_NVML_NOT_SUPPORTED, BRIM_NVML_NOT_SUPPORTED};
   for (int i = 0; i < 2; i++) {
-    if (calls[i]) codes[i] = brim_gpu_read_list(calls[i], device, &lists[i], &counts[i]);
+    if (lists_of[i]) codes[i] = brim_gpu_read_list(lists_of[i], device, &lists[i], &counts[i]);
   }
   brim_status status = BRIM_OK;
   if (codes[0] == BRIM_GPU_LIST_NO_MEMORY || codes[1] == BRIM_GPU_LIST_NO_MEMORY) {

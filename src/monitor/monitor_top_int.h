@@ -115,10 +115,6 @@ void brim_top_processes_close(brim_top_processes *state);
 brim_status brim_top_processes_read(brim_top_processes *state, brim_top_gpu_state *gpus,
                                     size_t count, int64_t now_ns, brim_top_view *view);
 
-//---------------------------------- jobs ----------------------------------
-
-brim_status brim_top_jobs_read(brim_top_view *view);
-
 #ifdef __cplusplus
 }
 #endif
