@@ -26,12 +26,6 @@ typedef struct brim_cupti_places {
 brim_status brim_cupti_names(const brim_cupti_places *places, char ***out);
 void brim_cupti_names_free(char **names);
 
-// BRIM_EUNSUPPORTED when none opens.
-brim_status brim_cupti_load(brim_cupti_api *api, brim_dl **dl);
-
-// The status and the detail for a code of CUPTI's other than success. `what` is the call.
-brim_status brim_cupti_fail(const brim_cupti_api *api, const char *what, int code);
-
 //---------------------------------- records ----------------------------------
 
 typedef enum brim_cupti_work {
@@ -57,25 +51,15 @@ typedef enum brim_cupti_take {
   BRIM_CUPTI_LOST    // the library has it without a time
 } brim_cupti_take;
 
-// One of CUPTI's records, as far as it is kept.
-brim_cupti_take brim_cupti_read(const void *record, brim_cupti_record *out);
-
 // What the records add up to between two times. Those outside do not count, those half inside count
 // with the part that is. Sorts the records. Everything but `dropped` is set.
 void brim_cupti_sum(brim_cupti_record *records, size_t count, uint64_t begin, uint64_t end,
                     brim_gpu_trace_sum *out);
-
-//---------------------------------- details ----------------------------------
-
-// One of CUPTI's records as an event, with the library's own times; a kernel's name as it comes.
-// BRIM_CUPTI_LOST without memory.
-brim_cupti_take brim_cupti_detail(const void *record, brim_trace *to);
 // A kernel's name for people: without what it returns and takes. `plain` is demangled, or not.
 void brim_kernel_name(const char *plain, char *out, size_t size);
 // Makes plain names of C++ ones where the machine has its library; the same text where not. `name`
 // and the answer belong to `texts`.
 typedef char *(*brim_demangle_fn)(const char *name, char *buffer, size_t *size, int *status);
-brim_demangle_fn brim_demangler(brim_dl **dl);  // NULL = there is none
 const char *brim_cupti_plain_name(brim_demangle_fn demangle, const char *name, brim_trace *texts);
 
 //---------------------------------- the session ----------------------------------
