@@ -13,10 +13,8 @@ extern "C" {
 brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
                                 const brim_setting *setting, brim_result *out);
 
-// The class of what kept a setting from being built (measure_failure.c).
+// The class of what kept a setting from being built (measure_trial.c).
 brim_failure brim_trial_class(brim_status status);
-// Of steps of a setting that stands: a record that cannot be read is not its fault.
-brim_failure brim_trial_class_of_steps(brim_status status);
 
 // Samples/s with the loader alone and with the device alone, of a workload that is warmed up at the
 // setting of `out`: into out->data_samples_per_s and out->compute_samples_per_s, NaN where a workload
@@ -39,23 +37,18 @@ void brim_ceilings_expose(brim_result *result);
 // The figures of a sampled interval in which `rows` samples were computed.
 void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out);
 
-// Counters beside the steps of a trial (measure_outside.c).
+// Counters beside the steps of a trial (measure_trial.c).
 typedef struct brim_outside {
   brim_host_sample host;
   brim_cpu_stat quota;
   brim_work_loading loading;
 } brim_outside;
-void brim_outside_read(const brim_work *work, brim_outside *out);
-// Between two readings, in which r->steps steps of `rows` samples each were made: cpu_percent, peak
-// memory, quota and transforms of `r`.
-void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
-                       brim_result *r);
 
 // The transforms of `r` between two readings, per step of `rows` samples.
 void brim_outside_stages(const brim_work_loading *before, const brim_work_loading *after,
                          double rows, brim_result *r);
 
-// Times, rates and steadiness of a result (measure_times.c).
+// Times, rates and steadiness of a result (measure_trial.c).
 void brim_summary_scale(brim_stats_summary *s, double by);
 brim_status brim_times_summarize(const double *ms, size_t n, brim_stats_summary *out);
 // From r->total_ms, with `rows` samples in a step.
@@ -75,12 +68,6 @@ typedef struct brim_replica_built {
   brim_work_info info;
   bool refused;  // by the plan
 } brim_replica_built;
-// The replica at a setting, as one of `count`. BRIM_EINVAL where its part of the data fills no step.
-brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count,
-                               const brim_setting *setting, const brim_scaling_options *options,
-                               brim_replica_built *out);
-// Steps whose data the loader may have ready.
-int brim_replica_ring(const brim_work *work, const brim_setting *setting);
 
 //---------------------------------- timing a device ----------------------------------
 
@@ -105,9 +92,6 @@ brim_status brim_device_timer_init(brim_device_timer *t, brim_device *device,
 void brim_device_timer_deinit(brim_device_timer *t);  // also after a failed init
 brim_status brim_device_work_enqueue(brim_device *device, const brim_device_work *work,
                                      int64_t times);
-// The second of two runs.
-brim_status brim_device_timer_once(const brim_device_timer *t, const brim_device_work *work,
-                                   double *seconds);
 // Seconds of one repeat: the best of the medians of so many windows of about `ms` each, after two
 // runs that do not count. BRIM_EINTERRUPTED when stopped. Nothing is left running.
 brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_work *work, double ms,

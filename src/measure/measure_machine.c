@@ -1,10 +1,452 @@
-// What a machine can do at best: matrix products in every precision its device has, copies in its
-// memory and, with memory of its own, copies to it. Through the device's own ops, as a model would
-// use them. A ceiling that cannot be measured stays unknown; it never fails a sweep.
+// What a machine can do at best, how it is remembered, and the ceilings of a job.
+
+#include "backend/backend_half.h"
+
 #include <math.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "measure/measure_int.h"
+#include "record/record_findings.h"
+
+//-------------------------------------------- timer --------------------------------------------
+// How long a device takes for one piece of work, by its own events. Repeats of short work are recorded
+// and launched together where the device can, so that launching is not what is measured. Callers:
+// measure_machine.c, and the benchmark of a model's ops.
+
+enum { MAX_SAMPLES = 50, MAX_INSIDE = 200 };
+#define LAUNCH_HIDDEN_S 1e-3  // of work that takes longer the launch does not show
+
+brim_status brim_device_timer_init(brim_device_timer *t, brim_device *device,
+                                   const volatile sig_atomic_t *stop) {
+  *t = (brim_device_timer){.device = device, .stop = stop};
+  BRIM_TRY(brim_event_create(device, &t->start));
+  return brim_event_create(device, &t->end);
+}
+
+void brim_device_timer_deinit(brim_device_timer *t) {
+  brim_event_destroy(t->device, t->start);
+  brim_event_destroy(t->device, t->end);
+  t->start = t->end = NULL;
+}
+
+brim_status brim_device_work_enqueue(brim_device *device, const brim_device_work *work,
+                                     int64_t times) {
+  for (int64_t i = 0; i < times; i++) {
+    BRIM_TRY(work->call
+                 ? brim_op_run(device, work->call)
+                 : brim_device_copy(device, work->dst, work->src, work->bytes, work->direction));
+  }
+  return BRIM_OK;
+}
+
+// Seconds of one launch of the recorded piece or, without one, of `inside` repeats.
+static brim_status sample(const brim_device_timer *t, const brim_device_work *work,
+                          brim_graph_exec *recorded, int64_t inside, double *seconds) {
+  int64_t ns = 0;
+  if (t->stop && *t->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+  BRIM_TRY(brim_event_record(t->device, t->start));
+  BRIM_TRY(recorded ? brim_graph_launch(t->device, recorded)
+                    : brim_device_work_enqueue(t->device, work, inside));
+  BRIM_TRY(brim_event_record(t->device, t->end));
+  BRIM_TRY(brim_event_elapsed(t->device, t->start, t->end, &ns));
+  *seconds = (double)(ns > 0 ? ns : 1) * 1e-9;
+  return BRIM_OK;
+}
+
+// NULL where the device cannot record, or this work cannot be recorded.
+static brim_graph_exec *record(brim_device *device, const brim_device_work *work, int64_t times) {
+  brim_graph_exec *recorded = NULL;
+  if (!brim_device_has_graphs(device)) return NULL;
+  brim_status status = brim_capture_begin(device);
+  if (!status) {
+    status = brim_device_work_enqueue(device, work, times);
+    brim_status ended = brim_capture_end(device, &recorded);
+    if (!status) status = ended;
+  }
+  if (!status) return recorded;
+  if (recorded) brim_graph_exec_destroy(device, recorded);
+  brim_status_clear();  // then it is launched one by one
+  return NULL;
+}
+
+static int64_t clamp(double value, int64_t low, int64_t high) {
+  return value < (double)low ? low : value > (double)high ? high : (int64_t)value;
+}
+
+// The second of two runs.
+static brim_status brim_device_timer_once(const brim_device_timer *t, const brim_device_work *work,
+                                          double *seconds) {
+  BRIM_TRY(sample(t, work, NULL, 1, seconds));  // loads what is loaded at the first run
+  return sample(t, work, NULL, 1, seconds);
+}
+
+brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_work *work, double ms,
+                                      int windows, double *seconds) {
+  double once = 0, times[MAX_SAMPLES], best = (double)INFINITY, worst = 0;
+  BRIM_TRY(brim_device_timer_once(t, work, &once));
+  int64_t inside = clamp(ms * 1e-3 / 5 / once, 1, MAX_INSIDE);
+  bool record_it = inside > 1 && once < LAUNCH_HIDDEN_S;
+  brim_graph_exec *recorded = record_it ? record(t->device, work, inside) : NULL;
+  brim_status status = BRIM_OK;
+  double whole = once * (double)inside;
+  if (recorded) status = sample(t, work, recorded, inside, &whole);
+  int64_t samples = clamp(ms * 1e-3 / whole, 3, MAX_SAMPLES);
+  for (int w = 0; !status && w < windows; w++) {
+    double median = 0;
+    for (int64_t i = 0; !status && i < samples; i++) {
+      status = sample(t, work, recorded, inside, &times[i]);
+      times[i] /= (double)inside;
+    }
+    if (!status) status = brim_stats_median(times, (size_t)samples, &median);
+    if (status) break;
+    best = fmin(best, median);
+    worst = fmax(worst, median);
+  }
+  if (!status) t->spread = fmax(t->spread, worst / best - 1);
+  // a device that runs on its own may still be at what was enqueued when this failed
+  brim_status drained = brim_device_sync(t->device);
+  if (!status) status = drained;
+  if (recorded) brim_graph_exec_destroy(t->device, recorded);
+  *seconds = best;
+  return status;
+}
+
+//---------------------------------- values ----------------------------------
+
+// A linear congruence is enough: values are neither zero nor alike.
+static uint32_t next_random(uint32_t *state) {
+  *state = *state * 1664525u + 1013904223u;
+  return *state >> 8;
+}
+
+void brim_random_values(brim_dtype type, void *out, size_t count) {
+  uint32_t state = 1;
+  float *f32 = (float *)out;
+  uint16_t *half = (uint16_t *)out;
+  unsigned char *byte = (unsigned char *)out;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits = next_random(&state);
+    float value = (float)bits / 4194304.0f - 2.0f;  // [-2, 2)
+    if (type == BRIM_F32) {
+      f32[i] = value;
+    } else if (type == BRIM_U8) {
+      byte[i] = (unsigned char)bits;
+    } else {
+      half[i] = type == BRIM_BF16 ? brim_f32_to_bf16(value) : brim_f32_to_f16(value);
+    }
+  }
+}
+
+//--------------------------------------- other processes ---------------------------------------
+// What other processes take of a GPU. The driver gives each process the whole GPU in turns of
+// milliseconds: short products that run back to back take their own time within a turn, and one that
+// meets the end of a turn takes as long as the others' turns as well. All of them beside the usual one
+// is the share that was lost. MPS, which divides the GPU in space, does not show this way.
+
+enum { SIDE = 1024, INTERVALS = 400, EACH = 4, WARM = 400 };
+// Less is the clock's and the driver's; where no other process is visible, more of it is needed.
+#define LEAST_LOST 0.03
+#define LEAST_UNSEEN 0.10
+
+typedef struct sharing {
+  brim_device *device;
+  void *data[3];
+  brim_op_call call;
+  brim_event *event[INTERVALS + 1];
+} sharing;
+
+static brim_status prepare(sharing *s) {
+  const int64_t dim[] = {SIDE, SIDE};
+  s->call = (brim_op_call){.op = BRIM_OP_LINEAR, .in_count = 2, .out_count = 1, .planning = true};
+  for (int i = 0; i < 3; i++) {
+    BRIM_TRY(brim_device_alloc(s->device, BRIM_BUFFER_DEVICE, (size_t)SIDE * SIDE * sizeof(float),
+                               &s->data[i]));
+    brim_tensor t = brim_tensor_make(s->data[i], BRIM_F32, 2, dim);
+    *(i < 2 ? &s->call.in[i] : &s->call.out[0]) = t;
+  }
+  BRIM_TRY(brim_op_prepare(s->device, &s->call));
+  if (s->call.workspace_bytes) {
+    BRIM_TRY(brim_device_alloc(s->device, BRIM_BUFFER_DEVICE, s->call.workspace_bytes,
+                               &s->call.workspace));
+  }
+  for (int i = 0; i <= INTERVALS; i++) BRIM_TRY(brim_event_create(s->device, &s->event[i]));
+  return BRIM_OK;
+}
+
+static brim_status run(sharing *s, double ms[INTERVALS]) {
+  const brim_device_work work = {.call = &s->call};
+  BRIM_TRY(brim_device_work_enqueue(s->device, &work, WARM));  // until the clock has risen
+  for (int i = 0; i <= INTERVALS; i++) {
+    BRIM_TRY(brim_event_record(s->device, s->event[i]));
+    if (i < INTERVALS) BRIM_TRY(brim_device_work_enqueue(s->device, &work, EACH));
+  }
+  BRIM_TRY(brim_device_sync(s->device));
+  for (int i = 0; i < INTERVALS; i++) {
+    int64_t ns = 0;
+    BRIM_TRY(brim_event_elapsed(s->device, s->event[i], s->event[i + 1], &ns));
+    ms[i] = (double)ns * 1e-6;
+  }
+  return BRIM_OK;
+}
+
+static void clean_up(sharing *s, bool prepared) {
+  for (int i = 0; i <= INTERVALS; i++) {
+    if (s->event[i]) brim_event_destroy(s->device, s->event[i]);
+  }
+  brim_device_free(s->device, BRIM_BUFFER_DEVICE, s->call.workspace);
+  for (int i = 0; i < 3; i++) brim_device_free(s->device, BRIM_BUFFER_DEVICE, s->data[i]);
+  if (prepared) brim_op_release(s->device, &s->call);
+}
+
+double brim_sharing_lost(const double *ms, size_t count) {
+  double usual = 0, sum = 0;
+  if (brim_stats_median(ms, count, &usual)) return (double)NAN;
+  for (size_t i = 0; i < count; i++) sum += ms[i];
+  return sum > 0 ? fmax(0, 1 - usual * (double)count / sum) : (double)NAN;
+}
+
+// The two with the most memory.
+static size_t name_others(const brim_memory_watch *watch, char *out, size_t size) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0, found = 0;
+  out[0] = '\0';
+  if (!watch || !watch->monitor ||
+      brim_gpu_read_processes(watch->monitor, watch->uuid, &list, &count)) {
+    brim_status_clear();
+    return 0;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (list[i].self || !list[i].computes) continue;
+    if (found++ >= 2) continue;
+    char text[96];
+    if (found > 1) brim_words_add(out, size, ", ");
+    if (list[i].elsewhere) {
+      brim_words_add(out, size, BRIM_N_("another container's process (pid %u)"), list[i].pid);
+    } else {
+      brim_gpu_process_text(&list[i], text, sizeof text);
+      brim_words_add(out, size, "%s", text);
+    }
+  }
+  brim_free(list);
+  return found;
+}
+
+brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *watch,
+                                 brim_result *out) {
+  double ms[INTERVALS];
+  sharing s = {.device = device};
+  if (device->info.host_memory) return BRIM_OK;
+  size_t others = name_others(watch, out->shared_with, sizeof out->shared_with);
+  brim_status status = prepare(&s);
+  bool prepared = !status;
+  if (!status) status = run(&s, ms);
+  brim_status drained = brim_device_sync(device);
+  clean_up(&s, prepared);
+  if (drained) return drained;
+  if (status) {  // no memory for it, no such op: then it is not known
+    brim_log_debug("measure", "cannot measure the share of other processes: %s",
+                   brim_status_detail());
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  double lost = brim_sharing_lost(ms, INTERVALS);
+  out->shared_percent = lost >= (others ? LEAST_LOST : LEAST_UNSEEN) ? 100 * lost : 0;
+  return BRIM_OK;
+}
+
+//---------------------------------------- known machines ----------------------------------------
+// What is remembered of a machine's ceilings (measure_machine.c measures them). One that was measured while
+// other programs used the machine is too low: it is measured again until the machine is quiet, and the
+// larger of both stays.
+
+#define MOST_RATE 1e18  // a file may say anything
+
+//---------------------------------- the cache ----------------------------------
+
+static brim_cache_file cache_in(const char *folder) {
+  return (brim_cache_file){folder, "ceilings.json", "brim.ceilings/1"};
+}
+
+// "NVIDIA H200 GPU-0123 | 580.65 | CUDA 13.0, cuDNN 9.12 | cuda | brim 0.1.0"
+static void put_key(const brim_device *device, const char *driver, brim_str *out) {
+  const brim_device_info *info = &device->info;
+  brim_str_printf(out, "%s%s%s | %s | %s | %s | ", info->name, info->id[0] ? " " : "", info->id,
+                  driver, info->library, device->backend->name);
+  if (info->kind == BRIM_DEVICE_CPU) brim_str_printf(out, "%d threads | ", (int)info->threads);
+  brim_str_append(out, "brim " BRIM_VERSION);
+}
+
+// An older brim did not write it: the machine may have been busy.
+static double load_of(const json_t *entry) {
+  return json_object_get(entry, "load") ? brim_cache_number(entry, "load", 1.0001) : 1;
+}
+
+static double rate_of(const json_t *entry, const char *name) {
+  double rate = brim_cache_number(entry, name, MOST_RATE);
+  return rate > 0 ? rate : (double)NAN;
+}
+
+brim_status brim_machine_ceilings_load(const char *folder, const char *key,
+                                       brim_machine_ceilings *out) {
+  brim_cache_file file = cache_in(folder);
+  json_t *entry = NULL;
+  brim_machine_ceilings_init(out);
+  BRIM_TRY(brim_cache_find(&file, key, &entry));
+#define X(name) out->name = rate_of(entry, #name);
+  BRIM_MACHINE_MAP(X)
+#undef X
+  if (entry) out->load = load_of(entry);
+  json_decref(entry);
+  return BRIM_OK;
+}
+
+static double larger(double a, double b) { return isnan(a) || b > a ? b : a; }
+
+// The best of both, at the load of the quieter one.
+static void merge(brim_machine_ceilings *to, const brim_machine_ceilings *other) {
+#define X(name) to->name = larger(to->name, other->name);
+  BRIM_MACHINE_MAP(X)
+#undef X
+  to->load = fmin(to->load, other->load);
+}
+
+brim_status brim_machine_ceilings_of_gpu(const char *folder, const char *uuid,
+                                         brim_machine_ceilings *out) {
+  brim_cache_file file = cache_in(folder);
+  json_t *entries = NULL, *entry;
+  const char *key;
+  char part[96];
+  brim_machine_ceilings_init(out);
+  int n = snprintf(part, sizeof part, " %s | ", uuid);
+  if (!folder[0] || !uuid[0] || n >= (int)sizeof part) return BRIM_OK;
+  BRIM_TRY(brim_cache_entries(&file, &entries));
+  json_object_foreach(entries, key, entry) {
+    if (!strstr(key, part)) continue;
+#define X(name) out->name = larger(out->name, rate_of(entry, #name));
+    BRIM_MACHINE_MAP(X)
+#undef X
+  }
+  json_decref(entries);
+  return BRIM_OK;
+}
+
+brim_status brim_machine_ceilings_store(const char *folder, const char *key,
+                                        const brim_machine_ceilings *ceilings) {
+  brim_cache_file file = cache_in(folder);
+  brim_json_setup();
+  json_t *entry = json_object();
+  brim_status status = BRIM_OK;
+#define X(name) \
+  if (!status) status = brim_json_put(entry, #name, brim_json_number(ceilings->name));
+  BRIM_MACHINE_MAP(X)
+#undef X
+  if (!status) status = brim_json_put(entry, "load", brim_json_number(ceilings->load));
+  if (!status) return brim_cache_store(&file, key, entry);
+  json_decref(entry);
+  return status;
+}
+
+// Every device copies, multiplies and starts ops: without one of them a measurement failed, or an older
+// brim made it.
+static bool known(const brim_machine_ceilings *c) {
+  return !isnan(c->copy_bytes_per_s) && !isnan(c->gemm_fp32_flops) && !isnan(c->launches_per_s);
+}
+
+static brim_status remember(brim_status status, const char *what) {
+  if (!status) return BRIM_OK;
+  brim_log_debug("measure", "the machine's ceilings could not be %s: %s", what,
+                 brim_status_detail());
+  brim_status_clear();
+  return status;
+}
+
+bool brim_machine_was_busy(const brim_machine_ceilings *c) { return brim_machine_doubtful(c); }
+
+brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *sizes,
+                             const brim_machine_options *options, brim_machine_ceilings *out) {
+  const char *folder = options->folder ? options->folder : "";
+  bool cut = false, keep = folder[0] != '\0';
+  brim_status status = BRIM_OK;
+  brim_machine_ceilings old;
+  brim_str key;
+  brim_str_init(&key);
+  put_key(device, options->driver ? options->driver : "", &key);
+  brim_machine_ceilings_init(out);
+  if (keep && remember(brim_str_status(&key), "remembered")) keep = false;
+  if (keep) remember(brim_machine_ceilings_load(folder, key.data, out), "known");
+  if (!known(out) || brim_machine_was_busy(out)) {
+    old = *out;
+    status = brim_machine_measure(device, sizes, options, out, &cut);
+    bool better = known(&old);
+    if (better && cut) out->load = old.load;
+    if (better) merge(out, &old);
+    // what was measured with little memory, beside others or in part is measured again the next time
+    if (!status && keep && !cut && known(out)) {
+      remember(brim_machine_ceilings_store(folder, key.data, out), "remembered");
+    }
+  }
+  brim_str_deinit(&key);
+  return status;
+}
+
+void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options) {
+  const char *folder = options->folder ? options->folder : "";
+  brim_machine_ceilings doubted;
+  brim_str key;
+  brim_str_init(&key);
+  put_key(device, options->driver ? options->driver : "", &key);
+  brim_status status = brim_str_status(&key);
+  if (!status && folder[0]) {
+    status = brim_machine_ceilings_load(folder, key.data, &doubted);
+    doubted.load = 1;
+    if (!status && known(&doubted)) {
+      status = brim_machine_ceilings_store(folder, key.data, &doubted);
+    }
+  }
+  remember(status, "doubted");
+  brim_str_deinit(&key);
+}
+
+// No step computes faster than the machine: if one did, the machine was busy when it was measured.
+bool brim_machine_exceeded(const brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    const brim_result_knob *precision = brim_result_knob_as(r, BRIM_ROLE_PRECISION);
+    if (r->failure != BRIM_FAILURE_NONE || !precision) continue;
+    double rate = r->plan.flops_per_step / (r->total_ms.median * 1e-3);
+    if (rate > brim_machine_flops(&r->ceilings, precision->value)) return true;
+  }
+  return false;
+}
+
+brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
+                                      brim_machine_ceilings *out) {
+  brim_machine_sizes sizes = brim_machine_sizes_of(device);
+  return brim_machine_get(device, &sizes, options, out);
+}
+
+bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options *options,
+                                 brim_result *results, size_t count, brim_machine_ceilings *known) {
+  brim_machine_ceilings again;
+  if (!brim_machine_exceeded(results, count) || (options->stop && *options->stop)) return false;
+  brim_log_info("measure",
+                "a step was faster than the machine's ceilings: they are measured again");
+  brim_machine_ceilings_doubt(device, options);
+  if (brim_machine_ceilings_get(device, options, &again)) {
+    brim_status_clear();
+    return false;
+  }
+  merge(&again, known);
+  *known = again;
+  for (size_t i = 0; i < count; i++) results[i].ceilings = again;
+  return true;
+}
+
+//------------------------------------ ceilings of a machine ------------------------------------
+// What a machine can do at best: matrix products in every precision its device has, copies in its
+// memory and, with memory of its own, copies to it. Through the device's own ops, as a model would
+// use them. A ceiling that cannot be measured stays unknown; it never fails a sweep.
 
 #define MIB ((size_t)1 << 20)
 enum { PATTERN_BYTES = 1 << 20, LEAST_COPY_BYTES = 1 << 16 };
@@ -450,4 +892,114 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
   brim_host_forget_peak();  // what was taken here is not the job's
   *cut = m.cut || m.timer.spread > sizes->spread;
   return status;
+}
+
+//-------------------------------------- ceilings of a job --------------------------------------
+// The two ceilings of a job: how fast its data can come when nothing computes, and how fast the
+// device computes when the data is there. The lower one is what the whole can reach at best.
+
+// Shorter ones would time the clock and the wait at the end.
+#define LEAST_MS 60.0
+
+static bool stopped(const brim_ceilings *how) { return how->stop && *how->stop; }
+
+static double since_ms(brim_time start) {
+  return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
+}
+
+static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
+
+// What the ring holds was loaded while the device computed: it is used up first. Timed are at least
+// as many steps as it holds, since they come in bursts of that size.
+static brim_status load(const brim_ceilings *how, brim_result *out) {
+  const brim_work_loading_table *loading = how->work->table->loading;
+  brim_step_info info;
+  double most_ms = 1e3 * how->budget_s;
+  brim_time begin = brim_clock_now();
+  int64_t rows = 0;
+  int done = 0;
+  for (int i = 0; i < how->ring + 1 && since_ms(begin) < most_ms; i++) {
+    if (stopped(how)) return interrupted();
+    BRIM_TRY(loading->load_only(how->work->state, &info));
+  }
+  BRIM_TRY(brim_device_sync(how->device));  // transforms may be the device's
+  brim_time start = brim_clock_now();
+  while (done == 0 || ((done < how->ring || since_ms(start) < LEAST_MS) &&
+                       since_ms(start) < fmax(LEAST_MS, most_ms))) {
+    if (stopped(how)) return interrupted();
+    BRIM_TRY(loading->load_only(how->work->state, &info));
+    rows += info.samples;
+    done++;
+  }
+  BRIM_TRY(brim_device_sync(how->device));
+  out->data_samples_per_s = (double)rows / (since_ms(start) * 1e-3);
+  return BRIM_OK;
+}
+
+// Once to get going: the host's first launches, and on the CPU the batch into the caches.
+static brim_status compute(const brim_ceilings *how, brim_result *out) {
+  const brim_work_loading_table *loading = how->work->table->loading;
+  brim_step_info info;
+  double step_ms = fmax(how->step_ms, 1e-3);
+  int steps = (int)fmin(1000, ceil(fmin(LEAST_MS, 1e3 * how->budget_s) / step_ms));
+  if (steps < 1) steps = 1;
+  int first = step_ms < LEAST_MS / 4 ? 2 : 0;
+  int64_t ns = 0;
+  if (first) BRIM_TRY(loading->compute_only(how->work->state, first, &ns, &info));
+  if (stopped(how)) return interrupted();
+  BRIM_TRY(loading->compute_only(how->work->state, steps, &ns, &info));
+  if (ns > 0) out->compute_samples_per_s = (double)info.samples / ((double)ns * 1e-9);
+  return BRIM_OK;
+}
+
+//---------------------------------- what was waited for ----------------------------------
+
+static bool computes(int phase) {
+  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
+}
+
+// The device stood still for `gap` while the host was neither reading nor copying: its data were on
+// their way (rows that it fetches itself, copies that ran late). Less than 3 % is the ceiling's noise.
+static void wait_for_data(brim_result *result, double gap, double compute) {
+  brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
+  if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
+  }
+  double *const places[] = {&h2d->min, &h2d->max, &h2d->mean,   &h2d->median, &h2d->p05,
+                            &h2d->p95, &h2d->p99, &h2d->ci_low, &h2d->ci_high};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) *places[i] += gap;
+  result->phase_used[BRIM_PHASE_H2D] = true;
+}
+
+void brim_ceilings_expose(brim_result *result) {
+  double total = result->total_ms.mean, compute = 0, host = 0;
+  double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
+  if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
+  double device = rows / result->compute_samples_per_s * 1e3;
+  // transforms that are a phase are the device's own: never hidden, and not among its time alone
+  double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (p != BRIM_PHASE_TRANSFORM) *(computes(p) ? &compute : &host) += result->phase_ms[p].mean;
+  }
+  double left = fmax(0, total - device);
+  if (isnan(device) || !(compute > 0)) return;
+  if (own + host <= left) {
+    wait_for_data(result, left - own - host, compute);
+    return;
+  }
+  double shown = fmin(own, left);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double by = computes(p) ? (total - left) / compute : host > 0 ? (left - shown) / host : 0;
+    if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
+    brim_summary_scale(&result->phase_ms[p], by);
+  }
+}
+
+brim_status brim_ceilings_measure(const brim_ceilings *how, brim_result *out) {
+  out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
+  if (!how->work->table->loading) return BRIM_OK;
+  BRIM_TRY(compute(how, out));
+  return load(how, out);
 }

@@ -1,10 +1,17 @@
-// The memory of a GPU from before it is opened until a setting runs: what the work really takes,
-// what of that was planned, and the cache of the rest. Whether a setting fits is in measure_fit.c.
+// The memory of a GPU from before it is opened until a setting runs, and whether a setting fits on a GPU that others
+// use too.
+
+#include "measure/measure_int.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "measure/measure_int.h"
+#include "measure/measure.h"
+
+//-------------------------------------------- memory --------------------------------------------
+// The memory of a GPU from before it is opened until a setting runs: what the work really takes,
+// what of that was planned, and the cache of the rest. Whether a setting fits is in measure_memory.c.
 
 #define MOST_BYTES 1e15                            // a file may say anything
 static const double agreement = 64.0 * (1 << 20);  // two figures of one thing may differ by this
@@ -191,4 +198,249 @@ void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work 
     brim_log_debug("measure", "cannot store the overhead: %s", brim_status_detail());
     brim_status_clear();
   }
+}
+
+//--------------------------------------------- fit ---------------------------------------------
+// Does a setting fit on a GPU that others use too; and when it does not, or the device refuses, the
+// message that names the processes which hold the memory and what would fit. On a device that is
+// the host brim_work_check_fit decides alone.
+
+enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };
+
+// Left free by the advice while nothing is remembered of the overhead to come: models took 9 to 34
+// MiB on an H200 (modules, handles, recorded graphs, rounding of allocations).
+enum { UNKNOWN_LATER = 48 << 20 };
+
+typedef struct room {
+  uint64_t needed, free_bytes, total_bytes;
+  uint64_t later;      // overhead that is still to come
+  uint64_t available;  // for what is planned
+  bool limited;        // by the limit that was given, not by what is free
+  bool unknown;        // nothing is remembered of overhead to come
+} room;
+
+// What the device has for a setting once the present one is given back.
+static brim_status look(const brim_fit *fit, room *out) {
+  const brim_memory_watch *w = fit->watch;
+  memset(out, 0, sizeof *out);
+  out->needed = fit->plan->bytes[BRIM_PLACE_DEVICE];
+  BRIM_TRY(brim_device_memory(fit->work->context.device, &out->free_bytes, &out->total_bytes));
+  brim_overhead known = brim_memory_watch_known(w, fit->work, fit->config, fit->setting);
+  double present = isnan(w->overhead) ? w->at_open : fmax(w->overhead, w->at_open);
+  double later = known.total - present;
+  out->unknown = isnan(known.total) && isnan(w->overhead);
+  if (later > 0) out->later = (uint64_t)later;
+  out->free_bytes += w->held;
+  out->available = out->free_bytes > out->later ? out->free_bytes - out->later : 0;
+  if (fit->limit > 0 && fit->limit < out->available) {
+    out->available = fit->limit;
+    out->limited = true;
+  }
+  return BRIM_OK;
+}
+
+static bool watched(const brim_fit *fit) { return fit->watch && fit->watch->uuid[0]; }
+
+brim_status brim_fit_check(const brim_fit *fit) {
+  if (!watched(fit)) {
+    return brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
+  }
+  room r;
+  BRIM_TRY(look(fit, &r));
+  return r.needed <= r.available ? BRIM_OK : brim_fit_explain(fit, false);
+}
+
+//---------------------------------- the message ----------------------------------
+
+// The key a limit comes from, so that it can be found; NULL when the caller set it.
+static const char *limit_key(const brim_fit *fit, const room *r) {
+  if (!fit->config) return NULL;
+  if (fit->limit == (uint64_t)brim_config_int(fit->config, "gpu.memory_limit")) {
+    return "gpu.memory_limit";
+  }
+  double share = brim_config_float(fit->config, "gpu.memory_fraction");
+  bool by_share = fit->limit == (uint64_t)((double)r->total_bytes * share);
+  return by_share ? "gpu.memory_fraction" : NULL;
+}
+
+static void put_limit(const brim_fit *fit, const room *r, brim_str *out) {
+  char need[32], limit[32];
+  const char *key = limit_key(fit, r);
+  brim_format_bytes(r->needed, need);
+  brim_format_bytes(r->available, limit);
+  if (key) {
+    brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, above the %s limit of %s"),
+                    need, key, limit);
+  } else {
+    brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, above the limit of %s"),
+                    need, limit);
+  }
+}
+
+static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
+  char need[32], have[32], total[32], later[32];
+  brim_format_bytes(r->needed, need);
+  brim_format_bytes(r->free_bytes, have);
+  brim_format_bytes(r->total_bytes, total);
+  brim_format_bytes(r->later, later);
+  if (r->limited) {
+    put_limit(fit, r, out);
+    return;
+  }
+  brim_str_printf(out, brim_tr("this setting needs %s of GPU memory, but %s of %s are free"), need,
+                  have, total);
+  if (r->later >= r->free_bytes && r->later > 0) {
+    brim_str_printf(out, brim_tr(", too little for the %s that CUDA and its libraries still need"),
+                    later);
+  } else if (r->later > 0) {
+    brim_str_printf(out, brim_tr(", of which CUDA and its libraries need %s"), later);
+  }
+}
+
+// Memory in use that no process of the list accounts for: processes of other containers or users.
+static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, size_t count) {
+  const brim_memory_watch *w = fit->watch;
+  brim_gpu_memory memory;
+  if (brim_gpu_read_memory(w->monitor, w->uuid, &memory)) return 0;
+  double rest = memory.used;
+  bool self = false;
+  for (size_t i = 0; i < count; i++) {
+    if (isnan(list[i].bytes)) return 0;
+    rest -= list[i].bytes;
+    self = self || list[i].self;
+  }
+  if (!self) {
+    double present = isnan(w->overhead) ? w->at_open : w->overhead;
+    rest -= (double)w->held + (isnan(present) ? 0 : present);
+  }
+  return rest > UNSEEN_BYTES ? rest : 0;
+}
+
+static void put_holder(const brim_gpu_process *p, brim_str *out) {
+  char holder[256], bytes[32];
+  brim_gpu_process_text(p, holder, sizeof holder);
+  if (isnan(p->bytes)) {
+    brim_str_printf(out, brim_tr("; %s also uses memory (amount unknown)"), holder);
+    return;
+  }
+  brim_format_bytes((uint64_t)p->bytes, bytes);
+  brim_str_printf(out, brim_tr("; %s uses %s"), holder, bytes);
+}
+
+// The largest holder, then this process, whatever its place. True when anyone else holds some.
+static bool put_holders(const brim_fit *fit, brim_str *out) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0, named = 0;
+  if (!fit->watch->monitor) return false;
+  if (brim_gpu_read_processes(fit->watch->monitor, fit->watch->uuid, &list, &count)) count = 0;
+  for (size_t i = 0; i < count && named < HOLDERS_NAMED; i++) {
+    if (list[i].self) continue;
+    put_holder(&list[i], out);
+    named++;
+  }
+  double unseen = unseen_bytes(fit, list, count);
+  if (unseen > 0) {
+    char bytes[32];
+    brim_format_bytes((uint64_t)unseen, bytes);
+    brim_str_printf(out, brim_tr("; processes that brim cannot see use %s"), bytes);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (list[i].self) put_holder(&list[i], out);
+  }
+  brim_free(list);
+  brim_status_clear();
+  return named > 0 || unseen > 0;
+}
+
+// Checkpointing is worth a word only where the model has blocks that are not recomputed already.
+static bool could_checkpoint(const brim_fit *fit) {
+  return brim_work_knob_as(fit->work, BRIM_ROLE_RECOMPUTE) >= 0 &&
+         fit->plan->recomputed < fit->plan->segments;
+}
+
+static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_str *out) {
+  int64_t set = 0, batch = brim_work_largest_batch(fit->work, fit->setting, limit, &set);
+  if (fit->work->table->shrinking) {
+    char text[320];
+    brim_work_shrink_text(fit->work, fit->setting, limit, text, sizeof text);
+    brim_str_printf(out, "; %s", text);
+    if (others) brim_str_append(out, brim_tr(", or wait until the other processes end"));
+    return;
+  }
+  if (batch > 0 && set > 0) {
+    char text[160];
+    brim_work_batch_text(batch, set, text);
+    brim_str_printf(out, "; %s", text);
+    return;  // more memory would be of no use
+  }
+  if (batch > 0) {
+    brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),
+                    (long long)batch);
+    brim_str_append(
+        out,
+        brim_tr("; use it with more gradient_accumulation_steps for the same effective batch"));
+  } else {
+    brim_str_append(out, brim_tr("; no batch_size fits now; use a smaller model"));
+  }
+  if (could_checkpoint(fit)) {
+    brim_str_append(out, brim_tr(", or training.checkpointing=true"));
+  }
+  if (others) brim_str_append(out, brim_tr(", or wait until the other processes end"));
+}
+
+brim_status brim_fit_explain(const brim_fit *fit, bool met) {
+  char said[512] = "";
+  room r;
+  if (met) snprintf(said, sizeof said, "%s", brim_status_detail());
+  if (!watched(fit)) {
+    // the device is the host: when it has refused, it has said all there is to say
+    brim_status status = brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
+    if (met || status != BRIM_EOOM) brim_status_set_detail(said);
+    return BRIM_EOOM;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  if (said[0]) brim_str_printf(&text, "%s; ", said);
+  brim_status status = look(fit, &r);
+  if (!status) {
+    put_need(fit, &r, &text);
+    bool others = !r.limited && put_holders(fit, &text);
+    // refused although it should have fitted: what is free is in pieces, or was taken meanwhile
+    uint64_t limit = r.available;
+    if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
+    if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
+    put_advice(fit, limit, others, &text);
+    status = brim_str_status(&text);
+  }
+  if (!status) {
+    brim_status_set_detail(text.data);
+  } else if (met) {
+    brim_status_set_detail(said);
+  } else {
+    status = brim_fail(BRIM_EOOM, "this setting needs more GPU memory than is free");
+  }
+  brim_str_deinit(&text);
+  return BRIM_EOOM;
+}
+
+brim_status brim_fit_explain_open(const brim_memory_watch *watch) {
+  char said[512];
+  snprintf(said, sizeof said, "%s", brim_status_detail());
+  if (!watch->monitor || !watch->uuid[0]) return brim_fail(BRIM_EOOM, "%s", said);
+  brim_str text;
+  brim_str_init(&text);
+  brim_gpu_memory memory;
+  if (!brim_gpu_read_memory(watch->monitor, watch->uuid, &memory)) {
+    char have[32], total[32];
+    brim_format_bytes((uint64_t)memory.free, have);
+    brim_format_bytes((uint64_t)memory.total, total);
+    brim_str_printf(&text, brim_tr("; %s of %s are free, too little for CUDA itself"), have, total);
+  }
+  const brim_fit fit = {.watch = watch};
+  if (put_holders(&fit, &text))
+    brim_str_append(&text, brim_tr("; wait until the other processes end"));
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_fail(BRIM_EOOM, "%s%s", said, text.data);
+  brim_str_deinit(&text);
+  return status;
 }

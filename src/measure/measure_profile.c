@@ -1,17 +1,634 @@
-// A profile of a workload: the step measured as in a trial, then a short window in which everything is
-// written down. On the host traced and plain steps take turns, so that both meet the same machine. On
-// a GPU measure_profile_gpu.c traces a window of steps as training makes them.
+// A profile of a workload: the step measured as in a trial, then a short window in which everything is written down.
+
 #include <math.h>
 #include <string.h>
 
-#include "measure/measure_profile_gpu.h"
+#include "base/base_words.h"
+#include "engine/engine.h"
+#include "measure/measure_int.h"
+#include "profile/profile_rows.h"
 
-enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
-#define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps
+enum { BRIM_NOTES_DEPTH = 16, BRIM_NOTES_NETS = 16 };
+
+// How ops are timed.
+typedef enum brim_notes_mode {
+  BRIM_NOTES_NONE,   // not at all: steps run as in training
+  BRIM_NOTES_CLOCK,  // by the host's clock, each until the device is done
+  BRIM_NOTES_EVENTS  // by events of the device, which continues
+} brim_notes_mode;
+
+typedef struct brim_notes_op {
+  brim_event *start, *end;
+  const char *name, *layer;
+  brim_phase phase;
+  double flops, bytes;
+  int32_t step;
+} brim_notes_op;
+
+// Writes steps, phases and ops into a trace. The device's watch and the spans of the steps.
+typedef struct brim_notes {
+  brim_device *device;
+  brim_trace *trace;
+  brim_notes_mode mode;
+  brim_time begin;  // of the trace
+  int32_t step;
+  brim_spans spans;
+  brim_op_watch watch;
+  struct {
+    brim_phase phase;
+    const char *name;
+    int64_t start_ns;
+  } open[BRIM_NOTES_DEPTH];
+  int depth;
+  int64_t op_start_ns, step_start_ns;
+  bool short_of_memory;  // an event could not be added
+  // Networks whose ops were seen.
+  const brim_net *nets[BRIM_NOTES_NETS];
+  size_t net_count;
+  // Of BRIM_NOTES_EVENTS.
+  brim_notes_op *ops;
+  size_t op_count, op_made, op_capacity;
+} brim_notes;
+
+typedef struct brim_profiler {
+  brim_work *work;
+  const brim_config *config;
+  brim_device *device;
+  const brim_setting *setting;
+  const brim_profile_options *options;
+  brim_profile *out;
+  brim_trace *trace;
+} brim_profiler;
+
+//-------------------------------------------- stages --------------------------------------------
+// What the parts of a profile's run share: stages, and how long each may take.
+
+enum { USUAL_STEPS = 20, LEAST_STEPS = 3 };
+#define USUAL_SECONDS 10.0
+
+// BRIM_EINTERRUPTED when the caller stops; otherwise `on_stage` is called.
+static brim_status brim_profiler_stage(const brim_profiler *p, const char *what) {
+  if (p->options->stop && *p->options->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+  if (p->options->on_stage) p->options->on_stage(p->options->ctx, what);
+  return BRIM_OK;
+}
+
+// Of measuring the step, and again of tracing it.
+static double brim_profiler_seconds(const brim_profiler *p) {
+  return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
+}
+
+// How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
+static int brim_profiler_steps(const brim_profiler *p, double share) {
+  int most = p->options->steps > 0 ? p->options->steps : USUAL_STEPS;
+  double step_s = p->out->result.total_ms.median * 1e-3;
+  double fit = floor(share * brim_profiler_seconds(p) / fmax(step_s, 1e-9));
+  return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
+}
+
+// What the ranks exchanged through the host since `before`, over so many steps.
+static void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_stats *before,
+                                        int steps) {
+  brim_profile *out = p->out;
+  brim_comm_stats now;
+  if (out->ranks == 0 || !brim_device_exchange_stats(p->device, &now)) return;
+  out->exchange_ms = (double)(now.busy_ns - before->busy_ns) * 1e-6 / steps;
+  out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
+  if (!p->device->info.host_memory) return;  // a GPU is not waited for by the thread that asks
+  out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
+  // until a thread that waited runs again is part of an exchange
+  out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
+}
+
+//-------------------------------------------- notes --------------------------------------------
+// What happens while steps run, written into a trace: whole steps, phases by their spans, ops by the
+// device's watch.
+
+enum { MOST_OPS = 20000, EVENT_PAIRS = 64 };
+
+static int64_t now_ns(const brim_notes *n) {
+  return brim_time_since_ns(n->begin, brim_clock_now());
+}
+
+//---------------------------------- phases ----------------------------------
+
+static void on_begin(void *ctx, brim_phase phase, const char *name) {
+  brim_notes *n = (brim_notes *)ctx;
+  if (n->depth == BRIM_NOTES_DEPTH) return;
+  n->open[n->depth].phase = phase;
+  n->open[n->depth].name = name;
+  n->open[n->depth++].start_ns = now_ns(n);
+}
+
+static void on_end(void *ctx, brim_phase phase, const char *name) {
+  brim_notes *n = (brim_notes *)ctx;
+  (void)name;
+  if (n->depth == 0 || n->open[n->depth - 1].phase != phase) return;
+  n->depth--;
+  const char *text = n->open[n->depth].name ? n->open[n->depth].name : brim_phase_key(phase);
+  brim_trace_event *e = brim_trace_add(n->trace, BRIM_TRACE_PHASE, text);
+  if (!e) {
+    n->short_of_memory = true;
+    return;
+  }
+  e->start_ns = n->open[n->depth].start_ns;
+  e->end_ns = now_ns(n);
+  e->phase = phase;
+  e->step = n->step;
+}
+
+//---------------------------------- ops ----------------------------------
+
+static void see_net(brim_notes *n) {
+  const brim_net *net = n->watch.net;
+  if (!net || (n->net_count > 0 && n->nets[n->net_count - 1] == net)) return;
+  for (size_t i = 0; i < n->net_count; i++) {
+    if (n->nets[i] == net) return;
+  }
+  if (n->net_count < BRIM_NOTES_NETS) n->nets[n->net_count++] = net;
+}
+
+// "actor/layers.0": a layer of one of several networks; its own name where the network has none. NULL:
+// no layer.
+static const char *brim_notes_layer(const brim_net *net, const char *layer, char out[160]) {
+  const char *name = net ? brim_net_name(net) : NULL;
+  if (!layer || !name) return layer;
+  snprintf(out, 160, "%s/%s", name, layer);
+  return out;
+}
+
+static const char *layer_now(brim_notes *n) {
+  char text[160];
+  return brim_trace_text(n->trace, brim_notes_layer(n->watch.net, n->watch.layer, text));
+}
+
+// A span of the workload says more than the engine: it is what the step's phases are made of.
+static brim_phase phase_now(const brim_notes *n) {
+  return n->depth > 0 ? n->open[n->depth - 1].phase : n->watch.phase;
+}
+
+static brim_status before_clock(void *ctx, const brim_op_call *call) {
+  brim_notes *n = (brim_notes *)ctx;
+  (void)call;
+  see_net(n);
+  n->op_start_ns = now_ns(n);
+  return BRIM_OK;
+}
+
+static brim_status after_clock(void *ctx, const brim_op_call *call) {
+  brim_notes *n = (brim_notes *)ctx;
+  BRIM_TRY(brim_device_sync(n->device));
+  int64_t end_ns = now_ns(n);
+  double flops = 0, bytes = 0;
+  brim_op_cost(call, &flops, &bytes);
+  const char *layer = layer_now(n);
+  brim_trace_event *e = brim_trace_add(n->trace, BRIM_TRACE_HOST_OP, brim_op_name(call->op));
+  if (!e) {
+    n->short_of_memory = true;
+    return BRIM_OK;
+  }
+  e->start_ns = n->op_start_ns;
+  e->end_ns = end_ns;
+  e->op = e->name;
+  e->layer = layer;
+  e->phase = phase_now(n);
+  e->step = n->step;
+  e->flops = flops;
+  e->bytes = (uint64_t)bytes;
+  return BRIM_OK;
+}
+
+static bool grow_ops(brim_notes *n) {
+  if (n->op_made < n->op_capacity) return true;
+  size_t capacity = n->op_capacity ? 2 * n->op_capacity : 512;
+  brim_notes_op *grown = (brim_notes_op *)brim_realloc(n->ops, capacity * sizeof *grown);
+  if (!grown) return false;
+  n->ops = grown;
+  n->op_capacity = capacity;
+  return true;
+}
+
+// One more pair of events.
+static brim_status make_op(brim_notes *n) {
+  if (n->op_made >= MOST_OPS || !grow_ops(n)) {
+    return brim_fail(BRIM_ELIMIT, "a step has too many ops to be timed one by one");
+  }
+  brim_notes_op *op = &n->ops[n->op_made++];
+  memset(op, 0, sizeof *op);
+  BRIM_TRY(brim_event_create(n->device, &op->start));
+  return brim_event_create(n->device, &op->end);
+}
+
+// Of BRIM_NOTES_EVENTS: events for so many ops now, since making them takes the host's time.
+static brim_status brim_notes_reserve(brim_notes *notes, size_t ops) {
+  while (notes->op_made < ops && notes->op_made < MOST_OPS) BRIM_TRY(make_op(notes));
+  return BRIM_OK;
+}
+
+static brim_status before_event(void *ctx, const brim_op_call *call) {
+  brim_notes *n = (brim_notes *)ctx;
+  (void)call;
+  see_net(n);
+  if (n->op_count == n->op_made) BRIM_TRY(make_op(n));
+  return brim_event_record(n->device, n->ops[n->op_count++].start);
+}
+
+static brim_status after_event(void *ctx, const brim_op_call *call) {
+  brim_notes *n = (brim_notes *)ctx;
+  brim_notes_op *op = &n->ops[n->op_count - 1];
+  BRIM_TRY(brim_event_record(n->device, op->end));
+  op->name = brim_op_name(call->op);
+  op->layer = layer_now(n);
+  op->phase = n->watch.phase < BRIM_PHASE_COUNT ? n->watch.phase : phase_now(n);
+  op->step = n->step;
+  brim_op_cost(call, &op->flops, &op->bytes);
+  return BRIM_OK;
+}
+
+//---------------------------------- steps ----------------------------------
+
+// The trace begins now. `exact`: spans wait for the device.
+static void brim_notes_begin(brim_notes *notes, brim_device *device, brim_trace *trace,
+                             brim_notes_mode mode, bool exact) {
+  memset(notes, 0, sizeof *notes);
+  notes->device = device;
+  notes->trace = trace;
+  notes->mode = mode;
+  notes->begin = brim_clock_now();
+  trace->begin_unix_s = brim_clock_wall_s();
+  notes->spans =
+      (brim_spans){.ctx = notes, .exact = exact, .begin = on_begin, .end = on_end, .add = NULL};
+  if (mode == BRIM_NOTES_NONE) return;
+  bool clock = mode == BRIM_NOTES_CLOCK;
+  notes->watch = (brim_op_watch){.ctx = notes,
+                                 .op_by_op = true,
+                                 .before = clock ? before_clock : before_event,
+                                 .after = clock ? after_clock : after_event,
+                                 .phase = BRIM_PHASE_COUNT};
+  device->watch = &notes->watch;
+}
+
+// Steps of a workload, noted one by one; with `sync` each ends when the device is done.
+static brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync,
+                                   brim_step_info *info) {
+  int64_t start_ns = now_ns(notes);
+  notes->depth = 0;
+  BRIM_TRY(work->table->step(work->state, &notes->spans, info));
+  if (sync) BRIM_TRY(brim_device_sync(notes->device));
+  brim_trace_event *e = brim_trace_add(notes->trace, BRIM_TRACE_STEP, "step");
+  if (!e) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+  e->start_ns = start_ns;
+  e->end_ns = now_ns(notes);
+  e->step = notes->step++;
+  return BRIM_OK;
+}
+
+static brim_status take_op(brim_notes *n, const brim_notes_op *op, brim_event *base) {
+  int64_t at_ns = 0, ns = 0;
+  if (!op->name) return BRIM_OK;  // it failed in between
+  BRIM_TRY(brim_event_elapsed(n->device, base, op->start, &at_ns));
+  BRIM_TRY(brim_event_elapsed(n->device, op->start, op->end, &ns));
+  brim_trace_event *e = brim_trace_add(n->trace, BRIM_TRACE_HOST_OP, op->name);
+  if (!e) return brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+  e->start_ns = at_ns;
+  e->end_ns = at_ns + ns;
+  e->device = 0;
+  e->op = e->name;
+  e->layer = op->layer;
+  e->phase = op->phase;
+  e->step = op->step;
+  e->flops = op->flops;
+  e->bytes = (uint64_t)op->bytes;
+  return BRIM_OK;
+}
+
+// The device is done: ops by events go into the trace. Nothing is watched any more. BRIM_ENOMEM where
+// something could not be noted.
+static brim_status brim_notes_end(brim_notes *notes) {
+  brim_status status = brim_device_sync(notes->device);
+  notes->device->watch = NULL;
+  notes->trace->steps = notes->step;
+  notes->trace->wall_ns = now_ns(notes);
+  for (size_t i = 0; i < notes->op_count; i++) {
+    brim_notes_op *op = &notes->ops[i];
+    if (!status) status = take_op(notes, op, notes->ops[0].start);
+  }
+  for (size_t i = 0; i < notes->op_made; i++) {
+    brim_event_destroy(notes->device, notes->ops[i].start);
+    brim_event_destroy(notes->device, notes->ops[i].end);
+  }
+  brim_free(notes->ops);
+  notes->ops = NULL;
+  notes->op_made = notes->op_capacity = 0;  // op_count says how many there were
+  brim_trace_sort(notes->trace);
+  if (!status && notes->short_of_memory) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+  }
+  return status;
+}
+
+// What two events with nothing between them show, in ns.
+static brim_status brim_notes_event_ns(brim_device *device, double *ns) {
+  brim_event *events[2 * EVENT_PAIRS] = {NULL};
+  double shown[EVENT_PAIRS];
+  brim_status status = BRIM_OK;
+  for (int i = 0; !status && i < 2 * EVENT_PAIRS; i++) {
+    status = brim_event_create(device, &events[i]);
+  }
+  for (int i = 0; !status && i < 2 * EVENT_PAIRS; i++) {
+    status = brim_event_record(device, events[i]);
+  }
+  for (int i = 0; !status && i < EVENT_PAIRS; i++) {
+    int64_t elapsed = 0;
+    status = brim_event_elapsed(device, events[2 * i], events[2 * i + 1], &elapsed);
+    shown[i] = (double)elapsed;
+  }
+  if (!status) status = brim_stats_median(shown, EVENT_PAIRS, ns);
+  brim_status synced = brim_device_sync(device);  // an event that is still to come must not go
+  if (!status) status = synced;
+  for (int i = 0; i < 2 * EVENT_PAIRS; i++) brim_event_destroy(device, events[i]);
+  return status;
+}
+
+//-------------------------------------------- memory --------------------------------------------
+// The memory timeline of a profile: what the planner put into the arenas of the networks that trained,
+// node by node.
+
+static void set_text(char *out, size_t size, const char *text) {
+  snprintf(out, size, "%.*s", (int)size - 1, text ? text : "");
+}
+
+static brim_status grow(brim_profile_memory *m, const brim_net_memory *more) {
+  brim_profile_point *points = (brim_profile_point *)brim_realloc(
+      m->points, (m->point_count + more->point_count + 1) * sizeof *points);
+  if (points) m->points = points;
+  brim_profile_block *blocks = (brim_profile_block *)brim_realloc(
+      m->blocks, (m->block_count + more->place_count + 1) * sizeof *blocks);
+  if (blocks) m->blocks = blocks;
+  return points && blocks ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the trace");
+}
+
+// One network's points behind those that are there. Networks that share an arena take turns in it.
+static brim_status add_net(const brim_net *of, const brim_net_memory *net, brim_profile_memory *m) {
+  char text[160];
+  BRIM_TRY(grow(m, net));
+  int base = (int)m->point_count;
+  for (size_t i = 0; i < net->point_count; i++) {
+    const brim_net_point *from = &net->points[i];
+    brim_profile_point *to = &m->points[m->point_count++];
+    memset(to, 0, sizeof *to);
+    set_text(to->op, sizeof to->op, from->op);
+    set_text(to->layer, sizeof to->layer, brim_notes_layer(of, from->layer, text));
+    set_text(to->phase, sizeof to->phase, brim_phase_key(from->phase));
+    to->bytes = (double)from->bytes;
+    if (m->peak >= 0 && to->bytes <= m->peak_bytes) continue;
+    m->peak = base + (int)i;
+    m->peak_bytes = to->bytes;
+  }
+  for (size_t i = 0; i < net->place_count; i++) {
+    const brim_net_place *from = &net->places[i];
+    brim_profile_block *to = &m->blocks[m->block_count++];
+    memset(to, 0, sizeof *to);
+    set_text(to->name, sizeof to->name, brim_notes_layer(of, from->name, text));
+    set_text(to->kind, sizeof to->kind, from->kind);
+    to->bytes = (double)from->bytes;
+    to->offset = (double)from->offset;
+    to->first = base + from->first;
+    to->last = base + from->last;
+  }
+  double arena = (double)net->arena_bytes;
+  if (!(m->arena_bytes >= arena)) m->arena_bytes = arena;
+  return BRIM_OK;
+}
+
+// Memory of the networks that were seen.
+static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profile *out) {
+  brim_profile_memory *m = &out->memory;
+  for (size_t i = 0; i < notes->net_count; i++) {
+    brim_net_memory net;
+    BRIM_TRY(brim_net_memory_of(notes->nets[i], &net));
+    brim_status status = add_net(notes->nets[i], &net, m);
+    brim_net_memory_free(&net);
+    BRIM_TRY(status);
+  }
+  // without the arena, which the rows of the plan have too
+  double planned = (double)out->result.plan.bytes[BRIM_PLACE_DEVICE];
+  if (m->arena_bytes >= 0) m->fixed_bytes = planned > m->arena_bytes ? planned - m->arena_bytes : 0;
+  return BRIM_OK;
+}
+
+//--------------------------------------------- GPU ---------------------------------------------
+// The traced window of a GPU. With CUPTI: one step op by op, each until the device is done, which says
+// what each kernel belongs to; then a window of steps as training makes them. Without: steps op by op
+// with events around each, while the device continues.
+
+// LEAD: the device drained before the window, and has to fill up again. Each piece of a step is run op by
+// op the first time and recorded the second, for two slots of inputs.
+enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
+#define ENOUGH_FOUND 0.9  // of the kernels
 
 static double seconds_since(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
 }
+
+static brim_status plain_steps(const brim_profiler *p, int count) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    BRIM_TRY(p->work->table->step(p->work->state, NULL, &info));
+  }
+  return brim_device_sync(p->device);
+}
+
+static brim_status noted_steps(const brim_profiler *p, brim_notes *notes, int count, bool sync) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    if (p->options->stop && *p->options->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+    BRIM_TRY(brim_notes_step(notes, p->work, sync, &info));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- by CUPTI ----------------------------------
+
+// How steps are noted under the library.
+typedef struct traced {
+  brim_notes_mode mode;
+  bool exact;
+  int steps;
+  brim_trace *into;
+} traced;
+
+static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const traced *how,
+                               brim_notes *notes) {
+  brim_gpu_trace_sum sum;
+  brim_time start = brim_clock_now();
+  BRIM_TRY(brim_device_sync(p->device));
+  brim_comm_stats exchanged = {0};
+  (void)brim_device_exchange_stats(p->device, &exchanged);
+  brim_notes_begin(notes, p->device, how->into, how->mode, how->exact);
+  brim_status status = brim_gpu_trace_start(gpu);
+  if (status) {
+    (void)brim_notes_end(notes);
+    return status;
+  }
+  status = noted_steps(p, notes, how->steps, how->mode == BRIM_NOTES_CLOCK);
+  brim_status ended = brim_notes_end(notes);
+  brim_profiler_take_exchange(p, &exchanged, how->steps);
+  brim_status stopped = brim_gpu_trace_stop(gpu, &sum);
+  p->out->window_s = seconds_since(start);  // the last one's counts
+  BRIM_TRY(status);
+  BRIM_TRY(ended);
+  BRIM_TRY(stopped);
+  if (sum.dropped > 0) {
+    return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
+  }
+  brim_result *r = &p->out->result;  // as brim_trial_trace has it
+  r->gpu_busy_ms = sum.busy_ms / how->steps;
+  r->gpu_kernel_ms = sum.kernel_ms / how->steps;
+  r->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / how->steps;
+  r->kernels = (double)sum.kernels / how->steps;
+  return brim_gpu_trace_events(gpu, notes->begin, how->into);
+}
+
+// One step op by op, after one that loads what is loaded at the first run.
+static brim_status map_step(brim_profiler *p, brim_gpu_trace *gpu, brim_trace *mapped) {
+  brim_notes notes;
+  brim_trace first;
+  brim_step_info info;
+  BRIM_TRY(brim_profiler_stage(p, BRIM_N_("tracing a step op by op")));
+  brim_trace_init(&first);
+  brim_notes_begin(&notes, p->device, &first, BRIM_NOTES_CLOCK, true);
+  brim_status status = brim_notes_step(&notes, p->work, true, &info);
+  brim_status ended = brim_notes_end(&notes);
+  brim_trace_deinit(&first);
+  BRIM_TRY(status);
+  BRIM_TRY(ended);
+  const traced how = {.mode = BRIM_NOTES_CLOCK, .exact = true, .steps = 1, .into = mapped};
+  BRIM_TRY(trace_steps(p, gpu, &how, &notes));
+  return brim_profile_take_memory(&notes, p->out);
+}
+
+static brim_status trace_window(brim_profiler *p, brim_gpu_trace *gpu, brim_trace *mapped) {
+  brim_profile *out = p->out;
+  brim_notes notes;
+  BRIM_TRY(brim_profiler_stage(p, BRIM_N_("tracing steps")));
+  BRIM_TRY(plain_steps(p, WARM_STEPS));
+  const traced how = {
+      .mode = BRIM_NOTES_NONE, .steps = LEAD + 1 + brim_profiler_steps(p, 0.5), .into = p->trace};
+  BRIM_TRY(trace_steps(p, gpu, &how, &notes));
+  double found = brim_trace_attribute(p->trace, mapped);
+  if (found < ENOUGH_FOUND) {
+    brim_words_add(out->note, sizeof out->note,
+                   BRIM_N_("%.0f %% of the kernels could not be assigned to an op"),
+                   brim_shown(100 * (1 - found)));
+  }
+  return brim_profile_device_rows(p->trace, mapped, LEAD, out);
+}
+
+static brim_status by_cupti(brim_profiler *p) {
+  brim_gpu_trace *gpu = NULL;
+  brim_trace mapped;
+  brim_time start = brim_clock_now();
+  BRIM_TRY(brim_gpu_trace_open(&gpu));
+  brim_gpu_trace_keep_details(gpu, true);
+  // The first start prepares every kernel that is loaded.
+  brim_gpu_trace_sum none;
+  brim_status status = brim_device_sync(p->device);
+  if (!status) status = brim_gpu_trace_start(gpu);
+  if (!status) status = brim_gpu_trace_stop(gpu, &none);
+  p->out->attach_s = seconds_since(start);
+  brim_trace_init(&mapped);
+  if (!status) status = map_step(p, gpu, &mapped);
+  if (!status) status = trace_window(p, gpu, &mapped);
+  brim_trace_deinit(&mapped);
+  brim_status synced = brim_device_sync(p->device);
+  brim_gpu_trace_close(gpu);
+  if (!status) status = synced;
+  if (!status) snprintf(p->out->source, sizeof p->out->source, "cupti");
+  return status;
+}
+
+//---------------------------------- by events ----------------------------------
+
+static brim_status by_events(brim_profiler *p) {
+  brim_profile *out = p->out;
+  brim_notes notes;
+  brim_trace first;
+  double event_ns = 0;
+  brim_step_info info;
+  BRIM_TRY(brim_profiler_stage(p, BRIM_N_("timing ops by events")));
+  brim_trace_init(&first);
+  brim_notes_begin(&notes, p->device, &first, BRIM_NOTES_EVENTS, false);
+  brim_status status = brim_notes_step(&notes, p->work, true, &info);
+  brim_status ended = brim_notes_end(&notes);
+  brim_trace_deinit(&first);
+  BRIM_TRY(status);
+  BRIM_TRY(ended);
+  BRIM_TRY(brim_notes_event_ns(p->device, &event_ns));
+  int steps = brim_profiler_steps(p, 0.5);
+  if (steps > EVENT_STEPS) steps = EVENT_STEPS;
+  size_t ops = (size_t)steps * notes.op_count;
+  BRIM_TRY(brim_device_sync(p->device));
+  brim_notes_begin(&notes, p->device, p->trace, BRIM_NOTES_EVENTS, false);
+  brim_time start = brim_clock_now();
+  status = brim_notes_reserve(&notes, ops);
+  if (!status) status = noted_steps(p, &notes, steps, false);
+  ended = brim_notes_end(&notes);
+  BRIM_TRY(status);
+  BRIM_TRY(ended);
+  out->window_s = seconds_since(start);
+  out->traced_ms = (double)p->trace->wall_ns / 1e6 / steps;
+  out->traced_steps = steps;
+  snprintf(out->source, sizeof out->source, "events");
+  BRIM_TRY(brim_profile_take_memory(&notes, out));
+  return brim_profile_event_rows(p->trace, event_ns, out);
+}
+
+//---------------------------------- either ----------------------------------
+
+// What a source that failed left behind.
+static void start_over(brim_profiler *p) {
+  brim_profile *out = p->out;
+  for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) out->lists[i].count = 0;
+  brim_free(out->memory.points);
+  brim_free(out->memory.blocks);
+  out->memory =
+      (brim_profile_memory){.arena_bytes = NAN, .fixed_bytes = NAN, .peak_bytes = NAN, .peak = -1};
+  out->has_gaps = false;
+  out->gap_count = 0;
+  char device[sizeof p->trace->device];
+  memcpy(device, p->trace->device, sizeof device);
+  brim_trace_deinit(p->trace);
+  memcpy(p->trace->device, device, sizeof device);
+}
+
+// The traced window of a GPU, by CUPTI or by events.
+static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
+  const char *source = p->options->source ? p->options->source : "";
+  if (strcmp(source, "events") == 0) return by_events(p);
+  if (source[0] && strcmp(source, "cupti") != 0) {
+    return brim_fail(BRIM_EUNSUPPORTED, "the source %s is none of: cupti, events", source);
+  }
+  brim_status status = by_cupti(p);
+  // a trace that another tool has, that is not allowed or too long is no reason to know nothing
+  bool other = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
+  if (!other || source[0]) return status;
+  char why[sizeof p->out->note];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  brim_status_clear();
+  start_over(p);
+  status = by_events(p);
+  memcpy(p->out->note, why, sizeof why);
+  return status;
+}
+
+//------------------------------------------- profile -------------------------------------------
+// A profile of a workload: the step measured as in a trial, then a short window in which everything is
+// written down. On the host traced and plain steps take turns, so that both meet the same machine. On
+// a GPU measure_profile.c traces a window of steps as training makes them.
+
+enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
+#define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps
 
 //---------------------------------- the step ----------------------------------
 

@@ -1,15 +1,343 @@
+// One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that fails is a result
+// with a failure class, not an error: the sweep continues.
+
+#include "measure/measure_int.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/measure.h"
+#include "monitor/monitor.h"
+#include "profile/profile.h"
+
+//--------------------------------------- failure classes ---------------------------------------
+// The failure class of a status. Called by trials, and by sweeps for settings that no trial ran.
+
+brim_failure brim_trial_class(brim_status status) {
+  switch (status) {
+    case BRIM_OK:
+      return BRIM_FAILURE_NONE;
+    case BRIM_EOOM:
+      return BRIM_FAILURE_OOM_DEVICE;
+    case BRIM_ENOMEM:
+      return BRIM_FAILURE_OOM_HOST;
+    case BRIM_EINVAL:
+    case BRIM_EPARSE:
+    case BRIM_ENOENT:
+    case BRIM_ELIMIT:
+      return BRIM_FAILURE_BAD_CONFIG;
+    case BRIM_EUNSUPPORTED:
+      return BRIM_FAILURE_UNSUPPORTED;
+    case BRIM_EDEVICE:
+      return BRIM_FAILURE_CRASH;
+    case BRIM_EINTERRUPTED:
+      return BRIM_FAILURE_INTERRUPTED;
+    default:
+      return BRIM_FAILURE_OTHER;
+  }
+}
+
+// Of steps of a setting that stands: a record that cannot be read is not its fault.
+static brim_failure brim_trial_class_of_steps(brim_status status) {
+  brim_failure failure = brim_trial_class(status);
+  return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
+}
+
+//------------------------------------------- identity -------------------------------------------
+// What a result is of: workload, device, machine, setting, config.
+
+static void copy_text(char *out, size_t size, const char *text) {
+  snprintf(out, size, "%s", text ? text : "");
+}
+
+brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
+                                const brim_setting *setting, brim_result *out) {
+  brim_result *r = out;
+  brim_result_init(r);
+  r->when_s = brim_clock_wall_s();
+  copy_text(r->workload, sizeof r->workload, work->table->name);
+  copy_text(r->device, sizeof r->device, device->info.name);
+  copy_text(r->device_id, sizeof r->device_id, device->info.id);
+  copy_text(r->library, sizeof r->library, device->info.library);
+  copy_text(r->backend, sizeof r->backend, device->backend->name);
+  r->threads = device->info.threads;
+  if (device->backend->set_threads) {  // the setting decides
+    r->threads = (int)brim_work_value_as(work, setting, BRIM_ROLE_THREADS, r->threads);
+  }
+  brim_host_info host;
+  BRIM_TRY(brim_host_get_info(&host));
+  copy_text(r->host, sizeof r->host, host.hostname);
+  copy_text(r->os, sizeof r->os, host.os);
+  copy_text(r->cpu, sizeof r->cpu, host.cpu);
+  r->cores = host.cores;
+  brim_work_info info;
+  work->table->info(work->state, &info);
+  copy_text(r->description, sizeof r->description, info.description);
+  copy_text(r->unit, sizeof r->unit, info.unit);
+  for (size_t i = 0; i < info.rate_count && i < BRIM_RESULT_MAX_RATES; i++) {
+    copy_text(r->rates[i].unit, sizeof r->rates[i].unit, info.rates[i].unit);
+    r->rates[i].per_sample = info.rates[i].per_sample;
+    r->rate_count = i + 1;
+  }
+  r->knob_set = work->table->knob_set;
+  for (size_t i = 0; i < work->knob_count && i < BRIM_RESULT_MAX_KNOBS; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    brim_result_knob *k = &r->knobs[r->knob_count++];
+    copy_text(k->name, sizeof k->name, knob->name);
+    brim_knob_format(knob, setting->value[i], k->value);
+    k->number = knob->kind == BRIM_KNOB_INT ? (double)setting->value[i] : (double)NAN;
+  }
+  if (config) {
+    r->seed = (uint64_t)brim_config_int(config, "seed");
+    BRIM_TRY(brim_config_to_json(config, &r->config));
+  }
+  return BRIM_OK;
+}
+
+static bool has_knobs(const brim_knob_set *set, const brim_result *r) {
+  for (size_t i = 0; i < r->knob_count; i++) {
+    if (!brim_knob_find(set, r->knobs[i].name)) return false;
+  }
+  return set != NULL;
+}
+
+// A record of a workload that is not here is read by the rows of one with the same knobs.
+static const brim_knob_set *set_of(const brim_result *r) {
+  const brim_workload_table *table;
+  for (size_t k = 0; (table = brim_workload_at(k)); k++) {
+    if (strcmp(table->name, r->workload) == 0) return table->knob_set;
+  }
+  for (size_t k = 0; (table = brim_workload_at(k)); k++) {
+    if (has_knobs(table->knob_set, r)) return table->knob_set;
+  }
+  return NULL;
+}
+
+void brim_result_know(brim_result *results, size_t count) {
+  for (size_t i = 0; i < count; i++) results[i].knob_set = set_of(&results[i]);
+}
+
+//-------------------------------------- location of times --------------------------------------
+// Where the times of one trial lie, by the Hodges-Lehmann estimate of their logarithms: nearly as sharp as
+// a mean, and three slow samples in ten do not move it far. Its error comes from the median absolute
+// deviation.
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double middle(double *v, size_t n) {
+  qsort(v, n, sizeof *v, ascending);
+  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+// At most MOST_TIMES of them, evenly taken: the pairs grow by the square.
+enum { MOST_TIMES = 64 };
+
+brim_status brim_trial_locate(const double *times, size_t n, brim_trial_location *out) {
+  double v[MOST_TIMES], pair[MOST_TIMES * (MOST_TIMES + 1) / 2];
+  size_t taken = n < MOST_TIMES ? n : MOST_TIMES, pairs = 0;
+  *out = (brim_trial_location){(double)NAN, (double)NAN, 0};
+  for (size_t i = 0; i < taken; i++) {
+    double t = times[i * n / taken];
+    if (!(t > 0) || isinf(t))
+      return brim_fail(BRIM_EINVAL, "a measured time is not positive: %g", t);
+    v[i] = log(t);
+  }
+  if (taken == 0) return BRIM_OK;
+  out->samples = (double)n;
+  for (size_t i = 0; i < taken; i++) {
+    for (size_t k = i; k < taken; k++) pair[pairs++] = 0.5 * (v[i] + v[k]);
+  }
+  out->log_time = middle(pair, pairs);
+  if (taken < 3) return BRIM_OK;
+  for (size_t i = 0; i < taken; i++) v[i] = fabs(v[i] - out->log_time);
+  out->log_se = 1.02 * 1.4826 * middle(v, taken) / sqrt((double)taken);
+  return BRIM_OK;
+}
+
+//-------------------------------------------- times --------------------------------------------
+// The times of a result and what follows from them: rates, and whether they are steady. One place, so that
+// a step that is measured again changes all of them.
+
+void brim_summary_scale(brim_stats_summary *s, double by) {
+  double *const all[] = {&s->min, &s->max, &s->mean, &s->stddev, &s->median, &s->mad,
+                         &s->p05, &s->p95, &s->p99,  &s->ci_low, &s->ci_high};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
+}
+
+// One sample has neither spread nor interval; to call that 0 would be to call it steady.
+brim_status brim_times_summarize(const double *ms, size_t n, brim_stats_summary *out) {
+  BRIM_TRY(brim_stats_summarize(ms, n, 1, out));
+  if (n < 2) out->stddev = out->mad = out->ci_low = out->ci_high = (double)NAN;
+  return BRIM_OK;
+}
+
+void brim_result_set_rates(brim_result *r, double rows, double epoch_samples) {
+  r->samples_per_s = rows / (r->total_ms.median * 1e-3);
+  r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
+  r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
+  r->epoch_s = epoch_samples / r->samples_per_s;
+  // both: a median absolute deviation alone does not see a second mode below half of the steps
+  r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
+              r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
+}
+
+void brim_result_retime(brim_result *r, const brim_stats_summary *total) {
+  const double by = total->median / r->total_ms.median;
+  const double rows = r->samples_per_s * r->total_ms.median * 1e-3;
+  const double epoch_samples = r->epoch_s * r->samples_per_s;
+  r->total_ms = *total;
+  r->steps = (int)total->n;
+  r->quota_cpu_ms *= by;
+  r->quota_throttled_ms *= by;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) brim_summary_scale(&r->phase_ms[p], by);
+  brim_result_set_rates(r, rows, epoch_samples);
+}
+
+void brim_result_set_phase(brim_result *r, brim_phase phase, double ms) {
+  brim_stats_summary *s = &r->phase_ms[phase];
+  r->phase_used[phase] = ms > 0;
+  if (s->median > 0) {
+    brim_summary_scale(s, ms / s->median);
+    return;
+  }
+  s->min = s->max = s->mean = s->median = s->p05 = s->p95 = s->p99 = ms;
+  s->stddev = s->mad = s->ci_low = s->ci_high = (double)NAN;
+}
+
+//--------------------------------------- usage of the GPU ---------------------------------------
+// What the GPU's sampler saw during a trial, as figures of its result.
+
+// A power cap holds the clock of every heavy trial down, the same for all; the others come and go.
+static uint32_t passing(uint32_t bits) {
+  return bits & ~(1u << BRIM_THROTTLE_BIT_POWER_CAP | 1u << BRIM_THROTTLE_BIT_APPLICATION);
+}
+
+void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out) {
+  out->gpu_percent = usage->gpu_percent;
+  out->sm_percent = usage->sm_percent;
+  out->occupancy_percent = usage->occupancy_percent;
+  out->tensor_percent = usage->tensor_percent;
+  out->dram_percent = usage->dram_percent;
+  out->power_w = usage->power_w;
+  out->power_limit_w = usage->power_limit_w;
+  out->clock_mhz = usage->clock_mhz;
+  out->clock_max_mhz = usage->clock_max_mhz;
+  out->temperature_c = usage->temperature_c;
+  brim_throttle_text(usage->throttle, out->throttle, sizeof out->throttle);
+  out->throttled = passing(usage->throttle) != 0;
+  if (rows > 0) out->joules_per_sample = usage->energy_j / rows;
+}
+
+//-------------------------------------- beside the phases --------------------------------------
+// What a trial costs beside its phases: the process's CPU time, what a CPU quota held back, and the
+// loader's threads by transform. Counters are read before and after the measured steps.
+
+// The kernel counts in hundredths of a second: others' share of a shorter time says nothing.
+#define LEAST_SECONDS 0.2
+
+static void brim_outside_read(const brim_work *work, brim_outside *out) {
+  brim_host_provider host = brim_host_provider_system("");
+  memset(out, 0, sizeof *out);
+  // a machine that tells nothing leaves its columns unknown; the trial continues
+  brim_host_sample_clear(&out->host);
+  brim_host_read_sample(&host, &out->host);
+  out->quota = brim_cpu_read_stat(brim_cpu_root());
+  if (work->table->loading) work->table->loading->stats(work->state, &out->loading);
+}
+
+// Of the loader's threads, for the samples that they prepared meanwhile. A few of those are of later
+// steps: the time is scaled to the samples of one.
+void brim_outside_stages(const brim_work_loading *a, const brim_work_loading *b, double rows,
+                         brim_result *r) {
+  double samples = (double)(b->samples - a->samples);
+  r->stage_count = 0;
+  if (!(samples > 0) || a->stage_count != b->stage_count) return;
+  for (size_t i = 0; i < b->stage_count && i < BRIM_RESULT_MAX_STAGES; i++) {
+    brim_result_stage *stage = &r->stages[r->stage_count++];
+    snprintf(stage->name, sizeof stage->name, "%s", b->stage[i]);
+    stage->ms = (double)(b->stage_ns[i] - a->stage_ns[i]) * 1e-6 * rows / samples;
+  }
+}
+
+// CPU time is the group's where it tells, else the process's.
+static void take_quota(const brim_outside *before, const brim_outside *after, double steps,
+                       brim_result *r) {
+  double quota = brim_cpu_quota(brim_cpu_root());
+  double used = after->quota.used_s - before->quota.used_s;
+  if (isnan(used)) {
+    used = after->host.value[BRIM_HOST_PROCESS_CPU_S] - before->host.value[BRIM_HOST_PROCESS_CPU_S];
+  }
+  r->quota_cpus = quota > 0 ? quota : (double)NAN;
+  r->quota_cores = brim_cpu_cores();
+  r->quota_cpu_ms = 1e3 * used / steps;
+  r->quota_throttled_ms = 1e3 * (after->quota.throttled_s - before->quota.throttled_s) / steps;
+}
+
+// Between two readings, in which r->steps steps of `rows` samples each were made: cpu_percent, peak
+// memory, quota and transforms of `r`.
+static void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
+                              brim_result *r) {
+  brim_host_usage usage = brim_host_usage_between(&before->host, &after->host);
+  double quota = brim_cpu_quota(brim_cpu_root());
+  double cpus = quota > 0 && quota < r->cores ? quota : r->cores;
+  if (cpus > 0) r->cpu_percent = usage.process_cpu_percent / cpus;
+  if (usage.seconds >= LEAST_SECONDS) r->others_cpu_percent = usage.others_cpu_percent;
+  r->peak_rss_bytes = after->host.value[BRIM_HOST_PROCESS_PEAK_RSS];
+  take_quota(before, after, r->steps, r);
+  brim_outside_stages(&before->loading, &after->loading, rows, r);
+}
+
+//------------------------------------ the GPU's own records ------------------------------------
+// One setting under the GPU's own records: how long the device was busy in a step, with how many
+// kernels. Apart from the trials, whose times would suffer.
+
+enum { WARM_STEPS = 6, LEAST_STEPS = 5, MOST_STEPS = 200 };
+#define TRACED_MS 100.0
+
+static brim_status steps(brim_work *work, int count) {
+  for (int i = 0; i < count; i++) {
+    brim_step_info info;
+    BRIM_TRY(work->table->step(work->state, NULL, &info));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_setting *setting,
+                             brim_gpu_trace *trace, brim_result *result) {
+  double per_step = result->total_ms.median;
+  int count = (int)fmin(MOST_STEPS, fmax(LEAST_STEPS, ceil(TRACED_MS / fmax(per_step, 1e-3))));
+  brim_gpu_trace_sum sum;
+  BRIM_TRY(work->table->configure(work->state, setting));
+  BRIM_TRY(steps(work, WARM_STEPS));
+  BRIM_TRY(brim_device_sync(device));
+  BRIM_TRY(brim_gpu_trace_start(trace));
+  brim_status status = steps(work, count);
+  brim_status synced = brim_device_sync(device);
+  brim_status stopped = brim_gpu_trace_stop(trace, &sum);
+  BRIM_TRY(status);
+  BRIM_TRY(synced);
+  BRIM_TRY(stopped);
+  if (sum.dropped > 0) {
+    return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
+  }
+  result->gpu_busy_ms = sum.busy_ms / count;
+  result->gpu_kernel_ms = sum.kernel_ms / count;
+  result->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / count;
+  result->kernels = (double)sum.kernels / count;
+  return BRIM_OK;
+}
+
+//-------------------------------------------- trial --------------------------------------------
 // One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that
 // fails is a result with a failure class, not an error: the sweep continues.
 // On the host every step is measured alone, phase by phase. A GPU is measured as training drives it,
 // one launch per step with the host ahead: windows of such steps give the total, and a few steps
 // that wait after each phase give only the proportions of what was computed.
-#include <inttypes.h>
-#include <math.h>
-#include <string.h>
-
-#include "measure/measure_int.h"
-#include "monitor/monitor.h"
-#include "profile/profile.h"
 
 // LEAST_TIMED: when the time is up.
 enum { STEADY_STEPS = 5, MIN_SAMPLES = 5, LEAST_TIMED = 3 };
