@@ -37,7 +37,7 @@ typedef struct brim_sweep_options {
   const brim_sweep_settings *settings;  // NULL = what the axes give
   brim_trial_options trial;             // its on_step and location are not used; see on_progress
   bool plan_only;
-  // Grids of more settings than this are climbed (tune_climb.c): only a part of them is measured.
+  // Grids of more settings than this are climbed (tune_sweep.c): only a part of them is measured.
   // 0 = every setting is measured.
   size_t climb_above;
   // Seconds from now on, after which no more settings are begun; 0 = no limit. The config's own setting is

@@ -9,7 +9,7 @@
 // An interval wider than this factor says nothing.
 #define BRIM_TUNE_WIDEST 100.0
 
-// What is visited first in a large grid (tune_climb.c).
+// What is visited first in a large grid (tune_sweep.c).
 typedef struct brim_climb {
   const brim_work *work;
   const brim_sweep_settings *settings;

@@ -1,9 +1,314 @@
-// A sweep: the race says which setting is next, here it is measured. In the end one visit to each setting
-// stands for it, with the rate and the interval that follow from all of them.
+// A sweep: its settings, which is visited next, and the measuring. In the end one visit to each setting stands for it,
+// with the rate and the interval that follow from all of them.
+
+#include "tune/tune_int.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "tune/tune_int.h"
+//------------------------------------------- settings -------------------------------------------
+// Which settings a sweep has: every combination of its axes that makes sense, each that differs from the
+// others in something once, and the config's own.
+
+typedef struct grid {
+  const brim_work *work;
+  const brim_sweep_axis *axes;
+  size_t axis_count;
+  int64_t set_samples;  // 0 = unknown, or nothing is loaded
+  int batch, accumulation;
+} grid;
+
+static grid grid_of(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count) {
+  brim_work_info info;
+  memset(&info, 0, sizeof info);
+  work->table->info(work->state, &info);
+  return (grid){.work = work,
+                .axes = axes,
+                .axis_count = axis_count,
+                .set_samples = info.set_samples,
+                .batch = brim_work_knob_as(work, BRIM_ROLE_BATCH),
+                .accumulation = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION)};
+}
+
+static brim_setting setting_at(const grid *g, size_t index) {
+  brim_setting setting = brim_work_setting(g->work);
+  for (size_t a = g->axis_count; a > 0; a--) {
+    const brim_sweep_axis *axis = &g->axes[a - 1];
+    setting.value[axis->knob] = axis->values[index % axis->count];
+    index /= axis->count;
+  }
+  return setting;
+}
+
+static int64_t step_rows(const grid *g, const brim_setting *s) {
+  if (g->batch < 0) return 0;
+  return s->value[g->batch] * (g->accumulation < 0 ? 1 : s->value[g->accumulation]);
+}
+
+static bool is_filled(const grid *g, const brim_setting *s) {
+  return g->set_samples <= 0 || step_rows(g, s) <= g->set_samples;
+}
+
+static bool is_sensible(const grid *g, const brim_setting *s) {
+  return g->work->table->sensible(g->work->state, s);
+}
+
+// The value that stands for all of an axis where they are the same: the config's own, else the first.
+static int64_t one_value(const grid *g, const brim_sweep_axis *axis) {
+  int64_t own = g->work->knobs[axis->knob].value;
+  for (size_t i = 0; i < axis->count; i++) {
+    if (axis->values[i] == own) return own;
+  }
+  return axis->values[0];
+}
+
+static bool matters(const grid *g, int knob, const brim_setting *s) {
+  const brim_knob *row = &g->work->knobs[knob];
+  return !row->matters || row->matters(g->work->state, s);
+}
+
+// Does another setting of the grid stand for it?
+static bool is_double(const grid *g, const brim_setting *s) {
+  for (size_t a = 0; a < g->axis_count; a++) {
+    const brim_sweep_axis *axis = &g->axes[a];
+    if (axis->count < 2 || s->value[axis->knob] == one_value(g, axis)) continue;
+    if (!matters(g, axis->knob, s)) return true;
+  }
+  return false;
+}
+
+// Equal in every knob that matters.
+static bool is_same(const grid *g, const brim_setting *a, const brim_setting *b) {
+  for (size_t k = 0; k < g->work->knob_count; k++) {
+    if (a->value[k] != b->value[k] && (matters(g, (int)k, a) || matters(g, (int)k, b)))
+      return false;
+  }
+  return true;
+}
+
+//---------------------------------- what is left out ----------------------------------
+
+static brim_status why_not_filled(const grid *g, const brim_setting *s) {
+  int64_t steps = g->accumulation < 0 ? 1 : s->value[g->accumulation];
+  if (steps > 1) {
+    return brim_fail(BRIM_EINVAL,
+                     "the set has %" PRId64
+                     " samples, fewer than one step of %.0f x %.0f accumulated; not run",
+                     g->set_samples, (double)s->value[g->batch], (double)steps);
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "the set has %" PRId64 " samples, fewer than one batch of %.0f; not run",
+                   g->set_samples, (double)s->value[g->batch]);
+}
+
+// Fails with what keeps the first such setting from being run.
+static brim_status why_left_out(const grid *g, const brim_setting *s) {
+  brim_plan plan;
+  if (!is_filled(g, s)) return why_not_filled(g, s);
+  return g->work->table->plan(g->work->state, s, &plan);
+}
+
+static brim_status check_axes(const grid *g, size_t *total) {
+  *total = 1;
+  for (size_t a = 0; a < g->axis_count; a++) {
+    const brim_sweep_axis *axis = &g->axes[a];
+    if (axis->count == 0 || axis->knob < 0 || (size_t)axis->knob >= g->work->knob_count) {
+      return brim_fail(BRIM_EINVAL, "a sweep axis has no values");
+    }
+    const brim_knob *knob = &g->work->knobs[axis->knob];
+    for (size_t i = 0; i < axis->count; i++) {
+      if (axis->values[i] < knob->min || axis->values[i] > knob->max) {
+        return brim_fail(BRIM_EINVAL, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, knob->name,
+                         axis->values[i], knob->min, knob->max);
+      }
+    }
+    if (axis->count > BRIM_CONFIG_MAX_GRID / *total) {
+      return brim_fail(BRIM_ELIMIT, "the sweep has more than %d settings", BRIM_CONFIG_MAX_GRID);
+    }
+    *total *= axis->count;
+  }
+  return BRIM_OK;
+}
+
+static brim_status collect(const grid *g, size_t size, brim_sweep_settings *out) {
+  size_t left_out = 0;
+  brim_setting first;
+  memset(&first, 0, sizeof first);
+  for (size_t i = 0; i < size; i++) {
+    brim_setting s = setting_at(g, i);
+    if (!is_sensible(g, &s) || !is_filled(g, &s)) {
+      if (left_out++ == 0) first = s;
+    } else if (!is_double(g, &s)) {
+      out->setting[out->count++] = s;
+    }
+  }
+  if (left_out == 0) return BRIM_OK;
+  brim_status status = why_left_out(g, &first);
+  if (out->count == 0) {
+    return status ? status : brim_fail(BRIM_EINVAL, "none of the settings to try makes sense");
+  }
+  if (status) {
+    brim_log_warn("tune", "%zu of %zu combinations are left out; the first: %s", left_out, size,
+                  brim_status_detail());
+    brim_status_clear();
+  }
+  return BRIM_OK;
+}
+
+// In front, so that an interrupted sweep has it.
+static void add_own(const grid *g, brim_sweep_settings *out) {
+  brim_setting own = brim_work_setting(g->work);
+  for (size_t i = 0; i < out->count; i++) {
+    if (is_same(g, &own, &out->setting[i])) {
+      out->own = (int)i;
+      return;
+    }
+  }
+  if (!is_sensible(g, &own) || !is_filled(g, &own)) return;
+  memmove(out->setting + 1, out->setting, out->count * sizeof *out->setting);
+  out->setting[0] = own;
+  out->count++;
+  out->own = 0;
+  out->own_added = true;
+}
+
+brim_status brim_sweep_settings_make(const brim_work *work, const brim_sweep_axis *axes,
+                                     size_t axis_count, bool own, brim_sweep_settings *out) {
+  grid g = grid_of(work, axes, axis_count);
+  size_t size = 0;
+  *out = (brim_sweep_settings){.own = -1};
+  BRIM_TRY(check_axes(&g, &size));
+  out->setting = (brim_setting *)brim_calloc(size + 1, sizeof *out->setting);
+  if (!out->setting) return brim_fail(BRIM_ENOMEM, "out of memory for %zu settings", size);
+  brim_status status = collect(&g, size, out);
+  if (!status && own) add_own(&g, out);
+  if (status) brim_sweep_settings_free(out);
+  return status;
+}
+
+void brim_sweep_settings_free(brim_sweep_settings *settings) {
+  brim_free(settings->setting);
+  *settings = (brim_sweep_settings){.own = -1};
+}
+
+//----------------------------------------- large grids -----------------------------------------
+// Which setting of a large grid a sweep visits next for the first time. A grid of a hundred settings is not
+// measured whole: brim climbs from the config's own setting to neighbours of the best ones so far, until none
+// is left. A pure function of what was measured: a resumed sweep continues where it was.
+
+// Neighbours of so many of the best settings are visited, where these are within NEAR of the best.
+enum { TOP = 3 };
+#define NEAR 0.95
+// A larger batch that gains less than this over the next smaller one is not climbed on from.
+#define CLIMBS 1.03
+
+static bool is_number(const brim_knob *knob) { return knob->kind == BRIM_KNOB_INT; }
+
+static double distance(const brim_climb *c, const brim_setting *a, const brim_setting *b) {
+  double sum = 0;
+  for (size_t k = 0; k < c->work->knob_count; k++) {
+    double x = (double)a->value[k], y = (double)b->value[k];
+    if (x == y) continue;
+    sum += is_number(&c->work->knobs[k]) ? fabs(log((x + 1) / (y + 1))) : 0.1;
+  }
+  return sum;
+}
+
+// The unvisited setting that is nearest to `from`; -1 = none.
+static int64_t nearest(const brim_climb *c, const brim_setting *from) {
+  int64_t best = -1;
+  double least = (double)INFINITY;
+  for (size_t i = 0; i < c->settings->count; i++) {
+    double far = distance(c, from, &c->settings->setting[i]);
+    if (!isnan(c->rate[i]) || far >= least) continue;
+    least = far;
+    best = (int64_t)i;
+  }
+  return best;
+}
+
+static bool climb_matters(const brim_climb *c, size_t knob, const brim_setting *s) {
+  const brim_knob *row = &c->work->knobs[knob];
+  return !row->matters || row->matters(c->work->state, s);
+}
+
+// The one knob in which `b` differs from `a`, besides those that make no difference there; -1 where there is
+// none, or there are several.
+static int only_difference(const brim_climb *c, const brim_setting *a, const brim_setting *b) {
+  int knob = -1;
+  for (size_t k = 0; k < c->work->knob_count; k++) {
+    if (a->value[k] == b->value[k] || !climb_matters(c, k, b)) continue;
+    if (knob >= 0) return -1;
+    knob = (int)k;
+  }
+  return knob;
+}
+
+// The next setting from `from` along a knob, up or down; -1 = there is none. A choice has no order: its next
+// value is any that was not visited.
+static int64_t beside(const brim_climb *c, size_t from, int knob, bool up) {
+  const brim_setting *at = &c->settings->setting[from];
+  const bool number = is_number(&c->work->knobs[knob]);
+  int64_t best = -1;
+  for (size_t i = 0; i < c->settings->count; i++) {
+    const brim_setting *s = &c->settings->setting[i];
+    if (only_difference(c, at, s) != knob) continue;
+    int64_t value = s->value[knob];
+    if (!number) {
+      if (up && isnan(c->rate[i])) return (int64_t)i;
+      continue;
+    }
+    if ((value > at->value[knob]) != up) continue;
+    if (best < 0 || (value < c->settings->setting[best].value[knob]) == up) best = (int64_t)i;
+  }
+  return best;
+}
+
+// Is more of a knob that multiplies a step's work still faster here?
+static bool climbs(const brim_climb *c, size_t from, int knob) {
+  if (!c->work->knobs[knob].multiplies) return true;
+  int64_t below = beside(c, from, knob, false);
+  return below < 0 || !(c->rate[below] > 0) || c->rate[from] >= CLIMBS * c->rate[below];
+}
+
+static int64_t beside_of(const brim_climb *c, size_t from) {
+  for (size_t a = 0; a < c->axis_count; a++) {
+    int knob = c->axes[a].knob;
+    for (int up = 1; up >= 0; up--) {
+      if (up && !climbs(c, from, knob)) continue;
+      int64_t next = beside(c, from, knob, up);
+      if (next >= 0 && isnan(c->rate[next])) return next;
+    }
+  }
+  return -1;
+}
+
+int64_t brim_climb_next(const brim_climb *c) {
+  const brim_sweep_settings *s = c->settings;
+  size_t top[TOP], n = 0;
+  bool on_grid = false;
+  if (s->own >= 0 && isnan(c->rate[s->own])) return s->own;
+  for (size_t i = 0; i < s->count; i++) {
+    if (!(c->rate[i] > 0)) continue;
+    on_grid = on_grid || (int)i != s->own || !s->own_added;
+    size_t at = n < TOP ? n++ : TOP;
+    while (at > 0 && c->rate[top[at - 1]] < c->rate[i]) {
+      if (at < TOP) top[at] = top[at - 1];
+      at--;
+    }
+    if (at < TOP) top[at] = i;
+  }
+  // none ran, or only one that is no combination of the values: its neighbourhood is the grid
+  if (!on_grid) return nearest(c, s->own >= 0 ? &s->setting[s->own] : &s->setting[0]);
+  for (size_t k = 0; k < n && c->rate[top[k]] >= NEAR * c->rate[top[0]]; k++) {
+    int64_t next = beside_of(c, top[k]);
+    if (next >= 0) return next;
+  }
+  return -1;
+}
+
+//-------------------------------------------- sweep --------------------------------------------
 
 // Visits of one setting, the first that could be measured first.
 typedef struct setting_runs {
@@ -483,7 +788,7 @@ static brim_status run_all(sweep *s) {
 //---------------------------------- in the end ----------------------------------
 
 // The visit that is nearest to what all of them say.
-static size_t nearest(const setting_runs *runs, double rate) {
+static size_t sweep_nearest(const setting_runs *runs, double rate) {
   size_t best = 0;
   for (size_t i = 1; i < runs->count; i++) {
     double x = fabs(log(runs->visit[i].samples_per_s / rate));
@@ -541,7 +846,7 @@ static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
   setting_runs *runs = &s->runs[setting];
   if (runs->count == 1 && (runs->known || once)) return;  // as its record has it
   brim_interval rate = brim_race_rate(s->race, setting);
-  size_t pick = rate.value > 0 ? nearest(runs, rate.value) : 0;
+  size_t pick = rate.value > 0 ? sweep_nearest(runs, rate.value) : 0;
   *out = runs->visit[pick];
   out->visit_count = runs->told < BRIM_RESULT_MAX_VISITS ? runs->told : BRIM_RESULT_MAX_VISITS;
   memcpy(out->visits, runs->what, out->visit_count * sizeof *out->visits);
