@@ -1,11 +1,510 @@
-// Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
-// memory and written by a thread of its own while training continues; what a run ends with is
-// waited for. One is written at a time, and each appears whole or not at all.
+// Checkpoints of a run: their files, the settings in them, writing and reading.
+
+#include "engine/engine.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "run/run_int.h"
 #include "run/run_loop.h"
+
+//-------------------------------------------- files --------------------------------------------
+// The checkpoint files of a run: the last ones by their steps, the best, and which of them is whole.
+
+static const char step_prefix[] = "step-", suffix[] = ".safetensors";
+
+brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
+                                const char *folder) {
+  files->folder = folder;
+  files->keep = brim_config_int(config, "checkpoint.keep");
+  files->last_step = -1;
+  files->last = brim_fs_join(folder, "last.safetensors");
+  files->best = brim_fs_join(folder, "best.safetensors");
+  files->model = brim_fs_join(folder, "model.safetensors");
+  if (files->last && files->best && files->model) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+}
+
+// A whole checkpoint was written, from `start` until now.
+static void files_saved(brim_run_files *files, brim_time start) {
+  files->saved_at = brim_clock_now();
+  files->save_ns = brim_time_since_ns(start, files->saved_at);
+}
+
+// The end of an epoch may go without a checkpoint: the last one is so young that the disk would be
+// writing for more than a twentieth of the time.
+static bool files_young(const brim_run_files *files) {
+  if (files->save_ns <= BRIM_RUN_CHEAP_NS) return false;
+  return brim_time_since_ns(files->saved_at, brim_clock_now()) < 20 * files->save_ns;
+}
+
+void brim_run_files_deinit(brim_run_files *files) {
+  brim_free(files->last);
+  brim_free(files->best);
+  brim_free(files->model);
+  memset(files, 0, sizeof *files);
+}
+
+int64_t brim_run_files_step(const char *name) {
+  if (!brim_str_starts(name, step_prefix) || !brim_str_ends(name, suffix)) return -1;
+  int64_t step = 0;
+  const char *p = name + sizeof step_prefix - 1;
+  const char *end = name + strlen(name) - (sizeof suffix - 1);
+  if (end - p < 8 || end - p > 18) return -1;
+  for (; p < end; p++) {
+    if (*p < '0' || *p > '9') return -1;
+    step = step * 10 + (*p - '0');
+  }
+  return step;
+}
+
+// What stays the same in all checkpoints of a run, as far as they hold it.
+static const char *const identity[] = {"brim.workload", "brim.seed", "brim.network"};
+enum { IDENTITY = sizeof identity / sizeof *identity };
+
+static bool same_run(const json_t *metadata, const json_t *other) {
+  for (size_t i = 0; i < IDENTITY; i++) {
+    if (!json_equal(json_object_get(metadata, identity[i]), json_object_get(other, identity[i])) &&
+        json_object_get(metadata, identity[i]) != json_object_get(other, identity[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Is the file a checkpoint of this step and of the run that `last` is of? Anything else is the user's.
+static bool is_step_of_run(const char *path, int64_t step, const brim_safetensors *last) {
+  brim_safetensors *file = NULL;
+  double at = -1;
+  bool ours = false;
+  if (brim_safetensors_open(path, &file) == BRIM_OK) {
+    brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &at);
+    ours = at == (double)step &&
+           (!last || same_run(brim_safetensors_metadata(file), brim_safetensors_metadata(last)));
+  }
+  brim_safetensors_close(file);
+  brim_status_clear();
+  return ours;
+}
+
+// For brim_safetensors_close; NULL: it is not there, or cannot be read.
+static brim_safetensors *open_last(const brim_run_files *files) {
+  brim_safetensors *last = NULL;
+  if (brim_safetensors_open(files->last, &last)) brim_status_clear();
+  return last;
+}
+
+// Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
+static void files_keep_last(brim_run_files *files, int64_t step) {
+  if (files->keep < 2 || files->last_step < 0 || files->last_step >= step) return;
+  char name[64];
+  snprintf(name, sizeof name, "%s%08" PRId64 "%s", step_prefix, files->last_step, suffix);
+  char *path = brim_fs_join(files->folder, name);
+  brim_safetensors *last = path && brim_fs_exists(path) ? open_last(files) : NULL;
+  bool taken = path && brim_fs_exists(path) && !is_step_of_run(path, files->last_step, last);
+  brim_safetensors_close(last);
+  if (taken) {
+    brim_log_warn("run", "%s is no checkpoint of its step; brim leaves it and writes none there",
+                  path);
+    brim_free(path);
+    return;
+  }
+  // one file under two names until `last` is replaced; a copy where there are no such
+  brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
+  if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
+  if (status) {
+    brim_log_warn("run", "cannot keep the checkpoint of step %" PRId64 ": %s", files->last_step,
+                  brim_status_detail());
+    brim_status_clear();
+  }
+  brim_free(path);
+}
+
+static void remove_at(const char *path) {
+  if (brim_fs_remove(path) == BRIM_OK) return;
+  brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
+  brim_status_clear();
+}
+
+// After: what is one too many goes, and what is of a later step.
+// What lies in the folder is named by steps, not by age: of a run that was taken back to an earlier
+// step the later ones are of another future. What is no checkpoint of this run stays.
+static void files_prune(const brim_run_files *files, int64_t step) {
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count)) {
+    brim_status_clear();
+    return;
+  }
+  int64_t room = files->keep - 1;
+  brim_safetensors *last = NULL;
+  for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
+    int64_t of = brim_run_files_step(names[i - 1]);
+    char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
+    if (path && !last) last = open_last(files);
+    bool ours = path && is_step_of_run(path, of, last);
+    if (ours && of < step && room > 0) {
+      room--;
+    } else if (ours) {
+      remove_at(path);
+    }
+    brim_free(path);
+  }
+  brim_safetensors_close(last);
+  brim_fs_list_free(names, count);
+}
+
+static void separate(const char *best, const char *path) {
+  if (!brim_fs_same(best, path)) return;
+  if (brim_fs_copy(best, path)) {
+    brim_log_warn("run", "%s and %s remain one file: %s", best, path, brim_status_detail());
+  }
+}
+
+void brim_run_files_separate(const brim_run_files *files) {
+  char why[1024];  // of a run that failed; a copy's must not replace it
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  separate(files->best, files->last);
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count) == BRIM_OK) {
+    for (size_t i = 0; i < count; i++) {
+      if (brim_run_files_step(names[i]) < 0) continue;
+      char *path = brim_fs_join(files->folder, names[i]);
+      if (path) separate(files->best, path);
+      if (path) separate(files->last, path);
+      brim_free(path);
+    }
+    brim_fs_list_free(names, count);
+  }
+  brim_status_set_detail(why);
+}
+
+//---------------------------------- continuing ----------------------------------
+
+// Half a file is found by its header, which says how long it has to be; other damage by its checksum.
+// One of a run that had diverged is of no more use.
+static brim_status check_whole(const char *path) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  bool ours = json_object_get(brim_safetensors_metadata(file), "brim.step") != NULL;
+  brim_status status = brim_safetensors_verify(file);
+  if (!status) status = brim_safetensors_finite(file, NULL);
+  brim_safetensors_close(file);
+  if (status || ours) return status;
+  return brim_fail(BRIM_EPARSE, "%s: no step in it; is it a checkpoint of brim train?", path);
+}
+
+bool brim_run_files_model_at(const brim_run_files *files, int64_t step) {
+  brim_safetensors *file = NULL;
+  double at = -1;
+  if (!brim_fs_exists(files->model)) return false;
+  brim_status status = brim_safetensors_open(files->model, &file);
+  if (!status) status = brim_safetensors_verify(file);
+  if (!status) brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &at);
+  brim_safetensors_close(file);
+  brim_status_clear();  // a file that is broken was an answer, not an error
+  return (int64_t)at == step;
+}
+
+typedef struct search {
+  char *found, *broken;
+  char why[1024];  // of the first that is broken
+  brim_status status;
+} search;
+
+// Takes `path` over. Returns true when there is no need to look further.
+static bool try_path(search *s, char *path) {
+  if (!path) {
+    s->status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a checkpoint");
+    return true;
+  }
+  if (!brim_fs_exists(path)) {
+    brim_free(path);
+    return false;
+  }
+  brim_status status = check_whole(path);
+  if (status == BRIM_OK) {
+    s->found = path;
+    return true;
+  }
+  brim_log_warn("run", "skipped: %s", brim_status_detail());
+  if (s->broken) {
+    brim_free(path);
+    return false;
+  }
+  snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
+  s->broken = path;
+  s->status = status;
+  return false;
+}
+
+static void look(search *s, const brim_run_files *files) {
+  if (try_path(s, brim_strdup(files->last))) return;
+  char **names = NULL;
+  size_t count = 0;
+  bool done = false;
+  if (!brim_fs_is_dir(files->folder) || brim_fs_list(files->folder, &names, &count)) return;
+  for (size_t i = count; !done && i > 0; i--) {
+    if (brim_run_files_step(names[i - 1]) < 0) continue;
+    done = try_path(s, brim_fs_join(files->folder, names[i - 1]));
+  }
+  brim_fs_list_free(names, count);
+  if (!done) try_path(s, brim_strdup(files->best));
+}
+
+// What to continue from: *path (for brim_free) NULL when there is nothing. Damaged files are
+// skipped with a warning; when there are only such, the first one's error.
+static brim_status files_newest(const brim_run_files *files, char **path) {
+  search s = {0};
+  *path = NULL;
+  look(&s, files);
+  brim_status status = BRIM_OK;
+  if (s.found) {
+    if (s.broken) brim_log_warn("run", "resuming from %s instead", s.found);
+    brim_status_clear();
+    *path = s.found;
+  } else if (s.broken) {
+    status = brim_fail(s.status,
+                       "%s; no other checkpoint is usable; remove them all to start from the "
+                       "beginning, or name one with --resume-from",
+                       s.why);
+  } else if (!s.status && brim_fs_exists(files->model)) {
+    status = brim_fail(BRIM_EEXIST,
+                       "%s exists, but there is no checkpoint to resume from; move it away to "
+                       "start from the beginning, or choose another folder with --output-dir",
+                       files->model);
+  } else {
+    status = s.status;
+  }
+  brim_free(s.broken);
+  return status;
+}
+
+//------------------------------------------- settings -------------------------------------------
+// The settings of a run inside its checkpoints, and the comparison when it is resumed.
+
+// What the run learns from: it decides which keys belong in its checkpoints.
+static brim_config_learning learns_from(const char *workload) {
+  const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
+  if (!table || !table->policy) return BRIM_CONFIG_LEARNS_FROM_DATA;
+  return table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
+}
+
+// The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
+static json_t *find(json_t *config, const char *key) {
+  char part[64];
+  for (; config && *key; key += *key == '.') {
+    size_t n = strcspn(key, ".");
+    if (n >= sizeof part) return NULL;
+    memcpy(part, key, n);
+    part[n] = 0;
+    config = json_object_get(config, part);
+    key += n;
+  }
+  return config;
+}
+
+static brim_status collect(const brim_config *config, json_t **out) {
+  json_t *all = NULL;
+  BRIM_TRY(brim_config_to_json(config, &all));
+  const char *workload = brim_config_string(config, "workload");
+  const brim_config_learning from = learns_from(workload);
+  json_t *picked = json_object();
+  brim_status status =
+      picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
+  for (size_t i = 0; !status && i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    json_t *value = brim_config_key_is_saved(key, workload, from) ? find(all, key->name) : NULL;
+    if (value) status = brim_json_put(picked, key->name, json_incref(value));
+  }
+  json_decref(all);
+  if (status) {
+    json_decref(picked);
+    return status;
+  }
+  *out = picked;
+  return BRIM_OK;
+}
+
+// What the run chose for a key that is "auto" stands in its checkpoints.
+static brim_status put_chosen(const brim_work *work, json_t *settings) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    const char *word = json_string_value(json_object_get(settings, knob->key));
+    if (knob->kind != BRIM_KNOB_INT || !word || strcmp(word, "auto") != 0) continue;
+    BRIM_TRY(brim_json_put(settings, knob->key, json_integer(knob->value)));
+  }
+  return BRIM_OK;
+}
+
+// What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
+// that changes what is learned. Resuming with other values is allowed, and said key by key.
+static brim_status put_settings(const brim_config *config, const brim_work *work,
+                                json_t *metadata) {
+  json_t *picked = NULL;
+  char *text = NULL;
+  BRIM_TRY(collect(config, &picked));
+  brim_status status = put_chosen(work, picked);
+  if (!status) status = brim_json_dump(picked, 0, &text);
+  if (!status) status = brim_json_put(metadata, "brim.settings", json_string(text));
+  brim_free(text);
+  json_decref(picked);
+  return status;
+}
+
+// A component that an older version wrote lacks the arguments that are new since: they count with their
+// defaults. NULL where that cannot be determined.
+static json_t *with_defaults(const char *key, const json_t *was) {
+  brim_config *config = NULL;
+  json_t *all = NULL, *out = NULL;
+  brim_str text;
+  const char *value = json_string_value(was);
+  if (!value || strpbrk(value, "\"\\\r\n")) return NULL;  // a checkpoint may come from anywhere
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s: \"%s\"\n", key, value);
+  const brim_config_options options = {
+      .text = text.data, .text_name = key, .mode = BRIM_CONFIG_RUN};
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_load(&options, &config);
+  if (!status) status = brim_config_to_json(config, &all);
+  if (!status) out = json_incref(find(all, key));
+  if (status) brim_status_clear();
+  json_decref(all);
+  brim_config_close(config);
+  brim_str_deinit(&text);
+  return out;
+}
+
+static bool means_the_same(const char *key, const json_t *was, const json_t *now) {
+  json_t *filled = with_defaults(key, was);
+  bool same = filled && now && json_equal(filled, now);
+  json_decref(filled);
+  return same;
+}
+
+static bool unset(const json_t *value) { return !value || json_is_null(value); }
+
+static void warn_of(const char *key, const json_t *was, const json_t *now, const char *path) {
+  char *a = NULL, *b = NULL;
+  if (!unset(was)) brim_json_dump(was, 0, &a);
+  if (!unset(now)) brim_json_dump(now, 0, &b);
+  brim_log_warn("run", "%s was trained with %s %s; this run continues with %s", path, key,
+                a ? a : "unset", b ? b : "unset");
+  brim_free(a);
+  brim_free(b);
+}
+
+// Which samples data.val_fraction keeps is drawn by the seed; a smaller part is some of a larger one.
+static bool is_larger(const char *key, const json_t *was, const json_t *now) {
+  return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
+}
+
+static bool keeps_part(const brim_config *config) {
+  const brim_component *val = brim_config_component(config, "dataset", "val");
+  bool own = val && val != brim_config_component(config, "dataset", NULL);
+  return !own && brim_config_float(config, "data.val_fraction") > 0;
+}
+
+// Only warns, so that running out of memory here costs the warning and nothing else.
+static void compare_settings(const brim_config *config, const brim_work *work,
+                             const json_t *metadata, const char *path) {
+  const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
+  json_t *was = NULL, *now = NULL;
+  if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
+  if (collect(config, &now) == BRIM_OK) {
+    const brim_workload_table *table = work->table;
+    if (table->settings) table->settings->resolve(work->state, metadata, was, now);
+    const char *workload = brim_config_string(config, "workload");
+    const brim_config_learning from = learns_from(workload);
+    bool other_part = false;
+    for (size_t i = 0; i < brim_config_key_count(); i++) {
+      const brim_config_key *key = brim_config_key_at(i);
+      if (!brim_config_key_is_saved(key, workload, from)) continue;
+      const json_t *a = json_object_get(was, key->name);
+      const json_t *b = json_object_get(now, key->name);
+      bool same =
+          (unset(a) && unset(b)) || (a && b && json_equal(a, b)) || means_the_same(key->name, a, b);
+      if (same) continue;
+      warn_of(key->name, a, b, path);
+      other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
+    }
+    if (other_part && table->loading && keeps_part(config)) {
+      brim_log_warn("run",
+                    "data.val_fraction now holds out other samples: evaluation includes samples "
+                    "the run was trained on, so its results look too good");
+    }
+  }
+  json_decref(was);
+  json_decref(now);
+}
+
+void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
+  brim_work_warmup warmup = brim_work_warmup_of(config, steps_per_epoch);
+  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
+  int64_t most = brim_config_int(config, "training.steps");
+  if (most > 0 && most < total) total = most;
+  if (total <= 0) return;
+  if (warmup.steps >= total) {
+    brim_log_warn("run",
+                  "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
+                  " steps, the run has %" PRId64 "; lower %s, or train longer",
+                  warmup.steps, total, warmup.key);
+  } else if (warmup.steps < warmup.asked) {
+    brim_log_warn("run",
+                  "%s asks for %" PRId64
+                  " steps of warm-up, half of the run or more; the run is "
+                  "short, so brim takes %" PRId64,
+                  warmup.key, warmup.asked, warmup.steps);
+  }
+}
+
+// Numbers that were not asked for: those that the config leaves open, and those of which the
+// workload can use less than a default or a preset has. As they stand, the written config would ask
+// for them.
+static size_t numbers_used(const brim_config *config, const brim_work *work,
+                           brim_config_number out[BRIM_KNOB_MAX]) {
+  size_t count = 0;
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    int64_t own;
+    if (knob->kind != BRIM_KNOB_INT) continue;
+    if (brim_config_get_int(config, knob->key, &own)) {  // it is left open, and the run chose
+      brim_status_clear();
+      out[count++] = (brim_config_number){knob->key, knob->value};
+      continue;
+    }
+    bool asked = brim_config_layer_of(config, knob->key) > BRIM_CONFIG_FROM_PRESET;
+    if (!asked && knob->value < own) {
+      out[count++] = (brim_config_number){knob->key, knob->value};
+    }
+  }
+  return count;
+}
+
+brim_status brim_run_write_config(const brim_config *config, const brim_work *work,
+                                  const char *folder) {
+  brim_config_number numbers[BRIM_KNOB_MAX];
+  const size_t count = numbers_used(config, work, numbers);
+  char *path = brim_fs_join(folder, "config.yaml");
+  brim_str yaml;
+  brim_str_init(&yaml);
+  brim_status status =
+      path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+  brim_str_append(&yaml, BRIM_RUN_CONFIG_MARK "\n");
+  if (!status) status = brim_config_to_yaml_with(config, numbers, count, &yaml);
+  if (!status) status = brim_str_status(&yaml);
+  if (!status) status = brim_fs_write(path, yaml.data, yaml.len);
+  brim_str_deinit(&yaml);
+  brim_free(path);
+  return status;
+}
+
+//------------------------------------- writing and reading -------------------------------------
+// Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
+// memory and written by a thread of its own while training continues; what a run ends with is
+// waited for. One is written at a time, and each appears whole or not at all.
 
 typedef brim_run_loop loop;
 
@@ -87,7 +586,7 @@ static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
   brim_json_setup();
   *out = json_object();
   if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
-  brim_status status = brim_run_put_settings(l->config, l->work, *out);
+  brim_status status = put_settings(l->config, l->work, *out);
   if (!status && !weights_only) status = put_position(l, *out);
   if (!status) return BRIM_OK;
   json_decref(*out);
@@ -132,10 +631,10 @@ brim_status brim_run_save_model(loop *l) {
 // changes under the other's name): half of the bytes to write.
 static brim_status write_last(brim_run_saver *s) {
   const char *path = s->files.last;
-  brim_run_files_keep_last(&s->files, s->step);
+  files_keep_last(&s->files, s->step);
   if (!s->best || brim_fs_link(s->files.best, path)) BRIM_TRY(s->held.write(s->held.state, path));
   s->files.last_step = s->step;
-  brim_run_files_prune(&s->files, s->step);
+  files_prune(&s->files, s->step);
   return BRIM_OK;
 }
 
@@ -154,7 +653,7 @@ static void write_files(void *saver) {
     s->status = write_both(s);
   }
   if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
-  brim_run_files_saved(&s->files, start);
+  files_saved(&s->files, start);
   __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
 }
 
@@ -184,7 +683,7 @@ brim_status brim_run_save_poll(loop *l) {
 }
 
 bool brim_run_save_postponed(const loop *l) {
-  if (!l->saver.busy) return brim_run_files_young(&l->files);
+  if (!l->saver.busy) return files_young(&l->files);
   // the one before took long, so will this one; of the first it is not known yet
   return l->files.save_ns > BRIM_RUN_CHEAP_NS ||
          brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
@@ -275,7 +774,7 @@ brim_status brim_run_save_end(loop *l, brim_status status) {
 brim_status brim_run_resume_path(const loop *l, char **path) {
   *path = NULL;
   if (!l->options->resume_path) {
-    return l->options->resume ? brim_run_files_newest(&l->files, path) : BRIM_OK;
+    return l->options->resume ? files_newest(&l->files, path) : BRIM_OK;
   }
   *path = brim_strdup(l->options->resume_path);
   return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
@@ -298,7 +797,7 @@ brim_status brim_run_resume(loop *l, const char *path) {
     brim_run_get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
   }
   l->log_bad = (int64_t)bad;
-  brim_run_compare_settings(l->config, l->work, extra, path);
+  compare_settings(l->config, l->work, extra, path);
   brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
   l->step = (int64_t)step;
   double updated = step;

@@ -101,7 +101,7 @@ brim_status brim_run_folder_check(const brim_config *config, const char *folder,
 // Makes it again where it is gone, with a warning; true when it was.
 bool brim_run_folder_restore(const char *folder);
 
-//---------------------------------- checkpoint files (run_files.c) ----------------------------------
+//---------------------------------- checkpoint files (run_checkpoint.c) ----------------------------------
 
 // The step in "step-00001234.safetensors"; -1 for any other name.
 int64_t brim_run_files_step(const char *name);
@@ -119,24 +119,12 @@ brim_status brim_run_files_init(brim_run_files *files, const brim_config *config
                                 const char *folder);
 void brim_run_files_deinit(brim_run_files *files);
 enum { BRIM_RUN_CHEAP_NS = 200000000 };  // a checkpoint that takes less is never postponed
-// A whole checkpoint was written, from `start` until now.
-void brim_run_files_saved(brim_run_files *files, brim_time start);
-// The end of an epoch may go without a checkpoint: the last one is so young that the disk would be
-// writing for more than a twentieth of the time.
-bool brim_run_files_young(const brim_run_files *files);
-// Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
-void brim_run_files_keep_last(brim_run_files *files, int64_t step);
-// After: what is one too many goes, and what is of a later step.
-void brim_run_files_prune(const brim_run_files *files, int64_t step);
 // At the end: no two of them are one file, since other programs write into a file where it stands.
 void brim_run_files_separate(const brim_run_files *files);
-// What to continue from: *path (for brim_free) NULL when there is nothing. Damaged files are
-// skipped with a warning; when there are only such, the first one's error.
-brim_status brim_run_files_newest(const brim_run_files *files, char **path);
 // Is the model there, whole, and of this step?
 bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
 
-//---------------------------------- diagnoses (run_watch.c) ----------------------------------
+//---------------------------------- diagnoses (run_train.c) ----------------------------------
 
 typedef struct brim_run_watch {
   brim_work *work;
@@ -145,13 +133,6 @@ typedef struct brim_run_watch {
   int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings with it
   brim_job *job;                          // what is published; NULL = nothing is
 } brim_run_watch;
-
-// A finding of the job (NULL is fine; text: base_words.h), in place of an earlier one of the same code (run_publish_findings.c).
-void brim_run_publish_trouble(brim_job *job, const char *code, const char *text);
-
-// What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it
-// again.
-brim_status brim_run_watch_take(brim_run_watch *watch, const brim_work_moment *at, bool unlogged);
 brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
 // `skipped`: steps that were skipped before, for a checkpoint that does not say.
 void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
@@ -204,18 +185,6 @@ typedef struct brim_run_loader {
   brim_work_loading before;  // when the epoch began
   uint32_t said;             // bits of transforms that were reported
 } brim_run_loader;
-void brim_run_loader_init(brim_run_loader *loader, const brim_config *config);
-// Since the epoch began; the next begins now. Says (once each) which transforms are slow.
-void brim_run_loader_epoch(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
-// Since the setting was built.
-void brim_run_loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out);
-
-// What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
-// that changes what is learned. Resuming with other values is allowed, and said key by key.
-brim_status brim_run_put_settings(const brim_config *config, const brim_work *work,
-                                  json_t *metadata);
-void brim_run_compare_settings(const brim_config *config, const brim_work *work,
-                               const json_t *metadata, const char *path);
 // Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
 // config. --max-steps is no such end: what stops there is continued.
 void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);

@@ -1,5 +1,5 @@
 // The state of a training run, which its files share: run_train.c is the loop, run_checkpoint.c what it
-// leaves and continues from, run_report.c what it tells of itself on the way.
+// leaves and continues from, run_train.c what it tells of itself on the way.
 #ifndef BRIM_RUN_LOOP_H_
 #define BRIM_RUN_LOOP_H_
 
@@ -66,7 +66,7 @@ typedef struct brim_run_loop {
   double train_seconds;
   brim_time began;  // this process's run
   int64_t train_samples;
-  // what is published, since it was last (run_publish.c); publisher NULL = nothing is
+  // what is published, since it was last (run_train.c); publisher NULL = nothing is
   brim_job_publisher *publisher;
   brim_job job;
   brim_time publish_time;
@@ -74,7 +74,7 @@ typedef struct brim_run_loop {
   int64_t publish_samples, publish_step;
 } brim_run_loop;
 
-//---------------------------------- ranks (run_agree.c) ----------------------------------
+//---------------------------------- ranks (run_ranks.c) ----------------------------------
 // All ranks call these at the same place; with one rank they change nothing.
 
 bool brim_run_writes(const brim_run_loop *l);  // files, logs, reports: the first rank
@@ -106,35 +106,5 @@ brim_status brim_run_save_end(brim_run_loop *l, brim_status status);
 // The checkpoint to continue from, for brim_free; NULL = from the start.
 brim_status brim_run_resume_path(const brim_run_loop *l, char **path);
 brim_status brim_run_resume(brim_run_loop *l, const char *path);
-
-//---------------------------------- reports (run_report.c) ----------------------------------
-
-// Add the sums since last time to the epoch's and the interval's. When this happens is a function
-// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
-// moves roundings, and two equal runs shall report equal figures.
-brim_status brim_run_take_metrics(brim_run_loop *l);
-// Since `start` training continued: to the epoch's time and the run's; returns it.
-int64_t brim_run_count_time(brim_run_loop *l, brim_time start);
-// Of the epoch so far; NaN where there is none.
-void brim_run_epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]);
-void brim_run_restart_clock(brim_run_loop *l);
-void brim_run_restart_interval(brim_run_loop *l);
-void brim_run_show_progress(brim_run_loop *l, bool force);
-// The interval's figures to the log and to the callbacks; `data_ns` of it were waited for data.
-brim_status brim_run_tell_steps(brim_run_loop *l, int64_t data_ns);
-// What training itself has to say in an epoch's report.
-void brim_run_fill_report(const brim_run_loop *l, brim_epoch_report *r);
-// The error of an epoch after which there is nothing to continue with.
-brim_status brim_run_tell_lost(const brim_run_loop *l, int64_t epoch);
-
-//---------------------------------- for `brim top` (run_publish.c) ----------------------------------
-
-void brim_run_publish_start(brim_run_loop *l);
-void brim_run_publish_stop(brim_run_loop *l);
-void brim_run_publish_phase(brim_run_loop *l, brim_job_phase phase);
-// After a step; most of the time nothing.
-void brim_run_publish_step(brim_run_loop *l);
-// Whether steps wait for data, by the figures of an interval.
-void brim_run_publish_waits(brim_run_loop *l, const brim_run_steps *steps);
 
 #endif  // BRIM_RUN_LOOP_H_

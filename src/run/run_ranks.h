@@ -78,9 +78,6 @@ static inline int brim_ranks_size(const brim_ranks *ranks) { return ranks ? rank
 static inline brim_comm *brim_ranks_comm(const brim_ranks *ranks) {
   return ranks ? ranks->comm : NULL;
 }
-
-// One more communicator between the same ranks; all of them call this.
-brim_status brim_ranks_open_twin(brim_ranks *ranks, brim_comm **out);
 // The device's exchanges are with the other ranks: by its own means (NCCL) where each rank has a GPU of its
 // own, else through the host, and `why` says why. Before a workload is opened on it; ranks outlive it.
 brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[256]);

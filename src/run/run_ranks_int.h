@@ -1,4 +1,4 @@
-// Inside the ranks of a training: the watch (run_ranks_watch.c) and what it sends (run_ranks_wire.c).
+// Inside the ranks of a training: the watch (run_ranks_watch.c) and what it sends (run_ranks_watch.c).
 #ifndef BRIM_RUN_RANKS_INT_H_
 #define BRIM_RUN_RANKS_INT_H_
 

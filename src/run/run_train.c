@@ -1,12 +1,451 @@
+// The training loop, and what a run tells of itself on the way.
+
+#include "base/base_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "run/run_int.h"
+#include "run/run_loop.h"
+
+static void publish_trouble(brim_job *job, const char *code, const char *text);
+static void epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]);
+
+//-------------------------------------- trouble in numbers --------------------------------------
+// What the workload finds wrong while it trains, as a run counts, reports and logs it.
+
+static brim_status log_trouble(brim_run_watch *w, const brim_work_trouble *t,
+                               const brim_work_moment *at) {
+  const char *name = w->work->table->diagnosis->rows[t->kind].name;
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "kind", json_string(name));
+  if (!s) s = brim_json_put(f, "count", json_integer(t->count));
+  for (size_t i = 0; !s && i < t->field_count; i++) {
+    s = brim_json_put(f, t->fields[i].key, brim_json_number(t->fields[i].value));
+  }
+  char advice[sizeof t->advice];
+  brim_words_text(t->advice, advice, sizeof advice);
+  if (!s && advice[0]) s = brim_json_put(f, "advice", json_string(advice));
+  if (!s) s = brim_json_put(f, "lr", brim_json_number(at->lr));
+  if (!s) return brim_run_log_event(w->log, "anomaly", at->epoch, at->step, f);
+  json_decref(f);
+  return s;
+}
+
+static brim_status meet(brim_run_watch *w, const brim_work_trouble *t, const brim_work_moment *at,
+                        bool unlogged) {
+  brim_run_result *r = w->result;
+  if (!r->first_anomaly[t->kind]) r->first_anomaly[t->kind] = at->step;
+  r->anomalies[t->kind] += t->count;
+  int64_t times = ++w->times[t->kind];
+  // the 1st, 2nd, 4th, 8th, ... time
+  bool said = (times & (times - 1)) == 0 || w->work->table->diagnosis->rows[t->kind].always;
+  char text[sizeof t->text];
+  brim_words_text(t->text, text, sizeof text);
+  if (!t->silent && said) brim_log_text(BRIM_LOG_WARN, "run", text);
+  if (!t->silent) publish_trouble(w->job, w->work->table->diagnosis->rows[t->kind].name, t->text);
+  return unlogged ? BRIM_OK : log_trouble(w, t, at);
+}
+
+// What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it
+// again.
+static brim_status watch_take(brim_run_watch *w, const brim_work_moment *at, bool unlogged) {
+  const brim_work_diagnosis *d = w->work->table->diagnosis;
+  brim_work_trouble troubles[BRIM_WORK_MAX_TROUBLES];
+  if (!d) return BRIM_OK;
+  size_t n = d->take(w->work->state, at, troubles);
+  for (size_t i = 0; i < n; i++) BRIM_TRY(meet(w, &troubles[i], at, unlogged));
+  return BRIM_OK;
+}
+
+brim_status brim_run_watch_put(const brim_run_watch *w, json_t *metadata) {
+  const brim_work_diagnosis *d = w->work->table->diagnosis;
+  return d && d->put ? d->put(w->work->state, w->times, metadata) : BRIM_OK;
+}
+
+void brim_run_watch_get(brim_run_watch *w, const json_t *metadata, int64_t skipped) {
+  const brim_work_diagnosis *d = w->work->table->diagnosis;
+  if (d && d->get) d->get(w->work->state, metadata, skipped, w->times);
+}
+
+//-------------------------------------------- loader --------------------------------------------
+// What the loader did during a run, per sample: for the logs, the summary and the warning about slow
+// transforms.
+
+enum { FEW_SAMPLES = 8 };  // below, one cold call would decide
+
+_Static_assert(BRIM_WORK_MAX_STAGES <= 32, "bits of brim_run_loader.said");
+
+static void loader_init(brim_run_loader *loader, const brim_config *config) {
+  memset(loader, 0, sizeof *loader);
+  loader->slow_ms = brim_config_float(config, "data.slow_transform_ms");
+}
+
+static bool take(const brim_work *work, brim_work_loading *out) {
+  memset(out, 0, sizeof *out);
+  if (!work->table->loading) return false;
+  work->table->loading->stats(work->state, out);
+  return true;
+}
+
+static void per_sample(const brim_work_loading *from, const brim_work_loading *to,
+                       brim_run_loading *out) {
+  memset(out, 0, sizeof *out);
+  out->broken = to->broken;
+  out->broken_reads = to->broken_reads;
+  snprintf(out->first_broken, sizeof out->first_broken, "%s", to->first_broken);
+  out->cache = to->cache;
+  out->locked_bytes = to->locked_bytes;
+  out->samples = to->samples - from->samples;
+  out->stage_count = to->stage_count;
+  for (size_t i = 0; i < to->stage_count; i++) out->stage[i] = to->stage[i];
+  if (out->samples <= 0) return;
+  double each = 1e-6 / (double)out->samples;
+  out->read_ms = (double)(to->read_ns - from->read_ns) * each;
+  for (size_t i = 0; i < to->stage_count; i++) {
+    out->stage_ms[i] = (double)(to->stage_ns[i] - from->stage_ns[i]) * each;
+  }
+}
+
+static void warn_of_slow(brim_run_loader *loader, const brim_run_loading *loading) {
+  if (loading->samples < FEW_SAMPLES) return;
+  for (size_t i = 0; i < loading->stage_count; i++) {
+    uint32_t bit = (uint32_t)1 << i;
+    if (loading->stage_ms[i] <= loader->slow_ms || (loader->said & bit)) continue;
+    loader->said |= bit;
+    brim_log_warn("run",
+                  "transform %s takes %.3g ms per sample (limit data.slow_transform_ms %g); move "
+                  "it after the stage that shrinks the image, raise data.num_workers, or run it on "
+                  "the GPU with data.cache=gpu",
+                  loading->stage[i], loading->stage_ms[i], loader->slow_ms);
+  }
+}
+
+// Since the epoch began; the next begins now. Says (once each) which transforms are slow.
+static void loader_epoch(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
+  brim_work_loading now;
+  memset(out, 0, sizeof *out);
+  if (!take(work, &now)) return;
+  per_sample(&loader->before, &now, out);
+  loader->before = now;
+  warn_of_slow(loader, out);
+}
+
+// Since the setting was built.
+static void loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
+  brim_work_loading now, none;
+  memset(out, 0, sizeof *out);
+  memset(&none, 0, sizeof none);
+  if (!take(work, &now)) return;
+  per_sample(&none, &now, out);
+  warn_of_slow(loader, out);
+}
+
+//-------------------------------------- published findings --------------------------------------
+// Findings that a run publishes while it runs: what its workload reports, and waiting for data.
+
+static const double WAITS = 0.1;  // of a step: what is reported as waiting for data
+
+// The one of this code, or a new one; the oldest goes where there is no room.
+static brim_finding *slot_of(brim_job *job, const char *code) {
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) == 0) return &job->findings[i];
+  }
+  if (job->finding_count == BRIM_JOB_FINDINGS) {
+    memmove(job->findings, job->findings + 1, (BRIM_JOB_FINDINGS - 1) * sizeof *job->findings);
+    job->finding_count--;
+  }
+  return &job->findings[job->finding_count++];
+}
+
+// A finding of the job (NULL is fine; text: base_words.h), in place of an earlier one of the same code (run_train.c).
+static void publish_trouble(brim_job *job, const char *code, const char *text) {
+  if (!job) return;
+  brim_finding *f = slot_of(job, code);
+  memset(f, 0, sizeof *f);
+  f->cost_ms = f->predicted_ms = (double)NAN;
+  snprintf(f->code, sizeof f->code, "%.31s", code);
+  snprintf(f->text, sizeof f->text, "%s", text);
+  brim_utf8_trim(f->text);
+}
+
+// Whether steps wait for data, by the figures of an interval.
+static void publish_waits(brim_run_loop *l, const brim_run_steps *s) {
+  static const char code[] = "io_wait";
+  brim_job *job = &l->job;
+  double step_s = s->data_s + s->compute_s;
+  if (!l->publisher || !s->loads || !(step_s > 0)) return;
+  if (s->data_s > WAITS * step_s) {
+    char text[256] = "";
+    brim_words_add(text, sizeof text, BRIM_N_("waiting for data takes %.0f %% of a step"),
+                   brim_shown(100 * s->data_s / step_s));
+    publish_trouble(job, code, text);
+    brim_finding *f = slot_of(job, code);
+    f->cost_ms = s->data_s * 1e3;
+    brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
+    return;
+  }
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) != 0) continue;
+    size_t after = job->finding_count - i - 1;
+    memmove(job->findings + i, job->findings + i + 1, after * sizeof *job->findings);
+    job->finding_count--;
+    return;
+  }
+}
+
+//-------------------------------------- published progress --------------------------------------
+// What a run publishes while it runs (monitor_job.h): phase, epoch, step, throughput.
+// It costs a step one look at the clock; twice a second a copy. Nothing here can fail a run.
+
+enum { PERIOD_NS = 500000000 };
+
+// A setting's name, or that of the folder.
+static const char *name_of(const brim_run_loop *l) {
+  const char *name = brim_config_string(l->config, "name");
+  return name && name[0] ? name : brim_fs_basename(l->options->output_dir);
+}
+
+static void publish_start(brim_run_loop *l) {
+  brim_job *job = &l->job;
+  if (!l->options->publish) return;
+  brim_job_init(job);
+  snprintf(job->command, sizeof job->command, "%.15s", l->options->publish);
+  snprintf(job->workload, sizeof job->workload, "%.31s", l->work->table->name);
+  snprintf(job->name, sizeof job->name, "%.63s", name_of(l));
+  snprintf(job->folder, sizeof job->folder, "%.255s", l->options->output_dir);
+  brim_utf8_trim(job->name);
+  brim_utf8_trim(job->folder);
+  const brim_device *device = l->work->context.device;
+  if (device) {
+    brim_device_spec_text(device, job->device, sizeof job->device);
+    snprintf(job->device_id, sizeof job->device_id, "%.63s", device->info.id);
+  }
+  if (l->info.unit) snprintf(job->unit, sizeof job->unit, "%.23s", l->info.unit);
+  job->phase = BRIM_JOB_START;
+  l->publisher = brim_job_publisher_start(job);
+  l->publish_time = brim_clock_now();
+  l->watch.job = job;
+}
+
+static void publish_stop(brim_run_loop *l) {
+  brim_job_publisher_stop(l->publisher);
+  l->publisher = NULL;
+}
+
+// The first row that has a value while it trains. One that was shown keeps its last value where an epoch
+// has none yet.
+static void put_metric(const brim_run_loop *l, brim_job *job) {
+  double values[BRIM_METRIC_MAX];
+  const brim_metric_set *set = l->work->metrics;
+  epoch_values(l, values);
+  for (size_t i = 0; i < set->count; i++) {
+    if (!(set->rows[i].stages & BRIM_METRIC_AT(BRIM_METRIC_STEPS))) continue;
+    if (!isfinite(values[i]) && strcmp(set->rows[i].key, job->metric_key) == 0) return;
+    if (!isfinite(values[i])) continue;
+    snprintf(job->metric_key, sizeof job->metric_key, "%s", set->rows[i].key);
+    job->metric = values[i];
+    return;
+  }
+}
+
+static void put_place(const brim_run_loop *l, brim_job *job) {
+  int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
+  if (l->limit > 0 && l->limit < last) last = l->limit;
+  job->epoch = l->epoch + 1 < l->epochs ? l->epoch + 1 : l->epochs;
+  job->epochs = l->epochs;
+  job->step = l->step;
+  job->steps = last > 0 ? last : -1;
+}
+
+static void publish_phase(brim_run_loop *l, brim_job_phase phase) {
+  if (!l->publisher) return;
+  l->job.phase = phase;
+  put_place(l, &l->job);
+  brim_job_publisher_set(l->publisher, &l->job);
+}
+
+// After a step; most of the time nothing.
+static void brim_run_publish_step(brim_run_loop *l) {
+  if (!l->publisher) return;
+  brim_time now = brim_clock_now();
+  int64_t ns = brim_time_since_ns(l->publish_time, now);
+  if (ns < PERIOD_NS) return;
+  brim_job *job = &l->job;
+  double seconds = l->train_seconds - l->publish_seconds;  // evaluations do not count
+  int64_t steps = l->step - l->publish_step;
+  if (steps <= 0 || !(seconds > 0)) return;
+  put_place(l, job);
+  put_metric(l, job);
+  job->phase = BRIM_JOB_TRAIN;
+  job->samples_per_s = (double)(l->train_samples - l->publish_samples) / seconds;
+  double step_s = (double)ns * 1e-9 / (double)steps;
+  job->eta_s = job->steps >= l->step ? step_s * (double)(job->steps - l->step) : (double)NAN;
+  brim_job_publisher_set(l->publisher, job);
+  l->publish_time = now;
+  l->publish_seconds = l->train_seconds;
+  l->publish_samples = l->train_samples;
+  l->publish_step = l->step;
+}
+
+//------------------------------------------- reports -------------------------------------------
+// What a run tells of itself on the way: progress, the figures of an interval, an epoch's report.
+
+static void restart_clock(brim_run_loop *l) {
+  l->log_start = brim_clock_now();
+  l->log_samples = l->log_steps = 0;
+}
+
+static void restart_interval(brim_run_loop *l) {
+  restart_clock(l);
+  l->log_bad = 0;
+  memset(l->log_sums, 0, sizeof l->log_sums);
+}
+
+// Since `start` training continued: to the epoch's time and the run's; returns it.
+static int64_t count_time(brim_run_loop *l, brim_time start) {
+  int64_t ns = brim_time_since_ns(start, brim_clock_now());
+  l->epoch_ns += ns;
+  l->train_seconds += (double)ns * 1e-9;
+  return ns;
+}
+
+// Add the sums since last time to the epoch's and the interval's. When this happens is a function
+// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
+// moves roundings, and two equal runs shall report equal figures.
+// Steps are only enqueued: what the device has left of them is waited for here, and is their time.
+static brim_status take_metrics(brim_run_loop *l) {
+  brim_work_metrics m;
+  brim_time start = brim_clock_now();
+  BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
+  int64_t ns = count_time(l, start);
+  if (l->timer.used[BRIM_PHASE_COMPUTE]) l->timer.ns[BRIM_PHASE_COMPUTE] += ns;
+  const size_t count = l->work->table->sums->count;
+  for (size_t i = 0; i < count; i++) l->sums[i] += m.sums[i];
+  for (size_t i = 0; i < count; i++) l->log_sums[i] += m.sums[i];
+  memcpy(l->last, m.values, sizeof l->last);
+  l->log_bad += m.bad;
+  // a read that finds nothing is no step
+  if (m.samples > 0 && m.skipped == l->result->skipped_steps) l->updated = l->step;
+  l->searching = m.searching;
+  l->result->bad_samples += m.bad;
+  if (!m.searching && m.skipped > l->result->skipped_steps) {
+    l->result->lost_steps += m.skipped - l->result->skipped_steps;
+  }
+  l->result->skipped_steps = m.skipped;
+  const brim_work_moment at = {
+      .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};
+  return watch_take(&l->watch, &at, l->result->partial);
+}
+
+static void values_of(const brim_run_loop *l, const double *sums, double *values) {
+  memcpy(values, l->last, sizeof l->last);
+  l->work->table->figures(l->work->state, sums, values);
+}
+
+// Of the epoch so far; NaN where there is none.
+static void epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]) {
+  values_of(l, l->sums, values);
+}
+
+// Rows that are the throughput in other units: of the same time as it.
+static void put_rates(const brim_run_loop *l, double samples_per_s, double *values) {
+  for (size_t i = 0; i < l->info.rate_count; i++) {
+    const brim_work_rate *rate = &l->info.rates[i];
+    if (rate->row > 0) values[rate->row - 1] = samples_per_s * rate->per_sample;
+  }
+}
+
+static void show_progress(brim_run_loop *l, bool force) {
+  if (!l->options->on_progress || l->progress_steps == 0) return;
+  int64_t ns = brim_time_since_ns(l->progress_start, brim_clock_now());
+  if (!force && ns < 100000000) return;
+  char title[64];
+  snprintf(title, sizeof title, "epoch %" PRId64 "/%" PRId64, l->epoch + 1, l->epochs);
+  brim_progress p;
+  memset(&p, 0, sizeof p);
+  int64_t in_epoch = l->step - l->epoch * l->info.steps_per_epoch;
+  p.title = title;
+  p.epoch = l->epoch + 1;
+  p.epochs = l->epochs;
+  p.done = in_epoch;
+  p.total = l->info.steps_per_epoch;
+  p.elapsed_s = (double)brim_time_since_ns(l->epoch_start, brim_clock_now()) * 1e-9;
+  p.rate = ns > 0 ? (double)l->progress_samples / ((double)ns * 1e-9) : (double)NAN;
+  double step_s = (double)ns * 1e-9 / (double)l->progress_steps;
+  int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
+  p.eta_s = step_s * (double)(last - l->step);
+  p.unit = l->info.unit;
+  double values[BRIM_METRIC_MAX];
+  epoch_values(l, values);
+  p.metrics = l->work->metrics;
+  p.values = values;
+  p.baseline = l->info.has_baseline ? l->info.training_baseline : NULL;
+  brim_phase_timer_shares(&l->timer, ns, p.phase_share);
+  l->options->on_progress(l->options->ctx, &p);
+  brim_phase_timer_reset(&l->timer);
+  l->progress_start = brim_clock_now();
+  l->progress_samples = l->progress_steps = 0;
+}
+
+// The interval's figures to the log and to the callbacks; `data_ns` of it were waited for data.
+static brim_status tell_steps(brim_run_loop *l, int64_t data_ns) {
+  BRIM_TRY(take_metrics(l));
+  double seconds = (double)brim_time_since_ns(l->log_start, brim_clock_now()) * 1e-9;
+  brim_run_steps s;
+  memset(&s, 0, sizeof s);
+  s.metrics = l->work->metrics;
+  values_of(l, l->log_sums, s.values);
+  s.loads = l->work->table->loading != NULL;
+  s.epoch = l->epoch + 1;
+  s.step = l->step;
+  s.lr = l->last_lr;
+  s.data_s = (double)data_ns * 1e-9 / (double)l->log_steps;
+  s.compute_s = seconds / (double)l->log_steps - s.data_s;
+  s.samples_per_s = seconds > 0 ? (double)l->log_samples / seconds : (double)NAN;
+  put_rates(l, s.samples_per_s, s.values);
+  restart_interval(l);
+  if (l->options->on_steps) l->options->on_steps(l->options->ctx, &s);
+  publish_waits(l, &s);
+  return brim_run_log_steps(&l->log, &s);
+}
+
+// What training itself has to say in an epoch's report.
+static void fill_report(const brim_run_loop *l, brim_epoch_report *r) {
+  memset(r, 0, sizeof *r);
+  r->epoch = l->epoch + 1;
+  r->epochs = l->epochs;
+  r->metrics = l->work->metrics;
+  epoch_values(l, r->train);
+  brim_metric_unknown(r->eval);
+  memcpy(r->baseline, l->info.baseline, sizeof r->baseline);
+  if (!l->info.has_baseline) brim_metric_unknown(r->baseline);
+  r->watches_gpu = l->info.watches_gpu;
+  r->gpu_percent = r->sm_percent = (double)NAN;
+  const brim_run_options *o = l->options;
+  if (o->usage) o->usage(o->ctx, &r->gpu_percent, &r->sm_percent);
+  r->lr = l->last_lr;
+  // of an epoch whose steps another process made is unknown
+  bool made = l->epoch_samples > 0 && l->epoch_ns > 0;
+  r->seconds = made ? (double)l->epoch_ns * 1e-9 : (double)NAN;
+  r->samples_per_s = made ? (double)l->epoch_samples / r->seconds : (double)NAN;
+  put_rates(l, r->samples_per_s, r->train);
+}
+
+// The error of an epoch after which there is nothing to continue with.
+static brim_status tell_lost(const brim_run_loop *l, int64_t epoch) {
+  const brim_work_diagnosis *d = l->work->table->diagnosis;
+  l->result->diverged = true;
+  if (d && d->lost) return d->lost(l->work->state, epoch, l->last_lr);
+  return brim_fail(BRIM_ESTATE, "training diverged in epoch %" PRId64, epoch);
+}
+
+//--------------------------------------------- loop ---------------------------------------------
 // The training loop. Checkpoints are written at the end of an epoch (of short ones not of every: see
 // brim_run_files_young), every checkpoint.interval steps and on a stop; each is whole, and training from
 // it continues as if nothing had happened.
-#include <inttypes.h>
-#include <math.h>
-#include <string.h>
-
-#include "base/base_words.h"
-#include "run/run_loop.h"
 
 enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
 
@@ -155,7 +594,7 @@ static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
                                .metrics = &eval,
                                .evaluated = true,
                                .train = r->train};
-  return brim_run_watch_take(&l->watch, &at, false);
+  return watch_take(&l->watch, &at, false);
 }
 
 // Nothing changes what is trained any more. Of a few steps it is nothing to have no effect where epochs
@@ -169,21 +608,21 @@ static bool is_idle(const loop *l) {
 }
 
 static brim_status finish_epoch(loop *l) {
-  BRIM_TRY(brim_run_take_metrics(l));
-  brim_run_show_progress(l, true);
+  BRIM_TRY(take_metrics(l));
+  show_progress(l, true);
   brim_epoch_report r;
-  brim_run_fill_report(l, &r);
+  fill_report(l, &r);
   r.evaluated = evaluates(l);
   l->ended = true;
   r.eval_seconds = (double)NAN;
   if (r.evaluated) {
     brim_time start = brim_clock_now();
-    brim_run_publish_phase(l, BRIM_JOB_EVALUATE);
+    publish_phase(l, BRIM_JOB_EVALUATE);
     BRIM_TRY(evaluate_epoch(l, &r));
     l->evaluated = true;
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   }
-  brim_run_loader_epoch(&l->loader, l->work, &r.loading);
+  loader_epoch(&l->loader, l->work, &r.loading);
   r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
   memcpy(l->result->train, r.train, sizeof r.train);
   // what nothing finite comes out of must not replace a good checkpoint
@@ -194,7 +633,7 @@ static brim_status finish_epoch(loop *l) {
   l->epoch_ns = l->epoch_samples = 0;
   memset(l->sums, 0, sizeof l->sums);
   l->epoch_skipped = (double)l->result->skipped_steps;
-  brim_run_restart_interval(l);
+  restart_interval(l);
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
   // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
@@ -203,14 +642,14 @@ static brim_status finish_epoch(loop *l) {
   bool not_evaluated = l->files.last_step == l->step;
   bool due = r.best || not_evaluated || l->adapting || l->save_due || !brim_run_save_postponed(l);
   BRIM_TRY(brim_run_decide(l, &due));
-  if (r.best || due) brim_run_publish_phase(l, BRIM_JOB_CHECKPOINT);
+  if (r.best || due) publish_phase(l, BRIM_JOB_CHECKPOINT);
   BRIM_TRY(brim_run_save(l, r.best, !lost && due));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
-  brim_run_publish_phase(l, BRIM_JOB_TRAIN);
+  publish_phase(l, BRIM_JOB_TRAIN);
   brim_run_publish_step(l);
-  if (lost) return brim_run_tell_lost(l, r.epoch);
-  brim_run_restart_clock(l);  // the evaluation and the checkpoint are behind
+  if (lost) return tell_lost(l, r.epoch);
+  restart_clock(l);  // the evaluation and the checkpoint are behind
   l->epoch_start = l->progress_start = l->log_start;
   brim_phase_timer_reset(&l->timer);
   if (l->options->usage) l->options->usage(l->options->ctx, NULL, NULL);
@@ -238,7 +677,7 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
     status = l->work->table->step(l->work->state, &l->timer.spans, &step);
   }
   BRIM_TRY(status);
-  brim_run_count_time(l, start);
+  count_time(l, start);
   *data_ns += l->timer.ns[BRIM_PHASE_IO] - io_before;
   l->step = step.step;
   l->save_due = reaches_interval(l, &step);
@@ -280,8 +719,8 @@ static brim_status finish_early(loop *l, bool within_epoch) {
   if (within_epoch) {
     brim_run_result *r = l->result;
     r->partial = true;
-    BRIM_TRY(brim_run_take_metrics(l));
-    brim_run_epoch_values(l, r->train);
+    BRIM_TRY(take_metrics(l));
+    epoch_values(l, r->train);
   }
   return brim_run_save_model(l);
 }
@@ -368,7 +807,7 @@ static brim_status train(loop *l) {
   int64_t data_ns = 0;
   int64_t limit = l->limit;
   l->epoch_start = l->progress_start = brim_clock_now();
-  brim_run_restart_clock(l);
+  restart_clock(l);
   if (l->ended && !done(l)) {
     BRIM_TRY(end_epoch(l));
     l->caught_up = true;
@@ -383,16 +822,16 @@ static brim_status train(loop *l) {
     if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
     if (status) return step_failed(l, status);
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
-      BRIM_TRY(brim_run_tell_steps(l, data_ns));
+      BRIM_TRY(tell_steps(l, data_ns));
       data_ns = 0;
     } else if (l->info.reads_often || l->step % METRIC_STEPS == 0) {
-      BRIM_TRY(brim_run_take_metrics(l));
+      BRIM_TRY(take_metrics(l));
     }
     if (epoch_end) {
       BRIM_TRY(end_epoch(l));
       data_ns = 0;
     } else {
-      brim_run_show_progress(l, false);
+      show_progress(l, false);
       brim_run_publish_step(l);
       brim_time start = brim_clock_now();
       bool due = l->adapting || l->save_due;
@@ -573,7 +1012,7 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(
       in_folder(l, brim_run_log_open(&l->log, l->config, &columns, folder, l->step, l->ended)));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
-  brim_run_publish_start(l);
+  publish_start(l);
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
   }
@@ -638,7 +1077,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
     l.limit = options->max_steps;
   }
   brim_phase_timer_init(&l.timer);
-  brim_run_loader_init(&l.loader, config);
+  loader_init(&l.loader, config);
   brim_status status = brim_run_best_init(&l.best, config, work->metrics);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
   work->table->stops(work->state, l.comm ? &l.agreed_stop : options->stop);
@@ -650,10 +1089,10 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   bool prepared = !status;
   if (!status) status = train(&l);
   status = brim_run_save_end(&l, status);
-  brim_run_publish_stop(&l);
+  publish_stop(&l);
   work->table->stops(work->state, NULL);
   if (prepared && brim_run_writes(&l)) brim_run_files_separate(&l.files);
-  if (prepared) brim_run_loader_all(&l.loader, work, &out->loading);
+  if (prepared) loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
