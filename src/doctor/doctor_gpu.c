@@ -1,10 +1,155 @@
-// Checks of each GPU as it stands: memory and the processes that hold it, modes, power, PCIe link, NUMA
-// node.
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+// Checks of each GPU: how it is set up, and its health.
 
 #include "doctor/doctor_int.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/base_words.h"
+
+//---------------------------------------- what NVML says ----------------------------------------
+// What NVML says about the GPUs of this machine, asked once and by a thread of its own: a call into a
+// driver that hangs never returns, and everything else is to be shown all the same.
+
+struct brim_doctor_survey {
+  brim_status (*open)(void *ctx, brim_gpu_monitor **out);
+  void *ctx;
+  brim_thread *thread;  // NULL = none could be started: asked in place
+  brim_gpu_monitor *monitor;
+  brim_doctor_gpus gpus;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  bool done;  // by `mutex`; all above is the thread's until then
+};
+
+//---------------------------------- asking ----------------------------------
+
+static void name_gpus(brim_doctor_gpus *e) {
+  int index = -1, slice = 0;
+  char bus[32] = "";
+  for (size_t i = 0; i < e->count; i++) {
+    brim_doctor_gpu *g = &e->list[i];
+    bool same = g->listed.slice && i > 0 && e->list[i - 1].listed.slice && g->setup.bus_id[0] &&
+                strcmp(bus, g->setup.bus_id) == 0;
+    slice = same ? slice + 1 : 0;
+    if (!same) index++;
+    g->index = index;
+    snprintf(bus, sizeof bus, "%s", g->setup.bus_id);
+    if (g->listed.slice) {
+      snprintf(g->name, sizeof g->name, brim_tr("GPU %d slice %d"), index, slice);
+    } else {
+      snprintf(g->name, sizeof g->name, "GPU %d", index);
+    }
+  }
+}
+
+static void ask_about(brim_gpu_monitor *monitor, brim_doctor_gpu *g) {
+  const char *uuid = g->listed.uuid;
+  if (brim_gpu_read_setup(monitor, uuid, &g->setup)) brim_status_clear();
+  g->memory = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+  if (brim_gpu_read_memory(monitor, uuid, &g->memory)) g->memory.total = (double)NAN;
+  g->processes_known =
+      brim_gpu_read_processes(monitor, uuid, &g->processes, &g->process_count) == BRIM_OK;
+  brim_status_clear();
+}
+
+static void ask_all(brim_doctor_survey *s) {
+  brim_doctor_gpus *out = &s->gpus;
+  brim_gpu_listed *list = NULL;
+  size_t count = 0;
+  brim_status status = brim_gpu_list(s->monitor, &list, &count);
+  brim_gpu_driver(s->monitor, out->driver, sizeof out->driver);
+  out->cuda = brim_gpu_cuda_version(s->monitor);
+  if (!status && count == 0) {
+    snprintf(out->why, sizeof out->why, "%s", brim_tr("the driver lists no GPU"));
+  }
+  if (count > 0) out->list = (brim_doctor_gpu *)brim_calloc(count, sizeof *out->list);
+  if (!status && count > 0 && !out->list) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
+  }
+  if (status) snprintf(out->why, sizeof out->why, "%s", brim_status_detail());
+  for (size_t i = 0; out->list && i < count; i++) {
+    out->list[i].listed = list[i];
+    ask_about(s->monitor, &out->list[i]);
+    out->count++;
+  }
+  name_gpus(out);
+  brim_free(list);
+}
+
+static void ask(void *ctx) {
+  brim_doctor_survey *s = (brim_doctor_survey *)ctx;
+  brim_time start = brim_clock_now();
+  brim_status status = s->open ? s->open(s->ctx, &s->monitor) : brim_gpu_monitor_open(&s->monitor);
+  s->gpus.opened = !status;
+  if (status) {
+    snprintf(s->gpus.why, sizeof s->gpus.why, "%s", brim_status_detail());
+  } else {
+    ask_all(s);
+  }
+  brim_utf8_trim(s->gpus.why);
+  brim_status_clear();
+  s->gpus.seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
+  pthread_mutex_lock(&s->mutex);
+  s->done = true;
+  pthread_cond_signal(&s->changed);
+  pthread_mutex_unlock(&s->mutex);
+}
+
+//---------------------------------- the thread ----------------------------------
+
+brim_status brim_doctor_survey_start(brim_status (*open)(void *ctx, brim_gpu_monitor **out),
+                                     void *ctx, brim_doctor_survey **out) {
+  *out = NULL;
+  brim_doctor_survey *s = (brim_doctor_survey *)brim_calloc(1, sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
+  s->open = open;
+  s->ctx = ctx;
+  pthread_mutex_init(&s->mutex, NULL);
+  (void)brim_cond_init(&s->changed);
+  if (brim_thread_start(ask, s, "brim-nvml", &s->thread)) {
+    brim_status_clear();
+    ask(s);
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+const brim_doctor_gpus *brim_doctor_survey_wait(brim_doctor_survey *s, double seconds) {
+  const int64_t until_ns = brim_clock_now().ns + (int64_t)(seconds * 1e9);
+  pthread_mutex_lock(&s->mutex);
+  while (!s->done && brim_cond_wait(&s->changed, &s->mutex, until_ns)) continue;
+  bool done = s->done;
+  pthread_mutex_unlock(&s->mutex);
+  return done ? &s->gpus : NULL;
+}
+
+brim_gpu_monitor *brim_doctor_survey_take(brim_doctor_survey *s) {
+  brim_gpu_monitor *monitor = NULL;
+  if (brim_doctor_survey_wait(s, 0)) {
+    monitor = s->monitor;
+    s->monitor = NULL;
+  }
+  return monitor;
+}
+
+void brim_doctor_survey_free(brim_doctor_survey *s) {
+  if (!s || !brim_doctor_survey_wait(s, 0)) return;
+  brim_thread_join(s->thread);
+  for (size_t i = 0; i < s->gpus.count; i++) brim_free(s->gpus.list[i].processes);
+  brim_free(s->gpus.list);
+  brim_gpu_monitor_close(s->monitor);
+  pthread_cond_destroy(&s->changed);
+  pthread_mutex_destroy(&s->mutex);
+  brim_free(s);
+}
+
+//-------------------------------------------- setup --------------------------------------------
+// Checks of each GPU as it stands: memory and the processes that hold it, modes, power, PCIe link, NUMA
+// node.
 
 #define GIB 1073741824.0
 
@@ -336,4 +481,155 @@ const brim_doctor_row brim_doctor_gpu_rows[] = {
     {"gpu.numa", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("NUMA node"),
      BRIM_N_("Copies from the memory of another node cross between processors and are slower."),
      check_numa},
+    {0}};
+
+//-------------------------------------------- health --------------------------------------------
+// Checks of each GPU's health: memory errors, replaced rows, heat, and what holds its clock down now.
+
+static void check_ecc(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    const brim_gpu_setup *f = &g->setup;
+    if (f->ecc == BRIM_GPU_SWITCH_UNKNOWN) {
+      about_gpu(
+          g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
+                             brim_tr("the driver does not report; many GeForce cards have none")));
+    } else if (f->ecc == BRIM_GPU_SWITCH_OFF) {
+      brim_doctor_line *line = brim_doctor_say(e, BRIM_DOCTOR_WARN, "%s", brim_tr("off"));
+      about_gpu(g, line);
+      brim_doctor_because(
+          line, "%s",
+          brim_tr("A flipped bit in device memory goes unnoticed. Off gives a little more "
+                  "memory and bandwidth on cards with GDDR."));
+      brim_doctor_fix(line, brim_tr("sudo nvidia-smi -i %d -e 1, then reboot"), g->index);
+    } else if (f->ecc_uncorrected > 0) {
+      brim_doctor_line *line = brim_doctor_say(
+          e, BRIM_DOCTOR_BAD, brim_tr("on; %.0f uncorrected errors since the driver was loaded"),
+          f->ecc_uncorrected);
+      about_gpu(g, line);
+      brim_doctor_fix(
+          line,
+          brim_tr("sudo nvidia-smi -i %d -r (ends what runs on it); replace the card if "
+                  "they come back"),
+          g->index);
+    } else if (isnan(f->ecc_uncorrected)) {
+      about_gpu(
+          g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
+                             brim_tr("on; the driver does not report how many errors there were")));
+    } else {
+      about_gpu(
+          g,
+          brim_doctor_say(
+              e, BRIM_DOCTOR_GOOD,
+              brim_tr("on; %.0f corrected and no uncorrected errors since the driver was loaded"),
+              isnan(f->ecc_corrected) ? 0 : f->ecc_corrected));
+    }
+  }
+}
+
+static void check_rows(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    const brim_gpu_setup *f = &g->setup;
+    brim_doctor_line *line;
+    if (isnan(f->rows_remapped)) {
+      about_gpu(
+          g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
+                             brim_tr("the driver does not report; cards before Ampere have none")));
+      continue;
+    }
+    if (f->remap_failed == BRIM_GPU_SWITCH_ON) {
+      line = brim_doctor_say(e, BRIM_DOCTOR_BAD,
+                             brim_tr("%.0f, and one failed: no replacement rows are left"),
+                             f->rows_remapped);
+      about_gpu(g, line);
+      brim_doctor_fix(line, "%s", brim_tr("have the card replaced; do not train on it"));
+    } else if (f->remap_pending == BRIM_GPU_SWITCH_ON) {
+      line = brim_doctor_say(e, BRIM_DOCTOR_BAD, brim_tr("%.0f, and one waits for a reset"),
+                             f->rows_remapped);
+      about_gpu(g, line);
+      brim_doctor_fix(line, brim_tr("sudo nvidia-smi -i %d -r (ends what runs on it), or reboot"),
+                      g->index);
+    } else {
+      about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%.0f", f->rows_remapped));
+    }
+  }
+}
+
+static void check_clocks(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    const brim_gpu_setup *f = &g->setup;
+    char english[128], words[160] = "", reasons[160], clock[64];
+    if (!f->reasons_known) {
+      about_gpu(
+          g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("the driver does not report")));
+      continue;
+    }
+    brim_throttle_text(f->throttle, english, sizeof english);
+    brim_words_put_list(words, sizeof words, english);
+    brim_words_text(words, reasons, sizeof reasons);
+    snprintf(clock, sizeof clock, "%.0f / %.0f MHz", f->clock_mhz, f->clock_max_mhz);
+    if (isnan(f->clock_mhz) || isnan(f->clock_max_mhz)) snprintf(clock, sizeof clock, "-");
+    if (!f->throttle) {
+      about_gpu(g, f->idle ? brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("%s, idle"), clock)
+                           : brim_doctor_say(e, BRIM_DOCTOR_GOOD,
+                                             brim_tr("%s, nothing holds it down"), clock));
+      continue;
+    }
+    const uint32_t hard = 1U << BRIM_THROTTLE_BIT_THERMAL | 1U << BRIM_THROTTLE_BIT_HARDWARE |
+                          1U << BRIM_THROTTLE_BIT_POWER_BRAKE;
+    // under load a card works at its power limit; that alone is no fault
+    bool only_power = f->throttle == 1U << BRIM_THROTTLE_BIT_POWER_CAP;
+    brim_doctor_line *line = brim_doctor_say(e,
+                                             f->throttle & hard ? BRIM_DOCTOR_BAD
+                                             : only_power       ? BRIM_DOCTOR_GOOD
+                                                                : BRIM_DOCTOR_WARN,
+                                             brim_tr("%s, held down by: %s"), clock, reasons);
+    about_gpu(g, line);
+    if (f->throttle & (1U << BRIM_THROTTLE_BIT_APPLICATION)) {
+      brim_doctor_fix(line, "sudo nvidia-smi -i %d -rac && sudo nvidia-smi -i %d -rgc", g->index,
+                      g->index);
+    } else if (!only_power) {
+      brim_doctor_fix(
+          line, "%s",
+          brim_tr(
+              "check fans, airflow and power cables; nvidia-smi -q -d PERFORMANCE,TEMPERATURE"));
+    }
+  }
+}
+
+static void check_heat(brim_doctor_exam *e) {
+  for (size_t i = 0; i < e->gpu_count; i++) {
+    const brim_doctor_gpu *g = &e->gpus[i];
+    const brim_gpu_setup *f = &g->setup;
+    if (isnan(f->temperature_c)) {
+      about_gpu(
+          g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s", brim_tr("the driver does not report")));
+    } else if (isnan(f->slowdown_c)) {
+      about_gpu(g, brim_doctor_say(e, f->temperature_c >= 85 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
+                                   "%.0f C", f->temperature_c));
+    } else {
+      bool hot = f->temperature_c >= f->slowdown_c - 5;
+      brim_doctor_line *line =
+          brim_doctor_say(e, hot ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
+                          brim_tr("%.0f C, slows down at %.0f C"), f->temperature_c, f->slowdown_c);
+      about_gpu(g, line);
+      if (hot) brim_doctor_fix(line, "%s", brim_tr("check fans and airflow"));
+    }
+  }
+}
+
+const brim_doctor_row brim_doctor_health_rows[] = {
+    {"gpu.clock", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Clock"),
+     BRIM_N_("A GPU that is held down computes slower than its ceiling."), check_clocks},
+    {"gpu.temperature", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Temperature"),
+     BRIM_N_("A hot GPU lowers its clock, and long runs get slower after minutes."), check_heat},
+    {"gpu.ecc", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("ECC"),
+     BRIM_N_(
+         "Uncorrected memory errors end programs with Xid errors that look like software bugs."),
+     check_ecc},
+    {"gpu.row_remap", BRIM_DOCTOR_GROUP_GPU, BRIM_N_("Replaced rows"),
+     BRIM_N_("A GPU replaces bad rows of its memory; some replacements wait for the next reset."),
+     check_rows},
     {0}};

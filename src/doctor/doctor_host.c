@@ -1,10 +1,16 @@
-// Checks of the host besides its processors: system, memory, swap, shared memory, limits of the process.
+// Checks of the host: system, memory, limits, environment variables, processors, WSL2.
+
+#include "doctor/doctor_int.h"
+
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#include "doctor/doctor_int.h"
+//-------------------------------------- memory and limits --------------------------------------
+// Checks of the host besides its processors: system, memory, swap, shared memory, limits of the process.
 
 #define GIB 1073741824.0
 #define TOO_FEW 64  // with so few files or threads brim itself fails
@@ -244,4 +250,618 @@ const brim_doctor_row brim_doctor_host_rows[] = {
     {"host.processes", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("Processes"),
      BRIM_N_("Threads count as well. A program that may start no more of them fails or hangs."),
      check_processes},
+    {0}};
+
+//------------------------------------ environment variables ------------------------------------
+// Environment variables that make training slow, hide GPUs or change results, and some that help. One
+// row per variable; variables that are not set have no line.
+
+typedef struct variable {
+  const char *name;
+  const char *why;  // a message; of the value that is spoken of
+  // What the value means; sets the line's state before it is added.
+  brim_doctor_state (*judge)(const brim_doctor_exam *e, const char *value);
+  const char *fix;  // NULL = "unset NAME"
+} variable;
+
+static bool is_true(const char *v) {
+  static const char *const words[] = {"1", "true", "yes", "on", "y", "t"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcasecmp(v, words[i]) == 0) return true;
+  }
+  return false;
+}
+
+static bool is_false(const char *v) {
+  static const char *const words[] = {"0", "false", "no", "off", "n", "f"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcasecmp(v, words[i]) == 0) return true;
+  }
+  return false;
+}
+
+static brim_doctor_state true_is_bad(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return is_true(v) ? BRIM_DOCTOR_BAD : BRIM_DOCTOR_GOOD;
+}
+static brim_doctor_state true_is_slow(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return is_true(v) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+static brim_doctor_state false_is_slow(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return is_false(v) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+static brim_doctor_state set_is_slow(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return v[0] ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_loading(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return strcasecmp(v, "EAGER") == 0 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+
+// Indices or ids; the first that names no GPU hides itself and all behind it.
+static brim_doctor_state judge_visible(const brim_doctor_exam *e, const char *v) {
+  if (e->gpu_count == 0) return BRIM_DOCTOR_GOOD;
+  if (!v[0] || strcmp(v, "-1") == 0 || strcasecmp(v, "none") == 0 ||
+      strcasecmp(v, "NoDevFiles") == 0) {
+    return BRIM_DOCTOR_BAD;
+  }
+  int last = e->gpus[e->gpu_count - 1].index;
+  for (const char *at = v; *at;) {
+    size_t n = strcspn(at, ",");
+    char *end = NULL;
+    long index = strtol(at, &end, 10);
+    bool number = end == at + n && n > 0;
+    if (number && (index < 0 || index > last)) return BRIM_DOCTOR_BAD;
+    at += n + (at[n] == ',');
+  }
+  return BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_fraction(const brim_doctor_exam *e, const char *v) {
+  double share;
+  (void)e;
+  if (!brim_parse_f64(v, &share) || !(share > 0)) return BRIM_DOCTOR_BAD;
+  return share > 0.9 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_xla(const brim_doctor_exam *e, const char *v) {
+  static const char *const slow[] = {
+      "xla_dump_to", "xla_gpu_autotune_level=0", "xla_gpu_deterministic_ops=true",
+      "xla_backend_optimization_level=0", "xla_force_host_platform_device_count"};
+  (void)e;
+  for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+    if (strstr(v, slow[i])) return BRIM_DOCTOR_WARN;
+  }
+  return BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_platforms(const brim_doctor_exam *e, const char *v) {
+  return e->gpu_count > 0 && strcasecmp(v, "cpu") == 0 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_threads(const brim_doctor_exam *e, const char *v) {
+  int64_t threads = 0;
+  char first[32];
+  snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","), v);  // a list is for nested regions
+  int most = brim_doctor_cores(e);
+  if (!brim_parse_i64(first, &threads) || threads < 1) return BRIM_DOCTOR_BAD;
+  if (most < 1) return BRIM_DOCTOR_GOOD;
+  return threads > most || (threads == 1 && most > 4) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_debug(const brim_doctor_exam *e, const char *v) {
+  static const char *const words[] = {"INFO", "TRACE", "DETAIL"};
+  (void)e;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcasecmp(v, words[i]) == 0) return BRIM_DOCTOR_WARN;
+  }
+  return BRIM_DOCTOR_GOOD;
+}
+
+static brim_doctor_state judge_library_path(const brim_doctor_exam *e, const char *v) {
+  (void)e;
+  return strstr(v, "/stubs") ? BRIM_DOCTOR_BAD : BRIM_DOCTOR_GOOD;
+}
+
+static const variable variables[] = {
+    {"CUDA_LAUNCH_BLOCKING",
+     BRIM_N_(
+         "At 1 the host waits for every kernel: nothing overlaps, and small kernels run several "
+         "times slower. It is for debugging."),
+     true_is_bad, NULL},
+    {"CUDA_VISIBLE_DEVICES",
+     BRIM_N_(
+         "Programs see only these GPUs, numbered from 0. An entry that names no GPU hides itself "
+         "and all entries behind it."),
+     judge_visible, NULL},
+    {"CUDA_MODULE_LOADING",
+     BRIM_N_("EAGER loads every kernel at the start: more GPU memory, and seconds before the first "
+             "step."),
+     judge_loading, NULL},
+    {"CUDA_CACHE_DISABLE",
+     BRIM_N_("At 1 kernels that the driver compiles are compiled again at every start."),
+     true_is_slow, NULL},
+    {"CUDA_INJECTION64_PATH",
+     BRIM_N_(
+         "A library is loaded into every CUDA program, usually a profiler. It costs time, and a "
+         "second profiler may get no events."),
+     set_is_slow, NULL},
+    {"NVIDIA_TF32_OVERRIDE",
+     BRIM_N_("At 0 cuBLAS and cuDNN never use TF32: fp32 products run without tensor cores."),
+     false_is_slow, NULL},
+    {"XLA_PYTHON_CLIENT_MEM_FRACTION",
+     BRIM_N_("JAX takes this share of the GPU's memory at its start. Above 0.9 little is left for "
+             "other processes and for the libraries' own buffers."),
+     judge_fraction, "export XLA_PYTHON_CLIENT_MEM_FRACTION=0.75"},
+    {"XLA_PYTHON_CLIENT_PREALLOCATE",
+     BRIM_N_(
+         "At false JAX allocates as it goes: it shares the GPU, with more fragmentation and slower "
+         "allocations."),
+     false_is_slow, NULL},
+    {"XLA_FLAGS",
+     BRIM_N_(
+         "Flags for dumping, for determinism, without autotuning or with several host devices make "
+         "XLA programs slower."),
+     judge_xla, NULL},
+    {"JAX_ENABLE_X64",
+     BRIM_N_("At 1 JAX computes in float64 by default: twice the memory, and on most GPUs a "
+             "fraction of "
+             "the speed."),
+     true_is_slow, NULL},
+    {"JAX_DISABLE_JIT", BRIM_N_("At 1 JAX compiles nothing and runs op by op."), true_is_bad, NULL},
+    {"JAX_DEBUG_NANS", BRIM_N_("At 1 JAX checks every result on the host, which waits for each."),
+     true_is_slow, NULL},
+    {"JAX_PLATFORMS", BRIM_N_("cpu hides the GPU from JAX."), judge_platforms, NULL},
+    {"TORCH_CUDNN_V8_API_ENABLED",
+     BRIM_N_(
+         "At 0 PyTorch uses the older cuDNN interface, with fewer fused kernels. PyTorch 2 has it "
+         "on by default and needs no variable."),
+     false_is_slow, NULL},
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING",
+     BRIM_N_("At 1 every tensor is allocated by the driver, which waits for the GPU each time."),
+     true_is_bad, NULL},
+    {"TORCHDYNAMO_DISABLE", BRIM_N_("At 1 torch.compile compiles nothing."), true_is_slow, NULL},
+    {"TORCH_DISTRIBUTED_DEBUG",
+     BRIM_N_("DETAIL checks every collective against the other ranks, which costs time."),
+     judge_debug, NULL},
+    {"NCCL_DEBUG", BRIM_N_("INFO and TRACE write a log from inside the collectives."), judge_debug,
+     NULL},
+    {"NCCL_P2P_DISABLE",
+     BRIM_N_("At 1 GPUs exchange data through the host instead of NVLink or PCIe."), true_is_slow,
+     NULL},
+    {"NCCL_IB_DISABLE", BRIM_N_("At 1 nodes exchange data over TCP instead of InfiniBand."),
+     true_is_slow, NULL},
+    {"OMP_NUM_THREADS",
+     BRIM_N_(
+         "More threads than cores wait for each other. One thread leaves the other cores idle in "
+         "CPU computations."),
+     judge_threads, NULL},
+    {"MKL_NUM_THREADS", BRIM_N_("The same for Intel MKL."), judge_threads, NULL},
+    {"LD_LIBRARY_PATH",
+     BRIM_N_("Folders that are searched first for libraries. A stubs folder has a libcuda.so that "
+             "finds "
+             "no GPU."),
+     judge_library_path,
+     "export LD_LIBRARY_PATH=$(echo \"$LD_LIBRARY_PATH\" | tr : '\\n' | grep -v "
+     "/stubs | paste -sd:)"},
+};
+
+static void check_variables(brim_doctor_exam *e) {
+  size_t set = 0;
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+    const variable *v = &variables[i];
+    const char *value = brim_doctor_env(e, v->name);
+    if (!value) continue;
+    brim_doctor_state state = v->judge(e, value);
+    char plain[384];
+    brim_text_plain(value, plain, sizeof plain);
+    brim_doctor_line *line = brim_doctor_say(e, state, "%s=%s", v->name, plain);
+    brim_doctor_about(line, v->name);
+    brim_doctor_because(line, "%s", brim_tr(v->why));
+    set++;
+    if (state == BRIM_DOCTOR_GOOD) continue;
+    if (v->fix) {
+      brim_doctor_fix(line, "%s", v->fix);
+    } else {
+      brim_doctor_fix(line, "unset %s", v->name);
+    }
+  }
+  if (set == 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("none of the %zu that brim knows is set"),
+                    sizeof variables / sizeof *variables);
+  }
+}
+
+const brim_doctor_row brim_doctor_env_rows[] = {
+    {"env.variable", BRIM_DOCTOR_GROUP_ENV, BRIM_N_("Variable"),
+     BRIM_N_(
+         "A variable that was set for debugging slows every program that starts in this shell."),
+     check_variables},
+    {0}};
+
+//------------------------------------------ processors ------------------------------------------
+// Checks of the processors: how many this process may use, what the control group leaves of them, how
+// busy they are and how fast they may run.
+
+enum { GOVERNOR_CPUS = 4096, CORES_PER_GPU = 4 };
+
+//---------------------------------- cores ----------------------------------
+
+static void check_cores(brim_doctor_exam *e) {
+  char allowed[1024], online[1024];
+  int may = brim_doctor_allowed(e, allowed, sizeof allowed) ? brim_doctor_cpu_list(allowed) : -1;
+  int all = brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
+                ? brim_doctor_cpu_list(online)
+                : -1;
+  if (may < 1) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"), "/proc/self/status");
+    return;
+  }
+  int wanted = CORES_PER_GPU * (int)e->gpu_count;
+  brim_doctor_state state = may < wanted ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+  brim_doctor_line *line =
+      all > may ? brim_doctor_say(e, state, brim_tr("%d of %d, by affinity or cpuset"), may, all)
+                : brim_doctor_say(e, state, "%d", may);
+  if (state == BRIM_DOCTOR_GOOD) return;
+  brim_doctor_because(line,
+                      brim_tr("Loader threads feed the GPU. With fewer than %d cores per GPU, "
+                              "decoding and augmentation often bound the step."),
+                      CORES_PER_GPU);
+  brim_doctor_fix(line, "%s",
+                  all > may
+                      ? brim_tr("give the process more cores: taskset, --cpuset-cpus (Docker), "
+                                "--cpus-per-task (Slurm)")
+                      : brim_tr("keep the data on the GPU: data.cache=gpu, or pack it once: "
+                                "brim data convert"));
+}
+
+//---------------------------------- quota ----------------------------------
+
+// The control group of this process in version 2 ("/" = the root, or hidden by a namespace).
+static bool own_group(const brim_doctor_exam *e, char *out, size_t size) {
+  char text[BRIM_DOCTOR_TEXT];
+  return brim_doctor_read(e, "/proc/self/cgroup", text, sizeof text) &&
+         brim_machine_find_line(text, "0:", out, size);
+}
+
+// Can a quota of this process be seen? Version 2 keeps it in the folder of the process's group, which a
+// sandbox may hide though the top folder is there.
+static bool groups_visible(const brim_doctor_exam *e) {
+  char group[256] = "", path[512];
+  bool old = brim_doctor_exists(e, "/sys/fs/cgroup/cpu") ||
+             brim_doctor_exists(e, "/sys/fs/cgroup/cpu,cpuacct");
+  if (old || brim_doctor_exists(e, "/sys/fs/cgroup/cpu.max")) return true;
+  if (!brim_doctor_exists(e, "/sys/fs/cgroup/cgroup.controllers")) return false;
+  if (!own_group(e, group, sizeof group)) return false;
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s", group[1] ? group : "");
+  return brim_doctor_exists(e, path);
+}
+
+static void check_quota(brim_doctor_exam *e) {
+  char allowed[1024];
+  double quota = brim_cpu_quota(e->machine->root);
+  int may = brim_doctor_allowed(e, allowed, sizeof allowed) ? brim_doctor_cpu_list(allowed) : -1;
+  if (quota <= 0 && !groups_visible(e)) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
+                    brim_tr("%s is not visible here: a quota may exist all the same"),
+                    "/sys/fs/cgroup");
+    return;
+  }
+  if (quota <= 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("none"));
+    return;
+  }
+  if (may > 0 && quota >= (double)may) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("%.3g cores, as many as the process may use"),
+                    quota);
+    return;
+  }
+  brim_doctor_line *line =
+      may > 0 ? brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("%.3g cores, though %d are visible"),
+                                quota, may)
+              : brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("%.3g cores"), quota);
+  brim_doctor_fix(line, "%s",
+                  brim_tr("raise it: docker run --cpus=N, resources.limits.cpu (Kubernetes), "
+                          "systemctl set-property UNIT CPUQuota=; else start no more threads than "
+                          "the quota has cores"));
+}
+
+//---------------------------------- throttling ----------------------------------
+
+typedef struct throttling {
+  double periods, throttled, seconds;  // NaN = not known
+} throttling;
+
+static double stat_number(const char *text, const char *key) {
+  char value[64];
+  double number;
+  if (!brim_machine_find_line(text, key, value, sizeof value)) return (double)NAN;
+  return brim_parse_f64(value, &number) ? number : (double)NAN;
+}
+
+static bool read_throttling(const brim_doctor_exam *e, const char *path, throttling *out) {
+  char text[2048];
+  if (!brim_doctor_read(e, path, text, sizeof text)) return false;
+  out->periods = stat_number(text, "nr_periods");
+  out->throttled = stat_number(text, "nr_throttled");
+  out->seconds = stat_number(text, "throttled_usec") * 1e-6;
+  if (isnan(out->seconds)) out->seconds = stat_number(text, "throttled_time") * 1e-9;  // version 1
+  return !isnan(out->periods) && !isnan(out->throttled);
+}
+
+// The group that is throttled most, of the process's own and those above it.
+static bool worst_throttling(const brim_doctor_exam *e, throttling *out) {
+  char group[256], path[512];
+  bool found = false;
+  if (own_group(e, group, sizeof group) && group[0] == '/') {
+    for (;;) {
+      throttling t;
+      snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.stat", group[1] ? group : "");
+      if (read_throttling(e, path, &t) && (!found || t.throttled > out->throttled)) {
+        *out = t;
+        found = true;
+      }
+      char *slash = strrchr(group, '/');
+      if (!slash || !group[1]) break;
+      slash[slash == group] = '\0';
+    }
+  }
+  static const char *const v1[] = {"/sys/fs/cgroup/cpu/cpu.stat",
+                                   "/sys/fs/cgroup/cpu,cpuacct/cpu.stat"};
+  for (int i = 0; i < 2 && !found; i++) found = read_throttling(e, v1[i], out);
+  return found;
+}
+
+static void check_throttling(brim_doctor_exam *e) {
+  throttling t;
+  if (!worst_throttling(e, &t)) {
+    if (groups_visible(e) && brim_cpu_quota(e->machine->root) <= 0) {
+      brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("none: there is no quota"));
+    } else {
+      brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"), "cpu.stat");
+    }
+    return;
+  }
+  if (!(t.throttled > 0)) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("never so far"));
+    return;
+  }
+  double share = t.periods > 0 ? t.throttled / t.periods : 1;
+  char time[32] = "-";
+  if (!isnan(t.seconds)) brim_format_duration(t.seconds, time);
+  brim_doctor_state state = share > 0.1    ? BRIM_DOCTOR_BAD
+                            : share > 0.01 ? BRIM_DOCTOR_WARN
+                                           : BRIM_DOCTOR_GOOD;
+  brim_doctor_line *line = brim_doctor_say(
+      e, state, brim_tr("in %.3g %% of the periods since the group began, %s in all"),
+      brim_shown(100 * share), time);
+  if (state == BRIM_DOCTOR_GOOD) return;
+  brim_doctor_fix(
+      line, "%s",
+      brim_tr("raise the quota, or use fewer threads: data.num_workers and threads in the "
+              "config, OMP_NUM_THREADS"));
+}
+
+//---------------------------------- load ----------------------------------
+
+static void check_load(brim_doctor_exam *e) {
+  char text[128], online[1024];
+  double load = (double)NAN;
+  bool known = brim_doctor_read(e, "/proc/loadavg", text, sizeof text);
+  if (known) {
+    text[strcspn(text, " \n")] = '\0';
+    known = brim_parse_f64(text, &load);
+  }
+  int all = brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
+                ? brim_doctor_cpu_list(online)
+                : -1;
+  if (!known || all < 1) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"),
+                    known ? "/sys/devices/system/cpu/online" : "/proc/loadavg");
+    return;
+  }
+  brim_doctor_state state = load > (double)all ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+  brim_doctor_line *line = brim_doctor_say(
+      e, state, brim_tr("%.3g runnable on %d cores (mean of the last minute)"), load, all);
+  if (state == BRIM_DOCTOR_WARN)
+    brim_doctor_fix(line, "ps -eo pid,user,pcpu,args --sort=-pcpu | head");
+}
+
+//---------------------------------- governor ----------------------------------
+
+static bool cpu_word(const brim_doctor_exam *e, int cpu, const char *file, char *out, size_t size) {
+  char path[160];
+  snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/%s", cpu, file);
+  return brim_doctor_read_word(e, path, out, size);
+}
+
+// Under these drivers "powersave" follows the load; the preference says how far.
+static bool follows_load(const brim_doctor_exam *e) {
+  char driver[64], wish[64] = "";
+  if (!cpu_word(e, 0, "scaling_driver", driver, sizeof driver)) return false;
+  if (strcmp(driver, "intel_pstate") != 0 && !brim_str_starts(driver, "amd-pstate")) return false;
+  if (!cpu_word(e, 0, "energy_performance_preference", wish, sizeof wish)) return true;
+  return strcmp(wish, "power") != 0 && strcmp(wish, "balance_power") != 0;
+}
+
+static void check_governor(brim_doctor_exam *e) {
+  char first[64] = "", word[64];
+  int slow = 0, cores = 0;
+  for (int cpu = 0; cpu < GOVERNOR_CPUS; cpu++) {
+    if (!cpu_word(e, cpu, "scaling_governor", word, sizeof word)) {
+      if (cpu >= 256 || cores == 0) break;  // some numbers may be off line
+      continue;
+    }
+    cores++;
+    bool saves = strcmp(word, "powersave") == 0 || strcmp(word, "conservative") == 0;
+    if (saves) slow++;
+    if (!first[0] || (saves && slow == 1)) snprintf(first, sizeof first, "%s", word);
+  }
+  if (cores == 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
+                    brim_tr("the kernel shows no frequency control, as in most virtual machines"));
+    return;
+  }
+  if (slow == 0 || (strcmp(first, "powersave") == 0 && follows_load(e))) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", first);
+    return;
+  }
+  brim_doctor_line *line =
+      brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("%s on %d of %d cores"), first, slow, cores);
+  brim_doctor_fix(line, "sudo cpupower frequency-set -g performance");
+}
+
+const brim_doctor_row brim_doctor_cpu_rows[] = {
+    {"host.cores", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("CPU cores"),
+     BRIM_N_("Loader threads and, without a GPU, the computation itself run on them."),
+     check_cores},
+    {"host.cpu_quota", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("CPU quota"),
+     BRIM_N_(
+         "A quota stops all threads of the container for the rest of a period once it is used up. "
+         "Programs that count the visible cores start too many threads and stall."),
+     check_quota},
+    {"host.cpu_throttling", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("CPU throttling"),
+     BRIM_N_(
+         "While the quota throttles, no loader thread runs and no kernel is launched: steps take "
+         "longer at random."),
+     check_throttling},
+    {"host.load", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("CPU load"),
+     BRIM_N_("Other programs take time from the loader, and measured times vary."), check_load},
+    {"host.governor", BRIM_DOCTOR_GROUP_HOST, BRIM_N_("CPU governor"),
+     BRIM_N_("At a low clock the host launches kernels late and loads data slowly."),
+     check_governor},
+    {0}};
+
+//--------------------------------------------- WSL2 ---------------------------------------------
+// Linux under Windows: is it WSL2, is the GPU passed in, how much memory does Windows give. Silent
+// elsewhere.
+
+static bool is_version_2(const brim_doctor_exam *e) {
+  char release[256] = "";
+  brim_doctor_read_word(e, "/proc/sys/kernel/osrelease", release, sizeof release);
+  return strstr(release, "WSL2") || strstr(release, "microsoft") ||
+         brim_doctor_exists(e, "/dev/dxg");
+}
+
+static void check_version(brim_doctor_exam *e) {
+  if (!e->wsl) return;
+  if (is_version_2(e)) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "WSL2");
+    return;
+  }
+  brim_doctor_line *line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "WSL1");
+  brim_doctor_fix(line, "%s", brim_tr("in PowerShell: wsl --set-version YOUR_DISTRIBUTION 2"));
+}
+
+//---------------------------------- GPU ----------------------------------
+
+static void check_gpu(brim_doctor_exam *e) {
+  static const char *const own[] = {"/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+                                    "/usr/lib/aarch64-linux-gnu/libcuda.so.1"};
+  const char *path = brim_doctor_env(e, "LD_LIBRARY_PATH");
+  brim_doctor_line *line;
+  if (!e->wsl) return;
+  for (int i = 0; i < 2; i++) {
+    if (!brim_doctor_exists(e, own[i])) continue;
+    line = brim_doctor_say(e, BRIM_DOCTOR_BAD,
+                           brim_tr("a Linux driver is installed (%s) and hides that of Windows"),
+                           own[i]);
+    brim_doctor_fix(line, "sudo apt-get remove --purge 'libnvidia-compute-*' 'nvidia-driver-*'");
+    return;
+  }
+  if (e->gpu_count > 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("the GPU is passed in from Windows"));
+    return;
+  }
+  if (!brim_doctor_exists(e, "/dev/dxg")) {
+    line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s",
+                           brim_tr("no GPU: /dev/dxg is missing, so Windows passes none in"));
+    brim_doctor_fix(
+        line, "%s",
+        brim_tr("install the NVIDIA driver in Windows (not in Linux); then in PowerShell: "
+                "wsl --update\nwsl --shutdown"));
+  } else if (!brim_doctor_exists(e, "/usr/lib/wsl/lib/libcuda.so.1")) {
+    line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s",
+                           brim_tr("no GPU: /usr/lib/wsl/lib has no libcuda.so.1"));
+    brim_doctor_fix(
+        line, "%s",
+        brim_tr("install or update the NVIDIA driver in Windows; then in PowerShell: wsl "
+                "--shutdown"));
+  } else if (!path || !strstr(path, "/usr/lib/wsl/lib")) {
+    line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s",
+                           brim_tr("no GPU, though the driver is in /usr/lib/wsl/lib"));
+    brim_doctor_fix(line, "export LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH");
+  } else {
+    line = brim_doctor_say(e, BRIM_DOCTOR_BAD, brim_tr("no GPU: %s"), e->no_gpus);
+    brim_doctor_fix(line, "%s", brim_tr("in PowerShell: wsl --update, then wsl --shutdown"));
+  }
+}
+
+//---------------------------------- memory ----------------------------------
+
+// memory= of the [wsl2] section of a user's .wslconfig; false = no file with one is visible.
+static bool read_config(const brim_doctor_exam *e, char *out, size_t size) {
+  char pattern[BRIM_DOCTOR_PATH], text[4096];
+  glob_t found = {0};
+  bool known = false;
+  snprintf(pattern, sizeof pattern, "%s/mnt/c/Users/*/.wslconfig", e->machine->root);
+  if (glob(pattern, 0, NULL, &found) != 0) return false;
+  for (size_t i = 0; i < found.gl_pathc && !known; i++) {
+    if (!brim_machine_read_text("", found.gl_pathv[i], text, sizeof text)) continue;
+    known = brim_machine_find_line(text, "memory", out, size);
+  }
+  globfree(&found);
+  if (known) out[strcspn(out, "\r\n# ")] = '\0';
+  return known && out[0];
+}
+
+static void wsl_check_memory(brim_doctor_exam *e) {
+  brim_machine_memory m;
+  char total[32], limit[64];
+  if (!e->wsl) return;
+  brim_machine_read_memory(e->machine->root, &m);
+  if (m.total == 0) {
+    brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"), "/proc/meminfo");
+    return;
+  }
+  brim_doctor_bytes((double)m.total, total);
+  if (read_config(e, limit, sizeof limit)) {
+    brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("%s; .wslconfig says memory=%s"), total, limit);
+    return;
+  }
+  bool drives = brim_doctor_exists(e, "/mnt/c/Users");
+  brim_doctor_line *line =
+      drives
+          ? brim_doctor_say(
+                e, BRIM_DOCTOR_WARN,
+                brim_tr("%s: no .wslconfig sets a limit, so it is half of Windows' memory"), total)
+          : brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN,
+                            brim_tr("%s; whether .wslconfig sets a limit cannot be seen: /mnt/c is "
+                                    "not mounted"),
+                            total);
+  // by default WSL2 takes half, so that Windows has about twice as much; leave it 4 GB
+  double windows = ceil(2 * (double)m.total / GIB), take = windows - 4;
+  if (take * GIB < (double)m.total) take = floor((double)m.total / GIB);
+  if (take < 1) take = 1;
+  brim_doctor_fix(line,
+                  brim_tr("in C:\\Users\\YOUR_NAME\\.wslconfig, if Windows has %.0f GB:\n[wsl2]\n"
+                          "memory=%.0fGB\nswap=8GB\nthen in PowerShell: wsl --shutdown"),
+                  windows, take);
+}
+
+const brim_doctor_row brim_doctor_wsl_rows[] = {
+    {"wsl.version", BRIM_DOCTOR_GROUP_WSL, BRIM_N_("Version"),
+     BRIM_N_("Only WSL2 has a Linux kernel that can use the GPU."), check_version},
+    {"wsl.gpu", BRIM_DOCTOR_GROUP_WSL, BRIM_N_("GPU"),
+     BRIM_N_("Linux under Windows uses the driver of Windows, by /dev/dxg and /usr/lib/wsl/lib."),
+     check_gpu},
+    {"wsl.memory", BRIM_DOCTOR_GROUP_WSL, BRIM_N_("Memory"),
+     BRIM_N_(
+         "WSL2 gives Linux only a part of the memory. brim plans with that part, and the kernel "
+         "kills a process that exceeds it."),
+     wsl_check_memory},
     {0}};
