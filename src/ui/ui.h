@@ -182,9 +182,6 @@ void brim_ui_ms(double value, char out[32]);
 
 brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
                                 brim_ui_picks picks, brim_str *out);
-// decision: NULL = nothing is known besides.
-void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
 // One after the other, or that there is nothing worth fixing and how near the setting is to its ceiling,
 // before what is only a note.
 // `decision` (may be NULL) with the recommended one: of the config's own setting (brim_ui_healthy_beside).

@@ -1,11 +1,24 @@
-// The bench summary: the table of settings, the three picks, the findings.
+// A bench in the terminal: the table of settings, the three picks, the recommendation in short, the findings,
+// memory plans, and several devices at once. ui_report.c is the same as a page.
+
 #include "ui/ui_int.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "record/record_findings.h"
+#include "ui/ui_report_int.h"
+
+static void recommended_title(const brim_term *term, const brim_ui_decision *d, int recommended,
+                              brim_str *out);
+static void decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
+                           brim_str *out);
+static bool brim_ui_keeps(const brim_ui_decision *d, int recommended);
+static bool ranks_any(const brim_scaling *all, size_t count);
+static brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t count,
+                                 brim_str *out);
 
 bool brim_ui_any_gpu(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -42,7 +55,8 @@ static bool phase_seen(const brim_result *results, size_t count, int phase) {
   return false;
 }
 
-size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_bench_column *out) {
+// The columns these results ask for; returns how many (at most BRIM_UI_MAX_COLUMNS).
+static size_t bench_columns(const brim_result *results, size_t count, brim_ui_bench_column *out) {
   static const int phase_priority[BRIM_PHASE_COUNT] = {
       [BRIM_PHASE_IO] = 3,        [BRIM_PHASE_FORWARD] = 3, [BRIM_PHASE_BACKWARD] = 3,
       [BRIM_PHASE_OPTIMIZER] = 5, [BRIM_PHASE_H2D] = 6,     [BRIM_PHASE_TRANSFORM] = 6,
@@ -79,8 +93,9 @@ size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_b
   return n;
 }
 
-void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *result,
-                        const brim_result *first, char out[64]) {
+// Text of one cell.
+static void bench_cell(const brim_ui_bench_column *column, const brim_result *result,
+                       const brim_result *first, char out[64]) {
   char text[32] = "";
   bool ran = result->failure == BRIM_FAILURE_NONE;
   switch (column->what) {
@@ -149,7 +164,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
                                 brim_ui_picks picks, brim_str *out) {
   brim_ui_bench_column bench[BRIM_UI_MAX_COLUMNS];
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
-  size_t n = brim_ui_bench_columns(results, count, bench);
+  size_t n = bench_columns(results, count, bench);
   if (n == 0) return BRIM_OK;
   // the star behind the status is the last to go
   int status_width = 8;
@@ -176,7 +191,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
     bool best = (int)r == picks.recommended;
     for (size_t i = 0; i < n; i++) {
       char text[64];
-      brim_ui_bench_cell(&bench[i], &results[r], &results[0], text);
+      bench_cell(&bench[i], &results[r], &results[0], text);
       bool mark = best && bench[i].what == BRIM_UI_WHAT_STATUS;
       brim_ui_table_add(&table, row_style(&results[r], best, bench[i].what), "%s%s", text,
                         !mark           ? ""
@@ -317,7 +332,7 @@ static void put_recommended(const bench_view *view, int index, brim_str *out) {
   const brim_term *term = view->term;
   const brim_result *result = &view->results[index];
   char number[32];
-  brim_ui_recommended_title(term, view->decision, index, out);
+  recommended_title(term, view->decision, index, out);
   put_knobs(view, result, out);
   brim_ui_put_rate(term, result, out);
   brim_ui_put_memory(term, result, out);
@@ -330,10 +345,11 @@ static void put_recommended(const bench_view *view, int index, brim_str *out) {
     brim_format_duration(result->epoch_s, number);
     brim_ui_put_line(term, brim_tr("One epoch"), number, out);
   }
-  if (view->decision) brim_ui_decision_lines(term, view->decision, index, out);
+  if (view->decision) decision_lines(term, view->decision, index, out);
 }
 
-void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
+// Settings that ran, and those of them whose times were steady.
+static void count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
   *ran = *stable = 0;
   for (size_t i = 0; i < count; i++) {
     if (!brim_result_ran(&results[i])) continue;
@@ -353,7 +369,7 @@ static bool only_one_sample(const brim_result *results, size_t count) {
 
 const char *brim_ui_why_nothing(const brim_result *results, size_t count) {
   size_t ran, stable;
-  brim_ui_count_stable(results, count, &ran, &stable);
+  count_stable(results, count, &ran, &stable);
   if (ran == 0) return brim_tr("No setting ran, so there is nothing to recommend.");
   return brim_tr("No setting is recommended.");
 }
@@ -363,8 +379,9 @@ static void put_paragraph(const brim_term *term, const char *text, brim_str *out
   brim_str_append_char(out, '\n');
 }
 
-void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
+// decision: NULL = nothing is known besides.
+static void bench_picks(const brim_term *term, const brim_result *results, size_t count,
+                        brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
   const bench_view all = {term, results, count, decision}, *view = &all;
   if (picks.highest < 0 || (size_t)picks.highest >= count) {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
@@ -398,7 +415,7 @@ void brim_ui_bench_picks(const brim_term *term, const brim_result *results, size
 
 static bool mostly_unstable(const brim_result *results, size_t count, char out[256]) {
   size_t ran, stable;
-  brim_ui_count_stable(results, count, &ran, &stable);
+  count_stable(results, count, &ran, &stable);
   if (2 * (ran - stable) <= ran) return false;
   if (only_one_sample(results, count)) {
     snprintf(out, 256,
@@ -467,8 +484,10 @@ static bool both_too_large(const brim_result *a, const brim_result *b) {
   return a->failure == BRIM_FAILURE_OOM_PLANNED && b->failure == BRIM_FAILURE_OOM_PLANNED;
 }
 
-void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index,
-                    brim_str *out) {
+// Why setting `index` failed, as a line below a table; nothing where it did not, where an earlier one
+// says the same, or where an earlier plan did not fit either.
+static void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index,
+                           brim_str *out) {
   const brim_result *r = &results[index];
   if (r->failure == BRIM_FAILURE_NONE || !r->message[0]) return;
   for (size_t k = 0; k < index; k++) {
@@ -484,8 +503,9 @@ void brim_ui_reason(const brim_term *term, const brim_result *results, size_t in
   brim_str_deinit(&text);
 }
 
-brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
-                                  brim_ui_picks picks, brim_str *out) {
+// The table and why settings did not run.
+static brim_status bench_summary(const brim_term *term, const brim_result *results, size_t count,
+                                 brim_ui_picks picks, brim_str *out) {
   put_doubts(term, results, count, out);
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
@@ -507,8 +527,8 @@ brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *resu
 
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
-  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
-  brim_ui_bench_picks(term, results, count, picks, decision, out);
+  BRIM_TRY(bench_summary(term, results, count, picks, out));
+  bench_picks(term, results, count, picks, decision, out);
   put_findings(term, results, count, picks, out);
   return brim_str_status(out);
 }
@@ -570,7 +590,7 @@ static void put_pick_lines(const brim_term *term, const brim_result *results, si
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
                                 brim_ui_picks picks, const brim_ui_decision *decision,
                                 brim_str *out) {
-  BRIM_TRY(brim_ui_bench_summary(term, results, count, picks, out));
+  BRIM_TRY(bench_summary(term, results, count, picks, out));
   if (picks.recommended < 0 || (size_t)picks.recommended >= count) {
     brim_ui_wrap(out, term, brim_ui_why_nothing(results, count), 0);
     brim_str_append_char(out, '\n');
@@ -579,10 +599,919 @@ brim_status brim_ui_bench_short(const brim_term *term, const brim_result *result
   const brim_result *pick = &results[picks.recommended];
   put_pick_lines(term, results, count, picks, decision, out);
   brim_str_append_char(out, '\n');
-  brim_ui_recommended_title(term, decision, picks.recommended, out);
+  recommended_title(term, decision, picks.recommended, out);
   brim_ui_put_knobs(term, results, count, pick, out);
   brim_ui_put_rate(term, pick, out);
   brim_ui_put_memory(term, pick, out);
-  brim_ui_decision_lines(term, decision, picks.recommended, out);
+  decision_lines(term, decision, picks.recommended, out);
   return brim_str_status(out);
+}
+
+//---------------------------------------- recommendation ----------------------------------------
+// The recommendation in short: the setting, what it gains over the config's own, and why.
+
+// As many digits as the interval lets stand.
+static int digits(double low, double high) {
+  double width = high - low;
+  return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
+}
+
+void brim_ui_factor(double value, double low, double high, char out[64]) {
+  out[0] = '\0';
+  if (isnan(value)) return;
+  if (!brim_ui_interval_tells(low, high)) {
+    snprintf(out, 64, "x%.2f", brim_shown(value));
+    return;
+  }
+  int n = digits(low, high);
+  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, brim_shown(value), n, brim_shown(low), n,
+           brim_shown(high));
+}
+
+const char *brim_ui_own_text(const brim_ui_decision *d) {
+  return d->own_is_fastest && !d->provisional
+             ? brim_tr("keep your setting: it is already the fastest")
+             : brim_tr("keep your setting: no other is certainly faster");
+}
+
+// Is the answer that the config's own setting stays?
+static bool brim_ui_keeps(const brim_ui_decision *d, int recommended) {
+  return d->now >= 0 && d->now == recommended;
+}
+
+static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
+  char factor[64], label[64];
+  if (d->now < 0) return;
+  snprintf(label, sizeof label, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
+           brim_tr("recommended"));
+  if (same) {
+    brim_ui_put_line(term, label, brim_ui_own_text(d), out);
+    return;
+  }
+  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  brim_ui_put_line(term, label, factor, out);
+}
+
+static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
+  char factor[64], text[320];
+  if (d->beside < 0) return;
+  brim_ui_factor(d->more, d->more_low, d->more_high, factor);
+  snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
+  brim_ui_put_line(term, brim_tr("Faster still"), text, out);
+}
+
+const char *brim_ui_pick_title(const brim_ui_decision *d, int recommended) {
+  return d && brim_ui_keeps(d, recommended) ? brim_tr("Keep your setting")
+                                            : brim_tr("Recommended for training");
+}
+
+// "Recommended for training" or "Keep your setting", marked where it is provisional. decision may be NULL.
+static void recommended_title(const brim_term *term, const brim_ui_decision *d, int recommended,
+                              brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_ui_pick_title(d, recommended));
+  if (d && d->provisional) {
+    brim_str_append_char(out, ' ');
+    brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
+  }
+  brim_str_append_char(out, '\n');
+}
+
+// "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
+static void decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
+                           brim_str *out) {
+  put_gain(term, d, d->now == recommended, out);
+  if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
+  put_beside(term, d, out);
+}
+
+// So many percent more or less of the CPU explain another speed.
+#define OTHER_LOAD 10
+
+void brim_ui_verified_comment(const brim_ui_verified *v, char out[320]) {
+  char low[32], high[32];
+  out[0] = '\0';
+  if (!(v->achieved > 0) || !(v->predicted > 0)) return;
+  if (!(v->low > 0) || !brim_ui_interval_tells(v->low, v->high)) {
+    snprintf(out, 320, "%s", brim_tr("the sweep was too unsteady to predict a range"));
+    return;
+  }
+  brim_ui_number(v->low, low);
+  brim_ui_number(v->high, high);
+  if (v->achieved >= v->low && v->achieved <= v->high) {
+    snprintf(out, 320, brim_tr("within the %s to %s that were expected"), low, high);
+  } else if (fabs(v->others_now - v->others_then) >= OTHER_LOAD) {
+    snprintf(out, 320,
+             brim_tr("outside the %s to %s that were expected: other programs used %.0f %% of the "
+                     "CPU during the sweep and %.0f %% now"),
+             low, high, v->others_then, v->others_now);
+  } else {
+    snprintf(out, 320,
+             v->achieved > v->high
+                 ? brim_tr("above the %s to %s that were expected: the machine was slower during "
+                           "the sweep; measure again with more --repeats")
+                 : brim_tr("below the %s to %s that were expected: the machine is slower now, or "
+                           "training has costs that the sweep does not; see brim profile"),
+             low, high);
+  }
+}
+
+//------------------------------------------- findings -------------------------------------------
+// Findings of a result as lines of a terminal, with their prices; or that there is nothing to fix, with
+// the share of its ceiling. Callers: bench, profile.
+
+//---------------------------------- nothing to fix ----------------------------------
+
+void brim_ui_add_others(const brim_result *r, brim_str *out) {
+  if (brim_result_has_gpu(r) || !brim_results_were_disturbed(r, 1)) return;
+  brim_str_printf(out, brim_tr(", while other programs had %.0f %% of the CPU"),
+                  brim_shown(r->others_cpu_percent));
+}
+
+void brim_ui_doubtful(const brim_result *r, char out[256]) {
+  snprintf(out, 256,
+           brim_tr("unknown: other programs had %.0f %% of the machine when brim measured what it "
+                   "can do"),
+           brim_shown(100 * r->ceilings.load));
+}
+
+// "98 % of the slower stage (computing)"; a share above 100 % is no share.
+static bool put_stage_share(const brim_result *r, char *out, size_t size) {
+  bool loading;
+  double share = 100 * brim_result_ceiling_share(r, &loading);
+  if (!(share <= 100)) return false;
+  snprintf(out, size, brim_tr("%.0f %% of the slower stage (%s)"), brim_shown(share),
+           loading ? brim_tr("loading") : brim_tr("computing"));
+  return true;
+}
+
+static bool put_product_share(const brim_result *r, char *out, size_t size) {
+  const char *precision;
+  double share = 100 * brim_result_product_share(r, &precision);
+  if (!(share <= 100)) return false;
+  if (share < 1) {
+    snprintf(out, size, brim_tr("under 1 %% of this machine's %s matrix products"), precision);
+  } else {
+    snprintf(out, size, brim_tr("%.0f %% of this machine's %s matrix products"), brim_shown(share),
+             precision);
+  }
+  return true;
+}
+
+bool brim_ui_healthy(const brim_result *result, char out[256]) {
+  char stage[96], products[96];
+  brim_str others;
+  if (!brim_result_ran(result) || brim_result_worth_fixing(result)) return false;
+  bool a = put_stage_share(result, stage, sizeof stage);
+  bool b = put_product_share(result, products, sizeof products);
+  if (a && b) {
+    snprintf(out, 256, brim_tr("nothing worth fixing: %s, %s"), stage, products);
+  } else if (a || b) {
+    snprintf(out, 256, brim_tr("nothing worth fixing: %s"), a ? stage : products);
+  } else {
+    snprintf(out, 256, "%s",
+             brim_tr("nothing worth fixing; brim has no ceiling to compare it with"));
+  }
+  brim_str_init(&others);
+  if (a || b) brim_ui_add_others(result, &others);
+  if (others.len) snprintf(out + strlen(out), 256 - strlen(out), "%s", others.data);
+  brim_str_deinit(&others);
+  return true;
+}
+
+bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *d, int recommended,
+                            char out[256]) {
+  char factor[64];
+  if (!brim_ui_healthy(result, out)) return false;
+  if (!d || d->now < 0 || brim_ui_keeps(d, recommended) || !(d->gain_low > 1)) return true;
+  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  snprintf(out, 256, brim_tr("no single cost stands out; the recommended setting gains %s"),
+           factor);
+  return true;
+}
+
+//---------------------------------- findings ----------------------------------
+
+const char *brim_ui_estimated(const brim_finding *f) {
+  return f->measured ? "" : brim_tr(", estimated");
+}
+
+static void put_finding(const brim_term *term, const brim_result *r, const brim_finding *f,
+                        brim_str *out) {
+  char cost[32], price[64] = "";
+  if (!isnan(f->cost_ms)) {
+    brim_ui_ms(f->cost_ms, cost);
+    const bool iterates = r->knob_set && r->knob_set->iterates;
+    snprintf(price, sizeof price,
+             iterates ? brim_tr(" (%s ms per iteration%s)") : brim_tr(" (%s ms per step%s)"), cost,
+             brim_ui_estimated(f));
+  }
+  brim_str text, remedy;
+  brim_str_init(&text);
+  brim_str_init(&remedy);
+  brim_words_read(f->text, &text);
+  brim_words_read(f->remedy, &remedy);
+  brim_str_append(&text, price);
+  brim_ui_styled(out, term, BRIM_UI_WARN, term->unicode ? "• " : "* ");
+  brim_ui_wrap(out, term, text.data, 2);
+  if (remedy.len > 0) {
+    brim_str_append(out, "\n  ");
+    brim_str_append(out, term->unicode ? "→ " : "> ");
+    brim_ui_wrap(out, term, remedy.data, 4);
+  }
+  brim_str_append_char(out, '\n');
+  if (text.status || remedy.status) out->status = BRIM_ENOMEM;
+  brim_str_deinit(&remedy);
+  brim_str_deinit(&text);
+}
+
+void brim_ui_put_finding_text(const brim_finding *f, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_words_read(f->text, &text);
+  brim_ui_put(out, "p", text.data);
+  brim_str_clear(&text);
+  brim_words_read(f->remedy, &text);
+  if (text.len > 0) {
+    brim_str_append(out, "<p class=\"remedy\">");
+    brim_ui_escape_html(out, text.data);
+    brim_str_append(out, "</p>");
+  }
+  if (text.status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
+bool brim_ui_prices_overlap(const brim_result *result) {
+  size_t priced = 0;
+  for (size_t i = 0; i < result->finding_count; i++) {
+    priced += !result->findings[i].note && !isnan(result->findings[i].cost_ms);
+  }
+  return priced > 1;
+}
+
+void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
+                            const brim_ui_decision *decision, int recommended, brim_str *out) {
+  char healthy[256];
+  if (brim_ui_healthy_beside(result, decision, recommended, healthy)) {
+    brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "• " : "* ");
+    brim_ui_wrap(out, term, healthy, 2);
+    brim_str_append_char(out, '\n');
+  }
+  for (size_t i = 0; i < result->finding_count; i++) {
+    put_finding(term, result, &result->findings[i], out);
+  }
+  if (brim_ui_prices_overlap(result)) {
+    brim_ui_wrap(out, term, brim_tr(BRIM_UI_PRICES_OVERLAP), 0);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+//-------------------------------------------- plans --------------------------------------------
+// Memory before anything runs: one plan row by row, and a sweep of plans.
+
+static void add_bytes(brim_ui_table *table, brim_ui_style style, double bytes) {
+  char text[32];
+  if (isnan(bytes)) {
+    brim_ui_table_add(table, style, "-");
+    return;
+  }
+  brim_format_bytes((uint64_t)bytes, text);
+  brim_ui_table_add(table, style, "%s", text);
+}
+
+static void add_share(brim_ui_table *table, brim_ui_style style, double part, double whole) {
+  if (isnan(part) || !(whole > 0)) {
+    brim_ui_table_add(table, style, "-");
+  } else {
+    brim_ui_table_add(table, style, "%.1f", brim_shown(part / whole * 100));
+  }
+}
+
+// Sum of the rows of a plan whose name is `name`; NaN when there is none.
+static double row_bytes(const brim_plan *plan, const char *name) {
+  double sum = 0;
+  bool found = false;
+  for (size_t i = 0; i < plan->row_count; i++) {
+    if (strcmp(plan->rows[i].name, name) != 0) continue;
+    sum += (double)plan->rows[i].bytes;
+    found = true;
+  }
+  return found ? sum : NAN;
+}
+
+// The plan's own row names become columns, in the order of the first result.
+static size_t plan_names(const brim_result *results, size_t count, const char **names, size_t max) {
+  size_t n = 0;
+  for (size_t r = 0; r < count; r++) {
+    const brim_plan *plan = &results[r].plan;
+    for (size_t i = 0; i < plan->row_count && n < max; i++) {
+      bool known = false;
+      for (size_t k = 0; k < n; k++) known = known || strcmp(names[k], plan->rows[i].name) == 0;
+      if (!known) names[n++] = plan->rows[i].name;
+    }
+  }
+  return n;
+}
+
+enum { MAX_NAMES = 16, MAX_KNOBS = 8 };
+
+// What a table of plans shows: the knobs that vary, and the rows of the plans that do.
+typedef struct plan_view {
+  const brim_result *results;
+  size_t count;
+  const char *knobs[MAX_KNOBS];
+  size_t knob_count;
+  const char *names[MAX_NAMES];
+  size_t name_count;
+  uint64_t limit;   // 0 = none
+  bool recomputed;  // some setting recomputes blocks: a column says how many
+} plan_view;
+
+// The first setting that has a plan; the last where none has.
+static size_t first_plan(const brim_result *results, size_t count) {
+  size_t i = 0;
+  while (i + 1 < count && results[i].plan.row_count == 0) i++;
+  return i;
+}
+
+static bool name_varies(const brim_result *results, size_t count, const char *name) {
+  size_t base = first_plan(results, count);
+  double first = row_bytes(&results[base].plan, name);
+  for (size_t i = base + 1; i < count; i++) {
+    if (results[i].plan.row_count == 0) continue;  // no plan: nothing to differ by
+    double bytes = row_bytes(&results[i].plan, name);
+    if (isnan(first) != isnan(bytes) || (!isnan(first) && first != bytes)) return true;
+  }
+  return false;
+}
+
+// What is the same for every setting is reported once, above the table: "Workers 0, parameters 4
+// MiB".
+static void put_constant(const char *label, const char *value, brim_str *line) {
+  brim_str_printf(line, "%s%s %s", line->len ? ", " : "", label, value);
+}
+
+static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out) {
+  const char *all[MAX_NAMES];
+  bool several = v->count > 1;  // of one setting everything is shown as columns
+  brim_str line;
+  brim_str_init(&line);
+  for (size_t k = 0; k < v->results[0].knob_count; k++) {
+    const brim_result_knob *knob = &v->results[0].knobs[k];
+    if (!brim_ui_knob_shown(v->results, v->count, knob->name)) continue;
+    bool varies = brim_result_knob_varies(v->results, v->count, knob->name);
+    if (several && !varies) {
+      put_constant(brim_ui_knob_label(v->results, knob->name), knob->value, &line);
+    } else if (v->knob_count < MAX_KNOBS) {
+      v->knobs[v->knob_count++] = knob->name;
+    }
+  }
+  size_t n = plan_names(v->results, v->count, all, MAX_NAMES);
+  for (size_t i = 0; i < n; i++) {
+    if (!several || name_varies(v->results, v->count, all[i])) {
+      v->names[v->name_count++] = all[i];
+      continue;
+    }
+    char bytes[32];
+    const brim_plan *plan = &v->results[first_plan(v->results, v->count)].plan;
+    brim_format_bytes((uint64_t)row_bytes(plan, all[i]), bytes);
+    put_constant(brim_tr(all[i]), bytes, &line);
+  }
+  if (line.len) {
+    brim_str text;
+    brim_str_init(&text);
+    brim_str_printf(&text, brim_tr("Same for all: %s"), line.data);
+    brim_ui_wrap(out, term, text.data, 2);
+    brim_str_append(out, "\n\n");
+    if (brim_str_status(&text)) line.status = text.status;
+    brim_str_deinit(&text);
+  }
+  brim_status status = brim_str_status(&line);
+  brim_str_deinit(&line);
+  return status;
+}
+
+// Leaving out begins with the smaller rows; activations, what the batch size is chosen by, stay.
+static int name_priority(const plan_view *v, size_t index) {
+  if (strcmp(v->names[index], "activations") == 0) return 1;
+  return 4 + (int)index;
+}
+
+static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
+  size_t n = 0;
+  for (size_t k = 0; k < v->knob_count; k++) {
+    columns[n++] =
+        (brim_ui_column){.header = brim_ui_knob_label(v->results, v->knobs[k]),
+                         .short_header = brim_ui_knob_short_label(v->results, v->knobs[k]),
+                         .align = BRIM_UI_RIGHT};
+  }
+  for (size_t i = 0; i < v->name_count; i++) {
+    columns[n++] = (brim_ui_column){
+        .header = brim_tr(v->names[i]), .align = BRIM_UI_RIGHT, .priority = name_priority(v, i)};
+  }
+  if (v->recomputed) {
+    columns[n++] =
+        (brim_ui_column){.header = brim_tr("Recomputed"), .align = BRIM_UI_RIGHT, .priority = 3};
+  }
+  columns[n++] =
+      (brim_ui_column){.header = brim_tr("Device"), .align = BRIM_UI_RIGHT, .priority = 3};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Host"), .align = BRIM_UI_RIGHT, .priority = 3};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Total"), .align = BRIM_UI_RIGHT};
+  columns[n++] = (brim_ui_column){.header = v->limit ? brim_tr("% of limit") : brim_tr("% of free"),
+                                  .short_header = "%",
+                                  .align = BRIM_UI_RIGHT,
+                                  .priority = 2};
+  columns[n++] = (brim_ui_column){.header = brim_tr("Status"), .min_width = 6};
+  return n;
+}
+
+static void add_plan_row(const plan_view *v, const brim_result *result, brim_ui_table *table) {
+  bool fits = result->failure == BRIM_FAILURE_NONE;
+  brim_ui_style style = fits ? BRIM_UI_PLAIN : BRIM_UI_DIM;
+  bool planned = result->plan.row_count > 0;
+  double device = planned ? (double)result->plan.bytes[BRIM_PLACE_DEVICE] : (double)NAN;
+  double host = planned ? (double)result->plan.bytes[BRIM_PLACE_HOST] : (double)NAN;
+  for (size_t k = 0; k < v->knob_count; k++) {
+    const brim_result_knob *knob = brim_result_knob_find(result, v->knobs[k]);
+    brim_ui_table_add(table, style, "%s", knob ? knob->value : "-");
+  }
+  for (size_t i = 0; i < v->name_count; i++) {
+    add_bytes(table, style, row_bytes(&result->plan, v->names[i]));
+  }
+  if (v->recomputed && result->plan.segments > 0) {
+    brim_ui_table_add(table, style, brim_tr("%d of %d"), (int)result->plan.recomputed,
+                      (int)result->plan.segments);
+  } else if (v->recomputed) {
+    brim_ui_table_add(table, style, "-");
+  }
+  double whole = result->free_bytes;
+  if (v->limit && (double)v->limit < whole) whole = (double)v->limit;
+  add_bytes(table, style, device);
+  add_bytes(table, style, host);
+  add_bytes(table, style, device + host);
+  add_share(table, style, brim_result_memory(result), whole);
+  brim_ui_table_add(table, fits ? BRIM_UI_GOOD : BRIM_UI_WARN, "%s",
+                    fits ? brim_tr("fits") : brim_ui_failure_text(result));
+}
+
+// Failures but of memory, whose figures are in the table.
+static void put_plan_reasons(const brim_term *term, const plan_view *v, brim_str *out) {
+  for (size_t i = 0; i < v->count; i++) {
+    if (v->results[i].failure == BRIM_FAILURE_OOM_PLANNED) continue;
+    brim_ui_reason(term, v->results, i, out);
+  }
+}
+
+brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results, size_t count,
+                               uint64_t limit, brim_str *out) {
+  brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
+  plan_view v = {.results = results, .count = count, .limit = limit};
+  if (count == 0) return BRIM_OK;
+  for (size_t i = 0; i < count; i++) {
+    v.recomputed = v.recomputed || results[i].plan.recomputed > 0;
+  }
+  BRIM_TRY(make_view(term, &v, out));
+  size_t n = sweep_columns(&v, columns);
+  int left_out = 0;
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, n);
+  for (size_t r = 0; r < count; r++) add_plan_row(&v, &results[r], &table);
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_note_left_out(term, left_out, out);
+  brim_ui_table_deinit(&table);
+  put_plan_reasons(term, &v, out);
+  return status ? status : brim_str_status(out);
+}
+
+//--------------------------------------- several devices ---------------------------------------
+// A setting on several devices at once, in the terminal: a table for each setting, which devices did
+// not take part, and what the figures leave out. The report's is in ui_report_charts.c.
+
+const char *brim_ui_scaling_limits(const brim_scaling *all, size_t count) {
+  if (ranks_any(all, count)) {
+    return brim_tr(
+        "Rows with I/O and computing are without exchange of gradients: an upper bound for "
+        "data-parallel training. Predictions are from one device, the gradients' size and a "
+        "measured all-reduce.");
+  }
+  return brim_tr(
+      "The devices do not exchange gradients; each trains on its own part of the data. The result "
+      "is an upper bound for data-parallel training: loading, copies, host time and power.");
+}
+
+static bool on_host(const brim_scaling_replica *r) { return !brim_str_starts(r->spec, "cuda"); }
+
+// More than one of these is the host itself.
+static bool share_host(const brim_scaling *s) {
+  int hosts = 0;
+  for (int k = 0; k < s->devices; k++) hosts += on_host(&s->replicas[k]) && !s->replicas[k].failure;
+  return hosts > 1;
+}
+
+const char *brim_ui_scaling_one(const brim_scaling *all, size_t count) {
+  bool shared = false;
+  for (size_t i = 0; i < count; i++) shared = shared || share_host(&all[i]);
+  if (shared) {
+    return brim_tr(
+        "CPU devices share the cores and the memory bandwidth of the host, so more devices add "
+        "nothing. Each device uses only its share of the threads. The row of one device therefore "
+        "differs from the summary, which uses all threads.");
+  }
+  return brim_tr(
+      "The row of one device is a new measurement, so it may differ slightly from the summary.");
+}
+
+double brim_ui_scaling_ms(const brim_scaling *s, brim_ui_scaling_part part) {
+  const brim_result *r = &s->result;
+  double sum = 0;
+  if (!(r->total_ms.mean > 0)) return (double)NAN;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    bool io = p == BRIM_PHASE_IO, h2d = p == BRIM_PHASE_H2D;
+    bool compute = p == BRIM_PHASE_FORWARD || p == BRIM_PHASE_BACKWARD ||
+                   p == BRIM_PHASE_OPTIMIZER || p == BRIM_PHASE_COMPUTE;
+    bool mine = part == BRIM_UI_SCALING_IO        ? io
+                : part == BRIM_UI_SCALING_H2D     ? h2d
+                : part == BRIM_UI_SCALING_COMPUTE ? compute
+                                                  : !io && !h2d && !compute;
+    if (mine && r->phase_used[p]) sum += r->phase_ms[p].mean;
+  }
+  return sum;
+}
+
+// "waiting for data, 0.31 ms"
+void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
+  static const struct {
+    const char *key, *text;
+  } words[] = {{"io", BRIM_N_("waiting for data")},
+               {"transform", BRIM_N_("transforms")},
+               {"h2d", BRIM_N_("copies to the GPU")},
+               {"compute", BRIM_N_("computing: power, clocks, memory")},
+               {"short_batch", BRIM_N_("short last batches")}};
+  const char *text = brim_tr("the host between steps");
+  char ms[32];
+  if (s->result.failure) {
+    snprintf(
+        out, 96, "%s",
+        s->devices > 1 ? brim_tr("fewer than two devices ran") : brim_ui_failure_text(&s->result));
+    return;
+  }
+  if (!s->lost_to[0]) {
+    snprintf(out, 96, "%s", s->devices == 1 ? "" : brim_tr("nothing significant"));
+    return;
+  }
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(words[i].key, s->lost_to) == 0) text = brim_tr(words[i].text);
+  }
+  if (strcmp(s->lost_to, "compute") == 0 && share_host(s)) {
+    text = brim_tr("computing: cores and memory bandwidth are shared");
+  }
+  brim_ui_ms(s->lost_ms, ms);
+  snprintf(out, 96, brim_tr("%s, %s ms"), text, ms);
+}
+
+bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica) {
+  const brim_scaling_replica *r = &all[item].replicas[replica];
+  for (size_t i = 0; i <= item; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const brim_scaling_replica *o = &all[i].replicas[k];
+      if (i == item && k == replica) return false;
+      if (o->failure && strcmp(o->spec, r->spec) == 0 && strcmp(o->message, r->message) == 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count) {
+  const char *first = "";
+  for (size_t i = 0; i < count; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const char *name = all[i].replicas[k].device;
+      if (!name[0] || strcmp(name, first) == 0) continue;
+      if (first[0]) return true;
+      first = name;
+    }
+  }
+  return false;
+}
+
+//---------------------------------- the table ----------------------------------
+
+static void add_row(brim_ui_table *table, const brim_scaling *s) {
+  char text[96];
+  const brim_result *r = &s->result;
+  brim_ui_style style = r->failure || !r->stable ? BRIM_UI_WARN : BRIM_UI_PLAIN;
+  brim_ui_scaling_devices(s, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_number(r->samples_per_s, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_number(s->each, text);
+  brim_ui_table_add(table, style, "%s", text);
+  if (isnan(s->efficiency)) {
+    brim_ui_table_add(table, style, "-");
+  } else {
+    brim_ui_table_add(table, s->efficiency >= 0.9 ? BRIM_UI_GOOD : BRIM_UI_WARN, "%.1f %%",
+                      brim_shown(100 * s->efficiency));
+  }
+  for (int part = 0; part < BRIM_UI_SCALING_COUNT; part++) {
+    brim_ui_ms(brim_ui_scaling_ms(s, (brim_ui_scaling_part)part), text);
+    brim_ui_table_add(table, style, "%s", text);
+  }
+  brim_ui_ms(r->total_ms.mean, text);
+  brim_ui_table_add(table, style, "%s", text);
+  brim_ui_scaling_lost(s, text);
+  bool unstable = !r->failure && !r->stable;
+  brim_ui_table_add(table, style, "%s%s%s", text, unstable && text[0] ? "; " : "",
+                    unstable ? brim_tr("unstable") : "");
+}
+
+static brim_status put_table(const brim_term *term, const brim_scaling *all, size_t count,
+                             brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("Devices"), NULL, BRIM_UI_LEFT, 0, 0},
+      {brim_tr("Samples/s"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("Each"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("Efficiency"), brim_tr("Eff."), BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("I/O(ms)"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("H2D(ms)"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("Compute(ms)"), brim_tr("Comp(ms)"), BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("Other(ms)"), NULL, BRIM_UI_RIGHT, 4, 0},
+      {brim_tr("Total(ms)"), NULL, BRIM_UI_RIGHT, 3, 0},
+      {brim_tr("Lost to"), NULL, BRIM_UI_LEFT, 0, 12},
+  };
+  int left_out = 0;
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (size_t i = 0; i < count; i++) add_row(&table, &all[i]);
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_table_deinit(&table);
+  brim_ui_note_left_out(term, left_out, out);
+  return status;
+}
+
+static void put_failed(const brim_term *term, const brim_scaling *all, size_t count,
+                       brim_str *out) {
+  for (size_t i = 0; i < count; i++) {
+    for (int k = 0; k < all[i].devices; k++) {
+      const brim_scaling_replica *r = &all[i].replicas[k];
+      if (!r->failure || brim_ui_scaling_reported(all, i, k)) continue;
+      brim_str line;
+      brim_str_init(&line);
+      brim_str_printf(&line, brim_tr("%s did not run: %s"), r->spec, r->message);
+      brim_ui_wrap(out, term, line.data ? line.data : r->spec, 2);
+      brim_str_append_char(out, '\n');
+      brim_str_deinit(&line);
+    }
+  }
+}
+
+static void put_unexchanged(const brim_term *term, const brim_scaling *all, size_t count,
+                            brim_str *out) {
+  for (size_t i = 0; i < count; i++) {
+    brim_str line;
+    brim_str_init(&line);
+    brim_ui_ranks_failed(&all[i], &line);
+    if (line.len > 0) {
+      brim_ui_wrap(out, term, line.data, 2);
+      brim_str_append_char(out, '\n');
+    }
+    brim_str_deinit(&line);
+  }
+}
+
+static void put_note(const brim_term *term, const char *text, brim_str *out) {
+  brim_ui_wrap(out, term, text, 0);
+  brim_str_append_char(out, '\n');
+}
+
+static void scaling_put_setting(const brim_term *term, const brim_result *r, brim_str *out) {
+  brim_str name;
+  brim_str_init(&name);
+  brim_ui_setting(r, &name);
+  if (name.data) brim_ui_wrap(out, term, name.data, 2);
+  brim_str_deinit(&name);
+  brim_str_append(out, "\n\n");
+}
+
+brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size_t count,
+                            const char *note, brim_str *out) {
+  if (count == 0) return BRIM_OK;
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("SCALING OVER DEVICES"));
+  for (size_t i = 0, n; i < count; i += n) {
+    n = brim_ui_scaling_group(all, count, i);
+    brim_str_append_char(out, '\n');
+    scaling_put_setting(term, &all[i].result, out);
+    BRIM_TRY(put_table(term, &all[i], n, out));
+    BRIM_TRY(brim_ui_ranks(term, &all[i], n, out));
+  }
+  brim_str_append_char(out, '\n');
+  put_failed(term, all, count, out);
+  put_unexchanged(term, all, count, out);
+  if (brim_ui_scaling_mixed(all, count)) {
+    put_note(term, brim_tr("The devices differ; efficiency is relative to the first."), out);
+  }
+  put_note(term, brim_ui_scaling_limits(all, count), out);
+  put_note(term, brim_ui_scaling_one(all, count), out);
+  if (note && note[0]) put_note(term, note, out);
+  return brim_str_status(out);
+}
+
+size_t brim_ui_scaling_group(const brim_scaling *all, size_t count, size_t first) {
+  size_t n = 1;
+  while (first + n < count && all[first + n].devices > all[first + n - 1].devices) n++;
+  return n;
+}
+
+//-------------------------------------------- ranks --------------------------------------------
+// A setting as one training of ranks: what was predicted and what was measured side by side, and predictions
+// beyond what was measured. Texts are shared by the terminal's table and the report's.
+
+static bool tried(const brim_scaling *s) { return s->exchange.by[0] || s->exchange.failure; }
+
+static bool ranks_any(const brim_scaling *all, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (tried(&all[i])) return true;
+  }
+  return false;
+}
+
+// "2", or "1 of 2" where not all of them ran.
+void brim_ui_scaling_devices(const brim_scaling *s, char out[32]) {
+  if (s->ran == s->devices) {
+    snprintf(out, 32, "%d", s->devices);
+  } else {
+    snprintf(out, 32, brim_tr("%d of %d"), s->ran, s->devices);
+  }
+}
+
+// "12,345, 91.2 %"
+static void put_rate(double rate, double efficiency, char out[48]) {
+  char number[32];
+  brim_ui_number(rate, number);
+  if (isnan(rate)) {
+    snprintf(out, 48, "-");
+  } else if (isnan(efficiency)) {
+    snprintf(out, 48, "%s", number);
+  } else {
+    snprintf(out, 48, "%s, %.1f %%", number, brim_shown(100 * efficiency));
+  }
+}
+
+static void note_forecast(const brim_scaling_forecast *f, char out[96]) {
+  const char *text = "";
+  if (f->network) {
+    text = brim_tr("network between machines: not measured");
+  } else if (isnan(f->waited_ms)) {
+    text = brim_tr("share of the backward pass: unknown");
+  } else if (f->beyond) {
+    text = brim_tr("beyond what was measured");
+  }
+  snprintf(out, 96, "%s", text);
+}
+
+static void put_ms(double ms, char out[48]) {
+  char text[32];
+  brim_ui_ms(ms, text);
+  snprintf(out, 48, "%s", isnan(ms) ? "-" : text);
+}
+
+// Without exchange the devices lost more than the exchange was mistaken by.
+static bool slowed(const brim_scaling *s) {
+  return s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
+}
+
+static void row_of(const brim_scaling *s, brim_ui_ranks_row *out) {
+  const brim_scaling_exchange *e = &s->exchange;
+  double error = brim_scaling_error(s);
+  char devices[32];
+  brim_ui_scaling_devices(s, devices);
+  snprintf(out->cells[0], sizeof out->cells[0], "%s", devices);
+  put_rate(s->predicted.samples_per_s, s->predicted.efficiency, out->cells[1]);
+  put_rate(e->samples_per_s, e->efficiency, out->cells[2]);
+  snprintf(out->cells[3], sizeof out->cells[3], "%+.1f %%", brim_shown(100 * error));
+  if (isnan(error)) snprintf(out->cells[3], sizeof out->cells[3], "-");
+  put_ms(e->step_ms, out->cells[4]);
+  put_ms(e->busy_ms, out->cells[5]);
+  put_ms(e->waited_ms, out->cells[6]);
+  put_ms(s->predicted.waited_ms, out->cells[7]);
+  out->good = e->samples_per_s > 0 && e->efficiency >= 0.9;
+  out->warns = e->failure || !e->stable;
+  if (e->failure) {
+    snprintf(out->note, sizeof out->note, "%s", brim_tr("failed"));
+  } else {
+    note_forecast(&s->predicted, out->note);
+    if (!out->note[0] && slowed(s)) {
+      snprintf(out->note, sizeof out->note, "%s",
+               brim_tr("slower without exchange too (see Lost to)"));
+    }
+    if (!e->stable) {
+      size_t used = strlen(out->note);
+      snprintf(out->note + used, sizeof out->note - used, "%s%s", used ? "; " : "",
+               brim_tr("unstable"));
+    }
+  }
+}
+
+static void further_row(const brim_scaling_forecast *f, brim_ui_ranks_row *out) {
+  snprintf(out->cells[0], sizeof out->cells[0], "%lld", (long long)f->ranks);
+  put_rate(f->samples_per_s, f->efficiency, out->cells[1]);
+  snprintf(out->cells[2], sizeof out->cells[2], "-");
+  snprintf(out->cells[3], sizeof out->cells[3], "-");
+  put_ms(f->step_ms, out->cells[4]);
+  put_ms(f->exchange_ms, out->cells[5]);
+  snprintf(out->cells[6], sizeof out->cells[6], "-");
+  put_ms(f->waited_ms, out->cells[7]);
+  note_forecast(f, out->note);
+}
+
+size_t brim_ui_ranks_rows(const brim_scaling *all, size_t count,
+                          brim_ui_ranks_row out[BRIM_UI_RANKS_ROWS]) {
+  size_t n = 0;
+  memset(out, 0, BRIM_UI_RANKS_ROWS * sizeof *out);
+  for (size_t i = 0; i < count; i++) {
+    if (tried(&all[i]) && n < BRIM_UI_RANKS_ROWS) row_of(&all[i], &out[n++]);
+  }
+  for (size_t i = 0; i < count; i++) {
+    for (int k = 0; k < all[i].further_count && n < BRIM_UI_RANKS_ROWS; k++) {
+      further_row(&all[i].further[k], &out[n++]);
+    }
+  }
+  return n;
+}
+
+void brim_ui_ranks_heads(const char *out[BRIM_UI_RANKS_CELLS + 1]) {
+  out[0] = brim_tr("Devices");
+  out[1] = brim_tr("Predicted");
+  out[2] = brim_tr("Measured");
+  out[3] = brim_tr("Error");
+  out[4] = brim_tr("Total(ms)");
+  out[5] = brim_tr("Exchange(ms)");
+  out[6] = brim_tr("Waited(ms)");
+  out[7] = brim_tr("Predicted wait(ms)");
+  out[8] = brim_tr("Note");
+}
+
+// Of the last exchange that was timed.
+void brim_ui_ranks_title(const brim_scaling *all, size_t count, char out[256]) {
+  const brim_scaling_exchange *e = NULL;
+  for (size_t i = 0; i < count; i++) {
+    if (all[i].exchange.bucket_ms > 0) e = &all[i].exchange;
+  }
+  char bytes[32], bucket[32], ms[32];
+  if (!e) {
+    snprintf(out, 256, "%s", brim_tr("Training with exchange of gradients:"));
+    return;
+  }
+  brim_format_bytes((uint64_t)e->gradient_bytes, bytes);
+  brim_format_bytes((uint64_t)e->bucket_bytes, bucket);
+  brim_ui_ms(e->bucket_ms, ms);
+  snprintf(out, 256,
+           brim_tr("Training with exchange of gradients over %s: %s per step; an all-reduce of %s "
+                   "takes %s ms."),
+           e->by, bytes, bucket, ms);
+}
+
+void brim_ui_ranks_failed(const brim_scaling *s, brim_str *out) {
+  if (!s->exchange.failure) return;
+  brim_str_printf(out, brim_tr("%d devices could not exchange gradients: %s"), s->ran,
+                  s->exchange.message);
+}
+
+// The terminal's table of one setting; nothing where no exchange was tried.
+static brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t count,
+                                 brim_str *out) {
+  brim_ui_ranks_row rows[BRIM_UI_RANKS_ROWS];
+  const char *heads[BRIM_UI_RANKS_CELLS + 1];
+  brim_ui_column columns[BRIM_UI_RANKS_CELLS + 1];
+  // what a narrow terminal leaves out first has the higher number
+  static const int order[BRIM_UI_RANKS_CELLS + 1] = {0, 0, 0, 1, 2, 5, 3, 4, 0};
+  char title[256];
+  int left_out = 0;
+  size_t n = brim_ui_ranks_rows(all, count, rows);
+  if (n == 0) return BRIM_OK;
+  brim_ui_ranks_heads(heads);
+  brim_ui_ranks_title(all, count, title);
+  brim_str_append_char(out, '\n');
+  brim_ui_wrap(out, term, title, 2);
+  brim_str_append(out, "\n\n");
+  for (int i = 0; i <= BRIM_UI_RANKS_CELLS; i++) {
+    bool left = i == 0 || i == BRIM_UI_RANKS_CELLS;
+    columns[i] = (brim_ui_column){heads[i], NULL, left ? BRIM_UI_LEFT : BRIM_UI_RIGHT, order[i],
+                                  i == BRIM_UI_RANKS_CELLS ? 12 : 0};
+  }
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, BRIM_UI_RANKS_CELLS + 1);
+  for (size_t i = 0; i < n; i++) {
+    brim_ui_style style = rows[i].warns ? BRIM_UI_WARN : BRIM_UI_PLAIN;
+    for (int k = 0; k < BRIM_UI_RANKS_CELLS; k++) {
+      brim_ui_style cell = k == 2 && rows[i].good && !rows[i].warns ? BRIM_UI_GOOD : style;
+      brim_ui_table_add(&table, cell, "%s", rows[i].cells[k]);
+    }
+    brim_ui_table_add(&table, style, "%s", rows[i].note);
+  }
+  brim_status status = brim_ui_table_render(&table, term, out, &left_out);
+  brim_ui_table_deinit(&table);
+  brim_ui_note_left_out(term, left_out, out);
+  return status;
 }

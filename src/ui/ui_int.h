@@ -27,12 +27,6 @@ typedef struct brim_ui_bench_column {
   char short_header[32];
   int priority;
 } brim_ui_bench_column;
-
-// The columns these results ask for; returns how many (at most BRIM_UI_MAX_COLUMNS).
-size_t brim_ui_bench_columns(const brim_result *results, size_t count, brim_ui_bench_column *out);
-// Text of one cell.
-void brim_ui_bench_cell(const brim_ui_bench_column *column, const brim_result *result,
-                        const brim_result *first, char out[64]);
 // The name of a knob in a heading ("batch_size" -> "Batch").
 const char *brim_ui_knob_label(const brim_result *of, const char *name);
 const char *brim_ui_knob_short_label(const brim_result *of, const char *name);  // "Prec"
@@ -40,29 +34,16 @@ bool brim_ui_knob_is(const brim_result *of, const char *name, brim_knob_role rol
 // "samples/s", "env steps/s" of what was measured; the heading begins with a capital letter.
 const char *brim_ui_rate_unit(const brim_result *results, size_t count, char out[64]);
 const char *brim_ui_rate_heading(const brim_result *results, size_t count, char out[64]);
-// Why setting `index` failed, as a line below a table; nothing where it did not, where an earlier one
-// says the same, or where an earlier plan did not fit either.
-void brim_ui_reason(const brim_term *term, const brim_result *results, size_t index, brim_str *out);
 // "2 columns left out: ..." below a table; nothing when none were.
 void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out);
 // The phase columns: they add up to the median step.
 double brim_ui_phase_ms(const brim_result *result, int phase);
-// Settings that ran, and those of them whose times were steady.
-void brim_ui_count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable);
 // Why no setting is recommended, and what to do.
 // "  Label:   value" and what a recommendation is made of.
 void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
                        const brim_result *result, brim_str *out);
-// "Recommended for training" or "Keep your setting", marked where it is provisional. decision may be NULL.
-void brim_ui_recommended_title(const brim_term *term, const brim_ui_decision *decision,
-                               int recommended, brim_str *out);
 const char *brim_ui_pick_title(const brim_ui_decision *decision, int recommended);
-// "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
-void brim_ui_decision_lines(const brim_term *term, const brim_ui_decision *decision,
-                            int recommended, brim_str *out);
-// Is the answer that the config's own setting stays?
-bool brim_ui_keeps(const brim_ui_decision *decision, int recommended);
 // ", while other programs had 63 % of the CPU", which belongs to every share of a ceiling; nothing where
 // they did not, or the step is a GPU's.
 void brim_ui_add_others(const brim_result *result, brim_str *out);
@@ -78,9 +59,6 @@ const char *brim_ui_own_text(const brim_ui_decision *decision);
 bool brim_ui_interval_tells(double low, double high);
 void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out);
 void brim_ui_put_memory(const brim_term *term, const brim_result *result, brim_str *out);
-// The table and why settings did not run.
-brim_status brim_ui_bench_summary(const brim_term *term, const brim_result *results, size_t count,
-                                  brim_ui_picks picks, brim_str *out);
 const char *brim_ui_why_nothing(const brim_result *results, size_t count);
 // What makes the figures doubtful, for the first lines of every view: other programs, with their share, and
 // unsteady times. Returns how many lines there are.
@@ -119,22 +97,18 @@ bool brim_ui_scaling_reported(const brim_scaling *all, size_t item, int replica)
 // Are there devices of different names?
 bool brim_ui_scaling_mixed(const brim_scaling *all, size_t count);
 
-// Ranks that exchange gradients (ui_scaling_ranks.c): measured beside predicted, then predicted alone.
+// Ranks that exchange gradients (ui_bench.c): measured beside predicted, then predicted alone.
 enum { BRIM_UI_RANKS_CELLS = 8, BRIM_UI_RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
 typedef struct brim_ui_ranks_row {
   char cells[BRIM_UI_RANKS_CELLS][48];
   char note[96];
   bool good, warns;
 } brim_ui_ranks_row;
-bool brim_ui_ranks_any(const brim_scaling *all, size_t count);
 size_t brim_ui_ranks_rows(const brim_scaling *all, size_t count,
                           brim_ui_ranks_row out[BRIM_UI_RANKS_ROWS]);
 void brim_ui_ranks_heads(const char *out[BRIM_UI_RANKS_CELLS + 1]);
 void brim_ui_ranks_title(const brim_scaling *all, size_t count, char out[256]);
 void brim_ui_ranks_failed(const brim_scaling *scaling, brim_str *out);  // "" where they did not
-// The terminal's table of one setting; nothing where no exchange was tried.
-brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t count,
-                          brim_str *out);
 
 #ifdef __cplusplus
 }

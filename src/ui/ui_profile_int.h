@@ -55,17 +55,8 @@ const char *brim_ui_profile_source(const brim_profile *profile);
 void brim_ui_profile_cost(const brim_profile *profile, brim_str *out);
 // "Host to device: 1.5 MiB in 0.90 ms per step, ..."; nothing where none was copied.
 void brim_ui_profile_transfer(const brim_profile *profile, brim_str *out);
-// What ranks exchange, and how much of it computing hides; nothing of one rank.
-void brim_ui_profile_exchange(const brim_profile *profile, brim_str *out);
-// "2.46 ms ± 0.018 (median and MAD, untraced)"
-void brim_ui_profile_step(const brim_profile *profile, char out[128]);
 // "41,000 samples/s"; "" when unknown.
 void brim_ui_profile_rate(const brim_profile *profile, char out[96]);
-
-// Parts of the page (ui_profile_page_*.c).
-void brim_ui_profile_put_memory(const brim_profile *profile, brim_str *out);
-void brim_ui_profile_put_phases(const brim_profile *profile, brim_str *out);
-brim_status brim_ui_profile_put_tables(const brim_profile *profile, brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,530 @@
-// The replay page: one HTML file that shows a recorded episode and needs no network and no other
-// file. What happened stands in it as text and as curves without a script; the scripts (web/replay)
-// play it. This file is the frame, the figures and the data; ui_replay_curves.c the curves of the
-// episodes, ui_replay_training.c those of the run.
+// The replay page: one HTML file that shows a recorded episode and needs no network and no other file. What happened
+// stands in it as text and as curves without a script; the scripts (web/replay) play it.
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "ui/ui_replay_int.h"
+#include "ui/ui_report_int.h"
 #include "web/web.h"
+
+//---------------------------------- scales (ui_replay.c) ----------------------------------
+
+typedef struct brim_ui_scale {
+  double low, high, step;  // of the values
+  int64_t last;            // step at the right edge; at least 1
+  double dt;               // that a step counts on the x axis
+  bool whole;              // no fractions there
+} brim_ui_scale;
+
+//-------------------------------------------- scales --------------------------------------------
+// Scales of the replay page's curves. Their lines are SVG that stretches with the page; their labels
+// are HTML, so that letters keep their size on a phone.
+
+// The next of 1, 2, 5 times a power of ten at or above value.
+static double nice_step(double value) {
+  double power = pow(10, floor(log10(value)));
+  double f = value / power;
+  return (f <= 1.0001 ? 1 : f <= 2.0001 ? 2 : f <= 5.0001 ? 5 : 10) * power;
+}
+
+// Round numbers around values from low to high, which are `least` apart at least.
+static void scale_fit(brim_ui_scale *s, double low, double high, double least) {
+  if (high - low < least) high = low + least;
+  s->step = nice_step((high - low) / 4);
+  s->low = floor(low / s->step + 1e-6) * s->step;
+  s->high = ceil(high / s->step - 1e-6) * s->step;
+}
+
+// 0..1000 from the left
+static double scale_x(const brim_ui_scale *s, int64_t step) {
+  return (double)step / (double)s->last * 1000;
+}
+
+// 0..100 from the top
+static double scale_y(const brim_ui_scale *s, double value) {
+  return (s->high - value) / (s->high - s->low) * 100;
+}
+
+static int64_t tick_count(const brim_ui_scale *s) { return llround((s->high - s->low) / s->step); }
+
+// <svg> with a rule for each tick; what is drawn and </svg> follow.
+static void put_grid(const brim_ui_scale *s, brim_str *out) {
+  brim_str_append(out,
+                  "<svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" "
+                  "aria-hidden=\"true\">");
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    brim_str_printf(out, "<path class=\"rule\" d=\"M0 %.1fH1000\" />",
+                    scale_y(s, s->low + (double)k * s->step));
+  }
+}
+
+// Millions have too many digits for the margin.
+static int tick_text(const brim_ui_scale *s, int64_t k, double *v, char out[32]) {
+  int digits = s->step >= 0.9999 ? 0 : (int)fmin(ceil(-log10(s->step) - 1e-6), 6);
+  *v = s->low + (double)k * s->step;
+  if (fabs(*v) < s->step / 2) *v = 0;
+  if (fmax(fabs(s->low), fabs(s->high)) >= 1e7) return snprintf(out, 32, "%.4g", *v);
+  return snprintf(out, 32, "%.*f", digits, *v);
+}
+
+static void put_ticks(const brim_ui_scale *s, brim_str *out) {
+  char text[32];
+  double v;
+  int widest = 0;
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    int n = tick_text(s, k, &v, text);
+    widest = n > widest ? n : widest;
+  }
+  brim_str_printf(out, "<div class=\"ticks\" style=\"--w:%.1fem\">", 0.65 * widest);
+  for (int64_t k = 0; k <= tick_count(s); k++) {
+    tick_text(s, k, &v, text);
+    brim_str_printf(out, "<span style=\"top:%.1f%%\">%s</span>", scale_y(s, v), text);
+  }
+  brim_str_append(out, "</div>\n");
+}
+
+// `unit` stands behind the first number.
+static void put_axis(const brim_ui_scale *s, const char *unit, brim_str *out) {
+  double end = (double)s->last * s->dt, step = nice_step(fmax(end / 4, s->whole ? 1 : 0));
+  int digits = step >= 0.9999 ? 0 : (int)ceil(-log10(step) - 1e-6);
+  brim_str_append(out, "<div class=\"axis\">");
+  for (int k = 0; (double)k * step <= end * 1.0001; k++) {
+    double t = (double)k * step;
+    // The last one would stand over the edge.
+    brim_str_printf(out, "<span%s style=\"left:%.1f%%\">%.*f%s</span>",
+                    t > end * 0.96 ? " class=\"e\"" : "", t / end * 100, digits, t,
+                    k == 0 ? unit : "");
+  }
+  brim_str_append(out, "</div>");
+}
+
+//------------------------------------ curves of the episodes ------------------------------------
+// The curves of a replay over time. The lines are SVG that stretches with the page;
+// their labels are HTML, so that letters keep their size on a phone. They are whole without a
+// script, which only moves the cursor over them.
+
+enum { MAX_POINTS = 1500 };  // of a line: more are not told apart
+
+// The attribute that says which episode an element is of, where there are several
+// (ui_replay.c).
+static void replay_of(const brim_ui_replay_options *options, size_t episode, brim_str *out) {
+  if (options->episode_count > 1) brim_str_printf(out, " data-e=\"%zu\"", episode);
+}
+
+typedef brim_scene_curve curve;
+typedef brim_ui_scale scale;
+
+static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
+  if (c->reward) return (double)t->reward[i];
+  const float *frame = brim_trajectory_frame(t, i);
+  return c->value ? c->value(frame) : (double)frame[c->column];
+}
+
+// A reward belongs to the frame that its step led to, so the first frame has none.
+static int64_t values_of(const curve *c, const brim_trajectory *t) {
+  return c->reward ? t->frames - 1 : t->frames;
+}
+
+static int64_t frame_of(const curve *c, int64_t i) { return c->reward ? i + 1 : i; }
+
+//---------------------------------- scales ----------------------------------
+
+static void make_scale(const curve *c, const brim_trajectory *list, size_t count, scale *s) {
+  double low = INFINITY, high = -INFINITY;
+  *s = (scale){.last = 1, .dt = list[0].dt, .whole = list[0].scene->rate > 0};
+  for (size_t k = 0; k < count; k++) {
+    // What a fall costs would leave no room for all that came before it: it goes to the edge.
+    bool ended = c->reward && list[k].end == BRIM_SCENE_ENDED && list[k].frames > 2;
+    for (int64_t i = 0; i < values_of(c, &list[k]) - ended; i++) {
+      double v = value_at(c, &list[k], i);
+      if (isnan(v)) continue;
+      low = fmin(low, v);
+      high = fmax(high, v);
+    }
+    if (list[k].frames - 1 > s->last) s->last = list[k].frames - 1;
+  }
+  if (!(low <= high)) low = 0, high = 1;
+  if (c->from_zero) low = fmin(low, 0);
+  scale_fit(s, low, high, 1e-3);
+}
+
+//---------------------------------- lines ----------------------------------
+
+static void put_point(const scale *s, int64_t i, double v, bool *begun, brim_str *out) {
+  if (isnan(v)) {
+    *begun = false;
+    return;
+  }
+  double y = fmin(fmax(scale_y(s, v), 0), 100);
+  brim_str_printf(out, "%c%.1f %.1f", *begun ? 'L' : 'M', scale_x(s, i), y);
+  *begun = true;
+}
+
+// A line of more points than a page needs keeps the lowest and the highest of each stretch: what
+// happened in one step alone is still seen.
+static void put_line(const curve *c, const scale *s, const brim_trajectory *t, size_t which,
+                     brim_str *out) {
+  int64_t n = values_of(c, t), stretch = n > MAX_POINTS ? (2 * n + MAX_POINTS - 1) / MAX_POINTS : 1;
+  bool begun = false;
+  brim_str_printf(out, "<path class=\"l c%zu\" d=\"", which);
+  for (int64_t from = 0; from < n; from += stretch) {
+    int64_t to = from + stretch < n ? from + stretch : n, low = from, high = from;
+    for (int64_t i = from; i < to; i++) {
+      if (value_at(c, t, i) < value_at(c, t, low)) low = i;
+      if (value_at(c, t, i) > value_at(c, t, high)) high = i;
+    }
+    int64_t first = low < high ? low : high, second = low < high ? high : low;
+    put_point(s, frame_of(c, first), value_at(c, t, first), &begun, out);
+    if (second != first) put_point(s, frame_of(c, second), value_at(c, t, second), &begun, out);
+  }
+  brim_str_append(out, "\" />");
+}
+
+static bool within(const scale *s, double y) { return y > s->low && y < s->high; }
+
+static void put_rule(const scale *s, double y, const char *kind, brim_str *out) {
+  if (!within(s, y)) return;
+  brim_str_printf(out, "<path class=\"%s\" d=\"M0 %.1fH1000\" />", kind, scale_y(s, y));
+}
+
+// Whatever acts meets the same events for as long as it continues: the longest one has all of them.
+static void put_marks(const scale *s, const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_trajectory *longest = &list[0];
+  const brim_scene *scene = list[0].scene;
+  for (size_t k = 1; k < count; k++) {
+    longest = list[k].frames > longest->frames ? &list[k] : longest;
+  }
+  for (size_t part = 0; part < scene->part_count; part++) {
+    if (scene->parts[part].when != BRIM_SCENE_EVENTS) continue;
+    for (int64_t i = 0; i < longest->frames; i++) {
+      if (!brim_scene_event(scene, part, brim_trajectory_frame(longest, i))) continue;
+      brim_str_printf(out, "<path class=\"mark\" d=\"M%.1f 0V100\" />", scale_x(s, i));
+    }
+  }
+}
+
+static void put_plot(const curve *c, const scale *s, const brim_trajectory *list, size_t count,
+                     brim_str *out) {
+  brim_str_append(out, "<div class=\"plot\">");
+  put_grid(s, out);
+  put_marks(s, list, count, out);
+  for (int k = 0; k < c->limit_count; k++) put_rule(s, c->limits[k], "limit", out);
+  for (size_t k = count; k-- > 0;) put_line(c, s, &list[k], k, out);
+  brim_str_append(out, "</svg><i class=\"now\"></i></div>\n");
+}
+
+//---------------------------------- labels ----------------------------------
+
+static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t episode,
+                      const brim_trajectory *list, size_t count, brim_str *out) {
+  scale s;
+  make_scale(c, list, count, &s);
+  brim_str_printf(out, "<figure class=\"curve\" data-key=\"%s\" data-digits=\"%d\"", c->key,
+                  c->digits);
+  replay_of(o, episode, out);
+  brim_str_append(out, "><figcaption>");
+  brim_ui_put(out, "b", brim_tr(c->title));
+  for (size_t k = 0; k < count; k++) {
+    brim_str_printf(out, "<span class=\"read c%zu\">", k);
+    brim_ui_escape_html(out, list[k].label);
+    brim_str_append(out, " <output></output></span>");
+  }
+  brim_str_append(out, "</figcaption>\n<div class=\"area\">");
+  put_ticks(&s, out);
+  put_plot(c, &s, list, count, out);
+  put_axis(&s, list[0].scene->rate > 0 ? "" : " s", out);
+  brim_str_append(out, "</div></figure>\n");
+}
+
+static void put_mark_legend(size_t part, const brim_trajectory *list, size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  bool met = false;
+  for (size_t k = 0; k < count; k++) {
+    for (int64_t i = 0; i < list[k].frames && !met; i++) {
+      met = brim_scene_event(scene, part, brim_trajectory_frame(&list[k], i));
+    }
+  }
+  if (!met) return;
+  brim_str_append(out, "<li class=\"p\"><i></i>");
+  brim_ui_escape_html(out, brim_tr(scene->parts[part].label));
+  brim_str_append(out, "</li>");
+}
+
+// Whether a limit of a curve is drawn: most are out of its scale while all goes well.
+static bool shows_limit(const curve *c, const brim_trajectory *list, size_t count) {
+  scale s;
+  make_scale(c, list, count, &s);
+  for (int k = 0; k < c->limit_count; k++) {
+    if (within(&s, c->limits[k])) return true;
+  }
+  return false;
+}
+
+static void put_legend(const brim_trajectory *list, size_t count, size_t beside, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  bool limits = false;
+  brim_str_append(out, "<ul class=\"legend\">");
+  for (size_t k = 0; k < beside; k++) {
+    brim_str_printf(out, "<li class=\"c%zu\"><i></i>", k);
+    brim_ui_escape_html(out, list[k].label);
+    brim_str_append(out, "</li>");
+  }
+  for (size_t i = 0; i < scene->part_count; i++) {
+    if (scene->parts[i].when == BRIM_SCENE_EVENTS) put_mark_legend(i, list, count, out);
+  }
+  for (size_t i = 0; i < scene->curve_count; i++) {
+    for (size_t k = 0; k < count; k += beside) {
+      limits |= shows_limit(&scene->curves[i], list + k, beside);
+    }
+  }
+  if (limits && scene->limit_text) {
+    brim_str_append(out, "<li class=\"f\"><i></i>");
+    brim_ui_escape_html(out, brim_tr(scene->limit_text));
+    brim_str_append(out, "</li>");
+  }
+  brim_str_append(out, "</ul>\n");
+}
+
+// The section with the curves of the scene (ui_replay.c).
+static brim_status replay_curves(const brim_ui_replay_options *options, const brim_trajectory *list,
+                                 size_t count, brim_str *out) {
+  const brim_scene *scene = list[0].scene;
+  const size_t beside = options->episode_count > 1 ? count / options->episode_count : count;
+  if (scene->curve_count == 0) return BRIM_OK;
+  brim_ui_put_section(out, "curves",
+                      scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
+  put_legend(list, count, beside, out);
+  brim_str_printf(out, "<div class=\"curves\" data-n=\"%zu\">\n", beside);
+  for (size_t k = 0; k < count; k += beside) {
+    for (size_t i = 0; i < scene->curve_count; i++) {
+      put_curve(&scene->curves[i], options, k / beside, list + k, beside, out);
+    }
+  }
+  brim_str_append(out, "</div>\n</section>\n");
+  return brim_str_status(out);
+}
+
+//-------------------------------------- curves of the run --------------------------------------
+// The curves of the run that a replayed checkpoint is of: a figure for each metric of evaluations. They
+// are whole without a script, which shows the values of other points.
+
+static bool is_percent(const brim_curve *c) { return c->row->format == BRIM_METRIC_PERCENT; }
+
+// As the y axis counts.
+static double drawn(const brim_curve *c, double value) {
+  return is_percent(c) ? 100 * value : value;
+}
+
+static bool has_baseline(const brim_ui_replay_options *o, const brim_curve *c) {
+  return o->training_baseline && !isnan(c->baseline);
+}
+
+// The right edge: all figures have one x axis.
+static int64_t last_of(const brim_curves *all) {
+  int64_t last = all->marked > 1 ? all->marked : 1;
+  for (size_t k = 0; k < all->count; k++) {
+    const brim_curve *c = &all->list[k];
+    if (c->points[c->count - 1].step > last) last = c->points[c->count - 1].step;
+  }
+  return last;
+}
+
+static brim_ui_scale scale_of(const brim_ui_replay_options *o, const brim_curve *c) {
+  brim_ui_scale s = {.last = last_of(o->training), .dt = 1, .whole = true};
+  double low = INFINITY, high = -INFINITY;
+  for (size_t i = 0; i < c->count; i++) {
+    low = fmin(low, drawn(c, c->points[i].value));
+    high = fmax(high, drawn(c, c->points[i].value));
+  }
+  if (has_baseline(o, c)) {
+    low = fmin(low, drawn(c, c->baseline));
+    high = fmax(high, drawn(c, c->baseline));
+  }
+  const double size = fmax(fabs(low), fabs(high));
+  scale_fit(&s, low, high, size > 0 ? size * 1e-2 : 1);
+  return s;
+}
+
+// The point of the checkpoint, else the last one.
+static size_t point_of(const brim_curves *all, const brim_curve *c, bool *marked) {
+  for (size_t i = 0; i < c->count; i++) {
+    *marked = c->points[i].step == all->marked;
+    if (*marked) return i;
+  }
+  return c->count - 1;
+}
+
+//---------------------------------- texts ----------------------------------
+
+static void title_of(const brim_curve *c, char out[128]) {
+  const char *label = brim_metric_label(c->row, BRIM_METRIC_LINE_EVAL);
+  const char *unit = is_percent(c) ? "%" : c->row->unit ? brim_tr(c->row->unit) : NULL;
+  if (!label[0]) label = brim_metric_label(c->row, BRIM_METRIC_LINE_TABLE), unit = NULL;
+  if (!label[0]) label = c->row->unit ? brim_tr(c->row->unit) : c->row->key;
+  snprintf(out, 128, "%.80s", label);
+  if (unit) snprintf(out, 128, "%.80s (%.40s)", label, unit);
+}
+
+static const char *step_name(const brim_ui_replay_options *o) {
+  return brim_tr(o->training_step ? o->training_step : BRIM_N_("step"));
+}
+
+static void step_text(const brim_ui_replay_options *o, int64_t step, char out[96]) {
+  snprintf(out, 96, "%.60s %lld", step_name(o), (long long)step);
+}
+
+//---------------------------------- a figure ----------------------------------
+
+static void put_caption(const brim_ui_replay_options *o, const brim_curve *c, const char *title,
+                        size_t at, brim_str *out) {
+  char step[96], value[32];
+  brim_str_append(out, "<figcaption>");
+  brim_ui_put(out, "b", title);
+  step_text(o, c->points[at].step, step);
+  brim_metric_format_value(c->row, c->points[at].value, value);
+  brim_str_append(out, "<span class=\"read c0\">");
+  brim_ui_put(out, "span", step);
+  brim_str_append_char(out, ' ');
+  brim_ui_put(out, "output", value);
+  brim_str_append(out, "</span>");
+  if (has_baseline(o, c)) {
+    brim_metric_format_value(c->row, c->baseline, value);
+    brim_str_append(out, "<span class=\"read base\">");
+    brim_ui_escape_html(out, brim_tr(o->training_baseline));
+    brim_str_append_char(out, ' ');
+    brim_ui_put(out, "b", value);
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</figcaption>\n");
+}
+
+static void put_lines(const brim_ui_replay_options *o, const brim_ui_scale *s, const brim_curve *c,
+                      brim_str *out) {
+  if (has_baseline(o, c)) {
+    brim_str_printf(out, "<path class=\"base\" d=\"M0 %.1fH1000\" />",
+                    scale_y(s, drawn(c, c->baseline)));
+  }
+  if (o->training->marked >= 0) {
+    brim_str_printf(out, "<path class=\"here\" d=\"M%.1f 0V100\" />",
+                    scale_x(s, o->training->marked));
+  }
+  brim_str_append(out, "<path class=\"l c0\" d=\"");
+  for (size_t i = 0; i < c->count; i++) {
+    brim_str_printf(out, "%c%.1f %.1f", i > 0 ? 'L' : 'M', scale_x(s, c->points[i].step),
+                    scale_y(s, drawn(c, c->points[i].value)));
+  }
+  if (c->count == 1) brim_str_append(out, "h0");  // else nothing would be seen of it
+  brim_str_append(out, "\" />");
+}
+
+static void training_put_curve(const brim_ui_replay_options *o, const brim_curve *c,
+                               brim_str *out) {
+  const brim_ui_scale s = scale_of(o, c);
+  char title[128], step[96], value[32], label[320];
+  bool marked = false;
+  const size_t at = point_of(o->training, c, &marked);
+  const brim_curve_point *p = &c->points[at];
+  title_of(c, title);
+  step_text(o, p->step, step);
+  brim_metric_format_value(c->row, p->value, value);
+  snprintf(label, sizeof label, "%s: %s, %s", title, step, value);
+  brim_str_append(out, "<figure class=\"curve\"");
+  brim_ui_put_attribute(out, "data-key", c->row->key);
+  brim_str_append_char(out, '>');
+  put_caption(o, c, title, at, out);
+  brim_str_append(out, "<div class=\"area\">");
+  put_ticks(&s, out);
+  brim_str_append(out, "<div class=\"plot\" role=\"img\"");
+  brim_ui_put_attribute(out, "aria-label", label);
+  brim_str_append_char(out, '>');
+  put_grid(&s, out);
+  put_lines(o, &s, c, out);
+  brim_str_append(out, "</svg>");
+  if (marked) {
+    brim_str_printf(out, "<i class=\"dot\" style=\"left:%.2f%%;top:%.1f%%\"></i>",
+                    scale_x(&s, p->step) / 10, scale_y(&s, drawn(c, p->value)));
+  }
+  brim_str_append(out, "<i class=\"now\"></i></div>\n");
+  put_axis(&s, "", out);
+  brim_str_append(out, "</div></figure>\n");
+}
+
+//---------------------------------- the section ----------------------------------
+
+static void put_entry(const char *kind, const char *text, brim_str *out) {
+  brim_str_printf(out, "<li class=\"%s\"><i></i>", kind);
+  brim_ui_escape_html(out, text);
+  brim_str_append(out, "</li>");
+}
+
+static void training_put_legend(const brim_ui_replay_options *o, brim_str *out) {
+  const brim_curves *all = o->training;
+  char text[192], step[96];
+  bool baseline = false;
+  for (size_t i = 0; i < all->count; i++) baseline |= has_baseline(o, &all->list[i]);
+  brim_str_append(out, "<ul class=\"legend\">");
+  put_entry("c0", all->training ? brim_tr("training") : brim_tr("evaluation"), out);
+  if (baseline) put_entry("base", brim_tr(o->training_baseline), out);
+  if (all->marked >= 0) {
+    step_text(o, all->marked, step);
+    snprintf(text, sizeof text, brim_tr("this checkpoint: %s"), step);
+    put_entry("here", text, out);
+  }
+  brim_str_append(out, "</ul>\n");
+}
+
+// The section with the curves of the run, and its data for the script under "training"
+// (ui_replay.c).
+static void replay_training(const brim_ui_replay_options *o, brim_str *out) {
+  char hint[256];
+  if (!o->training || o->training->count == 0) return;
+  snprintf(hint, sizeof hint,
+           o->training->training
+               ? brim_tr("Values of training, since the log has no evaluations; x axis: %s")
+               : brim_tr("Evaluations of the run; x axis: %s"),
+           step_name(o));
+  brim_ui_put_section(out, "training", brim_tr("Training"), hint);
+  training_put_legend(o, out);
+  brim_str_append(out, "<div class=\"curves\">\n");
+  for (size_t i = 0; i < o->training->count; i++) training_put_curve(o, &o->training->list[i], out);
+  brim_str_append(out, "</div>\n</section>\n");
+}
+
+//---------------------------------- data ----------------------------------
+
+// Steps, and the values as texts.
+static brim_status fill_curve(const brim_ui_replay_options *o, const brim_curve *c, json_t *to) {
+  json_t *steps = NULL, *values = NULL;
+  char text[32];
+  bool marked;
+  BRIM_TRY(brim_json_put(to, "steps", steps = json_array()));
+  BRIM_TRY(brim_json_put(to, "values", values = json_array()));
+  BRIM_TRY(brim_json_put(to, "at", json_integer((json_int_t)point_of(o->training, c, &marked))));
+  for (size_t i = 0; i < c->count; i++) {
+    brim_metric_format_value(c->row, c->points[i].value, text);
+    BRIM_TRY(brim_json_push(steps, json_integer(c->points[i].step)));
+    BRIM_TRY(brim_json_push(values, json_string(text)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status replay_training_data(const brim_ui_replay_options *o, json_t *root) {
+  if (!o->training || o->training->count == 0) return BRIM_OK;
+  json_t *training = NULL, *curves = NULL;
+  BRIM_TRY(brim_json_put(root, "training", training = json_object()));
+  BRIM_TRY(brim_json_put(training, "step", json_string(step_name(o))));
+  BRIM_TRY(brim_json_put(training, "last", json_integer(last_of(o->training))));
+  BRIM_TRY(brim_json_put(training, "curves", curves = json_array()));
+  for (size_t i = 0; i < o->training->count; i++) {
+    json_t *one = json_object();
+    BRIM_TRY(brim_json_push(curves, one));
+    BRIM_TRY(fill_curve(o, &o->training->list[i], one));
+  }
+  return BRIM_OK;
+}
+
+//--------------------------------------------- page ---------------------------------------------
 
 //---------------------------------- what happened ----------------------------------
 
@@ -46,7 +564,7 @@ static void put_view(const brim_ui_replay_options *o, const brim_trajectory *t, 
                   t->scene->plain[t->end]  ? "plain"
                   : t->scene->good[t->end] ? "good"
                                            : "bad");
-  brim_ui_replay_of(o, episode_index, out);
+  replay_of(o, episode_index, out);
   brim_str_append(out, "><div class=\"frame\"><canvas tabindex=\"0\"");
   snprintf(label, sizeof label, "%s: %s", name, text);
   brim_str_append(out, " role=\"img\"");
@@ -160,15 +678,15 @@ static brim_status put_parts(json_t *scene, const brim_scene *s) {
 }
 
 // Values that a curve has under the cursor: those of a column, or its own.
-static brim_status put_curve(json_t *to, const brim_scene_curve *curve, const brim_trajectory *list,
-                             size_t count) {
+static brim_status replay_put_curve(json_t *to, const brim_scene_curve *line,
+                                    const brim_trajectory *list, size_t count) {
   int32_t within = 0;
   json_t *values = NULL;
-  BRIM_TRY(brim_json_put(to, "key", json_string(curve->key)));
-  if (curve->reward) return BRIM_OK;
-  if (!curve->value) {
+  BRIM_TRY(brim_json_put(to, "key", json_string(line->key)));
+  if (line->reward) return BRIM_OK;
+  if (!line->value) {
     const brim_scene *scene = list[0].scene;
-    size_t part = brim_scene_part_of(scene, curve->column, &within);
+    size_t part = brim_scene_part_of(scene, line->column, &within);
     BRIM_TRY(brim_json_put(to, "part", json_string(scene->parts[part].key)));
     return brim_json_put(to, "column", json_integer(within));
   }
@@ -177,7 +695,7 @@ static brim_status put_curve(json_t *to, const brim_scene_curve *curve, const br
   for (size_t i = 0; i < count && !status; i++) {
     brim_str text;
     brim_str_init(&text);
-    status = brim_trajectory_curve(&list[i], curve, &text);
+    status = brim_trajectory_curve(&list[i], line, &text);
     if (!status) status = brim_json_push(values, json_string(text.data));
     brim_str_deinit(&text);
   }
@@ -194,7 +712,7 @@ static brim_status fill_scene(json_t *root, const brim_trajectory *list, size_t 
   for (size_t i = 0; i < s->curve_count; i++) {
     json_t *one = json_object();
     BRIM_TRY(brim_json_push(curves, one));
-    BRIM_TRY(put_curve(one, &s->curves[i], list, count));
+    BRIM_TRY(replay_put_curve(one, &s->curves[i], list, count));
   }
   return BRIM_OK;
 }
@@ -207,7 +725,7 @@ static brim_status fill_data(json_t *root, const brim_ui_replay_options *o,
   BRIM_TRY(brim_json_put(text, "pause", json_string(brim_tr("Pause"))));
   BRIM_TRY(brim_json_put(text, "step", json_string(brim_tr("step"))));
   BRIM_TRY(fill_scene(root, list, count));
-  BRIM_TRY(brim_ui_replay_training_data(o, root));
+  BRIM_TRY(replay_training_data(o, root));
   if (o->episode_count > 1) {
     BRIM_TRY(brim_json_put(root, "choices", json_integer((json_int_t)o->episode_count)));
   }
@@ -325,8 +843,8 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
   for (size_t i = 0; i < count; i++) put_view(options, &list[i], i % beside, i / beside, out);
   brim_str_append(out, "</div>\n");
   put_controls(options, list, beside, out);
-  brim_status status = brim_ui_replay_curves(options, list, count, out);
-  brim_ui_replay_training(options, out);
+  brim_status status = replay_curves(options, list, count, out);
+  replay_training(options, out);
   put_facts(options, out);
   brim_str_printf(out, "</main>\n<footer>brim %s</footer>\n", BRIM_VERSION);
   if (!status) status = put_data(options, list, count, out);

@@ -23,9 +23,6 @@ typedef struct brim_ui_view {
   const char *dash;
   const brim_result *shown;  // the setting that is looked at: recommended, else fastest, else first
 } brim_ui_view;
-
-void brim_ui_view_init(brim_ui_view *view, brim_ui_picks picks, const brim_result *results,
-                       size_t count);
 bool brim_ui_any_ran(const brim_ui_view *view);
 const char *brim_ui_knob_value(const brim_result *result, const char *knob);  // "" = it has none
 // "Workers 4", and the value alone where that says it all ("bf16").
@@ -138,14 +135,8 @@ void brim_ui_put_asset(const char *tag, const char *name, brim_str *out);
 void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out);
 // Bytes, or a dash when they are not known.
 void brim_ui_bytes_text(double bytes, char out[32]);
-
-void brim_ui_report_picks(const brim_ui_view *view, const brim_ui_report_options *options,
-                          brim_str *out);
 // A finding's text and remedy as HTML, in the reader's language.
 void brim_ui_put_finding_text(const brim_finding *finding, brim_str *out);
-void brim_ui_report_findings(const brim_ui_view *view, const brim_result *own,
-                             const brim_ui_decision *decision, brim_str *out);
-void brim_ui_report_advice(const brim_advice *advice, brim_str *out);
 brim_status brim_ui_report_charts(const brim_ui_view *view, brim_str *out);
 brim_status brim_ui_report_ladder_chart(const brim_ui_view *view, brim_str *out);
 brim_status brim_ui_report_phases(const brim_ui_view *view, brim_str *out);
@@ -153,9 +144,7 @@ void brim_ui_report_ladder(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_ceilings(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_plan(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_heat(const brim_ui_view *view, brim_str *out);
-void brim_ui_report_table(const brim_ui_view *view, brim_str *out);
 void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out);
-void brim_ui_report_views(const brim_ui_report_options *options, brim_str *out);
 
 #ifdef __cplusplus
 }

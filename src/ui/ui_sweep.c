@@ -1,5 +1,6 @@
-// The live table of a sweep: one frame as lines of text. Pages over the table (details, log, help) are
-// in ui_sweep_pages.c, cells in ui_sweep_cells.c.
+// The live view of a sweep: frames as lines of text, the keys and what they change or ask for. ui_sweep_text.c has the
+// cells.
+
 #include "ui/ui_sweep.h"
 
 #include <math.h>
@@ -7,7 +8,593 @@
 #include <string.h>
 
 #include "record/record_lab.h"
-#include "ui/ui_sweep_frame.h"
+#include "ui/ui_frame.h"
+#include "ui/ui_sweep_int.h"
+
+static size_t sweep_find(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
+                         size_t count);
+
+//--------------------------------------------- keys ---------------------------------------------
+// Keys of the live table: what they change in the view, and what they ask of the sweep.
+
+void brim_ui_sweep_init(brim_ui_sweep *state) { memset(state, 0, sizeof *state); }
+
+const char *brim_ui_sweep_wants_log(const brim_ui_sweep *state) {
+  bool shows = state->mode == BRIM_UI_SWEEP_LOG || state->mode == BRIM_UI_SWEEP_DETAILS;
+  return shows && state->target[0] ? state->target : NULL;
+}
+
+//---------------------------------- the selected row ----------------------------------
+
+// The rows as they are listed now, and the selected one among them.
+typedef struct listing {
+  size_t *rows;
+  size_t count, at;
+} listing;
+
+static bool list_rows(brim_ui_sweep *state, const brim_sweep_view *view, listing *out) {
+  brim_ui_sweep_pick pick = {state->list, state->order, state->search};
+  if (brim_ui_sweep_rows(view, &pick, &out->rows, &out->count)) return false;
+  out->at = sweep_find(state, view, out->rows, out->count);
+  return true;
+}
+
+// The place of the selected experiment in these rows; remembers it.
+static size_t sweep_find(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
+                         size_t count) {
+  size_t at = state->moved ? state->at : 0, found = count;
+  for (size_t i = 0; i < count && found == count && state->moved; i++) {
+    if (strcmp(view->rows[rows[i]].id, state->selected) == 0) found = i;
+  }
+  // The cursor goes with its experiment on the screen. One that left it, such as by ending, leaves its
+  // place to the next: the table must not jump to the end of 10,000 rows.
+  bool near = found + 1 >= state->top && found <= state->top + state->page;
+  if (found < count && (near || state->follow)) at = found;
+  if (at >= count) at = count ? count - 1 : 0;
+  state->at = at;
+  return at;
+}
+
+// What the last frame had under the cursor, even if the list has changed since.
+static const brim_sweep_row *selected_row(brim_ui_sweep *state, const brim_sweep_view *view) {
+  listing list;
+  if (state->selected[0]) return brim_sweep_view_find(view, state->selected);
+  if (!list_rows(state, view, &list)) return NULL;
+  const brim_sweep_row *row = list.count ? &view->rows[list.rows[list.at]] : NULL;
+  brim_free(list.rows);
+  return row;
+}
+
+static void copy_id(char out[33], const char *id) {
+  size_t n = strnlen(id, 32);
+  memcpy(out, id, n);
+  out[n] = '\0';
+}
+
+static brim_ui_sweep_action move(brim_ui_sweep *state, const brim_sweep_view *view, int64_t by) {
+  listing list;
+  if (!list_rows(state, view, &list)) return BRIM_UI_SWEEP_NOTHING;
+  if (list.count > 0) {
+    int64_t last = (int64_t)list.count - 1, to = (int64_t)list.at + by;
+    to = to < 0 ? 0 : to > last ? last : to;
+    state->at = (size_t)to;
+    state->moved = to > 0;
+    state->follow = true;
+    copy_id(state->selected, view->rows[list.rows[to]].id);
+  }
+  brim_free(list.rows);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+//---------------------------------- actions ----------------------------------
+
+static bool active(const brim_sweep_row *row) {
+  return row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+}
+
+// What a key asks of this row; NOTHING where its state does not allow it.
+static brim_ui_sweep_action row_action(const brim_sweep_row *row, uint32_t key) {
+  bool live = active(row) || row->state == BRIM_SWEEP_QUEUED;
+  bool pausing = active(row) && row->want == BRIM_SWEEP_WANT_PAUSE;
+  switch (key) {
+    case 'c':
+      return live || row->state == BRIM_SWEEP_PAUSED ? BRIM_UI_SWEEP_CANCEL : BRIM_UI_SWEEP_NOTHING;
+    case 'p':
+      if (pausing || row->state == BRIM_SWEEP_PAUSED) return BRIM_UI_SWEEP_RESUME;
+      return live ? BRIM_UI_SWEEP_PAUSE : BRIM_UI_SWEEP_NOTHING;
+    case 'r':
+      return row->state == BRIM_SWEEP_FAILED || row->state == BRIM_SWEEP_CANCELLED
+                 ? BRIM_UI_SWEEP_RETRY
+                 : BRIM_UI_SWEEP_NOTHING;
+    case '+':
+    case '=':
+      return row->state == BRIM_SWEEP_QUEUED ? BRIM_UI_SWEEP_RAISE : BRIM_UI_SWEEP_NOTHING;
+    case '-':
+      return row->state == BRIM_SWEEP_QUEUED ? BRIM_UI_SWEEP_LOWER : BRIM_UI_SWEEP_NOTHING;
+    default:
+      return BRIM_UI_SWEEP_NOTHING;
+  }
+}
+
+static brim_ui_sweep_action ask(brim_ui_sweep *state, brim_ui_sweep_action action) {
+  state->pending = action;
+  state->mode = BRIM_UI_SWEEP_CONFIRM;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+// A key for one experiment; cancelling asks first.
+static brim_ui_sweep_action act(brim_ui_sweep *state, const brim_sweep_view *view, uint32_t key) {
+  const brim_sweep_row *row = state->mode == BRIM_UI_SWEEP_TABLE
+                                  ? selected_row(state, view)
+                                  : brim_sweep_view_find(view, state->target);
+  brim_ui_sweep_action action = row ? row_action(row, key) : BRIM_UI_SWEEP_NOTHING;
+  if (action == BRIM_UI_SWEEP_NOTHING) return action;
+  copy_id(state->target, row->id);
+  return action == BRIM_UI_SWEEP_CANCEL ? ask(state, action) : action;
+}
+
+static brim_ui_sweep_action open_row(brim_ui_sweep *state, const brim_sweep_view *view,
+                                     brim_ui_sweep_mode mode) {
+  const brim_sweep_row *row = selected_row(state, view);
+  if (!row) return BRIM_UI_SWEEP_NOTHING;
+  copy_id(state->target, row->id);
+  state->mode = mode;
+  state->scroll = 0;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static bool any_out(const brim_sweep_view *view) {
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    if (view->gpus[i].state == BRIM_SWEEP_GPU_OUT) return true;
+  }
+  return false;
+}
+
+//---------------------------------- modes ----------------------------------
+
+static void to_the_top(brim_ui_sweep *state) {
+  state->selected[0] = '\0';
+  state->at = state->top = 0;
+  state->moved = false;
+}
+
+static brim_ui_sweep_action choose_list(brim_ui_sweep *state, brim_ui_sweep_list list) {
+  state->list = list;
+  to_the_top(state);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static brim_ui_sweep_action table_char(brim_ui_sweep *state, const brim_sweep_view *view,
+                                       uint32_t ch) {
+  if (ch >= '1' && ch < '1' + BRIM_UI_SWEEP_LIST_COUNT) {
+    return choose_list(state, (brim_ui_sweep_list)(ch - '1'));
+  }
+  switch (ch) {
+    case 'k':
+      return move(state, view, -1);
+    case 'j':
+      return move(state, view, 1);
+    case 'g':
+      return move(state, view, INT32_MIN);
+    case 'G':
+      return move(state, view, INT32_MAX);
+    case ' ':
+      return move(state, view, (int64_t)state->page);
+    case 'l':
+      return open_row(state, view, BRIM_UI_SWEEP_LOG);
+    case 's':
+      state->order = (brim_ui_sweep_order)((state->order + 1) % BRIM_UI_SWEEP_ORDER_COUNT);
+      state->follow = true;
+      return BRIM_UI_SWEEP_DRAW;
+    case '/':
+      state->mode = BRIM_UI_SWEEP_SEARCH;
+      return BRIM_UI_SWEEP_DRAW;
+    case '?':
+    case 'h':
+      state->mode = BRIM_UI_SWEEP_HELP;
+      return BRIM_UI_SWEEP_DRAW;
+    case 'q':
+      return state->watching ? BRIM_UI_SWEEP_LEAVE : ask(state, BRIM_UI_SWEEP_STOP);
+    case 'R':
+      return view->counts[BRIM_SWEEP_FAILED] > 0 ? ask(state, BRIM_UI_SWEEP_RETRY_FAILED)
+                                                 : BRIM_UI_SWEEP_NOTHING;
+    case 'u':
+      return any_out(view) ? ask(state, BRIM_UI_SWEEP_RETURN_GPUS) : BRIM_UI_SWEEP_NOTHING;
+    default:
+      return act(state, view, ch);
+  }
+}
+
+static brim_ui_sweep_action table_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                      brim_key key) {
+  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1;
+  switch (key.code) {
+    case BRIM_KEY_UP:
+      return move(state, view, -1);
+    case BRIM_KEY_DOWN:
+      return move(state, view, 1);
+    case BRIM_KEY_PAGE_UP:
+      return move(state, view, -page);
+    case BRIM_KEY_PAGE_DOWN:
+      return move(state, view, page);
+    case BRIM_KEY_HOME:
+      return move(state, view, INT32_MIN);
+    case BRIM_KEY_END:
+      return move(state, view, INT32_MAX);
+    case BRIM_KEY_ENTER:
+      return open_row(state, view, BRIM_UI_SWEEP_DETAILS);
+    case BRIM_KEY_TAB:
+      return choose_list(state, (brim_ui_sweep_list)((state->list + 1) % BRIM_UI_SWEEP_LIST_COUNT));
+    case BRIM_KEY_ESCAPE:
+      state->search[0] = '\0';
+      return choose_list(state, BRIM_UI_SWEEP_ALL);
+    case BRIM_KEY_CHAR:
+      return table_char(state, view, brim_key_latin(key.ch));
+    default:
+      return BRIM_UI_SWEEP_NOTHING;
+  }
+}
+
+// A page over the table: a log, details, help.
+static brim_ui_sweep_action page_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                     brim_key key) {
+  uint32_t ch = key.code == BRIM_KEY_CHAR ? brim_key_latin(key.ch) : 0;
+  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1, by = 0;
+  if (key.code == BRIM_KEY_ESCAPE || ch == 'q' || ch == '?' || key.code == BRIM_KEY_LEFT) {
+    state->mode = BRIM_UI_SWEEP_TABLE;
+    return BRIM_UI_SWEEP_DRAW;
+  }
+  if (state->mode == BRIM_UI_SWEEP_HELP) return BRIM_UI_SWEEP_NOTHING;
+  if (ch == 'l' || key.code == BRIM_KEY_ENTER) {
+    bool log = state->mode == BRIM_UI_SWEEP_LOG;
+    state->mode = log ? BRIM_UI_SWEEP_DETAILS : BRIM_UI_SWEEP_LOG;
+    state->scroll = 0;
+    return BRIM_UI_SWEEP_DRAW;
+  }
+  if (key.code == BRIM_KEY_UP || ch == 'k') by = 1;
+  if (key.code == BRIM_KEY_DOWN || ch == 'j') by = -1;
+  if (key.code == BRIM_KEY_PAGE_UP) by = page;
+  if (key.code == BRIM_KEY_PAGE_DOWN || ch == ' ') by = -page;
+  if (key.code == BRIM_KEY_HOME || ch == 'g') by = INT32_MAX;
+  if (key.code == BRIM_KEY_END || ch == 'G') by = INT32_MIN;
+  if (by == 0) return act(state, view, ch);
+  state->scroll += by;  // the frame holds it to the log's lines
+  if (state->scroll < 0) state->scroll = 0;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static void add_char(brim_ui_sweep *state, uint32_t ch) {
+  char bytes[4];
+  size_t n = 0, used = strlen(state->search);
+  if (ch < 0x80) {
+    bytes[n++] = (char)ch;
+  } else if (ch < 0x800) {
+    bytes[n++] = (char)(0xC0 | ch >> 6);
+    bytes[n++] = (char)(0x80 | (ch & 0x3F));
+  } else if (ch < 0x10000) {
+    bytes[n++] = (char)(0xE0 | ch >> 12);
+    bytes[n++] = (char)(0x80 | (ch >> 6 & 0x3F));
+    bytes[n++] = (char)(0x80 | (ch & 0x3F));
+  } else {
+    bytes[n++] = (char)(0xF0 | ch >> 18);
+    bytes[n++] = (char)(0x80 | (ch >> 12 & 0x3F));
+    bytes[n++] = (char)(0x80 | (ch >> 6 & 0x3F));
+    bytes[n++] = (char)(0x80 | (ch & 0x3F));
+  }
+  if (used + n >= sizeof state->search) return;
+  memcpy(state->search + used, bytes, n);
+  state->search[used + n] = '\0';
+}
+
+static brim_ui_sweep_action search_key(brim_ui_sweep *state, brim_key key) {
+  size_t n = strlen(state->search);
+  if (key.code == BRIM_KEY_CHAR) {
+    add_char(state, key.ch);
+  } else if (key.code == BRIM_KEY_BACKSPACE && n > 0) {
+    do {
+      n--;
+    } while (n > 0 && ((unsigned char)state->search[n] & 0xC0) == 0x80);
+    state->search[n] = '\0';
+  } else if (key.code == BRIM_KEY_ESCAPE) {
+    state->search[0] = '\0';
+    state->mode = BRIM_UI_SWEEP_TABLE;
+  } else {
+    state->mode = BRIM_UI_SWEEP_TABLE;
+    return BRIM_UI_SWEEP_DRAW;
+  }
+  to_the_top(state);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static brim_ui_sweep_action confirm_key(brim_ui_sweep *state, brim_key key) {
+  uint32_t ch = key.code == BRIM_KEY_CHAR ? brim_key_latin(key.ch) : 0;
+  brim_ui_sweep_action pending = state->pending;
+  state->mode = BRIM_UI_SWEEP_TABLE;
+  state->pending = BRIM_UI_SWEEP_NOTHING;
+  if (ch == 'y') return pending;
+  if (ch == 'd' && pending == BRIM_UI_SWEEP_STOP) return BRIM_UI_SWEEP_LEAVE;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+brim_ui_sweep_action brim_ui_sweep_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                       brim_key key) {
+  if (key.code == BRIM_KEY_NONE) return BRIM_UI_SWEEP_NOTHING;
+  if (key.code == BRIM_KEY_REDRAW) return BRIM_UI_SWEEP_DRAW;
+  switch (state->mode) {
+    case BRIM_UI_SWEEP_SEARCH:
+      return search_key(state, key);
+    case BRIM_UI_SWEEP_CONFIRM:
+      return confirm_key(state, key);
+    case BRIM_UI_SWEEP_TABLE:
+      return table_key(state, view, key);
+    default:
+      return page_key(state, view, key);
+  }
+}
+
+//-------------------------------------------- pages --------------------------------------------
+// Pages over the live table of a sweep: the keys, one experiment, its log.
+
+//---------------------------------- help ----------------------------------
+
+// Pages over the table.
+static void sweep_help(brim_ui_frame *frame, const brim_ui_sweep *state) {
+  static const struct {
+    const char *keys, *text;
+  } rows[] = {
+      {"↑ ↓ j k", BRIM_N_("move; PgUp, PgDn, Home and End move further")},
+      {"Enter", BRIM_N_("details of the experiment")},
+      {"l", BRIM_N_("its log")},
+      {"c", BRIM_N_("cancel it; asks first")},
+      {"p", BRIM_N_("pause it after a checkpoint, or resume it")},
+      {"r", BRIM_N_("retry it after a failure or a cancellation")},
+      {"R", BRIM_N_("retry all failed experiments; asks first")},
+      {"+ -", BRIM_N_("run it earlier or later than the other queued ones")},
+      {"1-6 Tab", BRIM_N_("list all, running, queued, done, failed, paused or cancelled ones")},
+      {"s", BRIM_N_("sort by state, grid order, metric or time")},
+      {"/", BRIM_N_("search labels, tags and ids; Esc ends it")},
+      {"u", BRIM_N_("use GPUs again that are out of service; asks first")},
+      {"Ctrl-L", BRIM_N_("draw the screen again")},
+      {"Ctrl-C", BRIM_N_("stop the sweep: running experiments save first")},
+      {"q", BRIM_N_("stop the sweep or close this table; asks first")},
+  };
+  brim_ui_frame_text(frame, BRIM_UI_TITLE, brim_tr("Keys"));
+  brim_ui_frame_text(frame, BRIM_UI_PLAIN, "");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char line[256];
+    const char *keys = i == 0 && !frame->term->unicode ? "Up Down j k" : rows[i].keys;
+    const char *text = rows[i].text;
+    if (state->watching && strcmp(keys, "Ctrl-C") == 0) continue;
+    if (state->watching && strcmp(keys, "q") == 0) text = BRIM_N_("close this table");
+    int pad = 12 - brim_utf8_width(keys);
+    snprintf(line, sizeof line, "  %s%*s %s", keys, pad > 0 ? pad : 0, "", brim_tr(text));
+    brim_ui_frame_text(frame, BRIM_UI_PLAIN, line);
+  }
+  while (frame->left > 1) brim_ui_frame_text(frame, BRIM_UI_PLAIN, "");
+  static const brim_ui_hint back[] = {{"Esc", BRIM_N_("back")}};
+  brim_ui_frame_hints(frame, "", back, 1);
+}
+
+//---------------------------------- one experiment ----------------------------------
+
+// "  Started   12 min ago"; a text without room continues below.
+static void put_fact(brim_ui_frame *f, const char *name, brim_ui_style style, const char *value) {
+  enum { INDENT = 14 };
+  if (!*value) return;
+  char label[64];
+  int pad = INDENT - 2 - brim_utf8_width(name);
+  snprintf(label, sizeof label, "  %s%*s", name, pad > 0 ? pad : 1, "");
+  int room = f->term->width - brim_utf8_width(label);
+  for (int line = 0; *value && line < 6 && room > 8; line++) {
+    brim_str out, part;
+    size_t n = 0, space = 0;
+    int used = 0;
+    while (value[n] && value[n] != '\n') {
+      size_t size = 1;
+      char one[8];
+      while (size < 4 && ((unsigned char)value[n + size] & 0xC0) == 0x80) size++;
+      memcpy(one, value + n, size);
+      one[size] = '\0';
+      used += brim_utf8_width(one);
+      if (used > room) break;
+      if (value[n] == ' ') space = n;
+      n += size;
+    }
+    if (value[n] && value[n] != '\n' && space > 0) n = space;
+    brim_str_init(&out);
+    brim_str_init(&part);
+    brim_str_append_n(&part, value, n);
+    brim_str_append(&out, line == 0 ? label : "");
+    if (line > 0) brim_str_repeat(&out, ' ', (size_t)(f->term->width - room));
+    brim_str clipped;
+    brim_str_init(&clipped);
+    brim_ui_clip(&clipped, f->term, part.data, room);
+    brim_ui_styled(&out, f->term, style, clipped.data);
+    brim_ui_frame_line(f, &out);
+    brim_str_deinit(&clipped);
+    brim_str_deinit(&part);
+    brim_str_deinit(&out);
+    value += n;
+    while (*value == ' ' || *value == '\n') value++;
+  }
+}
+
+static void put_state(brim_ui_frame *f, const brim_sweep_row *row) {
+  char text[160];
+  int n = snprintf(text, sizeof text, "%s", brim_ui_sweep_state_text(row));
+  if (row->attempt > 0 && n > 0 && n < (int)sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr(", attempt %lld, %lld retries left"),
+             (long long)row->attempt, (long long)row->tries_left);
+  }
+  put_fact(f, brim_tr("State"), brim_ui_sweep_state_style(row->state), text);
+}
+
+static void put_progress(brim_ui_frame *f, const brim_sweep_row *row) {
+  char text[160] = "", step[32], steps[32];
+  size_t n = 0;
+  brim_format_count((double)row->step, step);
+  brim_format_count((double)row->steps, steps);
+  if (row->step >= 0 && row->steps > 0) {
+    n = brim_msg_format(text, sizeof text, brim_tr("step %s of %s"), step, steps);
+  } else if (row->step >= 0) {
+    n = brim_msg_format(text, sizeof text, brim_tr("step %s"), step);
+  }
+  if (row->epoch >= 0 && row->epochs > 0) {
+    n += brim_msg_format(text + n, sizeof text - n, "%s", n ? ", " : "");
+    (void)brim_msg_format(text + n, sizeof text - n, brim_tr("epoch %lld of %lld"),
+                          (long long)row->epoch, (long long)row->epochs);
+  }
+  put_fact(f, brim_tr("Progress"), BRIM_UI_PLAIN, text);
+}
+
+static void put_metric(brim_ui_frame *f, const brim_sweep_view *view, const brim_sweep_row *row) {
+  char value[32], best[32], text[160] = "";
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  brim_ui_sweep_value(metric, row->metric, value);
+  brim_ui_sweep_value(metric, row->best, best);
+  if (value[0] && best[0]) {
+    snprintf(text, sizeof text, brim_tr("%s, best %s"), value, best);
+  } else {
+    snprintf(text, sizeof text, "%s", value[0] ? value : best);
+  }
+  const char *label = metric ? brim_ui_sweep_metric_label(metric) : row->metric_key;
+  put_fact(f, label, BRIM_UI_PLAIN, text);
+}
+
+static void put_times(brim_ui_frame *f, const brim_sweep_view *view, const brim_sweep_row *row) {
+  char text[160] = "", time[32], eta[32];
+  brim_ui_sweep_clock(brim_ui_sweep_seconds(view, row), time);
+  brim_ui_sweep_clock(brim_sweep_state_ended(row->state) ? NAN : row->eta_s, eta);
+  if (time[0] && eta[0]) {
+    snprintf(text, sizeof text, brim_tr("%s, ETA %s"), time, eta);
+  } else {
+    snprintf(text, sizeof text, "%s", time[0] ? time : eta);
+  }
+  put_fact(f, brim_tr("Time"), BRIM_UI_PLAIN, text);
+}
+
+static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
+                           const brim_sweep_row *row) {
+  char text[160];
+  brim_str note;
+  put_fact(f, brim_tr("Id"), BRIM_UI_PLAIN, row->id);
+  put_state(f, row);
+  put_progress(f, row);
+  put_metric(f, view, row);
+  put_times(f, view, row);
+  snprintf(text, sizeof text, "%.100s%s%.40s", row->devices, *row->host ? ", " : "", row->host);
+  put_fact(f, brim_tr("Where"), BRIM_UI_PLAIN, text);
+  put_fact(f, brim_tr("Tags"), BRIM_UI_PLAIN, row->tags);
+  if (row->priority != 0) {
+    snprintf(text, sizeof text, "%lld", (long long)row->priority);
+    put_fact(f, brim_tr("Priority"), BRIM_UI_PLAIN, text);
+  }
+  brim_str_init(&note);
+  brim_ui_sweep_note(row, &note);
+  bool failed = row->state == BRIM_SWEEP_FAILED;
+  put_fact(f, failed ? brim_tr("Failure") : brim_tr("Note"), failed ? BRIM_UI_BAD : BRIM_UI_WARN,
+           note.data);
+  brim_str_deinit(&note);
+}
+
+//---------------------------------- log ----------------------------------
+
+static size_t count_lines(const char *text) {
+  size_t n = 0, size = strlen(text);
+  for (size_t i = 0; i < size; i++) n += text[i] == '\n';
+  return n + (size > 0 && text[size - 1] != '\n');
+}
+
+// One value of an event: numbers in short, nested ones as a sign that they are there.
+static void put_value(brim_str *out, const char *key, const json_t *value) {
+  if (json_is_string(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_string_value(value));
+  } else if (json_is_integer(value)) {
+    brim_str_printf(out, "  %s=%lld", key, (long long)json_integer_value(value));
+  } else if (json_is_real(value)) {
+    brim_str_printf(out, "  %s=%.4g", key, json_real_value(value));
+  } else if (json_is_boolean(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_is_true(value) ? "true" : "false");
+  } else if (!json_is_null(value)) {
+    brim_str_printf(out, "  %s=...", key);
+  }
+}
+
+// An event as brim writes it with --json, for people: "12:03:11  epoch  epoch=4  loss=0.31". Other
+// lines stay as they are.
+static void put_event(const char *line, size_t size, brim_str *out) {
+  json_t *event = NULL;
+  const char *key;
+  json_t *value;
+  bool object = size > 2 && line[0] == '{' && !brim_json_parse(line, size, "", &event);
+  const char *name = object ? json_string_value(json_object_get(event, "event")) : NULL;
+  if (!name) {
+    brim_str_append_n(out, line, size);
+  } else {
+    const json_t *when = json_object_get(event, "t");
+    char clock[16];
+    brim_ui_sweep_time(json_is_number(when) ? json_number_value(when) : NAN, clock);
+    brim_str_printf(out, "%s%s%s", clock, clock[0] ? "  " : "", name);
+    json_object_foreach(event, key, value) {
+      if (strcmp(key, "event") != 0 && strcmp(key, "t") != 0) put_value(out, key, value);
+    }
+  }
+  json_decref(event);
+}
+
+// The last `lines` lines of the log, or those `scroll` further up.
+static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, int lines) {
+  if (lines < 1) return;
+  size_t all = count_lines(text ? text : "");
+  size_t room = (size_t)lines;
+  int64_t most = all > room ? (int64_t)(all - room) : 0;
+  if (state->scroll > most) state->scroll = most;
+  size_t skip = (size_t)(most - state->scroll), shown = 0;
+  const char *at = text ? text : "";
+  for (size_t i = 0; *at && shown < room; i++) {
+    size_t n = strcspn(at, "\n");
+    // Of a line that was written over with \r, what was written last.
+    size_t from = n > 0 && at[n - 1] == '\r' ? n - 1 : n, end = from;
+    while (from > 0 && at[from - 1] != '\r') from--;
+    if (i >= skip) {
+      brim_str line;
+      brim_str_init(&line);
+      put_event(at + from, end - from, &line);
+      brim_ui_frame_text(f, BRIM_UI_PLAIN, line.data);
+      brim_str_deinit(&line);
+      shown++;
+    }
+    at += n + (at[n] == '\n');
+  }
+  for (; shown < room; shown++) {
+    bool none = all == 0 && shown == 0;
+    brim_ui_frame_text(f, BRIM_UI_DIM, none ? brim_tr("the log is empty") : "");
+  }
+}
+
+static void sweep_page(brim_ui_frame *frame, brim_ui_sweep *state, const brim_sweep_view *view,
+                       const brim_ui_sweep_log *log) {
+  const brim_sweep_row *row = brim_sweep_view_find(view, state->target);
+  brim_ui_frame_text(frame, BRIM_UI_TITLE, row ? row->label : state->target);
+  if (row && state->mode == BRIM_UI_SWEEP_DETAILS) put_experiment(frame, view, row);
+  brim_ui_frame_text(frame, BRIM_UI_DIM, log && log->path ? log->path : "");
+  int lines = frame->left - 1;
+  state->page = lines > 1 ? (size_t)lines : 1;
+  put_log(frame, state, log ? log->text : NULL, lines);
+  const brim_ui_hint hints[] = {
+      {"Esc", BRIM_N_("back")},
+      {"l", state->mode == BRIM_UI_SWEEP_LOG ? BRIM_N_("details") : BRIM_N_("log")},
+      {frame->term->unicode ? "↑↓" : "Up Down", BRIM_N_("scroll")},
+      {"c", BRIM_N_("cancel")},
+      {"p", BRIM_N_("pause")},
+      {"r", BRIM_N_("retry")},
+  };
+  brim_ui_frame_hints(frame, "", hints, sizeof hints / sizeof *hints);
+}
+
+//-------------------------------------------- table --------------------------------------------
+// The live table of a sweep: one frame as lines of text. Pages over the table (details, log, help) are
+// in ui_sweep.c, cells in ui_sweep_text.c.
 
 // Puts `right` at the right edge of a line, where it finds room.
 static void put_right(brim_str *line, const brim_term *term, const char *right) {
@@ -421,7 +1008,7 @@ static brim_status table_frame(brim_ui_frame *f, brim_ui_sweep *state,
   brim_ui_sweep_pick pick = {state->list, state->order, state->search};
   BRIM_TRY(brim_ui_sweep_rows(view, &pick, &rows, &t.count));
   t.rows = rows;
-  t.at = brim_ui_sweep_find(state, view, rows, t.count);
+  t.at = sweep_find(state, view, rows, t.count);
   state->follow = false;
   snprintf(state->selected, sizeof state->selected, "%.32s",
            t.count > 0 ? view->rows[rows[t.at]].id : "");
@@ -443,9 +1030,9 @@ brim_status brim_ui_sweep_frame(brim_ui_sweep *state, const brim_sweep_view *vie
   if (wide.width <= 0) wide.width = 80;
   brim_ui_frame frame = {.out = out, .term = &wide, .rows = rows, .left = rows};
   if (state->mode == BRIM_UI_SWEEP_HELP) {
-    brim_ui_sweep_help(&frame, state);
+    sweep_help(&frame, state);
   } else if (state->mode == BRIM_UI_SWEEP_DETAILS || state->mode == BRIM_UI_SWEEP_LOG) {
-    brim_ui_sweep_page(&frame, state, view, log);
+    sweep_page(&frame, state, view, log);
   } else {
     BRIM_TRY(table_frame(&frame, state, view));
   }

@@ -19,10 +19,6 @@ typedef struct brim_ui_sweep_pick {
 // Places in view->rows of what a list shows, in its order. brim_free(*out).
 brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
                                size_t **out, size_t *count);
-// The place of the selected experiment in these rows; remembers it.
-size_t brim_ui_sweep_find(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
-                          size_t count);
-bool brim_ui_sweep_listed(brim_ui_sweep_list list, brim_sweep_state state);
 // How many experiments a list has, by the view's counts.
 int64_t brim_ui_sweep_count(const brim_sweep_view *view, brim_ui_sweep_list list);
 
@@ -73,15 +69,11 @@ const char *brim_ui_sweep_state_text(const brim_sweep_row *row);  // translated
 brim_ui_style brim_ui_sweep_state_style(brim_sweep_state state);
 // Why it failed or why it waits; "" where there is nothing to say.
 void brim_ui_sweep_note(const brim_sweep_row *row, brim_str *out);
-// 0 to 1; NaN = unknown.
-double brim_ui_sweep_fraction(const brim_sweep_row *row);
 double brim_ui_sweep_total_fraction(const brim_sweep_view *view);
 // "12:04", "3:12:04", "4 d 07 h"; "" = unknown.
 void brim_ui_sweep_clock(double seconds, char out[32]);
 // "12:03:11", the local time of day; "" = unknown.
 void brim_ui_sweep_time(double when_s, char out[16]);
-// The zone of that time: "UTC", "KST"; "" = unknown.
-void brim_ui_sweep_zone(double when_s, char out[16]);
 double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
 // "91.20 %"; "" = unknown.
 void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]);
@@ -99,9 +91,6 @@ void brim_ui_value_difference(const brim_sweep_metric *metric, double mean, cons
 // The heading of a metric, translated.
 const char *brim_ui_sweep_metric_label(const brim_sweep_metric *metric);
 void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, int width);
-
-// "412 of 1,200 done  8 running  12 failed"
-void brim_ui_sweep_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out);
 // "GPU 0  2 running  12.1/139.8 GiB  98 %", clipped to the width (0 = no limit).
 void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out);
 

@@ -1,10 +1,555 @@
-// A sweep as plain text: a line about the whole, messages, and what `brim sweep status` prints.
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+// A sweep as text: which experiments a list shows, what a cell shows, `brim sweep status`, the summary at the end.
 
 #include "ui/ui_sweep_int.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "record/record_lab.h"
+
+//--------------------------------------------- rows ---------------------------------------------
+// Which experiments a list shows, and in which order.
+
+static bool sweep_listed(brim_ui_sweep_list list, brim_sweep_state state) {
+  switch (list) {
+    case BRIM_UI_SWEEP_ACTIVE:
+      return state == BRIM_SWEEP_RUNNING || state == BRIM_SWEEP_LEASED;
+    case BRIM_UI_SWEEP_WAITING:
+      return state == BRIM_SWEEP_QUEUED;
+    case BRIM_UI_SWEEP_FINISHED:
+      return state == BRIM_SWEEP_DONE;
+    case BRIM_UI_SWEEP_FAILURES:
+      return state == BRIM_SWEEP_FAILED;
+    case BRIM_UI_SWEEP_HELD:
+      return state == BRIM_SWEEP_PAUSED || state == BRIM_SWEEP_CANCELLED;
+    default:
+      return true;
+  }
+}
+
+int64_t brim_ui_sweep_count(const brim_sweep_view *view, brim_ui_sweep_list list) {
+  int64_t count = 0;
+  for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
+    if (sweep_listed(list, (brim_sweep_state)i)) count += view->counts[i];
+  }
+  return count;
+}
+
+// Smaller keys come first; equal ones in the grid's order.
+typedef struct sorted {
+  double key[2];
+  int64_t idx;
+  size_t place;
+} sorted;
+
+static int compare(const void *a, const void *b) {
+  const sorted *x = (const sorted *)a, *y = (const sorted *)b;
+  for (int i = 0; i < 2; i++) {
+    if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
+  }
+  if (x->idx != y->idx) return x->idx < y->idx ? -1 : 1;
+  return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static double known(double value, double otherwise) { return isnan(value) ? otherwise : value; }
+
+// What runs, then what ended last, then the queue: as the dashboard lists them. Results stand above a
+// long queue.
+static void state_keys(const brim_sweep_row *row, double key[2]) {
+  static const double rank[BRIM_SWEEP_STATE_COUNT] = {
+      [BRIM_SWEEP_RUNNING] = 0,   [BRIM_SWEEP_LEASED] = 1, [BRIM_SWEEP_FAILED] = 2,
+      [BRIM_SWEEP_DONE] = 2,      [BRIM_SWEEP_QUEUED] = 3, [BRIM_SWEEP_PAUSED] = 4,
+      [BRIM_SWEEP_CANCELLED] = 5,
+  };
+  key[0] = (unsigned)row->state < BRIM_SWEEP_STATE_COUNT ? rank[row->state] : 7;
+  if (brim_sweep_state_ended(row->state)) {
+    key[1] = -known(row->ended_s, 0);
+  } else if (row->state == BRIM_SWEEP_QUEUED) {
+    key[1] = -(double)row->priority;
+  } else {
+    key[1] = known(row->started_s, 0);
+  }
+}
+
+static void metric_keys(const brim_sweep_view *view, const brim_sweep_row *row, double key[2]) {
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  double value = isnan(row->best) ? row->metric : row->best;
+  key[0] = isnan(value);
+  key[1] = isnan(value) ? 0 : metric && metric->better == BRIM_BETTER_LOWER ? value : -value;
+}
+
+static void set_keys(const brim_sweep_view *view, brim_ui_sweep_order order, size_t place,
+                     sorted *out) {
+  const brim_sweep_row *row = &view->rows[place];
+  *out = (sorted){.idx = row->idx, .place = place};
+  if (order == BRIM_UI_SWEEP_BY_STATE) {
+    state_keys(row, out->key);
+  } else if (order == BRIM_UI_SWEEP_BY_METRIC) {
+    metric_keys(view, row, out->key);
+  } else if (order == BRIM_UI_SWEEP_BY_TIME) {
+    double last = known(row->ended_s, known(row->started_s, known(row->created_s, 0)));
+    out->key[0] = -last;
+  }
+}
+
+// A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012" or "lr=0.01e-3".
+static bool has_word(const char *text, const char *word) {
+  const size_t n = strlen(word);
+  const bool whole = strchr(word, '=') && word[n - 1] >= '0' && word[n - 1] <= '9';
+  for (const char *at = text; (at = strcasestr(at, word)); at++) {
+    if (!whole || !at[n] || !strchr("0123456789.eE", at[n])) return true;
+  }
+  return false;
+}
+
+// Whether every word of a search is in the row.
+static bool found(const brim_sweep_row *row, const char *search) {
+  char word[128];
+  while (*search) {
+    search += strspn(search, " ");
+    const size_t n = strcspn(search, " ");
+    if (n == 0) break;
+    snprintf(word, sizeof word, "%.*s", (int)n, search);
+    brim_utf8_trim(word);
+    search += n;
+    if (!has_word(row->label, word) && !has_word(row->tags, word) &&
+        strncasecmp(row->id, word, strlen(word)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
+                               size_t **out, size_t *count) {
+  *count = 0;
+  *out = (size_t *)brim_calloc(view->row_count + 1, sizeof **out);
+  sorted *all = *out ? (sorted *)brim_calloc(view->row_count + 1, sizeof *all) : NULL;
+  if (!all) {
+    brim_free(*out);
+    *out = NULL;
+    return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  }
+  size_t n = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    if (!sweep_listed(pick->list, row->state) || !found(row, pick->search)) continue;
+    set_keys(view, pick->order, i, &all[n++]);
+  }
+  qsort(all, n, sizeof *all, compare);
+  for (size_t i = 0; i < n; i++) (*out)[i] = all[i].place;
+  brim_free(all);
+  *count = n;
+  return BRIM_OK;
+}
+
+//-------------------------------------------- cells --------------------------------------------
+// Texts of a sweep's experiments and GPUs: what a cell of the live table and of the status shows.
+
+//---------------------------------- state ----------------------------------
+
+const char *brim_ui_sweep_state_text(const brim_sweep_row *row) {
+  static const char *const texts[BRIM_SWEEP_STATE_COUNT] = {
+      [BRIM_SWEEP_QUEUED] = BRIM_N_("queued"),   [BRIM_SWEEP_LEASED] = BRIM_N_("starting"),
+      [BRIM_SWEEP_RUNNING] = BRIM_N_("running"), [BRIM_SWEEP_DONE] = BRIM_N_("done"),
+      [BRIM_SWEEP_FAILED] = BRIM_N_("failed"),   [BRIM_SWEEP_CANCELLED] = BRIM_N_("cancelled"),
+      [BRIM_SWEEP_PAUSED] = BRIM_N_("paused"),
+  };
+  bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+  if (active && row->want == BRIM_SWEEP_WANT_PAUSE) return brim_tr("pausing");
+  if (active && row->want == BRIM_SWEEP_WANT_CANCEL) return brim_tr("cancelling");
+  if ((unsigned)row->state >= BRIM_SWEEP_STATE_COUNT) return "";
+  return brim_tr(texts[row->state]);
+}
+
+brim_ui_style brim_ui_sweep_state_style(brim_sweep_state state) {
+  switch (state) {
+    case BRIM_SWEEP_RUNNING:
+    case BRIM_SWEEP_LEASED:
+      return BRIM_UI_BEST;
+    case BRIM_SWEEP_DONE:
+      return BRIM_UI_GOOD;
+    case BRIM_SWEEP_FAILED:
+      return BRIM_UI_BAD;
+    case BRIM_SWEEP_PAUSED:
+      return BRIM_UI_WARN;
+    default:
+      return BRIM_UI_DIM;
+  }
+}
+
+void brim_ui_sweep_note(const brim_sweep_row *row, brim_str *out) {
+  if (row->failure != BRIM_FAILURE_NONE && row->state != BRIM_SWEEP_DONE) {
+    // Of one that waits for its retry, the failure is its last attempt's.
+    brim_str_printf(out, "%s%s%s", brim_ui_failure_class(row->failure), *row->message ? ": " : "",
+                    row->message);
+    if (*row->waiting) brim_str_append(out, "; ");
+  }
+  if (!brim_sweep_state_ended(row->state)) brim_str_append(out, row->waiting);
+}
+
+//---------------------------------- numbers ----------------------------------
+
+// 0 to 1; NaN = unknown.
+static double sweep_fraction(const brim_sweep_row *row) {
+  double f = NAN;
+  if (row->steps > 0 && row->step >= 0) {
+    f = (double)row->step / (double)row->steps;
+  } else if (row->epochs > 0 && row->epoch >= 0) {
+    f = (double)row->epoch / (double)row->epochs;
+  }
+  return f > 1 ? 1 : f;
+}
+
+double brim_ui_sweep_total_fraction(const brim_sweep_view *view) {
+  int64_t total = brim_sweep_view_total(view);
+  double ended = 0;
+  if (total <= 0) return NAN;
+  for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
+    if (brim_sweep_state_ended((brim_sweep_state)i)) ended += (double)view->counts[i];
+  }
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    double f = brim_sweep_state_ended(row->state) ? NAN : sweep_fraction(row);
+    if (!isnan(f)) ended += f;
+  }
+  double fraction = ended / (double)total;
+  return fraction > 1 ? 1 : fraction;
+}
+
+void brim_ui_sweep_clock(double seconds, char out[32]) {
+  out[0] = '\0';
+  if (!(seconds >= 0) || seconds > 1e9) return;
+  long long s = (long long)seconds;
+  if (s >= 4 * 86400) {
+    snprintf(out, 32, brim_tr("%lld d %02lld h"), s / 86400, s / 3600 % 24);
+  } else if (s >= 3600) {
+    snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  } else {
+    snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+  }
+}
+
+double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row) {
+  if (isnan(row->since_s)) return row->ran_s;
+  return fmax(0, view->now_s - row->since_s) + (isnan(row->ran_s) ? 0 : row->ran_s);
+}
+
+void brim_ui_sweep_value(const brim_sweep_metric *metric, double value, char out[32]) {
+  out[0] = '\0';
+  if (isnan(value)) return;
+  brim_metric row = {.format = BRIM_METRIC_NUMBER};
+  if (metric) row.format = metric->format;
+  if (metric) row.digits = metric->digits;
+  brim_metric_format_value(&row, value, out);
+}
+
+const char *brim_ui_sweep_metric_label(const brim_sweep_metric *metric) {
+  return metric->label[0] ? brim_tr(metric->label) : metric->key;
+}
+
+void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, int width) {
+  int full = isnan(fraction) ? 0 : (int)floor(fraction * width);
+  for (int i = 0; i < width; i++) {
+    brim_str_append(out, i < full ? (term->unicode ? "━" : "#") : (term->unicode ? "─" : "."));
+  }
+}
+
+//---------------------------------- columns ----------------------------------
+
+const int brim_ui_sweep_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
+    [BRIM_UI_SWEEP_STATE] = 10, [BRIM_UI_SWEEP_PROGRESS] = 13, [BRIM_UI_SWEEP_EPOCH] = 9,
+    [BRIM_UI_SWEEP_METRIC] = 8, [BRIM_UI_SWEEP_BEST] = 8,      [BRIM_UI_SWEEP_WHERE] = 6,
+    [BRIM_UI_SWEEP_TIME] = 8,   [BRIM_UI_SWEEP_ETA] = 8,
+};
+
+// One "key=value" of a label. The value ends in front of the next key.
+typedef struct pair {
+  const char *key, *value;
+  size_t key_size, value_size;
+} pair;
+
+// Bytes of the key that a text begins with; 0 = it begins with none. "crop(size=24)" has none.
+static size_t key_at(const char *text) {
+  size_t n = strcspn(text, "= ()[]{},|\"'");
+  return text[n] == '=' ? n : 0;
+}
+
+static bool next_pair(const char **at, pair *out) {
+  const char *label = *at;
+  out->key = label;
+  out->key_size = key_at(label);
+  if (out->key_size == 0) return false;
+  label += out->key_size + 1;
+  out->value = label;
+  for (;;) {
+    label += strcspn(label, " ");
+    out->value_size = (size_t)(label - out->value);
+    if (!*label) break;
+    label++;
+    if (key_at(label) > 0) break;
+  }
+  *at = label;
+  return true;
+}
+
+static int width_of(const char *text, size_t size) {
+  char copy[128];
+  if (size >= sizeof copy) size = sizeof copy - 1;
+  memcpy(copy, text, size);
+  copy[size] = '\0';
+  return brim_utf8_width(copy);
+}
+
+// Whether a label has the keys of another; their widths grow to what its values need.
+static bool same_keys(const char *label, const char *other, brim_ui_sweep_look *look) {
+  pair a, b;
+  size_t n = 0;
+  for (; *label && n < BRIM_UI_SWEEP_KEYS; n++) {
+    if (!next_pair(&label, &a) || !next_pair(&other, &b)) return false;
+    if (a.key_size != b.key_size || memcmp(a.key, b.key, a.key_size) != 0) return false;
+    if (!look) continue;
+    int key = width_of(a.key, a.key_size), value = width_of(a.value, a.value_size);
+    if (n >= look->key_count) look->key_widths[look->key_count++] = key;
+    if (value > look->key_widths[n]) look->key_widths[n] = value;
+  }
+  return n > 0 && !*label && !*other;
+}
+
+size_t brim_ui_sweep_stride(size_t count) {
+  enum { LOOKED_AT = 500 };
+  return count / LOOKED_AT + 1;
+}
+
+// Whether the rows have common keys, and how wide each key and its values are.
+static bool common_keys(const brim_sweep_view *view, const size_t *rows, size_t count,
+                        brim_ui_sweep_look *look) {
+  look->key_count = 0;
+  look->keys = count > 0 ? view->rows[rows[0]].label : "";
+  for (size_t i = 0; i < count; i += brim_ui_sweep_stride(count)) {
+    if (!same_keys(view->rows[rows[i]].label, look->keys, look)) return false;
+  }
+  return look->key_count > 0;
+}
+
+// The keys of a label or its values, each below the other.
+static void put_pairs(const char *label, bool values, const brim_ui_sweep_look *look,
+                      brim_str *out) {
+  pair one;
+  for (size_t i = 0; i < look->key_count && next_pair(&label, &one); i++) {
+    const char *text = values ? one.value : one.key;
+    size_t size = values ? one.value_size : one.key_size;
+    int pad = look->key_widths[i] - width_of(text, size);
+    brim_str_append_n(out, text, size);
+    if (i + 1 < look->key_count) brim_str_repeat(out, ' ', (size_t)(pad > 0 ? pad + 1 : 1));
+  }
+}
+
+void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
+                           bool short_labels, brim_ui_sweep_look *look,
+                           brim_ui_column out[BRIM_UI_SWEEP_COLUMN_COUNT]) {
+  look->values = short_labels && common_keys(view, rows, count, look);
+  const char *experiment = brim_tr("Experiment");
+  int least = 24;
+  if (look->values) {
+    least = -1;
+    for (size_t i = 0; i < look->key_count; i++) least += look->key_widths[i] + 1;
+    if (least > 40) least = 40;
+    brim_str keys;
+    brim_str_init(&keys);
+    put_pairs(view->rows[rows[0]].label, false, look, &keys);
+    snprintf(look->label, sizeof look->label, "%.*s", (int)sizeof look->label - 1, keys.data);
+    brim_utf8_trim(look->label);
+    brim_str_deinit(&keys);
+    experiment = look->label;
+  }
+  const brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT] = {
+      [BRIM_UI_SWEEP_STATE] = {brim_tr("State"), NULL, BRIM_UI_LEFT, 0, 0},
+      [BRIM_UI_SWEEP_LABEL] = {experiment, NULL, BRIM_UI_LEFT, 0, least},
+      [BRIM_UI_SWEEP_PROGRESS] = {brim_tr("Progress"), "%", BRIM_UI_RIGHT, 3, 0},
+      [BRIM_UI_SWEEP_EPOCH] = {brim_tr("Epoch"), NULL, BRIM_UI_RIGHT, 8, 0},
+      [BRIM_UI_SWEEP_METRIC] = {look->last, brim_tr("Last"), BRIM_UI_RIGHT, 4, 0},
+      [BRIM_UI_SWEEP_BEST] = {look->best, brim_tr("Best"), BRIM_UI_RIGHT, 1, 0},
+      [BRIM_UI_SWEEP_WHERE] = {brim_tr("Where"), NULL, BRIM_UI_LEFT, 6, 0},
+      [BRIM_UI_SWEEP_TIME] = {brim_tr("Time"), NULL, BRIM_UI_RIGHT, 7, 0},
+      [BRIM_UI_SWEEP_ETA] = {brim_tr("ETA"), NULL, BRIM_UI_RIGHT, 5, 0},
+      [BRIM_UI_SWEEP_NOTE] = {brim_tr("Note"), NULL, BRIM_UI_LEFT, 9, 14},
+  };
+  // Two values of one metric: both headings say which.
+  if (view->metric_count == 1) {
+    const char *label = brim_ui_sweep_metric_label(&view->metrics[0]);
+    snprintf(look->last, sizeof look->last, brim_tr("%.40s, last"), label);
+    snprintf(look->best, sizeof look->best, brim_tr("%.40s, best"), label);
+  } else {
+    snprintf(look->last, sizeof look->last, "%s", brim_tr("Last"));
+    snprintf(look->best, sizeof look->best, "%s", brim_tr("Best"));
+  }
+  memcpy(out, columns, sizeof columns);
+}
+
+static void progress_cell(const brim_sweep_row *row, const brim_ui_sweep_look *look,
+                          brim_str *out) {
+  double f = row->state == BRIM_SWEEP_DONE ? 1 : sweep_fraction(row);
+  if (isnan(f)) return;
+  bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+  if (active && look->bar) {
+    brim_ui_sweep_bar(out, look->term, f, 7);
+    brim_str_append_char(out, ' ');
+  }
+  brim_str_printf(out, "%3.0f %%", floor(brim_shown(f * 100)));
+}
+
+static void label_cell(const brim_sweep_row *row, const brim_ui_sweep_look *look, brim_str *out) {
+  if (look->values && same_keys(row->label, look->keys, NULL)) {
+    put_pairs(row->label, true, look, out);
+  } else {
+    brim_str_append(out, *row->label ? row->label : row->id);
+  }
+}
+
+brim_ui_style brim_ui_sweep_cell(const brim_sweep_view *view, const brim_sweep_row *row,
+                                 brim_ui_sweep_column column, const brim_ui_sweep_look *look,
+                                 brim_str *out) {
+  char text[32] = "";
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  switch (column) {
+    case BRIM_UI_SWEEP_STATE:
+      brim_str_append(out, brim_ui_sweep_state_text(row));
+      return brim_ui_sweep_state_style(row->state);
+    case BRIM_UI_SWEEP_LABEL:
+      label_cell(row, look, out);
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_PROGRESS:
+      progress_cell(row, look, out);
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_EPOCH:
+      if (row->epoch >= 0 && row->epochs > 0) {
+        brim_str_printf(out, "%lld/%lld", (long long)row->epoch, (long long)row->epochs);
+      }
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_METRIC:
+      brim_ui_sweep_value(metric, row->metric, text);
+      break;
+    case BRIM_UI_SWEEP_BEST:
+      brim_ui_sweep_value(metric, row->best, text);
+      break;
+    case BRIM_UI_SWEEP_WHERE:
+      brim_str_append(out, row->devices);
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_TIME:
+      brim_ui_sweep_clock(brim_ui_sweep_seconds(view, row), text);
+      break;
+    case BRIM_UI_SWEEP_ETA:
+      if (!brim_sweep_state_ended(row->state)) brim_ui_sweep_clock(row->eta_s, text);
+      break;
+    default:
+      brim_ui_sweep_note(row, out);
+      return row->state == BRIM_SWEEP_FAILED ? BRIM_UI_BAD : BRIM_UI_DIM;
+  }
+  brim_str_append(out, text);
+  return BRIM_UI_PLAIN;
+}
+
+//---------------------------------- GPUs ----------------------------------
+
+static brim_ui_style gpu_style(brim_sweep_gpu_state state) {
+  return state == BRIM_SWEEP_GPU_OUT                                            ? BRIM_UI_BAD
+         : state == BRIM_SWEEP_GPU_FOREIGN || state == BRIM_SWEEP_GPU_RELEASING ? BRIM_UI_WARN
+         : state == BRIM_SWEEP_GPU_BUSY                                         ? BRIM_UI_GOOD
+                                                                                : BRIM_UI_DIM;
+}
+
+static void gpu_state(const brim_sweep_gpu *gpu, char out[64]) {
+  static const char *const texts[BRIM_SWEEP_GPU_STATE_COUNT] = {
+      [BRIM_SWEEP_GPU_FREE] = BRIM_N_("free"),
+      [BRIM_SWEEP_GPU_BUSY] = BRIM_N_("busy"),
+      [BRIM_SWEEP_GPU_FOREIGN] = BRIM_N_("used by others"),
+      [BRIM_SWEEP_GPU_RELEASING] = BRIM_N_("freeing memory"),
+      [BRIM_SWEEP_GPU_OUT] = BRIM_N_("out of service"),
+  };
+  if (gpu->state == BRIM_SWEEP_GPU_BUSY && gpu->slots > 0) {
+    snprintf(out, 64, brim_tr("%lld of %lld running"), (long long)gpu->running,
+             (long long)gpu->slots);
+  } else if (gpu->state == BRIM_SWEEP_GPU_BUSY) {
+    snprintf(out, 64, brim_tr("%lld running"), (long long)gpu->running);
+  } else {
+    unsigned state = (unsigned)gpu->state;
+    snprintf(out, 64, "%s", state < BRIM_SWEEP_GPU_STATE_COUNT ? brim_tr(texts[state]) : "");
+  }
+}
+
+// Appends a part where it finds room behind two spaces.
+static void add_part(brim_str *line, const brim_term *term, int width, int reserve,
+                     const char *text, brim_ui_style style) {
+  int used = brim_utf8_width(line->data);
+  int wide = brim_utf8_width(text);
+  if (!*text || (width > 0 && used + 2 + wide > width)) return;
+  brim_str_append(line, used ? "  " : "");
+  brim_ui_styled(line, term, style, text);
+  // Parts stand below each other where there is room for that.
+  if (wide < reserve && (width == 0 || used + 2 + reserve < width)) {
+    brim_str_repeat(line, ' ', (size_t)(reserve - wide));
+  }
+}
+
+static void add_clipped(brim_str *line, const brim_term *term, int width, const char *text,
+                        brim_ui_style style) {
+  int room = width > 0 ? width - brim_utf8_width(line->data) - 2 : 0;
+  if (!*text || (width > 0 && room < 8)) return;
+  brim_str part;
+  brim_str_init(&part);
+  brim_ui_clip(&part, term, text, room);
+  brim_str_append(line, "  ");
+  brim_ui_styled(line, term, style, part.data);
+  if (part.status && !line->status) line->status = part.status;
+  brim_str_deinit(&part);
+}
+
+void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out) {
+  char text[64], figure[32];
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_clip(&line, term, gpu->name, 16);
+  int pad = 6 - brim_utf8_width(line.data);
+  if (pad > 0) brim_str_repeat(&line, ' ', (size_t)pad);
+  gpu_state(gpu, text);
+  add_part(&line, term, width, 14, text, gpu_style(gpu->state));
+  if (!isnan(gpu->memory_used) && gpu->memory_total > 0) {
+    snprintf(text, sizeof text, "%5.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
+             brim_shown(gpu->memory_total / (1 << 30)));
+    add_part(&line, term, width, 15, text, BRIM_UI_PLAIN);
+  }
+  if (!isnan(gpu->gpu_percent)) {
+    snprintf(text, sizeof text, "%3.0f %%", brim_shown(gpu->gpu_percent));
+    add_part(&line, term, width, 5, text, BRIM_UI_PLAIN);
+  }
+  bool trouble = gpu->why[0] != '\0';
+  if (trouble) add_clipped(&line, term, width, gpu->why, gpu_style(gpu->state));
+  if (!isnan(gpu->steps_per_s)) {
+    brim_ui_number(gpu->steps_per_s, figure);
+    snprintf(text, sizeof text, brim_tr("%s steps/s"), figure);
+    add_part(&line, term, width, 14, text, BRIM_UI_PLAIN);
+  }
+  if (!isnan(gpu->power_w)) {
+    snprintf(text, sizeof text, "%3.0f W", gpu->power_w);
+    add_part(&line, term, width, 5, text, BRIM_UI_DIM);
+  }
+  if (!isnan(gpu->temperature_c)) {
+    snprintf(text, sizeof text, "%.0f %s", gpu->temperature_c, term->unicode ? "°C" : "C");
+    add_part(&line, term, width, 6, text, BRIM_UI_DIM);
+  }
+  if (!trouble) add_clipped(&line, term, width, gpu->model, BRIM_UI_DIM);
+  brim_str_append(out, line.data);
+  if (line.status && !out->status) out->status = line.status;
+  brim_str_deinit(&line);
+}
+
+//--------------------------------------- lines and status ---------------------------------------
+// A sweep as plain text: a line about the whole, messages, and what `brim sweep status` prints.
 
 //---------------------------------- lines ----------------------------------
 
@@ -18,7 +563,8 @@ static void add_count(brim_str *out, const brim_term *term, brim_ui_style style,
   brim_ui_styled(out, term, style, text);
 }
 
-void brim_ui_sweep_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+// "412 of 1,200 done  8 running  12 failed"
+static void sweep_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char done[32], total[32];
   const int64_t *counts = view->counts;
   brim_format_count((double)counts[BRIM_SWEEP_DONE], done);
@@ -34,7 +580,7 @@ void brim_ui_sweep_counts(const brim_sweep_view *view, const brim_term *term, br
 
 void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char number[32];
-  brim_ui_sweep_counts(view, term, out);
+  sweep_counts(view, term, out);
   if (!isnan(view->done_per_h)) {
     brim_ui_number(view->done_per_h, number);
     brim_str_append(out, "  ");
@@ -56,7 +602,8 @@ void brim_ui_sweep_time(double when_s, char out[16]) {
   snprintf(out, 16, "%02d:%02d:%02d", local.tm_hour % 24, local.tm_min % 60, local.tm_sec % 61);
 }
 
-void brim_ui_sweep_zone(double when_s, char out[16]) {
+// The zone of that time: "UTC", "KST"; "" = unknown.
+static void sweep_zone(double when_s, char out[16]) {
   struct tm local;
   out[0] = '\0';
   if (!(fabs(when_s) < 1e11)) return;
@@ -244,7 +791,7 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   brim_str_append(out, "  ");
   brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
   brim_str_append_char(out, '\n');
-  brim_ui_sweep_counts(view, term, out);
+  sweep_counts(view, term, out);
   brim_str_append_char(out, '\n');
   put_rates(view, options && options->pool, out);
   put_owed(view, term, out);
@@ -259,4 +806,369 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   brim_str_append_char(out, '\n');
   BRIM_TRY(put_gpus(view, term, out));
   return put_table(view, term, out);
+}
+
+//------------------------------------------- summary -------------------------------------------
+// What a person wants to know after a night of experiments: what is done, what failed and why, which
+// experiments are best, and how much seeds differ.
+
+enum { BEST_ROWS = 5, GROUP_ROWS = 10 };
+
+//---------------------------------- failures ----------------------------------
+
+// The first failure of a class by time, and how many there are.
+typedef struct failed_class {
+  brim_failure failure;
+  int64_t count;
+  const brim_sweep_row *first;
+} failed_class;
+
+static size_t count_classes(const brim_sweep_view *view, failed_class out[BRIM_FAILURE_COUNT]) {
+  size_t classes = 0;
+  for (int c = 0; c < BRIM_FAILURE_COUNT; c++) {
+    failed_class one = {.failure = (brim_failure)c};
+    for (size_t i = 0; i < view->row_count; i++) {
+      const brim_sweep_row *row = &view->rows[i];
+      if (row->state != BRIM_SWEEP_FAILED || row->failure != one.failure) continue;
+      one.count++;
+      // An unknown time is later than any.
+      if (!one.first || row->ended_s < one.first->ended_s ||
+          (isnan(one.first->ended_s) && !isnan(row->ended_s))) {
+        one.first = row;
+      }
+    }
+    if (one.count > 0) out[classes++] = one;
+  }
+  return classes;
+}
+
+static int more_first(const void *a, const void *b) {
+  const failed_class *x = (const failed_class *)a, *y = (const failed_class *)b;
+  return x->count != y->count ? (x->count > y->count ? -1 : 1) : (int)x->failure - (int)y->failure;
+}
+
+// An experiment of a grid without axes has no label; a group whose only axis is the seed neither.
+static const char *name_of(const brim_sweep_view *view, const char *label) {
+  return *label ? label : view->title;
+}
+
+// "  OOM  3  lr=0.1 batch_size=4096" and below it the message.
+static void put_class(const brim_sweep_view *view, const brim_term *term, const failed_class *one,
+                      brim_str *out) {
+  char count[32], text[128];
+  brim_str plain;
+  brim_format_count((double)one->count, count);
+  snprintf(text, sizeof text, "  %s  %s", brim_ui_failure_class(one->failure), count);
+  brim_ui_styled(out, term, BRIM_UI_BAD, text);
+  brim_str_append(out, "  ");
+  brim_str_init(&plain);
+  int room = term->width > 0 ? term->width - brim_utf8_width(text) - 16 : 0;
+  brim_ui_clip(&plain, term, name_of(view, one->first->label), room < 0 ? 8 : room);
+  brim_str_printf(out, "%s  ", plain.data);
+  brim_str_printf(out, "%.12s\n", one->first->id);
+  if (*one->first->message) {
+    brim_str_clear(&plain);
+    brim_ui_clip(&plain, term, one->first->message, 0);
+    brim_str_append(out, "    ");
+    brim_ui_fit(out, term, plain.data, 4);
+    brim_str_append_char(out, '\n');
+  }
+  if (plain.status && !out->status) out->status = plain.status;
+  brim_str_deinit(&plain);
+}
+
+static void put_failures(const brim_sweep_view *view, const brim_term *term, const char *retry,
+                         brim_str *out) {
+  failed_class classes[BRIM_FAILURE_COUNT];
+  size_t count = count_classes(view, classes);
+  if (count == 0) return;
+  qsort(classes, count, sizeof *classes, more_first);
+  brim_str_append_char(out, '\n');
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Failures, with the first of each kind"));
+  brim_str_append_char(out, '\n');
+  bool again = true;  // running the same thing again can help
+  for (size_t i = 0; i < count; i++) {
+    put_class(view, term, &classes[i], out);
+    again = again && brim_failure_retry_of(classes[i].failure) != BRIM_RETRY_NEVER;
+  }
+  if (retry) {
+    brim_str_append(out, "  ");
+    brim_str_printf(
+        out, again ? brim_tr("retry them: %s\n") : brim_tr("fix the cause, then retry them: %s\n"),
+        retry);
+  }
+}
+
+//---------------------------------- values ----------------------------------
+
+// Which value of its experiments a metric is ranked by: the best where all that are done have one,
+// so that last and best values never stand in one list.
+static bool all_have_best(const brim_sweep_view *view, const char *key) {
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    if (row->state == BRIM_SWEEP_DONE && strcmp(row->metric_key, key) == 0 && isnan(row->best) &&
+        !isnan(row->metric)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+typedef struct ranked {
+  const brim_sweep_row *row;
+  double value;
+  brim_metric_better better;
+} ranked;
+
+typedef struct group {
+  const brim_sweep_row *row;  // its first in the grid's order
+  brim_lab_stats stats;
+  size_t seeds;  // done or not
+  brim_metric_better better;
+} group;
+
+static bool before(const brim_sweep_row *a, const brim_sweep_row *b) {
+  return a->idx != b->idx ? a->idx < b->idx : strcmp(a->id, b->id) < 0;
+}
+
+static int best_first(const void *a, const void *b) {
+  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+  const brim_lab_rank p = {x->value, 1, 1}, q = {y->value, 1, 1};
+  const int order = brim_lab_rank_order(&p, &q, x->better);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+// Experiments that are done and have a finite value of the metric, the best first.
+static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                             ranked **out, size_t *count) {
+  bool best = all_have_best(view, metric->key);
+  size_t n = 0;
+  *out = (ranked *)brim_calloc(view->row_count + 1, sizeof **out);
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    double value = best ? row->best : row->metric;
+    if (row->state != BRIM_SWEEP_DONE || strcmp(row->metric_key, metric->key) != 0) continue;
+    if (isfinite(value)) (*out)[n++] = (ranked){row, value, metric->better};
+  }
+  qsort(*out, n, sizeof **out, best_first);
+  *count = n;
+  return BRIM_OK;
+}
+
+static void put_best(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                     const brim_term *term, const ranked *all, size_t count, bool best,
+                     brim_str *out) {
+  char value[32];
+  brim_str_append_char(out, '\n');
+  brim_str title;
+  brim_str_init(&title);
+  brim_str_printf(&title, best ? brim_tr("Best %s of each run") : brim_tr("Last %s of each run"),
+                  brim_ui_sweep_metric_label(metric));
+  brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
+  brim_str_deinit(&title);
+  brim_str_append_char(out, '\n');
+  for (size_t i = 0; i < count && i < BEST_ROWS; i++) {
+    brim_str label;
+    brim_str_init(&label);
+    brim_ui_clip(&label, term, name_of(view, all[i].row->label),
+                 term->width > 40 ? term->width - 30 : 0);
+    brim_ui_sweep_value(metric, all[i].value, value);
+    brim_str_printf(out, "  %10s  ", value);
+    brim_ui_styled(out, term, i == 0 ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
+    brim_str_printf(out, "  %.12s\n", all[i].row->id);
+    if (label.status && !out->status) out->status = label.status;
+    brim_str_deinit(&label);
+  }
+}
+
+//---------------------------------- seeds ----------------------------------
+
+static int by_group(const void *a, const void *b) {
+  const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+  int order = strcmp(x->row->group, y->row->group);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+static int best_group_first(const void *a, const void *b) {
+  const group *x = (const group *)a, *y = (const group *)b;
+  const brim_lab_rank p = {x->stats.mean, x->stats.n, x->seeds};
+  const brim_lab_rank q = {y->stats.mean, y->stats.n, y->seeds};
+  const int order = brim_lab_rank_order(&p, &q, x->better);
+  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+}
+
+static int by_group_name(const void *a, const void *b) {
+  return strcmp(((const group *)a)->row->group, ((const group *)b)->row->group);
+}
+
+// Those without a value are missing from a mean. `groups` are in the order of their names.
+static void count_seeds(const brim_sweep_view *view, group *groups, size_t count) {
+  for (size_t i = 0; i < view->row_count; i++) {
+    const group key = {.row = &view->rows[i]};
+    group *g = (group *)bsearch(&key, groups, count, sizeof *groups, by_group_name);
+    if (g) g->seeds++;
+  }
+}
+
+static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                      const brim_term *term, const group *g, bool first, brim_str *out) {
+  char text[80], seeds[64];
+  brim_str label;
+  brim_ui_value_spread(metric, g->stats.mean, g->stats.stddev, text);
+  char *sign = strstr(text, "\xc2\xb1");
+  if (sign && !term->unicode) memcpy(sign, "+-", 2);
+  const bool lacks = g->stats.n < g->seeds;
+  if (lacks) {
+    snprintf(seeds, sizeof seeds, brim_tr("%zu of %zu seeds"), g->stats.n, g->seeds);
+  } else {
+    snprintf(seeds, sizeof seeds, brim_tr("%zu seeds"), g->stats.n);
+  }
+  int pad = 20 - brim_utf8_width(text);
+  brim_str_printf(out, "  %*s%s  ", pad > 0 ? pad : 0, "", text);
+  brim_str_init(&label);
+  const char *point = name_of(view, g->row->point);
+  int room = term->width > 50 ? term->width - 26 - brim_utf8_width(seeds) : 0;
+  brim_ui_clip(&label, term, point, room);
+  brim_ui_styled(out, term, first ? BRIM_UI_BEST : BRIM_UI_PLAIN, label.data);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, lacks ? BRIM_UI_WARN : BRIM_UI_DIM, seeds);
+  brim_str_append_char(out, '\n');
+  if (label.status && !out->status) out->status = label.status;
+  brim_str_deinit(&label);
+}
+
+// Groups of `all`, the one that ranks first in front. `all` is put into another order.
+static brim_status make_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                               ranked *all, size_t count, group *out, size_t *group_count) {
+  double *values = (double *)brim_calloc(count + 1, sizeof *values);
+  size_t groups = 0;
+  if (!values) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  qsort(all, count, sizeof *all, by_group);
+  for (size_t i = 0, n; i < count; i += n) {
+    for (n = 1; i + n < count && strcmp(all[i].row->group, all[i + n].row->group) == 0;) n++;
+    if (!*all[i].row->group) continue;
+    for (size_t k = 0; k < n; k++) values[k] = all[i + k].value;
+    group *g = &out[groups++];
+    *g = (group){.row = all[i].row, .better = metric->better};
+    brim_lab_stats_of(values, n, &g->stats);
+  }
+  brim_free(values);
+  count_seeds(view, out, groups);
+  if (groups > 0) qsort(out, groups, sizeof *out, best_group_first);
+  *group_count = groups;
+  return BRIM_OK;
+}
+
+static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                              const brim_term *term, ranked *all, size_t count, brim_str *out) {
+  group *groups = (group *)brim_calloc(count + 1, sizeof *groups);
+  if (!groups) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  size_t n = 0;
+  brim_status status = make_groups(view, metric, all, count, groups, &n);
+  size_t shown = n < GROUP_ROWS ? n : GROUP_ROWS;
+  bool several = false;
+  for (size_t i = 0; i < shown; i++) several = several || groups[i].seeds > 1;
+  if (several) {
+    const bool best = all_have_best(view, metric->key);
+    brim_str title;
+    brim_str_init(&title);
+    brim_str_printf(
+        &title,
+        best ? brim_tr("Mean %s standard deviation over seeds, of the best %s of each run")
+             : brim_tr("Mean %s standard deviation over seeds, of the last %s of each run"),
+        term->unicode ? "±" : "+-", brim_ui_sweep_metric_label(metric));
+    brim_str_append_char(out, '\n');
+    brim_ui_styled(out, term, BRIM_UI_BOLD, title.data);
+    brim_str_append_char(out, '\n');
+    brim_str_deinit(&title);
+    for (size_t i = 0; i < shown; i++) put_group(view, metric, term, &groups[i], i == 0, out);
+  }
+  brim_free(groups);
+  return status ? status : brim_str_status(out);
+}
+
+//---------------------------------- all ----------------------------------
+
+static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metric *metric,
+                              const brim_term *term, brim_str *out) {
+  ranked *all = NULL;
+  size_t count = 0;
+  BRIM_TRY(rank_rows(view, metric, &all, &count));
+  brim_status status = BRIM_OK;
+  // Of a metric without a direction there is no best.
+  if (count > 0 && metric->better != BRIM_BETTER_NEITHER)
+    put_best(view, metric, term, all, count, all_have_best(view, metric->key), out);
+  if (count > 0) status = put_groups(view, metric, term, all, count, out);
+  brim_free(all);
+  return status;
+}
+
+// What went well only at a second try, and what no experiment can use any more.
+static void put_trouble(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+  char number[32];
+  int64_t again = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    again += view->rows[i].state == BRIM_SWEEP_DONE && view->rows[i].attempt > 1;
+  }
+  if (again > 0) {
+    brim_format_count((double)again, number);
+    brim_str_printf(out, brim_tr("%s of the done ones took more than one attempt\n"), number);
+  }
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    const brim_sweep_gpu *gpu = &view->gpus[i];
+    if (gpu->state != BRIM_SWEEP_GPU_OUT) continue;
+    brim_str line;
+    brim_str_init(&line);
+    brim_str_printf(&line, brim_tr("%s is out of service: %s"), gpu->name, gpu->why);
+    brim_ui_styled(out, term, BRIM_UI_BAD, line.data);
+    brim_str_append_char(out, '\n');
+    if (line.status && !out->status) out->status = line.status;
+    brim_str_deinit(&line);
+  }
+}
+
+static void put_command(brim_str *out, const char *fmt, const char *command) {
+  if (!command) return;
+  brim_str_printf(out, fmt, command);
+  brim_str_append_char(out, '\n');
+}
+
+brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *term,
+                                  const brim_ui_sweep_summary_options *options, brim_str *out) {
+  char clock[32], ended[16], zone[16];
+  int64_t left = 0;
+  for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
+    if (!brim_sweep_state_ended((brim_sweep_state)i)) left += view->counts[i];
+  }
+  brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
+  brim_ui_sweep_clock(view->now_s - view->started_s, clock);
+  if (clock[0]) {
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("in %s"), clock);
+  }
+  brim_ui_sweep_time(view->now_s, ended);
+  sweep_zone(view->now_s, zone);
+  if (clock[0] && ended[0]) {
+    brim_str_append(out, "  ");
+    brim_str_printf(out, brim_tr("ended at %s %s"), ended, zone);
+  }
+  brim_str_append_char(out, '\n');
+  sweep_counts(view, term, out);
+  brim_str_append_char(out, '\n');
+  put_trouble(view, term, out);
+  if (view->notice[0]) {
+    brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
+    brim_str_append_char(out, '\n');
+  }
+  put_failures(view, term, options ? options->retry : NULL, out);
+  for (size_t i = 0; i < view->metric_count; i++) {
+    BRIM_TRY(put_metric(view, &view->metrics[i], term, out));
+  }
+  brim_str_append_char(out, '\n');
+  if (left > 0) put_command(out, brim_tr("continue: %s"), options ? options->resume : NULL);
+  put_command(out, brim_tr("report: %s"), options ? options->report : NULL);
+  return brim_str_status(out);
 }

@@ -1,8 +1,11 @@
-// What an output stream can show, and styled, clipped and wrapped text for it. The only file of the
-// room that asks the outside (terminal size, environment); the decision itself is a pure function.
+// What an output stream can show: styled, clipped and wrapped text, tables, differences of two texts, progress.
+// The only file of the room that asks the outside (terminal size, environment); the decision itself is a pure function.
 
 #include "ui/ui.h"
 
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -215,4 +218,604 @@ void brim_ui_fit(brim_str *out, const brim_term *term, const char *text, int ind
   } else {
     brim_ui_wrap(out, term, text, indent);
   }
+}
+
+//-------------------------------------------- tables --------------------------------------------
+// Tables that fit the width. The layout is a pure function of widths; rendering only follows it.
+
+enum { GAP = 2 };
+
+//---------------------------------- layout ----------------------------------
+
+static int header_width(const brim_ui_column *column, bool use_short) {
+  const char *text = use_short && column->short_header ? column->short_header : column->header;
+  return brim_utf8_width(text);
+}
+
+static int row_width(const int *widths, size_t count) {
+  int total = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (widths[i] > 0) total += widths[i] + (total > 0 ? GAP : 0);
+  }
+  return total;
+}
+
+static void natural_widths(const brim_ui_column *columns, const int *natural, size_t count,
+                           bool use_short, int *out) {
+  for (size_t i = 0; i < count; i++) {
+    int header = header_width(&columns[i], use_short);
+    out[i] = natural[i] > header ? natural[i] : header;
+    if (out[i] < 1) out[i] = 1;
+  }
+}
+
+// The least important column that is still there and that `wanted` accepts; -1 when none.
+static int least_important(const brim_ui_column *columns, const int *widths, size_t count,
+                           int min_priority, bool shrinkable) {
+  int best = -1;
+  for (size_t i = 0; i < count; i++) {
+    if (widths[i] == 0 || columns[i].priority < min_priority) continue;
+    if (shrinkable && (columns[i].min_width == 0 || widths[i] <= columns[i].min_width)) continue;
+    if (best < 0 || columns[i].priority >= columns[best].priority) best = (int)i;
+  }
+  return best;
+}
+
+static int widest(const int *widths, size_t count) {
+  int best = 0;
+  for (size_t i = 1; i < count; i++) {
+    if (widths[i] > widths[best]) best = (int)i;
+  }
+  return best;
+}
+
+// Leaves a column out, and with it those that say little without it.
+static void leave_out(int *widths, size_t count, int at, uint64_t together) {
+  bool all = together >> at & 1;
+  for (size_t i = 0; i < count; i++) {
+    if ((int)i == at || (all && together >> i & 1)) widths[i] = 0;
+  }
+}
+
+void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
+                    uint64_t together, int *out, bool *use_short) {
+  *use_short = false;
+  natural_widths(columns, natural, count, false, out);
+  if (width <= 0 || row_width(out, count) <= width) return;
+  *use_short = true;
+  natural_widths(columns, natural, count, true, out);
+  int at;
+  while (row_width(out, count) > width &&
+         (at = least_important(columns, out, count, 0, true)) >= 0) {
+    int over = row_width(out, count) - width;
+    int left = out[at] - columns[at].min_width;
+    out[at] -= over < left ? over : left;
+  }
+  while (row_width(out, count) > width &&
+         (at = least_important(columns, out, count, 1, false)) >= 0) {
+    leave_out(out, count, at, together);
+  }
+  while (row_width(out, count) > width && out[at = widest(out, count)] > 1) out[at]--;
+  while (row_width(out, count) > width) {  // more columns than places: from the right
+    size_t last = count;
+    while (last > 1 && out[last - 1] == 0) last--;
+    if (last <= 1) break;
+    out[last - 1] = 0;
+  }
+}
+
+//---------------------------------- cells ----------------------------------
+
+void brim_ui_table_init(brim_ui_table *table, const brim_ui_column *columns, size_t count) {
+  memset(table, 0, sizeof *table);
+  table->columns = columns;
+  table->column_count = count;
+}
+
+void brim_ui_table_deinit(brim_ui_table *table) {
+  for (size_t i = 0; i < table->cell_count; i++) brim_free(table->cells[i].text);
+  brim_free(table->cells);
+  memset(table, 0, sizeof *table);
+}
+
+void brim_ui_table_add(brim_ui_table *table, brim_ui_style style, const char *fmt, ...) {
+  if (table->status) return;
+  if (table->cell_count == table->cap) {
+    size_t cap = table->cap ? table->cap * 2 : 64;
+    brim_ui_cell *cells = brim_realloc(table->cells, cap * sizeof *cells);
+    if (!cells) {
+      table->status = brim_fail(BRIM_ENOMEM, "out of memory while laying out a table");
+      return;
+    }
+    table->cells = cells;
+    table->cap = cap;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  va_list args;
+  va_start(args, fmt);
+  brim_str_vprintf(&text, fmt, args);
+  va_end(args);
+  table->status = brim_str_status(&text);
+  char *taken = table->status ? NULL : brim_str_take(&text);
+  if (!taken) {
+    if (!table->status) table->status = brim_fail(BRIM_ENOMEM, "out of memory");
+    brim_str_deinit(&text);
+    return;
+  }
+  table->cells[table->cell_count++] = (brim_ui_cell){taken, style};
+}
+
+//---------------------------------- rendering ----------------------------------
+
+static void put_cell(brim_str *out, const brim_term *term, const brim_ui_column *column,
+                     const brim_ui_cell *cell, int width, bool last) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_clip(&text, term, cell->text, width);
+  int used = brim_utf8_width(text.data);
+  size_t pad = used < width ? (size_t)(width - used) : 0;
+  if (column->align == BRIM_UI_RIGHT) brim_str_repeat(out, ' ', pad);
+  brim_ui_styled(out, term, cell->style, text.data);
+  if (column->align == BRIM_UI_LEFT && !last) brim_str_repeat(out, ' ', pad);
+  if (brim_str_status(&text) && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
+static void put_row(brim_str *out, const brim_term *term, const brim_ui_table *table,
+                    const brim_ui_cell *cells, const int *widths) {
+  size_t last = table->column_count;
+  while (last > 0 && widths[last - 1] == 0) last--;
+  bool first = true;
+  for (size_t i = 0; i < last; i++) {
+    if (widths[i] == 0) continue;
+    if (!first) brim_str_repeat(out, ' ', GAP);
+    put_cell(out, term, &table->columns[i], &cells[i], widths[i], i + 1 == last);
+    first = false;
+  }
+  brim_str_append_char(out, '\n');
+}
+
+static void put_rule(brim_str *out, const brim_term *term, const int *widths, size_t count) {
+  int total = row_width(widths, count);
+  if (term->colour) brim_str_append(out, "\033[2m");
+  for (int i = 0; i < total; i++) brim_str_append(out, term->unicode ? "─" : "-");
+  if (term->colour) brim_str_append(out, "\033[0m");
+  brim_str_append_char(out, '\n');
+}
+
+// Columns a cell takes once control characters are made harmless.
+static int cell_width(const brim_term *term, const char *text, brim_status *status) {
+  brim_str clean;
+  brim_str_init(&clean);
+  brim_ui_clip(&clean, term, text, 0);
+  int width = brim_utf8_width(clean.data);
+  if (brim_str_status(&clean)) *status = clean.status;
+  brim_str_deinit(&clean);
+  return width;
+}
+
+brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *term, brim_str *out,
+                                 int *left_out) {
+  int natural[BRIM_UI_MAX_COLUMNS] = {0}, widths[BRIM_UI_MAX_COLUMNS] = {0};
+  brim_ui_cell header[BRIM_UI_MAX_COLUMNS];
+  size_t count = table->column_count;
+  bool use_short;
+  if (left_out) *left_out = 0;
+  if (table->status) return table->status;
+  if (count == 0 || count > BRIM_UI_MAX_COLUMNS || table->cell_count % count != 0) {
+    return brim_fail(BRIM_EINVAL, "a table of %zu cells does not have %zu columns",
+                     table->cell_count, count);
+  }
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < table->cell_count; i++) {
+    int w = cell_width(term, table->cells[i].text, &status);
+    if (w > natural[i % count]) natural[i % count] = w;
+  }
+  if (status) return status;
+  brim_ui_layout(table->columns, natural, count, term->width, table->together, widths, &use_short);
+  for (size_t i = 0; i < count; i++) {
+    const brim_ui_column *column = &table->columns[i];
+    const char *text = use_short && column->short_header ? column->short_header : column->header;
+    header[i] = (brim_ui_cell){(char *)(uintptr_t)text, BRIM_UI_BOLD};
+    if (left_out && widths[i] == 0) ++*left_out;
+  }
+  put_row(out, term, table, header, widths);
+  put_rule(out, term, widths, count);
+  for (size_t i = 0; i < table->cell_count; i += count) {
+    put_row(out, term, table, &table->cells[i], widths);
+  }
+  return brim_str_status(out);
+}
+
+//----------------------------------------- differences -----------------------------------------
+// What changed between two texts, as a unified diff: for files of some hundred lines.
+
+enum { CONTEXT = 2, MAX_CELLS = 4 << 20 };
+
+typedef struct text_line {
+  const char *text;
+  size_t size;
+} text_line;
+
+typedef struct side {
+  text_line *lines;
+  size_t count;
+} side;
+
+static size_t count_lines(const char *text, size_t size) {
+  size_t n = 0;
+  for (size_t i = 0; i < size; i++) n += text[i] == '\n';
+  return n + (size > 0 && text[size - 1] != '\n');
+}
+
+static brim_status split(const char *text, size_t size, side *out) {
+  out->count = 0;
+  out->lines = (text_line *)brim_calloc(count_lines(text, size) + 1, sizeof *out->lines);
+  if (!out->lines) return brim_fail(BRIM_ENOMEM, "out of memory while comparing two texts");
+  for (size_t at = 0; at < size;) {
+    const char *end = (const char *)memchr(text + at, '\n', size - at);
+    size_t n = end ? (size_t)(end - (text + at)) : size - at;
+    out->lines[out->count++] = (text_line){text + at, n};
+    at += n + 1;
+  }
+  return BRIM_OK;
+}
+
+static bool same(const text_line *a, const text_line *b) {
+  return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
+}
+
+// One line of the diff: ' ', '-' or '+', and its numbers on both sides.
+typedef struct change {
+  char mark;
+  size_t a, b;
+} change;
+
+// The lines that differ between `a` and `b`, by the longest common run of lines; too many for that
+// are all taken out and put in.
+static brim_status walk(const side *a, const side *b, change *out, size_t *count) {
+  size_t n = a->count, m = b->count, i = 0, j = 0;
+  *count = 0;
+  bool fits = (n + 1) * (m + 1) <= MAX_CELLS;
+  uint32_t *common = fits ? (uint32_t *)brim_calloc((n + 1) * (m + 1), sizeof *common) : NULL;
+  if (fits && !common) return brim_fail(BRIM_ENOMEM, "out of memory while comparing two texts");
+  for (size_t p = n; fits && p-- > 0;) {
+    for (size_t q = m; q-- > 0;) {
+      uint32_t *row = common + p * (m + 1), *next = row + m + 1;
+      uint32_t longer = next[q] > row[q + 1] ? next[q] : row[q + 1];
+      row[q] = same(&a->lines[p], &b->lines[q]) ? next[q + 1] + 1 : longer;
+    }
+  }
+  while (i < n || j < m) {
+    const uint32_t *row = fits ? common + i * (m + 1) : NULL;
+    bool both = fits && i < n && j < m && same(&a->lines[i], &b->lines[j]);
+    bool out_first = i < n && (!fits || j >= m || row[m + 1 + j] >= row[j + 1]);
+    char mark = both ? ' ' : out_first ? '-' : '+';
+    out[(*count)++] = (change){mark, i, j};
+    i += mark != '+';
+    j += mark != '-';
+  }
+  brim_free(common);
+  return BRIM_OK;
+}
+
+static bool is_near(const change *list, size_t count, size_t at) {
+  size_t first = at > CONTEXT ? at - CONTEXT : 0;
+  size_t last = at + CONTEXT < count ? at + CONTEXT : count - 1;
+  for (size_t i = first; i <= last; i++) {
+    if (list[i].mark != ' ') return true;
+  }
+  return false;
+}
+
+static void put_line(brim_str *out, const brim_term *term, char mark, const text_line *line) {
+  brim_str text;
+  size_t size = line->size;
+  if (size > 0 && line->text[size - 1] == '\r') size--;
+  brim_str_init(&text);
+  brim_str_append_char(&text, mark);
+  brim_str_append_n(&text, line->text, size);
+  brim_ui_style style = mark == '-' ? BRIM_UI_BAD : mark == '+' ? BRIM_UI_GOOD : BRIM_UI_PLAIN;
+  if (brim_str_status(&text)) {
+    out->status = brim_str_status(&text);
+  } else {
+    brim_ui_styled(out, term, style, text.data);
+    brim_str_append_char(out, '\n');
+  }
+  brim_str_deinit(&text);
+}
+
+static size_t put_hunk(brim_str *out, const brim_term *term, const side *a, const side *b,
+                       const change *list, size_t count, size_t at) {
+  size_t end = at, old = 0, fresh = 0;
+  for (; end < count && is_near(list, count, end); end++) {
+    old += list[end].mark != '+';
+    fresh += list[end].mark != '-';
+  }
+  brim_str_printf(out, "@@ -%zu,%zu +%zu,%zu @@\n", list[at].a + (old > 0), old,
+                  list[at].b + (fresh > 0), fresh);
+  for (; at < end; at++) {
+    const change *c = &list[at];
+    put_line(out, term, c->mark, c->mark == '+' ? &b->lines[c->b] : &a->lines[c->a]);
+  }
+  return end;
+}
+
+static brim_status put_hunks(brim_str *out, const brim_term *term, const side *a, const side *b) {
+  size_t count = 0;
+  change *list = (change *)brim_calloc(a->count + b->count + 1, sizeof *list);
+  if (!list) return brim_fail(BRIM_ENOMEM, "out of memory while comparing two texts");
+  brim_status status = walk(a, b, list, &count);
+  for (size_t i = 0; i < count && !status;) {
+    i = is_near(list, count, i) ? put_hunk(out, term, a, b, list, count, i) : i + 1;
+  }
+  brim_free(list);
+  return status ? status : brim_str_status(out);
+}
+
+brim_status brim_ui_diff(const brim_term *term, const char *name, const char *before,
+                         size_t before_size, const char *after, size_t after_size, brim_str *out) {
+  side a = {0}, b = {0};
+  if (before_size == after_size && memcmp(before, after, before_size) == 0) return BRIM_OK;
+  brim_status status = split(before, before_size, &a);
+  if (!status) status = split(after, after_size, &b);
+  if (!status) {
+    brim_str_printf(out, "--- %s\n+++ %s\n", name, name);
+    status = put_hunks(out, term, &a, &b);
+  }
+  brim_free(a.lines);
+  brim_free(b.lines);
+  return status;
+}
+
+//------------------------------------------- progress -------------------------------------------
+// Progress: one redrawn line on a terminal, plain lines at a modest rate elsewhere.
+
+enum { PART_SIZE = 160, BAR_MAX = 30, BAR_MIN = 8 };
+
+// One piece of the line; the highest `drop` goes first when space is short.
+typedef struct part {
+  char text[PART_SIZE];
+  int drop;
+  int width;
+  bool used;
+} part;
+
+enum {
+  PART_TITLE,
+  PART_BAR,
+  PART_PERCENT,
+  PART_COUNT_DONE,
+  PART_RATE,
+  PART_ETA,
+  PART_FIGURE,
+  PART_FIGURES,
+  PART_SHARES,
+  PART_TOTAL
+};
+
+static const int part_drop[PART_TOTAL] = {
+    [PART_TITLE] = 0, [PART_BAR] = 5,    [PART_PERCENT] = 1, [PART_COUNT_DONE] = 7, [PART_RATE] = 3,
+    [PART_ETA] = 4,   [PART_FIGURE] = 2, [PART_FIGURES] = 8, [PART_SHARES] = 6,
+};
+
+// Columns kept for parts whose text grows and shrinks, so that the redrawn line stands still: as wide
+// as they usually get.
+static const int part_reserve[PART_TOTAL] = {
+    [PART_RATE] = 17, [PART_ETA] = 8, [PART_FIGURE] = 11, [PART_FIGURES] = 10, [PART_SHARES] = 28,
+};
+
+static double fraction(const brim_progress *p) {
+  if (p->total <= 0) return NAN;
+  double f = (double)p->done / (double)p->total;
+  return f < 0 ? 0 : f > 1 ? 1 : f;
+}
+
+// "io 3% fwd 31% bwd 58% opt 8%"; shares that round to 0 are left out.
+static void shares_text(const brim_progress *p, char *out, size_t size) {
+  static const char *const names[BRIM_PHASE_COUNT] = {
+      [BRIM_PHASE_IO] = "io",         [BRIM_PHASE_TRANSFORM] = "tf",
+      [BRIM_PHASE_H2D] = "h2d",       [BRIM_PHASE_COMPUTE] = "compute",
+      [BRIM_PHASE_FORWARD] = "fwd",   [BRIM_PHASE_BACKWARD] = "bwd",
+      [BRIM_PHASE_OPTIMIZER] = "opt", [BRIM_PHASE_ENV] = "env",
+      [BRIM_PHASE_ACT] = "act",       [BRIM_PHASE_UPDATE] = "upd",
+      [BRIM_PHASE_OTHER] = "other",
+  };
+  size_t used = 0;
+  out[0] = '\0';
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
+    double share = p->phase_share[i];
+    if (!(share >= 0.005)) continue;
+    int n = snprintf(out + used, size - used, "%s%s %.0f%%", used ? " " : "", names[i],
+                     brim_shown(share * 100));
+    if (n < 0 || (size_t)n >= size - used) break;
+    used += (size_t)n;
+  }
+}
+
+static void set_part(part *parts, int which, const char *text) {
+  snprintf(parts[which].text, PART_SIZE, "%.*s", PART_SIZE - 1, text);
+  parts[which].used = text[0] != '\0';
+}
+
+static void count_text(const brim_progress *p, char *out, size_t size) {
+  char done[32], total[32];
+  brim_format_count((double)p->done, done);
+  brim_format_count((double)p->total, total);
+  out[0] = '\0';
+  if (p->total > 0) {
+    snprintf(out, size, "%s/%s", done, total);
+  } else if (p->done >= 0) {
+    snprintf(out, size, brim_tr("%s steps"), done);
+  }
+}
+
+// The first figure of training, and the others: "loss 0.3123" and "acc 90.9 %".
+static void figure_parts(const brim_progress *p, part *parts) {
+  char texts[8][BRIM_METRIC_TEXT], others[PART_SIZE];
+  if (!p->metrics || !p->values) return;
+  size_t n = brim_metric_parts(p->metrics, BRIM_METRIC_LINE_PROGRESS, p->values, p->baseline, texts,
+                               sizeof texts / sizeof *texts);
+  if (n == 0) return;
+  set_part(parts, PART_FIGURE, texts[0] + 2);  // behind its separator
+  size_t used = 0;
+  others[0] = '\0';
+  for (size_t i = 1; i < n && used < sizeof others; i++) {
+    used += (size_t)snprintf(others + used, sizeof others - used, "%s%s", i > 1 ? "  " : "",
+                             texts[i] + 2);
+  }
+  set_part(parts, PART_FIGURES, others);
+}
+
+static void fill_parts(const brim_progress *p, part *parts) {
+  char text[PART_SIZE], number[32];
+  for (int i = 0; i < PART_TOTAL; i++) parts[i] = (part){.drop = part_drop[i]};
+  set_part(parts, PART_TITLE, p->title ? p->title : "");
+  if (p->epochs > 0) {
+    snprintf(text, sizeof text, brim_tr("epoch %lld/%lld"), (long long)p->epoch,
+             (long long)p->epochs);
+    set_part(parts, PART_TITLE, text);
+  }
+  double f = fraction(p);
+  if (!isnan(f)) {
+    snprintf(text, sizeof text, "%3.0f %%", floor(brim_shown(f * 100)));
+    set_part(parts, PART_PERCENT, text);
+    parts[PART_BAR].used = true;
+  }
+  count_text(p, text, sizeof text);
+  set_part(parts, PART_COUNT_DONE, text);
+  if (!isnan(p->rate)) {
+    brim_ui_number(p->rate, number);
+    snprintf(text, sizeof text, "%s %s/s", number, brim_tr(p->unit ? p->unit : BRIM_N_("samples")));
+    set_part(parts, PART_RATE, text);
+  }
+  if (!isnan(p->eta_s) && p->eta_s >= 0) {
+    brim_format_duration(p->eta_s < 1 ? 1 : floor(p->eta_s), number);
+    snprintf(text, sizeof text, brim_tr("ETA %s"), number);
+    set_part(parts, PART_ETA, text);
+  }
+  figure_parts(p, parts);
+  shares_text(p, text, sizeof text);
+  set_part(parts, PART_SHARES, text);
+}
+
+static void measure_parts(part *parts, const brim_progress *p, bool redraw) {
+  for (int i = 0; i < PART_TOTAL; i++) {
+    parts[i].width = i == PART_BAR ? BAR_MIN : brim_utf8_width(parts[i].text);
+    if (redraw && parts[i].width < part_reserve[i]) parts[i].width = part_reserve[i];
+  }
+  if (redraw && p->total > 0) {
+    char total[32];
+    brim_format_count((double)p->total, total);
+    int widest = 2 * brim_utf8_width(total) + 1;
+    if (parts[PART_COUNT_DONE].width < widest) parts[PART_COUNT_DONE].width = widest;
+  }
+}
+
+static int line_width(const part *parts) {
+  int total = 0;
+  for (int i = 0; i < PART_TOTAL; i++) {
+    if (parts[i].used) total += parts[i].width + (total > 0 ? 2 : 0);
+  }
+  return total;
+}
+
+static void fit_parts(part *parts, int width) {
+  while (line_width(parts) > width) {
+    int worst = -1;
+    for (int i = 0; i < PART_TOTAL; i++) {
+      if (parts[i].used && parts[i].drop > 0 && (worst < 0 || parts[i].drop > parts[worst].drop)) {
+        worst = i;
+      }
+    }
+    if (worst < 0) return;
+    parts[worst].used = false;
+  }
+}
+
+static void put_bar(brim_str *out, const brim_term *term, double f, int width) {
+  int full = (int)floor(f * width);
+  if (term->colour) brim_str_append(out, "\033[36m");
+  if (!term->unicode) brim_str_append_char(out, '[');
+  int cells = term->unicode ? width : width - 2;
+  if (!term->unicode) full = (int)floor(f * cells);
+  for (int i = 0; i < cells; i++) {
+    if (i == full && term->colour) brim_str_append(out, "\033[2m");
+    brim_str_append(out, i < full ? (term->unicode ? "━" : "#") : (term->unicode ? "─" : "."));
+  }
+  if (!term->unicode) brim_str_append_char(out, ']');
+  if (term->colour) brim_str_append(out, "\033[0m");
+}
+
+void brim_ui_progress_line(const brim_progress *progress, const brim_term *term, brim_str *out) {
+  part parts[PART_TOTAL];
+  fill_parts(progress, parts);
+  measure_parts(parts, progress, term->redraw);
+  if (!term->redraw) parts[PART_BAR].used = false;
+  int width = term->redraw && term->width ? term->width - 1 : 0;
+  if (width > 0) fit_parts(parts, width);
+  int left = width > 0 ? width - line_width(parts) : BAR_MAX;
+  int bar = BAR_MIN + left < BAR_MAX ? BAR_MIN + left : BAR_MAX;
+  bool first = true;
+  int pad = 0;  // of the part before
+  for (int i = 0; i < PART_TOTAL; i++) {
+    if (!parts[i].used) continue;
+    if (!first) brim_str_repeat(out, ' ', (size_t)(2 + pad));
+    first = false;
+    pad = 0;
+    if (i == PART_BAR) {
+      put_bar(out, term, fraction(progress), bar);
+    } else if (i == PART_TITLE) {
+      int room = width > 0 ? width : 0;
+      brim_str text;
+      brim_str_init(&text);
+      brim_ui_clip(&text, term, parts[i].text, room);
+      brim_ui_styled(out, term, BRIM_UI_BOLD, text.data);
+      brim_str_deinit(&text);
+    } else {
+      brim_ui_styled(out, term, i == PART_SHARES ? BRIM_UI_DIM : BRIM_UI_PLAIN, parts[i].text);
+      pad = parts[i].width - brim_utf8_width(parts[i].text);
+    }
+  }
+}
+
+void brim_ui_progress_init(brim_ui_progress *state) { memset(state, 0, sizeof *state); }
+
+static void put_plain_line(brim_ui_progress *state, const brim_term *term,
+                           const brim_progress *progress, brim_str *out) {
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_progress_line(progress, term, &line);
+  if (!line.status && strncmp(line.data, state->printed, sizeof state->printed - 1) != 0) {
+    snprintf(state->printed, sizeof state->printed, "%s", line.data);
+    brim_str_printf(out, "%s\n", line.data);
+  }
+  brim_str_deinit(&line);
+}
+
+void brim_ui_progress_update(brim_ui_progress *state, const brim_term *term,
+                             const brim_progress *progress, brim_time now, brim_str *out) {
+  const int64_t interval_ns = term->redraw ? 100000000 : 10000000000;
+  if (!state->started) {
+    state->started = true;
+    state->last = now;
+    if (!term->redraw) return;  // a plain line only after the first interval
+  } else if (brim_time_since_ns(state->last, now) < interval_ns) {
+    return;
+  }
+  state->last = now;
+  if (term->redraw) {
+    brim_str_append(out, "\r\033[2K");
+    brim_ui_progress_line(progress, term, out);
+  } else {
+    put_plain_line(state, term, progress, out);
+  }
+  state->on_screen = term->redraw;
+}
+
+void brim_ui_progress_clear(brim_ui_progress *state, const brim_term *term, brim_str *out) {
+  if (!state->on_screen || !term->redraw) return;
+  brim_str_append(out, "\r\033[2K");
+  state->on_screen = false;
 }

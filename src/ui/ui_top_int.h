@@ -21,19 +21,11 @@ void brim_ui_top_count(int64_t value, char out[32]);      // "12,345"; "-" when 
 void brim_ui_top_clock(double when_s, char out[16]);      // "15:04:05" of the day here
 // "26 Wh", "1.2 kWh"
 void brim_ui_top_energy(double joules, char out[32]);
-// Filled part of `width` columns; brackets where the terminal has no Unicode.
-void brim_ui_top_bar(brim_str *out, const brim_term *term, double percent, int width,
-                     brim_ui_style style);
-// The last `width` of `count` values of a ring, the newest at `next` - 1; a blank where unknown.
-void brim_ui_top_spark(brim_str *out, const brim_term *term, const float *ring, size_t count,
-                       size_t next, int width);
 // Spaces up to a column of the line.
 void brim_ui_top_pad(brim_str *line, int column);
 // A text in a style, cut at `room` columns; nothing where there is none.
 void brim_ui_top_put(brim_str *line, const brim_term *term, brim_ui_style style, const char *text,
                      int room);
-// "met", "missed", "" (unknown), and its style.
-const char *brim_ui_top_target(brim_top_flag flag, brim_ui_style *style);
 
 //---------------------------------- parts ----------------------------------
 
@@ -74,15 +66,6 @@ brim_status brim_ui_top_pick(const brim_ui_top *state, const brim_top_view *view
 brim_status brim_ui_top_processes(const brim_ui_top_scene *scene, const size_t *rows, size_t count,
                                   brim_str *out);
 void brim_ui_top_event(const brim_top_event *event, const brim_term *term, brim_str *out);
-// A table's text without the rule below its header.
-void brim_ui_top_drop_rule(const brim_str *from, brim_str *out);
-
-//---------------------------------- pages ----------------------------------
-
-void brim_ui_top_help(brim_ui_frame *frame);
-void brim_ui_top_details(brim_ui_frame *frame, brim_ui_top *state, const brim_ui_top_scene *scene);
-// Facts of a GPU, one per line: what the panel has no room for.
-void brim_ui_top_facts(const brim_ui_top_scene *scene, size_t gpu, brim_str *out);
 
 #ifdef __cplusplus
 }
