@@ -1,27 +1,1009 @@
-// The chaos test (lab_chaos.h): sweeps as child processes, and what disturbs them.
+// The chaos test of sweeps: processes that die, disks that fail, a network that loses, and what must hold afterwards.
+
 #include "lab/lab_chaos.h"
 
+#include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lab/lab_chaos_int.h"
+#include "lab/lab_chaos_proxy.h"
+#include "lab/lab_link.h"
+#include "lab/lab_link_http.h"
+#include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
 
+static void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2, 3);
+
+//--------------------------------------------- grid ---------------------------------------------
+// What the chaos tests of a sweep and of a pool share: chance, grids, processes that are hit, violations.
+
+enum { HITS = 4 };  // of one experiment's processes
+
+const char *brim_lab_chaos_act_name(brim_lab_chaos_act act) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      BRIM_LAB_CHAOS_MAP(X)
+#undef X
+  };
+  return names[act];
+}
+
+const char *brim_lab_chaos_fault_name(brim_lab_chaos_fault fault) {
+  static const char *const names[] = {
+#define X(id, name) name,
+      BRIM_LAB_CHAOS_FAULT_MAP(X)
+#undef X
+  };
+  return names[fault];
+}
+
+// --- lab_chaos.c: for a sweep and a pool alike
+static void brim_chaos_say(const brim_chaos *c, const char *text) {
+  if (c->options->say) c->options->say(c->options->ctx, text);
+}
+
+static void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
+  char text[sizeof c->report->first];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  brim_utf8_trim(text);
+  if (c->report->violations++ == 0) memcpy(c->report->first, text, sizeof text);
+  brim_chaos_say(c, text);
+}
+
+// by the user
+static bool brim_chaos_is_stopped(const brim_chaos *c) {
+  return c->options->stop && *c->options->stop;
+}
+
+// The last words of a process: it ended because a write failed, and starts again.
+static bool brim_chaos_disk_failed(const char *words) {
+  return strstr(words, "disk I/O error") || strstr(words, brim_errno_text(EIO));
+}
+
+//---------------------------------- chance ----------------------------------
+
+static uint64_t next_random(brim_chaos *c) {
+  uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static int64_t brim_chaos_between(brim_chaos *c, int64_t low, int64_t high) {
+  return low + (int64_t)(next_random(c) % (uint64_t)(high - low + 1));
+}
+
+// An act by its share of all, in percent.
+static brim_lab_chaos_act brim_chaos_choose(brim_chaos *c, const int shares[BRIM_CHAOS_ACT_COUNT]) {
+  int64_t at = brim_chaos_between(c, 0, 99);
+  int act = 0;
+  while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];
+  return (brim_lab_chaos_act)act;
+}
+
+//---------------------------------- files ----------------------------------
+
+void brim_chaos_worker_folder(const brim_chaos *c, int worker, char *out, size_t size) {
+  snprintf(out, size, "%.1000s/worker-%d", c->folder, worker);
+}
+
+static void brim_chaos_grid_path(const brim_chaos *c, int64_t round, char *out) {
+  snprintf(out, BRIM_CHAOS_PATH, "%s/round-%lld.yaml", c->folder, (long long)round);
+}
+
+// `copies` of each seed, into that path.
+// `copies` of each seed; they differ in how long a training waits for an improvement, which is always
+// longer than it trains.
+static brim_status brim_chaos_write_grid(const brim_chaos *c, int64_t round, int64_t first,
+                                         int64_t copies, char *path) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append(&text,
+                  "name: chaos\n"
+                  "backend: ref\n"
+                  "device: cpu\n"
+                  "threads: 1\n"
+                  "dataset: synthetic(shape=[6], classes=3, samples=96, seed=0)\n"
+                  "model: mlp(depth=1, hidden=8)\n"
+                  "data: {batch_size: 16, num_workers: 0}\n"
+                  "retries: 1000\n"
+                  "seed: [0, 1, 2, 3, 4, 5, 6, 7]\n");
+  brim_str_printf(&text, "training.epochs: %d\ntraining.early_stopping_patience: [",
+                  c->options->workers > 0 ? 60 : 25);
+  for (int64_t i = 0; i < copies; i++) {
+    brim_str_printf(&text, "%s%lld", i ? ", " : "", (long long)(1000 + first + i));
+  }
+  brim_str_append(&text, "]\n");
+  brim_status status = brim_str_status(&text);
+  brim_chaos_grid_path(c, round, path);
+  if (!status) status = brim_fs_write(path, text.data, text.len);
+  brim_str_deinit(&text);
+  return status;
+}
+
+//---------------------------------- processes ----------------------------------
+
+static void brim_chaos_continue(brim_chaos *c, bool all) {
+  int64_t now = brim_clock_ms();
+  for (size_t i = 0; i < c->stopped_count;) {
+    if (!all && now < c->stopped[i].until) {
+      i++;
+      continue;
+    }
+    (void)kill(c->stopped[i].pid, SIGCONT);
+    c->stopped[i] = c->stopped[--c->stopped_count];
+  }
+}
+
+// SIGSTOP now, SIGCONT later; and those that are due.
+static void brim_chaos_stop(brim_chaos *c, pid_t pid, int64_t for_ms) {
+  if (c->stopped_count == BRIM_CHAOS_STOPPED || kill(pid, SIGSTOP) != 0) return;
+  c->stopped[c->stopped_count].pid = pid;
+  c->stopped[c->stopped_count++].until = brim_clock_ms() + for_ms;
+}
+
+// The count of an experiment's hits.
+static int *hits_of(brim_chaos *c, const char *exp) {
+  size_t kept = c->hits_count < BRIM_CHAOS_PROCS ? c->hits_count : BRIM_CHAOS_PROCS;
+  for (size_t i = 0; i < kept; i++) {
+    if (strcmp(c->hits[i].exp, exp) == 0) return &c->hits[i].count;
+  }
+  size_t at = c->hits_count++ % BRIM_CHAOS_PROCS;
+  memcpy(c->hits[at].exp, exp, BRIM_CHAOS_ID);
+  c->hits[at].count = 0;
+  return &c->hits[at].count;
+}
+
+// One of the executors, or of the trainings, that was not hit too often; 0 when there is none.
+// One of the executors, or of the trainings; 0 when there is none. The last experiments of a round
+// would be hit over and over: a machine that fails eleven times without a checkpoint in between fails
+// the experiment, and rightly so.
+static pid_t brim_chaos_any(brim_chaos *c, bool trains) {
+  brim_chaos_proc all[BRIM_CHAOS_PROCS];
+  size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (all[i].trains == trains && *hits_of(c, all[i].exp) < HITS) all[kept++] = all[i];
+  }
+  if (kept == 0) return 0;
+  const brim_chaos_proc *chosen = &all[next_random(c) % kept];
+  ++*hits_of(c, chosen->exp);
+  return chosen->pid;
+}
+
+//------------------------------------------ processes ------------------------------------------
+// The processes of a chaos test, by their command lines: executors and trainings below its folder.
+
+// The 12 digits behind FOLDER/exp/ or FOLDER/worker-N/exp/ in a word; false when it names no experiment.
+static bool exp_of(const char *word, const char *folder, brim_chaos_proc *out) {
+  const char *at = strstr(word, folder);
+  int worker = 0, used = 0;
+  if (!at) return false;
+  at += strlen(folder);
+  if (sscanf(at, "/worker-%d%n", &worker, &used) == 1) at += used;
+  if (strncmp(at, "/exp/", 5) != 0 || strlen(at) < 5 + BRIM_CHAOS_ID - 1) return false;
+  snprintf(out->exp, BRIM_CHAOS_ID, "%.*s", BRIM_CHAOS_ID - 1, at + 5);
+  out->worker = worker;
+  return true;
+}
+
+static bool read_process(const char *pid, const char *folder, brim_chaos_proc *out) {
+  char path[64], text[4096];
+  bool executes = false, trains = false, found = false;
+  snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (size <= 0) return false;
+  text[size] = '\0';
+  *out = (brim_chaos_proc){.pid = (pid_t)strtol(pid, NULL, 10)};
+  for (const char *word = text; word < text + size; word += strlen(word) + 1) {
+    executes = executes || strcmp(word, "execute") == 0;
+    trains = trains || strcmp(word, "train") == 0;
+    if (strncmp(word, "fence=", 6) == 0) out->fence = strtoll(word + 6, NULL, 10);
+    found = exp_of(word, folder, out) || found;
+  }
+  if (!found || (!executes && !trains)) return false;
+  out->trains = !executes;
+  return true;
+}
+
+// The fourth field of /proc/PID/stat, behind a name that may contain anything; 0 where it has ended.
+static pid_t parent_of(pid_t pid) {
+  char path[64], text[512];
+  int parent = 0;
+  snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[size > 0 ? size : 0] = '\0';
+  const char *at = strrchr(text, ')');
+  return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? (pid_t)parent : 0;
+}
+
+static bool is_copy(const brim_chaos_proc *of, const brim_chaos_proc *all, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    if (all[i].pid == of->parent && all[i].trains == of->trains) return true;
+  }
+  return false;
+}
+
+size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t most) {
+  size_t n = 0, kept = 0;
+  DIR *dir = opendir("/proc");
+  if (!dir) return 0;
+  brim_chaos_proc *all = brim_calloc(BRIM_CHAOS_PROCS, sizeof *all);
+  for (struct dirent *entry; all && n < BRIM_CHAOS_PROCS && (entry = readdir(dir));) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    if (read_process(entry->d_name, folder, &all[n])) n++;
+  }
+  closedir(dir);
+  for (size_t i = 0; i < n; i++) all[i].parent = parent_of(all[i].pid);
+  for (size_t i = 0; i < n && kept < most; i++) {
+    if (!is_copy(&all[i], all, n)) out[kept++] = all[i];
+  }
+  brim_free(all);
+  return kept;
+}
+
+//---------------------------------------- what must hold ----------------------------------------
+// What must hold in the store after a chaos test: one result per experiment, attempts one after the
+// other, and the metrics and models of the undisturbed run.
+
+typedef struct exp_item {
+  char id[BRIM_EXP_ID];
+  char seed[16];  // "seed=3"
+  brim_exp_state state;
+  int64_t attempt;
+  // By the events.
+  int64_t claims, after_done;
+  bool claimed, claimed_twice, done;
+} exp_item;
+
+typedef struct exp_list {
+  exp_item *items;
+  size_t count, cap;
+  size_t last;  // of an event
+} exp_list;
+
+// The word of a label that names the training.
+static void seed_of(const char *label, char out[16]) {
+  const char *at = strstr(label, "seed=");
+  snprintf(out, 16, "%.*s", at ? (int)strcspn(at, " ") : 0, at ? at : "");
+}
+
+static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
+  exp_list *list = ctx;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 64;
+    exp_item *more = brim_realloc(list->items, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+    list->items = more;
+    list->cap = cap;
+  }
+  exp_item *item = &list->items[list->count++];
+  *item = (exp_item){.state = exp->state, .attempt = exp->attempt};
+  snprintf(item->id, sizeof item->id, "%s", exp->id);
+  seed_of(exp->label, item->seed);
+  return BRIM_OK;
+}
+
+//---------------------------------- attempts ----------------------------------
+
+typedef struct attempt_view {
+  int64_t count, ok, open, last_ok, fence, ended;
+  int64_t from_step;  // of the one with the result
+  char worker[65];    // of it
+  bool in_order, apart;
+} attempt_view;
+
+static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
+  attempt_view *v = ctx;
+  v->count++;
+  v->in_order = v->in_order && a->n == v->count && a->fence > v->fence;
+  v->apart = v->apart && a->claimed >= v->ended && (a->ended == 0 || a->ended >= a->claimed);
+  v->fence = a->fence;
+  v->ended = a->ended;
+  v->open += a->outcome == BRIM_ATTEMPT_OPEN;
+  if (a->outcome == BRIM_ATTEMPT_OK) {
+    v->ok++;
+    v->last_ok = a->n;
+    v->from_step = a->from_step;
+    snprintf(v->worker, sizeof v->worker, "%s", a->worker);
+  }
+  return BRIM_OK;
+}
+
+static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                                  attempt_view *out) {
+  attempt_view v = {.in_order = true, .apart = true};
+  BRIM_TRY(brim_lab_attempts(link, exp->id, on_attempt, &v));
+  c->report->attempts += v.count;
+  if (!v.in_order) brim_chaos_violation(c, "attempts of %.12s are not in order", exp->id);
+  if (!v.apart) brim_chaos_violation(c, "attempts of %.12s overlap in time", exp->id);
+  if (v.open > 0) brim_chaos_violation(c, "an attempt of %.12s has no end", exp->id);
+  if (v.ok != 1 || v.last_ok != exp->attempt || v.count != exp->attempt) {
+    brim_chaos_violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id,
+                         (long long)v.ok, (long long)v.count);
+  }
+  *out = v;
+  return BRIM_OK;
+}
+
+//---------------------------------- metrics ----------------------------------
+
+typedef struct metric_row {
+  char key[BRIM_METRIC_NAME];
+  int64_t step;
+  double value;
+} metric_row;
+
+typedef struct metric_list {
+  metric_row *rows;
+  size_t count, cap;
+  const attempt_view *by;  // what an attempt before the last wrote behind its first step is stale
+  size_t stale;
+} metric_list;
+
+static bool is_time(const char *key) {
+  return brim_str_ends(key, "_s") || brim_str_ends(key, "_ms") || strcmp(key, "seconds") == 0;
+}
+
+static brim_status on_metric(void *ctx, const brim_store_metric *row, int64_t attempt) {
+  metric_list *list = ctx;
+  if (list->by && attempt != list->by->last_ok) {
+    list->stale += attempt > list->by->last_ok || row->step > list->by->from_step;
+  }
+  if (is_time(row->key)) return BRIM_OK;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 256;
+    metric_row *more = brim_realloc(list->rows, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+    list->rows = more;
+    list->cap = cap;
+  }
+  metric_row *to = &list->rows[list->count++];
+  *to = (metric_row){.step = row->step, .value = row->value};
+  snprintf(to->key, sizeof to->key, "%s", row->key);
+  return BRIM_OK;
+}
+
+static bool same_value(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_list *a,
+                            const metric_list *b) {
+  if (a->count != b->count || a->count == 0) {
+    brim_chaos_violation(c, "experiment %.12s has %zu metric rows, undisturbed %zu", exp->id,
+                         a->count, b->count);
+    return;
+  }
+  for (size_t i = 0; i < a->count; i++) {
+    const metric_row *x = &a->rows[i], *y = &b->rows[i];
+    if (strcmp(x->key, y->key) == 0 && x->step == y->step && same_value(x->value, y->value)) {
+      continue;
+    }
+    brim_chaos_violation(c, "experiment %.12s: %s at step %lld is %.17g, undisturbed %.17g",
+                         exp->id, x->key, (long long)x->step, x->value, y->value);
+    return;
+  }
+}
+
+static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                                 brim_lab_link *reference, const exp_item *twin,
+                                 const attempt_view *by) {
+  metric_list a = {.by = by}, b = {0};
+  brim_status status = brim_lab_read_metrics(link, exp->id, NULL, 0, on_metric, &a);
+  if (!status) {
+    status = brim_lab_read_metrics(reference, twin->id, NULL, 0, on_metric, &b);
+  }
+  if (!status) compare_metrics(c, exp, &a, &b);
+  if (!status && a.stale > 0) {
+    brim_chaos_violation(c, "experiment %.12s has %zu metric rows of a stale attempt", exp->id,
+                         a.stale);
+  }
+  brim_free(a.rows);
+  brim_free(b.rows);
+  return status;
+}
+
+//---------------------------------- files ----------------------------------
+
+static brim_status read_of(const char *folder, const exp_item *exp, const char *name, char **out,
+                           size_t *size) {
+  brim_str path;
+  brim_str_init(&path);
+  brim_status status = brim_lab_exp_folder(folder, exp->id, &path);
+  brim_str_printf(&path, "/%s", name);
+  if (!status) status = brim_str_status(&path);
+  if (!status) status = brim_fs_read(path.data, 0, out, size);
+  brim_str_deinit(&path);
+  return status;
+}
+
+// The folder that has the files of an attempt: the sweep's, or that of a worker, whose name ends with the
+// hash of its folder's path.
+static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t size) {
+  char hex[BRIM_SHA256_HEX];
+  const char *hash = strrchr(worker, '-');
+  for (int i = 1; i <= c->options->workers; i++) {
+    brim_chaos_worker_folder(c, i, out, size);
+    brim_sha256_hex(out, strlen(out), hex);
+    if (hash && strncmp(hash + 1, hex, strlen(hash + 1)) == 0) return;
+  }
+  snprintf(out, size, "%s", c->folder);
+}
+
+// The model and the last checkpoint are those of the undisturbed run, bit for bit.
+static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin,
+                               const attempt_view *by) {
+  static const char *const names[] = {"model.safetensors", "last.safetensors"};
+  char folder[1200];
+  folder_of(c, by->worker, folder, sizeof folder);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *a = NULL, *b = NULL;
+    size_t a_size = 0, b_size = 0;
+    brim_status status = read_of(c->reference, twin, names[i], &b, &b_size);
+    bool got = !status && !read_of(folder, exp, names[i], &a, &a_size);
+    if (!status && !got) {
+      brim_chaos_violation(c, "experiment %.12s has no %s: %.200s", exp->id, names[i],
+                           brim_status_detail());
+    } else if (!status && (a_size != b_size || memcmp(a, b, a_size) != 0)) {
+      brim_chaos_violation(c, "%s of experiment %.12s differs from the undisturbed one", names[i],
+                           exp->id);
+    }
+    brim_free(a);
+    brim_free(b);
+    BRIM_TRY(status);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- events ----------------------------------
+
+// In the order of the events: attempts of an experiment begin one after the other, and nothing comes after
+// its result.
+static brim_status on_event(void *ctx, const brim_store_event *event) {
+  exp_list *list = ctx;
+  if (!event->exp[0]) return BRIM_OK;
+  size_t i = list->last;
+  while (i < list->count && strcmp(list->items[i].id, event->exp) != 0) i++;
+  for (size_t k = 0; i == list->count && k < list->last; k++) {
+    if (strcmp(list->items[k].id, event->exp) == 0) i = k;
+  }
+  if (i == list->count) return BRIM_OK;
+  exp_item *exp = &list->items[i];
+  list->last = i;
+  if (exp->done) exp->after_done++;
+  if (strcmp(event->kind, "done") == 0) exp->done = true;
+  if (strcmp(event->kind, "claimed") == 0) {
+    exp->claims++;
+    exp->claimed_twice = exp->claimed_twice || exp->claimed;
+    exp->claimed = true;
+  } else if (strcmp(event->kind, "adopted") == 0) {
+    exp->claimed = true;
+  } else if (strcmp(event->kind, "started") != 0) {
+    exp->claimed = false;  // however the attempt ended
+  }
+  return BRIM_OK;
+}
+
+static void check_events(brim_chaos *c, const exp_item *exp) {
+  if (exp->after_done > 0) {
+    brim_chaos_violation(c, "experiment %.12s changed after its result", exp->id);
+  }
+  if (exp->claimed_twice) {
+    brim_chaos_violation(c, "experiment %.12s was claimed while an attempt had it", exp->id);
+  }
+  if (exp->claims != exp->attempt) {
+    brim_chaos_violation(c, "experiment %.12s was claimed %lld times for %lld attempts", exp->id,
+                         (long long)exp->claims, (long long)exp->attempt);
+  }
+}
+
+//---------------------------------- all ----------------------------------
+
+static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
+                             brim_lab_link *reference, const exp_list *undisturbed) {
+  if (exp->state != BRIM_EXP_DONE) {
+    brim_chaos_violation(c, "experiment %.12s is %s, not done", exp->id,
+                         brim_exp_state_name(exp->state));
+    return BRIM_OK;
+  }
+  attempt_view by;
+  check_events(c, exp);
+  BRIM_TRY(check_attempts(c, link, exp, &by));
+  size_t twin = 0;
+  while (twin < undisturbed->count && strcmp(undisturbed->items[twin].seed, exp->seed) != 0) {
+    twin++;
+  }
+  if (twin == undisturbed->count) {
+    return brim_fail(BRIM_EINTERNAL, "the undisturbed run has no '%s'", exp->seed);
+  }
+  BRIM_TRY(check_metrics(c, link, exp, reference, &undisturbed->items[twin], &by));
+  return check_files(c, exp, &undisturbed->items[twin], &by);
+}
+
+static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *reference) {
+  exp_list all = {0}, undisturbed = {0};
+  brim_status status = brim_lab_list(link, NULL, on_exp, &all);
+  if (!status) status = brim_lab_events(link, 0, 0, on_event, &all);
+  if (!status) status = brim_lab_list(reference, NULL, on_exp, &undisturbed);
+  c->report->experiments = (int64_t)all.count;
+  for (size_t i = 0; i < all.count && !status; i++) {
+    status = check_one(c, link, &all.items[i], reference, &undisturbed);
+  }
+  brim_free(all.items);
+  brim_free(undisturbed.items);
+  return status;
+}
+
+// --- lab_chaos.c
+
+// BRIM_EEXIST: the store has experiments.
+// A database may be someone's own: the sweeps of the test would run what it has queued.
+static brim_status brim_chaos_check_empty(const char *store) {
+  brim_lab_link *link = NULL;
+  brim_store_counts counts = {0};
+  brim_status status = brim_lab_link_open(store, NULL, &link);
+  if (!status) status = brim_lab_count(link, NULL, &counts);
+  brim_lab_link_close(link);
+  if (status || counts.total == 0) return status;
+  return brim_fail(BRIM_EEXIST, "the store has %lld experiments; the chaos test needs an empty one",
+                   (long long)counts.total);
+}
+
+brim_status brim_chaos_check(brim_chaos *c) {
+  const brim_lab_link_options how = {.readonly = true};
+  brim_lab_link *link = NULL, *undisturbed = NULL;
+  brim_status status = brim_lab_link_open(c->store, &how, &link);
+  if (!status) status = brim_lab_link_open(c->reference, &how, &undisturbed);
+  if (!status) status = check_all(c, link, undisturbed);
+  brim_lab_link_close(undisturbed);
+  brim_lab_link_close(link);
+  return status;
+}
+
+//--------------------------------------------- pool ---------------------------------------------
+// The chaos test of a pool (lab_chaos.h): a server, workers with folders of their own, and the proxy
+// between them, as child processes and a thread; and what disturbs them.
+
 enum {
-  ROUND = 48,            // experiments of a round
-  LEASE_S = 2,           // of the sweeps
+  WORKERS = 200,     // at most
+  ROUND = 48,        // experiments that are submitted at once
+  LEASE_S = 3,       // of the server
+  CALL_S = 2,        // for a request
+  LATE_MS = 5000,    // requests and replies come this much later at most
+  PERCENT = 10,      // of the requests are spoiled
+  PORTS = 20000,     // no port of an outgoing connection is among the 10,000 from here on
+  COUNT_MS = 500,    // the server is asked for its counts this often
+  READY_MS = 60000,  // for the first start of the server
+  LEAVE_MS = 60000   // for the last end of all of them
+};
+
+// The server or a worker.
+typedef struct member {
+  brim_child *child;  // NULL: it does not run
+  char name[24];      // of its folder and its log
+  bool killed;        // by this test
+  bool ready;
+  int64_t start_ms;  // when it may start again
+  int64_t stopped_until;
+  char tail[512];  // of its stderr
+  FILE *log;
+} member;
+
+typedef struct pool {
+  brim_chaos *c;
+  member server, submit, workers[WORKERS];
+  int count, port;
+  brim_chaos_proxy *proxy;
+  brim_lab_link *link;
+  brim_store_counts counts;
+  int64_t submitted, first;  // experiments so far, and grids of all seeds
+  int64_t submits;           // that failed one after the other
+} pool;
+
+//---------------------------------- processes ----------------------------------
+
+static brim_status on_line(void *ctx, const brim_child_line *line) {
+  member *m = ctx;
+  if (m->log) fprintf(m->log, "%.*s\n", (int)line->size, line->text);
+  if (strstr(line->text, "\"event\":\"serving\"")) m->ready = true;
+  if (line->stream == BRIM_CHILD_OUT || line->size == 0) return BRIM_OK;
+  snprintf(m->tail, sizeof m->tail, "%.*s", (int)(line->size < 500 ? line->size : 500), line->text);
+  return BRIM_OK;
+}
+
+static brim_status start(pool *p, member *m, const char *const *argv) {
+  char path[BRIM_CHAOS_PATH], timeout[32];
+  snprintf(timeout, sizeof timeout, BRIM_LAB_TIMEOUT_ENV "=%d", CALL_S);
+  const char *const env[] = {timeout, BRIM_LAB_TOKEN_ENV, NULL};
+  const brim_child_options how = {.argv = argv,
+                                  .env_change = env,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_PIPE,
+                                  .err = BRIM_CHILD_PIPE,
+                                  .die_with_parent = true,
+                                  .on_line = on_line,
+                                  .ctx = m};
+  snprintf(path, sizeof path, "%.1000s/%s.log", p->c->folder, m->name);
+  if (!m->log) m->log = fopen(path, "ae");
+  m->tail[0] = '\0';
+  m->killed = m->ready = false;
+  m->stopped_until = 0;
+  p->c->report->starts++;
+  return brim_child_start(&how, &m->child);
+}
+
+static brim_status start_server(pool *p) {
+  char port[16], lease[16], folder[BRIM_CHAOS_PATH];
+  snprintf(folder, sizeof folder, "%.1000s/server", p->c->folder);
+  snprintf(port, sizeof port, "%d", p->port);
+  snprintf(lease, sizeof lease, "%d", LEASE_S);
+  const char *const argv[] = {p->c->options->program,
+                              "--json",
+                              "serve",
+                              "--server-only",
+                              "--store",
+                              p->c->store,
+                              "--output-dir",
+                              folder,
+                              "--port",
+                              port,
+                              "--lease",
+                              lease,
+                              "--backoff",
+                              "0.2",
+                              NULL};
+  return start(p, &p->server, argv);
+}
+
+static void proxy_url(const pool *p, char out[64]) {
+  snprintf(out, 64, "http://127.0.0.1:%d", brim_chaos_proxy_port(p->proxy));
+}
+
+static brim_status start_worker(pool *p, int worker) {
+  char folder[1200], url[64];
+  brim_chaos_worker_folder(p->c, worker, folder, sizeof folder);
+  proxy_url(p, url);
+  const char *const argv[] = {p->c->options->program, "--quiet", "worker",   "--url", url,
+                              "--output-dir",         folder,    "--device", "cpu",   NULL};
+  return start(p, &p->workers[worker - 1], argv);
+}
+
+static brim_status start_submit(pool *p, const char *grid) {
+  char url[64];
+  proxy_url(p, url);
+  const char *const argv[] = {
+      p->c->options->program, "--quiet", "sweep", grid, "--store", url, NULL};
+  return start(p, &p->submit, argv);
+}
+
+// *ended: it ran, and has ended now.
+static brim_status poll_member(pool *p, member *m, bool *ended) {
+  *ended = false;
+  if (!m->child) return BRIM_OK;
+  BRIM_TRY(brim_child_poll(m->child, ended));
+  if (!*ended) return BRIM_OK;
+  const brim_child_result *r = brim_child_get_result(m->child);
+  if (!m->killed && m != &p->submit) {
+    if (r->signal || !brim_chaos_disk_failed(m->tail)) {
+      brim_chaos_violation(p->c, "%s ended by itself with exit code %d, signal %d: %.300s", m->name,
+                           r->exit_code, r->signal, m->tail);
+    }
+    m->start_ms = brim_clock_ms() + 1000;
+  }
+  if (m == &p->submit) p->submits = r->exit_code == 0 && !r->signal ? 0 : p->submits + 1;
+  brim_child_close(m->child);
+  m->child = NULL;
+  return BRIM_OK;
+}
+
+static brim_status keep_members(pool *p, int64_t now) {
+  bool ended;
+  BRIM_TRY(poll_member(p, &p->server, &ended));
+  if (!p->server.child && now >= p->server.start_ms) BRIM_TRY(start_server(p));
+  for (int i = 1; i <= p->count; i++) {
+    member *m = &p->workers[i - 1];
+    BRIM_TRY(poll_member(p, m, &ended));
+    if (!m->child && now >= m->start_ms) BRIM_TRY(start_worker(p, i));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- disturbances ----------------------------------
+
+// 0: it does not run.
+static pid_t hit(member *m) {
+  return m->child && !m->killed && brim_clock_ms() >= m->stopped_until ? brim_child_pid(m->child)
+                                                                       : 0;
+}
+
+// Most come back soon, some so late that others have taken over their experiments.
+static void end_member(pool *p, member *m, pid_t pid, int sig) {
+  int64_t most = m != &p->server && brim_chaos_between(p->c, 0, 3) == 0 ? 3000 * LEASE_S : 1500;
+  m->killed = true;
+  m->start_ms = brim_clock_ms() + brim_chaos_between(p->c, 0, most);
+  (void)kill(pid, sig);
+}
+
+static void stop_member(pool *p, member *m, pid_t pid, int64_t most_ms) {
+  int64_t ms = brim_chaos_between(p->c, 100, most_ms);
+  m->stopped_until = brim_clock_ms() + ms;
+  brim_chaos_stop(p->c, pid, ms);
+}
+
+static void disturb(pool *p) {
+  static const int shares[BRIM_CHAOS_ACT_COUNT] = {
+      [BRIM_CHAOS_KILL_EXECUTOR] = 24, [BRIM_CHAOS_STOP_EXECUTOR] = 8,
+      [BRIM_CHAOS_KILL_TRAINING] = 12, [BRIM_CHAOS_KILL_WORKER] = 26,
+      [BRIM_CHAOS_STOP_WORKER] = 10,   [BRIM_CHAOS_END_WORKER] = 6,
+      [BRIM_CHAOS_KILL_SERVER] = 7,    [BRIM_CHAOS_STOP_SERVER] = 5,
+      [BRIM_CHAOS_END_SERVER] = 2};
+  brim_lab_chaos_act act = brim_chaos_choose(p->c, shares);
+  member *m = act >= BRIM_CHAOS_KILL_SERVER
+                  ? &p->server
+                  : &p->workers[brim_chaos_between(p->c, 0, p->count - 1)];
+  pid_t pid = act >= BRIM_CHAOS_KILL_WORKER ? hit(m)
+                                            : brim_chaos_any(p->c, act == BRIM_CHAOS_KILL_TRAINING);
+  if (pid == 0) return;
+  p->c->report->acts[act]++;
+  if (act == BRIM_CHAOS_STOP_EXECUTOR) {
+    brim_chaos_stop(p->c, pid, brim_chaos_between(p->c, 100, 2500 * LEASE_S));
+  } else if (act == BRIM_CHAOS_STOP_WORKER) {
+    stop_member(p, m, pid, 2500 * LEASE_S);
+  } else if (act == BRIM_CHAOS_STOP_SERVER) {
+    stop_member(p, m, pid, 1500 * LEASE_S);
+  } else if (act == BRIM_CHAOS_END_WORKER || act == BRIM_CHAOS_END_SERVER) {
+    end_member(p, m, pid, SIGINT);
+  } else if (act == BRIM_CHAOS_KILL_WORKER || act == BRIM_CHAOS_KILL_SERVER) {
+    end_member(p, m, pid, SIGKILL);
+  } else {
+    (void)kill(pid, SIGKILL);
+  }
+}
+
+// No folder is used twice, and no fence. What is wrong has to be so three times: processes are listed one
+// after the other, and one may end meanwhile.
+static bool find_twice(const brim_chaos_proc *all, size_t n, char *out, size_t size) {
+  for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < i; k++) {
+      const brim_chaos_proc *a = &all[i], *b = &all[k];
+      if (a->trains != b->trains || strcmp(a->exp, b->exp) != 0) continue;
+      if (a->trains && a->worker == b->worker) {
+        snprintf(out, size, "experiment %s is trained twice in the folder of worker %d", a->exp,
+                 a->worker);
+        return true;
+      }
+      if (!a->trains && a->fence == b->fence) {
+        snprintf(out, size, "experiment %s has two executors with fence %lld", a->exp,
+                 (long long)a->fence);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+static void watch_processes(pool *p) {
+  brim_chaos_proc all[BRIM_CHAOS_PROCS];
+  char what[160];
+  for (int look = 0; look < 3; look++) {
+    if (look > 0) brim_clock_sleep_ns(20000000);
+    size_t n = brim_chaos_processes(p->c->folder, all, BRIM_CHAOS_PROCS);
+    if (!find_twice(all, n, what, sizeof what)) return;
+  }
+  brim_chaos_violation(p->c, "%s", what);
+}
+
+//---------------------------------- experiments ----------------------------------
+
+// Keeps the queue filled, by clients that have to try again as often as the network fails them.
+static brim_status submit_more(pool *p, bool open) {
+  const int64_t *n = p->counts.states;
+  char path[BRIM_CHAOS_PATH], text[128];
+  bool ended;
+  int64_t wanted = (p->c->options->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
+  int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
+  BRIM_TRY(poll_member(p, &p->submit, &ended));
+  if (p->submit.child) return BRIM_OK;
+  if (ended && p->submits == 0) {
+    if (wanted && copies > wanted - p->first) copies = wanted - p->first;
+    p->first += copies;
+    p->submitted += copies * BRIM_CHAOS_SEEDS;
+    return BRIM_OK;
+  }
+  if (p->submits > 100) {
+    return brim_fail(BRIM_ECHILD, "no grid can be submitted: %.300s", p->submit.tail);
+  }
+  bool low = p->counts.total == p->submitted && n[BRIM_EXP_QUEUED] < 2 * p->count;
+  if (!p->submits && !(low && (p->first == 0 || (wanted ? p->first < wanted : open)))) {
+    return BRIM_OK;
+  }
+  if (wanted && copies > wanted - p->first) copies = wanted - p->first;
+  if (!p->submits) {
+    snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"),
+             (long long)++p->c->report->rounds, (long long)(copies * BRIM_CHAOS_SEEDS));
+    brim_chaos_say(p->c, text);
+  }
+  BRIM_TRY(brim_chaos_write_grid(p->c, p->c->report->rounds, p->first, copies, path));
+  return start_submit(p, path);
+}
+
+// A server that does not answer now does so later.
+static void read_counts(pool *p) {
+  brim_store_counts counts = {0};
+  if (hit(&p->server) == 0) return;
+  if (brim_lab_count(p->link, NULL, &counts) == BRIM_OK) p->counts = counts;
+  brim_status_clear();
+}
+
+static bool all_ended(const pool *p) {
+  const int64_t *n = p->counts.states;
+  return p->submitted > 0 && !p->submit.child && p->submits == 0 &&
+         p->counts.total == p->submitted &&
+         n[BRIM_EXP_DONE] + n[BRIM_EXP_FAILED] + n[BRIM_EXP_CANCELLED] == p->counts.total;
+}
+
+static brim_status run(pool *p) {
+  const brim_lab_chaos_options *o = p->c->options;
+  int64_t end_ms = brim_clock_ms() + (int64_t)(o->seconds * 1e3);
+  int64_t last_ms = end_ms + BRIM_CHAOS_DRAIN_S * 1000LL, next_act = 0, next_count = 0,
+          next_look = 0;
+  for (bool calm = false;;) {
+    int64_t now = brim_clock_ms();
+    if (brim_chaos_is_stopped(p->c)) {
+      return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    }
+    if (!calm && now >= end_ms) brim_chaos_proxy_calm(p->proxy);
+    calm = now >= end_ms;
+    brim_chaos_continue(p->c, calm);
+    BRIM_TRY(keep_members(p, now));
+    BRIM_TRY(submit_more(p, !calm));
+    if (now >= next_count) {
+      read_counts(p);
+      next_count = brim_clock_ms() + COUNT_MS;
+      bool more = o->experiments ? p->submitted < o->experiments : !calm;
+      if (!more && all_ended(p)) return BRIM_OK;
+    }
+    if (now > last_ms) {
+      brim_chaos_violation(p->c, "the experiments did not end within %d s", BRIM_CHAOS_DRAIN_S);
+      return BRIM_OK;
+    }
+    if (!calm && now >= next_act) {
+      disturb(p);
+      next_act = now + brim_chaos_between(p->c, 20, 300);
+    }
+    if (now >= next_look) {
+      watch_processes(p);
+      next_look = now + 200;
+    }
+    brim_clock_sleep_ns(10000000);
+  }
+}
+
+//---------------------------------- begin and end ----------------------------------
+
+// A port that no program has now.
+static brim_status choose_port(pool *p) {
+  for (int tries = 0; tries < 100; tries++) {
+    p->port = PORTS + (int)brim_chaos_between(p->c, 0, 9999);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)p->port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool free_now = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
+    if (fd >= 0) close(fd);
+    if (free_now) return BRIM_OK;
+  }
+  return brim_fail(BRIM_EIO, "the chaos test finds no free port");
+}
+
+static brim_status wait_for_server(pool *p) {
+  int64_t until = brim_clock_ms() + READY_MS;
+  bool ended = false;
+  while (!ended && !p->server.ready && brim_clock_ms() < until) {
+    BRIM_TRY(brim_child_wait(p->server.child, 100, &ended));
+  }
+  if (p->server.ready) return BRIM_OK;
+  return brim_fail(BRIM_ECHILD, "the server does not start: %.300s", p->server.tail);
+}
+
+static brim_status begin(pool *p) {
+  char url[64];
+  BRIM_TRY(choose_port(p));
+  const brim_chaos_proxy_options how = {.port = p->port,
+                                        .seed = p->c->options->seed,
+                                        .percent = PERCENT,
+                                        .late_ms = LATE_MS,
+                                        .only = -1};
+  const brim_lab_link_options link = {.timeout_ms = 300};
+  BRIM_TRY(brim_chaos_proxy_open(&how, &p->proxy));
+  snprintf(url, sizeof url, "http://127.0.0.1:%d", p->port);
+  BRIM_TRY(brim_lab_link_open(url, &link, &p->link));
+  BRIM_TRY(start_server(p));
+  return wait_for_server(p);
+}
+
+static void close_member(member *m) {
+  brim_child_close(m->child);
+  if (m->log) fclose(m->log);
+  m->child = NULL;
+  m->log = NULL;
+}
+
+// Workers leave as after Ctrl-C, then the server.
+static void end(pool *p) {
+  int64_t until = brim_clock_ms() + LEAVE_MS;
+  bool ended = false;
+  brim_chaos_continue(p->c, true);
+  for (int i = 0; i < p->count; i++) {
+    if (p->workers[i].child) (void)brim_child_signal(p->workers[i].child, SIGINT);
+  }
+  for (int i = 0; i <= p->count; i++) {
+    member *m = i < p->count ? &p->workers[i] : &p->server;
+    if (m == &p->server && m->child) (void)brim_child_signal(m->child, SIGINT);
+    int64_t left = until - brim_clock_ms();
+    if (!m->child || brim_child_wait(m->child, left > 0 ? left : 0, &ended)) continue;
+    if (!ended) brim_chaos_violation(p->c, "%s does not end after SIGINT", m->name);
+  }
+  for (int i = 0; i < p->count; i++) close_member(&p->workers[i]);
+  close_member(&p->submit);
+  close_member(&p->server);
+  brim_lab_link_close(p->link);
+  if (p->proxy) brim_chaos_proxy_counts(p->proxy, &p->c->report->requests, p->c->report->faults);
+  brim_chaos_proxy_close(p->proxy);
+  brim_status_clear();
+}
+
+// --- lab_chaos.c: server and workers, from the first experiment to the last
+static brim_status brim_chaos_pool(brim_chaos *c) {
+  pool *p = brim_calloc(1, sizeof *p);
+  if (!p) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
+  p->c = c;
+  p->count = (int)(c->options->workers < WORKERS ? c->options->workers : WORKERS);
+  snprintf(p->server.name, sizeof p->server.name, "server");
+  snprintf(p->submit.name, sizeof p->submit.name, "submit");
+  for (int i = 0; i < p->count; i++) {
+    snprintf(p->workers[i].name, sizeof p->workers[i].name, "worker-%d", i + 1);
+  }
+  brim_status status = begin(p);
+  if (!status) status = run(p);
+  char detail[512];
+  snprintf(detail, sizeof detail, "%s", status ? brim_status_detail() : "");
+  end(p);
+  brim_free(p);
+  if (status) brim_status_set_detail(detail);
+  return status;
+}
+
+//-------------------------------------------- sweep --------------------------------------------
+// The chaos test (lab_chaos.h): sweeps as child processes, and what disturbs them.
+
+enum {
+  CHAOS_ROUND = 48,      // experiments of a round
+  CHAOS_LEASE_S = 2,     // of the sweeps
   ORPHAN_MS = 20000,     // processes have this long to end after their sweep
   SMALL_FILE = 32 << 10  // bytes a file may have on the full disk
 };
 
 //---------------------------------- the sweep ----------------------------------
 
-static brim_status on_line(void *ctx, const brim_child_line *line) {
+static brim_status chaos_on_line(void *ctx, const brim_child_line *line) {
   brim_chaos *c = ctx;
   snprintf(c->tail, sizeof c->tail, "%.*s", (int)(line->size < 900 ? line->size : 900), line->text);
   return BRIM_OK;
@@ -31,7 +1013,7 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
                                const char *folder) {
   char jobs[24], lease[24];
   snprintf(jobs, sizeof jobs, "%lld", (long long)c->options->executors);
-  snprintf(lease, sizeof lease, "%d", LEASE_S);
+  snprintf(lease, sizeof lease, "%d", CHAOS_LEASE_S);
   const char *const argv[] = {
       c->options->program, "--quiet", "sweep",        grid, "--store", store,
       "--output-dir",      folder,    "--jobs",       jobs, "--lease", lease,
@@ -41,7 +1023,7 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
                                   .out = BRIM_CHILD_NULL,
                                   .err = BRIM_CHILD_PIPE,
                                   .die_with_parent = true,
-                                  .on_line = on_line,
+                                  .on_line = chaos_on_line,
                                   .ctx = c};
   c->tail[0] = '\0';
   c->killed = false;
@@ -96,7 +1078,7 @@ static void fill_disk(brim_chaos *c) {
   c->full_ms = c->full_until;
 }
 
-static void disturb(brim_chaos *c) {
+static void chaos_disturb(brim_chaos *c) {
   static const int shares[BRIM_CHAOS_ACT_COUNT] = {
       [BRIM_CHAOS_KILL_EXECUTOR] = 48, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
       [BRIM_CHAOS_KILL_TRAINING] = 22, [BRIM_CHAOS_KILL_SWEEP] = 8,
@@ -110,10 +1092,10 @@ static void disturb(brim_chaos *c) {
   c->report->acts[act]++;
   switch (act) {
     case BRIM_CHAOS_STOP_EXECUTOR:
-      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 2500 * LEASE_S));
+      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 2500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_STOP_SWEEP:
-      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 1500 * LEASE_S));
+      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 1500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_FULL_DISK:
       fill_disk(c);
@@ -147,7 +1129,7 @@ static size_t count_trainings(const brim_chaos_proc *all, size_t n, char twice[B
 
 // Processes are listed one after the other, and one may end meanwhile: what is wrong has to be so
 // twice.
-static void watch_processes(brim_chaos *c) {
+static void chaos_watch_processes(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   char twice[BRIM_CHAOS_ID];
   size_t trainings = 0;
@@ -208,11 +1190,11 @@ static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool 
     }
     if (c->sweep) BRIM_TRY(poll_sweep(c, &ended, &done));
     if (!calm && now >= next_act) {
-      disturb(c);
+      chaos_disturb(c);
       next_act = now + brim_chaos_between(c, 20, 300);
     }
     if (now >= next_look) {
-      watch_processes(c);
+      chaos_watch_processes(c);
       next_look = now + 100;
     }
     brim_clock_sleep_ns(10000000);
@@ -233,7 +1215,7 @@ static brim_status run_rounds(brim_chaos *c) {
   bool late = false;
   // Rounds stay small: a sweep that is killed every second must get to its work in between.
   while (!late && (first == 0 || (wanted ? first < wanted : brim_clock_ms() < end_ms))) {
-    int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
+    int64_t copies = CHAOS_ROUND / BRIM_CHAOS_SEEDS;
     if (wanted && copies > wanted - first) copies = wanted - first;
     char path[BRIM_CHAOS_PATH], text[128];
     int64_t round = ++c->report->rounds;

@@ -57,43 +57,12 @@ struct brim_chaos {
   size_t hits_count;  // of all; the newest are kept
   uint64_t random;
 };
-
-// --- lab_chaos_base.c: for a sweep and a pool alike
-
-void brim_chaos_say(const brim_chaos *chaos, const char *text);
-
-void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2, 3);
-
-int64_t brim_chaos_between(brim_chaos *chaos, int64_t low, int64_t high);
-bool brim_chaos_is_stopped(const brim_chaos *chaos);  // by the user
-// The last words of a process: it ended because a write failed, and starts again.
-bool brim_chaos_disk_failed(const char *words);
 enum { BRIM_CHAOS_PATH = 1200 };
-void brim_chaos_grid_path(const brim_chaos *chaos, int64_t round, char *out);
-// `copies` of each seed, into that path.
-brim_status brim_chaos_write_grid(const brim_chaos *chaos, int64_t round, int64_t first,
-                                  int64_t copies, char *path);
 // FOLDER/worker-N
 void brim_chaos_worker_folder(const brim_chaos *chaos, int worker, char *out, size_t size);
-// SIGSTOP now, SIGCONT later; and those that are due.
-void brim_chaos_stop(brim_chaos *chaos, pid_t pid, int64_t for_ms);
-void brim_chaos_continue(brim_chaos *chaos, bool all);
-// One of the executors, or of the trainings, that was not hit too often; 0 when there is none.
-pid_t brim_chaos_any(brim_chaos *chaos, bool trains);
-// An act by its share of all, in percent.
-brim_lab_chaos_act brim_chaos_choose(brim_chaos *chaos, const int shares[BRIM_CHAOS_ACT_COUNT]);
 enum { BRIM_CHAOS_DRAIN_S = 300 };  // the last experiments have this long after the disturbances
-
-// --- lab_chaos_pool.c: server and workers, from the first experiment to the last
-
-brim_status brim_chaos_pool(brim_chaos *chaos);
-
-// --- lab_chaos_check.c
-
-// BRIM_EEXIST: the store has experiments.
-brim_status brim_chaos_check_empty(const char *store);
 // Holds the store, and the files of its experiments in `folder`, against those of the reference
-// (lab_chaos_check.c).
+// (lab_chaos.c).
 brim_status brim_chaos_check(brim_chaos *chaos);
 
 #ifdef __cplusplus

@@ -1,12 +1,16 @@
-// One attempt of an experiment: a loop over the child's output, the beats, the log and the watchdog; then
-// the result, which goes to the spool first and from there to the store.
+// One attempt of one experiment: starts the training, reads what it says and leaves, reports to the store
+// (lab_exec.h). lab_exec_files.c has its files.
+
 #include "lab/lab_exec.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,6 +20,678 @@
 #include "lab/lab_exec_int.h"
 #include "lab/lab_files.h"
 #include "lab/lab_link.h"
+#include "record/record_job.h"
+
+//--------------------------------------- failure classes ---------------------------------------
+// How an attempt ended: from what the training said, its exit code or signal, and why the executor ended
+// it. Plain rules over plain values, except for the kernel's counts of killed processes.
+
+enum { EXIT_USAGE = 2, EXIT_DEVICE = 3, EXIT_MEMORY = 4, EXIT_INTERRUPTED = 130 };
+
+static void say(brim_lab_exec_report *out, const char *text) {
+  snprintf(out->message, sizeof out->message, "%s", text);
+  brim_utf8_trim(out->message);
+}
+
+static void fail(brim_lab_exec_report *out, brim_failure failure) {
+  out->outcome = BRIM_ATTEMPT_ERROR;
+  out->failure = failure;
+}
+
+//---------------------------------- by signal ----------------------------------
+
+static bool is_fault(int number) {
+  return number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGFPE ||
+         number == SIGILL || number == SIGSYS || number == SIGTRAP;
+}
+
+static void by_signal(const brim_exec_ending *e, brim_lab_exec_report *out) {
+  int number = e->child->signal;
+  const char *name = sigabbrev_np(number);
+  if (number == SIGKILL && e->oom_killed) {
+    fail(out, BRIM_FAILURE_OOM_HOST);
+    say(out, brim_tr("the kernel killed the training: the machine's memory is full"));
+    return;
+  }
+  fail(out, is_fault(number) ? BRIM_FAILURE_CRASH : BRIM_FAILURE_KILLED);
+  snprintf(out->message, sizeof out->message,
+           is_fault(number) ? brim_tr("the training crashed with signal %d (SIG%s)")
+                            : brim_tr("another process ended the training with signal %d (SIG%s)"),
+           number, name ? name : "?");
+}
+
+//---------------------------------- by its word ----------------------------------
+
+// A full disk is the machine's failure, whatever the training was doing with it.
+static bool is_disk(const char *message) {
+  static const int errors[] = {ENOSPC, EDQUOT, EFBIG, EROFS};
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    if (strstr(message, brim_errno_text(errors[i]))) return true;
+  }
+  return false;
+}
+
+// For a training that names no class: by the status.
+static brim_failure by_status(const brim_exec_events *e) {
+  switch (e->status) {
+    case BRIM_EOOM:
+      return e->started ? BRIM_FAILURE_OOM_DEVICE : BRIM_FAILURE_OOM_PLANNED;
+    case BRIM_ENOMEM:
+      return BRIM_FAILURE_OOM_HOST;
+    case BRIM_EDEVICE:
+      return BRIM_FAILURE_INFRASTRUCTURE;
+    case BRIM_EUNSUPPORTED:
+    case BRIM_EABI:
+      return BRIM_FAILURE_UNSUPPORTED;
+    case BRIM_EINTERRUPTED:
+      return BRIM_FAILURE_INTERRUPTED;
+    case BRIM_EINTERNAL:
+    case BRIM_ECHILD:
+      return BRIM_FAILURE_CRASH;
+    case BRIM_EIO:
+    case BRIM_EEND:
+      return BRIM_FAILURE_DATA;
+    case BRIM_EPARSE:
+    case BRIM_ENOENT:
+      return e->started ? BRIM_FAILURE_DATA : BRIM_FAILURE_BAD_CONFIG;
+    case BRIM_ESTATE:  // nothing finite is left to train
+      return e->started ? BRIM_FAILURE_NAN : BRIM_FAILURE_BAD_CONFIG;
+    default:
+      return e->started ? BRIM_FAILURE_OTHER : BRIM_FAILURE_BAD_CONFIG;
+  }
+}
+
+static void by_word(const brim_exec_events *e, brim_lab_exec_report *out) {
+  brim_failure failure = e->failure != BRIM_FAILURE_NONE ? e->failure : by_status(e);
+  fail(out, is_disk(e->message) ? BRIM_FAILURE_INFRASTRUCTURE : failure);
+  say(out, e->message[0] ? e->message : brim_status_text(e->status));
+}
+
+//---------------------------------- by exit code ----------------------------------
+
+static brim_failure by_code(int code, bool started) {
+  switch (code) {
+    case EXIT_USAGE:
+      return BRIM_FAILURE_BAD_CONFIG;
+    case EXIT_DEVICE:
+      return BRIM_FAILURE_INFRASTRUCTURE;
+    case EXIT_MEMORY:
+      return started ? BRIM_FAILURE_OOM_DEVICE : BRIM_FAILURE_OOM_PLANNED;
+    case EXIT_INTERRUPTED:
+      return BRIM_FAILURE_INTERRUPTED;
+    default:
+      return BRIM_FAILURE_CRASH;
+  }
+}
+
+static void by_exit(const brim_exec_ending *e, brim_lab_exec_report *out) {
+  fail(out, by_code(e->child->exit_code, e->events->started));
+  const char *last =
+      e->events->line_count ? e->events->lines[(e->events->line_count - 1) % BRIM_EXEC_LINES] : "";
+  snprintf(out->message, sizeof out->message,
+           brim_tr("the training ended with exit code %d and gave no reason: %s"),
+           e->child->exit_code, last);
+  brim_utf8_trim(out->message);
+}
+
+//---------------------------------- all ----------------------------------
+
+static void hung(const brim_exec_ending *e, brim_lab_exec_report *out) {
+  char time[32];
+  brim_format_duration((double)e->quiet_ns * 1e-9, time);
+  fail(out, BRIM_FAILURE_HUNG);
+  snprintf(out->message, sizeof out->message,
+           brim_tr("the training made no progress for %s, so brim ended it"), time);
+}
+
+void brim_exec_classify(const brim_exec_ending *e, brim_lab_exec_report *out) {
+  const brim_child_result *child = e->child;
+  out->outcome = BRIM_ATTEMPT_OK;
+  out->failure = BRIM_FAILURE_NONE;
+  out->message[0] = '\0';
+  out->exit_code = child->signal ? 128 + child->signal : child->exit_code;
+  bool good = !child->lost && !child->signal && child->exit_code == 0;
+  bool ours = e->why == BRIM_EXEC_ASKED || e->why == BRIM_EXEC_ALONE;
+  bool stopped = child->exit_code == EXIT_INTERRUPTED || child->signal;
+  if (good) return;  // whatever the executor wanted, the work is done
+  if (e->why == BRIM_EXEC_HUNG) {
+    hung(e, out);
+  } else if (ours && stopped) {
+    out->outcome = BRIM_ATTEMPT_STOPPED;
+  } else if (child->lost) {
+    fail(out, BRIM_FAILURE_OTHER);
+    say(out, brim_tr("how the training ended is not known"));
+  } else if (child->signal) {
+    by_signal(e, out);
+  } else if (e->events->failed) {
+    by_word(e->events, out);
+  } else {
+    by_exit(e, out);
+  }
+}
+
+//---------------------------------- killed for memory ----------------------------------
+
+int64_t brim_exec_oom_count(const char *path) {
+  char *text = NULL;
+  int64_t count = -1;
+  if (brim_fs_read(path, 1 << 20, &text, NULL)) {
+    brim_status_clear();
+    return -1;
+  }
+  for (const char *line = text; line && *line;) {
+    if (sscanf(line, "oom_kill %" SCNd64, &count) == 1) break;
+    line = strchr(line, '\n');
+    if (line) line++;
+  }
+  brim_free(text);
+  return count;
+}
+
+int64_t brim_exec_oom_kills(void) {
+  char *text = NULL;
+  int64_t count = -1;
+  if (brim_fs_read("/proc/self/cgroup", 1 << 16, &text, NULL) == BRIM_OK) {
+    const char *group = strncmp(text, "0::", 3) == 0 ? text + 3 : NULL;  // version 2
+    brim_str path;
+    brim_str_init(&path);
+    if (group) {
+      brim_str_printf(&path, "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(group, "\n"), group);
+      count = brim_exec_oom_count(path.data);
+    }
+    brim_str_deinit(&path);
+  }
+  brim_free(text);
+  brim_status_clear();
+  return count >= 0 ? count : brim_exec_oom_count("/proc/vmstat");
+}
+
+//------------------------------------------- findings -------------------------------------------
+// What slows a training down, as it publishes it while it runs (record_job.h).
+
+enum { LOOK_MS = 3000 };
+
+typedef struct looking {
+  int64_t pid;
+  json_t *found;
+} looking;
+
+static brim_status on_job(void *ctx, const brim_job *job) {
+  looking *l = ctx;
+  json_t *json = NULL;
+  if (job->pid != l->pid || l->found) return BRIM_OK;
+  BRIM_TRY(brim_job_to_json(job, &json));
+  l->found = json_incref(json_object_get(json, "findings"));
+  json_decref(json);
+  return BRIM_OK;
+}
+
+// Of the training with this pid, every few seconds.
+// One that cannot be read is looked for again. Nothing is news where nothing was found before.
+static void brim_exec_findings_look(brim_exec_findings *f, int64_t pid, int64_t now_ns) {
+  looking l = {.pid = pid};
+  char *text = NULL;
+  if (f->looked_ns && now_ns - f->looked_ns < LOOK_MS * 1000000LL) return;
+  f->looked_ns = now_ns;
+  brim_status status = brim_jobs_each(brim_clock_wall_s(), on_job, &l, NULL);
+  bool empty = json_array_size(l.found) == 0 && !f->text;
+  if (!status && l.found && !empty) status = brim_json_dump(l.found, 0, &text);
+  json_decref(l.found);
+  if (status) brim_status_clear();
+  if (!text || (f->text && strcmp(f->text, text) == 0)) {
+    brim_free(text);
+    return;
+  }
+  brim_free(f->text);
+  f->text = text;
+  f->sent = false;
+}
+
+static void brim_exec_findings_deinit(brim_exec_findings *f) { brim_free(f->text); }
+
+//-------------------------------------------- events --------------------------------------------
+// What a training says while it runs: its events, which are JSON lines on its standard output, and the
+// last of all other lines.
+
+enum { STEPS_OF_PATIENCE = 20, PAUSES_OF_PATIENCE = 3, LONGEST_EVENT = 1 << 20 };
+
+void brim_exec_events_init(brim_exec_events *e, int64_t now_ns) {
+  memset(e, 0, sizeof *e);
+  e->progress = (brim_store_progress){-1, -1, -1, -1};
+  e->start_step = e->rate_step = -1;
+  e->sign_ns = now_ns;
+}
+
+//---------------------------------- events ----------------------------------
+
+static int64_t integer(const json_t *event, const char *key) {
+  const json_t *value = json_object_get(event, key);
+  return json_is_integer(value) && json_integer_value(value) >= 0
+             ? (int64_t)json_integer_value(value)
+             : -1;
+}
+
+static void sign(brim_exec_events *e, int64_t now_ns) {
+  int64_t pause = now_ns - e->sign_ns;
+  if (pause > e->longest_ns) e->longest_ns = pause;
+  e->sign_ns = now_ns;
+}
+
+static void reach(brim_exec_events *e, int64_t step, int64_t now_ns) {
+  if (step < 0) return;
+  if (e->rate_step >= 0 && step > e->rate_step) {
+    int64_t each = (now_ns - e->rate_ns) / (step - e->rate_step);
+    e->step_ns[e->step_count++ % BRIM_EXEC_RATES] = each;
+  }
+  e->rate_step = step;
+  e->rate_ns = now_ns;
+  e->progress.step = step;
+}
+
+// "epoch 2/10", and done of total steps in it.
+static void take_progress(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  const char *title = json_string_value(json_object_get(event, "title"));
+  int64_t epoch = 0, epochs = 0, done = integer(event, "done"), total = integer(event, "total");
+  if (title && sscanf(title, "epoch %" SCNd64 "/%" SCNd64, &epoch, &epochs) == 2 && epoch > 0) {
+    e->progress.epoch = epoch;
+    e->progress.epochs = epochs;
+    if (done >= 0 && total > 0) reach(e, (epoch - 1) * total + done, now_ns);
+  }
+  sign(e, now_ns);
+}
+
+static void take_start(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  e->started = true;
+  e->start_step = integer(event, "start_step");
+  e->progress.steps = integer(event, "steps");
+  e->progress.epochs = integer(event, "epochs");
+  reach(e, e->start_step, now_ns);
+  sign(e, now_ns);
+}
+
+static void take_steps(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  reach(e, integer(event, "step"), now_ns);
+  sign(e, now_ns);
+}
+
+static void take_epoch(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  int64_t epoch = integer(event, "epoch"), epochs = integer(event, "epochs");
+  if (epoch > 0) e->progress.epoch = epoch;
+  if (epochs > 0) e->progress.epochs = epochs;
+  sign(e, now_ns);
+}
+
+static void take_result(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  int64_t epochs = integer(event, "epochs");
+  e->done = !json_is_true(json_object_get(event, "interrupted"));
+  reach(e, integer(event, "steps"), now_ns);
+  if (epochs >= 0) e->progress.epoch = epochs;
+  sign(e, now_ns);
+}
+
+static brim_status status_of(const char *name) {
+#define X(id, value, text) \
+  if (strcmp(name, "BRIM_" #id) == 0) return BRIM_##id;
+  BRIM_STATUS_MAP(X)
+#undef X
+  return BRIM_EINTERNAL;
+}
+
+static void take_error(brim_exec_events *e, const json_t *event, int64_t now_ns) {
+  const char *status = json_string_value(json_object_get(event, "status"));
+  const char *text = json_string_value(json_object_get(event, "message"));
+  const char *name = json_string_value(json_object_get(event, "class"));
+  e->failed = true;
+  e->status = status ? status_of(status) : BRIM_EINTERNAL;
+  e->failure = name ? brim_failure_of(name) : BRIM_FAILURE_NONE;
+  snprintf(e->message, sizeof e->message, "%s", text ? text : "");
+  brim_utf8_trim(e->message);
+  sign(e, now_ns);
+}
+
+static const struct {
+  const char *name;
+  bool shown;
+  void (*take)(brim_exec_events *e, const json_t *event, int64_t now_ns);
+} kinds[] = {
+    {"progress", false, take_progress}, {"steps", false, take_steps}, {"error", false, take_error},
+    {"start", true, take_start},        {"epoch", true, take_epoch},  {"result", true, take_result},
+};
+
+// "epoch  epoch=3 epochs=4 loss=0.0105": numbers and texts of an event; the rest is in log.jsonl.
+static void show_event(const json_t *event, const char *name, brim_str *shown) {
+  const char *key;
+  json_t *value;
+  brim_str_printf(shown, "%s ", name);
+  json_object_foreach((json_t *)(uintptr_t)event, key, value) {
+    if (strcmp(key, "event") == 0 || strcmp(key, "t") == 0) continue;
+    if (json_is_integer(value)) {
+      brim_str_printf(shown, " %s=%lld", key, (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+      brim_str_printf(shown, " %s=%.5g", key, json_real_value(value));
+    } else if (json_is_string(value)) {
+      brim_str_printf(shown, " %s=%s", key, json_string_value(value));
+    } else if (json_is_true(value)) {
+      brim_str_printf(shown, " %s", key);
+    }
+  }
+}
+
+// False: it is no event. *keep: it is shown.
+static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
+                       brim_str *shown, bool *keep) {
+  json_t *event = NULL;
+  bool whole = line->size >= 2 && line->size <= LONGEST_EVENT && line->text[0] == '{';
+  if (!whole || line->stream != BRIM_CHILD_OUT || line->more) return false;
+  if (brim_json_parse(line->text, line->size, "event", &event)) {
+    brim_status_clear();
+    return false;
+  }
+  const char *name = json_string_value(json_object_get(event, "event"));
+  *keep = true;
+  for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++) {
+    if (strcmp(name, kinds[i].name) != 0) continue;
+    kinds[i].take(e, event, now_ns);
+    *keep = kinds[i].shown;
+  }
+  if (name && *keep) show_event(event, name, shown);
+  bool is_event = name != NULL;
+  json_decref(event);
+  return is_event;
+}
+
+//---------------------------------- lines ----------------------------------
+
+static void keep_line(brim_exec_events *e, const char *text, size_t size) {
+  char *line = e->lines[e->line_count++ % BRIM_EXEC_LINES];
+  size_t n = size < BRIM_EXEC_LINE_BYTES - 1 ? size : BRIM_EXEC_LINE_BYTES - 1;
+  memcpy(line, text, n);
+  line[n] = '\0';
+  brim_utf8_trim(line);
+}
+
+bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
+                           brim_str *shown) {
+  bool keep = true;
+  if (take_event(e, line, now_ns, shown, &keep)) return keep;
+  keep_line(e, line->text, line->size);
+  brim_str_append_n(shown, line->text, line->size);
+  return true;
+}
+
+static brim_status brim_exec_events_last_lines(const brim_exec_events *e, brim_str *out) {
+  size_t n = e->line_count < BRIM_EXEC_LINES ? e->line_count : BRIM_EXEC_LINES;
+  for (size_t i = 0; i < n; i++) {
+    brim_str_append(out, e->lines[(e->line_count - n + i) % BRIM_EXEC_LINES]);
+    brim_str_append_char(out, '\n');
+  }
+  return brim_str_status(out);
+}
+
+//---------------------------------- patience ----------------------------------
+
+static int ascending(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static int64_t median_step_ns(const brim_exec_events *e) {
+  int64_t sorted[BRIM_EXEC_RATES];
+  size_t n = e->step_count < BRIM_EXEC_RATES ? e->step_count : BRIM_EXEC_RATES;
+  if (n == 0) return 0;
+  memcpy(sorted, e->step_ns, n * sizeof *sorted);
+  qsort(sorted, n, sizeof *sorted, ascending);
+  return sorted[n / 2];
+}
+
+int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns) {
+  int64_t most = stall_ns;
+  int64_t by_steps = STEPS_OF_PATIENCE * median_step_ns(e);
+  int64_t by_pauses = PAUSES_OF_PATIENCE * e->longest_ns;
+  if (by_steps > most) most = by_steps;
+  return by_pauses > most ? by_pauses : most;
+}
+
+//--------------------------------------------- logs ---------------------------------------------
+// What a training leaves on the disk while it runs: rows of log.jsonl as metrics, and the step of its
+// newest checkpoint.
+
+enum {
+  BATCH_BYTES = 256 << 10,   // of a log, at most in one batch
+  LONGEST_ROW = 4 << 20,     // a longer line is none of brim's
+  BATCH_ROWS = 2000,         // no more lines are added then
+  LONGEST_KEY = 120,         // of a metric, by the store
+  LARGEST_HEADER = 64 << 20  // of a checkpoint
+};
+
+void brim_exec_tail_init(brim_exec_tail *t, const char *folder) {
+  memset(t, 0, sizeof *t);
+  t->folder = folder;
+}
+
+static void drop_batch(brim_exec_tail *t) {
+  json_decref(t->lines);
+  t->lines = NULL;
+  t->count = 0;
+}
+
+void brim_exec_tail_deinit(brim_exec_tail *t) {
+  drop_batch(t);
+  brim_free(t->rows);
+  t->rows = NULL;
+}
+
+void brim_exec_tail_acknowledged(brim_exec_tail *t) {
+  t->number = t->next_number;
+  t->offset = t->next_offset;
+  drop_batch(t);
+}
+
+//---------------------------------- rows ----------------------------------
+
+// Times say how this machine was doing. Throughput does too, but is worth a curve.
+static bool is_metric(const char *key) {
+  size_t n = strlen(key);
+  if (n == 0 || n > LONGEST_KEY || !brim_utf8_valid(key, n)) return false;
+  if (strcmp(key, "step") == 0 || strcmp(key, "epoch") == 0 || strcmp(key, "seconds") == 0) {
+    return false;
+  }
+  return !brim_str_ends(key, "_s") || brim_str_ends(key, "_per_s");
+}
+
+// Lines whose numbers are settings, not results.
+static bool has_metrics(const json_t *line) {
+  static const char *const others[] = {"anomaly", "adapt", "early_stop"};
+  const char *event = json_string_value(json_object_get(line, "event"));
+  for (size_t i = 0; event && i < sizeof others / sizeof *others; i++) {
+    if (strcmp(event, others[i]) == 0) return false;
+  }
+  return event != NULL;
+}
+
+static brim_status add_row(brim_exec_tail *t, const char *key, int64_t step, double value) {
+  if (t->count == t->cap) {
+    size_t cap = t->cap ? 2 * t->cap : 256;
+    brim_store_metric *grown = brim_realloc(t->rows, cap * sizeof *grown);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
+    t->rows = grown;
+    t->cap = cap;
+  }
+  t->rows[t->count++] = (brim_store_metric){key, step, value};
+  return BRIM_OK;
+}
+
+// A line that is no JSON, or torn, is left out.
+static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
+  json_t *line = NULL;
+  brim_status status = brim_json_parse(text, size, "log.jsonl", &line);
+  if (status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  const json_t *step = json_object_get(line, "step");
+  if (!has_metrics(line) || !json_is_integer(step) || json_integer_value(step) < 0) {
+    json_decref(line);
+    return BRIM_OK;
+  }
+  BRIM_TRY(brim_json_push(t->lines, line));  // keeps the keys
+  const char *key;
+  json_t *value;
+  json_object_foreach(line, key, value) {
+    if (!json_is_number(value) || !is_metric(key)) continue;
+    double number = json_number_value(value);
+    BRIM_TRY(add_row(t, key, (int64_t)json_integer_value(step), number));
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- files ----------------------------------
+
+static char *log_path(const brim_exec_tail *t, int number) {
+  char name[48];
+  snprintf(name, sizeof name, number > 0 ? "log.%d.jsonl" : "log.jsonl", number);
+  return brim_fs_join(t->folder, name);
+}
+
+static ssize_t read_at(int fd, char *data, size_t size, uint64_t offset) {
+  size_t done = 0;
+  while (done < size) {
+    ssize_t n = pread(fd, data + done, size - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    done += (size_t)n;
+  }
+  return (ssize_t)done;
+}
+
+// The piece of a file from t->next_offset on. *used: bytes of whole lines; 0 where there is none yet.
+static brim_status take_lines(brim_exec_tail *t, const char *data, size_t size, size_t *used) {
+  *used = 0;
+  while (*used < size && t->count < BATCH_ROWS) {
+    const char *line = data + *used, *end = memchr(line, '\n', size - *used);
+    if (!end) break;
+    BRIM_TRY(add_line(t, line, (size_t)(end - line)));
+    *used += (size_t)(end - line) + 1;
+  }
+  return BRIM_OK;
+}
+
+// As much of the file as makes a batch, in a buffer large enough for one row. *more: lines are left.
+static brim_status read_file(brim_exec_tail *t, int fd, bool *more) {
+  *more = false;
+  for (size_t size = BATCH_BYTES; size <= LONGEST_ROW; size *= 4) {
+    char *data = brim_alloc(size);
+    size_t used = 0;
+    if (!data) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
+    ssize_t n = read_at(fd, data, size, t->next_offset);
+    brim_status status = n > 0 ? take_lines(t, data, (size_t)n, &used) : BRIM_OK;
+    brim_free(data);
+    BRIM_TRY(status);
+    t->next_offset += used;
+    *more = used > 0;
+    if (used > 0 || n < (ssize_t)size) return BRIM_OK;
+  }
+  t->next_offset += LONGEST_ROW;  // what is left of it is no JSON, and skipped
+  *more = true;
+  return BRIM_OK;
+}
+
+// *more: there may be more behind what was read. A file is complete once the next one is there, which is
+// why that is asked first.
+static brim_status read_next(brim_exec_tail *t, bool *more) {
+  char *path = log_path(t, t->next_number), *next = log_path(t, t->next_number + 1);
+  bool complete = next && brim_fs_exists(next);
+  brim_free(next);
+  *more = false;
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  brim_free(path);
+  if (fd < 0) return BRIM_OK;  // not there yet
+  struct stat st = {0};
+  bool cut = fstat(fd, &st) == 0 && (uint64_t)st.st_size < t->next_offset;
+  if (cut) t->next_offset = 0;  // begun again: the store takes the same rows twice
+  brim_status status = read_file(t, fd, more);
+  (void)close(fd);
+  if (status || *more || !complete) return status;
+  t->next_number++;
+  t->next_offset = 0;
+  *more = true;
+  return BRIM_OK;
+}
+
+brim_status brim_exec_tail_fill(brim_exec_tail *t) {
+  if (t->count > 0) return BRIM_OK;
+  drop_batch(t);
+  t->next_number = t->number;
+  t->next_offset = t->offset;
+  brim_json_setup();
+  t->lines = json_array();
+  if (!t->lines) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
+  brim_status status = BRIM_OK;
+  bool more = true;
+  while (!status && more && t->count < BATCH_ROWS / 2) status = read_next(t, &more);
+  if (status) {
+    drop_batch(t);
+    return status;
+  }
+  if (t->count > 0) {
+    t->seq++;
+  } else {
+    brim_exec_tail_acknowledged(t);  // lines without metrics
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- the checkpoint ----------------------------------
+
+// The metadata "brim.step" of a safetensors file: 8 bytes of length, then JSON.
+int64_t brim_exec_checkpoint_step(int fd) {
+  unsigned char head[8];
+  uint64_t size = 0;
+  int64_t step = -1;
+  json_t *header = NULL;
+  if (read_at(fd, (char *)head, sizeof head, 0) != (ssize_t)sizeof head) return -1;
+  for (int i = 7; i >= 0; i--) size = size << 8 | head[i];
+  if (size < 2 || size > LARGEST_HEADER) return -1;
+  char *text = brim_alloc((size_t)size);
+  if (text && read_at(fd, text, (size_t)size, sizeof head) == (ssize_t)size &&
+      brim_json_parse(text, (size_t)size, "checkpoint", &header) == BRIM_OK) {
+    const char *number =
+        json_string_value(json_object_get(json_object_get(header, "__metadata__"), "brim.step"));
+    double value;
+    if (number && brim_parse_f64(number, &value) && value >= 0 && value < 9e15) {
+      step = (int64_t)value;
+    }
+  }
+  json_decref(header);
+  brim_free(text);
+  brim_status_clear();
+  return step;
+}
+
+void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder) {
+  char *path = brim_fs_join(folder, "last.safetensors");
+  struct stat st = {0};
+  int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+  brim_free(path);
+  if (fd < 0) return;
+  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    const uint64_t id[4] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+                            (uint64_t)st.st_mtim.tv_nsec};
+    if (memcmp(id, c->id, sizeof id) != 0) {
+      int64_t step = brim_exec_checkpoint_step(fd);
+      memcpy(c->id, id, sizeof id);
+      if (step >= 0) c->step = step;
+    }
+  }
+  (void)close(fd);
+}
+
+//------------------------------------------- attempt -------------------------------------------
+// One attempt of an experiment: a loop over the child's output, the beats, the log and the watchdog; then
+// the result, which goes to the spool first and from there to the store.
 
 enum {
   LEASE_MS = 60000,

@@ -8,7 +8,7 @@
 //   attempt-N.log     for people: the child's stderr, and its events but for progress and steps
 //   attempt-N.spool   writes the store has not acknowledged, one JSON object a line; see below
 //   attempt-N.spool.bad  lines of a spool that the store does not take
-//   attempt-N.files   until a server has every file of the attempt; see lab_exec_owed.c
+//   attempt-N.files   until a server has every file of the attempt; see lab_exec_files.c
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when all of it is acknowledged. Its
 // lines are reports (BRIM_LAB_REPORT_MAP of lab_link.h) in the order they are sent; the last is "finish".

@@ -7,7 +7,7 @@
 #include "base/base_child.h"
 #include "lab/lab_exec.h"
 
-//---------------------------------- what it says (lab_exec_events.c) ----------------------------------
+//---------------------------------- what it says (lab_exec.c) ----------------------------------
 
 enum {
   BRIM_EXEC_LINES = 40,        // last lines that are kept
@@ -42,9 +42,8 @@ bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int
                            brim_str *shown);
 // How long it may show no progress: `stall_ns`, 20 median steps, or 3 times the longest pause so far.
 int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns);
-brim_status brim_exec_events_last_lines(const brim_exec_events *e, brim_str *out);
 
-//---------------------------------- what it logs (lab_exec_tail.c) ----------------------------------
+//---------------------------------- what it logs (lab_exec.c) ----------------------------------
 
 // log.jsonl, log.1.jsonl, ... as batches of metrics. A batch stays until it is acknowledged, and what
 // follows is read only then.
@@ -75,18 +74,15 @@ typedef struct brim_exec_checkpoint {
 void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder);
 int64_t brim_exec_checkpoint_step(int fd);  // in this file; -1 = none
 
-//---------------------------------- what slows it (lab_exec_findings.c) ----------------------------------
+//---------------------------------- what slows it (lab_exec.c) ----------------------------------
 
 typedef struct brim_exec_findings {
   char *text;  // a list as JSON; NULL = none so far
   bool sent;
   int64_t looked_ns;
 } brim_exec_findings;
-// Of the training with this pid, every few seconds.
-void brim_exec_findings_look(brim_exec_findings *f, int64_t pid, int64_t now_ns);
-void brim_exec_findings_deinit(brim_exec_findings *f);
 
-//---------------------------------- how it ended (lab_exec_class.c) ----------------------------------
+//---------------------------------- how it ended (lab_exec.c) ----------------------------------
 
 typedef enum brim_exec_why {
   BRIM_EXEC_ITSELF,  // the executor did not end it
@@ -112,7 +108,7 @@ int64_t brim_exec_oom_kills(void);
 // The number behind "oom_kill" in such a file; -1 = none.
 int64_t brim_exec_oom_count(const char *path);
 
-//---------------------------------- the spool (lab_exec_spool.c) ----------------------------------
+//---------------------------------- the spool (lab_exec_files.c) ----------------------------------
 
 brim_status brim_exec_spool_add(brim_str *lines, json_t *request);  // consumes it
 brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines);
@@ -135,7 +131,7 @@ void brim_exec_sent_deinit(brim_exec_sent *sent);
 // Whether a call that failed may succeed later.
 bool brim_exec_is_passing(const struct brim_lab_link *link, brim_status status);
 
-//---------------------------------- files on a server (lab_exec_files.c, lab_exec_fetch.c) ----------------------------------
+//---------------------------------- files on a server (lab_exec_files.c, lab_exec_files.c) ----------------------------------
 
 typedef struct brim_exec_files brim_exec_files;
 
@@ -172,13 +168,11 @@ void brim_exec_owed_remove(const char *folder, int64_t attempt);
 // One of the folder; false: there is none.
 bool brim_exec_owed_find(const char *folder, brim_store_ref *out);
 
-//---------------------------------- the process of a folder (lab_exec_owner.c) ----------------------------------
+//---------------------------------- the process of a folder (lab_exec_files.c) ----------------------------------
 
 // Ends an executor of an earlier attempt, then writes executor.json. BRIM_ESTATE: a later attempt runs.
 brim_status brim_exec_owner_take(const char *folder, const brim_store_ref *ref);
 brim_status brim_exec_owner_write(const char *folder, const brim_store_ref *ref, pid_t child);
-// Removes executor.json of processes of this machine that have ended.
-void brim_exec_owner_clear(const char *folder);
 void brim_exec_owner_leave(const char *folder);  // where it is this process's
 
 #endif  // BRIM_LAB_EXEC_INT_H_

@@ -32,7 +32,7 @@ typedef struct brim_lab_file_kind {
 extern const brim_lab_file_kind brim_lab_file_kinds[];           // up to a row without a name
 const brim_lab_file_kind *brim_lab_file_find(const char *name);  // NULL: there is none
 
-// --- the way there (lab_files_http.c). A client serves one thread at a time.
+// --- the way there (lab_files.c). A client serves one thread at a time.
 
 struct brim_http_client;
 
@@ -66,7 +66,7 @@ typedef struct brim_lab_fetching {
 // BRIM_ENOENT: the server has none. BRIM_EIO: it ended before its end, or did not begin.
 brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_fetching *f);
 
-// --- whole files (lab_files_get.c)
+// --- whole files (lab_files.c)
 
 // What a server has of an experiment, by the order of brim_lab_file_kinds.
 enum { BRIM_LAB_FILE_KINDS = 8 };

@@ -24,9 +24,6 @@ struct brim_http_client;
 
 bool brim_lab_is_server(const char *place);  // "https://server:8000"
 brim_status brim_lab_http_open(const char *url, int64_t timeout_ms, struct brim_http_client **out);
-// The lines of the reply into `out`. BRIM_EIO: none came. A refusal is a failure of its kind.
-brim_status brim_lab_http_call(struct brim_http_client *client, const brim_str *request,
-                               brim_str *out);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,7 @@
 //   counts      [grid]                        -> total, states: {queued: n, ...}
 //   find        exp                           -> exp
 //   get         exp                           -> exp: {...}
-//   get and list take "waits": true: exp.waits, exp.findings as a list (lab_ops_waits.c)
+//   get and list take "waits": true: exp.waits, exp.findings as a list (lab_ops.c)
 //   list        [grid states: [...] tag failure order limit offset texts] -> lines: exps: [{...}, ...]
 //   attempts    exp                           -> lines: attempts: [...]
 //   metrics_of  exp [key points]              -> lines: key, rows: [[step, value, attempt], ...]

@@ -59,13 +59,9 @@ brim_status brim_lab_answer_flush(brim_lab_answer *a);
 // A whole line: {"id":7,"ok":true,"more":true,"KEY":TEXT}.
 brim_status brim_lab_answer_text(brim_lab_answer *a, const char *key, const char *text);
 
-// --- lab_ops_waits.c: why experiments wait, at one moment
+// --- lab_ops.c: why experiments wait, at one moment
 
 typedef struct brim_lab_waits brim_lab_waits;
-brim_status brim_lab_waits_create(brim_store *store, brim_lab_waits **out);
-void brim_lab_waits_destroy(brim_lab_waits *waits);  // NULL is fine
-// Adds "waits": {code, text, ...} to the row of one that waits.
-brim_status brim_lab_waits_put(const brim_lab_waits *waits, const brim_store_exp *exp, json_t *row);
 
 // The experiment of the request's field "exp", by its id or its first digits, into a->exp.
 brim_status brim_lab_answer_find(brim_lab_answer *a);

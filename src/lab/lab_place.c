@@ -1,12 +1,1139 @@
-// Opening, the clock, and what the sweep shows of its devices.
+// Where experiments run: GPUs, the processes on them, and which queued experiment starts where (lab_place.h).
+
 #include "lab/lab_place.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lab/lab_place_int.h"
+
+//------------------------------------------ processes ------------------------------------------
+// Whose process one is, by its parents in /proc.
+
+enum { MOST_PARENTS = 64 };
+
+// 0 = unknown, or none.
+static int64_t parent_of(const char *root, int64_t pid) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+  if (!brim_machine_read_text(root, path, text, sizeof text)) return 0;
+  // "71 (a name with ) and spaces) S 12 ...": the name is up to the last bracket
+  const char *end = strrchr(text, ')');
+  if (!end || strlen(end) < 5) return 0;
+  return strtoll(end + 4, NULL, 10);
+}
+
+// lab_place.c
+// Whether a process descends from one of `roots`, or is one; *which: its index. `root` stands in
+// front of /proc.
+static bool place_descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
+                           size_t *which) {
+  for (int i = 0; i < MOST_PARENTS && pid > 1; i++) {
+    for (size_t k = 0; k < count; k++) {
+      if (roots[k] != pid) continue;
+      *which = k;
+      return true;
+    }
+    pid = parent_of(root, pid);
+  }
+  return false;
+}
+
+//--------------------------------------- names of devices ---------------------------------------
+// Texts that name devices, and the list of GPUs as CUDA would count them.
+
+//---------------------------------- the machine ----------------------------------
+
+static bool is_number(const char *text, int64_t *out) {
+  return isdigit((unsigned char)text[0]) && brim_parse_i64(text, out);
+}
+
+// The GPU of the machine that an entry of CUDA_VISIBLE_DEVICES names; < 0: none, or several.
+static int find_listed(const brim_gpu_listed *all, size_t count, const char *entry) {
+  int64_t number = 0;
+  if (is_number(entry, &number)) return number < (int64_t)count ? (int)number : -1;
+  if (!brim_str_starts(entry, "GPU-") && !brim_str_starts(entry, "MIG-")) return -1;
+  int found = -1;
+  for (size_t i = 0; i < count; i++) {
+    if (!brim_str_starts(all[i].uuid, entry)) continue;
+    if (found >= 0) return -1;
+    found = (int)i;
+  }
+  return found;
+}
+
+static void add_card(brim_lab_place *place, const brim_gpu_listed *gpu) {
+  for (int i = 0; i < place->card_count; i++) {
+    if (strcmp(place->cards[i].uuid, gpu->uuid) == 0) return;
+  }
+  if (place->card_count >= BRIM_LAB_PLACE_GPUS) return;
+  brim_lab_place_card *card = &place->cards[place->card_count];
+  card->index = place->card_count++;
+  card->lock_fd = -1;
+  snprintf(card->uuid, sizeof card->uuid, "%s", gpu->uuid);
+  snprintf(card->name, sizeof card->name, "%.63s", gpu->name);
+}
+
+// As CUDA reads it: entries after the first that names no GPU do not count.
+static void add_visible(brim_lab_place *place, const brim_gpu_listed *all, size_t count) {
+  const char *at = place->options.visible;
+  while (*at) {
+    char entry[80];
+    size_t n = strcspn(at, ",");
+    int size = snprintf(entry, sizeof entry, "%.*s", (int)(n < sizeof entry ? n : 0), at);
+    char *start = entry;
+    while (*start == ' ') start++;
+    for (char *end = entry + (size > 0 ? size : 0); end > start && end[-1] == ' ';) *--end = '\0';
+    int found = find_listed(all, count, start);
+    if (found < 0) return;
+    add_card(place, &all[found]);
+    at += n + (at[n] == ',');
+  }
+}
+
+// Cards of the machine, in the order and the choice of CUDA_VISIBLE_DEVICES.
+static brim_status place_list(brim_lab_place *place) {
+  if (!place->options.monitor) return BRIM_OK;
+  brim_gpu_listed *all = NULL;
+  size_t count = 0;
+  brim_status status = brim_gpu_list(place->options.monitor, &all, &count);
+  if (status == BRIM_EUNSUPPORTED) {
+    brim_log_warn("lab", "%s", brim_status_detail());
+    return BRIM_OK;
+  }
+  if (status) return status;
+  place->cards = (brim_lab_place_card *)brim_calloc(count ? count : 1, sizeof *place->cards);
+  if (!place->cards) {
+    brim_free(all);
+    return brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
+  }
+  if (place->options.visible) {
+    add_visible(place, all, count);
+  } else {
+    for (size_t i = 0; i < count; i++) add_card(place, &all[i]);
+  }
+  brim_free(all);
+  return BRIM_OK;
+}
+
+//---------------------------------- texts ----------------------------------
+
+static brim_status fail_missing(const brim_lab_place *place, const char *entry) {
+  if (place->card_count == 0) {
+    return brim_fail(BRIM_EDEVICE,
+                     "cannot use device %s: this machine has no NVIDIA GPU; run with --device cpu",
+                     entry);
+  }
+  return brim_fail(BRIM_EDEVICE, "cannot use device %s: this machine has GPUs 0 to %d", entry,
+                   place->card_count - 1);
+}
+
+static void every_card(const brim_lab_place *place, brim_lab_place_mask *out) {
+  for (int i = 0; i < place->card_count; i++) out->cards |= (uint64_t)1 << i;
+}
+
+static brim_status parse_uuid(const brim_lab_place *place, const char *entry,
+                              brim_lab_place_mask *out) {
+  int found = -1;
+  for (int i = 0; i < place->card_count; i++) {
+    if (!brim_str_starts(place->cards[i].uuid, entry)) continue;
+    if (found >= 0) {
+      return brim_fail(BRIM_EINVAL, "cannot use device %s: several GPUs begin with it", entry);
+    }
+    found = i;
+  }
+  if (found < 0) return fail_missing(place, entry);
+  out->cards |= (uint64_t)1 << found;
+  return BRIM_OK;
+}
+
+static brim_status parse_entry(const brim_lab_place *place, const char *entry,
+                               brim_lab_place_mask *out) {
+  int64_t number = 0;
+  if (strcmp(entry, "cpu") == 0 || strcmp(entry, "ref") == 0) {
+    out->cpu = true;
+    return BRIM_OK;
+  }
+  if (strcmp(entry, "auto") == 0) {
+    every_card(place, out);
+    out->cpu = out->cpu || place->card_count == 0;
+    return BRIM_OK;
+  }
+  if (strcmp(entry, "cuda") == 0) {
+    every_card(place, out);
+    return place->card_count > 0 ? BRIM_OK : fail_missing(place, entry);
+  }
+  const char *digits = brim_str_starts(entry, "cuda:") ? entry + 5 : entry;
+  if (is_number(digits, &number)) {
+    if (number >= place->card_count) return fail_missing(place, entry);
+    out->cards |= (uint64_t)1 << number;
+    return BRIM_OK;
+  }
+  if (brim_str_starts(entry, "GPU-") || brim_str_starts(entry, "MIG-")) {
+    return parse_uuid(place, entry, out);
+  }
+  return brim_fail(
+      BRIM_EINVAL,
+      "cannot use device %s; give auto, cpu, cuda, cuda:N, N, a UUID, or a list of them", entry);
+}
+
+// lab_place.c
+// "auto" is every GPU, or the CPU where there is none. BRIM_EINVAL names what is not here.
+static brim_status place_parse(const brim_lab_place *place, const char *text,
+                               brim_lab_place_mask *out) {
+  *out = (brim_lab_place_mask){0};
+  const char *at = text && *text ? text : "auto";
+  while (*at) {
+    char entry[80];
+    at += strspn(at, " ,[]");
+    size_t n = strcspn(at, " ,[]");
+    if (n == 0) break;
+    snprintf(entry, sizeof entry, "%.*s", (int)(n < sizeof entry ? n : sizeof entry - 1), at);
+    BRIM_TRY(parse_entry(place, entry, out));
+    at += n;
+  }
+  if (!out->cpu && !out->cards) return brim_fail(BRIM_EINVAL, "the list of devices is empty");
+  return BRIM_OK;
+}
+
+//--------------------------------------------- GPUs ---------------------------------------------
+// One GPU: which processes are ours, whether memory was returned, whether it is in service.
+
+#define MIB (1024.0 * 1024.0)
+
+enum {
+  MOST_ROOTS = BRIM_LAB_PLACE_PACKED + BRIM_LAB_PLACE_GPUS + 2,
+  LOST_READINGS = 3,
+  TOUCH_MS = 10 * 60 * 1000
+};
+
+// lab_place.c
+static brim_lab_place_state place_card_state(const brim_lab_place *place,
+                                             const brim_lab_place_card *card) {
+  if (card->out) return BRIM_LAB_PLACE_OUT;
+  if (card->jobs > 0) return BRIM_LAB_PLACE_BUSY;
+  if (card->returning) return BRIM_LAB_PLACE_RETURNING;
+  if (card->foreign > 0 && !place->options.share) return BRIM_LAB_PLACE_FOREIGN;
+  return card->locked ? BRIM_LAB_PLACE_LOCKED : BRIM_LAB_PLACE_FREE;
+}
+
+static void place_card_retire(brim_lab_place_card *card, const char *reason) {
+  if (card->out) return;
+  card->out = true;
+  snprintf(card->reason, sizeof card->reason, "%s", reason);
+  brim_utf8_trim(card->reason);
+  brim_log_warn("lab", "GPU %d (%s) is out of service: %s", card->index, card->uuid, card->reason);
+}
+
+//---------------------------------- processes ----------------------------------
+
+typedef struct roots {
+  int64_t pid[MOST_ROOTS];
+  brim_lab_place_job *job[MOST_ROOTS];  // NULL: MPS, or the sweep itself
+  size_t count;
+  size_t mps;  // from here on
+} roots;
+
+static void add_root(roots *r, int64_t pid, brim_lab_place_job *job) {
+  if (pid <= 0 || r->count == MOST_ROOTS) return;
+  r->pid[r->count] = pid;
+  r->job[r->count++] = job;
+}
+
+static bool job_is_on(const brim_lab_place_job *job, const brim_lab_place_card *card) {
+  for (int i = 0; i < job->card_count; i++) {
+    if (job->cards[i] == card->index) return true;
+  }
+  return false;
+}
+
+static void list_roots(brim_lab_place *place, const brim_lab_place_card *card, roots *r) {
+  r->count = 0;
+  for (size_t i = 0; i < place->job_count; i++) {
+    if (job_is_on(&place->jobs[i], card)) add_root(r, place->jobs[i].pid, &place->jobs[i]);
+  }
+  r->mps = r->count;
+  for (int i = 0; i < place->card_count; i++) {
+    if (place->cards[i].mps) add_root(r, brim_lab_mps_pid(place->cards[i].mps), NULL);
+  }
+  add_root(r, (int64_t)getpid(), NULL);
+}
+
+static bool has_pid(const uint32_t *list, size_t count, uint32_t pid) {
+  for (size_t i = 0; i < count; i++) {
+    if (list[i] == pid) return true;
+  }
+  return false;
+}
+
+static void remember(brim_lab_place_card *card, uint32_t pid) {
+  if (card->ours_count == BRIM_LAB_PLACE_SEEN || has_pid(card->ours, card->ours_count, pid)) return;
+  card->ours[card->ours_count++] = pid;
+}
+
+// In a container the driver may give numbers of processes that are not in our /proc, even for our
+// own. One that came after our experiment is taken for its.
+static bool is_presumed_ours(const brim_lab_place_card *card, const brim_gpu_process *p) {
+  bool using = card->jobs > 0 || card->returning;
+  return using && p->elsewhere && !has_pid(card->before, card->before_count, p->pid);
+}
+
+static void add_bytes(double *sum, double bytes) { *sum += bytes; }  // NaN stays
+
+static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
+                      brim_lab_place_job *job) {
+  remember(card, p->pid);
+  if (job && !isnan(p->bytes))
+    job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
+}
+
+// MPS's server where the driver gives numbers that are not in our /proc: there is one, and it stays.
+static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p) {
+  if (!card->mps || card->mps_seen || !p->elsewhere) return false;
+  card->mps_seen = true;
+  return true;
+}
+
+static void take_process(brim_lab_place *place, brim_lab_place_card *card, const roots *r,
+                         const brim_gpu_process *p) {
+  size_t which = 0;
+  if (place_descends(place->options.root, p->pid, r->pid, r->count, &which)) {
+    if (which >= r->mps) {
+      card->mps_seen = true;
+      if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
+    } else {
+      take_ours(card, p, r->job[which]);
+    }
+    return;
+  }
+  if (is_presumed_mps(card, p)) {
+    if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
+    return;
+  }
+  if (has_pid(card->ours, card->ours_count, p->pid) || is_presumed_ours(card, p)) {
+    remember(card, p->pid);
+    card->left++;
+    return;
+  }
+  add_bytes(&card->foreign_bytes, p->bytes);
+  if (!p->computes) return;  // a desktop is on a GPU all the time
+  if (card->foreign++ == 0) brim_gpu_process_text(p, card->holder, sizeof card->holder);
+}
+
+// Memory that no process on the list has: in a container the driver may list none of the others'.
+// Less than an eighth may be a desktop's.
+static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
+  double hidden = card->memory.used - card->mps_bytes;
+  for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN: unknown
+  if (card->jobs > 0 || card->returning || card->mps || card->foreign > 0) return;
+  if (!(hidden > fmax(2048 * MIB, card->memory.total / 8))) return;
+  char size[32];
+  brim_format_bytes((uint64_t)hidden, size);
+  brim_msg_format(card->holder, sizeof card->holder,
+                  brim_tr("a process that the driver does not list (%s)"), size);
+  card->foreign = 1;
+}
+
+static void classify(brim_lab_place *place, brim_lab_place_card *card, const brim_gpu_process *list,
+                     size_t count) {
+  roots r;
+  card->foreign = card->left = 0;
+  card->mps_seen = false;
+  card->foreign_bytes = card->mps_bytes = 0;
+  list_roots(place, card, &r);
+  for (size_t i = 0; i < r.count; i++) {
+    if (r.job[i]) r.job[i]->used_bytes = (double)NAN;
+  }
+  for (size_t i = 0; i < count; i++) take_process(place, card, &r, &list[i]);
+  look_for_hidden(card, list, count);
+  // those that the driver lists for another GPU's slice, or after their end, are forgotten
+  if (card->jobs == 0 && !card->returning) {
+    card->ours_count = card->before_count = 0;
+    for (size_t i = 0; i < count && i < BRIM_LAB_PLACE_SEEN; i++) {
+      card->before[card->before_count++] = list[i].pid;
+    }
+  }
+}
+
+static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_gpu_process *list = NULL;
+  size_t count = 0;
+  brim_status status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
+  if (status == BRIM_ENOMEM) return status;
+  // a list that fails now and then does not open a GPU that others use
+  if (status && card->has_list && ++card->list_misses < LOST_READINGS) return BRIM_OK;
+  card->has_list = status == BRIM_OK;
+  card->list_misses = 0;
+  classify(place, card, list, count);
+  brim_free(list);
+  return BRIM_OK;
+}
+
+// A driver that reports more free memory than there is, or used memory without a total, is not
+// believed.
+static void check_memory(brim_gpu_memory *m) {
+  bool wrong = isnan(m->total) || m->total <= 0 || m->free < 0 || m->free > m->total ||
+               m->used < 0 || m->used > m->total;
+  if (wrong) *m = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+}
+
+// One reading of NVML and /proc.
+static brim_status place_card_read(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_gpu_memory memory;
+  brim_status status = brim_gpu_read_memory(place->options.monitor, card->uuid, &memory);
+  if (status == BRIM_ENOMEM) return status;
+  check_memory(&memory);
+  if (status && card->read) {
+    if (++card->misses == LOST_READINGS) place_card_retire(card, brim_status_detail());
+  } else if (!status) {
+    card->misses = 0;
+    card->read = true;
+  }
+  card->memory = memory;
+  return read_processes(place, card);
+}
+
+//---------------------------------- locks ----------------------------------
+
+static void text_of(char *out, size_t size, const char *fmt, ...) BRIM_PRINTF(3, 4);
+static void text_of(char *out, size_t size, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(out, size, fmt, args);
+  va_end(args);
+  brim_utf8_trim(out);
+}
+
+static void note_lock(brim_lab_place *place, brim_lab_place_card *card, brim_status status,
+                      const brim_lab_place_holder *holder) {
+  card->locked = status != BRIM_OK;
+  if (status == BRIM_OK) return;
+  if (status != BRIM_EEXIST) {
+    text_of(card->locked_by, sizeof card->locked_by, "%s", brim_status_detail());
+  } else if (strcmp(holder->store, place->options.store) == 0) {
+    text_of(card->locked_by, sizeof card->locked_by, "%s",
+            brim_tr("an experiment of this store from before has not ended"));
+  } else if (holder->pid > 0) {
+    text_of(card->locked_by, sizeof card->locked_by,
+            brim_tr("the sweep of %s (pid %lld, %s) uses it"), holder->store,
+            (long long)holder->pid, holder->user);
+  } else {
+    text_of(card->locked_by, sizeof card->locked_by, "%s", brim_tr("another sweep uses it"));
+  }
+}
+
+static void probe_lock(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_lab_place_holder holder;
+  note_lock(place, card, brim_lab_place_lock_probe(place->options.lock_dir, card->uuid, &holder),
+            &holder);
+}
+
+static brim_status take_lock(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_lab_place_holder holder;
+  if (card->lock_fd >= 0) return BRIM_OK;
+  brim_status status = brim_lab_place_lock(place->options.lock_dir, card->uuid,
+                                           place->options.store, &card->lock_fd, &holder);
+  note_lock(place, card, status, &holder);
+  return status;
+}
+
+// The lock is taken and the baseline noted; BRIM_EEXIST: another sweep was faster.
+static brim_status place_card_take(brim_lab_place *place, brim_lab_place_card *card,
+                                   int64_t now_ms) {
+  BRIM_TRY(take_lock(place, card));
+  card->touched_ms = now_ms;
+  card->base_used = card->memory.used;
+  card->base_free = card->memory.free;
+  card->base_foreign = card->foreign_bytes;
+  card->ours_count = 0;
+  return BRIM_OK;
+}
+
+static void release(brim_lab_place_card *card) {
+  if (card->lock_fd >= 0) close(card->lock_fd);
+  card->lock_fd = -1;
+  card->returning = card->adopted = false;
+}
+
+// No experiment is on it any more. `ran`: one was, so that memory has to be returned first.
+static void place_card_give(brim_lab_place *place, brim_lab_place_card *card, bool ran,
+                            int64_t now_ms) {
+  (void)place;
+  if (!ran) {
+    release(card);
+    return;
+  }
+  card->returning = true;
+  card->returning_since_ms = now_ms;
+}
+
+//---------------------------------- memory ----------------------------------
+
+static double tolerance_of(const brim_lab_place_card *card) {
+  double share = card->memory.total / 256;
+  // MPS's server came after the baseline and keeps a context; later baselines have it
+  double server = card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0;
+  return fmax(128 * MIB, isnan(share) ? 0 : share) + server;
+}
+
+// Bytes above the baseline that no process of others explains; NaN = unknown.
+static double unreturned(const brim_lab_place_card *card) {
+  return card->memory.used - card->mps_bytes - card->base_used -
+         (card->foreign_bytes - card->base_foreign);
+}
+
+static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
+  // executors of an earlier sweep had the lock: with the last of them it is free
+  if (card->lock_fd < 0 && take_lock(place, card) != BRIM_OK) {
+    if (now_ms - card->returning_since_ms < place->options.return_ms) return;
+    release(card);
+    return;
+  }
+  double bytes = unreturned(card);
+  bool returned = card->left == 0 && !(bytes > tolerance_of(card));
+  if (returned) {
+    card->mps_counted = card->mps != NULL;
+    release(card);
+    return;
+  }
+  if (now_ms - card->returning_since_ms < place->options.return_ms) return;
+  char reason[BRIM_LAB_PLACE_TEXT], size[32];
+  brim_format_bytes((uint64_t)(bytes > 0 ? bytes : 0), size);
+  text_of(reason, sizeof reason, brim_tr("memory not returned: %s in use %lld s after the end"),
+          size, (long long)((now_ms - card->returning_since_ms) / 1000));
+  release(card);
+  place_card_retire(card, reason);
+}
+
+// Room for one more experiment of this need beside those that run.
+static bool place_card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
+                            double need_bytes) {
+  double margin = fmax(512 * MIB, card->memory.total / 50);
+  double planned = need_bytes;
+  for (size_t i = 0; i < place->job_count; i++) {
+    const brim_lab_place_job *job = &place->jobs[i];
+    // fmax leaves out a NaN, and what is not planned is not packed
+    if (job_is_on(job, card))
+      planned += isnan(job->need_bytes) ? job->need_bytes : fmax(job->need_bytes, job->used_bytes);
+  }
+  // comparisons with NaN are false
+  return card->base_free - planned >= margin && card->memory.free - need_bytes >= margin;
+}
+
+//---------------------------------- MPS ----------------------------------
+
+// How MPS is; one that failed is given up.
+static brim_lab_mps_state place_card_mps(brim_lab_place_card *card, int64_t now_ms) {
+  if (!card->mps) return BRIM_LAB_MPS_FAILED;
+  brim_lab_mps_state state = brim_lab_mps_update(card->mps, now_ms);
+  if (state != BRIM_LAB_MPS_FAILED) return state;
+  const char *line = brim_lab_mps_error(card->mps);
+  if (!card->mps_refused) {
+    brim_log_warn("lab", "GPU %d: MPS does not run, so experiments take turns: %s", card->index,
+                  *line ? line : brim_tr("it gave no reason"));
+  }
+  card->mps_refused = true;
+  if (card->jobs > 0) return state;  // experiments that are its clients end first
+  brim_lab_mps_stop(card->mps);
+  card->mps = NULL;
+  return state;
+}
+
+// What follows from it: memory returned, lost, held by others.
+static void place_card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
+  if (now_ms - card->touched_ms >= TOUCH_MS) {
+    brim_lab_place_lock_touch(card->lock_fd);
+    card->touched_ms = now_ms;
+  }
+  (void)place_card_mps(card, now_ms);
+  if (card->returning) check_returned(place, card, now_ms);
+  if (card->jobs == 0 && !card->returning && card->lock_fd < 0) probe_lock(place, card);
+  brim_lab_pack_tick(&card->pack, now_ms, card->more && !card->out);
+}
+
+//----------------------------------------- experiments -----------------------------------------
+// Experiments and the places they have; failures of a GPU in a row.
+
+// lab_place.c
+static brim_lab_place_job *place_job_find(const brim_lab_place *place, const char *exp) {
+  for (size_t i = 0; i < place->job_count; i++) {
+    if (strcmp(place->jobs[i].exp, exp) == 0) return &place->jobs[i];
+  }
+  return NULL;
+}
+
+static brim_status place_job_add(brim_lab_place *place, const brim_lab_place_want *want,
+                                 int64_t now_ms, brim_lab_place_job **out) {
+  (void)now_ms;
+  if (!want->exp || strlen(want->exp) >= BRIM_LAB_PLACE_EXP || place_job_find(place, want->exp)) {
+    return brim_fail(BRIM_EINVAL, "experiment %s cannot be placed twice",
+                     want->exp ? want->exp : "");
+  }
+  if (place->job_count == place->job_room) {
+    size_t room = place->job_room ? place->job_room * 2 : 16;
+    brim_lab_place_job *jobs = (brim_lab_place_job *)brim_realloc(place->jobs, room * sizeof *jobs);
+    if (!jobs) return brim_fail(BRIM_ENOMEM, "out of memory for the running experiments");
+    place->jobs = jobs;
+    place->job_room = room;
+  }
+  brim_lab_place_job *job = &place->jobs[place->job_count++];
+  *job = (brim_lab_place_job){.number = place->next_number++, .used_bytes = (double)NAN};
+  job->need_bytes = want->need_bytes > 0 ? want->need_bytes : (double)NAN;
+  snprintf(job->exp, sizeof job->exp, "%s", want->exp);
+  *out = job;
+  return BRIM_OK;
+}
+
+// Joins the cards in job->cards.
+static void place_job_join(brim_lab_place *place, brim_lab_place_job *job, uint64_t kind,
+                           int64_t now_ms) {
+  if (job->cpu) place->cpu_taken++;
+  for (int i = 0; i < job->card_count; i++) {
+    brim_lab_place_card *card = &place->cards[job->cards[i]];
+    card->jobs++;
+    card->returning = false;
+    // windows of one GPU; an experiment on several is never packed
+    if (i == 0) brim_lab_pack_joined(&card->pack, &job->pack, kind, now_ms);
+  }
+}
+
+brim_status brim_lab_place_started(brim_lab_place *place, const char *exp, int64_t pid) {
+  brim_lab_place_job *job = place_job_find(place, exp);
+  if (!job) return brim_fail(BRIM_ENOENT, "experiment %s has no place", exp);
+  job->pid = pid;
+  return BRIM_OK;
+}
+
+void brim_lab_place_progress(brim_lab_place *place, int64_t now_ms, const char *exp, int64_t step) {
+  brim_lab_place_job *job = place_job_find(place, exp);
+  if (!job || job->card_count == 0) return;
+  brim_lab_pack_stepped(&place->cards[job->cards[0]].pack, &job->pack, step, now_ms);
+}
+
+//---------------------------------- adopting ----------------------------------
+
+static brim_lab_place_card *card_of(brim_lab_place *place, const char *uuid, size_t size) {
+  for (int i = 0; i < place->card_count; i++) {
+    const char *name = place->cards[i].uuid;
+    if (strlen(name) == size && memcmp(name, uuid, size) == 0) return &place->cards[i];
+  }
+  return NULL;
+}
+
+static brim_status adopt_cards(brim_lab_place *place, brim_lab_place_job *job,
+                               const char *devices) {
+  const char *at = devices;
+  while (*at) {
+    size_t n = strcspn(at, ",");
+    brim_lab_place_card *card = card_of(place, at, n);
+    if (!card || job->card_count == BRIM_LAB_PLACE_K) {
+      return brim_fail(BRIM_ENOENT, "this machine has no GPU %.*s", (int)n, at);
+    }
+    job->cards[job->card_count++] = card->index;
+    at += n + (at[n] == ',');
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
+                                 const brim_lab_place_want *want, const char *devices,
+                                 int64_t pid) {
+  brim_lab_place_job *job = NULL;
+  BRIM_TRY(place_job_add(place, want, now_ms, &job));
+  job->pid = pid;
+  job->cpu = strcmp(devices, "cpu") == 0 || !*devices;
+  brim_status status = job->cpu ? BRIM_OK : adopt_cards(place, job, devices);
+  if (status) {
+    place->job_count--;
+    return status;
+  }
+  for (int i = 0; i < job->card_count; i++) {
+    brim_lab_place_card *card = &place->cards[job->cards[i]];
+    if (card->jobs > 0) continue;
+    // what it used before they started is unknown
+    card->base_used = card->base_free = card->base_foreign = (double)NAN;
+    card->adopted = card->lock_fd < 0;
+  }
+  place_job_join(place, job, want->kind, now_ms);
+  return BRIM_OK;
+}
+
+//---------------------------------- ends ----------------------------------
+
+// Whether a failure of this class may be the GPU's.
+static bool blames_gpu(brim_failure failure) {
+  switch (failure) {
+    case BRIM_FAILURE_CRASH:
+    case BRIM_FAILURE_HUNG:
+    case BRIM_FAILURE_INFRASTRUCTURE:
+    case BRIM_FAILURE_OOM_DEVICE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// An experiment that failed on another GPU too fails on its own account.
+static bool failed_elsewhere(brim_lab_place *place, const char *exp, int card) {
+  bool found = false;
+  for (size_t i = 0; i < BRIM_LAB_PLACE_REMEMBERED; i++) {
+    const brim_lab_place_failed *f = &place->failed[i];
+    found |= strcmp(f->exp, exp) == 0 && f->card != card;
+  }
+  brim_lab_place_failed *f = &place->failed[place->failed_next++ % BRIM_LAB_PLACE_REMEMBERED];
+  snprintf(f->exp, sizeof f->exp, "%s", exp);
+  f->card = card;
+  return found;
+}
+
+// Of the other GPU where it was counted: it was not that GPU's fault either.
+static void uncount(brim_lab_place *place, const char *exp) {
+  for (int i = 0; i < place->card_count; i++) {
+    brim_lab_place_card *card = &place->cards[i];
+    for (int k = 0; k < card->failures && !card->out; k++) {
+      if (strcmp(card->failed[k], exp) != 0) continue;
+      card->failures--;
+      memmove(card->failed[k], card->failed[k + 1],
+              (size_t)(card->failures - k) * sizeof *card->failed);
+      k--;
+    }
+  }
+}
+
+static void count_failure(brim_lab_place *place, brim_lab_place_card *card, const char *exp,
+                          brim_failure failure) {
+  if (failed_elsewhere(place, exp, card->index)) {
+    uncount(place, exp);
+    return;
+  }
+  for (int i = 0; i < card->failures; i++) {
+    if (strcmp(card->failed[i], exp) == 0) return;  // the same one again
+  }
+  if (card->failures < BRIM_LAB_PLACE_FAILURES) {
+    memcpy(card->failed[card->failures++], exp, strlen(exp) + 1);
+  }
+  if (card->failures < BRIM_LAB_PLACE_FAILURES) return;
+  char reason[BRIM_LAB_PLACE_TEXT];
+  snprintf(reason, sizeof reason, brim_tr("%d experiments in a row failed on it, the last by: %s"),
+           card->failures, brim_tr(brim_failure_name(failure)));
+  place_card_retire(card, reason);
+}
+
+// Several at once under MPS: the fault of one ends all of them, and shows as theirs.
+static bool packing_is_suspect(brim_lab_place_card *card) {
+  bool suspect = (card->mps && !card->mps_refused) || card->jobs > 1;
+  if (!suspect) return false;
+  brim_log_warn("lab", "GPU %d: an experiment failed beside others; from here on one at a time",
+                card->index);
+  card->mps_refused = true;
+  brim_lab_pack_stop(&card->pack);
+  return true;
+}
+
+static void note_end(brim_lab_place *place, brim_lab_place_card *card,
+                     const brim_lab_place_job *job, brim_lab_place_end end, brim_failure failure) {
+  if (end == BRIM_LAB_PLACE_OK) {
+    card->failures = 0;
+  } else if (end == BRIM_LAB_PLACE_FAILED && blames_gpu(failure) && !packing_is_suspect(card)) {
+    count_failure(place, card, job->exp, failure);
+  }
+}
+
+static void leave(brim_lab_place *place, const brim_lab_place_job *job, brim_lab_place_card *card,
+                  bool ran, int64_t now_ms) {
+  card->jobs--;
+  (void)job;
+  if (card->jobs > 0) return;
+  place_card_give(place, card, ran, now_ms);
+  if (card->mps && card->mps_refused) {
+    brim_lab_mps_stop(card->mps);
+    card->mps = NULL;
+  }
+}
+
+void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp,
+                          brim_lab_place_end end, brim_failure failure) {
+  brim_lab_place_job *job = place_job_find(place, exp);
+  if (!job) return;
+  bool ran = end != BRIM_LAB_PLACE_UNUSED;
+  if (job->cpu) place->cpu_taken--;
+  for (int i = 0; i < job->card_count; i++) {
+    brim_lab_place_card *card = &place->cards[job->cards[i]];
+    if (i == 0) brim_lab_pack_left(&card->pack, &job->pack, now_ms);
+    note_end(place, card, job, end, failure);
+    leave(place, job, card, ran, now_ms);
+  }
+  place->job_count--;
+  *job = place->jobs[place->job_count];
+}
+
+//-------------------------------------------- choice --------------------------------------------
+// Which queued experiment starts where, and why the others wait.
+
+static bool in_mask(const brim_lab_place_mask *mask, const brim_lab_place_card *card) {
+  return card->allowed && (mask->cards >> card->index & 1) != 0;
+}
+
+static brim_lab_place_mask mask_of(const brim_lab_place *place, const brim_lab_place_want *want) {
+  brim_lab_place_mask mask = {place->cpu_allowed, ~(uint64_t)0}, named;
+  if (!want->device || !*want->device) return mask;
+  if (place_parse(place, want->device, &named)) {
+    brim_status_clear();
+    return (brim_lab_place_mask){0};
+  }
+  named.cpu = named.cpu && place->cpu_allowed;
+  return named;
+}
+
+static int64_t gpus_of(const brim_lab_place_want *want) { return want->gpus < 1 ? 1 : want->gpus; }
+
+static bool is_free(const brim_lab_place *place, const brim_lab_place_card *card) {
+  return place_card_state(place, card) == BRIM_LAB_PLACE_FREE;
+}
+
+// May become free without the help of others.
+static bool is_usable(const brim_lab_place *place, const brim_lab_place_card *card) {
+  brim_lab_place_state state = place_card_state(place, card);
+  return state == BRIM_LAB_PLACE_FREE || state == BRIM_LAB_PLACE_BUSY ||
+         state == BRIM_LAB_PLACE_RETURNING;
+}
+
+static bool exceeds(double need, double bytes) { return need > 0 && need > bytes; }  // NaN: no
+
+//---------------------------------- taking ----------------------------------
+
+static int thread_share(const brim_lab_place *place, const brim_lab_place_job *job) {
+  int parts = job->cpu ? place->cpu_slots : 0;
+  for (int i = 0; i < place->card_count && !job->cpu; i++) parts += place->cards[i].allowed;
+  int threads = place->options.cores / (parts > 0 ? parts : 1);
+  if (threads < 1) threads = 1;
+  return job->cpu ? threads : threads * job->card_count;
+}
+
+static void add_fd(brim_lab_place_slot *slot, int fd) {
+  if (fd >= 0 && slot->fd_count < BRIM_LAB_PLACE_FDS) slot->fds[slot->fd_count++] = fd;
+}
+
+static void fill_slot(const brim_lab_place *place, const brim_lab_place_job *job,
+                      brim_lab_place_slot *slot) {
+  *slot = (brim_lab_place_slot){.cpu = job->cpu, .threads = thread_share(place, job)};
+  size_t at = 0;
+  if (job->cpu) at = (size_t)snprintf(slot->devices, sizeof slot->devices, "cpu");
+  for (int i = 0; i < job->card_count; i++) {
+    const brim_lab_place_card *card = &place->cards[job->cards[i]];
+    at += (size_t)snprintf(slot->devices + at, sizeof slot->devices - at, "%s%s", i ? "," : "",
+                           card->uuid);
+    add_fd(slot, card->lock_fd);
+    if (job->card_count > 1 || !card->mps || card->mps_refused) continue;
+    add_fd(slot, brim_lab_mps_fd(card->mps));
+    snprintf(slot->mps_pipe, sizeof slot->mps_pipe, "%s", brim_lab_mps_pipe(card->mps));
+    slot->mps_percent = card->pack.limit > 1 ? 100 / card->pack.limit : 0;
+  }
+}
+
+typedef struct chooser {
+  brim_lab_place *place;
+  int64_t now_ms;
+  const brim_lab_place_want *want;
+  brim_lab_place_mask mask;
+  brim_lab_place_slot *slot;
+} chooser;
+
+// The cards are locked: the experiment has them.
+static brim_status occupy(chooser *c, const int *cards, int count) {
+  brim_lab_place *place = c->place;
+  brim_lab_place_job *job = NULL;
+  brim_status status = place_job_add(place, c->want, c->now_ms, &job);
+  if (status) {
+    for (int i = 0; i < count; i++) {
+      brim_lab_place_card *card = &place->cards[cards[i]];
+      if (card->jobs == 0) place_card_give(place, card, false, c->now_ms);
+    }
+    return status;
+  }
+  job->cpu = count == 0;
+  job->card_count = count;
+  for (int i = 0; i < count; i++) job->cards[i] = cards[i];
+  place_job_join(place, job, c->want->kind, c->now_ms);
+  fill_slot(place, job, c->slot);
+  return BRIM_OK;
+}
+
+//---------------------------------- MPS ----------------------------------
+
+// Several experiments may come to this GPU, and all of them have to be MPS's clients: it starts
+// before the first. *wait: not ready yet.
+static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
+  brim_lab_place *place = c->place;
+  const brim_lab_place_options *o = &place->options;
+  *wait = false;
+  if (o->per_gpu == 1 || o->no_mps || card->mps_refused || c->want->gpus > 1) return;
+  if (card->pack.most < 2) return;
+  if (!card->mps) {
+    if (brim_lab_mps_start(o->mps_program, o->run_dir, card->uuid, c->now_ms, &card->mps)) {
+      brim_log_warn("lab", "GPU %d: cannot use MPS, so experiments take turns: %s", card->index,
+                    brim_status_detail());
+      card->mps_refused = true;
+      return;
+    }
+    card->mps_counted = false;
+  }
+  *wait = place_card_mps(card, c->now_ms) == BRIM_LAB_MPS_STARTING;
+}
+
+//---------------------------------- one GPU ----------------------------------
+
+static brim_status take_one(chooser *c, brim_lab_place_card *card, bool *done) {
+  int index = card->index;
+  if (card->jobs == 0) {
+    bool wait = false;
+    prepare_mps(c, card, &wait);
+    if (wait) return BRIM_OK;
+    brim_status status = place_card_take(c->place, card, c->now_ms);
+    if (status) return status == BRIM_ENOMEM ? status : BRIM_OK;  // the card says why
+  }
+  *done = true;
+  return occupy(c, &index, 1);
+}
+
+static bool has_wide_job(const brim_lab_place *place, const brim_lab_place_card *card) {
+  for (size_t i = 0; i < place->job_count; i++) {
+    const brim_lab_place_job *job = &place->jobs[i];
+    for (int k = 0; k < job->card_count && job->card_count > 1; k++) {
+      if (job->cards[k] == card->index) return true;
+    }
+  }
+  return false;
+}
+
+// Beside others: only where every plan is known and all of them fit.
+static bool can_join(const brim_lab_place *place, const brim_lab_place_card *card,
+                     const brim_lab_place_want *want) {
+  return place_card_state(place, card) == BRIM_LAB_PLACE_BUSY && !card->reserved &&
+         card->lock_fd >= 0 && card->foreign == 0 && card->jobs < card->pack.limit &&
+         card->jobs < BRIM_LAB_PLACE_PACKED && want->need_bytes > 0 && !has_wide_job(place, card) &&
+         place_card_fits(place, card, want->need_bytes);
+}
+
+static brim_status place_one(chooser *c, bool *done) {
+  brim_lab_place *place = c->place;
+  for (int i = 0; i < place->card_count && !*done; i++) {
+    brim_lab_place_card *card = &place->cards[i];
+    if (!in_mask(&c->mask, card) || card->reserved || !is_free(place, card)) continue;
+    if (exceeds(c->want->need_bytes, card->memory.free)) continue;
+    BRIM_TRY(take_one(c, card, done));
+  }
+  brim_lab_place_card *best = NULL;
+  for (int i = 0; i < place->card_count && !*done; i++) {
+    brim_lab_place_card *card = &place->cards[i];
+    if (!in_mask(&c->mask, card) || !can_join(place, card, c->want)) continue;
+    if (!best || card->jobs < best->jobs) best = card;
+  }
+  if (best) return take_one(c, best, done);
+  if (*done || !c->mask.cpu || place->cpu_taken >= place->cpu_slots) return BRIM_OK;
+  *done = true;
+  return occupy(c, NULL, 0);
+}
+
+//---------------------------------- several GPUs ----------------------------------
+
+// By how soon they can be had: free ones, then those with the fewest experiments.
+static int gather(const chooser *c, int *out, int *free_count) {
+  const brim_lab_place *place = c->place;
+  int count = 0;
+  *free_count = 0;
+  for (int jobs = 0; jobs <= BRIM_LAB_PLACE_PACKED; jobs++) {
+    for (int i = 0; i < place->card_count; i++) {
+      const brim_lab_place_card *card = &place->cards[i];
+      if (card->jobs != jobs || !in_mask(&c->mask, card) || card->reserved) continue;
+      if (!is_usable(place, card) || exceeds(c->want->need_bytes, card->memory.total)) continue;
+      if (!is_free(place, card)) continue;
+      out[count++] = i;
+    }
+    if (jobs == 0) *free_count = count;
+    for (int i = 0; i < place->card_count; i++) {
+      const brim_lab_place_card *card = &place->cards[i];
+      if (card->jobs != jobs || !in_mask(&c->mask, card) || card->reserved) continue;
+      if (!is_usable(place, card) || exceeds(c->want->need_bytes, card->memory.total)) continue;
+      if (is_free(place, card)) continue;
+      out[count++] = i;
+    }
+  }
+  return count;
+}
+
+static brim_status place_several(chooser *c, bool *done) {
+  brim_lab_place *place = c->place;
+  int cards[BRIM_LAB_PLACE_GPUS], free_count = 0;
+  int count = gather(c, cards, &free_count);
+  if (gpus_of(c->want) > BRIM_LAB_PLACE_K) return BRIM_OK;
+  const int k = (int)gpus_of(c->want);
+  if (count < k) return BRIM_OK;  // not by waiting: it reserves nothing
+  int locked = 0;
+  while (free_count >= k && locked < k) {
+    brim_status status = place_card_take(place, &place->cards[cards[locked]], c->now_ms);
+    if (status == BRIM_ENOMEM) return status;
+    if (status) break;
+    locked++;
+  }
+  if (locked == k) {
+    *done = true;
+    return occupy(c, cards, k);
+  }
+  for (int i = 0; i < locked; i++) {
+    place_card_give(place, &place->cards[cards[i]], false, c->now_ms);
+  }
+  for (int i = 0; i < k; i++) place->cards[cards[i]].reserved = true;
+  return BRIM_OK;
+}
+
+// Whether one that waits could join those on a GPU, if its limit allowed it: packing does not wait for
+// others that do not fit.
+static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, size_t count) {
+  for (int i = 0; i < place->card_count; i++) place->cards[i].more = false;
+  for (size_t k = 0; k < count; k++) {
+    if (wants[k].gpus > 1 || !(wants[k].need_bytes > 0)) continue;
+    const brim_lab_place_mask mask = mask_of(place, &wants[k]);
+    for (int i = 0; i < place->card_count; i++) {
+      brim_lab_place_card *card = &place->cards[i];
+      if (card->more || card->jobs == 0 || card->reserved || !in_mask(&mask, card)) continue;
+      card->more = place_card_fits(place, card, wants[k].need_bytes);
+    }
+  }
+}
+
+brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
+                                  const brim_lab_place_want *wants, size_t count, size_t *chosen,
+                                  brim_lab_place_slot *slot) {
+  *chosen = count;
+  *slot = (brim_lab_place_slot){0};
+  for (int i = 0; i < place->card_count; i++) place->cards[i].reserved = false;
+  for (size_t i = 0; i < count; i++) {
+    // its last executor may have reported, and not have ended
+    if (place_job_find(place, wants[i].exp)) continue;
+    chooser c = {place, now_ms, &wants[i], mask_of(place, &wants[i]), slot};
+    bool done = false;
+    brim_status status = wants[i].gpus > 1 ? place_several(&c, &done) : place_one(&c, &done);
+    if (status) return status;
+    if (done) {
+      *chosen = i;
+      return BRIM_OK;
+    }
+  }
+  note_more(place, wants, count);
+  return BRIM_OK;
+}
+
+//---------------------------------- why ----------------------------------
+
+typedef struct tally {
+  int named, usable, free_count, fitting, reserved;
+  const brim_lab_place_card *only;  // a card that none of ours uses and that is closed
+  double largest;                   // memory of the largest card
+} tally;
+
+static tally count_cards(const brim_lab_place *place, const brim_lab_place_want *want,
+                         const brim_lab_place_mask *mask) {
+  tally t = {0};
+  for (int i = 0; i < place->card_count; i++) {
+    const brim_lab_place_card *card = &place->cards[i];
+    if (!in_mask(mask, card)) continue;
+    t.named++;
+    t.largest = fmax(t.largest, card->memory.total);
+    if (!exceeds(want->need_bytes, card->memory.total)) t.fitting++;
+    if (is_usable(place, card)) t.usable++;
+    if (is_free(place, card)) t.free_count += !card->reserved;
+    if (is_free(place, card)) t.reserved += card->reserved;
+    if (!is_usable(place, card) && !t.only) t.only = card;
+  }
+  return t;
+}
+
+static void explain_closed(const brim_lab_place *place, const brim_lab_place_card *card, char *out,
+                           size_t size) {
+  switch (place_card_state(place, card)) {
+    case BRIM_LAB_PLACE_FOREIGN:
+      brim_msg_format(out, size, brim_tr("GPU %d is held by %s"), card->index, card->holder);
+      break;
+    case BRIM_LAB_PLACE_LOCKED:
+      brim_msg_format(out, size, brim_tr("GPU %d is not free: %s"), card->index, card->locked_by);
+      break;
+    default:
+      brim_msg_format(out, size, brim_tr("GPU %d is out of service: %s"), card->index,
+                      card->reason);
+      break;
+  }
+}
+
+static bool explain_never(const tally *t, const brim_lab_place_want *want,
+                          const brim_lab_place_mask *mask, char *out, size_t size) {
+  char need[32], most[32];
+  int64_t k = gpus_of(want);
+  if (mask->cpu && k == 1) return false;
+  if (t->named == 0) {
+    snprintf(out, size, "%s", brim_tr("no device that it may use is here"));
+  } else if (k > t->named || k > BRIM_LAB_PLACE_K) {
+    brim_msg_format(out, size, brim_tr("needs %lld GPUs, and the sweep may use %d"), (long long)k,
+                    t->named);
+  } else if (t->fitting < k) {
+    brim_format_bytes((uint64_t)want->need_bytes, need);
+    brim_format_bytes((uint64_t)t->largest, most);
+    brim_msg_format(out, size, brim_tr("needs %s on each GPU, and the largest has %s"), need, most);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool brim_lab_place_never(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
+                          size_t size) {
+  char text[BRIM_LAB_PLACE_TEXT];
+  brim_lab_place_mask mask = mask_of(place, want);
+  tally t = count_cards(place, want, &mask);
+  bool never = explain_never(&t, want, &mask, text, sizeof text);
+  if (never && out) snprintf(out, size, "%s", text);
+  return never;
+}
+
+void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
+                        size_t size) {
+  brim_lab_place_mask mask = mask_of(place, want);
+  tally t = count_cards(place, want, &mask);
+  int64_t k = gpus_of(want);
+  if (explain_never(&t, want, &mask, out, size)) return;
+  if (want->exp && place_job_find(place, want->exp)) {
+    snprintf(out, size, "%s", brim_tr("its last process has not ended"));
+  } else if (mask.cpu && t.named == 0 && place->cpu_slots == 1) {
+    snprintf(out, size, "%s", brim_tr("the CPU runs another experiment"));
+  } else if (mask.cpu && t.named == 0) {
+    brim_msg_format(out, size, brim_tr("all %d CPU slots are taken"), place->cpu_slots);
+  } else if (t.usable < k && t.only) {
+    explain_closed(place, t.only, out, size);
+  } else if (k > 1) {
+    brim_msg_format(out, size,
+                    t.free_count + t.reserved == 1 ? brim_tr("needs %lld GPUs, %d is free")
+                                                   : brim_tr("needs %lld GPUs, %d are free"),
+                    (long long)k, t.free_count + t.reserved);
+  } else if (t.free_count == 0 && t.reserved > 0) {
+    brim_msg_format(out, size, "%s",
+                    brim_tr("a free GPU is reserved for an experiment that needs several"));
+  } else if (t.free_count > 0 && want->need_bytes > 0) {
+    char need[32];
+    brim_format_bytes((uint64_t)want->need_bytes, need);
+    brim_msg_format(out, size, brim_tr("needs %s, more than the free GPUs have left"), need);
+  } else {
+    snprintf(out, size, "%s", brim_tr("waits for a free GPU"));
+  }
+  brim_utf8_trim(out);
+}
+
+//-------------------------------------------- place --------------------------------------------
+// Opening, the clock, and what the sweep shows of its devices.
 
 enum {
   READ_MS = 1000,
@@ -46,9 +1173,9 @@ static brim_status copy_options(brim_lab_place *place, const brim_lab_place_opti
 
 static brim_status set_up(brim_lab_place *place) {
   const brim_lab_place_options *o = &place->options;
-  BRIM_TRY(brim_lab_place_list(place));
+  BRIM_TRY(place_list(place));
   brim_lab_place_mask mask;
-  BRIM_TRY(brim_lab_place_parse(place, o->devices, &mask));
+  BRIM_TRY(place_parse(place, o->devices, &mask));
   place->cpu_allowed = mask.cpu;
   place->cpu_slots = mask.cpu ? o->jobs : 0;
   bool fixed = o->per_gpu != BRIM_LAB_PLACE_AUTO;
@@ -109,8 +1236,8 @@ brim_status brim_lab_place_tick(brim_lab_place *place, int64_t now_ms) {
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
     if (!card->allowed && card->jobs == 0) continue;
-    BRIM_TRY(brim_lab_place_card_read(place, card));
-    brim_lab_place_card_update(place, card, now_ms);
+    BRIM_TRY(place_card_read(place, card));
+    place_card_update(place, card, now_ms);
   }
   return BRIM_OK;
 }
@@ -154,7 +1281,7 @@ void brim_lab_place_get(const brim_lab_place *place, size_t i, brim_lab_place_gp
   out->index = card->index;
   snprintf(out->uuid, sizeof out->uuid, "%s", card->uuid);
   snprintf(out->name, sizeof out->name, "%s", card->name);
-  out->state = brim_lab_place_card_state(place, card);
+  out->state = place_card_state(place, card);
   const char *reason = out->state == BRIM_LAB_PLACE_FOREIGN  ? card->holder
                        : out->state == BRIM_LAB_PLACE_LOCKED ? card->locked_by
                        : out->state == BRIM_LAB_PLACE_OUT    ? card->reason
@@ -177,7 +1304,7 @@ void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken) {
 
 brim_status brim_lab_place_restore(brim_lab_place *place, const char *device) {
   brim_lab_place_mask mask;
-  BRIM_TRY(brim_lab_place_parse(place, device, &mask));
+  BRIM_TRY(place_parse(place, device, &mask));
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
     if ((mask.cards >> i & 1) == 0 || !card->out) continue;

@@ -101,48 +101,6 @@ typedef struct brim_lab_place_mask {
   uint64_t cards;  // bits
 } brim_lab_place_mask;
 
-// lab_place_devices.c
-// "auto" is every GPU, or the CPU where there is none. BRIM_EINVAL names what is not here.
-brim_status brim_lab_place_parse(const brim_lab_place *place, const char *text,
-                                 brim_lab_place_mask *out);
-// Cards of the machine, in the order and the choice of CUDA_VISIBLE_DEVICES.
-brim_status brim_lab_place_list(brim_lab_place *place);
-
-// lab_place_proc.c
-// Whether a process descends from one of `roots`, or is one; *which: its index. `root` stands in
-// front of /proc.
-bool brim_lab_place_descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
-                             size_t *which);
-
-// lab_place_card.c
-brim_lab_place_state brim_lab_place_card_state(const brim_lab_place *place,
-                                               const brim_lab_place_card *card);
-// One reading of NVML and /proc.
-brim_status brim_lab_place_card_read(brim_lab_place *place, brim_lab_place_card *card);
-// What follows from it: memory returned, lost, held by others.
-void brim_lab_place_card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms);
-// The lock is taken and the baseline noted; BRIM_EEXIST: another sweep was faster.
-brim_status brim_lab_place_card_take(brim_lab_place *place, brim_lab_place_card *card,
-                                     int64_t now_ms);
-// No experiment is on it any more. `ran`: one was, so that memory has to be returned first.
-void brim_lab_place_card_give(brim_lab_place *place, brim_lab_place_card *card, bool ran,
-                              int64_t now_ms);
-void brim_lab_place_card_retire(brim_lab_place_card *card, const char *reason);
-// Room for one more experiment of this need beside those that run.
-bool brim_lab_place_card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
-                              double need_bytes);
-
-// How MPS is; one that failed is given up.
-brim_lab_mps_state brim_lab_place_card_mps(brim_lab_place_card *card, int64_t now_ms);
-
-// lab_place_job.c
-brim_lab_place_job *brim_lab_place_job_find(const brim_lab_place *place, const char *exp);
-brim_status brim_lab_place_job_add(brim_lab_place *place, const brim_lab_place_want *want,
-                                   int64_t now_ms, brim_lab_place_job **out);
-// Joins the cards in job->cards.
-void brim_lab_place_job_join(brim_lab_place *place, brim_lab_place_job *job, uint64_t kind,
-                             int64_t now_ms);
-
 #ifdef __cplusplus
 }
 #endif

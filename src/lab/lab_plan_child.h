@@ -13,11 +13,6 @@ typedef struct brim_lab_plan_job {
   brim_lab_plan *out;  // has id and device
 } brim_lab_plan_job;
 
-// All of them in their order. What a child crashes or hangs on has that class; several children in a
-// row that answer nothing are BRIM_ECHILD.
-brim_status brim_lab_plan_child_run(const brim_lab_plan_options *options,
-                                    const brim_lab_plan_job *jobs, size_t count);
-
 #ifdef __cplusplus
 }
 #endif

@@ -22,8 +22,6 @@ typedef struct brim_lab_sweep_info {
 // holds the folder's lock: a socket that is there already is stale.
 brim_status brim_lab_socket_listen(const char *folder, int *fd, char path[BRIM_LAB_PATH]);
 brim_status brim_lab_socket_announce(const char *folder, const char *path, const char *version);
-// BRIM_EINVAL: FOLDER/sweep.json is there, and no sweep wrote it.
-brim_status brim_lab_socket_check(const char *folder);
 // What sweep.json says. BRIM_ENOENT: there is none, or it is of something else.
 brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out);
 // A connection that does not block. BRIM_ENOENT: no process listens there; BRIM_EIO: it does not

@@ -1,17 +1,1012 @@
-// The sweep's loop: opening, turns, stopping (lab_sweep.h). Executors are lab_sweep_run.c's.
+// The loop of a sweep (lab_sweep.h): opening, turns, its executors, stopping.
+
 #include "lab/lab_sweep.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "lab/lab_exec.h"
+#include "lab/lab_grid.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep_int.h"
 #include "lab/lab_wire.h"
+
+//------------------------------------- messages and changes -------------------------------------
+// What the parts of a sweep share: the list of executors, messages, what changed, a store that cannot
+// be reached.
+
+enum {
+  TROUBLE_MS = 500,      // before the first new try while the store cannot be reached, then doubled
+  TROUBLE_MOST = 30000,  // at most
+  TELL_MS = 60000        // between messages about that
+};
+
+int64_t brim_lab_now_ms(void) { return brim_clock_ms(); }
+
+void brim_lab_worker_name(const char *id, const char *host, const char *path,
+                          char out[BRIM_LAB_WORKER_NAME]) {
+  char hex[BRIM_SHA256_HEX];
+  if (!host[0]) host = "host";
+  brim_sha256_hex(path, strlen(path), hex);
+  if (id[0]) {
+    snprintf(out, BRIM_LAB_WORKER_NAME, "%.32s.%.17s-%.12s", id, host, hex);
+  } else {
+    snprintf(out, BRIM_LAB_WORKER_NAME, "%.40s-%.12s", host, hex);
+  }
+}
+
+brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
+  BRIM_TRY(brim_store_check_id(id));
+  brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
+  return brim_str_status(out);
+}
+
+brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *s, const char *exp) {
+  for (size_t i = 0; i < s->count; i++) {
+    if (strcmp(s->runners[i]->ref.exp, exp) == 0) return s->runners[i];
+  }
+  return NULL;
+}
+
+// leaves its process running
+static void runner_free(brim_lab_runner *r) {
+  if (!r) return;
+  if (r->child) brim_child_detach(r->child);
+  brim_free(r->folder);
+  brim_free(r->devices);
+  brim_free(r);
+}
+
+// A runner of the attempt, in its folder; it is in the sweep's list.
+static brim_status runner_add(brim_lab_sweep *s, const brim_store_ref *ref, brim_lab_runner **out) {
+  brim_str folder;
+  if (s->count == s->cap) {
+    size_t cap = s->cap ? s->cap * 2 : 16;
+    brim_lab_runner **more = brim_realloc(s->runners, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+    s->runners = more;
+    s->cap = cap;
+  }
+  brim_lab_runner *r = brim_calloc(1, sizeof *r);
+  if (!r) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  brim_str_init(&folder);
+  brim_status status = brim_lab_exp_folder(s->folder, ref->exp, &folder);
+  r->folder = status ? NULL : brim_str_take(&folder);
+  brim_str_deinit(&folder);
+  if (!r->folder) {
+    brim_free(r);
+    return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  }
+  r->ref = *ref;
+  r->step = r->steps = -1;
+  s->runners[s->count++] = r;
+  *out = r;
+  return BRIM_OK;
+}
+
+static void runner_drop(brim_lab_sweep *s, brim_lab_runner *r) {
+  for (size_t i = 0; i < s->count; i++) {
+    if (s->runners[i] != r) continue;
+    memmove(&s->runners[i], &s->runners[i + 1], (s->count - i - 1) * sizeof *s->runners);
+    s->count--;
+    break;
+  }
+  brim_child_close(r->child);
+  r->child = NULL;
+  runner_free(r);
+}
+
+// The attempt failed by the machine; fine where another one has taken over.
+static brim_status finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, const char *message,
+                                const char *tail) {
+  const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
+                                    .failure = BRIM_FAILURE_INFRASTRUCTURE,
+                                    .exit_code = -1,
+                                    .message = message,
+                                    .last_lines = tail};
+  brim_status status = brim_lab_source_finish(&s->source, ref, &result);
+  if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
+  brim_status_clear();  // another attempt has taken over
+  return BRIM_OK;
+}
+
+void brim_lab_shorten(const char *text, char *out, size_t size) {
+  static const char more[] = " ...";
+  snprintf(out, size, "%s", text);
+  if (strlen(text) < size) return;
+  size_t end = size - sizeof more;
+  while (end > size / 2 && out[end] != ' ') end--;
+  if (out[end] != ' ') end = size - sizeof more;  // no word ends there
+  out[end] = '\0';
+  brim_utf8_trim(out);
+  memcpy(out + strlen(out), more, sizeof more);
+}
+
+void brim_lab_say(brim_lab_sweep *s, brim_sweep_level level, const char *exp, const char *fmt,
+                  ...) {
+  char text[sizeof s->view.messages[0].text];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  brim_utf8_trim(text);
+  brim_sweep_view_say(&s->view, level, brim_clock_wall_s(), exp, text);
+}
+
+void brim_lab_sweep_say(brim_lab_sweep *s, brim_sweep_level level, const char *exp,
+                        const char *text) {
+  brim_lab_say(s, level, exp, "%s", text);
+}
+
+void brim_lab_dirty(brim_lab_sweep *s, const char *exp) {
+  if (s->all_dirty) return;
+  for (size_t i = 0; i < s->dirty_count; i++) {
+    if (strcmp(s->dirty[i], exp) == 0) return;
+  }
+  if (!exp[0] || s->dirty_count == BRIM_LAB_DIRTY) {
+    s->all_dirty = true;
+    return;
+  }
+  snprintf(s->dirty[s->dirty_count++], sizeof s->dirty[0], "%s", exp);
+}
+
+brim_status brim_lab_tolerate(brim_lab_sweep *s, brim_status status) {
+  if (status != BRIM_EIO) return status;
+  int64_t now = brim_lab_now_ms();
+  if (s->trouble_ms == 0 || now - s->told_ms > TELL_MS) {
+    brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
+                 brim_tr("cannot use the store; brim tries again: %.300s"), brim_status_detail());
+    s->told_ms = now;
+  }
+  s->trouble_wait = s->trouble_wait == 0 ? TROUBLE_MS : 2 * s->trouble_wait;
+  if (s->trouble_wait > TROUBLE_MOST) s->trouble_wait = TROUBLE_MOST;
+  s->trouble_ms = now + s->trouble_wait;
+  s->counted = false;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+//---------------------------------------- first failures ----------------------------------------
+// The rule about the first experiments of a sweep: where they all fail the same way, the rest would
+// too. A function of how experiments ended, in order.
+
+// A message without what differs between experiments: the experiment's folder, and numbers.
+static void normalise(const char *message, const char *folder, char *out, size_t size) {
+  size_t n = 0, skip = strlen(folder);
+  while (*message && n + 1 < size) {
+    if (skip > 0 && strncmp(message, folder, skip) == 0) {
+      message += skip;
+      out[n++] = '*';
+    } else if (isdigit((unsigned char)*message)) {
+      while (isdigit((unsigned char)*message)) message++;
+      out[n++] = '0';
+    } else {
+      out[n++] = *message++;
+    }
+  }
+  out[n] = '\0';
+}
+
+void brim_lab_same_done(brim_lab_same *same) { same->off = true; }
+
+bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
+                       brim_failure failure, const char *message) {
+  char text[sizeof same->message];
+  if (same->off || brim_failure_retry_of(failure) == BRIM_RETRY_FREE) return false;
+  for (size_t i = 0; i < same->count; i++) {
+    if (strcmp(same->exps[i], exp) == 0) return false;
+  }
+  normalise(message, folder, text, sizeof text);
+  if (same->count > 0 && (failure != same->failure || strcmp(text, same->message) != 0)) {
+    same->off = true;
+    return false;
+  }
+  same->failure = failure;
+  snprintf(same->message, sizeof same->message, "%s", text);
+  snprintf(same->exps[same->count++], sizeof same->exps[0], "%s", exp);
+  if (same->count < BRIM_LAB_SAME) return false;
+  same->off = true;
+  return true;
+}
+
+//--------------------------------------------- GPUs ---------------------------------------------
+// What the GPUs of a sweep do, for its view: use, power, temperature, and the steps of the experiments
+// on each. Readings are taken between two marks of a sampler whose own thread sleeps: every second while
+// a view is looked at, every five where a server shows them, else every ten.
+
+enum {
+  LOOKED_AT_MS = 1000,
+  ALONE_MS = 10000,
+  SERVES_MS = 5000,  // a worker's, whose server shows them
+  LOOKS_MS = 5000    // a view is looked at until so long after it was made
+};
+static const double never_s = 86400;  // the sampler's own period
+
+// A GPU whose sampler does not start stays unknown.
+static void start(brim_lab_sweep *s, const char *uuid) {
+  brim_lab_gpu_reader *r = &s->readers[s->reader_count++];
+  memset(r, 0, sizeof *r);
+  snprintf(r->uuid, sizeof r->uuid, "%s", uuid);
+  r->power_w = r->power_limit_w = r->gpu_percent = r->temperature_c = (double)NAN;
+  if (!s->options.monitor ||
+      brim_gpu_sampler_start(s->options.monitor, uuid, never_s, &r->sampler)) {
+    brim_status_clear();
+    r->sampler = NULL;
+    return;
+  }
+  brim_gpu_sampler_mark(r->sampler);
+}
+
+static const brim_lab_gpu_reader *gpus_find(const brim_lab_sweep *s, const char *uuid) {
+  for (size_t i = 0; i < s->reader_count; i++) {
+    if (strcmp(s->readers[i].uuid, uuid) == 0) return &s->readers[i];
+  }
+  return NULL;
+}
+
+static void read_one(brim_lab_gpu_reader *r) {
+  brim_gpu_usage usage;
+  if (!r->sampler) return;
+  brim_gpu_sampler_read(r->sampler, &usage);
+  brim_gpu_sampler_mark(r->sampler);
+  r->gpu_percent = usage.gpu_percent;
+  r->power_w = usage.power_w;
+  r->power_limit_w = usage.power_limit_w;
+  r->temperature_c = usage.temperature_c;
+}
+
+void brim_lab_gpus_read(brim_lab_sweep *s, int64_t now_ms) {
+  const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKS_MS;
+  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : ALONE_MS;
+  if (s->gpus_ms > 0 && now_ms - s->gpus_ms < every) return;
+  s->gpus_ms = now_ms;
+  for (size_t i = 0; i < s->reader_count; i++) read_one(&s->readers[i]);
+  for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
+    brim_lab_place_gpu gpu;
+    brim_lab_place_get(s->placing, i, &gpu);
+    if (!gpus_find(s, gpu.uuid) && s->reader_count < BRIM_LAB_PLACE_GPUS) start(s, gpu.uuid);
+  }
+}
+
+void brim_lab_gpus_close(brim_lab_sweep *s) {
+  for (size_t i = 0; i < s->reader_count; i++) brim_gpu_sampler_stop(s->readers[i].sampler);
+  s->reader_count = 0;
+}
+
+// Whether a list of devices as a slot has it ("GPU-1,GPU-2", "cpu") has this one.
+static bool has_device(const char *list, const char *device) {
+  const size_t n = strlen(device);
+  for (const char *at = list; *at; at += *at == ',') {
+    const size_t size = strcspn(at, ",");
+    if (size == n && strncmp(at, device, n) == 0) return true;
+    at += size;
+  }
+  return false;
+}
+
+// Of the experiments on a device; unknown as long as none of them has made steps.
+static double steps_on(const brim_lab_sweep *s, const char *device) {
+  double sum = (double)NAN;
+  for (size_t i = 0; i < s->count; i++) {
+    const brim_lab_runner *r = s->runners[i];
+    if (!(r->steps_per_s > 0) || !r->devices || !has_device(r->devices, device)) continue;
+    sum = isnan(sum) ? r->steps_per_s : sum + r->steps_per_s;
+  }
+  return sum;
+}
+
+void brim_lab_gpus_fill(brim_lab_sweep *s, brim_sweep_gpu *out) {
+  const brim_lab_gpu_reader *r = out->id[0] ? gpus_find(s, out->id) : NULL;
+  out->steps_per_s = steps_on(s, out->id[0] ? out->id : out->name);
+  if (!r) return;
+  out->gpu_percent = r->gpu_percent;
+  out->power_w = r->power_w;
+  out->temperature_c = r->temperature_c;
+}
+
+//-------------------------------------- status of a worker --------------------------------------
+// What a worker's machine does, as its server keeps it: a JSON object with each GPU, the processor and memory.
+
+static brim_status put_gpu(brim_lab_sweep *s, size_t i, json_t *list) {
+  brim_lab_place_gpu gpu;
+  json_t *o = json_object();
+  BRIM_TRY(brim_json_push(list, o));
+  brim_lab_place_get(s->placing, i, &gpu);
+  const brim_lab_gpu_reader *read = gpus_find(s, gpu.uuid);
+  BRIM_TRY(brim_json_put(o, "index", json_integer(gpu.index)));
+  BRIM_TRY(brim_json_put(o, "uuid", brim_lab_wire_text(gpu.uuid)));
+  BRIM_TRY(brim_json_put(o, "name", brim_lab_wire_text(gpu.name)));
+  BRIM_TRY(brim_json_put(o, "state",
+                         json_string(brim_sweep_gpu_state_name(brim_lab_gpu_state(gpu.state)))));
+  BRIM_TRY(brim_json_put(o, "running", json_integer(gpu.jobs)));
+  BRIM_TRY(brim_json_put(o, "util", brim_json_number(read ? read->gpu_percent : (double)NAN)));
+  BRIM_TRY(brim_json_put(o, "memory_used", brim_json_number(gpu.total_bytes - gpu.free_bytes)));
+  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(gpu.total_bytes)));
+  BRIM_TRY(brim_json_put(o, "power_w", brim_json_number(read ? read->power_w : (double)NAN)));
+  BRIM_TRY(brim_json_put(o, "power_limit_w",
+                         brim_json_number(read ? read->power_limit_w : (double)NAN)));
+  return brim_json_put(o, "temp_c", brim_json_number(read ? read->temperature_c : (double)NAN));
+}
+
+// Since the last call; unknown the first time.
+static double cpu_percent(brim_lab_sweep *s) {
+  const brim_host_provider machine = brim_host_provider_system("");
+  brim_host_sample now;
+  if (brim_host_read_sample(&machine, &now)) {
+    brim_status_clear();
+    return (double)NAN;
+  }
+  double percent = (double)NAN;
+  if (s->host_read) percent = brim_host_usage_between(&s->host_sample, &now).system_cpu_percent;
+  s->host_sample = now;
+  s->host_read = true;
+  return percent;
+}
+
+static brim_status put_host(brim_lab_sweep *s, json_t *o) {
+  brim_host_info info = {.memory_total_bytes = (double)NAN, .memory_available_bytes = (double)NAN};
+  int taken = 0, slots = 0;
+  if (brim_host_get_info(&info)) brim_status_clear();
+  brim_lab_place_cpu(s->placing, &slots, &taken);
+  BRIM_TRY(brim_json_put(o, "cpu_percent", brim_json_number(cpu_percent(s))));
+  BRIM_TRY(brim_json_put(o, "memory_used",
+                         brim_json_number(info.memory_total_bytes - info.memory_available_bytes)));
+  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(info.memory_total_bytes)));
+  BRIM_TRY(brim_json_put(o, "cpu_slots", json_integer(slots)));
+  return brim_json_put(o, "running", json_integer((json_int_t)s->count));
+}
+
+// For the server of a worker; brim_free.
+static brim_status sweep_status(brim_lab_sweep *s, char **out) {
+  json_t *o = json_object(), *gpus = json_array();
+  *out = NULL;
+  brim_status status = brim_json_put(o, "gpus", gpus);
+  for (size_t i = 0; !status && i < brim_lab_place_count(s->placing); i++) {
+    status = put_gpu(s, i, gpus);
+  }
+  if (!status) status = put_host(s, o);
+  if (!status) status = brim_json_dump(o, 0, out);
+  json_decref(o);
+  return status;
+}
+
+//-------------------------------------- starting executors --------------------------------------
+// The executors of a sweep: claimed, placed and started.
+
+enum {
+  WORDS = 48,
+  ALL_GPUS = 1 << 20,
+  BEAT_MS = 2000,  // at most between beats: they carry the progress that views show
+  SERVER_AWAY_MS = 7 * 24 * 3600 * 1000
+};
+
+//---------------------------------- starting ----------------------------------
+
+static brim_status on_line(void *ctx, const brim_child_line *line) {
+  brim_lab_runner *r = ctx;
+  size_t used = strlen(r->tail), size = line->size < 400 ? line->size : 400;
+  if (used + size + 2 > sizeof r->tail) {
+    size_t keep = used / 2;
+    memmove(r->tail, r->tail + used - keep, keep + 1);
+    used = keep;
+  }
+  if (used + size + 2 > sizeof r->tail) used = 0;
+  snprintf(r->tail + used, sizeof r->tail - used, "%s%.*s", used ? "\n" : "", (int)size,
+           line->text);
+  return BRIM_OK;
+}
+
+typedef struct word_list {
+  const char *words[WORDS];
+  char text[WORDS][1200];
+  size_t count;
+} word_list;
+
+static void add_word(word_list *w, const char *key, const char *value) {
+  snprintf(w->text[w->count], sizeof w->text[0], "%s=%s", key, value);
+  w->words[w->count] = w->text[w->count];
+  w->count++;
+}
+
+static void add_number(word_list *w, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)value);
+  add_word(w, key, text);
+}
+
+// The value of a key in a stored config, which has a key per line; "" where it has none.
+static void config_value(const char *config, const char *key, char *out, size_t size) {
+  size_t n = strlen(key);
+  out[0] = '\0';
+  for (const char *line = config; line; line = strchr(line, '\n')) {
+    line += *line == '\n';
+    if (strncmp(line, key, n) != 0 || line[n] != ':') continue;
+    line += n + 1;
+    line += strspn(line, " ");
+    snprintf(out, size, "%.*s", (int)strcspn(line, " \n"), line);
+    return;
+  }
+}
+
+static bool sets_threads(const char *config) {
+  char value[32];
+  config_value(config, "threads", value, sizeof value);
+  return strtoll(value, NULL, 10) > 0;
+}
+
+static bool runs_on_a_part(const brim_lab_sweep *s, const char *config) {
+  char workload[64];
+  config_value(config, "workload", workload, sizeof workload);
+  return s->options.any_part && s->options.any_part(workload);
+}
+
+enum { EXECUTOR_ENV = 3 };  // variables at most
+
+// What others must not see in a list of processes, and what this experiment alone has.
+static brim_status executor_env(const brim_lab_sweep *s, const char *config,
+                                const brim_lab_place_slot *slot, brim_str *text,
+                                const char *env[EXECUTOR_ENV + 1]) {
+  size_t at[EXECUTOR_ENV], n = 0;
+  if (slot->mps_pipe[0]) {
+    at[n++] = text->len;
+    brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
+    brim_str_append_n(text, "", 1);
+  }
+  if (slot->mps_pipe[0] && slot->mps_percent > 0 && runs_on_a_part(s, config)) {
+    at[n++] = text->len;
+    brim_str_printf(text, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", slot->mps_percent);
+    brim_str_append_n(text, "", 1);
+  }
+  if (brim_store_is_url(s->place)) {
+    at[n++] = text->len;
+    brim_str_printf(text, BRIM_LAB_PLACE_ENV "=%s", s->place);
+  }
+  BRIM_TRY(brim_str_status(text));
+  for (size_t i = 0; i < n; i++) env[i] = text->data + at[i];
+  env[n] = NULL;
+  return BRIM_OK;
+}
+
+static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const char *config,
+                                  const brim_lab_place_slot *slot) {
+  word_list *w = brim_calloc(1, sizeof *w);
+  if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  w->words[w->count++] = s->program;
+  w->words[w->count++] = "--quiet";
+  w->words[w->count++] = "sweep";
+  w->words[w->count++] = "execute";
+  char *shown = brim_store_place_shown(s->place);
+  add_word(w, "place", shown ? shown : "");
+  brim_free(shown);
+  add_word(w, "folder", r->folder);
+  add_word(w, "exp", r->ref.exp);
+  add_number(w, "attempt", r->ref.attempt);
+  add_number(w, "fence", r->ref.fence);
+  add_word(w, "device", slot->cpu ? "cpu" : "cuda");
+  add_word(w, "gpus", slot->cpu ? "" : slot->devices);
+  if (slot->threads > 0 && !sets_threads(config)) add_number(w, "threads", slot->threads);
+  // A server may be away for long: the training continues, and the spool keeps its results.
+  const bool patient = brim_lab_is_server(s->place);
+  add_number(w, "linger_ms", patient ? (int64_t)SERVER_AWAY_MS : s->options.store.lease_ms);
+  int64_t beat = s->options.store.lease_ms / 4;
+  add_number(w, "beat_ms", beat < BEAT_MS ? beat : BEAT_MS);
+  add_number(w, "grace_ms", s->options.grace_ms);
+  for (const char *const *extra = s->options.words; extra && *extra && w->count < WORDS - 2;) {
+    w->words[w->count++] = *extra++;
+  }
+  if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
+  const char *env[EXECUTOR_ENV + 1];
+  brim_str env_text;
+  brim_str_init(&env_text);
+  brim_status status = executor_env(s, config, slot, &env_text, env);
+  const brim_child_options how = {.argv = w->words,
+                                  .env_change = env,
+                                  .in = BRIM_CHILD_NULL,
+                                  .out = BRIM_CHILD_NULL,
+                                  .err = BRIM_CHILD_PIPE,
+                                  .pass_fds = slot->fds,
+                                  .pass_count = slot->fd_count,
+                                  .on_line = on_line,
+                                  .ctx = r};
+  if (!status) status = brim_child_start(&how, &r->child);
+  brim_str_deinit(&env_text);
+  brim_free(w);
+  if (!status) r->pid = brim_child_pid(r->child);
+  return status;
+}
+
+// The attempt is claimed: its executor, or the reason why there is none.
+static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *claimed,
+                               const brim_lab_place_slot *slot) {
+  brim_lab_runner *r = NULL;
+  brim_lab_exec_owner owner;
+  BRIM_TRY(runner_add(s, &claimed->ref, &r));
+  brim_status status = brim_fs_mkdirs(r->folder);
+  if (!status && brim_lab_exec_find(r->folder, &owner)) status = brim_lab_exec_kill(r->folder);
+  if (!status) status = start_executor(s, r, claimed->exp->config, slot);
+  if (!status) {
+    r->devices = brim_strdup(slot->devices);  // without it the steps of its GPU are unknown
+    brim_lab_say(s, BRIM_SWEEP_INFO, r->ref.exp, brim_tr("%.200s starts on %.80s"),
+                 claimed->exp->label[0] ? claimed->exp->label : r->ref.exp,
+                 slot->cpu ? "cpu" : slot->devices);
+    return brim_lab_place_started(s->placing, r->ref.exp, r->pid);
+  }
+  char message[600];
+  snprintf(message, sizeof message, brim_tr("cannot start the experiment: %.500s"),
+           brim_status_detail());
+  brim_lab_say(s, BRIM_SWEEP_WARN, r->ref.exp, "%s", message);
+  status = finish_infra(s, &r->ref, message, "");
+  runner_drop(s, r);
+  brim_lab_place_ended(s->placing, brim_lab_now_ms(), claimed->ref.exp, BRIM_LAB_PLACE_UNUSED,
+                       BRIM_FAILURE_NONE);
+  return status;
+}
+
+// A claim without a reply may have been carried out. The same claim again gets the same attempt; it goes
+// back to the queue, since others may wait for it and its place here may be taken.
+static brim_status return_claim(brim_lab_sweep *s) {
+  if (!s->claim[0]) return BRIM_OK;
+  const brim_store_request request = {.worker = s->worker,
+                                      .claim_id = s->claim,
+                                      .host = s->host,
+                                      .exp = s->claim_exp,
+                                      .free_gpus = ALL_GPUS,
+                                      .free_bytes = -1};
+  const brim_store_result back = {.outcome = BRIM_ATTEMPT_STOPPED};
+  brim_store_claimed claimed = {0};
+  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
+  if (!status && claimed.exp) status = brim_lab_source_finish(&s->source, &claimed.ref, &back);
+  brim_store_exp_free(claimed.exp);
+  if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
+  brim_status_clear();  // another attempt has taken over
+  s->claim[0] = '\0';
+  return BRIM_OK;
+}
+
+static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
+                                 const brim_lab_place_slot *slot) {
+  brim_store_random_id(s->claim);
+  snprintf(s->claim_exp, sizeof s->claim_exp, "%s", exp);
+  const brim_store_request request = {.worker = s->worker,
+                                      .claim_id = s->claim,
+                                      .host = s->host,
+                                      .devices = slot->devices,
+                                      .exp = exp,
+                                      .free_gpus = ALL_GPUS,
+                                      .free_bytes = -1};
+  brim_store_claimed claimed = {0};
+  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
+  if (status != BRIM_EIO) s->claim[0] = '\0';
+  if (status || !claimed.exp) {
+    brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp, BRIM_LAB_PLACE_UNUSED,
+                         BRIM_FAILURE_NONE);
+    return status;
+  }
+  if (!s->store) s->lease_ms = claimed.lease_ms;
+  brim_lab_dirty(s, exp);
+  status = run_attempt(s, &claimed, slot);
+  brim_store_exp_free(claimed.exp);
+  return status;
+}
+
+//---------------------------------- the queue ----------------------------------
+
+typedef struct queue {
+  brim_lab_place_want wants[BRIM_LAB_WINDOW];
+  char ids[BRIM_LAB_WINDOW][BRIM_EXP_ID];
+  brim_lab_sweep *sweep;
+  size_t count, listed;
+  bool later;  // some wait until a time
+  int64_t now;
+} queue;
+
+static bool packs(const brim_lab_sweep *s) {
+  return s->options.per_gpu > 1 || s->options.per_gpu == BRIM_LAB_PLACE_AUTO;
+}
+
+// Experiments of one cost take the same time for a step: those that differ in their seed or their
+// learning rate. A config that does not name its cost is of a kind of its own.
+static uint64_t kind_of(const brim_store_exp *exp) {
+  char cost[BRIM_LAB_ID] = "";
+  uint64_t hash = 14695981039346656037u;
+  if (exp->config[0]) brim_lab_config_cost(exp->config, cost);
+  for (const char *at = cost[0] ? cost : exp->label; *at; at++) {
+    hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+  }
+  return hash ? hash : 1;
+}
+
+static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
+  queue *q = ctx;
+  q->listed++;
+  // Its last executor may have reported and not have ended yet.
+  if (exp->not_before > q->now || brim_lab_runner_find(q->sweep, exp->id)) {
+    q->later = true;
+    return BRIM_OK;
+  }
+  snprintf(q->ids[q->count], sizeof q->ids[0], "%s", exp->id);
+  q->wants[q->count] = (brim_lab_place_want){.exp = q->ids[q->count],
+                                             .gpus = exp->gpus,
+                                             .need_bytes = (double)exp->need_bytes,
+                                             .kind = kind_of(exp)};
+  q->count++;
+  return BRIM_OK;
+}
+
+static brim_status place_window(brim_lab_sweep *s, queue *q) {
+  for (;;) {
+    size_t chosen = 0;
+    brim_lab_place_slot slot;
+    BRIM_TRY(
+        brim_lab_place_choose(s->placing, brim_lab_now_ms(), q->wants, q->count, &chosen, &slot));
+    if (chosen >= q->count) return BRIM_OK;
+    BRIM_TRY(claim_and_run(s, q->wants[chosen].exp, &slot));
+    memmove(&q->wants[chosen], &q->wants[chosen + 1], (q->count - chosen - 1) * sizeof q->wants[0]);
+    q->count--;
+  }
+}
+
+static bool none_ever(brim_lab_sweep *s, const queue *q) {
+  for (size_t i = 0; i < q->count; i++) {
+    if (!brim_lab_place_never(s->placing, &q->wants[i], NULL, 0)) return false;
+  }
+  return true;
+}
+
+// Windows of the queue until one has an experiment that could run here.
+static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
+  brim_store_filter filter = {
+      .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = BRIM_LAB_WINDOW};
+  filter.texts = packs(s);  // configs name the cost of a step
+  *left = false;
+  for (;;) {
+    q->count = q->listed = 0;
+    q->later = false;
+    size_t before = s->count;
+    BRIM_TRY(brim_lab_source_list(&s->source, &filter, on_queued, q));
+    if (q->listed == 0) return BRIM_OK;
+    BRIM_TRY(place_window(s, q));
+    *left = *left || q->later || s->count > before;
+    if (!none_ever(s, q)) {
+      *left = true;
+      return BRIM_OK;
+    }
+    filter.offset += (int64_t)q->listed - (int64_t)(s->count - before);
+  }
+}
+
+// Starts what fits. *left: queued experiments that may start later.
+static brim_status start_queued(brim_lab_sweep *s, bool *left) {
+  queue *q = brim_calloc(1, sizeof *q);
+  if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
+  q->sweep = s;
+  brim_status status = return_claim(s);
+  if (!status) status = brim_lab_source_now(&s->source, &q->now);
+  if (!status) status = place_windows(s, q, left);
+  if (status == BRIM_EIO) *left = true;
+  brim_free(q);
+  return status;
+}
+
+//------------------------------------------ executors ------------------------------------------
+// The executors of a sweep: how they end, and those that an earlier sweep left.
+
+enum {
+  KILL_AFTER_MS = 15000,  // an executor has this long after its training's own time is over
+  ADOPTED_MS = 500        // executors of an earlier sweep are looked for this often
+};
+
+//---------------------------------- ending ----------------------------------
+
+static void ask_runner(brim_lab_sweep *s, brim_lab_runner *r) {
+  brim_lab_exec_owner owner;
+  if (r->asked) return;
+  r->asked = true;
+  r->asked_ms = brim_lab_now_ms();
+  if (r->child) {
+    (void)brim_child_signal(r->child, SIGTERM);
+  } else if (brim_lab_exec_find(r->folder, &owner) && owner.attempt == r->ref.attempt) {
+    (void)kill((pid_t)owner.pid, SIGTERM);
+  }
+  brim_status_clear();
+  (void)s;
+}
+
+void brim_lab_sweep_stop(brim_lab_sweep *s) {
+  if (s->stopping) return;
+  s->stopping = true;
+  if (s->end == BRIM_LAB_END_NONE) s->end = BRIM_LAB_END_STOPPED;
+  for (size_t i = 0; i < s->count; i++) ask_runner(s, s->runners[i]);
+}
+
+// Whether the executor's process has ended.
+static brim_status poll_runner(brim_lab_sweep *s, brim_lab_runner *r, int64_t now) {
+  brim_lab_exec_owner owner;
+  if (r->gone) return BRIM_OK;
+  if (r->asked && now - r->asked_ms > s->options.grace_ms + KILL_AFTER_MS && !r->killed) {
+    r->killed = true;
+    if (brim_lab_exec_kill(r->folder)) brim_status_clear();
+    if (r->child) (void)brim_child_signal(r->child, SIGKILL);
+  }
+  if (r->child) {
+    brim_status status = brim_child_poll(r->child, &r->gone);
+    if (status == BRIM_ECHILD) r->gone = true;
+    if (status && status != BRIM_ENOMEM) brim_status_clear();
+    return status == BRIM_ENOMEM ? status : BRIM_OK;
+  }
+  if (now < r->next_look_ms) return BRIM_OK;
+  r->next_look_ms = now + ADOPTED_MS;
+  r->gone = !(brim_lab_exec_find(r->folder, &owner) && owner.attempt == r->ref.attempt);
+  return BRIM_OK;
+}
+
+static bool is_open(const brim_store_exp *exp, const brim_store_ref *ref) {
+  return exp->fence == ref->fence && exp->attempt == ref->attempt &&
+         (exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING);
+}
+
+static void describe_end(const brim_lab_runner *r, char *out, size_t size) {
+  const brim_child_result *result = r->child ? brim_child_get_result(r->child) : NULL;
+  if (!result || result->lost) {
+    snprintf(out, size, "%s", brim_tr("the executor ended without a result"));
+  } else if (result->signal) {
+    snprintf(out, size, brim_tr("the executor was ended by signal %d"), result->signal);
+  } else {
+    snprintf(out, size, brim_tr("the executor ended without a result, exit code %d"),
+             result->exit_code);
+  }
+}
+
+typedef struct last_attempt {
+  int64_t n;
+  brim_attempt_outcome outcome;
+  brim_failure failure;
+  char message[512];
+} last_attempt;
+
+static brim_status on_attempt(void *ctx, const brim_store_attempt *a) {
+  last_attempt *last = ctx;
+  if (a->n != last->n) return BRIM_OK;
+  last->outcome = a->outcome;
+  last->failure = brim_failure_of(a->failure);
+  snprintf(last->message, sizeof last->message, "%s", a->message);
+  brim_utf8_trim(last->message);
+  return BRIM_OK;
+}
+
+static void say_end(brim_lab_sweep *s, const brim_store_exp *exp, const last_attempt *last) {
+  const char *label = exp->label[0] ? exp->label : exp->id;
+  char why[220];
+  brim_lab_shorten(last->message, why, sizeof why);
+  if (last->outcome == BRIM_ATTEMPT_OK) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is done"), label);
+  } else if (exp->state == BRIM_EXP_FAILED) {
+    brim_lab_say(s, BRIM_SWEEP_ERROR, exp->id, brim_tr("%.120s failed (%s): %s"), label,
+                 brim_failure_name(last->failure), why);
+  } else if (exp->state == BRIM_EXP_CANCELLED) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is cancelled"), label);
+  } else if (exp->state == BRIM_EXP_PAUSED) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s is paused"), label);
+  } else if (last->outcome == BRIM_ATTEMPT_ERROR) {
+    brim_lab_say(s, BRIM_SWEEP_WARN, exp->id, brim_tr("%.120s failed (%s) and runs again: %s"),
+                 label, brim_failure_name(last->failure), why);
+  } else {
+    brim_lab_say(s, BRIM_SWEEP_INFO, exp->id, brim_tr("%.200s stopped and is queued again"), label);
+  }
+}
+
+static void check_same(brim_lab_sweep *s, const char *exp, const char *folder,
+                       const last_attempt *last) {
+  if (last->outcome == BRIM_ATTEMPT_OK) brim_lab_same_done(&s->same);
+  if (last->outcome != BRIM_ATTEMPT_ERROR || s->options.keep_going || s->stopping) return;
+  if (!brim_lab_same_add(&s->same, exp, folder, last->failure, last->message)) return;
+  char why[300];
+  brim_lab_shorten(last->message, why, sizeof why);
+  s->end = BRIM_LAB_END_SAME_FAILURE;
+  snprintf(s->view.notice, sizeof s->view.notice,
+           brim_tr("the first %d experiments all failed the same way (%s): %s"), BRIM_LAB_SAME,
+           brim_failure_name(last->failure), why);
+  brim_lab_say(s, BRIM_SWEEP_ERROR, NULL, "%s", s->view.notice);
+  brim_lab_sweep_stop(s);
+}
+
+brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *folder,
+                               const brim_store_exp *exp) {
+  last_attempt last = {.n = attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
+  BRIM_TRY(brim_lab_source_attempts(&s->source, exp->id, on_attempt, &last));
+  brim_lab_place_end end = last.outcome == BRIM_ATTEMPT_OK      ? BRIM_LAB_PLACE_OK
+                           : last.outcome == BRIM_ATTEMPT_ERROR ? BRIM_LAB_PLACE_FAILED
+                                                                : BRIM_LAB_PLACE_STOPPED;
+  brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp->id, end, last.failure);
+  if (exp->attempt == attempt) say_end(s, exp, &last);
+  if (exp->state == BRIM_EXP_DONE && exp->ran_ms > 0) {
+    s->ended++;
+    s->ended_s += (double)exp->ran_ms / 1e3;
+  }
+  check_same(s, exp->id, folder, &last);
+  return BRIM_OK;
+}
+
+// The executor has ended: sees to it that its attempt has a result. Called again after BRIM_EIO.
+static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
+  brim_store_exp *exp = NULL;
+  BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
+  brim_status status = BRIM_OK;
+  if (is_open(exp, &r->ref)) {
+    char message[128];
+    brim_lab_replayed replayed = {0};
+    status = brim_lab_exec_kill(r->folder);  // its training, where that outlived it
+    if (!status) status = brim_lab_spool_replay_folder(r->folder, s->link, &replayed);
+    brim_store_exp_free(exp);
+    exp = NULL;
+    if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
+    if (!status && is_open(exp, &r->ref)) {
+      describe_end(r, message, sizeof message);
+      status = finish_infra(s, &r->ref, message, r->tail);
+      brim_store_exp_free(exp);
+      exp = NULL;
+      if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
+    }
+  }
+  if (!status) status = brim_lab_take_note(s, r->ref.attempt, r->folder, exp);
+  brim_store_exp_free(exp);
+  return status;
+}
+
+// Those that have ended.
+static brim_status reap_runners(brim_lab_sweep *s) {
+  int64_t now = brim_lab_now_ms();
+  // All of them, also while the store refuses the result of one.
+  for (size_t i = 0; i < s->count; i++) BRIM_TRY(poll_runner(s, s->runners[i], now));
+  for (size_t i = 0; i < s->count;) {
+    brim_lab_runner *r = s->runners[i];
+    if (!r->gone) {
+      i++;
+      continue;
+    }
+    BRIM_TRY(settle(s, r));
+    brim_lab_late_look(s->late, r->folder);
+    brim_lab_dirty(s, r->ref.exp);
+    s->look = true;
+    runner_drop(s, r);
+  }
+  return BRIM_OK;
+}
+
+// Executors whose attempt is no longer theirs end.
+// Its lease ended: it was stopped or it hangs. The next attempt must not meet it.
+static brim_status end_stale(brim_lab_sweep *s) {
+  for (size_t i = 0; i < s->count; i++) {
+    brim_lab_runner *r = s->runners[i];
+    brim_store_exp *exp = NULL;
+    if (r->gone || r->killed) continue;
+    BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
+    bool stale = !is_open(exp, &r->ref), seen = r->stale;
+    brim_store_exp_free(exp);
+    r->stale = stale;
+    // with a server it may be about to end: it has until the next look
+    if (!stale || (!s->store && !seen)) continue;
+    r->killed = true;
+    if (brim_lab_exec_kill(r->folder)) brim_status_clear();
+    if (r->child) (void)brim_child_signal(r->child, SIGKILL);
+    brim_status_clear();
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- adopting ----------------------------------
+
+typedef struct open_attempt {
+  brim_store_ref ref;
+  int64_t gpus;
+  char devices[BRIM_LAB_PLACE_DEVICES];
+} open_attempt;
+
+typedef struct open_list {
+  const char *worker;
+  open_attempt *items;
+  size_t count, cap;
+} open_list;
+
+static brim_status on_open(void *ctx, const brim_store_exp *exp) {
+  open_list *list = ctx;
+  if (strcmp(exp->worker, list->worker) != 0) return BRIM_OK;
+  if (list->count == list->cap) {
+    size_t cap = list->cap ? list->cap * 2 : 16;
+    open_attempt *more = brim_realloc(list->items, cap * sizeof *more);
+    if (!more) return brim_fail(BRIM_ENOMEM, "out of memory while adopting experiments");
+    list->items = more;
+    list->cap = cap;
+  }
+  open_attempt *a = &list->items[list->count++];
+  *a = (open_attempt){.ref = {.attempt = exp->attempt, .fence = exp->fence}, .gpus = exp->gpus};
+  snprintf(a->ref.exp, sizeof a->ref.exp, "%s", exp->id);
+  return BRIM_OK;
+}
+
+static brim_status on_devices(void *ctx, const brim_store_attempt *attempt) {
+  open_attempt *a = ctx;
+  if (attempt->n == a->ref.attempt) {
+    snprintf(a->devices, sizeof a->devices, "%s", attempt->devices);
+  }
+  return BRIM_OK;
+}
+
+static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted) {
+  brim_lab_runner *r = NULL;
+  brim_lab_exec_owner owner = {0};
+  BRIM_TRY(brim_lab_source_attempts(&s->source, a->ref.exp, on_devices, a));
+  BRIM_TRY(runner_add(s, &a->ref, &r));
+  if (brim_lab_exec_find(r->folder, &owner) && owner.attempt == a->ref.attempt &&
+      owner.fence == a->ref.fence) {
+    const brim_lab_place_want want = {.exp = r->ref.exp, .gpus = a->gpus};
+    r->pid = owner.pid;
+    r->devices = brim_strdup(a->devices);
+    ++*adopted;
+    brim_status status =
+        brim_lab_place_adopt(s->placing, brim_lab_now_ms(), &want, a->devices, owner.pid);
+    if (status != BRIM_ENOENT && status != BRIM_EINVAL) return status;
+    brim_status_clear();  // this sweep may not use its device: it stops and runs elsewhere
+    ask_runner(s, r);
+    return BRIM_OK;
+  }
+  r->gone = true;  // the next turn ends it
+  return BRIM_OK;
+}
+
+// What an earlier sweep of this folder left under way.
+static brim_status adopt(brim_lab_sweep *s) {
+  open_list list = {.worker = s->worker};
+  const brim_store_filter filter = {.states = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING};
+  size_t adopted = 0;
+  brim_status status = brim_lab_source_list(&s->source, &filter, on_open, &list);
+  for (size_t i = 0; i < list.count && !status; i++) {
+    status = adopt_one(s, &list.items[i], &adopted);
+  }
+  brim_free(list.items);
+  if (adopted > 0) {
+    brim_lab_say(s, BRIM_SWEEP_INFO, NULL,
+                 brim_tr("%zu experiments of the last sweep still run; brim keeps them"), adopted);
+  }
+  return status;
+}
+
+//---------------------------------- progress ----------------------------------
+
+static brim_status on_running(void *ctx, const brim_store_exp *exp) {
+  brim_lab_sweep *s = ctx;
+  brim_lab_runner *r = brim_lab_runner_find(s, exp->id);
+  int64_t now = brim_lab_now_ms();
+  if (!r || exp->step < 0) return BRIM_OK;
+  brim_lab_place_progress(s->placing, now, exp->id, exp->step);
+  if (exp->step > r->step && r->step >= 0 && now > r->step_ms) {
+    double rate = (double)(exp->step - r->step) * 1e3 / (double)(now - r->step_ms);
+    r->steps_per_s = r->steps_per_s > 0 ? 0.7 * r->steps_per_s + 0.3 * rate : rate;
+  }
+  if (exp->step != r->step) {
+    r->step = exp->step;
+    r->step_ms = now;
+  }
+  r->steps = exp->steps;
+  return BRIM_OK;
+}
+
+static brim_status read_progress(brim_lab_sweep *s) {
+  const brim_store_filter filter = {.states = 1u << BRIM_EXP_RUNNING};
+  return s->count ? brim_lab_source_list(&s->source, &filter, on_running, s) : BRIM_OK;
+}
+
+//--------------------------------------------- loop ---------------------------------------------
+// The sweep's loop: opening, turns, stopping (lab_sweep.h). Executors are lab_sweep.c's.
 
 enum {
   LEASE_MS = 60000,
@@ -35,7 +1030,7 @@ static void on_changed(void *ctx, const char *op, const char *exp) {
   brim_lab_runner *runner = strcmp(op, "want") == 0 ? brim_lab_runner_find(s, exp) : NULL;
   brim_store_exp *now = NULL;
   if (runner && !brim_lab_source_get(&s->source, exp, &now) && now->want != BRIM_WANT_RUN) {
-    brim_lab_ask_runner(s, runner);
+    ask_runner(s, runner);
   }
   brim_store_exp_free(now);
 }
@@ -186,7 +1181,7 @@ static brim_status open_parts(brim_lab_sweep *s) {
   }
   if (!s->store) BRIM_TRY(brim_lab_late_open(s->link, s->folder, &s->late));
   if (s->options.slurm) return brim_lab_slurm_open(s, &s->slurm);
-  return brim_lab_adopt(s);
+  return adopt(s);
 }
 
 brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_sweep **out) {
@@ -222,7 +1217,7 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   say_goodbye(s);
   brim_lab_server_close(s->server);
   brim_lab_gpus_close(s);
-  for (size_t i = 0; i < s->count; i++) brim_lab_runner_free(s->runners[i]);
+  for (size_t i = 0; i < s->count; i++) runner_free(s->runners[i]);
   brim_free(s->runners);
   brim_lab_slurm_close(s->slurm);
   brim_lab_place_close(s->placing);
@@ -268,7 +1263,7 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
 
 static brim_status tell_seen(brim_lab_sweep *s) {
   char *status = NULL;
-  if (s->options.serves) BRIM_TRY(brim_lab_sweep_status(s, &status));
+  if (s->options.serves) BRIM_TRY(sweep_status(s, &status));
   const brim_store_worker self = {
       .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
   brim_status told = brim_lab_source_seen(&s->source, &self);
@@ -286,19 +1281,19 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   }
   if (now >= s->progress_ms) {
     s->progress_ms = now + PROGRESS_MS;
-    BRIM_TRY(brim_lab_read_progress(s));
+    BRIM_TRY(read_progress(s));
   }
   if (!s->store && now >= s->stale_ms) {
     int64_t often = s->lease_ms > 0 && s->lease_ms / 2 < STALE_MS ? s->lease_ms / 2 : STALE_MS;
     s->stale_ms = now + often;
-    BRIM_TRY(brim_lab_end_stale(s));
+    BRIM_TRY(end_stale(s));
   }
   if (now < s->reap_ms) return BRIM_OK;
   s->reap_ms = now + (lease / 12 > 5000 ? 5000 : lease / 12 < 200 ? 200 : lease / 12);
   BRIM_TRY(brim_lab_source_reap(&s->source, &expired));
   if (expired == 0) return BRIM_OK;
   s->look = s->all_dirty = true;
-  return brim_lab_end_stale(s);
+  return end_stale(s);
 }
 
 // GPUs that cannot be used any more, or not yet, are named.
@@ -335,7 +1330,7 @@ static bool all_out(const brim_lab_sweep *s) {
 }
 
 static brim_status work(brim_lab_sweep *s, int64_t now) {
-  BRIM_TRY(brim_lab_reap_runners(s));
+  BRIM_TRY(reap_runners(s));
   BRIM_TRY(keep_store(s, now));
   if (s->slurm) {
     BRIM_TRY(brim_lab_slurm_turn(s, now));
@@ -350,10 +1345,10 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   brim_lab_gpus_read(s, now);
   const char *excess = brim_lab_place_excess(s->placing, now);
   brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
-  if (runner) brim_lab_ask_runner(s, runner);
+  if (runner) ask_runner(s, runner);
   if (!s->stopping && (s->look || now >= s->place_ms)) {
     s->place_ms = now + COUNT_MS;
-    BRIM_TRY(brim_lab_start_queued(s, &s->left));
+    BRIM_TRY(start_queued(s, &s->left));
   }
   BRIM_TRY(read_counts(s, now));
   s->look = false;

@@ -113,11 +113,11 @@ struct brim_lab_sweep {
   size_t dirty_count;
   int64_t rows_ms;
   size_t detail_at;
-  // Readings of GPUs (lab_sweep_gpus.c).
+  // Readings of GPUs (lab_sweep.c).
   brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
   size_t reader_count;
   int64_t gpus_ms, looked_ms;    // when they were read, when a view was made
-  brim_host_sample host_sample;  // of the last status (lab_sweep_status.c)
+  brim_host_sample host_sample;  // of the last status (lab_sweep.c)
   bool host_read;
   int64_t ended;  // experiments that this sweep saw end, and what they took
   double ended_s;
@@ -136,16 +136,7 @@ void brim_lab_shorten(const char *text, char *out, size_t size);
 // left, why they wait.
 brim_status brim_lab_sweep_active(brim_lab_sweep *sweep, json_t *list);
 void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
-
-// A runner of the attempt, in its folder; it is in the sweep's list.
-brim_status brim_lab_runner_add(brim_lab_sweep *sweep, const brim_store_ref *ref,
-                                brim_lab_runner **out);
-void brim_lab_runner_drop(brim_lab_sweep *sweep, brim_lab_runner *runner);
-void brim_lab_runner_free(brim_lab_runner *runner);  // leaves its process running
 brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
-// The attempt failed by the machine; fine where another one has taken over.
-brim_status brim_lab_finish_infra(brim_lab_sweep *sweep, const brim_store_ref *ref,
-                                  const char *message, const char *last_lines);
 
 //---------------------------------- GPUs ----------------------------------
 
@@ -154,23 +145,7 @@ void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
 // What is known about a place that has its name and id.
 void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
 brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state);  // for views
-const brim_lab_gpu_reader *brim_lab_gpus_find(const brim_lab_sweep *sweep, const char *uuid);
 void brim_lab_gpus_close(brim_lab_sweep *sweep);
-// For the server of a worker; brim_free.
-brim_status brim_lab_sweep_status(brim_lab_sweep *sweep, char **out);
-
-//---------------------------------- executors ----------------------------------
-
-// Starts what fits. *left: queued experiments that may start later.
-brim_status brim_lab_start_queued(brim_lab_sweep *sweep, bool *left);
-// Those that have ended.
-brim_status brim_lab_reap_runners(brim_lab_sweep *sweep);
-// Executors whose attempt is no longer theirs end.
-brim_status brim_lab_end_stale(brim_lab_sweep *sweep);
-// What an earlier sweep of this folder left under way.
-brim_status brim_lab_adopt(brim_lab_sweep *sweep);
-void brim_lab_ask_runner(brim_lab_sweep *sweep, brim_lab_runner *runner);
-brim_status brim_lab_read_progress(brim_lab_sweep *sweep);
 // How an attempt ended, for people, placement and the rule about first failures.
 brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const char *folder,
                                const brim_store_exp *exp);

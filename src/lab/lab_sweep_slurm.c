@@ -1,15 +1,522 @@
-// A sweep in Slurm: looks at its queue, what that means for elements, and stopping. Submitting is
-// lab_sweep_slurm_submit.c's, what becomes of experiments lab_sweep_slurm_end.c's.
-//
-// squeue is asked before the store is read. So an experiment that is queued there, and whose element had
-// ended here, needs another element; and one whose element is still listed needs none.
+// A sweep in Slurm: submitting arrays, looks at its queue, what becomes of experiments, stopping.
+
 #include "lab/lab_sweep_slurm.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/base_text.h"
+#include "lab/lab_exec.h"
+
+//-------------------------------------------- arrays --------------------------------------------
+// The arrays of a sweep in Slurm, and which element is whose.
+
+enum { TELL_MS = 60000 };  // between messages of trouble
+
+static brim_status slurm_no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory for the arrays of a sweep");
+}
+
+// takes it
+static brim_status slurm_add(brim_lab_slurm *m, brim_slurm_array *array, brim_lab_array **out) {
+  brim_lab_array *a = brim_calloc(1, sizeof *a);
+  if (a) a->elements = brim_calloc(array->count, sizeof *a->elements);
+  if (m->count == m->cap && a && a->elements) {
+    size_t cap = m->cap ? 2 * m->cap : 16;
+    brim_lab_array **more = brim_realloc(m->arrays, cap * sizeof *more);
+    if (more) m->arrays = more;
+    if (more) m->cap = cap;
+  }
+  if (!a || !a->elements || m->count == m->cap) {
+    if (a) brim_free(a->elements);
+    brim_free(a);
+    return slurm_no_memory();
+  }
+  a->is = *array;
+  *array = (brim_slurm_array){0};
+  a->open = a->is.count;
+  a->made_ms = brim_lab_now_ms();
+  for (size_t i = 0; i < a->is.count; i++) {
+    a->elements[i].state = BRIM_SLURM_WAITING;
+    a->elements[i].over = a->is.exps[i].over;
+    a->open -= a->is.exps[i].over;
+  }
+  m->arrays[m->count++] = a;
+  m->indexed = false;
+  *out = a;
+  return BRIM_OK;
+}
+
+static void slurm_free(brim_lab_array *a) {
+  brim_slurm_array_deinit(&a->is);
+  brim_free(a->elements);
+  brim_free(a);
+}
+
+// With its files.
+static void slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
+  for (size_t i = 0; i < m->count; i++) {
+    if (m->arrays[i] != a) continue;
+    memmove(&m->arrays[i], &m->arrays[i + 1], (m->count - i - 1) * sizeof *m->arrays);
+    m->count--;
+    break;
+  }
+  m->indexed = false;
+  brim_slurm_array_remove(m->folder, a->is.name);
+  slurm_free(a);
+}
+
+// Experiments to elements, for slurm_find.
+static brim_status slurm_index(brim_lab_slurm *m) {
+  size_t total = 0;
+  if (m->indexed) return BRIM_OK;
+  for (size_t k = 0; k < m->count; k++) total += m->arrays[k]->open;
+  brim_lab_ids_deinit(&m->live);
+  m->live = (brim_lab_ids){0};
+  BRIM_TRY(brim_lab_ids_init(&m->live, total + 1));
+  for (size_t k = 0; k < m->count; k++) {
+    const brim_lab_array *a = m->arrays[k];
+    for (size_t i = 0; i < a->is.count; i++) {
+      size_t at;
+      if (a->elements[i].over || brim_lab_ids_find(&m->live, a->is.exps[i].id, &at)) continue;
+      brim_lab_ids_add(&m->live, a->is.exps[i].id, k * BRIM_LAB_SLURM_LARGEST + i);
+    }
+  }
+  m->indexed = true;
+  return BRIM_OK;
+}
+
+static brim_lab_element *slurm_find(const brim_lab_slurm *m, const char *exp,
+                                    brim_lab_array **array) {
+  size_t at = 0;
+  if (!m->indexed || m->count == 0 || !brim_lab_ids_find(&m->live, exp, &at)) return NULL;
+  brim_lab_array *a = m->arrays[at / BRIM_LAB_SLURM_LARGEST];
+  if (array) *array = a;
+  return &a->elements[at % BRIM_LAB_SLURM_LARGEST];
+}
+
+// A message about a command of Slurm that failed, now and then.
+static void slurm_trouble(brim_lab_sweep *s, const char *what) {
+  brim_lab_slurm *m = s->slurm;
+  int64_t now = brim_lab_now_ms();
+  char why[256];
+  if (m->told_ms > 0 && now - m->told_ms < TELL_MS) return;
+  m->told_ms = now;
+  brim_slurm_why(&m->command, why, sizeof why);
+  brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("Slurm's %s failed; brim tries again: %.250s"),
+               what, why);
+}
+
+//------------------------------------------ submitting ------------------------------------------
+// Queued experiments as arrays of Slurm. An array's file is on the disk before sbatch is called; if the
+// answer is lost, squeue is asked for its name, and nothing of it is submitted again before that.
+
+enum {
+  FIRST_PAUSE_MS = 5000,  // after sbatch refused an array; doubles up to
+  LAST_PAUSE_MS = 300000,
+  BEAT_MS = 2000,
+  WINDOW = 512,
+  WORDS = 48
+};
+
+//---------------------------------- which ----------------------------------
+
+typedef struct gathering {
+  brim_lab_slurm *slurm;
+  brim_slurm_array array;
+  size_t room, listed;
+  int64_t now;  // of the store
+} gathering;
+
+// The first decides how many GPUs the array's experiments have.
+static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
+  gathering *g = ctx;
+  g->listed++;
+  if (exp->not_before > g->now || g->array.count == g->room) return BRIM_OK;
+  if (slurm_find(g->slurm, exp->id, NULL)) return BRIM_OK;
+  if (g->array.count > 0 && exp->gpus != g->array.gpus) return BRIM_OK;
+  g->array.gpus = exp->gpus;
+  brim_slurm_exp *to = &g->array.exps[g->array.count++];
+  snprintf(to->id, sizeof to->id, "%s", exp->id);
+  to->attempt = exp->attempt;
+  return BRIM_OK;
+}
+
+static brim_status gather(brim_lab_sweep *s, gathering *g) {
+  brim_store_filter filter = {
+      .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = WINDOW};
+  BRIM_TRY(brim_lab_source_now(&s->source, &g->now));
+  do {
+    g->listed = 0;
+    BRIM_TRY(brim_lab_source_list(&s->source, &filter, on_queued, g));
+    filter.offset += WINDOW;
+  } while (g->listed == WINDOW && g->array.count < g->room);
+  return BRIM_OK;
+}
+
+//---------------------------------- submitting ----------------------------------
+
+// "brim-TITLE-12 digits"; the digits make it unlike any other.
+static void name_array(const brim_lab_sweep *s, char out[BRIM_SLURM_NAME]) {
+  char id[BRIM_EXP_ID], title[24];
+  snprintf(title, sizeof title, "%s", s->title);
+  for (char *at = title; *at; at++) {
+    if (!isalnum((unsigned char)*at)) *at = '-';
+  }
+  brim_store_random_id(id);
+  snprintf(out, BRIM_SLURM_NAME, "brim-%s%s%.12s", title, title[0] ? "-" : "", id);
+}
+
+static void add_word(brim_slurm_words *w, const char *key, int64_t value) {
+  brim_slurm_word(w, "%s=%lld", key, (long long)value);
+}
+
+static brim_status write_script(const brim_lab_sweep *s, const brim_slurm_array *array) {
+  const brim_lab_slurm *m = s->slurm;
+  brim_slurm_words w = {0};
+  brim_str text, path;
+  int64_t beat = m->lease_ms / 4;
+  brim_slurm_word(&w, "%s", s->program);
+  brim_slurm_word(&w, "--quiet");
+  brim_slurm_word(&w, "sweep");
+  brim_slurm_word(&w, "element");
+  brim_slurm_word(&w, "place=%s", m->place);
+  brim_slurm_word(&w, "folder=%s", m->folder);
+  brim_slurm_word(&w, "array=%s", array->name);
+  brim_slurm_word(&w, "worker=%s", s->worker);
+  if (m->no_gpu) brim_slurm_word(&w, "device=cpu");
+  add_word(&w, "lease_ms", m->lease_ms);
+  add_word(&w, "beat_ms", beat < BEAT_MS ? beat : BEAT_MS);
+  add_word(&w, "grace_ms", s->options.grace_ms);
+  if (s->options.stall_ms) add_word(&w, "stall_ms", s->options.stall_ms);
+  for (const char *const *more = s->options.words; more && *more && w.count < WORDS; more++) {
+    brim_slurm_word(&w, "%s", *more);
+  }
+  brim_str_init(&text);
+  brim_str_init(&path);
+  brim_str_printf(&path, "%s/" BRIM_SLURM_FOLDER "/%s.sh", m->folder, array->name);
+  brim_status status = w.failed ? brim_fail(BRIM_ENOMEM, "out of memory for an array of Slurm")
+                                : brim_slurm_script((const char *const *)w.list, &text);
+  if (!status) status = brim_str_status(&path);
+  if (!status) status = brim_fs_write(path.data, text.data, text.len);
+  brim_str_deinit(&path);
+  brim_str_deinit(&text);
+  brim_slurm_words_deinit(&w);
+  return status;
+}
+
+static brim_status start_sbatch(brim_lab_sweep *s, brim_lab_array *a) {
+  brim_lab_slurm *m = s->slurm;
+  brim_slurm_words words = {0};
+  brim_str place;
+  brim_slurm_words_submit(&a->is, &m->options.ask, m->folder, m->no_gpu, &words);
+  brim_str_init(&place);
+  // the whole URL with its password goes through the environment, as with executors
+  if (brim_store_is_url(s->place)) brim_str_printf(&place, BRIM_LAB_PLACE_ENV "=%s", s->place);
+  const char *const env[] = {place.len ? place.data : NULL, NULL};
+  m->phase = BRIM_LAB_SLURM_SUBMIT;
+  m->about = a;
+  brim_status status = brim_str_status(&place);
+  if (!status) status = brim_slurm_start(&m->command, &words, env, m->options.timeout_ms);
+  brim_str_deinit(&place);
+  return status;
+}
+
+static brim_status submit_array(brim_lab_sweep *s, brim_slurm_array *array) {
+  brim_lab_slurm *m = s->slurm;
+  brim_lab_array *a = NULL;
+  name_array(s, array->name);
+  array->nodes = m->options.nodes;
+  array->submitted_s = (int64_t)brim_clock_wall_s();
+  BRIM_TRY(write_script(s, array));
+  BRIM_TRY(brim_slurm_array_write(m->folder, array));
+  BRIM_TRY(slurm_add(m, array, &a));
+  brim_status status = start_sbatch(s, a);
+  if (status) slurm_drop(m, a);  // sbatch was not started
+  return status;
+}
+
+// The next array of queued experiments, and its sbatch; none: the phase stays IDLE.
+static brim_status slurm_submit(brim_lab_sweep *s, int64_t now) {
+  brim_lab_slurm *m = s->slurm;
+  gathering g = {.slurm = m, .room = (size_t)m->most};
+  m->asked = false;
+  m->gathered_ms = now;
+  m->gather_ms = now + m->options.poll_ms;
+  g.array.exps = brim_calloc(g.room, sizeof *g.array.exps);
+  if (!g.array.exps) return brim_fail(BRIM_ENOMEM, "out of memory for an array of Slurm");
+  brim_status status = gather(s, &g);
+  if (!status && g.array.count > 0) status = submit_array(s, &g.array);
+  brim_slurm_array_deinit(&g.array);
+  return status;
+}
+
+// It printed no number. A refusal is clear; after a lost answer the array's name is looked for.
+static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t now) {
+  brim_lab_slurm *m = s->slurm;
+  const brim_slurm_command *c = &m->command;
+  char why[256];
+  brim_slurm_why(c, why, sizeof why);
+  m->wait_ms = m->wait_ms == 0 ? FIRST_PAUSE_MS : 2 * m->wait_ms;
+  if (m->wait_ms > LAST_PAUSE_MS) m->wait_ms = LAST_PAUSE_MS;
+  m->hold_ms = now + m->wait_ms;
+  m->look_ms = now;
+  brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
+               brim_tr("sbatch gave no job number for %zu experiments; brim looks for them in "
+                       "Slurm's queue: %.250s"),
+               a->is.count, why);
+  // a refusal names its reason; a controller that did not answer may have taken the array
+  a->refused = c->exit_code > 0 && !strstr(c->err.data ? c->err.data : "", "timed out");
+  const bool limit = a->refused && (strstr(why, "imit") || strstr(why, "temporarily"));
+  if (limit && a->is.count > 1) m->most = (int64_t)(a->is.count + 1) / 2;  // it may allow fewer
+  if (a->refused && !limit && !m->accepted) snprintf(m->refusal, sizeof m->refusal, "%s", why);
+  return BRIM_OK;
+}
+
+static brim_status slurm_submitted(brim_lab_sweep *s, int64_t now) {
+  brim_lab_slurm *m = s->slurm;
+  brim_lab_array *a = m->about;
+  const char *text = m->command.out.data ? m->command.out.data : "";
+  // a number that came before the time was over is an answer as well
+  if (!brim_slurm_job_of(text, a->is.job) || m->command.exit_code > 0) {
+    a->is.job[0] = '\0';
+    return not_submitted(s, a, now);
+  }
+  m->wait_ms = m->hold_ms = 0;
+  m->accepted = true;
+  m->gather_ms = now;  // there may be more
+  if (m->look_ms > now + m->options.poll_ms / 2 || m->look_ms == 0) {
+    m->look_ms = now + m->options.poll_ms / 2;
+  }
+  brim_lab_say(s, BRIM_SWEEP_INFO, NULL, brim_tr("%zu experiments are Slurm job %s (%s)"),
+               a->is.count, a->is.job, a->is.name);
+  return brim_slurm_array_write(m->folder, &a->is);
+}
+
+//------------------------------------- the end of elements -------------------------------------
+// Elements that have ended: what the store lacks of their experiments.
+
+enum { TAIL = 2048 };
+
+typedef struct ending {
+  brim_lab_sweep *sweep;
+  brim_lab_array *array;
+  brim_lab_element *element;
+  const brim_slurm_exp *exp;
+  brim_store_exp *now;  // as the store has it
+  char *folder;
+} ending;
+
+static bool is_ours(const ending *e) {
+  return (e->now->state == BRIM_EXP_LEASED || e->now->state == BRIM_EXP_RUNNING) &&
+         strcmp(e->now->worker, e->sweep->worker) == 0;
+}
+
+static brim_status read_again(ending *e) {
+  brim_store_exp_free(e->now);
+  e->now = NULL;
+  return brim_lab_source_get(&e->sweep->source, e->exp->id, &e->now);
+}
+
+//---------------------------------- failures ----------------------------------
+
+static brim_failure class_of(brim_slurm_state state) {
+  switch (state) {
+    case BRIM_SLURM_NO_MEMORY:
+      return BRIM_FAILURE_OOM_HOST;
+    case BRIM_SLURM_TIMEOUT:
+    case BRIM_SLURM_PREEMPTED:
+    case BRIM_SLURM_CANCELLED:
+      return BRIM_FAILURE_INTERRUPTED;
+    default:
+      return BRIM_FAILURE_INFRASTRUCTURE;
+  }
+}
+
+static void describe(const ending *e, char *out, size_t size) {
+  const char *job = e->array->is.job;
+  size_t at = (size_t)(e->element - e->array->elements);
+  if (e->element->state == BRIM_SLURM_UNKNOWN) {
+    snprintf(out, size, brim_tr("Slurm job %s_%zu is gone from its queue without a result"), job,
+             at);
+  } else {
+    snprintf(out, size, brim_tr("Slurm job %s_%zu ended without a result: %s on %s"), job, at,
+             e->element->word, e->element->node[0] ? e->element->node : "?");
+  }
+}
+
+static void log_path(const ending *e, brim_str *out) {
+  brim_str_init(out);
+  brim_str_printf(out, "%s/" BRIM_SLURM_FOLDER "/%s_%zu.log", e->sweep->slurm->folder,
+                  e->array->is.name, (size_t)(e->element - e->array->elements));
+}
+
+// The end of what the element itself printed.
+static void read_tail(const ending *e, char out[TAIL]) {
+  brim_str path;
+  char *text = NULL;
+  size_t size = 0;
+  out[0] = '\0';
+  log_path(e, &path);
+  if (!brim_str_status(&path) && brim_fs_exists(path.data) &&
+      !brim_fs_read(path.data, 8 << 20, &text, &size)) {
+    const char *from = size >= TAIL ? text + size - TAIL + 1 : text;
+    brim_text_plain(from, out, TAIL);
+  }
+  brim_status_clear();
+  brim_free(text);
+  brim_str_deinit(&path);
+}
+
+static brim_status finish(const ending *e, const brim_store_ref *ref) {
+  char message[256], tail[TAIL];
+  describe(e, message, sizeof message);
+  read_tail(e, tail);
+  const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
+                                    .failure = class_of(e->element->state),
+                                    .exit_code = -1,
+                                    .message = message,
+                                    .last_lines = tail};
+  brim_status status = brim_lab_source_finish(&e->sweep->source, ref, &result);
+  if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
+  brim_status_clear();  // another attempt has taken over
+  return BRIM_OK;
+}
+
+// Most elements print nothing.
+static void remove_empty_log(const ending *e) {
+  brim_str path;
+  uint64_t size = 1;
+  log_path(e, &path);
+  if (!brim_str_status(&path) && !brim_fs_size(path.data, &size) && size == 0) {
+    (void)brim_fs_remove(path.data);
+  }
+  brim_status_clear();
+  brim_str_deinit(&path);
+}
+
+//---------------------------------- cases ----------------------------------
+
+// The attempt is open and its process is gone.
+static brim_status end_open(ending *e) {
+  brim_lab_replayed replayed = {0};
+  BRIM_TRY(brim_lab_spool_replay_folder(e->folder, e->sweep->link, &replayed));
+  BRIM_TRY(read_again(e));
+  if (!is_ours(e)) return BRIM_OK;
+  brim_store_ref ref = {.attempt = e->now->attempt, .fence = e->now->fence};
+  snprintf(ref.exp, sizeof ref.exp, "%s", e->exp->id);
+  BRIM_TRY(finish(e, &ref));
+  return read_again(e);
+}
+
+// The element never claimed its experiment: that is an attempt too, or it would be submitted for ever.
+static brim_status end_unstarted(ending *e) {
+  brim_store_claimed claimed = {0};
+  char claim[BRIM_EXP_ID];
+  brim_store_random_id(claim);
+  const brim_store_request request = {.worker = e->sweep->worker,
+                                      .claim_id = claim,
+                                      .host = e->element->node,
+                                      .exp = e->exp->id,
+                                      .free_gpus = 1 << 20,
+                                      .free_bytes = -1};
+  BRIM_TRY(brim_lab_source_claim(&e->sweep->source, &request, &claimed));
+  brim_status status = claimed.exp ? finish(e, &claimed.ref) : BRIM_OK;
+  brim_store_exp_free(claimed.exp);
+  return status ? status : read_again(e);
+}
+
+// scancel by a person holds the experiment until a person resumes it.
+static brim_status end_cancelled(ending *e) {
+  brim_lab_sweep *s = e->sweep;
+  brim_status status = brim_lab_want(s->link, e->exp->id, BRIM_WANT_PAUSE);
+  if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
+  brim_status_clear();
+  brim_lab_say(s, BRIM_SWEEP_WARN, e->exp->id,
+               brim_tr("%.120s was cancelled in Slurm, so brim pauses it; brim sweep resume %.12s "
+                       "continues it"),
+               e->now->label[0] ? e->now->label : e->exp->id, e->exp->id);
+  return read_again(e);
+}
+
+static brim_status end_one(ending *e) {
+  brim_lab_sweep *s = e->sweep;
+  const bool stopping = s->stopping || e->array->is.stop || e->array->told > 0;
+  brim_status status = brim_lab_source_get(&s->source, e->exp->id, &e->now);
+  if (status == BRIM_ENOENT) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  BRIM_TRY(status);
+  if (is_ours(e)) BRIM_TRY(end_open(e));
+  const bool queued = e->now->state == BRIM_EXP_QUEUED && !stopping;
+  const bool cancelled = e->element->state == BRIM_SLURM_CANCELLED;
+  if (queued && cancelled) {
+    BRIM_TRY(end_cancelled(e));
+  } else if (queued && e->now->attempt == e->exp->attempt) {
+    BRIM_TRY(end_unstarted(e));
+  }
+  if (e->now->attempt > e->exp->attempt) {
+    BRIM_TRY(brim_lab_take_note(s, e->now->attempt, e->folder, e->now));
+  }
+  return BRIM_OK;
+}
+
+static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
+  ending e = {.sweep = s, .array = a, .element = &a->elements[i], .exp = &a->is.exps[i]};
+  brim_str folder;
+  brim_str_init(&folder);
+  brim_status status = brim_lab_exp_folder(s->folder, e.exp->id, &folder);
+  e.folder = folder.data;
+  if (!status) status = end_one(&e);
+  if (!status) remove_empty_log(&e);
+  brim_store_exp_free(e.now);
+  brim_str_deinit(&folder);
+  if (status) return status;
+  a->elements[i].over = a->is.exps[i].over = true;
+  a->open--;
+  s->slurm->indexed = false;
+  s->slurm->gather_ms = 0;
+  s->look = true;
+  brim_lab_dirty(s, e.exp->id);
+  return BRIM_OK;
+}
+
+// The experiments of elements that have ended.
+static brim_status slurm_end_elements(brim_lab_sweep *s) {
+  brim_lab_slurm *m = s->slurm;
+  for (size_t k = 0; k < m->count;) {
+    brim_lab_array *a = m->arrays[k];
+    const size_t before = a->open;
+    for (size_t i = 0; i < a->is.count; i++) {
+      brim_lab_element *e = &a->elements[i];
+      if (e->over || brim_slurm_is_live(e->state)) {
+        if (!e->over) brim_lab_dirty(s, a->is.exps[i].id);
+        continue;
+      }
+      BRIM_TRY(end_element(s, a, i));
+    }
+    if (a->open > 0 || a == m->about) {
+      // before one of them is submitted again: the next sweep must not take its new element for this one
+      if (a->open != before) BRIM_TRY(brim_slurm_array_write(m->folder, &a->is));
+      k++;
+    } else {
+      slurm_drop(m, a);
+    }
+  }
+  return BRIM_OK;
+}
+
+//-------------------------------------------- sweep --------------------------------------------
+// A sweep in Slurm: looks at its queue, what that means for elements, and stopping. Submitting is
+// lab_sweep_slurm.c's, what becomes of experiments lab_sweep_slurm.c's.
+//
+// squeue is asked before the store is read. So an experiment that is queued there, and whose element had
+// ended here, needs another element; and one whose element is still listed needs none.
 
 enum {
   POLL_MS = 10000,
@@ -110,7 +617,7 @@ static brim_status read_arrays(brim_lab_sweep *s, brim_lab_slurm *m) {
       status = BRIM_OK;
       continue;
     }
-    if (!status) status = brim_lab_slurm_add(m, &array, &added);
+    if (!status) status = slurm_add(m, &array, &added);
     if (!status) elements += added->open;
   }
   brim_fs_list_free(names, count);
@@ -130,9 +637,9 @@ static brim_status open_parts(brim_lab_sweep *s, brim_lab_slurm *m) {
                                          : NULL;
   free(real);
   free(place);
-  if (!m->folder || !m->place) return brim_lab_slurm_no_memory();
+  if (!m->folder || !m->place) return slurm_no_memory();
   char *folder = brim_fs_join(m->folder, BRIM_SLURM_FOLDER);
-  brim_status status = folder ? brim_fs_mkdirs(folder) : brim_lab_slurm_no_memory();
+  brim_status status = folder ? brim_fs_mkdirs(folder) : slurm_no_memory();
   brim_free(folder);
   BRIM_TRY(status);
   BRIM_TRY(read_limits(m));
@@ -147,7 +654,7 @@ brim_status brim_lab_slurm_open(brim_lab_sweep *s, brim_lab_slurm **out) {
                      "--store postgres://...");
   }
   brim_lab_slurm *m = brim_calloc(1, sizeof *m);
-  if (!m) return brim_lab_slurm_no_memory();
+  if (!m) return slurm_no_memory();
   m->options = *s->options.slurm;
   if (m->options.poll_ms <= 0) m->options.poll_ms = POLL_MS;
   if (m->options.timeout_ms <= 0) m->options.timeout_ms = TIMEOUT_MS;
@@ -161,7 +668,7 @@ brim_status brim_lab_slurm_open(brim_lab_sweep *s, brim_lab_slurm **out) {
 void brim_lab_slurm_close(brim_lab_slurm *m) {
   if (!m) return;
   brim_slurm_close(&m->command);
-  for (size_t i = 0; i < m->count; i++) brim_lab_slurm_free(m->arrays[i]);
+  for (size_t i = 0; i < m->count; i++) slurm_free(m->arrays[i]);
   brim_free(m->arrays);
   brim_lab_ids_deinit(&m->live);
   brim_free(m->folder);
@@ -216,7 +723,7 @@ static brim_status start_look(brim_lab_sweep *s) {
   brim_lab_slurm *m = s->slurm;
   brim_slurm_words words = {0};
   const char **names = brim_calloc(m->count, sizeof *names);
-  if (!names) return brim_lab_slurm_no_memory();
+  if (!names) return slurm_no_memory();
   for (size_t k = 0; k < m->count; k++) {
     names[k] = m->arrays[k]->is.name;
     for (size_t i = 0; i < m->arrays[k]->is.count; i++) m->arrays[k]->elements[i].seen = false;
@@ -254,7 +761,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
   m->look_ms = now + m->options.poll_ms;
   // "Invalid job id" and the like: squeue of names that it does not know succeeds and is empty
   if (!brim_slurm_good(&m->command)) {
-    brim_lab_slurm_trouble(s, "squeue");
+    slurm_trouble(s, "squeue");
     return BRIM_OK;
   }
   const char *text = m->command.out.data ? m->command.out.data : "";
@@ -263,7 +770,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
   if (bad > 0) {  // what is missing there may have been in such a line
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("Slurm's squeue printed %zu lines that brim cannot read"), bad);
-    return brim_lab_slurm_end_elements(s);
+    return slurm_end_elements(s);
   }
   for (size_t k = 0; k < m->count;) {
     brim_lab_array *a = m->arrays[k];
@@ -272,14 +779,14 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
       brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                    brim_tr("Slurm has no array %s; its %zu experiments are submitted again"),
                    a->is.name, a->is.count);
-      brim_lab_slurm_drop(m, a);
+      slurm_drop(m, a);
       continue;
     }
     a->accounted = false;
     if (a->is.job[0]) miss_unseen(m, a);
     k++;
   }
-  return brim_lab_slurm_end_elements(s);
+  return slurm_end_elements(s);
 }
 
 //---------------------------------- accounting ----------------------------------
@@ -301,7 +808,7 @@ static brim_status accounted(brim_lab_sweep *s) {
     bool gone = !e->over && brim_slurm_is_live(e->state) && e->missed >= MISSES;
     if (gone) e->state = BRIM_SLURM_UNKNOWN;
   }
-  return brim_lab_slurm_end_elements(s);
+  return slurm_end_elements(s);
 }
 
 static brim_status start_account(brim_lab_slurm *m, brim_lab_array *a) {
@@ -385,7 +892,7 @@ static brim_status ended(brim_lab_sweep *s, int64_t now) {
     case BRIM_LAB_SLURM_ACCOUNT:
       return accounted(s);
     case BRIM_LAB_SLURM_SUBMIT:
-      return brim_lab_slurm_submitted(s, now);
+      return slurm_submitted(s, now);
     case BRIM_LAB_SLURM_CANCEL:
       m->look_ms = now + (m->options.poll_ms < 500 ? m->options.poll_ms : 500);
       return BRIM_OK;
@@ -411,7 +918,7 @@ static brim_status next(brim_lab_sweep *s, int64_t now) {
   m->asked = m->asked || s->look;
   bool due = now >= m->gather_ms || (m->asked && now - m->gathered_ms >= ASKED_MS);
   if (s->stopping || now < m->hold_ms || !due) return BRIM_OK;
-  return brim_lab_slurm_submit(s, now);
+  return slurm_submit(s, now);
 }
 
 brim_status brim_lab_slurm_turn(brim_lab_sweep *s, int64_t now) {
@@ -427,7 +934,7 @@ brim_status brim_lab_slurm_turn(brim_lab_sweep *s, int64_t now) {
     brim_slurm_close(&m->command);
     BRIM_TRY(status);
   }
-  BRIM_TRY(brim_lab_slurm_index(m));
+  BRIM_TRY(slurm_index(m));
   brim_status status = next(s, now);
   if (status != BRIM_ENOENT && status != BRIM_ELIMIT) return status;
   // a command that is not there any more, or no process for it: later
@@ -453,7 +960,7 @@ size_t brim_lab_slurm_fds(const brim_lab_slurm *m, struct pollfd fds[BRIM_CHILD_
 
 void brim_lab_slurm_why(const brim_lab_slurm *m, const char *exp, char *out, size_t size) {
   brim_lab_array *a = NULL;
-  const brim_lab_element *e = brim_lab_slurm_find(m, exp, &a);
+  const brim_lab_element *e = slurm_find(m, exp, &a);
   out[0] = '\0';
   if (!e) return;
   size_t at = (size_t)(e - a->elements);

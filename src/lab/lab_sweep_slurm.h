@@ -72,25 +72,6 @@ struct brim_lab_slurm {
 
 enum { BRIM_LAB_SLURM_LARGEST = 100000 };  // elements of an array
 
-brim_status brim_lab_slurm_no_memory(void);
-brim_status brim_lab_slurm_add(brim_lab_slurm *slurm, brim_slurm_array *array,
-                               brim_lab_array **out);  // takes it
-void brim_lab_slurm_free(brim_lab_array *array);
-// With its files.
-void brim_lab_slurm_drop(brim_lab_slurm *slurm, brim_lab_array *array);
-brim_lab_element *brim_lab_slurm_find(const brim_lab_slurm *slurm, const char *exp,
-                                      brim_lab_array **array);
-// Experiments to elements, for brim_lab_slurm_find.
-brim_status brim_lab_slurm_index(brim_lab_slurm *slurm);
-// A message about a command of Slurm that failed, now and then.
-void brim_lab_slurm_trouble(brim_lab_sweep *sweep, const char *what);
-
-// The next array of queued experiments, and its sbatch; none: the phase stays IDLE.
-brim_status brim_lab_slurm_submit(brim_lab_sweep *sweep, int64_t now_ms);
-brim_status brim_lab_slurm_submitted(brim_lab_sweep *sweep, int64_t now_ms);
-// The experiments of elements that have ended.
-brim_status brim_lab_slurm_end_elements(brim_lab_sweep *sweep);
-
 #ifdef __cplusplus
 }
 #endif

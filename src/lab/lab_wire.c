@@ -155,7 +155,7 @@ static const field filter_fields[] = {FLT(TEXT, grid),
                                       FLT(BOOL, texts),
                                       END};
 
-static const field *const tables[BRIM_LAB_KIND_COUNT] = {
+static const field *const tables[BRIM_LAB_RECORD_COUNT] = {
     [BRIM_LAB_EXP] = exp_fields,           [BRIM_LAB_ATTEMPT] = attempt_fields,
     [BRIM_LAB_EVENT] = event_fields,       [BRIM_LAB_GRID] = grid_fields,
     [BRIM_LAB_GRID_ROW] = grid_row_fields, [BRIM_LAB_WORKER] = worker_fields,
@@ -374,7 +374,7 @@ static bool field_json(const field *f, const void *at, json_t **value) {
   }
 }
 
-brim_status brim_lab_wire_put(json_t *o, brim_lab_kind kind, const void *record) {
+brim_status brim_lab_wire_put(json_t *o, brim_lab_record kind, const void *record) {
   for (const field *f = tables[kind]; f->key; f++) {
     json_t *value = NULL;
     if (!field_json(f, (const char *)record + f->offset, &value)) continue;
@@ -415,14 +415,14 @@ static brim_status get_field(const json_t *o, const field *f, void *at) {
 }
 
 // What a missing field means.
-static void set_default(const field *f, brim_lab_kind kind, void *at) {
+static void set_default(const field *f, brim_lab_record kind, void *at) {
   bool input = kind == BRIM_LAB_POINT || kind == BRIM_LAB_FILTER;  // NULL has a meaning there
   if (f->kind == FIELD_ID || (f->kind == FIELD_TEXT && !input)) *(const char **)at = "";
   if (f->kind == FIELD_STEP) *(int64_t *)at = -1;
   if (f->kind == FIELD_REAL) *(double *)at = (double)NAN;
 }
 
-brim_status brim_lab_wire_get(const json_t *o, brim_lab_kind kind, void *record) {
+brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *record) {
   if (!json_is_object(o))
     return brim_fail(BRIM_EINVAL, "the request has a value that is no object");
   for (const field *f = tables[kind]; f->key; f++) {

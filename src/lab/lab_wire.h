@@ -37,7 +37,7 @@ json_t *brim_lab_wire_ref(const brim_store_ref *ref);
 brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out);
 
 // Which record. The struct's strings point into the JSON value, or to "".
-typedef enum brim_lab_kind {
+typedef enum brim_lab_record {
   BRIM_LAB_EXP,       // brim_store_exp
   BRIM_LAB_ATTEMPT,   // brim_store_attempt
   BRIM_LAB_EVENT,     // brim_store_event
@@ -48,14 +48,14 @@ typedef enum brim_lab_kind {
   BRIM_LAB_RESULT,    // brim_store_result
   BRIM_LAB_PROGRESS,  // brim_store_progress
   BRIM_LAB_FILTER,    // brim_store_filter, but for its states and order
-  BRIM_LAB_KIND_COUNT
-} brim_lab_kind;
+  BRIM_LAB_RECORD_COUNT
+} brim_lab_record;
 
 // Adds the record's fields to an object.
-brim_status brim_lab_wire_put(json_t *o, brim_lab_kind kind, const void *record);
+brim_status brim_lab_wire_put(json_t *o, brim_lab_record kind, const void *record);
 // Sets the fields that are there; the caller has cleared the others. A field of another type is
 // BRIM_EINVAL.
-brim_status brim_lab_wire_get(const json_t *o, brim_lab_kind kind, void *record);
+brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *record);
 
 brim_status brim_lab_wire_put_filter(json_t *o, const brim_store_filter *filter);
 brim_status brim_lab_wire_get_filter(const json_t *o, brim_store_filter *out);

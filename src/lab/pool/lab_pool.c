@@ -1,16 +1,714 @@
-// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
-// out under a lock of the store: there is one for what writes and one for what looks. Long replies are
-// made in pieces, each under the lock, so that other requests do not wait for a slow reader.
+// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried out under a
+// lock of the store. Long replies are made in pieces, each under the lock, so that other requests do not wait.
+
 #include "lab/pool/lab_pool.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "base/base_alloc.h"
 #include "base/base_clock.h"
+#include "base/base_sha256.h"
 #include "base/base_status.h"
+#include "config/config.h"
 #include "lab/http/lab_http_url.h"
+#include "lab/lab_files.h"
+#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "web/web.h"
+
+//------------------------------------------- replies -------------------------------------------
+// What requests of every kind share: a line or a failure as a reply, and whose an attempt is.
+
+// --- lab_pool.c
+static int http_status(brim_status status) {
+  switch (status) {
+    case BRIM_OK:
+      return 200;
+    case BRIM_EINVAL:
+    case BRIM_EPARSE:
+      return 400;
+    case BRIM_ENOENT:
+      return 404;
+    case BRIM_EEXIST:
+    case BRIM_ESTATE:
+      return 409;
+    case BRIM_ELIMIT:
+      return 413;
+    case BRIM_EUNSUPPORTED:
+      return 501;
+    case BRIM_EIO:
+    case BRIM_ENOMEM:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+void brim_pool_reply_failure(brim_http_reply *reply, brim_status status) {
+  char detail[512];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  brim_str_clear(&reply->body);
+  reply->status = http_status(status);
+  if (!brim_lab_ops_error(status, &reply->body)) return;
+  brim_http_reply_error(reply, http_status(status), detail);
+}
+
+void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status status) {
+  char *text = NULL;
+  if (!status && !json_object_get(line, "ok")) status = brim_json_put(line, "ok", json_true());
+  if (!status) status = brim_json_dump(line, 0, &text);
+  json_decref(line);
+  if (status) {
+    brim_pool_reply_failure(reply, status);
+    return;
+  }
+  brim_str_printf(&reply->body, "%s\n", text);
+  brim_free(text);
+}
+
+// A worker's name begins with the id of its token: "lab" or "lab.box7".
+static bool is_own_name(const brim_pool_caller *caller, const char *worker) {
+  size_t n = strlen(caller->id);
+  if (caller->role == BRIM_ROLE_ADMIN) return true;
+  return worker && strncmp(worker, caller->id, n) == 0 && (worker[n] == '\0' || worker[n] == '.');
+}
+
+// Under the store's lock.
+brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
+                                const brim_pool_caller *caller, const json_t *request) {
+  char worker[65] = "";
+  const char *name = json_string_value(json_object_get(request, "worker"));
+  if (caller->role == BRIM_ROLE_ADMIN) return BRIM_OK;
+  if (!strstr(route->path, ":worker")) {  // of an attempt: a name in the body says nothing
+    const json_t *ref = json_object_get(request, "ref");
+    const char *exp = json_string_value(json_object_get(ref, "exp"));
+    int64_t n = json_integer_value(json_object_get(ref, "attempt"));
+    BRIM_TRY(brim_store_attempt_worker(pool->options.store, exp ? exp : "", n, worker));
+    name = worker;
+  }
+  if (is_own_name(caller, name)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "'%s' is no worker of the token %s", name, caller->id);
+}
+
+//------------------------------------------- commits -------------------------------------------
+// Requests that write, several in one transaction. The disk takes milliseconds for each commit, and a
+// commit of ten requests takes no longer than that of one. The thread that comes first carries out its own
+// request; those that come meanwhile form the next group, which the first of them carries out. None
+// is answered before its group is on the disk.
+
+enum { GROUP_MAX = 64 };  // a group of slow requests keeps readers of the store waiting
+
+static brim_status commits_init(brim_pool_commits *g) {
+  *g = (brim_pool_commits){.last = &g->first};
+  pthread_mutex_init(&g->mutex, NULL);
+  if (!pthread_cond_init(&g->wake, NULL)) return BRIM_OK;
+  pthread_mutex_destroy(&g->mutex);
+  return brim_fail(BRIM_ENOMEM, "out of memory for the server");
+}
+
+static void commits_deinit(brim_pool_commits *g) {
+  pthread_cond_destroy(&g->wake);
+  pthread_mutex_destroy(&g->mutex);
+}
+
+// The first of those that wait, without the rest.
+static brim_pool_call *take_locked(brim_pool_commits *g) {
+  brim_pool_call *first = g->first, **end = &g->first;
+  for (int n = 0; *end && n < GROUP_MAX; n++) end = &(*end)->next;
+  g->first = *end;
+  *end = NULL;
+  if (!g->first) g->last = &g->first;
+  return first;
+}
+
+static void carry_out(brim_lab_pool *pool, brim_pool_call *first) {
+  brim_store *store = pool->options.store;
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = brim_store_group_begin(store);
+  for (brim_pool_call *c = first; c && !status; c = c->next) c->run(c);
+  if (!status) status = brim_store_group_end(store);
+  for (brim_pool_call *c = first; c && status; c = c->next) c->fail(c, status);
+  // What this cannot read now comes with the next request, or when the pool is tended.
+  if (!status && brim_pool_feed_read(&pool->feed, store)) brim_status_clear();
+  pthread_mutex_unlock(&pool->lock);
+}
+
+// Returns when the call is on the disk, or its reply says why not.
+static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
+  brim_pool_commits *g = &pool->commits;
+  pthread_mutex_lock(&g->mutex);
+  call->next = NULL;
+  call->ended = false;
+  *g->last = call;
+  g->last = &call->next;
+  while (!call->ended) {
+    if (g->busy) {
+      pthread_cond_wait(&g->wake, &g->mutex);
+      continue;
+    }
+    brim_pool_call *first = take_locked(g);
+    g->busy = true;
+    pthread_mutex_unlock(&g->mutex);
+    carry_out(pool, first);
+    pthread_mutex_lock(&g->mutex);
+    g->busy = false;
+    for (brim_pool_call *c = first, *next; c; c = next) {
+      next = c->next;  // the call is gone once its thread sees that it has ended
+      c->ended = true;
+    }
+    pthread_cond_broadcast(&g->wake);
+  }
+  pthread_mutex_unlock(&g->mutex);
+}
+
+//-------------------------------------------- routes --------------------------------------------
+// Paths and what they ask for: one row each.
+
+enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
+
+#define READ BRIM_ROLE_READ
+#define SUBMIT BRIM_ROLE_SUBMIT
+#define WORKER BRIM_ROLE_WORKER
+#define LIST "grid:s states:l tag:s failure:s order:s limit:i offset:i texts:b"
+
+const brim_pool_route brim_pool_routes[] = {
+    {"GET", "v1/hello", READ, "hello", "", 0, false},
+    {"GET", "v1/whoami", READ, "whoami", "", 0, false},
+    {"GET", "v1/counts", READ, "counts", "grid:s", 0, false},
+    {"GET", "v1/exps", READ, "list", LIST, 0, false},
+    {"GET", "v1/export", READ, "export", LIST, 0, false},
+    {"GET", "v1/find/:exp", READ, "find", "", 0, false},
+    {"GET", "v1/exps/:exp", READ, "get", "", 0, false},
+    {"GET", "v1/exps/:exp/attempts", READ, "attempts", "", 0, false},
+    {"GET", "v1/exps/:exp/metrics", READ, "metrics_of", "key:s points:i", 0, false},
+    {"GET", "v1/exps/:exp/curve", READ, "curve", "key:s first:i last:i points:i", 0, false},
+    {"GET", "v1/exps/:exp/files", READ, "files", "", 0, false},
+    {"GET", "v1/exps/:exp/files/:name", READ, NULL, "", 0, false},
+    {"GET", "v1/exps/:exp/log", READ, NULL, "", 0, false},
+    {"GET", "v1/grids", READ, "grids", "texts:b", 0, false},
+    {"GET", "v1/keys", READ, NULL, "", 0, false},
+    {"GET", "v1/groups", READ, NULL, "", 0, false},
+    {"GET", "v1/names", READ, NULL, "", 0, false},
+    {"POST", "v1/bests", READ, NULL, "", SMALL, false},
+    {"POST", "v1/curves", READ, "curves", "", SMALL, false},
+    {"GET", "v1/workers", READ, "workers", "", 0, false},
+    {"GET", "v1/log", READ, "events", "seq:i limit:i", 0, false},
+    {"GET", "v1/events", READ, NULL, "after:i", 0, false},
+    {"POST", "v1/grids", SUBMIT, NULL, "", 2 * BRIM_CONFIG_MAX_BYTES, false},
+    {"POST", "v1/points", SUBMIT, "submit", "", GRID, false},
+    {"POST", "v1/exps/:exp/want", SUBMIT, "want", "", SMALL, false},
+    {"POST", "v1/exps/:exp/retry", SUBMIT, "retry", "", SMALL, false},
+    {"POST", "v1/exps/:exp/priority", SUBMIT, "set_priority", "", SMALL, false},
+    {"POST", "v1/want", SUBMIT, "want_each", "", SMALL, false},
+    {"POST", "v1/retry", SUBMIT, "retry_each", "", SMALL, false},
+    {"POST", "v1/retry-failed", SUBMIT, "retry_failed", "", SMALL, false},
+    {"POST", "v1/workers/:worker/drain", BRIM_ROLE_ADMIN, "drain", "", SMALL, false},
+    {"POST", "v1/workers/:worker/seen", WORKER, "seen", "", SMALL, true},
+    {"POST", "v1/workers/:worker/claim", WORKER, "claim", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/start", WORKER, "start", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/beat", WORKER, "beat", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/metrics", WORKER, "metrics", "", BATCH, true},
+    {"POST", "v1/attempts/:exp/:attempt/log", WORKER, "log", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/checkpoint", WORKER, "checkpoint", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/findings", WORKER, "findings", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/finish", WORKER, "finish", "", SMALL, true},
+    {"POST", "v1/attempts/:exp/:attempt/files/:name", WORKER, NULL, "", BRIM_LAB_PIECE_MAX, true},
+    {"GET", "v1/tokens", BRIM_ROLE_ADMIN, NULL, "", 0, false},
+    {"POST", "v1/tokens", BRIM_ROLE_ADMIN, NULL, "", SMALL, false},
+    {"POST", "v1/tokens/:token/rotate", BRIM_ROLE_ADMIN, NULL, "", SMALL, false},
+    {"DELETE", "v1/tokens/:token", BRIM_ROLE_ADMIN, NULL, "", 0, false},
+    {"GET", "metrics", READ, NULL, "", 0, false},
+    {"GET", "healthz", READ, NULL, "", 0, false},
+    {"POST", "v1/call", READ, NULL, "", BRIM_LAB_REQUEST_MAX / 2, false},
+    {"POST", "v1/session", READ, NULL, "", SMALL, false},
+    {"DELETE", "v1/session", READ, NULL, "", 0, false},
+    {NULL, NULL, READ, NULL, NULL, 0, false},
+};
+
+//---------------------------------- finding ----------------------------------
+
+// "attempt" is a number, the others are texts.
+static brim_status put_part(json_t *request, const char *name, const char *value) {
+  int64_t number;
+  if (strcmp(name, "attempt") != 0) return brim_json_put(request, name, json_string(value));
+  if (!brim_parse_i64(value, &number) || number < 0) {
+    return brim_fail(BRIM_EINVAL, "'%s' is no number of an attempt", value);
+  }
+  return brim_json_put(request, name, json_integer(number));
+}
+
+// The parts of the path against those of a row; fields are only put in when all of it fits.
+static bool fits(const char *pattern, char *const parts[BRIM_HTTP_PARTS], int count) {
+  const char *p = pattern;
+  for (int i = 0; i < count; i++) {
+    size_t n = strcspn(p, "/");
+    if (n == 0 || (p[0] != ':' && (strlen(parts[i]) != n || strncmp(p, parts[i], n) != 0))) {
+      return false;
+    }
+    p += n;
+    p += *p == '/';
+  }
+  return *p == '\0';
+}
+
+static bool put_parts(const char *pattern, char *const parts[BRIM_HTTP_PARTS], json_t *request) {
+  const char *p = pattern;
+  for (int i = 0; *p; i++) {
+    size_t n = strcspn(p, "/");
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)(n - (p[0] == ':')), p + (p[0] == ':'));
+    if (p[0] == ':' && put_part(request, name, parts[i])) return false;
+    p += n;
+    p += *p == '/';
+  }
+  return true;
+}
+
+const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
+                                            bool *known) {
+  char copy[BRIM_HTTP_PATH_MAX], *parts[BRIM_HTTP_PARTS];
+  *known = false;
+  snprintf(copy, sizeof copy, "%s", path);
+  int count = brim_http_path_split(copy, parts);
+  if (strcmp(method, "HEAD") == 0) method = "GET";
+  for (const brim_pool_route *r = brim_pool_routes; r->method && count > 0; r++) {
+    if (!fits(r->path, parts, count)) continue;
+    *known = true;
+    if (strcmp(r->method, method) != 0) continue;
+    if (request && !put_parts(r->path, parts, request)) return NULL;
+    return r;
+  }
+  return NULL;
+}
+
+const brim_pool_route *brim_pool_route_of(const char *op) {
+  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+    if (r->op && strcmp(r->op, op) == 0) return r;
+  }
+  return NULL;
+}
+
+size_t brim_pool_call_max(brim_role role) {
+  size_t most = SMALL;
+  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+    if (r->op && brim_role_allows(role, r->role) && r->body_max > most) most = r->body_max;
+  }
+  return most;
+}
+
+//---------------------------------- reading ----------------------------------
+
+static brim_status put_list(json_t *request, const char *name, const char *value) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(request, name, list));
+  while (*value) {
+    size_t n = strcspn(value, ",");
+    if (n > 0) BRIM_TRY(brim_json_push(list, json_stringn(value, n)));
+    value += n;
+    value += *value == ',';
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_value(json_t *request, const char *name, char kind, const char *value) {
+  int64_t number;
+  bool flag;
+  if (kind == 's') return brim_json_put(request, name, json_string(value));
+  if (kind == 'l') return put_list(request, name, value);
+  if (kind == 'i' && brim_parse_i64(value, &number)) {
+    return brim_json_put(request, name, json_integer(number));
+  }
+  if (kind == 'b' && brim_parse_bool(value, &flag)) {
+    return brim_json_put(request, name, json_boolean(flag));
+  }
+  return brim_fail(BRIM_EINVAL, kind == 'i' ? "%s is a whole number" : "%s is true or false", name);
+}
+
+// How many values the body of a row may have, of the length that it takes.
+static size_t brim_pool_values(size_t body_max) {
+  return body_max > SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
+}
+
+brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out) {
+  return brim_json_parse_within(http->body, http->body_size, "body", &values, out);
+}
+
+// The query and the body as fields. What the path says has to be put in after it.
+static brim_status request_read(const brim_pool_route *route, const brim_http_request *http,
+                                json_t *request) {
+  for (const char *p = route->fields; *p;) {
+    size_t n = strcspn(p, ":");
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)n, p);
+    const char *value = brim_http_query(http, name);
+    if (value) BRIM_TRY(put_value(request, name, p[n + 1], value));
+    p += n + 2;
+    p += *p == ' ';
+  }
+  if (http->body_size == 0) return BRIM_OK;
+  json_t *body = NULL;
+  BRIM_TRY(brim_pool_body(http, brim_pool_values(route->body_max), &body));
+  bool good = json_is_object(body) && json_object_update(request, body) == 0;
+  json_decref(body);
+  return good ? BRIM_OK : brim_fail(BRIM_EINVAL, "the body is a JSON object");
+}
+
+//------------------------------------------- metrics -------------------------------------------
+// GET /metrics: what the server does, as Prometheus reads it.
+
+enum { GONE_MS = 45000 };
+
+// Upper bounds of the reply times; the last one has none.
+static const double bounds[BRIM_POOL_BOUNDS - 1] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                                    0.1,   0.25,   0.5,   1,    2.5};
+
+static void stats_init(brim_pool_stats *s) {
+  *s = (brim_pool_stats){0};
+  pthread_mutex_init(&s->mutex, NULL);
+}
+
+static void stats_deinit(brim_pool_stats *s) { pthread_mutex_destroy(&s->mutex); }
+
+static void stats_reply(brim_pool_stats *s, int status, double seconds) {
+  int at = 0;
+  if (status == 0) status = 200;
+  while (at < BRIM_POOL_BOUNDS - 1 && seconds > bounds[at]) at++;
+  pthread_mutex_lock(&s->mutex);
+  if (status > 0 && status < BRIM_POOL_STATUSES) s->by_status[status]++;
+  s->buckets[at]++;
+  s->seconds += seconds;
+  pthread_mutex_unlock(&s->mutex);
+}
+
+void brim_pool_stats_listen(brim_pool_stats *s, int change) {
+  pthread_mutex_lock(&s->mutex);
+  s->listeners += change;
+  pthread_mutex_unlock(&s->mutex);
+}
+
+//---------------------------------- text ----------------------------------
+
+static void put_head(brim_str *out, const char *name, const char *type, const char *help) {
+  brim_str_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+// A value of a label: what comes from a worker may have any character.
+static void put_label(brim_str *out, const char *text) {
+  for (; text && *text; text++) {
+    if (*text == '\n') {
+      brim_str_append(out, "\\n");
+      continue;
+    }
+    if (*text == '"' || *text == '\\') brim_str_append_char(out, '\\');
+    brim_str_append_char(out, *text);
+  }
+}
+
+static void put_number(brim_str *out, double value) {
+  char text[32];
+  brim_format_f64(value, text);
+  brim_str_printf(out, " %s\n", isnan(value) ? "NaN" : text);
+}
+
+static void put_replies(brim_str *out, brim_pool_stats *s) {
+  static const char name[] = "brim_http_request_duration_seconds";
+  int64_t count = 0;
+  pthread_mutex_lock(&s->mutex);
+  put_head(out, "brim_http_requests_total", "counter", "Replies by HTTP status.");
+  for (int i = 0; i < BRIM_POOL_STATUSES; i++) {
+    if (s->by_status[i] == 0) continue;
+    brim_str_printf(out, "brim_http_requests_total{status=\"%d\"} %lld\n", i,
+                    (long long)s->by_status[i]);
+  }
+  put_head(out, name, "histogram", "Time until a reply was made.");
+  for (int i = 0; i < BRIM_POOL_BOUNDS; i++) {
+    char bound[32] = "+Inf";
+    count += s->buckets[i];
+    if (i < BRIM_POOL_BOUNDS - 1) brim_format_f64(bounds[i], bound);
+    brim_str_printf(out, "%s_bucket{le=\"%s\"} %lld\n", name, bound, (long long)count);
+  }
+  brim_str_printf(out, "%s_sum", name);
+  put_number(out, s->seconds);
+  brim_str_printf(out, "%s_count %lld\n", name, (long long)count);
+  put_head(out, "brim_listeners", "gauge", "Open streams of events.");
+  brim_str_printf(out, "brim_listeners %d\n", s->listeners);
+  pthread_mutex_unlock(&s->mutex);
+}
+
+//---------------------------------- workers ----------------------------------
+
+typedef struct workers {
+  int64_t now;
+  json_t *list;  // [{id, drain, status}] of those that are here
+} workers;
+
+static brim_status add_worker(void *ctx, const brim_store_worker *w) {
+  workers *all = (workers *)ctx;
+  json_t *status = NULL, *row = NULL;
+  if (all->now - w->last_seen > GONE_MS) return BRIM_OK;
+  if (w->status[0] && brim_json_parse(w->status, strlen(w->status), "status", &status)) {
+    brim_status_clear();
+  }
+  row = json_object();
+  BRIM_TRY(brim_json_push(all->list, row));
+  BRIM_TRY(brim_json_put(row, "status", status ? status : json_object()));
+  return brim_json_put(row, "id", brim_lab_wire_text(w->id));
+}
+
+static void put_gpu_metric(brim_str *out, const workers *all, const char *name, const char *help,
+                           const char *field) {
+  put_head(out, name, "gauge", help);
+  for (size_t i = 0; i < json_array_size(all->list); i++) {
+    const json_t *row = json_array_get(all->list, i);
+    const json_t *gpus = json_object_get(json_object_get(row, "status"), "gpus");
+    for (size_t g = 0; g < json_array_size(gpus); g++) {
+      const json_t *gpu = json_array_get(gpus, g), *value = json_object_get(gpu, field);
+      if (!json_is_number(value)) continue;
+      brim_str_printf(out, "%s{worker=\"", name);
+      put_label(out, json_string_value(json_object_get(row, "id")));
+      brim_str_append(out, "\",gpu=\"");
+      put_label(out, json_string_value(json_object_get(gpu, "uuid")));
+      brim_str_append(out, "\"}");
+      put_number(out, json_number_value(value));
+    }
+  }
+}
+
+static void put_workers(brim_str *out, const workers *all) {
+  put_head(out, "brim_workers", "gauge", "Workers that reported within 45 seconds.");
+  brim_str_printf(out, "brim_workers %zu\n", json_array_size(all->list));
+  put_gpu_metric(out, all, "brim_gpu_utilization_percent", "Time in which a kernel ran.", "util");
+  put_gpu_metric(out, all, "brim_gpu_memory_used_bytes", "Device memory in use.", "memory_used");
+  put_gpu_metric(out, all, "brim_gpu_memory_total_bytes", "Device memory.", "memory_total");
+  put_gpu_metric(out, all, "brim_gpu_power_watts", "Power that the GPU draws.", "power_w");
+  put_gpu_metric(out, all, "brim_gpu_temperature_celsius", "Temperature of the GPU.", "temp_c");
+}
+
+// What was not measured is left out: an alarm for little room would take any number for one.
+static void put_room(brim_str *out, brim_pool_room *r) {
+  pthread_mutex_lock(&r->mutex);
+  if (r->free_bytes >= 0) {
+    put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
+    brim_str_printf(out, "brim_disk_free_bytes %lld\n", (long long)r->free_bytes);
+    put_head(out, "brim_disk_total_bytes", "gauge", "Size of that disk.");
+    brim_str_printf(out, "brim_disk_total_bytes %lld\n", (long long)r->total_bytes);
+  }
+  put_head(out, "brim_disk_full", "gauge", "1 while the server refuses files or changes.");
+  brim_str_printf(out, "brim_disk_full %d\n", r->full ? 1 : 0);
+  put_head(out, "brim_disk_refused_total", "counter", "Writes refused for lack of room.");
+  brim_str_printf(out, "brim_disk_refused_total %lld\n", (long long)r->refused);
+  pthread_mutex_unlock(&r->mutex);
+}
+
+static void put_counts(brim_str *out, const brim_store_counts *counts) {
+  put_head(out, "brim_experiments", "gauge", "Experiments by state.");
+  for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) {
+    brim_str_printf(out, "brim_experiments{state=\"%s\"} %lld\n",
+                    brim_exp_state_name((brim_exp_state)i), (long long)counts->states[i]);
+  }
+}
+
+static void metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
+                    const brim_http_request *http, brim_http_reply *reply) {
+  brim_store_counts counts;
+  workers all = {.list = json_array()};
+  brim_str *out = &reply->body;
+  int64_t bytes = 0;
+  (void)caller;
+  (void)http;
+  pthread_mutex_lock(&pool->reading.lock);
+  brim_store *store = pool->reading.store;
+  brim_status status = brim_store_count(store, NULL, &counts);
+  if (!status) status = brim_store_now(store, &all.now);
+  if (!status) status = brim_store_workers(store, add_worker, &all);
+  if (!status) status = brim_store_bytes(store, &bytes);
+  pthread_mutex_unlock(&pool->reading.lock);
+  if (status) {
+    brim_pool_reply_failure(reply, status);
+  } else {
+    reply->type = "text/plain; version=0.0.4; charset=utf-8";
+    put_head(out, "brim_build_info", "gauge", "Version of the server.");
+    brim_str_append(out, "brim_build_info{version=\"");
+    put_label(out, pool->options.version);
+    brim_str_append(out, "\"} 1\n");
+    put_counts(out, &counts);
+    put_workers(out, &all);
+    put_replies(out, &pool->stats);
+    put_room(out, &pool->room);
+    put_head(out, "brim_connections", "gauge", "Open connections.");
+    brim_str_printf(out, "brim_connections %d\n", brim_http_server_connections(pool->http));
+    put_head(out, "brim_store_bytes", "gauge", "Size of the store.");
+    brim_str_printf(out, "brim_store_bytes %lld\n", (long long)bytes);
+  }
+  json_decref(all.list);
+}
+
+//--------------------------------------------- page ---------------------------------------------
+// The dashboard: a page, its script and its style sheet, made from the files of web/ when the pool opens.
+// They say nothing about the store, so no token is needed for them. The names of script and style sheet
+// have a hash of their content: a browser keeps them for good.
+
+enum { GZIP_WINDOW = 15 + 16, GZIP_MEMORY = 8, NAME_DIGITS = 16 };
+
+// The licence of uPlot asks to be there wherever its code is.
+static const char *const licence[] = {"uplot/LICENSE", NULL};
+static const char *const scripts[] = {"uplot/uPlot.iife.min.js", "dashboard/text.js",
+                                      "dashboard/base.js",       "dashboard/model.js",
+                                      "dashboard/chart.js",      "dashboard/list.js",
+                                      "dashboard/one.js",        "dashboard/views.js",
+                                      "dashboard/main.js",       NULL};
+static const char *const styles[] = {"uplot/uPlot.min.css", "dashboard/dashboard.css", NULL};
+
+static const char policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+// The script fills the rest in, in the reader's language.
+static const char page[] =
+    "<!DOCTYPE html>\n"
+    "<html lang=\"en\">\n"
+    "<head>\n"
+    "<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta name=\"color-scheme\" content=\"light dark\">\n"
+    "<title>brim</title>\n"
+    "<link rel=\"icon\" href=\"data:image/svg+xml,%%3Csvg xmlns='http://www.w3.org/2000/svg' "
+    "viewBox='0 0 16 "
+    "16'%%3E%%3Crect width='16' height='16' rx='3' fill='%%232b6ecf'/%%3E%%3Cpath d='M3 11l3-4 3 2 "
+    "4-5' "
+    "stroke='white' stroke-width='2' fill='none'/%%3E%%3C/svg%%3E\">\n"
+    "<link rel=\"stylesheet\" href=\"%s\">\n"
+    "<script defer src=\"%s\"></script>\n"
+    "</head>\n"
+    "<body><noscript>This page needs JavaScript. brim sweep status shows the pool in a "
+    "terminal.</noscript></body>\n"
+    "</html>\n";
+
+//---------------------------------- making ----------------------------------
+
+static brim_status join(const char *const *names, brim_str *out) {
+  for (; *names; names++) {
+    const brim_web_asset *asset = brim_web_find(*names);
+    if (!asset) return brim_fail(BRIM_ENOENT, "the program has no %s", *names);
+    brim_str_append_n(out, (const char *)asset->data, asset->size);
+    brim_str_append_char(out, '\n');
+  }
+  return brim_str_status(out) ? brim_fail(BRIM_ENOMEM, "out of memory for the page") : BRIM_OK;
+}
+
+static brim_status compress_text(const brim_str *in, brim_str *out) {
+  z_stream z = {0};
+  char block[16384];
+  int result;
+  if (deflateInit2(&z, Z_BEST_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, GZIP_MEMORY,
+                   Z_DEFAULT_STRATEGY) != Z_OK) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for the page");
+  }
+  union {
+    const char *in;
+    Bytef *out;
+  } bytes = {in->data};  // zlib does not write to it
+  z.next_in = bytes.out;
+  z.avail_in = (uInt)in->len;
+  do {
+    z.next_out = (Bytef *)block;
+    z.avail_out = sizeof block;
+    result = deflate(&z, Z_FINISH);
+    brim_str_append_n(out, block, sizeof block - z.avail_out);
+  } while (result == Z_OK || result == Z_BUF_ERROR);
+  deflateEnd(&z);
+  bool good = result == Z_STREAM_END && !brim_str_status(out);
+  return good ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the page");
+}
+
+// `name` and `ending` make its path; NULL: it is the page.
+static brim_status finish(brim_pool_file *file, const char *name, const char *ending) {
+  char hash[65];
+  BRIM_TRY(compress_text(&file->plain, &file->gzip));
+  brim_sha256_hex(file->plain.data, file->plain.len, hash);
+  snprintf(file->hash, sizeof file->hash, "%.*s", NAME_DIGITS, hash);
+  if (name) snprintf(file->path, sizeof file->path, "/assets/%s-%s.%s", name, file->hash, ending);
+  return BRIM_OK;
+}
+
+// deinit is needed after a failure, too
+static brim_status page_init(brim_pool_page *p) {
+  brim_pool_file *html = &p->files[0], *js = &p->files[1], *css = &p->files[2];
+  for (int i = 0; i < BRIM_POOL_FILES; i++) {
+    p->files[i] = (brim_pool_file){.path = "/"};
+    brim_str_init(&p->files[i].plain);
+    brim_str_init(&p->files[i].gzip);
+  }
+  html->type = "text/html; charset=utf-8";
+  js->type = "text/javascript; charset=utf-8";
+  css->type = "text/css; charset=utf-8";
+  brim_str_append(&js->plain, "/* uPlot\n");
+  BRIM_TRY(join(licence, &js->plain));
+  brim_str_append(&js->plain, "*/\n");
+  BRIM_TRY(join(scripts, &js->plain));
+  BRIM_TRY(join(styles, &css->plain));
+  BRIM_TRY(finish(js, "dashboard", "js"));
+  BRIM_TRY(finish(css, "dashboard", "css"));
+  brim_str_printf(&html->plain, page, css->path, js->path);
+  if (brim_str_status(&html->plain)) return brim_fail(BRIM_ENOMEM, "out of memory for the page");
+  return finish(html, NULL, NULL);
+}
+
+static void page_deinit(brim_pool_page *p) {
+  for (int i = 0; i < BRIM_POOL_FILES; i++) {
+    brim_str_deinit(&p->files[i].plain);
+    brim_str_deinit(&p->files[i].gzip);
+  }
+}
+
+//---------------------------------- serving ----------------------------------
+
+// NULL: the path is none of the page's.
+static const brim_pool_file *page_find(const brim_pool_page *p, const char *path) {
+  for (int i = 0; i < BRIM_POOL_FILES; i++) {
+    if (strcmp(p->files[i].path, path) == 0) return &p->files[i];
+  }
+  return NULL;
+}
+
+// "gzip, deflate, br"; one with "gzip;q=0" gets it plain.
+static bool takes_gzip(const brim_http_request *request) {
+  const char *accepted = brim_http_header(request, "Accept-Encoding");
+  const char *at = accepted ? strstr(accepted, "gzip") : NULL;
+  return at && strncmp(at + 4, ";q=0", 4) != 0;
+}
+
+static void page_serve(const brim_pool_file *file, const brim_http_request *request,
+                       brim_http_reply *reply) {
+  const char *known = brim_http_header(request, "If-None-Match");
+  bool packed = takes_gzip(request), is_page = strcmp(file->path, "/") == 0;
+  char tag[BRIM_POOL_HASH + 8];
+  snprintf(tag, sizeof tag, "\"%s%s\"", file->hash, packed ? "-gz" : "");
+  brim_http_reply_header(reply, "ETag", tag);
+  brim_http_reply_header(reply, "Vary", "Accept-Encoding");
+  brim_http_reply_header(reply, "Cache-Control",
+                         is_page ? "no-cache" : "public, max-age=31536000, immutable");
+  brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
+  brim_http_reply_header(reply, "Referrer-Policy", "no-referrer");
+  brim_http_reply_header(reply, "Content-Security-Policy", policy);
+  reply->type = file->type;
+  if (known && strstr(known, tag)) {
+    reply->status = 304;
+    return;
+  }
+  if (packed) brim_http_reply_header(reply, "Content-Encoding", "gzip");
+  reply->file = packed ? file->gzip.data : file->plain.data;
+  reply->file_size = packed ? file->gzip.len : file->plain.len;
+}
+
+//-------------------------------------------- server --------------------------------------------
+// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
+// out under a lock of the store: there is one for what writes and one for what looks. Long replies are
+// made in pieces, each under the lock, so that other requests do not wait for a slow reader.
 
 enum {
   PIECE = 256 << 10,
@@ -48,7 +746,7 @@ static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, bri
                       size_t *body_max) {
   brim_pool_caller caller;
   bool known;
-  if (brim_pool_page_find(&pool->page, request->path)) {
+  if (page_find(&pool->page, request->path)) {
     *body_max = 0;
     return is_reading(request) || refuse(reply, 405, "the page can only be read");
   }
@@ -76,7 +774,7 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
                   size_t *body_max) {
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   bool admitted = may_enter(pool, request, reply, body_max);
-  if (!admitted) brim_pool_stats_reply(&pool->stats, reply->status, 0);
+  if (!admitted) stats_reply(&pool->stats, reply->status, 0);
   return admitted;
 }
 
@@ -156,8 +854,9 @@ static void run_call(brim_pool_call *c) {
 }
 
 // Takes the request over.
-static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
-                      const brim_pool_caller *caller, json_t *request, brim_http_reply *reply) {
+static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
+                           const brim_pool_caller *caller, json_t *request,
+                           brim_http_reply *reply) {
   if (strcmp(route->op, "submit") == 0) {
     brim_status status = brim_pool_check_points(pool, request);
     if (status) {
@@ -176,7 +875,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   if (route->role == BRIM_ROLE_READ) {
     look(&c);
   } else {
-    brim_pool_commit_run(pool, &c);
+    commit_run(pool, &c);
   }
   bool done_well = c.answer && !brim_lab_answer_result(c.answer);
   if (done_well) brim_pool_feed_request(&pool->feed, route->op, request);
@@ -186,7 +885,7 @@ static void carry_out(brim_lab_pool *pool, const brim_pool_route *route,
     reply_pieces(pool, c.answer, reply);
     return;
   }
-  reply->status = brim_pool_http_status(brim_lab_answer_result(c.answer));
+  reply->status = http_status(brim_lab_answer_result(c.answer));
   brim_lab_answer_free(c.answer);
 }
 
@@ -205,7 +904,7 @@ static brim_status put_ref(json_t *request) {
 static brim_status make_request(const brim_pool_route *route, const brim_http_request *http,
                                 json_t *request) {
   bool known;
-  BRIM_TRY(brim_pool_request_read(route, http, request));
+  BRIM_TRY(request_read(route, http, request));
   if (!brim_pool_route_find(http->method, http->path, request, &known)) {
     return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
   }
@@ -239,7 +938,7 @@ static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_
     json_decref(request);
     refuse(reply, 403, "the token's role does not allow this");
   } else {
-    carry_out(pool, route, &caller, request, reply);
+    pool_carry_out(pool, route, &caller, request, reply);
   }
 }
 
@@ -297,7 +996,7 @@ static const struct {
     {"POST", "v1/tokens", brim_pool_tokens_add},
     {"POST", "v1/tokens/:token/rotate", brim_pool_tokens_rotate},
     {"DELETE", "v1/tokens/:token", brim_pool_tokens_end},
-    {"GET", "metrics", brim_pool_metrics},
+    {"GET", "metrics", metrics},
 };
 
 static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
@@ -324,9 +1023,9 @@ static void serve_health(brim_lab_pool *pool, brim_http_reply *reply) {
 static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
   bool known;
-  const brim_pool_file *file = brim_pool_page_find(&pool->page, http->path);
+  const brim_pool_file *file = page_find(&pool->page, http->path);
   if (file) {
-    brim_pool_page_serve(file, http, reply);
+    page_serve(file, http, reply);
     return;
   }
   const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
@@ -361,7 +1060,7 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
     brim_pool_reply_failure(reply, status);
     return;
   }
-  carry_out(pool, route, &caller, request, reply);
+  pool_carry_out(pool, route, &caller, request, reply);
 }
 
 // The most that the values of a body take beside its texts: "{}," takes the most.
@@ -401,7 +1100,7 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
     brim_pool_room_refused(pool);
   }
   double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
-  brim_pool_stats_reply(&pool->stats, reply->status, seconds);
+  stats_reply(&pool->stats, reply->status, seconds);
 }
 
 //---------------------------------- opening ----------------------------------
@@ -433,11 +1132,11 @@ static brim_status open_beside(brim_lab_pool *pool) {
 
 static brim_status open_pool(brim_lab_pool *pool) {
   const brim_lab_pool_options *o = &pool->options;
-  BRIM_TRY(brim_pool_page_init(&pool->page));
+  BRIM_TRY(page_init(&pool->page));
   BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
   if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
   BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
-  BRIM_TRY(brim_pool_commits_init(&pool->commits));
+  BRIM_TRY(commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
   BRIM_TRY(open_beside(pool));
   if (o->webhook) BRIM_TRY(brim_pool_hook_open(pool, &pool->hook));
@@ -468,7 +1167,7 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->grids, NULL);
   pthread_mutex_init(&pool->documents.mutex, NULL);
   pthread_cond_init(&pool->documents.wake, NULL);
-  brim_pool_stats_init(&pool->stats);
+  stats_init(&pool->stats);
   brim_pool_room_init(&pool->room);
   brim_pool_limit_init(&pool->limit);
   brim_pool_auth_init(
@@ -537,14 +1236,14 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
   brim_pool_keep_deinit(&pool->keep);
   brim_pool_disk_close(pool->disk);
-  if (pool->ops.store) brim_pool_commits_deinit(&pool->commits);
-  brim_pool_stats_deinit(&pool->stats);
+  if (pool->ops.store) commits_deinit(&pool->commits);
+  stats_deinit(&pool->stats);
   brim_pool_room_deinit(&pool->room);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   pthread_cond_destroy(&pool->documents.wake);
   pthread_mutex_destroy(&pool->documents.mutex);
-  brim_pool_page_deinit(&pool->page);
+  page_deinit(&pool->page);
   brim_pool_limit_deinit(&pool->limit);
   brim_store_close(pool->keeper);
   brim_store_close(pool->reading.store);

@@ -1,6 +1,6 @@
 // The server of a pool: a store behind HTTP. Workers and pages reach the store through here alone.
 //
-// Requests are those of lab_ops.h under paths (lab_pool_routes.c has the table). A reply is one line of
+// Requests are those of lab_ops.h under paths (lab_pool.c has the table). A reply is one line of
 // JSON, or several of which all but the last have "more": true. A failure has "ok": false, and an HTTP
 // status by its kind: 400 of the arguments, 401 no or an unknown token, 403 not for this role, 404 no such
 // thing, 409 the state does not allow it or the attempt is stale, 413 too long, 503 the store cannot be

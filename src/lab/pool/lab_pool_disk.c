@@ -1,5 +1,5 @@
-// See lab_pool_disk.h. A file becomes whole in this order: fsync, rename, fsync of the folder; then the
-// caller notes it, then older ones go. After a crash anywhere in between, an empty piece finds what is there.
+// Files of experiments on the disk of the server (lab_pool_disk.h): their bytes, the room that is left, how long they stay.
+
 #include "lab/pool/lab_pool_disk.h"
 
 #include <dirent.h>
@@ -13,9 +13,17 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_clock.h"
 #include "base/base_fs.h"
+#include "base/base_log.h"
 #include "base/base_sha256.h"
 #include "base/base_status.h"
+#include "lab/lab_wire.h"
+#include "lab/pool/lab_pool_int.h"
+
+//-------------------------------------------- files --------------------------------------------
+// See lab_pool_disk.h. A file becomes whole in this order: fsync, rename, fsync of the folder; then the
+// caller notes it, then older ones go. After a crash anywhere in between, an empty piece finds what is there.
 
 enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
 
@@ -426,13 +434,15 @@ static bool is_id(const char *name, const char *suffix) {
          strcmp(name + BRIM_EXP_ID - 1, suffix) == 0;
 }
 
-void brim_pool_disk_put_away(brim_pool_disk *d, const char *exp) {
+// Everything of an experiment in two steps: it is out of the way at once; then its bytes go, which takes as
+// long as they are many. *freed is added to.
+static void disk_put_away(brim_pool_disk *d, const char *exp) {
   char gone[NAME];
   snprintf(gone, sizeof gone, "%.32s" GONE, exp);
   (void)renameat(d->root, exp, d->root, gone);
 }
 
-void brim_pool_disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed *freed) {
+static void disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed *freed) {
   char gone[NAME];
   int folder = -1;
   snprintf(gone, sizeof gone, "%.32s" GONE, exp);
@@ -444,8 +454,9 @@ void brim_pool_disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_fr
   brim_status_clear();
 }
 
-void brim_pool_disk_remove(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
-                           brim_pool_freed *freed) {
+// Whole and partial files of the kind.
+static void disk_remove(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                        brim_pool_freed *freed) {
   prune(d, exp, kind, "", freed);
 }
 
@@ -459,7 +470,8 @@ static brim_status add_id(const char *name, char (**ids)[BRIM_EXP_ID], size_t *c
   return BRIM_OK;
 }
 
-brim_status brim_pool_disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_t *count) {
+// Experiments that have a folder, also one that is put away; brim_free.
+static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_t *count) {
   char(*ids)[BRIM_EXP_ID] = NULL;
   *out = NULL;
   *count = 0;
@@ -481,5 +493,175 @@ brim_status brim_pool_disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], si
     return status;
   }
   *out = ids;
+  return BRIM_OK;
+}
+
+//--------------------------------------------- room ---------------------------------------------
+// Room on the disk of the server: measured when the pool is tended, and noted when a write is refused. The log,
+// pages and monitoring learn of it once, and once more when there is room again.
+
+// Workers try again within this time, so a disk that is still full refuses something.
+enum { REFUSED_MS = 120000 };
+
+void brim_pool_room_init(brim_pool_room *r) {
+  *r = (brim_pool_room){.free_bytes = -1, .total_bytes = -1};
+  pthread_mutex_init(&r->mutex, NULL);
+}
+
+void brim_pool_room_deinit(brim_pool_room *r) { pthread_mutex_destroy(&r->mutex); }
+
+bool brim_pool_room_is_disk(const char *text) {
+  return strstr(text, "disk is full") || strstr(text, "disk of the server is full");
+}
+
+static bool measure(const brim_lab_pool *pool, const char *folder, int64_t *room, int64_t *total) {
+  struct statvfs st;
+  if (pool->options.room) return pool->options.room(folder, room, total);
+  if (statvfs(folder, &st) != 0) return false;
+  *room = (int64_t)((double)st.f_bavail * (double)st.f_frsize);
+  *total = (int64_t)((double)st.f_blocks * (double)st.f_frsize);
+  return true;
+}
+
+// The fuller one of those that the server writes to: of files, and of a store in a folder.
+static void measure_all(const brim_lab_pool *pool, int64_t *room, int64_t *total) {
+  const brim_store *store = pool->options.store;
+  const bool local = strcmp(brim_store_kind(store), "sqlite") == 0;
+  const char *folders[] = {pool->options.files, local ? brim_store_place(store) : NULL};
+  *room = *total = -1;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    int64_t here, size;
+    if (!folders[i] || !measure(pool, folders[i], &here, &size)) continue;
+    if (*room >= 0 && here >= *room) continue;
+    *room = here;
+    *total = size;
+  }
+}
+
+static brim_status put_disk(brim_pool_room *r, json_t *out) {
+  json_t *disk = json_object();
+  pthread_mutex_lock(&r->mutex);
+  const bool full = r->full;
+  const int64_t room = r->free_bytes, total = r->total_bytes;
+  pthread_mutex_unlock(&r->mutex);
+  BRIM_TRY(brim_json_put(out, "disk", disk));
+  BRIM_TRY(brim_json_put(disk, "full", json_boolean(full)));
+  BRIM_TRY(brim_json_put(disk, "free", room < 0 ? json_null() : json_integer(room)));
+  return brim_json_put(disk, "total", total < 0 ? json_null() : json_integer(total));
+}
+
+brim_status brim_pool_room_put(brim_lab_pool *pool, json_t *out) {
+  return put_disk(&pool->room, out);
+}
+
+static void tell(brim_lab_pool *pool, bool full, int64_t room) {
+  const long long mib = (long long)(room < 0 ? 0 : room >> 20);
+  if (full) {
+    brim_log_warn("serve",
+                  "the disk of the server is full (%lld MiB free); workers keep their files and "
+                  "results, and try again",
+                  mib);
+  } else {
+    // a log that has the beginning has the end, too
+    brim_log_warn("serve", "the disk of the server has room again (%lld MiB free)", mib);
+  }
+  json_t *value = json_object();
+  if (!value || put_disk(&pool->room, value)) {
+    brim_status_clear();
+  } else {
+    brim_pool_feed_server(&pool->feed, value);
+  }
+  json_decref(value);
+}
+
+// `refused`: a write just failed.
+static void update(brim_lab_pool *pool, bool refused) {
+  brim_pool_room *r = &pool->room;
+  int64_t room, total;
+  measure_all(pool, &room, &total);
+  pthread_mutex_lock(&r->mutex);
+  r->free_bytes = room;
+  r->total_bytes = total;
+  if (refused) {
+    r->refused++;
+    r->refused_ms = r->now_ms;
+  }
+  const bool before = r->full, held = r->refused > 0 && r->now_ms - r->refused_ms < REFUSED_MS;
+  r->full = held || (room >= 0 && room < BRIM_POOL_RESERVE);
+  const bool full = r->full;
+  pthread_mutex_unlock(&r->mutex);
+  if (full != before) tell(pool, full, room);
+}
+
+void brim_pool_room_refused(brim_lab_pool *pool) { update(pool, true); }
+
+void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms) {
+  pthread_mutex_lock(&pool->room.mutex);
+  pool->room.now_ms = now_ms;
+  pthread_mutex_unlock(&pool->room.mutex);
+  update(pool, false);
+}
+
+//------------------------------------------ retention ------------------------------------------
+// How long files of experiments stay on the server. Once an hour every folder is looked at, some with each
+// call, and each experiment under a lock of its own: first the store forgets the files, then the bytes go.
+// What a crash leaves in between, the next round finds.
+
+enum { MINUTE_MS = 60000, HOUR_MS = 3600000, DAY_MS = 86400000, SOME = 200, SLICE_MS = 200 };
+
+void brim_pool_keep_deinit(brim_pool_keep *keep) {
+  brim_free(keep->ids);
+  *keep = (brim_pool_keep){0};
+}
+
+// Late files of an attempt that ended have an hour to come.
+static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_ms) {
+  return (brim_store_expiry){.before = o->keep_days > 0 ? now_ms - o->keep_days * DAY_MS : 0,
+                             .done_before = o->drop_checkpoints ? now_ms - HOUR_MS : 0};
+}
+
+static brim_status remove_old(brim_lab_pool *pool, const char *exp, const brim_store_expiry *when) {
+  brim_store_expired what = BRIM_STORE_EXPIRED_NONE;
+  brim_pool_freed *freed = &pool->keep.freed;
+  disk_remove_away(pool->disk, exp, freed);  // of a round that was interrupted
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = brim_store_expire_files(pool->options.store, exp, when, &what);
+  // Under the lock: it may be queued again as soon as that is free, and have new files.
+  if (!status && what == BRIM_STORE_EXPIRED_ALL) disk_put_away(pool->disk, exp);
+  pthread_mutex_unlock(&pool->lock);
+  BRIM_TRY(status);
+  if (what == BRIM_STORE_EXPIRED_ALL) disk_remove_away(pool->disk, exp, freed);
+  if (what == BRIM_STORE_EXPIRED_CHECKPOINT) {
+    disk_remove(pool->disk, exp, brim_lab_file_find("checkpoint"), freed);
+  }
+  return BRIM_OK;
+}
+
+static void begin_round(brim_lab_pool *pool, int64_t now_ms) {
+  brim_pool_keep *k = &pool->keep;
+  bool first = k->next_ms == 0;
+  brim_pool_keep_deinit(k);
+  k->next_ms = now_ms + (first ? MINUTE_MS : HOUR_MS);
+  if (first || !disk_list(pool->disk, &k->ids, &k->count)) return;
+  brim_log_warn("serve", "%s", brim_status_detail());
+  brim_status_clear();
+}
+
+brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms) {
+  const brim_lab_pool_options *o = &pool->options;
+  brim_pool_keep *k = &pool->keep;
+  if (!pool->disk || (o->keep_days <= 0 && !o->drop_checkpoints)) return BRIM_OK;
+  if (k->at == k->count && now_ms >= k->next_ms) begin_round(pool, now_ms);
+  if (k->at == k->count) return BRIM_OK;
+  const brim_store_expiry when = expiry_at(o, now_ms);
+  brim_time begin = brim_clock_now();
+  for (int n = 0; n < SOME && k->at < k->count; n++) {
+    BRIM_TRY(remove_old(pool, k->ids[k->at++], &when));
+    if (brim_time_since_ns(begin, brim_clock_now()) > SLICE_MS * 1000000LL) break;
+  }
+  if (k->at == k->count && k->freed.files > 0) {
+    brim_log_info("serve", "removed %lld old files of experiments, %lld bytes",
+                  (long long)k->freed.files, (long long)k->freed.bytes);
+  }
   return BRIM_OK;
 }

@@ -59,15 +59,6 @@ brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *whi
 typedef struct brim_pool_freed {
   int64_t files, bytes;
 } brim_pool_freed;
-// Whole and partial files of the kind.
-void brim_pool_disk_remove(brim_pool_disk *disk, const char *exp, const brim_lab_file_kind *kind,
-                           brim_pool_freed *freed);
-// Everything of an experiment in two steps: it is out of the way at once; then its bytes go, which takes as
-// long as they are many. *freed is added to.
-void brim_pool_disk_put_away(brim_pool_disk *disk, const char *exp);
-void brim_pool_disk_remove_away(brim_pool_disk *disk, const char *exp, brim_pool_freed *freed);
-// Experiments that have a folder, also one that is put away; brim_free.
-brim_status brim_pool_disk_list(brim_pool_disk *disk, char (**out)[BRIM_EXP_ID], size_t *count);
 
 #ifdef __cplusplus
 }

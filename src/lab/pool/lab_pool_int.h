@@ -65,7 +65,7 @@ brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool s
 void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
 bool brim_role_allows(brim_role role, brim_role needed);
 
-// --- lab_pool_limit.c: addresses that send bad tokens
+// --- lab_pool_auth.c: addresses that send bad tokens
 
 enum { BRIM_POOL_OFFENDERS = 256, BRIM_POOL_ADDRESS = 64 };
 
@@ -86,7 +86,7 @@ void brim_pool_limit_deinit(brim_pool_limit *limit);
 // Notes a bad token. 0, or for how many seconds there have been too many.
 int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms);
 
-// --- lab_pool_routes.c
+// --- lab_pool.c
 
 typedef struct brim_pool_route {
   const char *method, *path;  // "v1/exps/:exp": a part with ':' is a field of the request
@@ -108,11 +108,6 @@ const brim_pool_route *brim_pool_route_of(const char *op);
 size_t brim_pool_call_max(brim_role role);
 // The body as JSON with at most so many values (base_json.h).
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out);
-// How many values the body of a row may have, of the length that it takes.
-size_t brim_pool_values(size_t body_max);
-// The query and the body as fields. What the path says has to be put in after it.
-brim_status brim_pool_request_read(const brim_pool_route *route, const brim_http_request *http,
-                                   json_t *request);
 
 // --- lab_pool_feed.c: news for listeners
 
@@ -140,7 +135,7 @@ void brim_pool_feed_request(brim_pool_feed *feed, const char *op, const json_t *
 void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
 void brim_pool_feed_wake(brim_pool_feed *feed);
 
-// --- lab_pool_page.c: the dashboard
+// --- lab_pool.c: the dashboard
 
 enum { BRIM_POOL_FILES = 3, BRIM_POOL_HASH = 17 };
 
@@ -155,14 +150,7 @@ typedef struct brim_pool_page {
   brim_pool_file files[BRIM_POOL_FILES];  // the page, its script, its style sheet
 } brim_pool_page;
 
-brim_status brim_pool_page_init(brim_pool_page *page);  // deinit is needed after a failure, too
-void brim_pool_page_deinit(brim_pool_page *page);
-// NULL: the path is none of the page's.
-const brim_pool_file *brim_pool_page_find(const brim_pool_page *page, const char *path);
-void brim_pool_page_serve(const brim_pool_file *file, const brim_http_request *request,
-                          brim_http_reply *reply);
-
-// --- lab_pool_commit.c: requests that write, several in one transaction
+// --- lab_pool.c: requests that write, several in one transaction
 
 // A request that is carried out under the store's lock, maybe by the thread of another one.
 typedef struct brim_pool_call {
@@ -187,11 +175,6 @@ typedef struct brim_pool_commits {
   bool busy;                      // a group is being carried out
 } brim_pool_commits;
 
-brim_status brim_pool_commits_init(brim_pool_commits *commits);
-void brim_pool_commits_deinit(brim_pool_commits *commits);
-// Returns when the call is on the disk, or its reply says why not.
-void brim_pool_commit_run(struct brim_lab_pool *pool, brim_pool_call *call);
-
 // A second handle of the store for requests that only look: they and those that write do not wait for
 // each other.
 typedef struct brim_pool_reading {
@@ -201,7 +184,7 @@ typedef struct brim_pool_reading {
   const brim_pool_caller *caller;  // whose request is carried out
 } brim_pool_reading;
 
-// --- lab_pool_stats.c: GET /metrics
+// --- lab_pool.c: GET /metrics
 
 enum { BRIM_POOL_STATUSES = 600, BRIM_POOL_BOUNDS = 12 };
 
@@ -212,15 +195,9 @@ typedef struct brim_pool_stats {
   double seconds;
   int listeners;
 } brim_pool_stats;
-
-void brim_pool_stats_init(brim_pool_stats *stats);
-void brim_pool_stats_deinit(brim_pool_stats *stats);
-void brim_pool_stats_reply(brim_pool_stats *stats, int status, double seconds);
 void brim_pool_stats_listen(brim_pool_stats *stats, int change);
-void brim_pool_metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
-                       const brim_http_request *http, brim_http_reply *reply);
 
-// --- lab_pool_room.c: whether the disk has room
+// --- lab_pool_disk.c: whether the disk has room
 
 typedef struct brim_pool_room {
   pthread_mutex_t mutex;
@@ -240,7 +217,7 @@ void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms);
 // {"disk": {"full": ..., "free": ..., "total": ...}}
 brim_status brim_pool_room_put(brim_lab_pool *pool, json_t *out);
 
-// --- lab_pool_tokens.c
+// --- lab_pool_auth.c
 
 void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
                            const brim_http_request *http, brim_http_reply *reply);
@@ -251,7 +228,7 @@ void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller
 void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
                           const brim_http_request *http, brim_http_reply *reply);
 
-// --- lab_pool_keep.c: files of experiments that ended go, in rounds
+// --- lab_pool_disk.c: files of experiments that ended go, in rounds
 
 typedef struct brim_pool_keep {
   int64_t next_ms;  // of the next round, by the store's clock; 0 = not known yet
@@ -304,10 +281,6 @@ struct brim_lab_pool {
   brim_store *keeper;    // moves the store's log
   brim_pool_hook *hook;  // NULL: none
 };
-
-// --- lab_pool_reply.c
-
-int brim_pool_http_status(brim_status status);
 // The line of lab_ops.h for a failure, with its HTTP status.
 void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
 // A line of JSON, or the failure. Adds "ok": true to a line without an "ok"; releases the line.
@@ -336,10 +309,6 @@ void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
                       const brim_http_request *http, brim_http_reply *reply);
 void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
                     const brim_http_request *http, brim_http_reply *reply);
-
-// --- lab_pool_best.c: how metrics are shown, and their best values
-
-brim_metric_better brim_pool_better(const brim_lab_pool *pool, const char *key);
 void brim_pool_names(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
 void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,

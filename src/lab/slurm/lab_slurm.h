@@ -35,7 +35,7 @@ enum {
 };
 #define BRIM_SLURM_FOLDER "slurm"
 
-//---------------------------------- what Slurm says (lab_slurm_text.c) ----------------------------------
+//---------------------------------- what Slurm says (lab_slurm.c) ----------------------------------
 
 typedef enum brim_slurm_state {
   BRIM_SLURM_UNKNOWN,
@@ -84,7 +84,7 @@ bool brim_slurm_has_mpi(const char *text, const char *name);
 // Seconds of a time limit as sbatch takes it: "90", "1:30:00", "2-12"; -1 = none or unlimited.
 int64_t brim_slurm_seconds(const char *text);
 
-//---------------------------------- commands (lab_slurm_command.c) ----------------------------------
+//---------------------------------- commands (lab_slurm.c) ----------------------------------
 
 // Words of a command line, copied.
 typedef struct brim_slurm_words {
@@ -115,7 +115,7 @@ bool brim_slurm_good(const brim_slurm_command *command);
 // The last line that it wrote to stderr, or how it ended.
 void brim_slurm_why(const brim_slurm_command *command, char *out, size_t size);
 
-//---------------------------------- arrays (lab_slurm_array.c) ----------------------------------
+//---------------------------------- arrays (lab_slurm.c) ----------------------------------
 
 typedef struct brim_slurm_exp {
   char id[BRIM_SLURM_EXP];
@@ -141,7 +141,7 @@ void brim_slurm_array_deinit(brim_slurm_array *array);
 // Names of the folder's arrays; brim_fs_list_free.
 brim_status brim_slurm_array_names(const char *folder, char ***names, size_t *count);
 
-//---------------------------------- what Slurm is asked (lab_slurm_submit.c) ----------------------------------
+//---------------------------------- what Slurm is asked (lab_slurm.c) ----------------------------------
 
 // 0 and NULL: sbatch decides.
 typedef struct brim_slurm_ask {

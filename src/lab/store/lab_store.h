@@ -497,7 +497,7 @@ brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_g
 // The size of its files, or of the database it is in.
 brim_status brim_store_bytes(brim_store *store, int64_t *out);
 
-// --- many experiments at once, for pages (lab_store_page.c)
+// --- many experiments at once, for pages (lab_store_read.c)
 
 // Ids of a grid in its order, or of all experiments (grid NULL); brim_free.
 brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],

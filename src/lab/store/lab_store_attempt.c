@@ -1,5 +1,8 @@
-// What an attempt writes while it runs: start, beats, metrics, logs, checkpoints and its end; and
-// the end of leases. Every call checks the fence in the transaction that writes.
+// Attempts: claiming an experiment, what is written while it runs, and how it ends. Every call checks the fence in the
+// transaction that writes.
+
+#include "lab/store/lab_store_int.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +10,429 @@
 #include "base/base_alloc.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
-#include "lab/store/lab_store_int.h"
+
+//-------------------------------------------- rules --------------------------------------------
+// What becomes of an experiment when an attempt ends: plain rules over plain values.
+
+static int64_t back_off(int64_t first, int64_t used) {
+  enum { DOUBLINGS = 6 };
+  return first << (used < 0 ? 0 : used < DOUBLINGS ? used : DOUBLINGS);
+}
+
+// A requeue goes where the user wants the experiment.
+static brim_store_next requeue(const brim_store_case *c, brim_store_next next, const char *kind) {
+  next.state = c->want == BRIM_WANT_PAUSE ? BRIM_EXP_PAUSED : BRIM_EXP_QUEUED;
+  next.kind = c->want == BRIM_WANT_PAUSE ? "paused" : kind;
+  return next;
+}
+
+static brim_store_next after_infra(const brim_store_case *c, brim_store_next next,
+                                   const brim_store_options *o) {
+  if (c->infra_left <= 0) {
+    next.state = BRIM_EXP_FAILED;
+    next.poison = true;
+    next.kind = "failed";
+    return next;
+  }
+  // A lease that ended says nothing about the experiment; a failure seen may come again at once.
+  if (c->outcome == BRIM_ATTEMPT_ERROR) {
+    next.wait_ms = back_off(o->backoff_ms, o->infra_tries - c->infra_left);
+  }
+  next.infra_left = c->infra_left - 1;
+  return requeue(c, next, c->outcome == BRIM_ATTEMPT_EXPIRED ? "expired" : "requeued");
+}
+
+static brim_store_next after(const brim_store_case *c, const brim_store_options *options) {
+  brim_store_next next = {
+      .state = BRIM_EXP_FAILED,
+      .tries_left = c->tries_left,
+      .infra_left = c->infra_left,
+      .kind = "failed",
+  };
+  if (c->outcome == BRIM_ATTEMPT_OK) {
+    next.state = BRIM_EXP_DONE;
+    next.kind = "done";
+    return next;
+  }
+  if (c->want == BRIM_WANT_CANCEL) {
+    next.state = BRIM_EXP_CANCELLED;
+    next.kind = "cancelled";
+    return next;
+  }
+  if (c->outcome == BRIM_ATTEMPT_STOPPED) return requeue(c, next, "requeued");
+  if (c->outcome == BRIM_ATTEMPT_EXPIRED) return after_infra(c, next, options);
+  if (c->others) return requeue(c, next, "requeued");
+  brim_failure_retry retry = brim_failure_retry_of(c->failure);
+  if (retry == BRIM_RETRY_FREE) return after_infra(c, next, options);
+  if (retry == BRIM_RETRY_COUNTED && c->tries_left > 0) {
+    next.tries_left = c->tries_left - 1;
+    next.wait_ms = back_off(options->backoff_ms, c->tries - c->tries_left);
+    return requeue(c, next, "retry");
+  }
+  return next;
+}
+
+//-------------------------------------- what workers lack --------------------------------------
+// Which workers lack what an experiment needs: its data, or something that their machine cannot do. Such
+// an experiment goes to the others, as long as there are any.
+
+// So many experiments of a grid, and a worker is asked for none of the grid any more.
+enum { GRID_AFTER = 3 };
+
+// A worker that is here, takes experiments and may have what experiment e needs. ?N: seen since.
+#define HAS_IT(seen)                                              \
+  "SELECT 1 FROM worker w WHERE w.drain=0 AND w.last_seen>=" seen \
+  " AND NOT EXISTS (SELECT 1 FROM lacks l WHERE l.worker=w.id AND l.what IN (e.id,e.grid))"
+
+// --- lab_store_attempt.c, inside a transaction
+// of the worker rather than of the experiment
+static bool is_lack(brim_failure failure) {
+  return failure == BRIM_FAILURE_DATA || failure == BRIM_FAILURE_UNSUPPORTED;
+}
+
+// The attempt failed for a lack of its worker. *others: a worker is here that may do better.
+static brim_status put_lack(brim_store *store, const brim_store_held *held, int64_t now,
+                            bool *others) {
+  const brim_db_arg exp = brim_db_text(held->exp), n = brim_db_int(held->n), t = brim_db_int(now);
+  BRIM_TRY(brim_db_exec(store->db,
+                        "INSERT INTO lacks(worker,what,t) SELECT a.worker,a.exp,?3 FROM attempt a"
+                        " WHERE a.exp=?1 AND a.n=?2 ON CONFLICT(worker,what) DO NOTHING",
+                        BRIM_DB_ARGS(exp, n, t), NULL));
+  BRIM_TRY(brim_db_exec(
+      store->db,
+      "INSERT INTO lacks(worker,what,t) SELECT a.worker,e.grid,?3 FROM attempt a"
+      " JOIN exp e ON e.id=a.exp WHERE a.exp=?1 AND a.n=?2 AND ?4<="
+      "(SELECT COUNT(*) FROM lacks l JOIN exp x ON x.id=l.what"
+      " WHERE l.worker=a.worker AND x.grid=e.grid) ON CONFLICT(worker,what) DO NOTHING",
+      BRIM_DB_ARGS(exp, n, t, brim_db_int(GRID_AFTER)), NULL));
+  int64_t count = 0;
+  BRIM_TRY(brim_db_get_one(store->db,
+                           "SELECT COUNT(*) FROM exp e WHERE e.id=?1 AND EXISTS (" HAS_IT("?2") ")",
+                           BRIM_DB_ARGS(exp, brim_db_int(now - BRIM_WORKER_GONE_MS)), &count));
+  *others = count > 0;
+  return BRIM_OK;
+}
+
+// A condition on experiment e, for claims: ?4 the worker, ?5 since when others were seen.
+static const char *not_lacking(void) {
+  return " AND (NOT EXISTS (SELECT 1 FROM lacks m WHERE m.worker=?4 AND m.what IN (e.id,e.grid))"
+         " OR NOT EXISTS (" HAS_IT("?5") "))";
+}
+
+brim_status brim_store_drop_lacks(brim_store *store, const char *exp) {
+  return brim_db_exec(store->db,
+                      "DELETE FROM lacks WHERE what=?1 OR what=(SELECT grid FROM exp WHERE id=?1)",
+                      BRIM_DB_ARGS(brim_db_text(exp)), NULL);
+}
+
+//------------------------------------------- claiming -------------------------------------------
+// Claiming: the first queued experiment that fits becomes a new attempt, with a fence of its own.
+
+typedef struct claiming {
+  const brim_store_request *request;
+  brim_store_claimed *out;
+  int64_t from_step;
+} claiming;
+
+// The attempt that this claim_id got before. An attempt that is no longer its experiment's last
+// has been replaced; the caller learns that by its first write.
+static brim_status find_earlier(brim_store *store, claiming *c, bool *found) {
+  brim_db_rows rows;
+  brim_status status = brim_db_query(store->db, "SELECT exp,n,fence FROM attempt WHERE claim_id=?1",
+                                     BRIM_DB_ARGS(brim_db_text(c->request->claim_id)), &rows);
+  if (!status) status = brim_db_next(&rows, found);
+  if (!status && *found) {
+    brim_store_ref *ref = &c->out->ref;
+    snprintf(ref->exp, sizeof ref->exp, "%s", brim_db_get_text(&rows, 0));
+    ref->attempt = brim_db_get_int(&rows, 1);
+    ref->fence = brim_db_get_int(&rows, 2);
+  }
+  brim_db_done(&rows);
+  if (status || !*found) return status;
+  return brim_store_load(store, c->out->ref.exp, &c->out->exp);
+}
+
+static brim_status is_draining(brim_store *store, const char *worker, bool *out) {
+  int64_t drain = 0;
+  brim_status status = brim_db_get_one(store->db, "SELECT drain FROM worker WHERE id=?1",
+                                       BRIM_DB_ARGS(brim_db_text(worker)), &drain);
+  *out = drain != 0;
+  return status == BRIM_ENOENT ? BRIM_OK : status;
+}
+
+// Locks the experiment to take; ref.exp stays empty where there is none.
+static brim_status choose(brim_store *store, claiming *c, int64_t now) {
+  const brim_store_request *r = c->request;
+  brim_str sql;
+  brim_str_init(&sql);
+  brim_str_append(&sql,
+                  "SELECT e.id,e.fence,e.attempt,e.ckpt_step FROM exp e WHERE e.state=0"
+                  " AND e.not_before<=?1 AND e.gpus<=?2 AND (?3<0 OR e.need_bytes<=?3)");
+  brim_str_append(&sql, not_lacking());
+  brim_db_arg args[7] = {brim_db_int(now), brim_db_int(r->free_gpus), brim_db_int(r->free_bytes),
+                         brim_db_text(r->worker), brim_db_int(now - BRIM_WORKER_GONE_MS)};
+  size_t count = 5;
+  if (r->exp) {
+    args[count++] = brim_db_text(r->exp);
+    brim_str_printf(&sql, " AND e.id=?%zu", count);
+  }
+  if (r->grid) {
+    args[count++] = brim_db_text(r->grid);
+    brim_str_printf(&sql, " AND EXISTS (SELECT 1 FROM member m WHERE m.grid=?%zu AND m.exp=e.id)",
+                    count);
+  }
+  brim_str_append(&sql, " ORDER BY e.priority DESC,e.created,e.idx,e.id LIMIT 1 @LOCK_FREE");
+  brim_db_rows rows = {0};
+  bool there = false;
+  brim_status status = brim_str_status(&sql);
+  if (!status) status = brim_db_query(store->db, sql.data, args, count, &rows);
+  if (!status) status = brim_db_next(&rows, &there);
+  if (!status && there) {
+    brim_store_ref *ref = &c->out->ref;
+    snprintf(ref->exp, sizeof ref->exp, "%s", brim_db_get_text(&rows, 0));
+    ref->fence = brim_db_get_int(&rows, 1) + 1;
+    ref->attempt = brim_db_get_int(&rows, 2) + 1;
+    c->from_step = brim_db_get_int(&rows, 3);
+  }
+  brim_db_done(&rows);
+  brim_str_deinit(&sql);
+  return status;
+}
+
+static brim_status take(brim_store *store, claiming *c, int64_t now) {
+  const brim_store_request *r = c->request;
+  const brim_store_ref *ref = &c->out->ref;
+  int64_t changed = 0;
+  BRIM_TRY(brim_db_exec(
+      store->db,
+      "UPDATE exp SET state=1,fence=?3,attempt=?4,lease_until=?5,worker=?6,want=0,"
+      "started=CASE WHEN started=0 THEN ?7 ELSE started END"
+      " WHERE id=?1 AND state=0 AND fence=?2",
+      BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->fence - 1), brim_db_int(ref->fence),
+                   brim_db_int(ref->attempt), brim_db_int(now + store->options.lease_ms),
+                   brim_db_text(r->worker), brim_db_int(now)),
+      &changed));
+  if (changed != 1)
+    return brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", ref->exp);
+  brim_status status = brim_db_exec(
+      store->db,
+      "INSERT INTO attempt(exp,n,fence,claim_id,worker,host,devices,from_step,claimed)"
+      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+      BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->attempt), brim_db_int(ref->fence),
+                   brim_db_text(r->claim_id), brim_db_text(r->worker),
+                   brim_db_text(r->host ? r->host : ""), brim_db_text(r->devices ? r->devices : ""),
+                   brim_db_int(c->from_step), brim_db_int(now)),
+      NULL);
+  // The same claim arrived twice at once: the other one won, and the next round finds it.
+  if (status == BRIM_EEXIST) store->db->again = true;
+  return status;
+}
+
+static brim_status claim(brim_store *store, void *ctx) {
+  claiming *c = ctx;
+  brim_store_exp_free(c->out->exp);
+  *c->out = (brim_store_claimed){.lease_ms = store->options.lease_ms};
+  bool found = false, draining = false;
+  BRIM_TRY(find_earlier(store, c, &found));
+  if (found) return BRIM_OK;
+  BRIM_TRY(brim_store_check_moved(store));
+  BRIM_TRY(is_draining(store, c->request->worker, &draining));
+  if (draining) return BRIM_OK;
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(choose(store, c, now));
+  if (!c->out->ref.exp[0]) return BRIM_OK;
+  BRIM_TRY(take(store, c, now));
+  BRIM_TRY(brim_store_load(store, c->out->ref.exp, &c->out->exp));
+  brim_store_note(store, now, c->out->ref.exp, "claimed", c->request->worker);
+  return BRIM_OK;
+}
+
+brim_status brim_store_claim(brim_store *store, const brim_store_request *request,
+                             brim_store_claimed *out) {
+  *out = (brim_store_claimed){0};
+  BRIM_TRY(brim_store_check_worker(request->worker));
+  if (!brim_store_is_name(request->claim_id)) {
+    return brim_fail(BRIM_EINVAL, "the id of a claim must have 1 to 64 characters");
+  }
+  if (request->exp) BRIM_TRY(brim_store_check_id(request->exp));
+  claiming c = {.request = request, .out = out};
+  brim_status status = brim_store_write(store, claim, &c);
+  if (!status) return BRIM_OK;
+  brim_store_exp_free(out->exp);
+  *out = (brim_store_claimed){0};
+  return status;
+}
+
+//------------------------------------------ the fence ------------------------------------------
+// An attempt that writes: is it still the one that may? And how it ends.
+
+static void copy(char *out, size_t size, const char *text) {
+  snprintf(out, size, "%s", text);
+  brim_utf8_trim(out);
+}
+
+static brim_status read_held(brim_db_rows *rows, brim_store_held *out) {
+  int state, want, outcome;
+  BRIM_TRY(brim_db_get_enum(rows, 0, BRIM_EXP_STATE_COUNT, &state));
+  BRIM_TRY(brim_db_get_enum(rows, 1, BRIM_WANT_COUNT, &want));
+  out->state = (brim_exp_state)state;
+  out->want = (brim_exp_want)want;
+  int64_t *numbers[] = {&out->fence,      &out->attempt,   &out->tries,       &out->tries_left,
+                        &out->infra_left, &out->ckpt_step, &out->metric_step, &out->attempt_fence,
+                        &out->seq,        &out->from_step, &out->exit_code};
+  int column = 2;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    *numbers[i] = brim_db_get_int(rows, column++);
+  }
+  BRIM_TRY(brim_db_get_enum(rows, column++, BRIM_ATTEMPT_COUNT, &outcome));
+  out->outcome = (brim_attempt_outcome)outcome;
+  copy(out->failure, sizeof out->failure, brim_db_get_text(rows, column++));
+  copy(out->metric_key, sizeof out->metric_key, brim_db_get_text(rows, column++));
+  return BRIM_OK;
+}
+
+brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
+                            brim_store_held *out) {
+  *out = (brim_store_held){.n = attempt};
+  copy(out->exp, sizeof out->exp, exp);
+  brim_db_rows rows;
+  bool there = false;
+  brim_status status = brim_db_query(
+      store->db,
+      "SELECT e.state,e.want,e.fence,e.attempt,e.tries,e.tries_left,e.infra_left,e.ckpt_step,"
+      "e.metric_step,a.fence,a.seq,a.from_step,a.exit_code,a.outcome,a.class,e.metric_key"
+      " FROM exp e JOIN attempt a ON a.exp=e.id AND a.n=?2 WHERE e.id=?1 @LOCK",
+      BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(attempt)), &rows);
+  if (!status) status = brim_db_next(&rows, &there);
+  if (!status && there) status = read_held(&rows, out);
+  brim_db_done(&rows);
+  if (!status && !there) {
+    return brim_fail(BRIM_ENOENT, "experiment %s has no attempt %lld", exp, (long long)attempt);
+  }
+  return status;
+}
+
+static brim_status changed_one(brim_store_held *held, brim_status status, int64_t changed) {
+  if (status || changed == 1) return status;
+  return brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", held->exp);
+}
+
+// The lease ended while the attempt was out of reach; what was taken for a failure was none.
+static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int64_t now,
+                               brim_store_held *held) {
+  int64_t changed = 0;
+  // A retry by hand in between has given all of them back already.
+  if (held->infra_left < store->options.infra_tries) held->infra_left++;
+  brim_status status =
+      brim_db_exec(store->db,
+                   "UPDATE exp SET state=2,infra_left=?5,not_before=0,class='none',reason='',"
+                   "worker=(SELECT worker FROM attempt WHERE exp=?1 AND n=?4),lease_until=?3"
+                   " WHERE id=?1 AND state=0 AND fence=?2",
+                   BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->fence),
+                                brim_db_int(now + store->options.lease_ms),
+                                brim_db_int(ref->attempt), brim_db_int(held->infra_left)),
+                   &changed);
+  BRIM_TRY(changed_one(held, status, changed));
+  BRIM_TRY(brim_db_exec(store->db,
+                        "UPDATE attempt SET outcome=0,ended=0,class='none',message=''"
+                        " WHERE exp=?1 AND n=?2",
+                        BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(ref->attempt)), NULL));
+  held->state = BRIM_EXP_RUNNING;
+  held->outcome = BRIM_ATTEMPT_OPEN;
+  brim_store_note(store, now, ref->exp, "adopted", "");
+  return BRIM_OK;
+}
+
+brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
+                                 brim_store_held *out) {
+  BRIM_TRY(brim_store_check_id(ref->exp));
+  BRIM_TRY(brim_store_hold(store, ref->exp, ref->attempt, out));
+  bool last = out->attempt == ref->attempt && out->fence == ref->fence;
+  bool live = out->state == BRIM_EXP_LEASED || out->state == BRIM_EXP_RUNNING;
+  if (last && live && out->outcome == BRIM_ATTEMPT_OPEN) return BRIM_OK;
+  if (last && out->state == BRIM_EXP_QUEUED && out->outcome == BRIM_ATTEMPT_EXPIRED) {
+    return adopt_again(store, ref, now, out);
+  }
+  return brim_fail(BRIM_ESTATE, "attempt %lld of experiment %s is stale: the experiment is %s",
+                   (long long)ref->attempt, ref->exp, brim_tr(brim_exp_state_name(out->state)));
+}
+
+// Steps that earlier attempts logged and this one did not: it resumed before them and ended early.
+static brim_status drop_discarded(brim_store *store, const brim_store_held *held) {
+  int64_t dropped = 0;
+  BRIM_TRY(brim_db_exec(
+      store->db, "DELETE FROM metric WHERE exp=?1 AND attempt<?2 AND step>?3",
+      BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(held->from_step)),
+      &dropped));
+  return dropped ? brim_store_cut_levels(store, held->exp, held->from_step) : BRIM_OK;
+}
+
+static brim_status end_attempt(brim_store *store, const brim_store_held *held,
+                               const brim_store_result *r, int64_t now) {
+  return brim_db_exec(
+      store->db,
+      "UPDATE attempt SET outcome=?3,class=?4,exit_code=?5,message=?6,ended=?7"
+      " WHERE exp=?1 AND n=?2",
+      BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(r->outcome),
+                   brim_db_text(brim_failure_name(r->failure)), brim_db_int(r->exit_code),
+                   brim_db_text(r->message ? r->message : ""), brim_db_int(now)),
+      NULL);
+}
+
+// Ends the attempt and moves the experiment by the rules. *state: what it became.
+static brim_status end(brim_store *store, const brim_store_held *held,
+                       const brim_store_result *result, int64_t now, brim_exp_state *state) {
+  bool others = false;
+  if (result->outcome == BRIM_ATTEMPT_ERROR && is_lack(result->failure)) {
+    BRIM_TRY(put_lack(store, held, now, &others));
+  }
+  const brim_store_case c = {result->outcome,  result->failure,  held->want, held->tries,
+                             held->tries_left, held->infra_left, others};
+  brim_store_next next = after(&c, &store->options);
+  bool ended = next.state == BRIM_EXP_DONE || next.state == BRIM_EXP_FAILED ||
+               next.state == BRIM_EXP_CANCELLED;
+  const char *reason = next.state == BRIM_EXP_DONE ? "" : result->message ? result->message : "";
+  brim_str text;
+  brim_str_init(&text);
+  if (next.poison) {
+    brim_str_printf(&text,
+                    brim_tr("the machine failed %lld times without a new checkpoint in between; "
+                            "last: %s"),
+                    (long long)store->options.infra_tries + 1, reason);
+    reason = text.data;
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = end_attempt(store, held, result, now);
+  int64_t changed = 1;
+  if (!status) {
+    status = brim_db_exec(
+        store->db,
+        "UPDATE exp SET state=?4,tries_left=?5,infra_left=?6,not_before=?7,class=?8,reason=?9,"
+        "last_lines=?10,ended=?11,owed=?12,want=0,worker='',lease_until=0"
+        " WHERE id=?1 AND state=?2 AND fence=?3",
+        BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->state), brim_db_int(held->fence),
+                     brim_db_int(next.state), brim_db_int(next.tries_left),
+                     brim_db_int(next.infra_left),
+                     brim_db_int(next.wait_ms > 0 ? now + next.wait_ms : 0),
+                     brim_db_text(brim_failure_name(result->failure)), brim_db_text(reason),
+                     brim_db_text(result->last_lines ? result->last_lines : ""),
+                     brim_db_int(ended ? now : 0), brim_db_text(result->owed ? result->owed : "")),
+        &changed);
+  }
+  if (!status && changed != 1) {
+    status = brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", held->exp);
+  }
+  if (!status && next.state == BRIM_EXP_DONE) status = drop_discarded(store, held);
+  brim_store_note(store, now, held->exp, next.kind, reason);
+  brim_str_deinit(&text);
+  *state = next.state;
+  return status;
+}
+
+//------------------------------------------- attempt -------------------------------------------
+// What an attempt writes while it runs: start, beats, metrics, logs, checkpoints and its end; and
+// the end of leases. Every call checks the fence in the transaction that writes.
 
 static brim_status time_and_hold(brim_store *store, const brim_store_ref *ref, int64_t *now,
                                  brim_store_held *held) {
@@ -284,7 +709,7 @@ static brim_status finish(brim_store *store, void *ctx) {
     return BRIM_OK;
   }
   BRIM_TRY(brim_store_hold_live(store, f->ref, now, &held));
-  return brim_store_end(store, &held, f->result, now, &f->state);
+  return end(store, &held, f->result, now, &f->state);
 }
 
 brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
@@ -348,7 +773,7 @@ static brim_status reap(brim_store *store, void *ctx) {
     brim_store_held held;
     brim_exp_state state;
     BRIM_TRY(brim_store_hold(store, r->exps[i], r->attempts[i], &held));
-    BRIM_TRY(brim_store_end(store, &held, &lost, now, &state));
+    BRIM_TRY(end(store, &held, &lost, now, &state));
   }
   return BRIM_OK;
 }

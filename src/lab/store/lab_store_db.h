@@ -130,11 +130,6 @@ struct brim_db {
   brim_str sql;       // translated text of the call that runs
 };
 
-// The text for this driver. BRIM_EINTERNAL for an unknown @WORD.
-brim_status brim_db_translate(const brim_db_driver *driver, const char *sql, brim_str *out);
-// Copy of a text in which every byte that is not UTF-8 is U+FFFD; NULL when memory is out.
-char *brim_db_clean_text(const char *text);
-
 brim_status brim_db_script(brim_db *db, const char *sql);
 brim_status brim_db_exec(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                          int64_t *changed);  // changed may be NULL
@@ -156,14 +151,8 @@ brim_status brim_db_get_one(brim_db *db, const char *sql, const brim_db_arg *arg
                             int64_t *out);
 
 brim_status brim_db_begin(brim_db *db, bool write);
-// `tail` (or NULL) runs in one message with the commit: a process that stops in between blocks
-// no other. It is already translated.
-brim_status brim_db_commit(brim_db *db, const char *tail);
 void brim_db_rollback(brim_db *db);  // keeps the failure detail
 void brim_db_close(brim_db *db);     // NULL is fine
-
-// A text as an SQL literal, quotes doubled. What is not UTF-8 becomes U+FFFD.
-void brim_db_put_literal(brim_str *out, const char *text);
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,7 @@ brim_status brim_store_set_meta(brim_store *store, const char *key, const char *
 // BRIM_ESTATE when the store was moved.
 brim_status brim_store_check_moved(brim_store *store);
 
-// --- lab_store_schema.c
+// --- lab_store_open.c
 
 // One version's step from the version before.
 typedef struct brim_store_step {
@@ -58,7 +58,7 @@ extern const brim_store_step brim_store_steps[BRIM_STORE_VERSION];
 // Brings the open database to `count` versions: creates, backs up and upgrades, or refuses.
 brim_status brim_store_migrate(brim_store *store, const brim_store_step *steps, int count);
 
-// The tables and their columns in order, for copies; lab_store_schema.c has the SQL.
+// The tables and their columns in order, for copies; lab_store_open.c has the SQL.
 typedef struct brim_store_column {
   const char *name;
   brim_db_kind kind;
@@ -84,7 +84,7 @@ brim_status brim_store_put_levels(brim_store *store, const char *exp, const char
 // After values of later steps than `last` were removed.
 brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t last);
 
-// --- lab_store_rows.c
+// --- lab_store_read.c
 
 // How long its attempts ran that ended, and since when one runs. An attempt that did not report its
 // start counts from its claim.
@@ -107,14 +107,12 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   "e.started,e.ended," BRIM_STORE_RAN
 #define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','','',e.owed"
 #define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings,e.owed"
-// BRIM_EPARSE: the row is damaged.
-brim_status brim_store_read_exp(brim_db_rows *rows, brim_store_exp *out);
 // Inside a transaction.
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
 bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
 
-// --- lab_store_held.c: an experiment and one of its attempts, locked inside a transaction
+// --- lab_store_attempt.c: an experiment and one of its attempts, locked inside a transaction
 
 typedef struct brim_store_held {
   char exp[BRIM_EXP_ID];
@@ -136,21 +134,9 @@ brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
 // ended and that no other replaced runs again. Otherwise BRIM_ESTATE.
 brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
                                  brim_store_held *out);
-// Ends the attempt and moves the experiment by the rules. *state: what it became.
-brim_status brim_store_end(brim_store *store, const brim_store_held *held,
-                           const brim_store_result *result, int64_t now, brim_exp_state *state);
-
-// --- lab_store_lacks.c, inside a transaction
-
-bool brim_store_is_lack(brim_failure failure);  // of the worker rather than of the experiment
-// The attempt failed for a lack of its worker. *others: a worker is here that may do better.
-brim_status brim_store_put_lack(brim_store *store, const brim_store_held *held, int64_t now,
-                                bool *others);
-// A condition on experiment e, for claims: ?4 the worker, ?5 since when others were seen.
-const char *brim_store_not_lacking(void);
 brim_status brim_store_drop_lacks(brim_store *store, const char *exp);
 
-// --- lab_store_rules.c: what follows from what, without a database
+// --- lab_store_attempt.c: what follows from what, without a database
 
 typedef struct brim_store_case {
   brim_attempt_outcome outcome;  // how the attempt ended
@@ -167,8 +153,6 @@ typedef struct brim_store_next {
   bool poison;       // FAILED because infrastructure failed too often
   const char *kind;  // of the event
 } brim_store_next;
-
-brim_store_next brim_store_after(const brim_store_case *c, const brim_store_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,167 @@
-// Reading: one experiment, lists and counts, attempts, metrics, events, workers and grids. Rows go
-// to callbacks one by one, so that a long list needs the memory of a row.
-#include <stdio.h>
-#include <string.h>
+// Reading: one experiment, lists and counts, attempts, metrics, events, workers, grids, exports.
 
 #include "base/base_alloc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/base_clock.h"
+#include "base/base_json.h"
+#include "base/base_msg.h"
 #include "base/base_status.h"
+#include "lab/store/lab_store.h"
 #include "lab/store/lab_store_int.h"
+#include "record/record_lab.h"
+
+//--------------------------------------------- rows ---------------------------------------------
+// Experiments as rows and as structs, and the checks of names that enter the store.
+
+const char *brim_exp_state_name(brim_exp_state state) {
+  static const char *const names[BRIM_EXP_STATE_COUNT] = {
+      [BRIM_EXP_QUEUED] = BRIM_N_("queued"),       [BRIM_EXP_LEASED] = BRIM_N_("leased"),
+      [BRIM_EXP_RUNNING] = BRIM_N_("running"),     [BRIM_EXP_DONE] = BRIM_N_("done"),
+      [BRIM_EXP_FAILED] = BRIM_N_("failed"),       [BRIM_EXP_PAUSED] = BRIM_N_("paused"),
+      [BRIM_EXP_CANCELLED] = BRIM_N_("cancelled"),
+  };
+  return (unsigned)state < BRIM_EXP_STATE_COUNT ? names[state] : "?";
+}
+
+bool brim_exp_state_of(const char *name, brim_exp_state *out) {
+  for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) {
+    if (strcmp(name, brim_exp_state_name((brim_exp_state)i)) != 0) continue;
+    *out = (brim_exp_state)i;
+    return true;
+  }
+  return false;
+}
+
+const char *brim_attempt_outcome_name(brim_attempt_outcome outcome) {
+  static const char *const names[] = {
+#define X(name, text) text,
+      BRIM_ATTEMPT_MAP(X)
+#undef X
+  };
+  return (unsigned)outcome < BRIM_ATTEMPT_COUNT ? names[outcome] : "?";
+}
+
+brim_status brim_store_check_id(const char *id) {
+  if (id && strlen(id) == BRIM_EXP_ID - 1 && strspn(id, "0123456789abcdef") == BRIM_EXP_ID - 1) {
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL, "'%s' is not the id of an experiment (32 hex digits)",
+                   id ? id : "");
+}
+
+bool brim_store_is_name(const char *name) {
+  size_t n = name ? strlen(name) : 0;
+  return n > 0 && n <= 64 && brim_utf8_valid(name, n);
+}
+
+brim_status brim_store_check_worker(const char *name) {
+  if (brim_store_is_name(name)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "the name of a worker must have 1 to 64 characters");
+}
+
+void brim_store_random_id(char out[BRIM_EXP_ID]) {
+  uint8_t bytes[(BRIM_EXP_ID - 1) / 2] = {0};
+  size_t got = 0;
+  while (got < sizeof bytes) {
+    ssize_t n = getrandom(bytes + got, sizeof bytes - got, 0);
+    if (n < 0 && errno != EINTR) break;
+    if (n > 0) got += (size_t)n;
+  }
+  if (got < sizeof bytes) {  // a kernel without it: what no other process has now
+    const int64_t now[2] = {brim_clock_now().ns, getpid()};
+    memcpy(bytes, now, sizeof bytes);
+  }
+  for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+// BRIM_EPARSE: the row is damaged.
+// In the order of BRIM_STORE_EXP_PLAIN.
+static brim_status read_exp(brim_db_rows *rows, brim_store_exp *out) {
+  int c = 0, state, want;
+  *out = (brim_store_exp){0};
+  const char **texts[] = {&out->id,     &out->grid,       &out->label,   &out->tags,
+                          &out->worker, &out->metric_key, &out->failure, &out->reason};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) *texts[i] = brim_db_get_text(rows, c++);
+  BRIM_TRY(brim_store_check_id(out->id));  // it becomes a path
+  BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_EXP_STATE_COUNT, &state));
+  BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_WANT_COUNT, &want));
+  out->state = (brim_exp_state)state;
+  out->want = (brim_exp_want)want;
+  int64_t *before[] = {&out->idx,        &out->priority,   &out->gpus,        &out->need_bytes,
+                       &out->fence,      &out->attempt,    &out->tries,       &out->tries_left,
+                       &out->infra_left, &out->not_before, &out->lease_until, &out->step,
+                       &out->steps,      &out->epoch,      &out->epochs,      &out->ckpt_step};
+  for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+    *before[i] = brim_db_get_int(rows, c++);
+  }
+  out->metric = brim_db_get_real(rows, c++);
+  out->created = brim_db_get_int(rows, c++);
+  out->started = brim_db_get_int(rows, c++);
+  out->ended = brim_db_get_int(rows, c++);
+  out->ran_ms = brim_db_get_int(rows, c++);
+  out->since = brim_db_get_int(rows, c++);
+  out->config = brim_db_get_text(rows, c++);
+  out->last_lines = brim_db_get_text(rows, c++);
+  out->findings = brim_db_get_text(rows, c++);
+  out->owed = brim_db_get_text(rows, c++);
+  return BRIM_OK;
+}
+
+int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now) {
+  int64_t running = exp->since > 0 && now > exp->since ? now - exp->since : 0;
+  return exp->ran_ms + running;
+}
+
+brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out) {
+  brim_store_exp head = *exp;
+  const char **texts[] = {&head.id,     &head.grid,       &head.label,      &head.config,
+                          &head.tags,   &head.worker,     &head.metric_key, &head.failure,
+                          &head.reason, &head.last_lines, &head.findings,   &head.owed};
+  size_t size = sizeof head, count = sizeof texts / sizeof *texts;
+  for (size_t i = 0; i < count; i++) size += strlen(*texts[i]) + 1;
+  brim_store_exp *copy = brim_alloc(size);
+  *out = copy;
+  if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  char *text = (char *)(copy + 1);
+  for (size_t i = 0; i < count; i++) {
+    size_t n = strlen(*texts[i]) + 1;
+    memcpy(text, *texts[i], n);
+    *texts[i] = text;
+    text += n;
+  }
+  *copy = head;
+  return BRIM_OK;
+}
+
+void brim_store_exp_free(brim_store_exp *exp) { brim_free(exp); }
+
+brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out) {
+  *out = NULL;
+  brim_db_rows rows;
+  bool there = false;
+  brim_status status =
+      brim_db_query(store->db, "SELECT " BRIM_STORE_EXP_COLUMNS " FROM exp e WHERE e.id=?1",
+                    BRIM_DB_ARGS(brim_db_text(exp)), &rows);
+  if (!status) status = brim_db_next(&rows, &there);
+  if (!status && there) {
+    brim_store_exp row;
+    status = read_exp(&rows, &row);
+    if (!status) status = brim_store_exp_copy(&row, out);
+  }
+  brim_db_done(&rows);
+  if (!status && !there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", exp);
+  return status;
+}
+
+//-------------------------------------------- lists --------------------------------------------
+// Reading: one experiment, lists and counts, attempts, metrics, events, workers and grids. Rows go
+// to callbacks one by one, so that a long list needs the memory of a row.
 
 // A query whose rows `each` hands to a callback.
 typedef brim_status (*row_fn)(brim_db_rows *rows, void *ctx);
@@ -108,7 +264,7 @@ typedef struct listing {
 static brim_status list_row(brim_db_rows *rows, void *ctx) {
   listing *l = ctx;
   brim_store_exp exp;
-  BRIM_TRY(brim_store_read_exp(rows, &exp));
+  BRIM_TRY(read_exp(rows, &exp));
   return l->fn(l->ctx, &exp);
 }
 
@@ -392,4 +548,386 @@ brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_g
   return read_all(store, (reading){"SELECT g.id,g.name,'','',g.created,0 FROM member m JOIN grid g"
                                    " ON g.id=m.grid WHERE m.exp=?1 ORDER BY g.created,g.id @BYTES",
                                    BRIM_DB_ARGS(brim_db_text(exp)), grid_row, &r, false, BRIM_OK});
+}
+
+//-------------------------------------------- pages --------------------------------------------
+// What a page asks about many experiments at once. Each call takes at most BRIM_STORE_SOME of them, so that
+// a server can let other requests in between.
+
+//---------------------------------- ids ----------------------------------
+
+typedef struct id_reading {
+  const char *grid;
+  char (*ids)[BRIM_EXP_ID];
+  size_t count, capacity;
+} id_reading;
+
+static brim_status add_id(id_reading *r, const char *id) {
+  if (r->count == r->capacity) {
+    size_t capacity = r->capacity ? 2 * r->capacity : 1024;
+    void *grown = brim_realloc(r->ids, capacity * sizeof *r->ids);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory while reading experiments");
+    r->ids = grown;
+    r->capacity = capacity;
+  }
+  snprintf(r->ids[r->count++], BRIM_EXP_ID, "%s", id);
+  return BRIM_OK;
+}
+
+static brim_status read_ids(brim_store *store, void *ctx) {
+  id_reading *r = ctx;
+  brim_db_rows rows;
+  bool there = true;
+  r->count = 0;
+  brim_status status =
+      r->grid ? brim_db_query(store->db, "SELECT exp FROM member WHERE grid=?1 ORDER BY idx,exp",
+                              BRIM_DB_ARGS(brim_db_text(r->grid)), &rows)
+              : brim_db_query(store->db, "SELECT id FROM exp ORDER BY created,idx,id",
+                              BRIM_DB_NO_ARGS, &rows);
+  while (!status) {
+    status = brim_db_next(&rows, &there);
+    if (status || !there) break;
+    status = add_id(r, brim_db_get_text(&rows, 0));
+  }
+  brim_db_done(&rows);
+  return status;
+}
+
+static brim_status read_queue(brim_store *store, void *ctx) {
+  id_reading *r = ctx;
+  brim_db_rows rows;
+  bool there = true;
+  int64_t now;
+  r->count = 0;
+  BRIM_TRY(brim_store_time(store, &now));
+  brim_status status = brim_db_query(store->db,
+                                     "SELECT id FROM exp WHERE state=0 AND not_before<=?1"
+                                     " ORDER BY priority DESC,created,idx,id",
+                                     BRIM_DB_ARGS(brim_db_int(now)), &rows);
+  while (!status) {
+    status = brim_db_next(&rows, &there);
+    if (status || !there) break;
+    status = add_id(r, brim_db_get_text(&rows, 0));
+  }
+  brim_db_done(&rows);
+  return status;
+}
+
+brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count) {
+  id_reading r = {0};
+  brim_status status = brim_store_read(store, read_queue, &r);
+  if (status) brim_free(r.ids);
+  *out = status ? NULL : r.ids;
+  *count = status ? 0 : r.count;
+  return status;
+}
+
+brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
+                           size_t *count) {
+  id_reading r = {.grid = grid};
+  brim_status status = brim_store_read(store, read_ids, &r);
+  if (status) brim_free(r.ids);
+  *out = status ? NULL : r.ids;
+  *count = status ? 0 : r.count;
+  return status;
+}
+
+//---------------------------------- some of them ----------------------------------
+
+typedef brim_status (*page_row_fn)(brim_db_rows *rows, void *ctx);
+
+// `before` (?1,...) `after`: a query over some ids; further arguments are ?N+1, ?N+2.
+typedef struct some {
+  const char *before, *after;
+  const brim_store_some *of;
+  const char *more[2];
+  page_row_fn each;
+  void *ctx;
+  bool called;  // a callback has seen rows: they must not come twice
+  brim_status stopped;
+} some;
+
+static brim_status read_some(brim_store *store, void *ctx) {
+  some *s = ctx;
+  brim_db_arg args[BRIM_STORE_SOME + 2];
+  brim_db_rows rows;
+  bool there = true;
+  size_t n = 0;
+  brim_str sql;
+  if (s->called) {
+    store->db->again = false;
+    return brim_fail(BRIM_EIO, "the connection to the store was lost while reading");
+  }
+  brim_str_init(&sql);
+  // The further ones come first: their numbers do not depend on how many ids there are.
+  for (int i = 0; i < 2 && s->more[i]; i++) args[n++] = brim_db_text(s->more[i]);
+  brim_str_append(&sql, s->before);
+  for (size_t i = 0; i < s->of->count; i++) {
+    args[n++] = brim_db_text(s->of->ids[i]);
+    brim_str_printf(&sql, "%s?%zu", i ? "," : "(", n);
+  }
+  brim_str_append(&sql, ")");
+  brim_str_append(&sql, s->after);
+  brim_status status = brim_str_status(&sql);
+  if (!status) status = brim_db_query(store->db, sql.data, args, n, &rows);
+  brim_str_deinit(&sql);
+  if (status) return status;
+  while (!status && !s->stopped) {
+    status = brim_db_next(&rows, &there);
+    if (status || !there) break;
+    s->called = true;
+    s->stopped = s->each(&rows, s->ctx);
+  }
+  brim_db_done(&rows);
+  return status;
+}
+
+static brim_status read_each(brim_store *store, some s) {
+  if (s.of->count == 0) return BRIM_OK;
+  if (s.of->count > BRIM_STORE_SOME) {
+    return brim_fail(BRIM_EINVAL, "at most %d experiments can be read at once", BRIM_STORE_SOME);
+  }
+  brim_status status = brim_store_read(store, read_some, &s);
+  return status ? status : s.stopped;
+}
+
+static brim_status page_count_row(brim_db_rows *rows, void *ctx) {
+  *(int64_t *)ctx = brim_db_get_int(rows, 0);
+  return BRIM_OK;
+}
+
+brim_status brim_store_known(brim_store *store, const brim_store_some *of, int64_t *out) {
+  *out = 0;
+  return read_each(store, (some){.before = "SELECT COUNT(*) FROM exp WHERE id IN ",
+                                 .after = "",
+                                 .of = of,
+                                 .each = page_count_row,
+                                 .ctx = out});
+}
+
+typedef struct key_reading {
+  brim_store_key_fn fn;
+  void *ctx;
+} key_reading;
+
+static brim_status key_row(brim_db_rows *rows, void *ctx) {
+  key_reading *k = ctx;
+  return k->fn(k->ctx, brim_db_get_text(rows, 0), brim_db_get_int(rows, 1));
+}
+
+// From the levels, which have a row for each 64 values.
+brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
+                            void *ctx) {
+  key_reading k = {fn, ctx};
+  return read_each(
+      store,
+      (some){.before = "SELECT key,COUNT(*) FROM (SELECT DISTINCT exp,key FROM level WHERE exp IN ",
+             .after = ") AS k GROUP BY key ORDER BY key @BYTES",
+             .of = of,
+             .each = key_row,
+             .ctx = &k});
+}
+
+typedef struct outcome_reading {
+  brim_store_outcome_fn fn;
+  void *ctx;
+} outcome_reading;
+
+static brim_status outcome_row(brim_db_rows *rows, void *ctx) {
+  outcome_reading *r = ctx;
+  int state;
+  BRIM_TRY(brim_db_get_enum(rows, 3, BRIM_EXP_STATE_COUNT, &state));
+  const brim_store_outcome row = {.id = brim_db_get_text(rows, 0),
+                                  .label = brim_db_get_text(rows, 1),
+                                  .head = brim_db_get_text(rows, 2),
+                                  .state = (brim_exp_state)state,
+                                  .value = brim_db_get_real(rows, 4)};
+  return r->fn(r->ctx, &row);
+}
+
+brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, const char *key,
+                                brim_store_take take, brim_store_outcome_fn fn, void *ctx) {
+  static const char head[] = "SELECT e.id,e.label,SUBSTR(e.config,1,128),e.state,";
+  static const char *const values[BRIM_STORE_TAKE_COUNT] = {
+      [BRIM_STORE_LAST] =
+          "(SELECT m.value FROM metric m WHERE m.exp=e.id AND m.key=?1"
+          " ORDER BY m.step DESC LIMIT 1)",
+      [BRIM_STORE_LEAST] =
+          "(SELECT MIN(l.lo) FROM level l WHERE l.exp=e.id AND l.key=?1"
+          " AND l.level=3)",
+      [BRIM_STORE_GREATEST] =
+          "(SELECT MAX(l.hi) FROM level l WHERE l.exp=e.id AND l.key=?1"
+          " AND l.level=3)"};
+  outcome_reading r = {fn, ctx};
+  char sql[512];
+  if ((unsigned)take >= BRIM_STORE_TAKE_COUNT) {
+    return brim_fail(BRIM_EINVAL, "a result is the last, the least or the greatest value");
+  }
+  snprintf(sql, sizeof sql, "%s%s FROM exp e WHERE e.id IN ", head,
+           key ? values[take] : "e.metric");
+  return read_each(store, (some){.before = sql,
+                                 .after = " ORDER BY e.created,e.idx,e.id",
+                                 .of = of,
+                                 .more = {key},
+                                 .each = outcome_row,
+                                 .ctx = &r});
+}
+
+static brim_status read_bytes(brim_store *store, void *ctx) {
+  const bool sqlite = strcmp(brim_store_kind(store), "sqlite") == 0;
+  return brim_db_get_one(store->db,
+                         sqlite ? "SELECT page_count*page_size FROM pragma_page_count(),"
+                                  "pragma_page_size()"
+                                : "SELECT pg_database_size(current_database())",
+                         BRIM_DB_NO_ARGS, ctx);
+}
+
+brim_status brim_store_bytes(brim_store *store, int64_t *out) {
+  *out = 0;
+  return brim_store_read(store, read_bytes, out);
+}
+
+//-------------------------------------------- export --------------------------------------------
+// A store as lines of JSON, one per experiment (record_lab.h), with its attempts and metrics.
+
+typedef struct ids {
+  char (*ids)[BRIM_EXP_ID];
+  size_t count, capacity;
+} ids;
+
+static brim_status collect(void *ctx, const brim_store_exp *exp) {
+  ids *list = ctx;
+  if (list->count == list->capacity) {
+    size_t capacity = list->capacity ? list->capacity * 2 : 256;
+    void *grown = brim_realloc(list->ids, capacity * sizeof *list->ids);
+    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+    list->ids = grown;
+    list->capacity = capacity;
+  }
+  memcpy(list->ids[list->count++], exp->id, BRIM_EXP_ID);
+  return BRIM_OK;
+}
+
+// Resolved configs are JSON mostly; what is not stays text.
+static json_t *config_of(const char *text) {
+  json_t *value = NULL;
+  if (*text != '{' || brim_json_parse(text, strlen(text), "config", &value)) {
+    return json_string(text);
+  }
+  return value;
+}
+
+static json_t *time_of(int64_t ms) { return ms > 0 ? json_integer(ms) : json_null(); }
+
+static json_t *step_of(int64_t step) { return step < 0 ? json_null() : json_integer(step); }
+
+static brim_status put_exp(json_t *o, const brim_store_exp *e) {
+  BRIM_TRY(brim_json_put(o, "schema", json_string(BRIM_LAB_SCHEMA)));
+  BRIM_TRY(brim_json_put(o, "id", json_string(e->id)));
+  BRIM_TRY(brim_json_put(o, "grid", json_string(e->grid)));
+  BRIM_TRY(brim_json_put(o, "index", json_integer(e->idx)));
+  BRIM_TRY(brim_json_put(o, "label", json_string(e->label)));
+  BRIM_TRY(brim_json_put(o, "config", config_of(e->config)));
+  BRIM_TRY(brim_json_put(o, "tags", json_string(e->tags)));
+  BRIM_TRY(brim_json_put(o, "state", json_string(brim_exp_state_name(e->state))));
+  BRIM_TRY(brim_json_put(o, "priority", json_integer(e->priority)));
+  BRIM_TRY(brim_json_put(o, "gpus", json_integer(e->gpus)));
+  BRIM_TRY(brim_json_put(o, "step", step_of(e->step)));
+  BRIM_TRY(brim_json_put(o, "steps", step_of(e->steps)));
+  BRIM_TRY(brim_json_put(o, "epoch", step_of(e->epoch)));
+  BRIM_TRY(brim_json_put(o, "epochs", step_of(e->epochs)));
+  BRIM_TRY(brim_json_put(o, "metric_key", json_string(e->metric_key)));
+  BRIM_TRY(brim_json_put(o, "metric", brim_json_number(e->metric)));
+  BRIM_TRY(brim_json_put(o, "failure", json_string(e->failure)));
+  BRIM_TRY(brim_json_put(o, "reason", json_string(e->reason)));
+  BRIM_TRY(brim_json_put(o, "last_lines", json_string(e->last_lines)));
+  BRIM_TRY(brim_json_put(o, "created_ms", time_of(e->created)));
+  BRIM_TRY(brim_json_put(o, "started_ms", time_of(e->started)));
+  BRIM_TRY(brim_json_put(o, "ended_ms", time_of(e->ended)));
+  BRIM_TRY(brim_json_put(o, "ran_ms", json_integer(e->ran_ms)));
+  return brim_json_put(o, "since_ms", time_of(e->since));
+}
+
+static brim_status put_attempt(void *ctx, const brim_store_attempt *a) {
+  json_t *o = json_object();
+  if (!o) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  brim_status status = brim_json_put(o, "n", json_integer(a->n));
+  if (!status) status = brim_json_put(o, "worker", json_string(a->worker));
+  if (!status) status = brim_json_put(o, "host", json_string(a->host));
+  if (!status) status = brim_json_put(o, "devices", json_string(a->devices));
+  if (!status) {
+    status = brim_json_put(o, "outcome", json_string(brim_attempt_outcome_name(a->outcome)));
+  }
+  if (!status) status = brim_json_put(o, "failure", json_string(a->failure));
+  if (!status) status = brim_json_put(o, "exit_code", json_integer(a->exit_code));
+  if (!status) status = brim_json_put(o, "message", json_string(a->message));
+  if (!status) status = brim_json_put(o, "from_step", json_integer(a->from_step));
+  if (!status) status = brim_json_put(o, "claimed_ms", time_of(a->claimed));
+  if (!status) status = brim_json_put(o, "started_ms", time_of(a->started));
+  if (!status) status = brim_json_put(o, "ended_ms", time_of(a->ended));
+  if (status) {
+    json_decref(o);
+    return status;
+  }
+  return brim_json_push(ctx, o);
+}
+
+// {"loss": [[step, value], ...]}
+static brim_status put_metric(void *ctx, const brim_store_metric *m, int64_t attempt) {
+  (void)attempt;
+  json_t *rows = json_object_get(ctx, m->key);
+  if (!rows) {
+    BRIM_TRY(brim_json_put(ctx, m->key, json_array()));
+    rows = json_object_get(ctx, m->key);
+  }
+  json_t *row = json_array();
+  if (!row) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  brim_status status = brim_json_push(row, json_integer(m->step));
+  if (!status) status = brim_json_push(row, brim_json_number(m->value));
+  if (status) {
+    json_decref(row);
+    return status;
+  }
+  return brim_json_push(rows, row);
+}
+
+static brim_status build(brim_store *store, const char *id, json_t *line) {
+  brim_store_exp *exp = NULL;
+  BRIM_TRY(brim_store_get(store, id, &exp));
+  brim_status status = put_exp(line, exp);
+  brim_store_exp_free(exp);
+  if (!status) status = brim_json_put(line, "attempts", json_array());
+  if (!status) {
+    status = brim_store_attempts(store, id, put_attempt, json_object_get(line, "attempts"));
+  }
+  if (!status) status = brim_json_put(line, "metrics", json_object());
+  if (!status) {
+    status = brim_store_read_metrics(store, id, NULL, put_metric, json_object_get(line, "metrics"));
+  }
+  return status;
+}
+
+brim_status brim_store_export_one(brim_store *store, const char *id, brim_store_line_fn fn,
+                                  void *ctx) {
+  brim_json_setup();
+  json_t *line = json_object();
+  if (!line) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  char *text = NULL;
+  brim_status status = build(store, id, line);
+  if (!status) status = brim_json_dump(line, 0, &text);
+  if (!status) status = fn(ctx, text);
+  brim_free(text);
+  json_decref(line);
+  return status;
+}
+
+brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
+                              brim_store_line_fn fn, void *ctx) {
+  ids list = {0};
+  brim_status status = brim_store_list(store, filter, collect, &list);
+  for (size_t i = 0; !status && i < list.count; i++) {
+    status = brim_store_export_one(store, list.ids[i], fn, ctx);
+  }
+  brim_free(list.ids);
+  return status;
 }
