@@ -621,8 +621,6 @@ brim_status brim_work_metadata(const char *path, json_t **out);
 // that, not memory, is what ends it; else 0.
 int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setting, uint64_t limit,
                                 int64_t *set_samples);
-// The first setting along the workload's `shrinking` that needs at most `limit` bytes; false when none does.
-bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit);
 // "dir_chunk 64 -> 8 would fit", or that nothing would.
 void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, uint64_t limit,
                            char *out, size_t size);

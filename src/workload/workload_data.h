@@ -86,8 +86,6 @@ void brim_work_warn_no_eval(void);
 brim_status brim_work_data_check(const brim_work_data *d);
 // Samples that are known to be broken end a run before it begins; `limit` as in data.limit.
 brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limit);
-// The sources are as at first: nothing is kept of them.
-brim_status brim_work_data_reopen(brim_work_data *d);
 
 // The views that the training pipeline makes of a sample, by its stages alone.
 int32_t brim_work_views(const brim_config *config);

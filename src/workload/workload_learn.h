@@ -91,7 +91,7 @@ brim_knob brim_learn_threads_knob(const brim_config *config, const brim_device *
     .name = "threads", .label = BRIM_N_("Threads"), .heading = BRIM_N_("Threads"), \
     .narrow = BRIM_N_("Thr"), .role = BRIM_ROLE_THREADS                            \
   }
-// The values that a sweep tries of each (brim_knob.axis); workload_axes.c.
+// The values that a sweep tries of each (brim_knob.axis); workload_learn.c.
 typedef size_t brim_learn_axis(void *state, const brim_knob_sweep *sweep, int64_t *values);
 brim_learn_axis brim_learn_batches, brim_learn_workers, brim_learn_precisions, brim_learn_pinned,
     brim_learn_prefetches, brim_learn_accumulations, brim_learn_compiled, brim_learn_checkpointed,

@@ -1,4 +1,5 @@
-// Stepping a network over a data set: building, stepping, half steps, metrics, passes.
+// Stepping a network over a data set: building, stepping, metrics, passes, checkpoints.
+
 #include "workload/workload_stepper.h"
 
 #include <inttypes.h>
@@ -6,7 +7,14 @@
 #include <string.h>
 
 #include "workload/workload_cache.h"
+#include "workload/workload_int.h"
 #include "workload/workload_loss.h"
+#include "workload/workload_stepped.h"
+#include "workload/workload_stepper_save.h"
+
+static int64_t brim_stepper_per_epoch(const brim_stepper *t);
+
+//-------------------------------------------- steps --------------------------------------------
 
 static void find_rank(brim_stepper *t) {
   t->rank = brim_device_rank(t->device);
@@ -127,7 +135,8 @@ brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim
   return BRIM_OK;
 }
 
-int64_t brim_stepper_per_epoch(const brim_stepper *t) {
+// Steps of an epoch, and what else `info` has of a setting.
+static int64_t brim_stepper_per_epoch(const brim_stepper *t) {
   int64_t per_step = t->batch * t->accumulation;
   return per_step ? (t->epoch_samples + per_step - 1) / per_step : 0;
 }
@@ -224,7 +233,8 @@ static brim_status make_step(brim_stepper *t, const brim_spans *spans, brim_step
 
 // Of a step that failed half-way nothing remains: for want of memory it will be made again, for want of
 // data what was learned until then is kept. A device that failed has nothing to be asked for.
-brim_status brim_stepper_step(brim_stepper *t, const brim_spans *spans, brim_step_info *out) {
+static brim_status brim_stepper_step(brim_stepper *t, const brim_spans *spans,
+                                     brim_step_info *out) {
   brim_status status = make_step(t, spans, out);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   char why[1024];
@@ -252,7 +262,8 @@ static int64_t rows_of_step(const brim_stepper *t) {
   return rows < remaining ? rows : remaining;
 }
 
-brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out) {
+// brim_work_loading_table's
+static brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out) {
   int64_t step_rows = rows_of_step(t), rows = 0;
   memset(out, 0, sizeof *out);
   while (rows < step_rows) {
@@ -293,8 +304,8 @@ static brim_status compute_on(brim_stepper *t, const brim_loaded *loaded, int st
   return BRIM_OK;
 }
 
-brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns,
-                                      brim_step_info *out) {
+static brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns,
+                                             brim_step_info *out) {
   const brim_loaded *loaded = NULL;
   brim_step_info moved;
   memset(out, 0, sizeof *out);
@@ -357,14 +368,16 @@ void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool
   out->sums[BRIM_NET_SUM_ROWS] = rows;
 }
 
-void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values) {
+// brim_workload_table.figures
+static void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values) {
   double rows = sums[BRIM_NET_SUM_ROWS];
   bool counted = rows > 0 && t->counts;
   values[BRIM_NET_LOSS] = rows > 0 ? sums[BRIM_NET_SUM_LOSS] / rows : (double)NAN;
   values[BRIM_NET_ACCURACY] = counted ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
 }
 
-brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums) {
+// Training's sums of all ranks in place of this one's.
+static brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums) {
   if (!t->comm || brim_net_shares_loss(t->net)) return BRIM_OK;
   double all[] = {sums->loss_sum, sums->correct, sums->rows, sums->bad_rows};
   BRIM_TRY(brim_comm_all_reduce(t->comm, all, 4, BRIM_F64));
@@ -413,7 +426,8 @@ static brim_status collect_left_out(brim_stepper *t) {
   return gather_left_out(t, &mine, bits, bytes);
 }
 
-brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out) {
+// Training's sums since the last reset.
+static brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out) {
   brim_net_metrics now, all;
   BRIM_TRY(brim_net_read_metrics(t->net, true, &now));
   add_metrics(&t->carried, &now);
@@ -481,7 +495,10 @@ static void leave_out_reading(brim_stepper *t, const brim_loader_stats *before) 
   }
 }
 
-brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops) {
+// The averaged weights get batch norm statistics of their own, once a step, before they are evaluated
+// or left as the model. Nothing where there is no average, or none of a network with batch norm.
+// `stops`: BRIM_EINTERRUPTED as above.
+static brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops) {
   if (t->recalibrate_batches == 0 || !brim_net_recalibrates(t->net) || t->recalibrated == t->step)
     return BRIM_OK;
   bool begun = false;
@@ -528,7 +545,8 @@ brim_status brim_stepper_evaluate(brim_stepper *t, brim_stepper_pass pass, void 
 
 _Static_assert(BRIM_WORK_MAX_STAGES == BRIM_LOADER_MAX_STAGES, "stages of a pipeline");
 
-void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_work_loading *out) {
+static void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data,
+                               brim_work_loading *out) {
   memset(out, 0, sizeof *out);
   if (!t->train_loader) return;
   brim_loader_stats train, eval;
@@ -556,7 +574,7 @@ void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_
 
 //---------------------------------- trials ----------------------------------
 
-brim_status brim_stepper_snapshot(brim_stepper *t) {
+static brim_status brim_stepper_snapshot(brim_stepper *t) {
   // the net's snapshot reads its metrics: their exact sums are taken before and put back
   BRIM_TRY(brim_net_get_sums(t->net, &t->saved_sums));
   BRIM_TRY(brim_net_snapshot(t->net));
@@ -568,7 +586,7 @@ brim_status brim_stepper_snapshot(brim_stepper *t) {
   return BRIM_OK;
 }
 
-brim_status brim_stepper_restore(brim_stepper *t) {
+static brim_status brim_stepper_restore(brim_stepper *t) {
   BRIM_TRY(brim_net_restore(t->net));
   BRIM_TRY(brim_net_set_sums(t->net, &t->saved_sums));
   BRIM_TRY(brim_loader_seek(t->train_loader, t->saved_epoch, t->saved_position / t->ranks));
@@ -578,3 +596,492 @@ brim_status brim_stepper_restore(brim_stepper *t) {
   t->carried = t->saved_carried;
   return BRIM_OK;
 }
+
+//----------------------------------------- checkpoints -----------------------------------------
+// Checkpoints of a network that is stepped over a data set: where it stands, the training sums of the
+// epoch, and the way back to exactly there. The file itself is the engine's (engine_checkpoint.c).
+
+enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
+
+// The training sums of the epoch so far, so that a resumed epoch reports what an uninterrupted one
+// does: carried (4), then host and device sums of the net.
+static brim_status own_sums(brim_stepper *t, brim_net_sums *sums, double values[SUM_COUNT]) {
+  BRIM_TRY(brim_net_get_sums(t->net, sums));
+  const double carried[] = {t->carried.loss_sum, t->carried.correct, t->carried.rows,
+                            t->carried.bad_rows};
+  memcpy(values, carried, sizeof carried);
+  memcpy(values + 4, sums->host, sizeof sums->host);
+  memcpy(values + 4 + BRIM_METRIC_COUNT, sums->device, sizeof sums->device);
+  return BRIM_OK;
+}
+
+// A loss of all ranks' samples has its sums on each of them.
+static bool sums_apart(const brim_stepper *t) {
+  return t->ranks > 1 && !brim_net_shares_loss(t->net);
+}
+
+static brim_status put_sums(brim_stepper *t, json_t *meta) {
+  brim_net_sums sums;
+  double values[SUM_COUNT];
+  BRIM_TRY(own_sums(t, &sums, values));
+  bool all = sums_apart(t) && t->given && t->given_step == t->step;
+  brim_status status =
+      all ? brim_json_put_numbers(meta, "brim.sums", t->given, (size_t)t->ranks * SUM_COUNT)
+          : brim_json_put_numbers(meta, "brim.sums", values, SUM_COUNT);
+  if (!status) status = brim_work_put_i64(meta, "brim.skipped_steps", (int64_t)sums.skipped_steps);
+  double norm = fmax(t->carried.grad_norm_max, sums.grad_norm_max);  // 0 and NaN = none
+  if (status || !(norm > 0)) return status;
+  char number[32];
+  brim_format_f64(norm, number);
+  return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
+}
+
+// What transforms the training samples; NULL = nothing. Their arithmetic differs in the last bit, and
+// data.cache auto may choose otherwise when other programs hold memory.
+static const char *transforms_where(const brim_work_data *d) {
+  if (!d->train.transforms) return NULL;
+  return d->train.resident ? "by the device" : "by workers";
+}
+
+// A network's output k is the class that was number k when it was trained: other folders, or the same
+// ones in another order, are other classes.
+static brim_status warn_of_classes(const brim_checkpoint_facts *f, const json_t *meta,
+                                   const char *path) {
+  const char *const *names = f->data->class_names;
+  const char *text = json_string_value(json_object_get(meta, "brim.network"));
+  if (!text || !names) return BRIM_OK;
+  json_t *network = NULL;
+  BRIM_TRY(brim_json_parse(text, strlen(text), path, &network));
+  const json_t *saved = json_object_get(network, "class_names");
+  for (size_t i = 0; i < json_array_size(saved) && (int64_t)i < f->spec->classes; i++) {
+    const char *was = json_string_value(json_array_get(saved, i));
+    if (!was || strcmp(was, names[i]) == 0) continue;
+    brim_log_warn("workload",
+                  "%s was trained with other classes or another class order: class %d was '%.*s' "
+                  "and is '%.*s' now",
+                  path, (int)i, 200, was, 200, names[i]);
+    break;
+  }
+  json_decref(network);
+  return BRIM_OK;
+}
+
+static brim_status fill_metadata(brim_stepper *t, const brim_checkpoint_facts *f, bool weights_only,
+                                 json_t *meta) {
+  BRIM_TRY(brim_json_put(meta, "brim.format", json_string("brim.checkpoint/1")));
+  BRIM_TRY(brim_json_put(meta, "brim.workload", json_string(f->workload)));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.step", t->step));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", t->epoch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.position", t->position));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.seed", (int64_t)f->spec->seed));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.batch", t->batch));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.accumulation", t->accumulation));
+  if (t->ranks > 1) BRIM_TRY(brim_work_put_i64(meta, "brim.ranks", t->ranks));
+  int64_t samples = (int64_t)f->data->train.source->info.count;
+  BRIM_TRY(brim_work_put_i64(meta, "brim.samples", samples));
+  BRIM_TRY(brim_trained_put_network(f->spec, f->task, f->outputs, f->data->class_names, meta));
+  BRIM_TRY(put_sums(t, meta));
+  BRIM_TRY(brim_work_put_i64(meta, "brim.threads", t->device->info.threads));
+  if (f->accumulates) {
+    BRIM_TRY(brim_json_put(meta, "brim.accumulates", json_string(f->accumulates)));
+  }
+  if (t->recalibrated >= 0 && !weights_only)
+    BRIM_TRY(brim_work_put_i64(meta, "brim.settled", t->recalibrated));
+  const char *where = transforms_where(f->data);
+  if (where) BRIM_TRY(brim_json_put(meta, "brim.transforms", json_string(where)));
+  return brim_work_put_device(t->device, !weights_only, meta);
+}
+
+// All that goes along in the file; *out NULL on failure.
+static brim_status make_metadata(brim_stepper *t, const brim_checkpoint_facts *f,
+                                 const json_t *extra, bool weights_only, json_t **out) {
+  brim_json_setup();
+  json_t *meta = json_object();
+  *out = NULL;
+  if (!meta) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  brim_status status = fill_metadata(t, f, weights_only, meta);
+  if (!status && extra && json_object_update(meta, (json_t *)extra)) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  }
+  if (status) {
+    json_decref(meta);
+    return status;
+  }
+  *out = meta;
+  return BRIM_OK;
+}
+
+// A model that no evaluation came before; without statistics of its own it keeps averaged ones. Ranks
+// recalibrate together: one that fails must not continue alone.
+static brim_status recalibrate_model(brim_stepper *t) {
+  brim_status status = brim_stepper_recalibrate(t, false);
+  if (status == BRIM_OK || status == BRIM_EDEVICE || t->ranks > 1) return status;
+  brim_log_warn("workload",
+                "cannot recalibrate the batch-norm statistics of the averaged weights, so brim "
+                "uses averaged ones: %s",
+                brim_status_detail());
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+// The members of the workload's tables.
+// On all ranks, before the first one saves or holds this step.
+static brim_status brim_stepper_give(brim_stepper *t, bool weights_only) {
+  brim_net_sums sums;
+  double values[SUM_COUNT];
+  if (weights_only) BRIM_TRY(recalibrate_model(t));
+  if (!sums_apart(t)) return BRIM_OK;
+  BRIM_TRY(own_sums(t, &sums, values));
+  if (!t->given) t->given = brim_calloc((size_t)t->ranks * SUM_COUNT, sizeof *t->given);
+  if (!t->given) return brim_fail(BRIM_ENOMEM, "out of memory for the metadata of a checkpoint");
+  t->given_step = t->step;
+  return brim_comm_all_gather(t->comm, values, t->given, sizeof values);
+}
+
+static brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f,
+                                     const char *path, const json_t *extra, bool weights_only) {
+  json_t *meta;
+  if (weights_only) BRIM_TRY(recalibrate_model(t));
+  BRIM_TRY(make_metadata(t, f, extra, weights_only, &meta));
+  brim_status status = brim_net_save(t->net, path, meta, weights_only);
+  json_decref(meta);
+  return status;
+}
+
+static brim_status held_write(void *held, const char *path) {
+  return brim_net_held_write((brim_net_held *)held, path);
+}
+
+static void held_free(void *held) { brim_net_held_free((brim_net_held *)held); }
+
+static brim_status brim_stepper_hold(brim_stepper *t, const brim_checkpoint_facts *f,
+                                     const json_t *extra, bool weights_only, brim_work_held *out) {
+  json_t *meta;
+  brim_net_held *held = NULL;
+  BRIM_TRY(make_metadata(t, f, extra, weights_only, &meta));
+  brim_status status = brim_net_hold(t->net, meta, weights_only, &held);
+  json_decref(meta);
+  *out = (brim_work_held){.state = held, .write = held_write, .free = held_free};
+  return status;
+}
+
+static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
+  const char *text = json_string_value(json_object_get(meta, key));
+  if (!text || !brim_parse_i64(text, out) || *out < 0 || *out >= (int64_t)1 << 53) {
+    return brim_fail(BRIM_EPARSE,
+                     "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
+                     key);
+  }
+  return BRIM_OK;
+}
+
+// This rank's own; of a checkpoint of another number of ranks the first has all.
+static bool get_rank_sums(const brim_stepper *t, const json_t *meta, double values[SUM_COUNT]) {
+  size_t most = (size_t)BRIM_RANKS_MAX * SUM_COUNT;
+  double *all = brim_calloc(most, sizeof *all);
+  size_t count = all ? brim_json_get_numbers(meta, "brim.sums", all, most) : 0;
+  size_t ranks = count / SUM_COUNT;
+  bool there = count > 0 && count % SUM_COUNT == 0;
+  for (size_t r = 0; there && r < ranks; r++) {
+    bool own = ranks == (size_t)t->ranks ? r == (size_t)t->rank : t->rank == 0;
+    if (brim_net_shares_loss(t->net)) own = ranks == 1 || t->rank == 0;
+    for (size_t i = 0; own && i < SUM_COUNT; i++) values[i] += all[r * SUM_COUNT + i];
+  }
+  brim_free(all);
+  return there;
+}
+
+// A checkpoint without sums (or with others) starts them again: only a report depends on them.
+static brim_status load_sums(brim_stepper *t, const json_t *meta) {
+  brim_net_sums sums;
+  memset(&sums, 0, sizeof sums);
+  memset(&t->carried, 0, sizeof t->carried);
+  sums.grad_norm_max = (double)NAN;
+  double values[SUM_COUNT] = {0};
+  if (get_rank_sums(t, meta, values)) {
+    t->carried.loss_sum = values[0];
+    t->carried.correct = values[1];
+    t->carried.rows = values[2];
+    t->carried.bad_rows = values[3];
+    memcpy(sums.host, values + 4, sizeof sums.host);
+    memcpy(sums.device, values + 4 + BRIM_METRIC_COUNT, sizeof sums.device);
+  }
+  int64_t skipped = 0;
+  const char *count = json_string_value(json_object_get(meta, "brim.skipped_steps"));
+  if (count && brim_parse_i64(count, &skipped) && skipped > 0)
+    sums.skipped_steps = (uint64_t)skipped;
+  const char *norm = json_string_value(json_object_get(meta, "brim.grad_norm_max"));
+  if (norm && (!brim_parse_f64(norm, &sums.grad_norm_max) || !(sums.grad_norm_max > 0))) {
+    sums.grad_norm_max = (double)NAN;
+  }
+  return brim_net_set_sums(t->net, &sums);
+}
+
+// Bits are the same only on the same backend, library, thread count and setting: say so when not. A
+// caller that builds again with other micro-batches logs that itself.
+static void warn_if_different(const brim_stepper *t, const brim_work_data *data, const json_t *meta,
+                              const char *path) {
+  char threads[16], batch[32], samples[32], ranks[16];
+  const char *saved_ranks = json_string_value(json_object_get(meta, "brim.ranks"));
+  snprintf(ranks, sizeof ranks, "%d", t->ranks);
+  if (t->rank > 0) return;  // the first says it
+  if (strcmp(saved_ranks ? saved_ranks : "1", ranks) != 0) {
+    brim_log_warn("workload",
+                  "%s was written with %s ranks, this run has %s: the run continues, but is no "
+                  "longer bit-identical",
+                  path, saved_ranks ? saved_ranks : "1", ranks);
+  }
+  snprintf(samples, sizeof samples, "%" PRIu64, data->train.source->info.count);
+  snprintf(threads, sizeof threads, "%d", (int)t->device->info.threads);
+  snprintf(batch, sizeof batch, "%" PRId64, t->batch);
+  const brim_device *device = t->device;
+  const char *where = transforms_where(data);
+  const char *const rows[][2] = {{"brim.transforms", where ? where : ""},
+                                 {"brim.backend", device->backend->name},
+                                 {"brim.library", device->info.library},
+                                 {"brim.device", device->info.name},
+                                 {"brim.threads", threads},
+                                 {"brim.batch", batch},
+                                 {"brim.samples", samples}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
+    if (t->rebuilt && rows[i][1] == batch) continue;
+    if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
+      brim_log_warn("workload",
+                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
+                    "longer bit-identical",
+                    path, rows[i][0] + 5, saved, rows[i][1]);
+    }
+  }
+}
+
+typedef struct checkpoint_place {
+  int64_t step, epoch, position;
+  bool moved;  // on to the next epoch
+} checkpoint_place;
+
+// Where the checkpoint stands, checked before anything is changed.
+static brim_status read_place(const brim_stepper *t, const brim_checkpoint_facts *f,
+                              const char *path, checkpoint_place *out) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  const json_t *meta = brim_safetensors_metadata(file);
+  brim_status status = get_i64(meta, path, "brim.step", &out->step);
+  if (!status) status = get_i64(meta, path, "brim.epoch", &out->epoch);
+  if (!status) status = get_i64(meta, path, "brim.position", &out->position);
+  brim_safetensors_close(file);
+  if (status) return status;
+  // what the epoch has without drop_last: a batch of another size drops another rest
+  int64_t samples = (int64_t)f->data->train.source->info.count;
+  int64_t limit = (int64_t)f->loader->limit;
+  if (limit && limit < samples) samples = limit;
+  if (out->position >= samples) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is at sample %" PRId64 " of an epoch, but this data set has %" PRId64
+                     "; was it trained on other data?",
+                     path, out->position, samples);
+  }
+  // with drop_last only whole batches are left: of another size, the first may start a little later
+  if (f->loader->drop_last && out->position % t->batch != 0) {
+    out->position += t->batch - out->position % t->batch;
+  }
+  // ranks stand at the same place, each in its own part
+  if (out->position % t->ranks != 0) out->position += t->ranks - out->position % t->ranks;
+  if (out->position >= t->epoch_samples) {
+    out->position = 0;
+    out->epoch++;
+    out->moved = true;
+  }
+  return BRIM_OK;
+}
+
+static brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f,
+                                     const char *path, json_t **extra) {
+  json_t *meta = NULL;
+  checkpoint_place at = {0};
+  BRIM_TRY(read_place(t, f, path, &at));
+  BRIM_TRY(brim_net_load(t->net, path, false, &meta));
+  brim_status status = BRIM_OK;
+  if (at.moved) {
+    // the rest of its epoch is too short for a batch: the sums of that epoch end with it
+    if (json_object_del(meta, "brim.sums")) brim_log_debug("workload", "%s has no sums", path);
+    status = brim_work_put_i64(meta, "brim.epoch", at.epoch);
+    if (!status) status = brim_json_put(meta, "brim.new_epoch", json_string("true"));
+  }
+  const char *recalibrated = json_string_value(json_object_get(meta, "brim.settled"));
+  if (!recalibrated || !brim_parse_i64(recalibrated, &t->recalibrated)) t->recalibrated = -1;
+  if (!status) status = load_sums(t, meta);
+  if (!status) status = brim_loader_seek(t->train_loader, at.epoch, at.position / t->ranks);
+  if (!status) {
+    t->step = at.step;
+    t->epoch = at.epoch;
+    t->position = at.position;
+    warn_if_different(t, f->data, meta, path);
+    status = warn_of_classes(f, meta, path);
+  }
+  if (!status && extra) {
+    *extra = meta;
+  } else {
+    json_decref(meta);
+  }
+  return status;
+}
+
+static brim_status brim_stepper_use(brim_stepper *t, const char *path, bool averaged) {
+  t->recalibrated = t->step;  // the file has what belongs to its weights
+  return brim_net_load_weights(t->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
+}
+
+//--------------------------------------------- rows ---------------------------------------------
+// Rows of the tables of workloads that step a network over a data set: what their stepper does.
+
+static brim_stepper *stepper_of(const void *work) { return ((const brim_stepped *)work)->stepper; }
+
+static brim_checkpoint_facts facts_of(const void *work) {
+  return ((const brim_stepped *)work)->facts(work);
+}
+
+//---------------------------------- stepping ----------------------------------
+
+brim_status brim_stepped_step(void *work, const brim_spans *spans, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_STEP, 0));
+  return brim_stepper_step(stepper_of(work), spans, out);
+}
+
+void brim_stepped_stops(void *work, const volatile sig_atomic_t *stop) {
+  stepper_of(work)->stop = stop;
+}
+
+brim_status brim_stepped_metrics(void *work, bool reset, brim_work_metrics *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_METRICS, reset));
+  return brim_stepper_metrics(stepper_of(work), reset, out);
+}
+
+void brim_stepped_figures(void *work, const double *sums, double *values) {
+  brim_stepper_figures(stepper_of(work), sums, values);
+}
+
+brim_status brim_stepped_snapshot(void *work) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_SNAPSHOT, 0));
+  return brim_stepper_snapshot(stepper_of(work));
+}
+
+brim_status brim_stepped_restore(void *work) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_RESTORE, 0));
+  return brim_stepper_restore(stepper_of(work));
+}
+
+//---------------------------------- loading ----------------------------------
+
+static brim_status load_only(void *work, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_LOAD_ONLY, 0));
+  return brim_stepper_load_only(stepper_of(work), out);
+}
+
+static brim_status compute_only(void *work, int steps, int64_t *ns, brim_step_info *out) {
+  BRIM_TRY(brim_stepper_tell(stepper_of(work), BRIM_CALL_COMPUTE_ONLY, steps));
+  return brim_stepper_compute_only(stepper_of(work), steps, ns, out);
+}
+
+static void loader_stats(void *work, brim_work_loading *out) {
+  brim_stepper_stats(stepper_of(work), ((const brim_stepped *)work)->data, out);
+}
+
+const brim_work_loading_table brim_stepped_loading = {
+    .load_only = load_only, .compute_only = compute_only, .stats = loader_stats};
+
+static void share(void *work, int rank, int world) {
+  const brim_stepped *s = (const brim_stepped *)work;
+  s->loader->rank = rank;
+  s->loader->world = world;
+  s->data->has_planned = false;  // less memory may be another place for the data
+}
+
+static void drop(void *work) {
+  brim_stepper_drop(stepper_of(work));
+  brim_work_drop_residents(((const brim_stepped *)work)->data);
+}
+
+static brim_status give(void *work, bool weights_only) {
+  return brim_stepper_give(stepper_of(work), weights_only);
+}
+
+const brim_work_ranks_table brim_stepped_ranks = {.share = share,
+                                                  .drop = drop,
+                                                  .give = give,
+                                                  .lead = brim_stepped_lead,
+                                                  .follow = brim_stepped_follow};
+
+//---------------------------------- checkpoints ----------------------------------
+
+brim_status brim_stepped_save(void *work, const char *path, const json_t *extra,
+                              bool weights_only) {
+  const brim_checkpoint_facts facts = facts_of(work);
+  return brim_stepper_save(stepper_of(work), &facts, path, extra, weights_only);
+}
+
+static brim_status hold(void *work, const json_t *extra, bool weights_only, brim_work_held *out) {
+  const brim_checkpoint_facts facts = facts_of(work);
+  return brim_stepper_hold(stepper_of(work), &facts, extra, weights_only, out);
+}
+
+const brim_work_background_table brim_stepped_background = {.hold = hold};
+
+brim_status brim_stepped_load(void *work, const char *path, json_t **extra) {
+  const brim_checkpoint_facts facts = facts_of(work);
+  return brim_stepper_load(stepper_of(work), &facts, path, extra);
+}
+
+brim_status brim_stepped_use(void *work, const char *path, bool averaged) {
+  return brim_stepper_use(stepper_of(work), path, averaged);
+}
+
+//---------------------------------- diagnoses ----------------------------------
+
+static size_t watch_take(void *work, const brim_work_moment *at,
+                         brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+  return brim_net_watch_take(&stepper_of(work)->watch, at, out);
+}
+
+static void watch_advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
+  brim_net_watch_advice(&stepper_of(work)->watch, counts, lr, out, size);
+}
+
+static brim_status watch_lost(void *work, int64_t epoch, double lr) {
+  return brim_net_watch_lost(&stepper_of(work)->watch, epoch, lr);
+}
+
+static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
+  return brim_net_watch_put(&stepper_of(work)->watch, times, metadata);
+}
+
+static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
+  brim_net_watch_get(&stepper_of(work)->watch, metadata, skipped, times);
+}
+
+const brim_work_diagnosis brim_stepped_diagnosis = {.rows = brim_net_troubles,
+                                                    .count = BRIM_NET_TROUBLES,
+                                                    .take = watch_take,
+                                                    .advice = watch_advice,
+                                                    .lost = watch_lost,
+                                                    .put = watch_put,
+                                                    .get = watch_get};
+
+//---------------------------------- knobs ----------------------------------
+
+static bool loader_matters(void *work, const brim_setting *setting) {
+  const brim_stepped *s = (const brim_stepped *)work;
+  return brim_learn_loader_matters(s->data->context.device, setting, s->cache_of, work);
+}
+
+static bool pin_matters(void *work, const brim_setting *setting) {
+  const brim_stepped *s = (const brim_stepped *)work;
+  return !s->data->context.device->info.host_memory && loader_matters(work, setting);
+}
+
+static bool prefetch_matters(void *work, const brim_setting *setting) {
+  return setting->value[BRIM_LEARN_WORKERS] > 0 && loader_matters(work, setting);
+}
+
+const brim_learn_matters brim_stepped_matters = {
+    .workers = loader_matters, .pin = pin_matters, .prefetch = prefetch_matters};

@@ -68,14 +68,6 @@ typedef struct brim_stepper {
 // Network, loaders, schedule; position 0. The caller drops it where this fails.
 brim_status brim_stepper_build(brim_stepper *t, const brim_work_data *data, brim_applied *a);
 void brim_stepper_drop(brim_stepper *t);
-
-brim_status brim_stepper_step(brim_stepper *t, const brim_spans *spans, brim_step_info *out);
-// brim_work_loading_table's
-brim_status brim_stepper_load_only(brim_stepper *t, brim_step_info *out);
-brim_status brim_stepper_compute_only(brim_stepper *t, int steps, int64_t *ns, brim_step_info *out);
-void brim_stepper_stats(const brim_stepper *t, const brim_work_data *data, brim_work_loading *out);
-// Steps of an epoch, and what else `info` has of a setting.
-int64_t brim_stepper_per_epoch(const brim_stepper *t);
 void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64_t limit,
                        brim_work_info *out);
 
@@ -83,16 +75,10 @@ void brim_stepper_info(const brim_stepper *t, const brim_work_data *data, uint64
 // workload's to say.
 void brim_stepper_init(brim_stepper *t, const brim_work_data *data, const brim_net_spec *spec,
                        double lr);
-// Training's sums since the last reset.
-brim_status brim_stepper_metrics(brim_stepper *t, bool reset, brim_work_metrics *out);
 // Means of sums. Losses that are not finite are not in the sum: a mean of the others would look healthy
 // in training; `evaluated` is of the others.
 void brim_stepper_means(const brim_stepper *t, const brim_net_metrics *sum, bool evaluated,
                         brim_work_metrics *out);
-// Training's sums of all ranks in place of this one's.
-brim_status brim_stepper_collect(const brim_stepper *t, brim_net_metrics *sums);
-// brim_workload_table.figures
-void brim_stepper_figures(const brim_stepper *t, const double *sums, double *values);
 
 // Runs `pass` over what is evaluated; `sums` are its own, and training's continue as if it had not
 // happened. BRIM_ESTATE where there is nothing to evaluate on.
@@ -105,16 +91,9 @@ brim_status brim_stepper_each(const brim_stepper *t, brim_loader *loader, brim_b
                               void *ctx);
 // BRIM_EINTERRUPTED when a stop was asked for; between the batches of what is not a step.
 brim_status brim_stepper_check_stop(const brim_stepper *t);
-// The averaged weights get batch norm statistics of their own, once a step, before they are evaluated
-// or left as the model. Nothing where there is no average, or none of a network with batch norm.
-// `stops`: BRIM_EINTERRUPTED as above.
-brim_status brim_stepper_recalibrate(brim_stepper *t, bool stops);
 
 // On a rank that leads: the others make the same call, `number` being its steps or `reset` (workload_lead.c).
 brim_status brim_stepper_tell(const brim_stepper *t, brim_step_call kind, int number);
-
-brim_status brim_stepper_snapshot(brim_stepper *t);
-brim_status brim_stepper_restore(brim_stepper *t);
 
 #ifdef __cplusplus
 }

@@ -16,15 +16,4 @@ typedef struct brim_checkpoint_facts {
   const char *accumulates;  // as in brim_pairs_choice; NULL = there is no choice
 } brim_checkpoint_facts;
 
-// The members of the workload's tables.
-// On all ranks, before the first one saves or holds this step.
-brim_status brim_stepper_give(brim_stepper *t, bool weights_only);
-brim_status brim_stepper_save(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
-                              const json_t *extra, bool weights_only);
-brim_status brim_stepper_hold(brim_stepper *t, const brim_checkpoint_facts *f, const json_t *extra,
-                              bool weights_only, brim_work_held *out);
-brim_status brim_stepper_load(brim_stepper *t, const brim_checkpoint_facts *f, const char *path,
-                              json_t **extra);
-brim_status brim_stepper_use(brim_stepper *t, const char *path, bool averaged);
-
 #endif  // BRIM_WORKLOAD_STEPPER_SAVE_H_

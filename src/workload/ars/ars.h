@@ -44,10 +44,7 @@ typedef struct brim_ars_returns {
 void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part);
 // NaN where it is not known.
 double brim_returns_mean(const brim_ars_returns *r);
-double brim_returns_spread(const brim_ars_returns *r);  // standard deviation
-double brim_returns_error(const brim_ars_returns *r);   // of the mean
-double brim_returns_ended(const brim_ars_returns *r);   // share of the episodes, 0..1
-double brim_returns_length(const brim_ars_returns *r);  // environment steps of an episode
+double brim_returns_error(const brim_ars_returns *r);  // of the mean
 
 // As brim_work_metrics.sums, the figures' pairs last. 0.1 kept the first figure alone: its lists are a
 // part of these, from the start.

@@ -1,5 +1,5 @@
-// The ars workload's state, which its files share: ars_setup.c reads the config,
-// ars.c steps and evaluates, ars_save.c is for checkpoints.
+// The ars workload's state, which its files share: ars.c reads the config,
+// ars.c steps and evaluates, ars.c is for checkpoints.
 #ifndef BRIM_ARS_INT_H_
 #define BRIM_ARS_INT_H_
 
@@ -35,20 +35,20 @@ typedef struct brim_ars_rows {
 
 void brim_ars_rows_init(brim_ars_rows *rows, const brim_env_row *env);
 extern const brim_work_sums brim_ars_sum_rows;
-extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_watch.c
+extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_rows.c
 
-// ars_help.c
+// ars_rows.c
 enum { BRIM_ARS_OPTIONS = 3 };
 extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
-extern const brim_config_section brim_ars_section;  // ars_keys.c
+extern const brim_config_section brim_ars_section;  // ars_rows.c
 extern const brim_work_topic brim_ars_topic;
 
-extern const brim_work_replay_table brim_ars_replay;  // ars_replay.c
+extern const brim_work_replay_table brim_ars_replay;  // ars.c
 
 size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
-// A return that collapses (ars_watch.c).
+// A return that collapses (ars_rows.c).
 enum { BRIM_ARS_BEFORE = 4 };  // evaluations a new one is compared with
 typedef struct brim_ars_collapse {
   brim_ars_returns best;           // of the evaluations so far
@@ -66,8 +66,6 @@ typedef struct brim_ars_state {
   float *normal;   // (2, obs)
   double *filter;  // (1 + 2 obs); all lie in one block, this first
 } brim_ars_state;
-
-brim_status brim_ars_state_init(const brim_rollout_shape *shape, brim_ars_state *out);
 void brim_ars_state_deinit(brim_ars_state *state);
 
 typedef struct brim_ars {
@@ -106,17 +104,11 @@ typedef struct brim_ars {
   brim_ars_returns baseline, training_baseline;
 } brim_ars;
 
-// ars_setup.c
+// ars.c
 // Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
 bool brim_ars_all_equal(const brim_rollout_shape *shape);
-brim_status brim_ars_setup(brim_ars *w);
-// The shape with a setting's values; BRIM_EINVAL where they do not go together.
-brim_status brim_ars_apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out);
-int64_t brim_ars_epochs(const brim_ars *w);
-// Epochs that are over after so many iterations.
-int64_t brim_ars_epoch_of(const brim_ars *w, int64_t step);
 
-// ars_watch.c
+// ars_rows.c
 // Takes in an evaluation, beside the mean and its error of the zero policy; true when the return
 // has collapsed, once for each collapse.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
@@ -125,16 +117,8 @@ bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns 
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               const brim_rollout_shape *shape, char *out, size_t size);
 
-// ars_save.c
+// ars.c
 // Policy and filter from and to the device.
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
-brim_status brim_ars_put(brim_ars *w, const brim_ars_state *from);
-brim_status brim_ars_save(void *work, const char *path, const json_t *extra, bool weights_only);
-brim_status brim_ars_load(void *work, const char *path, json_t **extra);
-brim_status brim_ars_use(void *work, const char *path, bool averaged);
-bool brim_ars_owns(const brim_safetensors *file);
-void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now);
-// The policy of a file onto the device, to begin training with; where training stood is left alone.
-brim_status brim_ars_start_from(brim_ars *w, const char *path);
 
 #endif  // BRIM_ARS_INT_H_

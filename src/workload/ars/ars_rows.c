@@ -1,9 +1,202 @@
-// What a policy search measures, as rows: returns, lengths and ends of episodes and what else the
-// environment measures of them, beside those of a policy that does nothing, and the last update.
+// Tables of augmented random search: keys, help, metrics, findings, what it watches for.
+
+#include "workload/ars/ars_int.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "workload/ars/ars_int.h"
+#include "base/base_words.h"
+#include "record/record_view.h"
+#include "workload/workload_findings.h"
+
+//--------------------------------------------- keys ---------------------------------------------
+// Config keys of augmented random search, their values in presets, and the models it brings.
+
+static const brim_config_row keys[] = {
+    BRIM_KEY_INT("ars.num_envs", "128", 1, 1e9, BRIM_KEY_NAMES("num_envs"), BRIM_CONFIG_SAVED_OWN,
+                 "environments per direction, half for plus and half for minus (even)"),
+    BRIM_KEY_INT("ars.num_dirs", "16", 1, 1e6, BRIM_KEY_NAMES("num_dirs"), BRIM_CONFIG_SAVED_OWN,
+                 "random directions per iteration, each run as a plus and minus pair"),
+    BRIM_KEY_INT("ars.dir_chunk", "8", 1, 1e6, BRIM_KEY_NAMES("dir_chunk"), 0,
+                 "directions in memory at the same time; fewer use less memory"),
+    BRIM_KEY_INT("ars.top_dirs", "0", 0, 1e6, BRIM_KEY_NAMES("top_dirs"), BRIM_CONFIG_SAVED_OWN,
+                 "number of best directions in each update (0 = all)"),
+    BRIM_KEY_FLOAT("ars.noise_std", "0.03", 0, 1e3, BRIM_KEY_NAMES("noise_std"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST,
+                   "standard deviation of the perturbation"),
+    BRIM_KEY_FLOAT("ars.step_size", "0.02", 0, 1e3, BRIM_KEY_NAMES("step_size"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST, "step size of the update"),
+    BRIM_KEY_INT("ars.episode_length", NULL, 1, 1e9, BRIM_KEY_NAMES("episode_length"),
+                 BRIM_CONFIG_SAVED_OWN,
+                 "longest episode, in actions (default: set by env and ars.phase)"),
+    BRIM_KEY_INT("ars.iterations", "500", 1, 1e9, BRIM_KEY_NAMES("iterations"),
+                 BRIM_CONFIG_SAVED_OWN, "number of policy updates"),
+    BRIM_KEY_CHOICE("ars.version", "v2", BRIM_KEY_NO_NAMES, BRIM_KEY_NAMES("v1", "v2"),
+                    BRIM_CONFIG_SAVED_OWN, "ARS version; v2 normalizes observations"),
+    BRIM_KEY_FLOAT("ars.shift", "0", -1e9, 1e9, BRIM_KEY_NAMES("shift"),
+                   BRIM_CONFIG_SAVED_OWN | BRIM_CONFIG_NO_COST,
+                   "amount subtracted from the reward of every step; has an effect only with "
+                   "ars.restart=false"),
+    BRIM_KEY_BOOL(
+        "ars.restart", NULL, BRIM_KEY_NO_NAMES, BRIM_CONFIG_SAVED_OWN,
+        "start a new episode when one ends early; false = end the rollout of that environment "
+        "(default: set by env)"),
+    BRIM_KEY_INT("ars.eval_interval", "10", 1, 1e9, BRIM_KEY_NO_NAMES, 0,
+                 "iterations per epoch; brim evaluates the policy after each epoch"),
+    BRIM_KEY_INT("ars.eval_episodes", "100", 0, 1e6, BRIM_KEY_NO_NAMES, BRIM_CONFIG_SAVED_OWN,
+                 "held-out episodes of an evaluation; 0 = none"),
+    BRIM_KEY_CHOICE(
+        "ars.phase", "phase1", BRIM_KEY_NO_NAMES, BRIM_KEY_NAMES("phase1", "phase2"),
+        BRIM_CONFIG_SAVED_OWN,
+        "curriculum stage: phase1 = episodes of 200 actions, phase2 = episodes of 400 actions "
+        "and stronger pushes"),
+};
+
+static const brim_config_arg policy_args[] = {
+    BRIM_ARG_INT("depth", "1", 0, 64, "hidden layers"),
+    BRIM_ARG_INT("hidden", "256", 1, 65536, "width of each hidden layer"),
+    BRIM_ARG_CHOICE("activation", "relu", "relu|gelu|tanh", "activation after each hidden layer"),
+};
+
+static const brim_config_component_row components[] = {
+    BRIM_COMPONENT_BARE("model", "linear_policy", "actions = weights x observations"),
+    BRIM_COMPONENT("model", "mlp_policy", policy_args,
+                   "small network that maps observations to actions"),
+};
+
+#define OF(preset, envs, dirs, chunk) \
+  {preset, "ars.num_envs", envs}, {preset, "ars.num_dirs", dirs}, { preset, "ars.dir_chunk", chunk }
+static const brim_config_preset_row presets[] = {
+    OF("h200", "1024", "64", "64"),
+    OF("a100-80g", "1024", "64", "64"),
+    OF("a100-40g", "1024", "64", "64"),
+    OF("rtx4090-24g", "512", "64", "32"),
+    OF("rtx3090-24g", "512", "64", "32"),
+    OF("rtx3060-12g", "512", "32", "32"),
+    OF("rtx3060-laptop-6g", "256", "32", "16"),
+    OF(BRIM_CONFIG_NO_GPU, "64", "16", "16"),
+};
+
+const brim_config_section brim_ars_section = {
+    .keys = keys,
+    .key_count = sizeof keys / sizeof *keys,
+    .components = components,
+    .component_count = sizeof components / sizeof *components,
+    .presets = presets,
+    .preset_count = sizeof presets / sizeof *presets,
+};
+
+//--------------------------------------------- help ---------------------------------------------
+// Options and help of the policy search.
+
+static const char *const phase_choices[] = {"phase1", "phase2", NULL};
+
+static const brim_option train_options[] = {
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("number of environments; ars: per direction"),
+     .key = "ars.num_envs"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions per iteration"),
+     .key = "ars.num_dirs"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("ars: directions in memory at a time; fewer use less memory"),
+     .key = "ars.dir_chunk"},
+    {.name = "iterations",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("iterations to train for"),
+     .key = "ars.iterations"},
+    {.name = "phase",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "P",
+     .help = BRIM_N_("ars: curriculum stage"),
+     .key = "ars.phase",
+     .choices = phase_choices},
+    {0},
+};
+
+static const brim_option bench[] = {
+    {.name = "num-envs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("environments to try; ars: per direction"),
+     .key = "benchmark.num_envs_options"},
+    {.name = "num-dirs",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: numbers of directions to try"),
+     .key = "benchmark.num_dirs_options"},
+    {.name = "dir-chunk",
+     .kind = BRIM_OPTION_INT,
+     .multiple = true,
+     .help = BRIM_N_("ars: numbers of directions in memory to try"),
+     .key = "benchmark.dir_chunk_options"},
+    {0},
+};
+
+static const brim_option eval_options[] = {
+    {.name = "episodes",
+     .kind = BRIM_OPTION_INT,
+     .help = BRIM_N_("number of held-out episodes to evaluate a policy in"),
+     .key = "ars.eval_episodes"},
+    {0},
+};
+
+const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS] = {
+    {.command = "train",
+     .rows = train_options,
+     .examples = BRIM_N_(
+         "train a robot to stand\nbrim train ars\nthe same with more environments, for a large "
+         "GPU\nbrim train quadruped-stand --num-envs 1024 --num-dirs 64 --dir-chunk 64\n")},
+    {.command = "bench", .rows = bench},
+    {.command = "eval",
+     .rows = eval_options,
+     .about = BRIM_N_(
+         "A policy of workload ars runs in --episodes held-out episodes, which did not serve to "
+         "select it. The report shows return, falls, lengths and forward speed next to the zero "
+         "policy. For the task walk it also counts the episodes with an average speed of 1 m/s or "
+         "more and no fall."),
+     .examples = BRIM_N_("a policy, in a thousand episodes\n"
+                         "brim eval runs/quadruped-stand/best.safetensors --episodes 1000\n"),
+     .bounded = "episodes",
+     .least = 1,
+     .most = 1000000},
+};
+
+static const char *const page[] = {
+    BRIM_N_(
+        "brim searches a policy without gradients (augmented random search). "
+        "Each iteration tries random perturbations of the policy, added and subtracted. It then "
+        "moves the policy toward those with the higher return. It needs no data."),
+    "  brim train cartpole\n"
+    "  brim train ars\n"
+    "  brim eval runs/quadruped-stand/best.safetensors\n"
+    "  brim render runs/quadruped-stand/best.safetensors \\\n"
+    "    --out gait.html\n"
+    "  brim train ars --phase phase2 --output-dir runs/stand2 \\\n"
+    "    --weights runs/quadruped-stand/best.safetensors\n"
+    "  brim train quadruped-walk\n"
+    "  brim bench ars --benchmark-batch\n\n",
+    BRIM_N_(
+        "The first command balances a pole on a cart (CartPole-v1), in about a second. The second "
+        "trains a four-legged robot to stand while it is pushed. eval compares it with the "
+        "zero policy (all actions 0) in held-out episodes, and render writes a page that shows it. "
+        "Phase 2 continues from the policy of phase 1, with longer episodes and stronger pushes. "
+        "quadruped-walk rewards forward speed. bench finds the fastest number of environments and "
+        "directions."),
+    BRIM_N_("A config of your own needs these keys:"),
+    "  model: linear_policy\n"
+    "  workload: ars\n"
+    "  env: quadruped(task=stand)\n\n"};
+const brim_work_topic brim_ars_topic = {BRIM_N_("a robot that learns to stand or walk"), page,
+                                        sizeof page / sizeof *page};
+
+//------------------------------------------- metrics -------------------------------------------
+// What a policy search measures, as rows: returns, lengths and ends of episodes and what else the
+// environment measures of them, beside those of a policy that does nothing, and the last update.
 
 //---------------------------------- returns ----------------------------------
 
@@ -24,7 +217,8 @@ double brim_returns_mean(const brim_ars_returns *r) {
   return r->count > 0 ? r->sum / (double)r->count : (double)NAN;
 }
 
-double brim_returns_spread(const brim_ars_returns *r) {
+// standard deviation
+static double brim_returns_spread(const brim_ars_returns *r) {
   if (r->count < 2) return (double)NAN;
   double n = (double)r->count, square = r->sum_sq - r->sum * (r->sum / n);
   return sqrt(fmax(square, 0) / (n - 1));
@@ -34,11 +228,13 @@ double brim_returns_error(const brim_ars_returns *r) {
   return brim_returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
 }
 
-double brim_returns_ended(const brim_ars_returns *r) {
+// share of the episodes, 0..1
+static double brim_returns_ended(const brim_ars_returns *r) {
   return r->episodes > 0 ? (double)r->ended / (double)r->episodes : (double)NAN;
 }
 
-double brim_returns_length(const brim_ars_returns *r) {
+// environment steps of an episode
+static double brim_returns_length(const brim_ars_returns *r) {
   return r->episodes > 0 ? (double)r->steps / (double)r->episodes : (double)NAN;
 }
 
@@ -300,3 +496,546 @@ void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
                     diverged, still);
   }
 }
+
+//------------------------------------------- findings -------------------------------------------
+// What a sweep finds about a policy search: directions that wait for one another, and why a large card is no
+// faster than a laptop's.
+
+enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
+enum { FEW = 32 };   // environments of a CPU's thread: with more there is nothing to gain
+
+static double least_gain(const brim_result *r) { return BRIM_FINDING_LEAST * r->total_ms.median; }
+
+// Remedy and price of more of a knob: as measured, else `otherwise`, which is asked for; four times the
+// best again, while it helps.
+static void more_of(const brim_findings *v, const char *knob, double otherwise, brim_finding *f) {
+  const brim_result *more = brim_finding_twin(v, knob, BRIM_TWIN_MORE, NULL);
+  double gain = more ? brim_finding_gain_ms(v->r, more) : (double)NAN;
+  char next[32];
+  snprintf(next, sizeof next, "%.0f",
+           more ? 4 * brim_result_knob_number(more, knob, 0) : otherwise);
+  brim_finding_try(v, f, knob, next);
+  if (more && gain > 0) {
+    f->cost_ms = gain;
+    brim_finding_change(f, knob, brim_result_knob_text(more, knob), true);
+    brim_words_add(f->remedy, sizeof f->remedy,
+                   BRIM_N_("%s %s -> %s: measured, %.2f ms less for the same env steps"), knob,
+                   brim_result_knob_text(v->r, knob), brim_result_knob_text(more, knob), gain);
+  } else {
+    snprintf(next, sizeof next, "%.0f", otherwise);
+    brim_finding_change(f, knob, next, false);
+    brim_words_add(f->remedy, sizeof f->remedy, "%s %s -> %s", knob,
+                   brim_result_knob_text(v->r, knob), next);
+  }
+}
+
+// Directions that wait for one another, although there is room: a smaller chunk is for want of memory.
+static void find_chunks(const brim_findings *v) {
+  brim_result *r = v->r;
+  double dirs = brim_result_knob_number(r, "num_dirs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  const brim_result *more = brim_finding_twin(v, "dir_chunk", BRIM_TWIN_MORE, NULL);
+  if (!(chunk > 0) || chunk >= dirs) return;
+  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;  // measured: no matter
+  if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
+  brim_finding *f = brim_finding_add(r, "serial_chunks", (double)NAN);
+  if (!f) return;
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs,
+                 chunk, ceil(dirs / chunk));
+  more_of(v, "dir_chunk", dirs, f);
+}
+
+// Why a large card is no faster than a laptop's: it is not given enough to do at once.
+static void find_threads(const brim_findings *v) {
+  brim_result *r = v->r;
+  const brim_gpu_facts *gpu = brim_result_has_gpu(r) ? brim_gpu_facts_find(r->device) : NULL;
+  double envs = brim_result_knob_number(r, "num_envs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  double threads = envs * chunk * LANES;
+  double most = gpu ? (double)gpu->sms * gpu->threads_per_sm : (double)NAN;
+  if (!(threads > 0) || !(threads < 0.5 * most)) return;
+  const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
+  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;
+  brim_finding *f = brim_finding_add(r, "few_threads", (double)NAN);
+  if (!f) return;
+  const brim_gpu_facts *laptop = brim_gpu_facts_find("3060 Laptop");
+  bool fills = threads <= (double)laptop->sms * laptop->threads_per_sm;
+  brim_words_add(
+      f->text, sizeof f->text,
+      fills ? BRIM_N_("%.0f x %.0f environments use %.0f of the %.0f threads of this card; a "
+                      "laptop GPU runs as many, just as fast")
+            : BRIM_N_("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
+                      "the rest idles"),
+      envs, chunk, threads, most);
+  more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
+}
+
+// On a CPU, and on a card whose threads are not known: environments step in groups, and few of them leave
+// lanes and threads idle. Only a measurement tells.
+static void find_few(const brim_findings *v) {
+  brim_result *r = v->r;
+  const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
+  double envs = brim_result_knob_number(r, "num_envs", 0);
+  double chunk = brim_result_knob_number(r, "dir_chunk", 0);
+  if (brim_result_has_gpu(r) && brim_gpu_facts_find(r->device)) return;
+  if (!(envs * chunk > 0) || (more && brim_finding_gain_ms(r, more) <= least_gain(r))) return;
+  if (!more && !(v->probing && (brim_result_has_gpu(r) || envs * chunk < FEW * r->threads))) return;
+  brim_finding *f = brim_finding_add(r, "few_envs", (double)NAN);
+  if (!f) return;
+  brim_words_add(f->text, sizeof f->text,
+                 BRIM_N_("%.0f x %.0f environments at once are too few for this device"), envs,
+                 chunk);
+  more_of(v, "num_envs", 4 * envs, f);
+}
+
+static void find(const brim_findings *v) {
+  find_chunks(v);
+  find_threads(v);
+  find_few(v);
+}
+
+const brim_work_findings_table brim_ars_findings = {find};
+
+//-------------------------------------------- watch --------------------------------------------
+// What a policy search watches for: a return that collapses, updates that change nothing, episodes that
+// diverge. A collapse shows at evaluations, whose episodes are always the same: by how far the mean is
+// below the best so far, and below that of the zero policy without getting better.
+
+// Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
+// up and down by chance, one that is up hides nothing. Four standard errors are no accident; and of what
+// the best had gained on the zero policy, more than half is gone. It is over after two that are
+// fine.
+enum { OF_LAST = 3, TOO_MANY = 2, ERRORS = 4, RISE_ERRORS = 2, FINE = 2 };
+static const double most_lost = 0.5;
+
+//---------------------------------- collapsing ----------------------------------
+
+// The error of a difference.
+static double both(double x, double y) {
+  return sqrt((isnan(x) ? 0 : x * x) + (isnan(y) ? 0 : y * y));
+}
+
+// Better than the evaluations before it: by more than chance, or than each of some. A run that
+// begins below the zero policy is on its way then.
+static bool rises(const brim_ars_collapse *c, double now, double error) {
+  double sum = 0, most = c->before[0];
+  if (c->count == 0) return true;  // the first: nothing is known
+  for (int i = 0; i < c->count; i++) {
+    sum += c->before[i];
+    most = fmax(most, c->before[i]);
+  }
+  return now - sum / c->count > RISE_ERRORS * error || (c->count > 1 && now > most);
+}
+
+static void remember(brim_ars_collapse *c, double now, bool low, bool fine) {
+  memmove(c->before + 1, c->before, (BRIM_ARS_BEFORE - 1) * sizeof *c->before);
+  c->before[0] = now;
+  if (c->count < BRIM_ARS_BEFORE) c->count++;
+  c->low = (c->low << 1 | low) & ((1u << OF_LAST) - 1);
+  c->fine = !fine ? 0 : c->fine < FINE ? c->fine + 1 : FINE;
+}
+
+bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *returns, double zero,
+                            double zero_error) {
+  double now = brim_returns_mean(returns), best = brim_returns_mean(&c->best);
+  if (isnan(now)) return false;
+  double gained = isnan(zero) ? (double)NAN : best - zero;
+  bool below_best =
+      best - now > ERRORS * both(brim_returns_error(&c->best), brim_returns_error(returns)) &&
+      (isnan(gained) || best - now > most_lost * gained);
+  // without a gain there is nothing to lose but what the zero policy has
+  if (gained <= 0) below_best = false;
+  double error = both(zero_error, brim_returns_error(returns));
+  c->below_zero = zero - now > ERRORS * error;
+  bool low = below_best || (c->below_zero && !rises(c, now, error));
+  remember(c, now, low, !below_best && !c->below_zero);
+  if (isnan(best) || now > best) c->best = *returns;
+  if (c->fine == FINE) c->reported = false;
+  unsigned lows = 0;
+  for (unsigned bits = c->low; bits; bits >>= 1) lows += bits & 1;
+  if (c->reported || !low || lows < TOO_MANY) return false;
+  c->reported = true;
+  return true;
+}
+
+// The three remedies of seed guide 000, each with the figure that speaks for it or against it.
+void brim_ars_collapse_advice(const double *train, const brim_config *config,
+                              const brim_rollout_shape *shape, char *out, size_t size) {
+  double step = brim_config_float(config, "ars.step_size");
+  double noise = brim_config_float(config, "ars.noise_std");
+  double mean = train[BRIM_ARS_RETURN], sigma = train[BRIM_ARS_SIGMA];
+  double update = train[BRIM_ARS_UPDATE_NORM];
+  // a policy of zeros that was not changed: 0 of 0
+  double moved = update > 0 ? 100 * update / train[BRIM_ARS_POLICY_NORM] : 0;
+  double scatter = 100 * sigma / fabs(mean);
+  char label[64] = "";
+  out[0] = '\0';
+  brim_words_put(label, sizeof label, shape->row->ended.label);
+  brim_words_add(out, size,
+                 BRIM_N_("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
+                         "policy), "),
+                 step, moved);
+  // directions that are all alike say nothing, ones that scatter widely fall off the policy
+  brim_words_add(out, size,
+                 scatter < 1 ? BRIM_N_("a larger ars.noise_std (now %g; returns of the directions "
+                                       "deviate by %.3g, %.3g %% of their mean), ")
+                             : BRIM_N_("a smaller ars.noise_std (now %g; returns of the directions "
+                                       "deviate by %.3g, %.3g %% of their mean), "),
+                 noise, sigma, scatter);
+  brim_words_add(
+      out, size,
+      BRIM_N_("or a shorter ars.episode_length (now %lld; %s in %.3g %% of the episodes, which are "
+              "%.4g steps long on average)"),
+      (long long)shape->episode_length, label, 100 * train[BRIM_ARS_ENDED_RATE],
+      train[BRIM_ARS_LENGTH]);
+}
+
+//---------------------------------- diagnoses ----------------------------------
+
+enum { COLLAPSED, SKIPPED, DIVERGED, TROUBLES };
+
+static const brim_work_trouble_row troubles[TROUBLES] = {
+    [COLLAPSED] = {.name = "return_collapsed",
+                   .label = BRIM_N_("warning"),
+                   .one = BRIM_N_("%lld time the return collapsed, by step %lld"),
+                   .many = BRIM_N_("%lld times the return collapsed, first by step %lld"),
+                   .always = true},
+    [SKIPPED] = {.name = "update_skipped",
+                 .label = BRIM_N_("warning"),
+                 .one = BRIM_N_("%lld update did not change the policy, by step %lld"),
+                 .many = BRIM_N_("%lld updates did not change the policy, from step %lld on")},
+    [DIVERGED] = {.name = "episode_diverged",
+                  .label = BRIM_N_("warning"),
+                  .one = BRIM_N_("%lld episode diverged, by step %lld"),
+                  .many = BRIM_N_("%lld episodes diverged, from step %lld on")},
+};
+
+static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work_trouble *t) {
+  const brim_work_metrics *eval = at->metrics;
+  const brim_ars_returns returns = brim_returns_unpack(eval->sums);
+  double best = brim_returns_mean(&w->collapse.best), zero = eval->baseline[BRIM_ARS_RETURN];
+  double now = brim_returns_mean(&returns);
+  if (!brim_ars_collapse_take(&w->collapse, &returns, zero, eval->baseline[BRIM_ARS_ERROR])) {
+    return 0;
+  }
+  memset(t, 0, sizeof *t);
+  t->kind = COLLAPSED;
+  t->count = 1;
+  brim_ars_collapse_advice(at->train, w->config, &w->shape, t->advice, sizeof t->advice);
+  snprintf(w->collapse_advice, sizeof w->collapse_advice, "%s", t->advice);
+  bool below = w->collapse.below_zero;
+  double was = below ? zero : best;
+  brim_words_add(t->text, sizeof t->text,
+                 below ? BRIM_N_("the return collapsed to %.4g by step %" PRId64
+                                 ", below the zero policy's %.4g: %s")
+                       : BRIM_N_("the return collapsed to %.4g by step %" PRId64
+                                 ", from %.4g at its best: %s"),
+                 now, at->step, was, t->advice);
+  t->fields[0].key = "value";
+  t->fields[0].value = now;
+  t->fields[1].key = below ? "baseline" : "best";
+  t->fields[1].value = was;
+  t->field_count = isnan(was) ? 0 : 2;
+  return 1;
+}
+
+// Of training: no loss, no gradient; updates that were none and episodes that diverged.
+static size_t watch_take(void *work, const brim_work_moment *at,
+                         brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+  brim_ars *w = (brim_ars *)work;
+  const brim_work_metrics *m = at->metrics;
+  size_t n = 0;
+  if (at->evaluated) return take_evaluation(w, at, out);
+  memset(out, 0, 2 * sizeof *out);
+  if (m->skipped > w->watch.skipped) {
+    brim_work_trouble *t = &out[n++];
+    t->kind = SKIPPED;
+    t->count = m->skipped - w->watch.skipped;
+    w->watch.skipped = m->skipped;
+    brim_words_add(t->text, sizeof t->text,
+                   BRIM_N_("%" PRId64 " updates did not change the policy by step %" PRId64
+                           ": no return was finite, or all returns were equal"),
+                   t->count, at->step);
+  }
+  int64_t diverged = brim_returns_unpack(m->sums).diverged;
+  if (diverged == 0) return n;
+  brim_work_trouble *t = &out[n++];
+  t->kind = DIVERGED;
+  t->count = diverged;
+  const brim_env_ended *ended = &w->shape.row->ended;
+  char label[64] = "";
+  brim_words_put(label, sizeof label, ended->label);
+  if (ended->better == BRIM_BETTER_LOWER) {
+    brim_words_add(t->text, sizeof t->text,
+                   BRIM_N_("%" PRId64 " episodes diverged by step %" PRId64
+                           ": the simulation overflowed; they count as %s"),
+                   t->count, at->step, label);
+  } else {
+    brim_words_add(
+        t->text, sizeof t->text,
+        BRIM_N_("%" PRId64 " episodes diverged by step %" PRId64 ": the simulation overflowed"),
+        t->count, at->step);
+  }
+  return n;
+}
+
+static void watch_advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
+  (void)counts, (void)lr;
+  snprintf(out, size, "%s", ((brim_ars *)work)->collapse_advice);
+}
+
+static brim_status watch_lost(void *work, int64_t epoch, double lr) {
+  const brim_rollout_shape *shape = &((const brim_ars *)work)->shape;
+  if (brim_ars_all_equal(shape)) {
+    return brim_fail(BRIM_ESTATE,
+                     "lost in epoch %" PRId64
+                     ": all returns are equal, since %s rewards every step alike; set "
+                     "ars.restart=false, so that a rollout ends with its episode",
+                     epoch, shape->row->name);
+  }
+  return brim_fail(BRIM_ESTATE,
+                   "lost in epoch %" PRId64
+                   ": the returns are not finite or all equal; try a smaller ars.step_size (now "
+                   "%g) or another ars.noise_std, from an earlier checkpoint",
+                   epoch, lr);
+}
+
+//---------------------------------- in a checkpoint ----------------------------------
+
+// How often each was met, which evaluations were low, how many are fine, what was reported, the
+// means before, and the best.
+enum {
+  BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
+  NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
+  NUMBERS_0_1 = BEFORE_SUMS + BRIM_ARS_SUMS_0_1
+};
+
+static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
+  const brim_ars *w = (const brim_ars *)work;
+  const brim_ars_collapse *c = &w->collapse;
+  double v[NUMBERS];
+  size_t n = 0;
+  BRIM_TRY(brim_net_watch_put(&w->watch, NULL, metadata));
+  if (c->best.count == 0) return BRIM_OK;
+  for (int i = 0; i < TROUBLES; i++) v[n++] = (double)times[i];
+  v[n++] = (double)c->low;
+  v[n++] = (double)c->fine;
+  v[n++] = (double)c->reported;
+  v[n++] = (double)c->count;
+  for (int i = 0; i < BRIM_ARS_BEFORE; i++) v[n++] = c->before[i];
+  brim_returns_pack(&c->best, v + n);
+  return brim_json_put_numbers(metadata, "brim.watch_returns", v, NUMBERS);
+}
+
+static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
+  brim_ars *w = (brim_ars *)work;
+  double v[NUMBERS] = {0};
+  size_t n = 0;
+  brim_net_watch_get(&w->watch, metadata, skipped, NULL);
+  if (brim_work_get_numbers(metadata, "brim.watch_returns", v, NUMBERS) < NUMBERS_0_1) return;
+  for (int i = 0; i < TROUBLES; i++, n++) {
+    times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;
+  }
+  brim_ars_collapse *c = &w->collapse;
+  c->low = v[n] >= 0 && v[n] < 1 << OF_LAST ? (unsigned)v[n] : 0;
+  c->fine = v[n + 1] > 0 && v[n + 1] <= FINE ? (int)v[n + 1] : 0;
+  c->reported = v[n + 2] > 0;
+  c->count = v[n + 3] > 0 && v[n + 3] <= BRIM_ARS_BEFORE ? (int)v[n + 3] : 0;
+  n += 4;
+  for (int i = 0; i < BRIM_ARS_BEFORE; i++) c->before[i] = v[n++];
+  c->best = brim_returns_unpack(v + n);
+}
+
+const brim_work_diagnosis brim_ars_diagnosis = {.rows = troubles,
+                                                .count = TROUBLES,
+                                                .take = watch_take,
+                                                .advice = watch_advice,
+                                                .lost = watch_lost,
+                                                .put = watch_put,
+                                                .get = watch_get};
+
+//-------------------------------------------- views --------------------------------------------
+// What bench shows of a policy search besides its table: this card beside the two that seed guide 000
+// compares, by the makers' figures, and the guide's before and after, measured.
+
+//---------------------------------- cells ----------------------------------
+
+// A count, without digits behind the point.
+static void whole(double value, char out[32]) {
+  if (value < 1000) {
+    snprintf(out, 32, "%.0f", value);
+  } else {
+    brim_format_figure(value, out);
+  }
+}
+
+static void range_text(double low, double high, char out[32]) {
+  char a[32], b[32];
+  whole(low, a);
+  whole(high, b);
+  snprintf(out, 32, low == high ? "%.15s" : "%.15s-%.15s", a, b);
+}
+
+//---------------------------------- cards ----------------------------------
+
+static void add_card(brim_view *v, const brim_gpu_facts *g, bool here) {
+  char text[32];
+  brim_view_put(v, "%s%s", g->name, here ? brim_tr(" (this card)") : "");
+  brim_format_figure(g->cores, text);
+  brim_view_put(v, "%s", text);
+  range_text(g->memory_low_gb, g->memory_high_gb, text);
+  brim_view_put(v, "%s GB", text);
+  range_text(g->bandwidth_low, g->bandwidth_high, text);
+  brim_view_put(v, "%s GB/s", text);
+  brim_view_put(v, "%.3g", g->fp32_tflops);
+  if (isnan(g->tf32_tflops)) {
+    brim_view_put(v, "-");
+  } else {
+    brim_view_put(v, "%.3g", g->tf32_tflops);
+  }
+  brim_format_figure((double)g->sms * g->threads_per_sm, text);
+  brim_view_put(v, "%s", text);
+  brim_view_put(v, "%s", g->envs);
+  if (here) v->marked = (int)v->row_count;
+  v->row_count++;
+}
+
+static void cards(const brim_result *results, brim_view *v) {
+  static const char *const names[] = {"A100", "RTX 3060 Laptop"};
+  const brim_gpu_facts *here = brim_gpu_facts_find(results[0].device);
+  *v = (brim_view){.title = brim_tr("THE CARD"),
+                   .columns = {{"GPU", true, 0, 8},
+                               {brim_tr("CUDA cores"), false, 0, 0},
+                               {brim_tr("Memory"), false, 3, 0},
+                               {brim_tr("Bandwidth"), false, 2, 0},
+                               {"FP32 TFLOP/s", false, 0, 0},
+                               {"TF32 TFLOP/s", false, 4, 0},
+                               {brim_tr("Threads held"), false, 1, 0},
+                               {brim_tr("num_envs advised"), false, 5, 0}},
+                   .column_count = 8,
+                   .marked = -1};
+  bool listed = false;
+  for (size_t i = 0; i < 2; i++) {
+    const brim_gpu_facts *g = brim_gpu_facts_find(names[i]);
+    listed = listed || g == here;
+    add_card(v, g, g == here);
+  }
+  if (here && !listed) add_card(v, here, true);
+  snprintf(
+      v->note, sizeof v->note, "%s",
+      brim_tr("Manufacturer's figures. The A100 has 6,912 CUDA cores and 19.5 TFLOP/s in FP32. Its "
+              "156 TFLOP/s apply to TF32 matrix products, which a policy search does not use."));
+}
+
+//---------------------------------- before and after ----------------------------------
+
+typedef struct search {
+  double envs, dirs, chunk;
+} search;
+
+static search search_of(const brim_result *r) {
+  return (search){brim_result_knob_number(r, "num_envs", 0),
+                  brim_result_knob_number(r, "num_dirs", 0),
+                  brim_result_knob_number(r, "dir_chunk", 0)};
+}
+
+static double total(const brim_result *r) {
+  search s = search_of(r);
+  return s.envs * s.dirs;
+}
+
+static const search guide_before = {128, 16, 8}, guide_after = {1024, 64, 64};
+
+static const brim_result *views_find(const brim_result *results, size_t count,
+                                     const search *which) {
+  for (size_t i = 0; which && i < count; i++) {
+    const search s = search_of(&results[i]);
+    if (brim_result_ran(&results[i]) && s.envs == which->envs && s.dirs == which->dirs &&
+        s.chunk == which->chunk) {
+      return &results[i];
+    }
+  }
+  return NULL;
+}
+
+// The one with fewest (or most) environments in all, of those the one in smallest (or largest) chunks.
+static const brim_result *end_of(const brim_result *results, size_t count, bool last) {
+  const brim_result *best = NULL;
+  for (size_t i = 0; i < count; i++) {
+    const brim_result *r = &results[i];
+    if (!brim_result_ran(r)) continue;
+    double more = best ? total(r) - total(best) : 0;
+    if (best && more == 0) more = search_of(r).chunk - search_of(best).chunk;
+    if (!best || (last ? more > 0 : more < 0)) best = r;
+  }
+  return best;
+}
+
+static void add_end(brim_view *v, const char *label, const brim_result *r) {
+  const search s = search_of(r);
+  char text[32];
+  bool gpu = brim_result_has_gpu(r);
+  double busy = gpu ? r->gpu_percent : r->cpu_percent;
+  brim_view_put(v, "%s", label);
+  whole(total(r), text);
+  brim_view_put(v, "%.0f x %.0f = %s", s.envs, s.dirs, text);
+  brim_view_put(v, "%.0f", s.chunk);
+  brim_format_figure(r->samples_per_s, text);
+  brim_view_put(v, "%s", text);
+  for (int i = 0; i < (gpu ? 2 : 1); i++) {
+    double share = i ? r->sm_percent : busy;
+    if (isnan(share)) {
+      brim_view_put(v, "-");
+    } else {
+      brim_view_put(v, "%.0f %%", brim_shown(share));
+    }
+  }
+  v->row_count++;
+}
+
+static bool ends(const brim_result *results, size_t count, const search *own, brim_view *v) {
+  const brim_result *after = views_find(results, count, &guide_after);
+  if (!after) after = end_of(results, count, true);
+  // a config that has the last setting already is held against what it could have been
+  const brim_result *before = views_find(results, count, own);
+  if (!before || before == after) before = views_find(results, count, &guide_before);
+  const char *label = before ? brim_tr("before") : brim_tr("smallest tried");
+  if (!before) before = end_of(results, count, false);
+  if (!before || !after || before == after) return false;
+  bool gpu = brim_result_has_gpu(before);
+  *v = (brim_view){.title = brim_tr("BEFORE AND AFTER"),
+                   .columns = {{"", true, 0, 6},
+                               {brim_tr("Environments"), false, 0, 0},
+                               {brim_tr("Chunk"), false, 1, 0},
+                               {brim_tr("Env steps/s"), false, 0, 0},
+                               {gpu ? brim_tr("GPU used") : brim_tr("CPU used"), false, 2, 0},
+                               {brim_tr("SMs"), false, 3, 0}},
+                   .column_count = gpu ? 6 : 5,
+                   .marked = -1,
+                   .whole_note = true};
+  add_end(v, label, before);
+  add_end(v, brim_tr("after"), after);
+  snprintf(v->note, sizeof v->note,
+           gpu ? brim_tr("speedup %.2fx (for comparison: 8x is often expected of an A100, 50,000 "
+                         "-> 400,000)")
+               : brim_tr("speedup %.2fx"),
+           after->samples_per_s / before->samples_per_s);
+  return true;
+}
+
+static size_t make(const brim_result *results, size_t count, const brim_setting *own,
+                   bool with_cards, brim_view *out) {
+  size_t n = 0;
+  if (count == 0) return 0;
+  // cards say nothing about a CPU
+  if (with_cards && brim_result_has_gpu(&results[0])) cards(results, &out[n++]);
+  search has = {0};
+  if (own) {
+    has = (search){(double)own->value[BRIM_ARS_ENVS], (double)own->value[BRIM_ARS_DIRS],
+                   (double)own->value[BRIM_ARS_CHUNK]};
+  }
+  return n + ends(results, count, own ? &has : NULL, &out[n]);
+}
+
+const brim_work_views_table brim_ars_views = {.make = make};

@@ -1,6 +1,6 @@
-// The contrastive workload's state, which its files share: contrastive_setup.c reads the config and plans
-// settings, contrastive_bank.c has the labelled samples that features are evaluated with,
-// contrastive_probe.c the linear probe, contrastive.c steps, evaluates and saves.
+// The contrastive workload's state, which its files share: contrastive.c reads the config and plans
+// settings, contrastive.c has the labelled samples that features are evaluated with,
+// contrastive.c the linear probe, contrastive.c steps, evaluates and saves.
 #ifndef BRIM_CONTRASTIVE_INT_H_
 #define BRIM_CONTRASTIVE_INT_H_
 
@@ -10,7 +10,7 @@
 #include "workload/workload_pairs.h"
 #include "workload/workload_stepped.h"
 
-// What it measures: the rows of a network's training, then those of features (contrastive_rows.c).
+// What it measures: the rows of a network's training, then those of features (contrastive.c).
 enum {
   BRIM_CONTRASTIVE_EVAL_LOSS = BRIM_NET_ROWS,
   BRIM_CONTRASTIVE_KNN,
@@ -44,36 +44,8 @@ typedef struct brim_contrastive {
   char description[160];
 } brim_contrastive;
 
-// contrastive_setup.c
-// Fills in everything that does not depend on a setting.
-brim_status brim_contrastive_setup(brim_contrastive *w, const brim_work_context *context,
-                                   const brim_config *config);
-// A setting laid over the config; and with the rest that the network's plan takes: its limit, and how
-// it accumulates.
-void brim_contrastive_apply(const brim_contrastive *w, const brim_setting *setting,
-                            brim_applied *out);
-brim_status brim_contrastive_prepare(brim_contrastive *w, const brim_setting *setting,
-                                     brim_applied *out);
-brim_status brim_contrastive_plan(brim_contrastive *w, const brim_setting *setting, brim_plan *out);
-
-// contrastive_bank.c
-// The labelled set whose features vote, and its transforms, once the evaluation set is open; without
-// labels in both nothing is evaluated.
-brim_status brim_contrastive_open_bank(brim_contrastive *w);
-void brim_contrastive_close_bank(brim_contrastive *w);
-// Samples of it, with data.limit where it is the training set.
-int64_t brim_contrastive_bank_count(const brim_contrastive *w);
-brim_status brim_contrastive_plan_bank(const brim_contrastive *w, const brim_work_caching *caching,
-                                       const brim_applied *a, brim_plan *plan);
-brim_status brim_contrastive_make_loader(brim_contrastive *w, const brim_applied *a);
-
-// contrastive_probe.c
-brim_status brim_contrastive_probe(void *work, brim_work_metrics *out);
-
 extern const brim_work_options brim_contrastive_options;
-// contrastive_begin.c: what `brim init` writes for images without labels.
-void brim_contrastive_begin(const brim_work_images *images, brim_work_beginning *out);
-extern const brim_config_section brim_contrastive_section;  // contrastive_keys.c
-extern const brim_work_topic brim_contrastive_topic;        // contrastive_help.c
+extern const brim_config_section brim_contrastive_section;  // contrastive.c
+extern const brim_work_topic brim_contrastive_topic;        // contrastive.c
 
 #endif  // BRIM_CONTRASTIVE_INT_H_

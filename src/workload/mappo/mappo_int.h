@@ -1,6 +1,6 @@
-// The mappo workload's state, which its files share: mappo_setup.c and mappo_knobs.c read the config, mappo_nets.c plans and
-// builds, mappo_collect.c and mappo_learn.c make an iteration, mappo_fused.c has the parts of it that fused
-// kernels can take, mappo_eval.c evaluates, mappo_save.c is for checkpoints, mappo.c is the table.
+// The mappo workload's state, which its files share: mappo_setup.c and mappo_setup.c read the config, mappo_nets.c plans and
+// builds, mappo_learn.c and mappo_learn.c make an iteration, mappo_fused.c has the parts of it that fused
+// kernels can take, mappo.c evaluates, mappo.c is for checkpoints, mappo.c is the table.
 // E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
@@ -201,7 +201,7 @@ typedef struct brim_mappo_rows {
   char beside[64];                       // baseline_label of brim_mappo_rows_beside_rule
 } brim_mappo_rows;
 
-// What is seen so far of a training that goes wrong (mappo_watch.c).
+// What is seen so far of a training that goes wrong (mappo_rows.c).
 enum { BRIM_MAPPO_WINDOW = 16 };
 typedef struct brim_mappo_watch {
   int64_t skipped;                       // updates when last asked
@@ -213,7 +213,7 @@ typedef struct brim_mappo_watch {
   char advice[512];                     // about the last trouble; "" = there was none
 } brim_mappo_watch;
 
-// By the device's clock (mappo_probe.c).
+// By the device's clock (mappo_learn.c).
 enum { BRIM_MAPPO_MARK_ROLLOUT, BRIM_MAPPO_MARK_UPDATE, BRIM_MAPPO_MARK_END, BRIM_MAPPO_MARKS };
 enum { BRIM_MAPPO_PIECE_ENV, BRIM_MAPPO_PIECE_OUTPUTS, BRIM_MAPPO_PIECE_DRAW, BRIM_MAPPO_PIECES };
 typedef struct brim_mappo_probe {
@@ -304,23 +304,14 @@ enum {
   BRIM_MAPPO_RATES
 };
 
-// mappo_findings.c, mappo_views.c
+// mappo_rows.c, mappo_rows.c
 extern const brim_work_findings_table brim_mappo_findings;
 extern const brim_work_views_table brim_mappo_views;
-extern const brim_work_replay_table brim_mappo_replay;  // mappo_replay.c
+extern const brim_work_replay_table brim_mappo_replay;  // mappo.c
 
-// mappo_open.c
-brim_status brim_mappo_open(const brim_work_context *context, const brim_config *config,
-                            void **work);
-void brim_mappo_close(void *work);  // NULL is fine
-
-// mappo_knobs.c
+// mappo_setup.c
 extern const brim_knob_set brim_mappo_knob_set;
-brim_status brim_mappo_make_knobs(brim_mappo *w);
 void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
-// Threads that step environments for a num_workers of `asked` (-1: as many as compute, beside a GPU all
-// cores), with so many threads that compute (0: the device's).
-int32_t brim_mappo_workers(const brim_mappo *w, int64_t asked, int64_t threads);
 
 // mappo_setup.c
 brim_status brim_mappo_setup(brim_mappo *w);
@@ -341,22 +332,14 @@ brim_status brim_mappo_build(brim_mappo *w);
 void brim_mappo_drop(brim_mappo *w);
 brim_net *brim_mappo_net(const brim_mappo *w, int index);
 
-// mappo_collect.c
+// mappo_learn.c
 typedef struct brim_mappo_run {
   brim_mappo *w;
   const brim_spans *spans;  // NULL: nothing is measured inside
   int64_t part;             // of the records of the updates
 } brim_mappo_run;
-void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name);
-brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
-                           brim_status status);
-// Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
-brim_status brim_mappo_look(brim_mappo *w, int32_t t);
-brim_status brim_mappo_draw(brim_mappo *w, int32_t t);
 // A rollout of the device's environments: enqueued.
 brim_status brim_mappo_collect(const brim_mappo_run *r);
-// A rollout of environments on the CPU with the actor on the GPU, and its upload.
-brim_status brim_mappo_collect_on_host(const brim_mappo_run *r);
 // One matrix that `look` writes: an input of a network.
 brim_collect_output brim_mappo_output(const brim_tensor *input);
 
@@ -390,22 +373,11 @@ brim_status brim_mappo_fused_gradients(const brim_mappo *w, const brim_ppo_losse
 const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update", "update", "no"
 // The line at the start of a run; false: there is nothing to say.
 bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
-
-// mappo_probe.c, for steps on a GPU that are measured phase by phase; others pass through
-bool brim_mappo_probes(const brim_mappo *w, const brim_spans *spans);
 // Times pieces of a rollout. It changes the rollout's first steps and what it carries: the caller restores that.
 brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
-brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark);
-// After the iteration: what its phases took, and would take with the environments on the GPU.
-brim_status brim_mappo_probe_tell(brim_mappo *w, const brim_spans *spans,
-                                  const brim_mappo_pieces *pieces);
 
-// mappo_eval.c
+// mappo.c
 enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
-// Step t of all held-out episodes, after `begin`: actions by the policy or a rule.
-brim_status brim_mappo_eval_step(brim_mappo *w, int32_t t, int32_t rule);
-brim_status brim_mappo_baseline(void *work);
-brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out);
 
 // mappo_rows.c
 extern const brim_metric_set brim_mappo_set;
@@ -425,25 +397,16 @@ void brim_mappo_rule_values(const brim_mappo *w, double values[BRIM_METRIC_MAX])
 size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
-// mappo_watch.c
+// mappo_rows.c
 extern const brim_work_diagnosis brim_mappo_diagnosis;
 
-// mappo_save.c
+// mappo.c
 struct brim_mappo_copy;
-brim_status brim_mappo_save(void *work, const char *path, const json_t *extra, bool weights_only);
-brim_status brim_mappo_load(void *work, const char *path, json_t **extra);
-brim_status brim_mappo_use(void *work, const char *path, bool averaged);
-bool brim_mappo_owns(const brim_safetensors *file);
-void brim_mappo_resolve(void *work, const json_t *metadata, json_t *was, json_t *now);
-brim_status brim_mappo_start_from(brim_mappo *w, const char *path);
-brim_status brim_mappo_snapshot(void *work);
-brim_status brim_mappo_restore(void *work);
-void brim_mappo_copy_free(brim_mappo *w);
 
-// mappo_help.c
+// mappo_rows.c
 enum { BRIM_MAPPO_OPTIONS = 3 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
-extern const brim_config_section brim_mappo_section;  // mappo_keys.c
+extern const brim_config_section brim_mappo_section;  // mappo_rows.c
 extern const brim_work_topic brim_mappo_topic;
 
 #endif  // BRIM_MAPPO_INT_H_

@@ -1,7 +1,202 @@
+// An iteration of multi-agent PPO: a rollout, the critic's values, advantages, and passes over it in minibatches.
+
+#include "workload/mappo/mappo_int.h"
+
+#include <inttypes.h>
+
+static brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark);
+static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
+                              const brim_mappo_pieces *pieces);
+static bool probes(const brim_mappo *w, const brim_spans *spans);
+
+//------------------------------------------- rollout -------------------------------------------
+// A rollout: observations of all environments, actions drawn from the actor's outputs, one step, T times.
+// On the device nothing waits for the host. Environments on the CPU beside a GPU send observations up and
+// get outputs back every step; the rollout goes up once, at its end.
+
+static void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name) {
+  brim_span_begin(r->spans, phase, name);
+}
+
+static brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
+                                  brim_status status) {
+  if (!status && r->spans && r->spans->exact) status = brim_device_sync(r->w->context.device);
+  brim_span_end(r->spans, phase, name);
+  return status;
+}
+
+brim_collect_output brim_mappo_output(const brim_tensor *input) {
+  return (brim_collect_output){
+      .data = input->data, .dtype = (int32_t)input->dtype, .pitch = (int32_t)input->dim[1]};
+}
+
+static brim_status check_stop(const brim_mappo *w) {
+  if (!w->stop || !*w->stop) return BRIM_OK;
+  return brim_fail(BRIM_EINTERRUPTED, "interrupted in iteration %" PRId64, w->now.step + 1);
+}
+
+static brim_ppo_sample sample_of(const brim_mappo *w, char *block, int32_t t) {
+  const int64_t rows = (int64_t)w->sizes.envs * w->z.agents;
+  const brim_collect_clock *clock =
+      (const brim_collect_clock *)(const void *)(block + w->layout.clock);
+  return (brim_ppo_sample){
+      .rows = rows,
+      .clock = &clock->now,
+      .t = t,
+      .seed = w->how.seed,
+      .action = (int32_t *)(void *)(block + w->layout.action) + rows * t,
+      .logp = (float *)(void *)(block + w->layout.logp) + rows * t,
+  };
+}
+
+//---------------------------------- on the device ----------------------------------
+
+// Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
+static brim_status brim_mappo_look(brim_mappo *w, int32_t t) {
+  const brim_collect_view view = {
+      .first = (int64_t)t * w->sizes.envs,
+      .count = w->sizes.envs,
+      .actor = brim_mappo_output(&w->inputs[BRIM_MAPPO_ACTOR][1]),
+      .mask = (uint64_t *)(void *)(w->memory + w->places.mask),
+  };
+  return w->collect->look(&w->where, &w->shape, w->block, &view);
+}
+
+static brim_status draw(brim_mappo *w, int32_t t) {
+  brim_mappo_report *report = (brim_mappo_report *)(void *)(w->memory + w->places.report);
+  brim_ppo_sample sample = sample_of(w, w->block, t);
+  sample.outputs = w->outputs[BRIM_MAPPO_ACTOR];
+  sample.mask = (const uint64_t *)(const void *)(w->memory + w->places.mask);
+  sample.bad = &report->bad;
+  return w->ppo->sample(&w->where, &w->learn, &sample);
+}
+
+static brim_status act(brim_mappo *w, int32_t t) {
+  BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_ACTOR)));
+  return draw(w, t);
+}
+
+static brim_status collect_step(const brim_mappo_run *r, int32_t t) {
+  brim_mappo *w = r->w;
+  const brim_rollout_where *where = w->context.device->info.host_memory ? &w->host : &w->where;
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", brim_mappo_look(w, t)));
+  brim_mappo_begin(r, BRIM_PHASE_ACT, "act");
+  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(w, t)));
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  return brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t));
+}
+
+static brim_status collect_steps(const brim_mappo_run *r) {
+  brim_mappo *w = r->w;
+  const bool host = w->context.device->info.host_memory;
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(
+      brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->begin(&w->where, &w->shape, w->block)));
+  for (int32_t t = 0; t < w->sizes.steps; t++) {
+    if (host) BRIM_TRY(check_stop(w));
+    BRIM_TRY(collect_step(r, t));
+  }
+  return BRIM_OK;
+}
+
+// A fused rollout is one kernel of a GPU, which has no spans inside: mappo_learn.c divides it.
+brim_status brim_mappo_collect(const brim_mappo_run *r) {
+  brim_mappo *w = r->w;
+  BRIM_TRY(w->fusing.rollout ? brim_mappo_fused_collect(w) : collect_steps(r));
+  BRIM_TRY(w->collect->tally(&w->where, &w->shape, w->block, 1));
+  return brim_mappo_settle(w);
+}
+
+//---------------------------------- on the host ----------------------------------
+
+static brim_status look_on_host(brim_mappo *w, int32_t t) {
+  brim_collect_output input = brim_mappo_output(&w->inputs[BRIM_MAPPO_ACTOR][1]);
+  input.data = w->host_input;
+  const brim_collect_view view = {.first = (int64_t)t * w->sizes.envs,
+                                  .count = w->sizes.envs,
+                                  .actor = input,
+                                  .mask = w->host_mask};
+  return brim_collect_cpu()->look(&w->host, &w->shape, w->host_block, &view);
+}
+
+// While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
+static brim_phase reported(const brim_mappo_run *r, brim_phase phase) {
+  return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
+}
+
+static size_t tensor_bytes(const brim_tensor *t) {
+  return (size_t)(t->dim[0] * t->dim[1]) * brim_dtype_size(t->dtype);
+}
+
+static brim_status enqueue_outputs(void *ctx) {
+  return brim_net_enqueue_outputs(brim_mappo_net((brim_mappo *)ctx, BRIM_MAPPO_ACTOR));
+}
+
+// Observations up, the actor, outputs down.
+static brim_status ask_gpu(const brim_mappo_run *r) {
+  brim_mappo *w = r->w;
+  brim_device *device = w->context.device;
+  const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D), acting = reported(r, BRIM_PHASE_ACT);
+  brim_mappo_begin(r, transfer, "transfer");
+  BRIM_TRY(brim_mappo_end(
+      r, transfer, "transfer",
+      brim_device_copy(device, in->data, w->host_input, tensor_bytes(in), BRIM_COPY_H2D)));
+  brim_mappo_begin(r, acting, "act");
+  BRIM_TRY(brim_mappo_end(r, acting, "act", brim_record_run(w->act, enqueue_outputs, w, false)));
+  brim_mappo_begin(r, transfer, "transfer");
+  brim_status status =
+      brim_device_copy(device, w->host_output, out->data, tensor_bytes(out), BRIM_COPY_D2H);
+  if (!status) status = brim_device_sync(device);
+  return brim_mappo_end(r, transfer, "transfer", status);
+}
+
+static brim_status act_on_host(brim_mappo *w, int32_t t) {
+  brim_ppo_sample sample = sample_of(w, w->host_block, t);
+  sample.outputs = w->outputs[BRIM_MAPPO_ACTOR];
+  sample.outputs.data = w->host_output;
+  sample.mask = w->host_mask;
+  sample.bad = &w->report->bad;
+  return brim_ppo_cpu()->sample(&w->host, &w->learn, &sample);
+}
+
+static brim_status step_on_host(const brim_mappo_run *r, int32_t t) {
+  brim_mappo *w = r->w;
+  const brim_collect_table *cpu = brim_collect_cpu();
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
+  BRIM_TRY(ask_gpu(r));
+  // drawing the actions is part of choosing them, wherever it happens
+  const brim_phase acting = reported(r, BRIM_PHASE_ACT);
+  brim_mappo_begin(r, acting, "act");
+  BRIM_TRY(brim_mappo_end(r, acting, "act", act_on_host(w, t)));
+  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
+  return brim_mappo_end(r, BRIM_PHASE_ENV, "env", cpu->step(&w->host, &w->shape, w->host_block, t));
+}
+
+// A rollout of environments on the CPU with the actor on the GPU, and its upload.
+static brim_status collect_on_host(const brim_mappo_run *r) {
+  brim_mappo *w = r->w;
+  const brim_collect_table *cpu = brim_collect_cpu();
+  w->report->bad = 0;
+  BRIM_TRY(cpu->begin(&w->host, &w->shape, w->host_block));
+  for (int32_t t = 0; t < w->sizes.steps; t++) {
+    BRIM_TRY(check_stop(w));
+    BRIM_TRY(step_on_host(r, t));
+  }
+  BRIM_TRY(cpu->tally(&w->host, &w->shape, w->host_block, 1));
+  const brim_phase transfer = reported(r, BRIM_PHASE_H2D);
+  brim_mappo_begin(r, transfer, "transfer");
+  return brim_mappo_end(
+      r, transfer, "transfer",
+      brim_device_copy(w->context.device, w->block, w->host_block, w->layout.bytes, BRIM_COPY_H2D));
+}
+
+//------------------------------------------ iteration ------------------------------------------
 // An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
 // it in minibatches. Where the device records, all of it is one launch (several where it has more than
 // BRIM_GROUP_STATES updates); of measured iterations the rollout is one of its own.
-#include "workload/mappo/mappo_int.h"
 
 //---------------------------------- advantages ----------------------------------
 
@@ -203,7 +398,7 @@ static void fill_states(brim_mappo *w, double lr) {
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   const brim_mappo_run run = {.w = w, .spans = spans};
   brim_mappo_run recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};
-  if (w->sizes.on_host) return brim_mappo_collect_on_host(&run);
+  if (w->sizes.on_host) return collect_on_host(&run);
   return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
 
@@ -258,13 +453,152 @@ brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans) {
   fill_states(w, lr);
   BRIM_TRY(copy_carried(w, false));
   brim_status status = brim_mappo_probe_run(w, spans, &pieces);
-  if (!status && brim_mappo_probes(w, spans) && !w->sizes.on_host) status = copy_carried(w, true);
+  if (!status && probes(w, spans) && !w->sizes.on_host) status = copy_carried(w, true);
   if (!status) status = run_all(w, spans);
-  if (!status) status = brim_mappo_probe_tell(w, spans, &pieces);
+  if (!status) status = probe_tell(w, spans, &pieces);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
   // the iteration did not happen: an interrupted or failed one can be made again
   if (brim_group_undo(w->group) || copy_carried(w, true) || brim_device_sync(w->context.device)) {
     brim_log_debug("workload", "the state before the iteration could not be restored");
   }
   return status;
+}
+
+//------------------------------------- what its pieces take -------------------------------------
+// What a rollout's pieces take on a GPU, by its own clock: a few steps of each, recorded and launched, scaled
+// to the rollout. Two uses: a rollout on the GPU is one launch, in which nothing tells environment and actor
+// apart; a rollout on the CPU learns what it would take on the GPU. Only steps that are measured phase by
+// phase ask for it.
+
+enum { PROBE_STEPS = 32, WARM_RUNS = 3 };  // the first runs go op by op and record
+
+// mappo_learn.c, for steps on a GPU that are measured phase by phase; others pass through
+static bool probes(const brim_mappo *w, const brim_spans *spans) {
+  return spans && spans->exact && spans->add && !w->context.device->info.host_memory;
+}
+
+//---------------------------------- pieces ----------------------------------
+
+static int32_t probe_steps(const brim_mappo *w) {
+  return w->sizes.steps < PROBE_STEPS ? w->sizes.steps : PROBE_STEPS;
+}
+
+static brim_status enqueue_env(void *ctx) {
+  brim_mappo *w = (brim_mappo *)ctx;
+  for (int32_t t = 0; t < probe_steps(w); t++) {
+    BRIM_TRY(brim_mappo_look(w, t));
+    BRIM_TRY(w->collect->step(&w->where, &w->shape, w->block, t));
+  }
+  return BRIM_OK;
+}
+
+static brim_status probe_enqueue_outputs(void *ctx) {
+  brim_mappo *w = (brim_mappo *)ctx;
+  for (int32_t t = 0; t < probe_steps(w); t++) {
+    BRIM_TRY(brim_net_enqueue_outputs(brim_mappo_net(w, BRIM_MAPPO_ACTOR)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status enqueue_draw(void *ctx) {
+  brim_mappo *w = (brim_mappo *)ctx;
+  for (int32_t t = 0; t < probe_steps(w); t++) BRIM_TRY(draw(w, t));
+  return BRIM_OK;
+}
+
+static brim_status prepare(brim_mappo *w) {
+  for (int i = 0; i < BRIM_MAPPO_MARKS; i++) {
+    if (w->probe.marks[i]) continue;
+    BRIM_TRY(brim_event_create(w->context.device, &w->probe.marks[i]));
+  }
+  return BRIM_OK;
+}
+
+static brim_status time_piece(brim_mappo *w, int piece, brim_status (*enqueue)(void *ctx),
+                              int64_t *ns) {
+  brim_device *device = w->context.device;
+  brim_record **record = &w->probe.records[piece];
+  brim_event **marks = w->probe.marks;
+  const bool first = *record == NULL;
+  if (first) BRIM_TRY(brim_record_create(device, w->group, record));
+  for (int i = 0; first && i < WARM_RUNS; i++)
+    BRIM_TRY(brim_record_run(*record, enqueue, w, false));
+  BRIM_TRY(brim_device_sync(device));
+  // two launches: of the second the GPU does not wait for the host
+  BRIM_TRY(brim_record_run(*record, enqueue, w, false));
+  BRIM_TRY(brim_event_record(device, marks[0]));
+  BRIM_TRY(brim_record_run(*record, enqueue, w, false));
+  BRIM_TRY(brim_event_record(device, marks[1]));
+  BRIM_TRY(brim_event_elapsed(device, marks[0], marks[1], ns));
+  *ns = (int64_t)((double)*ns * w->sizes.steps / probe_steps(w));
+  return BRIM_OK;
+}
+
+brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out) {
+  if (!probes(w, spans)) return BRIM_OK;
+  BRIM_TRY(prepare(w));
+  // states are those a rollout begins with, also before the first one; actions exist before environments step
+  BRIM_TRY(w->collect->begin(&w->where, &w->shape, w->block));
+  BRIM_TRY(brim_mappo_look(w, 0));
+  BRIM_TRY(time_piece(w, BRIM_MAPPO_PIECE_OUTPUTS, probe_enqueue_outputs,
+                      &out->ns[BRIM_MAPPO_PIECE_OUTPUTS]));
+  BRIM_TRY(time_piece(w, BRIM_MAPPO_PIECE_DRAW, enqueue_draw, &out->ns[BRIM_MAPPO_PIECE_DRAW]));
+  return time_piece(w, BRIM_MAPPO_PIECE_ENV, enqueue_env, &out->ns[BRIM_MAPPO_PIECE_ENV]);
+}
+
+//---------------------------------- an iteration ----------------------------------
+
+static brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark) {
+  return probes(w, spans) ? brim_event_record(w->context.device, w->probe.marks[mark]) : BRIM_OK;
+}
+
+// A rollout on the CPU: the GPU computes the actor's outputs and the update, nothing else.
+static void tell_host(const brim_spans *spans, const brim_mappo_pieces *pieces, int64_t update_ns) {
+  const int64_t outputs = pieces->ns[BRIM_MAPPO_PIECE_OUTPUTS];
+  brim_span_add(spans, BRIM_PHASE_ENV, BRIM_SPAN_BUSY, 0);
+  brim_span_add(spans, BRIM_PHASE_H2D, BRIM_SPAN_BUSY, 0);
+  brim_span_add(spans, BRIM_PHASE_ACT, BRIM_SPAN_BUSY, outputs);
+  brim_span_add(spans, BRIM_PHASE_UPDATE, BRIM_SPAN_BUSY, update_ns);
+  brim_span_add(spans, BRIM_PHASE_ENV, BRIM_SPAN_MOVED, pieces->ns[BRIM_MAPPO_PIECE_ENV]);
+  brim_span_add(spans, BRIM_PHASE_H2D, BRIM_SPAN_MOVED, 0);
+  brim_span_add(spans, BRIM_PHASE_ACT, BRIM_SPAN_MOVED,
+                outputs + pieces->ns[BRIM_MAPPO_PIECE_DRAW]);
+}
+
+// All on the GPU: it computes all the time, in the proportions of the pieces while it collects.
+static void tell_device(const brim_spans *spans, const brim_mappo_pieces *pieces,
+                        int64_t rollout_ns, int64_t update_ns) {
+  const double env = (double)pieces->ns[BRIM_MAPPO_PIECE_ENV];
+  const double act =
+      (double)(pieces->ns[BRIM_MAPPO_PIECE_OUTPUTS] + pieces->ns[BRIM_MAPPO_PIECE_DRAW]);
+  const int64_t env_ns = env + act > 0 ? (int64_t)((double)rollout_ns * env / (env + act)) : 0;
+  const struct {
+    brim_phase phase;
+    int64_t ns;
+  } parts[] = {{BRIM_PHASE_ENV, env_ns},
+               {BRIM_PHASE_ACT, rollout_ns - env_ns},
+               {BRIM_PHASE_UPDATE, update_ns}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    brim_span_add(spans, parts[i].phase, BRIM_SPAN_TOOK, parts[i].ns);
+    brim_span_add(spans, parts[i].phase, BRIM_SPAN_BUSY, parts[i].ns);
+  }
+}
+
+// After the iteration: what its phases took, and would take with the environments on the GPU.
+static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
+                              const brim_mappo_pieces *pieces) {
+  brim_device *device = w->context.device;
+  brim_event **marks = w->probe.marks;
+  int64_t rollout = 0, update = 0;
+  if (!probes(w, spans)) return BRIM_OK;
+  BRIM_TRY(brim_event_elapsed(device, marks[BRIM_MAPPO_MARK_ROLLOUT], marks[BRIM_MAPPO_MARK_UPDATE],
+                              &rollout));
+  BRIM_TRY(brim_event_elapsed(device, marks[BRIM_MAPPO_MARK_UPDATE], marks[BRIM_MAPPO_MARK_END],
+                              &update));
+  if (w->sizes.on_host) {
+    tell_host(spans, pieces, update);
+  } else {
+    tell_device(spans, pieces, rollout, update);
+  }
+  return BRIM_OK;
 }

@@ -1,4 +1,4 @@
-// The supervised workload's state, which its files share: supervised_setup.c reads the config and plans
+// The supervised workload's state, which its files share: supervised.c reads the config and plans
 // settings, supervised.c steps, evaluates and saves.
 #ifndef BRIM_SUPERVISED_INT_H_
 #define BRIM_SUPERVISED_INT_H_
@@ -9,7 +9,7 @@
 #include "workload/workload_pairs.h"
 #include "workload/workload_stepped.h"
 
-extern const brim_metric_set brim_supervised_set;  // what it measures (supervised_rows.c)
+extern const brim_metric_set brim_supervised_set;  // what it measures (supervised.c)
 
 typedef struct brim_supervised {
   brim_stepped stepped;  // first
@@ -25,18 +25,5 @@ typedef struct brim_supervised {
   bool reported_bad_eval;  // that evaluation samples gave no finite loss
   char description[160];
 } brim_supervised;
-
-// Fills in everything that does not depend on a setting.
-brim_status brim_supervised_setup(brim_supervised *w, const brim_work_context *context,
-                                  const brim_config *config);
-// brim_work_info.whole
-int64_t brim_supervised_whole(const brim_supervised *w);
-// A setting laid over the config; and with the rest that the network's plan takes: its limit, and how
-// it accumulates.
-void brim_supervised_apply(const brim_supervised *w, const brim_setting *setting,
-                           brim_applied *out);
-brim_status brim_supervised_prepare(brim_supervised *w, const brim_setting *setting,
-                                    brim_applied *out);
-brim_status brim_supervised_plan(brim_supervised *w, const brim_setting *setting, brim_plan *out);
 
 #endif  // BRIM_SUPERVISED_INT_H_
