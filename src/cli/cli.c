@@ -1,7 +1,6 @@
-// Dispatch: the command table, finding the command on the command line, and what happens before and
-// after it runs.
+// Dispatch: the command table, finding the command on the command line, and what happens before and after it runs.
+
 #include "cli/cli.h"
-#include "data/data.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +10,115 @@
 #include <unistd.h>
 
 #include "base/base_stop.h"
+#include "data/data.h"
 #include "lab/store/lab_store.h"
 #include "workload/workload.h"
+
+//------------------------------------- options of a command -------------------------------------
+// Options and help of a command: its own, and those that workloads have for it.
+
+void brim_cli_option_tables(const brim_cli_command *command,
+                            const brim_option *out[BRIM_CLI_MAX_TABLES]) {
+  static const brim_option none[] = {{0}};
+  const brim_workload_table *table;
+  size_t n = 0;
+  out[n++] = command ? command->options : none;
+  for (size_t i = 0; command && (table = brim_workload_at(i)); i++) {
+    for (size_t k = 0; k < table->option_count && n + 1 < BRIM_CLI_MAX_TABLES; k++) {
+      const brim_work_options *o = &table->options[k];
+      if (o->rows && strcmp(o->command, command->name) == 0) out[n++] = o->rows;
+    }
+  }
+  out[n] = NULL;
+}
+
+// Texts of workloads behind the command's own, each on lines of its own.
+static void put_texts(const brim_cli_command *command, bool examples, brim_str *out) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    for (size_t k = 0; k < table->option_count; k++) {
+      const brim_work_options *o = &table->options[k];
+      const char *text = examples ? o->examples : o->about;
+      if (!text || strcmp(o->command, command->name) != 0) continue;
+      if (out->len > 0 && out->data[out->len - 1] != '\n') brim_str_append_char(out, '\n');
+      brim_str_append(out, brim_tr(text));
+    }
+  }
+}
+
+void brim_cli_command_about(const brim_cli_command *command, brim_str *out) {
+  brim_str_append(out, brim_tr(command->about));
+  put_texts(command, false, out);
+}
+
+void brim_cli_command_examples(const brim_cli_command *command, brim_str *out) {
+  if (command->examples[0]) brim_str_append(out, brim_tr(command->examples));
+  put_texts(command, true, out);
+}
+
+//---------------------------------------- global options ----------------------------------------
+// What dispatch and help both need: the global options, and finding a command in a list.
+
+static const char *const colour_choices[] = {"auto", "always", "never", NULL};
+static const char *const lang_choices[] = {"en", "ko", NULL};
+static const char *const colour_aliases[] = {"colour", NULL};
+
+static const brim_option global_options[] = {
+    {.name = "help",
+     .short_name = 'h',
+     .help = BRIM_N_("show this help"),
+     .group = BRIM_N_("Global options")},
+    {.name = "version", .help = BRIM_N_("show the version"), .group = BRIM_N_("Global options")},
+    {.name = "json",
+     .help = BRIM_N_("print JSON lines on stdout and nothing else"),
+     .group = BRIM_N_("Global options")},
+    {.name = "quiet",
+     .short_name = 'q',
+     .help = BRIM_N_("print only the final result and errors"),
+     .group = BRIM_N_("Global options")},
+    {.name = "verbose",
+     .short_name = 'v',
+     .help = BRIM_N_("log each action to stderr"),
+     .group = BRIM_N_("Global options")},
+    {.name = "color",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "WHEN",
+     .help = BRIM_N_("use colour in the output"),
+     .default_text = "auto",
+     .choices = colour_choices,
+     .aliases = colour_aliases,
+     .group = BRIM_N_("Global options")},
+    {.name = "log-json",
+     .help = BRIM_N_("log to stderr as JSON lines"),
+     .group = BRIM_N_("Global options")},
+    {.name = "plugin",
+     .kind = BRIM_OPTION_STRING,
+     .metavar = "SO",
+     .help = BRIM_N_("load this plug-in as well (may be repeated)"),
+     .group = BRIM_N_("Global options")},
+    {.name = "allow-plugins",
+     .help = BRIM_N_("load the plug-ins that the config names: they run as part of brim"),
+     .group = BRIM_N_("Global options")},
+    {.name = "lang",
+     .kind = BRIM_OPTION_ENUM,
+     .metavar = "LANG",
+     .help = BRIM_N_("language of messages (default: from LC_ALL, LC_MESSAGES or LANG)"),
+     .choices = lang_choices,
+     .group = BRIM_N_("Global options")},
+    {0},
+};
+
+const brim_option *brim_cli_global_options(void) { return global_options; }
+
+const brim_cli_command *brim_cli_command_find(const brim_cli_command *const *commands,
+                                              const char *name) {
+  for (const brim_cli_command *const *c = commands; *c; c++) {
+    if (strcmp((*c)->name, name) == 0) return *c;
+  }
+  return NULL;
+}
+
+//------------------------------------------- dispatch -------------------------------------------
 
 const brim_cli_command *const *brim_cli_commands(void) {
   static const brim_cli_command *const commands[] = {

@@ -1,5 +1,6 @@
-// `brim bench`: which settings to try, the sweep, the table, the recommendation, the files it
-// leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
+// `brim bench`: which settings to try, the sweep, the table, the recommendation. What to recommend is decided in
+// src/tune.
+
 #include "cli/bench/cli_bench.h"
 
 #include <math.h>
@@ -8,6 +9,242 @@
 
 #include "cli/job/cli_job_options.h"
 #include "cli/job/cli_loading.h"
+#include "monitor/monitor_job.h"
+
+//-------------------------------------- the setting before --------------------------------------
+// What the user had before the sweep, for the advice after it.
+
+void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
+  const brim_work *work = b->job->work;
+  brim_advice_facts_of(work, out);
+  out->larger = b->picks.recommended == b->settings.own ? b->larger : (double)NAN;
+  for (size_t i = 0; i < b->axes.count; i++) {
+    if (b->axes.axis[i].count < 2) continue;
+    out->several[out->several_count++] = work->knobs[b->axes.axis[i].knob].name;
+  }
+  const brim_setting *pick =
+      b->picks.recommended >= 0 ? &b->settings.setting[b->picks.recommended] : NULL;
+  for (size_t k = 0; pick && k < work->knob_count; k++) {
+    const brim_knob *knob = &work->knobs[k];
+    if (knob->matters && !knob->matters(work->state, pick))
+      out->idle[out->idle_count++] = knob->name;
+  }
+}
+
+// What to do with the recommendation: after choosing it and before --verify, whose workload is
+// another than the user had.
+static void bench_advise(const bench *b, brim_advice *out) {
+  brim_advice_facts facts;
+  brim_cli_bench_facts(b, &facts);
+  brim_advise(b->results, b->count, b->picks.recommended, &facts, out);
+}
+
+//---------------------------------------- recommendation ----------------------------------------
+// What is recommended of what was measured, and what is reported about it.
+
+// What asks for a knob's values: an option, or the key.
+static const char *option_of(const brim_knob *knob) {
+  return knob->option ? knob->option : knob->list ? knob->list : "";
+}
+
+// "batch_size 1024 changes learning: ask for it with --batch-sizes"
+static void beside_text(const bench *b, int index, char out[192]) {
+  const brim_work *work = b->job->work;
+  brim_setting own = brim_work_setting(work);
+  char what[96] = "";
+  const char *option = "";
+  for (size_t k = 0; k < work->knob_count; k++) {
+    int64_t value = b->settings.setting[index].value[k];
+    if (!work->knobs[k].changes_learning || value == own.value[k]) continue;
+    char text[32];
+    size_t n = strlen(what);
+    brim_knob_format(&work->knobs[k], value, text);
+    snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", work->knobs[k].name, text);
+    if (!option[0]) option = option_of(&work->knobs[k]);
+  }
+  brim_msg_format(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
+}
+
+// Is the config's own setting there to compare with, outside of values that the user named?
+static bool is_reference(const bench *b) {
+  for (size_t a = 0; a < b->axes.count && b->settings.own_added && b->settings.own >= 0; a++) {
+    const brim_sweep_axis *axis = &b->axes.axis[a];
+    bool has = !b->axes.named[axis->knob];
+    for (size_t i = 0; i < axis->count && !has; i++) {
+      has = axis->values[i] == b->settings.setting[b->settings.own].value[axis->knob];
+    }
+    if (!has) return true;
+  }
+  return false;
+}
+
+// Picks and decision from what was measured.
+static void bench_choose(bench *b, bool interrupted) {
+  brim_recommendation r;
+  bool *withheld = b->count > 0 ? (bool *)brim_calloc(b->count, sizeof *withheld) : NULL;
+  for (size_t i = 0; withheld && i < b->count; i++) {
+    withheld[i] = brim_sweep_changes_learning(b->job->work, b->axes.named, &b->settings.setting[i]);
+  }
+  brim_recommend_options how = {.race = b->race,
+                                .now = b->settings.own,
+                                .now_is_reference = is_reference(b),
+                                .interrupted = interrupted,
+                                .withheld = withheld};
+  brim_recommend(b->results, b->count, &how, &r);
+  b->picks = (brim_ui_picks){r.highest, r.efficient, r.recommended};
+  b->decision = (brim_ui_decision){.provisional = r.provisional,
+                                   .own_is_fastest = how.now_is_reference && r.now >= 0 &&
+                                                     r.now == r.recommended && r.now == r.highest,
+                                   .now = r.now,
+                                   .gain = r.gain.value,
+                                   .gain_low = r.gain.low,
+                                   .gain_high = r.gain.high,
+                                   .beside = r.beside,
+                                   .more = r.more.value,
+                                   .more_low = r.more.low,
+                                   .more_high = r.more.high};
+  brim_recommend_reason(b->results, b->count, &r, b->race, b->decision.reason);
+  if (r.beside >= 0) beside_text(b, r.beside, b->decision.beside_text);
+  brim_free(withheld);
+  if (b->count > 0) bench_advise(b, &b->advice);
+}
+
+//------------------------------------------- findings -------------------------------------------
+// What `brim bench` finds about the config's own setting: prices by short runs of the remedies, and how
+// that is shown.
+
+static bool own_ran(const bench *b) {
+  const int own = b->settings.own;
+  return own >= 0 && (size_t)own < b->count && brim_result_ran(&b->results[own]);
+}
+
+// After the sweep, unless --no-price: remedies of the config's own setting run for a moment each, by
+// these options but for the setting. Later, what was found about it, or that there is nothing to fix.
+static brim_status bench_price(bench *b, const brim_remedy_options *options) {
+  const brim_cli_job *job = b->job;
+  if (!own_ran(b) || !job->work || !brim_option_flag(&b->cli->parse, "price", true)) return BRIM_OK;
+  size_t own = (size_t)b->settings.own;
+  brim_remedy_options how = *options;
+  how.setting = &b->settings.setting[own];
+  how.folder = brim_cli_job_saves_in(job);
+  how.larger = &b->larger;
+  b->priced = true;
+  brim_status status =
+      brim_remedies_measure(job->work, job->config, job->device, &how, b->results, b->count, own);
+  if (job->work) bench_advise(b, &b->advice);  // now with what was tried
+  return status;
+}
+
+static void bench_put_findings(const bench *b, brim_str *out) {
+  const int own = b->settings.own;
+  if (!own_ran(b)) return;
+  if (b->cli->verbose && (own == b->picks.recommended || own == b->picks.highest)) return;
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
+  brim_str_append_char(out, '\n');
+  brim_ui_bench_findings(&b->cli->out, &b->results[own], &b->decision, b->picks.recommended, out);
+}
+
+//-------------------------------------- published progress --------------------------------------
+// What a sweep of settings publishes for `brim top` while it measures: which setting, how many are left.
+
+enum { PERIOD_NS = 500000000 };
+
+// What is measured now, for `brim top` (cli_bench.c). A result is of the setting whose progress came
+// last.
+static void bench_publish_start(bench *b) {
+  brim_job *job = &b->published;
+  const brim_device *device = b->job->device;
+  if (b->plan_only) return;
+  brim_job_init(job);
+  snprintf(job->command, sizeof job->command, "bench");
+  snprintf(job->workload, sizeof job->workload, "%.31s", b->job->work->table->name);
+  if (device) {
+    brim_device_spec_text(device, job->device, sizeof job->device);
+    snprintf(job->device_id, sizeof job->device_id, "%.63s", device->info.id);
+  }
+  job->phase = BRIM_JOB_START;
+  b->publisher = brim_job_publisher_start(job);
+}
+
+static void bench_publish_stop(bench *b) {
+  brim_job_publisher_stop(b->publisher);
+  b->publisher = NULL;
+}
+
+// Figures belong to the setting whose name stands beside them: another one begins without.
+static void take_name(brim_job *job, const char *title) {
+  char name[sizeof job->name];
+  snprintf(name, sizeof name, "%.63s", title ? title : "");
+  brim_utf8_trim(name);
+  if (strcmp(name, job->name) == 0) return;
+  memcpy(job->name, name, sizeof job->name);
+  job->samples_per_s = (double)NAN;
+  job->finding_count = 0;
+}
+
+void brim_cli_bench_publish(bench *b, const brim_progress *progress) {
+  brim_job *job = &b->published;
+  brim_time now = brim_clock_now();
+  take_name(job, progress->title);
+  job->phase = BRIM_JOB_MEASURE;
+  job->eta_s = progress->eta_s;  // its steps are settings, which the title counts
+  if (!b->publisher || brim_time_since_ns(b->published_at, now) < PERIOD_NS) return;
+  b->published_at = now;
+  brim_job_publisher_set(b->publisher, job);
+}
+
+void brim_cli_bench_publish_result(bench *b, const brim_result *result) {
+  brim_job *job = &b->published;
+  job->samples_per_s = result->samples_per_s;
+  snprintf(job->unit, sizeof job->unit, "%.23s", brim_result_unit(result));
+  job->finding_count = 0;
+  for (size_t i = 0; i < result->finding_count && i < BRIM_JOB_FINDINGS; i++) {
+    job->findings[job->finding_count++] = result->findings[i];
+  }
+  brim_job_publisher_set(b->publisher, job);
+}
+
+//-------------------------------------------- traces --------------------------------------------
+// After the sweep, on a GPU: a few steps of the settings that are named, under the GPU's own records.
+
+static bool has_run(const bench *b, int index) {
+  return index >= 0 && brim_result_ran(&b->results[index]);
+}
+
+static bool trace_one(bench *b, brim_gpu_trace *trace, int index) {
+  const brim_cli_job *job = b->job;
+  brim_setting setting = b->settings.setting[index];
+  if (brim_trial_trace(job->work, job->device, &setting, trace, &b->results[index])) {
+    brim_log_info("bench", "a setting could not be traced: %s", brim_status_detail());
+    brim_status_clear();
+    return false;
+  }
+  return true;
+}
+
+// What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
+// all that runs: what records stays attached to the process and slows down what follows.
+static bool bench_trace(bench *b) {
+  brim_gpu_trace *trace = NULL;
+  if (!b->job->memory.uuid[0] || !b->job->work) return false;
+  if (!has_run(b, b->picks.recommended)) return false;
+  if (brim_gpu_trace_open(&trace)) {
+    brim_log_info("bench", "the GPU's own records are not read: %s", brim_status_detail());
+    brim_status_clear();
+    return false;
+  }
+  bool traced = trace_one(b, trace, b->picks.recommended);
+  if (b->picks.highest != b->picks.recommended) {
+    traced = trace_one(b, trace, b->picks.highest) || traced;
+  }
+  brim_gpu_trace_close(trace);
+  return traced;
+}
+
+//------------------------------------------- command -------------------------------------------
+// `brim bench`: which settings to try, the sweep, the table, the recommendation, the files it
+// leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
 
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
@@ -350,7 +587,7 @@ static brim_status print_text(bench *b, bool interrupted) {
           ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
           : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
   if (!status && !b->plan_only) status = put_views(b, &text);
-  if (!status && !b->plan_only) brim_cli_bench_put_findings(b, &text);
+  if (!status && !b->plan_only) bench_put_findings(b, &text);
   if (!interrupted && b->count < b->grid) {
     brim_str_printf(&text,
                     b->budget_ended
@@ -513,14 +750,27 @@ static double budget(const bench *b) {
 // Fewer steps than usual were asked for: every part of a visit is shorter.
 enum { USUAL_STEPS = 10, LEAST_STEPS = 2 };
 
+static bool is_brief(const bench *b) {
+  const brim_config *config = b->job->config;
+  return brim_config_is_set(config, "benchmark.steps_per_test") &&
+         brim_config_int(config, "benchmark.steps_per_test") < USUAL_STEPS;
+}
+
+static double usual_seconds(const bench *b) {
+  return b->job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS;
+}
+
+double brim_cli_bench_visit_share(const bench *b) {
+  int64_t steps = brim_config_int(b->job->config, "benchmark.steps_per_test");
+  double share = is_brief(b) ? fmax(LEAST_STEPS, (double)steps) / USUAL_STEPS : 1;
+  // a budget has room for several settings
+  return budget(b) > 0 ? fmin(share, fmax(0.25, budget(b) / 16) / usual_seconds(b)) : share;
+}
+
 static brim_trial_options trial_options(const bench *b) {
   const brim_cli_job *job = b->job;
   int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
-  bool brief = brim_config_is_set(job->config, "benchmark.steps_per_test") && steps < USUAL_STEPS;
-  double seconds = job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS;
-  if (brief) seconds *= fmax(LEAST_STEPS, steps) / USUAL_STEPS;
-  // a budget has room for several settings
-  if (budget(b) > 0) seconds = fmin(seconds, fmax(0.25, budget(b) / 16));
+  bool brief = is_brief(b);
   // the default does not raise what was asked for
   bool least = brim_config_is_set(job->config, "benchmark.min_steps");
   return (brim_trial_options){
@@ -528,7 +778,7 @@ static brim_trial_options trial_options(const bench *b) {
       .max_warmup = brief ? (steps > LEAST_STEPS ? steps : LEAST_STEPS) : 0,
       .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
       .ci_target = 0.01,
-      .max_seconds = seconds,
+      .max_seconds = usual_seconds(b) * brim_cli_bench_visit_share(b),
       .memory_limit = brim_cli_memory_limit(job),
       .memory = &b->job->memory,
       .sampler = b->sampler,
@@ -636,7 +886,7 @@ static void keep(outcome *o, brim_status status) {
 static void complete(bench *b, outcome *end) {
   outcome interrupted = *end;
   end->status = BRIM_OK;
-  brim_cli_bench_choose(b, interrupted.status == BRIM_EINTERRUPTED);
+  bench_choose(b, interrupted.status == BRIM_EINTERRUPTED);
   check_machine(b);
   if (b->count > 0) keep(end, brim_cli_bench_files(b));
   if (!end->status) *end = interrupted;
@@ -646,10 +896,10 @@ static void complete(bench *b, outcome *end) {
       .trial = trial_options(b), .reopen = on_crash, .on_progress = on_progress, .ctx = b};
   double spent = (double)brim_time_since_ns(b->started, brim_clock_now()) * 1e-9;
   if (budget(b) > 0) how.seconds = fmin(LONGEST_PRICES, budget(b) - spent);
-  if (!(how.seconds < 0)) keep(end, brim_cli_bench_price(b, &how));
+  if (!(how.seconds < 0)) keep(end, bench_price(b, &how));
   if (!end->status) keep(end, brim_cli_bench_scale(b));
   if (!end->status) keep(end, brim_cli_bench_verify(b));
-  bool traced = !end->status && brim_cli_bench_trace(b);
+  bool traced = !end->status && bench_trace(b);
   if (traced || b->priced || b->proof_record || b->scaling_count > 0)
     keep(end, brim_cli_bench_files(b));
 }
@@ -684,7 +934,7 @@ static brim_status bench_all(bench *b) {
   BRIM_TRY(brim_cli_bench_apply_check(b));
   if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
-  brim_cli_bench_publish_start(b);
+  bench_publish_start(b);
   b->started = brim_clock_now();
   brim_status status = measure_machine(b);
   if (!status) {
@@ -695,7 +945,7 @@ static brim_status bench_all(bench *b) {
   b->sampler = NULL;
   for (size_t i = 0; i < b->count && b->card; i++) take_card(b, &b->results[i]);
   if (!status || status == BRIM_EINTERRUPTED) status = finish(b, status);
-  brim_cli_bench_publish_stop(b);
+  bench_publish_stop(b);
   return status;
 }
 

@@ -74,38 +74,18 @@ void brim_cli_bench_record(bench *b, const brim_result *result);
 // After the sweep, and again when more is known: the records, the report, best.yaml. Tries all of
 // them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
-// Picks and decision from what was measured.
-void brim_cli_bench_choose(bench *b, bool interrupted);
-// What to do with the recommendation: after choosing it and before --verify, whose workload is
-// another than the user had.
-void brim_cli_bench_advise(const bench *b, brim_advice *out);
 void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
-
-// What is measured now, for `brim top` (cli_bench_publish.c). A result is of the setting whose progress came
-// last.
-void brim_cli_bench_publish_start(bench *b);
-void brim_cli_bench_publish_stop(bench *b);
 void brim_cli_bench_publish(bench *b, const brim_progress *progress);
 void brim_cli_bench_publish_result(bench *b, const brim_result *result);
-
-// What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
-// all that runs: what records stays attached to the process and slows down what follows.
-bool brim_cli_bench_trace(bench *b);
-
-// After the sweep, unless --no-price: remedies of the config's own setting run for a moment each, by
-// these options but for the setting. Later, what was found about it, or that there is nothing to fix.
-brim_status brim_cli_bench_price(bench *b, const brim_remedy_options *options);
-void brim_cli_bench_put_findings(const bench *b, brim_str *out);
 
 // `device: [..]`: before the sweep, whether there are too many; after it, the picks on 1, 2, ... of the
 // devices at once. A device that cannot take part is reported in what is measured.
 brim_status brim_cli_bench_scale_check(bench *b);
 brim_status brim_cli_bench_scale(bench *b);
 void brim_cli_bench_scale_free(bench *b);
+// The share of its usual time that a visit of a setting gets: less than 1 with few --steps or a --budget.
+double brim_cli_bench_visit_share(const bench *b);
 void brim_cli_bench_record_scaling(bench *b, const brim_scaling *scaling);
-
-// The config key of the knob in a role; "" where the workload has none.
-const char *brim_cli_bench_key(const bench *b, brim_knob_role role);
 #define BENCH_RATE_KEY "training.learning_rate"
 
 // Effective batch and learning rate before and after a recommendation. after 0: the rate is unknown, or
@@ -114,12 +94,6 @@ typedef struct bench_rate {
   double batch_before, batch_after, before, after;
   bool adaptive, kept;
 } bench_rate;
-// For `batch` x `steps` (NaN: as before). A learning rate belongs to the batch beside which it stands: in
-// the file `path`, whatever the command line had in its place; without a file, to the sweep's config.
-brim_status brim_cli_bench_rate(const bench *b, const char *path, double batch, double steps,
-                                bench_rate *out);
-// "learning rate 0.1 -> 0.2, ..." and a newline; nothing where nothing changes.
-void brim_cli_bench_rate_text(const bench_rate *rate, brim_str *out);
 
 // A config of what was given and of the recommended setting, with the learning rate that goes with it.
 brim_status brim_cli_bench_best(const bench *b, const char *path);

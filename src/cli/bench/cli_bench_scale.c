@@ -6,6 +6,9 @@
 
 #include "cli/bench/cli_bench.h"
 
+// How long each number of devices is measured, and as long again with the exchange of gradients.
+#define USUAL_SECONDS 1.5
+
 typedef struct fleet {
   bench *bench;
   brim_replica replicas[BRIM_SCALING_MAX];
@@ -188,6 +191,7 @@ brim_status brim_cli_bench_scale(bench *b) {
         .ranks = node * nodes,
         .node = nodes > 1 ? node : 0,
         .measure = {.config = config,
+                    .seconds = USUAL_SECONDS * brim_cli_bench_visit_share(b),
                     .memory_limit = brim_cli_memory_limit(b->job),
                     .stop = b->cli->stop},
         .on_progress = on_progress,

@@ -1,9 +1,429 @@
-// `brim help`: the overview, one command, one topic, or everything as JSON or as a man page. All of
-// it is generated from the command and option tables.
-#include "cli/cli.h"
+// `brim help`: the overview, one command, one topic, or everything as JSON or as a man page. All of it is generated
+// from the command and option tables.
+
+#include "cli/help/cli_topics.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "cli/cli.h"
+#include "config/config.h"
+#include "workload/workload.h"
+
+//--------------------------------------- parts of topics ---------------------------------------
+// What the topics of `brim help` are put together from: paragraphs, lists of names, and the tables of
+// keys and components.
+
+static void brim_topic_pairs(const brim_topic_pair *pairs, size_t count, int column, int width,
+                             brim_str *out) {
+  brim_term term = {.width = width};
+  for (size_t i = 0; i < count; i++) {
+    int used = brim_utf8_width(pairs[i].name) + 2;
+    brim_str_printf(out, "  %s", pairs[i].name);
+    if (used + 1 > column) {
+      brim_str_append_char(out, '\n');
+      used = 0;
+    }
+    brim_str_repeat(out, ' ', (size_t)(column - used));
+    brim_ui_wrap(out, &term, brim_tr(pairs[i].text), column);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+// text is translated already
+static void brim_topic_paragraph(const char *text, int width, brim_str *out) {
+  brim_term term = {.width = width};
+  brim_ui_wrap(out, &term, text, 0);
+  brim_str_append(out, "\n\n");
+}
+
+// The config keys that begin with `prefix` ("log."), with what they mean; those without effect in
+// this version are left out.
+static void brim_topic_keys(const char *prefix, int width, brim_str *out) {
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    if (!brim_str_starts(key->name, prefix) || !brim_config_key_is_used(key)) continue;
+    brim_topic_pairs(&(brim_topic_pair){key->name, key->meaning}, 1, 30, width, out);
+  }
+}
+
+// The components of a category ("model"), likewise.
+static void brim_topic_components(const char *category, int width, brim_str *out) {
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    brim_config_named row = brim_config_component_named(i);
+    if (strcmp(row.category, category) != 0) continue;
+    brim_topic_pairs(&(brim_topic_pair){row.name, row.meaning}, 1, 24, width, out);
+  }
+}
+
+//------------------------------------ topics about the work ------------------------------------
+// The topics of `brim help` about the work: data, models, training, precision, memory, files. Lists
+// come from the tables of keys and components; only what no table says stands here.
+
+#define PARAGRAPH(text) brim_topic_paragraph(brim_tr(text), width, out)
+
+static void blank(brim_str *out) { brim_str_append_char(out, '\n'); }
+
+// cli_help.c
+static void brim_topic_data(int width, brim_str *out) {
+  PARAGRAPH(
+      "A path is enough: brim detects the format. brim data info PATH describes the data, brim "
+      "init PATH writes a config for it, and brim data verify PATH lists every broken record.");
+  brim_topic_components("dataset", width, out);
+  blank(out);
+  PARAGRAPH(
+      "Training uses the split train; evaluation uses val, or test if there is no val. In a folder "
+      "of images the splits are the folders train, val and test, each with one folder per class. "
+      "Class folders alone are all train. data.val_fraction then holds out a share of the training "
+      "set for validation.");
+  brim_topic_keys("data.", width, out);
+}
+
+static void brim_topic_transforms(int width, brim_str *out) {
+  PARAGRAPH(
+      "Transforms are a pipeline of stages separated by |. transform.train is for training, "
+      "transform.val for evaluation. A single pipeline serves both; evaluation skips its random "
+      "stages. If images differ in size, the first stage must bring them to one size. "
+      "transform.val may produce larger images than transform.train: convolutional networks "
+      "trained on random crops are more accurate on those.");
+  brim_str_append(out,
+                  "  transform:\n"
+                  "    train: random_resized_crop(size=224) | random_flip\n"
+                  "    val: resize(size=256) | center_crop(size=224)\n\n");
+  brim_topic_components("transform", width, out);
+  blank(out);
+  PARAGRAPH("brim config explain NAME lists the arguments of a component.");
+}
+
+static void brim_topic_models(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim derives the inputs and outputs of the network from the samples and targets. Write "
+      "arguments in parentheses: model: resnet18(width=32).");
+  const char *heading, *category;
+  for (size_t i = 0; (category = brim_config_category_at(i, &heading)); i++) {
+    brim_str_printf(out, "%s\n", brim_tr(heading));
+    brim_topic_components(category, width, out);
+    blank(out);
+  }
+  PARAGRAPH(
+      "Weights have the names and shapes of PyTorch modules. model.safetensors loads into "
+      "torchvision's networks, and --weights loads theirs.");
+}
+
+static void brim_topic_training(int width, brim_str *out) {
+  PARAGRAPH("From a folder of images to a trained model:");
+  brim_str_append(out,
+                  "  brim init photos\n"
+                  "  brim bench photos.yaml --apply\n"
+                  "  brim train photos.yaml\n\n");
+  PARAGRAPH(
+      "The first command writes a config for the data. The second finds the fastest setting and "
+      "writes it into the config. The third trains and writes its files to runs/photos. Change a "
+      "value for one run on the command line: brim train photos.yaml lr=0.01 --epochs 5.");
+  brim_topic_keys("training.", width, out);
+}
+
+static void brim_topic_precision(int width, brim_str *out) {
+  static const brim_topic_pair rows[] = {
+      {"fp32", BRIM_N_("32 bits throughout: the reference")},
+      {"tf32", BRIM_N_("fp32 whose matrix products use 10 mantissa bits on tensor cores (GPU)")},
+      {"bf16", BRIM_N_("16 bits with the range of fp32: fast if the device supports it, needs no "
+                       "loss scaling")},
+      {"fp16", BRIM_N_("16 bits with a small range: brim scales the loss, and skips and counts "
+                       "steps that overflow")},
+      {"auto", BRIM_N_("bf16 or fp16 if the device has fast instructions for it, otherwise fp32")},
+  };
+  PARAGRAPH(
+      "training.precision (--precision) is the compute precision. Weights, statistics and losses "
+      "always stay in fp32, in memory and in files.");
+  brim_topic_pairs(rows, sizeof rows / sizeof rows[0], 10, width, out);
+  blank(out);
+  PARAGRAPH("brim bench --precisions fp32 bf16 measures the difference on this machine.");
+}
+
+static void brim_topic_memory(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim plans memory before a run and allocates it once: weights, gradients, optimizer, "
+      "activations, workspace and loader. brim bench --plan prints the plan of every setting. brim "
+      "bench reports settings that cannot fit without running them.");
+  PARAGRAPH(
+      "If a setting does not fit, brim train uses smaller micro-batches and keeps the effective "
+      "batch. These options reduce the memory of a setting:");
+  brim_str_append(out,
+                  "  --precision bf16\n"
+                  "  --checkpointing true\n"
+                  "  --batch-size 64 training.gradient_accumulation_steps=4\n\n");
+  PARAGRAPH(
+      "The first halves the memory of activations. The second recomputes activations instead of "
+      "storing them. The third uses smaller micro-batches for the same effective batch.");
+  PARAGRAPH(
+      "On a GPU you share, gpu.memory_limit=10GB limits the plan. brim then recomputes only as "
+      "many activations as it must to stay within the limit.");
+  brim_topic_keys("gpu.", width, out);
+}
+
+static void brim_topic_bench(int width, brim_str *out) {
+  static const brim_topic_pair files[] = {
+      {"results.jsonl", BRIM_N_("one record per setting, with every measurement")},
+      {"report.html", BRIM_N_("report with charts, in one self-contained file")},
+      {"best.yaml", BRIM_N_("the recommended setting as a config for brim train")},
+  };
+  PARAGRAPH(
+      "brim bench CONFIG measures batch sizes, workers and precisions. It times I/O, forward, "
+      "backward and optimizer separately and recommends the fastest setting. It writes:");
+  brim_topic_pairs(files, sizeof files / sizeof files[0], 18, width, out);
+  blank(out);
+  PARAGRAPH(
+      "--apply writes the recommendation into the config. --verify checks it with an epoch of "
+      "training. --resume continues an interrupted sweep. brim compare A B compares two sweeps.");
+  brim_topic_keys("benchmark.", width, out);
+}
+
+static void brim_topic_sweep(int width, brim_str *out) {
+  PARAGRAPH(
+      "Every list in a config is an axis of a grid, and every point of the grid is one experiment. "
+      "device, gpus, per_gpu, tags, priority and output_dir are never axes.");
+  brim_str_append(out,
+                  "  device: [0, 1, 2, 3]\n"
+                  "  lr: logspace(1e-4, 1e-1, 4)\n"
+                  "  batch_size: [64, 128]\n"
+                  "  seeds: 3\n\n");
+  PARAGRAPH(
+      "brim sweep grid.yaml stores these 24 experiments below runs/grid and runs them, one per "
+      "GPU. "
+      "The same command continues after Ctrl-C and after a crash. It adds only experiments that "
+      "the store does not have, because an experiment's id is the hash of its config.");
+  PARAGRAPH(
+      "Crashes and hangs are retried, as often as retries says. Killed processes and failures of "
+      "the machine cost no retry. Out of memory, NaN, bad data and a bad config are not retried. "
+      "If "
+      "the first three experiments fail the same way, the sweep stops.");
+  brim_str_append(out,
+                  "  brim sweep status runs/grid\n"
+                  "  brim sweep cancel 1f0c27\n"
+                  "  brim sweep rerun-failed runs/grid\n"
+                  "  brim sweep export runs/grid --format csv\n\n");
+  PARAGRAPH(
+      "These work while a sweep runs and while none does. The experiment's files are in "
+      "runs/grid/exp/ID. --store postgres://... shares one queue between machines.");
+}
+
+static void brim_topic_checkpoints(int width, brim_str *out) {
+  static const brim_topic_pair files[] = {
+      {"last.safetensors", BRIM_N_("everything needed to resume: weights, optimizer, position")},
+      {"best.safetensors", BRIM_N_("the same, at the best evaluation so far")},
+      {"model.safetensors", BRIM_N_("the weights only, written at the end of the run")},
+  };
+  PARAGRAPH("A run writes these files to its folder (--output-dir, or runs/NAME):");
+  brim_topic_pairs(files, sizeof files / sizeof files[0], 22, width, out);
+  blank(out);
+  PARAGRAPH(
+      "They are safetensors files with the names of PyTorch modules. brim writes a new file next "
+      "to the old one and then replaces it, so a crash never leaves a partial file.");
+  brim_topic_keys("checkpoint.", width, out);
+}
+
+static void brim_topic_resume(int width, brim_str *out) {
+  PARAGRAPH(
+      "On Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with 130. The same "
+      "command with --resume continues from the last checkpoint; the result is bit-identical to an "
+      "uninterrupted run. Without a checkpoint it starts from the beginning.");
+  brim_str_append(out,
+                  "  brim train photos.yaml\n"
+                  "  brim train photos.yaml --resume\n"
+                  "  brim train photos.yaml --resume-from best.safetensors\n\n");
+  PARAGRAPH(
+      "You may change epochs, workers, logs and the device between runs. brim refuses another "
+      "model. It accepts other data, another seed or another learning rate with a warning. "
+      "--weights FILE is different: it loads only the weights and starts at step 0.");
+}
+
+static void brim_topic_logs(int width, brim_str *out) {
+  PARAGRAPH(
+      "Logs are in the folder of the run. --json prints the same events as JSON lines on stdout, "
+      "for other programs. --verbose logs each action to stderr.");
+  brim_topic_keys("log.", width, out);
+}
+
+static void brim_topic_language(int width, brim_str *out) {
+  PARAGRAPH(
+      "brim speaks English and Korean. The first of LC_ALL, LC_MESSAGES and LANG that is set "
+      "chooses; --lang en or --lang ko overrides it. Names of options, keys, files and JSON fields "
+      "are the same in both.");
+  brim_str_append(out, "  brim --lang ko help\n  LANG=ko_KR.UTF-8 brim train photos.yaml\n");
+}
+
+//----------------------------------- topics about the program -----------------------------------
+// The topics of `brim help`: the list, and those about the program itself (configs, components, exit
+// codes, environment). The others are in cli_help.c.
+
+static void exit_codes(int width, brim_str *out) {
+  static const brim_topic_pair codes[] = {
+#define X(id, code, meaning) {#code, meaning},
+      BRIM_CLI_EXIT_MAP(X)
+#undef X
+  };
+  brim_topic_paragraph(brim_tr("Exit codes:"), width, out);
+  brim_topic_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
+  brim_str_append_char(out, '\n');
+  brim_topic_paragraph(
+      brim_tr("On the first Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with "
+              "130. A second one, at least one second later, ends brim immediately. Work since the "
+              "last checkpoint is then lost, and the shell shows 130, 143 or 129. bench writes "
+              "each record to disk as soon as it is measured."),
+      width, out);
+  brim_topic_paragraph(
+      brim_tr("Every command checks its output path before it starts. A missing folder, a missing "
+              "permission or an existing file of another kind exits with 2. A failure while "
+              "writing, such as a full disk, exits with 1."),
+      width, out);
+}
+
+static void environment(int width, brim_str *out) {
+  static const brim_topic_pair variables[] = {
+      {"NO_COLOR", BRIM_N_("any value: use no colour")},
+      {"CLICOLOR_FORCE",
+       BRIM_N_("any value but 0: use colour even if the output is not a terminal")},
+      {"TERM", BRIM_N_("dumb disables colour and redrawn lines")},
+      {"COLUMNS", BRIM_N_("width of tables and help texts")},
+      {"LC_ALL, LC_CTYPE, LANG", BRIM_N_("UTF-8 enables lines, bars and dots beyond ASCII")},
+      {"LC_ALL, LC_MESSAGES, LANG",
+       BRIM_N_("ko selects messages, help and reports in Korean; --lang overrides it")},
+      {"BRIM_PLUGIN_PATH", BRIM_N_("folders to load plug-ins from, separated by colons (default: "
+                                   "lib/brim next to the program)")},
+      {"BRIM_HDF5_HELPER", BRIM_N_("program that reads possibly damaged HDF5 files (default: "
+                                   "brim-hdf5 in lib/brim)")},
+      {"XDG_CACHE_HOME", BRIM_N_("parent folder of brim/, where brim keeps measurements of this "
+                                 "machine (default: ~/.cache)")},
+      {"OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID",
+       BRIM_N_("set by mpirun and srun: the rank of this process in a training")},
+      {"BRIM_ALLOC_FAIL", BRIM_N_("for tests: makes the nth allocation fail")},
+      {"BRIM_HDF5_LIMIT_S",
+       BRIM_N_("for tests: time limit of libhdf5 per file or row, in seconds (default: 60)")},
+  };
+  brim_topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
+  brim_topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
+}
+
+static void config(int width, brim_str *out) {
+  brim_topic_paragraph(brim_tr("A config is a YAML file. Every key has one meaning, one default "
+                               "and often several spellings; brim config explain lists them. An "
+                               "unknown key is an error, and brim suggests the nearest known key."),
+                       width, out);
+  brim_str_append(out,
+                  "  model: mlp(depth=4, hidden=512)\n"
+                  "  dataset: idx\n"
+                  "  optimizer: adamw(lr=1e-3)\n"
+                  "  scheduler: cosine\n"
+                  "  data:\n"
+                  "    path: data/mnist\n"
+                  "    batch_size: 128\n"
+                  "  training:\n"
+                  "    epochs: 10\n\n");
+  brim_topic_paragraph(
+      brim_tr(
+          "Later sources override earlier ones: defaults, a preset in the file, included files, "
+          "the file, a preset on the command line (preset=rtx3060-12g), options, key.path=value "
+          "arguments. brim config show --origins prints the source of each value."),
+      width, out);
+  brim_topic_paragraph(
+      brim_tr("A list in place of one value is an axis of a grid: lr: [0.1, 0.01]. zip changes "
+              "axes together, exclude removes points, and brim config grid lists the points."),
+      width, out);
+}
+
+static void components(int width, brim_str *out) {
+  brim_topic_paragraph(
+      brim_tr("An expression selects a model, loss, optimizer, scheduler, data set or transform: a "
+              "name, or a name with arguments. Arguments are numbers, words, lists [1, 2], tuples "
+              "(0.8, 1.0) or other components. Transforms are pipelines: stages separated by |."),
+      width, out);
+  brim_str_append(out,
+                  "  model: mlp(depth=3, hidden=512, dropout=0.1)\n"
+                  "  optimizer: sgd(lr=0.1, momentum=0.9, nesterov=true)\n"
+                  "  transform:\n"
+                  "    train: random_crop(size=28, padding=2) | cutout(size=8)\n"
+                  "    val: center_crop(size=28)\n\n");
+  brim_topic_paragraph(brim_tr("brim config explain NAME describes a component and its arguments. "
+                               "Write plugin:NAME for a component from a plug-in."),
+                       width, out);
+}
+
+static const brim_cli_topic topics[] = {
+    {"config", BRIM_N_("write and combine configs"), config, NULL},
+    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components, NULL},
+    {"data", BRIM_N_("data formats, and how brim detects them"), brim_topic_data, NULL},
+    {"transforms", BRIM_N_("transforms of samples"), brim_topic_transforms, NULL},
+    {"models", BRIM_N_("networks, losses, optimizers, schedules"), brim_topic_models, NULL},
+    {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training, NULL},
+    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision, NULL},
+    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory,
+     NULL},
+    {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench, NULL},
+    {"sweep", BRIM_N_("run many experiments and continue them"), brim_topic_sweep, NULL},
+    {"checkpoints", BRIM_N_("files of a run, and their use in other programs"),
+     brim_topic_checkpoints, NULL},
+    {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume, NULL},
+    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs, NULL},
+    {"language", BRIM_N_("English and Korean"), brim_topic_language, NULL},
+    {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes, NULL},
+    {"environment", BRIM_N_("environment variables"), environment, NULL},
+};
+
+enum { TOPICS = sizeof topics / sizeof topics[0] };
+
+// Pages of workloads stand behind that of training.
+static size_t first_of_workloads(void) {
+  for (size_t i = 0; i < TOPICS; i++) {
+    if (topics[i].write == brim_topic_training) return i + 1;
+  }
+  return TOPICS;
+}
+
+static const brim_workload_table *workload_with_page(size_t index) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (table->topic && index-- == 0) return table;
+  }
+  return NULL;
+}
+
+static size_t pages(void) {
+  size_t n = 0;
+  while (workload_with_page(n)) n++;
+  return n;
+}
+
+size_t brim_cli_topic_count(void) { return TOPICS + pages(); }
+
+brim_cli_topic brim_cli_topic_at(size_t index) {
+  size_t first = first_of_workloads(), count = pages();
+  if (index < first) return topics[index];
+  if (index >= first + count) return topics[index - count];
+  const brim_workload_table *table = workload_with_page(index - first);
+  return (brim_cli_topic){
+      .name = table->name, .summary = table->topic->summary, .page = table->topic};
+}
+
+void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out) {
+  if (!topic->page) {
+    topic->write(width, out);
+    return;
+  }
+  char prefix[64];
+  for (size_t i = 0; i < topic->page->count; i++) {
+    const char *part = topic->page->parts[i];
+    if (part[0] == ' ') {
+      brim_str_append(out, part);
+    } else {
+      brim_topic_paragraph(brim_tr(part), width, out);
+    }
+  }
+  snprintf(prefix, sizeof prefix, "%s.", topic->name);
+  brim_topic_keys(prefix, width, out);
+}
+
+//--------------------------------------------- help ---------------------------------------------
 
 static const brim_option options[] = {
     {.name = "man", .help = BRIM_N_("print the man page as roff")},

@@ -21,16 +21,6 @@ typedef struct brim_cli_input {
   char **overrides;
   size_t count, cap;
 } brim_cli_input;
-
-//---------------------------------- input (cli_input.c) ----------------------------------
-
-// The config that comes with brim under the name of this file (of whatever folder), and is another file;
-// NULL in *out = there is none. brim_free.
-brim_status brim_cli_shipped_config(const char *path, char **out);
-// The config that `brim train WORKLOAD` starts with, likewise; `overrides` may ask for another.
-brim_status brim_cli_start_config(const brim_cli *cli, const char *workload, char **out);
-// From options with a key, positional `key=value` words and the config named by --config or alone.
-brim_status brim_cli_input_init(brim_cli *cli, brim_cli_input *input);
 // The same from positional words first..end only.
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input);
 // Options with a key, and words first..end, all of which have to be key=value.
@@ -39,10 +29,6 @@ void brim_cli_input_deinit(brim_cli_input *input);
 // The key of the same name that a workload has in its own section, of a key in another workload's; false
 // where the key is none of another workload, or this one has no such key.
 bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
-// Options of keys that several workloads have set the key of the first of them. Now that the config names
-// its workload, they set that one's own; *changed: the config has to be loaded again.
-brim_status brim_cli_input_suit(const brim_cli *cli, const brim_config *config,
-                                brim_cli_input *input, bool *changed);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
 // What has to follow "brim train" or "brim bench" to name the same job: the config, all overrides and
 // plug-ins, in quotes where a shell needs them.

@@ -1,5 +1,5 @@
 // `brim compare` of stores: groups of experiments with equal settings side by side. Matching and
-// statistics are src/record/record_lab_compare.c's, the table is src/ui/ui_lab_compare.c's.
+// statistics are src/record/record_lab.c's, the table is src/ui/ui_compare.c's.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// `brim report STORE`: one HTML page of all experiments of a store. The page is ui_lab_report.c's.
+// `brim report STORE`: one HTML page of all experiments of a store. The page is ui_lab.c's.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

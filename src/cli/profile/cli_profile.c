@@ -1,15 +1,280 @@
-// `brim profile CONFIG`: where the time and the memory of a step go. Measuring is measure_profile.c's;
-// this file is the options, the order of events and what is printed.
-#include "cli/profile/cli_profile.h"
+// `brim profile CONFIG`: where the time and the memory of a step go. src/measure measures.
+
+#include "cli/job/cli_aside.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/job/cli_job_options.h"
+#include "cli/job/cli_memory.h"
 #include "cli/train/cli_train_ranks.h"
+#include "measure/measure.h"
+#include "profile/profile_chrome.h"
 #include "profile/profile_rows.h"
+#include "profile/profile_scalars.h"
+#include "profile/profile_trace.h"
+#include "record/record_snapshot.h"
 #include "tune/tune.h"
+#include "ui/ui_profile.h"
+
+// Files, in the order in which they are listed.
+typedef enum cli_profile_file {
+  CLI_PROFILE_RECORD,    // profile.json
+  CLI_PROFILE_PAGE,      // profile.html
+  CLI_PROFILE_TRACE,     // trace.json.gz
+  CLI_PROFILE_SNAPSHOT,  // of memory: only where it is asked for
+  CLI_PROFILE_EVENTS,    // TensorBoard's folder: the same
+  CLI_PROFILE_FILES
+} cli_profile_file;
+
+typedef struct cli_profile {
+  brim_cli *cli;
+  brim_cli_job *job;
+  brim_setting setting;
+  brim_time begun;  // measuring
+  brim_machine_ceilings machine;
+  brim_gpu_sampler *sampler;       // on a GPU; NULL = none
+  char *paths[CLI_PROFILE_FILES];  // chosen before anything is measured; NULL = not asked for
+  bool wrote[CLI_PROFILE_FILES];
+  brim_fs_lockfile *lock;  // of the output folder
+  brim_profile profile;
+  brim_trace trace;
+} cli_profile;
+
+//-------------------------------------------- files --------------------------------------------
+// The files of a profile. Whether they can be written is determined before anything is measured; those of
+// an earlier profile in the same folder are kept under other names.
+
+// Option, name in the folder (NULL = only where the option names it), key in JSON, label.
+static const struct {
+  const char *option, *name, *key, *label;
+  const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
+} files[CLI_PROFILE_FILES] = {
+    [CLI_PROFILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record"), NULL},
+    [CLI_PROFILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
+    [CLI_PROFILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
+                           "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
+    [CLI_PROFILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory"), NULL},
+    [CLI_PROFILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard", NULL},
+};
+
+//---------------------------------- before ----------------------------------
+
+// output_dir when it is given, else runs/profile-NAME with the run's name or the config's.
+static brim_status choose_folder(const brim_cli_job *job, brim_str *out) {
+  if (brim_cli_job_output_dir(job)) {
+    brim_str_append(out, brim_cli_job_output_dir(job));
+    return brim_str_status(out);
+  }
+  const char *name = brim_config_string(job->config, "name");
+  if (!name && job->input.path) name = brim_fs_basename(job->input.path);
+  if (!name) name = brim_config_string(job->config, "workload");
+  size_t n = strlen(name);
+  if (brim_str_ends(name, ".yaml")) n -= 5;
+  if (brim_str_ends(name, ".yml")) n -= 4;
+  brim_str_append(out, "runs/profile-");
+  brim_str_append_n(out, name, n);
+  return brim_str_status(out);
+}
+
+// A place that cannot be written to is wrong input: nothing has begun.
+static brim_status check_file(const char *path) {
+  char *folder = brim_fs_dirname(path);
+  if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  brim_status status = strcmp(folder, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(folder);
+  brim_free(folder);
+  struct stat st;
+  if (!status && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    status = brim_fail(BRIM_EINVAL, "%s is not a regular file; name another", path);
+  }
+  if (!status) status = brim_fs_check_target(path);
+  return brim_fs_refused(status);
+}
+
+static brim_status check_folder(const char *path) {
+  brim_status status = brim_fs_mkdirs(path);
+  char *probe = status ? NULL : brim_fs_join(path, "events");
+  if (!status && !probe) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  if (!status) status = brim_fs_check_target(probe);
+  brim_free(probe);
+  return brim_fs_refused(status);
+}
+
+static brim_status check_endings(cli_profile *p) {
+  const char *trace = p->paths[CLI_PROFILE_TRACE];
+  if (!brim_str_ends(trace, ".json") && !brim_str_ends(trace, ".json.gz")) {
+    return brim_cli_usage(p->cli, BRIM_N_("--trace must end in .json or .json.gz, not %s"), trace);
+  }
+  return BRIM_OK;
+}
+
+static brim_status choose_paths(cli_profile *p, const char *folder) {
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+    const char *given =
+        files[i].option ? brim_option_string(&p->cli->parse, files[i].option, NULL) : NULL;
+    if (!given && !files[i].name) continue;
+    p->paths[i] = given ? brim_strdup(given) : brim_fs_join(folder, files[i].name);
+    if (!p->paths[i]) return brim_fail(BRIM_ENOMEM, "out of memory while writing a profile");
+  }
+  return check_endings(p);
+}
+
+// Before anything is measured: where files go, and whether they can be written (BRIM_EINVAL when not).
+static brim_status profile_prepare(cli_profile *p) {
+  brim_str folder;
+  brim_str_init(&folder);
+  brim_status status = choose_folder(p->job, &folder);
+  if (!status) status = choose_paths(p, folder.data);
+  if (!status) {
+    status = brim_cli_job_check_outputs(p->cli, p->job, (const char *const *)p->paths,
+                                        CLI_PROFILE_FILES);
+  }
+  for (int i = 0; i < CLI_PROFILE_FILES && !status; i++) {
+    if (!p->paths[i]) continue;
+    status = i == CLI_PROFILE_EVENTS ? check_folder(p->paths[i]) : check_file(p->paths[i]);
+    // what has its usual name is kept beside the new one
+    bool named = files[i].option && brim_option_string(&p->cli->parse, files[i].option, NULL);
+    if (!status && named) status = brim_cli_check_replace(p->cli, p->paths[i], files[i].mark);
+  }
+  if (!status) status = brim_fs_lock_folder(folder.data, &p->lock);
+  for (int i = 0; i < CLI_PROFILE_FILES && !status && p->lock; i++) {
+    if (p->paths[i]) brim_fs_remove_stale_of(p->paths[i]);
+  }
+  brim_str_deinit(&folder);
+  return status;
+}
+
+//---------------------------------- after ----------------------------------
+
+// Takes the value.
+static brim_status write_json(json_t *value, int indent, const char *path) {
+  char *text = NULL;
+  brim_status status = brim_json_dump(value, indent, &text);
+  if (!status) status = brim_fs_write(path, text, strlen(text));
+  brim_free(text);
+  json_decref(value);
+  return status;
+}
+
+static brim_status write_record(const cli_profile *p, const char *path) {
+  json_t *value = NULL;
+  BRIM_TRY(brim_profile_to_json(&p->profile, &value));
+  return write_json(value, 1, path);
+}
+
+static brim_status write_page(const cli_profile *p, const char *path) {
+  brim_str page, command;
+  brim_str_init(&page);
+  brim_str_init(&command);
+  brim_cli_command_text(p->cli, &command);
+  brim_status status = brim_str_status(&command);
+  if (!status) status = brim_ui_profile_page(&p->profile, command.data, &page);
+  if (!status) status = brim_fs_write(path, page.data, page.len);
+  brim_str_deinit(&command);
+  brim_str_deinit(&page);
+  return status;
+}
+
+static brim_status write_trace(const cli_profile *p, const char *path) {
+  return brim_chrome_write(&p->trace, &p->profile.memory, path);
+}
+
+static brim_status write_snapshot(const cli_profile *p, const char *path) {
+  json_t *value = NULL;
+  BRIM_TRY(brim_snapshot_to_json(&p->profile, &value));
+  return write_json(value, 1, path);
+}
+
+static brim_status write_events(const cli_profile *p, const char *path) {
+  return brim_scalars_write(&p->trace, path);
+}
+
+// A file that was named outright is replaced, as asked for.
+static brim_status put_aside(const cli_profile *p) {
+  const char *paths[CLI_PROFILE_FILES] = {NULL};
+  char *kept = NULL;
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+    const char *option = files[i].option;
+    if (!option || !brim_option_string(&p->cli->parse, option, NULL)) paths[i] = p->paths[i];
+  }
+  BRIM_TRY(brim_cli_put_aside(paths, CLI_PROFILE_FILES, (const char *const *)p->paths,
+                              CLI_PROFILE_FILES, p->job->input.path, &kept));
+  if (kept) brim_cli_note(p->cli, brim_tr("the earlier profile is kept: %s\n"), kept);
+  brim_free(kept);
+  return BRIM_OK;
+}
+
+// Afterwards. Tries all of them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
+static brim_status profile_files(cli_profile *p) {
+  static brim_status (*const write[CLI_PROFILE_FILES])(const cli_profile *, const char *) = {
+      [CLI_PROFILE_RECORD] = write_record, [CLI_PROFILE_PAGE] = write_page,
+      [CLI_PROFILE_TRACE] = write_trace,   [CLI_PROFILE_SNAPSHOT] = write_snapshot,
+      [CLI_PROFILE_EVENTS] = write_events,
+  };
+  brim_status first = BRIM_OK;
+  char detail[512] = "";
+  const brim_status kept = put_aside(p);
+  if (kept) return kept == BRIM_ENOMEM ? kept : BRIM_EIO;
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+    if (!p->paths[i]) continue;
+    const brim_status status = write[i](p, p->paths[i]);
+    p->wrote[i] = status == BRIM_OK;
+    if (!status || first) continue;
+    first = status == BRIM_ENOMEM ? status : BRIM_EIO;
+    snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  }
+  if (first) brim_status_set_detail(detail);
+  return first;
+}
+
+// The page alone where --html names it, from a record that was read; it may not take the record's place.
+static brim_status profile_page_again(cli_profile *p, const char *record) {
+  const char *given = brim_option_string(&p->cli->parse, files[CLI_PROFILE_PAGE].option, NULL);
+  if (!given) return BRIM_OK;
+  BRIM_TRY(brim_cli_check_outputs(p->cli, &record, 1, &given, 1));
+  p->paths[CLI_PROFILE_PAGE] = brim_strdup(given);
+  if (!p->paths[CLI_PROFILE_PAGE]) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while writing a profile");
+  }
+  BRIM_TRY(check_file(given));
+  BRIM_TRY(write_page(p, given));
+  p->wrote[CLI_PROFILE_PAGE] = true;
+  return BRIM_OK;
+}
+
+static void profile_files_free(cli_profile *p) {
+  brim_fs_unlock(p->lock);
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) brim_free(p->paths[i]);
+}
+
+// {"record": path, ...} of those that were written; NULL without memory.
+static json_t *profile_files_json(const cli_profile *p) {
+  json_t *object = json_object();
+  for (int i = 0; object && i < CLI_PROFILE_FILES; i++) {
+    if (!p->wrote[i] || !brim_json_put(object, files[i].key, json_string(p->paths[i]))) continue;
+    json_decref(object);
+    return NULL;
+  }
+  return object;
+}
+
+// "profile    runs/profile-x/profile.json", a line each.
+static void profile_files_text(const cli_profile *p, brim_str *out) {
+  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+    if (!p->wrote[i]) continue;
+    const char *label = brim_tr(files[i].label);
+    const int width = brim_utf8_width(label);
+    brim_str_append(out, label);
+    brim_str_repeat(out, ' ', (size_t)(width < 12 ? 13 - width : 1));
+    brim_str_printf(out, "%s\n", p->paths[i]);
+  }
+}
+
+//------------------------------------------- command -------------------------------------------
+// `brim profile CONFIG`: where the time and the memory of a step go. Measuring is measure_profile.c's;
+// this file is the options, the order of events and what is printed.
 
 enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
 
@@ -252,7 +517,7 @@ static brim_status print_text(const cli_profile *p) {
   const brim_ui_profile_options how = show_options(p);
   brim_status status = brim_ui_profile(&p->cli->out, &p->profile, &how, &out);
   brim_str_append_char(&out, '\n');
-  brim_cli_profile_files_text(p, &out);
+  profile_files_text(p, &out);
   if (!status) status = brim_str_status(&out);
   if (!status) brim_cli_print(p->cli, &out);
   brim_str_deinit(&out);
@@ -263,7 +528,7 @@ static brim_status print_json(const cli_profile *p) {
   json_t *fields = json_object(), *value = NULL;
   brim_status status = brim_profile_to_json(&p->profile, &value);
   if (!status) status = brim_json_put(fields, "profile", value);
-  if (!status) status = brim_json_put(fields, "files", brim_cli_profile_files_json(p));
+  if (!status) status = brim_json_put(fields, "files", profile_files_json(p));
   if (status) {
     json_decref(fields);
     return status;
@@ -274,7 +539,7 @@ static brim_status print_json(const cli_profile *p) {
 // What was measured is shown even where it could not be written.
 static brim_status finish(cli_profile *p) {
   char detail[512];
-  brim_status written = brim_cli_profile_files(p);
+  brim_status written = profile_files(p);
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
   BRIM_TRY(p->cli->json ? print_json(p) : print_text(p));
   if (written) brim_status_set_detail(detail);
@@ -341,14 +606,14 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
   json_decref(value);
   BRIM_TRY(status);
   brim_result_know(&p->profile.result, 1);
-  BRIM_TRY(brim_cli_profile_page_again(p, path));
+  BRIM_TRY(profile_page_again(p, path));
   return p->cli->json ? print_json(p) : print_text(p);
 }
 
 //---------------------------------- the command ----------------------------------
 
 static brim_status profile_work(cli_profile *p) {
-  BRIM_TRY(brim_cli_profile_prepare(p));
+  BRIM_TRY(profile_prepare(p));
   banner(p);
   BRIM_TRY(measure(p));
   BRIM_TRY(check_ran(p));
@@ -410,7 +675,7 @@ static brim_status run(brim_cli *cli) {
   brim_free(record);
   brim_trace_deinit(&p.trace);
   brim_profile_deinit(&p.profile);
-  brim_cli_profile_files_free(&p);
+  profile_files_free(&p);
   return status;
 }
 

@@ -1,4 +1,5 @@
 // `brim serve`: the server of a pool, a worker for this machine beside it, and the tokens.
+
 #include "cli/serve/cli_serve.h"
 
 #include <errno.h>
@@ -11,10 +12,347 @@
 #include <unistd.h>
 
 #include "base/base_child.h"
+#include "cli/sweep/cli_sweep.h"
+#include "lab/http/lab_http_client.h"
 #include "lab/http/lab_http_pin.h"
 #include "lab/http/lab_http_url.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
+
+//-------------------------------------- files of the owner --------------------------------------
+// Files of a server that only its owner may read: the token of its worker, and how commands reach it.
+
+enum { PRIVATE_MAX = 4096 };
+
+// A new file takes the name: what stood there may be a link, or have an owner or readers of its own.
+brim_status brim_cli_write_private(const char *path, const char *text) {
+  brim_str temp;
+  brim_str_init(&temp);
+  brim_str_printf(&temp, "%s" BRIM_FS_TEMP_MARK "%ld.0", path, (long)getpid());
+  brim_status status = brim_str_status(&temp);
+  if (!status) {
+    (void)unlink(temp.data);
+    int fd = open(temp.data, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    size_t size = strlen(text);
+    bool good = fd >= 0 && fchmod(fd, 0600) == 0 && write(fd, text, size) == (ssize_t)size &&
+                fsync(fd) == 0 && rename(temp.data, path) == 0;
+    int error = errno;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && !good) (void)unlink(temp.data);
+    if (!good) status = brim_fail(BRIM_EIO, "cannot write %s: %s", path, strerror(error));
+  }
+  brim_str_deinit(&temp);
+  return status;
+}
+
+void brim_cli_warn_readable(const char *path) {
+  struct stat st;
+  if (!path || stat(path, &st) != 0 || (st.st_mode & 077) == 0) return;
+  brim_log_warn("serve", "other users can read or write %s; run chmod 600 %s", path, path);
+}
+
+// --- cli_serve.c: files that only their owner reads
+
+// BRIM_ENOENT: it is not there. BRIM_EINVAL: others could have read or written it. brim_free.
+// A file that others could write would let them choose the token.
+static brim_status read_private(const char *path, char **out) {
+  struct stat st;
+  char text[PRIVATE_MAX];
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  *out = NULL;
+  if (fd < 0) {
+    return brim_fail(errno == ENOENT ? BRIM_ENOENT : BRIM_EIO, "cannot open %s: %s", path,
+                     strerror(errno));
+  }
+  bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+             (st.st_mode & 077) == 0;
+  ssize_t n = own ? read(fd, text, sizeof text - 1) : -1;
+  close(fd);
+  if (!own) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s is not trusted: it must be a file of yours that others can neither read "
+                     "nor write; remove it",
+                     path);
+  }
+  if (n < 0) return brim_fail(BRIM_EIO, "cannot read %s", path);
+  text[n] = '\0';
+  *out = brim_strdup(text);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
+}
+
+static char *path_in(const char *folder) { return brim_fs_join(folder, "serve.json"); }
+
+static brim_status control_write(const char *folder, const brim_cli_control *control) {
+  char *path = path_in(folder), *text = NULL;
+  json_t *o = json_object();
+  brim_status s = path ? brim_json_put(o, "url", json_string(control->url))
+                       : brim_fail(BRIM_ENOMEM, "out of memory while starting the server");
+  if (!s) s = brim_json_put(o, "pin", json_string(control->pin));
+  if (!s) s = brim_json_put(o, "token", json_string(control->token));
+  if (!s) s = brim_json_dump(o, 0, &text);
+  if (!s) s = brim_cli_write_private(path, text);
+  json_decref(o);
+  brim_free(text);
+  brim_free(path);
+  return s;
+}
+
+static void copy(const json_t *o, const char *key, char *out, size_t size) {
+  const char *text = json_string_value(json_object_get(o, key));
+  snprintf(out, size, "%s", text ? text : "");
+}
+
+static brim_status control_read(const char *folder, brim_cli_control *out) {
+  char *path = path_in(folder), *text = NULL;
+  json_t *o = NULL;
+  memset(out, 0, sizeof *out);
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while reading a file");
+  brim_status status = read_private(path, &text);
+  if (status == BRIM_ENOENT) {
+    status = brim_fail(BRIM_EEXIST, "another program has the store %s open, and it is no server",
+                       folder);
+  }
+  if (!status) status = brim_json_parse(text, strlen(text), path, &o);
+  copy(o, "url", out->url, sizeof out->url);
+  copy(o, "pin", out->pin, sizeof out->pin);
+  copy(o, "token", out->token, sizeof out->token);
+  json_decref(o);
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
+static void control_remove(const char *folder) {
+  char *path = brim_store_is_url(folder) ? NULL : path_in(folder);
+  if (path) (void)unlink(path);
+  brim_free(path);
+}
+
+//-------------------------------------------- grids --------------------------------------------
+// What the server has to know to expand a grid as `brim sweep` does: workloads, and the GPUs of this machine.
+
+static brim_status describe(void *ctx, const brim_config *point, brim_lab_point *out) {
+  brim_cli_serve_grids *g = (brim_cli_serve_grids *)ctx;
+  g->names.count = 0;  // the grid copies the name
+  return brim_cli_sweep_describe(&g->names, point, out);
+}
+
+static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point *points) {
+  brim_cli_serve_grids *g = (brim_cli_serve_grids *)ctx;
+  union {
+    const brim_lab_grid *in;
+    brim_lab_grid *out;
+  } same = {grid};  // it is only read
+  const brim_cli_sweep_job job = {.cli = g->cli, .grid = same.out, .monitor = g->monitor};
+  return brim_cli_sweep_needs(&job, points);
+}
+
+static bool find_metric(void *ctx, const char *key, brim_sweep_metric *out) {
+  (void)ctx;
+  return brim_cli_sweep_metric(key, out);
+}
+
+static void serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out) {
+  memset(out, 0, sizeof *out);
+  out->cli = cli;
+  if (brim_gpu_monitor_open(&out->monitor)) brim_status_clear();
+  brim_cli_sweep_facts(out->monitor, out->gpu, &out->facts);
+  // A machine that runs no experiments does not know what they need elsewhere.
+  bool runs = !brim_option_flag(&cli->parse, "server-only", false);
+  out->maker = (brim_lab_grid_maker){.facts = &out->facts,
+                                     .describe = describe,
+                                     .needs = runs ? needs : NULL,
+                                     .metric = find_metric,
+                                     .stop = cli->stop,
+                                     .ctx = out};
+}
+
+static void serve_grids_close(brim_cli_serve_grids *grids) {
+  brim_gpu_monitor_close(grids->monitor);
+}
+
+//-------------------------------------------- tokens --------------------------------------------
+// `brim serve token`: in a store that no process has open, or through the server that has it.
+
+// role NULL: the one that it had.
+static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
+  if (cli->json) {
+    json_t *f = json_object();
+    brim_status s = brim_json_put(f, "id", json_string(id));
+    if (!s && role) s = brim_json_put(f, "role", json_string(role));
+    if (!s) s = brim_json_put(f, "token", json_string(token));
+    if (!s) return brim_cli_event(cli, "token", f);
+    json_decref(f);
+    return s;
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s\n", token);
+  brim_cli_note(cli, "%s", brim_tr("the token is shown this once:\n"));
+  brim_cli_print(cli, &text);
+  brim_str_deinit(&text);
+  return BRIM_OK;
+}
+
+typedef struct token_list {
+  brim_cli *cli;
+  brim_str text;
+  int count;
+} token_list;
+
+static brim_status put_token(void *ctx, const brim_store_token *t) {
+  token_list *l = (token_list *)ctx;
+  char when[32];
+  brim_clock_iso8601((double)t->created / 1e3, when);
+  l->count++;
+  if (!l->cli->json) {
+    brim_str_printf(&l->text, "%-24s %-8s %s\n", t->id, t->role, when);
+    return BRIM_OK;
+  }
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "id", json_string(t->id));
+  if (!s) s = brim_json_put(f, "role", json_string(t->role));
+  if (!s) s = brim_json_put(f, "created", json_string(when));
+  if (!s) return brim_cli_event(l->cli, "token", f);
+  json_decref(f);
+  return s;
+}
+
+static brim_status list_tokens(brim_cli *cli, brim_store *store) {
+  token_list l = {.cli = cli};
+  brim_str_init(&l.text);
+  brim_status status = brim_store_tokens(store, put_token, &l);
+  if (!status && l.count == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
+  if (!status && l.text.len > 0) brim_cli_print(cli, &l.text);
+  brim_str_deinit(&l.text);
+  return status;
+}
+
+static brim_status change_token(brim_cli *cli, brim_store *store, const char *word,
+                                const char *id) {
+  const char *role = brim_option_string(&cli->parse, "role", "read");
+  char token[BRIM_TOKEN], sha256[65];
+  brim_role known;
+  if (strcmp(word, "end") == 0) return brim_store_token_end(store, id);
+  if (!brim_role_of(role, &known)) {
+    return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
+  }
+  BRIM_TRY(brim_token_make(token));
+  brim_token_hash(token, sha256);
+  if (strcmp(word, "rotate") == 0) {
+    BRIM_TRY(brim_store_token_rotate(store, id, sha256));
+    role = NULL;
+  } else {
+    const brim_store_token row = {.id = id, .role = role, .sha256 = sha256};
+    BRIM_TRY(brim_store_token_add(store, &row));
+  }
+  return print_token(cli, id, role, token);
+}
+
+// A server that has the SQLite file for itself makes the change.
+static brim_status call_server(const char *place, const char *method, const char *path,
+                               const char *body, json_t **out) {
+  brim_cli_control control;
+  brim_http_client *client = NULL;
+  brim_http_answer answer;
+  BRIM_TRY(control_read(place, &control));
+  const brim_http_client_options how = {.url = control.url,
+                                        .token = control.token,
+                                        .pin = control.pin[0] ? control.pin : NULL,
+                                        .insecure = true};
+  const brim_http_call call = {
+      .method = method, .path = path, .body = body, .body_size = body ? strlen(body) : 0};
+  brim_http_answer_init(&answer);
+  brim_status status = brim_http_client_open(&how, &client);
+  if (!status) status = brim_http_client_call(client, &call, &answer);
+  if (!status) status = brim_json_parse(answer.body.data, answer.body.len, "the reply", out);
+  if (!status && answer.status != 200) {
+    const char *why = json_string_value(json_object_get(*out, "message"));
+    if (!why) why = json_string_value(json_object_get(*out, "error"));
+    status = brim_fail(answer.status == 404 ? BRIM_ENOENT : BRIM_EINVAL, "%s", why ? why : "");
+  }
+  brim_http_client_close(client);
+  brim_http_answer_deinit(&answer);
+  return status;
+}
+
+static brim_status list_of_server(brim_cli *cli, const json_t *reply) {
+  token_list l = {.cli = cli};
+  const json_t *list = json_object_get(reply, "tokens");
+  brim_status status = BRIM_OK;
+  brim_str_init(&l.text);
+  for (size_t i = 0; !status && i < json_array_size(list); i++) {
+    const json_t *row = json_array_get(list, i);
+    const char *id = json_string_value(json_object_get(row, "id"));
+    const char *role = json_string_value(json_object_get(row, "role"));
+    const brim_store_token t = {.id = id ? id : "",
+                                .role = role ? role : "",
+                                .created = json_integer_value(json_object_get(row, "created"))};
+    status = put_token(&l, &t);
+  }
+  if (!status && l.count == 0) brim_cli_note(cli, "%s", brim_tr("there is no token\n"));
+  if (!status && l.text.len > 0) brim_cli_print(cli, &l.text);
+  brim_str_deinit(&l.text);
+  return status;
+}
+
+static brim_status ask_server(brim_cli *cli, const char *place, const char *word, const char *id) {
+  const char *role = brim_option_string(&cli->parse, "role", "read");
+  char path[96], body[128];
+  brim_role known;
+  json_t *reply = NULL;
+  brim_status status = BRIM_OK;
+  if (!brim_role_of(role, &known)) {
+    return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
+  }
+  snprintf(body, sizeof body, "{\"id\": \"%s\", \"role\": \"%s\"}", id, role);
+  if (strcmp(word, "list") == 0) {
+    status = call_server(place, "GET", "/v1/tokens", NULL, &reply);
+    if (!status) status = list_of_server(cli, reply);
+  } else if (strcmp(word, "end") == 0) {
+    snprintf(path, sizeof path, "/v1/tokens/%s", id);
+    status = call_server(place, "DELETE", path, NULL, &reply);
+  } else {
+    bool rotate = strcmp(word, "rotate") == 0;
+    snprintf(path, sizeof path, rotate ? "/v1/tokens/%s/rotate" : "/v1/tokens", id);
+    status = call_server(place, "POST", path, rotate ? "{}" : body, &reply);
+    const char *token = json_string_value(json_object_get(reply, "token"));
+    if (!status) status = print_token(cli, id, rotate ? NULL : role, token ? token : "");
+  }
+  json_decref(reply);
+  return status;
+}
+
+// --- cli_serve.c: brim serve token ...
+static brim_status serve_token(brim_cli *cli, const char *place) {
+  const size_t n = cli->parse.positional_count;
+  const char *word = n > 1 ? cli->parse.positional[1] : "",
+             *id = n > 2 ? cli->parse.positional[2] : "";
+  bool list = strcmp(word, "list") == 0;
+  bool known =
+      list || strcmp(word, "add") == 0 || strcmp(word, "rotate") == 0 || strcmp(word, "end") == 0;
+  if (!known || n != (list ? 2u : 3u)) {
+    return brim_cli_usage(cli, BRIM_N_("token takes: list, add NAME, rotate NAME or end NAME"));
+  }
+  if (!list && !brim_token_is_name(id)) {
+    return brim_cli_usage(cli, BRIM_N_("the name of a token has 1 to 32 of a-z, 0-9 and -, and is "
+                                       "not local or control"));
+  }
+  if (strcmp(word, "add") != 0 && !brim_cli_sweep_has_store(place)) {
+    return brim_fail(BRIM_ENOENT, "%s holds no store; name the server's with --store", place);
+  }
+  brim_store *store = NULL;
+  brim_status status = brim_store_open(place, NULL, &store);
+  if (status == BRIM_EEXIST) {
+    brim_status_clear();
+    return ask_server(cli, place, word, id);
+  }
+  if (!status) status = list ? list_tokens(cli, store) : change_token(cli, store, word, id);
+  brim_store_close(store);
+  return status;
+}
+
+//-------------------------------------------- server --------------------------------------------
 
 enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000, FILES = 4096 };
 enum { LONGEST_KEEP = 36500, CERT_DAYS = 14 };  // days
@@ -141,7 +479,7 @@ static brim_status read_or_make_token(serving *s) {
   char *path = brim_fs_join(folder_of(s->cli), "local.token"), *text = NULL;
   brim_status status = path ? brim_fs_mkdirs(folder_of(s->cli))
                             : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
-  if (!status) status = brim_cli_read_private(path, &text);
+  if (!status) status = read_private(path, &text);
   if (!status && strlen(text) == BRIM_TOKEN - 1 && strncmp(text, "brim_", 5) == 0) {
     memcpy(s->token, text, BRIM_TOKEN);
   } else if (!status || status == BRIM_ENOENT) {
@@ -326,7 +664,7 @@ static brim_status tell_control(serving *s) {
   local_url(s, control.url, sizeof control.url);
   snprintf(control.pin, sizeof control.pin, "%s", s->pin);
   memcpy(control.token, s->control, sizeof control.token);
-  return brim_cli_control_write(place_of(s->cli), &control);
+  return control_write(place_of(s->cli), &control);
 }
 
 static brim_status serve_until_stopped(serving *s) {
@@ -405,7 +743,7 @@ static brim_status run_server(brim_cli *cli) {
   brim_status status = check_network(&s);
   if (!status && !alone) status = read_or_make_token(&s);
   if (!status) status = read_pin(&s);
-  if (!status) brim_cli_serve_grids_open(cli, &s.grids);
+  if (!status) serve_grids_open(cli, &s.grids);
   allow_connections();
   if (!status) status = brim_token_make(s.control);
   if (!status) status = open_pool(&s);
@@ -414,16 +752,16 @@ static brim_status run_server(brim_cli *cli) {
   if (!status) status = tell_address(&s);
   if (!status) status = serve_until_stopped(&s);
   stop_worker(&s);
-  brim_cli_control_remove(place_of(cli));
+  control_remove(place_of(cli));
   brim_lab_pool_close(s.pool);
-  brim_cli_serve_grids_close(&s.grids);
+  serve_grids_close(&s.grids);
   brim_store_close(s.store);
   return status;
 }
 
 static brim_status run(brim_cli *cli) {
   const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : NULL;
-  if (word && strcmp(word, "token") == 0) return brim_cli_serve_token(cli, place_of(cli));
+  if (word && strcmp(word, "token") == 0) return serve_token(cli, place_of(cli));
   if (word) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
   return brim_option_flag(&cli->parse, "client-only", false) ? run_client(cli) : run_server(cli);
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-// --- cli_serve_grid.c
+// --- cli_serve.c
 
 typedef struct brim_cli_serve_grids {
   brim_cli *cli;
@@ -21,14 +21,6 @@ typedef struct brim_cli_serve_grids {
   brim_cli_metric_names names;
   brim_lab_grid_maker maker;
 } brim_cli_serve_grids;
-
-void brim_cli_serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out);
-void brim_cli_serve_grids_close(brim_cli_serve_grids *grids);
-
-// --- cli_serve_control.c: files that only their owner reads
-
-// BRIM_ENOENT: it is not there. BRIM_EINVAL: others could have read or written it. brim_free.
-brim_status brim_cli_read_private(const char *path, char **out);
 brim_status brim_cli_write_private(const char *path, const char *text);
 // Warns if others can read or write the file of a secret. NULL is fine.
 void brim_cli_warn_readable(const char *path);
@@ -37,9 +29,6 @@ void brim_cli_warn_readable(const char *path);
 typedef struct brim_cli_control {
   char url[320], pin[BRIM_HTTP_PIN], token[BRIM_TOKEN];
 } brim_cli_control;
-brim_status brim_cli_control_write(const char *folder, const brim_cli_control *control);
-brim_status brim_cli_control_read(const char *folder, brim_cli_control *out);
-void brim_cli_control_remove(const char *folder);
 
 // --- cli_worker.c: brim worker, and brim serve --client-only
 
@@ -85,10 +74,6 @@ brim_status brim_cli_worker_run(brim_cli *cli);
     .help = BRIM_N_("seconds without progress before a training is ended (0 = never)"), \
     .default_text = "600", .group = BRIM_N_("Machine")                                  \
   }
-
-// --- cli_serve_token.c: brim serve token ...
-
-brim_status brim_cli_serve_token(brim_cli *cli, const char *place);
 
 #ifdef __cplusplus
 }

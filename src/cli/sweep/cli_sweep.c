@@ -1,9 +1,255 @@
-// `brim sweep`: the command, its options, and which word is whose.
+// `brim sweep`: the command, its options, its words.
+
 #include "cli/sweep/cli_sweep.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/job/cli_job_options.h"
+#include "lab/lab_grid.h"
+#include "lab/lab_link_http.h"
+#include "lab/lab_sweep.h"
+#include "lab/store/lab_store.h"
+
+//---------------------------------- command lines of children ----------------------------------
+// Command lines of the processes that a sweep starts.
+
+// Plug-ins are code: trainings and plans load those that the user of this command has agreed to.
+void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
+  const brim_option_parse *parse = &j->cli->parse;
+  size_t n = 0;
+  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
+    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
+    out[n++] = "--plugin";
+    out[n++] = parse->items[i].values[0];
+  }
+  if (brim_option_flag(parse, "allow-plugins", false) ||
+      (j->job.config &&
+       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
+    out[n++] = "--allow-plugins";
+  }
+  out[n] = NULL;
+}
+
+brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *j, brim_cli_sweep_words *out) {
+  enum { MOST = sizeof out->list / sizeof out->list[0] };
+  *out = (brim_cli_sweep_words){0};
+  if (!j->program) {
+    BRIM_TRY(brim_fs_exe(&out->program));
+  } else if (!(out->program = brim_strdup(j->program))) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for a path");
+  }
+  out->list[0] = out->program;
+  out->list[1] = "sweep";
+  out->list[2] = "plan";
+  brim_cli_sweep_plugin_words(j, out->list + 3, MOST - 3);
+  return BRIM_OK;
+}
+
+void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
+                             char out[BRIM_CLI_GPU_SPEC]) {
+  bool slices = false;
+  for (size_t i = 0; i < count; i++) slices = slices || gpus[i].slice;
+  if (slices) {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "%s", gpus[at].uuid);
+  } else {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "cuda:%zu", at);
+  }
+}
+
+//---------------------------------- words of commands that brim starts ----------------------------------
+
+bool brim_cli_sweep_take_text(const char *word, const char *key, const char **out) {
+  size_t n = strlen(key);
+  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
+  *out = word + n + 1;
+  return true;
+}
+
+bool brim_cli_sweep_take_number(const char *word, const char *key, int64_t *out) {
+  const char *text;
+  return brim_cli_sweep_take_text(word, key, &text) && brim_parse_i64(text, out);
+}
+
+//-------------------------------------------- place --------------------------------------------
+// Where a sweep's store and logs are, for the words that look at one.
+
+static bool find_store(const char *folder, struct stat *st) {
+  char *file = brim_fs_join(folder, BRIM_STORE_FILE);
+  bool found = file && stat(file, st) == 0;
+  brim_free(file);
+  return found;
+}
+
+bool brim_cli_sweep_has_store(const char *place) {
+  struct stat st;
+  return brim_store_is_url(place) || find_store(place, &st);
+}
+
+brim_status brim_cli_sweep_newest(char **out) {
+  char **names = NULL;
+  size_t count = 0;
+  struct timespec newest = {0};
+  *out = NULL;
+  if (!brim_fs_is_dir("runs")) return BRIM_OK;
+  BRIM_TRY(brim_fs_list("runs", &names, &count));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < count && !status; i++) {
+    struct stat st;
+    char *folder = brim_fs_join("runs", names[i]);
+    if (!folder) status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
+    bool later = folder && find_store(folder, &st) &&
+                 (!*out || st.st_mtim.tv_sec > newest.tv_sec ||
+                  (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec > newest.tv_nsec));
+    if (later) {
+      newest = st.st_mtim;
+      brim_free(*out);
+      *out = folder;
+    } else {
+      brim_free(folder);
+    }
+  }
+  brim_fs_list_free(names, count);
+  return status;
+}
+
+brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out) {
+  const char *given = brim_option_string(&cli->parse, "store", NULL);
+  if (!given && at > 0 && at < cli->parse.positional_count) given = cli->parse.positional[at];
+  const char *variable = getenv("BRIM_STORE");
+  if (!given && variable && *variable) given = variable;
+  *out = NULL;
+  if (!given) {
+    BRIM_TRY(brim_cli_sweep_newest(out));
+    if (*out) {
+      brim_cli_note(cli, brim_tr("store: %s\n"), *out);
+      return BRIM_OK;
+    }
+    return brim_cli_usage(cli, BRIM_N_("there is no store below runs; name one with --store"));
+  }
+  if (!brim_lab_is_server(given) && !brim_cli_sweep_has_store(given)) {
+    if (strchr(given, ':')) {
+      return brim_fail(BRIM_ENOENT,
+                       "%s is no folder with a store; the URL of a server begins with http:// or "
+                       "https://",
+                       given);
+    }
+    return brim_fail(BRIM_ENOENT, "%s holds no store of a sweep (" BRIM_STORE_FILE ")", given);
+  }
+  *out = brim_strdup(given);
+  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
+}
+
+brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
+                                    char **out) {
+  brim_str path;
+  brim_str_init(&path);
+  brim_status status = brim_lab_exp_folder(folder, exp, &path);
+  brim_str_printf(&path, "/attempt-%lld.log", (long long)attempt);
+  if (!status) status = brim_str_status(&path);
+  *out = status ? NULL : brim_str_take(&path);
+  brim_str_deinit(&path);
+  return status || *out ? status : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
+}
+
+brim_status brim_cli_sweep_read_end(const char *path, size_t bytes, char **out) {
+  int fd = -1;
+  uint64_t size = 0;
+  BRIM_TRY(brim_fs_open_regular(path, &fd, &size));
+  uint64_t from = size > bytes ? size - bytes : 0;
+  size_t n = (size_t)(size - from);
+  char *text = brim_alloc(n + 1);
+  ssize_t got = text ? pread(fd, text, n, (off_t)from) : -1;
+  close(fd);
+  if (!text) return brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
+  text[got > 0 ? got : 0] = '\0';
+  // from the first whole line on
+  char *line = from > 0 ? strchr(text, '\n') : NULL;
+  if (line) memmove(text, line + 1, strlen(line + 1) + 1);
+  *out = text;
+  return BRIM_OK;
+}
+
+//-------------------------------------------- metric --------------------------------------------
+// Which metric stands for an experiment, and how it is shown: what workloads declare.
+
+static const char *keep_name(brim_cli_metric_names *all, const char *name) {
+  for (size_t i = 0; i < all->count; i++) {
+    if (strcmp(all->names[i], name) == 0) return all->names[i];
+  }
+  if (all->count == sizeof all->names / sizeof all->names[0]) return "";
+  snprintf(all->names[all->count], sizeof all->names[0], "%s", name);
+  return all->names[all->count++];
+}
+
+static void add_name(const brim_metric *row, brim_metric_stage stage, brim_str *out) {
+  char name[BRIM_METRIC_NAME];
+  if (!brim_metric_name(row, stage, BRIM_METRIC_COLUMN, name)) return;
+  // The first is the metric shown until one is recorded (lab_store.h).
+  if (out->len == 0) brim_str_append(out, name);
+  brim_str_printf(out, " %s", name);
+}
+
+// The row that checkpoint.best names, then those that decide, by rank: of evaluations, of training.
+static void add_names(const brim_workload_table *table, const brim_config *point, const char *best,
+                      brim_metric_stage stage, brim_str *out) {
+  const brim_metric_set *set = table->metric_set;
+  for (size_t i = 0; best && i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    bool same = strcmp(row->key, best) == 0 || strcmp(brim_metric_best_name(row), best) == 0;
+    if (same && (row->stages & BRIM_METRIC_AT(stage))) add_name(row, stage, out);
+  }
+  for (int at = stage == BRIM_METRIC_TRAIN ? 1 : 0; at < 2; at++) {
+    double measured[BRIM_METRIC_MAX];
+    brim_metric_unknown(measured);
+    for (size_t i = 0; i < set->count; i++) {
+      if (!table->measures || table->measures(point, set->rows[i].key)) measured[i] = 0;
+    }
+    const brim_metric_stage of = at ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+    for (int row; (row = brim_metric_deciding(set, of, measured, false)) >= 0;) {
+      add_name(&set->rows[row], of, out);
+      measured[row] = (double)NAN;
+    }
+  }
+}
+
+brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point, brim_lab_point *out) {
+  const brim_workload_table *table = brim_workload_find(brim_config_string(point, "workload"));
+  const char *best = brim_config_string(point, "checkpoint.best");
+  brim_metric_stage stage = BRIM_METRIC_EVAL;
+  brim_str names;
+  out->metric_key = "";
+  out->epochs = brim_config_int(point, "training.epochs");
+  if (best && !best[0]) best = NULL;
+  if (!table) return BRIM_OK;
+  if (best && brim_str_starts(best, "train_")) {
+    stage = BRIM_METRIC_TRAIN;
+    best += 6;
+  } else if (best && (brim_str_starts(best, "val_") || brim_str_starts(best, "eval_"))) {
+    best = strchr(best, '_') + 1;
+  }
+  brim_str_init(&names);
+  add_names(table, point, best, stage, &names);
+  if (names.len > 0) out->metric_key = keep_name(ctx, names.data);
+  brim_status status = brim_str_status(&names);
+  brim_str_deinit(&names);
+  return status;
+}
+
+bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (brim_sweep_metric_of(table->metric_set, key, out)) return true;
+  }
+  return false;
+}
+
+//------------------------------------------- command -------------------------------------------
+// `brim sweep`: the command, its options, and which word is whose.
 
 static const char *const state_choices[] = {"queued", "running",   "done", "failed",
                                             "paused", "cancelled", NULL};

@@ -64,14 +64,10 @@ brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_stor
 brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
 // The numbers among the options of the command line are within their limits.
 brim_status brim_cli_sweep_check(brim_cli *cli);
-// How experiments run in Slurm, by the options of the command line (cli_sweep_slurm.c). *out NULL: they run on
+// How experiments run in Slurm, by the options of the command line (cli_sweep_run.c). *out NULL: they run on
 // this machine.
 struct brim_lab_slurm_options;
 typedef struct brim_cli_sweep_slurm brim_cli_sweep_slurm;
-brim_status brim_cli_sweep_slurm_open(const brim_cli_sweep_job *job, brim_cli_sweep_slurm **out);
-const struct brim_lab_slurm_options *brim_cli_sweep_slurm_options(
-    const brim_cli_sweep_slurm *slurm);
-void brim_cli_sweep_slurm_close(brim_cli_sweep_slurm *slurm);  // NULL is fine
 // Opens the sweep of the job, with the options of the command line.
 brim_status brim_cli_sweep_open(const brim_cli_sweep_job *job, struct brim_lab_sweep **out);
 // Turns until the sweep ends, with the live table, lines or events; then the summary.
@@ -87,9 +83,7 @@ brim_status brim_cli_sweep_newest(char **out);
 // What the sweep says about itself; nothing where none runs. *folder (may be NULL): of the
 // experiments' files, for brim_free.
 struct brim_lab_link;
-brim_status brim_cli_sweep_ask(struct brim_lab_link *link, brim_sweep_view *view, json_t **rows,
-                               char **folder);
-// What `status` asks a server beside (cli_sweep_pool.c): its workers, and why experiments wait.
+// What `status` asks a server beside (cli_sweep_show.c): its workers, and why experiments wait.
 typedef struct brim_cli_sweep_pool {
   json_t *waits;    // {id: text} in the user's language
   json_t *workers;  // rows of the reply, without those that are gone for a day
@@ -98,14 +92,6 @@ typedef struct brim_cli_sweep_pool {
 } brim_cli_sweep_pool;
 // which: grid and limit of the experiments that wait. To be deinitialised after a failure too.
 struct brim_store_filter;
-brim_status brim_cli_sweep_pool_read(struct brim_lab_link *link,
-                                     const struct brim_store_filter *which,
-                                     brim_cli_sweep_pool *out);
-void brim_cli_sweep_pool_deinit(brim_cli_sweep_pool *pool);  // zeros are fine
-// NULL: it does not wait, or was not asked for.
-const char *brim_cli_sweep_pool_waits(const brim_cli_sweep_pool *pool, const char *exp);
-brim_status brim_cli_sweep_pool_table(const brim_cli_sweep_pool *pool, const brim_term *term,
-                                      brim_str *out);
 
 // The log of an attempt below FOLDER; brim_free.
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,

@@ -1,15 +1,196 @@
-// `brim sweep GRID`: the config to a grid, the grid into a store, and the sweep that runs it. What a
-// person sees meanwhile is cli_sweep_live.c's.
+// `brim sweep GRID`: the config to a grid, the grid into a store, and the sweep that runs it. What a person sees
+// meanwhile is cli_sweep_live.c's.
+
+#include "cli/sweep/cli_sweep.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sweep/cli_sweep.h"
 #include "lab/lab_grid.h"
 #include "lab/lab_link.h"
 #include "lab/lab_link_http.h"
+#include "lab/lab_plan.h"
 #include "lab/lab_sweep.h"
+#include "lab/store/lab_store.h"
 #include "workload/workload.h"
+
+//-------------------------------------------- memory --------------------------------------------
+// The device memory that experiments will need, for grids that put several on one GPU. Plans are made
+// once for each kind of GPU that the grid may use, and the largest counts.
+
+enum { MOST_KINDS = 8 };
+
+typedef struct gpu_kinds {
+  char names[MOST_KINDS][sizeof((brim_gpu_listed *)0)->name];
+  char devices[MOST_KINDS][BRIM_CLI_GPU_SPEC];
+  const char *list[MOST_KINDS];
+  size_t count;
+} gpu_kinds;
+
+// One GPU of each name. Those of CUDA_VISIBLE_DEVICES are the child's, in its order.
+static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
+  brim_gpu_listed *gpus = NULL;
+  size_t count = 0;
+  out->count = 0;
+  if (brim_gpu_list(monitor, &gpus, &count)) brim_status_clear();
+  for (size_t i = 0; i < count && out->count < MOST_KINDS; i++) {
+    bool seen = false;
+    for (size_t k = 0; k < out->count; k++) seen |= strcmp(out->names[k], gpus[i].name) == 0;
+    if (seen) continue;
+    memcpy(out->names[out->count], gpus[i].name, sizeof gpus[i].name);
+    brim_cli_sweep_gpu_spec(gpus, count, i, out->devices[out->count]);
+    out->list[out->count] = out->devices[out->count];
+    out->count++;
+  }
+  brim_free(gpus);
+}
+
+// What a context and libraries take where no run has measured it: over twice the most that was seen on an
+// H200. An experiment that runs counts with what it really uses.
+static const double OVERHEAD = 2.0 * 1024 * 1024 * 1024;
+
+// 0 = unknown on one of them, or it does not fit: then it runs alone, and adapts or fails there.
+static int64_t need_of(const brim_lab_forecast *forecast, size_t point, size_t kinds) {
+  double most = 0;
+  for (size_t k = 0; k < kinds; k++) {
+    const brim_lab_plan *plan = brim_lab_forecast_of(forecast, point, k);
+    double bytes = plan->planned_device + (isnan(plan->overhead) ? OVERHEAD : plan->overhead);
+    if (isnan(bytes) || plan->failure != BRIM_FAILURE_NONE) return 0;
+    most = fmax(most, bytes);
+  }
+  return (int64_t)ceil(most);
+}
+
+brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *j, struct brim_store_point *points) {
+  gpu_kinds kinds;
+  brim_lab_forecast forecast = {0};
+  if (j->grid->per_gpu == 1 || !j->monitor) return BRIM_OK;
+  list_kinds(j->monitor, &kinds);
+  if (kinds.count == 0) return BRIM_OK;
+  brim_cli_sweep_words words;
+  BRIM_TRY(brim_cli_sweep_planner(j, &words));
+  const brim_lab_plan_options how = {.command = words.list, .stop = j->cli->stop};
+  brim_status status = brim_lab_forecast_make(j->grid, kinds.list, kinds.count, &how, &forecast);
+  brim_free(words.program);
+  if (status == BRIM_EINTERRUPTED || status == BRIM_ENOMEM) return status;
+  if (status) {
+    brim_log_warn("sweep", "cannot plan the memory of the experiments, so each has a GPU alone: %s",
+                  brim_status_detail());
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  for (size_t i = 0; i < j->grid->count; i++) {
+    points[i].need_bytes = need_of(&forecast, i, kinds.count);
+  }
+  brim_lab_forecast_free(&forecast);
+  return BRIM_OK;
+}
+
+//-------------------------------------------- Slurm --------------------------------------------
+// `brim sweep --engine slurm`: its options for the lab.
+
+enum { MOST_EXTRA = 64 };
+
+struct brim_cli_sweep_slurm {
+  brim_lab_slurm_options options;
+  const char *extra[MOST_EXTRA + 1];
+};
+
+static bool is_engine(const brim_option_parse *parse, const char *name) {
+  return strcmp(brim_option_string(parse, "engine", "local"), name) == 0;
+}
+
+// What only Slurm takes, without Slurm, is a mistake.
+static brim_status check_local(brim_cli *cli) {
+  static const char *const only[] = {"partition", "account", "time",  "cpus",
+                                     "memory",    "gres",    "slurm", "slurm-poll"};
+  for (size_t i = 0; i < sizeof only / sizeof only[0]; i++) {
+    if (brim_option_find(&cli->parse, only[i])) {
+      return brim_cli_usage(cli, BRIM_N_("--%s needs --engine slurm"), only[i]);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status check_slurm(brim_cli *cli) {
+  double poll = brim_option_float(&cli->parse, "slurm-poll", 10.0);
+  int64_t cpus = brim_option_int(&cli->parse, "cpus", 1);
+  if (!(poll >= 0.1 && poll <= 3600)) {
+    return brim_cli_usage(cli, BRIM_N_("--slurm-poll must be from 0.1 to 3600"));
+  }
+  if (cpus < 1 || cpus > 4096) {
+    return brim_cli_usage(cli, BRIM_N_("--%s must be from %d to %d"), "cpus", 1, 4096);
+  }
+  return BRIM_OK;
+}
+
+// What names an array, makes it one or tells its elements to save is brim's.
+static bool is_own(const char *word) {
+  static const char *const own[] = {"--array",  "--job-name", "--wait",      "--wrap",
+                                    "--signal", "--parsable", "--test-only", "--no-requeue",
+                                    "--output", "--open-mode"};
+  if (word[0] == '-' && word[1] && strchr("aJWo", word[1])) return true;
+  for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+    size_t n = strlen(own[i]);
+    if (strncmp(word, own[i], n) == 0 && (!word[n] || word[n] == '=')) return true;
+  }
+  return false;
+}
+
+static brim_status take_extra(brim_cli *cli, const char **out) {
+  const brim_option_parse *parse = &cli->parse;
+  size_t n = 0;
+  for (size_t i = 0; i < parse->count; i++) {
+    if (strcmp(parse->items[i].option->name, "slurm") != 0) continue;
+    const char *word = parse->items[i].values[0];
+    if (word[0] != '-' || !word[1]) {
+      return brim_cli_usage(cli, BRIM_N_("--slurm takes one option of sbatch: --slurm=--qos=long"));
+    }
+    if (is_own(word)) return brim_cli_usage(cli, BRIM_N_("brim sets sbatch's %.40s itself"), word);
+    if (n == MOST_EXTRA) return brim_fail(BRIM_EINVAL, "--slurm can be given %d times", MOST_EXTRA);
+    out[n++] = word;
+  }
+  out[n] = NULL;
+  return BRIM_OK;
+}
+
+static brim_status sweep_slurm_open(const brim_cli_sweep_job *j, brim_cli_sweep_slurm **out) {
+  const brim_option_parse *parse = &j->cli->parse;
+  *out = NULL;
+  if (!is_engine(parse, "slurm")) return check_local(j->cli);
+  BRIM_TRY(check_slurm(j->cli));
+  brim_cli_sweep_slurm *s = brim_calloc(1, sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for the options of Slurm");
+  s->options = (brim_lab_slurm_options){
+      .ask = {.partition = brim_option_string(parse, "partition", NULL),
+              .account = brim_option_string(parse, "account", NULL),
+              .time = brim_option_string(parse, "time", NULL),
+              .memory = brim_option_string(parse, "memory", NULL),
+              .gres = brim_option_string(parse, "gres", NULL),
+              .cpus = brim_option_int(parse, "cpus", 0),
+              .at_once = brim_option_find(parse, "jobs") ? brim_option_int(parse, "jobs", 1) : 0,
+              .extra = s->extra},
+      .nodes = j->job.config ? brim_config_int(j->job.config, "nodes") : 1,
+      .poll_ms = (int64_t)(brim_option_float(parse, "slurm-poll", 10.0) * 1e3)};
+  brim_status status = take_extra(j->cli, s->extra);
+  if (status) {
+    brim_free(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+static const brim_lab_slurm_options *sweep_slurm_options(const brim_cli_sweep_slurm *s) {
+  return s ? &s->options : NULL;
+}
+
+// NULL is fine
+static void sweep_slurm_close(brim_cli_sweep_slurm *s) { brim_free(s); }
+
+//-------------------------------------------- sweep --------------------------------------------
 
 //---------------------------------- places ----------------------------------
 
@@ -211,7 +392,7 @@ brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **ou
       .stall_ms = stall_ms(parse),
       .store = {.lease_ms = (int64_t)(brim_option_float(parse, "lease", 60.0) * 1e3),
                 .backoff_ms = (int64_t)(brim_option_float(parse, "backoff", 5.0) * 1e3)},
-      .slurm = brim_cli_sweep_slurm_options(j->slurm)};
+      .slurm = sweep_slurm_options(j->slurm)};
   if (!status) status = brim_lab_sweep_open(&how, out);
   brim_free(program);
   brim_str_deinit(&devices);
@@ -296,7 +477,7 @@ static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
 }
 
 static void job_close(brim_cli_sweep_job *j) {
-  brim_cli_sweep_slurm_close(j->slurm);
+  sweep_slurm_close(j->slurm);
   if (j->grid) brim_lab_grid_free(j->grid);
   brim_free(j->grid);
   brim_gpu_monitor_close(j->monitor);
@@ -337,7 +518,7 @@ brim_status brim_cli_sweep_run(brim_cli *cli) {
   if (!status && has_grid && brim_option_flag(&cli->parse, "dry-run", false)) {
     status = brim_cli_sweep_dry(&j);
   } else if (!status) {
-    status = brim_cli_sweep_slurm_open(&j, &j.slurm);
+    status = sweep_slurm_open(&j, &j.slurm);
     if (!status) status = run_sweep(&j);
   }
   job_close(&j);

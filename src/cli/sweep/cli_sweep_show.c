@@ -1,14 +1,183 @@
-// `brim sweep status`.
+// Words of `brim sweep` that look: status, log, get.
+
+#include "cli/sweep/cli_sweep.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/sweep/cli_sweep.h"
+#include "lab/http/lab_http_client.h"
+#include "lab/lab_files.h"
 #include "lab/lab_link.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "ui/ui_sweep.h"
+
+//--------------------------------------------- pool ---------------------------------------------
+// What `brim sweep status` asks a server beside its experiments: its workers, and why experiments wait.
+
+enum { FORGOTTEN_MS = 86400 * 1000 };  // workers that are gone this long are not listed
+
+//---------------------------------- why experiments wait ----------------------------------
+
+// The codes of lab_ops.c; a newer server may have others.
+static void wait_text(const json_t *waits, int64_t now, char *out, size_t size) {
+  static const struct {
+    const char *code, *text;
+  } known[] = {
+      {"next", BRIM_N_("next: every worker is busy")},
+      {"paused", BRIM_N_("it is paused")},
+      {"no_worker", BRIM_N_("no worker is connected")},
+      {"drain", BRIM_N_("every worker drains")},
+      {"no_gpu", BRIM_N_("needs more GPUs than any worker has")},
+      {"no_memory", BRIM_N_("needs more memory than any worker's GPU has")},
+      {"lacks", BRIM_N_("waits for a worker that has its data")},
+  };
+  const char *code = json_string_value(json_object_get(waits, "code"));
+  const char *text = json_string_value(json_object_get(waits, "text"));
+  snprintf(out, size, "%s", text ? text : "");
+  if (!code) return;
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    if (strcmp(known[i].code, code) == 0) snprintf(out, size, "%s", brim_tr(known[i].text));
+  }
+  if (strcmp(code, "behind") == 0) {
+    snprintf(out, size, brim_tr("%lld before it in the queue"),
+             (long long)json_integer_value(json_object_get(waits, "ahead")));
+  } else if (strcmp(code, "backoff") == 0) {
+    int64_t left = json_integer_value(json_object_get(waits, "until_ms")) - now;
+    snprintf(out, size, brim_tr("failed; retried in %lld s"),
+             (long long)(left > 0 ? (left + 999) / 1000 : 0));
+  }
+}
+
+static brim_status take_waits(void *ctx, const json_t *line) {
+  brim_cli_sweep_pool *pool = ctx;
+  const json_t *list = json_object_get(line, "exps");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *row = json_array_get(list, i), *waits = json_object_get(row, "waits");
+    const char *id = json_string_value(json_object_get(row, "id"));
+    char text[160];
+    if (!id || !waits) continue;
+    wait_text(waits, pool->now, text, sizeof text);
+    BRIM_TRY(brim_json_put(pool->waits, id, json_string(text)));
+    if (!pool->first[0]) snprintf(pool->first, sizeof pool->first, "%s", text);
+  }
+  return BRIM_OK;
+}
+
+static brim_status read_waits(brim_lab_link *link, const brim_store_filter *which,
+                              brim_cli_sweep_pool *pool) {
+  json_t *request = json_pack("{s:s,s:b,s:[s],s:s,s:I}", "op", "list", "waits", 1, "states",
+                              "queued", "order", "queue", "limit", (json_int_t)which->limit);
+  brim_status status = request ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a request");
+  if (!status && which->grid) status = brim_json_put(request, "grid", json_string(which->grid));
+  if (!status) status = brim_lab_stream(link, request, take_waits, pool);
+  json_decref(request);
+  return status;
+}
+
+// NULL: it does not wait, or was not asked for.
+static const char *sweep_pool_waits(const brim_cli_sweep_pool *pool, const char *exp) {
+  return json_string_value(json_object_get(pool->waits, exp));
+}
+
+//---------------------------------- workers ----------------------------------
+
+static brim_status take_workers(void *ctx, const json_t *line) {
+  brim_cli_sweep_pool *pool = ctx;
+  const json_t *list = json_object_get(line, "workers");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    json_t *row = json_array_get(list, i);
+    int64_t seen = json_integer_value(json_object_get(row, "last_seen"));
+    if (pool->now - seen > FORGOTTEN_MS) continue;
+    BRIM_TRY(brim_json_push(pool->workers, json_incref(row)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status sweep_pool_read(brim_lab_link *link, const brim_store_filter *which,
+                                   brim_cli_sweep_pool *out) {
+  *out = (brim_cli_sweep_pool){.waits = json_object(), .workers = json_array()};
+  json_t *request = json_pack("{s:s}", "op", "workers");
+  brim_status status = out->waits && out->workers && request
+                           ? brim_lab_now(link, &out->now)
+                           : brim_fail(BRIM_ENOMEM, "out of memory for a request");
+  if (!status) status = brim_lab_stream(link, request, take_workers, out);
+  if (!status) status = read_waits(link, which, out);
+  json_decref(request);
+  return status;
+}
+
+// zeros are fine
+static void sweep_pool_deinit(brim_cli_sweep_pool *pool) {
+  json_decref(pool->waits);
+  json_decref(pool->workers);
+}
+
+// "2 x NVIDIA H200"; "cpu" where it has none, and nothing of a worker that has said nothing.
+static void gpus_text(const json_t *worker, char *out, size_t size) {
+  const json_t *status = json_object_get(worker, "status"), *gpus = json_object_get(status, "gpus");
+  const char *name = json_string_value(json_object_get(json_array_get(gpus, 0), "name"));
+  size_t count = json_array_size(gpus);
+  out[0] = '\0';
+  if (count > 0) {
+    snprintf(out, size, "%zu x %s", count, name ? name : "GPU");
+  } else if (json_is_array(gpus)) {
+    snprintf(out, size, "cpu");
+  }
+}
+
+static void put_worker(brim_ui_table *table, const json_t *worker, int64_t now) {
+  const char *id = json_string_value(json_object_get(worker, "id"));
+  int64_t age = now - json_integer_value(json_object_get(worker, "last_seen"));
+  const json_t *running = json_object_get(json_object_get(worker, "status"), "running");
+  bool gone = age > BRIM_WORKER_GONE_MS, drains = json_is_true(json_object_get(worker, "drain"));
+  char gpus[128], span[32];
+  gpus_text(worker, gpus, sizeof gpus);
+  brim_format_duration(age > 1000 ? (double)(age / 1000) : 0, span);
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", id ? id : "");
+  brim_ui_table_add(table,
+                    gone     ? BRIM_UI_BAD
+                    : drains ? BRIM_UI_WARN
+                             : BRIM_UI_GOOD,
+                    "%s",
+                    gone     ? brim_tr("gone")
+                    : drains ? brim_tr("draining")
+                             : brim_tr("connected"));
+  brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", gpus);
+  if (gone || !json_is_integer(running)) {
+    brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", "");
+  } else {
+    brim_ui_table_add(table, BRIM_UI_PLAIN, "%lld", (long long)json_integer_value(running));
+  }
+  brim_ui_table_add(table, BRIM_UI_DIM, brim_tr("%s ago"), span);
+}
+
+static brim_status sweep_pool_table(const brim_cli_sweep_pool *pool, const brim_term *term,
+                                    brim_str *out) {
+  const brim_ui_column columns[] = {{brim_tr("Worker"), NULL, BRIM_UI_LEFT, 0, 12},
+                                    {brim_tr("State"), NULL, BRIM_UI_LEFT, 0, 0},
+                                    {brim_tr("GPUs"), NULL, BRIM_UI_LEFT, 2, 8},
+                                    {brim_tr("Running"), NULL, BRIM_UI_RIGHT, 1, 0},
+                                    {brim_tr("Last seen"), NULL, BRIM_UI_RIGHT, 3, 0}};
+  brim_ui_table table;
+  brim_str_append_char(out, '\n');
+  if (json_array_size(pool->workers) == 0) {
+    brim_str_append(out, brim_tr("the server has no worker; brim worker --url adds one\n"));
+    return brim_str_status(out);
+  }
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < json_array_size(pool->workers); i++) {
+    put_worker(&table, json_array_get(pool->workers, i), pool->now);
+  }
+  brim_status status = brim_ui_table_render(&table, term, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+//-------------------------------------------- status --------------------------------------------
+// `brim sweep status`.
 
 //---------------------------------- status ----------------------------------
 
@@ -46,7 +215,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
   }
   brim_lab_row_of(exp, &row);
   const char *grid = json_string_value(json_object_get(l->grids, l->grid ? l->grid : exp->grid));
-  const char *waiting = brim_cli_sweep_pool_waits(&l->pool, exp->id);
+  const char *waiting = sweep_pool_waits(&l->pool, exp->id);
   if (grid) row.grid = grid;
   if (waiting && row.state == BRIM_SWEEP_QUEUED) row.waiting = waiting;
   add_details(l->rows, &row);
@@ -80,8 +249,8 @@ static brim_status read_best(brim_lab_link *link, brim_sweep_view *view) {
   return BRIM_OK;
 }
 
-brim_status brim_cli_sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
-                               char **folder) {
+static brim_status sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
+                             char **folder) {
   json_t *reply = NULL, *request = json_pack("{s:s}", "op", "status");
   brim_status status = request ? brim_lab_call(link, request, &reply) : BRIM_ENOMEM;
   if (status == BRIM_EUNSUPPORTED || status == BRIM_ESTATE) {
@@ -217,7 +386,7 @@ static brim_status read_grids(brim_cli *cli, brim_lab_link *link, listing *l) {
 static brim_status read_pool(brim_cli *cli, brim_lab_link *link, listing *l) {
   const int64_t *counts = l->view->counts;
   const brim_store_filter which = {.grid = l->grid, .limit = limit_of(cli)};
-  BRIM_TRY(brim_cli_sweep_pool_read(link, &which, &l->pool));
+  BRIM_TRY(sweep_pool_read(link, &which, &l->pool));
   if (counts[BRIM_SWEEP_RUNNING] + counts[BRIM_SWEEP_LEASED] == 0 && l->pool.first[0]) {
     snprintf(l->view->notice, sizeof l->view->notice, brim_tr("nothing runs: %s"), l->pool.first);
   }
@@ -229,7 +398,7 @@ static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *pla
   brim_sweep_view *view = l->view;
   snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
   view->now_s = brim_clock_wall_s();
-  BRIM_TRY(brim_cli_sweep_ask(link, view, &l->rows, NULL));
+  BRIM_TRY(sweep_ask(link, view, &l->rows, NULL));
   BRIM_TRY(read_grids(cli, link, l));
   BRIM_TRY(brim_lab_count(link, l->grid, &counts));
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
@@ -254,7 +423,7 @@ static brim_status print_view(brim_cli *cli, const listing *l) {
   brim_str text;
   brim_str_init(&text);
   brim_status status = brim_ui_sweep_status(view, &cli->out, &how, &text);
-  if (!status && l->pool.workers) status = brim_cli_sweep_pool_table(&l->pool, &cli->out, &text);
+  if (!status && l->pool.workers) status = sweep_pool_table(&l->pool, &cli->out, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(cli, &text);
   brim_str_deinit(&text);
@@ -276,12 +445,294 @@ brim_status brim_cli_sweep_status(brim_cli *cli) {
   listing l = {.view = view};
   if (!status) status = read_view(cli, link, place, &l);
   if (!status) status = print_view(cli, &l);
-  brim_cli_sweep_pool_deinit(&l.pool);
+  sweep_pool_deinit(&l.pool);
   json_decref(l.grids);
   json_decref(l.rows);
   if (view) brim_sweep_view_deinit(view);
   brim_free(view);
   brim_lab_link_close(link);
+  brim_free(place);
+  return status;
+}
+
+//--------------------------------------------- log ---------------------------------------------
+// `brim sweep log`: the log of an attempt, from the sweep's folder or from a server.
+
+enum { PIECE = 64 << 10, FOLLOW_MS = 300, AGAIN_MS = 1000, CONNECT_MS = 10000 };
+
+typedef struct log_view {
+  brim_cli *cli;
+  brim_lab_link *link;
+  char exp[BRIM_EXP_ID];
+  int64_t attempt;           // 0 = the last
+  bool open;                 // it may still be written
+  char *path;                // of the file, or:
+  brim_http_client *client;  // the server's that has it
+  int64_t at;
+} log_view;
+
+static brim_status on_log_exp(void *ctx, const brim_store_exp *exp) {
+  log_view *v = ctx;
+  bool under_way = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
+  if (v->attempt == 0) v->attempt = exp->attempt;
+  v->open = under_way && exp->attempt == v->attempt;
+  return BRIM_OK;
+}
+
+static brim_status print_bytes(void *ctx, const char *data, size_t size) {
+  log_view *v = ctx;
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append_n(&text, data, size);
+  brim_cli_print(v->cli, &text);
+  brim_status status = brim_str_status(&text);
+  brim_str_deinit(&text);
+  v->at += (int64_t)size;
+  return status;
+}
+
+// All of it from v->at on, from the server.
+static brim_status fetch_log(log_view *v, brim_status (*take)(void *, const char *, size_t),
+                             void *ctx) {
+  const brim_lab_fetching how = {
+      .exp = v->exp, .name = "log", .attempt = v->attempt, .from = v->at, .take = take, .ctx = ctx};
+  brim_status status = brim_lab_fetch(v->client, &how);
+  if (status != BRIM_ENOENT || !v->open) return status;
+  brim_status_clear();  // nothing has come yet
+  return BRIM_OK;
+}
+
+// What has been written since the last call.
+static brim_status print_more(log_view *v) {
+  if (v->client) return fetch_log(v, print_bytes, v);
+  int fd = -1;
+  uint64_t size = 0;
+  BRIM_TRY(brim_fs_open_regular(v->path, &fd, &size));
+  char *piece = brim_alloc(PIECE);
+  ssize_t got = piece ? 1 : 0;
+  while (got > 0) {
+    got = pread(fd, piece, PIECE, (off_t)v->at);
+    if (got > 0 && print_bytes(v, piece, (size_t)got)) break;
+  }
+  close(fd);
+  brim_free(piece);
+  return piece ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
+}
+
+static brim_status append_bytes(void *ctx, const char *data, size_t size) {
+  brim_str_append_n(ctx, data, size);
+  return brim_str_status(ctx);
+}
+
+static brim_status read_log(log_view *v, char **text, size_t *size) {
+  brim_str all;
+  if (!v->client) return brim_fs_read(v->path, 0, text, size);
+  brim_str_init(&all);
+  brim_status status = fetch_log(v, append_bytes, &all);
+  *size = all.len;
+  *text = status ? NULL : brim_str_take(&all);
+  brim_str_deinit(&all);
+  return status || *text ? status : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
+}
+
+// Where the last `lines` lines begin.
+static brim_status skip_lines(log_view *v, int64_t lines) {
+  char *text = NULL;
+  size_t size = 0;
+  if (lines <= 0) return BRIM_OK;
+  BRIM_TRY(read_log(v, &text, &size));
+  size_t at = size;
+  while (at > 0 && lines > 0) {
+    at--;
+    if (at > 0 && text[at - 1] == '\n') lines--;
+  }
+  v->at = (int64_t)at;
+  brim_free(text);
+  return BRIM_OK;
+}
+
+static brim_status print_new(log_view *v, bool *last) {
+  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
+  *last = !v->open;  // asked before the file was read, so that nothing is missed
+  return print_more(v);
+}
+
+// A server that is away comes back: trainings do not end with it.
+static brim_status follow(log_view *v) {
+  bool lost = false, last = false;
+  for (;;) {
+    brim_status status = print_new(v, &last);
+    bool away = status == BRIM_EIO && v->client;
+    if (status && !away) return status;
+    if (away && !lost) {
+      brim_cli_note(v->cli, brim_tr("cannot reach the server; brim waits for it: %s\n"),
+                    brim_status_detail());
+    } else if (lost && !away) {
+      brim_cli_note(v->cli, "%s", brim_tr("the server answers again\n"));
+    }
+    brim_status_clear();
+    lost = away;
+    if ((last && !away) || *v->cli->stop) return BRIM_OK;
+    usleep((lost ? AGAIN_MS : FOLLOW_MS) * 1000);
+  }
+}
+
+static brim_status show_log(log_view *v, const char *folder) {
+  BRIM_TRY(brim_lab_find(v->link, v->cli->parse.positional[1], v->exp));
+  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
+  if (v->attempt < 1) return brim_fail(BRIM_ENOENT, "experiment %.12s has not run yet", v->exp);
+  if (!v->client) BRIM_TRY(brim_cli_sweep_log_path(folder, v->exp, v->attempt, &v->path));
+  if (!v->client && !brim_fs_exists(v->path)) {
+    return brim_fail(BRIM_ENOENT, "there is no log at %s; --output-dir names the sweep's folder",
+                     v->path);
+  }
+  BRIM_TRY(skip_lines(v, brim_option_int(&v->cli->parse, "lines", 0)));
+  if (brim_option_flag(&v->cli->parse, "follow", false)) return follow(v);
+  return print_more(v);
+}
+
+brim_status brim_cli_sweep_log(brim_cli *cli) {
+  log_view v = {.cli = cli, .attempt = brim_option_int(&cli->parse, "attempt", 0)};
+  char *place = NULL, *folder = NULL;
+  const char *given = brim_option_string(&cli->parse, "output-dir", NULL);
+  if (cli->parse.positional_count != 2 || v.attempt < 0) {
+    return brim_cli_usage(cli, BRIM_N_("log needs one experiment: brim sweep log ID"));
+  }
+  BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
+  brim_status status =
+      brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &v.link);
+  const char *url = !status && !given ? brim_lab_link_server(v.link) : NULL;
+  if (url) {
+    status = brim_lab_http_open(url, CONNECT_MS, &v.client);
+  } else if (!status && !given) {
+    status = sweep_ask(v.link, NULL, NULL, &folder);
+  }
+  if (!status) status = show_log(&v, given ? given : folder ? folder : place);
+  brim_http_client_close(v.client);
+  brim_lab_link_close(v.link);
+  brim_free(v.path);
+  brim_free(folder);
+  brim_free(place);
+  return status;
+}
+
+//--------------------------------------------- get ---------------------------------------------
+// `brim sweep get`: a file of an experiment, from the sweep's folder or from a server.
+
+enum { GET_CONNECT_MS = 10000 };
+
+typedef struct getting {
+  brim_cli *cli;
+  brim_lab_link *link;
+  const brim_lab_file_kind *kind;
+  char exp[BRIM_EXP_ID];
+  char *path;
+} getting;
+
+static bool go_on(void *ctx) {
+  const getting *g = ctx;
+  return !*g->cli->stop;
+}
+
+static brim_status from_server(getting *g, const char *url) {
+  brim_lab_file_row rows[BRIM_LAB_FILE_KINDS];
+  brim_http_client *client = NULL;
+  BRIM_TRY(brim_lab_file_rows(g->link, g->exp, rows));
+  const brim_lab_file_row *row = &rows[g->kind - brim_lab_file_kinds];
+  if (!row->there) {
+    return brim_fail(BRIM_ENOENT, "the server has no %s of this experiment", g->kind->name);
+  }
+  BRIM_TRY(brim_lab_http_open(url, GET_CONNECT_MS, &client));
+  brim_lab_getting how = {.client = client,
+                          .exp = g->exp,
+                          .kind = g->kind,
+                          .row = row,
+                          .path = g->path,
+                          .keep = go_on,
+                          .ctx = g};
+  brim_status status = brim_lab_get_file(&how);
+  brim_http_client_close(client);
+  return status;
+}
+
+static brim_status from_folder(getting *g, const char *folder) {
+  brim_str path;
+  brim_str_init(&path);
+  brim_status status = brim_lab_exp_folder(folder, g->exp, &path);
+  brim_str_printf(&path, "/%s", g->kind->local);
+  if (!status) status = brim_str_status(&path);
+  if (!status && !brim_fs_exists(path.data)) {
+    status =
+        brim_fail(BRIM_ENOENT, "there is no %s; --output-dir names the sweep's folder", path.data);
+  }
+  if (!status) status = brim_fs_copy(path.data, g->path);
+  brim_str_deinit(&path);
+  return status;
+}
+
+static brim_status choose_path(getting *g) {
+  const char *given = brim_option_string(&g->cli->parse, "output", NULL);
+  brim_str path;
+  brim_str_init(&path);
+  if (given) {
+    brim_str_append(&path, given);
+  } else {
+    brim_str_printf(&path, "%.12s-%s", g->exp, g->kind->shown);
+  }
+  g->path = brim_str_take(&path);
+  return g->path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a sweep");
+}
+
+static brim_status tell(const getting *g) {
+  if (!g->cli->json) {
+    brim_cli_note(g->cli, brim_tr("wrote %s\n"), g->path);
+    return BRIM_OK;
+  }
+  json_t *f = json_object();
+  brim_status status = brim_json_put(f, "exp", json_string(g->exp));
+  if (!status) status = brim_json_put(f, "name", json_string(g->kind->name));
+  if (!status) status = brim_json_put(f, "path", json_string(g->path));
+  if (!status) return brim_cli_event(g->cli, "got", f);
+  json_decref(f);
+  return status;
+}
+
+static brim_status get(getting *g, const char *place) {
+  const char *url = brim_lab_link_server(g->link),
+             *given = brim_option_string(&g->cli->parse, "output-dir", NULL);
+  char *folder = NULL;
+  BRIM_TRY(brim_lab_find(g->link, g->cli->parse.positional[1], g->exp));
+  BRIM_TRY(choose_path(g));
+  // without --output its name is brim's own
+  if (brim_option_string(&g->cli->parse, "output", NULL)) {
+    BRIM_TRY(brim_cli_check_replace(g->cli, g->path, NULL));
+  }
+  if (url && !given) return from_server(g, url);
+  brim_status status = given ? BRIM_OK : sweep_ask(g->link, NULL, NULL, &folder);
+  if (!status) status = from_folder(g, given ? given : folder ? folder : place);
+  brim_free(folder);
+  return status;
+}
+
+brim_status brim_cli_sweep_get(brim_cli *cli) {
+  const size_t words = cli->parse.positional_count;
+  const char *name = words > 2 ? cli->parse.positional[2] : "weights";
+  getting g = {.cli = cli, .kind = brim_lab_file_find(name)};
+  char *place = NULL;
+  if (words < 2 || words > 3) {
+    return brim_cli_usage(cli, BRIM_N_("get needs one experiment: brim sweep get ID [NAME]"));
+  }
+  if (!g.kind || g.kind->log) {
+    return brim_cli_usage(
+        cli, BRIM_N_("get takes weights, best, checkpoint, record or config, not '%.100s'"), name);
+  }
+  BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
+  brim_status status =
+      brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &g.link);
+  if (!status) status = get(&g, place);
+  if (!status) status = tell(&g);
+  brim_lab_link_close(g.link);
+  brim_free(g.path);
   brim_free(place);
   return status;
 }

@@ -1,16 +1,218 @@
-// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal.
+// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal; its files.
+
 #include "cli/top/cli_top.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base_stop.h"
 #include "base/base_text.h"
+#include "measure/measure.h"
 #include "monitor/monitor_top.h"
 #include "ui/ui_top.h"
+#include "workload/workload.h"
+
+//------------------------------------------- ceilings -------------------------------------------
+// What a reading of the machine gets besides: what each GPU was measured to reach at best.
+
+//---------------------------------- ceilings ----------------------------------
+
+// Tensor pipes multiply bf16 and fp16 twice as fast as tf32, on every card of the table.
+// The maker's figure stands for a clock that cards run above: the peak is that of the highest clock, as
+// for OFU.
+double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings) {
+  const brim_gpu_facts *facts = brim_gpu_facts_find(gpu->name);
+  if (!facts || !(facts->tf32_tflops > 0) || !(gpu->clock_max_mhz > 0)) return (double)NAN;
+  const double peak = facts->tf32_tflops * 1e12 * gpu->clock_max_mhz / facts->tensor_mhz;
+  const double shares[] = {ceilings->gemm_tf32_flops / peak, ceilings->gemm_bf16_flops / (2 * peak),
+                           ceilings->gemm_fp16_flops / (2 * peak)};
+  double best = (double)NAN;
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+    if (isnan(best) || shares[i] > best) best = shares[i];
+  }
+  return 100 * best;
+}
+
+static double read_share(const brim_top_gpu *gpu) {
+  char folder[512];
+  brim_machine_ceilings ceilings;
+  brim_work_cache_folder(folder, sizeof folder);
+  if (brim_machine_ceilings_of_gpu(folder, gpu->uuid, &ceilings)) brim_status_clear();
+  return brim_cli_top_share(gpu, &ceilings);
+}
+
+static double share_of(const brim_top_gpu *gpu, brim_cli_top_ceilings *known) {
+  for (size_t i = 0; i < known->count; i++) {
+    if (strcmp(known->uuid[i], gpu->uuid) == 0) return known->percent[i];
+  }
+  if (known->count == BRIM_CLI_TOP_GPUS) return (double)NAN;
+  memcpy(known->uuid[known->count], gpu->uuid, sizeof gpu->uuid);
+  known->percent[known->count] = read_share(gpu);
+  return known->percent[known->count++];
+}
+
+// Measured ceilings, which the machine's source leaves out.
+static void top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    view->gpus[i].ceiling_percent = share_of(&view->gpus[i], ceilings);
+  }
+}
+
+//-------------------------------------------- files --------------------------------------------
+// Files of `brim top`: a JSON line per reading (--record), or CSV rows (--csv). They are appended to
+// with one write per reading, so that a kill never tears a line. A full disk does: what continues such a
+// file begins a line of its own. A file that brim top did not write is left alone.
+
+static brim_status cannot_write(const brim_cli_top_file *file, brim_status status, int error) {
+  return brim_fail(status, "cannot write %s: %s", file->path, brim_errno_text(error));
+}
+
+//---------------------------------- earlier content ----------------------------------
+
+// The beginning of a file as JSON, without the spaces that other programs put between.
+static bool is_recording(const char *text, size_t size) {
+  static const char head[] = "{\"schema\":\"" BRIM_TOP_SCHEMA "\"";
+  size_t at = 0;
+  for (size_t i = 0; i < size && head[at]; i++) {
+    if (text[i] == ' ') continue;
+    if (text[i] != head[at++]) return false;
+  }
+  return true;  // or it was cut off within these
+}
+
+static brim_status is_table(const char *text, size_t size, bool *out) {
+  brim_str header;
+  brim_str_init(&header);
+  brim_status status = brim_ui_top_csv_header(&header);
+  *out = !status && size >= header.len && memcmp(text, header.data, header.len) == 0;
+  brim_str_deinit(&header);
+  return status;
+}
+
+static brim_status check_content(brim_cli *cli, const brim_cli_top_file *file, const char *text,
+                                 size_t size) {
+  bool known = true;
+  if (file->csv) {
+    BRIM_TRY(is_table(text, size, &known));
+  } else {
+    known = is_recording(text, size);
+  }
+  if (known) return BRIM_OK;
+  return brim_cli_usage(
+      cli,
+      file->csv ? BRIM_N_("%s is no CSV file with the columns of brim top; name another file")
+                : BRIM_N_("%s is no recording of brim top; name another file"),
+      file->path);
+}
+
+// Whether what is there already is such a file: BRIM_EINVAL where it is another. Changes nothing.
+static brim_status top_file_check(brim_cli *cli, brim_cli_top_file *file) {
+  char text[16 << 10], last = '\n';
+  struct stat info;
+  if (!file->path || strcmp(file->path, "-") == 0) return BRIM_OK;
+  if (stat(file->path, &info) || !S_ISREG(info.st_mode) || info.st_size == 0) return BRIM_OK;
+  int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    return brim_fail(BRIM_EINVAL, "cannot read %s: %s", file->path, brim_errno_text(errno));
+  }
+  ssize_t n = pread(fd, text, sizeof text, 0);
+  ssize_t m = pread(fd, &last, 1, info.st_size - 1);
+  int error = errno;
+  close(fd);
+  if (n < 0 || m < 0) {
+    return brim_fail(BRIM_EINVAL, "cannot read %s: %s", file->path, brim_errno_text(error));
+  }
+  file->torn = last != '\n';
+  return check_content(cli, file, text, (size_t)n);
+}
+
+//---------------------------------- writing ----------------------------------
+
+// Opens it for appending. BRIM_EINVAL where it cannot be written to.
+static brim_status top_file_open(brim_cli_top_file *file) {
+  struct stat info;
+  file->fd = -1;
+  if (!file->path || strcmp(file->path, "-") == 0) return BRIM_OK;
+  file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (file->fd < 0) return cannot_write(file, BRIM_EINVAL, errno);
+  // A file that has rows has its header.
+  file->started = fstat(file->fd, &info) == 0 && info.st_size > 0;
+  return BRIM_OK;
+}
+
+// A pipe that is full is waited for; once the user has long asked to stop, no more.
+static bool wait_for_room(const brim_cli_top_file *file, brim_stop_wait *wait) {
+  struct pollfd room = {.fd = file->fd, .events = POLLOUT};
+  (void)poll(&room, 1, BRIM_STOP_LOOK_MS);
+  return !brim_stop_overdue(wait);
+}
+
+static brim_status write_all(const brim_cli_top_file *file, const char *data, size_t size) {
+  brim_stop_wait wait = {0};
+  while (size > 0) {
+    ssize_t n = write(file->fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      if (wait_for_room(file, &wait)) continue;
+      return cannot_write(file, BRIM_EIO, EAGAIN);
+    }
+    if (n <= 0) return cannot_write(file, BRIM_EIO, n < 0 ? errno : ENOSPC);
+    data += n;
+    size -= (size_t)n;
+  }
+  return BRIM_OK;
+}
+
+static brim_status make_text(brim_cli_top_file *file, const brim_top_view *view, brim_str *out) {
+  if (file->csv) {
+    if (!file->started) BRIM_TRY(brim_ui_top_csv_header(out));
+    return brim_ui_top_csv_rows(view, out);
+  }
+  json_t *json = NULL;
+  char *text = NULL;
+  BRIM_TRY(brim_top_view_to_json(view, &json));
+  brim_status status = brim_json_dump(json, 0, &text);
+  json_decref(json);
+  BRIM_TRY(status);
+  brim_str_append(out, text);
+  brim_str_append_char(out, '\n');
+  brim_free(text);
+  return brim_str_status(out);
+}
+
+static brim_status top_file_add(brim_cli *cli, brim_cli_top_file *file, const brim_top_view *view) {
+  brim_str text;
+  if (!file->path) return BRIM_OK;
+  brim_str_init(&text);
+  if (file->torn) brim_str_append_char(&text, '\n');
+  file->torn = false;
+  brim_status status = make_text(file, view, &text);
+  if (!status && file->fd >= 0) {
+    status = write_all(file, text.data, text.len);
+  } else if (!status) {
+    brim_cli_print(cli, &text);
+  }
+  file->started = true;
+  brim_str_deinit(&text);
+  return status;
+}
+
+// BRIM_EIO: what was written did not reach the disk.
+static brim_status top_file_close(brim_cli_top_file *file) {
+  int fd = file->fd;
+  file->fd = -1;
+  if (fd < 0) return BRIM_OK;
+  return close(fd) ? cannot_write(file, BRIM_EIO, errno) : BRIM_OK;
+}
+
+//------------------------------------------- command -------------------------------------------
+// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal.
 
 enum { REPLAY_GAP_S = 10 };  // a longer pause in a recording is cut to this
 enum { LOOK_MS = 100 };      // a signal that came just before a wait is seen after so long
@@ -79,12 +281,12 @@ static brim_status note_slowness(top *t) {
 // What every view gets, and the files that it goes to.
 static brim_status add_view(top *t) {
   t->taken = true;
-  if (!t->replay) brim_cli_top_complete(&t->view, &t->ceilings);
+  if (!t->replay) top_complete(&t->view, &t->ceilings);
   if (!t->screen) BRIM_TRY(note_slowness(t));  // the screen shows it as it grows
   if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
   BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
-  BRIM_TRY(brim_cli_top_file_add(t->cli, &t->record, &t->view));
-  return brim_cli_top_file_add(t->cli, &t->csv, &t->view);
+  BRIM_TRY(top_file_add(t->cli, &t->record, &t->view));
+  return top_file_add(t->cli, &t->csv, &t->view);
 }
 
 // The next view of a recording. BRIM_EEND: it has ended.
@@ -379,8 +581,8 @@ static brim_status read_options(top *t) {
   }
   const char *const written[] = {t->record.path, csv_on_stdout(t) ? NULL : t->csv.path};
   BRIM_TRY(brim_cli_check_outputs(t->cli, &t->replay, 1, written, 2));
-  BRIM_TRY(brim_cli_top_file_check(t->cli, &t->record));
-  return brim_cli_top_file_check(t->cli, &t->csv);
+  BRIM_TRY(top_file_check(t->cli, &t->record));
+  return top_file_check(t->cli, &t->csv);
 }
 
 static brim_status open_machine(void *ctx, brim_top_source *out) {
@@ -408,13 +610,13 @@ static brim_status run(brim_cli *cli) {
   brim_top_view_init(&t.view);
   brim_ui_top_history_init(&t.history);
   brim_status status = open_source(&t);
-  if (!status) status = brim_cli_top_file_open(&t.record);
-  if (!status) status = brim_cli_top_file_open(&t.csv);
+  if (!status) status = top_file_open(&t.record);
+  if (!status) status = top_file_open(&t.csv);
   if (!status) status = run_anyhow(&t);
   report_skipped(&t);
-  brim_status closed = brim_cli_top_file_close(&t.record);
+  brim_status closed = top_file_close(&t.record);
   if (!status) status = closed;
-  closed = brim_cli_top_file_close(&t.csv);
+  closed = top_file_close(&t.csv);
   if (!status) status = closed;
   brim_top_close(&t.source);
   brim_top_reader_stop(t.reader);

@@ -18,15 +18,6 @@ typedef struct brim_cli_top_file {
   bool torn;  // the last line of an earlier run was cut off
 } brim_cli_top_file;
 
-// Whether what is there already is such a file: BRIM_EINVAL where it is another. Changes nothing.
-brim_status brim_cli_top_file_check(brim_cli *cli, brim_cli_top_file *file);
-// Opens it for appending. BRIM_EINVAL where it cannot be written to.
-brim_status brim_cli_top_file_open(brim_cli_top_file *file);
-brim_status brim_cli_top_file_add(brim_cli *cli, brim_cli_top_file *file,
-                                  const brim_top_view *view);
-// BRIM_EIO: what was written did not reach the disk.
-brim_status brim_cli_top_file_close(brim_cli_top_file *file);
-
 // What was remembered of the GPUs, read once.
 enum { BRIM_CLI_TOP_GPUS = 64 };
 typedef struct brim_cli_top_ceilings {
@@ -34,9 +25,6 @@ typedef struct brim_cli_top_ceilings {
   char uuid[BRIM_CLI_TOP_GPUS][64];
   double percent[BRIM_CLI_TOP_GPUS];  // NaN = nothing is known
 } brim_cli_top_ceilings;
-
-// Measured ceilings, which the machine's source leaves out.
-void brim_cli_top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings);
 // The best matrix product as a share of the card's peak at its highest clock, in percent; NaN = unknown.
 double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings);
 

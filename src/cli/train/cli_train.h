@@ -1,5 +1,5 @@
 // Inside the commands: what a person sees of a training run. cli_train.c starts it, cli_train_show.c
-// tells of steps, epochs and the end, cli_train_banner.c of the start.
+// tells of steps, epochs and the end, cli_train_show.c of the start.
 #ifndef BRIM_CLI_TRAIN_H_
 #define BRIM_CLI_TRAIN_H_
 
@@ -24,19 +24,7 @@ typedef struct brim_cli_training {
 void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options);
 // The summary, or the "result" event with --json.
 brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result *result);
-
-// Text of the start, and the "start" event.
-void brim_cli_training_banner(const brim_cli_training *t, const brim_work_info *info,
-                              const brim_plan *plan, int64_t start_step, brim_str *out);
-brim_status brim_cli_training_start_event(brim_cli_training *t, const brim_work_info *info,
-                                          const brim_plan *plan, int64_t start_step);
-// How busy the GPU is, from the start of a run to its end (cli_train_usage.c).
-void brim_cli_training_sampler(brim_cli_training *t, const brim_work_info *info);
-void brim_cli_training_usage(void *ctx, double *gpu_percent, double *sm_percent);
 void brim_cli_training_end(brim_cli_training *t);
-
-// The config's value of a knob; "" where the workload has no such knob.
-void brim_cli_training_knob(const brim_cli_training *t, brim_knob_role role, char out[32]);
 
 #ifdef __cplusplus
 }

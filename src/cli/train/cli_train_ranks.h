@@ -22,7 +22,7 @@ void brim_cli_ranks_close(brim_cli_ranks *r);
 
 // How many ranks the keys ranks, gpus and device ask for.
 brim_status brim_cli_ranks_wanted(const brim_cli_job *job, int *out);
-// Starts that many processes of this command line and waits for them (cli_train_launch.c). The status has
+// Starts that many processes of this command line and waits for them (cli_train.c). The status has
 // the exit code of the rank that failed.
 brim_status brim_cli_ranks_launch(brim_cli *cli, int count);
 

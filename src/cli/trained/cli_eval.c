@@ -1,10 +1,592 @@
-// `brim eval CHECKPOINT`: how good a trained network is, on any labelled data that suit it. The
-// figures themselves are src/workload/workload_scores.c's; cli_eval_show.c shows and writes them.
+// `brim eval CHECKPOINT`: how good a trained network is, on any labelled data that suit it. The figures themselves are
+// src/workload/workload_scores.c's.
+
 #include "cli/trained/cli_eval.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/base_text.h"
+
+//-------------------------------------------- output --------------------------------------------
+// What `brim eval` found, for people, for programs and for a file.
+
+enum { MOST_CLASSES = 20, WORST = 10 };  // printed whole; else the worst of them
+
+//---------------------------------- JSON ----------------------------------
+
+static size_t figures_of(const brim_cli_eval *e, brim_score_figure out[BRIM_SCORE_FIGURES]) {
+  return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
+}
+
+// Figures of each class, or of each label.
+static bool has_classes(const brim_cli_eval *e) {
+  return e->c->trained->task == BRIM_TASK_CLASSES || e->c->trained->task == BRIM_TASK_LABELS;
+}
+
+static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
+  brim_class_score s;
+  char text[32];
+  brim_scores_class(e->scores, i, &s);
+  json_t *row = json_object();
+  BRIM_TRY(brim_json_push(list, row));
+  BRIM_TRY(brim_json_put(row, "label", json_integer(i)));
+  json_t *name =
+      e->c->trained->class_names ? json_string(brim_cli_trained_class(e->c, i, text)) : json_null();
+  BRIM_TRY(brim_json_put(row, "class", name));
+  BRIM_TRY(brim_json_put(row, "samples", json_integer(s.support)));
+  BRIM_TRY(brim_json_put(row, "said", json_integer(s.predicted)));
+  BRIM_TRY(brim_json_put(row, "precision", brim_json_number(s.precision)));
+  BRIM_TRY(brim_json_put(row, "recall", brim_json_number(s.recall)));
+  return brim_json_put(row, "f1", brim_json_number(s.f1));
+}
+
+static brim_status matrix_json(const brim_cli_eval *e, json_t *out) {
+  int64_t n = e->c->trained->outputs;
+  json_t *matrix = json_array();
+  BRIM_TRY(brim_json_put(out, "confusion", matrix));
+  for (int64_t i = 0; i < n; i++) {
+    json_t *row = json_array();
+    BRIM_TRY(brim_json_push(matrix, row));
+    for (int64_t k = 0; k < n; k++) {
+      BRIM_TRY(brim_json_push(row, json_integer(brim_scores_matrix(e->scores, i, k))));
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out) {
+  int64_t n = e->c->trained->outputs;
+  if (!whole && n > MOST_CLASSES) return BRIM_OK;
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(out, "classes", list));
+  for (int64_t i = 0; i < n; i++) BRIM_TRY(class_json(e, i, list));
+  return brim_scores_has_matrix(e->scores) ? matrix_json(e, out) : BRIM_OK;
+}
+
+static brim_status values_json(const brim_cli_eval *e, json_t *out) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(out, "targets", list));
+  for (int64_t i = 0; i < e->c->trained->outputs; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    json_t *row = json_object();
+    BRIM_TRY(brim_json_push(list, row));
+    BRIM_TRY(brim_json_put(row, "mse", brim_json_number(v.mse)));
+    BRIM_TRY(brim_json_put(row, "mae", brim_json_number(v.mae)));
+    BRIM_TRY(brim_json_put(row, "r2", brim_json_number(v.r2)));
+  }
+  return BRIM_OK;
+}
+
+// whole: of many classes, too.
+static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
+  BRIM_TRY(brim_cli_trained_json(e->c, out));
+  if (!e->scores) {
+    return json_object_update(out, e->figures)
+               ? brim_fail(BRIM_ENOMEM, "out of memory while writing JSON")
+               : BRIM_OK;
+  }
+  BRIM_TRY(brim_json_put(out, "rows", json_integer(e->summary.rows)));
+  BRIM_TRY(brim_json_put(out, "broken", json_integer(e->result.broken)));
+  BRIM_TRY(brim_json_put(out, "bad_rows", json_integer(e->summary.bad)));
+  if (e->summary.bad > 0) {
+    BRIM_TRY(brim_json_put(out, "first_bad", json_integer((json_int_t)e->summary.first_bad)));
+  }
+  brim_score_figure figures[BRIM_SCORE_FIGURES];
+  size_t n = figures_of(e, figures);
+  for (size_t i = 0; i < n; i++) {
+    BRIM_TRY(brim_json_put(out, figures[i].key, brim_json_number(figures[i].value)));
+  }
+  return has_classes(e) ? classes_json(e, whole, out) : values_json(e, out);
+}
+
+//---------------------------------- the file ----------------------------------
+
+// A number after a comma; nothing where it is unknown.
+static void csv_number(brim_str *out, double value) {
+  char text[32];
+  brim_str_append_char(out, ',');
+  if (isnan(value)) return;
+  brim_format_f64(value, text);
+  brim_str_append(out, text);
+}
+
+// A row a class: its figures, then how often each class was predicted for its samples.
+static void classes_csv(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs;
+  bool matrix = brim_scores_has_matrix(e->scores);
+  char text[32];
+  brim_str name;
+  brim_str_init(&name);
+  brim_str_append(out, "label,class,samples,precision,recall,f1");
+  for (int64_t k = 0; matrix && k < n; k++) {
+    brim_str_clear(&name);
+    brim_str_printf(&name, "said_%s", brim_cli_trained_class(e->c, k, text));
+    brim_str_append_char(out, ',');
+    brim_text_append_csv(out, name.data);
+  }
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&name);
+  for (int64_t i = 0; i < n; i++) {
+    brim_class_score s;
+    brim_scores_class(e->scores, i, &s);
+    brim_str_printf(out, "%" PRId64 ",", i);
+    brim_text_append_csv(out, brim_cli_trained_class(e->c, i, text));
+    csv_number(out, (double)s.support);
+    csv_number(out, s.precision);
+    csv_number(out, s.recall);
+    csv_number(out, s.f1);
+    for (int64_t k = 0; matrix && k < n; k++) {
+      brim_str_printf(out, ",%" PRId64, brim_scores_matrix(e->scores, i, k));
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void values_csv(const brim_cli_eval *e, brim_str *out) {
+  brim_str_append(out, "target,mse,mae,r2\n");
+  for (int64_t i = 0; i < e->c->trained->outputs; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    brim_str_printf(out, "%" PRId64, i);
+    csv_number(out, v.mse);
+    csv_number(out, v.mae);
+    csv_number(out, v.r2);
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static void figures_csv(const brim_cli_eval *e, brim_str *out) {
+  const char *key;
+  json_t *value;
+  brim_str_append(out, "figure,value\n");
+  json_object_foreach(e->figures, key, value) {
+    brim_text_append_csv(out, key);
+    if (json_is_string(value)) {
+      brim_str_printf(out, ",%s", json_string_value(value));  // a word
+    } else {
+      csv_number(out, json_is_number(value) ? json_number_value(value) : (double)NAN);
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+static brim_status write_json(brim_cli_eval *e) {
+  char *text = NULL;
+  json_t *all = json_object();
+  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
+  brim_status status = all_json(e, true, all);
+  if (!status) status = brim_json_dump(all, 1, &text);
+  if (!status) status = brim_fs_write(e->c->output, text, strlen(text));
+  brim_free(text);
+  json_decref(all);
+  return status;
+}
+
+// to --output
+static brim_status eval_write(brim_cli_eval *e) {
+  if (brim_str_ends(e->c->output, ".json")) return write_json(e);
+  brim_str out;
+  brim_str_init(&out);
+  if (!e->scores) {
+    figures_csv(e, &out);
+  } else if (has_classes(e)) {
+    classes_csv(e, &out);
+  } else {
+    values_csv(e, &out);
+  }
+  brim_status status = brim_str_status(&out);
+  if (!status) status = brim_fs_write(e->c->output, out.data, out.len);
+  brim_str_deinit(&out);
+  return status;
+}
+
+//---------------------------------- for people ----------------------------------
+
+static void percent(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else {
+    snprintf(out, 32, "%.2f %%", brim_shown(value * 100));
+  }
+}
+
+static void number(double value, char out[32]) {
+  if (isnan(value)) {
+    snprintf(out, 32, "-");
+  } else {
+    snprintf(out, 32, "%.4g", value);
+  }
+}
+
+typedef struct worst_class {
+  int64_t index;
+  double f1;
+} worst_class;
+
+static int by_f1(const void *a, const void *b) {
+  const worst_class *x = a, *y = b;
+  if (x->f1 != y->f1) return x->f1 < y->f1 ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+// Every class, or those that do worst.
+static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
+      {brim_tr("precision"), NULL, BRIM_UI_RIGHT, 2, 0},
+      {brim_tr("recall"), NULL, BRIM_UI_RIGHT, 1, 0},
+      {brim_tr("F1"), NULL, BRIM_UI_RIGHT, 0, 0},
+      {brim_tr("samples"), NULL, BRIM_UI_RIGHT, 3, 0},
+  };
+  int64_t n = e->c->trained->outputs, shown = n <= MOST_CLASSES ? n : WORST, known = 0;
+  worst_class *order = brim_calloc((size_t)n, sizeof *order);
+  if (!order) return brim_fail(BRIM_ENOMEM, "out of memory for the table");
+  for (int64_t i = 0; i < n; i++) {
+    brim_class_score s;
+    brim_scores_class(e->scores, i, &s);
+    if (n > MOST_CLASSES && isnan(s.f1)) continue;
+    order[known++] = (worst_class){.index = i, .f1 = s.f1};
+  }
+  if (n > MOST_CLASSES) qsort(order, (size_t)known, sizeof *order, by_f1);
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (int64_t i = 0; i < known && i < shown; i++) {
+    brim_class_score s;
+    char text[32], a[32], b[32], c[32];
+    brim_scores_class(e->scores, order[i].index, &s);
+    percent(s.precision, a);
+    percent(s.recall, b);
+    percent(s.f1, c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s",
+                      brim_cli_trained_class(e->c, order[i].index, text));
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", a);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", b);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%" PRId64, s.support);
+  }
+  brim_str_append_char(out, '\n');
+  if (n > MOST_CLASSES) {
+    brim_str_printf(out, brim_tr("the %lld classes of %lld with the lowest F1\n"),
+                    (long long)(known < shown ? known : shown), (long long)n);
+  }
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  brim_free(order);
+  return status;
+}
+
+static int digits_of(int64_t value) {
+  int digits = 1;
+  for (; value >= 10; value /= 10) digits++;
+  return digits;
+}
+
+// Rows are what samples are, columns what was predicted, by number.
+static void matrix_text(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs, most = n - 1;
+  int names = 0;
+  char text[32];
+  for (int64_t i = 0; i < n; i++) {
+    int width = e->c->trained->class_names ? brim_utf8_width(e->c->trained->class_names[i]) : 0;
+    if (width > names) names = width;
+    for (int64_t k = 0; k < n; k++) {
+      int64_t count = brim_scores_matrix(e->scores, i, k);
+      if (count > most) most = count;
+    }
+  }
+  if (names > 20) names = 20;
+  int cell = digits_of(most) + 1;
+  brim_str_append_char(out, '\n');
+  brim_str_append(out, brim_tr("confusion matrix (rows: true class, columns: predicted class)"));
+  brim_str_append_char(out, '\n');
+  brim_str_repeat(out, ' ', (size_t)names + 4);
+  for (int64_t k = 0; k < n; k++) brim_str_printf(out, "%*" PRId64, cell, k);
+  brim_str_append_char(out, '\n');
+  for (int64_t i = 0; i < n; i++) {
+    const char *name = brim_cli_trained_class(e->c, i, text);
+    int width = brim_utf8_width(name);
+    brim_str_printf(out, "%2" PRId64 "  ", i);
+    if (names > 0) brim_ui_clip(out, &e->c->cli->out, name, names);
+    if (width < names) brim_str_repeat(out, ' ', (size_t)(names - width));
+    for (int64_t k = 0; k < n; k++) {
+      brim_str_printf(out, "%*" PRId64, cell, brim_scores_matrix(e->scores, i, k));
+    }
+    brim_str_append_char(out, '\n');
+  }
+}
+
+typedef struct mistake {
+  int64_t truth, predicted, count;
+} mistake;
+
+// The mistakes that are made most often, most often first.
+static void worst_text(const brim_cli_eval *e, brim_str *out) {
+  int64_t n = e->c->trained->outputs;
+  mistake worst[WORST];
+  int kept = 0;
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t k = 0; k < n; k++) {
+      int64_t count = i == k ? 0 : brim_scores_matrix(e->scores, i, k);
+      if (count == 0 || (kept == WORST && count <= worst[WORST - 1].count)) continue;
+      int at = kept < WORST ? kept++ : WORST - 1;
+      for (; at > 0 && worst[at - 1].count < count; at--) worst[at] = worst[at - 1];
+      worst[at] = (mistake){.truth = i, .predicted = k, .count = count};
+    }
+  }
+  if (kept > 0) brim_str_append(out, brim_tr("\nmost frequent mistakes\n"));
+  for (int i = 0; i < kept; i++) {
+    char a[32], b[32];
+    brim_str_printf(out, brim_tr("  %lld x  %s predicted as %s\n"), (long long)worst[i].count,
+                    brim_cli_trained_class(e->c, worst[i].truth, a),
+                    brim_cli_trained_class(e->c, worst[i].predicted, b));
+  }
+}
+
+static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_scores_summary *s = &e->summary;
+  char a[32], b[32], text[96];
+  percent(s->macro_f1, a);
+  percent(s->weighted_f1, b);
+  snprintf(text, sizeof text, brim_tr("%s macro, %s weighted"), a, b);
+  brim_cli_trained_row(e->c, brim_tr("F1"), text, out);
+  BRIM_TRY(class_table(e, out));
+  if (!brim_scores_has_matrix(e->scores)) return BRIM_OK;
+  if (e->c->trained->outputs <= MOST_CLASSES) {
+    matrix_text(e, out);
+  } else {
+    worst_text(e, out);
+  }
+  return BRIM_OK;
+}
+
+static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_ui_column columns[] = {
+      {brim_tr("target"), NULL, BRIM_UI_LEFT, 0, 0},
+      {"MSE", NULL, BRIM_UI_RIGHT, 1, 0},
+      {"MAE", NULL, BRIM_UI_RIGHT, 1, 0},
+      {"R2", NULL, BRIM_UI_RIGHT, 0, 0},
+  };
+  char a[32], b[32], c[32];
+  int64_t n = e->c->trained->outputs;
+  if (n == 1) return BRIM_OK;
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
+  for (int64_t i = 0; i < n && i < MOST_CLASSES; i++) {
+    brim_value_score v;
+    brim_scores_value(e->scores, i, &v);
+    number(v.mse, a);
+    number(v.mae, b);
+    number(v.r2, c);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%" PRId64, i);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", a);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", b);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", c);
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+static void cell_text(const brim_metric *row, double value, char out[32]) {
+  if (row->format == BRIM_METRIC_PERCENT) {
+    percent(value, out);
+  } else if (row->format == BRIM_METRIC_WHOLE && !isnan(value)) {
+    brim_metric_format_value(row, value, out);
+  } else {
+    number(value, out);
+  }
+}
+
+// Columns of the table, and when they go for lack of room: those on the right first, then spreads and
+// shares; the row that decides stays. What neither line knows is no column.
+static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[BRIM_METRIC_MAX + 1],
+                            size_t rows[BRIM_METRIC_MAX]) {
+  const brim_metric_set *set = m->set;
+  size_t n = 0;
+  columns[0] = (brim_ui_column){"", NULL, BRIM_UI_LEFT, 0, 8};
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (!(row->lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE))) continue;
+    if (row->rank == 0 && isnan(m->values[i]) && isnan(m->baseline[i])) continue;
+    rows[n++] = i;
+    int drop = row->rank > 0 ? 0 : row->join == BRIM_METRIC_SPREAD ? 2 : (int)n;
+    columns[n] = (brim_ui_column){brim_metric_label(row, BRIM_METRIC_LINE_TABLE), NULL,
+                                  BRIM_UI_RIGHT, drop, 0};
+  }
+  return n;
+}
+
+// The figures, and under them those of the baseline in the same evaluation.
+static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_metric_set *set = e->metrics.set;
+  brim_ui_column columns[BRIM_METRIC_MAX + 1];
+  size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
+  for (size_t i = 0; i < set->count; i++) {  // of how many
+    const brim_metric *row = &set->rows[i];
+    char text[32], name[BRIM_METRIC_NAME];
+    bool shown = row->lines == 0 && row->label[0] && row->format == BRIM_METRIC_WHOLE &&
+                 brim_metric_name(row, BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, name);
+    if (!shown) continue;
+    cell_text(row, e->metrics.values[i], text);
+    brim_cli_trained_row(e->c, brim_tr(row->label), text, out);
+  }
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, n + 1);
+  for (size_t line = 0; line < 2; line++) {
+    const double *values = line == 0 ? e->metrics.values : e->metrics.baseline;
+    const char *label = line == 0 ? set->subject : set->baseline_label;
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", label ? brim_tr(label) : "");
+    for (size_t k = 0; k < n; k++) {
+      char text[32];
+      cell_text(&set->rows[rows[k]], values[rows[k]], text);
+      brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", text);
+    }
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &e->c->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+// Words and counts that are no row's: batch size, samples. The precision stands above them.
+static void other_figures(const brim_cli_eval *e, brim_str *out) {
+  const char *key;
+  json_t *value;
+  const brim_work *work = e->c->job.work;
+  int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
+  json_object_foreach(e->figures, key, value) {
+    char text[32], name[BRIM_METRIC_NAME];
+    const brim_metric_set *set = e->metrics.set;
+    bool of_row = false;
+    for (size_t i = 0; i < set->count; i++) {
+      for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
+        of_row = of_row || (brim_metric_name(&set->rows[i], (brim_metric_stage)stage,
+                                             BRIM_METRIC_FIGURE, name) &&
+                            strcmp(name, key) == 0);
+      }
+    }
+    if (of_row) continue;
+    const char *word = json_string_value(value);
+    if (knob >= 0 && strcmp(key, work->knobs[knob].name) == 0) continue;
+    if (word) {
+      brim_cli_trained_row(e->c, brim_tr(key), word, out);
+    } else if (json_is_integer(value)) {
+      brim_format_count(json_number_value(value), text);
+      brim_cli_trained_row(e->c, brim_tr(key), text, out);
+    }
+  }
+}
+
+// One row of the set per line.
+static void figures_text(const brim_cli_eval *e, brim_str *out) {
+  const brim_metric_set *set = e->metrics.set;
+  other_figures(e, out);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    char text[32], name[BRIM_METRIC_NAME];
+    bool probe = row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE);
+    double value = probe ? e->probe[i] : e->metrics.values[i];
+    brim_metric_stage stage = probe ? BRIM_METRIC_PROBE : BRIM_METRIC_EVAL;
+    if (!row->label[0] || isnan(value)) continue;
+    if (!brim_metric_name(row, stage, BRIM_METRIC_FIGURE, name)) continue;
+    cell_text(row, value, text);
+    brim_cli_trained_row(e->c, brim_metric_label(row, BRIM_METRIC_LINE_TABLE), text, out);
+  }
+}
+
+// What the workload itself evaluated.
+static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
+  if (e->metrics.set->baseline_label) {
+    BRIM_TRY(beside_text(e, out));
+  } else {
+    figures_text(e, out);
+  }
+  if (e->table->text) e->table->text->eval_notes(&e->metrics, out);
+  return BRIM_OK;
+}
+
+// Which sample it was, so that the next step is to look at it.
+static void bad_text(const brim_cli_eval *e, brim_str *out) {
+  const char *path = brim_config_string(e->c->job.config, "data.path");
+  char first[256];
+  brim_source_describe(e->c->data.source, e->summary.first_bad, first, sizeof first);
+  brim_str_printf(out,
+                  e->summary.bad == 1
+                      ? brim_tr("\n%lld sample gave outputs that are not numbers: %s; `brim data "
+                                "verify %s` finds NaN in the data\n")
+                      : brim_tr("\n%lld samples gave outputs that are not numbers, the first: %s; "
+                                "`brim data verify %s` finds NaN in the data\n"),
+                  (long long)e->summary.bad, first, path && *path ? path : "PATH");
+}
+
+// A line each.
+static void put_figures(const brim_cli_eval *e, brim_str *out) {
+  brim_score_figure figures[BRIM_SCORE_FIGURES];
+  size_t n = figures_of(e, figures);
+  for (size_t i = 0; i < n; i++) {
+    const brim_score_figure *f = &figures[i];
+    char text[32];
+    if (!f->label || (f->optional && isnan(f->value))) continue;
+    if (f->percent) {
+      percent(f->value, text);
+    } else {
+      number(f->value, text);
+    }
+    brim_cli_trained_row(e->c, f->label, text, out);
+  }
+}
+
+static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  brim_ui_styled(out, &e->c->cli->out, BRIM_UI_BOLD, e->c->trained->path);
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_cli_trained_model_text(e->c, &text);
+  brim_cli_trained_row(e->c, brim_tr("model"), text.data, out);
+  brim_str_clear(&text);
+  brim_cli_trained_machine(e->c, out);
+  if (e->scores) {
+    brim_cli_trained_data_text(e->c, &text);
+    brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);
+    put_figures(e, out);
+  }
+  brim_str_deinit(&text);
+  if (status) return status;
+  if (!e->scores) {
+    BRIM_TRY(own_text(e, out));
+  } else {
+    BRIM_TRY(has_classes(e) ? classes_text(e, out) : values_text(e, out));
+  }
+  if (e->summary.bad > 0) bad_text(e, out);
+  if (e->c->output) brim_str_printf(out, brim_tr("\nwritten to %s\n"), e->c->output);
+  return brim_str_status(out);
+}
+
+// to stdout
+static brim_status eval_show(brim_cli_eval *e) {
+  if (e->c->cli->json) {
+    json_t *fields = json_object();
+    brim_status status =
+        fields ? all_json(e, false, fields) : brim_fail(BRIM_ENOMEM, "out of memory");
+    if (!status) return brim_cli_event(e->c->cli, "eval", fields);
+    json_decref(fields);
+    return status;
+  }
+  brim_str out;
+  brim_str_init(&out);
+  brim_status status = all_text(e, &out);
+  if (!status) brim_cli_print(e->c->cli, &out);
+  brim_str_deinit(&out);
+  return status;
+}
+
+//------------------------------------------- command -------------------------------------------
 
 static const brim_option options[] = {
     {.name = "output",
@@ -47,8 +629,8 @@ static json_t *figure_json(const brim_metric *row, double value) {
 }
 
 // The rows of a stage under their names.
-static brim_status put_figures(json_t *figures, const brim_metric_set *set, brim_metric_stage stage,
-                               const double *values) {
+static brim_status eval_put_figures(json_t *figures, const brim_metric_set *set,
+                                    brim_metric_stage stage, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
     char name[BRIM_METRIC_NAME];
     const brim_metric *row = &set->rows[i];
@@ -73,8 +655,8 @@ static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
   if (!set->baseline_label) {
     BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(e->metrics.samples)));
   }
-  BRIM_TRY(put_figures(e->figures, set, BRIM_METRIC_EVAL, e->metrics.values));
-  BRIM_TRY(put_figures(e->figures, set, BRIM_METRIC_BASELINE, e->metrics.baseline));
+  BRIM_TRY(eval_put_figures(e->figures, set, BRIM_METRIC_EVAL, e->metrics.values));
+  BRIM_TRY(eval_put_figures(e->figures, set, BRIM_METRIC_BASELINE, e->metrics.baseline));
   if (!table->features) return BRIM_OK;
   brim_work_metrics probe;
   status = table->features->probe(work->state, &probe);
@@ -84,7 +666,7 @@ static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
   }
   BRIM_TRY(status);
   memcpy(e->probe, probe.values, sizeof e->probe);
-  return put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
+  return eval_put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
 }
 
 // The options that evaluate_outputs has of its own are keys here; a workload without data has neither.
@@ -194,8 +776,8 @@ static brim_status evaluate(brim_cli_eval *e) {
   if (e->c->output) BRIM_TRY(brim_cli_check_replace(e->c->cli, e->c->output, NULL));
   bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
   brim_status status = itself ? evaluate_itself(e) : evaluate_outputs(e);
-  if (!status && e->c->output) status = brim_cli_eval_write(e);
-  return status ? status : brim_cli_eval_show(e);
+  if (!status && e->c->output) status = eval_write(e);
+  return status ? status : eval_show(e);
 }
 
 static brim_status run(brim_cli *cli) {

@@ -20,9 +20,6 @@ typedef struct brim_cli_eval {
   double probe[BRIM_METRIC_MAX];  // NaN = none
 } brim_cli_eval;
 
-brim_status brim_cli_eval_show(brim_cli_eval *e);   // to stdout
-brim_status brim_cli_eval_write(brim_cli_eval *e);  // to --output
-
 #ifdef __cplusplus
 }
 #endif
