@@ -293,6 +293,49 @@ brim_status brim_results_write(const char *path, const brim_result *results, siz
 // true, with NULL the file is refused.
 brim_status brim_results_read(const char *path, brim_result **out, size_t *count, bool *torn);
 
+//---------------------------------- recommendation ----------------------------------
+
+typedef struct brim_interval {
+  double value, low, high;  // 95 %; NaN = unknown
+} brim_interval;
+
+// What follows from the results of a sweep. Picks are indices into the results, -1 = none:
+//   highest     most samples/s
+//   efficient   most samples/s per GB among those with >= 90 % of the highest
+//   recommended the fastest by estimate whose planned memory is under 80 % of what is free (any, where
+//               none is) and that may be applied; or the one with the smallest memory, then with fewer
+//               workers, of those that cannot be told apart from it and are within 3 % by estimate (10 %
+//               where only workers differ); or the config's own, where that one is not certainly faster
+//   now         the config's own setting; -1 = unknown, or it did not run
+//   beside      certainly faster than the recommended one, but it changes what is learned and was not
+//               asked for
+// Noise and other programs widen intervals and exclude nothing: as long as one setting ran, one is
+// recommended.
+typedef struct brim_recommendation {
+  int highest, efficient, recommended, now, beside;
+  // Another setting could still be more than 3 % faster, this one was measured once, its times were
+  // unsteady, or other programs took the CPU.
+  bool provisional;
+  bool own_is_fastest;    // the config's own, outside of the values that the user named
+  brim_interval gain;     // rate of the recommended setting over that of `now`
+  brim_interval more;     // rate of `beside` over that of the recommended setting
+  char beside_text[192];  // what `beside` would change, and the option that asks for it
+  char reason[512];       // which comparisons are certain, and which are open
+} brim_recommendation;
+
+void brim_recommendation_init(brim_recommendation *recommendation);  // nothing is picked
+bool brim_recommendation_keeps(const brim_recommendation *r);  // is the own setting recommended?
+
+// The recommended setting in training, beside what the sweep measured of it; NaN = unknown.
+typedef struct brim_verification {
+  brim_interval predicted;         // rate of the sweep; a later run lies between low and high, 95 %
+  double achieved;                 // samples/s
+  double others_then, others_now;  // percent of the CPU that other programs had
+  double samples, seconds;         // that `achieved` was counted over
+  double cap_s;                    // time limit of the training
+  int64_t epochs, steps;           // no epoch: the cap ended the first one
+} brim_verification;
+
 //---------------------------------- scaling ----------------------------------
 
 // One setting on several devices at once, each with its own part of the data and the same batch. A

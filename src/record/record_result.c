@@ -221,6 +221,21 @@ bool brim_results_were_disturbed(const brim_result *results, size_t count) {
 
 bool brim_result_trusted(const brim_result *result) { return result->stable && !result->throttled; }
 
+void brim_recommendation_init(brim_recommendation *r) {
+  const brim_interval unknown = {NAN, NAN, NAN};
+  *r = (brim_recommendation){.highest = -1,
+                             .efficient = -1,
+                             .recommended = -1,
+                             .now = -1,
+                             .beside = -1,
+                             .gain = unknown,
+                             .more = unknown};
+}
+
+bool brim_recommendation_keeps(const brim_recommendation *r) {
+  return r->now >= 0 && r->now == r->recommended;
+}
+
 //---------------------------------------- lists in JSON ----------------------------------------
 // Lists of a result as JSON and back: findings, the time of transforms, and the visits of a sweep. record.h
 // specifies them.

@@ -83,26 +83,6 @@ double brim_sweep_predict(const double *rows, const double *seconds, size_t n, d
 // `ahead`; `passes` is its budget.
 double brim_sweep_seconds(double spent, double ahead, double passes);
 
-// Indices into the results; -1 = none. Rules:
-//   highest     most samples/s
-//   efficient   most samples/s per GB among those with >= 90 % of the highest
-//   recommended the fastest by estimate whose planned memory is under 80 % of what is free (any, where
-//               none is) and that may be applied; or the one with the smallest memory, then with fewer
-//               workers, of those that cannot be told apart from it and are within 3 % by estimate (10 %
-//               where only workers differ); or the config's own, where that one is not certainly faster
-// Noise and other programs widen intervals and exclude nothing: as long as one setting ran, one is
-// recommended.
-typedef struct brim_recommendation {
-  int highest, efficient, recommended;
-  // Another could still be more than 3 % faster, it was measured once, its times were unsteady, or other
-  // programs took the CPU.
-  bool provisional;
-  int now;             // the config's own setting; -1 = unknown, or it did not run
-  brim_interval gain;  // of the recommended over that
-  int beside;  // certainly faster, but changes what is learned and was not asked for; -1 = none
-  brim_interval more;  // of that over the recommended
-} brim_recommendation;
-
 typedef struct brim_recommend_options {
   brim_race *race;        // of these results; NULL = compared by their intervals
   int now;                // -1 = unknown
@@ -111,6 +91,7 @@ typedef struct brim_recommend_options {
   const bool *withheld;   // (count) not to be applied; NULL = none
 } brim_recommend_options;
 
+// Fills all of *out but its texts.
 void brim_recommend(const brim_result *results, size_t count, const brim_recommend_options *options,
                     brim_recommendation *out);
 // Rate of results[a] over that of results[b]; an interval of NaN = nothing is certain.

@@ -19,10 +19,6 @@ typedef struct brim_race_visit {
   double visits;    // of a record: how many visits it stands for, `seconds` each; 0 = one
 } brim_race_visit;
 
-typedef struct brim_interval {
-  double value, low, high;  // 95 %; NaN = unknown
-} brim_interval;
-
 typedef struct brim_race brim_race;
 
 // `passes`: the budget; 0 = 3. A pass is worth BRIM_RACE_PASS_VISITS visits to every setting: with 6

@@ -307,15 +307,9 @@ static void look_beside(const choice *c, brim_recommendation *out) {
 
 void brim_recommend(const brim_result *results, size_t count, const brim_recommend_options *options,
                     brim_recommendation *out) {
-  const brim_interval unknown = {(double)NAN, (double)NAN, (double)NAN};
   choice c = {.results = results, .count = count, .options = options, .reference = -1};
-  *out = (brim_recommendation){.highest = fastest(&c, true),
-                               .efficient = -1,
-                               .recommended = -1,
-                               .now = -1,
-                               .gain = unknown,
-                               .beside = -1,
-                               .more = unknown};
+  brim_recommendation_init(out);
+  out->highest = fastest(&c, true);
   if (out->highest < 0) return;
   out->efficient = most_efficient(&c, 0.90 * results[out->highest].samples_per_s);
   int best = fastest(&c, false);
@@ -333,6 +327,8 @@ void brim_recommend(const brim_result *results, size_t count, const brim_recomme
   if (!brim_result_ran(&results[options->now])) return;
   out->now = options->now;
   out->gain = compare(&c, out->recommended, out->now);
+  out->own_is_fastest =
+      options->now_is_reference && out->now == out->recommended && out->now == out->highest;
 }
 
 //---------------------------------- what changes learning ----------------------------------

@@ -149,23 +149,6 @@ void brim_ui_progress_clear(brim_ui_progress *state, const brim_term *term, brim
 
 //---------------------------------- bench ----------------------------------
 
-// Indices into the results; -1 = none.
-typedef struct brim_ui_picks {
-  int highest, efficient, recommended;
-} brim_ui_picks;
-
-// What is known of the recommendation besides; NaN and -1 = unknown or none.
-typedef struct brim_ui_decision {
-  bool provisional;                  // another may still be more than 3 % faster
-  bool own_is_fastest;               // the config's own, outside of the values that were named
-  int now;                           // the config's own setting
-  double gain, gain_low, gain_high;  // recommended over that, 95 %
-  int beside;                        // faster, but it changes what is learned and was not asked for
-  double more, more_low, more_high;  // of that over the recommended
-  char beside_text[192];             // what it would change, and the option that asks for it
-  char reason[512];                  // which comparisons are certain, and which are open
-} brim_ui_decision;
-
 // "ok", "OOM (planned)", "NaN", ...
 const char *brim_ui_failure_class(brim_failure failure);
 // The same of a result, where "ok" may also be "unstable".
@@ -181,12 +164,12 @@ void brim_ui_number(double value, char out[32]);
 void brim_ui_ms(double value, char out[32]);
 
 brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
-                                brim_ui_picks picks, brim_str *out);
+                                int recommended, brim_str *out);
 // One after the other, or that there is nothing worth fixing and how near the setting is to its ceiling,
 // before what is only a note.
-// `decision` (may be NULL) with the recommended one: of the config's own setting (brim_ui_healthy_beside).
+// `beside` (may be NULL): the recommendation that the config's own setting stands beside.
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
-                            const brim_ui_decision *decision, int recommended, brim_str *out);
+                            const brim_recommendation *beside, brim_str *out);
 // "nothing worth fixing: 98 % of the slower stage (computing)", for any view; false where the result has
 // a finding that is more than a note, or did not run.
 bool brim_ui_healthy(const brim_result *result, char out[256]);
@@ -198,7 +181,7 @@ const char *brim_ui_estimated(const brim_finding *f);
   BRIM_N_("Each price is what one remedy saves alone; together they may save less.")
 // Summary table, optimal configuration and the findings of the recommended setting.
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out);
+                          const brim_recommendation *picks, brim_str *out);
 
 // After it: the tables that the workload makes of it.
 brim_status brim_ui_views(const brim_term *term, const brim_view *views, size_t count,
@@ -206,10 +189,9 @@ brim_status brim_ui_views(const brim_term *term, const brim_view *views, size_t 
 
 // The same in short: the table, the recommended setting, one reason.
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
-                                brim_ui_picks picks, const brim_ui_decision *decision,
-                                brim_str *out);
+                                const brim_recommendation *picks, brim_str *out);
 // "x1.4 [1.3, 1.5]"; "" when unknown.
-void brim_ui_factor(double value, double low, double high, char out[64]);
+void brim_ui_factor(brim_interval factor, char out[64]);
 
 // The checklist before training and the learning-rate note.
 void brim_ui_advice(const brim_term *term, const brim_advice *advice, brim_str *out);
@@ -269,31 +251,20 @@ brim_status brim_ui_diff(const brim_term *term, const char *name, const char *be
 
 //---------------------------------- report ----------------------------------
 
-// The recommended setting in training, beside what the sweep measured of it; NaN = unknown.
-typedef struct brim_ui_verified {
-  double predicted, achieved;  // samples/s
-  double low, high;  // a later run lies in here, 95 %, as the sweep saw the machine; NaN = unknown
-  double others_then, others_now;  // percent of the CPU that other programs had; NaN = unknown
-  double samples, seconds;         // that the latter was counted over
-  double cap_s;                    // of the training
-  int64_t epochs, steps;           // no epoch: a part of one, since the cap was reached
-} brim_ui_verified;
-
 // What the difference means: within what was to be expected, or not, and why.
-void brim_ui_verified_comment(const brim_ui_verified *verified, char out[320]);
+void brim_ui_verified_comment(const brim_verification *verified, char out[320]);
 
 typedef struct brim_ui_report_options {
   const char *title;    // NULL = what the task is
   const char *command;  // the command line; NULL = left out
-  brim_ui_picks picks;
-  const brim_ui_decision *decision;  // NULL = left out
-  const brim_advice *advice;         // of the recommended setting; NULL = left out
-  const brim_ui_verified *verified;  // the same
-  const brim_scaling *scaling;       // settings on several devices at once
-  size_t scaling_count;              // 0 = left out
-  const char *scaling_note;          // what so large a batch means; NULL = nothing
-  const brim_view *views;            // tables of the workload
-  size_t view_count;                 // 0 = left out
+  const brim_recommendation *picks;
+  const brim_advice *advice;          // of the recommended setting; NULL = left out
+  const brim_verification *verified;  // the same
+  const brim_scaling *scaling;        // settings on several devices at once
+  size_t scaling_count;               // 0 = left out
+  const char *scaling_note;           // what so large a batch means; NULL = nothing
+  const brim_view *views;             // tables of the workload
+  size_t view_count;                  // 0 = left out
   const brim_result *own;  // the config's setting, one of the results; NULL = not looked at
 } brim_ui_report_options;
 

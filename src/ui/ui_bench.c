@@ -11,11 +11,9 @@
 #include "record/record_findings.h"
 #include "ui/ui_report_int.h"
 
-static void recommended_title(const brim_term *term, const brim_ui_decision *d, int recommended,
+static void recommended_title(const brim_term *term, const brim_recommendation *picks,
                               brim_str *out);
-static void decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
-                           brim_str *out);
-static bool brim_ui_keeps(const brim_ui_decision *d, int recommended);
+static void decision_lines(const brim_term *term, const brim_recommendation *picks, brim_str *out);
 static bool ranks_any(const brim_scaling *all, size_t count);
 static brim_status brim_ui_ranks(const brim_term *term, const brim_scaling *all, size_t count,
                                  brim_str *out);
@@ -161,15 +159,15 @@ void brim_ui_note_left_out(const brim_term *term, int left_out, brim_str *out) {
 }
 
 brim_status brim_ui_bench_table(const brim_term *term, const brim_result *results, size_t count,
-                                brim_ui_picks picks, brim_str *out) {
+                                int recommended, brim_str *out) {
   brim_ui_bench_column bench[BRIM_UI_MAX_COLUMNS];
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
   size_t n = bench_columns(results, count, bench);
   if (n == 0) return BRIM_OK;
   // the star behind the status is the last to go
   int status_width = 8;
-  if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
-    int with_star = brim_utf8_width(brim_ui_failure_text(&results[picks.recommended])) + 2;
+  if (recommended >= 0 && (size_t)recommended < count) {
+    int with_star = brim_utf8_width(brim_ui_failure_text(&results[recommended])) + 2;
     if (with_star > status_width) status_width = with_star;
   }
   for (size_t i = 0; i < n; i++) {
@@ -188,7 +186,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
     if (half) table.together |= (uint64_t)1 << i;
   }
   for (size_t r = 0; r < count; r++) {
-    bool best = (int)r == picks.recommended;
+    bool best = (int)r == recommended;
     for (size_t i = 0; i < n; i++) {
       char text[64];
       bench_cell(&bench[i], &results[r], &results[0], text);
@@ -207,17 +205,6 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 }
 
 //---------------------------------- picks ----------------------------------
-
-typedef struct bench_view {
-  const brim_term *term;
-  const brim_result *results;
-  size_t count;
-  const brim_ui_decision *decision;
-} bench_view;
-
-static void put_knobs(const bench_view *view, const brim_result *result, brim_str *out) {
-  brim_ui_put_knobs(view->term, view->results, view->count, result, out);
-}
 
 static void put_title(const brim_term *term, const char *title, brim_str *out) {
   brim_ui_styled(out, term, BRIM_UI_BOLD, title);
@@ -328,12 +315,12 @@ static void put_energy(const brim_term *term, const brim_result *result, brim_st
   brim_ui_put_line(term, brim_tr("Power"), text, out);
 }
 
-static void put_recommended(const bench_view *view, int index, brim_str *out) {
-  const brim_term *term = view->term;
-  const brim_result *result = &view->results[index];
+static void put_recommended(const brim_term *term, const brim_result *results, size_t count,
+                            const brim_recommendation *picks, brim_str *out) {
+  const brim_result *result = &results[picks->recommended];
   char number[32];
-  recommended_title(term, view->decision, index, out);
-  put_knobs(view, result, out);
+  recommended_title(term, picks, out);
+  brim_ui_put_knobs(term, results, count, result, out);
   brim_ui_put_rate(term, result, out);
   brim_ui_put_memory(term, result, out);
   put_utilisation(term, result, out);
@@ -345,7 +332,7 @@ static void put_recommended(const bench_view *view, int index, brim_str *out) {
     brim_format_duration(result->epoch_s, number);
     brim_ui_put_line(term, brim_tr("One epoch"), number, out);
   }
-  if (view->decision) decision_lines(term, view->decision, index, out);
+  decision_lines(term, picks, out);
 }
 
 // Settings that ran, and those of them whose times were steady.
@@ -379,33 +366,31 @@ static void put_paragraph(const brim_term *term, const char *text, brim_str *out
   brim_str_append_char(out, '\n');
 }
 
-// decision: NULL = nothing is known besides.
 static void bench_picks(const brim_term *term, const brim_result *results, size_t count,
-                        brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
-  const bench_view all = {term, results, count, decision}, *view = &all;
-  if (picks.highest < 0 || (size_t)picks.highest >= count) {
+                        const brim_recommendation *picks, brim_str *out) {
+  if (picks->highest < 0 || (size_t)picks->highest >= count) {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
     return;
   }
   put_title(term, brim_tr("Highest throughput"), out);
-  put_knobs(view, &results[picks.highest], out);
-  brim_ui_put_rate(term, &results[picks.highest], out);
-  brim_ui_put_memory(term, &results[picks.highest], out);
-  if (picks.efficient >= 0 && (size_t)picks.efficient < count) {
-    const brim_result *result = &results[picks.efficient];
+  brim_ui_put_knobs(term, results, count, &results[picks->highest], out);
+  brim_ui_put_rate(term, &results[picks->highest], out);
+  brim_ui_put_memory(term, &results[picks->highest], out);
+  if (picks->efficient >= 0 && (size_t)picks->efficient < count) {
+    const brim_result *result = &results[picks->efficient];
     char number[32], text[96];
     brim_str_append_char(out, '\n');
     const char *unit = brim_tr(brim_result_unit(result));
     snprintf(text, sizeof text, brim_tr("Best efficiency (%s/s per GB)"), unit);
     put_title(term, text, out);
-    put_knobs(view, result, out);
+    brim_ui_put_knobs(term, results, count, result, out);
     brim_ui_number(result->samples_per_s / (brim_result_memory(result) / 1e9), number);
     snprintf(text, sizeof text, "%s %s/s/GB", number, unit);
     brim_ui_put_line(term, brim_tr("Efficiency"), text, out);
   }
   brim_str_append_char(out, '\n');
-  if (picks.recommended >= 0 && (size_t)picks.recommended < count) {
-    put_recommended(view, picks.recommended, out);
+  if (picks->recommended >= 0 && (size_t)picks->recommended < count) {
+    put_recommended(term, results, count, picks, out);
   } else {
     put_paragraph(term, brim_ui_why_nothing(results, count), out);
   }
@@ -461,21 +446,21 @@ bool brim_ui_has_findings(const brim_result *results, size_t count, int index) {
 
 // Of the recommended setting and, where it is another one, of the fastest.
 static void put_findings(const brim_term *term, const brim_result *results, size_t count,
-                         brim_ui_picks picks, brim_str *out) {
-  bool recommended = picks.recommended >= 0 && (size_t)picks.recommended < count;
+                         const brim_recommendation *picks, brim_str *out) {
+  bool recommended = picks->recommended >= 0 && (size_t)picks->recommended < count;
   bool highest =
-      picks.highest != picks.recommended && brim_ui_has_findings(results, count, picks.highest);
+      picks->highest != picks->recommended && brim_ui_has_findings(results, count, picks->highest);
   if (!recommended && !highest) return;
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("FINDINGS"));
   brim_str_append_char(out, '\n');
   if (recommended) {
     put_title(term, brim_tr("Recommended for training"), out);
-    brim_ui_bench_findings(term, &results[picks.recommended], NULL, -1, out);
+    brim_ui_bench_findings(term, &results[picks->recommended], NULL, out);
   }
   if (highest) {
     put_title(term, brim_tr("Highest throughput"), out);
-    brim_ui_bench_findings(term, &results[picks.highest], NULL, -1, out);
+    brim_ui_bench_findings(term, &results[picks->highest], NULL, out);
   }
 }
 
@@ -505,11 +490,11 @@ static void brim_ui_reason(const brim_term *term, const brim_result *results, si
 
 // The table and why settings did not run.
 static brim_status bench_summary(const brim_term *term, const brim_result *results, size_t count,
-                                 brim_ui_picks picks, brim_str *out) {
+                                 int recommended, brim_str *out) {
   put_doubts(term, results, count, out);
   brim_ui_heading(out, term, brim_tr("BENCHMARK SUMMARY"));
   brim_str_append_char(out, '\n');
-  BRIM_TRY(brim_ui_bench_table(term, results, count, picks, out));
+  BRIM_TRY(brim_ui_bench_table(term, results, count, recommended, out));
   size_t too_large = 0;
   for (size_t i = 0; i < count; i++) {
     brim_ui_reason(term, results, i, out);
@@ -526,9 +511,9 @@ static brim_status bench_summary(const brim_term *term, const brim_result *resul
 }
 
 brim_status brim_ui_bench(const brim_term *term, const brim_result *results, size_t count,
-                          brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
-  BRIM_TRY(bench_summary(term, results, count, picks, out));
-  bench_picks(term, results, count, picks, decision, out);
+                          const brim_recommendation *picks, brim_str *out) {
+  BRIM_TRY(bench_summary(term, results, count, picks->recommended, out));
+  bench_picks(term, results, count, picks, out);
   put_findings(term, results, count, picks, out);
   return brim_str_status(out);
 }
@@ -552,16 +537,16 @@ static void put_setting(const brim_result *results, size_t count, const brim_res
 
 // The three picks, a line each; the recommended one in full follows.
 static void put_pick_lines(const brim_term *term, const brim_result *results, size_t count,
-                           brim_ui_picks picks, const brim_ui_decision *decision, brim_str *out) {
-  bool keeps = decision && brim_ui_keeps(decision, picks.recommended);
+                           const brim_recommendation *picks, brim_str *out) {
+  bool keeps = brim_recommendation_keeps(picks);
   const struct {
     const char *label;
     int index;
     bool by_memory;
   } lines[] = {
-      {brim_tr("Highest throughput"), picks.highest, false},
-      {brim_tr("Best efficiency"), picks.efficient, true},
-      {keeps ? brim_tr("Keep your setting") : brim_tr("Recommended"), picks.recommended, false}};
+      {brim_tr("Highest throughput"), picks->highest, false},
+      {brim_tr("Best efficiency"), picks->efficient, true},
+      {keeps ? brim_tr("Keep your setting") : brim_tr("Recommended"), picks->recommended, false}};
   int width = 0;
   for (size_t i = 0; i < 3; i++) {
     if (brim_utf8_width(lines[i].label) > width) width = brim_utf8_width(lines[i].label);
@@ -588,22 +573,21 @@ static void put_pick_lines(const brim_term *term, const brim_result *results, si
 }
 
 brim_status brim_ui_bench_short(const brim_term *term, const brim_result *results, size_t count,
-                                brim_ui_picks picks, const brim_ui_decision *decision,
-                                brim_str *out) {
-  BRIM_TRY(bench_summary(term, results, count, picks, out));
-  if (picks.recommended < 0 || (size_t)picks.recommended >= count) {
+                                const brim_recommendation *picks, brim_str *out) {
+  BRIM_TRY(bench_summary(term, results, count, picks->recommended, out));
+  if (picks->recommended < 0 || (size_t)picks->recommended >= count) {
     brim_ui_wrap(out, term, brim_ui_why_nothing(results, count), 0);
     brim_str_append_char(out, '\n');
     return brim_str_status(out);
   }
-  const brim_result *pick = &results[picks.recommended];
-  put_pick_lines(term, results, count, picks, decision, out);
+  const brim_result *pick = &results[picks->recommended];
+  put_pick_lines(term, results, count, picks, out);
   brim_str_append_char(out, '\n');
-  recommended_title(term, decision, picks.recommended, out);
+  recommended_title(term, picks, out);
   brim_ui_put_knobs(term, results, count, pick, out);
   brim_ui_put_rate(term, pick, out);
   brim_ui_put_memory(term, pick, out);
-  decision_lines(term, decision, picks.recommended, out);
+  decision_lines(term, picks, out);
   return brim_str_status(out);
 }
 
@@ -616,60 +600,54 @@ static int digits(double low, double high) {
   return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
 }
 
-void brim_ui_factor(double value, double low, double high, char out[64]) {
+void brim_ui_factor(brim_interval f, char out[64]) {
   out[0] = '\0';
-  if (isnan(value)) return;
-  if (!brim_ui_interval_tells(low, high)) {
-    snprintf(out, 64, "x%.2f", brim_shown(value));
+  if (isnan(f.value)) return;
+  if (!brim_ui_interval_tells(f.low, f.high)) {
+    snprintf(out, 64, "x%.2f", brim_shown(f.value));
     return;
   }
-  int n = digits(low, high);
-  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, brim_shown(value), n, brim_shown(low), n,
-           brim_shown(high));
+  int n = digits(f.low, f.high);
+  snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, brim_shown(f.value), n, brim_shown(f.low), n,
+           brim_shown(f.high));
 }
 
-const char *brim_ui_own_text(const brim_ui_decision *d) {
+const char *brim_ui_own_text(const brim_recommendation *d) {
   return d->own_is_fastest && !d->provisional
              ? brim_tr("keep your setting: it is already the fastest")
              : brim_tr("keep your setting: no other is certainly faster");
 }
 
-// Is the answer that the config's own setting stays?
-static bool brim_ui_keeps(const brim_ui_decision *d, int recommended) {
-  return d->now >= 0 && d->now == recommended;
-}
-
-static void put_gain(const brim_term *term, const brim_ui_decision *d, bool same, brim_str *out) {
+static void put_gain(const brim_term *term, const brim_recommendation *d, brim_str *out) {
   char factor[64], label[64];
   if (d->now < 0) return;
   snprintf(label, sizeof label, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
            brim_tr("recommended"));
-  if (same) {
+  if (brim_recommendation_keeps(d)) {
     brim_ui_put_line(term, label, brim_ui_own_text(d), out);
     return;
   }
-  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  brim_ui_factor(d->gain, factor);
   brim_ui_put_line(term, label, factor, out);
 }
 
-static void put_beside(const brim_term *term, const brim_ui_decision *d, brim_str *out) {
+static void put_beside(const brim_term *term, const brim_recommendation *d, brim_str *out) {
   char factor[64], text[320];
   if (d->beside < 0) return;
-  brim_ui_factor(d->more, d->more_low, d->more_high, factor);
+  brim_ui_factor(d->more, factor);
   snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
   brim_ui_put_line(term, brim_tr("Faster still"), text, out);
 }
 
-const char *brim_ui_pick_title(const brim_ui_decision *d, int recommended) {
-  return d && brim_ui_keeps(d, recommended) ? brim_tr("Keep your setting")
-                                            : brim_tr("Recommended for training");
+const char *brim_ui_pick_title(const brim_recommendation *d) {
+  return brim_recommendation_keeps(d) ? brim_tr("Keep your setting")
+                                      : brim_tr("Recommended for training");
 }
 
-// "Recommended for training" or "Keep your setting", marked where it is provisional. decision may be NULL.
-static void recommended_title(const brim_term *term, const brim_ui_decision *d, int recommended,
-                              brim_str *out) {
-  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_ui_pick_title(d, recommended));
-  if (d && d->provisional) {
+// "Recommended for training" or "Keep your setting", marked where it is provisional.
+static void recommended_title(const brim_term *term, const brim_recommendation *d, brim_str *out) {
+  brim_ui_styled(out, term, BRIM_UI_BOLD, brim_ui_pick_title(d));
+  if (d->provisional) {
     brim_str_append_char(out, ' ');
     brim_ui_styled(out, term, BRIM_UI_WARN, brim_tr("(provisional: another may be faster)"));
   }
@@ -677,9 +655,8 @@ static void recommended_title(const brim_term *term, const brim_ui_decision *d, 
 }
 
 // "Now → recommended: x1.4 [1.3, 1.5]", why, and what lies beside it.
-static void decision_lines(const brim_term *term, const brim_ui_decision *d, int recommended,
-                           brim_str *out) {
-  put_gain(term, d, d->now == recommended, out);
+static void decision_lines(const brim_term *term, const brim_recommendation *d, brim_str *out) {
+  put_gain(term, d, out);
   if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
   put_beside(term, d, out);
 }
@@ -687,17 +664,17 @@ static void decision_lines(const brim_term *term, const brim_ui_decision *d, int
 // So many percent more or less of the CPU explain another speed.
 #define OTHER_LOAD 10
 
-void brim_ui_verified_comment(const brim_ui_verified *v, char out[320]) {
+void brim_ui_verified_comment(const brim_verification *v, char out[320]) {
   char low[32], high[32];
   out[0] = '\0';
-  if (!(v->achieved > 0) || !(v->predicted > 0)) return;
-  if (!(v->low > 0) || !brim_ui_interval_tells(v->low, v->high)) {
+  if (!(v->achieved > 0) || !(v->predicted.value > 0)) return;
+  if (!(v->predicted.low > 0) || !brim_ui_interval_tells(v->predicted.low, v->predicted.high)) {
     snprintf(out, 320, "%s", brim_tr("the sweep was too unsteady to predict a range"));
     return;
   }
-  brim_ui_number(v->low, low);
-  brim_ui_number(v->high, high);
-  if (v->achieved >= v->low && v->achieved <= v->high) {
+  brim_ui_number(v->predicted.low, low);
+  brim_ui_number(v->predicted.high, high);
+  if (v->achieved >= v->predicted.low && v->achieved <= v->predicted.high) {
     snprintf(out, 320, brim_tr("within the %s to %s that were expected"), low, high);
   } else if (fabs(v->others_now - v->others_then) >= OTHER_LOAD) {
     snprintf(out, 320,
@@ -706,7 +683,7 @@ void brim_ui_verified_comment(const brim_ui_verified *v, char out[320]) {
              low, high, v->others_then, v->others_now);
   } else {
     snprintf(out, 320,
-             v->achieved > v->high
+             v->achieved > v->predicted.high
                  ? brim_tr("above the %s to %s that were expected: the machine was slower during "
                            "the sweep; measure again with more --repeats")
                  : brim_tr("below the %s to %s that were expected: the machine is slower now, or "
@@ -778,12 +755,12 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
   return true;
 }
 
-bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *d, int recommended,
+bool brim_ui_healthy_beside(const brim_result *result, const brim_recommendation *d,
                             char out[256]) {
   char factor[64];
   if (!brim_ui_healthy(result, out)) return false;
-  if (!d || d->now < 0 || brim_ui_keeps(d, recommended) || !(d->gain_low > 1)) return true;
-  brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
+  if (!d || d->now < 0 || brim_recommendation_keeps(d) || !(d->gain.low > 1)) return true;
+  brim_ui_factor(d->gain, factor);
   snprintf(out, 256, brim_tr("no single cost stands out; the recommended setting gains %s"),
            factor);
   return true;
@@ -849,9 +826,9 @@ bool brim_ui_prices_overlap(const brim_result *result) {
 }
 
 void brim_ui_bench_findings(const brim_term *term, const brim_result *result,
-                            const brim_ui_decision *decision, int recommended, brim_str *out) {
+                            const brim_recommendation *beside, brim_str *out) {
   char healthy[256];
-  if (brim_ui_healthy_beside(result, decision, recommended, healthy)) {
+  if (brim_ui_healthy_beside(result, beside, healthy)) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "• " : "* ");
     brim_ui_wrap(out, term, healthy, 2);
     brim_str_append_char(out, '\n');

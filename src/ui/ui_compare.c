@@ -303,7 +303,7 @@ static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t
   brim_ui_pair all;
   char factor[64], least[16], line[256];
   size_t n = brim_ui_compare_overall(pairs, count, &all);
-  brim_ui_factor(all.ratio, all.low, all.high, factor);
+  brim_ui_factor((brim_interval){all.ratio, all.low, all.high}, factor);
   if (n == 0) {
     snprintf(line, sizeof line, "%s", brim_tr("Provisional: no setting ran in both"));
   } else if (brim_ui_verdict_certain(all.verdict)) {

@@ -43,18 +43,18 @@ double brim_ui_phase_ms(const brim_result *result, int phase);
 void brim_ui_put_line(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_ui_put_knobs(const brim_term *term, const brim_result *results, size_t count,
                        const brim_result *result, brim_str *out);
-const char *brim_ui_pick_title(const brim_ui_decision *decision, int recommended);
+const char *brim_ui_pick_title(const brim_recommendation *picks);
 // ", while other programs had 63 % of the CPU", which belongs to every share of a ceiling; nothing where
 // they did not, or the step is a GPU's.
 void brim_ui_add_others(const brim_result *result, brim_str *out);
 // Why there is no share: brim_machine_doubtful.
 void brim_ui_doubtful(const brim_result *result, char out[256]);
 // brim_ui_healthy of the config's own setting: where another is certainly faster, that is what there is to
-// fix. decision may be NULL.
-bool brim_ui_healthy_beside(const brim_result *result, const brim_ui_decision *decision,
-                            int recommended, char out[256]);
+// fix. beside may be NULL.
+bool brim_ui_healthy_beside(const brim_result *result, const brim_recommendation *beside,
+                            char out[256]);
 // What is reported where the config's own setting is recommended.
-const char *brim_ui_own_text(const brim_ui_decision *decision);
+const char *brim_ui_own_text(const brim_recommendation *picks);
 // Is an interval known, and not so wide that it says nothing?
 bool brim_ui_interval_tells(double low, double high);
 void brim_ui_put_rate(const brim_term *term, const brim_result *result, brim_str *out);

@@ -825,7 +825,7 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
 static void put_findings(const brim_term *term, const brim_profile *p, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("FINDINGS"));
-  brim_ui_bench_findings(term, &p->result, NULL, -1, out);
+  brim_ui_bench_findings(term, &p->result, NULL, out);
 }
 
 brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,

@@ -79,12 +79,14 @@ static int within(int index, size_t count) {
   return index >= 0 && (size_t)index < count ? index : -1;
 }
 
-static void view_init(brim_ui_view *view, brim_ui_picks picks, const brim_result *results,
-                      size_t count) {
+static void view_init(brim_ui_view *view, const brim_recommendation *picks,
+                      const brim_result *results, size_t count) {
   *view =
       (brim_ui_view){.results = results, .count = count, .gpu = brim_ui_any_gpu(results, count)};
-  view->picks = (brim_ui_picks){within(picks.highest, count), within(picks.efficient, count),
-                                within(picks.recommended, count)};
+  view->picks = *picks;
+  view->picks.highest = within(picks->highest, count);
+  view->picks.efficient = within(picks->efficient, count);
+  view->picks.recommended = within(picks->recommended, count);
   view->x = pick_x(view);
   view->colour = pick_line(view, BRIM_ROLE_WORKERS, NULL);
   view->dash = pick_line(view, BRIM_ROLE_PRECISION, view->colour);
@@ -486,9 +488,9 @@ static void put_card(const brim_ui_view *view, const char *title, int index, boo
 }
 
 // Predicted against achieved, and over how much.
-static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *out) {
+static void put_verified(const brim_verification *v, const char *unit, brim_str *out) {
   char predicted[32], achieved[32], time[32], cap[32], steps[32];
-  brim_ui_number(v->predicted, predicted);
+  brim_ui_number(v->predicted.value, predicted);
   brim_ui_number(v->achieved, achieved);
   brim_ui_number((double)v->steps, steps);
   brim_format_duration(v->seconds, time);
@@ -497,7 +499,7 @@ static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *
   brim_ui_escape_html(out, brim_tr("Verified in training"));
   brim_str_append(out, "</b> ");
   brim_str_printf(out, brim_tr("predicted %s %s/s, achieved %s: %.1f %%"), predicted, brim_tr(unit),
-                  achieved, brim_shown(100 * v->achieved / v->predicted));
+                  achieved, brim_shown(100 * v->achieved / v->predicted.value));
   brim_str_append(out, " <small>");
   if (v->epochs == 0) {
     brim_str_printf(out,
@@ -523,18 +525,18 @@ static void put_verified(const brim_ui_verified *v, const char *unit, brim_str *
 
 // What the recommended setting gains over the config's own, why it is recommended, and what is faster but
 // changes learning: the lines of the terminal.
-static void put_decision(const brim_ui_decision *d, int recommended, brim_str *out) {
+static void put_decision(const brim_recommendation *d, brim_str *out) {
   char factor[64], label[96], text[320];
   if (d->now < 0 && !d->reason[0] && d->beside < 0) return;
   brim_str_append(out, "<dl class=\"decision\">\n");
   if (d->now >= 0) {
     snprintf(label, sizeof label, "%s \xe2\x86\x92 %s", brim_tr("Now"), brim_tr("recommended"));
-    brim_ui_factor(d->gain, d->gain_low, d->gain_high, factor);
-    brim_ui_put_pair(out, label, d->now == recommended ? brim_ui_own_text(d) : factor);
+    brim_ui_factor(d->gain, factor);
+    brim_ui_put_pair(out, label, brim_recommendation_keeps(d) ? brim_ui_own_text(d) : factor);
   }
   brim_ui_put_pair(out, brim_tr("Why"), d->reason);
   if (d->beside >= 0) {
-    brim_ui_factor(d->more, d->more_low, d->more_high, factor);
+    brim_ui_factor(d->more, factor);
     snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
     brim_ui_put_pair(out, brim_tr("Faster still"), text);
   }
@@ -544,9 +546,9 @@ static void put_decision(const brim_ui_decision *d, int recommended, brim_str *o
 static void put_hero(const brim_ui_view *view, const brim_ui_report_options *options,
                      brim_str *out) {
   const brim_result *r = &view->results[view->picks.recommended];
-  bool provisional = options->decision && options->decision->provisional;
+  bool provisional = view->picks.provisional;
   brim_str_printf(out, "<div class=\"hero%s\"><h2>", provisional ? " provisional" : "");
-  brim_ui_escape_html(out, brim_ui_pick_title(options->decision, view->picks.recommended));
+  brim_ui_escape_html(out, brim_ui_pick_title(&view->picks));
   if (provisional) {
     brim_str_append(out, " <span class=\"warn\">");
     brim_ui_escape_html(out, brim_tr("(provisional: another may be faster)"));
@@ -554,7 +556,7 @@ static void put_hero(const brim_ui_view *view, const brim_ui_report_options *opt
   }
   brim_str_append(out, "</h2>");
   put_setting(view, r, out);
-  if (options->decision) put_decision(options->decision, view->picks.recommended, out);
+  put_decision(&view->picks, out);
   put_stats(r, out);
   if (options->verified) put_verified(options->verified, brim_result_unit(r), out);
   brim_str_append(out, "</div>\n");
@@ -612,11 +614,11 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
 }
 
 // What there is to say of one setting, under its name.
-static void put_list(const char *title, const brim_result *r, const brim_ui_decision *decision,
-                     int recommended, brim_str *out) {
+static void put_list(const char *title, const brim_result *r, const brim_recommendation *beside,
+                     brim_str *out) {
   char healthy[256];
   brim_ui_put(out, "h3", title);
-  if (brim_ui_healthy_beside(r, decision, recommended, healthy)) brim_ui_put(out, "p", healthy);
+  if (brim_ui_healthy_beside(r, beside, healthy)) brim_ui_put(out, "p", healthy);
   if (r->finding_count == 0) return;
   brim_str_append(out, "\n<ul class=\"findings\">\n");
   for (size_t i = 0; i < r->finding_count; i++) put_finding(r, &r->findings[i], out);
@@ -633,9 +635,8 @@ static size_t count_throttled(const brim_ui_view *view) {
 }
 
 // Of the recommended setting and, where they are others, of the fastest and of the config's own.
-static void report_findings(const brim_ui_view *view, const brim_result *own,
-                            const brim_ui_decision *decision, brim_str *out) {
-  brim_ui_picks picks = view->picks;
+static void report_findings(const brim_ui_view *view, const brim_result *own, brim_str *out) {
+  const brim_recommendation picks = view->picks;
   size_t throttled = count_throttled(view);
   bool recommended = brim_ui_has_findings(view->results, view->count, picks.recommended);
   bool highest = picks.highest != picks.recommended &&
@@ -661,12 +662,12 @@ static void report_findings(const brim_ui_view *view, const brim_result *own,
     brim_str_append(out, "</p>\n");
   }
   if (picks.recommended >= 0) {
-    put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], NULL, -1, out);
+    put_list(brim_tr("Recommended for training"), &view->results[picks.recommended], NULL, out);
   }
   if (highest) {
-    put_list(brim_tr("Highest throughput"), &view->results[picks.highest], NULL, -1, out);
+    put_list(brim_tr("Highest throughput"), &view->results[picks.highest], NULL, out);
   }
-  if (own) put_list(brim_tr("The config's own setting"), own, decision, picks.recommended, out);
+  if (own) put_list(brim_tr("The config's own setting"), own, &view->picks, out);
   brim_str_append(out, "</section>\n");
 }
 
@@ -1054,7 +1055,7 @@ static brim_status put_body(const brim_ui_view *view, const brim_ui_report_optio
                             brim_str *out) {
   report_picks(view, options, out);
   if (view->count == 0) return BRIM_OK;
-  report_findings(view, options->own, options->decision, out);
+  report_findings(view, options->own, out);
   if (options->advice) report_advice(options->advice, out);
   BRIM_TRY(put_charts(view, out));
   BRIM_TRY(brim_ui_report_phases(view, out));

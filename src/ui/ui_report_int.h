@@ -16,7 +16,7 @@ enum { BRIM_UI_MAX_VALUES = 48, BRIM_UI_GROUP_NAME = 192 };
 typedef struct brim_ui_view {
   const brim_result *results;
   size_t count;
-  brim_ui_picks picks;  // every index is -1 or below count
+  brim_recommendation picks;  // every index is -1 or below count
   bool gpu;
   const char *x;       // knob along the x axes; NULL = none has numbers
   const char *colour;  // knobs that tell lines apart, by colour and by dashes; NULL = none

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "picked.h"
 #include "test.h"
 #include "ui/ui.h"
 #include "workload/workload.h"
@@ -179,8 +180,8 @@ static inline void add_finding(brim_result *r, const char *code, double ms, cons
 }
 
 // The picks by the rules of the recommendation, without its finer points.
-static inline brim_ui_picks pick(const brim_result *list, size_t count) {
-  brim_ui_picks p = {-1, -1, -1};
+static inline brim_recommendation pick(const brim_result *list, size_t count) {
+  brim_recommendation p = picked(-1, -1, -1);
   for (size_t i = 0; i < count; i++) {
     if (list[i].failure || !list[i].stable || list[i].throttled) continue;
     if (p.highest < 0 || list[i].samples_per_s > list[p.highest].samples_per_s) p.highest = (int)i;
@@ -202,9 +203,9 @@ static inline brim_ui_picks pick(const brim_result *list, size_t count) {
   return p;
 }
 
-static inline brim_ui_picks make_gpu(brim_result *list) {
+static inline brim_recommendation make_gpu(brim_result *list) {
   for (int i = 0; i < GPU_RESULTS; i++) make_gpu_one(&list[i], i);
-  brim_ui_picks p = pick(list, GPU_RESULTS);
+  brim_recommendation p = pick(list, GPU_RESULTS);
   brim_result *r = &list[p.recommended];
   double io = r->phase_ms[BRIM_PHASE_IO].median;
   add_finding(r, "io_wait", io, "the step waits for data; the loader gives less than the GPU takes",
@@ -215,7 +216,7 @@ static inline brim_ui_picks make_gpu(brim_result *list) {
   return p;
 }
 
-static inline brim_ui_picks make_cpu(brim_result *list) {
+static inline brim_recommendation make_cpu(brim_result *list) {
   for (int i = 0; i < CPU_RESULTS; i++) {
     brim_result *r = &list[i];
     int batch = 16 << i % 7, workers = i / 7 * 2;

@@ -1,6 +1,7 @@
 // The bench summary and the plan tables from made-up results; the report has test_ui_report.c.
 #include <math.h>
 
+#include "picked.h"
 #include "record/record_findings.h"
 #include "test.h"
 #include "ui/ui_int.h"
@@ -67,7 +68,8 @@ static void fill(brim_result *list) {
   f->cost_ms = 1.5;
 }
 
-static const brim_ui_picks picks = {5, 4, 5};
+static const brim_recommendation picks = {
+    .highest = 5, .efficient = 4, .recommended = 5, .now = -1, .beside = -1};
 
 static void contains(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("'%s' is not in:\n%s", part, text);
@@ -97,7 +99,7 @@ static void test_of_the_machine(void **state) {
     if (step == 6) r->ceilings.load = 0.6;
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
     if (said[step]) {
       contains(out.data, "  Of the machine:   ");
       contains(out.data, said[step]);
@@ -125,7 +127,7 @@ static void test_intervals(void **state) {
     r->data_samples_per_s = r->compute_samples_per_s = step == 3 ? 0.5 * r->samples_per_s : NAN;
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
     const char *at = strstr(out.data, "Recommended for training");
     assert_non_null(at);
     contains(at, said[step]);
@@ -134,9 +136,9 @@ static void test_intervals(void **state) {
     brim_str_deinit(&out);
   }
   char text[64];
-  brim_ui_factor(2, 1e-9, 5.8e21, text);
+  brim_ui_factor((brim_interval){2, 1e-9, 5.8e21}, text);
   assert_string_equal(text, "x2.00");
-  brim_ui_factor(2, 1.5, 2.5, text);
+  brim_ui_factor((brim_interval){2, 1.5, 2.5}, text);
   assert_string_equal(text, "x2.0 [1.5, 2.5]");
 }
 
@@ -147,7 +149,7 @@ static void test_summary(void **state) {
   brim_term term = {.width = 0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+  assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
   contains(out.data, "BENCHMARK SUMMARY");
   contains(out.data,
            "Batch  Workers  Precision  I/O(ms)  Fwd(ms)  Bwd(ms)  Opt(ms)  Total(ms)  Samples/s  "
@@ -179,7 +181,7 @@ static void test_widths(void **state) {
     brim_term term = {.width = width, .unicode = true, .colour = width % 2};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench_table(&term, list, RESULTS, picks, &out));
+    assert_ok(brim_ui_bench_table(&term, list, RESULTS, picks.recommended, &out));
     if (width >= 130) contains(out.data, "GPU%");
     for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
       if (brim_utf8_width(line) > width) fail_msg("%d columns: %s", width, line);
@@ -193,12 +195,11 @@ static void test_the_star_stays(void **state) {
   (void)state;
   brim_result list[RESULTS];
   fill(list);
-  const brim_ui_picks unsteady = {1, 1, 1};
   for (int width = 60; width <= 120; width += 5) {
     brim_term term = {.width = width, .unicode = true};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench_table(&term, list, RESULTS, unsteady, &out));
+    assert_ok(brim_ui_bench_table(&term, list, RESULTS, 1, &out));
     contains(out.data, "\xe2\x98\x85");
     brim_str_deinit(&out);
   }
@@ -210,8 +211,9 @@ static void test_doubts_come_first(void **state) {
   brim_result list[RESULTS];
   fill(list);
   const brim_term term = {.width = 100};
-  const brim_ui_picks three = {3, 0, 2};
-  brim_ui_decision d = {.now = 2, .gain = 1, .gain_low = 1, .gain_high = 1, .beside = -1};
+  brim_recommendation d = picked(3, 0, 2);
+  d.now = 2;
+  d.gain = (brim_interval){1, 1, 1};
   for (int busy = 0; busy < 2; busy++) {
     brim_str out;
     brim_str_init(&out);
@@ -219,7 +221,7 @@ static void test_doubts_come_first(void **state) {
       list[i].others_cpu_percent = busy ? 48 : 3;
       list[i].stable = !busy;
     }
-    assert_ok(brim_ui_bench_short(&term, list, RESULTS, three, &d, &out));
+    assert_ok(brim_ui_bench_short(&term, list, RESULTS, &d, &out));
     const char *heading = strstr(out.data, "BENCHMARK SUMMARY");
     const char *share = strstr(out.data, "48 %"), *unstable = strstr(out.data, "unstable: measure");
     assert_true(busy ? share && share < heading : !share);
@@ -229,7 +231,7 @@ static void test_doubts_come_first(void **state) {
     contains(out.data, "Keep your setting   Batch 256");
     d.now = 1;
     brim_str_clear(&out);
-    assert_ok(brim_ui_bench_short(&term, list, RESULTS, three, &d, &out));
+    assert_ok(brim_ui_bench_short(&term, list, RESULTS, &d, &out));
     contains(out.data, "Recommended         Batch 256");
     d.now = 2;
     brim_str_deinit(&out);
@@ -237,11 +239,13 @@ static void test_doubts_come_first(void **state) {
   // no "nothing worth fixing" above a setting that is certainly faster
   char text[256];
   list[1].data_samples_per_s = list[1].compute_samples_per_s = NAN;
-  d = (brim_ui_decision){.now = 1, .gain = 5.5, .gain_low = 5.4, .gain_high = 5.6, .beside = -1};
-  assert_true(brim_ui_healthy_beside(&list[1], &d, 2, text));
+  d.now = 1;
+  d.gain = (brim_interval){5.5, 5.4, 5.6};
+  assert_true(brim_ui_healthy_beside(&list[1], &d, text));
   assert_null(strstr(text, "nothing worth fixing"));
   contains(text, "x5.5");
-  assert_true(brim_ui_healthy_beside(&list[1], &d, 1, text));
+  d.recommended = 1;
+  assert_true(brim_ui_healthy_beside(&list[1], &d, text));
   contains(text, "nothing worth fixing");
 }
 
@@ -261,7 +265,7 @@ static void test_ceilings_unit(void **state) {
       snprintf(list[k].unit, sizeof list[k].unit, "%s", units[i]);
     }
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
     snprintf(part, sizeof part, "computing alone 7.65 M %s/s: ", units[i]);
     contains(out.data, part);
     brim_str_deinit(&out);
@@ -285,7 +289,7 @@ static void test_narrow_summary(void **state) {
     brim_term term = {.width = width};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+    assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
     contains(out.data, "  Ceilings:         data alone");
     contains(out.data, "  Of the machine:   ");
     assert_true(!strstr(out.data, "  Fwd") == !strstr(out.data, "  Bwd"));
@@ -331,12 +335,12 @@ static void test_nothing_recommended(void **state) {
     fill_one(&list[i], i);
     list[i].stable = false;
   }
-  brim_ui_picks none = {2, 2, -1};
-  assert_ok(brim_ui_bench(&term, list, 3, none, NULL, &out));
+  const brim_recommendation none = picked(2, 2, -1);
+  assert_ok(brim_ui_bench(&term, list, 3, &none, &out));
   contains(out.data, "No setting is recommended.");
   contains(out.data, "3 of 3 settings were unstable");
   brim_str_clear(&out);
-  brim_ui_report_options how = {.picks = none};
+  brim_ui_report_options how = {.picks = &none};
   assert_ok(brim_ui_report(&how, list, 3, &out));
   contains(out.data, "No setting is recommended.");
   contains(out.data, "3 of 3 settings were unstable");
@@ -344,7 +348,7 @@ static void test_nothing_recommended(void **state) {
   contains(out.data, "class=\"ci\"");
   brim_str_clear(&out);
   list[0].stable = list[1].stable = true;
-  assert_ok(brim_ui_bench(&term, list, 3, none, NULL, &out));
+  assert_ok(brim_ui_bench(&term, list, 3, &none, &out));
   assert_null(strstr(out.data, "settings were unstable"));
   brim_str_deinit(&out);
 }
@@ -359,7 +363,8 @@ static void test_both_findings(void **state) {
   brim_term term = {0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, (brim_ui_picks){5, 4, 4}, NULL, &out));
+  const brim_recommendation two = picked(5, 4, 4);
+  assert_ok(brim_ui_bench(&term, list, RESULTS, &two, &out));
   contains(out.data, "another thing");
   contains(out.data, "the step waits for data");
   brim_str_deinit(&out);
@@ -381,7 +386,7 @@ static void test_swept_knobs_stay(void **state) {
     brim_term term = {.width = width};
     brim_str out;
     brim_str_init(&out);
-    assert_ok(brim_ui_bench_table(&term, list, 4, (brim_ui_picks){-1, -1, -1}, &out));
+    assert_ok(brim_ui_bench_table(&term, list, 4, -1, &out));
     contains(out.data, "27");
     contains(out.data, "bf16");
     contains(out.data, "4,267");
@@ -403,11 +408,12 @@ static void test_nothing_ran(void **state) {
   brim_term term = {0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, 1, (brim_ui_picks){-1, -1, -1}, NULL, &out));
+  const brim_recommendation none = picked(-1, -1, -1);
+  assert_ok(brim_ui_bench(&term, list, 1, &none, &out));
   contains(out.data, "nothing to recommend");
   contains(out.data, "unsupported");
   brim_str_clear(&out);
-  brim_ui_report_options how = {.picks = {-1, -1, -1}};
+  brim_ui_report_options how = {.picks = &none};
   assert_ok(brim_ui_report(&how, list, 1, &out));
   assert_ok(brim_ui_report(&how, NULL, 0, &out));
   brim_str_deinit(&out);
@@ -488,12 +494,12 @@ static void test_out_of_memory(void **state) {
   brim_result list[RESULTS];
   fill(list);
   brim_term term = {.width = 90, .unicode = true, .colour = true};
-  brim_ui_report_options how = {.command = "brim bench", .picks = picks};
+  brim_ui_report_options how = {.command = "brim bench", .picks = &picks};
   for (uint64_t n = 1; n < 4000; n++) {
     brim_str out;
     brim_alloc_fail_nth(n, 1);
     brim_str_init(&out);
-    brim_status status = brim_ui_bench(&term, list, RESULTS, picks, NULL, &out);
+    brim_status status = brim_ui_bench(&term, list, RESULTS, &picks, &out);
     if (!status) status = brim_ui_plan_sweep(&term, list, RESULTS, 0, &out);
     if (!status) status = brim_ui_report(&how, list, RESULTS, &out);
     brim_alloc_fail_nth(0, 0);
@@ -520,7 +526,7 @@ static void test_too_large_once(void **state) {
   brim_term term = {.width = 0};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, list, RESULTS, picks, NULL, &out));
+  assert_ok(brim_ui_bench(&term, list, RESULTS, &picks, &out));
   contains(out.data, "OOM (planned): needs 2 TiB\n");
   contains(out.data, "OOM: needs 3 TiB\n");
   assert_null(strstr(out.data, "needs 4 TiB"));
@@ -535,18 +541,19 @@ static void test_provisional(void **state) {
   brim_result list[RESULTS];
   fill(list);
   brim_term term = {.width = 0};
-  brim_ui_decision d = {.provisional = true,
-                        .now = 0,
-                        .gain = 1.4,
-                        .gain_low = 1.3,
-                        .gain_high = 1.5,
-                        .beside = -1,
-                        .reason = "batch 1024 and 2048 cannot be told apart"};
+  brim_recommendation d = {.highest = 5,
+                           .efficient = 4,
+                           .recommended = 5,
+                           .provisional = true,
+                           .now = 0,
+                           .gain = {1.4, 1.3, 1.5},
+                           .beside = -1,
+                           .reason = "batch 1024 and 2048 cannot be told apart"};
   for (int full = 0; full < 2; full++) {
     brim_str out;
     brim_str_init(&out);
-    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, picks, &d, &out)
-                   : brim_ui_bench_short(&term, list, RESULTS, picks, &d, &out));
+    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, &d, &out)
+                   : brim_ui_bench_short(&term, list, RESULTS, &d, &out));
     contains(out.data, "Recommended for training (provisional: another may be faster)\n");
     contains(out.data, "Now -> recommended: x1.40 [1.30, 1.50]\n");
     contains(out.data, "batch 1024 and 2048 cannot be told apart\n");
@@ -555,8 +562,8 @@ static void test_provisional(void **state) {
     if (full) assert_true(findings && strstr(out.data, "Why:") < findings);
     d.provisional = false;
     brim_str_clear(&out);
-    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, picks, &d, &out)
-                   : brim_ui_bench_short(&term, list, RESULTS, picks, &d, &out));
+    assert_ok(full ? brim_ui_bench(&term, list, RESULTS, &d, &out)
+                   : brim_ui_bench_short(&term, list, RESULTS, &d, &out));
     assert_null(strstr(out.data, "provisional"));
     d.provisional = true;
     brim_str_deinit(&out);

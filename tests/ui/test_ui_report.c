@@ -79,8 +79,9 @@ static void check_page(const char *page) {
   lacks(page, ":inf");
 }
 
-static void make_page(const brim_result *list, size_t count, brim_ui_picks picks, brim_str *out) {
-  brim_ui_report_options how = {.command = "brim bench", .picks = picks};
+static void make_page(const brim_result *list, size_t count, brim_recommendation picks,
+                      brim_str *out) {
+  brim_ui_report_options how = {.command = "brim bench", .picks = &picks};
   brim_str_init(out);
   assert_ok(brim_ui_report(&how, list, count, out));
   check_page(out->data);
@@ -90,7 +91,7 @@ static void test_gpu(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_gpu(list);
+  brim_recommendation picks = make_gpu(list);
   make_page(list, GPU_RESULTS, picks, &out);
   assert_int_equal(strncmp(out.data, "<!DOCTYPE html>\n<html lang=\"en\">", 31), 0);
   assert_true(out.len < 400 * 1000);
@@ -121,7 +122,7 @@ static void test_findings_are_of_a_setting(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_gpu(list);
+  brim_recommendation picks = make_gpu(list);
   brim_result *r = &list[picks.recommended], *own = r == &list[0] ? &list[1] : &list[0];
   picks.highest = picks.recommended;
   make_page(list, GPU_RESULTS, picks, &out);
@@ -138,7 +139,7 @@ static void test_findings_are_of_a_setting(void **state) {
   brim_str_deinit(&out);
   r->findings[0].note = true;
   own->finding_count = 0;
-  brim_ui_report_options how = {.command = "brim bench", .picks = picks, .own = own};
+  brim_ui_report_options how = {.command = "brim bench", .picks = &picks, .own = own};
   brim_str_init(&out);
   assert_ok(brim_ui_report(&how, list, GPU_RESULTS, &out));
   check_page(out.data);
@@ -190,7 +191,7 @@ static void test_charts(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_gpu(list);
+  brim_recommendation picks = make_gpu(list);
   make_page(list, GPU_RESULTS, picks, &out);
   char *rate = between(out.data, "<figure class=\"chart\"><figcaption>Throughput", "</figure>");
   assert_int_equal(occurrences(rate, "<g class=\"s c"), 6);
@@ -218,7 +219,7 @@ static void test_bars(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_gpu(list);
+  brim_recommendation picks = make_gpu(list);
   make_page(list, GPU_RESULTS, picks, &out);
   char *phases = between(out.data, "<section id=\"phases\">", "</section>");
   assert_int_equal(occurrences(phases, "<div class=\"sg\""), 12);
@@ -250,18 +251,18 @@ static void test_bars(void **state) {
 static void test_decision(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
-  brim_ui_decision d = {.provisional = true,
-                        .now = 0,
-                        .gain = 1.43,
-                        .gain_low = 1.31,
-                        .gain_high = 1.52,
-                        .beside = 3,
-                        .more = 1.2,
-                        .more_low = 1.1,
-                        .more_high = 1.3,
-                        .beside_text = "but batch_size 1024 changes <learning>",
-                        .reason = "num_workers 2 and 0 cannot be told apart in this sweep"};
-  brim_ui_report_options how = {.picks = make_cpu(list), .decision = &d};
+  const brim_recommendation alone = make_cpu(list);
+  brim_recommendation d = {.highest = alone.highest,
+                           .efficient = alone.efficient,
+                           .recommended = alone.recommended,
+                           .provisional = true,
+                           .now = 0,
+                           .gain = {1.43, 1.31, 1.52},
+                           .beside = 3,
+                           .more = {1.2, 1.1, 1.3},
+                           .beside_text = "but batch_size 1024 changes <learning>",
+                           .reason = "num_workers 2 and 0 cannot be told apart in this sweep"};
+  brim_ui_report_options how = {.picks = &d};
   brim_str out;
   brim_str_init(&out);
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
@@ -276,7 +277,9 @@ static void test_decision(void **state) {
            "&lt;learning&gt;</dd>");
   brim_free(best);
   brim_str_clear(&out);
-  d = (brim_ui_decision){.now = how.picks.recommended, .gain = 1, .beside = -1};
+  d = alone;
+  d.now = alone.recommended;
+  d.gain = (brim_interval){1, 0, 0};
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   best = between(out.data, "<section id=\"best\">", "</section>");
   contains(best, "<h2>Keep your setting</h2>");
@@ -310,7 +313,7 @@ static void test_busy_ceiling(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   brim_result *r = &list[picks.recommended];
   r->data_samples_per_s = 4 * r->samples_per_s;
   r->compute_samples_per_s = r->samples_per_s / 1.25;
@@ -376,7 +379,7 @@ static void test_escaped(void **state) {
   static const char evil[] = "<script>alert('x & \"y\"')</script>";
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   for (int i = 0; i < CPU_RESULTS; i++) {
     brim_result *r = &list[i];
     strcpy(r->device, evil);
@@ -392,7 +395,7 @@ static void test_escaped(void **state) {
     add_finding(r, "<x>", 1.5, evil, evil);
   }
   forget(&list[3], BRIM_FAILURE_OOM_DEVICE, evil);
-  brim_ui_report_options how = {.title = evil, .command = evil, .picks = picks};
+  brim_ui_report_options how = {.title = evil, .command = evil, .picks = &picks};
   brim_str_init(&out);
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   check_page(out.data);
@@ -408,7 +411,7 @@ static void test_unknown(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   for (int i = 0; i < CPU_RESULTS; i++) {
     list[i].samples_per_s_low = list[i].samples_per_s_high = list[i].epoch_s = NAN;
     list[i].peak_rss_bytes = list[i].free_bytes = list[i].total_bytes = NAN;
@@ -431,12 +434,12 @@ static void test_shapes(void **state) {
   (void)state;
   static brim_result list[60];
   brim_str out;
-  const brim_ui_picks none = {-1, -1, -1}, beyond = {70, 99, 60};
+  const brim_recommendation none = picked(-1, -1, -1), beyond = picked(70, 99, 60);
   make_page(NULL, 0, none, &out);
   contains(out.data, "nothing to recommend");
   brim_str_deinit(&out);
   make_gpu_one(&list[0], 3);
-  make_page(list, 1, (brim_ui_picks){0, 0, 0}, &out);
+  make_page(list, 1, picked(0, 0, 0), &out);
   contains(out.data, "<span>1 setting</span>");
   lacks(out.data, "<section id=\"map\">");
   brim_str_deinit(&out);
@@ -455,7 +458,7 @@ static void test_shapes(void **state) {
     list[i].knob_count = 0;
     add_number(&list[i], "num_workers", i);  // 0 has no place on a logarithmic axis
   }
-  make_page(list, 60, (brim_ui_picks){7, 7, 7}, &out);
+  make_page(list, 60, picked(7, 7, 7), &out);
   lacks(out.data, "<section id=\"charts\">");
   contains(out.data, "<div class=\"stack wide\"");
   brim_str_deinit(&out);
@@ -474,7 +477,7 @@ static void test_failures(void **state) {
   for (int i = 0; i < CPU_RESULTS; i++) {
     forget(&list[i], (brim_failure)(1 + i % CLASSES), i % 3 ? "why" : "");
   }
-  make_page(list, CPU_RESULTS, (brim_ui_picks){-1, -1, -1}, &out);
+  make_page(list, CPU_RESULTS, picked(-1, -1, -1), &out);
   contains(out.data, "No setting ran");
   contains(out.data, "14 settings did not run");
   contains(out.data, " and 1 more</span>");  // each reason once
@@ -509,7 +512,7 @@ static void test_language(void **state) {
   };
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   brim_msg_set_catalogue(korean, 4);
   make_page(list, CPU_RESULTS, picks, &out);
   brim_msg_set_catalogue(NULL, 0);
@@ -526,7 +529,7 @@ static void test_unsteady(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   picks.recommended = 3;
   make_page(list, CPU_RESULTS, picks, &out);
   lacks(out.data, "samples/s, <span class=\"warn\">");
@@ -543,13 +546,14 @@ static void test_advice(void **state) {
   brim_result list[CPU_RESULTS];
   brim_str out;
   brim_advice advice = {.check_count = 2};
-  brim_ui_report_options how = {.picks = make_cpu(list), .advice = &advice};
+  const brim_recommendation picks = make_cpu(list);
+  brim_ui_report_options how = {.picks = &picks, .advice = &advice};
   advice.checks[0].done = true;
   strcpy(advice.checks[0].text, "benchmark run");
   strcpy(advice.checks[1].text, "mixed precision <on>");
   strcpy(advice.learning_rate, "the batch is 4 times as large");
-  list[how.picks.recommended].ceilings.gemm_bf16_flops = 791.4e12;
-  list[how.picks.recommended].ceilings.copy_bytes_per_s = 4.12e12;
+  list[picks.recommended].ceilings.gemm_bf16_flops = 791.4e12;
+  list[picks.recommended].ceilings.copy_bytes_per_s = 4.12e12;
   brim_str_init(&out);
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   check_page(out.data);
@@ -559,7 +563,7 @@ static void test_advice(void **state) {
   contains(out.data, "<p>the batch is 4 times as large</p>");
   contains(out.data, "bf16 791 TFLOP/s, copies in its memory 4,120 GB/s");
   brim_str_deinit(&out);
-  make_page(list, CPU_RESULTS, how.picks, &out);
+  make_page(list, CPU_RESULTS, picks, &out);
   lacks(out.data, "<section id=\"before\">");
   brim_str_deinit(&out);
 }
@@ -570,7 +574,7 @@ static void test_planned_beyond(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
   brim_str out;
-  brim_ui_picks picks = make_cpu(list);
+  brim_recommendation picks = make_cpu(list);
   list[6].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)7e9;
   forget(&list[6], BRIM_FAILURE_OOM_PLANNED, "needs 6.5 GiB, 5.6 GiB are free");
   list[13].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)7e12;
@@ -601,14 +605,15 @@ static void test_planned_beyond(void **state) {
 static void test_verified(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
-  brim_ui_verified v = {.predicted = 20000,
-                        .achieved = 19500,
-                        .samples = 40000,
-                        .seconds = 2.25,
-                        .cap_s = 60,
-                        .epochs = 3,
-                        .steps = 1250};
-  brim_ui_report_options how = {.picks = make_cpu(list), .verified = &v};
+  brim_verification v = {.predicted = {.value = 20000},
+                         .achieved = 19500,
+                         .samples = 40000,
+                         .seconds = 2.25,
+                         .cap_s = 60,
+                         .epochs = 3,
+                         .steps = 1250};
+  const brim_recommendation picks = make_cpu(list);
+  brim_ui_report_options how = {.picks = &picks, .verified = &v};
   static const char *const texts[] = {
       "over 2.25 s, a part of an epoch (1,250 steps): --verify-seconds ended it after 1 min 00 s",
       "over 2.25 s of 1 epoch (1,250 steps)", "over 2.25 s of 2 short epochs (1,250 steps)"};
@@ -626,7 +631,7 @@ static void test_verified(void **state) {
   char text[320];
   brim_ui_verified_comment(&v, text);
   contains(text, "too unsteady");
-  v.low = 18000, v.high = 22000;
+  v.predicted.low = 18000, v.predicted.high = 22000;
   v.others_then = v.others_now = NAN;
   brim_ui_verified_comment(&v, text);
   contains(text, "within the 18,000 to 22,000");
@@ -645,7 +650,8 @@ static void test_verified(void **state) {
 static void test_out_of_memory(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
-  brim_ui_report_options how = {.command = "brim bench", .picks = make_gpu(list)};
+  const brim_recommendation picks = make_gpu(list);
+  brim_ui_report_options how = {.command = "brim bench", .picks = &picks};
   for (uint64_t n = 1; n < 2000; n++) {
     brim_str out;
     brim_alloc_fail_nth(n, 1);

@@ -79,7 +79,8 @@ static void contains(const char *text, const char *part) {
 static void test_used(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
-  brim_ui_report_options how = {.command = "brim bench <b>x</b>", .picks = make_gpu(list)};
+  const brim_recommendation picks = make_gpu(list);
+  brim_ui_report_options how = {.command = "brim bench <b>x</b>", .picks = &picks};
   brim_str page;
   brim_str_init(&page);
   strcpy(list[0].host, "<script>console.log('no')</script>");
@@ -113,7 +114,8 @@ static void test_used(void **state) {
 static void test_read(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
-  brim_ui_report_options how = {.command = "brim bench", .picks = make_cpu(list)};
+  const brim_recommendation picks = make_cpu(list);
+  brim_ui_report_options how = {.command = "brim bench", .picks = &picks};
   brim_str page;
   brim_str_init(&page);
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &page));
@@ -164,19 +166,15 @@ static const char captions[] =
 
 static void make_captions(const char *name, bool gpu) {
   static brim_result list[GPU_RESULTS];
-  brim_ui_decision decision = {.provisional = true,
-                               .now = 0,
-                               .gain = 1.43,
-                               .gain_low = 1.31,
-                               .gain_high = 1.52,
-                               .beside = 1,
-                               .more = 1.2,
-                               .more_low = 1.1,
-                               .more_high = 1.3,
-                               .beside_text = "but batch_size 1024 changes learning",
-                               .reason = "precision bf16 is at least 1.3x faster than fp32"};
-  brim_ui_report_options how = {.picks = gpu ? make_gpu(list) : make_cpu(list),
-                                .decision = &decision};
+  brim_recommendation picks = gpu ? make_gpu(list) : make_cpu(list);
+  picks.provisional = true;
+  picks.now = 0;
+  picks.gain = (brim_interval){1.43, 1.31, 1.52};
+  picks.beside = 1;
+  picks.more = (brim_interval){1.2, 1.1, 1.3};
+  strcpy(picks.beside_text, "but batch_size 1024 changes learning");
+  strcpy(picks.reason, "precision bf16 is at least 1.3x faster than fp32");
+  brim_ui_report_options how = {.picks = &picks};
   // a long text about memory far above all that is drawn
   for (size_t i = 0; i < CPU_RESULTS && !gpu; i++) list[i].free_bytes = 250.6 * (1 << 30);
   brim_str page;

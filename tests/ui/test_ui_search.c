@@ -43,6 +43,9 @@ static brim_status show(const brim_term *term, const brim_result *r, size_t coun
   return brim_ui_views(term, views, table->views->make(r, count, own, whole, views), out);
 }
 
+static const brim_recommendation third = {
+    .highest = 2, .efficient = 2, .recommended = 2, .now = -1, .beside = -1};
+
 static void test_search(void **state) {
   (void)state;
   brim_result r[3];
@@ -52,7 +55,7 @@ static void test_search(void **state) {
   const brim_term term = {.width = 160};
   brim_str out;
   brim_str_init(&out);
-  assert_ok(brim_ui_bench(&term, r, 3, (brim_ui_picks){2, 2, 2}, NULL, &out));
+  assert_ok(brim_ui_bench(&term, r, 3, &third, &out));
   has(out.data, "Env steps/s");
   has(out.data, "env steps/s");
   has(out.data, "Chunk");
@@ -203,7 +206,7 @@ static void test_page(void **state) {
   const brim_setting own = {0};
   brim_view views[BRIM_VIEWS];
   const brim_workload_table *table = brim_workload_find("ars");
-  brim_ui_report_options how = {.picks = {2, 2, 2}, .views = views, .own = &r[0]};
+  brim_ui_report_options how = {.picks = &third, .views = views, .own = &r[0]};
   how.view_count = table->views->make(r, 3, &own, true, views);
   assert_true(how.view_count > 0);
   snprintf(views[0].cells[0][0], BRIM_VIEW_CELL, "a <cell>");

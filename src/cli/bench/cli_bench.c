@@ -80,7 +80,6 @@ static bool is_reference(const bench *b) {
 
 // Picks and decision from what was measured.
 static void bench_choose(bench *b, bool interrupted) {
-  brim_recommendation r;
   bool *withheld = b->count > 0 ? (bool *)brim_calloc(b->count, sizeof *withheld) : NULL;
   for (size_t i = 0; withheld && i < b->count; i++) {
     withheld[i] = brim_sweep_changes_learning(b->job->work, b->axes.named, &b->settings.setting[i]);
@@ -90,21 +89,10 @@ static void bench_choose(bench *b, bool interrupted) {
                                 .now_is_reference = is_reference(b),
                                 .interrupted = interrupted,
                                 .withheld = withheld};
-  brim_recommend(b->results, b->count, &how, &r);
-  b->picks = (brim_ui_picks){r.highest, r.efficient, r.recommended};
-  b->decision = (brim_ui_decision){.provisional = r.provisional,
-                                   .own_is_fastest = how.now_is_reference && r.now >= 0 &&
-                                                     r.now == r.recommended && r.now == r.highest,
-                                   .now = r.now,
-                                   .gain = r.gain.value,
-                                   .gain_low = r.gain.low,
-                                   .gain_high = r.gain.high,
-                                   .beside = r.beside,
-                                   .more = r.more.value,
-                                   .more_low = r.more.low,
-                                   .more_high = r.more.high};
-  brim_recommend_reason(b->results, b->count, &r, b->race, b->decision.reason);
-  if (r.beside >= 0) beside_text(b, r.beside, b->decision.beside_text);
+  brim_recommend(b->results, b->count, &how, &b->picks);
+  brim_recommendation *r = &b->picks;
+  brim_recommend_reason(b->results, b->count, r, b->race, r->reason);
+  if (r->beside >= 0) beside_text(b, r->beside, r->beside_text);
   brim_free(withheld);
   if (b->count > 0) bench_advise(b, &b->advice);
 }
@@ -142,7 +130,7 @@ static void bench_put_findings(const bench *b, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
   brim_str_append_char(out, '\n');
-  brim_ui_bench_findings(&b->cli->out, &b->results[own], &b->decision, b->picks.recommended, out);
+  brim_ui_bench_findings(&b->cli->out, &b->results[own], &b->picks, out);
 }
 
 //-------------------------------------- published progress --------------------------------------
@@ -583,9 +571,8 @@ static brim_status print_text(bench *b, bool interrupted) {
   brim_status status =
       b->plan_only
           ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
-      : b->cli->verbose
-          ? brim_ui_bench(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text)
-          : brim_ui_bench_short(&b->cli->out, b->results, b->count, b->picks, &b->decision, &text);
+      : b->cli->verbose ? brim_ui_bench(&b->cli->out, b->results, b->count, &b->picks, &text)
+                        : brim_ui_bench_short(&b->cli->out, b->results, b->count, &b->picks, &text);
   if (!status && !b->plan_only) status = put_views(b, &text);
   if (!status && !b->plan_only) bench_put_findings(b, &text);
   if (!interrupted && b->count < b->grid) {
@@ -640,11 +627,11 @@ static json_t *path_json(const char *path, bool written) {
   return path && written ? json_string(path) : json_null();
 }
 
-static brim_status put_factor(json_t *f, const char *key, double value, double low, double high) {
+static brim_status put_factor(json_t *f, const char *key, brim_interval factor) {
   json_t *list = json_array();
-  brim_status s = brim_json_push(list, brim_json_number(value));
-  if (!s) s = brim_json_push(list, brim_json_number(low));
-  if (!s) s = brim_json_push(list, brim_json_number(high));
+  brim_status s = brim_json_push(list, brim_json_number(factor.value));
+  if (!s) s = brim_json_push(list, brim_json_number(factor.low));
+  if (!s) s = brim_json_push(list, brim_json_number(factor.high));
   if (!s) return brim_json_put(f, key, list);
   json_decref(list);
   return s;
@@ -652,24 +639,23 @@ static brim_status put_factor(json_t *f, const char *key, double value, double l
 
 // Factors are [value, low, high]; null where unknown.
 static brim_status put_decision(const bench *b, json_t *f) {
-  const brim_ui_decision *d = &b->decision;
+  const brim_recommendation *d = &b->picks;
   BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
-  bool keep = d->now >= 0 && d->now == b->picks.recommended;
-  BRIM_TRY(brim_json_put(f, "keep", json_boolean(keep)));
+  BRIM_TRY(brim_json_put(f, "keep", json_boolean(brim_recommendation_keeps(d))));
   double others = brim_results_others(b->results, b->count);
   BRIM_TRY(brim_json_put(f, "others_cpu_percent", brim_json_number(others)));
   BRIM_TRY(brim_json_put(f, "grid", json_integer((json_int_t)b->grid)));
   BRIM_TRY(brim_json_put(f, "budget_ended", json_boolean(b->budget_ended)));
   BRIM_TRY(brim_json_put(f, "reason", json_string(d->reason)));
-  BRIM_TRY(put_factor(f, "gain", d->gain, d->gain_low, d->gain_high));
-  return put_factor(f, "beside", d->more, d->more_low, d->more_high);
+  BRIM_TRY(put_factor(f, "gain", d->gain));
+  return put_factor(f, "beside", d->more);
 }
 
 static brim_status print_json(bench *b, bool interrupted) {
   const struct {
     const char *key;
     int index;
-  } picks[] = {{"now", b->decision.now},
+  } picks[] = {{"now", b->picks.now},
                {"highest", b->picks.highest},
                {"efficient", b->picks.efficient},
                {"recommended", b->picks.recommended}};
@@ -792,9 +778,8 @@ static void on_first(void *ctx, const brim_result *results, size_t count) {
   bench *b = ctx;
   brim_str text;
   brim_str_init(&text);
-  const brim_ui_picks none = {-1, -1, -1};
   brim_str_append_char(&text, '\n');
-  if (!brim_ui_bench_table(&b->cli->err, results, count, none, &text)) {
+  if (!brim_ui_bench_table(&b->cli->err, results, count, -1, &text)) {
     brim_str_append(&text, brim_tr("so far; the sweep continues\n\n"));
     if (!brim_str_status(&text)) brim_cli_note(b->cli, "%s", text.data);
   }
@@ -953,11 +938,10 @@ static brim_status run(brim_cli *cli) {
   brim_cli_job job = {.on_first = true};
   bench b = {.cli = cli,
              .job = &job,
-             .picks = {-1, -1, -1},
-             .decision = {.now = -1, .beside = -1},
              .settings = {.own = -1},
              .larger = (double)NAN,
              .plan_only = brim_option_flag(&cli->parse, "plan", false)};
+  brim_recommendation_init(&b.picks);
   brim_status status = bench_all(&b);
   for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
   brim_free(b.results);

@@ -32,8 +32,7 @@ typedef struct bench {
   double card_bytes;  // its memory
   brim_result *results;
   size_t count;
-  brim_ui_picks picks;
-  brim_ui_decision decision;  // with the picks
+  brim_recommendation picks;
   char *jsonl, *html, *best;  // paths, chosen before the sweep
   brim_fs_lockfile *lock;     // of the output folder
   bool wrote_jsonl, wrote_html, wrote_best;
@@ -46,7 +45,7 @@ typedef struct bench {
   bool priced;                // the findings of the config's own setting have measured prices
   brim_advice advice;         // with the picks; of the config as it was given
   brim_config *verified;      // the recommended setting's; its workload may be open until the end
-  brim_ui_verified proof;     // what --verify found
+  brim_verification proof;    // what --verify found
   brim_result *proof_record;  // the same as a record; NULL = there is none
   size_t device_count;        // of the list; 1 without one
   brim_scaling *scaling;      // the picks on several of them at once

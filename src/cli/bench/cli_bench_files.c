@@ -171,8 +171,7 @@ static brim_status write_report(const bench *b, const char *path) {
                                 .view_count = brim_cli_bench_views(b, views),
                                 .own = own >= 0 && (size_t)own < b->count ? &b->results[own] : NULL,
                                 .command = command.data,
-                                .picks = b->picks,
-                                .decision = &b->decision,
+                                .picks = &b->picks,
                                 .advice = b->count > 0 ? &b->advice : NULL,
                                 .verified = b->proof_record ? &b->proof : NULL,
                                 .scaling = b->scaling,
@@ -557,8 +556,8 @@ brim_status brim_cli_bench_apply(bench *b) {
   const brim_result *best = &b->results[b->picks.recommended];
   // Values of the config's own setting stay as the file has them: what it leaves to brim is not fixed to
   // what this machine chose.
-  const bool same = b->decision.now >= 0 && brim_fs_same(b->apply, b->job->input.path);
-  const brim_result *own = same ? &b->results[b->decision.now] : NULL;
+  const bool same = b->picks.now >= 0 && brim_fs_same(b->apply, b->job->input.path);
+  const brim_result *own = same ? &b->results[b->picks.now] : NULL;
   knob_edits list = {.count = 0};
   for (size_t i = 0; i < b->axes.count; i++) {
     const brim_knob *knob = &b->job->work->knobs[b->axes.axis[i].knob];

@@ -194,15 +194,15 @@ static void fill_record(const verify *v, double rate, brim_result *out) {
 }
 
 static brim_status tell_json(const bench *b) {
-  const brim_ui_verified *v = &b->proof;
+  const brim_verification *v = &b->proof;
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(v->predicted));
+  brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(v->predicted.value));
   if (!s) s = brim_json_put(f, "achieved_samples_per_s", brim_json_number(v->achieved));
-  if (!s) s = brim_json_put(f, "ratio", brim_json_number(v->achieved / v->predicted));
-  if (!s) s = brim_json_put(f, "expected_low", brim_json_number(v->low));
-  if (!s) s = brim_json_put(f, "expected_high", brim_json_number(v->high));
-  bool known = v->low > 0 && isfinite(v->high);
-  bool within = v->achieved >= v->low && v->achieved <= v->high;
+  if (!s) s = brim_json_put(f, "ratio", brim_json_number(v->achieved / v->predicted.value));
+  if (!s) s = brim_json_put(f, "expected_low", brim_json_number(v->predicted.low));
+  if (!s) s = brim_json_put(f, "expected_high", brim_json_number(v->predicted.high));
+  bool known = v->predicted.low > 0 && isfinite(v->predicted.high);
+  bool within = v->achieved >= v->predicted.low && v->achieved <= v->predicted.high;
   if (!s) s = brim_json_put(f, "as_expected", known ? json_boolean(within) : json_null());
   if (!s) s = brim_json_put(f, "others_cpu_percent_sweep", brim_json_number(v->others_then));
   if (!s) s = brim_json_put(f, "others_cpu_percent", brim_json_number(v->others_now));
@@ -219,18 +219,18 @@ static brim_status tell_json(const bench *b) {
 }
 
 static brim_status tell_text(const bench *b) {
-  const brim_ui_verified *v = &b->proof;
+  const brim_verification *v = &b->proof;
   char predicted[32], achieved[32], time[32], cap[32];
   brim_str text;
   brim_str_init(&text);
-  brim_ui_number(v->predicted, predicted);
+  brim_ui_number(v->predicted.value, predicted);
   brim_ui_number(v->achieved, achieved);
   brim_format_duration(v->seconds, time);
   brim_format_duration(v->cap_s, cap);
   brim_str_printf(&text,
                   brim_tr("\nverified      predicted %s %s/s, achieved %s in training: %.1f %%\n"),
                   predicted, brim_tr(brim_result_unit(&b->results[b->picks.recommended])), achieved,
-                  brim_shown(100 * v->achieved / v->predicted));
+                  brim_shown(100 * v->achieved / v->predicted.value));
   if (v->epochs == 0) {
     brim_str_printf(&text,
                     brim_tr("              over %s, a part of an epoch: --verify-seconds "
@@ -263,6 +263,7 @@ static brim_interval expected(const bench *b) {
   // never narrower than what is printed as its throughput
   later.low = fmin(later.low / exp(brim_result_log_load(r)), r->samples_per_s_low);
   later.high = fmax(later.high * exp(brim_result_log_load(r)), r->samples_per_s_high);
+  later.value = r->samples_per_s;
   return later;
 }
 
@@ -287,17 +288,15 @@ static brim_status keep(verify *v, const brim_run_result *result) {
   brim_host_sample now;
   read_host(&now);
   b->proof =
-      (brim_ui_verified){.low = later.low,
-                         .high = later.high,
-                         .others_then = brim_results_others(b->results, b->count),
-                         .others_now = brim_host_usage_between(&v->host, &now).others_cpu_percent,
-                         .predicted = b->results[b->picks.recommended].samples_per_s,
-                         .achieved = rate,
-                         .samples = v->samples,
-                         .seconds = v->seconds,
-                         .cap_s = v->cap_s,
-                         .epochs = v->epochs,
-                         .steps = v->steps};
+      (brim_verification){.predicted = later,
+                          .others_then = brim_results_others(b->results, b->count),
+                          .others_now = brim_host_usage_between(&v->host, &now).others_cpu_percent,
+                          .achieved = rate,
+                          .samples = v->samples,
+                          .seconds = v->seconds,
+                          .cap_s = v->cap_s,
+                          .epochs = v->epochs,
+                          .steps = v->steps};
   b->record_status = BRIM_OK;  // the file was written again since, and will be once more
   brim_cli_bench_record(b, b->proof_record);
   return BRIM_OK;
