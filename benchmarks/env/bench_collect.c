@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/base.h"
-#include "env/env_collect.h"
+#include "rl/rl_collect.h"
 
 enum { MAX_REPEATS = 101, MAX_SETS = 16 };
 

@@ -1,4 +1,4 @@
-// Time of fused updates and values of mappo (env/env_fused.h) alone on a GPU, with the FLOPs and bytes that each
+// Time of fused updates and values of mappo (rl/rl_fused.h) alone on a GPU, with the FLOPs and bytes that each
 // needs at least. Inputs are random numbers; no environment runs. Not a test: it asserts nothing.
 //   bench_fused [--device cuda] [--envs 16384] [--steps 64] [--agents 10] [--hidden 128] [--json] ...
 // An update is a minibatch of both networks and the sums over blocks; values are the critic's of a rollout.
@@ -10,9 +10,9 @@
 #include "backend/backend.h"
 #include "backend/backend_half.h"
 #include "base/base.h"
-#include "env/env_fused.h"
-#include "env/env_ppo_row.h"
 #include "hd/hd_philox.h"
+#include "rl/rl_fused.h"
+#include "rl/rl_ppo_row.h"
 
 enum {
   ACTOR,

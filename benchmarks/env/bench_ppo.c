@@ -9,8 +9,8 @@
 
 #include "backend/backend.h"
 #include "base/base.h"
-#include "env/env_ppo.h"
 #include "hd/hd_philox.h"
+#include "rl/rl_ppo.h"
 
 enum { MAX_REPEATS = 101, MAX_GIVEN = 32 };
 

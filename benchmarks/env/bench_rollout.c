@@ -11,8 +11,8 @@
 
 #include "backend/backend.h"
 #include "base/base.h"
-#include "env/env_rollout.h"
 #include "env/quadruped/quadruped.h"
+#include "rl/rl_rollout.h"
 
 enum { MAX_REPEATS = 101 };
 

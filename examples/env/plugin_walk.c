@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "env/env_collect.h"
-#include "env/env_track.h"
+#include "env/env_step.h"
+#include "rl/rl_collect.h"
 
 //---------------------------------- dynamics ----------------------------------
 
@@ -117,8 +117,8 @@ BRIM_HD void walk_count(const walk_values *v, int32_t steps, const brim_rollout_
 
 // The loops over environments: of ars and evaluations, and of mappo.
 #define BRIM_ENV(name) walk_##name
-#include "env/env_collect_each.h"
-#include "env/env_each.h"
+#include "rl/rl_collect_each.h"
+#include "rl/rl_rollout_each.h"
 
 //---------------------------------- the row ----------------------------------
 

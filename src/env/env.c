@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "env/cartpole/cartpole.h"
-#include "env/quadruped/quadruped.h"
-#include "env/uav/uav.h"
+
+// Each environment lies in a folder of its own above src/rl, whose loops it is compiled with.
+extern const brim_env_row brim_quadruped_row, brim_cartpole_row, brim_uav_row;
 
 static const brim_env_row *const rows[] = {&brim_quadruped_row, &brim_cartpole_row, &brim_uav_row};
 

@@ -1,5 +1,5 @@
 // The environment contract. An environment is one host/device header and one row. The header has the
-// dynamics (env_each.h lists what it defines); the row, here, has what the rest of brim needs to know:
+// dynamics (rl_rollout_each.h lists what it defines); the row, here, has what the rest of brim needs to know:
 // name, sizes, arguments, figures of an episode and entry points. Rollouts, the ARS update and
 // evaluation work on rows and name no environment.
 // A plug-in brings one as the extension "env/NAME" (a brim_env_row); config: env=plugin:NAME(...).
@@ -103,9 +103,9 @@ typedef struct brim_rollout_episode {
   int32_t outcome;  // brim_env_end
 } brim_rollout_episode;
 
-struct brim_env_work;
+struct brim_rollout_work;
 struct brim_collect_each;
-typedef void (*brim_env_run_fn)(const struct brim_env_work *work);
+typedef void (*brim_env_run_fn)(const struct brim_rollout_work *work);
 
 // `values` are the bytes of a brim_env_values.
 typedef struct brim_env_row {
@@ -159,7 +159,7 @@ typedef struct brim_env_row {
   size_t (*facts)(const void *values, brim_scene_line *out);
   // The loop over some environments that is best for this CPU.
   brim_env_run_fn (*run)(void);
-  // The loops that collect rollouts on this CPU (env_collect_each.h). NULL = there are none: its actions
+  // The loops that collect rollouts on this CPU (rl_collect_each.h). NULL = there are none: its actions
   // are not discrete.
   const struct brim_collect_each *(*collect)(void);
   // Whether a state from a checkpoint is one that a step can take: what serves as an index is within its

@@ -114,16 +114,4 @@ BRIM_HD brim_env_pair brim_env_normal(uint32_t length, uint32_t angle) {
   return t;
 }
 
-// Perturbations 4 * quad .. 4 * quad + 3 of a direction.
-BRIM_HD void brim_env_delta(uint64_t key, int64_t iteration, int32_t dir, int32_t quad,
-                            float out[4]) {
-  brim_philox4 r =
-      brim_philox(key, (uint64_t)iteration, (uint64_t)(uint32_t)dir << 32 | (uint32_t)quad);
-  brim_env_pair a = brim_env_normal(r.v[0], r.v[1]), b = brim_env_normal(r.v[2], r.v[3]);
-  out[0] = a.a;
-  out[1] = a.b;
-  out[2] = b.a;
-  out[3] = b.b;
-}
-
 #endif  // BRIM_ENV_RANDOM_H_

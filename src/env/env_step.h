@@ -1,6 +1,6 @@
-// One step of an environment under a policy, a template over the header of an environment: what the
-// loops of the CPU (env_each.h) and of a GPU (env_each.cuh) have in common. An environment NAME has a
-// header that defines, by way of BRIM_ENV(x), which is brim_NAME_##x:
+// What the header of an environment is made of, and what it uses: how far an episode is, and random choices.
+// Loops over environments (src/rl/*_each.h for the CPU, *_each.cuh for a GPU) are templates over such a header.
+// An environment NAME defines in it, by way of BRIM_ENV(x), which is brim_NAME_##x:
 //
 //   enum { BRIM_ENV(OBS), BRIM_ENV(ACT), BRIM_ENV(AGENTS), BRIM_ENV(FIGURES) }   capacities; AGENTS and
 //                                    ACT at least 1, discrete ACT at most 64
@@ -37,63 +37,67 @@
 //                                    environments are added up afterwards
 //
 // All are BRIM_HD, take values and state by pointer to const unless noted, and round alike on host and
-// device: brim_fma where one rounding is needed. Without BRIM_ENV this is empty.
-#ifdef BRIM_ENV
-#include "env/env_policy.h"
-#include "env/env_track.h"
+// device: brim_fma where one rounding is needed.
+#ifndef BRIM_ENV_STEP_H_
+#define BRIM_ENV_STEP_H_
 
-// What the environments of a part have in common.
-typedef struct BRIM_ENV(scene) {
-  const BRIM_ENV(values) * values;
-  const float *policy;  // packed; NULL = all outputs 0
-  const float *normal;  // mean and 1/std
-  int32_t hidden;
-  int32_t length;  // steps after which an episode is cut off
-} BRIM_ENV(scene);
+#include "env/env.h"
+#include "env/env_random.h"
 
-// Statistics of what an agent sees go to stats + i * stride for the sum of number i, behind all of them
-// the sums of squares; NULL = none are kept.
-BRIM_HD brim_env_outcome BRIM_ENV(advance)(const BRIM_ENV(scene) * c, const brim_env_track *t,
-                                           BRIM_ENV(state) * s, double *stats, int32_t stride) {
-  const brim_env_sizes z = BRIM_ENV(sizes)(c->values);
-  const brim_env_net net = brim_env_net_of(z, c->hidden);
-  const int discrete = z.kind == BRIM_ENV_DISCRETE;
-  BRIM_ENV(action) action[BRIM_ENV(AGENTS) * BRIM_ENV(ACT)];
-  int lost = 0;
-  for (int32_t agent = 0; agent < z.agents; agent++) {
-    float x[BRIM_ENV(OBS)], y[BRIM_ENV(ACT)];
-    BRIM_ENV(observe)(c->values, s, agent, x);
-    for (int32_t j = 0; j < z.obs; j++) {
-      x[j] = x[j] - c->normal[j];
-      const double d = (double)x[j];
-      if (stats) {
-        stats[j * stride] += d;
-        stats[(z.obs + j) * stride] += d * d;
-      }
-      x[j] = x[j] * c->normal[z.obs + j];
-    }
-    if (c->policy) {
-      brim_env_outputs(net, c->policy, x, y);
-    } else {
-      for (int32_t a = 0; a < z.act; a++) y[a] = 0.0f;
-    }
-    if (discrete) {
-      const int32_t choice = brim_env_choose(y, z.act, BRIM_ENV(mask)(c->values, s, agent));
-      lost |= choice < 0;
-      action[agent] = (BRIM_ENV(action))(choice < 0 ? 0 : choice);
-    } else {
-      for (int32_t a = 0; a < z.act; a++) {
-        const float value = brim_env_clamp(y[a], c->hidden);
-        lost |= !(value == value);
-        action[agent * z.act + a] = (BRIM_ENV(action))value;
-      }
-    }
-  }
-  if (lost) {  // a policy that is no number acts in no way
-    const brim_env_outcome none = {0.0f, BRIM_ENV_DIVERGED};
-    return none;
-  }
-  return BRIM_ENV(step)(c->values, t, s, action);
+// Where in a rollout a random number is drawn: brim_env_draw(t->ids.event_key, &t->ids, t->episode, n)
+// with n made of t->step, below BRIM_ENV_MAX_STEPS.
+typedef struct brim_env_track {
+  brim_env_ids ids;
+  int32_t episode;  // of the rollout
+  int32_t step;     // of the episode
+  int32_t steps, terminated, truncated, diverged;
+  int32_t outcome;  // of the last episode: brim_env_end
+  double reward;    // all steps
+} brim_env_track;
+
+// What came of a step.
+typedef struct brim_env_outcome {
+  float reward;
+  int32_t end;  // brim_env_end
+} brim_env_outcome;
+
+BRIM_HD brim_env_track brim_env_track_of(brim_env_ids ids) {
+  brim_env_track t;
+  t.ids = ids;
+  t.episode = t.step = 0;
+  t.steps = t.terminated = t.truncated = t.diverged = 0;
+  t.outcome = BRIM_ENV_RUNNING;
+  t.reward = 0.0;
+  return t;
 }
 
-#endif  // BRIM_ENV
+// After a step. True: the episode is over. A reward that is no number counts as nothing, and its
+// episode as diverged.
+BRIM_HD int brim_env_after(brim_env_track *t, brim_env_outcome o, int32_t length) {
+  t->steps++;
+  t->step++;
+  if (!(o.reward - o.reward == 0.0f)) {
+    o.reward = 0.0f;
+    o.end = BRIM_ENV_DIVERGED;
+  }
+  t->reward += (double)o.reward;
+  if (o.end == BRIM_ENV_RUNNING && t->step >= length) o.end = BRIM_ENV_TRUNCATED;
+  t->outcome = o.end;
+  t->terminated += o.end == BRIM_ENV_TERMINATED;
+  t->truncated += o.end == BRIM_ENV_TRUNCATED;
+  t->diverged += o.end == BRIM_ENV_DIVERGED;
+  return o.end != BRIM_ENV_RUNNING;
+}
+
+// Discrete: one of the actions the mask allows, each as likely, by random bits. 0 where it allows none.
+BRIM_HD int32_t brim_env_any(uint64_t mask, uint32_t bits) {
+  int32_t count = 0;
+  for (uint64_t left = mask; left; left &= left - 1) count++;
+  uint32_t skip = brim_mulhi32(bits, (uint32_t)count);
+  for (; skip; skip--) mask &= mask - 1;
+  int32_t action = 0;
+  while (mask && !(mask >> action & 1)) action++;
+  return action;
+}
+
+#endif  // BRIM_ENV_STEP_H_

@@ -24,10 +24,10 @@ enum {
   BRIM_RNG_START = 9,
   BRIM_RNG_PUSH = 10,
   BRIM_RNG_HELD_OUT = 11,
-  // PPO (env/env_ppo_row.h has the counters): actions, and rows of minibatches.
+  // PPO (rl/rl_ppo_row.h has the counters): actions, and rows of minibatches.
   BRIM_RNG_ACTION = 12,
   BRIM_RNG_ROWS = 13,
-  BRIM_RNG_RULE = 14,  // actions of baselines (env/env_collect_step.h)
+  BRIM_RNG_RULE = 14,  // actions of baselines (rl/rl_collect_step.h)
   BRIM_RNG_GRID = 15   // values that a grid draws: (hash of the key, number of the draw)
 };
 

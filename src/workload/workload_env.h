@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "config/config_rows.h"
 #include "env/env.h"
-#include "env/env_rollout.h"
+#include "rl/rl_rollout.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #define BRIM_ENV(name) drift_##name
-#include "env/env_collect_each.h"
-#include "env/env_each.h"
+#include "rl/rl_collect_each.h"
+#include "rl/rl_rollout_each.h"
 
 static drift_values of(const void *values) {
   drift_values v;

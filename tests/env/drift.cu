@@ -2,6 +2,6 @@
 #include "env/drift.h"
 
 #define BRIM_ENV(name) drift_##name
-#include "env/env_each.cuh"
+#include "rl/rl_rollout_each.cuh"
 // behind it
-#include "env/env_collect.cuh"
+#include "rl/rl_collect_each.cuh"

@@ -4,7 +4,7 @@
 #ifndef BRIM_TESTS_ENV_DRIFT_H_
 #define BRIM_TESTS_ENV_DRIFT_H_
 
-#include "env/env_track.h"
+#include "env/env_step.h"
 
 enum {
   drift_CELLS = 16,

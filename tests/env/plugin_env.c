@@ -1,7 +1,7 @@
 // A plug-in of the tests: two environments that exist nowhere else, with their kernels where there is CUDA
 // (BRIM_TEST_CUDA), and a row that brim has to refuse.
 #include "brim/plugin.h"
-#include "env/env_collect.h"
+#include "rl/rl_collect.h"
 
 extern const brim_env_row drift_row, slide_row;
 #ifdef BRIM_TEST_CUDA

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define BRIM_ENV(name) slide_##name
-#include "env/env_each.h"
+#include "rl/rl_rollout_each.h"
 
 static brim_env_sizes sizes(const void *values) {
   (void)values;

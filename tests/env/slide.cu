@@ -2,4 +2,4 @@
 #include "env/slide.h"
 
 #define BRIM_ENV(name) slide_##name
-#include "env/env_each.cuh"
+#include "rl/rl_rollout_each.cuh"

@@ -3,7 +3,7 @@
 #ifndef BRIM_TESTS_ENV_SLIDE_H_
 #define BRIM_TESTS_ENV_SLIDE_H_
 
-#include "env/env_track.h"
+#include "env/env_step.h"
 
 enum { slide_OBS = 2, slide_ACT = 1, slide_AGENTS = 2, slide_FIGURES = 0 };
 

@@ -1,9 +1,9 @@
 // The cart-pole: one step against the equations of motion, solved another way; bounds, starts and rewards
 // of CartPole-v1; and ARS, which solves it.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/cartpole/cartpole.h"
-#include "env/env_policy.h"
+#include "rl/rl_rollout_plan.h"
 
 //---------------------------------- dynamics ----------------------------------
 
@@ -107,11 +107,11 @@ static void starts_are_uniform(void **unused) {
 static void the_largest_output_is_chosen(void **unused) {
   (void)unused;
   const float y[3] = {1, 2, 2}, bad[3] = {1, NAN, 2};
-  assert_int_equal(brim_env_choose(y, 3, 7), 1);  // the first of equal ones
-  assert_int_equal(brim_env_choose(y, 3, 5), 2);  // among those that are allowed
-  assert_int_equal(brim_env_choose(y, 3, 1), 0);
-  assert_int_equal(brim_env_choose(y, 3, 0), -1);
-  assert_int_equal(brim_env_choose(bad, 3, 1), -1);
+  assert_int_equal(brim_rollout_choose(y, 3, 7), 1);  // the first of equal ones
+  assert_int_equal(brim_rollout_choose(y, 3, 5), 2);  // among those that are allowed
+  assert_int_equal(brim_rollout_choose(y, 3, 1), 0);
+  assert_int_equal(brim_rollout_choose(y, 3, 0), -1);
+  assert_int_equal(brim_rollout_choose(bad, 3, 1), -1);
 }
 
 static brim_rollout_shape cartpole_shape(void) {
@@ -191,7 +191,7 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
     for (int i = 0; i < 2; i++) {
       brim_rollout_shape shape = cartpole_shape();
       shape.hidden = hidden;
-      shape.num_envs = 2 * (BRIM_ENV_PART + 5);
+      shape.num_envs = 2 * (BRIM_ROLLOUT_PART + 5);
       ground_prepare(&p->at[i], &shape);
       ground_run(&p->at[i], 2, 0.2f, 0);
       ground_get(&p->at[i], p->at[i].at.returns, returns[i], sizeof returns[i]);

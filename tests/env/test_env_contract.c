@@ -1,6 +1,6 @@
 // The contract of environments, by two that only a plug-in of the tests has: their rollouts, the update and
 // the evaluation on the CPU and, where there is a GPU, on CUDA.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/drift.h"
 #include "env/slide.h"
@@ -38,7 +38,7 @@ static int grounds_of(const char *name, ground out[2]) {
 
 static brim_rollout_shape shape_of(const char *name) {
   brim_rollout_shape s = {.row = row_of(name),
-                          .num_envs = 2 * (BRIM_ENV_PART + 5),
+                          .num_envs = 2 * (BRIM_ROLLOUT_PART + 5),
                           .num_dirs = 7,
                           .dir_chunk = 7,
                           .filter = 1,
@@ -66,7 +66,7 @@ typedef struct left {
 } left;
 
 static void iterate(ground *g, const brim_rollout_shape *shape, left *out) {
-  const brim_env_sizes z = brim_env_sizes_of(shape);
+  const brim_env_sizes z = brim_rollout_sizes_of(shape);
   memset(out, 0, sizeof *out);
   ground_prepare(g, shape);
   for (int i = 0; i < 3; i++) {

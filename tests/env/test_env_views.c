@@ -1,5 +1,5 @@
 // Functions of environments' headers that say the same thing in two ways agree: views_each.h says what.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/cartpole/cartpole.h"
 #include "env/drift.h"

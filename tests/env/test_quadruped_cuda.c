@@ -3,7 +3,7 @@
 // (test_quadruped_mujoco). Skipped where there is no GPU.
 #include "base/base.h"
 #include "cuda_extension.h"
-#include "env/env_physics.h"
+#include "env/quadruped/quadruped_physics.h"
 #include "quadruped_states.h"
 
 static void gpu_step(const cuda_extension *g, const setting *set, int n, sample *s) {

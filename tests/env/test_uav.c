@@ -1,6 +1,6 @@
 // The grid world around its step: starts, masks, what agents and a critic see, figures, what is refused; and
 // ARS on it, here and on a GPU.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
 
@@ -504,7 +504,7 @@ static void bad_settings(void **state) {
 
 static brim_rollout_shape shape_of(int form) {
   brim_rollout_shape s = {.row = &brim_uav_row,
-                          .num_envs = 2 * (BRIM_ENV_PART + 3),
+                          .num_envs = 2 * (BRIM_ROLLOUT_PART + 3),
                           .num_dirs = 3,
                           .dir_chunk = 2,
                           .episode_length = 40,

@@ -1,5 +1,5 @@
 // The grid world's baseline `greedy`: its ways against a search by a queue, and what it covers.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
 

@@ -1,7 +1,7 @@
 // The grid world's step: rules=brim against a plain model of it (uav_model.h) over random worlds, rules=peer
 // against the step of the PyTorch environment it stands for.
 // Other worlds in each run; with BRIM_TEST_FULL 20 times as many.
-#include "rollout_test.h"
+#include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
 

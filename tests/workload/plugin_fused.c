@@ -1,7 +1,7 @@
 // Fused kernels of mappo as a GPU's plug-in offers them, with the tests' loops and the CPU's tables beside them:
 // for a device of the tests that passes for a GPU.
 #include "brim/plugin.h"
-#include "env/fused_plain.h"
+#include "rl/fused_plain.h"
 
 brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
   static brim_extension extensions[6];

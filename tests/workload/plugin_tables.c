@@ -1,8 +1,8 @@
 // Rollouts and losses of mappo as a GPU's plug-in offers them, with the CPU's tables: for a device of the
 // tests that passes for a GPU.
 #include "brim/plugin.h"
-#include "env/env_collect.h"
-#include "env/env_ppo.h"
+#include "rl/rl_collect.h"
+#include "rl/rl_ppo.h"
 
 brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const brim_plugin **out) {
   static brim_extension extensions[2];

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "engine/engine.h"
-#include "env/fused_room.h"
 #include "hd/hd.h"
+#include "rl/fused_room.h"
 #include "same_file.h"
 #include "workload/fixture.h"
 #include "workload/gpu_face.h"

@@ -7,8 +7,8 @@
 #include "base/base_msg.h"
 
 #define BRIM_ENV(name) brim_cartpole_##name
-#include "env/env_collect_each.h"
-#include "env/env_each.h"
+#include "rl/rl_collect_each.h"
+#include "rl/rl_rollout_each.h"
 
 static brim_cartpole_values of(const void *values) {
   brim_cartpole_values v;

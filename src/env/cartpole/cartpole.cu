@@ -3,7 +3,7 @@
 #include "env/cartpole/cartpole.h"
 
 #define BRIM_ENV(name) brim_cartpole_##name
-#include "env/env_each.cuh"
+#include "rl/rl_rollout_each.cuh"
 // behind it
-#include "env/env_collect.cuh"
-#include "env/env_fused_rollout.cuh"
+#include "rl/rl_collect_each.cuh"
+#include "rl/rl_fused_rollout.cuh"

@@ -6,7 +6,7 @@
 #ifndef BRIM_CARTPOLE_H_
 #define BRIM_CARTPOLE_H_
 
-#include "env/env_track.h"
+#include "env/env_step.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,21 +14,22 @@ enum {
 
 // Small parts take the warps they fill and no more.
 static inline int32_t brim_block_threads(int32_t envs) {
-  int32_t lanes = BRIM_BLOCK_LANES * (envs < BRIM_ENV_PART ? envs : BRIM_ENV_PART);
+  int32_t lanes = BRIM_BLOCK_LANES * (envs < BRIM_ROLLOUT_PART ? envs : BRIM_ROLLOUT_PART);
   return (lanes + 31) / 32 * 32;
 }
 
 // Dynamic shared memory of a block, in bytes: normalisation and policy, and the sums of a filter.
 static inline size_t brim_block_dynamic(int32_t hidden, int32_t filter, int32_t envs) {
   size_t floats =
-      BRIM_BLOCK_NORMAL + (size_t)(brim_env_packed(brim_quadruped_net(hidden)) + 3) / 4 * 4;
+      BRIM_BLOCK_NORMAL + (size_t)(brim_rollout_packed(brim_quadruped_net(hidden)) + 3) / 4 * 4;
   size_t sums = 2 * BRIM_BLOCK_STATS * (size_t)brim_block_threads(envs) * sizeof(double);
   return floats * sizeof(float) + (filter ? sums : 0);
 }
 
 // With the kernel's static part, what its environments came to.
 static inline size_t brim_block_shared(int32_t hidden, int32_t filter, int32_t envs) {
-  return brim_block_dynamic(hidden, filter, envs) + BRIM_ENV_PART * sizeof(brim_quadruped_track);
+  return brim_block_dynamic(hidden, filter, envs) +
+         BRIM_ROLLOUT_PART * sizeof(brim_quadruped_track);
 }
 
 // The largest hidden layer, up to `hidden`, that fits into so much; 0: none.

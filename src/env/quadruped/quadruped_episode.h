@@ -4,8 +4,8 @@
 #ifndef BRIM_QUADRUPED_EPISODE_H_
 #define BRIM_QUADRUPED_EPISODE_H_
 
-#include "env/env_plan.h"
 #include "env/quadruped/quadruped.h"
+#include "rl/rl_rollout_plan.h"
 
 // Rewards; docs/quadruped.md has them as formulas.
 #define BRIM_STAND_HEIGHT 0.55f
@@ -20,7 +20,7 @@
 #define BRIM_HEALTHY_HIGH 1.0f
 #define BRIM_STAND_UPRIGHT 0.3f  // least cosine between the torso's axis and up
 
-// Rows of its policies (env_plan.h), as constants.
+// Rows of its policies (rl_rollout_plan.h), as constants.
 enum {
   BRIM_QUADRUPED_LINEAR_ROW = 36,
   BRIM_QUADRUPED_HIDDEN_BIAS = BRIM_QUADRUPED_OBS,
@@ -28,8 +28,8 @@ enum {
   BRIM_QUADRUPED_HIDDEN_ROW = 40
 };
 
-BRIM_HD brim_env_net brim_quadruped_net(int32_t hidden) {
-  brim_env_net n;
+BRIM_HD brim_rollout_net brim_quadruped_net(int32_t hidden) {
+  brim_rollout_net n;
   n.obs = BRIM_QUADRUPED_OBS;
   n.act = BRIM_QUADRUPED_ACT;
   n.hidden = hidden;

@@ -2,11 +2,11 @@
 #ifndef BRIM_QUADRUPED_INT_H_
 #define BRIM_QUADRUPED_INT_H_
 
-#include "env/env_int.h"
+#include "rl/rl_rollout_plan.h"
 
-void brim_quadruped_run_plain(const brim_env_work *work);
-void brim_quadruped_run_avx2(const brim_env_work *work);
-void brim_quadruped_run_avx512(const brim_env_work *work);
+void brim_quadruped_run_plain(const brim_rollout_work *work);
+void brim_quadruped_run_avx2(const brim_rollout_work *work);
+void brim_quadruped_run_avx512(const brim_rollout_work *work);
 
 // quadruped_scene.c
 void brim_quadruped_scene(const void *values, brim_scene *out);

@@ -1,8 +1,8 @@
 // One or more steps of given states, four lanes each: the extension "quadruped.step".
 #include <cuda_runtime.h>
 
-#include "env/env_cuda.h"
 #include "env/quadruped/quadruped_lanes.cuh"
+#include "env/quadruped/quadruped_physics.h"
 
 static const brim_host_api *host_api;
 

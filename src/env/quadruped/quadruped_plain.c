@@ -4,4 +4,4 @@
 #include "env/quadruped/quadruped_int.h"
 #include "env/quadruped/quadruped_simd.h"
 
-void brim_quadruped_run_plain(const brim_env_work *work) { brim_quad_simd_run(work); }
+void brim_quadruped_run_plain(const brim_rollout_work *work) { brim_quad_simd_run(work); }

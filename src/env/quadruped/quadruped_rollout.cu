@@ -1,10 +1,9 @@
 // Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block is a
-// part (env_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane.
+// part (rl_rollout_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane.
 // It makes its policy in shared memory, holds all states in registers for the whole rollout and writes what it found once.
 // Physics and task are the headers' (quadruped_step.h, quadruped_task.h); this says only how a block
-// does it. The table around the kernel is env_table.cuh.
-#include "env/env_cuda.h"
-#include "env/env_table.cuh"
+// does it. The table around the kernel is rl_rollout.cuh.
+#include "rl/rl_rollout.cuh"
 #define BRIM_QUADRUPED_TASK
 #include "env/quadruped/quadruped_block.h"
 #include "env/quadruped/quadruped_lanes.cuh"
@@ -19,12 +18,12 @@
 
 enum {
   LANES = BRIM_BLOCK_LANES,
-  THREADS = BRIM_ENV_PART * LANES,
+  THREADS = BRIM_ROLLOUT_PART * LANES,
   LANE_STATS = BRIM_BLOCK_STATS,
   NORMAL_FLOATS = BRIM_BLOCK_NORMAL
 };
 
-typedef env_task<brim_quadruped> rollout_task;
+typedef rl_task<brim_quadruped> rollout_task;
 
 extern __shared__ float4 rollout_shared[];
 
@@ -50,11 +49,11 @@ __device__ static void look(const brim_quad_lane_seen &seen, double *sums) {
 // One thread for each number, over the block's environments in their order.
 __device__ static void add_up(const rollout_task &t, const brim_quadruped_track *tracks,
                               const double *sums, int32_t count) {
-  brim_env_found *out = brim_env_found_at(t.part, BRIM_QUADRUPED_OBS, (int64_t)blockIdx.x);
-  double *stats = brim_env_stats(out);
+  brim_rollout_found *out = brim_rollout_found_at(t.part, BRIM_QUADRUPED_OBS, (int64_t)blockIdx.x);
+  double *stats = brim_rollout_found_stats(out);
   const int j = (int)threadIdx.x;
   if (j == 0) {
-    brim_env_found f = {};
+    brim_rollout_found f = {};
     for (int32_t e = 0; e < count; e++) {
       f.reward += tracks[e].reward;
       f.reward_sq += tracks[e].reward * tracks[e].reward;
@@ -115,17 +114,18 @@ template <bool HIDDEN, bool RK4, bool EVALUATE>
 __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     rollout_kernel(const __grid_constant__ rollout_task t) {
   float *normal = (float *)rollout_shared, *policy = normal + NORMAL_FLOATS;
-  double *sums = (double *)(policy + (brim_env_packed(brim_quadruped_net(t.hidden)) + 3) / 4 * 4);
+  double *sums =
+      (double *)(policy + (brim_rollout_packed(brim_quadruped_net(t.hidden)) + 3) / 4 * 4);
   const int32_t pair = EVALUATE ? 0 : (int32_t)blockIdx.x / t.parts;
   const int32_t part = (int32_t)blockIdx.x - pair * t.parts;
   const int32_t dir = t.first_dir + pair / 2;
   fill_shared<EVALUATE>(t, normal, sums);
-  env_build_policy(t, brim_quadruped_net(t.hidden), dir, pair % 2 ? -t.noise : t.noise, policy);
+  rl_build_policy(t, brim_quadruped_net(t.hidden), dir, pair % 2 ? -t.noise : t.noise, policy);
   __syncthreads();
 
-  const int32_t env = part * BRIM_ENV_PART + (int32_t)threadIdx.x / LANES;
-  const int32_t left = t.envs - part * BRIM_ENV_PART;
-  const int32_t count = left < BRIM_ENV_PART ? left : BRIM_ENV_PART;
+  const int32_t env = part * BRIM_ROLLOUT_PART + (int32_t)threadIdx.x / LANES;
+  const int32_t left = t.envs - part * BRIM_ROLLOUT_PART;
+  const int32_t count = left < BRIM_ROLLOUT_PART ? left : BRIM_ROLLOUT_PART;
   brim_quad_lane_task scene;
   scene.env = &t.env;
   scene.world = brim_quad_lane_world_make(t.env.timestep, t.env.margin, RK4);
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
   }
   if (EVALUATE) return;
 
-  __shared__ brim_quadruped_track tracks[BRIM_ENV_PART];
+  __shared__ brim_quadruped_track tracks[BRIM_ROLLOUT_PART];
   if (threadIdx.x % LANES == 0) tracks[threadIdx.x / LANES] = track;
   __syncthreads();
   add_up(t, tracks, sums, count);
@@ -176,9 +176,9 @@ template <bool HIDDEN, bool RK4, bool EVALUATE>
 static brim_status launch(const rollout_task *t, int64_t blocks, cudaStream_t stream) {
   const unsigned threads = (unsigned)brim_block_threads(t->envs);
   const size_t bytes = brim_block_dynamic(t->hidden, !EVALUATE && t->filter, t->envs);
-  BRIM_TRY(env_cuda_allow(rollout_kernel<HIDDEN, RK4, EVALUATE>, bytes));
+  BRIM_TRY(rl_cuda_allow(rollout_kernel<HIDDEN, RK4, EVALUATE>, bytes));
   rollout_kernel<HIDDEN, RK4, EVALUATE><<<(unsigned)blocks, threads, bytes, stream>>>(*t);
-  return env_cuda_check(cudaGetLastError(), "ars.rollout");
+  return rl_cuda_check(cudaGetLastError(), "ars.rollout");
 }
 
 template <bool EVALUATE>
@@ -201,4 +201,4 @@ struct quadruped_kernels {
   }
 };
 
-BRIM_ENV_CUDA_TABLE(brim_quadruped_cuda, brim_quadruped_cuda_set_host, quadruped_kernels)
+BRIM_ROLLOUT_CUDA_TABLE(brim_quadruped_cuda, brim_quadruped_cuda_set_host, quadruped_kernels)

@@ -27,8 +27,8 @@ Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
 }
 
 // A state of element 0, and the push before its step.
-Q_FN void Q(record)(brim_env_trace *t, const Q(state) * s, brim_env_pair push) {
-  float *frame = brim_env_trace_next(t, BRIM_QUADRUPED_FRAME), qvel[14];
+Q_FN void Q(record)(brim_rollout_frames *t, const Q(state) * s, brim_env_pair push) {
+  float *frame = brim_rollout_frame(t, BRIM_QUADRUPED_FRAME), qvel[14];
   if (!frame) return;
   Q(store)(s, 0, frame, qvel);
   frame[BRIM_QUADRUPED_QPOS] = push.a;
@@ -36,7 +36,7 @@ Q_FN void Q(record)(brim_env_trace *t, const Q(state) * s, brim_env_pair push) {
   frame[BRIM_QUADRUPED_QPOS + 2] = 0.0f;
 }
 
-Q_FN void Q(end)(const brim_env_work *w, Q(batch) * b, int first, int lane) {
+Q_FN void Q(end)(const brim_rollout_work *w, Q(batch) * b, int first, int lane) {
   brim_quadruped_track *t = &b->track[lane];
   if (w->episodes && lane < b->count && t->episode == 0) {
     brim_rollout_episode *e = &w->episodes[first + lane];
@@ -59,7 +59,7 @@ Q_FN void Q(end)(const brim_env_work *w, Q(batch) * b, int first, int lane) {
   Q(begin)(&b->scene, &b->state, t, lane);
 }
 
-Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
+Q_FN void Q(advance)(const brim_rollout_work *w, Q(batch) * b, int first) {
   for (int l = 0; l < Q(WIDTH); l++) {
     brim_env_pair push = Q(push)(&b->scene, &b->state, &b->track[l], l);
     if (w->trace && l == 0) Q(record)(w->trace, &b->state, push);
@@ -85,8 +85,8 @@ Q_FN void Q(advance)(const brim_env_work *w, Q(batch) * b, int first) {
   }
 }
 
-Q_FN void Q(add_up)(const Q(batch) * b, int filter, brim_env_found *found) {
-  double *stats = brim_env_stats(found);
+Q_FN void Q(add_up)(const Q(batch) * b, int filter, brim_rollout_found *found) {
+  double *stats = brim_rollout_found_stats(found);
   for (int l = 0; l < b->count; l++) {
     const brim_quadruped_track *t = &b->track[l];
     found->reward += t->reward;
@@ -102,9 +102,9 @@ Q_FN void Q(add_up)(const Q(batch) * b, int filter, brim_env_found *found) {
   }
 }
 
-Q_FN void Q(run)(const brim_env_work *w) {
+Q_FN void Q(run)(const brim_rollout_work *w) {
   const brim_quadruped env = brim_quadruped_of(w->env);
-  if (w->found) memset(w->found, 0, brim_env_found_bytes(BRIM_QUADRUPED_OBS));
+  if (w->found) memset(w->found, 0, brim_rollout_found_bytes(BRIM_QUADRUPED_OBS));
   for (int first = 0; first < w->envs; first += Q(WIDTH)) {
     Q(batch)
     b = {.scene = {.env = &env,

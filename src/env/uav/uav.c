@@ -8,8 +8,8 @@
 #include "env/uav/uav_int.h"
 
 #define BRIM_ENV(name) brim_uav_##name
-#include "env/env_collect_each.h"
-#include "env/env_each.h"
+#include "rl/rl_collect_each.h"
+#include "rl/rl_rollout_each.h"
 
 _Static_assert(sizeof(brim_uav_values) <= BRIM_ENV_VALUES, "settings fit");
 

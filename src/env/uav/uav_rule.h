@@ -7,7 +7,6 @@
 #ifndef BRIM_UAV_RULE_H_
 #define BRIM_UAV_RULE_H_
 
-#include "env/env_policy.h"
 #include "env/uav/uav_view.h"
 
 // Moves that lead into a free cell; under rules brim, one without a UAV.

@@ -4,7 +4,7 @@
 #ifndef BRIM_UAV_STATE_H_
 #define BRIM_UAV_STATE_H_
 
-#include "env/env_track.h"
+#include "env/env_step.h"
 
 enum {
   BRIM_UAV_MAX_SIZE = 64,

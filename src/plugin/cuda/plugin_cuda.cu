@@ -2,7 +2,19 @@
 // rooms' kernels, one list. Tables only; nothing is computed here.
 #include "backend/cuda/cuda.h"
 #include "data/transform/data_cuda.h"
-#include "env/env_cuda.h"
+#include "env/quadruped/quadruped_physics.h"
+#include "rl/rl_fused.h"
+
+// The tables that an environment's .cu file makes (rl_rollout_each.cuh, rl_collect_each.cuh,
+// rl_fused_rollout.cuh), and the function that sets the host of all of them.
+extern "C" {
+extern const brim_rollout_table brim_cartpole_cuda, brim_quadruped_cuda, brim_uav_cuda;
+extern const brim_collect_table brim_cartpole_collect_cuda, brim_uav_collect_cuda;
+extern const brim_fused_rollout_table brim_cartpole_fused_rollout_cuda, brim_uav_fused_rollout_cuda;
+void brim_cartpole_cuda_set_host(const brim_host_api *host);
+void brim_quadruped_cuda_set_host(const brim_host_api *host);
+void brim_uav_cuda_set_host(const brim_host_api *host);
+}
 
 static const brim_extension extensions[] = {
     {BRIM_AUGMENT_EXTENSION, &brim_data_cuda_augment},

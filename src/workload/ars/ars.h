@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "config/config.h"
-#include "env/env_rollout.h"
+#include "rl/rl_rollout.h"
 
 #ifdef __cplusplus
 extern "C" {

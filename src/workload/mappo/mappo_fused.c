@@ -1,4 +1,4 @@
-// Fused kernels of an iteration (env/env_fused.h): what of a setting they take, the memory they need, and the
+// Fused kernels of an iteration (rl/rl_fused.h): what of a setting they take, the memory they need, and the
 // calls in place of the general path's. mappo_nets.c plans and builds with it; mappo_learn.c and
 // mappo_learn.c call it where w->fusing says so.
 #include <string.h>

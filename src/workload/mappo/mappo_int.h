@@ -5,9 +5,9 @@
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
 
-#include "env/env_collect.h"
-#include "env/env_fused.h"
-#include "env/env_ppo.h"
+#include "rl/rl_collect.h"
+#include "rl/rl_fused.h"
+#include "rl/rl_ppo.h"
 #include "workload/mappo/mappo.h"
 #include "workload/workload_env.h"
 #include "workload/workload_int.h"

@@ -1,0 +1,147 @@
+// Collecting for on-policy learning: many environments step side by side under actions that a network or a
+// rule chose. A rollout keeps states, not observations: a state has no pointers and the same bits on host
+// and device, and `look` writes what a network reads from it, for the environments of a step or for any
+// list of rows. One table for the CPU (threads over environments), which runs every
+// environment whose row has `collect`, and one for each environment on CUDA (the extension
+// "mappo.collect/NAME"). A caller owns the memory: `layout` says how much of it, and where in it things lie.
+// E environments, A agents, T steps of a rollout, R rewards of a step, F final states; [t][env][agent]
+// everywhere. Row r = t * E + env.
+// An iteration: begin, then for each t: look at rows t * E.., choose actions, step(t). `reset` once before.
+// Callers: the workload `mappo`.
+#ifndef BRIM_RL_COLLECT_H_
+#define BRIM_RL_COLLECT_H_
+
+#include "backend/backend.h"
+#include "rl/rl_rollout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_COLLECT_ABI 1
+#define BRIM_COLLECT_EXTENSION "mappo.collect/"  // and the environment's name
+
+enum { BRIM_COLLECT_TRAINING = 0 };  // a stream
+
+typedef struct brim_collect_shape {
+  const brim_env_row *row;  // the environment: discrete actions
+  brim_env_values env;      // its values
+  int32_t num_envs;         // E
+  int32_t steps;            // T, of a rollout
+  int32_t episode_length;   // steps after which an episode is truncated
+  // Evaluation: every environment runs one episode and then stays as it is; its further steps have reward
+  // 0 and count nowhere.
+  int32_t once;
+  uint64_t seed;
+  uint64_t stream;  // BRIM_COLLECT_TRAINING; another is held out: never random numbers of training
+} brim_collect_shape;
+
+// Environment steps of the run, of each environment. The sampler's counter is now + t.
+typedef struct brim_collect_clock {
+  uint64_t now;   // before this rollout
+  uint64_t next;  // after it
+} brim_collect_clock;
+
+// Finished episodes.
+typedef struct brim_collect_tally {
+  int64_t episodes, terminated, truncated, diverged;
+  double reward, reward_sq, length;         // sums over episodes: return, its square, steps
+  double figures[BRIM_ENV_MAX_FIGURES][2];  // as brim_env_row.count adds them
+} brim_collect_tally;
+
+typedef struct brim_collect_span {
+  size_t offset, bytes;
+} brim_collect_span;
+
+// Counts, and byte offsets into the block of device memory a caller provides; each a multiple of 256.
+typedef struct brim_collect_layout {
+  size_t bytes;        // of the block
+  int32_t envs;        // E
+  int32_t steps;       // T
+  int32_t agents;      // A
+  int32_t obs;         // numbers an actor sees
+  int32_t act;         // choices of an action
+  int32_t critic;      // numbers a critic sees: sizes.global, or A * obs where that is 0
+  int32_t rewards;     // R
+  int32_t finals;      // F = ceil(T / episode_length), the most truncations of an environment
+  int32_t slots;       // T + 1 + F: the block has slots * E rows
+  size_t state_bytes;  // from one state to the next
+  // [slots][E]: state t; state T, behind the last step; final states of truncated episodes. Final states
+  // that have never been used are first states.
+  size_t states;
+  size_t tracks;    // brim_collect_track[E]: how far each environment is
+  size_t clock;     // brim_collect_clock
+  size_t reward;    // float[T][E][R]
+  size_t end;       // int8_t[T][E]: brim_env_end of the step
+  size_t final;     // int32_t[T][E]: -1, or truncated: row (T + 1 + final) * E + env has its state
+  size_t action;    // int32_t[T][E][A]: the caller's, or `choose`'s
+  size_t logp;      // float[T][E][A]: the caller's
+  size_t episodes;  // brim_rollout_episode[E]: the last that ended; outcome RUNNING: none did
+  size_t figures;   // float[E][sizes.figures], right behind them
+  size_t tally;     // brim_collect_tally, by `tally`
+  size_t sums;      // brim_collect_tally[E]: what it is added up from
+  size_t scratch;   // of `tally`
+  // What a checkpoint has to keep between two rollouts (before `begin`): state T, and all that the run
+  // carries along. A block of another T takes it too.
+  brim_collect_span saved[2];
+} brim_collect_layout;
+
+// A matrix to write: its row i is of number i of the rows looked at (actor: of agent i % A of number i / A).
+typedef struct brim_collect_output {
+  void *data;     // NULL = not wanted; aligned to 16 bytes
+  int32_t dtype;  // BRIM_F32, BRIM_BF16, BRIM_F16
+  int32_t pitch;  // numbers from one row to the next; zeros behind those it has
+} brim_collect_output;
+
+typedef struct brim_collect_view {
+  // Rows first .. first + count - 1, or those listed in device memory (on the CPU: here). A row that does
+  // not exist gives zeros and the mask 1.
+  int64_t first;
+  const int32_t *rows;
+  int64_t count;
+  brim_collect_output actor;   // (count * A, obs)
+  brim_collect_output critic;  // (count, layout.critic)
+  uint64_t *mask;              // (count, A): allowed actions, a bit for each; NULL = not wanted
+} brim_collect_view;
+
+// All enqueue on CUDA, and can be recorded: nothing waits, allocates or takes numbers from the host. On
+// the CPU they run to their end. `where` without a pool makes one for every call.
+typedef struct brim_collect_table {
+  uint32_t abi;  // BRIM_COLLECT_ABI
+  // BRIM_EINVAL with a detail where a shape makes no sense; BRIM_EUNSUPPORTED where the environment has
+  // continuous actions.
+  brim_status (*layout)(const brim_collect_shape *shape, brim_collect_layout *out);
+  // First episodes into state T, clock and sums to 0. `begin` comes next.
+  brim_status (*reset)(const brim_rollout_where *where, const brim_collect_shape *shape,
+                       void *block);
+  // State 0 = state T; clock.now = clock.next, clock.next += T.
+  brim_status (*begin)(const brim_rollout_where *where, const brim_collect_shape *shape,
+                       void *block);
+  brim_status (*look)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
+                      const brim_collect_view *view);
+  // action[t] by a rule: 0 = random among what the mask allows, else the environment's own, from 1.
+  brim_status (*choose)(const brim_rollout_where *where, const brim_collect_shape *shape,
+                        void *block, int32_t t, int32_t rule);
+  // Reads state t and action[t]; writes reward, end and final of t, and state t + 1: where the episode
+  // ended the first of the next one. An action that does not exist ends the episode as diverged.
+  brim_status (*step)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
+                      int32_t t);
+  // Adds the sums of all environments up, always in the same order. `clear`: and begins them again.
+  brim_status (*tally)(const brim_rollout_where *where, const brim_collect_shape *shape,
+                       void *block, int32_t clear);
+} brim_collect_table;
+
+// The CPU's.
+const brim_collect_table *brim_collect_cpu(void);
+// Whether a rollout can continue from what a checkpoint has of layout.saved: both spans, in host memory,
+// aligned or not. BRIM_EPARSE names the first environment that cannot.
+brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void *states,
+                                     const void *carried);
+// The frame (sizes.frame numbers) of a row of a block in host memory, for a replay.
+void brim_collect_frame(const brim_collect_shape *shape, const void *block, int64_t row,
+                        float *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RL_COLLECT_H_

@@ -1,0 +1,127 @@
+// Multi-agent PPO in kernels that keep networks, activations and environments on the chip: a whole rollout
+// in one launch, and a minibatch from inputs to gradients in one for each network. For networks of two hidden layers and bf16
+// or f32 activations; which ones, `way` and `can` say. Everything else takes the general path (rl_collect.h,
+// rl_ppo.h and the engine's calls), which is also what tests compare with.
+// CUDA alone has them: the extensions BRIM_FUSED_EXTENSION and BRIM_FUSED_ROLLOUT_EXTENSION with an
+// environment's name. Callers: the workload `mappo`.
+//
+// Order, memory and clocks are those of rl_ppo.h: [step][env][agent] everywhere, all pointers are device
+// memory of the caller's, calls enqueue on where->stream and can be recorded. `way`, `can` and `scratch` get no
+// memory: they ask the device that the thread works with.
+//
+// Bits. Sums have an order that depends on the sizes and the device alone: the same call gives the same bits.
+// A rollout's numbers do not depend on how environments are divided among blocks.
+#ifndef BRIM_RL_FUSED_H_
+#define BRIM_RL_FUSED_H_
+
+#include "rl/rl_collect.h"
+#include "rl/rl_ppo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_FUSED_ABI 1
+#define BRIM_FUSED_EXTENSION "mappo.fused"
+#define BRIM_FUSED_ROLLOUT_EXTENSION "mappo.rollout/"  // and the environment's name
+
+enum {
+  BRIM_FUSED_LAYERS = 3,
+  BRIM_FUSED_MAX_INPUTS = 64,   // of a network that is fused whole, padding included
+  BRIM_FUSED_MAX_WHOLE = 128,   // its hidden layers
+  BRIM_FUSED_MAX_HIDDEN = 256,  // of a network whose first layer is the caller's
+  BRIM_FUSED_MAX_OUTPUTS = 16,  // an actor's are at most 8: a byte has a bit for each
+  BRIM_FUSED_MAX_ACT = 8
+};
+
+// y = W2 act(W1 act(W0 x + b0) + b1) + b2.
+typedef struct brim_fused_net {
+  int32_t dtype;            // brim_dtype of inputs, weights and biases: BRIM_BF16, BRIM_F32
+  int32_t act;              // brim_act of both hidden layers: BRIM_ACT_TANH, BRIM_ACT_RELU
+  int32_t inputs;           // numbers of a row of inputs, padding included: a multiple of 8
+  int32_t hidden, outputs;  // outputs: columns of W2, padding included
+  const void *weight[BRIM_FUSED_LAYERS];  // (columns, inputs of the layer), 16-byte aligned
+  const void *bias[BRIM_FUSED_LAYERS];
+  float *weight_grad[BRIM_FUSED_LAYERS];  // the same shapes; not read by a rollout or by `values`
+  float *bias_grad[BRIM_FUSED_LAYERS];
+} brim_fused_net;
+
+typedef enum brim_fused_way {
+  BRIM_FUSED_NOT,
+  BRIM_FUSED_WHOLE,  // inputs to gradients of all layers
+  // The caller multiplies inputs by W0 before and takes the gradients of W0 and W1 after: large products
+  // that a library makes at full speed.
+  BRIM_FUSED_REST
+} brim_fused_way;
+
+//---------------------------------- updates ----------------------------------
+
+// One network of an update.
+typedef struct brim_fused_part {
+  brim_fused_net net;
+  // WHOLE: rows of inputs. listed: those of the rollout (actor: (steps, envs, agents), critic: (steps + ...,
+  // envs)), of which losses.rows names those to take; else those of the minibatch in its order.
+  const void *input;
+  int32_t listed;
+  // REST: (batch rows, hidden) of dtype each.
+  void *z;  // in: W0 x + b0; out: the gradient of the loss by it
+  void *h;  // out: act(z), which the second layer read
+  void *g;  // out: the gradient by what the second layer gave before its activation
+} brim_fused_part;
+
+typedef struct brim_fused_update {
+  brim_ppo_losses losses;  // outputs and gradients of its networks, and scratch, are not used
+  const uint8_t *allowed;  // (steps, envs, agents) where losses.mask is NULL; NULL = all
+  brim_fused_part actor, critic;
+  void *scratch;
+} brim_fused_update;
+
+typedef struct brim_fused_table {
+  uint32_t abi;  // BRIM_FUSED_ABI
+  // What can be done with such a network; pointers are not looked at. Both networks of an update have one
+  // type.
+  brim_fused_way (*way)(const brim_fused_net *net);
+  // Bytes that `update` needs, aligned to 256.
+  brim_status (*scratch)(const brim_ppo_shape *shape, const brim_fused_net *actor,
+                         const brim_fused_net *critic, size_t *bytes);
+  // Losses of a minibatch and their gradients, written to the networks'. WHOLE: all of them. REST: those of
+  // W2 and of all biases, and h, g and z for the caller. Metrics are added to as by brim_ppo_table.losses.
+  brim_status (*update)(const brim_rollout_where *where, const brim_ppo_shape *shape,
+                        const brim_fused_update *work);
+  // Outputs (rows, net->outputs) of dtype, of a network that is fused WHOLE.
+  brim_status (*values)(const brim_rollout_where *where, const brim_fused_net *net,
+                        const void *input, int64_t rows, void *outputs);
+} brim_fused_table;
+
+// The one in the CUDA plug-in, BRIM_FUSED_EXTENSION. Its host is set before anything in it is called.
+extern const brim_fused_table brim_fused_cuda;
+void brim_fused_cuda_set_host(const brim_host_api *host);
+
+//---------------------------------- rollouts ----------------------------------
+
+typedef struct brim_fused_rollout {
+  brim_fused_net actor;
+  uint64_t seed;  // of the actions drawn, as brim_ppo_sample.seed; stream 0
+  // What networks read, in the actor's dtype and with zeros in the padding: (steps, envs, agents,
+  // actor.inputs) and (slots, envs, critic_inputs). Of final states that were not reached nothing is written.
+  void *actor_seen, *critic_seen;
+  int32_t critic_inputs;
+  uint8_t *allowed;  // (steps, envs, agents): a bit for each action; NULL = not wanted
+  int64_t *bad;      // as brim_ppo_sample.bad
+  int32_t blocks;    // of the kernel, at most; 0 = as many as the device runs at once
+} brim_fused_rollout;
+
+typedef struct brim_fused_rollout_table {
+  uint32_t abi;  // BRIM_FUSED_ABI
+  // 1: `run` takes such environments and such an actor; pointers are not looked at.
+  int32_t (*can)(const brim_collect_shape *shape, const brim_fused_net *actor);
+  // brim_collect_table.begin and then, for each t: look, the actor, sample, step. Of the block it leaves what
+  // those leave, without the states between the first and state T and without final states.
+  brim_status (*run)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
+                     const brim_fused_rollout *work);
+} brim_fused_rollout_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RL_FUSED_H_

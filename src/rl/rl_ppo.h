@@ -1,0 +1,202 @@
+// Multi-agent PPO between two networks and a rollout: actions drawn from an actor's outputs, advantages
+// from a critic's, the rows of a minibatch, losses with their gradients. One table for the CPU and one
+// for CUDA (the extension BRIM_PPO_EXTENSION); it knows neither the networks nor the environment.
+// Callers: the workload `mappo`.
+//
+// Order. Index order is [step][env][agent] everywhere. Row r = step * envs + env is a row of the critic;
+// the actor's rows of it are r * agents + agent. Number i of a minibatch is row rows[i], the critic's row
+// i and the actor's rows i * agents + agent of the networks' tensors.
+//
+// Memory. All pointers are memory of the device (host memory for the CPU's table), the caller's, and
+// `scratch` says how much of it a call needs besides. CUDA enqueues on where->stream: nothing waits,
+// nothing is allocated, and numbers that change between iterations (clock, statistics, valid rows) are
+// read on the device, so that calls can be recorded.
+//
+// Bits. Sums are taken in double and in an order that depends on the sizes alone. exp and log are brim's
+// own (hd/hd_exp.h). The CPU, with any number of threads, and CUDA give the same bits.
+//
+// Value normalisation. The critic's outputs are normalised: value = output * std + mean. brim_ppo_norm
+// has mean and std; both come from a debiased exponential average of the returns' moments over
+// iterations. An iteration goes in this order:
+//   1. `advantages` reads the critic's outputs with the statistics of the last iteration. Advantages,
+//      returns and old values are in units of the reward.
+//   2. It updates the statistics with the new returns.
+//   3. `losses` of all epochs normalises returns (the targets) and old values with the new statistics.
+//      So clipping compares three numbers of one scale.
+// Without norm (NULL) outputs are values.
+#ifndef BRIM_RL_PPO_H_
+#define BRIM_RL_PPO_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "brim/plugin.h"
+#include "rl/rl_rollout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRIM_PPO_ABI 1
+#define BRIM_PPO_EXTENSION "mappo.learn"
+
+enum {
+  BRIM_PPO_MAX_WIDTH = BRIM_ENV_MAX_CHOICES,  // columns of the actor's outputs
+  BRIM_PPO_MAX_EPOCHS = 1 << 16               // of an iteration
+};
+
+typedef struct brim_ppo_shape {
+  int32_t steps;    // T of a rollout
+  int32_t envs;     // E
+  int32_t agents;   // A
+  int32_t act;      // choices of an agent, at most BRIM_PPO_MAX_WIDTH
+  int32_t rewards;  // R of a step: 1 (the team's) or `agents`
+  int32_t finals;   // F, states of truncated episodes that each environment keeps
+  int64_t batch;    // rows of a micro-batch of the critic, at most; 0 = no losses are taken
+} brim_ppo_shape;
+
+// Statistics of returns. All zero: none yet, outputs are values. Belongs into checkpoints.
+typedef struct brim_ppo_norm {
+  double mean_sum, square_sum;  // exponential averages of mean and mean square, from 0 on
+  double weight;                // the same average of 1: what both are divided by
+  float mean, std, inverse;     // in use; inverse = 1 / std
+  float reserved;
+} brim_ppo_norm;
+
+// Of the advantages and returns of a rollout, in units of the reward.
+typedef struct brim_ppo_moments {
+  double adv_mean, adv_std, ret_mean, ret_std;  // of the finite ones; std over all of them
+  double explained;    // 1 - var(return - old value) / var(return); NaN where returns do not vary
+  int64_t count;       // finite advantages
+  int64_t bad;         // advantages that are no numbers
+  float shift, scale;  // a normalised advantage is (adv - shift) * scale; scale is 0 where they do
+                       // not vary
+} brim_ppo_moments;
+
+// Sums since the caller cleared them, as doubles. Bad rows count in ROWS, VALUES and BAD*, in no other.
+enum {
+  BRIM_PPO_ROWS,         // rows of the actor
+  BRIM_PPO_BAD,          // of them: no action is allowed, or the loss is no number
+  BRIM_PPO_POLICY_LOSS,  // -min(ratio adv, clip(ratio) adv)
+  BRIM_PPO_ENTROPY,
+  BRIM_PPO_KL,       // ratio - 1 - log ratio, an estimate of the divergence from the old policy
+  BRIM_PPO_CLIPPED,  // rows whose ratio is out of 1 +- clip
+  BRIM_PPO_ACTOR_METRICS,  // those above are the actor's, those below the critic's
+  BRIM_PPO_VALUES = BRIM_PPO_ACTOR_METRICS,  // values: rows of the critic times rewards
+  BRIM_PPO_BAD_VALUES,                       // of them: the loss is no number
+  BRIM_PPO_VALUE_LOSS,                       // clipped squared error or Huber, without value_coef
+  BRIM_PPO_VALUE_CLIPPED,                    // values that moved by more than value_clip
+  BRIM_PPO_ERROR,                            // normalised target - value, and its square
+  BRIM_PPO_ERROR_SQUARE,
+  BRIM_PPO_TARGET,         // normalised target, and its square: explained variance is
+  BRIM_PPO_TARGET_SQUARE,  // 1 - var(error) / var(target)
+  BRIM_PPO_METRIC_COUNT
+};
+
+//---------------------------------- calls ----------------------------------
+
+// Draws an action for each row of outputs: action a has the probability softmax(outputs)[a] over the
+// allowed ones. Draws are keyed by (seed, stream, *clock + t, first + row): equal for any chunking.
+typedef struct brim_ppo_sample {
+  brim_tensor outputs;  // (rows or more, act to BRIM_PPO_MAX_WIDTH): f32, bf16, f16
+  int64_t rows;
+  int64_t first;         // env * agents + agent of row 0
+  const uint64_t *mask;  // (rows): bit a = action a is allowed; NULL = all are
+  const uint64_t *clock;
+  int32_t t;
+  uint64_t seed, stream;  // stream 0: training; others: held out
+  int32_t best;           // 1: the first of the most probable actions instead
+  int32_t *action;        // (rows)
+  float *logp;            // (rows) its log probability; NULL = not wanted
+  // Added to: rows without an allowed action, or where the output of one is not finite. They get action
+  // 0 and log probability 0.
+  int64_t *bad;
+} brim_ppo_sample;
+
+// Generalised advantage estimation, backwards over the steps of each environment:
+//   delta = (reward + gamma * next) - value;  adv = delta + gamma * lambda * adv of the next step
+// in f32, each operation rounded. Terminated or diverged: next is 0. Truncated: next is the value of the
+// final state; 0 where there is none (final -1). At both the recursion starts again. At the last
+// step next is the value of state T. Return = adv + value.
+typedef struct brim_ppo_advantages {
+  brim_tensor values;    // ((steps + 1 + finals) * envs or more, rewards or more): f32, bf16, f16
+  const float *reward;   // (steps, envs, rewards)
+  const int8_t *end;     // (steps, envs): brim_env_end
+  const int32_t *final;  // (steps, envs): which final state; -1 = none
+  float gamma, lambda;
+  float beta;           // of the averages: share that stays at each iteration, 0 to below 1
+  brim_ppo_norm *norm;  // read, then updated; left alone where returns are no numbers; NULL = off
+  float *adv, *ret, *old;  // (steps, envs, rewards), out
+  brim_ppo_moments *moments;
+  void *scratch;
+} brim_ppo_advantages;
+
+// Numbers first to first + count - 1 of the order of an epoch: a permutation of 0 to total - 1, keyed by
+// (seed, *clock, epoch).
+typedef struct brim_ppo_rows {
+  uint64_t seed;
+  const uint64_t *clock;  // below 2^48
+  int32_t epoch;          // below BRIM_PPO_MAX_EPOCHS
+  int64_t total;          // at most 2^31 - 1
+  int64_t first, count;
+  int32_t *rows;  // (count)
+} brim_ppo_rows;
+
+// What brim_net_external_loss gives of a network. Both networks have one type.
+typedef struct brim_ppo_net {
+  brim_tensor output;    // (rows, width): f32, bf16, f16
+  brim_tensor gradient;  // the same shape and type; written whole
+  const double *state;   // BRIM_STATE_*: ROWS, GRAD_SCALE and LOSS_SCALE are read
+} brim_ppo_net;
+
+// Losses of a micro-batch. A row of the actor:
+//   -min(ratio adv, clip(ratio, 1 - clip, 1 + clip) adv) - entropy * H,  ratio = exp(logp - old logp)
+// A row of the critic, a mean over rewards with error e = value - target, all normalised:
+//   value_coef * max(l(e), l(clip(value, old - value_clip, old + value_clip) - target))
+// with l(e) = e^2 / 2 or, of |e| > huber, huber * (|e| - huber / 2).
+// Gradients are those of the sum over valid rows, times the network's GRAD_SCALE and LOSS_SCALE. Padding,
+// masked actions, columns past act or rewards, and rows without an allowed action have gradient 0. Of a
+// row whose loss is no number the gradient is NaN, so that the step is skipped and counted.
+typedef struct brim_ppo_losses {
+  const int32_t *rows;           // (batch): rows of the rollout
+  brim_ppo_net actor;            // (batch * agents, act to BRIM_PPO_MAX_WIDTH)
+  brim_ppo_net critic;           // (batch, rewards or more)
+  const uint64_t *mask;          // (batch, agents), in the order of `rows`; NULL = all are allowed
+  const int32_t *action;         // (steps, envs, agents), like all that follow of the rollout
+  const float *logp;             // (steps, envs, agents)
+  const float *adv, *ret, *old;  // (steps, envs, rewards)
+  const brim_ppo_norm *norm;     // NULL = off
+  const brim_ppo_moments *moments;  // normalises advantages; NULL = as they are
+  float clip;
+  float value_clip;  // 0 = off
+  float value_coef, entropy;
+  float huber;      // 0 = squared error
+  double *metrics;  // BRIM_PPO_METRIC_COUNT sums, added to
+  void *scratch;
+} brim_ppo_losses;
+
+typedef struct brim_ppo_table {
+  uint32_t abi;  // BRIM_PPO_ABI
+  // Bytes that `advantages` and `losses` need, aligned to 256. BRIM_EINVAL with a detail where a shape
+  // makes no sense.
+  brim_status (*scratch)(const brim_ppo_shape *shape, size_t *bytes);
+  brim_status (*sample)(const brim_rollout_where *where, const brim_ppo_shape *shape,
+                        const brim_ppo_sample *work);
+  brim_status (*advantages)(const brim_rollout_where *where, const brim_ppo_shape *shape,
+                            const brim_ppo_advantages *work);
+  brim_status (*rows)(const brim_rollout_where *where, const brim_ppo_rows *work);
+  brim_status (*losses)(const brim_rollout_where *where, const brim_ppo_shape *shape,
+                        const brim_ppo_losses *work);
+} brim_ppo_table;
+
+// The CPU's.
+const brim_ppo_table *brim_ppo_cpu(void);
+// The one in the CUDA plug-in, BRIM_PPO_EXTENSION. Its host is set before anything in it is called.
+extern const brim_ppo_table brim_ppo_cuda;
+void brim_ppo_cuda_set_host(const brim_host_api *host);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_RL_PPO_H_
