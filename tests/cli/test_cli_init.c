@@ -137,7 +137,7 @@ static void test_advice(void **state) {
          "cd mix && mkdir -p tiff/a && printf II > tiff/a/1.tiff && brim init tiff");
   says(2,
        "cd mix && cp -r photos torn && printf x > torn/0/zz.png && brim train photos.yaml "
-       "--data-path torn --output-dir c5 data.val_fraction=0 "
+       "--data-path torn --output-dir c5 data.val_fraction=0 precision=fp32 "
        "'dataset.val=folder(path=photos, split=train)'");
   assert_false(has_file("mix/c5/last.safetensors"));
   expect(0, NULL,

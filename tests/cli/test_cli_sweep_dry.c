@@ -69,7 +69,7 @@ static void what_cannot_run(void **state) {
              "data: {num_workers: 0}\nepochs: 3\nbatch_size: [32, 200000000]\n");
   shell_result r = shell("brim sweep grid.yaml --dry-run");
   assert_int_equal(r.code, 0);
-  said_rows(&r, "batch_size");
+  said_rows(&r, "batch_size=");
   said_rows(&r, "cannot run  ");
   shell_free(&r);
   write_grid("dataset: [synthetic(samples=9), idx]\ndata.path: not-here\n");
