@@ -453,7 +453,8 @@ static void test_control_while_it_runs(void **state) {
   char id[13], command[256];
   (void)state;
   fresh();
-  write_grid("slow.yaml", slow);
+  // the first runs until it is cancelled
+  write_grid("slow.yaml", "epochs: [1000000, 60, 61, 62]\nbatch_size: 8\n");
   background b = start((const char *[]){"slow.yaml", NULL});
   wait_until("running", 1);
   status_explains();
