@@ -35,19 +35,7 @@ typedef struct brim_source {
   // The part of the table's samples in use, and their copies in memory. data_source.c's own.
   struct brim_source_part *part;
   struct brim_source_cache *cache;
-  // brim_source_stream of some of the built-in ones; NULL = none.
-  brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
-  // brim_source_rows_of and brim_source_target; both or none.
-  bool (*rows)(void *state, brim_source_rows *out);
-  brim_status (*target)(void *state, uint64_t index, void *target);
-  // brim_source_describe_target; NULL = nothing to say.
-  void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
-  // The class of one of the table's samples without reading it; NULL = not that cheaply.
-  int64_t (*label)(void *state, uint64_t index);
-  // brim_source_files of one; NULL = not known.
-  size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
-  // Names of the classes of text labels, which live as long as the source; NULL = no text.
-  const char *const *(*class_names)(void *state);
+  const struct brim_source_builtin *builtin;  // NULL for a plug-in
 } brim_source;
 
 // For a program that uses libhdf5 through brim alone, before anything else: the library is not closed

@@ -1,4 +1,5 @@
-// Inside data: built-in source tables, arguments of components, files, gzip, IDX files.
+// Inside data: the built-in sources, what their files share (arguments, classes, files, gzip), and the
+// formats that have tests of their own.
 #ifndef BRIM_DATA_INT_H_
 #define BRIM_DATA_INT_H_
 
@@ -10,67 +11,45 @@ extern "C" {
 
 //---------------------------------- built-in sources ----------------------------------
 
+// What no split of a data set reads: how much, and the first names.
+enum { BRIM_UNUSED_SOURCES = 8, BRIM_UNUSED_NAMED = 12 };
+typedef struct brim_unused {
+  brim_str *names;  // "a.txt, b/c.csv"
+  size_t count;
+  uint64_t files, bytes;  // of files alone
+} brim_unused;
+void brim_unused_add(brim_unused *unused, const char *name);
+
+// What a built-in source offers beyond the table of plug-ins. Every member but `table` is optional.
 typedef struct brim_source_builtin {
-  const char *name;
   const brim_source_table *table;
-  uint64_t (*host_bytes)(void *state);  // what a plan has to foretell
-  // brim_source_stream with the table's numbers, `next` always one of them; NULL = it has none.
+  uint64_t (*host_bytes)(void *state);  // memory to plan for
+  // brim_source_stream with the table's numbers; `next` is always one of them.
   brim_status (*stream)(void *state, uint64_t index, uint64_t next, void *input, void *target);
-  // brim_source_rows_of likewise, and a sample's target alone; both or none.
+  // brim_source_rows_of, and a sample's target alone; both or none.
   bool (*rows)(void *state, brim_source_rows *out);
   brim_status (*target)(void *state, uint64_t index, void *target);
-  // brim_source_describe_target; NULL = nothing to say.
   void (*describe_target)(void *state, uint64_t index, int64_t value, char *text, size_t size);
-  // The class of a sample without reading it, where the source has classes; NULL = not that cheaply.
-  int64_t (*label)(void *state, uint64_t index);
-  // brim_source.binary_targets; NULL = never.
+  // The class of a sample without reading it; NULL if that is not cheap.
+  int64_t (*label)(const void *state, uint64_t index);
   bool (*binary_targets)(void *state);
-  // Opened as val: does it read the test split, for lack of a val split? NULL = never.
+  // val is the test split: because this set has no val split, or because the format has none.
   bool (*val_is_test)(void *state);
-  // Paths of the files it reads, where they are few; returns how many. NULL = all at its path.
+  bool no_val;
+  // Paths of the files it reads, if they are few; returns how many.
   size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
-  // Names of the classes by which the source numbered text labels, as many as info.classes; NULL in
-  // the row and from the call = its labels are no text.
+  // Names of the classes of text labels, info.classes of them; NULL if the labels are not text.
   const char *const *(*class_names)(void *state);
+  // Adds what none of these sources, splits of one data set, reads.
+  brim_status (*unused)(void *const *states, size_t count, brim_unused *out);
 } brim_source_builtin;
 
-extern const brim_source_table brim_source_idx;
-uint64_t brim_source_idx_host_bytes(void *state);
-int64_t brim_source_idx_label(void *state, uint64_t index);
-size_t brim_source_idx_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
-extern const brim_source_table brim_source_cifar10, brim_source_cifar100;
-uint64_t brim_source_cifar_host_bytes(void *state);
-int64_t brim_source_cifar_label(void *state, uint64_t index);
-size_t brim_source_cifar_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
-extern const brim_source_table brim_source_synthetic;
-int64_t brim_source_synthetic_label(void *state, uint64_t index);
-extern const brim_source_table brim_source_hdf5;
-uint64_t brim_source_hdf5_host_bytes(void *state);
-brim_status brim_source_hdf5_stream(void *state, uint64_t index, uint64_t next, void *input,
-                                    void *target);
-bool brim_source_hdf5_rows(void *state, brim_source_rows *out);
-brim_status brim_source_hdf5_target(void *state, uint64_t index, void *target);
-void brim_source_hdf5_describe_target(void *state, uint64_t index, int64_t value, char *text,
-                                      size_t size);
-int64_t brim_source_hdf5_label(void *state, uint64_t index);
-bool brim_source_hdf5_binary_targets(void *state);
-bool brim_source_hdf5_val_is_test(void *state);
-const char *const *brim_source_hdf5_class_names(void *state);
-extern const brim_source_table brim_source_numpy;
-uint64_t brim_source_numpy_host_bytes(void *state);
-int64_t brim_source_numpy_label(void *state, uint64_t index);
-const char *const *brim_source_numpy_class_names(void *state);
-size_t brim_source_numpy_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
-bool brim_source_numpy_binary_targets(void *state);
-bool brim_source_numpy_val_is_test(void *state);
-extern const brim_source_table brim_source_stl10;
-uint64_t brim_source_stl10_host_bytes(void *state);
-int64_t brim_source_stl10_label(void *state, uint64_t index);
-size_t brim_source_stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]);
-extern const brim_source_table brim_source_folder;
-uint64_t brim_source_folder_host_bytes(void *state);
-int64_t brim_source_folder_label(void *state, uint64_t index);
-bool brim_source_folder_val_is_test(void *state);
+extern const brim_source_table brim_source_idx, brim_source_cifar10, brim_source_cifar100,
+    brim_source_synthetic, brim_source_hdf5, brim_source_numpy, brim_source_stl10,
+    brim_source_folder;
+extern const brim_source_builtin brim_builtin_idx, brim_builtin_cifar10, brim_builtin_cifar100,
+    brim_builtin_synthetic, brim_builtin_hdf5, brim_builtin_numpy, brim_builtin_stl10,
+    brim_builtin_folder;
 
 //---------------------------------- arguments ----------------------------------
 
@@ -137,6 +116,12 @@ brim_status brim_data_classes_fail_long(const char *what);
 brim_status brim_data_classes_fix(brim_data_classes *c, const char *what, int64_t given,
                                   int32_t *labels);
 
+// The class names by which an open source numbered its text labels; NULL if its labels are not text.
+static inline const char *const *brim_source_text_classes(const brim_source *source) {
+  const brim_source_builtin *own = source->builtin;
+  return own && own->class_names ? own->class_names(source->state) : NULL;
+}
+
 //---------------------------------- normalisation ----------------------------------
 
 // The samples of a set, for its mean and deviation per channel. Integer sums: exact and the same
@@ -192,7 +177,6 @@ brim_status brim_idx_array_open(const char *path, brim_idx_array *out);
 // A body still in the file comes into memory.
 brim_status brim_idx_array_keep(brim_idx_array *array);
 // n bytes of the body from `offset` on, copied to out.
-brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n);
 void brim_idx_array_unload(brim_idx_array *array);
 
 //---------------------------------- NumPy files ----------------------------------
@@ -267,6 +251,45 @@ brim_status brim_cifar_count(const brim_cifar_format *format, const char *path, 
                              uint64_t *count);
 // Planes (3, 32, 32) to pixels (32, 32, 3).
 void brim_cifar_interleave(const uint8_t *planes, uint8_t *pixels);
+
+//---------------------------------- STL-10 files ----------------------------------
+
+// An image file is records without a header: planes R, G, B of 96 x 96, each column by column. Labels
+// lie in a file of their own, one byte an image, 1 to 10. fold_indices.txt has a line for each of ten
+// folds: numbers of training images, counted from 0.
+enum {
+  BRIM_STL10_SIDE = 96,
+  BRIM_STL10_PLANE = 9216,
+  BRIM_STL10_IMAGE = 3 * BRIM_STL10_PLANE,
+  BRIM_STL10_CLASSES = 10,
+  BRIM_STL10_FOLDS = 10
+};
+
+// Checks that a file of `size` bytes is a whole number of images, at least one.
+brim_status brim_stl10_count(const char *path, size_t size, uint64_t *count);
+// Checks that the labels of the images from `first` on are 1 to 10, and turns them into 0 to 9.
+brim_status brim_stl10_check_labels(uint8_t *labels, size_t count, const char *path,
+                                    uint64_t first);
+// Reads line `fold` of the text: at most `images` numbers, each below `images`, into `out`.
+brim_status brim_stl10_read_fold(const char *text, size_t size, const char *path, int64_t fold,
+                                 uint64_t images, uint32_t *out, size_t *count);
+// Turns planes (3, 96 columns, 96 rows) into pixels (96, 96, 3).
+void brim_stl10_interleave(const uint8_t *planes, uint8_t *pixels);
+
+//---------------------------------- parts, caches, guesses ----------------------------------
+
+// A part maps the caller's sample numbers to the table's; a cache goes by the caller's.
+typedef struct brim_source_part brim_source_part;
+typedef struct brim_source_cache brim_source_cache;
+
+// The table's number of a sample. part NULL = all samples in their own order.
+uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index);
+void brim_source_part_free(brim_source_part *part);     // NULL is fine
+void brim_source_cache_free(brim_source_cache *cache);  // NULL is fine
+
+// The built-in source `said` failed to open the path. If something of another kind lies there, the
+// detail says so and how to name it. Returns the status to continue with.
+brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/hdf5/data_hdf5_helper.h"
+#include "data/hdf5/data_hdf5.h"
 #include "hdf5_odd_filter.h"
 
 static void end_by(const brim_hdf5_job *job) {

@@ -184,7 +184,7 @@ static inline void *read_rows(void *ctx) {
   for (uint64_t k = 0; k < 2 * r->o->info.count; k++) {
     uint64_t i = k * (uint64_t)r->step % r->o->info.count;
     // one thread reads past the caches, told of any next row
-    brim_status status = r->step == 5 ? brim_source_hdf5_stream(r->o->state, i, k * 3, row, target)
+    brim_status status = r->step == 5 ? brim_builtin_hdf5.stream(r->o->state, i, k * 3, row, target)
                                       : brim_source_hdf5.read(r->o->state, i, row, target);
     if (status) {
       r->bad++;

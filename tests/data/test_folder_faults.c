@@ -237,7 +237,7 @@ static void test_through_source(void **state) {
   assert_int_equal(s->info.classes, 2);
   assert_int_equal(s->input_bytes, 49 * 60 * 3);
   assert_int_equal(s->target_bytes, 4);
-  assert_int_equal(s->host_bytes, brim_source_folder_host_bytes(s->state));
+  assert_int_equal(s->host_bytes, brim_builtin_folder.host_bytes(s->state));
   static uint8_t pixels[49 * 60 * 3];
   int32_t label;
   int64_t h, w;
@@ -279,7 +279,7 @@ static void test_allocation_failures(void **state) {
     if (!status) {
       brim_alloc_get_stats(&after);
       assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
-                       brim_source_folder_host_bytes(s));
+                       brim_builtin_folder.host_bytes(s));
       table->close(s);
     }
     brim_alloc_get_stats(&after);

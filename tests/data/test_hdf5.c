@@ -138,7 +138,7 @@ static void test_types_kept(void **state) {
   assert_int_equal(o.info.costly, 0);
   assert_int_equal(o.info.classes, 0);
   assert_int_equal(o.info.target_dim, 0);
-  assert_int_equal(brim_source_hdf5_host_bytes(o.state), 0);
+  assert_int_equal(brim_builtin_hdf5.host_bytes(o.state), 0);
   brim_source_hdf5.describe(o.state, 3, text, sizeof text);
   assert_string_equal(text, "kept.h5:/images[3]");
   assert_status(brim_source_hdf5.read(o.state, 5, text, NULL), BRIM_EINVAL);
@@ -212,9 +212,9 @@ static void test_library(void **state) {
   assert_ok(try_open("slow.h5", "train", NULL, &o));
   assert_int_equal(o.info.costly, 1);
   // a bit a row, and for each child a row and a message
-  uint64_t children = (brim_source_hdf5_host_bytes(o.state) - 1000 / 8 - 1) / (20000 * 4 + 4096);
+  uint64_t children = (brim_builtin_hdf5.host_bytes(o.state) - 1000 / 8 - 1) / (20000 * 4 + 4096);
   assert_in_range(children, 1, 4);
-  assert_int_equal(brim_source_hdf5_host_bytes(o.state),
+  assert_int_equal(brim_builtin_hdf5.host_bytes(o.state),
                    1000 / 8 + 1 + children * (20000 * 4 + 4096));
   float *row = malloc(o.input_bytes);
   assert_ok(brim_source_hdf5.read(o.state, 101, row, NULL));
@@ -242,7 +242,7 @@ static void test_cache(void **state) {
     assert_ok(try_open("cache.h5", "train", small ? "{\"chunk_cache\": \"2KiB\"}" : NULL, &o));
     brim_alloc_get_stats(&after);
     assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
-                     brim_source_hdf5_host_bytes(o.state));
+                     brim_builtin_hdf5.host_bytes(o.state));
     assert_int_equal(o.info.costly, 1);
     float *expected = whole("cache.h5", "x");
     compare(&o, expected);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "data/hdf5/data_hdf5_helper.h"
+#include "data/hdf5/data_hdf5.h"
 #include "data/pack/data_pack.h"
 #include "hdf5_test.h"
 

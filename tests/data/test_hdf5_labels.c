@@ -176,7 +176,7 @@ static void check_split(const char *path, const char *split, const int32_t *want
   assert_int_equal(o.info.classes, 3);
   assert_int_equal(o.info.count, rows);
   for (uint64_t i = 0; i < rows; i++) {
-    assert_int_equal(brim_source_hdf5_label(o.state, i), want[i]);
+    assert_int_equal(brim_builtin_hdf5.label(o.state, i), want[i]);
   }
   shut(&o);
 }

@@ -13,7 +13,7 @@ static void test_labels(void **state) {
   assert_ok(try_open("labels.h5", "train", NULL, &o));
   assert_int_equal(o.info.classes, 5);
   assert_int_equal(o.info.count, ROWS);
-  assert_int_equal(brim_source_hdf5_host_bytes(o.state), ROWS * 4);
+  assert_int_equal(brim_builtin_hdf5.host_bytes(o.state), ROWS * 4);
   for (uint64_t i = 0; i < ROWS; i++) {
     assert_ok(brim_source_hdf5.read(o.state, i, row, &label));
     assert_int_equal(label, i % 5);

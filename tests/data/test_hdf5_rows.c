@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "data/hdf5/data_hdf5_helper.h"
+#include "data/hdf5/data_hdf5.h"
 #include "hdf5_odd_filter.h"
 #include "hdf5_test.h"
 

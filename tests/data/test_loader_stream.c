@@ -1,7 +1,7 @@
 // The stream of a loader with transforms: the pairs (sample, augmentation) are the same with any
 // number of workers, after a seek to any sample, and over ranks as a set; with broken samples left
 // out too. Views, images of different sizes, times and counts, memory that does not grow.
-#include "data/source/data_source_int.h"
+#include "data/data_int.h"
 #include "loader_test.h"
 
 enum { COUNT = 101, EPOCHS = 2, MOST = 2 * EPOCHS * COUNT };

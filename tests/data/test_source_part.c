@@ -1,7 +1,7 @@
 // Parts of a source, index files, samples kept in memory, and what a path is guessed to be.
 #include <pthread.h>
 
-#include "data/source/data_source_int.h"
+#include "data/data_int.h"
 #include "loader_test.h"
 
 //---------------------------------- shares ----------------------------------
@@ -227,11 +227,14 @@ static void share_one_by_one(const uint64_t *have, int classes, uint64_t count, 
 }
 
 // A source of labels alone, for the limit, which reads nothing else.
-static int64_t label_at(void *state, uint64_t index) { return ((const int32_t *)state)[index]; }
+static int64_t label_at(const void *state, uint64_t index) {
+  return ((const int32_t *)state)[index];
+}
 
 static void limit_of(int32_t *labels, uint64_t count, int64_t classes, uint64_t limit,
                      uint64_t *got) {
-  brim_source source = {.state = labels, .label = label_at};
+  const brim_source_builtin rows = {.label = label_at};
+  brim_source source = {.state = labels, .builtin = &rows};
   source.info.count = count;
   source.info.classes = classes;
   assert_ok(brim_source_limit(&source, limit, 1));

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "data/data_int.h"
-#include "data/source/data_stl10.h"
 #include "image_test.h"
 
 static const brim_source_table *const table = &brim_source_stl10;
@@ -97,7 +96,7 @@ static void test_splits(void **state) {
     assert_int_equal(info.channels, 3);
     assert_true(info.mean[0] == 0.4467f && info.std[2] == 0.2713f);
     assert_int_equal(info.varies, 0);
-    assert_int_equal(brim_source_stl10_host_bytes(s), 12);
+    assert_int_equal(brim_builtin_stl10.host_bytes(s), 12);
     for (uint64_t k = 0; k < 12; k++) check_sample(s, k, k, (int32_t)(k % 10));
     char text[32];
     table->describe(s, 7, text, sizeof text);
@@ -115,7 +114,7 @@ static void test_splits(void **state) {
     assert_int_equal(info.count, 2);
     assert_int_equal(info.classes, 0);
     assert_int_equal(info.target_dim, 0);
-    assert_int_equal(brim_source_stl10_host_bytes(s), 0);
+    assert_int_equal(brim_builtin_stl10.host_bytes(s), 0);
     check_sample(s, 1, 201, -1);
     table->close(s);
   }
@@ -131,7 +130,7 @@ static void test_folds(void **state) {
   write_set("fold");
   assert_ok(open_stl10("fold", "train", "{\"fold\": 1}", &s, &info));
   assert_int_equal(info.count, 3);
-  assert_int_equal(brim_source_stl10_host_bytes(s), 12 * 5);
+  assert_int_equal(brim_builtin_stl10.host_bytes(s), 12 * 5);
   check_sample(s, 0, 5, 5);
   check_sample(s, 1, 3, 3);
   check_sample(s, 2, 11, 1);
@@ -260,7 +259,7 @@ static void test_allocation_failures(void **state) {
     if (!status) {
       brim_alloc_get_stats(&after);
       assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
-                       brim_source_stl10_host_bytes(s));
+                       brim_builtin_stl10.host_bytes(s));
       table->close(s);
     }
     brim_alloc_get_stats(&after);

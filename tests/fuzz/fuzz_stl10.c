@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/source/data_stl10.h"
+#include "data/data_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

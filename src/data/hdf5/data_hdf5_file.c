@@ -1,10 +1,177 @@
-// libhdf5, first half: the driver through which it reads the mapped file, and the list of datasets. It
-// is called while a source is opened; rows are read without it (data_hdf5_array.c).
+// libhdf5: its lock, the driver through which it reads the mapped file, the list of datasets, how one
+// lies in the file, its labels and attributes, and rows that only the library can read. Used while a
+// source is opened, and by the helper program; other rows are read without it (data_hdf5_array.c).
 #include <hdf5.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/hdf5/data_hdf5_lib.h"
+#include "data/hdf5/data_hdf5.h"
+
+// A read into `buffer` is not done: the driver only notes where it would have read.
+typedef struct brim_hdf5_record {
+  const void *buffer;
+  uint64_t address, size;
+  bool hit;
+  bool no_memory;                      // for the driver itself
+  struct brim_hdf5_driver_file *open;  // what the library has not closed yet
+} brim_hdf5_record;
+
+typedef struct hdf5_number {
+  bool numeric, integer;
+  bool plain;  // `type` is what it is; else only the library can convert it
+  brim_hdf5_type type;
+  const char *other;  // what to call it where it is not plain
+} hdf5_number;
+
+typedef struct hdf5_rows {
+  int64_t dataset, type;
+  int rank;
+  const uint64_t *dim;
+  uint64_t first, count;
+  int64_t transfer;  // property list; 0 = the library's defaults
+} hdf5_rows;
+
+//---------------------------------- the library's lock and types ----------------------------------
+
+// One for the process, as the library has one state for the process. Debian's build has a lock of
+// its own, others have none.
+static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool quiet_at_exit;  // under the lock
+
+// Of a damaged file the library may keep memory that it never gives back, and complain of that when
+// the process ends. It has nothing to say then that a person could act on.
+static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
+
+void brim_data_leave_hdf5_open(void) { (void)H5dont_atexit(); }
+
+// lzf for libhdf5, which reads labels and what only it can: it is undone, never applied. An optional
+// filter leaves out what it cannot pack.
+static size_t undo_lzf(unsigned flags, size_t count, const unsigned values[], size_t used,
+                       size_t *size, void **data) {
+  if (!(flags & H5Z_FLAG_REVERSE)) return 0;
+  // the third value is a chunk's size; a file may lie
+  size_t room = count > 2 && values[2] ? values[2] : *size, got = SIZE_MAX;
+  for (; got == SIZE_MAX && room <= 256 * (used + 1); room *= 2) {
+    void *out = H5allocate_memory(room, false);
+    if (!out) return 0;
+    got = brim_hdf5_unpack_lzf(*data, used, out, room);
+    if (got == SIZE_MAX) {
+      (void)H5free_memory(out);
+      continue;
+    }
+    (void)H5free_memory(*data);
+    *data = out;
+    *size = room;
+    return got;
+  }
+  return 0;
+}
+
+static void add_lzf(void) {
+  static const H5Z_class2_t row = {
+      H5Z_CLASS_T_VERS, BRIM_HDF5_LZF_NUMBER, 0, 1, "lzf", NULL, NULL, undo_lzf,
+  };
+  if (H5Zfilter_avail(BRIM_HDF5_LZF_NUMBER) <= 0) (void)H5Zregister(&row);
+}
+
+void brim_hdf5_enter(brim_hdf5_scope *scope) {
+  H5E_auto2_t print = NULL;
+  pthread_mutex_lock(&library_lock);
+  if (!quiet_at_exit) {
+    quiet_at_exit = true;
+    (void)H5open();  // its own end is registered first, so that it comes after this
+    (void)atexit(be_quiet);
+    add_lzf();
+  }
+  scope->ctx = NULL;
+  (void)H5Eget_auto2(H5E_DEFAULT, &print, &scope->ctx);
+  scope->print = print;
+  (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+void brim_hdf5_leave(const brim_hdf5_scope *scope) {
+  (void)H5Eset_auto2(H5E_DEFAULT, scope->print, scope->ctx);
+  pthread_mutex_unlock(&library_lock);
+}
+
+typedef struct reason {
+  char *text;
+  size_t size;
+} reason;
+
+// The first one is where it went wrong; what follows are its callers.
+static herr_t first_reason(unsigned n, const H5E_error2_t *error, void *ctx) {
+  const reason *r = ctx;
+  (void)n;
+  snprintf(r->text, r->size, "%s", error->desc ? error->desc : "");
+  return 1;
+}
+
+const char *brim_hdf5_reason(char *text, size_t size) {
+  reason r = {.text = text, .size = size};
+  text[0] = 0;
+  (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_reason, &r);
+  if (!text[0]) snprintf(text, size, "%s", brim_tr("no reason given"));
+  return text;
+}
+
+//---------------------------------- numbers ----------------------------------
+
+static bool plain_float(hid_t type, size_t size) {
+  static const size_t exponent[9] = {[2] = 5, [4] = 8, [8] = 11};
+  size_t sign, at, exponent_bits, mantissa_at, mantissa_bits;
+  if (size > 8 || !exponent[size]) return false;
+  if (H5Tget_fields(type, &sign, &at, &exponent_bits, &mantissa_at, &mantissa_bits) < 0)
+    return false;
+  return exponent_bits == exponent[size] && sign == 8 * size - 1 && mantissa_at == 0 &&
+         mantissa_bits == at && at + exponent_bits == sign &&
+         H5Tget_ebias(type) == ((size_t)1 << (exponent_bits - 1)) - 1 &&
+         H5Tget_norm(type) == H5T_NORM_IMPLIED;
+}
+
+static bool plain_number(hid_t type, bool integer, brim_hdf5_type *out) {
+  static const brim_hdf5_kind ints[9] = {
+      [1] = BRIM_HDF5_I8, [2] = BRIM_HDF5_I16, [4] = BRIM_HDF5_I32, [8] = BRIM_HDF5_I64};
+  static const brim_hdf5_kind floats[9] = {
+      [2] = BRIM_HDF5_F16, [4] = BRIM_HDF5_F32, [8] = BRIM_HDF5_F64};
+  size_t size = H5Tget_size(type);
+  H5T_order_t order = H5Tget_order(type);
+  if ((size != 1 && size != 2 && size != 4 && size != 8) || H5Tget_precision(type) != 8 * size ||
+      H5Tget_offset(type) != 0)
+    return false;
+  if (size > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) return false;
+  out->swap = size > 1 && order != H5Tget_order(H5T_NATIVE_INT);
+  if (!integer) {
+    out->kind = floats[size];
+    return plain_float(type, size);
+  }
+  out->kind = ints[size];
+  if (H5Tget_sign(type) == H5T_SGN_NONE) out->kind = (brim_hdf5_kind)(out->kind + 1);
+  return true;
+}
+
+static hdf5_number number_of(int64_t type) {
+  static const char *const other[] = {"numbers",  "numbers",   "time", "text",     "bits", "opaque",
+                                      "compound", "reference", "enum", "variable", "array"};
+  hdf5_number n = {.other = "unknown"};
+  H5T_class_t class = H5Tget_class(type);
+  if (class == H5T_ENUM) {  // what h5py makes of bool
+    hid_t base = H5Tget_super(type);
+    if (base >= 0) n = number_of(base);
+    if (base >= 0) (void)H5Tclose(base);
+    return n;
+  }
+  if (class >= 0 && (size_t) class < sizeof other / sizeof *other) n.other = other[class];
+  n.numeric = class == H5T_INTEGER || class == H5T_FLOAT;
+  n.integer = class == H5T_INTEGER;
+  n.plain = n.numeric && plain_number(type, n.integer, &n.type);
+  return n;
+}
+
+//---------------------------------- the driver, and the list of datasets ----------------------------------
 
 //---------------------------------- the driver ----------------------------------
 
@@ -164,8 +331,8 @@ static brim_status add_members(const brim_hdf5_file *f, hid_t type, brim_hdf5_en
   for (int i = 0; i < count && i < MAX_MEMBERS; i++) {
     char *name = H5Tget_member_name(type, (unsigned)i);
     hid_t own = H5Tget_member_type(type, (unsigned)i);
-    brim_hdf5_number n = {.other = "unknown"};
-    if (own >= 0) n = brim_hdf5_number_of(own);
+    hdf5_number n = {.other = "unknown"};
+    if (own >= 0) n = number_of(own);
     brim_str_printf(&text, "%s%s %s", i ? ", " : "", name ? name : "?",
                     n.plain ? brim_hdf5_kind_name(n.type.kind) : n.other);
     if (own >= 0) (void)H5Tclose(own);
@@ -181,8 +348,8 @@ static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e)
   hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
   hsize_t dim[H5S_MAX_RANK];
   int rank = space >= 0 ? H5Sget_simple_extent_dims(space, dim, NULL) : -1;
-  brim_hdf5_number n = {0};
-  if (type >= 0) n = brim_hdf5_number_of(type);
+  hdf5_number n = {0};
+  if (type >= 0) n = number_of(type);
   e->rank = rank;
   e->numeric = n.numeric && rank >= 1 && rank <= BRIM_HDF5_MAX_RANK;
   e->integer = n.integer;
@@ -445,4 +612,667 @@ void brim_hdf5_file_close(brim_hdf5_file *f) {
   brim_free(f->record);
   brim_free(f->path);
   *f = (brim_hdf5_file){.driver = -1, .file = -1, .access = -1};
+}
+
+//---------------------------------- rows only the library can read ----------------------------------
+
+enum { REASON = BRIM_HDF5_REASON };
+
+// Not through our driver: its data may lie in other files.
+int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
+                                  bool outside, char *why) {
+  bool other = map->fd >= 0;
+  hid_t access = brim_hdf5_access(outside);
+  hid_t file = other ? H5Fopen(map->path, H5F_ACC_RDONLY, H5P_DEFAULT) : mapped;
+  hid_t dataset = file >= 0 && access >= 0 ? H5Dopen2(file, name, access) : -1;
+  if (dataset < 0) brim_hdf5_reason(why, REASON);
+  if (other && file >= 0) (void)H5Fclose(file);
+  if (access >= 0) (void)H5Pclose(access);
+  return dataset;
+}
+
+// The type of a dataset's rows in memory: its own, or floats where only the library can convert it.
+static int64_t memory_type(int64_t type) {
+  hdf5_number number = number_of(type);
+  return H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
+}
+
+brim_status brim_hdf5_library_open(brim_hdf5_array *a) {
+  char why[REASON];
+  uint64_t elements = 1;
+  a->dataset = brim_hdf5_library_dataset(a->map, -1, a->name, a->outside, why);
+  if (a->dataset < 0) return brim_fail(BRIM_EPARSE, "%s: %s: %s", a->map->path, a->name, why);
+  hid_t type = H5Dget_type(a->dataset);
+  a->memory_type = type >= 0 ? memory_type(type) : -1;
+  if (type >= 0) (void)H5Tclose(type);
+  for (int d = 1; d < a->rank; d++) elements *= a->dim[d];
+  if (a->memory_type >= 0 && H5Tget_size(a->memory_type) * elements == a->row_bytes) return BRIM_OK;
+  return brim_fail(BRIM_EIO, "%s: the file was removed or replaced", a->map->path);
+}
+
+static bool library_rows(const hdf5_rows *rows, void *out, char *why) {
+  hsize_t start[H5S_MAX_RANK] = {rows->first}, size[H5S_MAX_RANK] = {rows->count};
+  for (int d = 1; d < rows->rank; d++) size[d] = rows->dim[d];
+  hid_t space = H5Dget_space(rows->dataset), memory = H5Screate_simple(rows->rank, size, NULL);
+  herr_t status = -1;
+  if (space >= 0 && memory >= 0 &&
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL) >= 0)
+    status = H5Dread(rows->dataset, rows->type, memory, space, rows->transfer, out);
+  if (status < 0) brim_hdf5_reason(why, REASON);
+  if (space >= 0) (void)H5Sclose(space);
+  if (memory >= 0) (void)H5Sclose(memory);
+  return status >= 0;
+}
+
+brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row) {
+  char why[REASON];
+  const hdf5_rows rows = {a->dataset, a->memory_type, a->rank, a->dim, index, 1, H5P_DEFAULT};
+  if (!library_rows(&rows, row, why))
+    return brim_fail(BRIM_EIO, "%s: %s[%" PRIu64 "]: %s", a->map->path, a->name, index, why);
+  return BRIM_OK;
+}
+
+//---------------------------------- the layout of a dataset, labels, attributes ----------------------------------
+
+enum {
+  LABEL_PIECE = 1 << 16,
+  TEXT_PIECE = 1 << 12,  // rows of text read at once
+  TEXT_ROOM = 2 << 20,   // bytes for them: TEXT_PIECE names of BRIM_DATA_CLASS_BYTES fit
+  BLOCK = 64,            // rows for one child, where no chunk says how many lie together
+};
+
+static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
+  return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
+}
+
+// Right behind the call that failed: the next one, a close too, makes the library forget.
+static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
+  char text[160];
+  return fail_reason(f, name, brim_hdf5_reason(text, sizeof text));
+}
+
+//---------------------------------- chunks ----------------------------------
+
+// The place of the chunk at `at`. The library's own question walks the whole index for every answer
+// (1.10, 16,000 chunks: 0.2 to 1.6 ms each); to read a chunk it finds it at once. So it is made to
+// read, and the driver notes where that would have been.
+static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset, const hsize_t *at,
+                              uint8_t **buffer, brim_hdf5_chunk *out) {
+  hsize_t size = 0;
+  uint32_t mask = 0;
+  *out = (brim_hdf5_chunk){0};
+  // Not there, as it seems: find_chunks counts what was.
+  if (H5Dget_chunk_storage_size(dataset, at, &size) < 0 || size == 0) return BRIM_OK;
+  if (size > UINT32_MAX || size > f->map.size)
+    return brim_fail(BRIM_EPARSE, "%s: /%s: a chunk of %llu bytes in a file of %zu", f->path, name,
+                     (unsigned long long)size, f->map.size);
+  // The library would write here if some version of it read by another way.
+  if (!*buffer || brim_alloc_size(*buffer) < size) {
+    brim_free(*buffer);
+    *buffer = brim_alloc((size_t)size);
+    if (!*buffer) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  }
+  f->record->buffer = *buffer;
+  f->record->hit = false;
+  herr_t read = H5Dread_chunk(dataset, H5P_DEFAULT, at, &mask, *buffer);
+  f->record->buffer = NULL;
+  uint64_t address = f->record->address;
+  if (read < 0) return BRIM_OK;
+  if (!f->record->hit || f->record->size != size) {
+    haddr_t slow = HADDR_UNDEF;
+    hsize_t user_block = 0;
+    hid_t created = H5Fget_create_plist(f->file);
+    if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &slow, &size) < 0 || created < 0 ||
+        H5Pget_userblock(created, &user_block) < 0 || slow == HADDR_UNDEF) {
+      brim_status status = fail_library(f, name);
+      if (created >= 0) (void)H5Pclose(created);
+      return status;
+    }
+    (void)H5Pclose(created);
+    // Before 1.14 the address does not count the user block.
+    address = slow + (H5_VERSION_GE(1, 14, 0) ? 0 : user_block);
+  }
+  *out = (brim_hdf5_chunk){.address = address, .bytes = (uint32_t)size, .mask = mask};
+  return BRIM_OK;
+}
+
+static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t dataset,
+                               bool whole_edges_only, brim_hdf5_array *a) {
+  hsize_t at[BRIM_HDF5_MAX_RANK];
+  uint8_t *buffer = NULL;
+  brim_status status = BRIM_OK;
+  a->chunks = brim_alloc_tagged(a->chunk_count * sizeof *a->chunks, BRIM_MEM_PLANNED);
+  if (!a->chunks)
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for the table of %" PRIu64 " chunks",
+                     f->path, name, a->chunk_count);
+  for (uint64_t i = 0; i < a->chunk_count && !status; i++) {
+    uint64_t rest = i;
+    bool edge = false;
+    for (int d = a->rank - 1; d >= 0; d--) {
+      at[d] = rest % a->grid[d] * a->chunk[d];
+      rest /= a->grid[d];
+      edge = edge || at[d] + a->chunk[d] > a->dim[d];
+    }
+    status = find_chunk(f, name, dataset, at, &buffer, &a->chunks[i]);
+    if (edge && whole_edges_only) a->chunks[i].mask = UINT32_MAX;
+  }
+  brim_free(buffer);
+  if (status) return status;
+  // Of a chunk that was never written the library says nothing but that it cannot be read.
+  hsize_t stored = 0, found = 0;
+  hid_t space = H5Dget_space(dataset);
+  herr_t counted = space >= 0 ? H5Dget_num_chunks(dataset, space, &stored) : -1;
+  if (counted < 0) status = fail_library(f, name);
+  if (space >= 0) (void)H5Sclose(space);
+  for (uint64_t i = 0; i < a->chunk_count; i++) found += a->chunks[i].bytes != 0;
+  if (status) return status;
+  if (found == stored) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE, "%s: /%s: found only %llu of its %llu chunks; is the file damaged?",
+                   f->path, name, (unsigned long long)found, (unsigned long long)stored);
+}
+
+// Filters into the array's list; false: not ours to undo, and `slow` says which.
+static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filter_t *missing) {
+  int seen[BRIM_HDF5_FILTER_COUNT] = {0};
+  bool ours = count <= BRIM_HDF5_MAX_FILTERS;
+  for (int i = 0; i < count; i++) {
+    unsigned flags, values[8] = {0};
+    size_t n = 8;
+    H5Z_filter_t id = H5Pget_filter2(created, (unsigned)i, &flags, &n, values, 0, NULL, NULL);
+    if (id < 0) return false;
+    if (H5Zfilter_avail(id) <= 0) *missing = id;
+    brim_hdf5_filter filter = {.id = BRIM_HDF5_FILTER_COUNT};
+    if (id == H5Z_FILTER_DEFLATE) filter.id = BRIM_HDF5_DEFLATE;
+    if (id == H5Z_FILTER_SHUFFLE) filter.id = BRIM_HDF5_SHUFFLE;
+    if (id == BRIM_HDF5_LZF_NUMBER) filter.id = BRIM_HDF5_LZF;
+    if (id == H5Z_FILTER_FLETCHER32) filter.id = BRIM_HDF5_FLETCHER32;
+    // The library keeps the element's size with the filter; 0 where a file lies.
+    if (filter.id == BRIM_HDF5_SHUFFLE) filter.element = n ? values[0] : 0;
+    // Bytes that are packed already are not shuffled; it may be larger than a chunk's room.
+    if (filter.id == BRIM_HDF5_FILTER_COUNT || seen[filter.id]++ ||
+        (filter.id == BRIM_HDF5_SHUFFLE &&
+         (!filter.element || seen[BRIM_HDF5_DEFLATE] || seen[BRIM_HDF5_LZF])))
+      ours = false;
+    if (ours) a->filters[i] = filter;
+  }
+  a->filter_count = ours ? count : 0;
+  return ours;
+}
+
+// What people call the filters they meet most, as registered with the HDF Group.
+static const char *filter_name(H5Z_filter_t id) {
+  static const struct {
+    H5Z_filter_t id;
+    const char *name;
+  } known[] = {{4, " (szip)"},           {32001, " (blosc)"}, {32004, " (lz4)"},
+               {32008, " (bitshuffle)"}, {32013, " (zfp)"},   {32015, " (zstd)"},
+               {32026, " (blosc2)"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (known[i].id == id) return known[i].name;
+  }
+  return "";
+}
+
+static brim_status read_chunked(brim_hdf5_file *f, const char *name, hid_t dataset, hid_t created,
+                                brim_hdf5_array *a) {
+  hsize_t chunk[H5S_MAX_RANK];
+  H5Z_filter_t missing = -1;
+  unsigned options = 0;
+  int count = H5Pget_nfilters(created);
+  if (count < 0 || H5Pget_chunk(created, a->rank, chunk) != a->rank) return fail_library(f, name);
+  bool ours = read_filters(created, count, a, &missing);
+  if (missing >= 0)
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: /%s: written with HDF5 filter %d%s, which this libhdf5 does not have; "
+                     "write it again with gzip or without a filter",
+                     f->path, name, (int)missing, filter_name(missing));
+  if (!ours) {
+    a->where = BRIM_HDF5_LIBRARY;
+    a->block = chunk[0] ? chunk[0] : 1;
+    a->slow = brim_tr("its filters are not deflate, lzf, shuffle or fletcher32");
+    return brim_hdf5_array_shape(a);
+  }
+  a->where = count ? BRIM_HDF5_PACKED : BRIM_HDF5_CHUNKS;
+  for (int d = 0; d < a->rank; d++) a->chunk[d] = chunk[d];
+  BRIM_TRY(brim_hdf5_array_shape(a));
+  (void)H5Pget_chunk_opts(created, &options);
+  return find_chunks(f, name, dataset, (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0, a);
+}
+
+//---------------------------------- layouts ----------------------------------
+
+static brim_status read_layout(brim_hdf5_file *f, const char *name, hid_t dataset, hid_t created,
+                               brim_hdf5_array *a) {
+  H5D_space_status_t space = H5D_SPACE_STATUS_ERROR;
+  H5D_layout_t layout = H5Pget_layout(created);
+  haddr_t offset;
+  a->where = BRIM_HDF5_LIBRARY;
+  a->block = BLOCK;
+  if (a->outside) a->slow = brim_tr("its data lie in other files");
+  if (a->slow) return brim_hdf5_array_shape(a);  // or its type
+  if (H5Dget_space_status(dataset, &space) < 0) return fail_library(f, name);
+  switch (layout) {
+    case H5D_CONTIGUOUS:
+      offset = H5Dget_offset(dataset);
+      if (offset != HADDR_UNDEF) {
+        a->where = BRIM_HDF5_MAPPED;
+        a->offset = offset;
+      } else if (space == H5D_SPACE_STATUS_NOT_ALLOCATED) {
+        a->where = BRIM_HDF5_FILL;
+      } else {
+        a->slow = brim_tr("its place in the file is not known");
+      }
+      break;
+    case H5D_CHUNKED:
+      if (space != H5D_SPACE_STATUS_NOT_ALLOCATED)
+        return read_chunked(f, name, dataset, created, a);
+      a->where = BRIM_HDF5_FILL;
+      break;
+    case H5D_COMPACT:
+      a->slow = brim_tr("it is stored in its own header");
+      break;
+    case H5D_VIRTUAL:
+      a->slow = brim_tr("it is put together from other datasets");
+      break;
+    case H5D_LAYOUT_ERROR:
+    case H5D_NLAYOUTS:
+      return fail_library(f, name);
+  }
+  return brim_hdf5_array_shape(a);
+}
+
+static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
+  H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
+  uint8_t fill[8] = {0};
+  if (H5Pfill_value_defined(created, &defined) < 0 || defined == H5D_FILL_VALUE_UNDEFINED) return;
+  if (H5Tget_size(type) <= sizeof fill && H5Pget_fill_value(created, type, fill) >= 0)
+    memcpy(a->fill, fill, sizeof fill);
+}
+
+// All of it now; LIBRARY still where that fails, and some rows may be good.
+static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
+                              char *why) {
+  a->memory = brim_alloc_tagged(a->total_bytes, BRIM_MEM_PLANNED);
+  if (!a->memory)
+    return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
+                     a->total_bytes);
+  if (H5Dread(a->dataset, a->memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, a->memory) >= 0) {
+    a->where = BRIM_HDF5_MEMORY;
+    return BRIM_OK;
+  }
+  brim_hdf5_reason(why, REASON);
+  brim_free(a->memory);
+  a->memory = NULL;
+  return BRIM_OK;
+}
+
+// A dataset only the library reads: all of it now, or what is needed to read rows later.
+static brim_status read_library(const brim_hdf5_file *f, const char *name, uint64_t keep,
+                                brim_hdf5_array *a) {
+  char why[REASON];
+  bool whole = a->total_bytes <= keep, bytes = f->map.fd < 0;
+  if (whole || bytes) {
+    a->dataset = brim_hdf5_library_dataset(&f->map, f->file, name, a->outside, why);
+    if (a->dataset < 0) return fail_reason(f, name, why);
+  }
+  if (whole) {
+    BRIM_TRY(read_whole(f, name, a, why));
+    if (a->where == BRIM_HDF5_MEMORY) return BRIM_OK;
+    if (bytes) return brim_fail(BRIM_EIO, "%s: cannot read /%s: %s", f->path, name, why);
+    brim_log_warn("data", "%s: cannot read /%s as a whole, so brim reads it row by row: %s",
+                  f->path, name, why);
+  } else {
+    brim_log_warn(
+        "data",
+        "%s: libhdf5 reads /%s slowly, row by row: %s; rewrite it as contiguous or gzip for speed",
+        f->path, name, a->slow);
+  }
+  if (!bytes) {
+    // Its file is closed, so that a child opens it again.
+    if (a->dataset >= 0) (void)H5Dclose(a->dataset);
+    a->dataset = -1;
+    return brim_hdf5_reader_create(a, &a->reader);
+  }
+  a->row = brim_alloc_tagged(a->row_bytes, BRIM_MEM_PLANNED);
+  if (a->row) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " bytes", f->path, name,
+                   a->row_bytes);
+}
+
+// A dataset of the list, opened. One with data in other files is read by the library's own driver,
+// and only where the user allowed that.
+static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e, hid_t *out) {
+  char why[REASON], other[512];
+  hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
+                             : H5Dopen2(f->file, e->path, f->access);
+  if (dataset < 0) return e->outside ? fail_reason(f, e->path, why) : fail_library(f, e->path);
+  brim_status status = BRIM_OK;
+  if (!e->outside && brim_hdf5_outside(f, dataset, other, sizeof other))  // the file has changed
+    status = brim_fail(BRIM_EINVAL, "%s: /%s: its data lie in another file, %s", f->path, e->path,
+                       other);
+  // A virtual dataset of its own file may lack a source, too.
+  if (!status) status = brim_hdf5_outside_check(f->path, e->path, dataset);
+  if (status) (void)H5Dclose(dataset);
+  *out = status ? -1 : dataset;
+  return status;
+}
+
+static brim_status array_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
+                                brim_hdf5_array *a) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  hid_t created = H5Dget_create_plist(dataset);
+  hid_t type = created >= 0 ? H5Dget_type(dataset) : -1;
+  brim_status status = BRIM_OK;
+  if (created < 0 || type < 0) {
+    status = fail_library(f, e->path);
+  } else {
+    hdf5_number number = number_of(type);
+    a->type = number.type;
+    if (!number.plain) {
+      a->slow = brim_tr("brim does not support its number type");
+      a->type = (brim_hdf5_type){.kind = BRIM_HDF5_F32};
+    } else {
+      read_fill(created, type, a);
+    }
+    a->memory_type = memory_type(type);
+    status = a->memory_type < 0 ? fail_library(f, e->path)
+                                : read_layout(f, e->path, dataset, created, a);
+    if (!status) status = brim_hdf5_array_check(a);
+    if (!status && a->where == BRIM_HDF5_LIBRARY) status = read_library(f, e->path, keep, a);
+  }
+  if (type >= 0) (void)H5Tclose(type);
+  if (created >= 0) (void)H5Pclose(created);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+static void close_handles_locked(brim_hdf5_array *a) {
+  if (a->dataset >= 0) (void)H5Dclose(a->dataset);
+  if (a->memory_type >= 0) (void)H5Tclose(a->memory_type);
+  a->dataset = a->memory_type = -1;
+}
+
+brim_status brim_hdf5_file_array(brim_hdf5_file *f, const brim_hdf5_entry *e, uint64_t keep,
+                                 brim_hdf5_array *a) {
+  brim_hdf5_scope scope;
+  *a = (brim_hdf5_array){
+      .map = &f->map, .rank = e->rank, .outside = e->outside, .dataset = -1, .memory_type = -1};
+  for (int d = 0; d < e->rank && d < BRIM_HDF5_MAX_RANK; d++) a->dim[d] = e->dim[d];
+  size_t n = strlen(e->path) + 2;
+  a->name = brim_alloc(n);
+  if (!a->name) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  snprintf(a->name, n, "/%s", e->path);
+  brim_hdf5_enter(&scope);
+  brim_status status = array_locked(f, e, keep, a);
+  if (status || a->where != BRIM_HDF5_LIBRARY) close_handles_locked(a);
+  brim_hdf5_leave(&scope);
+  if (status) brim_hdf5_array_deinit(a);
+  return status;
+}
+
+void brim_hdf5_file_close_array(brim_hdf5_array *a) {
+  if (a->dataset >= 0 || a->memory_type >= 0) {
+    brim_hdf5_scope scope;
+    brim_hdf5_enter(&scope);
+    close_handles_locked(a);
+    brim_hdf5_leave(&scope);
+  }
+  brim_hdf5_array_deinit(a);
+}
+
+//---------------------------------- labels and attributes ----------------------------------
+
+// Labels of rows [first, first + n). `wide`: what is below 0 here is a large number without a sign.
+typedef struct label_piece {
+  const int64_t *values;
+  uint64_t first, n;
+  bool wide;
+} label_piece;
+
+static void take_labels(label_piece p, int32_t *out, brim_hdf5_whole *whole) {
+  for (uint64_t i = 0; i < p.n; i++) {
+    int64_t value = p.values[i];
+    bool above = value >= BRIM_HDF5_MAX_CLASSES || (p.wide && value < 0);
+    if ((above || value < 0) && !whole->wrong) {
+      whole->wrong = true;
+      whole->wrong_row = p.first + i;
+      whole->wrong_value = value;
+      whole->wide = p.wide;
+    }
+    int32_t near = above ? BRIM_HDF5_MAX_CLASSES : value < INT32_MIN ? INT32_MIN : (int32_t)value;
+    if (near < whole->least) whole->least = near;
+    if (near > whole->most) whole->most = near;
+    out[p.first + i] = near;
+  }
+}
+
+static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, int64_t *piece,
+                                 int32_t *out, brim_hdf5_whole *whole) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  // An enum, such as h5py's bool, is read as itself: its numbers are small.
+  hid_t type = H5Dget_type(dataset);
+  bool narrow = type >= 0 && H5Tget_class(type) == H5T_ENUM;
+  hdf5_number number = {0};
+  if (type >= 0) number = number_of(type);
+  bool wide = !narrow && number.plain && number.type.kind == BRIM_HDF5_U64;
+  hid_t as = narrow ? type : wide ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
+  size_t bytes = narrow ? H5Tget_size(type) : sizeof *piece;
+  brim_status status = BRIM_OK;
+  char why[REASON];
+  if (type < 0) status = fail_library(f, e->path);
+  if (narrow && !number.plain)
+    status = fail_reason(f, e->path, brim_tr("brim does not support its number type"));
+  for (uint64_t at = 0; at < e->dim[0] && !status; at += LABEL_PIECE) {
+    uint64_t n = e->dim[0] - at < LABEL_PIECE ? e->dim[0] - at : LABEL_PIECE;
+    const hdf5_rows rows = {dataset, as, e->rank, e->dim, at, n, H5P_DEFAULT};
+    if (!library_rows(&rows, piece, why)) {
+      status = fail_reason(f, e->path, why);
+      break;
+    }
+    for (uint64_t i = n; narrow && i-- > 0;) {  // widened in place, from the end
+      float value;
+      brim_hdf5_convert(number.type, (const uint8_t *)piece + i * bytes, 1, &value, 1);
+      // Beyond what a label can be, where a float may not fit the integer.
+      piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
+    }
+    take_labels((label_piece){piece, at, n, wide}, out, whole);
+  }
+  if (type >= 0) (void)H5Tclose(type);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, int32_t *out,
+                                  brim_hdf5_whole *whole) {
+  brim_hdf5_scope scope;
+  *whole = (brim_hdf5_whole){.least = INT32_MAX, .most = INT32_MIN};
+  // A piece has room for one number of each row.
+  if (!e->integer || e->rank < 1 || e->rank > 2 || (e->rank == 2 && e->dim[1] != 1))
+    return brim_fail(BRIM_EINVAL, "%s: /%s: labels must be one whole number per row", f->path,
+                     e->path);
+  int64_t *piece = brim_alloc(LABEL_PIECE * sizeof *piece);
+  if (!piece) return brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  brim_hdf5_enter(&scope);
+  brim_status status = labels_locked(f, e, piece, out, whole);
+  brim_hdf5_leave(&scope);
+  brim_free(piece);
+  return status;
+}
+
+brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *f, const brim_hdf5_entry *e,
+                                        const brim_hdf5_whole *whole) {
+  if (!whole->wrong) return BRIM_OK;
+  if (whole->wrong_value < 0 && !whole->wide)
+    return brim_fail(BRIM_EPARSE,
+                     "%s: /%s[%" PRIu64 "] is %" PRId64
+                     "; labels start at 0; to train on them as regression targets set "
+                     "dataset: hdf5(classes=0)",
+                     f->path, e->path, whole->wrong_row, whole->wrong_value);
+  return brim_fail(BRIM_EPARSE,
+                   "%s: /%s[%" PRIu64 "] is %" PRIu64
+                   ", expected a class from 0 to %d; to train on them as regression targets set "
+                   "dataset: hdf5(classes=0)",
+                   f->path, e->path, whole->wrong_row, (uint64_t)whole->wrong_value,
+                   (int)BRIM_HDF5_MAX_CLASSES - 1);
+}
+
+// Room for the text of any length in one piece of rows: what the library takes is never freed singly, and
+// a file whose rows are megabytes each cannot take more.
+typedef struct text_room {
+  uint8_t *bytes;
+  size_t used;
+  bool full;
+} text_room;
+
+static void *take_text(size_t size, void *ctx) {
+  text_room *room = ctx;
+  if (size > TEXT_ROOM - room->used) {
+    room->full = true;
+    return NULL;
+  }
+  void *out = room->bytes + room->used;
+  room->used += (size + 7) / 8 * 8;
+  if (room->used > TEXT_ROOM) room->used = TEXT_ROOM;
+  return out;
+}
+
+static void keep_text(void *text, void *ctx) { (void)text, (void)ctx; }
+
+// What one piece of rows is read with.
+typedef struct text_job {
+  hdf5_rows rows;
+  size_t size;  // of a row in memory: its bytes, or a pointer to them
+  bool any_length, spaces;
+  uint8_t *piece;
+  text_room room;
+  const char *what;
+} text_job;
+
+static brim_status text_piece(const brim_hdf5_file *f, const brim_hdf5_entry *e, text_job *job,
+                              brim_data_classes *classes, int32_t *out) {
+  char why[REASON];
+  job->room.used = 0;
+  memset(job->piece, 0, job->rows.count * job->size);
+  if (!library_rows(&job->rows, job->piece, why)) {
+    return job->room.full ? brim_data_classes_fail_long(job->what) : fail_reason(f, e->path, why);
+  }
+  for (uint64_t i = 0; i < job->rows.count; i++) {
+    const char *text = (const char *)job->piece + i * job->size;
+    size_t n = job->size;
+    int32_t label;
+    if (job->any_length) {
+      memcpy(&text, job->piece + i * job->size, sizeof text);
+      if (!text) text = "";
+      n = strlen(text);
+    }
+    while (job->spaces && n > 0 && text[n - 1] == ' ') n--;
+    BRIM_TRY(brim_data_classes_label(classes, job->what, job->rows.first + i, text, n, &label));
+    if (out) out[job->rows.first + i] = label;
+  }
+  return BRIM_OK;
+}
+
+static brim_status text_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, text_job *job,
+                               brim_data_classes *classes, int32_t *out) {
+  hid_t dataset;
+  BRIM_TRY(open_entry(f, e, &dataset));
+  hid_t type = H5Dget_type(dataset), transfer = H5Pcreate(H5P_DATASET_XFER);
+  brim_status status = BRIM_OK;
+  bool text = type >= 0 && H5Tget_class(type) == H5T_STRING;
+  if (!text || transfer < 0 ||
+      H5Pset_vlen_mem_manager(transfer, take_text, &job->room, keep_text, NULL) < 0) {
+    status = fail_library(f, e->path);
+  } else {
+    job->any_length = H5Tis_variable_str(type) > 0;
+    job->spaces = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
+    job->size = job->any_length ? sizeof(char *) : H5Tget_size(type);
+    job->rows = (hdf5_rows){
+        .dataset = dataset, .type = type, .rank = e->rank, .dim = e->dim, .transfer = transfer};
+    if (!job->size || job->size > TEXT_ROOM) status = brim_data_classes_fail_long(job->what);
+  }
+  uint64_t most = status ? 0 : TEXT_ROOM / job->size;
+  if (most > TEXT_PIECE) most = TEXT_PIECE;
+  for (uint64_t at = 0; at < e->dim[0] && !status; at += most) {
+    job->rows.first = at;
+    job->rows.count = e->dim[0] - at < most ? e->dim[0] - at : most;
+    status = text_piece(f, e, job, classes, out);
+  }
+  if (transfer >= 0) (void)H5Pclose(transfer);
+  if (type >= 0) (void)H5Tclose(type);
+  (void)H5Dclose(dataset);
+  return status;
+}
+
+brim_status brim_hdf5_file_text_labels(brim_hdf5_file *f, const brim_hdf5_entry *e,
+                                       brim_data_classes *classes, int32_t *out) {
+  brim_hdf5_scope scope;
+  brim_str what;
+  brim_str_init(&what);
+  brim_str_printf(&what, "%s: /%s", f->path, e->path);
+  text_job job = {.piece = brim_alloc(2 * TEXT_ROOM), .what = what.data};
+  brim_status status = BRIM_OK;
+  if (!job.piece || brim_str_status(&what)) {
+    status = brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
+  } else {
+    job.room.bytes = job.piece + TEXT_ROOM;
+    brim_hdf5_enter(&scope);
+    status = text_locked(f, e, &job, classes, out);
+    brim_hdf5_leave(&scope);
+  }
+  brim_free(job.piece);
+  brim_str_deinit(&what);
+  return status;
+}
+
+static hid_t open_attribute(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name) {
+  if (H5Aexists_by_name(f->file, e->path, name, f->access) <= 0) return -1;
+  return H5Aopen_by_name(f->file, e->path, name, H5P_DEFAULT, f->access);
+}
+
+bool brim_hdf5_file_floats(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name,
+                           float *out, size_t room, size_t *count) {
+  brim_hdf5_scope scope;
+  *count = 0;
+  brim_hdf5_enter(&scope);
+  hid_t attribute = open_attribute(f, e, name);
+  hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+  hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : 0;
+  if (n > 0 && (size_t)n <= room && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0)
+    *count = (size_t)n;
+  if (space >= 0) (void)H5Sclose(space);
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  brim_hdf5_leave(&scope);
+  return attribute >= 0;
+}
+
+static void read_text(hid_t attribute, hid_t type, char *out, size_t room) {
+  size_t size = H5Tget_size(type);
+  if (H5Tis_variable_str(type) > 0) {
+    char *text = NULL;
+    if (H5Aread(attribute, type, &text) >= 0 && text) snprintf(out, room, "%s", text);
+    if (text) (void)H5free_memory(text);
+  } else if (size > 0 && size < room) {
+    if (H5Aread(attribute, type, out) < 0) size = 0;
+    out[size] = 0;
+  }
+}
+
+bool brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char *name, char *out,
+                         size_t room) {
+  brim_hdf5_scope scope;
+  out[0] = 0;
+  brim_hdf5_enter(&scope);
+  hid_t attribute = open_attribute(f, e, name);
+  hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+  hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+  if (type >= 0 && H5Tget_class(type) == H5T_STRING && space >= 0 &&
+      H5Sget_simple_extent_npoints(space) == 1)
+    read_text(attribute, type, out, room);
+  if (space >= 0) (void)H5Sclose(space);
+  if (type >= 0) (void)H5Tclose(type);
+  if (attribute >= 0) (void)H5Aclose(attribute);
+  brim_hdf5_leave(&scope);
+  return attribute >= 0;
 }

@@ -1,6 +1,6 @@
 // The program lib/brim/brim-hdf5: libhdf5 on files that may be damaged, apart from the program that
 // reads them. Called by brim alone.
-#include "data/hdf5/data_hdf5_helper.h"
+#include "data/hdf5/data_hdf5.h"
 
 int main(int argc, char **argv) {
   static const brim_hdf5_job_row rows[] = {

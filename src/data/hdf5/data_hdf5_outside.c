@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/base_fs.h"
-#include "data/hdf5/data_hdf5_lib.h"
+#include "data/hdf5/data_hdf5.h"
 
 enum {
   MAX_NEST = 4,            // virtual datasets of virtual datasets

@@ -57,7 +57,6 @@ const char *brim_image_ends(void);
 
 //---------------------------------- one format each ----------------------------------
 
-bool brim_jpeg_is(const uint8_t *bytes, size_t size);
 bool brim_png_is(const uint8_t *bytes, size_t size);
 // Looks for the frame header from *at on, where a marker begins (2 for the first). BRIM_EEND: it is
 // not in these bytes; *at is where to continue, at times beyond them.
@@ -88,6 +87,36 @@ brim_status brim_image_check_size(const char *name, uint64_t height, uint64_t wi
 // And fit the buffer.
 brim_status brim_image_check_room(const char *name, const brim_image_want *want,
                                   const brim_image_pixels *out);
+
+//---------------------------------- folders of images (data_folder.c) -----------------------------
+
+// True if a folder of the root, or one below it, holds an image, so that it is a class there.
+brim_status brim_folder_has_images(const char *root, const char *name, bool *out);
+// The folders of ROOT that are splits, in the order train, val, test, unlabeled. None if ROOT/train is
+// a class: it holds images itself and no folders of images, beside folders of images that are no
+// splits.
+enum { BRIM_FOLDER_SPLITS = 9, BRIM_FOLDER_SPLIT_ROOM = 12 };
+typedef struct brim_folder_splits {
+  size_t count;
+  struct {
+    const char *split;                    // train, val, test or unlabeled
+    char folder[BRIM_FOLDER_SPLIT_ROOM];  // as it is spelled
+  } found[BRIM_FOLDER_SPLITS];
+} brim_folder_splits;
+brim_status brim_folder_find_splits(const char *root, brim_folder_splits *out);
+// The first folder of a split; for val, else the first of test. NULL = there is none.
+const char *brim_folder_split_of(const brim_folder_splits *splits, const char *split);
+
+// A set of visited folders, by device and inode: links can lead to one folder by up to 2 to the power
+// of their number ways.
+typedef struct brim_folder_seen {
+  struct {
+    uint64_t dev, ino;
+  } * slots;
+  size_t count, room;
+} brim_folder_seen;
+brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino, bool *was);
+void brim_folder_seen_deinit(brim_folder_seen *seen);
 
 #ifdef __cplusplus
 }

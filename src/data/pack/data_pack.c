@@ -1,34 +1,637 @@
-// Writing data sets: what all formats share. Checks, the temporary, counting of samples. Its way to
-// the target's name is data_pack_target.c, the formats themselves are data_pack_hdf5.c, _files.c and
-// _images.c.
+// Writing data sets: what all formats share. The checks, the temporary, the counting of samples, and
+// the way from the temporary to the target's name. The formats are data_pack_hdf5.c and
+// data_pack_files.c.
+//
+// A folder set holds the file `.brim-dataset`: the line "brim data set", then "format NAME" and
+// "files N" (the mark itself not counted). Nothing is deleted that was not found, entry by entry, to
+// be written by brim.
 #include "data/pack/data_pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/data_int.h"
 #include "data/image/data_image.h"
 #include "data/pack/data_pack_int.h"
-#include "data/source/data_stl10.h"
-
-enum { TEMP_TRIES = 1000, MAX_DEPTH = 32 };
 
 static const struct {
+  const char *name, *source;
   bool folder;
   const brim_pack_writer *writer;
 } formats[BRIM_PACK_FORMAT_COUNT] = {
-    [BRIM_PACK_HDF5] = {false, &brim_pack_writer_hdf5},
-    [BRIM_PACK_IDX] = {true, &brim_pack_writer_files},
-    [BRIM_PACK_CIFAR10] = {true, &brim_pack_writer_files},
-    [BRIM_PACK_CIFAR100] = {true, &brim_pack_writer_files},
-    [BRIM_PACK_STL10] = {true, &brim_pack_writer_files},
-    [BRIM_PACK_PNG] = {true, &brim_pack_writer_images},
-    [BRIM_PACK_JPG] = {true, &brim_pack_writer_images},
+    [BRIM_PACK_HDF5] = {"hdf5", "hdf5", false, &brim_pack_writer_hdf5},
+    [BRIM_PACK_IDX] = {"idx", "idx", true, &brim_pack_writer_files},
+    [BRIM_PACK_CIFAR10] = {"cifar10", "cifar10", true, &brim_pack_writer_files},
+    [BRIM_PACK_CIFAR100] = {"cifar100", "cifar100", true, &brim_pack_writer_files},
+    [BRIM_PACK_STL10] = {"stl10", "stl10", true, &brim_pack_writer_files},
+    [BRIM_PACK_PNG] = {"png", "folder", true, &brim_pack_writer_images},
+    [BRIM_PACK_JPG] = {"jpg", "folder", true, &brim_pack_writer_images},
 };
+
+const char *brim_pack_format_name(brim_pack_format format) { return formats[format].name; }
+const char *brim_pack_format_source(brim_pack_format format) { return formats[format].source; }
+
+brim_status brim_pack_no_memory(const brim_pack *pack) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", pack->path);
+}
+
+enum { MAX_DEPTH = 128, MAX_MARK = 4096 };  // deeper than data_folder.c goes
+
+//---------------------------------- folders ----------------------------------
+
+static brim_status walk_tree(const char *path, int depth, brim_pack_visit_fn visit, void *ctx) {
+  struct stat st;
+  if (lstat(path, &st) != 0) {
+    return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  }
+  if (S_ISDIR(st.st_mode)) {
+    if (depth >= MAX_DEPTH) return brim_fail(BRIM_ELIMIT, "%s: folders nested too deep", path);
+    char **names;
+    size_t count;
+    BRIM_TRY(brim_fs_list(path, &names, &count));
+    brim_status status = BRIM_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+      char *child = brim_fs_join(path, names[i]);
+      status = child ? walk_tree(child, depth + 1, visit, ctx)
+                     : brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+      brim_free(child);
+    }
+    brim_fs_list_free(names, count);
+    BRIM_TRY(status);
+  }
+  return visit(ctx, path, &st);
+}
+
+typedef struct disk_sum {
+  const char *root;  // without links
+  brim_folder_seen seen;
+  uint64_t bytes, files;
+} disk_sum;
+
+static bool is_within(const char *path, const char *folder);
+static brim_status add_one(void *ctx, const char *path, const struct stat *st);
+
+// Sets are made of links to folders, too. One that lies within is counted there; one above is none of
+// the set.
+static brim_status add_linked(disk_sum *sum, const char *path, const struct stat *to) {
+  bool was = false;
+  char *real = realpath(path, NULL);
+  brim_status status = BRIM_OK;
+  if (real && !is_within(real, sum->root) && !is_within(sum->root, real)) {
+    status = brim_folder_seen_add(&sum->seen, to->st_dev, to->st_ino, &was);
+    if (!status && !was) status = walk_tree(real, 0, add_one, sum);
+  }
+  free(real);
+  return status;
+}
+
+static brim_status add_one(void *ctx, const char *path, const struct stat *st) {
+  disk_sum *sum = ctx;
+  struct stat to = *st;
+  if (S_ISLNK(st->st_mode) && stat(path, &to) != 0) return BRIM_OK;
+  if (S_ISLNK(st->st_mode) && S_ISDIR(to.st_mode)) return add_linked(sum, path, &to);
+  if (!S_ISREG(to.st_mode) || strcmp(brim_fs_basename(path), BRIM_PACK_MARK) == 0) return BRIM_OK;
+  sum->bytes += (uint64_t)to.st_size;
+  sum->files++;
+  return BRIM_OK;
+}
+
+brim_status brim_data_disk_bytes(const char *path, uint64_t *bytes, uint64_t *files) {
+  disk_sum sum = {0};
+  *bytes = *files = 0;
+  char *real = realpath(path, NULL);  // the path itself may be a link
+  if (!real) {
+    return brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+  }
+  sum.root = real;
+  brim_status status = walk_tree(real, 0, add_one, &sum);
+  brim_folder_seen_deinit(&sum.seen);
+  free(real);
+  *bytes = sum.bytes;
+  *files = sum.files;
+  return status;
+}
+
+//---------------------------------- the mark ----------------------------------
+
+// in the temporary, which is a folder
+static brim_status mark_target(const brim_pack *pack) {
+  uint64_t bytes, files;
+  char text[128];
+  BRIM_TRY(brim_data_disk_bytes(pack->temp, &bytes, &files));
+  int n = snprintf(text, sizeof text, "brim data set\nformat %s\nfiles %" PRIu64 "\n",
+                   brim_pack_format_name(pack->options.format), files);
+  char *path = brim_fs_join(pack->temp, BRIM_PACK_MARK);
+  if (!path) return brim_pack_no_memory(pack);
+  brim_status status = brim_fs_write(path, text, (size_t)n);
+  brim_free(path);
+  return status;
+}
+
+// What the mark of a folder says; false where there is none that we wrote.
+static brim_status read_mark(const char *folder, bool *found, brim_pack_format *format,
+                             uint64_t *files) {
+  char name[16] = "", *text = NULL;
+  size_t size = 0;
+  struct stat st;
+  *found = false;
+  char *path = brim_fs_join(folder, BRIM_PACK_MARK);
+  if (!path) return brim_fail(BRIM_ENOMEM, "%s: out of memory", folder);
+  brim_status status = BRIM_OK;
+  if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MAX_MARK) {
+    status = brim_fs_read(path, MAX_MARK, &text, &size);
+  }
+  brim_free(path);
+  if (status || !text) return status;
+  if (sscanf(text, "brim data set\nformat %15s\nfiles %" SCNu64, name, files) == 2) {
+    for (int f = 0; f < BRIM_PACK_FORMAT_COUNT && !*found; f++) {
+      *format = (brim_pack_format)f;
+      *found = strcmp(brim_pack_format_name(*format), name) == 0;
+    }
+  }
+  brim_free(text);
+  return BRIM_OK;
+}
+
+//---------------------------------- what a format writes ----------------------------------
+
+static bool is_one_of(const char *name, const char *const *list) {
+  for (; *list; list++) {
+    if (strcmp(name, *list) == 0) return true;
+  }
+  return false;
+}
+
+// SPLIT, SPLIT/CLASS and SPLIT/CLASS/NUMBER.png.
+static bool is_image_entry(const char *inner, bool folder, const char *end) {
+  static const char *const splits[] = {"train", "val", "test", NULL};
+  char split[16];
+  size_t n = strcspn(inner, "/");
+  if (n >= sizeof split) return false;
+  memcpy(split, inner, n);
+  split[n] = '\0';
+  if (!is_one_of(split, splits)) return false;
+  const char *class = inner[n] ? inner + n + 1 : NULL;
+  const char *name = class ? strchr(class, '/') : NULL;
+  if (folder) return !name && (!class || class[0] != '.');
+  if (!name) return false;
+  size_t digits = strspn(++name, "0123456789");
+  return digits >= 8 && strcmp(name + digits, end) == 0;
+}
+
+// Does a format write an entry of this name? `inner` is a path from the set's folder on.
+static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
+  static const char *const idx[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                    "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
+  static const char *const cifar10[] = {"data_batch_1.bin",
+                                        "data_batch_2.bin",
+                                        "data_batch_3.bin",
+                                        "data_batch_4.bin",
+                                        "data_batch_5.bin",
+                                        "test_batch.bin",
+                                        NULL};
+  static const char *const cifar100[] = {"train.bin", "test.bin", NULL};
+  static const char *const stl10[] = {"train_X.bin", "train_y.bin",     "test_X.bin",
+                                      "test_y.bin",  "unlabeled_X.bin", NULL};
+  if (!folder && strcmp(inner, BRIM_PACK_MARK) == 0) return true;
+  switch (format) {
+    case BRIM_PACK_IDX:
+      return !folder && is_one_of(inner, idx);
+    case BRIM_PACK_CIFAR10:
+      return !folder && is_one_of(inner, cifar10);
+    case BRIM_PACK_CIFAR100:
+      return !folder && is_one_of(inner, cifar100);
+    case BRIM_PACK_STL10:
+      return !folder && is_one_of(inner, stl10);
+    case BRIM_PACK_PNG:
+      return is_image_entry(inner, folder, ".png");
+    case BRIM_PACK_JPG:
+      return is_image_entry(inner, folder, ".jpg");
+    default:
+      return false;
+  }
+}
+
+//---------------------------------- what is there ----------------------------------
+
+// Entries of the folder to be replaced, children before their folder; paths from the folder on.
+typedef struct old_set {
+  char *root;
+  dev_t dev;
+  brim_pack_format format;
+  char **inner;
+  bool *folder;
+  size_t count, room;
+  uint64_t files;  // the mark not counted
+} old_set;
+
+static void old_free(old_set *old) {
+  for (size_t i = 0; i < old->count; i++) brim_free(old->inner[i]);
+  brim_free(old->inner);
+  brim_free(old->folder);
+  brim_free(old->root);
+  memset(old, 0, sizeof *old);
+}
+
+static brim_status old_add(old_set *old, const char *inner, bool folder) {
+  if (old->count == old->room) {
+    size_t room = old->room ? 2 * old->room : 64;
+    char **names = brim_realloc(old->inner, room * sizeof *names);
+    if (names) old->inner = names;
+    bool *kinds = names ? brim_realloc(old->folder, room * sizeof *kinds) : NULL;
+    if (kinds) old->folder = kinds;
+    if (!kinds) return brim_fail(BRIM_ENOMEM, "%s: out of memory", old->root);
+    old->room = room;
+  }
+  old->inner[old->count] = brim_strdup(inner);
+  if (!old->inner[old->count]) return brim_fail(BRIM_ENOMEM, "%s: out of memory", old->root);
+  old->folder[old->count++] = folder;
+  return BRIM_OK;
+}
+
+static brim_status list_one(void *ctx, const char *path, const struct stat *st) {
+  old_set *old = ctx;
+  size_t root = strlen(old->root);
+  if (!path[root]) return BRIM_OK;
+  const char *inner = path + root + 1;
+  bool folder = S_ISDIR(st->st_mode);
+  if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != old->dev ||
+      !is_ours(old->format, inner, folder)) {
+    return brim_fail(BRIM_EEXIST,
+                     "%s holds a file that brim did not write: %s; brim does not replace the "
+                     "folder, not even with --force",
+                     old->root, inner);
+  }
+  if (!folder && strcmp(inner, BRIM_PACK_MARK) != 0) old->files++;
+  return old_add(old, inner, folder);
+}
+
+static bool is_within(const char *path, const char *folder) {
+  size_t n = strlen(folder);
+  if (n == 1) return true;  // "/"
+  return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
+// A place that must outlive any data set: is it the folder, or in it?
+static brim_status keep_place(const char *folder, const char *real, const char *place,
+                              const char *what) {
+  char *there = place && place[0] ? realpath(place, NULL) : NULL;
+  bool inside = there && is_within(there, real);
+  free(there);
+  if (!inside) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL, "%s is not replaced: it is, or holds, %s", folder, what);
+}
+
+static brim_status check_place(const brim_pack *pack, const char *folder) {
+  struct stat own, parent;
+  char *real = realpath(folder, NULL), *up = real ? brim_fs_join(real, "..") : NULL;
+  char *program = brim_fs_exe_dir();
+  brim_status status = BRIM_OK;
+  if (!real) {
+    status = brim_fail(brim_errno_status(errno), "%s: %s", folder, brim_errno_text(errno));
+  } else if (!up || !program) {
+    status = brim_pack_no_memory(pack);
+  } else if (stat(real, &own) != 0 || stat(up, &parent) != 0 || own.st_dev != parent.st_dev ||
+             own.st_ino == parent.st_ino) {
+    status = brim_fail(BRIM_EINVAL, "%s is not replaced: it is the root of a file system", folder);
+  }
+  if (!status) status = keep_place(folder, real, ".", brim_tr("the current folder"));
+  if (!status) status = keep_place(folder, real, getenv("HOME"), brim_tr("your home folder"));
+  if (!status) status = keep_place(folder, real, program, brim_tr("the program"));
+  if (!status) status = keep_place(folder, real, pack->options.input, brim_tr("the data to read"));
+  brim_free(program);
+  brim_free(up);
+  free(real);
+  return status;
+}
+
+// Lists what a folder holds, if it may go: nothing, or a set of ours and nothing besides.
+static brim_status list_old(const brim_pack *pack, const char *path, old_set *old) {
+  struct stat st;
+  char **names;
+  size_t count;
+  uint64_t files = 0;
+  bool marked = false;
+  memset(old, 0, sizeof *old);
+  if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) {
+    return brim_fail(BRIM_EEXIST, "%s is a link; name the folder that it points to", path);
+  }
+  BRIM_TRY(check_place(pack, path));
+  BRIM_TRY(brim_fs_list(path, &names, &count));
+  char *first = count ? brim_strdup(names[0]) : NULL;
+  brim_fs_list_free(names, count);
+  if (count == 0) return BRIM_OK;
+  if (!first) return brim_pack_no_memory(pack);
+  brim_status status = read_mark(path, &marked, &old->format, &files);
+  if (!status && !marked) {
+    status = brim_fail(BRIM_EEXIST,
+                       "%s is a folder that brim did not write (it holds %s, and no " BRIM_PACK_MARK
+                       "); it is not replaced, not even with --force",
+                       path, first);
+  }
+  brim_free(first);
+  BRIM_TRY(status);
+  old->dev = st.st_dev;
+  old->root = brim_strdup(path);
+  status = old->root ? walk_tree(path, 0, list_one, old) : brim_pack_no_memory(pack);
+  if (!status && old->files > files) {
+    status = brim_fail(BRIM_EEXIST,
+                       "%s holds %" PRIu64 " files, but brim wrote %" PRIu64
+                       "; brim does not replace the folder, not even with --force",
+                       path, old->files, files);
+  }
+  if (status) old_free(old);
+  return status;
+}
+
+// May the path be written? BRIM_EEXIST and BRIM_EINVAL say what is there and stays.
+static brim_status check_target(const brim_pack *pack, bool folder) {
+  struct stat st;
+  old_set old;
+  if (stat(pack->path, &st) != 0) {
+    if (errno == ENOENT) return BRIM_OK;
+    return brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
+                     brim_errno_text(errno));
+  }
+  const char *format = brim_pack_format_name(pack->options.format);
+  if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+    return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is neither a file nor a folder",
+                     pack->path);
+  }
+  if (folder != (S_ISDIR(st.st_mode) != 0)) {
+    return brim_fail(BRIM_EEXIST, "%s is a %s, but %s is written as a %s", pack->path,
+                     folder ? "file" : "folder", format, folder ? "folder" : "file");
+  }
+  if (!pack->options.replace) {
+    return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", pack->path);
+  }
+  if (!folder) return BRIM_OK;
+  BRIM_TRY(list_old(pack, pack->path, &old));
+  old_free(&old);
+  return BRIM_OK;
+}
+
+//---------------------------------- into place ----------------------------------
+
+// The entries that were listed, and no others: what came meanwhile stays, and so do its folders.
+static void remove_listed(const old_set *old, const char *path, const char *aside) {
+  int err = 0;
+  int fd = open(aside, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) err = errno;
+  for (size_t i = 0; i < old->count && fd >= 0; i++) {
+    if (unlinkat(fd, old->inner[i], old->folder[i] ? AT_REMOVEDIR : 0) != 0 && !err) err = errno;
+  }
+  if (fd >= 0) close(fd);
+  if (rmdir(aside) == 0) return;
+  if (!err) err = errno;
+  brim_log_warn("data", "%s: cannot remove the previous content (%s); it is now %s", path,
+                brim_errno_text(err), aside);
+}
+
+// Not every file system, nor every kernel, has the two renames below.
+static bool is_lacking(int err) { return err == EINVAL || err == ENOSYS || err == ENOTSUP; }
+
+// A name for a file or folder of which there is none yet: of several processes one gets it, the others
+// EEXIST. An errno, 0 = taken.
+int brim_data_take_new(const char *temp, const char *path, bool folder) {
+  if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
+  if (!is_lacking(errno)) return errno;
+  if (!folder && link(temp, path) == 0) return unlink(temp) == 0 ? 0 : errno;
+  if (!folder && errno == EEXIST) return EEXIST;
+  // Without hard links an empty one stands for it, for a moment.
+  int fd = -1;
+  int claimed =
+      folder ? mkdir(path, 0777) : (fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (claimed < 0) return errno;
+  if (fd >= 0) close(fd);
+  return rename(temp, path) == 0 ? 0 : errno;
+}
+
+static bool swap_names(const char *a, const char *b) {
+  return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+}
+
+// What came out of the target's place is listed again before any of it goes: another process may have
+// put something there meanwhile. If it did, that goes back.
+static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) {
+  old_set old = {0};
+  brim_status status = list_old(pack, aside, &old);
+  if (!status) {
+    remove_listed(&old, pack->path, aside);
+    old_free(&old);
+    return BRIM_OK;
+  }
+  bool back = swapped ? swap_names(aside, pack->path)
+                      : rename(pack->path, pack->temp) == 0 && rename(aside, pack->path) == 0;
+  if (!back) {
+    brim_log_error("data", "%s could not take its place and is now %s", pack->path, aside);
+    pack->temp[0] = '\0';  // it is not ours to remove
+  }
+  return status;
+}
+
+// A folder cannot be renamed over one that holds files. The two exchange their names, so that at no
+// time the target's is gone; one that is killed now leaves the old set as a temporary. Where the file
+// system cannot do that the old one steps aside, under a name that nothing removes.
+static brim_status replace_folder(brim_pack *pack) {
+  if (swap_names(pack->temp, pack->path)) return remove_old(pack, pack->temp, true);
+  int err = is_lacking(errno) ? 0 : errno;
+  size_t size = strlen(pack->temp) + 8;
+  char *aside = brim_alloc(size);
+  if (!aside) return brim_pack_no_memory(pack);
+  snprintf(aside, size, "%s.old", pack->temp);
+  if (!err && rename(pack->path, aside) != 0) err = errno;
+  if (!err && rename(pack->temp, pack->path) != 0) {
+    err = errno;
+    if (rename(aside, pack->path) != 0) {
+      brim_log_error("data", "%s could not take its place and is now %s", pack->path, aside);
+    }
+  }
+  brim_status status = err ? brim_fail(brim_errno_status(err), "cannot replace %s: %s", pack->path,
+                                       brim_errno_text(err))
+                           : remove_old(pack, aside, false);
+  brim_free(aside);
+  return status;
+}
+
+// All of `names` but the mark, then the mark: a folder that was filled in part carries none. What was
+// moved goes back when one cannot be.
+static int move_entries(int from, int to, char *const *names, size_t count) {
+  int err = 0;
+  size_t done = 0;
+  for (; done < 2 * count && !err; done++) {
+    const char *name = names[done % count];
+    bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
+    if (mark != (done >= count)) continue;
+    // what is there by now is another process's
+    if (renameat2(from, name, to, name, RENAME_NOREPLACE) == 0) continue;
+    err = is_lacking(errno) ? 0 : errno;
+    if (!err && renameat(from, name, to, name) != 0) err = errno;
+  }
+  if (!err) return 0;
+  for (size_t i = 0; i + 1 < done; i++) {
+    const char *name = names[i % count];
+    bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
+    if (mark == (i >= count)) (void)!renameat(to, name, from, name);
+  }
+  return err;
+}
+
+// An empty folder stays what it is, owner and permissions and all, and gets the entries.
+static brim_status fill_folder(brim_pack *pack) {
+  char **names = NULL;
+  size_t count = 0;
+  BRIM_TRY(brim_fs_list(pack->temp, &names, &count));
+  int from = open(pack->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int to = from < 0 ? -1 : open(pack->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int err = to < 0 ? errno : move_entries(from, to, names, count);
+  if (to >= 0) (void)!fsync(to);  // not every file system can
+  if (to >= 0) close(to);
+  if (from >= 0) close(from);
+  brim_fs_list_free(names, count);
+  if (err) {
+    return brim_fail(brim_errno_status(err), "cannot write %s: %s", pack->path,
+                     brim_errno_text(err));
+  }
+  if (rmdir(pack->temp) == 0) return BRIM_OK;
+  brim_log_warn("data", "cannot remove the remaining %s: %s", pack->temp, brim_errno_text(errno));
+  return BRIM_OK;
+}
+
+static brim_status take_over(brim_pack *pack, const struct stat *st) {
+  old_set old = {0};
+  BRIM_TRY(list_old(pack, pack->path, &old));  // again: it may have changed
+  size_t count = old.count;
+  old_free(&old);
+  if (!count) return fill_folder(pack);
+  if (chmod(pack->temp, st->st_mode & 07777) != 0) {
+    return brim_fail(brim_errno_status(errno), "cannot write %s: %s", pack->path,
+                     brim_errno_text(errno));
+  }
+  return replace_folder(pack);
+}
+
+// The temporary takes its name. What was there goes only then, and of a folder only what was listed.
+// Without `replace` one of several processes gets it, the others BRIM_EEXIST.
+static brim_status take_target(brim_pack *pack, bool folder) {
+  struct stat st;
+  bool there = stat(pack->path, &st) == 0;
+  if (there && pack->options.replace && S_ISDIR(st.st_mode)) return take_over(pack, &st);
+  int err = 0;
+  if (pack->options.replace && !folder) {
+    err = rename(pack->temp, pack->path) == 0 ? 0 : errno;
+  } else {
+    err = there && !pack->options.replace ? EEXIST
+                                          : brim_data_take_new(pack->temp, pack->path, folder);
+  }
+  if (err == EEXIST) {
+    return brim_fail(BRIM_EEXIST,
+                     "%s appeared in the meantime: another process wrote it; --force replaces it",
+                     pack->path);
+  }
+  if (!err) return BRIM_OK;
+  return brim_fail(brim_errno_status(err), "cannot write %s: %s", pack->path, brim_errno_text(err));
+}
+
+//---------------------------------- temporaries left behind ----------------------------------
+
+static int hold_temp(const char *temp) {
+  int fd = open(temp, O_RDONLY | O_CLOEXEC);
+  // shared, as libhdf5 locks a file that it reads
+  if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+// No process holds it; where the file system has no locks that cannot be known.
+static bool is_free(const char *path, bool folder) {
+  int fd = open(path, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  close(fd);
+  return locked;
+}
+
+typedef struct stale_set {
+  size_t root;  // length of its path
+  int64_t pid;
+  dev_t dev;
+  bool remove;
+} stale_set;
+
+// What a pack makes, or the temporary of one of its files.
+static bool is_made(const stale_set *s, const char *inner, bool folder) {
+  char name[4096];
+  size_t n = strlen(inner), target;
+  const char *base = brim_fs_basename(inner);
+  if (!folder && brim_fs_temp_writer(base, &target) == s->pid) n = (size_t)(base - inner) + target;
+  if (n >= sizeof name) return false;
+  memcpy(name, inner, n);
+  name[n] = '\0';
+  for (int f = BRIM_PACK_IDX; f < BRIM_PACK_FORMAT_COUNT; f++) {
+    if (is_ours((brim_pack_format)f, name, folder)) return true;
+  }
+  return false;
+}
+
+static brim_status visit(void *ctx, const char *path, const struct stat *st) {
+  const stale_set *s = ctx;
+  bool folder = S_ISDIR(st->st_mode), root = strlen(path) == s->root;
+  if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != s->dev ||
+      (!root && !is_made(s, path + s->root + 1, folder))) {
+    return brim_fail(BRIM_EEXIST, "%s is not brim's", path);
+  }
+  if (!s->remove || (folder ? rmdir(path) : unlink(path)) == 0) return BRIM_OK;
+  return brim_fail(BRIM_EIO, "%s stays", path);
+}
+
+static void remove_set(const char *path, int64_t pid, const struct stat *st) {
+  stale_set s = {.root = strlen(path), .pid = pid, .dev = st->st_dev};
+  brim_status status = walk_tree(path, 0, visit, &s);
+  s.remove = true;
+  if (!status) status = walk_tree(path, 0, visit, &s);
+  if (status) {
+    brim_log_info("data", "cannot remove %s, which a terminated process left: %s", path,
+                  brim_status_detail());
+    brim_status_clear();  // tidying up is not what was asked for
+  } else {
+    brim_log_info("data", "removed %s, which a terminated process left", path);
+  }
+}
+
+void brim_data_remove_stale(const char *target_path, bool folder) {
+  const char *base = brim_fs_basename(target_path);
+  char *dir = brim_fs_dirname(target_path), **names = NULL;
+  size_t count = 0;
+  if (!dir || brim_fs_list(dir, &names, &count)) brim_status_clear();
+  for (size_t i = 0; i < count; i++) {
+    size_t target;
+    struct stat st;
+    int64_t pid = brim_fs_temp_writer(names[i], &target);
+    if (!pid || target != strlen(base) || strncmp(names[i], base, target) != 0) continue;
+    // in a container every process may have the same number
+    if (pid != getpid() && !brim_fs_writer_gone(pid)) continue;
+    char *path = brim_fs_join(dir, names[i]);
+    if (path && lstat(path, &st) == 0 && (folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)) &&
+        is_free(path, folder)) {
+      remove_set(path, pid, &st);
+    }
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+  brim_free(dir);
+}
+
+enum { TEMP_TRIES = 1000 };
 
 //---------------------------------- checks ----------------------------------
 
@@ -170,7 +773,7 @@ brim_status brim_pack_create(const char *path, const brim_pack_options *options,
   pack->path = brim_strndup(path, n);
   pack->temp = brim_alloc(n + 48);
   brim_status status = pack->path && pack->temp
-                           ? brim_pack_target_check(pack, formats[options->format].folder)
+                           ? check_target(pack, formats[options->format].folder)
                            : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   if (!status) brim_data_remove_stale(pack->path, formats[options->format].folder);
   if (!status) status = make_temp(pack, n + 48);
@@ -178,7 +781,7 @@ brim_status brim_pack_create(const char *path, const brim_pack_options *options,
     pack_free(pack);
     return status;
   }
-  pack->hold = brim_pack_hold(pack->temp);
+  pack->hold = hold_temp(pack->temp);
   status = pack->writer->open(pack);
   if (status) {
     brim_pack_abort(pack);
@@ -251,7 +854,7 @@ brim_status brim_pack_seal(brim_pack *pack, const char **temporary) {
   }
   pack->sealed = true;  // close is called once
   BRIM_TRY(pack->writer->close(pack, true));
-  if (formats[pack->options.format].folder) BRIM_TRY(brim_pack_target_mark(pack));
+  if (formats[pack->options.format].folder) BRIM_TRY(mark_target(pack));
   *temporary = pack->temp;
   return BRIM_OK;
 }
@@ -267,7 +870,7 @@ static brim_status remove_one(void *ctx, const char *path, const struct stat *st
 static void remove_temp(brim_pack *pack) {
   char detail[1024];
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  brim_status removed = brim_pack_walk(pack->temp, 0, remove_one, NULL);
+  brim_status removed = walk_tree(pack->temp, 0, remove_one, NULL);
   (void)removed;
   brim_status_set_detail(detail);
 }
@@ -297,7 +900,7 @@ static brim_status sync_set(const brim_pack *pack) {
   int fd = files > FEW ? open(pack->temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   bool synced = fd >= 0 && syncfs(fd) == 0;
   if (fd >= 0) close(fd);
-  return synced ? BRIM_OK : brim_pack_walk(pack->temp, 0, sync_one, NULL);
+  return synced ? BRIM_OK : walk_tree(pack->temp, 0, sync_one, NULL);
 }
 
 brim_status brim_pack_commit(brim_pack *pack) {
@@ -306,7 +909,7 @@ brim_status brim_pack_commit(brim_pack *pack) {
       !pack->sealed ? brim_fail(BRIM_ESTATE, "%s: committed before it was sealed", pack->path)
       : folder      ? sync_set(pack)
                     : sync_path(pack->temp);
-  if (!status) status = brim_pack_target_take(pack, folder);
+  if (!status) status = take_target(pack, folder);
   if (!status) {
     char *parent = brim_fs_dirname(pack->path);
     if (parent && sync_path(parent)) brim_status_clear();  // not every file system can

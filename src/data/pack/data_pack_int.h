@@ -46,7 +46,6 @@ brim_status brim_pack_no_memory(const brim_pack *pack);
 
 //---------------------------------- what was left (data_pack_stale.c) -----------------------------
 
-int brim_pack_hold(const char *temp);
 // Temporaries of this target, of processes that are gone; what cannot be removed stays.
 void brim_data_remove_stale(const char *path, bool folder);
 
@@ -57,17 +56,28 @@ void brim_data_remove_stale(const char *path, bool folder);
 
 // Everything below a folder and the folder itself, children first; links are not followed.
 typedef brim_status (*brim_pack_visit_fn)(void *ctx, const char *path, const struct stat *st);
-brim_status brim_pack_walk(const char *path, int depth, brim_pack_visit_fn visit, void *ctx);
-// Does a format write an entry of this name? `inner` is a path from the set's folder on.
-bool brim_pack_is_ours(brim_pack_format format, const char *inner, bool folder);
-// May the path be written? BRIM_EEXIST and BRIM_EINVAL say what is there and stays.
-brim_status brim_pack_target_check(const brim_pack *pack, bool folder);
 // The temporary takes a name that nothing has yet: an errno, EEXIST where something does by now.
 int brim_data_take_new(const char *temp, const char *path, bool folder);
-brim_status brim_pack_target_mark(const brim_pack *pack);  // in the temporary, which is a folder
-// The temporary takes its name. What was there goes only then, and of a folder only what was listed.
-// Without `replace` one of several processes gets it, the others BRIM_EEXIST.
-brim_status brim_pack_target_take(brim_pack *pack, bool folder);
+
+//---------------------------------- libhdf5 writing (data_pack_hdf5.c) ----------------------------
+
+// libhdf5 writes through a driver of brim's own, which keeps errno when the system refuses a write.
+typedef struct brim_hdf5_out {
+  int fd;   // readable too: the library reads back what it wrote
+  int err;  // errno of the first write that failed
+  int64_t driver;
+} brim_hdf5_out;
+
+// Under the library's lock: creates the file at `path`, with out->fd its descriptor. Returns its
+// handle; < 0 on failure (reason in out->err, or in the library).
+int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path);
+// After H5Fclose, under the lock.
+void brim_hdf5_out_close(brim_hdf5_out *out);
+// Without the lock: writes until done or until the system refuses.
+void brim_hdf5_out_write(brim_hdf5_out *out, const void *data, size_t size, uint64_t offset);
+// Under the lock: a property list whose objects carry no time stamp, so that equal data give equal
+// bytes.
+int64_t brim_hdf5_out_timeless(int64_t plist_class);
 
 #ifdef __cplusplus
 }

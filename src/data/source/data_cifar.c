@@ -291,17 +291,17 @@ static void cifar_describe(void *state, uint64_t index, char *text, size_t size)
 }
 
 _Static_assert((int)MAX_FILES <= (int)BRIM_SOURCE_FILES, "all of them fit");
-size_t brim_source_cifar_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+static size_t cifar_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
   const cifar_state *s = state;
   for (size_t i = 0; i < s->file_count; i++) paths[i] = s->files[i].path;
   return s->file_count;
 }
 
-int64_t brim_source_cifar_label(void *state, uint64_t index) {
+static int64_t cifar_label(const void *state, uint64_t index) {
   return ((const cifar_state *)state)->labels[index];
 }
 
-uint64_t brim_source_cifar_host_bytes(void *state) { return ((cifar_state *)state)->records; }
+static uint64_t cifar_host_bytes(void *state) { return ((cifar_state *)state)->records; }
 
 #define TABLE(format)                                                                   \
   {                                                                                     \
@@ -311,3 +311,11 @@ uint64_t brim_source_cifar_host_bytes(void *state) { return ((cifar_state *)stat
 
 const brim_source_table brim_source_cifar10 = TABLE(cifar10);
 const brim_source_table brim_source_cifar100 = TABLE(cifar100);
+
+#define BUILTIN(format)                                                                   \
+  {                                                                                       \
+    .table = &brim_source_##format, .host_bytes = cifar_host_bytes, .label = cifar_label, \
+    .no_val = true, .files = cifar_files                                                  \
+  }
+const brim_source_builtin brim_builtin_cifar10 = BUILTIN(cifar10);
+const brim_source_builtin brim_builtin_cifar100 = BUILTIN(cifar100);

@@ -1,11 +1,21 @@
-// IDX arrays: the header checked against the size, from plain bytes or from gzip, in memory or in a
-// file. No meaning is given to an array here: that is data_idx_source.c.
+// IDX files. An array's header is checked against the size, from plain bytes or from gzip, in memory
+// or in a file:
 //
 //   0  2 bytes 0 | 2 type code | 3 rank | 4 rank big-endian u32 sizes | elements, big-endian
+//
+// The source `idx` (also `mnist`): images and labels in two IDX files. Images of a plain file stay in
+// it and are read sample by sample; those of a gzip file are unpacked once into planned memory. Labels
+// are always in memory. Sizes, counts and labels are checked on opening, so that a read later fails
+// only if the file does: another process truncates it, the disk breaks. Arguments: path=P (over
+// data.path), limit=N (only the first N samples), classes=N (labels are below N; default 10 under
+// MNIST's names, else the largest + 1), labels=FILE (when it does not lie beside the images under the
+// usual name), split (brim_source_open's).
 #include <string.h>
 #include <unistd.h>
 
 #include "data/data_int.h"
+
+//---------------------------------- arrays ----------------------------------
 
 enum { IDX_MAX_RANK = 4, IDX_MAX_HEADER = 4 + 4 * IDX_MAX_RANK };
 
@@ -180,7 +190,9 @@ brim_status brim_idx_array_keep(brim_idx_array *array) {
   return BRIM_OK;
 }
 
-brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out, size_t n) {
+// n bytes of the body from `offset` on, copied to out.
+static brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out,
+                                       size_t n) {
   if (!array->body) {
     return brim_data_file_read(&array->file, array->header.header_bytes + offset, out, n);
   }
@@ -193,3 +205,419 @@ void brim_idx_array_unload(brim_idx_array *array) {
   brim_free(array->memory);
   *array = (brim_idx_array){0};
 }
+
+//---------------------------------- the source ----------------------------------
+
+enum { TYPE_U8 = 0x08, TYPE_I32 = 0x0C, TYPE_F32 = 0x0D, MAX_CLASSES = 1000000 };
+enum { MNIST_CLASSES = 10 };
+
+typedef struct idx_file {
+  char *path;
+  brim_idx_array array;
+} idx_file;
+
+typedef struct idx_state {
+  idx_file images, labels;
+  size_t input_bytes;   // of one sample in the file, and in memory
+  size_t target_bytes;  // of one sample in the file
+  int64_t least_label;  // of classes
+  brim_source_info info;
+} idx_state;
+
+//---------------------------------- finding the files ----------------------------------
+
+static brim_status fail_memory(const char *path) {
+  return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+}
+
+// The first of dir/name[.gz] that is there; what was looked for is appended to `tried`.
+static brim_status find_one(const char *dir, const char *name, brim_str *tried, char **out) {
+  static const char *const suffix[] = {"", ".gz"};
+  for (size_t i = 0; i < 2; i++) {
+    brim_str full;
+    brim_str_init(&full);
+    brim_str_printf(&full, "%s%s", name, suffix[i]);
+    brim_status status = brim_str_status(&full);
+    char *path = status ? NULL : brim_fs_join(dir, full.data);
+    brim_str_printf(tried, "%s%s", tried->len ? ", " : "", full.data);
+    brim_str_deinit(&full);
+    if (!path) return fail_memory(dir);
+    if (brim_fs_exists(path)) {
+      *out = path;
+      return BRIM_OK;
+    }
+    brim_free(path);
+  }
+  return BRIM_ENOENT;
+}
+
+// MNIST's names, with hyphens throughout or with a dot before idx.
+static brim_status find_in_folder(const char *dir, bool train, const char *what, int rank,
+                                  char **out) {
+  brim_str tried;
+  brim_str_init(&tried);
+  brim_status status = BRIM_ENOENT;
+  for (int form = 0; form < 2 && status == BRIM_ENOENT; form++) {
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s%cidx%d-ubyte", train ? "train" : "t10k", what,
+             form ? '.' : '-', rank);
+    status = find_one(dir, name, &tried, out);
+  }
+  if (status == BRIM_ENOENT) {
+    status = brim_fail(BRIM_ENOENT, "%s: none of these files exists: %s", dir, tried.data);
+  }
+  brim_str_deinit(&tried);
+  return status;
+}
+
+// Name of a sibling file: `from` replaced by `to`, once; false when `from` is not in it.
+static bool rename_part(brim_str *name, const char *from, const char *to) {
+  const char *at = strstr(name->data, from);
+  if (!at) return false;
+  brim_str out;
+  brim_str_init(&out);
+  brim_str_append_n(&out, name->data, (size_t)(at - name->data));
+  brim_str_append(&out, to);
+  brim_str_append(&out, at + strlen(from));
+  if (!out.status) {
+    brim_str_clear(name);
+    brim_str_append(name, out.data);
+  } else {
+    name->status = out.status;
+  }
+  brim_str_deinit(&out);
+  return true;
+}
+
+// The file of the same folder whose name has `from` replaced, with or without .gz.
+static brim_status find_sibling(const char *path, const char *const (*parts)[2], size_t count,
+                                const char *what, char **out) {
+  brim_str name, tried;
+  brim_str_init(&name);
+  brim_str_init(&tried);
+  brim_str_append(&name, brim_fs_basename(path));
+  if (name.len > 3 && brim_str_ends(name.data, ".gz")) {
+    name.len -= 3;
+    name.data[name.len] = '\0';
+  }
+  bool named = true;
+  for (size_t i = 0; i < count; i++) {
+    bool found = rename_part(&name, parts[i][0], parts[i][1]);
+    if (i == 0) named = found;  // the others are optional: not every name carries the rank
+  }
+  char *dir = brim_fs_dirname(path);
+  brim_status status = BRIM_ENOENT;
+  if (!dir || name.status) {
+    status = fail_memory(path);
+  } else if (!named) {
+    brim_fail(BRIM_ENOENT, "%s: cannot derive the name of its %s file: '%s' is not in its name",
+              path, what, parts[0][0]);
+  } else if ((status = find_one(dir, name.data, &tried, out)) == BRIM_ENOENT) {
+    brim_fail(BRIM_ENOENT, "%s: its %s file is missing; looked for: %s", path, what, tried.data);
+  }
+  brim_free(dir);
+  brim_str_deinit(&tried);
+  brim_str_deinit(&name);
+  return status;
+}
+
+// Images and labels of a folder: one without the other is a set with something missing, neither is
+// a split that is not there.
+static brim_status find_pair(const char *path, bool train, bool labels, idx_state *s) {
+  brim_status status = find_in_folder(path, train, "images", 3, &s->images.path);
+  if (!labels || (status && status != BRIM_ENOENT)) return status;
+  if (!status) {
+    status = find_in_folder(path, train, "labels", 1, &s->labels.path);
+    if (status != BRIM_ENOENT) return status;
+    return brim_fail_context(BRIM_EPARSE, "the labels of its images are missing");
+  }
+  char missing[600];
+  snprintf(missing, sizeof missing, "%s", brim_status_detail());
+  status = find_in_folder(path, train, "labels", 1, &s->labels.path);
+  if (status && status != BRIM_ENOENT) return status;
+  brim_status_set_detail(missing);
+  return status ? status : brim_fail_context(BRIM_EPARSE, "the images of its labels are missing");
+}
+
+// Paths of images and labels. *mnist: they bear MNIST's names.
+static brim_status find_files(const brim_source_how *how, const char *labels_arg, idx_state *s,
+                              bool *mnist) {
+  static const char *const other_split[][2] = {{"train-", "t10k-"}};
+  static const char *const to_labels[][2] = {{"images", "labels"}, {"idx3", "idx1"}};
+  bool train = strcmp(how->split, "train") == 0;
+  if (brim_fs_is_dir(how->path)) {
+    *mnist = true;
+    BRIM_TRY(find_pair(how->path, train, !labels_arg, s));
+    if (!labels_arg) return BRIM_OK;
+  } else if (!brim_fs_exists(how->path)) {
+    return brim_fail(BRIM_ENOENT,
+                     "%s: no such file or folder; give a folder with MNIST-named IDX "
+                     "files or an IDX file of images",
+                     how->path);
+  } else if (!train && !brim_str_starts(brim_fs_basename(how->path), "t10k-")) {
+    BRIM_TRY(find_sibling(how->path, other_split, 1, how->split, &s->images.path));
+  } else {
+    s->images.path = brim_strdup(how->path);
+    if (!s->images.path) return fail_memory(how->path);
+  }
+  if (labels_arg) {
+    s->labels.path = brim_strdup(labels_arg);
+    return s->labels.path ? BRIM_OK : fail_memory(labels_arg);
+  }
+  const char *name = brim_fs_basename(s->images.path);
+  *mnist = brim_str_starts(name, "train-images") || brim_str_starts(name, "t10k-images");
+  brim_status status = find_sibling(s->images.path, to_labels, 2, "labels", &s->labels.path);
+  return status == BRIM_ENOENT ? BRIM_EPARSE : status;  // the images are there
+}
+
+//---------------------------------- what they hold ----------------------------------
+
+static void unload(idx_file *f) {
+  brim_idx_array_unload(&f->array);
+  brim_free(f->path);
+}
+
+static uint32_t read_be32(const uint8_t *p) {
+  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+// Of classes, which lie in memory.
+static int64_t label_at(const idx_state *s, uint64_t i) {
+  const uint8_t *p = s->labels.array.body + i * s->target_bytes;
+  return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
+}
+
+static int64_t label_of(const void *state, uint64_t i) {
+  return label_at((const idx_state *)state, i);
+}
+
+// Shape of a sample from the images' header.
+static brim_status describe_images(idx_state *s) {
+  const brim_idx *h = &s->images.array.header;
+  if (h->type != TYPE_U8 && h->type != TYPE_F32) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: offset 2: images of IDX type 0x%02x; unsigned bytes (0x08) and 32-bit "
+                     "floats (0x0d) can be read",
+                     s->images.path, h->type);
+  }
+  brim_source_info *info = &s->info;
+  info->type = h->type == TYPE_U8 ? BRIM_SAMPLE_U8 : BRIM_SAMPLE_F32;
+  info->count = (uint64_t)h->dim[0];
+  info->rank = h->rank > 1 ? h->rank - 1 : 1;
+  info->dim[0] = 1;
+  for (int i = 1; i < h->rank; i++) info->dim[i - 1] = h->dim[i];
+  s->input_bytes = s->images.array.body_bytes / (size_t)info->count;
+  return BRIM_OK;
+}
+
+// Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression.
+// Without `classes` (-1) there are as many as the labels need, and `least_classes` at the least, unless
+// the numbers look like values to predict; classes=0 makes them that.
+static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_classes) {
+  const brim_idx *h = &s->labels.array.header;
+  const char *path = s->labels.path;
+  if ((uint64_t)h->dim[0] != s->info.count) {
+    return brim_fail(BRIM_EPARSE, "%s: offset 4: %lld labels for the %llu images of %s", path,
+                     (long long)h->dim[0], (unsigned long long)s->info.count, s->images.path);
+  }
+  s->target_bytes = s->labels.array.body_bytes / (size_t)s->info.count;
+  if (h->type == TYPE_F32) {
+    s->info.target_dim = (int64_t)(s->target_bytes / sizeof(float));
+    return BRIM_OK;
+  }
+  if ((h->type != TYPE_U8 && h->type != TYPE_I32) || h->rank != 1) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "%s: offset 2: labels of IDX type 0x%02x and rank %d; 0x08 or 0x0c of rank 1 "
+                     "(classes) and 0x0d (numbers) can be read",
+                     path, h->type, h->rank);
+  }
+  // In memory, so that what is checked here stays as it is: a label out of range would be read as
+  // an index later.
+  BRIM_TRY(brim_idx_array_keep(&s->labels.array));
+  int64_t bound = classes > 0 ? classes : MAX_CLASSES, largest = 0, least = MAX_CLASSES;
+  for (uint64_t i = 0; i < s->info.count; i++) {
+    int64_t label = label_at(s, i);
+    if (label > largest) largest = label;
+    if (label < least) least = label;
+  }
+  const brim_data_whole whole = {
+      .value = label_of, .ctx = s, .rows = s->info.count, .least = least, .most = largest};
+  bool values = classes == 0;
+  if (classes < 0 && least_classes == 1) BRIM_TRY(brim_data_are_values(path, &whole, &values));
+  if (values) {
+    s->info.target_dim = 1;
+    if (classes < 0) {
+      brim_log_warn("data",
+                    "%s: brim treats the whole numbers %lld to %lld as regression targets; if they "
+                    "are class numbers, set dataset: idx(classes=N)",
+                    path, (long long)least, (long long)largest);
+    }
+    return BRIM_OK;
+  }
+  for (uint64_t i = 0; i < s->info.count; i++) {
+    int64_t label = label_at(s, i);
+    if (label < 0 || label >= bound) {
+      return brim_fail(BRIM_EPARSE,
+                       "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); set the "
+                       "number of classes with idx(classes=N), or classes=0 for regression",
+                       path, (unsigned long long)(h->header_bytes + i * s->target_bytes),
+                       (long long)label, (unsigned long long)i, (long long)bound);
+    }
+  }
+  s->least_label = least;
+  s->info.classes = largest + 1 > least_classes ? largest + 1 : least_classes;
+  if (classes > 0) s->info.classes = classes;
+  return BRIM_OK;
+}
+
+// Labels 1 to N make N + 1 classes, the first of which has no samples.
+static void warn_from_one(const idx_state *s, const char *split) {
+  if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
+  brim_log_warn("data",
+                "%s: the labels start at 1, so class 0 of the %lld classes never occurs; subtract "
+                "1 from every label, or set the number of classes with idx(classes=N)",
+                s->labels.path, (long long)s->info.classes);
+}
+
+static brim_status read_images(const void *ctx, size_t offset, void *out, size_t n) {
+  return brim_idx_array_read(ctx, offset, out, n);
+}
+
+//---------------------------------- the table ----------------------------------
+
+static void idx_close(void *state) {
+  idx_state *s = state;
+  if (!s) return;
+  unload(&s->images);
+  unload(&s->labels);
+  brim_free(s);
+}
+
+static brim_status open_files(const brim_source_how *how, const json_t *args, idx_state *s) {
+  const char *labels = NULL;
+  static const char *const splits[] = {"train", "val", "test", NULL};
+  brim_source_how here = *how;
+  int64_t classes = -1, limit = 0;
+  bool mnist = false;
+  BRIM_TRY(brim_data_args_split("idx", how->split, splits));
+  BRIM_TRY(brim_data_args_string(args, "idx", "path", &here.path));
+  BRIM_TRY(brim_data_args_string(args, "idx", "labels", &labels));
+  BRIM_TRY(brim_data_args_int(args, "idx", "classes", 0, MAX_CLASSES, &classes));
+  BRIM_TRY(brim_data_args_int(args, "idx", "limit", 1, INT64_MAX, &limit));
+  if (!here.path || !here.path[0]) {
+    return brim_fail(BRIM_EINVAL,
+                     "idx needs data.path: a folder with MNIST-named IDX files or an "
+                     "IDX file of images");
+  }
+  BRIM_TRY(find_files(&here, labels, s, &mnist));
+  BRIM_TRY(brim_idx_array_open(s->images.path, &s->images.array));
+  BRIM_TRY(brim_idx_array_open(s->labels.path, &s->labels.array));
+  BRIM_TRY(describe_images(s));
+  BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
+  if (classes < 0) warn_from_one(s, how->split);
+  // files named as MNIST's are of ten classes, whichever of them occur
+  bool named = mnist && s->info.classes == MNIST_CLASSES;
+  if (classes < 0 && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
+    brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
+  }
+  const brim_data_measured all = {.read = read_images,
+                                  .ctx = &s->images.array,
+                                  .path = s->images.path,
+                                  .bytes = s->images.array.body_bytes};
+  BRIM_TRY(brim_data_measure(&s->info, &all));
+  // Last, so that neither the classes nor the normalisation depend on it.
+  if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
+  return BRIM_OK;
+}
+
+static brim_status idx_open(const brim_source_how *how, void **state) {
+  static const char *const known[] = {"path", "split", "limit", "classes", "labels", NULL};
+  json_t *args;
+  BRIM_TRY(brim_data_args_parse("idx", how->args_json, known, &args));
+  idx_state *s = brim_calloc(1, sizeof *s);
+  brim_status status = s ? open_files(how, args, s) : fail_memory("idx");
+  json_decref(args);
+  if (status) {
+    idx_close(s);
+    return status;
+  }
+  *state = s;
+  return BRIM_OK;
+}
+
+static void idx_info(void *state, brim_source_info *out) { *out = ((idx_state *)state)->info; }
+
+// Big-endian floats to the machine's own, in place.
+static void swap_f32(void *data, size_t bytes) {
+  for (uint8_t *p = data, *end = p + bytes; p < end; p += 4) {
+    uint32_t v = read_be32(p);
+    memcpy(p, &v, 4);
+  }
+}
+
+static brim_status idx_read(void *state, uint64_t index, void *input, void *target) {
+  const idx_state *s = state;
+  if (index >= s->info.count) {
+    return brim_fail(BRIM_EINVAL, "%s: holds %llu samples", s->images.path,
+                     (unsigned long long)s->info.count);
+  }
+  BRIM_TRY(brim_idx_array_read(&s->images.array, index * s->input_bytes, input, s->input_bytes));
+  if (s->info.type == BRIM_SAMPLE_F32) swap_f32(input, s->input_bytes);
+  if (s->info.classes) {
+    int32_t label = (int32_t)label_at(s, index);
+    memcpy(target, &label, sizeof label);
+    return BRIM_OK;
+  }
+  if (s->labels.array.header.type != TYPE_F32) {
+    float value = (float)label_at(s, index);
+    memcpy(target, &value, sizeof value);
+    return BRIM_OK;
+  }
+  BRIM_TRY(brim_idx_array_read(&s->labels.array, index * s->target_bytes, target, s->target_bytes));
+  swap_f32(target, s->target_bytes);
+  return BRIM_OK;
+}
+
+static const void *idx_base(void *state) {
+  const idx_state *s = state;
+  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;  // NULL in a file too
+}
+
+static void idx_describe(void *state, uint64_t index, char *text, size_t size) {
+  const idx_state *s = state;
+  snprintf(text, size, "%s[%llu]", brim_fs_basename(s->images.path), (unsigned long long)index);
+}
+
+static uint64_t idx_host_bytes(void *state) {
+  const idx_state *s = state;
+  return (s->images.array.memory ? s->images.array.body_bytes : 0) +
+         (s->labels.array.memory ? s->labels.array.body_bytes : 0);
+}
+
+static size_t idx_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+  const idx_state *s = state;
+  paths[0] = s->images.path;
+  paths[1] = s->labels.path;
+  return 2;
+}
+
+static int64_t idx_label(const void *state, uint64_t index) { return label_at(state, index); }
+
+const brim_source_table brim_source_idx = {
+    .abi = BRIM_SOURCE_ABI,
+    .name = "idx",
+    .open = idx_open,
+    .info = idx_info,
+    .read = idx_read,
+    .base = idx_base,
+    .close = idx_close,
+    .describe = idx_describe,
+};
+
+const brim_source_builtin brim_builtin_idx = {
+    .table = &brim_source_idx,
+    .host_bytes = idx_host_bytes,
+    .label = idx_label,
+    .no_val = true,
+    .files = idx_files,
+};

@@ -1,39 +1,454 @@
-// Opening a source: the table of built-in ones, plug-ins by name, and the check that what a source
-// says about itself makes sense, so that the loader never has to ask again. And reading from one:
-// through the part in use and the cache.
+// Sources: opening (built-in ones by a table, plug-ins by name; the info is checked here so that the
+// loader need not), choosing a part of the samples, keeping samples in memory, reading through both,
+// and what several sources together say: whether two sets can serve one network, and which files and
+// datasets no split reads.
+#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "data/source/data_source_int.h"
+#include "base/base_text.h"
+#include "data/data_int.h"
+#include "hd/hd_shuffle.h"
 
-// Of formats that have no val split: val is always the test set.
-static bool always(void *state) {
-  (void)state;
+//---------------------------------- parts ----------------------------------
+
+// The order of parts must not be that of an epoch of the same seed.
+static const uint64_t part_epoch = UINT64_MAX;
+
+struct brim_source_part {
+  brim_source_part *below;  // what its numbers are numbers of; NULL = the table's samples
+  // One of the two, or neither.
+  uint32_t *small;
+  uint64_t *large;
+  // With neither: positions from `first` on of this order.
+  uint64_t first;
+  brim_shuffle order;
+};
+
+uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index) {
+  for (; part; part = part->below) {
+    if (part->small) {
+      index = part->small[index];
+    } else if (part->large) {
+      index = part->large[index];
+    } else {
+      index = brim_shuffle_at(&part->order, part->first + index);
+    }
+  }
+  return index;
+}
+
+void brim_source_part_free(brim_source_part *part) {
+  while (part) {
+    brim_source_part *below = part->below;
+    brim_free(part->small);
+    brim_free(part->large);
+    brim_free(part);
+    part = below;
+  }
+}
+
+static brim_status check_no_cache(const brim_source *source) {
+  if (!source->cache) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "select a part before caching the samples");
+}
+
+brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed) {
+  BRIM_TRY(check_no_cache(source));
+  // Written so that a NaN is refused too.
+  if (!(from >= 0 && from < to && to <= 1)) {
+    return brim_fail(BRIM_EINVAL, "part (%g, %g): it must be two shares of 1, the first smaller",
+                     from, to);
+  }
+  uint64_t count = source->info.count;
+  // Rounded the same way wherever a share begins or ends, so that neighbours touch.
+  uint64_t begin = (uint64_t)llround(from * (double)count);
+  uint64_t end = (uint64_t)llround(to * (double)count);
+  if (to >= 1 || end > count) end = count;
+  if (begin >= end) {
+    return brim_fail(BRIM_EINVAL, "part (%g, %g) of %llu samples is empty", from, to,
+                     (unsigned long long)count);
+  }
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  if (!part) return brim_fail(BRIM_ENOMEM, "part of a source: out of memory");
+  part->below = source->part;
+  part->first = begin;
+  part->order = brim_shuffle_make(seed, part_epoch, count);
+  source->part = part;
+  source->info.count = end - begin;
+  return BRIM_OK;
+}
+
+//---------------------------------- a limit ----------------------------------
+
+static brim_status limit_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "data.limit: out of memory");
+}
+
+// The class with the largest key on top, of equal ones the first.
+typedef struct heap {
+  double *key;    // of every class
+  int64_t *item;  // classes
+  int64_t count;
+} heap;
+
+static bool above(const heap *h, int64_t a, int64_t b) {
+  return h->key[a] > h->key[b] || (h->key[a] == h->key[b] && a < b);
+}
+
+static void sink(heap *h, int64_t at) {
+  for (int64_t child = 2 * at + 1; child < h->count; child = 2 * at + 1) {
+    if (child + 1 < h->count && above(h, h->item[child + 1], h->item[child])) child++;
+    if (!above(h, h->item[child], h->item[at])) return;
+    int64_t held = h->item[at];
+    h->item[at] = h->item[child];
+    h->item[child] = held;
+    at = child;
+  }
+}
+
+static void heapify(heap *h) {
+  for (int64_t i = h->count / 2; i > 0; i--) sink(h, i - 1);
+}
+
+// The ones given to small classes come from the largest.
+static void take_back(heap *h, int64_t classes, uint64_t excess, uint64_t *want) {
+  for (int64_t c = 0; c < classes; c++) {
+    h->key[c] = (double)want[c];
+    h->item[h->count++] = c;
+  }
+  heapify(h);
+  for (; excess > 0; excess--) {
+    int64_t most = h->item[0];
+    want[most]--;
+    h->key[most] -= 1;
+    sink(h, 0);
+  }
+}
+
+static void hand_out(heap *h, const uint64_t *have, int64_t classes, uint64_t missing,
+                     uint64_t *want) {
+  for (int64_t c = 0; c < classes; c++) {
+    if (want[c] < have[c]) h->item[h->count++] = c;
+  }
+  heapify(h);
+  for (; missing > 0 && h->count > 0; missing--) {
+    int64_t next = h->item[0];
+    want[next]++;
+    h->key[next] -= 1;
+    if (want[next] == have[next]) h->item[0] = h->item[--h->count];
+    sink(h, 0);
+  }
+}
+
+// How many of each class: shares in proportion, rounded down, one at the least while there is room,
+// and what is left to those whose share lost most. There may be as many classes as samples: no step
+// for one sample may look at all of them.
+static brim_status share_out(const uint64_t *have, int64_t classes, uint64_t count, uint64_t limit,
+                             uint64_t *want) {
+  heap h = {.key = brim_calloc((size_t)classes, sizeof *h.key),
+            .item = brim_calloc((size_t)classes, sizeof *h.item)};
+  brim_status status = h.key && h.item ? BRIM_OK : limit_memory();
+  uint64_t given = 0;
+  int64_t present = 0;
+  for (int64_t c = 0; c < classes; c++) present += have[c] > 0;
+  bool one_each = (uint64_t)present <= limit;
+  for (int64_t c = 0; c < classes && !status; c++) {
+    double share = (double)have[c] * ((double)limit / (double)count);
+    want[c] = (uint64_t)share;
+    if (want[c] > have[c]) want[c] = have[c];
+    h.key[c] = share - (double)want[c];  // what rounding lost
+    if (want[c] == 0 && have[c] > 0 && one_each) want[c] = 1;
+    given += want[c];
+  }
+  if (!status && given > limit) take_back(&h, classes, given - limit, want);
+  if (!status && given < limit) hand_out(&h, have, classes, limit - given, want);
+  brim_free(h.key);
+  brim_free(h.item);
+  return status;
+}
+
+static brim_status pick(brim_source *source, uint64_t limit, uint64_t *have, uint64_t *want) {
+  const int64_t classes = source->info.classes;
+  const uint64_t count = source->info.count;
+  for (uint64_t i = 0; i < count; i++) {
+    have[source->builtin->label(source->state, brim_source_part_at(source->part, i))]++;
+  }
+  BRIM_TRY(share_out(have, classes, count, limit, want));
+  bool large = count > UINT32_MAX;
+  size_t bytes = (size_t)limit * (large ? sizeof(uint64_t) : sizeof(uint32_t));
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  void *table = part ? brim_alloc_tagged(bytes, BRIM_MEM_PLANNED) : NULL;
+  if (!table) {
+    brim_free(part);
+    return limit_memory();
+  }
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < count && n < limit; i++) {
+    int64_t label = source->builtin->label(source->state, brim_source_part_at(source->part, i));
+    if (want[label] == 0) continue;
+    want[label]--;
+    if (large) {
+      ((uint64_t *)table)[n++] = i;
+    } else {
+      ((uint32_t *)table)[n++] = (uint32_t)i;
+    }
+  }
+  if (large) {
+    part->large = table;
+  } else {
+    part->small = table;
+  }
+  part->below = source->part;
+  source->part = part;
+  source->info.count = n;
+  source->host_bytes += bytes;
+  return BRIM_OK;
+}
+
+// Positions from 0 on of a fixed random order: every part of the set has its share.
+static brim_status spread(brim_source *source, uint64_t limit, uint64_t seed) {
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  if (!part) return limit_memory();
+  part->below = source->part;
+  part->order = brim_shuffle_make(seed, part_epoch, source->info.count);
+  source->part = part;
+  source->info.count = limit;
+  return BRIM_OK;
+}
+
+brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed) {
+  BRIM_TRY(check_no_cache(source));
+  int64_t classes = source->info.classes;
+  if (limit == 0 || limit >= source->info.count) return BRIM_OK;
+  if (!source->builtin || !source->builtin->label || classes <= 0)
+    return spread(source, limit, seed);
+  uint64_t *have = brim_calloc((size_t)classes, sizeof *have);
+  uint64_t *want = brim_calloc((size_t)classes, sizeof *want);
+  brim_status status = have && want ? pick(source, limit, have, want) : limit_memory();
+  brim_free(have);
+  brim_free(want);
+  return status;
+}
+
+//---------------------------------- index files ----------------------------------
+
+// A walk over the numbers of the text.
+typedef struct index_reader {
+  const char *path, *at;
+  int line;  // of the number last read
+  int next_line;
+} index_reader;
+
+// *found false at the end.
+static brim_status next_number(index_reader *r, uint64_t *number, bool *found) {
+  *found = false;
+  while (*r->at && !*found) {
+    const char *p = r->at;
+    r->line = r->next_line;
+    while (*p == ' ' || *p == '\t') p++;
+    if (isdigit((unsigned char)*p)) {
+      *found = true;
+      *number = 0;
+      for (; isdigit((unsigned char)*p); p++) {
+        if (__builtin_mul_overflow(*number, 10u, number) ||
+            __builtin_add_overflow(*number, (uint64_t)(*p - '0'), number)) {
+          return brim_fail_at(BRIM_EPARSE, r->path, r->line, 0, "the number is too large");
+        }
+      }
+    }
+    while (*p == ' ' || *p == '\t' || *p == '\r') p++;
+    if (*p == '#') p += strcspn(p, "\n");
+    if (*p && *p != '\n') {
+      return brim_fail_at(BRIM_EPARSE, r->path, r->line, 0,
+                          "expected one whole number per line (# begins a comment)");
+    }
+    if (*p) p++;
+    r->next_line++;
+    r->at = p;
+  }
+  return BRIM_OK;
+}
+
+// Numbers in the text, each checked against `count` and against those before it.
+static brim_status count_numbers(const char *path, const char *text, uint64_t count,
+                                 uint64_t *total) {
+  uint8_t *seen = brim_calloc(count / 8 + 1, 1);
+  if (!seen) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+  index_reader r = {.path = path, .at = text, .next_line = 1};
+  brim_status status = BRIM_OK;
+  uint64_t number = 0;
+  *total = 0;
+  for (bool found = true; !status;) {
+    status = next_number(&r, &number, &found);
+    if (status || !found) break;
+    if (number >= count) {
+      status =
+          brim_fail_at(BRIM_EPARSE, path, r.line, 0, "no sample %llu; the source has 0 to %llu",
+                       (unsigned long long)number, (unsigned long long)(count - 1));
+    } else if (seen[number / 8] >> (number % 8) & 1) {
+      status = brim_fail_at(BRIM_EPARSE, path, r.line, 0, "sample %llu appears twice in the file",
+                            (unsigned long long)number);
+    } else {
+      seen[number / 8] |= (uint8_t)(1u << (number % 8));
+      (*total)++;
+    }
+  }
+  brim_free(seen);
+  if (!status && *total == 0) status = brim_fail(BRIM_EPARSE, "%s: holds no number", path);
+  return status;
+}
+
+static brim_status fill_table(brim_source *source, const char *path, const char *text,
+                              uint64_t total) {
+  bool large = source->info.count > UINT32_MAX;
+  size_t bytes = (size_t)total * (large ? sizeof(uint64_t) : sizeof(uint32_t));
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  void *table = brim_alloc_tagged(bytes, BRIM_MEM_PLANNED);
+  if (!part || !table) {
+    brim_free(part);
+    brim_free(table);
+    return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+  }
+  if (large) {
+    part->large = table;
+  } else {
+    part->small = table;
+  }
+  index_reader r = {.path = path, .at = text, .next_line = 1};
+  uint64_t number = 0;
+  bool found = true;
+  for (uint64_t i = 0; i < total; i++) {
+    (void)next_number(&r, &number, &found);  // counted before: it cannot fail
+    if (large) {
+      part->large[i] = number;
+    } else {
+      part->small[i] = (uint32_t)number;
+    }
+  }
+  part->below = source->part;
+  source->part = part;
+  source->info.count = total;
+  source->host_bytes += bytes;
+  return BRIM_OK;
+}
+
+// Only the samples whose numbers stand in a text file, in its order: one whole number a line, # to
+// the end of a line is a comment. A number that is there twice or too large is refused.
+static brim_status brim_source_part_file(brim_source *source, const char *path) {
+  BRIM_TRY(check_no_cache(source));
+  char *text;
+  size_t size;
+  uint64_t total = 0;
+  BRIM_TRY(brim_fs_read(path, 0, &text, &size));
+  brim_status status = BRIM_OK;
+  if (strlen(text) != size) {
+    status = brim_fail(BRIM_EPARSE, "%s: not a text file: a zero byte at offset %zu", path,
+                       strlen(text));
+  }
+  if (!status) status = count_numbers(path, text, source->info.count, &total);
+  if (!status) status = fill_table(source, path, text, total);
+  brim_free(text);
+  return status;
+}
+
+//---------------------------------- samples kept in memory ----------------------------------
+
+enum { EMPTY, FILLING, READY };
+
+struct brim_source_cache {
+  uint8_t *block;          // count x (input, target)
+  _Atomic uint8_t *state;  // count; behind the samples in the same block
+};
+
+static size_t sample_bytes(const brim_source *s) { return s->input_bytes + s->target_bytes; }
+
+// UINT64_MAX where 64 bits cannot hold it.
+uint64_t brim_source_cache_bytes(const brim_source *source) {
+  uint64_t each = (uint64_t)source->input_bytes + source->target_bytes + 1, all;
+  return __builtin_mul_overflow(each, source->info.count, &all) ? UINT64_MAX : all;
+}
+
+brim_status brim_source_keep(brim_source *source) {
+  if (source->cache) return BRIM_OK;
+  if (source->info.varies) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "images of different sizes cannot be cached; convert them to one size first "
+                     "(brim data convert)");
+  }
+  uint64_t bytes = brim_source_cache_bytes(source);
+  if (bytes > PTRDIFF_MAX) {
+    return brim_fail(BRIM_ELIMIT, "the samples do not fit in memory");
+  }
+  brim_source_cache *cache = brim_calloc(1, sizeof *cache);
+  uint8_t *block = brim_alloc_tagged((size_t)bytes, BRIM_MEM_PLANNED);
+  if (!cache || !block) {
+    brim_free(cache);
+    brim_free(block);
+    return brim_fail(BRIM_ENOMEM, "dataset cache of %llu bytes: out of memory",
+                     (unsigned long long)bytes);
+  }
+  cache->block = block;
+  cache->state = (_Atomic uint8_t *)(block + (size_t)source->info.count * sample_bytes(source));
+  for (uint64_t i = 0; i < source->info.count; i++) atomic_init(&cache->state[i], EMPTY);
+  source->cache = cache;
+  return BRIM_OK;
+}
+
+void brim_source_cache_free(brim_source_cache *cache) {
+  if (!cache) return;
+  brim_free(cache->block);
+  brim_free(cache);
+}
+
+// Whether the sample is here, and its copy. A sample that is not may be put, by several threads at
+// once: one of them does it.
+static bool brim_source_cache_get(const brim_source *source, uint64_t index, void *input,
+                                  void *target) {
+  const brim_source_cache *c = source->cache;
+  if (atomic_load_explicit(&c->state[index], memory_order_acquire) != READY) return false;
+  const uint8_t *from = c->block + (size_t)index * sample_bytes(source);
+  memcpy(input, from, source->input_bytes);
+  if (source->target_bytes) memcpy(target, from + source->input_bytes, source->target_bytes);
   return true;
 }
 
-static const brim_source_builtin builtin[] = {
-    {"idx", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
-     .val_is_test = always, .files = brim_source_idx_files},
-    {"mnist", &brim_source_idx, brim_source_idx_host_bytes, .label = brim_source_idx_label,
-     .val_is_test = always, .files = brim_source_idx_files},
-    {"cifar10", &brim_source_cifar10, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label, .val_is_test = always, .files = brim_source_cifar_files},
-    {"cifar100", &brim_source_cifar100, brim_source_cifar_host_bytes,
-     .label = brim_source_cifar_label, .val_is_test = always, .files = brim_source_cifar_files},
-    {"numpy", &brim_source_numpy, brim_source_numpy_host_bytes, .label = brim_source_numpy_label,
-     .binary_targets = brim_source_numpy_binary_targets,
-     .val_is_test = brim_source_numpy_val_is_test, .files = brim_source_numpy_files,
-     .class_names = brim_source_numpy_class_names},
-    {"stl10", &brim_source_stl10, brim_source_stl10_host_bytes, .label = brim_source_stl10_label,
-     .val_is_test = always, .files = brim_source_stl10_files},
-    {"hdf5", &brim_source_hdf5, brim_source_hdf5_host_bytes, brim_source_hdf5_stream,
-     brim_source_hdf5_rows, brim_source_hdf5_target, brim_source_hdf5_describe_target,
-     brim_source_hdf5_label, .binary_targets = brim_source_hdf5_binary_targets,
-     .val_is_test = brim_source_hdf5_val_is_test, .class_names = brim_source_hdf5_class_names},
-    {"folder", &brim_source_folder, brim_source_folder_host_bytes,
-     .label = brim_source_folder_label, .val_is_test = brim_source_folder_val_is_test},
-    {"synthetic", &brim_source_synthetic, .label = brim_source_synthetic_label},
+// Whether the sample is here, and its copy. A sample that is not may be put, by several threads at
+// once: one of them does it.
+static void brim_source_cache_put(const brim_source *source, uint64_t index, const void *input,
+                                  const void *target) {
+  const brim_source_cache *c = source->cache;
+  uint8_t empty = EMPTY;
+  // Only one of several that read the sample at once writes it; the others have their own copy.
+  if (!atomic_compare_exchange_strong_explicit(&c->state[index], &empty, FILLING,
+                                               memory_order_relaxed, memory_order_relaxed)) {
+    return;
+  }
+  uint8_t *to = c->block + (size_t)index * sample_bytes(source);
+  memcpy(to, input, source->input_bytes);
+  if (source->target_bytes) memcpy(to + source->input_bytes, target, source->target_bytes);
+  atomic_store_explicit(&c->state[index], READY, memory_order_release);
+}
+
+//---------------------------------- finding a source ----------------------------------
+
+static const struct {
+  const char *name;
+  const brim_source_builtin *source;
+} builtin[] = {
+    {"idx", &brim_builtin_idx},
+    {"mnist", &brim_builtin_idx},
+    {"cifar10", &brim_builtin_cifar10},
+    {"cifar100", &brim_builtin_cifar100},
+    {"numpy", &brim_builtin_numpy},
+    {"stl10", &brim_builtin_stl10},
+    {"hdf5", &brim_builtin_hdf5},
+    {"folder", &brim_builtin_folder},
+    {"synthetic", &brim_builtin_synthetic},
 };
 enum { BUILTIN_COUNT = sizeof builtin / sizeof builtin[0] };
 
@@ -64,17 +479,17 @@ static brim_status find_plugin(const brim_registry *registry, const char *name,
 }
 
 static brim_status find_table(const brim_registry *registry, const char *name,
-                              const brim_source_builtin **row, const brim_source_table **table) {
+                              const brim_source_builtin **source, const brim_source_table **table) {
   const char *names[BUILTIN_COUNT + 1] = {0};
-  *row = NULL;
+  *source = NULL;
   if (brim_str_starts(name, "plugin:")) {
     return find_plugin(registry, name + strlen("plugin:"), table);
   }
   for (size_t i = 0; i < BUILTIN_COUNT; i++) {
     names[i] = builtin[i].name;
     if (strcmp(builtin[i].name, name) == 0) {
-      *row = &builtin[i];
-      *table = builtin[i].table;
+      *source = builtin[i].source;
+      *table = builtin[i].source->table;
       return BRIM_OK;
     }
   }
@@ -228,17 +643,11 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
   }
   if (status) return status;
   if (row) {
-    s->stream = row->stream;
-    s->rows = row->rows;
-    s->target = row->target;
-    s->describe_target = row->describe_target;
-    s->label = row->label;
-    s->files = row->files;
-    s->class_names = row->class_names;
+    s->builtin = row;
     s->host_bytes = row->host_bytes ? row->host_bytes(s->state) : 0;
     s->binary_targets = row->binary_targets && row->binary_targets(s->state);
-    s->val_is_test =
-        strcmp(how->split, "val") == 0 && row->val_is_test && row->val_is_test(s->state);
+    s->val_is_test = strcmp(how->split, "val") == 0 &&
+                     (row->no_val || (row->val_is_test && row->val_is_test(s->state)));
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
     // A plug-in says with each allocation whether it is planned; the counters add it up.
     s->host_bytes = after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED];
@@ -312,9 +721,9 @@ void brim_source_describe_target(const brim_source *source, uint64_t index, int6
                                  char *text, size_t size) {
   if (size == 0) return;
   text[0] = '\0';
-  if (source->describe_target) {
+  if (source->builtin && source->builtin->describe_target) {
     uint64_t number = brim_source_part_at(source->part, index);
-    source->describe_target(source->state, number, value, text, size);
+    source->builtin->describe_target(source->state, number, value, text, size);
   }
   if (!text[0]) brim_source_describe(source, index, text, size);
 }
@@ -369,7 +778,7 @@ brim_status brim_source_read(brim_source *source, uint64_t index, int scale, voi
 brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
                                void *target) {
   // A cache reads what was just written.
-  if (!source->stream || source->cache) {
+  if (!source->builtin || !source->builtin->stream || source->cache) {
     return brim_source_read(source, index, 1, input, target, NULL, NULL);
   }
   BRIM_TRY(check_index(source, index));
@@ -377,12 +786,13 @@ brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t nex
   if (next >= source->info.count) next = index;
   uint64_t number = brim_source_part_at(source->part, index);
   next = brim_source_part_at(source->part, next);
-  brim_status status = source->stream(source->state, number, next, input, target);
+  brim_status status = source->builtin->stream(source->state, number, next, input, target);
   return status ? name_sample(source, index, status) : BRIM_OK;
 }
 
 bool brim_source_rows_of(const brim_source *source, brim_source_rows *out) {
-  return source->rows && !source->info.varies && source->rows(source->state, out);
+  const brim_source_builtin *own = source->builtin;
+  return own && own->rows && !source->info.varies && own->rows(source->state, out);
 }
 
 uint64_t brim_source_row(const brim_source *source, uint64_t index) {
@@ -393,7 +803,7 @@ brim_status brim_source_target(brim_source *source, uint64_t index, void *target
   BRIM_TRY(check_index(source, index));
   uint64_t number = brim_source_part_at(source->part, index);
   brim_status_clear();
-  brim_status status = source->target(source->state, number, target);
+  brim_status status = source->builtin->target(source->state, number, target);
   return status ? name_sample(source, index, status) : BRIM_OK;
 }
 
@@ -430,4 +840,154 @@ brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *heigh
   brim_status_clear();
   brim_status status = source->table->size(source->state, number, height, width);
   return status ? name_sample(source, index, status) : BRIM_OK;
+}
+
+//---------------------------------- two sets for one network ----------------------------------
+
+enum { NAME_BYTES = 256, TEXT_BYTES = 160 };
+
+brim_status brim_source_open_failed(brim_status status) {
+  return status == BRIM_EIO || status == BRIM_EUNSUPPORTED ? BRIM_EINVAL : status;
+}
+
+// "set.h5:train/x" of "set.h5:train/x[0]": the set, not the sample.
+static void name_set(const brim_source *source, char out[NAME_BYTES]) {
+  brim_source_describe(source, 0, out, NAME_BYTES);
+  char *bracket = strrchr(out, '[');
+  if (bracket && bracket > out && out[strlen(out) - 1] == ']') *bracket = '\0';
+}
+
+static void shape_text(const brim_source_info *info, char out[TEXT_BYTES]) {
+  size_t used = 0;
+  for (int i = 0; i < info->rank && used < TEXT_BYTES; i++) {
+    int n = snprintf(out + used, TEXT_BYTES - used, "%s%" PRId64, i ? ", " : "(", info->dim[i]);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (used >= TEXT_BYTES) return;
+  snprintf(out + used, TEXT_BYTES - used, ") %s",
+           info->type == BRIM_SAMPLE_U8 ? "uint8" : "float32");
+}
+
+static void target_text(const brim_source_info *info, char out[TEXT_BYTES]) {
+  if (info->classes > 0) {
+    snprintf(out, TEXT_BYTES, brim_tr("labels of %lld classes"), (long long)info->classes);
+  } else if (info->target_dim > 0) {
+    snprintf(out, TEXT_BYTES, brim_tr("numbers, %lld a sample"), (long long)info->target_dim);
+  } else {
+    snprintf(out, TEXT_BYTES, "%s", brim_tr("none"));
+  }
+}
+
+static bool same_shape(const brim_source_info *a, const brim_source_info *b, bool any_size) {
+  bool same = a->rank == b->rank && a->type == b->type;
+  // height and width are the transforms' business then, channels are not
+  for (int i = any_size && a->rank == 3 ? 2 : 0; same && i < a->rank; i++) {
+    same = a->dim[i] == b->dim[i];
+  }
+  return same;
+}
+
+brim_status brim_source_match(const brim_source *train, const brim_source_info *a,
+                              const brim_source *eval, const brim_source_info *b, bool any_size,
+                              const char *advice) {
+  char one[NAME_BYTES], other[NAME_BYTES], left[TEXT_BYTES], right[TEXT_BYTES];
+  name_set(train, one);
+  name_set(eval, other);
+  if (!same_shape(a, b, any_size)) {
+    shape_text(a, left);
+    shape_text(b, right);
+    return brim_fail(BRIM_EINVAL,
+                     "the training and the evaluation set have samples of different shape or type: "
+                     "%s has %s, %s has %s%s",
+                     one, left, other, right, advice);
+  }
+  if (a->target_dim != b->target_dim || (a->classes > 0) != (b->classes > 0)) {
+    target_text(a, left);
+    target_text(b, right);
+    return brim_fail(
+        BRIM_EINVAL,
+        "the training and the evaluation set have different targets: %s has %s, %s has %s", one,
+        left, other, right);
+  }
+  if (b->classes > a->classes) {
+    const char *kind = train->table->name;
+    bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0 || strcmp(kind, "numpy") == 0;
+    snprintf(left, sizeof left, brim_tr("; if that is intended, set dataset: %s(classes=%lld)"),
+             kind, (long long)b->classes);
+    return brim_fail(BRIM_EINVAL,
+                     "the evaluation set has labels up to %" PRId64
+                     ", the training set only up to %" PRId64 ": %s and %s%s",
+                     b->classes - 1, a->classes - 1, other, one, says ? left : "");
+  }
+  // Text labels of sets that were opened apart, from two files, may be numbered in two ways.
+  const char *const *ours = brim_source_text_classes(train);
+  const char *const *theirs = brim_source_text_classes(eval);
+  // Folders number their classes by name, as text is numbered. Other numbers are as their writer chose them.
+  const brim_source *numbered = ours ? eval : train;
+  if (a->classes > 0 && !ours != !theirs && strcmp(numbered->table->name, "folder") != 0) {
+    brim_log_warn("data",
+                  "%s has classes by name and %s by number: the numbers are taken for places in "
+                  "the sorted names, "
+                  "from 0",
+                  ours ? one : other, ours ? other : one);
+  }
+  for (int64_t i = 0; ours && theirs && i < b->classes; i++) {
+    if (strcmp(ours[i], theirs[i]) == 0) continue;
+    brim_text_plain(ours[i], left, sizeof left);
+    brim_text_plain(theirs[i], right, sizeof right);
+    return brim_fail(BRIM_EINVAL,
+                     "the training and the evaluation set number their classes differently: class "
+                     "%" PRId64
+                     " is '%s' in %s and '%s' in %s; put both sets into one file or one folder",
+                     i, left, one, right, other);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- what splits read, and what they leave ----------------------------------
+
+void brim_unused_add(brim_unused *unused, const char *name) {
+  if (unused->count++ >= BRIM_UNUSED_NAMED) return;
+  brim_str_printf(unused->names, "%s%s", unused->count > 1 ? ", " : "", name);
+}
+
+brim_status brim_source_unused(brim_source *const *sources, size_t source_count, brim_str *out,
+                               brim_source_left *left) {
+  brim_unused unused = {.names = out};
+  void *states[BRIM_UNUSED_SOURCES];
+  *left = (brim_source_left){0};
+  if (source_count == 0 || source_count > BRIM_UNUSED_SOURCES) return BRIM_OK;
+  for (size_t i = 0; i < source_count; i++) {
+    if (sources[i]->table != sources[0]->table) return BRIM_OK;
+    states[i] = sources[i]->state;
+  }
+  const brim_source_builtin *own = sources[0]->builtin;
+  if (own && own->unused) BRIM_TRY(own->unused(states, source_count, &unused));
+  *left = (brim_source_left){unused.count, unused.files, unused.bytes};
+  if (unused.count > BRIM_UNUSED_NAMED) {
+    brim_str_printf(out, brim_tr(" and %zu more"), unused.count - BRIM_UNUSED_NAMED);
+  }
+  return brim_str_status(out);
+}
+
+bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_t *files,
+                       uint64_t *bytes) {
+  const char *paths[BRIM_UNUSED_SOURCES * BRIM_SOURCE_FILES];
+  size_t count = 0;
+  *files = *bytes = 0;
+  if (source_count == 0 || source_count > BRIM_UNUSED_SOURCES) return false;
+  for (size_t i = 0; i < source_count; i++) {
+    const brim_source_builtin *own = sources[i]->builtin;
+    if (!own || !own->files) return false;
+    count += own->files(sources[i]->state, paths + count);
+  }
+  for (size_t i = 0; i < count; i++) {
+    bool again = false;  // val is the test set of some
+    for (size_t k = 0; k < i && !again; k++) again = strcmp(paths[i], paths[k]) == 0;
+    struct stat st;
+    if (again || stat(paths[i], &st) != 0) continue;
+    *files += 1;
+    *bytes += (uint64_t)st.st_size;
+  }
+  return true;
 }

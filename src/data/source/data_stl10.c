@@ -3,12 +3,10 @@
 // memory. Splits: train, val and test (the test set), unlabeled (no target). Arguments: path=P (over
 // data.path; the folder of the files or the one above it), split, limit=N (the first N samples),
 // fold=0..9 (only the training images of that line of fold_indices.txt).
-#include "data/source/data_stl10.h"
+#include "data/data_int.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#include "data/data_int.h"
 
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -394,9 +392,9 @@ static void stl10_describe(void *state, uint64_t index, char *text, size_t size)
   }
 }
 
-uint64_t brim_source_stl10_host_bytes(void *state) { return ((stl10_state *)state)->memory_bytes; }
+static uint64_t stl10_host_bytes(void *state) { return ((stl10_state *)state)->memory_bytes; }
 
-size_t brim_source_stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
+static size_t stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
   const stl10_state *s = state;
   size_t n = 0;
   paths[n++] = s->images_path;
@@ -405,7 +403,7 @@ size_t brim_source_stl10_files(void *state, const char *paths[BRIM_SOURCE_FILES]
   return n;
 }
 
-int64_t brim_source_stl10_label(void *state, uint64_t index) {
+static int64_t stl10_label(const void *state, uint64_t index) {
   const stl10_state *s = state;
   return s->labels[record_of(s, index)];
 }
@@ -418,4 +416,12 @@ const brim_source_table brim_source_stl10 = {
     .read = stl10_read,
     .close = stl10_close,
     .describe = stl10_describe,
+};
+
+const brim_source_builtin brim_builtin_stl10 = {
+    .table = &brim_source_stl10,
+    .host_bytes = stl10_host_bytes,
+    .label = stl10_label,
+    .no_val = true,
+    .files = stl10_files,
 };

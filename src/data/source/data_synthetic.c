@@ -191,7 +191,7 @@ static brim_status synthetic_read(void *state, uint64_t index, void *input, void
 
 static void synthetic_close(void *state) { brim_free(state); }
 
-int64_t brim_source_synthetic_label(void *state, uint64_t index) {
+static int64_t synthetic_label(const void *state, uint64_t index) {
   return (int64_t)label_of(state, index);
 }
 
@@ -202,4 +202,9 @@ const brim_source_table brim_source_synthetic = {
     .info = synthetic_info,
     .read = synthetic_read,
     .close = synthetic_close,
+};
+
+const brim_source_builtin brim_builtin_synthetic = {
+    .table = &brim_source_synthetic,
+    .label = synthetic_label,
 };

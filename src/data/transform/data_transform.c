@@ -1,12 +1,545 @@
-// A pipeline of transforms, prepared for the samples of one source, and what a worker does with it:
-// packed pixels move as they are until the first stage that mixes them, from there on they are
-// planes of floats, and are rounded once at the end. Nothing is allocated after preparing. What a
-// single stage does is in data_transform_*.c.
+// A pipeline of transforms, prepared for the samples of one source, and its application by a worker.
+// One row a component reads and checks its arguments and makes a stage; components without a stage
+// (normalize, to_tensor, cast, views) change the description of the result. Packed pixels move as
+// they are until the first stage that mixes them; from there on they are planes of floats, rounded
+// once at the end. Nothing is allocated after preparing. A single stage's work is in
+// data_transform_geometry.c and data_transform_mix.c.
 #include "data/transform/data_transform.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
+
+//---------------------------------- arguments ----------------------------------
+
+typedef struct row {
+  const char *name;
+  brim_image_op op;
+  bool random;  // draws: left out where a sample shall always look the same
+  bool sizes;   // makes images of one size out of any
+  bool colors;  // needs 1 or 3 channels
+  brim_status (*read)(const brim_component *c, brim_transform_build *b, brim_image_stage *s);
+  brim_status (*fold)(const brim_component *c, brim_transform_build *b);  // instead of a stage
+} row;
+
+//---------------------------------- arguments ----------------------------------
+
+// size=32 or size=(height, width). The catalogue has checked a config's; code may ask too.
+static brim_status read_size(const brim_component *c, int32_t *height, int32_t *width) {
+  const brim_value *v = brim_component_arg(c, "size");
+  int64_t h = 0, w = 0;
+  if (v && v->kind == BRIM_VALUE_INT) {
+    h = w = v->integer;
+  } else if (v && v->kind == BRIM_VALUE_LIST && v->count == 2 &&
+             v->items[0].kind == BRIM_VALUE_INT && v->items[1].kind == BRIM_VALUE_INT) {
+    h = v->items[0].integer;
+    w = v->items[1].integer;
+  }
+  if (h < 1 || w < 1 || h > 65536 || w > 65536) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: size must be a whole number from 1 to 65536 or (height, width)", c->name);
+  }
+  *height = (int32_t)h;
+  *width = (int32_t)w;
+  return BRIM_OK;
+}
+
+static brim_status read_int(const brim_component *c, const char *name, int64_t fallback,
+                            int64_t min, int64_t max, int32_t *out) {
+  int64_t value = brim_component_int(c, name, fallback);
+  if (value < min || value > max) {
+    return brim_fail(BRIM_EINVAL, "%s: %s must be a whole number from %" PRId64 " to %" PRId64,
+                     c->name, name, min, max);
+  }
+  *out = (int32_t)value;
+  return BRIM_OK;
+}
+
+static brim_status read_real(const brim_component *c, const char *name, double fallback, double min,
+                             double max, float *out) {
+  double value = brim_component_float(c, name, fallback);
+  if (!(value >= min && value <= max)) {
+    return brim_fail(BRIM_EINVAL, "%s: %s must be a number from %g to %g", c->name, name, min, max);
+  }
+  *out = (float)value;
+  return BRIM_OK;
+}
+
+static brim_status read_p(const brim_component *c, double fallback, float *out) {
+  return read_real(c, "p", fallback, 0, 1, out);
+}
+
+static bool is_number(const brim_value *v) {
+  return v->kind == BRIM_VALUE_INT || v->kind == BRIM_VALUE_FLOAT;
+}
+
+// (lowest, highest), or one number for both. `out` holds the default.
+static brim_status read_range(const brim_component *c, const char *name, double min, double max,
+                              float out[2]) {
+  const brim_value *v = brim_component_arg(c, name);
+  if (!v) return BRIM_OK;
+  double low = NAN, high = NAN;
+  if (is_number(v)) {
+    low = high = v->number;
+  } else if (v->kind == BRIM_VALUE_LIST && v->count == 2 && is_number(&v->items[0]) &&
+             is_number(&v->items[1])) {
+    low = v->items[0].number;
+    high = v->items[1].number;
+  }
+  if (!(low >= min && low <= high && high <= max)) {
+    return brim_fail(BRIM_EINVAL, "%s: %s must be (lowest, highest), both from %g to %g", c->name,
+                     name, min, max);
+  }
+  out[0] = (float)low;
+  out[1] = (float)high;
+  return BRIM_OK;
+}
+
+static brim_status read_choice(const brim_component *c, const char *name, const char *const *names,
+                               const char *said, int32_t *out) {
+  const char *value = brim_component_string(c, name, names[0]);
+  for (int32_t i = 0; names[i]; i++) {
+    if (strcmp(value, names[i]) == 0) {
+      *out = i;
+      return BRIM_OK;
+    }
+  }
+  return brim_fail(BRIM_EINVAL, "%s: %s must be %s", c->name, name, said);
+}
+
+static brim_status read_filter(const brim_component *c, brim_image_stage *s) {
+  static const char *const names[] = {"bilinear", "nearest", NULL};
+  return read_choice(c, "interpolation", names, "bilinear or nearest", &s->nearest);
+}
+
+//---------------------------------- windows ----------------------------------
+
+// Images of sizes of their own may be smaller than the window: what lies outside is padding then.
+static brim_status check_window(const brim_component *c, const brim_transform_build *b,
+                                const brim_image_stage *s) {
+  int64_t height = s->in_height + 2 * (int64_t)s->padding;
+  int64_t width = s->in_width + 2 * (int64_t)s->padding;
+  bool varies = b->t->varies && b->t->program.stage_count == 0;
+  if (varies || (s->out_height <= height && s->out_width <= width)) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s: a window of %dx%d does not fit into %" PRId64 "x%" PRId64
+                   " (an image of %dx%d with %d pixels of padding on each side)",
+                   c->name, (int)s->out_height, (int)s->out_width, height, width, (int)s->in_height,
+                   (int)s->in_width, (int)s->padding);
+}
+
+static brim_status read_center_crop(const brim_component *c, brim_transform_build *b,
+                                    brim_image_stage *s) {
+  BRIM_TRY(read_size(c, &s->out_height, &s->out_width));
+  return check_window(c, b, s);
+}
+
+static brim_status read_random_crop(const brim_component *c, brim_transform_build *b,
+                                    brim_image_stage *s) {
+  static const char *const pads[] = {"constant", "edge", "reflect", NULL};
+  s->random = 1;
+  BRIM_TRY(read_int(c, "padding", 0, 0, 65536, &s->padding));
+  BRIM_TRY(read_choice(c, "padding_mode", pads, "constant, edge or reflect", &s->pad));
+  int32_t side = s->in_height < s->in_width ? s->in_height : s->in_width;
+  if (s->pad == BRIM_IMAGE_PAD_REFLECT && s->padding >= side) {
+    return brim_fail(BRIM_EINVAL, "%s: mirroring %d pixels needs a larger image than %dx%d",
+                     c->name, (int)s->padding, (int)s->in_height, (int)s->in_width);
+  }
+  BRIM_TRY(read_size(c, &s->out_height, &s->out_width));
+  return check_window(c, b, s);
+}
+
+static brim_status read_pad(const brim_component *c, brim_transform_build *b, brim_image_stage *s) {
+  BRIM_TRY(read_int(c, "padding", 4, 0, 65536, &s->padding));
+  if (s->in_height > INT32_MAX - 2 * s->padding || s->in_width > INT32_MAX - 2 * s->padding) {
+    return brim_fail(BRIM_ELIMIT, "%s: the images are too large", c->name);
+  }
+  s->out_height = s->in_height + 2 * s->padding;
+  s->out_width = s->in_width + 2 * s->padding;
+  double value = brim_component_float(c, "value", 0);
+  bool bytes = b->source->type == BRIM_SAMPLE_U8;
+  if (!isfinite(value) || (bytes && !(value >= 0 && value <= 255))) {
+    return brim_fail(BRIM_EINVAL, "%s: value must be %s", c->name,
+                     bytes ? "from 0 to 255: these samples are bytes" : "a number");
+  }
+  for (int i = 0; i < BRIM_IMAGE_MAX_CHANNELS; i++) {
+    s->fill[i] = bytes ? (float)brim_image_byte((float)value) : (float)value;
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- resampling ----------------------------------
+
+// size=(height, width), or size=n for n x n; in front of a center_crop n is the shorter side, as
+// elsewhere (read_pipeline then makes one stage of the two).
+static brim_status read_resize(const brim_component *c, brim_transform_build *b,
+                               brim_image_stage *s) {
+  (void)b;
+  BRIM_TRY(read_filter(c, s));
+  return read_size(c, &s->out_height, &s->out_width);
+}
+
+static brim_status read_resized_crop(const brim_component *c, brim_transform_build *b,
+                                     brim_image_stage *s) {
+  (void)b;
+  s->scale[0] = 0.08f;
+  s->scale[1] = 1.0f;
+  s->ratio[0] = 0.75f;
+  s->ratio[1] = 4.0f / 3.0f;
+  s->random = 1;
+  BRIM_TRY(read_range(c, "scale", 1e-6, 1, s->scale));
+  BRIM_TRY(read_range(c, "ratio", 1e-3, 1e3, s->ratio));
+  BRIM_TRY(read_filter(c, s));
+  return read_size(c, &s->out_height, &s->out_width);
+}
+
+// resize(size=256) | center_crop(size=224): the shorter side to 256, then the middle.
+static brim_status join_center_crop(const brim_component *c, brim_image_stage *s) {
+  s->size = s->out_height;
+  BRIM_TRY(read_size(c, &s->out_height, &s->out_width));
+  if (s->out_height <= s->size && s->out_width <= s->size) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s: a window of %dx%d does not fit into images whose shorter side was resized "
+                   "to %d",
+                   c->name, (int)s->out_height, (int)s->out_width, (int)s->size);
+}
+
+//---------------------------------- the others ----------------------------------
+
+static brim_status read_flip(const brim_component *c, brim_transform_build *b,
+                             brim_image_stage *s) {
+  (void)b;
+  return read_p(c, 0.5, &s->p);
+}
+
+static brim_status read_jitter(const brim_component *c, brim_transform_build *b,
+                               brim_image_stage *s) {
+  (void)b;
+  BRIM_TRY(read_real(c, "brightness", 0.4, 0, 100, &s->brightness));
+  BRIM_TRY(read_real(c, "contrast", 0.4, 0, 100, &s->contrast));
+  BRIM_TRY(read_real(c, "saturation", 0.4, 0, 100, &s->saturation));
+  BRIM_TRY(read_real(c, "hue", 0.1, 0, 0.5, &s->hue));
+  return read_p(c, 1.0, &s->p);
+}
+
+static brim_status read_grayscale(const brim_component *c, brim_transform_build *b,
+                                  brim_image_stage *s) {
+  (void)b;
+  return read_p(c, 1.0, &s->p);
+}
+
+static brim_status read_random_grayscale(const brim_component *c, brim_transform_build *b,
+                                         brim_image_stage *s) {
+  (void)b;
+  return read_p(c, 0.2, &s->p);
+}
+
+static brim_status read_blur(const brim_component *c, brim_transform_build *b,
+                             brim_image_stage *s) {
+  (void)b;
+  s->sigma[0] = 0.1f;
+  s->sigma[1] = 2.0f;
+  BRIM_TRY(read_int(c, "kernel", 9, 1, BRIM_IMAGE_MAX_TAPS, &s->taps));
+  if (s->taps % 2 == 0) return brim_fail(BRIM_EINVAL, "%s: kernel must be odd", c->name);
+  BRIM_TRY(read_range(c, "sigma", 1e-3, 1e3, s->sigma));
+  return read_p(c, 0.5, &s->p);
+}
+
+// The value that a normalisation makes zero, to the nearest byte; black when there is none.
+static void set_fill(const brim_source_info *info, brim_sample_type type, int64_t channels,
+                     brim_image_stage *s) {
+  int64_t n = info->channels;
+  if (n <= 0) return;
+  if (channels % n != 0 || (channels > BRIM_IMAGE_MAX_CHANNELS && n == 3)) n = 1;
+  for (int64_t i = 0; i < BRIM_IMAGE_MAX_CHANNELS; i++) {
+    float mean = info->mean[i % n];
+    s->fill[i] = type == BRIM_SAMPLE_U8 ? (float)brim_image_byte(mean * 255.0f) : mean;
+  }
+}
+
+static brim_status read_cutout(const brim_component *c, brim_transform_build *b,
+                               brim_image_stage *s) {
+  BRIM_TRY(read_int(c, "size", 8, 1, 65536, &s->size));
+  BRIM_TRY(read_int(c, "count", 1, 1, 1024, &s->count));
+  set_fill(b->source, b->source->type, b->channels, s);
+  return read_p(c, 1.0, &s->p);
+}
+
+//---------------------------------- without a stage ----------------------------------
+
+// Channels that a normalisation given as one number is spread over.
+static int32_t spread(const brim_source_info *info) {
+  if (info->channels > 0) return info->channels;
+  return info->rank == 3 && info->dim[2] <= BRIM_IMAGE_MAX_CHANNELS ? (int32_t)info->dim[2] : 1;
+}
+
+// One number, or one a channel: *count of them, or 0 when it is one.
+static brim_status read_numbers(const brim_component *c, const char *name, double fallback,
+                                float out[BRIM_IMAGE_MAX_CHANNELS], int32_t *count) {
+  const brim_value *v = brim_component_arg(c, name);
+  *count = 0;
+  bool list = v && v->kind == BRIM_VALUE_LIST;
+  size_t n = list ? v->count : 1;
+  if (n < 1 || n > BRIM_IMAGE_MAX_CHANNELS || (v && !list && !is_number(v))) {
+    return brim_fail(BRIM_EINVAL, "%s: %s must be a number or a list of up to %d", c->name, name,
+                     BRIM_IMAGE_MAX_CHANNELS);
+  }
+  for (size_t i = 0; i < BRIM_IMAGE_MAX_CHANNELS; i++) {
+    const brim_value *item = list ? &v->items[i < n ? i : 0] : v;
+    if (item && !is_number(item)) {
+      return brim_fail(BRIM_EINVAL, "%s: %s must be numbers", c->name, name);
+    }
+    out[i] = (float)(item ? item->number : fallback);
+  }
+  if (list && n > 1) *count = (int32_t)n;
+  return BRIM_OK;
+}
+
+static brim_status refuse_after(const brim_component *c, const brim_transform_build *b) {
+  return brim_fail(BRIM_EINVAL,
+                   "%s comes after %s, which must be the last stage; put %s at the end", c->name,
+                   b->closed, b->closed);
+}
+
+// (x - mean) / std on 0..1 (bytes) or on the values as they are (floats): the network's to do.
+static brim_status fold_normalize(const brim_component *c, brim_transform_build *b) {
+  if (b->closed && strcmp(b->closed, "to_tensor") != 0) return refuse_after(c, b);
+  brim_source_info *info = &b->t->info;
+  float mean[BRIM_IMAGE_MAX_CHANNELS], std[BRIM_IMAGE_MAX_CHANNELS];
+  int32_t means, stds;
+  BRIM_TRY(read_numbers(c, "mean", 0.5, mean, &means));
+  BRIM_TRY(read_numbers(c, "std", 0.5, std, &stds));
+  int64_t last =
+      info->rank > 1 && !(info->rank == 2 && means + stds == 0) ? info->dim[info->rank - 1] : 1;
+  int32_t n = means > stds ? means : stds;
+  if ((means && means != n) || (stds && stds != n) || (n && n != last)) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: mean and std must be one number each or one for each of the %" PRId64
+                     " channels",
+                     c->name, last);
+  }
+  if (n == 0) n = spread(info);
+  for (int32_t i = 0; i < n; i++) {
+    if (!isfinite(mean[i]) || !(std[i] > 0) || !isfinite(std[i])) {
+      return brim_fail(BRIM_EINVAL, "%s: std must be above 0", c->name);
+    }
+    info->mean[i] = mean[i];
+    info->std[i] = std[i];
+  }
+  info->channels = n;
+  b->closed = c->name;
+  return BRIM_OK;
+}
+
+// 0..1 and nothing else: no normalisation but the one that follows.
+static brim_status fold_to_tensor(const brim_component *c, brim_transform_build *b) {
+  if (b->closed) return refuse_after(c, b);
+  brim_source_info *info = &b->t->info;
+  b->closed = c->name;
+  if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;
+  info->channels = spread(info);
+  for (int32_t i = 0; i < info->channels; i++) {
+    info->mean[i] = 0.0f;
+    info->std[i] = 1.0f;
+  }
+  return BRIM_OK;
+}
+
+// Bytes to floats of the same values; what the network then does to them comes to the same.
+static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
+  brim_source_info *info = &b->t->info;
+  const char *type = brim_component_string(c, "dtype", "float32");
+  if (strcmp(type, "float16") == 0 || strcmp(type, "bfloat16") == 0) {
+    return brim_fail(
+        BRIM_EUNSUPPORTED,
+        "%s: cannot convert samples to %s; set the compute precision with training.precision",
+        c->name, type);
+  }
+  if (strcmp(type, "uint8") == 0) {
+    if (info->type == BRIM_SAMPLE_U8) return BRIM_OK;
+    return brim_fail(BRIM_EUNSUPPORTED, "%s: samples of floats cannot become uint8", c->name);
+  }
+  if (strcmp(type, "float32") != 0) {
+    return brim_fail(BRIM_EINVAL, "%s: dtype must be uint8 or float32", c->name);
+  }
+  if (info->type == BRIM_SAMPLE_F32) return BRIM_OK;
+  info->type = BRIM_SAMPLE_F32;
+  for (int32_t i = 0; i < info->channels; i++) {
+    info->mean[i] *= 255.0f;
+    info->std[i] *= 255.0f;
+  }
+  b->closed = c->name;
+  return BRIM_OK;
+}
+
+// Views differ by what is drawn: without draws there is one.
+static brim_status fold_views(const brim_component *c, brim_transform_build *b) {
+  int32_t views = 1;
+  BRIM_TRY(read_int(c, "views", 2, 1, 16, &views));
+  if (b->t->program.views > 1) {
+    return brim_fail(BRIM_EINVAL, "%s appears twice; specify it once", c->name);
+  }
+  if (b->random) b->t->program.views = views;
+  return BRIM_OK;
+}
+
+static const row rows[] = {
+    {"resize", BRIM_IMAGE_RESIZE, .sizes = true, .read = read_resize},
+    {"center_crop", BRIM_IMAGE_WINDOW, .sizes = true, .read = read_center_crop},
+    {"random_crop", BRIM_IMAGE_WINDOW, .random = true, .sizes = true, .read = read_random_crop},
+    {"random_resized_crop", BRIM_IMAGE_RESIZED_WINDOW, .random = true, .sizes = true,
+     .read = read_resized_crop},
+    {"random_flip", BRIM_IMAGE_FLIP, .random = true, .read = read_flip},
+    {"random_vertical_flip", BRIM_IMAGE_FLIP_VERTICAL, .random = true, .read = read_flip},
+    {"color_jitter", BRIM_IMAGE_JITTER, .random = true, .colors = true, .read = read_jitter},
+    {"grayscale", BRIM_IMAGE_GRAY, .colors = true, .read = read_grayscale},
+    {"random_grayscale", BRIM_IMAGE_GRAY, .random = true, .colors = true,
+     .read = read_random_grayscale},
+    {"gaussian_blur", BRIM_IMAGE_BLUR, .random = true, .read = read_blur},
+    {"cutout", BRIM_IMAGE_CUTOUT, .random = true, .read = read_cutout},
+    {"pad", BRIM_IMAGE_WINDOW, .read = read_pad},
+    {"normalize", BRIM_IMAGE_OP_COUNT, .fold = fold_normalize},
+    {"to_tensor", BRIM_IMAGE_OP_COUNT, .fold = fold_to_tensor},
+    {"cast", BRIM_IMAGE_OP_COUNT, .fold = fold_cast},
+    {"views", BRIM_IMAGE_OP_COUNT, .fold = fold_views},
+};
+
+//---------------------------------- the pipeline ----------------------------------
+
+static const row *find_row(const char *name) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (strcmp(rows[i].name, name) == 0) return &rows[i];
+  }
+  return NULL;
+}
+
+// The names there are, for messages.
+static brim_status unknown(const brim_component *c) {
+  brim_str names;
+  brim_str_init(&names);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    brim_str_printf(&names, "%s%s", i ? ", " : "", rows[i].name);
+  }
+  brim_status status = brim_str_status(&names);
+  if (!status) {
+    status = brim_fail(BRIM_EUNSUPPORTED,
+                       "transform '%s' is not supported in this version; choose from: %s", c->name,
+                       names.data);
+  }
+  brim_str_deinit(&names);
+  return status;
+}
+
+static brim_status check_row(const brim_component *c, const row *r, const brim_transform_build *b) {
+  const brim_source_info *info = b->source;
+  if (b->closed) return refuse_after(c, b);
+  if (info->rank != 2 && info->rank != 3) {
+    return brim_fail(BRIM_EINVAL,
+                     info->rank == 1
+                         ? BRIM_N_("%s works on images (height, width or height, width, channels); "
+                                   "these samples have %d dimension")
+                         : BRIM_N_("%s works on images (height, width or height, width, channels); "
+                                   "these samples have %d dimensions"),
+                     c->name, (int)info->rank);
+  }
+  if (b->height > INT32_MAX || b->width > INT32_MAX || b->channels > 65536) {
+    return brim_fail(BRIM_ELIMIT, "%s: the images are too large", c->name);
+  }
+  if (r->colors && b->channels != 1 && b->channels != 3) {
+    return brim_fail(BRIM_EINVAL, "%s works on images of 1 or 3 channels; these have %" PRId64,
+                     c->name, b->channels);
+  }
+  if (b->t->program.stage_count == 0 && b->t->varies && !r->sizes) {
+    return brim_fail(BRIM_EINVAL,
+                     "%s: the images differ in size; the first transform must be resize, "
+                     "center_crop, random_crop or random_resized_crop",
+                     c->name);
+  }
+  if (b->t->program.stage_count == BRIM_IMAGE_MAX_STAGES) {
+    return brim_fail(BRIM_ELIMIT, "%s: a pipeline of more than %d transforms", c->name,
+                     BRIM_IMAGE_MAX_STAGES);
+  }
+  return BRIM_OK;
+}
+
+// One item; *joined says that the one after it, `next`, went into the same stage.
+static brim_status read_item(const brim_component *c, const brim_component *next,
+                             brim_transform_build *b, bool *joined) {
+  const row *r = find_row(c->name);
+  if (!r) return unknown(c);
+  if (r->fold) return r->fold(c, b);
+  bool draws = r->random || (r->op == BRIM_IMAGE_GRAY && brim_component_float(c, "p", 1) < 1);
+  if (draws && !b->random) return BRIM_OK;
+  BRIM_TRY(check_row(c, r, b));
+  brim_augment_program *program = &b->t->program;
+  brim_image_stage *s = &program->stages[program->stage_count];
+  memset(s, 0, sizeof *s);
+  s->op = (int32_t)r->op;
+  s->number = b->number;
+  s->p = 1.0f;
+  s->in_height = s->out_height = (int32_t)b->height;
+  s->in_width = s->out_width = (int32_t)b->width;
+  BRIM_TRY(r->read(c, b, s));
+  const brim_value *size = brim_component_arg(c, "size");
+  if (r->op == BRIM_IMAGE_RESIZE && size->kind == BRIM_VALUE_INT && next &&
+      strcmp(next->name, "center_crop") == 0) {
+    *joined = true;
+    BRIM_TRY(join_center_crop(next, s));
+  }
+  b->height = s->out_height;
+  b->width = s->out_width;
+  b->t->names[program->stage_count++] = r->name;
+  return BRIM_OK;
+}
+
+// A cast alone still has to pass the samples through: as a window of all of it.
+static brim_status add_cast(brim_transform_build *b) {
+  brim_augment_program *program = &b->t->program;
+  if (b->t->info.type == b->source->type || program->stage_count > 0) return BRIM_OK;
+  if (b->height > INT32_MAX || b->width > INT32_MAX) {
+    return brim_fail(BRIM_ELIMIT, "cast: the samples are too large");
+  }
+  brim_image_stage *s = &program->stages[program->stage_count];
+  memset(s, 0, sizeof *s);
+  s->op = BRIM_IMAGE_WINDOW;
+  s->in_height = s->out_height = (int32_t)b->height;
+  s->in_width = s->out_width = (int32_t)b->width;
+  b->t->names[program->stage_count++] = "cast";
+  return BRIM_OK;
+}
+
+// Reads the whole pipeline into t->program.stages, names, views and info.
+static brim_status read_pipeline(const brim_pipeline *pipeline, brim_transform_build *b) {
+  for (size_t i = 0; i < pipeline->count; i++) {
+    const brim_component *c = &pipeline->items[i];
+    bool joined = false;
+    brim_status status = read_item(c, i + 1 < pipeline->count ? c + 1 : NULL, b, &joined);
+    if (status) {
+      if (c->file && c->line > 0) brim_fail_context(status, "%s:%d:%d", c->file, c->line, c->col);
+      return status;
+    }
+    if (joined) i++;
+    // View 0 is what the pipeline without `views` makes, wherever that stands.
+    b->number += joined ? 2 : strcmp(c->name, "views") != 0;
+  }
+  if (b->t->varies && b->t->program.stage_count == 0) {
+    return brim_fail(BRIM_EINVAL,
+                     "the images differ in size; the first transform must be resize, center_crop, "
+                     "random_crop or random_resized_crop");
+  }
+  // Without the source's word on it, the mean colour is that of the normalisation in the pipeline.
+  brim_augment_program *program = &b->t->program;
+  for (int32_t i = 0; i < program->stage_count && b->source->channels <= 0; i++) {
+    brim_image_stage *s = &program->stages[i];
+    if (s->op != BRIM_IMAGE_CUTOUT) continue;
+    set_fill(&b->t->info, b->t->info.type, b->channels, s);
+  }
+  return add_cast(b);
+}
+
+//---------------------------------- preparing and applying ----------------------------------
 
 //---------------------------------- preparing ----------------------------------
 
@@ -110,7 +643,7 @@ static brim_status prepare(brim_transforms *t, const brim_pipeline *pipeline,
   p->in_height = (int32_t)(b.height <= INT32_MAX ? b.height : 0);
   p->in_width = (int32_t)(b.width <= INT32_MAX ? b.width : 0);
   p->channels = (int32_t)(b.channels <= INT32_MAX ? b.channels : 0);
-  BRIM_TRY(brim_transform_read(pipeline, &b));
+  BRIM_TRY(read_pipeline(pipeline, &b));
   p->out_height = p->stage_count ? (int32_t)b.height : p->in_height;
   p->out_width = p->stage_count ? (int32_t)b.width : p->in_width;
   p->in_float = info->type != BRIM_SAMPLE_U8;

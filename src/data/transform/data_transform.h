@@ -1,5 +1,5 @@
 // Inside data: a pipeline of transforms as a worker runs it. Components become stages of a program
-// (data_transform_args.c); stages that only move pixels work on packed pixels of any type
+// (data_transform.c); stages that only move pixels work on packed pixels of any type
 // (data_transform_geometry.c), those that mix them on planes of floats (data_transform_mix.c). What
 // a stage draws and does to a pixel stands in hd/hd_image.h, once for worker and device.
 #ifndef BRIM_DATA_TRANSFORM_H_
@@ -33,9 +33,6 @@ typedef struct brim_transform_build {
   int64_t height, width, channels;
   const char *closed;  // a component that ends the pipeline for all but normalize and views
 } brim_transform_build;
-
-// Reads the whole pipeline into t->program.stages, names, views and info.
-brim_status brim_transform_read(const brim_pipeline *pipeline, brim_transform_build *build);
 
 //---------------------------------- moving pixels ----------------------------------
 
