@@ -47,7 +47,7 @@ typedef enum brim_loss_target {
   BRIM_LOSS_VALUES   // (rows, width) f32
 } brim_loss_target;
 
-// A loss by its component's name. A new one is a new row: in engine_losses.c, or in a spec.
+// A loss by its component's name. A new one is a new row: in engine_optim.c, or in a spec.
 typedef struct brim_loss_row {
   const char *name;
   brim_op op;  // output, target unless NONE, state -> metrics, gradient of the output
@@ -123,7 +123,7 @@ brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim
 void brim_net_destroy(brim_net *net);
 const char *brim_net_name(const brim_net *net);  // of the spec
 
-// What a network's training holds in its arena, node by node (engine_memory.c). Names are the
+// The arena during each node of training: the planner's answer again, for a profile. Names are the
 // network's own.
 typedef struct brim_net_point {
   const char *op, *layer;  // layer NULL = none

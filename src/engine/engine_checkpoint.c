@@ -1,19 +1,183 @@
-// A network to a safetensors file and back. Loading checks the whole file against the network
-// before it changes anything, so a file that does not fit leaves the network as it was.
-// Model tensors have PyTorch's names, shapes and order of values, running statistics included.
-#include "engine/engine_checkpoint.h"
-
+// A network to a safetensors file and back. Loading checks the whole file against the network before
+// it changes anything, so a file that does not fit leaves the network as it was. Saving writes from
+// the device, or from a copy held in host memory, so that the network can train on meanwhile. Model
+// tensors have PyTorch's names, shapes and order of values, running statistics included.
+//
+// First weights may come from another run's file: the same network, one with another number of
+// outputs, or one wrapped in another network (backbone.*). Small networks can also be turned into
+// entries in memory, under a prefix, so that several of them share a file.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine_safetensors.h"
+#include "engine/engine_int.h"
+
+// The device's half of the state tensor, as far as a run depends on it.
+enum { BRIM_CHECKPOINT_STATE = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
+
+#define BRIM_AVERAGE_PREFIX "ema."  // of the names of averages
+
+// What an entry of the file stands for.
+typedef enum checkpoint_kind {
+  BRIM_ITEM_PARAM,
+  BRIM_ITEM_M,
+  BRIM_ITEM_V,
+  BRIM_ITEM_BUFFER,
+  BRIM_ITEM_AVERAGE,
+  BRIM_ITEM_AVERAGE_BUFFER,
+  BRIM_ITEM_TRACKED,  // num_batches_tracked of a batch norm, for PyTorch; not read here
+  BRIM_ITEM_STATE,    // loss scale, good steps and updates made
+  BRIM_ITEM_KIND_COUNT
+} checkpoint_kind;
+
+typedef struct checkpoint_item {
+  checkpoint_kind kind;
+  const brim_param *p;  // NULL for TRACKED and STATE
+  const char *name;
+  brim_dtype dtype;
+  int32_t rank;
+  int64_t dim[BRIM_MAX_RANK];
+  bool optional;  // a file may lack it: the network continues with what it has
+  bool reinit;    // of a last layer that is not taken from the file
+} checkpoint_item;
+
+typedef struct checkpoint_list {
+  checkpoint_item *items;
+  size_t count;
+  brim_arena *names;
+} checkpoint_list;
+
+//---------------------------------- first weights from another run ----------------------------------
+
+typedef checkpoint_item item;
+
+// What is put around a network: brim's own contrastive training (an encoder, which has no last
+// layer), PyTorch's DataParallel and compile, Lightning. Several may stand in front of each other.
+static const char encoder[] = "backbone.";
+static const char *const around[] = {encoder, "module.", "_orig_mod.", "model."};
+
+// Length of the names at the front of this one of what was put around a network: 9 of
+// "backbone.fc.bias".
+static size_t around_length(const char *name) {
+  size_t n = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < sizeof around / sizeof *around; i++) {
+      if (!brim_str_starts(name + n, around[i])) continue;
+      n += strlen(around[i]);
+      more = true;
+    }
+  }
+  return n;
+}
+
+// The entry of an item: of a model the average where the file has one; NULL = there is none.
+static const brim_safetensors_entry *find_entry(const brim_safetensors *file, const item *want,
+                                                bool weights_only) {
+  const brim_safetensors_entry *e = NULL;
+  char name[512];
+  if (weights_only && (want->kind == BRIM_ITEM_PARAM || want->kind == BRIM_ITEM_BUFFER)) {
+    int n = snprintf(name, sizeof name, BRIM_AVERAGE_PREFIX "%s", want->name);
+    if (n > 0 && (size_t)n < sizeof name) e = brim_safetensors_find(file, name);
+  }
+  return e ? e : brim_safetensors_find(file, want->name);
+}
+
+// Length of the layer's part of a parameter's name: "fc" of "fc.weight", nothing of "weight".
+static size_t layer_length(const char *name) {
+  const char *dot = strrchr(name, '.');
+  return dot ? (size_t)(dot - name) : 0;
+}
+
+static bool same_layer(const char *a, const char *b) {
+  size_t length = layer_length(a);
+  return layer_length(b) == length && strncmp(a, b, length) == 0;
+}
+
+// Is this one of the last layer's parameters? `last` is the last of all.
+static bool in_head(const item *e, const char *last) {
+  return e->kind == BRIM_ITEM_PARAM && same_layer(e->name, last);
+}
+
+// What stands in front of the network's names in the file: "" unless its first parameter is there
+// only behind something. A network of one layer would take any for its own.
+static void find_inside(const brim_net *net, const brim_safetensors *file, brim_net_reinit *out) {
+  const char *first = net->params.items[0].name;
+  const char *last = net->params.items[net->params.count - 1].name;
+  if (same_layer(first, last) || brim_safetensors_find(file, first)) return;
+  for (size_t i = 0; i < brim_safetensors_count(file); i++) {
+    const char *name = brim_safetensors_at(file, i)->name;
+    size_t inside = around_length(name);
+    if (inside == 0 || inside >= sizeof out->inside || strcmp(name + inside, first) != 0) continue;
+    snprintf(out->inside, sizeof out->inside, "%.*s", (int)inside, name);
+    return;
+  }
+}
+
+static brim_status use_names(checkpoint_list *list, const char *inside) {
+  for (size_t i = 0; inside[0] && i < list->count; i++) {
+    item *e = &list->items[i];
+    e->name = brim_arena_printf(list->names, "%s%s", inside, e->name);
+    if (!e->name) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+  }
+  return BRIM_OK;
+}
+
+// The last layer, whose parameters are the last of the list, differs in its first dimension alone,
+// or, of an encoder, is not there: its items are marked, and `out` says so.
+static brim_status mark_head(const brim_net *net, const char *path, const brim_safetensors *file,
+                             const char *last, checkpoint_list *list, brim_net_reinit *out) {
+  size_t head = 0, differ = 0;
+  bool of_encoder = brim_str_ends(out->inside, encoder);
+  for (size_t i = 0; i < list->count; i++) {
+    const item *e = &list->items[i];
+    if (!in_head(e, last)) continue;
+    const brim_safetensors_entry *from = find_entry(file, e, true);
+    head++;
+    out->outputs = e->dim[0];
+    if (of_encoder && from) {
+      return brim_fail(BRIM_EINVAL,
+                       "%s: its encoder is deeper than this network, whose last layer would be "
+                       "'%s'; use a model with the encoder's depth",
+                       path, from->name);
+    }
+    if (of_encoder) continue;
+    if (!from || from->rank != e->rank || e->rank < 1) return BRIM_OK;
+    for (int k = 1; k < e->rank; k++) {
+      if (from->dim[k] != e->dim[k]) return BRIM_OK;
+    }
+    differ += from->dim[0] != e->dim[0];
+    out->had = from->dim[0];
+  }
+  // a network of one layer would take nothing from the file
+  if (head == 0 || head == net->params.count || (!of_encoder && differ != head)) return BRIM_OK;
+  for (size_t i = 0; i < list->count; i++) list->items[i].reinit = in_head(&list->items[i], last);
+  out->is = true;
+  const char *layer = last + strlen(out->inside);
+  snprintf(out->layer, sizeof out->layer, "%.*s", (int)layer_length(layer), layer);
+  return BRIM_OK;
+}
+
+// Finds a network's first weights in the file of another run, and whether the last layer is taken from
+// there. The items get the file's names.
+static brim_status find_start(const brim_net *net, const char *path, const brim_safetensors *file,
+                              checkpoint_list *list, brim_net_reinit *out) {
+  if (net->params.count == 0) return BRIM_OK;
+  find_inside(net, file, out);
+  BRIM_TRY(use_names(list, out->inside));
+  const char *last = net->params.items[net->params.count - 1].name;
+  if (out->inside[0]) last = brim_arena_printf(list->names, "%s%s", out->inside, last);
+  if (!last) return brim_fail(BRIM_ENOMEM, "out of memory for the names of a checkpoint");
+  return mark_head(net, path, file, last, list, out);
+}
+
+//---------------------------------- the entries ----------------------------------
 
 static const char optimizer_prefix[] = "optimizer.";
 static const char running_mean[] = ".running_mean";
 
-typedef brim_checkpoint_item item;
-typedef brim_checkpoint_list item_list;
+typedef checkpoint_item item;
+typedef checkpoint_list item_list;
 
 static const char *const prefixes[BRIM_ITEM_KIND_COUNT] = {
     [BRIM_ITEM_PARAM] = "",
@@ -25,14 +189,13 @@ static const char *const prefixes[BRIM_ITEM_KIND_COUNT] = {
 
 //---------------------------------- the list ----------------------------------
 
-void brim_checkpoint_list_deinit(item_list *list) {
+static void list_deinit(item_list *list) {
   brim_free(list->items);
   brim_arena_destroy(list->names);
   memset(list, 0, sizeof *list);
 }
 
-static brim_status list_params(item_list *list, brim_checkpoint_kind kind,
-                               const brim_params *params) {
+static brim_status list_params(item_list *list, checkpoint_kind kind, const brim_params *params) {
   for (size_t i = 0; i < params->count; i++) {
     const brim_param *p = &params->items[i];
     item *e = &list->items[list->count++];
@@ -59,7 +222,9 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
   return BRIM_OK;
 }
 
-brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only, item_list *list) {
+// Of everything, or of the model alone; to be freed by list_deinit whatever the
+// result.
+static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
   size_t most = 4 * net->params.count + 3 * net->buffers.count + 1;
   list->items = brim_calloc(most, sizeof *list->items);
@@ -83,7 +248,8 @@ brim_status brim_checkpoint_list_make(const brim_net *net, bool weights_only, it
   return net->slots > 1 ? list_params(list, BRIM_ITEM_V, &net->params) : BRIM_OK;
 }
 
-brim_status brim_checkpoint_list_inside(brim_checkpoint_list *list, const char *prefix) {
+// The items get names that begin with `prefix`.
+static brim_status list_prefix(checkpoint_list *list, const char *prefix) {
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
     e->name = brim_arena_printf(list->names, "%s%s", prefix, e->name);
@@ -92,13 +258,15 @@ brim_status brim_checkpoint_list_inside(brim_checkpoint_list *list, const char *
   return BRIM_OK;
 }
 
-size_t brim_checkpoint_item_bytes(const item *e) {
+// The items get names that begin with `prefix`.
+static size_t item_bytes(const item *e) {
   return e->p                           ? (size_t)e->p->outside_count * sizeof(float)
          : e->kind == BRIM_ITEM_TRACKED ? sizeof(int64_t)
                                         : BRIM_CHECKPOINT_STATE * sizeof(double);
 }
 
-brim_block_id brim_checkpoint_item_block(const item *e) {
+// The items get names that begin with `prefix`.
+static brim_block_id item_block(const item *e) {
   switch (e->kind) {
     case BRIM_ITEM_PARAM:
       return BRIM_BLOCK_PARAMS;
@@ -113,14 +281,16 @@ brim_block_id brim_checkpoint_item_block(const item *e) {
   }
 }
 
-unsigned char *brim_checkpoint_item_place(const brim_net *net, const item *e) {
+// The items get names that begin with `prefix`.
+static unsigned char *item_place(const brim_net *net, const item *e) {
   bool slot = e->kind == BRIM_ITEM_M || e->kind == BRIM_ITEM_V;
-  unsigned char *base = slot ? brim_net_slot(net, e->kind == BRIM_ITEM_V)
-                             : net->blocks[brim_checkpoint_item_block(e)].data;
+  unsigned char *base =
+      slot ? brim_net_slot(net, e->kind == BRIM_ITEM_V) : net->blocks[item_block(e)].data;
   return base + (size_t)e->p->offset * sizeof(float);
 }
 
-brim_status brim_checkpoint_check_master(const brim_net *net) {
+// BRIM_EUNSUPPORTED where the network's own weights are not f32.
+static brim_status check_master(const brim_net *net) {
   if (net->master == BRIM_F32) return BRIM_OK;
   return brim_fail(BRIM_EUNSUPPORTED, "checkpoints hold f32, but this network uses %s",
                    brim_dtype_name(net->master));
@@ -140,7 +310,7 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
 static brim_status fail_missing(const char *path, const item *want, const brim_safetensors *file) {
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *name = brim_safetensors_at(file, i)->name;
-    size_t inside = brim_checkpoint_around(name);
+    size_t inside = around_length(name);
     if (inside == 0 || strcmp(name + inside, want->name) != 0) continue;
     return brim_fail(BRIM_EINVAL,
                      "%s: entry '%s' is missing, but '%s' exists: this network is part of a larger "
@@ -250,7 +420,7 @@ static brim_status check_file(const item_list *list, const char *path, const bri
                               const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
     const item *want = &list->items[i];
-    const brim_safetensors_entry *e = brim_checkpoint_entry(file, want, weights_only);
+    const brim_safetensors_entry *e = find_entry(file, want, weights_only);
     if (want->reinit || (!e && want->optional)) continue;
     if (!e) BRIM_TRY(check_optimizer(want, path, file, inside));
     BRIM_TRY(check_entry(path, want, file, e));
@@ -294,7 +464,7 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
   size_t half = brim_net_largest(net);
   memcpy(scratch + half, from->data, from->bytes);  // it may lie at any byte
   brim_param_import(e->p, scratch + half, scratch);
-  BRIM_TRY(brim_device_copy(net->device, brim_checkpoint_item_place(net, e), scratch,
+  BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
                             (size_t)e->p->count * sizeof(float), BRIM_COPY_H2D));
   return brim_device_sync(net->device);  // the next one reuses the scratch
 }
@@ -307,7 +477,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   brim_status status = BRIM_OK;
   averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
-    const brim_safetensors_entry *e = brim_checkpoint_entry(file, &list->items[i], weights_only);
+    const brim_safetensors_entry *e = find_entry(file, &list->items[i], weights_only);
     if (list->items[i].reinit) continue;
     if (e) status = put(net, &list->items[i], e, scratch);
     bool own =
@@ -328,20 +498,20 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
 static brim_status load(brim_net *net, const char *path, bool weights_only, brim_net_reinit *reinit,
                         json_t **metadata) {
   if (metadata) *metadata = NULL;
-  BRIM_TRY(brim_checkpoint_check_master(net));
+  BRIM_TRY(check_master(net));
   brim_safetensors *file = NULL;
   item_list list = {0};
   json_t *copy = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
-  if (!status) status = brim_checkpoint_list_make(net, weights_only, &list);
-  if (!status && reinit) status = brim_checkpoint_find_start(net, path, file, &list, reinit);
+  if (!status) status = list_make(net, weights_only, &list);
+  if (!status && reinit) status = find_start(net, path, file, &list, reinit);
   if (!status) status = check_file(&list, path, file, reinit ? reinit->inside : "", weights_only);
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
   if (!status) status = put_all(net, &list, path, file, weights_only);
-  brim_checkpoint_list_deinit(&list);
+  list_deinit(&list);
   brim_safetensors_close(file);
   // it is the file's, not what was saved with it
   if (copy) (void)json_object_del(copy, BRIM_SAFETENSORS_SUM);
@@ -365,10 +535,10 @@ brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *rei
 // One network of a file with several.
 static brim_status list_inside(const brim_net *net, const char *prefix, bool weights_only,
                                item_list *list) {
-  BRIM_TRY(brim_checkpoint_check_master(net));
-  brim_status status = brim_checkpoint_list_make(net, weights_only, list);
-  if (!status) status = brim_checkpoint_list_inside(list, prefix);
-  if (status) brim_checkpoint_list_deinit(list);
+  BRIM_TRY(check_master(net));
+  brim_status status = list_make(net, weights_only, list);
+  if (!status) status = list_prefix(list, prefix);
+  if (status) list_deinit(list);
   return status;
 }
 
@@ -376,7 +546,7 @@ brim_status brim_net_entries_check(const brim_net *net, const brim_net_part *par
   item_list list;
   BRIM_TRY(list_inside(net, part->prefix, part->weights_only, &list));
   brim_status status = check_file(&list, part->path, part->file, part->prefix, part->weights_only);
-  brim_checkpoint_list_deinit(&list);
+  list_deinit(&list);
   return status;
 }
 
@@ -385,7 +555,7 @@ brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part) {
   BRIM_TRY(list_inside(net, part->prefix, part->weights_only, &list));
   brim_status status = check_file(&list, part->path, part->file, part->prefix, part->weights_only);
   if (!status) status = put_all(net, &list, part->path, part->file, part->weights_only);
-  brim_checkpoint_list_deinit(&list);
+  list_deinit(&list);
   return status;
 }
 
@@ -434,14 +604,368 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
 }
 
 brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix) {
-  BRIM_TRY(brim_checkpoint_check_master(net));
+  BRIM_TRY(check_master(net));
   brim_safetensors *file = NULL;
   item_list list = {0};
   BRIM_TRY(brim_safetensors_open(path, &file));
   brim_status status = brim_safetensors_verify(file);
-  if (!status) status = brim_checkpoint_list_make(net, true, &list);
+  if (!status) status = list_make(net, true, &list);
   if (!status) status = load_weights(net, &list, path, file, prefix);
-  brim_checkpoint_list_deinit(&list);
+  list_deinit(&list);
   brim_safetensors_close(file);
   return status;
+}
+
+//---------------------------------- saving ----------------------------------
+
+typedef checkpoint_item item;
+typedef checkpoint_list item_list;
+
+//---------------------------------- values ----------------------------------
+
+// Values go from the device to the file in pieces, so that a save touches little memory of its own:
+// pages of a copy of everything would cost more than the conversion. What is held has that copy.
+enum { WINDOW_BYTES = 4 << 20, PIECE_BYTES = 128 << 10 };
+
+struct brim_net_held {
+  brim_net *net;
+  item_list list;
+  brim_safetensors_entry *entries;
+  json_t *metadata;
+  int64_t batches;
+  double kept[BRIM_EXEC_KEPT];
+  // Bytes [at, at + n) of the device's memory; not for devices whose memory is the host's.
+  unsigned char *window;
+  const unsigned char *at;
+  size_t n, capacity;
+  // Of the blocks that entries lie in; NULL = none is held. Locked ones are the device's to free.
+  unsigned char *copies[BRIM_BLOCK_COUNT];
+  bool locked[BRIM_BLOCK_COUNT];
+  float *piece;  // values in PyTorch's order, on their way to the file
+};
+
+typedef brim_net_held saver;
+
+static size_t row_bytes(const brim_param *p) {
+  return (size_t)(p->count / p->desc.dim[0]) * sizeof(float);
+}
+
+// The bytes an item's block has from `at` on.
+static size_t block_rest(const brim_net *net, const item *e, const unsigned char *at) {
+  const brim_block *b = &net->blocks[item_block(e)];
+  return (size_t)(b->data + b->bytes - at);
+}
+
+// n bytes at `at` (not more than the capacity) for the host to read. Parameters lie one after
+// another in their block, so one copy brings what the next ones ask for.
+static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
+                           const unsigned char **out) {
+  const unsigned char *copy = s->copies[item_block(e)];
+  *out = copy ? copy + (at - s->net->blocks[item_block(e)].data) : at;
+  if (!s->window) return BRIM_OK;
+  // nothing is held at first, and nothing is added to NULL
+  bool held = s->n > 0 && at >= s->at && at + n <= s->at + s->n;
+  if (!held) {
+    size_t rest = block_rest(s->net, e, at);
+    s->n = rest < s->capacity ? rest : s->capacity;
+    s->at = at;
+    BRIM_TRY(brim_device_copy(s->net->device, s->window, at, s->n, BRIM_COPY_D2H));
+    BRIM_TRY(brim_device_sync(s->net->device));
+  }
+  *out = s->window + (at - s->at);
+  return BRIM_OK;
+}
+
+static brim_status put_values(saver *s, const item *e, brim_fs_writer *w) {
+  const unsigned char *at = item_place(s->net, e), *values;
+  bool same = brim_param_same_layout(e->p);
+  size_t left = (size_t)e->p->count * sizeof(float), row = same ? 1 : row_bytes(e->p);
+  size_t most = !same ? PIECE_BYTES : s->window ? s->capacity : left;
+  size_t step = most > row ? most / row * row : row;
+  for (; left; at += step, left -= step) {
+    if (step > left) step = left;
+    BRIM_TRY(look_at(s, e, at, step, &values));
+    if (same) {
+      BRIM_TRY(brim_fs_writer_write(w, values, step));
+      continue;
+    }
+    size_t rows = step / row, outside = item_bytes(e) / (size_t)e->p->outside.dim[0];
+    brim_param_export_rows(e->p, rows, (const float *)(const void *)values, s->piece);
+    BRIM_TRY(brim_fs_writer_write(w, s->piece, rows * outside));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_item(void *ctx, size_t i, brim_fs_writer *w) {
+  saver *s = ctx;
+  const item *e = &s->list.items[i];
+  if (e->kind == BRIM_ITEM_TRACKED) return brim_fs_writer_write(w, &s->batches, sizeof s->batches);
+  if (e->kind == BRIM_ITEM_STATE) {
+    return brim_fs_writer_write(w, s->kept, BRIM_CHECKPOINT_STATE * sizeof *s->kept);
+  }
+  return put_values(s, e, w);
+}
+
+// Room for the largest row that is converted, and for a piece of several where they are small.
+static brim_status make_piece(saver *s, size_t *most) {
+  *most = PIECE_BYTES;
+  for (size_t i = 0; i < s->list.count; i++) {
+    const brim_param *p = s->list.items[i].p;
+    if (p && !brim_param_same_layout(p) && row_bytes(p) > *most) *most = row_bytes(p);
+  }
+  s->piece = brim_alloc(*most);
+  if (s->piece) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+}
+
+static brim_status make_window(saver *s, size_t most) {
+  brim_device *device = s->net->device;
+  if (device->info.host_memory) return BRIM_OK;
+  s->capacity = most > WINDOW_BYTES ? most : WINDOW_BYTES;
+  void *window;
+  BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_HOST, s->capacity, &window));
+  s->window = window;
+  return BRIM_OK;
+}
+
+// Linux promises more memory than it has and kills the process that uses it: ask first, leave half.
+// *lock: what is this small beside the machine's memory may stay locked until the next checkpoint.
+static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock) {
+  uint64_t left = 0, all = 0;
+  brim_machine_free_memory(net->hooks.machine ? net->hooks.machine : "", &left, &all);
+  *lock = all / 16;
+  if (bytes == 0 || all == 0 || bytes < left / 2) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+}
+
+// Room for a copy: what the last one left, since fresh pages cost many times the copying, or new.
+static brim_status make_copy(saver *s, int block, bool lock) {
+  brim_device *device = s->net->device;
+  size_t bytes = s->net->blocks[block].bytes;
+  void *room = s->net->reusable[block];
+  s->net->reusable[block] = NULL;
+  if (!room && lock && brim_device_alloc(device, BRIM_BUFFER_HOST, bytes, &room)) {
+    brim_status_clear();  // not of this kind; of the other perhaps
+    room = NULL;
+  }
+  s->locked[block] = room != NULL;
+  if (!room) room = brim_alloc(bytes);
+  if (!room) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  s->copies[block] = room;
+  return brim_device_copy(device, room, s->net->blocks[block].data, bytes, BRIM_COPY_D2H);
+}
+
+static void free_copy(saver *s, int block) {
+  if (!s->locked[block]) {
+    brim_free(s->copies[block]);
+  } else if (!s->net->reusable[block]) {
+    s->net->reusable[block] = s->copies[block];
+  } else {
+    brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->copies[block]);
+  }
+}
+
+static brim_status make_copies(saver *s) {
+  bool wanted[BRIM_BLOCK_COUNT] = {false};
+  size_t all = 0, fresh = 0;
+  uint64_t lock = 0;
+  for (size_t i = 0; i < s->list.count; i++) {
+    const item *e = &s->list.items[i];
+    if (e->p) wanted[item_block(e)] = true;
+  }
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    if (!wanted[i]) continue;
+    all += s->net->blocks[i].bytes;
+    fresh += s->net->reusable[i] ? 0 : s->net->blocks[i].bytes;
+  }
+  BRIM_TRY(check_room(s->net, fresh, &lock));
+  bool locked = all <= lock && !s->net->device->info.host_memory;
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    if (wanted[i]) BRIM_TRY(make_copy(s, i, locked));
+  }
+  return BRIM_OK;
+}
+
+// What is left as the model is the average: values of the one, names of the other.
+static void take_average(item_list *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    item *e = &list->items[i];
+    if (e->kind == BRIM_ITEM_BUFFER) e->kind = BRIM_ITEM_AVERAGE_BUFFER;
+    if (e->kind == BRIM_ITEM_PARAM) e->kind = BRIM_ITEM_AVERAGE;
+  }
+}
+
+// The metadata with room for the checksum, which the writer fills in.
+static brim_status with_sum(const json_t *metadata, json_t **out) {
+  brim_json_setup();
+  BRIM_TRY(brim_safetensors_copy_metadata(metadata, out));
+  brim_status status = brim_json_put(*out, BRIM_SAFETENSORS_SUM, json_string(""));
+  if (status) {
+    json_decref(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+static brim_status make_entries(saver *s) {
+  s->entries = brim_calloc(s->list.count, sizeof *s->entries);
+  if (!s->entries) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for the entries of a checkpoint");
+  }
+  for (size_t i = 0; i < s->list.count; i++) {
+    const item *e = &s->list.items[i];
+    s->entries[i] = (brim_safetensors_entry){
+        .name = e->name, .dtype = e->dtype, .rank = e->rank, .bytes = item_bytes(e)};
+    memcpy(s->entries[i].dim, e->dim, sizeof e->dim);
+  }
+  return BRIM_OK;
+}
+
+static brim_status saver_init(saver *s, brim_net *net, const json_t *metadata, bool weights_only,
+                              bool hold) {
+  size_t most = 0;
+  memset(s, 0, sizeof *s);
+  s->net = net;
+  s->batches = net->batches;
+  BRIM_TRY(check_master(net));
+  BRIM_TRY(list_make(net, weights_only, &s->list));
+  BRIM_TRY(with_sum(metadata, &s->metadata));
+  if (weights_only && net->averages) take_average(&s->list);
+  BRIM_TRY(make_entries(s));
+  BRIM_TRY(make_piece(s, &most));
+  BRIM_TRY(hold ? make_copies(s) : make_window(s, most));
+  BRIM_TRY(brim_device_sync(net->device));
+  return weights_only ? BRIM_OK : brim_exec_get_kept(net, s->kept);
+}
+
+static void saver_deinit(saver *s) {
+  brim_device_free(s->net->device, BRIM_BUFFER_HOST, s->window);
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) free_copy(s, i);
+  json_decref(s->metadata);
+  brim_free(s->entries);
+  brim_free(s->piece);
+  list_deinit(&s->list);
+}
+
+static brim_status saver_write(saver *s, const char *path) {
+  return brim_safetensors_write_with(path, s->entries, s->list.count, s->metadata, put_item, s);
+}
+
+brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
+                          bool weights_only) {
+  saver s;
+  brim_status status = saver_init(&s, net, metadata, weights_only, false);
+  if (!status) status = saver_write(&s, path);
+  saver_deinit(&s);
+  return status;
+}
+
+brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
+                          brim_net_held **out) {
+  *out = NULL;
+  saver *s = brim_alloc(sizeof *s);
+  if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  brim_status status = saver_init(s, net, metadata, weights_only, true);
+  if (status) {
+    (void)brim_device_sync(net->device);  // copies may be on their way
+    brim_net_held_free(s);
+    return status;
+  }
+  *out = s;
+  return BRIM_OK;
+}
+
+brim_status brim_net_held_write(brim_net_held *held, const char *path) {
+  return saver_write(held, path);
+}
+
+void brim_net_held_free(brim_net_held *held) {
+  if (!held) return;
+  saver_deinit(held);
+  brim_free(held);
+}
+
+//---------------------------------- entries in memory ----------------------------------
+
+typedef checkpoint_item item;
+
+struct brim_net_entries {
+  checkpoint_list list;
+  brim_safetensors_entry *entries;
+  unsigned char *values;
+};
+
+static size_t padded(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
+
+static brim_status copy_values(brim_net *net, const item *e, float *inside, void *to) {
+  BRIM_TRY(brim_device_copy(net->device, inside, item_place(net, e),
+                            (size_t)e->p->count * sizeof(float), BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_sync(net->device));
+  brim_param_export(e->p, inside, (float *)to);
+  return BRIM_OK;
+}
+
+static brim_status copy_item(brim_net *net, const item *e, float *inside, void *to) {
+  double kept[BRIM_EXEC_KEPT];
+  if (e->kind == BRIM_ITEM_TRACKED) {
+    memcpy(to, &net->batches, sizeof net->batches);
+    return BRIM_OK;
+  }
+  if (e->kind != BRIM_ITEM_STATE) return copy_values(net, e, inside, to);
+  BRIM_TRY(brim_exec_get_kept(net, kept));
+  memcpy(to, kept, BRIM_CHECKPOINT_STATE * sizeof *kept);
+  return BRIM_OK;
+}
+
+static brim_status fill(brim_net *net, brim_net_entries *out) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < out->list.count; i++) {
+    bytes += padded(item_bytes(&out->list.items[i]));
+  }
+  out->values = brim_alloc(bytes + 8);
+  out->entries = brim_calloc(out->list.count + 1, sizeof *out->entries);
+  float *inside = brim_calloc(brim_net_largest(net) + 1, sizeof *inside);
+  brim_status status = out->values && out->entries && inside
+                           ? BRIM_OK
+                           : brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  unsigned char *at = out->values;
+  for (size_t i = 0; !status && i < out->list.count; i++) {
+    const item *e = &out->list.items[i];
+    out->entries[i] = (brim_safetensors_entry){
+        .name = e->name, .dtype = e->dtype, .rank = e->rank, .data = at, .bytes = item_bytes(e)};
+    memcpy(out->entries[i].dim, e->dim, sizeof e->dim);
+    status = copy_item(net, e, inside, at);
+    at += padded(out->entries[i].bytes);
+  }
+  brim_free(inside);
+  return status;
+}
+
+brim_status brim_net_entries_copy(brim_net *net, const char *prefix, bool weights_only,
+                                  brim_net_entries **out) {
+  *out = NULL;
+  BRIM_TRY(check_master(net));
+  brim_net_entries *copy = brim_calloc(1, sizeof *copy);
+  if (!copy) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
+  brim_status status = list_make(net, weights_only, &copy->list);
+  if (!status) status = list_prefix(&copy->list, prefix);
+  if (!status) status = fill(net, copy);
+  if (status) {
+    brim_net_entries_free(copy);
+    return status;
+  }
+  *out = copy;
+  return BRIM_OK;
+}
+
+const brim_safetensors_entry *brim_net_entries_at(const brim_net_entries *copy, size_t index) {
+  return index < copy->list.count ? &copy->entries[index] : NULL;
+}
+
+void brim_net_entries_free(brim_net_entries *copy) {
+  if (!copy) return;
+  brim_free(copy->values);
+  brim_free(copy->entries);
+  list_deinit(&copy->list);
+  brim_free(copy);
 }

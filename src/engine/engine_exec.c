@@ -1,14 +1,86 @@
-// Pieces of a step: a batch to where the prepared calls read it, and the calls in order, with the
-// step's numbers in the device's state tensor. Nothing is allocated here. The host waits for the
-// device when it is two batches ahead, for the copy of a batch in host memory, and in measured
-// steps at the end of each span. engine_capture.c records pieces and launches them whole;
-// engine_step.c makes steps of them.
-#include "engine/engine_exec.h"
-
+// Running a network: pieces of a step (a batch goes where the prepared calls read it, then the calls
+// run in order, with the step's numbers in the device's state tensor), recording a piece once and
+// launching it whole, which saves enqueueing op by op, and steps and evaluation made of pieces.
+// Nothing is allocated here. The host waits for the device when it is two batches ahead, for the copy
+// of a batch in host memory, when it reads metrics, and in measured steps at the end of each span.
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
+#include "backend/backend_half.h"
 #include "engine/engine_int.h"
+
+//---------------------------------- recorded work ----------------------------------
+
+enum { FIRST_PAUSE = 64, LONGEST_PAUSE = 1 << 16 };  // launches
+
+// Slower, with the same bits. For want of memory it is this piece alone, and tried again ever more
+// rarely, since other programs may free it; for any other reason everything, for good.
+static void give_up(brim_capture *x, brim_capture_piece *piece, brim_status status) {
+  if (status == BRIM_EOOM) {
+    uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
+    piece->left = piece->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
+    if (!x->reported) {
+      brim_log_warn("engine",
+                    "part of the step runs op by op until there is memory to capture it: %s",
+                    brim_status_detail());
+    }
+    x->reported = true;
+  } else {
+    x->on = false;
+    brim_log_warn("engine", "steps run op by op because graph capture failed: %s",
+                  brim_status_detail());
+  }
+  brim_status_clear();
+}
+
+static void record(brim_device *device, brim_capture *x, brim_capture_piece *piece,
+                   brim_capture_work enqueue, void *ctx) {
+  brim_status status = brim_capture_begin(device);
+  if (status) {
+    give_up(x, piece, status);
+    return;
+  }
+  status = enqueue(ctx);
+  brim_graph_exec *graph = NULL;
+  if (status) {
+    // The reason is the call that could not be recorded; that the recording then does not end well
+    // says nothing new.
+    give_up(x, piece, status);
+    (void)brim_capture_end(device, &graph);
+    brim_graph_exec_destroy(device, graph);
+    brim_status_clear();
+    return;
+  }
+  status = brim_capture_end(device, &graph);
+  if (status) {
+    give_up(x, piece, status);
+    return;
+  }
+  piece->graph = graph;
+}
+
+// The first time op by op: libraries load lazily, and loading cannot be recorded.
+static bool to_record(const brim_capture *x, brim_capture_piece *piece) {
+  if (!piece->warm || !x->on) return false;
+  return piece->left == 0 || --piece->left == 0;
+}
+
+brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
+                             brim_capture_work enqueue, void *ctx) {
+  if (!x->on || (device->watch && device->watch->op_by_op)) return enqueue(ctx);
+  if (!piece->graph && to_record(x, piece)) record(device, x, piece, enqueue, ctx);
+  if (piece->graph) return brim_graph_launch(device, piece->graph);
+  piece->warm = true;
+  return enqueue(ctx);
+}
+
+void brim_capture_drop(brim_device *device, brim_capture_piece *piece) {
+  brim_graph_exec_destroy(device, piece->graph);
+  *piece = (brim_capture_piece){0};
+}
+
+//---------------------------------- pieces of a step ----------------------------------
 
 // What each piece is made of.
 static const struct {
@@ -224,7 +296,7 @@ static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
-  BRIM_TRY(brim_exec_drop_forward(net));
+  BRIM_TRY(brim_exec_drop_forward(net));  // its slot is needed
   BRIM_TRY(end_peers(net));
   if (net->device->info.host_memory) {
     if (net->in_place) return put(net, p, b);
@@ -433,4 +505,472 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
     BRIM_TRY(run_span(net, kind, slot, spans, BRIM_PHASE_FORWARD));
   }
   return BRIM_OK;
+}
+
+//---------------------------------- steps and evaluation ----------------------------------
+
+//---------------------------------- metrics and norms ----------------------------------
+
+//---------------------------------- norms ----------------------------------
+
+// Bring the waiting rows of the ring home: the last one has the gradient norm, and every one with a
+// non-finite value was a skipped step.
+static brim_status drain_norms(brim_net *net) {
+  union {
+    float f32[BRIM_NORM_RING][4];
+    double f64[BRIM_NORM_RING][4];
+  } ring;
+  int64_t count = net->ring_count;
+  if (count == 0) return BRIM_OK;
+  size_t row = 4 * brim_dtype_size(net->master);
+  int64_t at = (net->exec.ring_first - 1) % BRIM_NORM_RING;
+  int64_t head = count < BRIM_NORM_RING - at ? count : BRIM_NORM_RING - at;
+  const unsigned char *from = brim_net_ring_ptr(net);
+  unsigned char *to = (unsigned char *)&ring;
+  BRIM_TRY(brim_device_copy(net->device, to, from + (size_t)at * row, (size_t)head * row,
+                            BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_copy(net->device, to + (size_t)head * row, from,
+                            (size_t)(count - head) * row, BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_sync(net->device));
+  for (int64_t i = 0; i < count; i++) {
+    bool wide = net->master == BRIM_F64;
+    double squares = wide ? ring.f64[i][0] : (double)ring.f32[i][0];
+    double bad = wide ? ring.f64[i][1] : (double)ring.f32[i][1];
+    net->grad_norm = sqrt(squares);
+    if (bad > 0) {
+      net->skipped_steps++;
+    } else {
+      net->grad_norm_max = fmax(net->grad_norm_max, net->grad_norm);  // a NaN is left out
+    }
+  }
+  net->ring_count = 0;
+  return BRIM_OK;
+}
+
+// The device writes the row of the step's number: make sure that it does not hold a norm that
+// the host has not read, and that the waiting rows stay one run of steps.
+brim_status brim_net_reserve_norm(brim_net *net, int64_t step) {
+  return brim_net_reserve_norms(net, step, 1);
+}
+
+brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count) {
+  if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
+  if (net->ring_count + count > BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
+    BRIM_TRY(drain_norms(net));
+  }
+  if (net->ring_count == 0) net->exec.ring_first = step;
+  return BRIM_OK;
+}
+
+//---------------------------------- metrics ----------------------------------
+
+typedef union device_sums {
+  float f32[BRIM_METRIC_COUNT];
+  double f64[BRIM_METRIC_COUNT];
+} device_sums;
+
+static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT], double *loss_scale) {
+  device_sums now;
+  double kept[BRIM_EXEC_KEPT];
+  size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
+  BRIM_TRY(drain_norms(net));
+  BRIM_TRY(brim_device_copy(net->device, &now, brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2H));
+  BRIM_TRY(brim_exec_get_kept(net, kept));  // waits for both
+  *loss_scale = kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST];
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
+    out[i] = net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
+  }
+  return BRIM_OK;
+}
+
+// The device counts in f32; each read moves its sums into doubles here, so they stay exact.
+brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
+  double now[BRIM_METRIC_COUNT], loss_scale = 1;
+  BRIM_TRY(fetch_sums(net, now, &loss_scale));
+  BRIM_TRY(brim_device_fill(net->device, brim_net_metrics_ptr(net), 0,
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master)));
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) net->sums[i] += now[i];
+  *out = (brim_net_metrics){.loss_sum = net->sums[BRIM_METRIC_LOSS],
+                            .correct = net->sums[BRIM_METRIC_CORRECT],
+                            .rows = net->sums[BRIM_METRIC_ROWS],
+                            .bad_rows = net->sums[BRIM_METRIC_BAD],
+                            .grad_norm = net->grad_norm,
+                            .grad_norm_max = net->grad_norm_max,
+                            .loss_scale = loss_scale,
+                            .skipped_steps = net->skipped_steps};
+  if (!reset) return BRIM_OK;
+  memset(net->sums, 0, sizeof net->sums);
+  net->grad_norm_max = (double)NAN;
+  return BRIM_OK;
+}
+
+brim_status brim_net_get_sums(brim_net *net, brim_net_sums *out) {
+  double ignored;
+  BRIM_TRY(fetch_sums(net, out->device, &ignored));
+  memcpy(out->host, net->sums, sizeof out->host);
+  out->grad_norm_max = net->grad_norm_max;
+  out->skipped_steps = net->skipped_steps;
+  return BRIM_OK;
+}
+
+brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
+  device_sums now;
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
+    if (net->master == BRIM_F64) {
+      now.f64[i] = sums->device[i];
+    } else {
+      now.f32[i] = (float)sums->device[i];
+    }
+  }
+  BRIM_TRY(drain_norms(net));
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net), &now,
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_H2D));
+  BRIM_TRY(brim_device_sync(net->device));
+  memcpy(net->sums, sums->host, sizeof net->sums);
+  net->grad_norm_max = sums->grad_norm_max;
+  net->skipped_steps = sums->skipped_steps;
+  return BRIM_OK;
+}
+
+//---------------------------------- steps and evaluation ----------------------------------
+
+//---------------------------------- steps ----------------------------------
+
+brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro) {
+  const brim_program *fed = net->negatives.on ? &net->negatives.embed : &net->train;
+  BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
+  if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
+    return brim_fail(BRIM_EINVAL, "invalid step %" PRId64 " with %" PRId64 " rows in total",
+                     micro->step, micro->step_rows);
+  }
+  if (!micro->first && net->accumulation < 2) {
+    return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
+  }
+  return BRIM_OK;
+}
+
+// What the first micro-batch is about to change besides gradients, kept on the device without
+// waiting. Where all of a step is one recorded piece it is launched or it is not.
+brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
+                                const brim_spans *spans) {
+  net->exec.begun = false;
+  bool pieces = net->accumulation > 1 || net->external_loss || net->peer || (spans && spans->exact);
+  if (!pieces && net->exec.capture.on && net->exec.pieces[kind][slot].graph) return BRIM_OK;
+  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
+                            brim_net_metrics_ptr(net),
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
+  if (bytes > 0) {
+    BRIM_TRY(brim_device_copy(net->device, brim_net_buffers_before_ptr(net),
+                              net->blocks[BRIM_BLOCK_BUFFERS].data, bytes, BRIM_COPY_D2D));
+  }
+  net->exec.begun_batches = net->batches;
+  net->exec.begun = true;
+  return BRIM_OK;
+}
+
+brim_status brim_net_undo(brim_net *net) {
+  if (!net->exec.begun) return BRIM_OK;
+  net->exec.begun = false;
+  size_t bytes = net->blocks[BRIM_BLOCK_BUFFERS].bytes;
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_ptr(net),
+                            brim_net_metrics_before_ptr(net),
+                            BRIM_METRIC_COUNT * brim_dtype_size(net->master), BRIM_COPY_D2D));
+  if (bytes > 0) {
+    BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_BUFFERS].data,
+                              brim_net_buffers_before_ptr(net), bytes, BRIM_COPY_D2D));
+  }
+  BRIM_TRY(brim_exec_drop_forward(net));
+  net->batches = net->exec.begun_batches;
+  net->negatives.done = 0;
+  return brim_device_sync(net->device);
+}
+
+static brim_status check_own_loss(const brim_net *net, const brim_net_micro *micro) {
+  BRIM_TRY(brim_net_check_micro(net, micro));
+  if (!net->external_loss) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "the network has no loss of its own: run forward, then backward");
+}
+
+static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_exec_kind kind,
+                             const brim_spans *spans) {
+  int slot = 0;
+  bool update = kind == BRIM_EXEC_STEP_ONLY || kind == BRIM_EXEC_STEP_ADD_LAST;
+  net->outputs_valid = false;
+  net->knn.filled = 0;
+  if (net->negatives.on) {
+    if (micro->first) BRIM_TRY(brim_net_begin_step(net, kind, slot, spans));
+    return brim_negatives_run(net, micro, update, spans);
+  }
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
+  brim_status begun = micro->first ? brim_net_begin_step(net, kind, slot, spans) : BRIM_OK;
+  if (begun) return brim_exec_give_slot_back(net, slot, begun);
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
+  net->batches++;
+  return BRIM_OK;
+}
+
+brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
+  BRIM_TRY(check_own_loss(net, micro));
+  return run_micro(net, micro, micro->first ? BRIM_EXEC_TRAIN_FIRST : BRIM_EXEC_TRAIN_ADD, spans);
+}
+
+brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans) {
+  BRIM_TRY(brim_net_reserve_norm(net, step));
+  net->state[BRIM_STATE_STEP] = (double)step;
+  net->state[BRIM_STATE_LR] = lr;
+  BRIM_TRY(brim_exec_run(net, BRIM_EXEC_UPDATE, 0, spans));
+  net->ring_count++;
+  net->exec.begun = false;
+  return BRIM_OK;
+}
+
+brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
+                          const brim_spans *spans) {
+  BRIM_TRY(check_own_loss(net, micro));
+  BRIM_TRY(brim_net_reserve_norm(net, micro->step));
+  net->state[BRIM_STATE_LR] = lr;
+  BRIM_TRY(
+      run_micro(net, micro, micro->first ? BRIM_EXEC_STEP_ONLY : BRIM_EXEC_STEP_ADD_LAST, spans));
+  net->ring_count++;
+  net->exec.begun = false;
+  return BRIM_OK;
+}
+
+//---------------------------------- evaluation ----------------------------------
+
+brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
+  brim_program *p = &net->eval;
+  BRIM_TRY(brim_exec_check(net, p, batch));
+  int slot = 0;
+  net->outputs_valid = false;
+  BRIM_TRY(brim_exec_feed(net, p, batch, spans, &slot));
+  brim_exec_set_rows(net, batch->rows, p->views, batch->row_offset, 0);
+  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
+  net->outputs_valid = true;
+  net->output_rows = batch->rows;
+  return BRIM_OK;
+}
+
+// 16-bit values lie in the upper half of `out`; each is read before its place is written.
+static void widen(brim_dtype dtype, float *out, size_t count) {
+  const unsigned char *from = (const unsigned char *)out + count * 2;
+  for (size_t i = 0; i < count; i++) {
+    uint16_t half;
+    memcpy(&half, from + i * 2, sizeof half);
+    out[i] = dtype == BRIM_BF16 ? brim_bf16_to_f32(half) : brim_f16_to_f32(half);
+  }
+}
+
+static brim_status narrow(brim_net *net, const unsigned char *from, float *out, size_t count) {
+  double part[256];
+  for (size_t done = 0; done < count;) {
+    size_t n = count - done < 256 ? count - done : 256;
+    BRIM_TRY(brim_device_copy(net->device, part, from + done * sizeof(double), n * sizeof(double),
+                              BRIM_COPY_D2H));
+    BRIM_TRY(brim_device_sync(net->device));
+    for (size_t i = 0; i < n; i++) out[done + i] = (float)part[i];
+    done += n;
+  }
+  return BRIM_OK;
+}
+
+uint32_t brim_net_loss_metrics(const brim_net *net) { return net->loss_metrics; }
+
+int64_t brim_net_output_width(const brim_net *net) { return net->eval.width; }
+
+brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows) {
+  if (!net->outputs_valid) {
+    return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
+  }
+  if (rows < 1 || rows > net->output_rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "requested %" PRId64 " rows of outputs, but only %" PRId64 " exist", rows,
+                     net->output_rows);
+  }
+  const brim_program *p = &net->eval;
+  const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
+  size_t count = (size_t)rows * (size_t)p->width;
+  if (net->compute == BRIM_F64) return narrow(net, from, out, count);
+  size_t size = brim_dtype_size(net->compute);
+  unsigned char *to = (unsigned char *)out + count * (sizeof(float) - size);
+  BRIM_TRY(brim_device_copy(net->device, to, from, count * size, BRIM_COPY_D2H));
+  BRIM_TRY(brim_device_sync(net->device));
+  if (size == 2) widen(net->compute, out, count);
+  return BRIM_OK;
+}
+
+brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out) {
+  const brim_program *p = &net->eval;
+  if (!net->outputs_valid && !net->in_place) {
+    return brim_fail(BRIM_ESTATE, "no outputs: evaluate a batch first");
+  }
+  *out = p->graph.tensors[p->output].desc;
+  out->data = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
+  return BRIM_OK;
+}
+
+//---------------------------------- a loss outside the engine ----------------------------------
+
+static brim_status check(const brim_net *net) {
+  if (net->external_loss) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "the network was built with a loss of its own");
+}
+
+brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out) {
+  BRIM_TRY(check(net));
+  const int64_t states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
+  // the last node of the forward pass stands for the caller's work
+  const brim_op_call *work = &net->train.calls[net->train.forward_count - 1];
+  *out = (brim_net_external){
+      .output = work->in[0],
+      .gradient = work->out[0],
+      .state = brim_tensor_make(brim_net_state_ptr(net), BRIM_F64, 1, &states),
+      .metrics = brim_tensor_make(brim_net_metrics_ptr(net), net->master, 1, &metrics)};
+  return BRIM_OK;
+}
+
+brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t most,
+                             size_t *count) {
+  BRIM_TRY(check(net));
+  const bool copied = net->blocks[BRIM_BLOCK_COPY].data != NULL;
+  const brim_block *values = &net->blocks[copied ? BRIM_BLOCK_COPY : BRIM_BLOCK_PARAMS];
+  const brim_dtype dtype = copied ? net->compute : net->master;
+  *count = net->params.count;
+  for (size_t i = 0; i < *count && i < most; i++) {
+    const brim_param *p = &net->params.items[i];
+    if (!brim_param_same_layout(p)) {
+      return brim_fail(BRIM_EUNSUPPORTED, "the values of %s are not in the order of its shape",
+                       p->name);
+    }
+    unsigned char *value = values->data + (size_t)p->offset * brim_dtype_size(dtype);
+    unsigned char *gradient =
+        net->blocks[BRIM_BLOCK_GRADS].data + (size_t)p->offset * brim_dtype_size(net->master);
+    out[i] = (brim_net_weight){
+        .name = p->name,
+        .value = brim_tensor_make(value, dtype, p->desc.rank, p->desc.dim),
+        .gradient = brim_tensor_make(gradient, net->master, p->desc.rank, p->desc.dim)};
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
+  int slot = 0;
+  BRIM_TRY(check(net));
+  BRIM_TRY(brim_net_check_micro(net, micro));
+  net->outputs_valid = false;
+  net->knn.filled = 0;
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
+  brim_status status =
+      micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  if (!status) status = brim_exec_run(net, BRIM_EXEC_FORWARD, slot, spans);
+  if (status) return brim_exec_give_slot_back(net, slot, status);
+  net->exec.forward.open = true;
+  net->exec.forward.first = micro->first;
+  net->exec.forward.step = micro->step;
+  net->exec.forward.slot = slot;
+  return BRIM_OK;
+}
+
+static brim_status backward(brim_net *net, brim_exec_kind first, brim_exec_kind adding,
+                            const brim_spans *spans) {
+  int slot = net->exec.forward.slot;
+  brim_status status = brim_exec_run(net, net->exec.forward.first ? first : adding, slot, spans);
+  net->exec.forward.open = false;
+  BRIM_TRY(brim_exec_give_slot_back(net, slot, status));
+  net->batches++;
+  return BRIM_OK;
+}
+
+static brim_status check_open(const brim_net *net) {
+  BRIM_TRY(check(net));
+  if (net->exec.forward.open) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "no forward pass is waiting for a gradient");
+}
+
+brim_status brim_net_backward(brim_net *net, const brim_spans *spans) {
+  BRIM_TRY(check_open(net));
+  return backward(net, BRIM_EXEC_BACKWARD_FIRST, BRIM_EXEC_BACKWARD_ADD, spans);
+}
+
+brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans) {
+  BRIM_TRY(check_open(net));
+  BRIM_TRY(brim_net_reserve_norm(net, net->exec.forward.step));
+  net->state[BRIM_STATE_LR] = lr;
+  BRIM_TRY(backward(net, BRIM_EXEC_BACKWARD_STEP, BRIM_EXEC_BACKWARD_ADD_STEP, spans));
+  net->ring_count++;
+  net->exec.begun = false;
+  return BRIM_OK;
+}
+
+//---------------------------------- statistics of averaged weights ----------------------------------
+
+bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepared; }
+
+// Training's forward calls for the average, with batch norms that take the mean of all batches so
+// far (index from 0), or as they were (-1).
+static void turn_forward(brim_net *net, int64_t index) {
+  brim_program *p = &net->train;
+  brim_net_bind_forward(net, index >= 0);
+  for (int32_t i = 0; i < p->forward_count; i++) {
+    brim_op_attr *attr = &p->calls[i].attr;
+    if (p->calls[i].op != BRIM_OP_BATCHNORM && p->calls[i].op != BRIM_OP_BATCHNORM_JOIN) continue;
+    attr->momentum = index >= 0 ? 1.0f / (float)(index + 1) : p->graph.nodes[i].attr.momentum;
+  }
+}
+
+// To where training's forward pass reads it. Of an exact step that pass ends before the loss and
+// reads the input alone; its target, a gradient, is not there to be uploaded.
+static brim_status feed(brim_net *net, const brim_batch *b, int *slot) {
+  brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
+  bool host = net->device->info.host_memory;
+  BRIM_TRY(brim_exec_check(net, checked, b));
+  return brim_exec_feed(net, host ? &net->train : checked, b, NULL, slot);
+}
+
+static brim_status forward(brim_net *net, const brim_batch *b, int64_t step, int64_t index) {
+  int slot = 0;
+  BRIM_TRY(feed(net, b, &slot));
+  brim_exec_point(net, BRIM_EXEC_FORWARD, slot);
+  net->state[BRIM_STATE_STEP] = (double)step;
+  brim_exec_set_rows(net, b->rows, net->views, index * net->batch, 0);
+  brim_status status = brim_exec_put_state(net);
+  if (!status) status = brim_net_refresh_average(net);
+  if (!status) status = brim_exec_enqueue(net, BRIM_EXEC_FORWARD);
+  return brim_exec_give_slot_back(net, slot, status);
+}
+
+static brim_status copy_statistics(brim_net *net, void *to, const void *from) {
+  return brim_device_copy(net->device, to, from, net->blocks[BRIM_BLOCK_BUFFERS].bytes,
+                          BRIM_COPY_D2D);
+}
+
+brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t step,
+                                 int64_t index) {
+  if (!net->statistics_prepared) return BRIM_OK;
+  if (net->exec.begun) return brim_fail(BRIM_ESTATE, "a step has begun but not ended");
+  unsigned char *statistics = net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data;
+  size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
+  net->outputs_valid = false;
+  net->knn.filled = 0;
+  if (index == 0) BRIM_TRY(copy_statistics(net, brim_net_buffers_before_ptr(net), statistics));
+  // the sums are training's
+  BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
+                            brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
+  turn_forward(net, index);
+  brim_status status = forward(net, batch, step, index);
+  turn_forward(net, -1);
+  brim_status back = brim_device_copy(net->device, brim_net_metrics_ptr(net),
+                                      brim_net_metrics_before_ptr(net), bytes, BRIM_COPY_D2D);
+  return status ? status : back;
+}
+
+brim_status brim_net_undo_recalibration(brim_net *net) {
+  if (!net->statistics_prepared) return BRIM_OK;
+  return copy_statistics(net, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
+                         brim_net_buffers_before_ptr(net));
 }

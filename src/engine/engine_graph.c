@@ -1,8 +1,12 @@
-// Graph storage and the passes over it: parameters, tensors, nodes, fusing, lowering, reverse mode.
-// What the single layers do is in engine_layers.c.
+// Graph storage, the passes over it (parameters, tensors, nodes, fusing, lowering, reverse mode), and
+// the layers: one row each, with the builder call that models use. A new layer is a new row.
 #include "engine/engine_graph.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+static int32_t whole_grad(brim_graph *g, int32_t tensor);
 
 //---------------------------------- growing lists ----------------------------------
 
@@ -126,14 +130,16 @@ static int32_t graph_param(brim_graph *g, const char *name, const brim_param *ma
   return index;
 }
 
-int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
+// A parameter by name: made on first use, found (and checked) later. Index, or -1.
+static int32_t add_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
                          brim_init init, double bound) {
   brim_param made = {.init = init, .bound = bound};
   made.desc = made.outside = brim_tensor_make(NULL, g->params->dtype, rank, dim);
   return graph_param(g, name, &made);
 }
 
-int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim[4], int64_t padded,
+// The weight of a convolution, (M,C,R,S) outside, with `padded` >= C channels inside.
+static int32_t add_conv_param(brim_graph *g, const char *name, const int64_t dim[4], int64_t padded,
                               double std) {
   const int64_t inside[] = {dim[0], dim[2], dim[3], padded};
   brim_param made = {.conv = true, .init = BRIM_INIT_NORMAL, .bound = std};
@@ -142,7 +148,8 @@ int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim
   return graph_param(g, name, &made);
 }
 
-int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
+// The same for buffers: index, and its tensor.
+static int32_t add_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
   if (g->status) return -1;
   if (!g->buffers) {
     brim_graph_fail(g, brim_fail(BRIM_EINTERNAL, "a graph without buffers has no %s", name));
@@ -168,7 +175,8 @@ int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_i
   return index;
 }
 
-int32_t brim_graph_buffer_tensor(brim_graph *g, int32_t buffer) {
+// The same for buffers: index, and its tensor.
+static int32_t buffer_tensor(brim_graph *g, int32_t buffer) {
   if (g->status) return -1;
   int32_t *slot = &g->buffer_tensor[buffer];
   if (*slot >= 0) return *slot;
@@ -180,7 +188,8 @@ int32_t brim_graph_buffer_tensor(brim_graph *g, int32_t buffer) {
   return t;
 }
 
-int32_t brim_graph_param_tensor(brim_graph *g, int32_t param, brim_tensor_kind kind) {
+// The weight of a convolution, (M,C,R,S) outside, with `padded` >= C channels inside.
+static int32_t param_tensor_of(brim_graph *g, int32_t param, brim_tensor_kind kind) {
   if (g->status) return -1;
   int32_t *slot = &g->param_tensor[param][kind - BRIM_TENSOR_PARAM];
   if (*slot >= 0) return *slot;
@@ -193,12 +202,14 @@ int32_t brim_graph_param_tensor(brim_graph *g, int32_t param, brim_tensor_kind k
   return t;
 }
 
-int32_t brim_graph_param_value(brim_graph *g, int32_t param) {
+// What ops of type T read: the 16-bit copy where there is one, else the master.
+static int32_t param_value(brim_graph *g, int32_t param) {
   bool copied = g->dtype != g->params->dtype;
-  return brim_graph_param_tensor(g, param, copied ? BRIM_TENSOR_PARAM_COPY : BRIM_TENSOR_PARAM);
+  return param_tensor_of(g, param, copied ? BRIM_TENSOR_PARAM_COPY : BRIM_TENSOR_PARAM);
 }
 
-bool brim_graph_param_written(brim_graph *g, const int32_t *param, int count) {
+// Say that a node is about to write these gradients; true = it has to add to what is there.
+static bool param_written(brim_graph *g, const int32_t *param, int count) {
   if (g->status) return false;
   bool any = false, all = true;
   for (int i = 0; i < count; i++) {
@@ -291,7 +302,8 @@ void brim_graph_node(brim_graph *g, brim_op op, const brim_op_attr *attr, const 
   memcpy(n->out, out, (size_t)out_count * sizeof *out);
 }
 
-brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const char *name,
+// NULL: see status
+static brim_layer *add_layer(brim_graph *g, const brim_layer_row *row, const char *name,
                              const int32_t *in, int in_count) {
   if (g->status) return NULL;
   if (!grow32((void **)&g->layers, g->layer_count, &g->layer_capacity, sizeof *g->layers)) {
@@ -320,10 +332,10 @@ brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const cha
   return l;
 }
 
-// The second part waits: some layers can take both as they are (see brim_graph_grad).
-void brim_graph_add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
+// The second part waits: some layers can take both as they are (see whole_grad).
+static void add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   if (g->status) return;
-  if (g->tensors[tensor].grad2 >= 0) brim_graph_grad(g, tensor);
+  if (g->tensors[tensor].grad2 >= 0) whole_grad(g, tensor);
   if (g->status) return;
   brim_gtensor *t = &g->tensors[tensor];
   if (t->grad < 0) {
@@ -333,7 +345,8 @@ void brim_graph_add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   }
 }
 
-int32_t brim_graph_grad(brim_graph *g, int32_t tensor) {
+// The whole gradient of a tensor; parts that are not added yet are joined by ADD.
+static int32_t whole_grad(brim_graph *g, int32_t tensor) {
   if (g->status) return -1;
   int32_t in[] = {g->tensors[tensor].grad, g->tensors[tensor].grad2};
   if (in[1] < 0) return in[0];
@@ -576,4 +589,680 @@ brim_status brim_graph_backward(brim_graph *g) {
   if (!g->status) drop_dead_nodes(g, first);
   for (int32_t i = first; i < g->node_count; i++) g->nodes[i].backward = true;
   return g->status;
+}
+
+//---------------------------------- layers ----------------------------------
+
+//---------------------------------- layers ----------------------------------
+
+static int32_t finish_layer(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad) {
+  if (g->status) return -1;
+  l->out = out;
+  g->tensors[out].layer = (int32_t)(l - g->layers);
+  g->tensors[out].needs_grad = needs_grad;
+  return out;
+}
+
+// What layers are made of.
+static bool is_supported(brim_graph *g, const brim_gnode *node) {
+  if (!g->device) return false;
+  brim_op_call call;
+  brim_graph_call(g, node, &call);
+  return brim_device_supports(g->device, &call) == BRIM_OK;
+}
+
+// "layer.what" into out; false (and a failed graph) when it is too long.
+static bool layer_name(brim_graph *g, const char *layer, const char *what, char out[256]) {
+  int n = snprintf(out, 256, "%s%s%s", layer, layer[0] ? "." : "", what);
+  if (n >= 0 && n < 256) return true;
+  brim_graph_fail(g, brim_fail(BRIM_ELIMIT, "the layer name %s is too long", layer));
+  return false;
+}
+
+// What layers are made of.
+static int32_t layer_param(brim_graph *g, const char *layer, const char *what, int rank,
+                           const int64_t *dim, brim_init init, double bound) {
+  char name[256];
+  if (!layer_name(g, layer, what, name)) return -1;
+  return add_param(g, name, rank, dim, init, bound);
+}
+
+// A tensor as wide as `width` with the rows of x.
+static int32_t rows_of(brim_graph *g, const char *name, int32_t x, int64_t width) {
+  if (g->status) return -1;
+  brim_tensor t = g->tensors[x].desc;
+  t.dim[t.rank - 1] = width;
+  return brim_graph_tensor(g, name, BRIM_TENSOR_ACTIVATION, g->dtype, t.rank, t.dim);
+}
+
+static int64_t width_of(const brim_graph *g, int32_t x) {
+  const brim_tensor *t = &g->tensors[x].desc;
+  return t->dim[t->rank - 1];
+}
+
+//---------------------------------- input ----------------------------------
+
+static void input_forward(brim_graph *g, brim_layer *l) {
+  brim_graph_node(g, BRIM_OP_INPUT, &l->attr, l->in, 1, &l->out, 1);
+}
+
+static const brim_layer_row input_row = {.name = "input", .forward = input_forward};
+
+// The batch is read as it is where there is nothing to convert.
+int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
+                         const int64_t *dim) {
+  if (g->status) return -1;
+  brim_tensor shaped = brim_tensor_make(NULL, g->dtype, rank, dim);
+  bool plain = raw->dtype == g->dtype && brim_tensor_count(raw) == brim_tensor_count(&shaped);
+  for (int c = 0; c < attr->channels; c++) {
+    plain = plain && attr->scale[c] == 1.0f && attr->shift[c] == 0.0f;
+  }
+  if (plain) {
+    g->input = brim_graph_tensor(g, "input", BRIM_TENSOR_INPUT, raw->dtype, rank, dim);
+    return g->input;
+  }
+  int64_t flat[] = {raw->dim[0], brim_tensor_count(raw) / raw->dim[0]};
+  int32_t x = brim_graph_tensor(g, "input", BRIM_TENSOR_INPUT, raw->dtype, 2, flat);
+  g->input = x;
+  brim_layer *l = x < 0 ? NULL : add_layer(g, &input_row, "input", &x, 1);
+  if (!l) return -1;
+  l->attr = *attr;
+  int32_t y = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, rank, dim);
+  return finish_layer(g, l, y, false);
+}
+
+//---------------------------------- act ----------------------------------
+
+// relu and tanh are their own best witnesses; gelu needs what went in.
+static bool act_keeps_output(brim_act act) { return act == BRIM_ACT_RELU || act == BRIM_ACT_TANH; }
+
+static void act_forward(brim_graph *g, brim_layer *l) {
+  brim_graph_node(g, BRIM_OP_ACT, &l->attr, l->in, 1, &l->out, 1);
+}
+
+// Gradient before an activation whose output is `out` (and input `in`, needed for gelu).
+static int32_t act_grad(brim_graph *g, const brim_op_attr *attr, int32_t in, int32_t out) {
+  if (g->status) return -1;
+  int32_t grad = whole_grad(g, out);
+  if (attr->act == BRIM_ACT_NONE || g->tensors[out].grad_before_act) return grad;
+  int32_t ins[] = {grad, act_keeps_output(attr->act) ? out : in};
+  int32_t dx = brim_graph_like(g, grad, BRIM_TENSOR_GRADIENT);
+  brim_op_attr a = {.act = attr->act};
+  brim_graph_node(g, BRIM_OP_ACT_BWD, &a, ins, 2, &dx, 1);
+  return dx;
+}
+
+static void act_backward(brim_graph *g, brim_layer *l) {
+  if (!g->tensors[l->in[0]].needs_grad) return;
+  int32_t dx = act_grad(g, &l->attr, l->in[0], l->out);
+  add_grad(g, l->in[0], dx);
+}
+
+static const brim_layer_row act_row = {
+    .name = "act", .forward = act_forward, .backward = act_backward};
+
+int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act) {
+  if (act == BRIM_ACT_NONE) return x;
+  brim_layer *l = add_layer(g, &act_row, "act", &x, 1);
+  if (!l) return -1;
+  l->attr.act = act;
+  return finish_layer(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION),
+                      g->tensors[x].needs_grad);
+}
+
+//---------------------------------- linear ----------------------------------
+
+// x, w, b as tensors of type T.
+static int linear_in(brim_graph *g, const brim_layer *l, int32_t in[3]) {
+  in[0] = l->in[0];
+  in[1] = param_value(g, l->param[0]);
+  if (l->param[1] < 0) return 2;
+  in[2] = param_value(g, l->param[1]);
+  return 3;
+}
+
+static void linear_forward(brim_graph *g, brim_layer *l) {
+  int32_t in[3];
+  int n = linear_in(g, l, in);
+  brim_graph_node(g, BRIM_OP_LINEAR, &l->attr, in, n, &l->out, 1);
+}
+
+static bool linear_fuse(brim_graph *g, brim_layer *l, brim_layer *next) {
+  if (next->row != &act_row || l->attr.act != BRIM_ACT_NONE) return false;
+  if (!act_keeps_output(next->attr.act)) return false;
+  brim_gnode node = {.op = BRIM_OP_LINEAR, .attr = next->attr, .out_count = 1};
+  node.attr.tf32 = g->tf32;
+  node.in_count = linear_in(g, l, node.in);
+  node.out[0] = l->out;
+  if (g->status || !is_supported(g, &node)) return false;
+  l->attr.act = next->attr.act;
+  return true;
+}
+
+// When x comes straight out of an activation that only this layer reads, the way back through it
+// can ride on the product: dx = (dy w) * act'(x).
+static brim_act fused_act(brim_graph *g, int32_t x, brim_gnode *node) {
+  const brim_gtensor *t = &g->tensors[x];
+  if (t->layer < 0 || t->users != 1 || t->grad >= 0) return BRIM_ACT_NONE;
+  brim_act act = g->layers[t->layer].attr.act;
+  if (!act_keeps_output(act)) return BRIM_ACT_NONE;
+  node->attr.act = act;
+  node->in[2] = x;
+  node->in_count = 3;
+  if (is_supported(g, node)) return act;
+  node->attr.act = BRIM_ACT_NONE;
+  node->in_count = 2;
+  return BRIM_ACT_NONE;
+}
+
+// The gradient of the weights first: x can then make room for dx.
+static void linear_backward(brim_graph *g, brim_layer *l) {
+  int32_t x = l->in[0];
+  int32_t dy = act_grad(g, &l->attr, -1, l->out);
+  int32_t in[] = {dy, x};
+  int32_t out[] = {param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD), -1};
+  if (l->param[1] >= 0) out[1] = param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM_GRAD);
+  brim_op_attr attr = {.accumulate = param_written(g, l->param, 2), .tf32 = g->tf32};
+  brim_graph_node(g, BRIM_OP_LINEAR_BWD_WEIGHT, &attr, in, 2, out, l->param[1] >= 0 ? 2 : 1);
+  if (g->status || !g->tensors[x].needs_grad) return;
+  brim_gnode node = {.op = BRIM_OP_LINEAR_BWD_DATA, .in_count = 2, .out_count = 1};
+  node.attr.tf32 = g->tf32;
+  node.in[0] = dy;
+  node.in[1] = param_value(g, l->param[0]);
+  node.out[0] = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
+  if (g->status) return;
+  bool through = fused_act(g, x, &node) != BRIM_ACT_NONE;
+  brim_graph_node(g, node.op, &node.attr, node.in, node.in_count, node.out, 1);
+  add_grad(g, x, node.out[0]);
+  if (!g->status) g->tensors[x].grad_before_act = through;
+}
+
+static const brim_layer_row linear_row = {
+    .name = "linear", .forward = linear_forward, .backward = linear_backward, .fuse = linear_fuse};
+
+// PyTorch's default: weight and bias uniform within 1 / sqrt(inputs) (Kaiming with a = sqrt(5)).
+int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name) {
+  brim_layer *l = add_layer(g, &linear_row, name, &x, 1);
+  if (!l) return -1;
+  int64_t w[] = {outputs, width_of(g, x)};
+  double bound = 1.0 / sqrt((double)w[1]);
+  l->attr.tf32 = g->tf32;
+  l->param[0] = layer_param(g, name, "weight", 2, w, BRIM_INIT_UNIFORM, bound);
+  if (bias) l->param[1] = layer_param(g, name, "bias", 1, w, BRIM_INIT_UNIFORM, bound);
+  return finish_layer(g, l, rows_of(g, l->name, x, outputs), true);
+}
+
+int32_t brim_graph_linear_orthogonal(brim_graph *g, int32_t x, int64_t outputs, double gain,
+                                     const char *name) {
+  brim_layer *l = add_layer(g, &linear_row, name, &x, 1);
+  if (!l) return -1;
+  int64_t w[] = {outputs, width_of(g, x)};
+  l->attr.tf32 = g->tf32;
+  l->param[0] = layer_param(g, name, "weight", 2, w, BRIM_INIT_ORTHOGONAL, gain);
+  l->param[1] = layer_param(g, name, "bias", 1, w, BRIM_INIT_ZEROS, 0);
+  return finish_layer(g, l, rows_of(g, l->name, x, outputs), true);
+}
+
+//---------------------------------- layernorm ----------------------------------
+
+static void layernorm_forward(brim_graph *g, brim_layer *l) {
+  int32_t in[] = {l->in[0], param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM),
+                  param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM)};
+  int32_t out[] = {l->out, l->saved[0], l->saved[1]};
+  brim_graph_node(g, BRIM_OP_LAYERNORM, &l->attr, in, 3, out, 3);
+}
+
+static void layernorm_backward(brim_graph *g, brim_layer *l) {
+  int32_t x = l->in[0];
+  int32_t in[] = {whole_grad(g, l->out), x, param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM),
+                  l->saved[0], l->saved[1]};
+  int32_t out[] = {brim_graph_like(g, x, BRIM_TENSOR_GRADIENT),
+                   param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD),
+                   param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM_GRAD)};
+  brim_op_attr attr = l->attr;
+  attr.accumulate = param_written(g, l->param, 2);
+  brim_graph_node(g, BRIM_OP_LAYERNORM_BWD, &attr, in, 5, out, 3);
+  if (!g->status && g->tensors[x].needs_grad) add_grad(g, x, out[0]);
+}
+
+static const brim_layer_row layernorm_row = {
+    .name = "layernorm", .forward = layernorm_forward, .backward = layernorm_backward};
+
+int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name) {
+  brim_layer *l = add_layer(g, &layernorm_row, name, &x, 1);
+  if (!l) return -1;
+  int64_t width = width_of(g, x), rows = brim_tensor_count(&g->tensors[x].desc) / width;
+  l->attr.eps = eps;
+  l->param[0] = layer_param(g, name, "weight", 1, &width, BRIM_INIT_ONES, 0);
+  l->param[1] = layer_param(g, name, "bias", 1, &width, BRIM_INIT_ZEROS, 0);
+  for (int i = 0; i < 2; i++) {
+    l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &rows);
+  }
+  return finish_layer(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
+}
+
+//---------------------------------- dropout ----------------------------------
+
+// The mask is a function of seed, step, layer and place, so nothing is kept for the way back.
+static void dropout_forward(brim_graph *g, brim_layer *l) {
+  int32_t in[] = {l->in[0], g->state};
+  brim_graph_node(g, BRIM_OP_DROPOUT, &l->attr, in, 2, &l->out, 1);
+}
+
+static void dropout_backward(brim_graph *g, brim_layer *l) {
+  if (!g->tensors[l->in[0]].needs_grad) return;
+  int32_t in[] = {whole_grad(g, l->out), g->state};
+  int32_t dx = brim_graph_like(g, in[0], BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_DROPOUT, &l->attr, in, 2, &dx, 1);
+  add_grad(g, l->in[0], dx);
+}
+
+static const brim_layer_row dropout_row = {
+    .name = "dropout", .forward = dropout_forward, .backward = dropout_backward};
+
+int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p) {
+  if (!g->training || p <= 0) return x;
+  brim_layer *l = add_layer(g, &dropout_row, "dropout", &x, 1);
+  if (!l) return -1;
+  l->attr.p = p;
+  l->attr.layer = g->dropouts++;
+  return finish_layer(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION),
+                      g->tensors[x].needs_grad);
+}
+
+//---------------------------------- add ----------------------------------
+
+static void add_forward(brim_graph *g, brim_layer *l) {
+  brim_graph_node(g, BRIM_OP_ADD, NULL, l->in, 2, &l->out, 1);
+}
+
+static void add_backward(brim_graph *g, brim_layer *l) {
+  int32_t grad = whole_grad(g, l->out);
+  for (int i = 0; i < 2 && !g->status; i++) {
+    if (g->tensors[l->in[i]].needs_grad) add_grad(g, l->in[i], grad);
+  }
+}
+
+static const brim_layer_row add_row = {
+    .name = "add", .forward = add_forward, .backward = add_backward};
+
+// "layer.what" into out; false (and a failed graph) when it is too long.
+static bool is_act(const brim_layer *l) { return l->row == &act_row; }
+// "layer.what" into out; false (and a failed graph) when it is too long.
+static bool is_add(const brim_layer *l) { return l->row == &add_row; }
+
+int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b) {
+  int32_t in[] = {a, b};
+  brim_layer *l = add_layer(g, &add_row, "add", in, 2);
+  if (!l) return -1;
+  bool needs = g->tensors[a].needs_grad || g->tensors[b].needs_grad;
+  return finish_layer(g, l, brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION), needs);
+}
+
+//---------------------------------- layers of convolutional networks ----------------------------------
+
+// Epsilon and momentum of torch.nn.BatchNorm2d.
+static const float batchnorm_eps = 1e-5f;
+static const float batchnorm_momentum = 0.1f;
+
+//---------------------------------- convolution ----------------------------------
+
+static void conv_forward(brim_graph *g, brim_layer *l) {
+  int32_t in[] = {l->in[0], param_value(g, l->param[0])};
+  brim_graph_node(g, BRIM_OP_CONV, &l->attr, in, 2, &l->out, 1);
+}
+
+// The gradient of the weights first: x can then make room for dx.
+static void conv_backward(brim_graph *g, brim_layer *l) {
+  int32_t x = l->in[0], dy = whole_grad(g, l->out);
+  int32_t weight_in[] = {dy, x};
+  int32_t dw = param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD);
+  brim_op_attr attr = l->attr;
+  attr.accumulate = param_written(g, l->param, 1);
+  brim_graph_node(g, BRIM_OP_CONV_BWD_WEIGHT, &attr, weight_in, 2, &dw, 1);
+  if (g->status || !g->tensors[x].needs_grad) return;
+  int32_t data_in[] = {dy, param_value(g, l->param[0])};
+  int32_t dx = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_CONV_BWD_DATA, &l->attr, data_in, 2, &dx, 1);
+  add_grad(g, x, dx);
+}
+
+static const brim_layer_row conv_row = {
+    .name = "conv", .forward = conv_forward, .backward = conv_backward};
+
+// Side of the output of a window that slides over `size`.
+static int64_t slide(int64_t size, int32_t window, int32_t stride, int32_t pad) {
+  return (size + 2 * pad - window) / stride + 1;
+}
+
+// As torchvision's ResNets: normal with deviation sqrt(2 / (outputs * kernel^2)).
+int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, const char *name) {
+  brim_layer *l = add_layer(g, &conv_row, name, &x, 1);
+  if (!l) return -1;
+  const int64_t *d = g->tensors[x].desc.dim;
+  int64_t y[] = {d[0], slide(d[1], spec->kernel, spec->stride, spec->pad),
+                 slide(d[2], spec->kernel, spec->stride, spec->pad), spec->outputs};
+  if (d[1] + 2 * spec->pad < spec->kernel || d[2] + 2 * spec->pad < spec->kernel) {
+    brim_graph_fail(g, brim_fail(BRIM_EINVAL, "images of %lldx%lld are too small for layer %s",
+                                 (long long)d[1], (long long)d[2], name));
+    return -1;
+  }
+  int64_t w[] = {spec->outputs, spec->inputs, spec->kernel, spec->kernel}, padded = d[3];
+  double std = sqrt(2.0 / ((double)spec->outputs * spec->kernel * spec->kernel));
+  l->attr.stride = spec->stride;
+  l->attr.pad = spec->pad;
+  l->attr.tf32 = g->tf32;
+  char weight[256];
+  if (!layer_name(g, name, "weight", weight)) return -1;
+  l->param[0] = add_conv_param(g, weight, w, padded, std);
+  int32_t out = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 4, y);
+  return finish_layer(g, l, out, true);
+}
+
+//---------------------------------- batch norm ----------------------------------
+
+static void in_groups(brim_graph *g) {
+  if (!g->status && g->training) g->nodes[g->node_count - 1].groups = g->norm_groups;
+}
+
+// x, weight, bias; the residual is in[1].
+static void batchnorm_apply(brim_graph *g, brim_layer *l, int32_t mean, int32_t spread,
+                            bool variance) {
+  int32_t in[] = {l->in[0],
+                  param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM),
+                  param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM),
+                  mean,
+                  spread,
+                  l->in[1]};
+  brim_op_attr attr = l->attr;
+  attr.variance = variance;
+  brim_graph_node(g, BRIM_OP_BATCHNORM_APPLY, &attr, in, l->in[1] >= 0 ? 6 : 5, &l->out, 1);
+  in_groups(g);
+}
+
+// A statistic of the layer, (rows, C).
+static int32_t statistic(brim_graph *g, const brim_layer *l, int64_t rows) {
+  if (g->status) return -1;
+  const brim_tensor *x = &g->tensors[l->in[0]].desc;
+  int64_t dim[] = {rows, x->dim[x->rank - 1]};
+  return brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 2, dim);
+}
+
+// Of the rows of all ranks: each rank's statistics, those of all, and the output from what they join to.
+static void ranks_forward(brim_graph *g, brim_layer *l, int32_t mean, int32_t variance) {
+  int32_t in[] = {l->in[0], g->state}, part = statistic(g, l, 3);
+  brim_graph_node(g, BRIM_OP_BATCHNORM_PART, &l->attr, in, 2, &part, 1);
+  if (g->status) return;
+  int64_t dim[] = {g->norm_ranks, 3, g->tensors[part].desc.dim[1]};
+  int32_t parts = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 3, dim);
+  brim_graph_node(g, BRIM_OP_ALL_GATHER, NULL, &part, 1, &parts, 1);
+  int32_t out[] = {l->saved[0], l->saved[1], l->saved[2], mean, variance};
+  brim_graph_node(g, BRIM_OP_BATCHNORM_JOIN, &l->attr, &parts, 1, out, g->passing ? 3 : 5);
+  batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
+}
+
+static void batchnorm_forward(brim_graph *g, brim_layer *l) {
+  int32_t mean = buffer_tensor(g, l->buffer[0]);
+  int32_t variance = buffer_tensor(g, l->buffer[1]);
+  if (!g->training) {
+    batchnorm_apply(g, l, mean, variance, true);
+    return;
+  }
+  if (g->norm_ranks > 0) {
+    ranks_forward(g, l, mean, variance);
+    return;
+  }
+  int32_t in[] = {l->in[0], param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM),
+                  param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM), g->state, l->in[1]};
+  int32_t out[] = {l->out, l->saved[0], l->saved[1], mean, variance};
+  brim_graph_node(g, BRIM_OP_BATCHNORM, &l->attr, in, l->in[1] >= 0 ? 5 : 4, out,
+                  g->passing ? 3 : 5);
+  in_groups(g);
+}
+
+static void batchnorm_recompute(brim_graph *g, brim_layer *l) {
+  batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
+}
+
+// `in` and `out` are BATCHNORM_BWD's: the sums of this rank's rows, those of all, and the rest from these.
+static void ranks_backward(brim_graph *g, const brim_layer *l, const brim_op_attr *attr,
+                           const int32_t *in, int in_count, const int32_t *out, int out_count) {
+  int32_t own = statistic(g, l, 2), all = statistic(g, l, 2);
+  int32_t sums_out[] = {own, out[1], out[2]};
+  brim_graph_node(g, BRIM_OP_BATCHNORM_BWD_SUMS, attr, in, in_count, sums_out, 3);
+  brim_graph_node(g, BRIM_OP_ALL_REDUCE, NULL, &own, 1, &all, 1);
+  int32_t joined_in[] = {in[0], in[1],       in[2], in[3], in[4], in[5],
+                         all,   l->saved[2], in[6], in[7], in[8]};
+  int32_t joined_out[] = {out[0], out[3]};
+  brim_op_attr plain = *attr;
+  plain.accumulate = false;
+  brim_graph_node(g, BRIM_OP_BATCHNORM_BWD_JOINED, &plain, joined_in, in_count + 2, joined_out,
+                  out_count > 3 ? 2 : 1);
+}
+
+// Without a residual the ReLU's sign is found again from x, so y is not read; with one it is.
+static void batchnorm_backward(brim_graph *g, brim_layer *l) {
+  if (g->status) return;
+  int32_t x = l->in[0], z = l->in[1];
+  bool through_y = l->attr.act == BRIM_ACT_RELU && z >= 0;
+  int32_t in[] = {g->tensors[l->out].grad,
+                  x,
+                  param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM),
+                  param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM),
+                  l->saved[0],
+                  l->saved[1],
+                  g->state,
+                  through_y ? l->out : -1,
+                  -1};
+  int in_count = through_y ? 8 : 7;
+  bool dz_wanted = z >= 0 && g->tensors[z].needs_grad;
+  if (g->tensors[l->out].grad2 >= 0) {
+    in[8] = g->tensors[l->out].grad2;
+    in_count = 9;
+  }
+  int32_t out[] = {brim_graph_like(g, x, BRIM_TENSOR_GRADIENT),
+                   param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD),
+                   param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM_GRAD), -1};
+  // Without an activation the gradient itself is the residual's.
+  bool plain = l->attr.act == BRIM_ACT_NONE && in_count < 9;
+  if (dz_wanted && !plain) out[3] = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
+  brim_op_attr attr = l->attr;
+  attr.accumulate = param_written(g, l->param, 2);
+  if (g->norm_ranks > 0) {
+    ranks_backward(g, l, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
+  } else {
+    brim_graph_node(g, BRIM_OP_BATCHNORM_BWD, &attr, in, in_count, out, out[3] >= 0 ? 4 : 3);
+    in_groups(g);
+  }
+  if (dz_wanted) add_grad(g, z, plain ? in[0] : out[3]);
+  if (!g->status && g->tensors[x].needs_grad) add_grad(g, x, out[0]);
+}
+
+// Take in an addition whose other term is there already, then a ReLU.
+static bool batchnorm_fuse(brim_graph *g, brim_layer *l, brim_layer *next) {
+  if (!g->device || l->attr.act != BRIM_ACT_NONE) return false;
+  if (is_act(next) && next->attr.act == BRIM_ACT_RELU) {
+    l->attr.act = BRIM_ACT_RELU;
+    return true;
+  }
+  if (!is_add(next) || l->in[1] >= 0 || next->in[0] == next->in[1]) return false;
+  int32_t other = next->in[next->in[0] == l->out ? 1 : 0];
+  if (g->tensors[other].layer > l - g->layers) return false;
+  l->in[1] = other;
+  return true;
+}
+
+static const brim_layer_row batchnorm_row = {.name = "batchnorm",
+                                             .forward = batchnorm_forward,
+                                             .backward = batchnorm_backward,
+                                             .fuse = batchnorm_fuse,
+                                             .recompute = batchnorm_recompute};
+
+int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const char *name) {
+  brim_layer *l = add_layer(g, &batchnorm_row, name, &x, 1);
+  if (!l) return -1;
+  const brim_tensor *t = &g->tensors[x].desc;
+  int64_t width = t->dim[t->rank - 1];
+  l->attr.eps = batchnorm_eps;
+  l->attr.momentum = batchnorm_momentum;
+  l->param[0] = layer_param(g, name, "weight", 1, &width, gamma, 0);
+  l->param[1] = layer_param(g, name, "bias", 1, &width, BRIM_INIT_ZEROS, 0);
+  char buffer[256];
+  if (!layer_name(g, name, "running_mean", buffer)) return -1;
+  l->buffer[0] = add_buffer(g, buffer, width, BRIM_INIT_ZEROS);
+  if (!layer_name(g, name, "running_var", buffer)) return -1;
+  l->buffer[1] = add_buffer(g, buffer, width, BRIM_INIT_ONES);
+  if (g->norm_groups > 1) width *= g->norm_groups;
+  for (int i = 0; i < 2 && g->training; i++) {
+    l->saved[i] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &width);
+  }
+  const int64_t one = 1;
+  if (g->training && g->norm_ranks > 0) {
+    l->saved[2] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 1, &one);
+  }
+  return finish_layer(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
+}
+
+//---------------------------------- pooling ----------------------------------
+
+static void maxpool_forward(brim_graph *g, brim_layer *l) {
+  int32_t out[] = {l->out, l->saved[0]};
+  brim_graph_node(g, BRIM_OP_MAXPOOL, &l->attr, l->in, 1, out, 2);
+}
+
+static void maxpool_backward(brim_graph *g, brim_layer *l) {
+  if (!g->tensors[l->in[0]].needs_grad) return;
+  int32_t in[] = {whole_grad(g, l->out), l->saved[0]};
+  int32_t dx = brim_graph_like(g, l->in[0], BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_MAXPOOL_BWD, &l->attr, in, 2, &dx, 1);
+  add_grad(g, l->in[0], dx);
+}
+
+static const brim_layer_row maxpool_row = {
+    .name = "maxpool", .forward = maxpool_forward, .backward = maxpool_backward};
+
+int32_t brim_graph_maxpool(brim_graph *g, int32_t x, int32_t window, int32_t stride, int32_t pad) {
+  brim_layer *l = add_layer(g, &maxpool_row, "maxpool", &x, 1);
+  if (!l) return -1;
+  const int64_t *d = g->tensors[x].desc.dim;
+  int64_t y[] = {d[0], slide(d[1], window, stride, pad), slide(d[2], window, stride, pad), d[3]};
+  l->attr.window = window;
+  l->attr.stride = stride;
+  l->attr.pad = pad;
+  l->saved[0] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, BRIM_U8, 4, y);
+  int32_t out = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 4, y);
+  return finish_layer(g, l, out, !g->status && g->tensors[x].needs_grad);
+}
+
+static void mean_forward(brim_graph *g, brim_layer *l) {
+  brim_graph_node(g, BRIM_OP_MEAN, NULL, l->in, 1, &l->out, 1);
+}
+
+static void mean_backward(brim_graph *g, brim_layer *l) {
+  if (!g->tensors[l->in[0]].needs_grad) return;
+  int32_t dy = whole_grad(g, l->out);
+  int32_t dx = brim_graph_like(g, l->in[0], BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_MEAN_BWD, NULL, &dy, 1, &dx, 1);
+  add_grad(g, l->in[0], dx);
+}
+
+static const brim_layer_row mean_row = {
+    .name = "mean", .forward = mean_forward, .backward = mean_backward};
+
+int32_t brim_graph_mean(brim_graph *g, int32_t x) {
+  brim_layer *l = add_layer(g, &mean_row, "mean", &x, 1);
+  if (!l) return -1;
+  const brim_tensor *t = &g->tensors[x].desc;
+  int64_t y[] = {t->dim[0], t->dim[t->rank - 1]};
+  int32_t out = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 2, y);
+  return finish_layer(g, l, out, !g->status && g->tensors[x].needs_grad);
+}
+
+//---------------------------------- layers of transformers ----------------------------------
+
+//---------------------------------- positions ----------------------------------
+
+static void pos_forward(brim_graph *g, brim_layer *l) {
+  int32_t in[] = {l->in[0], param_value(g, l->param[0])};
+  brim_graph_node(g, BRIM_OP_POS, NULL, in, 2, &l->out, 1);
+}
+
+static void pos_backward(brim_graph *g, brim_layer *l) {
+  int32_t dy = whole_grad(g, l->out);
+  int32_t dp = param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD);
+  brim_op_attr attr = {.accumulate = param_written(g, l->param, 1)};
+  brim_graph_node(g, BRIM_OP_POS_BWD, &attr, &dy, 1, &dp, 1);
+  if (!g->status && g->tensors[l->in[0]].needs_grad) add_grad(g, l->in[0], dy);
+}
+
+static const brim_layer_row pos_row = {
+    .name = "pos", .forward = pos_forward, .backward = pos_backward};
+
+int32_t brim_graph_pos(brim_graph *g, int32_t x, const char *name) {
+  brim_layer *l = add_layer(g, &pos_row, name, &x, 1);
+  if (!l) return -1;
+  const int64_t *d = g->tensors[x].desc.dim;
+  const int64_t outside[] = {1, d[1], d[2]};
+  l->param[0] = add_param(g, name, 2, d + 1, BRIM_INIT_ZEROS, 0);
+  if (g->status) return -1;
+  g->params->items[l->param[0]].outside = brim_tensor_make(NULL, g->params->dtype, 3, outside);
+  return finish_layer(g, l, brim_graph_like(g, x, BRIM_TENSOR_ACTIVATION), true);
+}
+
+//---------------------------------- attention ----------------------------------
+
+static void attention_forward(brim_graph *g, brim_layer *l) {
+  int32_t out[] = {l->out, l->saved[0]};
+  brim_graph_node(g, BRIM_OP_ATTENTION, &l->attr, l->in, 1, out, 2);
+}
+
+static void attention_backward(brim_graph *g, brim_layer *l) {
+  if (!g->tensors[l->in[0]].needs_grad) return;
+  int32_t in[] = {whole_grad(g, l->out), l->in[0], l->out, l->saved[0]};
+  int32_t dqkv = brim_graph_like(g, l->in[0], BRIM_TENSOR_GRADIENT);
+  brim_graph_node(g, BRIM_OP_ATTENTION_BWD, &l->attr, in, 4, &dqkv, 1);
+  add_grad(g, l->in[0], dqkv);
+}
+
+static const brim_layer_row attention_row = {
+    .name = "attention", .forward = attention_forward, .backward = attention_backward};
+
+int32_t brim_graph_attention(brim_graph *g, int32_t qkv, int32_t heads) {
+  brim_layer *l = add_layer(g, &attention_row, "attention", &qkv, 1);
+  if (!l) return -1;
+  const int64_t *d = g->tensors[qkv].desc.dim;
+  int64_t y[] = {d[0], d[1], d[2] / 3}, lse[] = {d[0], heads, d[1]};
+  l->attr.heads = heads;
+  l->saved[0] = brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 3, lse);
+  int32_t out = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 3, y);
+  return finish_layer(g, l, out, !g->status && g->tensors[qkv].needs_grad);
+}
+
+//---------------------------------- side by side ----------------------------------
+
+static void concat_forward(brim_graph *g, brim_layer *l) {
+  brim_graph_node(g, BRIM_OP_CONCAT, NULL, l->in, 2, &l->out, 1);
+}
+
+static void concat_backward(brim_graph *g, brim_layer *l) {
+  int32_t dy = whole_grad(g, l->out);
+  int32_t out[] = {brim_graph_like(g, l->in[0], BRIM_TENSOR_GRADIENT),
+                   brim_graph_like(g, l->in[1], BRIM_TENSOR_GRADIENT)};
+  brim_graph_node(g, BRIM_OP_CONCAT_BWD, NULL, &dy, 1, out, 2);
+  for (int i = 0; i < 2 && !g->status; i++) {
+    if (g->tensors[l->in[i]].needs_grad) add_grad(g, l->in[i], out[i]);
+  }
+}
+
+static const brim_layer_row concat_row = {
+    .name = "concat", .forward = concat_forward, .backward = concat_backward};
+
+int32_t brim_graph_concat(brim_graph *g, int32_t a, int32_t b) {
+  int32_t in[] = {a, b};
+  brim_layer *l = add_layer(g, &concat_row, "concat", in, 2);
+  if (!l) return -1;
+  int64_t y[] = {g->tensors[a].desc.dim[0], g->tensors[a].desc.dim[1] + g->tensors[b].desc.dim[1]};
+  int32_t out = brim_graph_tensor(g, l->name, BRIM_TENSOR_ACTIVATION, g->dtype, 2, y);
+  bool needs = !g->status && (g->tensors[a].needs_grad || g->tensors[b].needs_grad);
+  return finish_layer(g, l, out, needs);
 }

@@ -178,26 +178,6 @@ int32_t brim_graph_tensor(brim_graph *g, const char *name, brim_tensor_kind kind
 int32_t brim_graph_like(brim_graph *g, int32_t tensor, brim_tensor_kind kind);
 void brim_graph_node(brim_graph *g, brim_op op, const brim_op_attr *attr, const int32_t *in,
                      int in_count, const int32_t *out, int out_count);
-brim_layer *brim_graph_layer(brim_graph *g, const brim_layer_row *row, const char *name,
-                             const int32_t *in, int in_count);  // NULL: see status
-// A parameter by name: made on first use, found (and checked) later. Index, or -1.
-int32_t brim_graph_param(brim_graph *g, const char *name, int rank, const int64_t *dim,
-                         brim_init init, double bound);
-// The weight of a convolution, (M,C,R,S) outside, with `padded` >= C channels inside.
-int32_t brim_graph_conv_param(brim_graph *g, const char *name, const int64_t dim[4], int64_t padded,
-                              double std);
-int32_t brim_graph_param_tensor(brim_graph *g, int32_t param, brim_tensor_kind kind);
-// The same for buffers: index, and its tensor.
-int32_t brim_graph_buffer(brim_graph *g, const char *name, int64_t count, brim_init init);
-int32_t brim_graph_buffer_tensor(brim_graph *g, int32_t buffer);
-// What ops of type T read: the 16-bit copy where there is one, else the master.
-int32_t brim_graph_param_value(brim_graph *g, int32_t param);
-// Say that a node is about to write these gradients; true = it has to add to what is there.
-bool brim_graph_param_written(brim_graph *g, const int32_t *param, int count);
-// One more contribution to a tensor's gradient.
-void brim_graph_add_grad(brim_graph *g, int32_t tensor, int32_t grad);
-// The whole gradient of a tensor; parts that are not added yet are joined by ADD.
-int32_t brim_graph_grad(brim_graph *g, int32_t tensor);
 // A node as a call without addresses.
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call);
 void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
@@ -215,7 +195,7 @@ int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act);
 int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name);
 int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p);  // x itself when not training
 int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b);
-// Convnets (engine_layers_conv.c); x is (N,H,W,C).
+// Convnets; x is (N,H,W,C).
 typedef struct brim_conv_spec {
   int64_t inputs;  // channels that count; those of x past them are padding
   int64_t outputs;
@@ -226,7 +206,7 @@ int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, co
 int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const char *name);
 int32_t brim_graph_maxpool(brim_graph *g, int32_t x, int32_t window, int32_t stride, int32_t pad);
 int32_t brim_graph_mean(brim_graph *g, int32_t x);  // (N,..,C) -> (N,C)
-// Transformers (engine_layers_token.c); x is (N,L,C).
+// Transformers; x is (N,L,C).
 int32_t brim_graph_pos(brim_graph *g, int32_t x, const char *name);  // + a learnt (1,L,C)
 int32_t brim_graph_attention(brim_graph *g, int32_t qkv, int32_t heads);
 int32_t brim_graph_concat(brim_graph *g, int32_t a, int32_t b);
@@ -234,16 +214,6 @@ int32_t brim_graph_concat(brim_graph *g, int32_t a, int32_t b);
 // Layers from here to the end make one segment: with recomputation only what leaves it is kept.
 void brim_graph_segment_begin(brim_graph *g);
 void brim_graph_segment_end(brim_graph *g);
-
-// What layers are made of.
-int32_t brim_graph_finish(brim_graph *g, brim_layer *l, int32_t out, bool needs_grad);
-bool brim_graph_supported(brim_graph *g, const brim_gnode *node);
-int32_t brim_graph_layer_param(brim_graph *g, const char *layer, const char *what, int rank,
-                               const int64_t *dim, brim_init init, double bound);
-// "layer.what" into out; false (and a failed graph) when it is too long.
-bool brim_graph_layer_name(brim_graph *g, const char *layer, const char *what, char out[256]);
-bool brim_layer_is_act(const brim_layer *l);
-bool brim_layer_is_add(const brim_layer *l);
 
 // Fuse what the device can do in one call, then lower: forward nodes in order.
 brim_status brim_graph_fuse(brim_graph *g);

@@ -1,9 +1,47 @@
 // Several networks in one plan and one step. The first network owns the arena and the workspace of
 // all; the training programs are placed together, and everything else of a network uses the arena
-// alone.
-#include "engine/engine_group.h"
-
+// alone. Steps run one by one, or as part of recorded work: the caller's kernels, evaluations and
+// steps of the group in one launch.
+#include <inttypes.h>
 #include <string.h>
+
+#include "engine/engine_int.h"
+
+enum { BRIM_GROUP_ADDING = 1, BRIM_GROUP_UPDATING = 2, BRIM_GROUP_KINDS = 4 };
+
+// What a recorded step calls: another pointer is another recording.
+typedef struct brim_group_losses {
+  brim_status (*call)(void *ctx);
+  void *ctx;
+} brim_group_losses;
+
+struct brim_group {
+  brim_device *device;
+  brim_net *nets[BRIM_GROUP_MAX];
+  int32_t count;
+  bool eager;  // a spec says so
+  brim_capture capture;
+  brim_capture_piece pieces[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];
+  brim_group_losses recorded[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];  // with the piece
+  // The steps of recorded work.
+  struct {
+    double *rows;      // of one table, on its way to the device; NULL = nothing is enqueued
+    int64_t capacity;  // rows of each
+    int64_t count;     // rows that were put and not made
+    int64_t enqueued;  // of them, by the work that is enqueued now
+    int64_t first[BRIM_GROUP_MAX], updates[BRIM_GROUP_MAX];  // steps of the rows that were put
+    bool moved;                                              // weights, by this run
+  } table;
+};
+
+typedef struct brim_group_work {
+  brim_group *group;
+  brim_group_losses losses;
+  brim_group_losses gradients;  // instead of both passes; call NULL = none
+  brim_exec_kind backward;
+  bool updates;
+  int slot;  // of the networks that have two
+} brim_group_work;
 
 //---------------------------------- building ----------------------------------
 
@@ -211,7 +249,8 @@ static brim_status both_ways(const work *w) {
   return BRIM_OK;
 }
 
-brim_status brim_group_enqueue_work(void *ctx) {
+// All of a step, op by op; ctx is a brim_group_work.
+static brim_status enqueue_work(void *ctx) {
   const work *w = ctx;
   BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : both_ways(w));
   return w->updates ? update_all(w) : BRIM_OK;
@@ -239,8 +278,7 @@ static brim_status run_whole(work *w, const brim_spans *spans) {
   BRIM_TRY(piece_of(w, &piece));
   for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_exec_put_state(group->nets[i]));
   brim_span_begin(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
-  brim_status status =
-      brim_capture_run(group->device, &group->capture, piece, brim_group_enqueue_work, w);
+  brim_status status = brim_capture_run(group->device, &group->capture, piece, enqueue_work, w);
   brim_span_end(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
   return status;
 }
@@ -356,4 +394,254 @@ brim_status brim_group_run(brim_group *group, const brim_group_step *step,
 brim_status brim_group_undo(brim_group *group) {
   for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_net_undo(group->nets[i]));
   return BRIM_OK;
+}
+
+//---------------------------------- steps within recorded work ----------------------------------
+
+enum { ROW = BRIM_STATE_HOST };  // doubles
+
+//---------------------------------- the table ----------------------------------
+
+static brim_status check_state(const brim_net *net, const brim_group_state *s) {
+  // step_rows - rows: a sum could overflow
+  if (s->step < 1 || s->rows < 1 || s->rows > net->batch || s->row_offset < 0 ||
+      s->step_rows < s->rows || s->row_offset > s->step_rows - s->rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "invalid step %" PRId64 ": %" PRId64 " of %" PRId64 " rows from row %" PRId64
+                     ", batch size %" PRId64,
+                     s->step, s->rows, s->step_rows, s->row_offset, net->batch);
+  }
+  return BRIM_OK;
+}
+
+// Rows of one step lie one behind the other: two batches at the same rows would draw the same dropout.
+static brim_status check_same_step(const brim_group_state *before, const brim_group_state *s) {
+  if (s->step_rows == before->step_rows && s->row_offset >= before->row_offset + before->rows) {
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "rows %" PRId64 " to %" PRId64 " of %" PRId64 " cannot follow rows %" PRId64
+                   " to %" PRId64 " of %" PRId64 " in step %" PRId64,
+                   s->row_offset, s->row_offset + s->rows, s->step_rows, before->row_offset,
+                   before->row_offset + before->rows, before->step_rows, s->step);
+}
+
+static brim_status check_states(const brim_group *group, const brim_group_state *states,
+                                int64_t count) {
+  if (count < 1 || count > group->table.capacity) {
+    return brim_fail(BRIM_EINVAL, "a group was given %" PRId64 " states, expected 1 to %" PRId64,
+                     count, group->table.capacity);
+  }
+  const brim_group_state *before = NULL;
+  for (int64_t k = 0; k < count; k++, before = states, states += group->count) {
+    for (int32_t i = 0; i < group->count; i++) {
+      BRIM_TRY(check_state(group->nets[i], &states[i]));
+      if (!before) continue;
+      int64_t ahead = states[i].step - before[i].step;
+      bool same = ahead == states[0].step - before[0].step;
+      if (!same || ahead < 0 || ahead > 1 || (ahead == 0 && group->nets[i]->accumulation < 2)) {
+        return brim_fail(BRIM_EINVAL, "step %" PRId64 " of network %d cannot follow step %" PRId64,
+                         states[i].step, (int)i, before[i].step);
+      }
+      if (ahead == 0) BRIM_TRY(check_same_step(&before[i], &states[i]));
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_net(brim_group *group, int32_t index, const brim_group_state *states,
+                           int64_t count) {
+  brim_net *net = group->nets[index];
+  for (int64_t k = 0; k < count; k++) {
+    const brim_group_state *s = &states[k * group->count + index];
+    double *row = group->table.rows + k * ROW;
+    brim_exec_set_rows(net, s->rows, net->views, s->row_offset, s->step_rows);
+    net->state[BRIM_STATE_STEP] = (double)s->step;
+    net->state[BRIM_STATE_LR] = s->lr;
+    net->state[BRIM_STATE_CLIP] = net->clip_norm;
+    net->state[BRIM_STATE_SEED] = (double)net->seed;
+    memcpy(row, net->state, ROW * sizeof *row);
+  }
+  group->table.first[index] = states[index].step;
+  group->table.updates[index] =
+      states[(count - 1) * group->count + index].step - states[index].step + 1;
+  // pageable memory: its bytes are taken before the call returns
+  return brim_device_copy(net->device, brim_net_table_ptr(net), group->table.rows,
+                          (size_t)count * ROW * sizeof(double), BRIM_COPY_H2D);
+}
+
+brim_status brim_group_put_states(brim_group *group, const brim_group_state *states,
+                                  int64_t count) {
+  group->table.count = 0;
+  BRIM_TRY(check_states(group, states, count));
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(put_net(group, i, states, count));
+  group->table.count = count;
+  return BRIM_OK;
+}
+
+// Before recorded work runs: outputs, features and forward passes of the networks become invalid, and
+// room is reserved for the steps that were put.
+static brim_status begin_record(brim_group *group) {
+  group->table.moved = false;
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->outputs_valid = false;
+    net->knn.filled = 0;
+    BRIM_TRY(brim_exec_drop_forward(net));
+    if (group->table.count == 0) continue;
+    BRIM_TRY(brim_net_reserve_norms(net, group->table.first[i], group->table.updates[i]));
+    BRIM_TRY(brim_net_begin_step(net, BRIM_EXEC_FORWARD, 0, NULL));
+  }
+  return BRIM_OK;
+}
+
+// After recorded work has run: counts the steps that were put as made.
+static void end_record(brim_group *group) {
+  for (int32_t i = 0; group->table.count > 0 && i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->batches += group->table.count;
+    net->ring_count += group->table.updates[i];
+    net->average_stale = net->averages;
+    net->exec.begun = false;
+  }
+  group->table.count = 0;
+}
+
+// Recorded work must make exactly the steps that were put.
+static brim_status check_steps(const brim_group *group, int64_t made) {
+  if (made == group->table.count) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "the recorded work makes %" PRId64 " steps, but states of %" PRId64 " were put",
+                   made, group->table.count);
+}
+
+static brim_status check_part(const brim_group *group, const brim_group_part *part, int64_t index) {
+  if (index != group->table.enqueued || index >= group->table.count) {
+    return brim_fail(BRIM_EINVAL,
+                     "step %" PRId64 " of the recorded work is enqueued as number %" PRId64
+                     " of %" PRId64,
+                     index, group->table.enqueued, group->table.count);
+  }
+  if (part->adding && part->gradients) {
+    return brim_fail(BRIM_EINVAL,
+                     "gradients that the caller computes cannot be added to earlier ones");
+  }
+  for (int32_t i = 0; i < group->count; i++) {
+    const brim_net *net = group->nets[i];
+    if (!net->in_place) {
+      return brim_fail(BRIM_ESTATE, "network %d of the group was built without inputs in place",
+                       (int)i);
+    }
+    if (part->adding && net->accumulation < 2) {
+      return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
+    }
+    if (net->external_loss && !part->losses && !part->gradients) {
+      return brim_fail(BRIM_EINVAL, "network %d of the group has no loss", (int)i);
+    }
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, int64_t index) {
+  BRIM_TRY(check_part(group, part, index));
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    const size_t bytes = ROW * sizeof(double);
+    BRIM_TRY(brim_device_copy(net->device, brim_net_state_ptr(net),
+                              brim_net_table_ptr(net) + (size_t)index * bytes, bytes,
+                              BRIM_COPY_D2D));
+  }
+  brim_group_work w = {.group = group,
+                       .losses = {part->losses, part->ctx},
+                       .gradients = {part->gradients, part->ctx},
+                       .backward = part->adding ? BRIM_EXEC_BACKWARD_ADD : BRIM_EXEC_BACKWARD_FIRST,
+                       .updates = !part->gradients_only};
+  BRIM_TRY(enqueue_work(&w));
+  group->table.enqueued++;
+  if (w.updates && !group->device->recording) group->table.moved = true;
+  return BRIM_OK;
+}
+
+//---------------------------------- recorded work ----------------------------------
+
+struct brim_record {
+  brim_device *device;
+  brim_group *group;
+  brim_capture capture;
+  brim_capture_piece piece;
+  bool known;     // the work has run ...
+  int64_t steps;  // ... and makes so many
+};
+
+brim_status brim_record_create(brim_device *device, brim_group *group, brim_record **out) {
+  brim_record *record = brim_calloc(1, sizeof *record);
+  *out = record;
+  if (!record) return brim_fail(BRIM_ENOMEM, "out of memory for recorded work");
+  record->device = device;
+  record->group = group;
+  record->capture.on = brim_device_has_graphs(device) && !(group && group->eager);
+  return BRIM_OK;
+}
+
+void brim_record_destroy(brim_record *record) {
+  if (!record) return;
+  (void)brim_device_sync(record->device);  // the last launch may still use it
+  brim_capture_drop(record->device, &record->piece);
+  brim_free(record);
+}
+
+typedef struct record_work {
+  brim_group *group;
+  brim_status (*enqueue)(void *ctx);
+  void *ctx;
+} record_work;
+
+static brim_status enqueue(void *ctx) {
+  const record_work *w = ctx;
+  if (w->group) w->group->table.enqueued = 0;
+  BRIM_TRY(w->enqueue(w->ctx));
+  return w->group ? check_steps(w->group, w->group->table.enqueued) : BRIM_OK;
+}
+
+brim_status brim_record_run(brim_record *record, brim_status (*enqueue_all)(void *ctx), void *ctx,
+                            bool op_by_op) {
+  record_work w = {.group = record->group, .enqueue = enqueue_all, .ctx = ctx};
+  if (record->group && record->known) {
+    BRIM_TRY(check_steps(record->group, record->steps));
+  }
+  if (record->group) BRIM_TRY(begin_record(record->group));
+  brim_status status =
+      op_by_op ? enqueue(&w)
+               : brim_capture_run(record->device, &record->capture, &record->piece, enqueue, &w);
+  if (!record->group) return status;
+  if (status) return record->group->table.moved ? brim_exec_fail_moved(status) : status;
+  if (!record->known) record->steps = record->group->table.enqueued;
+  record->known = true;
+  end_record(record->group);
+  return BRIM_OK;
+}
+
+//---------------------------------- one network ----------------------------------
+
+static brim_status check_in_place(const brim_net *net) {
+  if (net->in_place) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "the network was built without inputs in place");
+}
+
+brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out) {
+  BRIM_TRY(check_in_place(net));
+  const brim_program *p = evaluation ? &net->eval : &net->train;
+  unsigned char *input, *target;
+  brim_exec_slot(net, 0, &input, &target);
+  *out = p->graph.tensors[p->graph.input].desc;
+  out->data = input;
+  return BRIM_OK;
+}
+
+brim_status brim_net_enqueue_outputs(brim_net *net) {
+  BRIM_TRY(check_in_place(net));
+  net->average_stale = net->averages;  // a launch does not know whether weights have moved
+  BRIM_TRY(brim_net_refresh_average(net));
+  brim_exec_point(net, BRIM_EXEC_EVAL, 0);
+  return brim_exec_enqueue(net, BRIM_EXEC_EVAL);
 }

@@ -1,58 +1,189 @@
-// Inside the engine: the network's parts, and the switches tests use to look at them.
+// Inside the engine: the planner, running pieces of work, components, the network's parts, and the
+// switches tests use to look at them.
 #ifndef BRIM_ENGINE_INT_H_
 #define BRIM_ENGINE_INT_H_
 
 #include "backend/backend_exchange.h"
+#include "base/base_fs.h"
+#include "base/base_xxh64.h"
 #include "engine/engine.h"
-#include "engine/engine_exec.h"
 #include "engine/engine_graph.h"
-#include "engine/engine_plan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+//---------------------------------- the planner (engine_plan.c) ----------------------------------
+
+// When each tensor is alive and where in the arena it lies: a pure function of the graph.
+#define BRIM_PLAN_NO_PLACE SIZE_MAX
+
+static inline size_t brim_align_up(size_t bytes) {
+  return (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
+}
+
+typedef struct brim_arena_plan {
+  size_t *offset;     // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
+  size_t *workspace;  // per node: where its workspace lies; BRIM_PLAN_NO_PLACE for none
+  size_t bytes;       // of the arena: a multiple of 64, reached by at least one tensor
+} brim_arena_plan;
+
+typedef struct brim_plan_part {
+  const brim_graph *graph;
+  // Scratch bytes of each node (NULL = none). Scratch lies in the arena like a tensor that only this
+  // node uses, so the large scratch of early layers' backward is free: most activations are gone by
+  // then.
+  const size_t *workspace;
+  int32_t forward_count;  // nodes before the backward pass
+  brim_arena_plan *out;   // out->bytes is the whole arena
+} brim_plan_part;
+// Places one graph, or several in one arena: all run forward one after the other, then all backward in
+// the same order. Without reuse every tensor gets a place of its own (tests compare).
+brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
+void brim_arena_plan_free(brim_arena_plan *plan);
+
+// The nodes between which each tensor of a graph is alive: `first` (-1 = not in the arena) to `last`,
+// which is node_count for tensors kept to the end.
+brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, int32_t *first,
+                                  int32_t *last);
+
+//---------------------------------- running pieces of work (engine_exec.c) ------------------------
+
+typedef struct brim_capture_piece {
+  brim_graph_exec *graph;  // NULL: not recorded yet
+  bool warm;               // has run once, op by op
+  uint32_t pause,
+      left;  // out of memory while recording: launches between tries; until the next try
+} brim_capture_piece;
+
+// Whether pieces are recorded. All zero: they run op by op.
+typedef struct brim_capture {
+  bool on;        // record pieces; cleared when recording fails for a reason other than memory
+  bool reported;  // the lack of memory has been reported
+} brim_capture;
+
+// Enqueues the piece on the device's main stream. One run may call it twice: a failed recording is
+// thrown away.
+typedef brim_status (*brim_capture_work)(void *ctx);
+
+// Runs a piece: the first time op by op, the second time while recording, then by launching the
+// record, which reads the same memory every time.
+brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
+                             brim_capture_work enqueue, void *ctx);
+void brim_capture_drop(brim_device *device, brim_capture_piece *piece);
+
+// Slots of BRIM_BLOCK_INPUT, one in each half. A slot holds the input of the largest batch, rounded up
+// to BRIM_ALIGN, and the target behind it. A network that reads its inputs in place has one slot.
+#define BRIM_EXEC_SLOTS 2
+
+// The pieces of work that are enqueued, and so recorded, as a whole.
+typedef enum brim_exec_kind {
+  BRIM_EXEC_TRAIN_FIRST,    // forward and backward, overwriting gradients
+  BRIM_EXEC_TRAIN_ADD,      // forward and backward, adding to gradients
+  BRIM_EXEC_STEP_ONLY,      // TRAIN_FIRST and UPDATE
+  BRIM_EXEC_STEP_ADD_LAST,  // TRAIN_ADD and UPDATE
+  BRIM_EXEC_FORWARD,        // parts of TRAIN_FIRST and TRAIN_ADD, for measured steps
+  BRIM_EXEC_BACKWARD_FIRST,
+  BRIM_EXEC_BACKWARD_ADD,
+  BRIM_EXEC_BACKWARD_STEP,  // BACKWARD_FIRST and UPDATE, after a loss outside the engine
+  BRIM_EXEC_BACKWARD_ADD_STEP,
+  BRIM_EXEC_UPDATE,  // norm, optimizer, end of the step
+  // With ranks: the gradient exchange begins within the backward pass.
+  BRIM_EXEC_BACKWARD_LAST,
+  BRIM_EXEC_BACKWARD_ADD_LAST,
+  BRIM_EXEC_UPDATE_JOINED,
+  BRIM_EXEC_EVAL,
+  BRIM_EXEC_EMBED,  // full_batch_negatives: forward, keeping no activations
+  BRIM_EXEC_LOSS,   // full_batch_negatives: the loss over all embeddings of the step
+  BRIM_EXEC_KIND_COUNT
+} brim_exec_kind;
+
+// How a network runs its calls. All zero: built, not yet allocated.
+typedef struct brim_exec {
+  brim_capture capture;
+  uint64_t
+      next;  // batches fed so far: batch k goes to slot k % 2, or to slot 0 if it is the only one
+  // For devices with memory of their own:
+  brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
+  brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
+  bool used[BRIM_EXEC_SLOTS];           // the slot was copied into
+  brim_capture_piece pieces[BRIM_EXEC_KIND_COUNT][BRIM_EXEC_SLOTS];
+  int64_t ring_first;  // step of the oldest of net->ring_count norms waiting on the device
+  // An open forward pass: its activations and slot wait for the caller's gradient.
+  struct {
+    bool open, first;
+    int slot;
+    int64_t step;
+  } forward;
+  bool begun;             // a step has begun that brim_net_undo can undo
+  int64_t begun_batches;  // net->batches before that step
+} brim_exec;
+
+// After the blocks are allocated and zeroed: creates events and sets the device's part of the state
+// (loss scale 1, or 2^16 in fp16). eager: run op by op, never record.
+brim_status brim_exec_init(brim_net *net, bool eager);
+// Fine after a failed or a missing init. The device must be idle.
+void brim_exec_deinit(brim_net *net);
+
+// The device's part of the state: state[BRIM_STATE_HOST] and on. Both wait for the device.
+#define BRIM_EXEC_KEPT (BRIM_STATE_COUNT - BRIM_STATE_HOST)
+brim_status brim_exec_get_kept(brim_net *net, double kept[BRIM_EXEC_KEPT]);
+brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT]);
+
+// Enqueues a piece op by op, after brim_exec_point.
+brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind);
+// Makes the calls of the piece's program read the slot.
+void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot);
+
 //---------------------------------- components ----------------------------------
 
-// 'unknown <what> <name>', with the nearest of `known` (NULL-terminated) if there is one.
+// Fails with "unknown <what> <name>" and the nearest of `known` (NULL-terminated), if any is near.
 brim_status brim_engine_fail_unknown(const brim_component *c, const char *what, const char *name,
                                      const char *const *known);
-// BRIM_EINVAL when the component has an argument that is not in `known`.
+// BRIM_EINVAL if the component has an argument that is not in `known`.
 brim_status brim_engine_check_args(const brim_component *c, const char *const *known);
 
-// What a model is fed with.
+// The input of a model.
 typedef struct brim_sample {
   int64_t rows, features;
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[4];
-  int64_t made_for[2];  // the first two in training, by which a model chooses its stem
+  int64_t made_for[2];  // height and width in training, by which a model chooses its stem
   brim_op_attr attr;    // INPUT: channels, scale, shift
-  bool backbone;        // the model ends before its projection or last layer
+  bool backbone;        // stop before the projection or the last layer
 } brim_sample;
 
 static inline const int64_t *brim_eval_dim(const brim_net_spec *spec) {
   return spec->eval_dim[0] > 0 ? spec->eval_dim : spec->input_dim;
 }
-// What a model of so many rows is built on (engine_build.c).
+// The input of a model of so many rows.
 brim_sample brim_sample_of(const brim_net_spec *spec, int64_t rows, bool training);
+
+// The models, one row each; the last row has no name.
+struct brim_model;
+typedef struct brim_model_row {
+  const char *name;
+  const char *args[10];  // NULL-terminated
+  int32_t (*build)(const struct brim_model *m);
+} brim_model_row;
+extern const brim_model_row brim_models[];
 
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
                              int64_t outputs, int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
-// A number in [0, high), else a message that names the argument.
+// Reads a number in [0, high); fails with a message that names the argument.
 brim_status brim_engine_read_number(const brim_component *c, const char *name, double fallback,
                                     double high, float *out);
 
-// engine_losses.c: the spec's loss, checked against its data; without a row where it is the
-// caller's.
+// The spec's loss, checked against its data. No row: the loss is outside the engine.
 typedef struct brim_loss {
   const brim_loss_row *row;
   brim_op_attr attr;
 } brim_loss;
 brim_status brim_loss_find(const brim_net_spec *spec, brim_loss *out);
-// What it compares a batch's outputs with; -1 = nothing.
+// The tensor that the loss compares a batch's outputs with; -1 = none.
 int32_t brim_loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
                                 int64_t width);
 
@@ -70,10 +201,10 @@ typedef enum brim_block_id {
   BRIM_BLOCK_INPUT,
   BRIM_BLOCK_STATE,
   BRIM_BLOCK_REPLAY,           // full_batch_negatives: inputs of all micro-batches of a step
-  BRIM_BLOCK_EMBEDDINGS,       // full_batch_negatives: what they output, and its gradient
-  BRIM_BLOCK_AVERAGE,          // of the parameters
-  BRIM_BLOCK_AVERAGE_BUFFERS,  // of the running statistics: the average is a network of its own
-  BRIM_BLOCK_AVERAGE_COPY,     // in 16 bits, as evaluation reads it
+  BRIM_BLOCK_EMBEDDINGS,       // full_batch_negatives: embeddings of a step, and their gradient
+  BRIM_BLOCK_AVERAGE,          // averaged parameters
+  BRIM_BLOCK_AVERAGE_BUFFERS,  // running statistics of the averaged network
+  BRIM_BLOCK_AVERAGE_COPY,     // 16-bit copy of the average, for evaluation
   BRIM_BLOCK_COUNT
 } brim_block_id;
 
@@ -82,91 +213,91 @@ typedef struct brim_block {
   unsigned char *data;
 } brim_block;
 
-// A graph with its places and prepared calls. Calls that write gradients of parameters exist twice
-// under accumulation: `calls` overwrites, `adding` adds.
+// A graph with its places and prepared calls. Under accumulation the calls that write gradients of
+// parameters exist twice: in `calls` they overwrite, in `adding` they add.
 typedef struct brim_program {
   brim_graph graph;
   brim_arena_plan places;
   brim_op_call *calls;   // one per node
-  int32_t prepared;      // calls that have to be released
-  brim_op_call *adding;  // those of the nodes in adding_node
+  int32_t prepared;      // calls to release
+  brim_op_call *adding;  // calls of the nodes in adding_node
   int32_t *adding_node;  // ascending
   int32_t adding_count, adding_prepared;
   int32_t forward_count;  // nodes before the first backward one
   int32_t output;         // tensor
-  int64_t rows, views;    // rows of a batch, padding included, and how many of them a sample has
+  int64_t rows, views;    // rows of a batch, padding included; rows of a sample
   int64_t width;          // of a row of the output
   size_t input_row_bytes;
-  size_t target_row_bytes;  // what it is fed with besides the input; 0 = nothing
+  size_t target_row_bytes;  // 0 = no target
 } brim_program;
 
-// What the loss of a whole step needs (engine_negatives.c).
+// State of full_batch_negatives (engine_negatives.c).
 typedef struct brim_negatives {
   bool on;
-  brim_program embed;  // forward without keeping anything
+  brim_program embed;  // forward, keeping no activations
   brim_op_call loss;   // over the embeddings of the step
-  bool prepared;       // `loss` has to be released
+  bool prepared;       // `loss` must be released
   size_t width_bytes;  // of one row of embeddings
   int64_t done;        // micro-batches of this step embedded so far
 } brim_negatives;
 
-// Evaluating features by their neighbours (engine_knn.c). All of it lies in the arena behind what the
-// evaluation program needs: while that runs, training's activations are gone.
+// kNN evaluation of features (engine_knn.c). Its memory lies in the arena behind the evaluation
+// program's: evaluation overwrites training's activations anyway.
 typedef struct brim_knn {
   bool on;
   brim_neighbours how;
-  int64_t width, chunk;  // of a feature; rows whose similarities are there at once
-  int64_t filled;        // rows of the bank
+  int64_t width, chunk;  // values of a feature; rows compared at once
+  int64_t filled;        // rows in the bank
   brim_op_call unit, similar, vote;
-  int prepared;                                         // of the three
+  int prepared;                                         // of these calls, in order
   size_t bank, labels, query, similarities, workspace;  // places in the arena
   size_t end;
 } brim_knn;
 
-// One of several ranks (engine_ranks.c).
+// A bucket of gradients that is exchanged at once (engine_ranks.c).
 typedef struct brim_bucket {
-  int32_t after;  // the node of training that writes its last value
+  int32_t after;  // the training node that writes its last value
   int64_t begin;  // elements of the flat block
   brim_op_call call;
 } brim_bucket;
+// A network as one of several ranks.
 typedef struct brim_net_ranks {
-  bool on;     // gradients are exchanged, be it with oneself
-  bool norm;   // batch norm is that of all ranks
-  bool pairs;  // and so is the loss
+  bool on;     // gradients are exchanged, even if this is the only rank
+  bool norm;   // batch norm is over all ranks
+  bool pairs;  // the loss is over all ranks
   int size;
   brim_bucket *buckets;  // in the order of their nodes
   int32_t count, prepared;
   brim_op_call wait;
 } brim_net_ranks;
 
-// How tests bend a network; all zero is the normal one.
+// Switches for tests; all zero is a normal network.
 typedef struct brim_net_hooks {
   bool f64;       // everything in double (ref only)
   bool no_reuse;  // every tensor of the arena has its own place
   bool no_fusion;
-  int32_t recompute;  // this many segments are recomputed, whatever the spec says
-  int32_t
-      norm_groups;  // batch norm normalises so many groups of rows apart (one step is one batch)
-  bool given_grad;  // no loss: the gradient of the output is fed as the target
+  int32_t recompute;    // segments to recompute, whatever the spec says
+  int32_t norm_groups;  // batch norm over groups of rows: so many in a batch, which is one step
+  bool given_grad;      // no loss: the gradient of the output is fed as the target
   int64_t channel_pad;  // instead of the device's
-  size_t bucket_bytes;  // of gradients that are exchanged at once; 0 = the usual
+  size_t bucket_bytes;  // gradient bytes exchanged at once; 0 = the usual
   int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
   void *model_ctx;
-  bool poison;          // the arena starts as NaNs: what is read before it is written shows
-  bool canary;          // a marked block behind the arena ...
+  bool poison;          // fill the arena with NaNs, so that reads before writes show
+  bool canary;          // put a marked block behind the arena ...
   size_t canary_early;  // ... this many bytes before its planned end
-  const char *machine;  // a folder in front of /proc and /sys, where free memory is asked for
+  const char *machine;  // root of the /proc and /sys to read free memory from
 } brim_net_hooks;
 
-// Norms of the last updates wait here until a caller reads them: nothing synchronises in a step.
+// Norms of the last updates wait on the device in a ring of this size, so that no step synchronizes.
 #define BRIM_NORM_RING 512
 
 struct brim_net {
   brim_device *device;
   brim_net_hooks hooks;
-  bool planning;  // built for its sizes only
+  bool planning;  // built only for its sizes
   const char *name;
-  // What it was made from (components are not kept).
+  // From the spec (components are not kept).
   brim_precision precision;
   brim_dtype master, compute;
   int64_t batch, eval_batch;  // rows: samples times views
@@ -175,13 +306,13 @@ struct brim_net {
   uint64_t seed;
   bool classes;
   bool external_loss;
-  bool in_place;           // its inputs
-  int64_t enqueued_steps;  // rows of its table of states
+  bool in_place;           // inputs are written by the caller's kernels
+  int64_t enqueued_steps;  // rows of the table of states
   uint32_t loss_metrics;
   brim_params params;
   brim_params buffers;  // running statistics
   brim_net_param *info;
-  int32_t segments, recomputed;  // of the model, and those whose activations are not kept
+  int32_t segments, recomputed;  // segments of the model; those recomputed in backward
   brim_program train, eval;
   brim_negatives negatives;
   brim_knn knn;
@@ -189,19 +320,19 @@ struct brim_net {
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
   int optimizer_prepared;        // of the five above
   bool averages;                 // ema_decay was given
-  brim_op_call statistics_call;  // moves the average of the running statistics
-  bool statistics_prepared;      // there are some, and it has to be released
-  bool average_stale;            // its copy is not of the average as it stands
+  brim_op_call statistics_call;  // updates the average of the running statistics
+  bool statistics_prepared;      // statistics_call exists and must be released
+  bool average_stale;            // the 16-bit copy is older than the average
   int slots;
-  brim_block blocks[BRIM_BLOCK_COUNT];  // with data and without bytes: another network's
-  struct brim_net *peer;  // the next of those that share its arena, in a ring; or NULL
+  brim_block blocks[BRIM_BLOCK_COUNT];  // a block with data but no bytes is another network's
+  struct brim_net *peer;                // ring of the networks that share the arena; NULL = none
   brim_exec exec;
   // State.
   double state[BRIM_STATE_COUNT];
   double sums[BRIM_METRIC_COUNT];  // read from the device so far
   double grad_norm, grad_norm_max;
   uint64_t skipped_steps;
-  int64_t ring_count;  // norms waiting on the device
+  int64_t ring_count;  // norms waiting in the ring
   bool outputs_valid;
   int64_t output_rows;
   int64_t batches;  // micro-batches trained on: num_batches_tracked of every batch norm
@@ -209,64 +340,56 @@ struct brim_net {
   uint64_t snapshot_skipped;
   int64_t snapshot_batches;
   double snapshot_kept[BRIM_EXEC_KEPT];
-  // Page-locked room for copies of blocks, which a held checkpoint left for the next one.
+  // Page-locked copies of blocks that a held checkpoint left for the next one to reuse.
   void *reusable[BRIM_BLOCK_COUNT];
 };
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
                                    const brim_net_hooks *hooks, brim_net **out);
-// engine_net.c: memory for what was built, and first values.
+// Allocates the memory of a built network and sets first values.
 brim_status brim_net_open(brim_net *net, bool eager);
-// Is the canary as it was written?
 bool brim_net_canary_intact(const brim_net *net);
 
 brim_dtype brim_precision_dtype(brim_precision precision);
 
-// engine_build.c: everything but memory; *net is complete enough for destroy whatever the result.
-// planning: only sizes are needed, so nothing may be timed.
+// Builds everything but memory; *out is complete enough for destroy whatever the result. planning:
+// only sizes are needed, so no algorithm is timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
 void brim_net_size_blocks(brim_net *net);
 size_t brim_net_device_bytes(const brim_net *net);  // of all blocks
-// The training program again, with so many segments that are recomputed.
+// Rebuilds the training program with so many recomputed segments.
 brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t recompute);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
-// The same, added to the rows from `first` on that have the same name.
+// The same, added to rows of the same name from `first` on.
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 
-// engine_program.c: the calls of a graph, and, knowing what they need while they run, the place of
-// every tensor.
-brim_status brim_program_prepare(brim_net *net, brim_program *p);
-// Places again, for programs that go forward one after the other and then back in the same order.
+// Places programs together that run forward one after the other and then backward in the same order.
 brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse);
 void brim_program_release(brim_net *net, brim_program *p);
-// A call of its own, outside the programs.
+// Prepares a call outside the programs.
 brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
-// Addresses; averaged: of the averaged weights and their statistics.
-void brim_program_bind(brim_net *net, brim_program *p, bool averaged);
-// Training's forward calls alone. Recorded pieces are not touched; inputs have to be pointed at
-// again.
+// Binds training's forward calls to the weights or to their average. Recorded pieces stay; point at
+// the inputs again afterwards.
 void brim_net_bind_forward(brim_net *net, bool averaged);
 
-// engine_places.c: bytes of a slot for inputs and for targets.
+// Bytes of a slot for inputs.
 size_t brim_net_input_bytes(const brim_net *net);
-size_t brim_net_target_bytes(const brim_net *net);
 
-// engine_negatives.c
-// The loss over all embeddings of a step; the embedding program is built already.
+// engine_negatives.c. Prepares the loss over all embeddings of a step; `embed` is already built.
 brim_status brim_negatives_prepare(brim_net *net, const brim_net_spec *spec);
 size_t brim_negatives_replay_bytes(const brim_net *net);
 size_t brim_negatives_embedding_bytes(const brim_net *net);
 void brim_negatives_bind(brim_net *net);
 void brim_negatives_release(brim_net *net);
-// One micro-batch; the last of its step computes all of them, with `update` the optimiser's part
-// too.
+// Takes one micro-batch. The last of a step computes all of them, and with `update` runs the
+// optimizer.
 brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
                                const brim_spans *spans);
 
 // engine_ranks.c
 brim_status brim_ranks_init(brim_net *net, const brim_net_spec *spec);
-brim_status brim_ranks_prepare(brim_net *net);  // once the training program is as it will run
+brim_status brim_ranks_prepare(brim_net *net);  // after the training program is final
 void brim_ranks_bind(brim_net *net);
 void brim_ranks_release(brim_net *net);
 size_t brim_ranks_host_bytes(const brim_net *net);
@@ -276,78 +399,77 @@ brim_status brim_ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_prog
 brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec);
 void brim_knn_release(brim_net *net);
 
-// engine_exec.c, for engine_negatives.c, engine_knn.c and engine_recalibrate.c: a batch to where
-// the program reads it, and pieces run on it.
+// engine_exec.c: a batch to where the program reads it, and pieces that run on it.
 brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
-// The numbers of a batch in the state, which put_state brings to the device; step_rows 0 = no
+// Sets the batch's numbers in the state, which put_state copies to the device. step_rows 0 = no
 // gradients.
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                         int64_t step_rows);
 brim_status brim_exec_put_state(brim_net *net);
-// BRIM_EOOM after which the step would be made again, although weights have moved: another status.
+// Turns BRIM_EOOM, after which the caller would repeat the step, into another status, because weights
+// have already changed.
 brim_status brim_exec_fail_moved(brim_status status);
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot);
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);
-// A forward pass that waits for its gradient waits no longer; its slot is given back.
+// Ends a forward pass that waits for its gradient, and gives its slot back.
 brim_status brim_exec_drop_forward(brim_net *net);
 brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status);
 static inline int brim_exec_slots(const brim_net *net) {
   return net->in_place ? 1 : BRIM_EXEC_SLOTS;
 }
-// The slot's places, on devices with memory of their own and of networks with inputs in place.
+// Where the slot's input and target lie, on devices with memory of their own and for networks with
+// inputs in place.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
-// engine_step.c: what the first micro-batch of a step is about to change is kept for brim_net_undo.
+// Keeps what the first micro-batch of a step changes, for brim_net_undo.
 brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
                                 const brim_spans *spans);
 brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro);
 
-// engine_metrics.c: room for the norm of this step among those that wait on the device.
+// Reserves room in the ring for the norm of this step.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step);
-// The same for `count` steps from this one on.
+// Reserves room for `count` steps from this one on.
 brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count);
-
-// engine_group_record.c, for engine_record.c: what the networks hold ends, and the steps that were
-// put are about to be made; were made.
-brim_status brim_group_begin_record(brim_group *group);
-void brim_group_end_record(brim_group *group);
-bool brim_group_moved(const brim_group *group);  // weights, since begin_record, op by op
-bool brim_group_eager(const brim_group *group);  // nothing may be recorded
-// The steps are enqueued from the first on; how many have been; work that makes so many fits those
-// that were put.
-void brim_group_rewind(brim_group *group);
-int64_t brim_group_enqueued(const brim_group *group);
-brim_status brim_group_check_steps(const brim_group *group, int64_t made);
 
 // engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 
-// engine_copies.c
 brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
-// The average again from weights and running statistics, or from these alone; its copy from itself.
-// Nothing where there is none.
+// Restart the average from weights and running statistics, or from the statistics alone; refresh its
+// 16-bit copy. No-ops without an average.
 brim_status brim_net_start_average(brim_net *net);
 brim_status brim_net_start_statistics(brim_net *net);
 brim_status brim_net_refresh_average(brim_net *net);
-// A file (or model) whose averaged weights have no running statistics of their own.
+// Warns that the averaged weights of `of` have no running statistics of their own.
 void brim_engine_warn_statistics(const char *of);
 
-// Floats of the largest parameter or buffer as it lies on the device.
+// Floats of the largest parameter or buffer on the device.
 size_t brim_net_largest(const brim_net *net);
-// Bytes of a flat f32 block, and where m (0) and v (1) begin in the optimiser's block.
+// Bytes of a flat f32 block; where m (slot 0) and v (slot 1) begin in the optimizer's block.
 size_t brim_net_flat_bytes(const brim_net *net);
 unsigned char *brim_net_slot(const brim_net *net, int slot);
 
 // Addresses within the state block.
 void *brim_net_state_ptr(const brim_net *net);
 void *brim_net_metrics_ptr(const brim_net *net);
-void *brim_net_norm_ptr(const brim_net *net);
 void *brim_net_ring_ptr(const brim_net *net);
 unsigned char *brim_net_table_ptr(const brim_net *net);  // rows of BRIM_STATE_HOST doubles
-// Metrics and running statistics as they were before the step (brim_net_undo).
+// Metrics and running statistics from before the step (brim_net_undo).
 void *brim_net_metrics_before_ptr(const brim_net *net);
 unsigned char *brim_net_buffers_before_ptr(const brim_net *net);
+
+//---------------------------------- safetensors ----------------------------------
+
+// Copies an object of strings; NULL gives an empty one. jansson's own copy drops members when memory
+// runs out.
+brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out);
+// brim_safetensors_write for values that are produced while writing: `put` writes the bytes of
+// entries[i], once for each i in order; entry.data is ignored.
+typedef brim_status (*brim_safetensors_put)(void *ctx, size_t i, brim_fs_writer *w);
+brim_status brim_safetensors_write_with(const char *path, const brim_safetensors_entry *entries,
+                                        size_t count, const json_t *metadata,
+                                        brim_safetensors_put put, void *ctx);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,803 @@
-// A network's memory: one buffer per row of the plan, and the addresses of every call in it.
+// A network: from a spec to graphs, prepared calls, places and the plan's rows, then its memory (one
+// buffer per row of the plan) and the addresses of every call. Planning and creating share the first
+// part, so what is planned is what is allocated.
+#include <inttypes.h>
 #include <string.h>
 
+#include "base/base_stop.h"
 #include "engine/engine_int.h"
+
+//---------------------------------- prepared calls ----------------------------------
+
+//---------------------------------- calls ----------------------------------
+
+static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
+  for (int i = 0; i < node->out_count; i++) {
+    if (node->out[i] >= 0 && g->tensors[node->out[i]].kind == BRIM_TENSOR_PARAM_GRAD) return true;
+  }
+  return false;
+}
+
+// Every plan and every network comes through here once per op, so a stop is heard before the first step.
+brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
+  if (brim_stop_wanted()) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+  call->planning = net->planning;
+  brim_status status = brim_op_prepare(net->device, call);
+  if (!status) return BRIM_OK;
+  return brim_fail_context(status, "%s in %s", brim_op_name(call->op),
+                           brim_precision_name(net->precision));
+}
+
+static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding) {
+  const brim_graph *g = &p->graph;
+  brim_graph_call(g, &g->nodes[i], &p->calls[i]);
+  if (brim_gnode_is_call(&g->nodes[i])) BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
+  p->prepared++;
+  // A node that adds anyway (a shared parameter) does so in both passes.
+  if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
+  brim_op_call *call = &p->adding[p->adding_count];
+  p->adding_node[p->adding_count++] = i;
+  brim_graph_call(g, &g->nodes[i], call);
+  call->attr.accumulate = true;
+  BRIM_TRY(brim_net_prepare_call(net, call));
+  p->adding_prepared++;
+  return BRIM_OK;
+}
+
+static brim_status prepare_calls(brim_net *net, brim_program *p) {
+  const brim_graph *g = &p->graph;
+  size_t n = (size_t)g->node_count;
+  bool adding = p == &net->train && (net->accumulation > 1 || net->hooks.norm_groups > 1);
+  p->calls = brim_calloc(n, sizeof *p->calls);
+  if (adding) p->adding = brim_calloc(n, sizeof *p->adding);
+  if (adding) p->adding_node = brim_calloc(n, sizeof *p->adding_node);
+  if (!p->calls || (adding && (!p->adding || !p->adding_node))) {
+    return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
+  }
+  for (int32_t i = 0; i < g->node_count; i++) BRIM_TRY(prepare_node(net, p, i, adding));
+  return BRIM_OK;
+}
+
+// What each node needs while it runs, in both of its forms; one block for all programs.
+static size_t *workspaces_of(brim_program *const *programs, int32_t count) {
+  size_t nodes = 0;
+  for (int32_t k = 0; k < count; k++) nodes += (size_t)programs[k]->graph.node_count;
+  size_t *all = brim_calloc(nodes, sizeof *all), *at = all;
+  for (int32_t k = 0; all && k < count; k++) {
+    const brim_program *p = programs[k];
+    for (int32_t i = 0; i < p->graph.node_count; i++) at[i] = p->calls[i].workspace_bytes;
+    for (int32_t i = 0; i < p->adding_count; i++) {
+      size_t bytes = p->adding[i].workspace_bytes, *own = &at[p->adding_node[i]];
+      if (bytes > *own) *own = bytes;
+    }
+    at += p->graph.node_count;
+  }
+  return all;
+}
+
+brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse) {
+  brim_plan_part parts[BRIM_GROUP_MAX];
+  size_t *workspaces = workspaces_of(programs, count), *at = workspaces;
+  if (!workspaces) return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
+  for (int32_t k = 0; k < count; k++) {
+    brim_program *p = programs[k];
+    brim_arena_plan_free(&p->places);
+    parts[k] = (brim_plan_part){
+        .graph = &p->graph, .workspace = at, .forward_count = p->forward_count, .out = &p->places};
+    at += p->graph.node_count;
+  }
+  brim_status status = brim_arena_plan_together(parts, count, reuse);
+  brim_free(workspaces);
+  return status;
+}
+
+// Prepares the calls of a graph and, knowing their scratch, places every tensor.
+static brim_status prepare_program(brim_net *net, brim_program *p) {
+  BRIM_TRY(prepare_calls(net, p));
+  return brim_programs_place(&p, 1, !net->hooks.no_reuse);
+}
+
+void brim_program_release(brim_net *net, brim_program *p) {
+  for (int32_t i = 0; i < p->prepared; i++) brim_op_release(net->device, &p->calls[i]);
+  for (int32_t i = 0; i < p->adding_prepared; i++) brim_op_release(net->device, &p->adding[i]);
+  brim_free(p->calls);
+  brim_free(p->adding);
+  brim_free(p->adding_node);
+  brim_arena_plan_free(&p->places);
+  brim_graph_deinit(&p->graph);
+}
+
+//---------------------------------- addresses ----------------------------------
+
+static void *address(const brim_net *net, const brim_program *p, bool averaged, int32_t tensor) {
+  const brim_gtensor *t = &p->graph.tensors[tensor];
+  const brim_block *b = net->blocks;
+  switch (t->kind) {
+    case BRIM_TENSOR_INPUT:  // the slot in use, see brim_exec_point
+    case BRIM_TENSOR_TARGET:
+      return b[BRIM_BLOCK_INPUT].data;
+    case BRIM_TENSOR_STATE:
+      return brim_net_state_ptr(net);
+    case BRIM_TENSOR_METRICS:
+      return brim_net_metrics_ptr(net);
+    case BRIM_TENSOR_BUFFER:
+      return b[averaged ? BRIM_BLOCK_AVERAGE_BUFFERS : BRIM_BLOCK_BUFFERS].data +
+             (size_t)net->buffers.items[t->param].offset * brim_dtype_size(t->desc.dtype);
+    case BRIM_TENSOR_PARAM:
+    case BRIM_TENSOR_PARAM_COPY:
+    case BRIM_TENSOR_PARAM_GRAD: {
+      size_t offset = (size_t)net->params.items[t->param].offset * brim_dtype_size(t->desc.dtype);
+      if (averaged) {
+        bool copy = t->kind == BRIM_TENSOR_PARAM_COPY;
+        return b[copy ? BRIM_BLOCK_AVERAGE_COPY : BRIM_BLOCK_AVERAGE].data + offset;
+      }
+      return b[BRIM_BLOCK_PARAMS + (t->kind - BRIM_TENSOR_PARAM)].data + offset;
+    }
+    default:
+      return b[BRIM_BLOCK_ARENA].data + p->places.offset[tensor];
+  }
+}
+_Static_assert(BRIM_BLOCK_COPY - BRIM_BLOCK_PARAMS == BRIM_TENSOR_PARAM_COPY - BRIM_TENSOR_PARAM &&
+                   BRIM_BLOCK_GRADS - BRIM_BLOCK_PARAMS ==
+                       BRIM_TENSOR_PARAM_GRAD - BRIM_TENSOR_PARAM,
+               "blocks follow kinds");
+
+static void bind_call(brim_net *net, const brim_program *p, bool averaged, int32_t index,
+                      brim_op_call *call) {
+  const brim_gnode *node = &p->graph.nodes[index];
+  for (int i = 0; i < node->in_count; i++) {
+    if (node->in[i] >= 0) call->in[i].data = address(net, p, averaged, node->in[i]);
+  }
+  for (int i = 0; i < node->out_count; i++) {
+    if (node->out[i] >= 0) call->out[i].data = address(net, p, averaged, node->out[i]);
+  }
+  size_t workspace = p->places.workspace[index];
+  call->workspace =
+      workspace == BRIM_PLAN_NO_PLACE ? NULL : net->blocks[BRIM_BLOCK_ARENA].data + workspace;
+}
+
+// Addresses; averaged: of the averaged weights and their statistics.
+static void bind_program(brim_net *net, brim_program *p, bool averaged) {
+  for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, averaged, i, &p->calls[i]);
+  for (int32_t i = 0; i < p->adding_prepared; i++) {
+    bind_call(net, p, averaged, p->adding_node[i], &p->adding[i]);
+  }
+}
+
+void brim_net_bind_forward(brim_net *net, bool averaged) {
+  brim_program *p = &net->train;
+  for (int32_t i = 0; i < p->forward_count; i++) bind_call(net, p, averaged, i, &p->calls[i]);
+}
+
+//---------------------------------- memory ----------------------------------
+
+//---------------------------------- places and sizes ----------------------------------
+
+void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data; }
+void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
+static void *norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
+void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
+unsigned char *brim_net_table_ptr(const brim_net *net) {
+  size_t ring = (size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master);
+  return net->blocks[BRIM_BLOCK_STATE].data + 256 + brim_align_up(ring);
+}
+unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
+  const brim_block *b = &net->blocks[BRIM_BLOCK_STATE];
+  return b->data + b->bytes - brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
+}
+void *brim_net_metrics_before_ptr(const brim_net *net) {
+  return brim_net_buffers_before_ptr(net) - 256;
+}
+_Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
+               "the places above");
+
+size_t brim_net_flat_bytes(const brim_net *net) {
+  return (size_t)net->params.total * brim_dtype_size(net->master);
+}
+
+unsigned char *brim_net_slot(const brim_net *net, int slot) {
+  if (slot >= net->slots) return NULL;
+  return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+size_t brim_net_input_bytes(const brim_net *net) {
+  return larger(brim_align_up((size_t)net->batch * net->train.input_row_bytes),
+                brim_align_up((size_t)net->eval_batch * net->eval.input_row_bytes));
+}
+
+static size_t target_bytes(const brim_net *net) {
+  return larger(brim_align_up((size_t)net->batch * net->train.target_row_bytes),
+                brim_align_up((size_t)net->eval_batch * net->eval.target_row_bytes));
+}
+
+//---------------------------------- precisions ----------------------------------
+
+static const struct {
+  const char *name;
+  brim_dtype dtype;
+} precisions[BRIM_PRECISION_COUNT] = {
+    [BRIM_PRECISION_FP32] = {"fp32", BRIM_F32},
+    [BRIM_PRECISION_TF32] = {"tf32", BRIM_F32},
+    [BRIM_PRECISION_BF16] = {"bf16", BRIM_BF16},
+    [BRIM_PRECISION_FP16] = {"fp16", BRIM_F16},
+};
+
+const char *brim_precision_name(brim_precision precision) {
+  return (unsigned)precision < BRIM_PRECISION_COUNT ? precisions[precision].name : "?";
+}
+
+bool brim_precision_parse(const char *text, brim_precision *out) {
+  for (int i = 0; i < BRIM_PRECISION_COUNT; i++) {
+    if (strcmp(text, precisions[i].name) == 0) {
+      *out = (brim_precision)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+brim_dtype brim_precision_dtype(brim_precision precision) { return precisions[precision].dtype; }
+
+//---------------------------------- building ----------------------------------
+
+// tf32 would silently be fp32 where there are no tensor cores; everything else is the ops' own say.
+static brim_status check_precision(const brim_device *device, brim_precision precision) {
+  if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
+    return brim_fail(BRIM_EINVAL, "unknown precision %d", (int)precision);
+  }
+  if (precision == BRIM_PRECISION_TF32 && device->info.kind != BRIM_DEVICE_GPU) {
+    return brim_fail(BRIM_EUNSUPPORTED, "precision tf32 is not supported on %s; use fp32",
+                     device->backend->name);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- spec ----------------------------------
+
+static brim_status check_sizes(const brim_net_spec *s) {
+  const int64_t max_rows = 1 << 28, max_outputs = 1 << 24;
+  if (s->batch < 1 || s->batch > max_rows) {
+    return brim_fail(BRIM_EINVAL, "the batch size is %" PRId64 ", expected 1 to %" PRId64, s->batch,
+                     max_rows);
+  }
+  if (s->eval_batch < 0 || s->eval_batch > max_rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "the evaluation batch size is %" PRId64 ", expected 0 to %" PRId64,
+                     s->eval_batch, max_rows);
+  }
+  if (s->views < 0 || s->views > 2) {
+    return brim_fail(BRIM_EINVAL, "a sample has %d views, expected 1 or 2", (int)s->views);
+  }
+  if (s->accumulation < 1 || s->accumulation > max_rows) {
+    return brim_fail(BRIM_EINVAL, "accumulation is %" PRId64 ", expected 1 to %" PRId64,
+                     s->accumulation, max_rows);
+  }
+  int64_t outputs = s->classes > 0 ? s->classes : s->target_dim;
+  if (s->classes < 0 || outputs < 1 || outputs > max_outputs) {
+    return brim_fail(BRIM_EINVAL, "the network has %" PRId64 " outputs, expected 1 to %" PRId64,
+                     outputs, max_outputs);
+  }
+  return BRIM_OK;
+}
+
+static brim_status count_values(int32_t rank, const int64_t *dim, int64_t *out) {
+  *out = 1;
+  for (int i = 0; i < rank; i++) {
+    if (dim[i] < 1 || __builtin_mul_overflow(*out, dim[i], out) || *out > (1 << 30)) {
+      return brim_fail(BRIM_EINVAL, "dimension %d of a sample is %" PRId64 ": out of range", i,
+                       dim[i]);
+    }
+  }
+  return BRIM_OK;
+}
+
+// Height and width may differ, nothing else.
+static brim_status check_eval_dim(const brim_net_spec *s) {
+  int64_t values;
+  if (s->eval_dim[0] == 0) return BRIM_OK;
+  if (s->input_rank != 3 || s->eval_dim[2] != s->input_dim[2]) {
+    return brim_fail(
+        BRIM_EINVAL,
+        "evaluation samples and training samples differ in more than image height and width");
+  }
+  return count_values(s->input_rank, s->eval_dim, &values);
+}
+
+// 16-bit inputs are what the first product reads: nothing converts them.
+static brim_status check_input_type(const brim_net_spec *s) {
+  if (s->input_in_place && !s->external_loss) {
+    return brim_fail(BRIM_EINVAL, "inputs in place need a loss outside the network");
+  }
+  if (s->enqueued_steps < 0 || s->enqueued_steps > BRIM_GROUP_STATES) {
+    return brim_fail(BRIM_EINVAL, "%" PRId64 " steps are enqueued at once, expected 0 to %d",
+                     s->enqueued_steps, BRIM_GROUP_STATES);
+  }
+  if (s->input_dtype == BRIM_U8 || s->input_dtype == BRIM_F32) return BRIM_OK;
+  bool plain = (unsigned)s->precision < BRIM_PRECISION_COUNT &&
+               s->input_dtype == brim_precision_dtype(s->precision);
+  if (!plain) {
+    return brim_fail(BRIM_EINVAL, "inputs are %s, expected u8, f32 or the type of the activations",
+                     brim_dtype_name(s->input_dtype));
+  }
+  for (int i = 0; i < s->channels && i < 4; i++) {
+    if (s->scale[i] == 1.0f && s->shift[i] == 0.0f) continue;
+    return brim_fail(BRIM_EINVAL, "%s inputs are read as they are, but scale or shift is set",
+                     brim_dtype_name(s->input_dtype));
+  }
+  return BRIM_OK;
+}
+
+static brim_status check_spec(const brim_net_spec *s) {
+  int64_t values;
+  if (!s->model || (!s->loss && !s->external_loss) || !s->optimizer) {
+    return brim_fail(BRIM_EINVAL, "a network needs a model, a loss and an optimizer");
+  }
+  BRIM_TRY(check_sizes(s));
+  BRIM_TRY(check_input_type(s));
+  if (s->input_rank < 1 || s->input_rank > 4) {
+    return brim_fail(BRIM_EINVAL, "samples have rank %d, expected 1 to 4", (int)s->input_rank);
+  }
+  BRIM_TRY(count_values(s->input_rank, s->input_dim, &values));
+  BRIM_TRY(check_eval_dim(s));
+  if (s->channels < 1 || s->channels > 4 || values % s->channels != 0) {
+    return brim_fail(BRIM_EINVAL, "%d channels do not divide samples of %" PRId64 " values",
+                     (int)s->channels, values);
+  }
+  if (!(s->ema_decay >= 0 && s->ema_decay < 1)) {
+    return brim_fail(BRIM_EINVAL, "ema_decay is %g, expected 0 <= ema_decay < 1", s->ema_decay);
+  }
+  if (!(s->clip_norm >= 0)) {
+    return brim_fail(BRIM_EINVAL, "the clipping norm is %g, expected 0 or more", s->clip_norm);
+  }
+  if (s->seed >= UINT64_C(1) << 53) {
+    return brim_fail(BRIM_EINVAL, "the seed is %" PRIu64 ", expected less than 2^53", s->seed);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- programs ----------------------------------
+
+// Convolutions on a GPU want channels in multiples of 16 bytes.
+static int64_t channel_pad(const brim_net *net) {
+  if (net->hooks.channel_pad) return net->hooks.channel_pad;
+  if (net->device->info.kind != BRIM_DEVICE_GPU) return 1;
+  return (int64_t)(16 / brim_dtype_size(net->compute));
+}
+
+brim_sample brim_sample_of(const brim_net_spec *spec, int64_t rows, bool training) {
+  brim_sample s = {
+      .rows = rows, .dtype = spec->input_dtype, .rank = spec->input_rank, .features = 1};
+  memcpy(s.dim, training ? spec->input_dim : brim_eval_dim(spec), sizeof s.dim);
+  for (int i = 0; i < s.rank; i++) s.features *= s.dim[i];
+  memcpy(s.made_for, spec->input_dim, sizeof s.made_for);
+  s.attr.channels = spec->channels;
+  memcpy(s.attr.scale, spec->scale, sizeof s.attr.scale);
+  memcpy(s.attr.shift, spec->shift, sizeof s.attr.shift);
+  return s;
+}
+
+static brim_status build_model(brim_net *net, const brim_net_spec *spec, int64_t rows,
+                               brim_program *p) {
+  brim_graph *g = &p->graph;
+  brim_sample sample = brim_sample_of(spec, rows, p != &net->eval);
+  sample.backbone = net->knn.on && p == &net->eval;
+  p->input_row_bytes = (size_t)sample.features * brim_dtype_size(sample.dtype);
+  if (!net->hooks.model) {
+    return brim_model_build(g, spec->model, &sample, net->outputs_per_row, &p->output);
+  }
+  int64_t dim[] = {rows, sample.features};
+  brim_tensor raw = brim_tensor_make(NULL, sample.dtype, 2, dim);
+  int32_t x = brim_graph_input(g, &raw, &sample.attr, 2, dim);
+  p->output = net->hooks.model(net->hooks.model_ctx, g, x, net->outputs_per_row);
+  return g->status;
+}
+
+static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss_row *loss) {
+  const brim_tensor *t = &p->graph.tensors[p->output].desc;
+  int64_t width = t->dim[t->rank - 1];
+  p->width = width;
+  if (net->knn.on && p == &net->eval) {
+    if (t->rank == 2) return BRIM_OK;
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "this model has no features to evaluate: rank %d, expected 2", (int)t->rank);
+  }
+  if (loss && loss->any_width) net->outputs_per_row = width;
+  if (t->rank == 2 && width == net->outputs_per_row) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "the model outputs %" PRId64 " values per sample, but the loss expects %" PRId64,
+                   width, net->outputs_per_row);
+}
+
+// What follows the model: the loss, or where that is taken over several micro-batches or by the
+// caller, its gradient.
+static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
+  brim_graph *g = &p->graph;
+  if (p == &net->negatives.embed) return BRIM_OK;
+  if (net->knn.on && p == &net->eval) {
+    p->target_row_bytes = sizeof(int32_t);
+    return BRIM_OK;
+  }
+  if ((net->negatives.on || net->hooks.given_grad) && g->training) {
+    p->target_row_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
+    return brim_graph_given_grad(g, p->output);
+  }
+  if (!loss->row) return g->training ? brim_graph_external_loss(g, p->output) : BRIM_OK;
+  if (net->ranks.pairs && g->training) return brim_ranks_pair_loss(net, loss, p);
+  int32_t target = brim_loss_target_tensor(g, loss->row, p->rows, net->outputs_per_row);
+  if (target >= 0) {
+    p->target_row_bytes = brim_tensor_bytes(&g->tensors[target].desc) / (size_t)p->rows;
+  }
+  return brim_graph_loss(g, loss->row->op, &loss->attr, p->output, target);
+}
+
+// Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
+static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t recompute,
+                               brim_program *p) {
+  brim_graph *g = &p->graph;
+  bool training = p != &net->eval;
+  p->rows = training ? net->batch : net->eval_batch;
+  p->views = net->knn.on && !training ? 1 : net->views;
+  brim_device *fusing = net->hooks.no_fusion || spec->eager ? NULL : net->device;
+  BRIM_TRY(brim_graph_init(g, &net->params, fusing, net->compute, training));
+  g->buffers = &net->buffers;
+  g->tf32 = net->precision == BRIM_PRECISION_TF32;
+  g->channel_pad = channel_pad(net);
+  g->recompute = recompute;
+  g->passing = p == &net->negatives.embed;
+  g->norm_groups = net->hooks.norm_groups;
+  g->norm_ranks = net->ranks.norm ? net->ranks.size : 0;
+  brim_loss loss;
+  BRIM_TRY(brim_loss_find(spec, &loss));
+  net->loss_metrics = loss.row ? loss.row->metrics : 0;
+  BRIM_TRY(build_model(net, spec, p->rows, p));
+  BRIM_TRY(check_outputs(net, p, loss.row));
+  if (p != &net->train && !g->status) g->tensors[p->output].keep = true;
+  BRIM_TRY(brim_graph_fuse(g));
+  BRIM_TRY(brim_graph_forward(g));
+  BRIM_TRY(build_loss(net, &loss, p));
+  p->forward_count = g->node_count;
+  return p == &net->train ? brim_graph_backward(g) : BRIM_OK;
+}
+
+//---------------------------------- optimiser ----------------------------------
+
+// Good steps in fp16 before the loss scale doubles: PyTorch's.
+static const int32_t growth_interval = 2000;
+
+static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
+  const int64_t total = net->params.total, none = 0, two = 2, states = BRIM_STATE_COUNT;
+  brim_tensor flat = brim_tensor_make(NULL, net->master, 1, &total);
+  brim_tensor empty = brim_tensor_make(NULL, net->master, 1, &none);
+  brim_tensor norm = brim_tensor_make(NULL, net->master, 1, &two);
+  brim_tensor copy = brim_tensor_make(NULL, net->compute, 1, &total);
+  bool copied = net->compute != net->master;
+  net->norm_call =
+      (brim_op_call){.op = BRIM_OP_GRAD_NORM, .in_count = 1, .out_count = 1, .in = {flat}};
+  net->norm_call.out[0] = norm;
+  BRIM_TRY(brim_net_prepare_call(net, &net->norm_call));
+  net->optimizer_prepared++;
+  brim_op_call *c = &net->optimizer_call;
+  *c = (brim_op_call){.op = BRIM_OP_OPTIMIZER, .in_count = 3, .attr = *attr};
+  c->in[0] = brim_tensor_make(NULL, BRIM_F64, 1, &states);
+  c->in[1] = norm;
+  c->in[2] = flat;
+  c->out_count = net->averages ? 5 : copied ? 4 : 3;
+  c->out[0] = flat;
+  c->out[1] = net->slots > 0 ? flat : empty;
+  c->out[2] = net->slots > 1 ? flat : empty;
+  if (copied) c->out[3] = copy;
+  if (net->averages) c->out[4] = flat;
+  BRIM_TRY(brim_net_prepare_call(net, c));
+  net->optimizer_prepared++;
+  const int64_t ring[] = {BRIM_NORM_RING, 4};
+  brim_op_call *e = &net->step_end_call;
+  *e = (brim_op_call){.op = BRIM_OP_STEP_END, .in_count = 1, .out_count = 2};
+  e->in[0] = norm;
+  e->out[0] = c->in[0];
+  e->out[1] = brim_tensor_make(NULL, net->master, 2, ring);
+  e->attr.dynamic_scale = net->precision == BRIM_PRECISION_FP16;
+  e->attr.growth_interval = growth_interval;
+  BRIM_TRY(brim_net_prepare_call(net, e));
+  net->optimizer_prepared++;
+  if (!copied) return BRIM_OK;
+  net->cast_call = (brim_op_call){.op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}};
+  net->cast_call.out[0] = copy;
+  BRIM_TRY(brim_net_prepare_call(net, &net->cast_call));
+  net->optimizer_prepared++;
+  if (!net->averages) return BRIM_OK;
+  net->average_cast_call = (brim_op_call){
+      .op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}, .out = {copy}};
+  BRIM_TRY(brim_net_prepare_call(net, &net->average_cast_call));
+  net->optimizer_prepared++;
+  return BRIM_OK;
+}
+
+// Running statistics are moved by the forward pass, so their average is a call of its own.
+static brim_status prepare_statistics(brim_net *net) {
+  const int64_t total = net->buffers.total;
+  if (!net->averages || total == 0) return BRIM_OK;
+  const brim_op_call *o = &net->optimizer_call;
+  brim_tensor flat = brim_tensor_make(NULL, net->master, 1, &total);
+  net->statistics_call = (brim_op_call){.op = BRIM_OP_AVERAGE,
+                                        .in_count = 3,
+                                        .out_count = 1,
+                                        .in = {o->in[0], o->in[1], flat},
+                                        .out = {flat}};
+  net->statistics_call.attr.average_rate = o->attr.average_rate;
+  BRIM_TRY(brim_net_prepare_call(net, &net->statistics_call));
+  net->statistics_prepared = true;
+  return BRIM_OK;
+}
+
+//---------------------------------- blocks ----------------------------------
+
+void brim_net_size_blocks(brim_net *net) {
+  brim_block *b = net->blocks;
+  size_t flat = brim_net_flat_bytes(net);
+  size_t total = (size_t)net->params.total;
+  b[BRIM_BLOCK_PARAMS].bytes = flat;
+  b[BRIM_BLOCK_COPY].bytes =
+      net->compute != net->master ? brim_align_up(total * brim_dtype_size(net->compute)) : 0;
+  b[BRIM_BLOCK_GRADS].bytes = flat;
+  b[BRIM_BLOCK_BUFFERS].bytes = (size_t)net->buffers.total * brim_dtype_size(net->master);
+  b[BRIM_BLOCK_OPTIMIZER].bytes = flat * (size_t)net->slots;
+  b[BRIM_BLOCK_AVERAGE].bytes = net->averages ? flat : 0;
+  b[BRIM_BLOCK_AVERAGE_BUFFERS].bytes = net->averages ? b[BRIM_BLOCK_BUFFERS].bytes : 0;
+  b[BRIM_BLOCK_AVERAGE_COPY].bytes = net->averages ? b[BRIM_BLOCK_COPY].bytes : 0;
+  const brim_op_call *last[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
+                                &net->cast_call, &net->average_cast_call};
+  for (int i = 0; i < net->optimizer_prepared; i++) {
+    size_t bytes = brim_align_up(last[i]->workspace_bytes);
+    if (bytes > b[BRIM_BLOCK_WORKSPACE].bytes) b[BRIM_BLOCK_WORKSPACE].bytes = bytes;
+  }
+  b[BRIM_BLOCK_WORKSPACE].bytes =
+      larger(b[BRIM_BLOCK_WORKSPACE].bytes, brim_align_up(net->statistics_call.workspace_bytes));
+  const size_t parts[] = {net->train.places.bytes, net->eval.places.bytes, net->knn.end,
+                          net->negatives.embed.places.bytes,
+                          brim_align_up(net->negatives.loss.workspace_bytes)};
+  b[BRIM_BLOCK_ARENA].bytes = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (parts[i] > b[BRIM_BLOCK_ARENA].bytes) b[BRIM_BLOCK_ARENA].bytes = parts[i];
+  }
+  if (!net->device->info.host_memory || net->in_place) {
+    b[BRIM_BLOCK_INPUT].bytes =
+        (size_t)brim_exec_slots(net) * (brim_net_input_bytes(net) + target_bytes(net));
+  }
+  b[BRIM_BLOCK_REPLAY].bytes = brim_negatives_replay_bytes(net);
+  b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_negatives_embedding_bytes(net);
+  b[BRIM_BLOCK_STATE].bytes =
+      256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master)) +
+      brim_align_up((size_t)net->enqueued_steps * BRIM_STATE_HOST * sizeof(double));
+  // metrics and running statistics as they were before the step
+  b[BRIM_BLOCK_STATE].bytes += 256 + brim_align_up(b[BRIM_BLOCK_BUFFERS].bytes);
+}
+
+static brim_status make_info(brim_net *net) {
+  net->info = brim_calloc(net->params.count, sizeof *net->info);
+  if (!net->info) return brim_fail(BRIM_ENOMEM, "out of memory for the parameter table");
+  for (size_t i = 0; i < net->params.count; i++) {
+    const brim_param *p = &net->params.items[i];
+    net->info[i] =
+        (brim_net_param){.name = p->name, .rank = p->outside.rank, .count = p->outside_count};
+    memcpy(net->info[i].dim, p->outside.dim, sizeof net->info[i].dim);
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- recomputation ----------------------------------
+
+size_t brim_net_device_bytes(const brim_net *net) {
+  size_t bytes = 0;
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) bytes += net->blocks[i].bytes;
+  return bytes;
+}
+
+static void drop_program(brim_net *net, brim_program *p) {
+  brim_program_release(net, p);
+  memset(p, 0, sizeof *p);
+}
+
+brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
+  drop_program(net, &net->train);
+  BRIM_TRY(build_graph(net, spec, k, &net->train));
+  BRIM_TRY(prepare_program(net, &net->train));
+  net->recomputed = k;
+  brim_net_size_blocks(net);
+  return BRIM_OK;
+}
+
+// The fewest segments that bring the network under the limit; all of them when none do (the caller
+// compares the plan with what there is). Early segments are the largest, so memory falls with k but
+// for small steps; only the winner is prepared for work.
+static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
+  if (brim_net_device_bytes(net) <= spec->memory_limit) return BRIM_OK;
+  bool planning = net->planning;
+  net->planning = true;
+  brim_status status = BRIM_OK;
+  int32_t over = 0, within = net->segments;
+  while (!status && within - over > 1) {
+    int32_t k = over + (within - over) / 2;
+    status = brim_net_rebuild(net, spec, k);
+    if (brim_net_device_bytes(net) > spec->memory_limit) {
+      over = k;
+    } else {
+      within = k;
+    }
+  }
+  net->planning = planning;
+  return status ? status : brim_net_rebuild(net, spec, within);
+}
+
+// A network that has weights for every pixel was made with two shapes of one parameter.
+static brim_status name_sizes(const brim_net_spec *s, brim_status status) {
+  if (status != BRIM_EINTERNAL || s->eval_dim[0] == 0) return status;
+  return brim_fail(BRIM_EINVAL,
+                   "model %s works with images of %" PRId64 " x %" PRId64
+                   " only, but the evaluation images are %" PRId64 " x %" PRId64
+                   "; make transform.val produce the same size as transform.train",
+                   s->model->name, s->input_dim[0], s->input_dim[1], s->eval_dim[0],
+                   s->eval_dim[1]);
+}
+
+static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
+  bool all = spec->recompute == BRIM_RECOMPUTE_ALL;
+  int32_t first = net->hooks.recompute ? net->hooks.recompute : all ? INT32_MAX : 0;
+  BRIM_TRY(build_graph(net, spec, first, &net->train));
+  BRIM_TRY(name_sizes(spec, build_graph(net, spec, 0, &net->eval)));
+  if (net->negatives.on) BRIM_TRY(build_graph(net, spec, 0, &net->negatives.embed));
+  BRIM_TRY(make_info(net));
+  BRIM_TRY(prepare_program(net, &net->train));
+  BRIM_TRY(prepare_program(net, &net->eval));
+  if (net->negatives.on) BRIM_TRY(prepare_program(net, &net->negatives.embed));
+  if (net->negatives.on) BRIM_TRY(brim_negatives_prepare(net, spec));
+  if (net->knn.on) BRIM_TRY(brim_knn_prepare(net, spec));
+  net->segments = net->train.graph.segments;
+  net->recomputed = first < net->segments ? first : net->segments;
+  return BRIM_OK;
+}
+
+static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
+  brim_op_attr optimizer;
+  BRIM_TRY(brim_optimizer_attr(spec->optimizer, &optimizer));
+  net->precision = spec->precision;
+  net->compute = net->hooks.f64 ? BRIM_F64 : brim_precision_dtype(spec->precision);
+  net->master = net->hooks.f64 ? BRIM_F64 : BRIM_F32;
+  net->views = spec->views > 1 ? spec->views : 1;
+  net->batch = spec->batch * net->views;
+  net->knn.on = spec->neighbours.bank > 0;
+  net->eval_batch =
+      (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->knn.on ? 1 : net->views);
+  net->accumulation = spec->accumulation;
+  // of one micro-batch the whole step consists anyway
+  net->external_loss = spec->external_loss;
+  net->in_place = spec->input_in_place;
+  net->enqueued_steps = spec->enqueued_steps;
+  net->negatives.on = spec->full_batch_negatives && !spec->external_loss &&
+                      spec->accumulation > 1 && net->views == 2;
+  net->classes = spec->classes > 0;
+  net->outputs_per_row = net->classes ? spec->classes : spec->target_dim;
+  net->name = spec->name;
+  net->clip_norm = spec->clip_norm;
+  net->seed = spec->seed;
+  net->slots = brim_optimizer_slots(&optimizer);
+  net->averages = spec->ema_decay > 0;
+  optimizer.average_rate = net->averages ? (float)(1 - spec->ema_decay) : 0;
+  BRIM_TRY(brim_ranks_init(net, spec));
+  BRIM_TRY(brim_params_init(&net->params, net->master, net->compute));
+  BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
+  BRIM_TRY(build_programs(net, spec));
+  BRIM_TRY(prepare_optimizer(net, &optimizer));
+  BRIM_TRY(prepare_statistics(net));
+  brim_net_size_blocks(net);
+  if (spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit) BRIM_TRY(fit_into(net, spec));
+  return brim_ranks_prepare(net);
+}
+
+brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
+                           const brim_net_hooks *hooks, bool planning, brim_net **out) {
+  *out = NULL;
+  BRIM_TRY(check_spec(spec));
+  BRIM_TRY(check_precision(device, spec->precision));
+  brim_net *net = brim_calloc(1, sizeof *net);
+  if (!net) return brim_fail(BRIM_ENOMEM, "out of memory for the network");
+  *out = net;
+  net->device = device;
+  net->planning = planning;
+  if (hooks) net->hooks = *hooks;
+  return fill_net(net, spec);
+}
+
+//---------------------------------- plan ----------------------------------
+
+static const char *const row_names[BRIM_BLOCK_COUNT] = {
+    [BRIM_BLOCK_PARAMS] = BRIM_N_("parameters"),
+    [BRIM_BLOCK_COPY] = BRIM_N_("16-bit copy"),
+    [BRIM_BLOCK_GRADS] = BRIM_N_("gradients"),
+    [BRIM_BLOCK_BUFFERS] = BRIM_N_("running statistics"),  // BRIM_PLAN_STATISTICS
+    [BRIM_BLOCK_OPTIMIZER] = BRIM_N_("optimizer state"),
+    [BRIM_BLOCK_AVERAGE] = BRIM_N_("average of weights"),
+    [BRIM_BLOCK_AVERAGE_BUFFERS] = BRIM_N_("average of running statistics"),
+    [BRIM_BLOCK_AVERAGE_COPY] = BRIM_N_("16-bit copy of the average"),
+    [BRIM_BLOCK_ARENA] = BRIM_N_("activations"),  // BRIM_PLAN_ACTIVATIONS
+    [BRIM_BLOCK_WORKSPACE] = BRIM_N_("workspace"),
+    [BRIM_BLOCK_INPUT] = BRIM_N_("inputs"),
+    [BRIM_BLOCK_STATE] = BRIM_N_("state and metrics"),
+    [BRIM_BLOCK_REPLAY] = BRIM_N_("inputs kept for the second pass"),
+    [BRIM_BLOCK_EMBEDDINGS] = BRIM_N_("embeddings"),
+};
+
+static void add_cost(const brim_op_call *call, double times, brim_plan *plan) {
+  double flops = 0, bytes = 0;
+  brim_op_cost(call, &flops, &bytes);
+  plan->flops_per_step += flops * times;
+  plan->bytes_per_step += bytes * times;
+}
+
+static void add_row(brim_plan *plan, size_t first, brim_place place, const char *name,
+                    uint64_t bytes) {
+  size_t row = first;
+  while (row < plan->row_count && plan->rows[row].name != name) row++;
+  if (bytes == 0 || row == BRIM_PLAN_MAX_ROWS) return;
+  if (row == plan->row_count) {
+    plan->rows[plan->row_count++] = (brim_plan_row){.name = name, .place = place};
+  }
+  plan->rows[row].bytes += bytes;
+  plan->bytes[place] += bytes;
+}
+
+static void add_exchanges(const brim_net *net, brim_plan *plan) {
+  const brim_program *p = &net->train;
+  plan->gradient_sums += net->ranks.count;
+  for (int32_t i = 0; i < p->prepared; i++) {
+    brim_op op = p->calls[i].op;
+    bool moves = op == BRIM_OP_ALL_REDUCE || op == BRIM_OP_ALL_GATHER || op == BRIM_OP_GATHER_PAIRS;
+    if (!moves) continue;
+    plan->exchanges += (int32_t)net->accumulation;
+    plan->exchange_bytes +=
+        (double)brim_tensor_bytes(&p->calls[i].in[0]) * (double)net->accumulation;
+  }
+}
+
+void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
+  for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
+    add_row(plan, first, BRIM_PLACE_DEVICE, row_names[i], net->blocks[i].bytes);
+  }
+  add_row(plan, first, BRIM_PLACE_HOST, BRIM_N_("exchange between ranks"),
+          brim_ranks_host_bytes(net));
+  const brim_program *p = &net->train;
+  double passes = (double)net->accumulation;
+  for (int32_t i = 0; i < p->prepared; i++) add_cost(&p->calls[i], passes, plan);
+  for (int32_t i = 0; i < p->adding_prepared; i++) {
+    add_cost(&p->adding[i], passes - 1, plan);
+    add_cost(&p->calls[p->adding_node[i]], 1 - passes, plan);
+  }
+  for (int32_t i = 0; i < net->negatives.embed.prepared; i++) {
+    add_cost(&net->negatives.embed.calls[i], passes, plan);
+  }
+  if (net->negatives.prepared) add_cost(&net->negatives.loss, 1, plan);
+  add_cost(&net->norm_call, 1, plan);
+  add_cost(&net->optimizer_call, 1, plan);
+  if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
+  add_cost(&net->step_end_call, 1, plan);
+  add_exchanges(net, plan);
+  // a group's step counts the samples of its first network
+  if (plan->samples_per_step == 0) {
+    plan->samples_per_step = (double)(net->batch / net->views) * passes;
+  }
+  plan->segments += net->segments;
+  plan->recomputed += net->recomputed;
+  for (size_t i = 0; i < net->params.count; i++) {
+    plan->parameter_count += (uint64_t)net->params.items[i].outside_count;
+  }
+}
+
+void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
+  brim_net_add_plan(net, plan->row_count, plan);
+}
+
+//---------------------------------- memory ----------------------------------
 
 static const unsigned char canary_byte = 0xA5, poison_byte = 0xFF;  // NaN in every float type
 
@@ -10,16 +806,16 @@ static const unsigned char canary_byte = 0xA5, poison_byte = 0xFF;  // NaN in ev
 static void bind(brim_net *net) {
   brim_program *programs[] = {&net->train, &net->eval, &net->negatives.embed};
   for (int k = 0; k < 3; k++) {
-    brim_program_bind(net, programs[k], net->averages && programs[k] == &net->eval);
+    bind_program(net, programs[k], net->averages && programs[k] == &net->eval);
   }
   if (net->negatives.on) brim_negatives_bind(net);
   brim_ranks_bind(net);
   const brim_block *b = net->blocks;
   brim_op_call *c = &net->optimizer_call;
   net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
-  net->norm_call.out[0].data = brim_net_norm_ptr(net);
+  net->norm_call.out[0].data = norm_ptr(net);
   c->in[0].data = brim_net_state_ptr(net);
-  c->in[1].data = brim_net_norm_ptr(net);
+  c->in[1].data = norm_ptr(net);
   c->in[2].data = b[BRIM_BLOCK_GRADS].data;
   c->out[0].data = b[BRIM_BLOCK_PARAMS].data;
   c->out[1].data = brim_net_slot(net, 0);
@@ -27,7 +823,7 @@ static void bind(brim_net *net) {
   if (c->out_count > 3) c->out[3].data = b[BRIM_BLOCK_COPY].data;
   if (c->out_count > 4) c->out[4].data = b[BRIM_BLOCK_AVERAGE].data;
   net->statistics_call.in[0].data = brim_net_state_ptr(net);
-  net->statistics_call.in[1].data = brim_net_norm_ptr(net);
+  net->statistics_call.in[1].data = norm_ptr(net);
   net->statistics_call.in[2].data = b[BRIM_BLOCK_BUFFERS].data;
   net->statistics_call.out[0].data = b[BRIM_BLOCK_AVERAGE_BUFFERS].data;
   net->average_cast_call.in[0].data = b[BRIM_BLOCK_AVERAGE].data;
@@ -38,7 +834,7 @@ static void bind(brim_net *net) {
   net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
   net->average_cast_call.workspace = net->statistics_call.workspace = workspace;
   brim_op_call *e = &net->step_end_call;
-  e->in[0].data = brim_net_norm_ptr(net);
+  e->in[0].data = norm_ptr(net);
   e->out[0].data = brim_net_state_ptr(net);
   e->out[1].data = brim_net_ring_ptr(net);
   e->workspace = workspace;
@@ -143,4 +939,128 @@ brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_p
   if (!status) brim_net_fill_plan(net, plan);
   brim_net_destroy(net);
   return status;
+}
+
+//---------------------------------- the arena over time ----------------------------------
+
+static const char *kind_name(brim_tensor_kind kind) {
+  switch (kind) {
+    case BRIM_TENSOR_GRADIENT:
+      return "gradient";
+    case BRIM_TENSOR_STATISTIC:
+      return "statistic";
+    default:
+      return "activation";
+  }
+}
+
+// A tensor that was written over one of the node's inputs: that one's life ends before.
+static void end_overwritten(const brim_program *p, int32_t *last, int32_t node, int32_t tensor) {
+  const brim_gnode *n = &p->graph.nodes[node];
+  for (int i = 0; i < n->in_count; i++) {
+    int32_t t = n->in[i];
+    if (t < 0 || t == tensor || last[t] != node) continue;
+    if (p->places.offset[t] == p->places.offset[tensor]) last[t] = node - 1;
+  }
+}
+
+static void end_all_overwritten(const brim_program *p, const int32_t *first, int32_t *last) {
+  for (int32_t n = 0; n < p->graph.node_count; n++) {
+    const brim_gnode *node = &p->graph.nodes[n];
+    for (int i = 0; i < node->out_count; i++) {
+      int32_t t = node->out[i];
+      if (t >= 0 && first[t] == n) end_overwritten(p, last, n, t);
+    }
+  }
+}
+
+static void add(brim_net_memory *m, brim_net_place place) {
+  int32_t end = (int32_t)m->point_count - 1;
+  if (place.last > end) place.last = end;
+  if (place.first < 0 || place.last < place.first) return;
+  for (int32_t i = place.first; i <= place.last; i++) m->points[i].bytes += place.bytes;
+  m->places[m->place_count++] = place;
+}
+
+static size_t workspace_of(const brim_program *p, int32_t node) {
+  size_t bytes = p->calls[node].workspace_bytes;
+  for (int32_t k = 0; k < p->adding_count; k++) {
+    if (p->adding_node[k] == node && p->adding[k].workspace_bytes > bytes) {
+      bytes = p->adding[k].workspace_bytes;
+    }
+  }
+  return bytes;
+}
+
+// An activation is its maker's: what a layer computes in the place of another may have that one's name.
+static const char *name_of(const brim_graph *g, int32_t tensor, int32_t first) {
+  const brim_gtensor *t = &g->tensors[tensor];
+  const brim_gnode *node = first >= 0 && first < g->node_count ? &g->nodes[first] : NULL;
+  if (!node || !node->layer || t->kind != BRIM_TENSOR_ACTIVATION) {
+    return t->name;
+  }
+  for (int i = 0; i < node->out_count; i++) {
+    if (node->out[i] == tensor) return node->layer;
+  }
+  return t->name;
+}
+
+static void fill(const brim_program *p, const int32_t *first, const int32_t *last,
+                 brim_net_memory *m) {
+  const brim_graph *g = &p->graph;
+  for (int32_t n = 0; n < g->node_count; n++) {
+    const brim_gnode *node = &g->nodes[n];
+    m->points[n] =
+        (brim_net_point){.op = brim_gnode_is_call(node) ? brim_op_name(node->op) : "loss",
+                         .layer = node->layer,
+                         .phase = node->backward ? BRIM_PHASE_BACKWARD : BRIM_PHASE_FORWARD};
+  }
+  for (int32_t t = 0; t < g->tensor_count; t++) {
+    if (p->places.offset[t] == BRIM_PLAN_NO_PLACE) continue;
+    add(m, (brim_net_place){.name = name_of(g, t, first[t]),
+                            .kind = kind_name(g->tensors[t].kind),
+                            .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
+                            .offset = p->places.offset[t],
+                            .first = first[t],
+                            .last = last[t]});
+  }
+  for (int32_t n = 0; n < g->node_count; n++) {
+    if (p->places.workspace[n] == BRIM_PLAN_NO_PLACE) continue;
+    add(m, (brim_net_place){.name = g->nodes[n].layer ? g->nodes[n].layer : m->points[n].op,
+                            .kind = "workspace",
+                            .bytes = brim_align_up(workspace_of(p, n)),
+                            .offset = p->places.workspace[n],
+                            .first = n,
+                            .last = n});
+  }
+}
+
+brim_status brim_net_memory_of(const brim_net *net, brim_net_memory *out) {
+  const brim_program *p = &net->train;
+  size_t tensors = (size_t)p->graph.tensor_count, nodes = (size_t)p->graph.node_count;
+  *out = (brim_net_memory){.point_count = nodes, .arena_bytes = p->places.bytes};
+  int32_t *first = brim_calloc(2 * tensors + 1, sizeof *first);
+  out->points = brim_calloc(nodes, sizeof *out->points);
+  out->places = brim_calloc(tensors + nodes, sizeof *out->places);
+  brim_status status = BRIM_OK;
+  if (!first || !out->points || !out->places) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
+  }
+  int32_t *last = first ? first + tensors : NULL;
+  if (!status) status = brim_arena_plan_lives(&p->graph, p->forward_count, first, last);
+  if (!status) {
+    end_all_overwritten(p, first, last);
+    fill(p, first, last, out);
+  }
+  brim_free(first);
+  if (status) brim_net_memory_free(out);
+  return status;
+}
+
+const char *brim_net_name(const brim_net *net) { return net->name; }
+
+void brim_net_memory_free(brim_net_memory *memory) {
+  brim_free(memory->points);
+  brim_free(memory->places);
+  *memory = (brim_net_memory){0};
 }

@@ -1,8 +1,13 @@
-// Optimisers by component name: arguments to op attributes. Defaults are PyTorch's.
+// Optimizers and losses by component name, with PyTorch's defaults, and learning-rate schedules. A
+// loss's row is all the engine asks of it: its op, what it compares the outputs with, how many rows a
+// sample has, and its arguments. Schedules are pure functions of the step; a linear warm-up may
+// precede each.
 #include <math.h>
 #include <string.h>
 
 #include "engine/engine_int.h"
+
+//---------------------------------- optimizers ----------------------------------
 
 typedef struct optimizer_row {
   const char *name;
@@ -69,4 +74,221 @@ brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr) {
 int brim_optimizer_slots(const brim_op_attr *attr) {
   if (attr->optimizer != BRIM_OPTIMIZER_SGD) return 2;
   return attr->momentum > 0 ? 1 : 0;
+}
+
+//---------------------------------- losses ----------------------------------
+
+//---------------------------------- arguments ----------------------------------
+
+static brim_status read_smoothing(const brim_component *c, brim_op_attr *attr) {
+  double smoothing = brim_component_float(c, "label_smoothing", 0);
+  attr->label_smoothing = (float)smoothing;
+  if (smoothing >= 0 && smoothing <= 1) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
+                      "label_smoothing is %g, expected 0 to 1", smoothing);
+}
+
+static brim_status read_temperature(const brim_component *c, brim_op_attr *attr) {
+  BRIM_TRY(brim_engine_read_number(c, "temperature", 0.5, INFINITY, &attr->temperature));
+  if (attr->temperature > 0) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "temperature is 0, expected above 0");
+}
+
+//---------------------------------- the table ----------------------------------
+
+enum {
+  SUMS = 1 << BRIM_METRIC_LOSS | 1 << BRIM_METRIC_ROWS | 1 << BRIM_METRIC_BAD,
+  COUNTS = SUMS | 1 << BRIM_METRIC_CORRECT
+};
+
+static const brim_loss_row losses[] = {
+    {.name = "cross_entropy",
+     .op = BRIM_OP_XENT,
+     .target = BRIM_LOSS_LABELS,
+     .views = 1,
+     .metrics = COUNTS,
+     .args = {"label_smoothing"},
+     .read = read_smoothing},
+    {.name = "mse", .op = BRIM_OP_MSE, .target = BRIM_LOSS_VALUES, .views = 1, .metrics = SUMS},
+    {.name = "bce", .op = BRIM_OP_BCE, .target = BRIM_LOSS_VALUES, .views = 1, .metrics = COUNTS},
+    {.name = "ntxent",
+     .op = BRIM_OP_NTXENT,
+     .target = BRIM_LOSS_NONE,
+     .views = 2,
+     .any_width = true,
+     .metrics = COUNTS,
+     .args = {"temperature"},
+     .read = read_temperature},
+    {.name = NULL},
+};
+
+// The engine's own loss for such data: what a message proposes.
+static const char *usual(brim_loss_target target) {
+  for (const brim_loss_row *row = losses; row->name; row++) {
+    if (row->target == target) return row->name;
+  }
+  return "?";
+}
+
+static brim_status check_target(const brim_loss_row *row, const brim_component *c, bool labels) {
+  if (row->target == BRIM_LOSS_LABELS && !labels) {
+    return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
+                        "%s needs labels, but the data has float targets; use %s, or set "
+                        "dataset: hdf5(classes=N) if they are class numbers",
+                        c->name, usual(BRIM_LOSS_VALUES));
+  }
+  if (row->target == BRIM_LOSS_VALUES && labels) {
+    return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
+                        "%s needs float targets, but the data has labels; use %s", c->name,
+                        usual(BRIM_LOSS_LABELS));
+  }
+  return BRIM_OK;
+}
+
+static brim_status check_views(const brim_loss_row *row, int64_t views) {
+  if (row->views == views) return BRIM_OK;
+  if (row->views == 2) {
+    return brim_fail(BRIM_EINVAL, "%s compares two views of each sample, but the data has one",
+                     row->name);
+  }
+  return brim_fail(BRIM_EINVAL, "training on two views of each sample needs the loss %s",
+                   usual(BRIM_LOSS_NONE));
+}
+
+static const brim_loss_row *find(const brim_net_spec *spec, const char *names[64]) {
+  const brim_loss_row *const tables[] = {spec->losses, losses};
+  size_t count = 0;
+  for (int t = 0; t < 2; t++) {
+    for (const brim_loss_row *row = tables[t]; row && row->name; row++) {
+      if (strcmp(spec->loss->name, row->name) == 0) return row;
+      if (count < 63) names[count++] = row->name;
+    }
+  }
+  return NULL;
+}
+
+brim_status brim_loss_find(const brim_net_spec *spec, brim_loss *out) {
+  const brim_component *c = spec->loss;
+  const char *names[64] = {0};
+  memset(out, 0, sizeof *out);
+  if (spec->external_loss) return BRIM_OK;
+  const brim_loss_row *row = find(spec, names);
+  if (!row) return brim_engine_fail_unknown(c, "loss", c->name, names);
+  BRIM_TRY(brim_engine_check_args(c, row->args));
+  BRIM_TRY(check_target(row, c, spec->classes > 0));
+  if (row->read) BRIM_TRY(row->read(c, &out->attr));
+  out->row = row;
+  return check_views(row, spec->views > 1 ? spec->views : 1);
+}
+
+int32_t brim_loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
+                                int64_t width) {
+  const int64_t dim[] = {rows, width};
+  switch (row->target) {
+    case BRIM_LOSS_LABELS:
+      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_I32, 1, dim);
+    case BRIM_LOSS_VALUES:
+      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_F32, 2, dim);
+    case BRIM_LOSS_NONE:
+      break;
+  }
+  return -1;
+}
+
+//---------------------------------- learning rates ----------------------------------
+
+typedef struct schedule_row {
+  const char *name;
+  const char *args[4];
+  double (*lr)(const brim_schedule *s, int64_t step);
+} schedule_row;
+
+static double lr_constant(const brim_schedule *s, int64_t step) {
+  (void)step;
+  return s->base_lr;
+}
+
+// Drops are counted from the first step of all, so a warm-up does not shift them.
+static double lr_step(const brim_schedule *s, int64_t step) {
+  return s->base_lr * pow(s->gamma, (double)((step - 1) / s->every));
+}
+
+// From base_lr at the first step after the warm-up towards min_lr past the last.
+static double lr_cosine(const brim_schedule *s, int64_t step) {
+  const double pi = 3.14159265358979323846;
+  int64_t span = s->total_steps - s->warmup_steps;
+  if (span < 1) return s->base_lr;
+  double t = (double)(step - 1 - s->warmup_steps) / (double)span;
+  if (t > 1) t = 1;
+  return s->min_lr + 0.5 * (s->base_lr - s->min_lr) * (1 + cos(pi * t));
+}
+
+static const schedule_row schedules[] = {
+    {"constant", {"warmup"}, lr_constant},
+    {"step", {"every", "gamma", "warmup"}, lr_step},
+    {"cosine", {"min_lr", "warmup"}, lr_cosine},
+};
+enum { SCHEDULE_COUNT = sizeof schedules / sizeof schedules[0] };
+
+static brim_status check_schedule(const brim_schedule *s, const brim_component *c) {
+  const char *file = c ? c->file : NULL;
+  int line = c ? c->line : 0, col = c ? c->col : 0;
+  if (!(s->base_lr >= 0) || !isfinite(s->base_lr)) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "the learning rate is %g, expected 0 or more",
+                        s->base_lr);
+  }
+  if (!(s->min_lr >= 0) || !isfinite(s->min_lr)) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "min_lr is %g, expected 0 or more",
+                        s->min_lr);
+  }
+  if (s->min_lr > s->base_lr) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "min_lr is %g, above the learning rate of %g",
+                        s->min_lr, s->base_lr);
+  }
+  if (!(s->gamma >= 0) || !isfinite(s->gamma)) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "gamma is %g, expected 0 or more", s->gamma);
+  }
+  if (s->every < 1) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "every is %lld, expected 1 or more",
+                        (long long)s->every);
+  }
+  if (s->warmup_steps < 0 || s->total_steps < 0) {
+    return brim_fail_at(BRIM_EINVAL, file, line, col, "the number of steps is below 0");
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_schedule_init(brim_schedule *schedule, const brim_component *scheduler,
+                               double base_lr, int64_t warmup_steps, int64_t total_steps) {
+  const char *names[SCHEDULE_COUNT + 1] = {0};
+  const char *wanted = scheduler ? scheduler->name : "constant";
+  *schedule = (brim_schedule){.kind = -1,
+                              .base_lr = base_lr,
+                              .gamma = 0.1,
+                              .every = 1,
+                              .warmup_steps = warmup_steps,
+                              .total_steps = total_steps};
+  for (int i = 0; i < SCHEDULE_COUNT; i++) {
+    names[i] = schedules[i].name;
+    if (strcmp(wanted, names[i]) == 0) schedule->kind = i;
+  }
+  if (schedule->kind < 0) {
+    return brim_engine_fail_unknown(scheduler, "scheduler", wanted, names);
+  }
+  if (scheduler) {
+    BRIM_TRY(brim_engine_check_args(scheduler, schedules[schedule->kind].args));
+    schedule->min_lr = brim_component_float(scheduler, "min_lr", 0);
+    schedule->gamma = brim_component_float(scheduler, "gamma", 0.1);
+    schedule->every = brim_component_int(scheduler, "every", 1);
+    schedule->warmup_steps = brim_component_int(scheduler, "warmup", warmup_steps);
+  }
+  return check_schedule(schedule, scheduler);
+}
+
+double brim_schedule_lr(const brim_schedule *schedule, int64_t step) {
+  if (step < 1) step = 1;
+  if (step <= schedule->warmup_steps) {
+    return schedule->base_lr * (double)step / (double)schedule->warmup_steps;
+  }
+  return schedules[schedule->kind].lr(schedule, step);
 }

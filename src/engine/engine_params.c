@@ -1,10 +1,102 @@
-// Parameters from outside: initial values, reading, writing, and the snapshot of a trial.
+// Parameters: weights of convolutions between PyTorch's layout (M,C,R,S) and the one in memory,
+// (M,R,S,C') with padded channels; initial values, reading, writing, the snapshot of a trial; and the
+// copies derived from the weights: the 16-bit copy, and the average with its statistics and its copy.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "engine/engine_graph.h"
 #include "engine/engine_int.h"
 #include "hd/hd_philox.h"
+
+//---------------------------------- layouts ----------------------------------
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+typedef struct filter_shape {
+  size_t channels, padded, area;
+} filter_shape;
+
+static filter_shape shape_of(const brim_param *p) {
+  const int64_t *d = p->outside.dim;
+  return (filter_shape){.channels = (size_t)d[1],
+                        .padded = (size_t)p->desc.dim[3],
+                        .area = (size_t)d[2] * (size_t)d[3]};
+}
+
+// n floats that lie `apart`: one channel of a filter. 3 x 3 is written out, since compilers do not
+// unroll it on their own.
+ALWAYS_INLINE void gather(size_t n, const float *restrict in, size_t apart, float *restrict out) {
+  if (n == 9) {
+    out[0] = in[0];
+    out[1] = in[apart];
+    out[2] = in[2 * apart];
+    out[3] = in[3 * apart];
+    out[4] = in[4 * apart];
+    out[5] = in[5 * apart];
+    out[6] = in[6 * apart];
+    out[7] = in[7 * apart];
+    out[8] = in[8 * apart];
+  } else {
+    for (size_t i = 0; i < n; i++) out[i] = in[i * apart];
+  }
+}
+
+// Filters of (area, padded) to (channels, area); `area` is s.area, as a constant where it is usual.
+ALWAYS_INLINE void export_filters(filter_shape s, size_t area, size_t rows, const float *in,
+                                  float *out) {
+  for (size_t m = 0; m < rows; m++, in += area * s.padded) {
+    for (size_t c = 0; c < s.channels; c++, out += area) gather(area, in + c, s.padded, out);
+  }
+}
+
+// The other way; channels of padding are zero.
+static void import_filters(filter_shape s, size_t rows, const float *in, float *out) {
+  for (size_t m = 0; m < rows; m++, in += s.channels * s.area) {
+    for (size_t at = 0; at < s.area; at++, out += s.padded) {
+      for (size_t c = 0; c < s.channels; c++) out[c] = in[c * s.area + at];
+      memset(out + s.channels, 0, (s.padded - s.channels) * sizeof *out);
+    }
+  }
+}
+
+bool brim_param_same_layout(const brim_param *p) {
+  if (!p->conv) return true;
+  filter_shape s = shape_of(p);
+  return s.channels == s.padded && (s.area == 1 || s.channels == 1);
+}
+
+void brim_param_export_rows(const brim_param *p, size_t rows, const float *inside, float *outside) {
+  filter_shape s = shape_of(p);
+  switch (s.area) {
+    case 1:
+      export_filters(s, 1, rows, inside, outside);
+      return;
+    case 9:
+      export_filters(s, 9, rows, inside, outside);
+      return;
+    default:
+      export_filters(s, s.area, rows, inside, outside);
+  }
+}
+
+void brim_param_import(const brim_param *p, const float *outside, float *inside) {
+  if (brim_param_same_layout(p)) {
+    memcpy(inside, outside, (size_t)p->count * sizeof *inside);
+  } else {
+    import_filters(shape_of(p), (size_t)p->outside.dim[0], outside, inside);
+  }
+}
+
+void brim_param_export(const brim_param *p, const float *inside, float *outside) {
+  if (brim_param_same_layout(p)) {
+    memcpy(outside, inside, (size_t)p->count * sizeof *inside);
+  } else {
+    brim_param_export_rows(p, (size_t)p->outside.dim[0], inside, outside);
+  }
+}
+
+//---------------------------------- values ----------------------------------
 
 // Values cross between float and the master type in pieces of this many.
 enum { PIECE = 256 };
@@ -261,4 +353,41 @@ brim_status brim_net_restore(brim_net *net) {
   net->outputs_valid = false;
   net->exec.begun = false;
   return brim_device_sync(net->device);
+}
+
+//---------------------------------- copies and averages ----------------------------------
+
+brim_status brim_net_refresh_copy(brim_net *net) {
+  if (net->compute == net->master) return BRIM_OK;
+  return brim_op_run(net->device, &net->cast_call);
+}
+
+brim_status brim_net_start_average(brim_net *net) {
+  if (!net->averages) return BRIM_OK;
+  net->average_stale = true;
+  BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE].data,
+                            net->blocks[BRIM_BLOCK_PARAMS].data, brim_net_flat_bytes(net),
+                            BRIM_COPY_D2D));
+  return brim_net_start_statistics(net);
+}
+
+brim_status brim_net_start_statistics(brim_net *net) {
+  if (!net->statistics_prepared) return BRIM_OK;
+  return brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
+                          net->blocks[BRIM_BLOCK_BUFFERS].data,
+                          net->blocks[BRIM_BLOCK_BUFFERS].bytes, BRIM_COPY_D2D);
+}
+
+void brim_engine_warn_statistics(const char *of) {
+  brim_log_warn("engine",
+                "%s: the averaged weights have no running statistics (written by an earlier "
+                "version); brim uses those of the plain weights",
+                of);
+}
+
+brim_status brim_net_refresh_average(brim_net *net) {
+  if (!net->average_stale || net->compute == net->master) return BRIM_OK;
+  BRIM_TRY(brim_op_run(net->device, &net->average_cast_call));
+  net->average_stale = false;
+  return BRIM_OK;
 }

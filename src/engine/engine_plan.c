@@ -2,7 +2,7 @@
 // block lives from its first writer to its last reader. Blocks are placed greedily in some order,
 // each into the smallest gap between the blocks that are alive with it; the best of a few orders
 // counts.
-#include "engine/engine_plan.h"
+#include "engine/engine_int.h"
 
 #include <stdlib.h>
 #include <string.h>

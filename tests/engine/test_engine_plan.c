@@ -2,7 +2,7 @@
 // block, so any reuse that comes too early is seen; workspaces are held against the lives of all
 // tensors; whole networks are compared bit by bit with a layout without reuse; and a canary shows
 // that the planned arena is neither too small nor too large.
-#include "engine/engine_plan.h"
+#include "engine/engine_int.h"
 
 #include "engine_test.h"
 
