@@ -1,6 +1,6 @@
-// Out of memory, foreseen or met: smaller micro-batches and more of them, so that a step stays what it
-// was, or what the workload itself gives up (its `shrinking`). Every such change is reported,
-// logged with its step and part of the checkpoints, from which a resumed run takes it.
+// Shrinks the setting when memory is too small: smaller micro-batches and more of them, so that a step keeps its
+// samples, or what the workload's own `shrinking` gives up. Each change is reported, logged with its step, and
+// stored in checkpoints, from which a resumed run takes it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,13 +15,13 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   a->asked = a->setting;
   a->shrinks = work->table->shrinking != NULL;
   bool batches = a->batch >= 0 && a->accumulation >= 0;
-  // one rank cannot do with less alone
+  // with ranks, one rank cannot change its setting alone
   a->frees_optional = (!text || strcmp(text, "fail") != 0) && !work->context.comm;
   a->on = a->frees_optional && (batches || a->shrinks);
   if (work->table->batches) work->table->batches->allow_smaller(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
-  // a step that is larger than all the data is not meant: no smaller micro-batch helps that
+  // a step larger than the data is a mistake that smaller micro-batches do not mend
   brim_work_info info;
   work->table->info(work->state, &info);
   a->whole = info.whole;
@@ -34,7 +34,8 @@ static bool free_optional(const brim_workload_table *table, void *state, const b
   return shrinking && shrinking->free_optional && shrinking->free_optional(state, s);
 }
 
-bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
+// The next smaller setting: without optional memory, else with the next smaller micro-batch that divides a step.
+static bool next_smaller(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
   if (a->frees_optional && free_optional(table, work->state, &a->setting)) return true;
   if (!a->on) return false;
@@ -53,7 +54,7 @@ bool brim_run_adapt_next(brim_run_adapt *a, const brim_work *work) {
   return false;
 }
 
-// BRIM_EOOM when the plan needs more than there is; it does not search for what would fit.
+// BRIM_EOOM if the plan does not fit. Does not look for one that fits.
 static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
                              const brim_run_options *options, uint64_t limit, brim_plan *plan) {
   BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
@@ -61,13 +62,13 @@ static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
-// What smaller micro-batches change all the same; "" where it is nothing. `plan` may be NULL.
-static void changed_by(const brim_run_adapt *a, const brim_work *work, const brim_plan *plan,
-                       char *out, size_t size) {
+// What smaller micro-batches change in the result: batch norm. "" if nothing. `plan` may be NULL.
+static void side_effects(const brim_run_adapt *a, const brim_work *work, const brim_plan *plan,
+                         char *out, size_t size) {
   brim_plan made;
   out[0] = 0;
   if (!plan && work->table->plan(work->state, &a->setting, &made)) {
-    brim_status_clear();  // building it reports that
+    brim_status_clear();  // configuring will report it
     return;
   }
   if (!plan) plan = &made;
@@ -78,9 +79,10 @@ static void changed_by(const brim_run_adapt *a, const brim_work *work, const bri
   }
 }
 
-static void say(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
-                const brim_plan *plan, const char *when) {
-  if (memcmp(was, &a->setting, sizeof *was) == 0) return;  // what was freed has been reported
+static void warn_smaller(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
+                         const brim_plan *plan, const char *when) {
+  if (memcmp(was, &a->setting, sizeof *was) == 0)
+    return;  // freeing optional memory was reported already
   if (a->shrinks) {
     char change[160];
     brim_work_setting_change(work, was, &a->setting, change, sizeof change);
@@ -88,7 +90,7 @@ static void say(const brim_run_adapt *a, const brim_work *work, const brim_setti
     return;
   }
   char besides[128];
-  changed_by(a, work, plan, besides, sizeof besides);
+  side_effects(a, work, plan, besides, sizeof besides);
   brim_log_warn("run",
                 "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
                 " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay%s",
@@ -101,16 +103,16 @@ brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
   const brim_setting was = a->setting;
   brim_status status = plan_fits(a, work, options, limit, plan);
   if (status != BRIM_EOOM) return status;
-  while (status == BRIM_EOOM && brim_run_adapt_next(a, work)) {
+  while (status == BRIM_EOOM && next_smaller(a, work)) {
     status = plan_fits(a, work, options, limit, plan);
   }
   if (!status) {
     brim_status_clear();
-    say(a, work, &was, plan, brim_tr(" foreseen"));
+    warn_smaller(a, work, &was, plan, brim_tr(" foreseen"));
     return BRIM_OK;
   }
   if (status != BRIM_EOOM) return status;
-  a->setting = was;  // nothing fits: the message is about what was asked for
+  a->setting = was;  // nothing fits: report the setting that was asked for
   BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
   BRIM_TRY(brim_work_check_fit(work, &a->setting, plan, limit));
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
@@ -133,7 +135,7 @@ brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t ste
   brim_status status = work->table->configure(work->state, &a->setting);
   while (status == BRIM_EOOM) {
     snprintf(why, sizeof why, "%s", brim_status_detail());
-    if (!brim_run_adapt_next(a, work)) {
+    if (!next_smaller(a, work)) {
       a->setting = was;
       return brim_fail(BRIM_EOOM, "%s", why);
     }
@@ -141,25 +143,25 @@ brim_status brim_run_adapt_build(brim_run_adapt *a, brim_work *work, int64_t ste
   }
   if (status || memcmp(&was, &a->setting, sizeof was) == 0) return status;
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, work, &was, NULL, when);
+  warn_smaller(a, work, &was, NULL, when);
   return BRIM_OK;
 }
 
 brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t step) {
   const brim_setting was = a->setting;
   char when[64];
-  if (!brim_run_adapt_next(a, work)) return BRIM_EOOM;
+  if (!next_smaller(a, work)) return BRIM_EOOM;
   const brim_setting first = a->setting;
   BRIM_TRY(brim_run_adapt_build(a, work, step));
-  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // it was reported
+  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // build reported it
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
-  say(a, work, &was, NULL, when);
+  warn_smaller(a, work, &was, NULL, when);
   return BRIM_OK;
 }
 
 //---------------------------------- remembering ----------------------------------
 
-// The values of what may be adapted: of a `shrink` any knob, else micro-batch and accumulation.
+// The adapted values: every knob if the workload shrinks by itself, else micro-batch and accumulation.
 static void values_of(const brim_run_adapt *a, const brim_work *work, int64_t step,
                       brim_run_adaption *out) {
   memset(out, 0, sizeof *out);
@@ -172,16 +174,13 @@ static void values_of(const brim_run_adapt *a, const brim_work *work, int64_t st
   out->accumulation = a->setting.value[a->accumulation];
 }
 
-static brim_status knob_fields(const brim_run_adapt *a, const brim_work *work, json_t *f) {
-  for (size_t i = 0; i < work->knob_count; i++) {
+static brim_status put_fields(const brim_run_adapt *a, const brim_work *work,
+                              const brim_run_adaption *made, json_t *f) {
+  for (size_t i = 0; a->shrinks && i < work->knob_count; i++) {
     if (a->setting.value[i] == a->asked.value[i]) continue;
     BRIM_TRY(brim_json_put(f, work->knobs[i].name, json_integer(a->setting.value[i])));
   }
-  return BRIM_OK;
-}
-
-static brim_status batch_fields(const brim_run_adapt *a, const brim_work *work,
-                                const brim_run_adaption *made, json_t *f) {
+  if (a->shrinks) return BRIM_OK;
   BRIM_TRY(brim_json_put(f, work->knobs[a->batch].name, json_integer(made->batch)));
   BRIM_TRY(brim_json_put(f, work->knobs[a->accumulation].name, json_integer(made->accumulation)));
   return brim_json_put(f, "effective_batch", json_integer(a->effective));
@@ -189,7 +188,7 @@ static brim_status batch_fields(const brim_run_adapt *a, const brim_work *work,
 
 brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
                                 int64_t epoch, int64_t step) {
-  if (a->count == BRIM_RUN_ADAPTIONS) {  // only the last counts for continuing
+  if (a->count == BRIM_RUN_ADAPTIONS) {  // drop the oldest: a resumed run uses only the last
     memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
     a->count--;
   }
@@ -197,15 +196,14 @@ brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_r
   values_of(a, work, step, made);
   json_t *f = json_object();
   brim_status s = f ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while logging");
-  if (!s && a->shrinks) s = knob_fields(a, work, f);
-  if (!s && !a->shrinks) s = batch_fields(a, work, made, f);
+  if (!s) s = put_fields(a, work, made, f);
   if (!s) return brim_run_log_event(log, "adapt", epoch, step, f);
   json_decref(f);
   return s;
 }
 
-// "step:batch:accumulation ...", or of a `shrink` "step:knob=value<asked:knob=value<asked ..." of the knobs that
-// memory made smaller than the config asked for.
+// "step:batch:accumulation ...", or, if the workload shrinks by itself, "step:knob=value<asked:... ..." with the
+// knobs that are smaller than the config asked for.
 brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, json_t *metadata) {
   if (a->count == 0) return BRIM_OK;
   brim_str text;
@@ -227,7 +225,7 @@ brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, j
   return status;
 }
 
-// The next word of a text into `part`, whose places are parted by ':'; each ends there. False: too long.
+// Copies the next word of a text. False at the end, or if it does not fit.
 static bool next_word(const char **text, char part[256]) {
   size_t n = strcspn(*text, " ");
   if (n == 0 || n >= 256) return false;
@@ -245,14 +243,14 @@ static bool read_batches(const brim_run_adapt *a, const brim_work *work, char *p
   bool numbers = brim_parse_i64(part, &out->step) && brim_parse_i64(second + 1, &out->batch) &&
                  brim_parse_i64(third + 1, &out->accumulation) && out->step >= 0 &&
                  out->batch > 0 && out->accumulation > 0;
-  // neither factor is larger than the product, so that this cannot be more than an int64_t holds
+  // bounding each factor by the product first keeps the multiplication from overflowing
   return numbers && out->accumulation <= work->knobs[a->accumulation].max &&
          out->batch <= a->effective / out->accumulation &&
          out->batch * out->accumulation == a->effective && a->whole % out->batch == 0;
 }
 
-// "knob=value<asked". A knob of which this config asks for another number than that run's has the number of this
-// config. Without "<asked", as earlier versions wrote all knobs, no value is larger than what is asked for now.
+// Reads "knob=value<asked". A knob keeps this config's value if the config asks for another one than the run did.
+// Earlier versions wrote all knobs without "<asked"; then no value may be larger than what is asked for now.
 static bool read_knob(const brim_run_adapt *a, const brim_work *work, char *text,
                       brim_setting *out) {
   char *value = strchr(text, '='), *of = strchr(text, '<');
@@ -293,7 +291,7 @@ static bool read_one(const brim_run_adapt *a, const brim_work *work, const char 
   return a->shrinks ? read_knobs(a, work, part, out) : read_batches(a, work, part, out);
 }
 
-// The last of what was adapted is how it continues.
+// Continues with the last adaption of the checkpoint.
 static void continue_with(brim_run_adapt *a, const brim_work *work, const char *path) {
   const brim_run_adaption *last = &a->made[a->count - 1];
   if (!a->shrinks) {
@@ -316,20 +314,21 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
   json_t *meta = NULL;
   BRIM_TRY(brim_work_metadata(path, &meta));
   work->table->resuming(work->state, meta);
-  a->setting = a->asked = brim_work_setting(work);  // what the run left open is the checkpoint's
+  a->setting = a->asked =
+      brim_work_setting(work);  // the checkpoint decided knobs that were left open
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
   bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
   while (fits && *text) {
     brim_run_adaption one;
     if (!read_one(a, work, &text, &one)) {
-      a->count = 0;  // of another effective batch, or damaged: this config counts
+      a->count = 0;  // damaged, or of another effective batch: use this config
       break;
     }
     if (a->shrinks && memcmp(&one.setting, &a->asked, sizeof a->asked) == 0) continue;
     if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
   }
   json_decref(meta);
-  // with what this config changed besides it may go together no longer
+  // other changes of this config may make the stored setting impossible
   const brim_run_adaption *last = a->count > 0 ? &a->made[a->count - 1] : NULL;
   if (last && a->shrinks && !work->table->sensible(work->state, &last->setting)) a->count = 0;
   if (a->count > 0) continue_with(a, work, path);

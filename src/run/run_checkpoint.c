@@ -1,16 +1,27 @@
-// Checkpoints of a run: their files, the settings in them, writing and reading.
-
-#include "engine/engine.h"
-
+// The output folder of a run: its checkpoint files, config.yaml, and which of the files there are brim's own.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "engine/engine.h"
 #include "run/run_int.h"
-#include "run/run_loop.h"
 
-//-------------------------------------------- files --------------------------------------------
-// The checkpoint files of a run: the last ones by their steps, the best, and which of them is whole.
+enum { CHEAP_NS = 200000000 };  // a checkpoint that is written faster is never postponed
+
+brim_status brim_run_put_double(json_t *object, const char *key, double value) {
+  char text[32];
+  brim_format_f64(value, text);
+  return brim_json_put(object, key, json_string(text));
+}
+
+void brim_run_get_double(const json_t *object, const char *key, double *out) {
+  const char *text = json_string_value(json_object_get(object, key));
+  double value;
+  if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
+}
+
+//---------------------------------- checkpoint files ----------------------------------
 
 static const char step_prefix[] = "step-", suffix[] = ".safetensors";
 
@@ -26,19 +37,6 @@ brim_status brim_run_files_init(brim_run_files *files, const brim_config *config
   return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
 }
 
-// A whole checkpoint was written, from `start` until now.
-static void files_saved(brim_run_files *files, brim_time start) {
-  files->saved_at = brim_clock_now();
-  files->save_ns = brim_time_since_ns(start, files->saved_at);
-}
-
-// The end of an epoch may go without a checkpoint: the last one is so young that the disk would be
-// writing for more than a twentieth of the time.
-static bool files_young(const brim_run_files *files) {
-  if (files->save_ns <= BRIM_RUN_CHEAP_NS) return false;
-  return brim_time_since_ns(files->saved_at, brim_clock_now()) < 20 * files->save_ns;
-}
-
 void brim_run_files_deinit(brim_run_files *files) {
   brim_free(files->last);
   brim_free(files->best);
@@ -46,7 +44,8 @@ void brim_run_files_deinit(brim_run_files *files) {
   memset(files, 0, sizeof *files);
 }
 
-int64_t brim_run_files_step(const char *name) {
+// The step in "step-00001234.safetensors"; -1 for any other name.
+static int64_t step_of(const char *name) {
   if (!brim_str_starts(name, step_prefix) || !brim_str_ends(name, suffix)) return -1;
   int64_t step = 0;
   const char *p = name + sizeof step_prefix - 1;
@@ -59,7 +58,7 @@ int64_t brim_run_files_step(const char *name) {
   return step;
 }
 
-// What stays the same in all checkpoints of a run, as far as they hold it.
+// Metadata that all checkpoints of a run share, if they have it.
 static const char *const identity[] = {"brim.workload", "brim.seed", "brim.network"};
 enum { IDENTITY = sizeof identity / sizeof *identity };
 
@@ -73,7 +72,7 @@ static bool same_run(const json_t *metadata, const json_t *other) {
   return true;
 }
 
-// Is the file a checkpoint of this step and of the run that `last` is of? Anything else is the user's.
+// True if the file is a checkpoint of this step and of the same run as `last`. Any other file is the user's.
 static bool is_step_of_run(const char *path, int64_t step, const brim_safetensors *last) {
   brim_safetensors *file = NULL;
   double at = -1;
@@ -88,14 +87,14 @@ static bool is_step_of_run(const char *path, int64_t step, const brim_safetensor
   return ours;
 }
 
-// For brim_safetensors_close; NULL: it is not there, or cannot be read.
+// NULL if `last` is missing or unreadable.
 static brim_safetensors *open_last(const brim_run_files *files) {
   brim_safetensors *last = NULL;
   if (brim_safetensors_open(files->last, &last)) brim_status_clear();
   return last;
 }
 
-// Before `last` is replaced by the checkpoint of `step`: the one that is there stays, by its own.
+// Keeps `last` under the name of its step, before the checkpoint of `step` replaces it.
 static void files_keep_last(brim_run_files *files, int64_t step) {
   if (files->keep < 2 || files->last_step < 0 || files->last_step >= step) return;
   char name[64];
@@ -110,7 +109,7 @@ static void files_keep_last(brim_run_files *files, int64_t step) {
     brim_free(path);
     return;
   }
-  // one file under two names until `last` is replaced; a copy where there are no such
+  // a hard link until `last` is replaced; a copy if the file system has no links
   brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
   if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
   if (status) {
@@ -121,15 +120,8 @@ static void files_keep_last(brim_run_files *files, int64_t step) {
   brim_free(path);
 }
 
-static void remove_at(const char *path) {
-  if (brim_fs_remove(path) == BRIM_OK) return;
-  brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
-  brim_status_clear();
-}
-
-// After: what is one too many goes, and what is of a later step.
-// What lies in the folder is named by steps, not by age: of a run that was taken back to an earlier
-// step the later ones are of another future. What is no checkpoint of this run stays.
+// Removes checkpoints named by step: those beyond checkpoint.keep, and those of a later step, which belong to
+// steps that a resumed run has discarded. Files that are no checkpoint of this run stay.
 static void files_prune(const brim_run_files *files, int64_t step) {
   char **names = NULL;
   size_t count = 0;
@@ -139,15 +131,16 @@ static void files_prune(const brim_run_files *files, int64_t step) {
   }
   int64_t room = files->keep - 1;
   brim_safetensors *last = NULL;
-  for (size_t i = count; i > 0; i--) {  // steps have leading zeros: the highest comes first
-    int64_t of = brim_run_files_step(names[i - 1]);
+  for (size_t i = count; i > 0; i--) {  // names sort by step; start with the highest
+    int64_t of = step_of(names[i - 1]);
     char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
     if (path && !last) last = open_last(files);
     bool ours = path && is_step_of_run(path, of, last);
     if (ours && of < step && room > 0) {
       room--;
-    } else if (ours) {
-      remove_at(path);
+    } else if (ours && brim_fs_remove(path)) {
+      brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
+      brim_status_clear();
     }
     brim_free(path);
   }
@@ -163,14 +156,14 @@ static void separate(const char *best, const char *path) {
 }
 
 void brim_run_files_separate(const brim_run_files *files) {
-  char why[1024];  // of a run that failed; a copy's must not replace it
+  char why[1024];  // keep the detail of a failed run
   snprintf(why, sizeof why, "%s", brim_status_detail());
   separate(files->best, files->last);
   char **names = NULL;
   size_t count = 0;
   if (brim_fs_list(files->folder, &names, &count) == BRIM_OK) {
     for (size_t i = 0; i < count; i++) {
-      if (brim_run_files_step(names[i]) < 0) continue;
+      if (step_of(names[i]) < 0) continue;
       char *path = brim_fs_join(files->folder, names[i]);
       if (path) separate(files->best, path);
       if (path) separate(files->last, path);
@@ -181,10 +174,7 @@ void brim_run_files_separate(const brim_run_files *files) {
   brim_status_set_detail(why);
 }
 
-//---------------------------------- continuing ----------------------------------
-
-// Half a file is found by its header, which says how long it has to be; other damage by its checksum.
-// One of a run that had diverged is of no more use.
+// Checks length, checksum and that all weights are finite: a checkpoint of a diverged run is useless.
 static brim_status check_whole(const char *path) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
@@ -204,17 +194,17 @@ bool brim_run_files_model_at(const brim_run_files *files, int64_t step) {
   if (!status) status = brim_safetensors_verify(file);
   if (!status) brim_run_get_double(brim_safetensors_metadata(file), "brim.step", &at);
   brim_safetensors_close(file);
-  brim_status_clear();  // a file that is broken was an answer, not an error
+  brim_status_clear();  // a broken file is an answer, not an error
   return (int64_t)at == step;
 }
 
 typedef struct search {
   char *found, *broken;
-  char why[1024];  // of the first that is broken
+  char why[1024];  // of the first broken file
   brim_status status;
 } search;
 
-// Takes `path` over. Returns true when there is no need to look further.
+// Takes ownership of `path`. True if the search is over.
 static bool try_path(search *s, char *path) {
   if (!path) {
     s->status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a checkpoint");
@@ -240,26 +230,25 @@ static bool try_path(search *s, char *path) {
   return false;
 }
 
-static void look(search *s, const brim_run_files *files) {
+// Tries last.safetensors, then the files named by step from the newest, then best.safetensors.
+static void search_files(search *s, const brim_run_files *files) {
   if (try_path(s, brim_strdup(files->last))) return;
   char **names = NULL;
   size_t count = 0;
   bool done = false;
   if (!brim_fs_is_dir(files->folder) || brim_fs_list(files->folder, &names, &count)) return;
   for (size_t i = count; !done && i > 0; i--) {
-    if (brim_run_files_step(names[i - 1]) < 0) continue;
+    if (step_of(names[i - 1]) < 0) continue;
     done = try_path(s, brim_fs_join(files->folder, names[i - 1]));
   }
   brim_fs_list_free(names, count);
   if (!done) try_path(s, brim_strdup(files->best));
 }
 
-// What to continue from: *path (for brim_free) NULL when there is nothing. Damaged files are
-// skipped with a warning; when there are only such, the first one's error.
-static brim_status files_newest(const brim_run_files *files, char **path) {
+brim_status brim_run_files_newest(const brim_run_files *files, char **path) {
   search s = {0};
   *path = NULL;
-  look(&s, files);
+  search_files(&s, files);
   brim_status status = BRIM_OK;
   if (s.found) {
     if (s.broken) brim_log_warn("run", "resuming from %s instead", s.found);
@@ -282,17 +271,191 @@ static brim_status files_newest(const brim_run_files *files, char **path) {
   return status;
 }
 
-//------------------------------------------- settings -------------------------------------------
-// The settings of a run inside its checkpoints, and the comparison when it is resumed.
+//---------------------------------- files of others ----------------------------------
+// A file with a name that brim uses counts as brim's if its content looks so. There is no mark to look for,
+// since folders of earlier versions have none and can still be resumed.
 
-// What the run learns from: it decides which keys belong in its checkpoints.
+// The first line of config.yaml.
+#define CONFIG_MARK "# written by brim train: the config of this run, every key"
+
+enum { LOOK_BYTES = 1 << 20 };  // enough for a checkpoint's header, which holds its metadata
+
+typedef enum kind { OTHER, CONFIG, LOCK, CSV, JSONL, CHECKPOINT } kind;
+
+// "log.csv", "log.12.csv": `name` without "log." is EXT or digits, a dot and EXT.
+static bool is_log(const char *name, const char *ext) {
+  if (!brim_str_starts(name, "log.")) return false;
+  const char *at = name + 4;
+  if (strcmp(at, ext) == 0) return true;
+  size_t digits = strspn(at, "0123456789");
+  return digits > 0 && at[digits] == '.' && strcmp(at + digits + 1, ext) == 0;
+}
+
+static kind kind_of(const char *name) {
+  static const char *const checkpoints[] = {"last.safetensors", "best.safetensors",
+                                            "model.safetensors"};
+  if (strcmp(name, "config.yaml") == 0) return CONFIG;
+  if (strcmp(name, "lock") == 0) return LOCK;
+  if (is_log(name, "csv")) return CSV;
+  if (is_log(name, "jsonl")) return JSONL;
+  for (size_t i = 0; i < sizeof checkpoints / sizeof *checkpoints; i++) {
+    if (strcmp(name, checkpoints[i]) == 0) return CHECKPOINT;
+  }
+  return step_of(name) >= 0 ? CHECKPOINT : OTHER;
+}
+
+// 0.1 wrote config.yaml without a mark: every key with its value in brim's order, no comment.
+static bool is_config(const char *text) {
+  static const char *const keys[] = {"\nseed: ", "\ndevice: ", "\nthreads: ", "\npriority: "};
+  if (brim_str_starts(text, CONFIG_MARK)) return true;
+  if (!brim_str_starts(text, "workload: ") || strstr(text, "\n#")) return false;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (!strstr(text, keys[i])) return false;
+  }
+  return true;
+}
+
+static bool is_csv(const char *text) {
+  return !*text || brim_str_starts(text, "epoch,step,lr,train_");
+}
+
+static bool is_jsonl(const char *text) {
+  if (!*text) return true;
+  const char *end = strchr(text, '\n'), *step = strstr(text, "\"step\":");
+  return brim_str_starts(text, "{\"event\":\"") && step && (!end || step < end);
+}
+
+// *sure stays false for an empty lock and for a 0.1 lock with the PID alone: another program may write those.
+static bool is_lock(const char *text, size_t size, bool *sure) {
+  bool lock = brim_fs_is_lock(text, size);
+  *sure = lock && strstr(text, " brim\n");
+  return lock;
+}
+
+// Searches bytes, not text: the header may contain zeros.
+static bool is_checkpoint(const char *data, size_t size, bool *sure) {
+  static const char word[] = "\"brim.";
+  *sure = false;
+  if (size < 9 || data[8] != '{') return size == 0;
+  for (size_t i = 8; !*sure && i + sizeof word - 1 <= size; i++) {
+    *sure = memcmp(data + i, word, sizeof word - 1) == 0;
+  }
+  return *sure;
+}
+
+// Reads the beginning of a file, NUL-terminated, for brim_free. *size excludes the NUL.
+static brim_status read_start(const char *path, char **out, size_t *size) {
+  FILE *file = NULL;
+  struct stat st;
+  *out = NULL;
+  *size = 0;
+  if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return BRIM_OK;  // opening it will fail
+  *out = brim_alloc(LOOK_BYTES + 1);
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while looking at %s", path);
+  file = fopen(path, "rbe");
+  if (file) {
+    *size = fread(*out, 1, LOOK_BYTES, file);
+    fclose(file);
+  }
+  (*out)[*size] = '\0';
+  return BRIM_OK;
+}
+
+typedef struct look {
+  const char *folder;
+  bool csv, jsonl;  // the run writes these
+  bool resume;      // an unreadable checkpoint is reported when it is opened
+  bool own;         // a file here was certainly written by brim: the folder is a run's
+  char weak[32];    // a file that is damaged if the folder is a run's, and another program's if not
+} look;
+
+static brim_status refuse(const char *folder, const char *name) {
+  return brim_fail(BRIM_EEXIST,
+                   "%s/%s was not written by brim, and this run would replace it; choose another "
+                   "folder with --output-dir, or move the file away",
+                   folder, name);
+}
+
+// True if the text looks like a file of this kind by brim. *sure: no other program writes it.
+static bool is_ours(kind k, const char *text, size_t size, bool *sure) {
+  *sure = false;
+  switch (k) {
+    case CONFIG:
+      return *sure = is_config(text);
+    case LOCK:
+      return is_lock(text, size, sure);
+    case CSV:
+      return is_csv(text);
+    case JSONL:
+      return is_jsonl(text);
+    case CHECKPOINT:
+      return is_checkpoint(text, size, sure);
+    case OTHER:
+      break;
+  }
+  return true;
+}
+
+static brim_status check_file(look *l, const char *name) {
+  kind k = kind_of(name);
+  if (k == OTHER || (k == CSV && !l->csv) || (k == JSONL && !l->jsonl)) return BRIM_OK;
+  char *path = brim_fs_join(l->folder, name), *text = NULL;
+  size_t size = 0;
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while looking at %s", name);
+  brim_status status = read_start(path, &text, &size);
+  bool sure = false, ours = !text || is_ours(k, text, size, &sure);
+  if (sure) l->own = true;
+  // brim repairs a torn first log; later logs begin whole
+  bool weak = k == LOCK || strcmp(name, "log.csv") == 0 || strcmp(name, "log.jsonl") == 0 ||
+              (k == CHECKPOINT && (size < 9 || text[8] != '{'));
+  if (k == CHECKPOINT && weak && l->resume) ours = true;
+  if (!status && !ours && !weak) status = refuse(l->folder, name);
+  if (!ours && weak) snprintf(l->weak, sizeof l->weak, "%s", name);
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
+brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
+                                  bool *own) {
+  char **names = NULL;
+  size_t count = 0;
+  look l = {.folder = folder,
+            .resume = resume,
+            .csv = brim_config_bool(config, "log.csv"),
+            .jsonl = brim_config_bool(config, "log.jsonl")};
+  BRIM_TRY(brim_fs_list(folder, &names, &count));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < count; i++) status = check_file(&l, names[i]);
+  brim_fs_list_free(names, count);
+  *own = l.own;
+  return !status && l.weak[0] && !l.own ? refuse(folder, l.weak) : status;
+}
+
+void brim_run_folder_restore(const char *folder) {
+  if (brim_fs_is_dir(folder)) return;
+  if (brim_fs_mkdirs(folder)) {
+    brim_status_clear();  // the next write to the folder fails with the reason
+    return;
+  }
+  brim_log_warn(
+      "run",
+      "%s was removed during the run; brim creates it again, but its earlier content is lost",
+      folder);
+}
+
+//---------------------------------- settings ----------------------------------
+// A checkpoint holds, as one JSON text ("brim.settings"), every key that changes what is learned. Resuming with
+// other values is allowed; each difference gets a warning.
+
+// Decides which keys belong in checkpoints.
 static brim_config_learning learns_from(const char *workload) {
   const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
   if (!table || !table->policy) return BRIM_CONFIG_LEARNS_FROM_DATA;
   return table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
 }
 
-// The value of a dotted key in the nested object of brim_config_to_json; borrowed, NULL when unset.
+// The value of a dotted key in a nested object; borrowed, NULL if unset.
 static json_t *find(json_t *config, const char *key) {
   char part[64];
   for (; config && *key; key += *key == '.') {
@@ -328,25 +491,19 @@ static brim_status collect(const brim_config *config, json_t **out) {
   return BRIM_OK;
 }
 
-// What the run chose for a key that is "auto" stands in its checkpoints.
-static brim_status put_chosen(const brim_work *work, json_t *settings) {
-  for (size_t i = 0; i < work->knob_count; i++) {
-    const brim_knob *knob = &work->knobs[i];
-    const char *word = json_string_value(json_object_get(settings, knob->key));
-    if (knob->kind != BRIM_KNOB_INT || !word || strcmp(word, "auto") != 0) continue;
-    BRIM_TRY(brim_json_put(settings, knob->key, json_integer(knob->value)));
-  }
-  return BRIM_OK;
-}
-
-// What a run was made with goes into its checkpoints as one JSON text ("brim.settings"): every key
-// that changes what is learned. Resuming with other values is allowed, and said key by key.
 static brim_status put_settings(const brim_config *config, const brim_work *work,
                                 json_t *metadata) {
   json_t *picked = NULL;
   char *text = NULL;
   BRIM_TRY(collect(config, &picked));
-  brim_status status = put_chosen(work, picked);
+  // store the chosen number in place of "auto"
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    const char *word = json_string_value(json_object_get(picked, knob->key));
+    if (knob->kind != BRIM_KNOB_INT || !word || strcmp(word, "auto") != 0) continue;
+    status = brim_json_put(picked, knob->key, json_integer(knob->value));
+  }
   if (!status) status = brim_json_dump(picked, 0, &text);
   if (!status) status = brim_json_put(metadata, "brim.settings", json_string(text));
   brim_free(text);
@@ -354,14 +511,13 @@ static brim_status put_settings(const brim_config *config, const brim_work *work
   return status;
 }
 
-// A component that an older version wrote lacks the arguments that are new since: they count with their
-// defaults. NULL where that cannot be determined.
+// Adds the defaults of arguments that are newer than the checkpoint to a component. NULL if that fails.
 static json_t *with_defaults(const char *key, const json_t *was) {
   brim_config *config = NULL;
   json_t *all = NULL, *out = NULL;
   brim_str text;
   const char *value = json_string_value(was);
-  if (!value || strpbrk(value, "\"\\\r\n")) return NULL;  // a checkpoint may come from anywhere
+  if (!value || strpbrk(value, "\"\\\r\n")) return NULL;  // the file is not trusted
   brim_str_init(&text);
   brim_str_printf(&text, "%s: \"%s\"\n", key, value);
   const brim_config_options options = {
@@ -386,7 +542,7 @@ static bool means_the_same(const char *key, const json_t *was, const json_t *now
 
 static bool unset(const json_t *value) { return !value || json_is_null(value); }
 
-static void warn_of(const char *key, const json_t *was, const json_t *now, const char *path) {
+static void warn_changed(const char *key, const json_t *was, const json_t *now, const char *path) {
   char *a = NULL, *b = NULL;
   if (!unset(was)) brim_json_dump(was, 0, &a);
   if (!unset(now)) brim_json_dump(now, 0, &b);
@@ -396,7 +552,7 @@ static void warn_of(const char *key, const json_t *was, const json_t *now, const
   brim_free(b);
 }
 
-// Which samples data.val_fraction keeps is drawn by the seed; a smaller part is some of a larger one.
+// True if the new held-out part is larger. The seed orders the samples, so a smaller part is within a larger.
 static bool is_larger(const char *key, const json_t *was, const json_t *now) {
   return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
 }
@@ -407,9 +563,9 @@ static bool keeps_part(const brim_config *config) {
   return !own && brim_config_float(config, "data.val_fraction") > 0;
 }
 
-// Only warns, so that running out of memory here costs the warning and nothing else.
-static void compare_settings(const brim_config *config, const brim_work *work,
-                             const json_t *metadata, const char *path) {
+// Running out of memory here costs the warnings only.
+void brim_run_compare_settings(const brim_config *config, const brim_work *work,
+                               const json_t *metadata, const char *path) {
   const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
   json_t *was = NULL, *now = NULL;
   if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
@@ -427,7 +583,7 @@ static void compare_settings(const brim_config *config, const brim_work *work,
       bool same =
           (unset(a) && unset(b)) || (a && b && json_equal(a, b)) || means_the_same(key->name, a, b);
       if (same) continue;
-      warn_of(key->name, a, b, path);
+      warn_changed(key->name, a, b, path);
       other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
     }
     if (other_part && table->loading && keeps_part(config)) {
@@ -440,29 +596,8 @@ static void compare_settings(const brim_config *config, const brim_work *work,
   json_decref(now);
 }
 
-void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
-  brim_work_warmup warmup = brim_work_warmup_of(config, steps_per_epoch);
-  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
-  int64_t most = brim_config_int(config, "training.steps");
-  if (most > 0 && most < total) total = most;
-  if (total <= 0) return;
-  if (warmup.steps >= total) {
-    brim_log_warn("run",
-                  "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
-                  " steps, the run has %" PRId64 "; lower %s, or train longer",
-                  warmup.steps, total, warmup.key);
-  } else if (warmup.steps < warmup.asked) {
-    brim_log_warn("run",
-                  "%s asks for %" PRId64
-                  " steps of warm-up, half of the run or more; the run is "
-                  "short, so brim takes %" PRId64,
-                  warmup.key, warmup.asked, warmup.steps);
-  }
-}
-
-// Numbers that were not asked for: those that the config leaves open, and those of which the
-// workload can use less than a default or a preset has. As they stand, the written config would ask
-// for them.
+// Knobs that config.yaml must show with the value in use: those that the config leaves open, and those where the
+// workload uses less than a default or a preset says.
 static size_t numbers_used(const brim_config *config, const brim_work *work,
                            brim_config_number out[BRIM_KNOB_MAX]) {
   size_t count = 0;
@@ -470,7 +605,7 @@ static size_t numbers_used(const brim_config *config, const brim_work *work,
     const brim_knob *knob = &work->knobs[i];
     int64_t own;
     if (knob->kind != BRIM_KNOB_INT) continue;
-    if (brim_config_get_int(config, knob->key, &own)) {  // it is left open, and the run chose
+    if (brim_config_get_int(config, knob->key, &own)) {  // left open
       brim_status_clear();
       out[count++] = (brim_config_number){knob->key, knob->value};
       continue;
@@ -492,7 +627,7 @@ brim_status brim_run_write_config(const brim_config *config, const brim_work *wo
   brim_str_init(&yaml);
   brim_status status =
       path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
-  brim_str_append(&yaml, BRIM_RUN_CONFIG_MARK "\n");
+  brim_str_append(&yaml, CONFIG_MARK "\n");
   if (!status) status = brim_config_to_yaml_with(config, numbers, count, &yaml);
   if (!status) status = brim_str_status(&yaml);
   if (!status) status = brim_fs_write(path, yaml.data, yaml.len);
@@ -501,16 +636,13 @@ brim_status brim_run_write_config(const brim_config *config, const brim_work *wo
   return status;
 }
 
-//------------------------------------- writing and reading -------------------------------------
-// Checkpoints of a run, there and back. What an epoch or an interval leaves is copied to the host's
-// memory and written by a thread of its own while training continues; what a run ends with is
-// waited for. One is written at a time, and each appears whole or not at all.
+//---------------------------------- saving ----------------------------------
+// A checkpoint is copied to host memory, and a thread writes the copy while training continues. One is written
+// at a time. Each appears whole or not at all.
 
 typedef brim_run_loop loop;
 
-//---------------------------------- writing ----------------------------------
-
-// Nothing is lost but the steps since the last one: every checkpoint is written beside its place.
+// The error of a failed save. The last checkpoint is still whole, since files are replaced by renaming.
 static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
   if (status == BRIM_ENOMEM) return status;
   l->result->folder_failed = true;
@@ -531,71 +663,20 @@ static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
       why, step, l->files.last_step, l->files.last);
 }
 
-// Sums of the epoch and of the log interval: "brim.epoch_loss", or all as "brim.epoch_returns".
-static brim_status put_sums(const brim_work *work, const char *of, const double *sums,
-                            json_t *extra) {
-  const brim_work_sums *rows = work->table->sums;
-  char key[96];
-  bool any = false;
-  for (size_t i = 0; i < rows->count; i++) {
-    any = any || sums[i] != 0;
-    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
-    if (!rows->packed) BRIM_TRY(brim_run_put_double(extra, key, sums[i]));
-  }
-  if (!rows->packed || !any) return BRIM_OK;
-  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
-  return brim_json_put_numbers(extra, key, sums, rows->count);
-}
-
-// Those of a checkpoint that has others are begun again: only a report depends on them.
-static void get_sums(const brim_work *work, const char *of, const json_t *extra, double *sums) {
-  const brim_work_sums *rows = work->table->sums;
-  char key[96];
-  for (size_t i = 0; !rows->packed && i < rows->count; i++) {
-    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
-    brim_run_get_double(extra, key, &sums[i]);
-  }
-  if (!rows->packed) return;
-  double read[BRIM_WORK_MAX_SUMS] = {0};
-  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
-  const size_t n = brim_json_get_numbers(extra, key, read, rows->count);
-  if (n != rows->count && (rows->least == 0 || n < rows->least)) return;
-  for (size_t i = 0; i < rows->count; i++) {
-    if (!isfinite(read[i])) return;
-  }
-  memcpy(sums, read, rows->count * sizeof *sums);
-}
-
-static brim_status put_position(const loop *l, json_t *extra) {
-  BRIM_TRY(brim_run_best_put(&l->best, extra));
-  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
-  BRIM_TRY(brim_run_watch_put(&l->watch, extra));
-  BRIM_TRY(put_sums(l->work, "epoch", l->sums, extra));
-  BRIM_TRY(put_sums(l->work, "log", l->log_sums, extra));
-  BRIM_TRY(brim_run_put_double(extra, "brim.log_bad", (double)l->log_bad));
-  BRIM_TRY(brim_run_put_double(extra, "brim.epoch_skipped", l->epoch_skipped));
-  if (l->info.idle_limit > 0) {
-    BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
-  }
-  // the workload stands at the next epoch, the sums are of this one; its report lacks the rate alone
-  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
-}
-
-// Weights alone say what they were trained with, for eval, predict and export; nothing else.
+// Metadata of a checkpoint. Weights alone get the settings, for eval, predict and export.
 static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
   brim_json_setup();
   *out = json_object();
   if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
   brim_status status = put_settings(l->config, l->work, *out);
-  if (!status && !weights_only) status = put_position(l, *out);
+  if (!status && !weights_only) status = brim_run_position_put(l, *out);
   if (!status) return BRIM_OK;
   json_decref(*out);
   *out = NULL;
   return status;
 }
 
-// The folder was removed while the run continues: it, the config and the lock are made again. What
-// fails here fails in the checkpoint that is written next, which says why.
+// Restores a removed folder with its config and lock. Ignores errors: the next write reports them.
 static void keep_folder(loop *l) {
   const char *folder = l->options->output_dir;
   brim_run_folder_restore(folder);
@@ -627,33 +708,30 @@ brim_status brim_run_save_model(loop *l) {
   return BRIM_OK;
 }
 
-// Until the run ends the best and the last may be one file (each save makes a new one, so neither
-// changes under the other's name): half of the bytes to write.
-static brim_status write_last(brim_run_saver *s) {
+static brim_status write_both(brim_run_saver *s) {
   const char *path = s->files.last;
+  if (s->best) BRIM_TRY(s->held.write(s->held.state, s->files.best));
+  if (!s->last) return BRIM_OK;
   files_keep_last(&s->files, s->step);
+  // best and last share one file until the end of the run: each save makes a new file, so none changes
   if (!s->best || brim_fs_link(s->files.best, path)) BRIM_TRY(s->held.write(s->held.state, path));
   s->files.last_step = s->step;
   files_prune(&s->files, s->step);
   return BRIM_OK;
 }
 
-static brim_status write_both(brim_run_saver *s) {
-  if (s->best) BRIM_TRY(s->held.write(s->held.state, s->files.best));
-  return s->last ? write_last(s) : BRIM_OK;
-}
-
 static void write_files(void *saver) {
   brim_run_saver *s = (brim_run_saver *)saver;
   brim_time start = brim_clock_now();
   s->status = write_both(s);
-  // the folder was removed since the writing began; the log may have made it again meanwhile
+  // the folder was removed while writing; the log may have created it again
   for (int tries = 0; tries < 3 && s->status == BRIM_ENOENT; tries++) {
     brim_run_folder_restore(s->files.folder);
     s->status = write_both(s);
   }
   if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
-  files_saved(&s->files, start);
+  s->files.saved_at = brim_clock_now();
+  s->files.save_ns = brim_time_since_ns(start, s->files.saved_at);
   __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
 }
 
@@ -683,13 +761,14 @@ brim_status brim_run_save_poll(loop *l) {
 }
 
 bool brim_run_save_postponed(const loop *l) {
-  if (!l->saver.busy) return files_young(&l->files);
-  // the one before took long, so will this one; of the first it is not known yet
-  return l->files.save_ns > BRIM_RUN_CHEAP_NS ||
-         brim_time_since_ns(l->saver.start, brim_clock_now()) > BRIM_RUN_CHEAP_NS;
+  const brim_time now = brim_clock_now();
+  const bool expensive = l->files.save_ns > CHEAP_NS;
+  if (l->saver.busy) return expensive || brim_time_since_ns(l->saver.start, now) > CHEAP_NS;
+  // spend at most a twentieth of the time on writing
+  return expensive && brim_time_since_ns(l->files.saved_at, now) < 20 * l->files.save_ns;
 }
 
-// A workload whose state is written at once instead of held.
+// Writes the workload's state directly, without a copy.
 typedef struct direct {
   const brim_work *work;
   const json_t *extra;
@@ -700,8 +779,7 @@ static brim_status direct_write(void *state, const char *path) {
   return d->work->table->save(d->work->state, path, d->extra, false);
 }
 
-// Into s->held: a copy, or where there is no memory for one (or no need of it) what writes the state as
-// it lies. *copied says which.
+// Fills s->held with a copy of the state, or with the direct writer if `wait` is set or memory is short.
 static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
   brim_run_saver *s = &l->saver;
   const brim_work_background_table *background = l->work->table->background;
@@ -720,7 +798,7 @@ static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
   return BRIM_OK;
 }
 
-static brim_status save(loop *l, bool best, bool last, bool wait) {
+brim_status brim_run_save(loop *l, bool best, bool last, bool wait) {
   brim_run_saver *s = &l->saver;
   json_t *extra;
   if (!best && !last) return BRIM_OK;
@@ -744,7 +822,7 @@ static brim_status save(loop *l, bool best, bool last, bool wait) {
   bool copied;
   status = hold(l, &d, wait, &copied);
   s->busy = !status;
-  // a thread that cannot be started is no reason to go without a checkpoint
+  // write here if no thread can be started
   if (copied && brim_thread_start(write_files, s, "brim-save", &s->thread)) brim_status_clear();
   if (s->busy && !s->thread) {
     write_files(s);
@@ -752,63 +830,4 @@ static brim_status save(loop *l, bool best, bool last, bool wait) {
   }
   json_decref(extra);
   return status;
-}
-
-brim_status brim_run_save(loop *l, bool best, bool last) { return save(l, best, last, false); }
-
-brim_status brim_run_save_now(loop *l) { return save(l, false, true, true); }
-
-brim_status brim_run_save_end(loop *l, brim_status status) {
-  if (!status) return brim_run_save_wait(l);
-  if (!l->saver.busy) return status;
-  char why[4096];  // of what ended the run; a checkpoint's must not replace it
-  snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
-  brim_status_set_detail(why);
-  return status;
-}
-
-//---------------------------------- continuing ----------------------------------
-
-// The checkpoint to continue from, for brim_free; NULL = from the start.
-brim_status brim_run_resume_path(const loop *l, char **path) {
-  *path = NULL;
-  if (!l->options->resume_path) {
-    return l->options->resume ? files_newest(&l->files, path) : BRIM_OK;
-  }
-  *path = brim_strdup(l->options->resume_path);
-  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
-}
-
-brim_status brim_run_resume(loop *l, const char *path) {
-  json_t *extra = NULL;
-  BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
-  double step = 0, epoch = 0, skipped = 0;
-  brim_run_best_get(&l->best, extra);
-  brim_run_get_double(extra, "brim.step", &step);
-  brim_run_get_double(extra, "brim.epoch", &epoch);
-  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
-  double bad = 0;
-  bool same_epoch = !json_object_get(extra, "brim.new_epoch");
-  if (same_epoch) {
-    get_sums(l->work, "epoch", extra, l->sums);
-    get_sums(l->work, "log", extra, l->log_sums);
-    brim_run_get_double(extra, "brim.log_bad", &bad);
-    brim_run_get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
-  }
-  l->log_bad = (int64_t)bad;
-  compare_settings(l->config, l->work, extra, path);
-  brim_run_watch_get(&l->watch, extra, (int64_t)skipped);
-  l->step = (int64_t)step;
-  double updated = step;
-  brim_run_get_double(extra, "brim.updated", &updated);
-  l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
-  if (l->info.idle_limit > 0) l->result->skipped_steps = (int64_t)skipped;
-  l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
-  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
-  l->epoch = (int64_t)epoch - l->ended;
-  if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
-  json_decref(extra);
-  brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
-  return BRIM_OK;
 }

@@ -1,51 +1,50 @@
-// Inside the run room: the logs of a run, its checkpoint files, which of them is best and when there is
-// no point in continuing, and what goes wrong in numbers.
+// Inside the run room: the state of a training run, which its files share, and what they call of each other.
 #ifndef BRIM_RUN_INT_H_
 #define BRIM_RUN_INT_H_
 
+#include "monitor/monitor_job.h"
+#include "profile/profile.h"
 #include "profile/profile_tensorboard.h"
 #include "record/record_job.h"
 #include "run/run.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 //---------------------------------- logs (run_log.c) ----------------------------------
 
 // One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps an
-// {"event": "steps"} in log.jsonl. Appended with one write each, so a kill never tears a line. A file
-// that reached `rotate` bytes is followed by log.1.csv, log.2.csv and so on, each with the header.
+// {"event": "steps"} in log.jsonl. Each row is appended with one write, so a kill never tears a line. A file
+// that has reached `rotate` bytes is followed by log.1.csv, log.2.csv and so on, each with the header.
 typedef struct brim_run_file {
   const char *folder;  // borrowed
-  const char *ext;     // "csv"; NULL = it is off
+  const char *ext;     // "csv"; NULL = off
   const char *header;  // "" = none
-  int number;          // of the file that is written; 0 is log.csv
-  brim_str waiting;    // rows that could not be written, one a line; tried again with the next one
-  int64_t lost;        // rows, since too many waited
-  bool failing;        // the last try failed, which was reported
+  int number;          // of the file being written; 0 is log.csv
+  brim_str waiting;    // rows that could not be written, one a line; tried again with the next row
+  int64_t lost;        // rows dropped because too many waited
+  bool failing;        // the last try failed, and a warning was printed
 } brim_run_file;
 
 typedef struct brim_run_log {
   brim_run_file csv, jsonl;
   brim_tensorboard *events;  // NULL unless log.tensorboard
   bool events_failing;
-  uint64_t rotate;  // 0 = never
+  uint64_t rotate;  // bytes; 0 = never
   const char *folder;
-  uint64_t folder_id[2];  // device and number of the folder that the event files are in
+  uint64_t folder_id[2];  // device and inode of the folder that holds the event files
   char header[2048];      // of log.csv
 } brim_run_log;
 
-// What is logged: rows of a workload, and how busy the GPU is where it tells something.
-typedef struct brim_run_columns {
-  const brim_metric_set *metrics;
-  bool watches_gpu;
-} brim_run_columns;
+// A log that cannot be written (a full disk, a folder in its place) does not end the run: a warning is
+// printed once, and the rows wait for the next try. The calls below fail only for lack of memory.
 
-// A log that cannot be written to (a full disk, a folder in its place) ends no run: this is
-// reported once, and its rows wait for the next try. Memory alone is an error of the calls below.
-
-// Opens the logs of a folder. Rows of steps after `start_step` (written by a run that was killed
-// later than its last checkpoint) are dropped, so that no step is logged twice; with `ended` also that
-// of the epoch which ended with start_step, since it will be reported (again).
+// Opens the logs of a folder. Rows of steps after `start_step`, written by a run that was killed later than
+// its last checkpoint, are dropped, so that no step is logged twice. With `ended` the epoch that ended with
+// start_step is dropped too, since it will be reported again.
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
-                              const brim_run_columns *columns, const char *folder,
+                              const brim_metric_set *metrics, bool watches_gpu, const char *folder,
                               int64_t start_step, bool ended);
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
@@ -54,142 +53,268 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
 brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,
                                json_t *fields);
 
-//---------------------------------- metadata (run_best.c) ----------------------------------
-
-// Doubles as strings that read back as the same bits. Getting leaves *out alone where the text is no
-// number, or beyond the integers a double holds.
-brim_status brim_run_put_double(json_t *object, const char *key, double value);
-void brim_run_get_double(const json_t *object, const char *key, double *out);
-
-//---------------------------------- the best (run_best.c) ----------------------------------
-
-typedef struct brim_run_best {
-  const brim_metric_set *metrics;
-  int by;              // the row of checkpoint.best; -1 = by rank
-  bool training;       // by the figures of training, whatever is evaluated
-  bool said;           // that another row decides than the one asked for
-  const char *wanted;  // checkpoint.best, where no row of this workload is it; NULL = one is
-  double values[BRIM_METRIC_MAX];  // of the best epoch: the rows that may decide; NaN = none yet
-  int64_t epoch;                   // from 1; 0 = none
-  // early stopping: evaluations since the last improvement by more than delta
-  int64_t patience, waited;  // patience 0 = off
-  double delta, reference;   // higher is better; NaN = none yet
-  int row;                   // the last one was decided by; -1 = none was
-} brim_run_best;
-
-// checkpoint.best and training.early_stopping_*; BRIM_EINVAL for a metric that no workload has.
-brim_status brim_run_best_init(brim_run_best *best, const brim_config *config,
-                               const brim_metric_set *metrics);
-// Before training: what only an evaluation measures cannot decide where there is none. Then training's
-// figures do, which is reported.
-void brim_run_best_start(brim_run_best *best, bool evaluates);
-// Is this epoch the best so far? `evaluates`: there is a set to evaluate on, so that epochs without an
-// evaluation decide nothing.
-bool brim_run_best_take(brim_run_best *best, const brim_epoch_report *report, bool evaluates);
-bool brim_run_best_stops(const brim_run_best *best);
-brim_status brim_run_best_put(const brim_run_best *best, json_t *metadata);
-void brim_run_best_get(brim_run_best *best, const json_t *metadata);
-
-//---------------------------------- the folder (run_folder.c) ----------------------------------
-
-// The first line of config.yaml.
-#define BRIM_RUN_CONFIG_MARK "# written by brim train: the config of this run, every key"
-// BRIM_EEXIST when a file there that a run of this config writes or removes is not brim's. *own: a run
-// was here before.
-brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
-                                  bool *own);
-// Makes it again where it is gone, with a warning; true when it was.
-bool brim_run_folder_restore(const char *folder);
-
-//---------------------------------- checkpoint files (run_checkpoint.c) ----------------------------------
-
-// The step in "step-00001234.safetensors"; -1 for any other name.
-int64_t brim_run_files_step(const char *name);
-
-typedef struct brim_run_files {
-  const char *folder;  // borrowed
-  char *last, *best, *model;
-  int64_t keep;       // checkpoints besides the best: last, and keep - 1 by their steps
-  int64_t last_step;  // that `last` holds; -1 = not known
-  brim_time saved_at;
-  int64_t save_ns;  // what the last whole checkpoint took
-} brim_run_files;
-
-brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
-                                const char *folder);
-void brim_run_files_deinit(brim_run_files *files);
-enum { BRIM_RUN_CHEAP_NS = 200000000 };  // a checkpoint that takes less is never postponed
-// At the end: no two of them are one file, since other programs write into a file where it stands.
-void brim_run_files_separate(const brim_run_files *files);
-// Is the model there, whole, and of this step?
-bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
-
-//---------------------------------- diagnoses (run_train.c) ----------------------------------
-
-typedef struct brim_run_watch {
-  brim_work *work;
-  brim_run_log *log;
-  brim_run_result *result;
-  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings with it
-  brim_job *job;                          // what is published; NULL = nothing is
-} brim_run_watch;
-brim_status brim_run_watch_put(const brim_run_watch *watch, json_t *metadata);
-// `skipped`: steps that were skipped before, for a checkpoint that does not say.
-void brim_run_watch_get(brim_run_watch *watch, const json_t *metadata, int64_t skipped);
-
 //---------------------------------- out of memory (run_adapt.c) ----------------------------------
 
-enum { BRIM_RUN_ADAPTIONS = 16 };  // that are remembered
+enum { BRIM_RUN_ADAPTIONS = 16 };  // that a checkpoint remembers
 
 typedef struct brim_run_adaption {
-  int64_t step, batch, accumulation;  // from this step on
-  brim_setting setting;               // of a workload that shrinks on its own, instead of the two
+  int64_t step, batch, accumulation;  // the values from this step on
+  brim_setting setting;               // replaces the two where the workload shrinks by itself
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
-  bool frees_optional;      // gpu.on_oom: adapt; what no setting asks for goes first
-  bool on;                  // and there is something to adapt besides
-  bool shrinks;             // the workload says how
+  bool frees_optional;      // gpu.on_oom is "adapt": first free memory that no setting asks for
+  bool on;                  // the setting can shrink too
+  bool shrinks;             // the workload decides how
   brim_setting asked;       // by the config
-  brim_setting setting;     // as it is now
+  brim_setting setting;     // now
   int batch, accumulation;  // knobs; -1 = none
-  int64_t effective;        // samples of a step, which stay
-  int64_t whole;            // what micro-batches have to divide besides; 0 = nothing
+  int64_t effective;        // samples of a step, which stay the same
+  int64_t whole;            // a micro-batch must divide this too; 0 = no limit
   brim_run_adaption made[BRIM_RUN_ADAPTIONS];
   int count;
 } brim_run_adapt;
 
 void brim_run_adapt_init(brim_run_adapt *adapt, const brim_work *work, const brim_config *config);
-// Before the plan, when training continues from a checkpoint: its micro-batches, if it was adapted,
-// and what the workload decided then.
+// Takes the micro-batches and the workload's choices from the checkpoint at `path`. Call it before
+// brim_run_adapt_plan.
 brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, const char *path);
-// A setting that fits, and its plan; BRIM_EOOM as brim_work_check_fit when there is none.
+// Finds a setting that fits, and its plan. BRIM_EOOM, with the detail of brim_work_check_fit, if none does.
 brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
                                 const brim_run_options *options, uint64_t limit, brim_plan *plan);
-// Configures, and on BRIM_EOOM again with less. `rebuild` begins with less.
+// Configures the workload; after BRIM_EOOM again with a smaller setting. `rebuild` starts with a smaller one.
 brim_status brim_run_adapt_build(brim_run_adapt *adapt, brim_work *work, int64_t step);
 brim_status brim_run_adapt_rebuild(brim_run_adapt *adapt, brim_work *work, int64_t step);
-// The next smaller micro-batch that divides a step; false when there is none.
-bool brim_run_adapt_next(brim_run_adapt *adapt, const brim_work *work);
-// {"event": "adapt"}, and to be kept.
+// Logs {"event": "adapt"} and remembers the setting for checkpoints.
 brim_status brim_run_adapt_note(brim_run_adapt *adapt, const brim_work *work, brim_run_log *log,
                                 int64_t epoch, int64_t step);
 brim_status brim_run_adapt_put(const brim_run_adapt *adapt, const brim_work *work,
                                json_t *metadata);
 
-//---------------------------------- loader and settings ----------------------------------
+//---------------------------------- the run (run_train.c) ----------------------------------
 
-// The loader's figures while training: of the epoch, of all of it, and transforms that are too slow.
+// Which epoch is best, and early stopping.
+typedef struct brim_run_best {
+  const brim_metric_set *metrics;
+  int by;                          // the row of checkpoint.best; -1 = the row with the highest rank
+  bool training;                   // use training metrics even if there is an evaluation
+  bool warned;                     // that another row is used than the one asked for
+  const char *wanted;              // checkpoint.best, if this workload has no such row; else NULL
+  double values[BRIM_METRIC_MAX];  // of the best epoch, rows with a rank only; NaN = none yet
+  int64_t epoch;                   // from 1; 0 = none
+  int64_t patience, waited;        // evaluations without improvement; patience 0 = off
+  double delta, reference;         // least improvement, last improved value; NaN = none yet
+  int row;                         // that decided last; -1 = none
+} brim_run_best;
+
+// Problems that the workload found while training.
+typedef struct brim_run_watch {
+  brim_work *work;
+  brim_run_log *log;
+  brim_run_result *result;
+  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings that had it
+  brim_job *job;                          // published; NULL = not
+} brim_run_watch;
+
+// Loading times, and which slow transforms were reported.
 typedef struct brim_run_loader {
   double slow_ms;            // data.slow_transform_ms
   brim_work_loading before;  // when the epoch began
-  uint32_t said;             // bits of transforms that were reported
+  uint32_t warned;           // one bit per transform
 } brim_run_loader;
-// Warns when the learning rate is still rising as the run ends, by the epochs (and steps) of the
-// config. --max-steps is no such end: what stops there is continued.
-void brim_run_warn_warmup(const brim_config *config, int64_t steps_per_epoch);
-// The resolved config, as config.yaml in the folder.
+
+// The checkpoint files of a run.
+typedef struct brim_run_files {
+  const char *folder;  // borrowed
+  char *last, *best, *model;
+  int64_t keep;       // checkpoint.keep: `last`, and keep - 1 files named by step
+  int64_t last_step;  // of `last`; -1 = unknown
+  brim_time saved_at;
+  int64_t save_ns;  // what writing the last checkpoint took
+} brim_run_files;
+
+// A checkpoint that a thread writes. Read its members after joining the thread, except `written`.
+typedef struct brim_run_saver {
+  bool busy;  // a checkpoint is being written, or was and its result is not taken yet
+  brim_thread *thread;
+  brim_work_held held;
+  brim_run_files files;  // copy of the loop's
+  int64_t step;
+  bool best, last;  // the files to write
+  brim_time start;
+  int written;  // atomic: the thread is done
+  brim_status status;
+  char why[1024];
+} brim_run_saver;
+
+typedef struct brim_run_loop {
+  brim_work *work;
+  brim_comm *comm;             // the workload's; NULL = one rank
+  sig_atomic_t any_rank_stop;  // with ranks: one of them was told to stop
+  const brim_config *config;
+  const brim_run_options *options;
+  brim_run_result *result;
+  brim_run_log log;
+  brim_phase_timer timer;
+  brim_work_info info;
+  int64_t epochs, interval, log_interval, eval_interval;
+  int64_t limit;        // optimiser steps; 0 = none
+  int64_t first_step;   // where this process began
+  int64_t epoch, step;  // epoch from 0; steps made
+  bool save_due;        // checkpoint.interval asks for a checkpoint after the last step
+  bool ended;           // all steps of `epoch` are made, but not its evaluation
+  bool caught_up;       // this process evaluated an epoch that another process trained
+  bool evaluated;       // this process evaluated an epoch
+  bool torn;            // the workload is being rebuilt: only last.safetensors has the state
+  brim_run_best best;
+  brim_run_files files;
+  brim_run_saver saver;
+  brim_run_watch watch;
+  brim_run_adapt adapt;
+  bool adapting;  // the setting shrank, and no checkpoint has shown yet that training works with it
+  brim_run_adapt before_adapting;
+  double last_lr;
+  brim_fs_lockfile *lock;  // keeps a second run out of the folder
+
+  // since the epoch, the log interval and the progress line began
+  brim_time epoch_start, log_start, progress_start;
+  int64_t epoch_ns, epoch_samples;  // training only, without evaluation and checkpoints
+  int64_t log_samples, log_steps, progress_samples, progress_steps;
+  double sums[BRIM_WORK_MAX_SUMS];      // of the epoch
+  double log_sums[BRIM_WORK_MAX_SUMS];  // of the log interval
+  double last[BRIM_METRIC_MAX];         // metrics that are values, not sums, as last read
+  int64_t log_bad;
+  int64_t updated;       // the last step that changed the weights
+  bool searching;        // the loss scale is being searched: skipped steps are normal
+  double epoch_skipped;  // skipped steps when the epoch began
+  brim_run_loader loader;
+  double train_seconds;
+  brim_time began;
+  int64_t train_samples;
+
+  // published for `brim top`; publisher NULL = not
+  brim_job_publisher *publisher;
+  brim_job job;
+  brim_time publish_time;
+  double publish_seconds;
+  int64_t publish_samples, publish_step;
+} brim_run_loop;
+
+// The first rank alone writes files and logs.
+static inline bool brim_run_writes(const brim_run_loop *l) { return brim_comm_rank(l->comm) == 0; }
+
+// Where the run stands, for a checkpoint: the best epoch, sums, adaptions, counts of problems.
+brim_status brim_run_position_put(const brim_run_loop *l, json_t *extra);
+
+//---------------------------------- checkpoints and folder (run_checkpoint.c) ----------------------------------
+
+// Doubles as strings that read back to the same bits. `get` leaves *out alone if the text is no number, or
+// larger than 2^53.
+brim_status brim_run_put_double(json_t *object, const char *key, double value);
+void brim_run_get_double(const json_t *object, const char *key, double *out);
+
+// BRIM_EEXIST if a file that this run would write or remove was not written by brim. *own: a run of brim
+// used the folder before.
+brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
+                                  bool *own);
+// Creates the folder again if it was removed, with a warning.
+void brim_run_folder_restore(const char *folder);
+// Writes the resolved config to config.yaml.
 brim_status brim_run_write_config(const brim_config *config, const brim_work *work,
                                   const char *folder);
 
+brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
+                                const char *folder);
+void brim_run_files_deinit(brim_run_files *files);
+// The checkpoint to resume from, for brim_free; NULL if there is none. Damaged files are skipped with a
+// warning; if all are damaged, fails with the first one's error.
+brim_status brim_run_files_newest(const brim_run_files *files, char **path);
+// True if model.safetensors is whole and of this step.
+bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
+// Makes files that share one inode separate at the end of the run, since other programs may write into them.
+void brim_run_files_separate(const brim_run_files *files);
+
+// Saves the state to best.safetensors, last.safetensors or both. With `wait` returns when they are written;
+// else a thread writes them. Waits for the checkpoint before.
+brim_status brim_run_save(brim_run_loop *l, bool best, bool last, bool wait);
+// Waits for the checkpoint that is being written. Its error names the step that is not saved, and the one
+// that is.
+brim_status brim_run_save_wait(brim_run_loop *l);
+// The same, if the thread is done; else returns at once.
+brim_status brim_run_save_poll(brim_run_loop *l);
+// True if the end of an epoch may go without a checkpoint, because one is young or slow to write.
+bool brim_run_save_postponed(const brim_run_loop *l);
+brim_status brim_run_save_model(brim_run_loop *l);
+// Warns about each setting that differs from the checkpoint's.
+void brim_run_compare_settings(const brim_config *config, const brim_work *work,
+                               const json_t *metadata, const char *path);
+
+//---------------------------------- ranks (run_ranks.c) ----------------------------------
+
+// Compares version, config and sizes with the first rank's before the first step. Ranks that differ would
+// wait for each other forever, or drift apart. The rank that differs fails.
+brim_status brim_run_ranks_verify(const brim_run_loop *l);
+
+// Connections of the watch, which tests use too.
+
+typedef enum brim_ranks_kind {
+  BRIM_RANKS_HELLO =
+      1,  // to rank 0, with the token; rank 0 replies with one, and a BEAT answers that
+  BRIM_RANKS_BEAT,
+  BRIM_RANKS_BYE,   // this rank ends without a failure
+  BRIM_RANKS_FAIL,  // to rank 0: why this rank failed
+  BRIM_RANKS_END    // from rank 0: all ranks end because of `rank`
+} brim_ranks_kind;
+
+typedef enum brim_ranks_fate {
+  BRIM_RANKS_FAILED,  // it gave a reason
+  BRIM_RANKS_DIED,    // its connection ended
+  BRIM_RANKS_SILENT
+} brim_ranks_fate;
+
+// A message of fixed size. All ranks must have the same byte order, as their data do.
+typedef struct brim_ranks_message {
+  uint32_t magic, kind;
+  int32_t rank, pid, status, fate;
+  uint8_t token[16];
+  char host[64];
+  char text[1024];
+} brim_ranks_message;
+
+// Where rank 0 listens; broadcast to all.
+typedef struct brim_ranks_address {
+  uint8_t token[16];
+  int32_t pid;
+  char host[64];
+  char local[64];  // name of an abstract UNIX socket; "" = TCP
+  int32_t port;
+  int32_t count;
+  char addresses[12][46];  // numeric, loopback last
+} brim_ranks_address;
+
+typedef struct brim_ranks_wire {
+  int fd;  // -1 = closed
+  size_t got;
+  brim_ranks_message in;
+} brim_ranks_wire;
+
+brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *listener);
+brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_message *hello,
+                               int64_t until_ns, brim_ranks_wire *out);
+// Rank 0's side of the greeting. It serves several connections at once, so that strangers and slow ranks
+// delay none. NULL = out of memory. Both arguments must outlive it.
+typedef struct brim_ranks_door brim_ranks_door;
+brim_ranks_door *brim_ranks_door_open(int listener, const brim_ranks_address *address);
+void brim_ranks_door_close(brim_ranks_door *door);  // NULL is fine
+// The next rank that has finished its greeting, which is in out->in. BRIM_EEND when the time is over.
+brim_status brim_ranks_accept(brim_ranks_door *door, int64_t until_ns, brim_ranks_wire *out);
+// Never waits. Closes a wire that does not take the whole message.
+void brim_ranks_send(brim_ranks_wire *wire, brim_ranks_message *message);
+// True if a whole message is in wire->in. False with fd -1: the connection ended. Never waits.
+bool brim_ranks_receive(brim_ranks_wire *wire);
+void brim_ranks_wire_close(brim_ranks_wire *wire);
+
+#ifdef __cplusplus
+}
+#endif
 #endif  // BRIM_RUN_INT_H_

@@ -7,7 +7,7 @@
 
 #include "run/run_int.h"
 
-// step of a CSV row (second field) or of a JSON line ("step":N); -1 for the header
+// The step of a CSV row (second field) or of a JSON line ("step":N); -1 for the header.
 static int64_t line_step(const char *line, bool csv) {
   const char *at = csv ? strchr(line, ',') : strstr(line, "\"step\":");
   if (!at) return -1;
@@ -17,7 +17,7 @@ static int64_t line_step(const char *line, bool csv) {
 
 //---------------------------------- files ----------------------------------
 
-// "FOLDER/log.csv", "FOLDER/log.3.csv"; for brim_free, NULL = out of memory
+// "FOLDER/log.csv", "FOLDER/log.3.csv"; for brim_free. NULL = out of memory.
 static char *file_path(const brim_run_file *f, int number) {
   char name[48];
   if (number > 0) {
@@ -32,43 +32,26 @@ static brim_status no_memory(const brim_run_file *f) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", f->folder);
 }
 
-// The report of an epoch; of a CSV file every row is one.
-static bool is_epoch(const char *line, bool csv) {
-  return csv || strstr(line, "\"event\":\"epoch\"");
-}
-
-// Rows under a header that was lost.
-static brim_status write_named(const char *path, const char *header, const char *rows,
-                               size_t size) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_append(&text, header);
-  brim_str_append_n(&text, rows, size);
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_fs_write(path, text.data, text.len);
-  brim_str_deinit(&text);
-  return status;
-}
-
-// Drops rows after start_step, with `ended` also the epoch's of that step; *left is what remains
-// besides the header.
+// Drops rows after start_step, and with `ended` the epoch row of that step too. *left: bytes that remain besides
+// the header.
 static brim_status drop_after(const brim_run_file *f, const char *path, int64_t start_step,
                               bool ended, size_t *left) {
   bool csv = f->header[0] != 0;
   char *text = NULL;
   size_t size = 0;
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
-  // of a CSV file everything that is no row goes, but for its header
+  // in a CSV file drop everything that is neither a row nor the header
   bool named = csv && size > 0 && brim_str_starts(text, f->header);
   size_t kept = 0;
   *left = 0;
   for (size_t at = 0; at < size;) {
     char *end = memchr(text + at, '\n', size - at);
-    if (!end) break;  // a torn last line is dropped too
+    if (!end) break;  // drop a torn last line
     size_t length = (size_t)(end - (text + at)) + 1;
     *end = 0;
     int64_t step = line_step(text + at, csv);
-    bool again = ended && step == start_step && is_epoch(text + at, csv);
+    bool epoch = csv || strstr(text + at, "\"event\":\"epoch\"");
+    bool again = ended && step == start_step && epoch;
     *end = '\n';
     bool other = csv && step < 0 && !(named && at == 0);
     if (step <= start_step && !again && !other) {
@@ -80,7 +63,13 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
   }
   brim_status status = BRIM_OK;
   if (csv && !named) {
-    status = write_named(path, f->header, text, kept);
+    brim_str whole;  // with the header that was lost
+    brim_str_init(&whole);
+    brim_str_append(&whole, f->header);
+    brim_str_append_n(&whole, text, kept);
+    status = brim_str_status(&whole);
+    if (!status) status = brim_fs_write(path, whole.data, whole.len);
+    brim_str_deinit(&whole);
   } else if (kept != size) {
     status = brim_fs_write(path, text, kept);
   }
@@ -88,7 +77,7 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
   return status;
 }
 
-// A link that someone planted would have rows written elsewhere.
+// Removes a symbolic link, which would send rows elsewhere.
 static void drop_link(const char *path) {
   struct stat st;
   if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) (void)unlink(path);
@@ -100,7 +89,7 @@ static brim_status begin_file(const brim_run_file *f, const char *path) {
   return brim_fs_write(path, f->header, strlen(f->header));
 }
 
-// The last of the files is continued; those of which nothing is left go.
+// Continues the last file that has rows, and removes later files that are empty now.
 static brim_status open_files(brim_run_file *f, int64_t start_step, bool ended) {
   for (int n = 0;; n++) {
     char *path = file_path(f, n);
@@ -122,7 +111,7 @@ static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *l
   char *path = file_path(f, f->number);
   if (!path) return no_memory(f);
   uint64_t size = 0;
-  // a file with its header alone takes a row however long: rows are never left out
+  // a file with only its header takes a row of any length, so that no row is left out
   bool some = log->rotate > 0 && brim_fs_exists(path) && brim_fs_size(path, &size) == BRIM_OK &&
               size > strlen(f->header);
   brim_status status;
@@ -137,7 +126,7 @@ static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *l
   return status;
 }
 
-// Rows in order, from the oldest that waits; stops at the first that cannot be written.
+// Writes waiting rows, the oldest first. Stops at the first that cannot be written.
 static brim_status write_waiting(brim_run_log *log, brim_run_file *f) {
   brim_status status = BRIM_OK;
   size_t at = 0;
@@ -153,19 +142,14 @@ static brim_status write_waiting(brim_run_log *log, brim_run_file *f) {
   return status;
 }
 
-// Room for one more row: the oldest go where too many wait.
-static void make_room(brim_run_file *f) {
+static brim_status append(brim_run_log *log, brim_run_file *f, const char *line) {
   enum { MOST_BYTES = 4 << 20 };
-  while (f->waiting.len > MOST_BYTES) {
+  while (f->waiting.len > MOST_BYTES) {  // drop the oldest rows
     size_t n = strcspn(f->waiting.data, "\n") + 1;
     memmove(f->waiting.data, f->waiting.data + n, f->waiting.len - n + 1);
     f->waiting.len -= n;
     f->lost++;
   }
-}
-
-static brim_status append(brim_run_log *log, brim_run_file *f, const char *line) {
-  make_room(f);
   brim_str_append(&f->waiting, line);
   brim_str_append_char(&f->waiting, '\n');
   BRIM_TRY(brim_str_status(&f->waiting));
@@ -182,7 +166,7 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
   return BRIM_OK;
 }
 
-// The last try for what waits.
+// Tries once more to write waiting rows, and reports those that are lost.
 static void close_file(brim_run_log *log, brim_run_file *f) {
   if (!f->ext) return;
   brim_status status = f->waiting.len > 0 ? write_waiting(log, f) : BRIM_OK;
@@ -202,11 +186,10 @@ static void identify(const char *folder, uint64_t id[2]) {
   id[1] = (uint64_t)st.st_ino;
 }
 
-// A folder that was removed, before anything is written to it. Whatever made it again: an event
-// file that is still open went with the old one.
+// Restores a removed folder before a write. The open event file went with the old folder, so open a new one.
 static void keep_folder(brim_run_log *log) {
   uint64_t now[2];
-  if (!log->folder) return;  // never opened: another rank than the first
+  if (!log->folder) return;  // only the first rank has logs
   brim_run_folder_restore(log->folder);
   identify(log->folder, now);
   if (!log->events || memcmp(now, log->folder_id, sizeof now) == 0) return;
@@ -219,16 +202,17 @@ static void keep_folder(brim_run_log *log) {
   }
 }
 
-// Stages of an epoch's row, in the order of their columns.
+// Stages of an epoch's row, in column order.
 static const brim_metric_stage epoch_stages[] = {BRIM_METRIC_TRAIN, BRIM_METRIC_EVAL,
                                                  BRIM_METRIC_BASELINE};
 enum { EPOCH_STAGES = 3 };
 
-static brim_status make_header(const brim_run_columns *columns, char *out, size_t size) {
+static brim_status make_header(const brim_metric_set *metrics, bool watches_gpu, char *out,
+                               size_t size) {
   size_t n = (size_t)snprintf(out, size, "epoch,step,lr,");
   for (size_t k = 0; k < EPOCH_STAGES; k++) {
-    for (size_t i = 0; i < columns->metrics->count && n < size; i++) {
-      const brim_metric *row = &columns->metrics->rows[i];
+    for (size_t i = 0; i < metrics->count && n < size; i++) {
+      const brim_metric *row = &metrics->rows[i];
       char name[BRIM_METRIC_NAME];
       if (row->flags & BRIM_METRIC_NO_CSV) continue;
       if (!brim_metric_name(row, epoch_stages[k], BRIM_METRIC_COLUMN, name)) continue;
@@ -237,13 +221,13 @@ static brim_status make_header(const brim_run_columns *columns, char *out, size_
   }
   if (n < size) {
     n += (size_t)snprintf(out + n, size - n, "%sseconds,samples_per_s\n",
-                          columns->watches_gpu ? "gpu_percent,sm_percent," : "");
+                          watches_gpu ? "gpu_percent,sm_percent," : "");
   }
   return n < size ? BRIM_OK : brim_fail(BRIM_EINVAL, "too many columns for log.csv");
 }
 
 brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
-                              const brim_run_columns *columns, const char *folder,
+                              const brim_metric_set *metrics, bool watches_gpu, const char *folder,
                               int64_t start_step, bool ended) {
   brim_status status = BRIM_OK;
   memset(log, 0, sizeof *log);
@@ -251,7 +235,7 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
   identify(folder, log->folder_id);
   log->rotate = (uint64_t)brim_config_int(config, "log.rotate");
   if (brim_config_bool(config, "log.csv")) {
-    BRIM_TRY(make_header(columns, log->header, sizeof log->header));
+    BRIM_TRY(make_header(metrics, watches_gpu, log->header, sizeof log->header));
     log->csv = (brim_run_file){.folder = folder, .ext = "csv", .header = log->header};
     brim_str_init(&log->csv.waiting);
     status = open_files(&log->csv, start_step, ended);
@@ -278,12 +262,12 @@ void brim_run_log_close(brim_run_log *log) {
 
 //---------------------------------- rows ----------------------------------
 
-// Fields of a row, in order.
+// The fields of a row, in order.
 enum { MOST_FIELDS = 3 * BRIM_METRIC_MAX + 16 };
 typedef struct field {
   char key[BRIM_METRIC_NAME];
   double value;
-  const brim_metric *row;  // NULL = it is no metric's
+  const brim_metric *row;  // NULL = no metric
 } field;
 typedef struct row_fields {
   field all[MOST_FIELDS];
@@ -298,7 +282,7 @@ static void put(row_fields *f, const char *key, double value) {
   to->row = NULL;
 }
 
-// The rows of a stage under their names in this kind of file.
+// Adds the metrics of a stage under their names in this kind of file.
 static void put_rows(row_fields *f, const brim_metric_set *set, brim_metric_stage stage,
                      brim_metric_file file, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
@@ -313,7 +297,7 @@ static const double *values_of(const brim_epoch_report *r, brim_metric_stage sta
   return stage == BRIM_METRIC_TRAIN ? r->train : stage == BRIM_METRIC_EVAL ? r->eval : r->baseline;
 }
 
-// NaN is an empty field
+// NaN is an empty field.
 static void csv_number(brim_str *s, double value) {
   if (!isnan(value)) brim_str_printf(s, "%.9g", value);
   brim_str_append_char(s, ',');
@@ -353,8 +337,8 @@ static brim_status epoch_csv(brim_run_log *log, const brim_epoch_report *r, int6
 }
 
 // {"samples": 60000, "cache": "none", "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02},
-// "broken": 0, "broken_reads": 0}, and "locked_bytes" where cache is "mapped"; the same transform
-// twice in a pipeline is one sum. Times are per sample.
+// "broken": 0, "broken_reads": 0}; with cache "mapped" also "locked_bytes". Times are per sample. A transform that
+// stands twice in a pipeline has one sum.
 static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   if (!l || l->samples <= 0) return BRIM_OK;
   json_t *o = json_object(), *stages = json_object();
@@ -377,10 +361,6 @@ static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   return status;
 }
 
-static bool left_out(const field *f) {
-  return f->row && (f->row->flags & BRIM_METRIC_OPTIONAL) && isnan(f->value);
-}
-
 static brim_status append_event(brim_run_log *log, const char *event, const row_fields *f,
                                 const brim_run_loading *loading) {
   brim_json_setup();
@@ -388,8 +368,9 @@ static brim_status append_event(brim_run_log *log, const char *event, const row_
   if (!o) return brim_fail(BRIM_ENOMEM, "out of memory while logging");
   brim_status status = brim_json_put(o, "event", json_string(event));
   for (size_t i = 0; !status && i < f->count; i++) {
-    if (left_out(&f->all[i])) continue;
-    status = brim_json_put(o, f->all[i].key, brim_json_number(f->all[i].value));
+    const field *at = &f->all[i];
+    if (at->row && (at->row->flags & BRIM_METRIC_OPTIONAL) && isnan(at->value)) continue;
+    status = brim_json_put(o, at->key, brim_json_number(at->value));
   }
   if (!status) status = put_loading(o, loading);
   if (!status) status = append_json(log, o);
@@ -397,13 +378,13 @@ static brim_status append_event(brim_run_log *log, const char *event, const row_
   return status;
 }
 
-// Scalars of a step that are known; one that has to be finite and is not is news and goes along.
+// Writes the known scalars of a step. NaN is written for metrics that must be finite.
 static brim_status put_scalars(brim_run_log *log, int64_t step, const row_fields *f) {
   if (!log->events) return BRIM_OK;
   for (size_t i = 0; i < f->count; i++) {
     const field *at = &f->all[i];
-    bool news = at->row && (at->row->flags & BRIM_METRIC_FINITE);
-    if (isnan(at->value) && !news) continue;
+    bool must_be_finite = at->row && (at->row->flags & BRIM_METRIC_FINITE);
+    if (isnan(at->value) && !must_be_finite) continue;
     BRIM_TRY(brim_tensorboard_scalar(log->events, at->key, step, at->value));
   }
   brim_status status = brim_tensorboard_flush(log->events);
@@ -417,7 +398,7 @@ static brim_status put_scalars(brim_run_log *log, int64_t step, const row_fields
   return BRIM_OK;
 }
 
-// The interval's scalars have the plain names: a step has each of them once.
+// Names differ from those of a log interval, so that a step has each scalar once.
 static brim_status epoch_scalars(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
   row_fields f = {.count = 0};
   put_rows(&f, r->metrics, BRIM_METRIC_TRAIN, BRIM_METRIC_TAG, r->train);

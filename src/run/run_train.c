@@ -1,20 +1,71 @@
-// The training loop, and what a run tells of itself on the way.
-
-#include "base/base_words.h"
-
+// The training loop: epochs, evaluation, early stopping, resume, and the reports of a run.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base_words.h"
 #include "run/run_int.h"
-#include "run/run_loop.h"
 
-static void publish_trouble(brim_job *job, const char *code, const char *text);
-static void epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]);
+typedef brim_run_loop loop;
 
-//-------------------------------------- trouble in numbers --------------------------------------
-// What the workload finds wrong while it trains, as a run counts, reports and logs it.
+static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]);
+
+//---------------------------------- published findings ----------------------------------
+// The findings of a running job, for `brim top`: problems that the workload reports, and waiting for data.
+
+static const double WAITS = 0.1;  // report waiting for data above this share of a step
+
+// The finding with this code, or a new one. A full list drops its oldest.
+static brim_finding *finding_of(brim_job *job, const char *code) {
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) == 0) return &job->findings[i];
+  }
+  if (job->finding_count == BRIM_JOB_FINDINGS) {
+    memmove(job->findings, job->findings + 1, (BRIM_JOB_FINDINGS - 1) * sizeof *job->findings);
+    job->finding_count--;
+  }
+  return &job->findings[job->finding_count++];
+}
+
+// Replaces the finding with the same code. `job` may be NULL; `text` as base_words.h stores it.
+static void publish_finding(brim_job *job, const char *code, const char *text) {
+  if (!job) return;
+  brim_finding *f = finding_of(job, code);
+  memset(f, 0, sizeof *f);
+  f->cost_ms = f->predicted_ms = (double)NAN;
+  snprintf(f->code, sizeof f->code, "%.31s", code);
+  snprintf(f->text, sizeof f->text, "%s", text);
+  brim_utf8_trim(f->text);
+}
+
+// Publishes or removes the finding that steps wait for data.
+static void publish_waits(loop *l, const brim_run_steps *s) {
+  static const char code[] = "io_wait";
+  brim_job *job = &l->job;
+  double step_s = s->data_s + s->compute_s;
+  if (!l->publisher || !s->loads || !(step_s > 0)) return;
+  if (s->data_s > WAITS * step_s) {
+    char text[256] = "";
+    brim_words_add(text, sizeof text, BRIM_N_("waiting for data takes %.0f %% of a step"),
+                   brim_shown(100 * s->data_s / step_s));
+    publish_finding(job, code, text);
+    brim_finding *f = finding_of(job, code);
+    f->cost_ms = s->data_s * 1e3;
+    brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
+    return;
+  }
+  for (size_t i = 0; i < job->finding_count; i++) {
+    if (strcmp(job->findings[i].code, code) != 0) continue;
+    size_t after = job->finding_count - i - 1;
+    memmove(job->findings + i, job->findings + i + 1, after * sizeof *job->findings);
+    job->finding_count--;
+    return;
+  }
+}
+
+//---------------------------------- problems ----------------------------------
+// Problems that the workload finds while it trains: counted, warned about, logged and published.
 
 static brim_status log_trouble(brim_run_watch *w, const brim_work_trouble *t,
                                const brim_work_moment *at) {
@@ -34,64 +85,47 @@ static brim_status log_trouble(brim_run_watch *w, const brim_work_trouble *t,
   return s;
 }
 
-static brim_status meet(brim_run_watch *w, const brim_work_trouble *t, const brim_work_moment *at,
-                        bool unlogged) {
+static brim_status report_trouble(brim_run_watch *w, const brim_work_trouble *t,
+                                  const brim_work_moment *at, bool unlogged) {
   brim_run_result *r = w->result;
   if (!r->first_anomaly[t->kind]) r->first_anomaly[t->kind] = at->step;
   r->anomalies[t->kind] += t->count;
   int64_t times = ++w->times[t->kind];
-  // the 1st, 2nd, 4th, 8th, ... time
-  bool said = (times & (times - 1)) == 0 || w->work->table->diagnosis->rows[t->kind].always;
+  // warn the 1st, 2nd, 4th, 8th, ... time
+  bool warns = (times & (times - 1)) == 0 || w->work->table->diagnosis->rows[t->kind].always;
   char text[sizeof t->text];
   brim_words_text(t->text, text, sizeof text);
-  if (!t->silent && said) brim_log_text(BRIM_LOG_WARN, "run", text);
-  if (!t->silent) publish_trouble(w->job, w->work->table->diagnosis->rows[t->kind].name, t->text);
+  if (!t->silent && warns) brim_log_text(BRIM_LOG_WARN, "run", text);
+  if (!t->silent) publish_finding(w->job, w->work->table->diagnosis->rows[t->kind].name, t->text);
   return unlogged ? BRIM_OK : log_trouble(w, t, at);
 }
 
-// What the workload finds wrong now: counted, reported and logged. `unlogged`: a resumed run reads it
-// again.
-static brim_status watch_take(brim_run_watch *w, const brim_work_moment *at, bool unlogged) {
+// Asks the workload for new problems. `unlogged`: do not log them, a resumed run will.
+static brim_status check_trouble(brim_run_watch *w, const brim_work_moment *at, bool unlogged) {
   const brim_work_diagnosis *d = w->work->table->diagnosis;
   brim_work_trouble troubles[BRIM_WORK_MAX_TROUBLES];
   if (!d) return BRIM_OK;
   size_t n = d->take(w->work->state, at, troubles);
-  for (size_t i = 0; i < n; i++) BRIM_TRY(meet(w, &troubles[i], at, unlogged));
+  for (size_t i = 0; i < n; i++) BRIM_TRY(report_trouble(w, &troubles[i], at, unlogged));
   return BRIM_OK;
 }
 
-brim_status brim_run_watch_put(const brim_run_watch *w, json_t *metadata) {
-  const brim_work_diagnosis *d = w->work->table->diagnosis;
-  return d && d->put ? d->put(w->work->state, w->times, metadata) : BRIM_OK;
-}
+//---------------------------------- loading ----------------------------------
+// Loading times per sample, for logs, the summary and the warning about slow transforms.
 
-void brim_run_watch_get(brim_run_watch *w, const json_t *metadata, int64_t skipped) {
-  const brim_work_diagnosis *d = w->work->table->diagnosis;
-  if (d && d->get) d->get(w->work->state, metadata, skipped, w->times);
-}
+enum { FEW_SAMPLES = 8 };  // with fewer, one cold call would dominate the mean
 
-//-------------------------------------------- loader --------------------------------------------
-// What the loader did during a run, per sample: for the logs, the summary and the warning about slow
-// transforms.
+_Static_assert(BRIM_WORK_MAX_STAGES <= 32, "bits of brim_run_loader.warned");
 
-enum { FEW_SAMPLES = 8 };  // below, one cold call would decide
-
-_Static_assert(BRIM_WORK_MAX_STAGES <= 32, "bits of brim_run_loader.said");
-
-static void loader_init(brim_run_loader *loader, const brim_config *config) {
-  memset(loader, 0, sizeof *loader);
-  loader->slow_ms = brim_config_float(config, "data.slow_transform_ms");
-}
-
-static bool take(const brim_work *work, brim_work_loading *out) {
+static bool loading_now(const brim_work *work, brim_work_loading *out) {
   memset(out, 0, sizeof *out);
   if (!work->table->loading) return false;
   work->table->loading->stats(work->state, out);
   return true;
 }
 
-static void per_sample(const brim_work_loading *from, const brim_work_loading *to,
-                       brim_run_loading *out) {
+static void loading_between(const brim_work_loading *from, const brim_work_loading *to,
+                            brim_run_loading *out) {
   memset(out, 0, sizeof *out);
   out->broken = to->broken;
   out->broken_reads = to->broken_reads;
@@ -109,12 +143,12 @@ static void per_sample(const brim_work_loading *from, const brim_work_loading *t
   }
 }
 
-static void warn_of_slow(brim_run_loader *loader, const brim_run_loading *loading) {
+static void warn_slow(brim_run_loader *loader, const brim_run_loading *loading) {
   if (loading->samples < FEW_SAMPLES) return;
   for (size_t i = 0; i < loading->stage_count; i++) {
     uint32_t bit = (uint32_t)1 << i;
-    if (loading->stage_ms[i] <= loader->slow_ms || (loader->said & bit)) continue;
-    loader->said |= bit;
+    if (loading->stage_ms[i] <= loader->slow_ms || (loader->warned & bit)) continue;
+    loader->warned |= bit;
     brim_log_warn("run",
                   "transform %s takes %.3g ms per sample (limit data.slow_transform_ms %g); move "
                   "it after the stage that shrinks the image, raise data.num_workers, or run it on "
@@ -123,92 +157,39 @@ static void warn_of_slow(brim_run_loader *loader, const brim_run_loading *loadin
   }
 }
 
-// Since the epoch began; the next begins now. Says (once each) which transforms are slow.
+// Loading since the epoch began; starts the next one. Warns once about each slow transform.
 static void loader_epoch(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
   brim_work_loading now;
   memset(out, 0, sizeof *out);
-  if (!take(work, &now)) return;
-  per_sample(&loader->before, &now, out);
+  if (!loading_now(work, &now)) return;
+  loading_between(&loader->before, &now, out);
   loader->before = now;
-  warn_of_slow(loader, out);
+  warn_slow(loader, out);
 }
 
-// Since the setting was built.
+// Loading since the setting was built.
 static void loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
   brim_work_loading now, none;
   memset(out, 0, sizeof *out);
   memset(&none, 0, sizeof none);
-  if (!take(work, &now)) return;
-  per_sample(&none, &now, out);
-  warn_of_slow(loader, out);
+  if (!loading_now(work, &now)) return;
+  loading_between(&none, &now, out);
+  warn_slow(loader, out);
 }
 
-//-------------------------------------- published findings --------------------------------------
-// Findings that a run publishes while it runs: what its workload reports, and waiting for data.
-
-static const double WAITS = 0.1;  // of a step: what is reported as waiting for data
-
-// The one of this code, or a new one; the oldest goes where there is no room.
-static brim_finding *slot_of(brim_job *job, const char *code) {
-  for (size_t i = 0; i < job->finding_count; i++) {
-    if (strcmp(job->findings[i].code, code) == 0) return &job->findings[i];
-  }
-  if (job->finding_count == BRIM_JOB_FINDINGS) {
-    memmove(job->findings, job->findings + 1, (BRIM_JOB_FINDINGS - 1) * sizeof *job->findings);
-    job->finding_count--;
-  }
-  return &job->findings[job->finding_count++];
-}
-
-// A finding of the job (NULL is fine; text: base_words.h), in place of an earlier one of the same code (run_train.c).
-static void publish_trouble(brim_job *job, const char *code, const char *text) {
-  if (!job) return;
-  brim_finding *f = slot_of(job, code);
-  memset(f, 0, sizeof *f);
-  f->cost_ms = f->predicted_ms = (double)NAN;
-  snprintf(f->code, sizeof f->code, "%.31s", code);
-  snprintf(f->text, sizeof f->text, "%s", text);
-  brim_utf8_trim(f->text);
-}
-
-// Whether steps wait for data, by the figures of an interval.
-static void publish_waits(brim_run_loop *l, const brim_run_steps *s) {
-  static const char code[] = "io_wait";
-  brim_job *job = &l->job;
-  double step_s = s->data_s + s->compute_s;
-  if (!l->publisher || !s->loads || !(step_s > 0)) return;
-  if (s->data_s > WAITS * step_s) {
-    char text[256] = "";
-    brim_words_add(text, sizeof text, BRIM_N_("waiting for data takes %.0f %% of a step"),
-                   brim_shown(100 * s->data_s / step_s));
-    publish_trouble(job, code, text);
-    brim_finding *f = slot_of(job, code);
-    f->cost_ms = s->data_s * 1e3;
-    brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("run brim bench to find its remedy"));
-    return;
-  }
-  for (size_t i = 0; i < job->finding_count; i++) {
-    if (strcmp(job->findings[i].code, code) != 0) continue;
-    size_t after = job->finding_count - i - 1;
-    memmove(job->findings + i, job->findings + i + 1, after * sizeof *job->findings);
-    job->finding_count--;
-    return;
-  }
-}
-
-//-------------------------------------- published progress --------------------------------------
-// What a run publishes while it runs (monitor_job.h): phase, epoch, step, throughput.
-// It costs a step one look at the clock; twice a second a copy. Nothing here can fail a run.
+//---------------------------------- published progress ----------------------------------
+// Phase, epoch, step and throughput of a running job, for `brim top` (monitor.h). A step costs one look at
+// the clock, and twice a second a copy. Nothing here can fail a run.
 
 enum { PERIOD_NS = 500000000 };
 
-// A setting's name, or that of the folder.
-static const char *name_of(const brim_run_loop *l) {
+// The config's name, else the folder's.
+static const char *name_of(const loop *l) {
   const char *name = brim_config_string(l->config, "name");
   return name && name[0] ? name : brim_fs_basename(l->options->output_dir);
 }
 
-static void publish_start(brim_run_loop *l) {
+static void publish_start(loop *l) {
   brim_job *job = &l->job;
   if (!l->options->publish) return;
   brim_job_init(job);
@@ -230,14 +211,8 @@ static void publish_start(brim_run_loop *l) {
   l->watch.job = job;
 }
 
-static void publish_stop(brim_run_loop *l) {
-  brim_job_publisher_stop(l->publisher);
-  l->publisher = NULL;
-}
-
-// The first row that has a value while it trains. One that was shown keeps its last value where an epoch
-// has none yet.
-static void put_metric(const brim_run_loop *l, brim_job *job) {
+// Publishes the first metric that has a value while training. Between epochs it keeps its last value.
+static void put_metric(const loop *l, brim_job *job) {
   double values[BRIM_METRIC_MAX];
   const brim_metric_set *set = l->work->metrics;
   epoch_values(l, values);
@@ -251,7 +226,7 @@ static void put_metric(const brim_run_loop *l, brim_job *job) {
   }
 }
 
-static void put_place(const brim_run_loop *l, brim_job *job) {
+static void put_place(const loop *l, brim_job *job) {
   int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
   if (l->limit > 0 && l->limit < last) last = l->limit;
   job->epoch = l->epoch + 1 < l->epochs ? l->epoch + 1 : l->epochs;
@@ -260,15 +235,15 @@ static void put_place(const brim_run_loop *l, brim_job *job) {
   job->steps = last > 0 ? last : -1;
 }
 
-static void publish_phase(brim_run_loop *l, brim_job_phase phase) {
+static void publish_phase(loop *l, brim_job_phase phase) {
   if (!l->publisher) return;
   l->job.phase = phase;
   put_place(l, &l->job);
   brim_job_publisher_set(l->publisher, &l->job);
 }
 
-// After a step; most of the time nothing.
-static void brim_run_publish_step(brim_run_loop *l) {
+// Called after each step; publishes at most twice a second.
+static void publish_step(loop *l) {
   if (!l->publisher) return;
   brim_time now = brim_clock_now();
   int64_t ns = brim_time_since_ns(l->publish_time, now);
@@ -290,33 +265,366 @@ static void brim_run_publish_step(brim_run_loop *l) {
   l->publish_step = l->step;
 }
 
-//------------------------------------------- reports -------------------------------------------
-// What a run tells of itself on the way: progress, the figures of an interval, an epoch's report.
+//---------------------------------- the best epoch ----------------------------------
+// Which epoch is best, by checkpoint.best, and early stopping by the same metric. Checkpoints store both, so that
+// a resumed run chooses as the uninterrupted one does.
 
-static void restart_clock(brim_run_loop *l) {
+// The row with this key or name in checkpoints; -1 if none. Prefers a row measured in `stage`. In the training
+// stage no other will do.
+static int row_of(const brim_metric_set *set, const char *name, brim_metric_stage stage) {
+  int found = -1;
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    if (strcmp(row->key, name) != 0 && strcmp(brim_metric_best_name(row), name) != 0) continue;
+    if (row->stages & BRIM_METRIC_AT(stage)) return (int)i;
+    if (found < 0 && stage != BRIM_METRIC_TRAIN) found = (int)i;
+  }
+  return found;
+}
+
+static bool others_have(const char *name, brim_metric_stage stage) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    if (row_of(table->metric_set, name, stage) >= 0) return true;
+  }
+  return false;
+}
+
+static brim_status no_metric(const brim_metric_set *set, const char *name) {
+  brim_str keys;
+  brim_str_init(&keys);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    brim_str_printf(&keys, "%s%s", keys.len > 0 ? ", " : "", row->key);
+    bool eval = row->stages & BRIM_METRIC_AT(BRIM_METRIC_EVAL);
+    bool train = row->stages & BRIM_METRIC_AT(BRIM_METRIC_TRAIN);
+    if (eval && train) brim_str_printf(&keys, ", val_%s", row->key);
+    if (train) brim_str_printf(&keys, ", train_%s", row->key);
+  }
+  brim_status status = brim_fail(BRIM_EINVAL, "checkpoint.best is '%s', expected one of %s", name,
+                                 keys.data ? keys.data : "");
+  brim_str_deinit(&keys);
+  return status;
+}
+
+static brim_status best_init(brim_run_best *best, const brim_config *config,
+                             const brim_metric_set *metrics) {
+  memset(best, 0, sizeof *best);
+  brim_metric_unknown(best->values);
+  best->metrics = metrics;
+  best->by = best->row = -1;
+  best->reference = (double)NAN;
+  best->patience = brim_config_int(config, "training.early_stopping_patience");
+  best->delta = brim_config_float(config, "training.early_stopping_delta");
+  const char *name = brim_config_string(config, "checkpoint.best");
+  if (!name || !name[0]) return BRIM_OK;
+  const char *key = name;
+  best->training = brim_str_starts(name, "train_");
+  if (best->training) key += 6;
+  if (brim_str_starts(name, "val_")) key += 4;
+  if (brim_str_starts(name, "eval_")) key += 5;
+  brim_metric_stage stage = best->training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  best->by = row_of(metrics, key, stage);
+  if (best->by >= 0) return BRIM_OK;
+  if (!others_have(key, stage)) return no_metric(metrics, name);
+  best->wanted = name;
+  return BRIM_OK;
+}
+
+// Before training: falls back to training metrics, with a warning, if checkpoint.best needs an evaluation and
+// there is none.
+static void best_start(brim_run_best *best, bool evaluates) {
+  const brim_metric_set *set = best->metrics;
+  if (evaluates || best->by < 0) return;
+  const brim_metric *asked = &set->rows[best->by];
+  if (asked->stages & BRIM_METRIC_AT(BRIM_METRIC_TRAIN)) return;
+  best->by = -1;
+  brim_log_warn("run",
+                "checkpoint.best is %s, but this run has nothing to evaluate it on; brim uses the "
+                "training metrics",
+                asked->key);
+}
+
+//---------------------------------- epochs ----------------------------------
+
+// The row that decides by default: the highest rank with a known value.
+static int by_rank(const brim_metric_set *set, brim_metric_stage stage, const double *values) {
+  int row = brim_metric_deciding(set, stage, values, false);
+  for (size_t i = 0; row < 0 && i < set->count; i++) {
+    const brim_metric *r = &set->rows[i];
+    bool must = r->rank > 0 && (r->flags & BRIM_METRIC_FINITE);
+    if (must && (r->stages & BRIM_METRIC_AT(stage))) row = (int)i;
+  }
+  return row >= 0 ? row : brim_metric_deciding(set, stage, values, true);
+}
+
+// The row's name in checkpoint.best: "accuracy", "train_loss".
+static void name_row(const brim_run_best *best, int row, char out[BRIM_METRIC_NAME]) {
+  snprintf(out, BRIM_METRIC_NAME, "%s%s", best->training ? "train_" : "",
+           brim_metric_best_name(&best->metrics->rows[row]));
+}
+
+static void warn_another_row(brim_run_best *best, const char *asked, int row) {
+  if (!best->warned && row >= 0) {
+    char used[BRIM_METRIC_NAME];
+    name_row(best, row, used);
+    brim_log_warn("run", "checkpoint.best is %s, which this run does not have; brim uses %s", asked,
+                  used);
+  }
+  best->warned = true;
+}
+
+// The row that decides (-1 = none), and the values it belongs to.
+static int deciding_row(brim_run_best *best, const brim_epoch_report *r, brim_metric_stage stage,
+                        const double **values) {
+  const brim_metric_set *set = best->metrics;
+  const brim_metric *asked = best->by >= 0 ? &set->rows[best->by] : NULL;
+  if (asked && !(asked->stages & BRIM_METRIC_AT(stage))) {
+    if (!best->warned) {
+      brim_log_warn(
+          "run", "checkpoint.best is %s, but this evaluation has none; brim uses the training %s",
+          asked->key, asked->key);
+    }
+    best->warned = true;
+    *values = r->train;
+    return best->by;
+  }
+  if (asked && (!isnan((*values)[best->by]) || (asked->flags & BRIM_METRIC_FINITE))) {
+    return best->by;
+  }
+  int row = by_rank(set, stage, *values);
+  if (best->wanted) warn_another_row(best, best->wanted, row);
+  if (asked) warn_another_row(best, asked->key, row);
+  return row;
+}
+
+// False if the deciding value, or any value that must be finite, is not: the network diverged.
+static bool is_finite(const brim_run_best *best, const double *values, brim_metric_stage stage,
+                      int row) {
+  if (!isfinite(values[row])) return false;
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *m = &best->metrics->rows[i];
+    if (!(m->flags & BRIM_METRIC_FINITE) || !(m->stages & BRIM_METRIC_AT(stage))) continue;
+    if (!isfinite(values[i])) return false;
+  }
+  return true;
+}
+
+// True if this epoch is the best so far. With an evaluation set (`evaluates`) only evaluated epochs can be best;
+// without one the training metrics decide.
+static bool best_take(brim_run_best *best, const brim_epoch_report *r, bool evaluates) {
+  bool training = best->training || !evaluates;
+  if (!training && !r->evaluated) return false;
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  const double *values = training ? r->train : r->eval;
+  int row = deciding_row(best, r, stage, &values);
+  best->row = row;
+  if (row < 0) return false;
+  bool finite = is_finite(best, values, stage, row) && (training || !r->dead);
+  bool lower = best->metrics->rows[row].better == BRIM_BETTER_LOWER;
+  double value = lower ? -values[row] : values[row];
+  if (best->patience > 0) {
+    bool improved = finite && (isnan(best->reference) || value > best->reference + best->delta);
+    best->waited = improved ? 0 : best->waited + 1;
+    if (improved) best->reference = value;
+  }
+  if (!finite) return false;
+  double so_far = lower ? -best->values[row] : best->values[row];
+  if (!isnan(so_far) && !(value > so_far)) return false;
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    if (best->metrics->rows[i].rank > 0) best->values[i] = training ? r->train[i] : r->eval[i];
+  }
+  best->values[row] = values[row];
+  best->epoch = r->epoch;
+  return true;
+}
+
+static bool best_stops(const brim_run_best *best) {
+  return best->patience > 0 && best->waited >= best->patience;
+}
+
+// True if this run selects by another metric than the checkpoint's row `was`, so that values cannot be compared.
+static bool uses_another_row(const brim_run_best *best, int was, bool training) {
+  if (was < 0 || training != best->training) return true;
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  int now =
+      best->by >= 0 ? best->by : brim_metric_deciding(best->metrics, stage, best->values, true);
+  if (now < 0 || now == was) return false;
+  const brim_metric *rows = best->metrics->rows;
+  if (strcmp(brim_metric_best_name(&rows[now]), brim_metric_best_name(&rows[was])) == 0)
+    return false;
+  // a checkpoint without a value of `now` fell back to `was`, as this run does
+  return rows[was].rank < rows[now].rank || !isnan(best->values[now]);
+}
+
+static brim_status best_put(const brim_run_best *best, json_t *metadata) {
+  if (best->row >= 0 && (best->epoch > 0 || best->waited > 0)) {
+    char name[BRIM_METRIC_NAME];
+    name_row(best, best->row, name);
+    BRIM_TRY(brim_json_put(metadata, "brim.best_by", json_string(name)));
+  }
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *row = &best->metrics->rows[i];
+    char key[BRIM_METRIC_NAME + 16];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
+    // two rows may share a name: store the known value
+    if (isnan(best->values[i]) && json_object_get(metadata, key)) continue;
+    BRIM_TRY(brim_run_put_double(metadata, key, best->values[i]));
+  }
+  BRIM_TRY(brim_run_put_double(metadata, "brim.best_epoch", (double)best->epoch));
+  if (best->patience == 0) return BRIM_OK;
+  BRIM_TRY(brim_run_put_double(metadata, "brim.stop_reference", best->reference));
+  return brim_run_put_double(metadata, "brim.stop_waited", (double)best->waited);
+}
+
+static void best_get(brim_run_best *best, const json_t *metadata) {
+  double epoch = 0, waited = 0;
+  for (size_t i = 0; i < best->metrics->count; i++) {
+    const brim_metric *row = &best->metrics->rows[i];
+    char key[BRIM_METRIC_NAME + 16];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
+    brim_run_get_double(metadata, key, &best->values[i]);
+  }
+  brim_run_get_double(metadata, "brim.best_epoch", &epoch);
+  best->epoch = (int64_t)epoch;
+  const char *was = json_string_value(json_object_get(metadata, "brim.best_by"));
+  bool training = was && brim_str_starts(was, "train_");
+  brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
+  int row = was ? row_of(best->metrics, training ? was + 6 : was, stage) : -1;
+  if (was && uses_another_row(best, row, training)) {
+    brim_log_warn(
+        "run",
+        "the best epoch so far was selected by %s; brim now uses another metric and starts over",
+        was);
+    brim_metric_unknown(best->values);
+    best->epoch = 0;
+    return;
+  }
+  best->row = row;
+  if (best->patience == 0) return;
+  brim_run_get_double(metadata, "brim.stop_reference", &best->reference);
+  brim_run_get_double(metadata, "brim.stop_waited", &waited);
+  best->waited = waited > 0 ? (int64_t)waited : 0;
+}
+
+//---------------------------------- position ----------------------------------
+// Where a run stands, in the metadata of its checkpoints.
+
+// Stores sums of the epoch or the log interval: one key each ("brim.epoch_loss"), or one list.
+static brim_status put_sums(const brim_work *work, const char *of, const double *sums,
+                            json_t *extra) {
+  const brim_work_sums *rows = work->table->sums;
+  char key[96];
+  bool any = false;
+  for (size_t i = 0; i < rows->count; i++) {
+    any = any || sums[i] != 0;
+    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
+    if (!rows->packed) BRIM_TRY(brim_run_put_double(extra, key, sums[i]));
+  }
+  if (!rows->packed || !any) return BRIM_OK;
+  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
+  return brim_json_put_numbers(extra, key, sums, rows->count);
+}
+
+// Sums that the checkpoint lacks start at 0: only reports depend on them.
+static void get_sums(const brim_work *work, const char *of, const json_t *extra, double *sums) {
+  const brim_work_sums *rows = work->table->sums;
+  char key[96];
+  for (size_t i = 0; !rows->packed && i < rows->count; i++) {
+    snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
+    brim_run_get_double(extra, key, &sums[i]);
+  }
+  if (!rows->packed) return;
+  double read[BRIM_WORK_MAX_SUMS] = {0};
+  snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
+  const size_t n = brim_json_get_numbers(extra, key, read, rows->count);
+  if (n != rows->count && (rows->least == 0 || n < rows->least)) return;
+  for (size_t i = 0; i < rows->count; i++) {
+    if (!isfinite(read[i])) return;
+  }
+  memcpy(sums, read, rows->count * sizeof *sums);
+}
+
+brim_status brim_run_position_put(const loop *l, json_t *extra) {
+  BRIM_TRY(best_put(&l->best, extra));
+  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
+  const brim_work_diagnosis *d = l->work->table->diagnosis;
+  if (d && d->put) BRIM_TRY(d->put(l->work->state, l->watch.times, extra));
+  BRIM_TRY(put_sums(l->work, "epoch", l->sums, extra));
+  BRIM_TRY(put_sums(l->work, "log", l->log_sums, extra));
+  BRIM_TRY(brim_run_put_double(extra, "brim.log_bad", (double)l->log_bad));
+  BRIM_TRY(brim_run_put_double(extra, "brim.epoch_skipped", l->epoch_skipped));
+  if (l->info.idle_limit > 0) {
+    BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
+  }
+  // `ended`: the workload is at the next epoch already, and the report still needs the learning rate
+  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
+}
+
+static brim_status resume(loop *l, const char *path) {
+  json_t *extra = NULL;
+  BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
+  double step = 0, epoch = 0, skipped = 0;
+  best_get(&l->best, extra);
+  brim_run_get_double(extra, "brim.step", &step);
+  brim_run_get_double(extra, "brim.epoch", &epoch);
+  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
+  double bad = 0;
+  bool same_epoch = !json_object_get(extra, "brim.new_epoch");
+  if (same_epoch) {
+    get_sums(l->work, "epoch", extra, l->sums);
+    get_sums(l->work, "log", extra, l->log_sums);
+    brim_run_get_double(extra, "brim.log_bad", &bad);
+    brim_run_get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
+  }
+  l->log_bad = (int64_t)bad;
+  brim_run_compare_settings(l->config, l->work, extra, path);
+  const brim_work_diagnosis *d = l->work->table->diagnosis;
+  if (d && d->get) d->get(l->work->state, extra, (int64_t)skipped, l->watch.times);
+  l->step = (int64_t)step;
+  double updated = step;
+  brim_run_get_double(extra, "brim.updated", &updated);
+  l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
+  if (l->info.idle_limit > 0) l->result->skipped_steps = (int64_t)skipped;
+  l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
+  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
+  l->epoch = (int64_t)epoch - l->ended;
+  if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
+  json_decref(extra);
+  brim_log_info("run", "resumed from %s at step %" PRId64, path, l->step);
+  return BRIM_OK;
+}
+
+//---------------------------------- reports ----------------------------------
+// Progress, the figures of a log interval, and the report of an epoch.
+
+static void restart_clock(loop *l) {
   l->log_start = brim_clock_now();
   l->log_samples = l->log_steps = 0;
 }
 
-static void restart_interval(brim_run_loop *l) {
+static void restart_interval(loop *l) {
   restart_clock(l);
   l->log_bad = 0;
   memset(l->log_sums, 0, sizeof l->log_sums);
 }
 
-// Since `start` training continued: to the epoch's time and the run's; returns it.
-static int64_t count_time(brim_run_loop *l, brim_time start) {
+// Adds the time since `start` to the training time of epoch and run; returns it.
+static int64_t count_time(loop *l, brim_time start) {
   int64_t ns = brim_time_since_ns(start, brim_clock_now());
   l->epoch_ns += ns;
   l->train_seconds += (double)ns * 1e-9;
   return ns;
 }
 
-// Add the sums since last time to the epoch's and the interval's. When this happens is a function
-// of the step alone (every tenth, every log interval, the epoch's end), never of the clock: it
-// moves roundings, and two equal runs shall report equal figures.
-// Steps are only enqueued: what the device has left of them is waited for here, and is their time.
-static brim_status take_metrics(brim_run_loop *l) {
+// Adds the sums since the last call to those of the epoch and the interval. Call it at fixed steps (every tenth,
+// each log interval, the end of an epoch), never by the clock: the grouping changes roundings, and equal runs
+// must report equal figures. Steps are only enqueued, so this waits for the device and counts that as training.
+static brim_status take_metrics(loop *l) {
   brim_work_metrics m;
   brim_time start = brim_clock_now();
   BRIM_TRY(l->work->table->metrics(l->work->state, true, &m));
@@ -327,7 +635,7 @@ static brim_status take_metrics(brim_run_loop *l) {
   for (size_t i = 0; i < count; i++) l->log_sums[i] += m.sums[i];
   memcpy(l->last, m.values, sizeof l->last);
   l->log_bad += m.bad;
-  // a read that finds nothing is no step
+  // without samples no step was made
   if (m.samples > 0 && m.skipped == l->result->skipped_steps) l->updated = l->step;
   l->searching = m.searching;
   l->result->bad_samples += m.bad;
@@ -337,28 +645,28 @@ static brim_status take_metrics(brim_run_loop *l) {
   l->result->skipped_steps = m.skipped;
   const brim_work_moment at = {
       .epoch = l->epoch + 1, .step = l->step, .lr = l->last_lr, .metrics = &m};
-  return watch_take(&l->watch, &at, l->result->partial);
+  return check_trouble(&l->watch, &at, l->result->partial);
 }
 
-static void values_of(const brim_run_loop *l, const double *sums, double *values) {
+// Metrics from sums; NaN where there is none.
+static void values_of(const loop *l, const double *sums, double *values) {
   memcpy(values, l->last, sizeof l->last);
   l->work->table->figures(l->work->state, sums, values);
 }
 
-// Of the epoch so far; NaN where there is none.
-static void epoch_values(const brim_run_loop *l, double values[BRIM_METRIC_MAX]) {
+static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]) {
   values_of(l, l->sums, values);
 }
 
-// Rows that are the throughput in other units: of the same time as it.
-static void put_rates(const brim_run_loop *l, double samples_per_s, double *values) {
+// Metrics that are the throughput in another unit.
+static void put_rates(const loop *l, double samples_per_s, double *values) {
   for (size_t i = 0; i < l->info.rate_count; i++) {
     const brim_work_rate *rate = &l->info.rates[i];
     if (rate->row > 0) values[rate->row - 1] = samples_per_s * rate->per_sample;
   }
 }
 
-static void show_progress(brim_run_loop *l, bool force) {
+static void show_progress(loop *l, bool force) {
   if (!l->options->on_progress || l->progress_steps == 0) return;
   int64_t ns = brim_time_since_ns(l->progress_start, brim_clock_now());
   if (!force && ns < 100000000) return;
@@ -390,8 +698,8 @@ static void show_progress(brim_run_loop *l, bool force) {
   l->progress_samples = l->progress_steps = 0;
 }
 
-// The interval's figures to the log and to the callbacks; `data_ns` of it were waited for data.
-static brim_status tell_steps(brim_run_loop *l, int64_t data_ns) {
+// Reports a log interval to the log and the callback. `data_ns`: time that steps waited for data.
+static brim_status report_steps(loop *l, int64_t data_ns) {
   BRIM_TRY(take_metrics(l));
   double seconds = (double)brim_time_since_ns(l->log_start, brim_clock_now()) * 1e-9;
   brim_run_steps s;
@@ -412,8 +720,8 @@ static brim_status tell_steps(brim_run_loop *l, int64_t data_ns) {
   return brim_run_log_steps(&l->log, &s);
 }
 
-// What training itself has to say in an epoch's report.
-static void fill_report(const brim_run_loop *l, brim_epoch_report *r) {
+// Fills in the training part of an epoch's report.
+static void fill_report(const loop *l, brim_epoch_report *r) {
   memset(r, 0, sizeof *r);
   r->epoch = l->epoch + 1;
   r->epochs = l->epochs;
@@ -427,51 +735,82 @@ static void fill_report(const brim_run_loop *l, brim_epoch_report *r) {
   const brim_run_options *o = l->options;
   if (o->usage) o->usage(o->ctx, &r->gpu_percent, &r->sm_percent);
   r->lr = l->last_lr;
-  // of an epoch whose steps another process made is unknown
+  // unknown if another process made the steps
   bool made = l->epoch_samples > 0 && l->epoch_ns > 0;
   r->seconds = made ? (double)l->epoch_ns * 1e-9 : (double)NAN;
   r->samples_per_s = made ? (double)l->epoch_samples / r->seconds : (double)NAN;
   put_rates(l, r->samples_per_s, r->train);
 }
 
-// The error of an epoch after which there is nothing to continue with.
-static brim_status tell_lost(const brim_run_loop *l, int64_t epoch) {
+// The error for an epoch that left nothing to continue from.
+static brim_status fail_lost(const loop *l, int64_t epoch) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   l->result->diverged = true;
   if (d && d->lost) return d->lost(l->work->state, epoch, l->last_lr);
   return brim_fail(BRIM_ESTATE, "training diverged in epoch %" PRId64, epoch);
 }
 
-//--------------------------------------------- loop ---------------------------------------------
-// The training loop. Checkpoints are written at the end of an epoch (of short ones not of every: see
-// brim_run_files_young), every checkpoint.interval steps and on a stop; each is whole, and training from
-// it continues as if nothing had happened.
+//---------------------------------- ranks ----------------------------------
+// Ranks have their own clocks, files and signals. Every rank calls these at the same place; the first one decides.
+// With one rank they change nothing.
 
-enum { METRIC_STEPS = 10 };  // the device's sums are read every so many steps
+static brim_status sync_stop(loop *l) {
+  const volatile sig_atomic_t *stop = l->options->stop;
+  int64_t any = stop && *stop;
+  if (!l->comm) return BRIM_OK;
+  BRIM_TRY(brim_comm_all_reduce(l->comm, &any, 1, BRIM_I64));
+  l->any_rank_stop = any > 0;
+  return BRIM_OK;
+}
 
-typedef brim_run_loop loop;
+static bool stopped(const loop *l) {
+  const volatile sig_atomic_t *stop = l->comm ? &l->any_rank_stop : l->options->stop;
+  return stop && *stop;
+}
 
-//---------------------------------- reports ----------------------------------
+static brim_status follow_first(const loop *l, bool *decision) {
+  unsigned char first = *decision;
+  if (!l->comm) return BRIM_OK;
+  BRIM_TRY(brim_comm_broadcast(l->comm, &first, 1, 0));
+  *decision = first != 0;
+  return BRIM_OK;
+}
 
-// Since `start` nothing was computed: not the interval's time, nor the progress line's.
-static void leave_out(loop *l, brim_time start) {
-  int64_t ns = brim_time_since_ns(start, brim_clock_now());
-  l->log_start.ns += ns;
-  l->progress_start.ns += ns;
+// An evaluation may round differently on other machines; all must choose the same best epoch.
+static brim_status follow_first_metrics(const loop *l, brim_work_metrics *m) {
+  const brim_metric_set *set = m->set;
+  if (!l->comm) return BRIM_OK;
+  brim_status status = brim_comm_broadcast(l->comm, m, sizeof *m, 0);
+  m->set = set;
+  return status;
+}
+
+static brim_status follow_first_path(const loop *l, char **path) {
+  char text[4096] = "";
+  if (!l->comm) return BRIM_OK;
+  if (*path && strlen(*path) >= sizeof text) {
+    return brim_fail(BRIM_EINVAL, "the path of the checkpoint is longer than %zu bytes",
+                     sizeof text - 1);
+  }
+  if (*path) strcpy(text, *path);
+  BRIM_TRY(brim_comm_broadcast(l->comm, text, sizeof text, 0));
+  brim_free(*path);
+  *path = text[0] ? brim_strdup(text) : NULL;
+  if (text[0] && !*path) return brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
+  return BRIM_OK;
 }
 
 //---------------------------------- out of memory ----------------------------------
 
-// Nothing smaller is left. The checkpoint is of before: what did not help is not continued, which
-// the log's last word says.
+// No smaller setting is left. Roll back to the setting of the last checkpoint and log that.
 static brim_status nothing_fits(loop *l, const char *why) {
   if (l->adapting) {
     l->adapt = l->before_adapting;
     l->adapting = false;
-    brim_run_adapt reported = l->adapt;  // noted in the log, not to be remembered
+    brim_run_adapt reported = l->adapt;  // log it, but do not remember it
     BRIM_TRY(brim_run_adapt_note(&reported, l->work, &l->log, l->epoch + 1, l->step));
   }
-  if (l->ended) {  // the end of the epoch reports what is saved
+  if (l->ended) {  // end_epoch adds what is saved
     return brim_fail(
         BRIM_EOOM,
         l->adapt.shrinks ? "%s; nothing smaller fits" : "%s; no smaller micro-batch fits", why);
@@ -483,17 +822,17 @@ static brim_status nothing_fits(loop *l, const char *why) {
                    why, l->files.last);
 }
 
-// Another process took what this run still needed: the state to the last checkpoint, everything
-// built again with smaller micro-batches, the state back. What a step had begun is begun again. The
-// next checkpoint, which is made when that has worked, continues with them.
+// Recovers from out-of-memory: save, rebuild with a smaller setting, reload. The caller repeats the interrupted
+// step. The next checkpoint, which is written once that has worked, stores the smaller setting. With ranks this
+// is no use, since one rank cannot change alone.
 static brim_status adapt(loop *l, brim_status status) {
   if (status != BRIM_EOOM || !l->adapt.frees_optional || l->comm) return status;
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   const brim_setting was = l->adapt.setting;
-  bool there = l->adapting && l->files.last_step == l->step;
-  if (!there) {
-    BRIM_TRY(brim_run_save_now(l));
+  bool saved = l->adapting && l->files.last_step == l->step;
+  if (!saved) {
+    BRIM_TRY(brim_run_save(l, false, true, true));
     l->before_adapting = l->adapt;
     l->adapting = false;
   }
@@ -501,15 +840,18 @@ static brim_status adapt(loop *l, brim_status status) {
   status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
-  bool changed = memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // else nothing of the step did
+  bool changed =
+      memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // else only optional memory was freed
   l->adapting = l->adapting || changed;
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->torn = false;
   l->work->table->info(l->work->state, &l->info);
-  memset(&l->loader.before, 0, sizeof l->loader.before);  // another loader, which begins at 0
+  memset(&l->loader.before, 0, sizeof l->loader.before);  // the new loader starts at 0
   if (!changed) return BRIM_OK;
   return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
+
+//---------------------------------- the end of an epoch ----------------------------------
 
 static brim_status evaluate(loop *l, brim_work_metrics *out) {
   brim_status status = brim_work_evaluate(l->work, out);
@@ -517,14 +859,14 @@ static brim_status evaluate(loop *l, brim_work_metrics *out) {
     BRIM_TRY(adapt(l, status));
     status = brim_work_evaluate(l->work, out);
   }
-  return status ? status : brim_run_decide_metrics(l, out);
+  return status ? status : follow_first_metrics(l, out);
 }
 
-// Did this process train or evaluate anything?
+// True if this process trained or evaluated anything.
 static bool has_continued(const loop *l) { return l->step > l->first_step || l->caught_up; }
 
-// Evaluates once more what was learned, where the workload can; it costs the run nothing but time. Before
-// the model is written, which says that nothing is left to do: a run that ends here makes it up.
+// Evaluates the learned features at the end, if the workload can. Runs before the model is written: the model
+// marks a finished run, so an interrupted probe is repeated on resume.
 static brim_status probe(loop *l) {
   brim_work_metrics m;
   const brim_work_features_table *features = l->work->table->features;
@@ -534,7 +876,7 @@ static brim_status probe(loop *l) {
     brim_status_clear();
     return BRIM_OK;
   }
-  // one rank cannot do without alone: the others would wait for its figures
+  // with ranks, the others would wait for the metrics of one that skips
   if (!l->comm && (status == BRIM_EOOM || status == BRIM_ENOMEM)) {
     brim_log_warn("run", "no evaluation at the end: %s; run brim eval when memory is free",
                   brim_status_detail());
@@ -542,7 +884,7 @@ static brim_status probe(loop *l) {
     return BRIM_OK;
   }
   BRIM_TRY(status);
-  BRIM_TRY(brim_run_decide_metrics(l, &m));
+  BRIM_TRY(follow_first_metrics(l, &m));
   memcpy(l->result->probe, m.values, sizeof l->result->probe);
   const brim_metric_set *set = l->work->metrics;
   json_t *f = json_object();
@@ -557,14 +899,14 @@ static brim_status probe(loop *l) {
   return s;
 }
 
-// After every eval_interval'th epoch and after the last one.
+// True after every eval_interval-th epoch and the last one.
 static bool evaluates(const loop *l) {
   if (l->info.eval_samples <= 0) return false;
   int64_t epoch = l->epoch + 1;
   return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
 }
 
-// Those rows of an evaluation that have to be.
+// True if all evaluation metrics that must be finite are.
 static bool all_finite(const brim_metric_set *set, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
@@ -575,7 +917,7 @@ static bool all_finite(const brim_metric_set *set, const double *values) {
   return true;
 }
 
-// The evaluation of an epoch, into its report.
+// Evaluates an epoch and fills in its report.
 static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
   brim_work_metrics eval;
   BRIM_TRY(evaluate(l, &eval));
@@ -594,11 +936,11 @@ static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
                                .metrics = &eval,
                                .evaluated = true,
                                .train = r->train};
-  return watch_take(&l->watch, &at, false);
+  return check_trouble(&l->watch, &at, false);
 }
 
-// Nothing changes what is trained any more. Of a few steps it is nothing to have no effect where epochs
-// may be that short.
+// True if steps no longer change the weights: all of the epoch, and at least idle_limit steps where short epochs
+// may have idle steps.
 static bool is_idle(const loop *l) {
   if (l->info.idle_limit > 0) {
     int64_t idle = l->step - l->updated;
@@ -623,10 +965,9 @@ static brim_status finish_epoch(loop *l) {
     r.eval_seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   }
   loader_epoch(&l->loader, l->work, &r.loading);
-  r.best = brim_run_best_take(&l->best, &r, l->info.eval_samples > 0);
+  r.best = best_take(&l->best, &r, l->info.eval_samples > 0);
   memcpy(l->result->train, r.train, sizeof r.train);
-  // what nothing finite comes out of must not replace a good checkpoint
-  // while steps are skipped to find something out there is something left to find
+  // a lost epoch must not replace a good checkpoint; steps skipped to find the loss scale do not count as lost
   bool lost = r.dead || (!l->searching && is_idle(l));
   l->epoch++;
   l->ended = false;
@@ -635,21 +976,21 @@ static brim_status finish_epoch(loop *l) {
   l->epoch_skipped = (double)l->result->skipped_steps;
   restart_interval(l);
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
-  // the log first: rows after a checkpoint are dropped on resuming, missing ones stay missing
+  // log before saving: resume drops rows after the checkpoint, but cannot add missing ones
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
   BRIM_TRY(brim_run_save_poll(l));
-  // one that was written while evaluating is of an epoch that ended without
+  // replace a checkpoint that was written before this evaluation
   bool not_evaluated = l->files.last_step == l->step;
   bool due = r.best || not_evaluated || l->adapting || l->save_due || !brim_run_save_postponed(l);
-  BRIM_TRY(brim_run_decide(l, &due));
+  BRIM_TRY(follow_first(l, &due));
   if (r.best || due) publish_phase(l, BRIM_JOB_CHECKPOINT);
-  BRIM_TRY(brim_run_save(l, r.best, !lost && due));
+  BRIM_TRY(brim_run_save(l, r.best, !lost && due, false));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   publish_phase(l, BRIM_JOB_TRAIN);
-  brim_run_publish_step(l);
-  if (lost) return tell_lost(l, r.epoch);
-  restart_clock(l);  // the evaluation and the checkpoint are behind
+  publish_step(l);
+  if (lost) return fail_lost(l, r.epoch);
+  restart_clock(l);  // evaluation and checkpoint do not count
   l->epoch_start = l->progress_start = l->log_start;
   brim_phase_timer_reset(&l->timer);
   if (l->options->usage) l->options->usage(l->options->ctx, NULL, NULL);
@@ -657,10 +998,14 @@ static brim_status finish_epoch(loop *l) {
 }
 
 //---------------------------------- the loop ----------------------------------
+// Checkpoints are written at the end of an epoch (brim_run_save_postponed: not of every short one), every
+// checkpoint.interval steps, and on a stop. Training continues from each bit for bit.
 
-static bool done(const loop *l) { return l->epoch >= l->epochs || brim_run_best_stops(&l->best); }
+enum { METRIC_STEPS = 10 };  // read the device's sums every so many steps
 
-// Did this step reach a multiple of checkpoint.interval?
+static bool done(const loop *l) { return l->epoch >= l->epochs || best_stops(&l->best); }
+
+// True if this step reached a multiple of checkpoint.interval.
 static bool reaches_interval(const loop *l, const brim_step_info *step) {
   if (l->interval <= 0) return false;
   if (!l->info.interval_unit) return step->step % l->interval == 0;
@@ -689,20 +1034,19 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
   l->log_steps++;
   l->progress_steps++;
   *epoch_end = step.epoch_end;
-  return brim_run_agree_stop(l);
+  return sync_stop(l);
 }
 
-// The newest checkpoint is of this step, and whole.
+// Makes sure that last.safetensors holds this step.
 static brim_status save_here(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
   if (l->torn || (l->files.last_step == l->step && !l->adapting)) return BRIM_OK;
-  BRIM_TRY(brim_run_save_now(l));
+  BRIM_TRY(brim_run_save(l, false, true, true));
   l->adapting = false;
   return BRIM_OK;
 }
 
-// The state, after something failed, whose words go to `why`. False: saving failed as well, and they are
-// the status's own again.
+// Saves after a failure, whose detail goes to `why`. False if saving failed too; the detail is then restored.
 static bool saved_after(loop *l, char *why, size_t size) {
   snprintf(why, size, "%s", brim_status_detail());
   if (save_here(l) == BRIM_OK) return true;
@@ -710,9 +1054,8 @@ static bool saved_after(loop *l, char *why, size_t size) {
   return false;
 }
 
-// --max-steps before the last epoch's end: the model as it is, and of an epoch that was begun the
-// figures so far. They are read after the checkpoint, so that continuing from it rounds as if
-// nothing had been read.
+// Ends at --max-steps: writes the model, and reports the metrics of the begun epoch. They are read after the
+// checkpoint is written, so that the resumed run rounds as if they had not been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
   l->result->not_evaluated = l->info.eval_samples > 0 && !l->evaluated &&
                              (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
@@ -725,10 +1068,10 @@ static brim_status finish_early(loop *l, bool within_epoch) {
   return brim_run_save_model(l);
 }
 
-// training.early_stopping_patience ended it, now or when it last ran.
-static brim_status tell_stopped(loop *l) {
+// training.early_stopping_patience ended the run, now or before a resume.
+static brim_status report_early_stop(loop *l) {
   l->result->stopped_early = true;
-  if (!has_continued(l)) return BRIM_OK;  // it was reported then
+  if (!has_continued(l)) return BRIM_OK;  // reported before the resume
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "patience", json_integer(l->best.patience));
   if (!s) s = brim_json_put(f, "delta", brim_json_number(l->best.delta));
@@ -746,12 +1089,12 @@ static brim_status interrupted(loop *l) {
                    l->files.last);
 }
 
-// The end of an epoch, a long time where much is evaluated. Where the evaluation is stopped or fails the
-// epoch itself is kept, and evaluated when the run resumes; of a device that failed nothing can be read.
+// Finishes an epoch. If its evaluation is stopped or fails, the epoch is saved, and a resumed run evaluates it.
+// After a device error nothing can be saved.
 static brim_status end_epoch(loop *l) {
   brim_status status = finish_epoch(l);
   if (status == BRIM_OK) return BRIM_OK;
-  if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
+  if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
   if (!l->ended || status == BRIM_EDEVICE || l->comm) return status;
   char why[1024];
   if (!saved_after(l, why, sizeof why)) return status;
@@ -759,15 +1102,15 @@ static brim_status end_epoch(loop *l) {
                    why, l->step);
 }
 
-// All epochs are made. A run that was over already leaves its model as it is: whatever settings it was
-// started with this time, they are not what the model was trained with.
+// All epochs are made: write the model. A run that was over before keeps its model, since this time's settings
+// are not those it was trained with.
 static brim_status finish(loop *l) {
   BRIM_TRY(brim_run_save_wait(l));
   bool unfinished = has_continued(l) || !brim_run_files_model_at(&l->files, l->step);
-  BRIM_TRY(brim_run_decide(l, &unfinished));
+  BRIM_TRY(follow_first(l, &unfinished));
   if (unfinished) {
     brim_status status = probe(l);
-    if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
+    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
     BRIM_TRY(status);
     return brim_run_save_model(l);
   }
@@ -775,10 +1118,10 @@ static brim_status finish(loop *l) {
   return BRIM_OK;
 }
 
-// Data that cannot be read, mostly: what was learned until then is worth keeping. Of a device that failed
-// nothing can be read, and without memory nothing is built up for writing.
+// A step failed, mostly because data cannot be read: save what was learned. That is impossible after a device
+// error or out of memory.
 static brim_status step_failed(loop *l, brim_status status) {
-  // a checkpoint is made by all ranks, and the others are in the middle of a step
+  // with ranks, saving needs all of them, and the others are within a step
   bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM && !l->comm;
   if (!kept || !has_continued(l)) return status;
   char why[1024];
@@ -787,8 +1130,8 @@ static brim_status step_failed(loop *l, brim_status status) {
                    l->step);
 }
 
-// A training most of whose steps had no effect has not learned what was asked: it is not done, and no
-// sweep ranks it. The model stays as it was written. Policies have a limit of their own (is_idle).
+// Fails a run in which most steps had no effect, so that no sweep ranks it. The model stays. Policies have a
+// limit of their own (is_idle).
 static brim_status check_learned(const loop *l) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   brim_run_result *r = l->result;
@@ -819,10 +1162,10 @@ static brim_status train(loop *l) {
   while (!done(l) && (limit == 0 || l->step < limit)) {
     bool epoch_end = false;
     brim_status status = one_step(l, &data_ns, &epoch_end);
-    if (status == BRIM_EINTERRUPTED && brim_run_stopped(l)) return interrupted(l);
+    if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
     if (status) return step_failed(l, status);
     if (l->log_interval > 0 && l->step % l->log_interval == 0) {
-      BRIM_TRY(tell_steps(l, data_ns));
+      BRIM_TRY(report_steps(l, data_ns));
       data_ns = 0;
     } else if (l->info.reads_often || l->step % METRIC_STEPS == 0) {
       BRIM_TRY(take_metrics(l));
@@ -832,15 +1175,18 @@ static brim_status train(loop *l) {
       data_ns = 0;
     } else {
       show_progress(l, false);
-      brim_run_publish_step(l);
+      publish_step(l);
       brim_time start = brim_clock_now();
       bool due = l->adapting || l->save_due;
-      BRIM_TRY(due ? brim_run_save(l, false, true) : brim_run_save_poll(l));
+      BRIM_TRY(due ? brim_run_save(l, false, true, false) : brim_run_save_poll(l));
       l->adapting = false;
-      leave_out(l, start);
+      int64_t saving_ns =
+          brim_time_since_ns(start, brim_clock_now());  // counts as neither interval
+      l->log_start.ns += saving_ns;
+      l->progress_start.ns += saving_ns;
     }
     bool enough = limit > 0 && l->step >= limit;
-    if (brim_run_stopped(l) && !done(l)) return interrupted(l);
+    if (stopped(l) && !done(l)) return interrupted(l);
     if (enough && !done(l)) {
       BRIM_TRY(save_here(l));
       BRIM_TRY(finish_early(l, !epoch_end));
@@ -849,18 +1195,18 @@ static brim_status train(loop *l) {
   }
   if (!done(l)) return BRIM_OK;
   if (has_continued(l)) BRIM_TRY(save_here(l));
-  if (brim_run_best_stops(&l->best)) BRIM_TRY(tell_stopped(l));
+  if (best_stops(&l->best)) BRIM_TRY(report_early_stop(l));
   BRIM_TRY(finish(l));
   return check_learned(l);
 }
 
-// The result of writing to the folder.
+// Notes a failure to write to the folder in the result.
 static brim_status in_folder(loop *l, brim_status status) {
   if (status && status != BRIM_ENOMEM) l->result->folder_failed = true;
   return status;
 }
 
-// A folder that cannot be made or written to.
+// Adds a hint to the error of a folder that cannot be created or written.
 static brim_status not_writable(loop *l, brim_status status) {
   if (in_folder(l, status) == BRIM_OK || status == BRIM_ENOMEM) return status;
   char why[1024];
@@ -883,7 +1229,7 @@ static brim_status lock_folder(loop *l, bool own) {
   return BRIM_OK;
 }
 
-// What stands where a checkpoint will go would be found when the work is done.
+// Finds folders in the way of checkpoints before training, not after.
 static brim_status check_places(const loop *l) {
   const char *const places[] = {l->files.last, l->files.best, l->files.model};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -896,9 +1242,30 @@ static brim_status check_places(const loop *l) {
   return BRIM_OK;
 }
 
-// What is allowed, and seldom meant.
-static void warn_of_settings(loop *l, const brim_setting *setting, const char *from) {
-  brim_run_best_start(&l->best, l->info.eval_samples > 0);
+// Warns when the learning rate is still rising at the end of the run. --max-steps does not count as the end.
+static void warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
+  brim_work_warmup warmup = brim_work_warmup_of(config, steps_per_epoch);
+  int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
+  int64_t most = brim_config_int(config, "training.steps");
+  if (most > 0 && most < total) total = most;
+  if (total <= 0) return;
+  if (warmup.steps >= total) {
+    brim_log_warn("run",
+                  "the learning rate is still rising at the end of the run: warm-up takes %" PRId64
+                  " steps, the run has %" PRId64 "; lower %s, or train longer",
+                  warmup.steps, total, warmup.key);
+  } else if (warmup.steps < warmup.asked) {
+    brim_log_warn("run",
+                  "%s asks for %" PRId64
+                  " steps of warm-up, half of the run or more; the run is "
+                  "short, so brim takes %" PRId64,
+                  warmup.key, warmup.asked, warmup.steps);
+  }
+}
+
+// Warns about settings that are allowed but seldom meant.
+static void warn_settings(loop *l, const brim_setting *setting, const char *from) {
+  best_start(&l->best, l->info.eval_samples > 0);
   const char *weights = brim_config_string(l->config, "training.weights");
   if (from && weights && weights[0]) {
     brim_log_warn("run", "resuming from %s: brim uses its weights, not those of %s", from, weights);
@@ -924,8 +1291,8 @@ static void warn_of_settings(loop *l, const brim_setting *setting, const char *f
                   "training.early_stopping_patience has no effect: with training.eval_interval: 0 "
                   "there is only one evaluation, at the end");
   }
-  // epochs and schedule of the config are this workload's, where it has none of its own
-  if (l->info.epochs == 0) brim_run_warn_warmup(l->config, l->info.steps_per_epoch);
+  // a workload with its own number of epochs has its own schedule too
+  if (l->info.epochs == 0) warn_warmup(l->config, l->info.steps_per_epoch);
 }
 
 static brim_status build(loop *l, const char *from) {
@@ -942,15 +1309,15 @@ static brim_status build(loop *l, const char *from) {
   l->result->unit = l->info.unit;
   memcpy(l->result->rates, l->info.rates, sizeof l->info.rates);
   l->result->rate_count = l->info.rate_count;
-  warn_of_settings(l, &l->adapt.setting, from);
-  if (from) BRIM_TRY(brim_run_resume(l, from));
-  return brim_run_check_same(l);
+  warn_settings(l, &l->adapt.setting, from);
+  if (from) BRIM_TRY(resume(l, from));
+  return brim_run_ranks_verify(l);
 }
 
-// What another rank than the first does of that: it has no folder and no logs.
+// Prepares a rank other than the first, which has no folder and no logs.
 static brim_status prepare_rank(loop *l, uint64_t limit, brim_plan *plan) {
   char *from = NULL;
-  brim_status status = brim_run_decide_path(l, &from);
+  brim_status status = follow_first_path(l, &from);
   if (!status && from) status = brim_run_adapt_take(&l->adapt, l->work, from);
   if (!status) status = brim_run_adapt_plan(&l->adapt, l->work, l->options, limit, plan);
   if (!status) status = build(l, from);
@@ -977,8 +1344,8 @@ static brim_status prepare(loop *l) {
   brim_run_adapt_init(&l->adapt, l->work, l->config);
   l->watch = (brim_run_watch){.work = l->work, .log = &l->log, .result = l->result};
   if (!brim_run_writes(l)) return prepare_rank(l, limit, &plan);
-  // The lock comes first, so that no other run moves on while this one reads its checkpoint; a folder
-  // that is not there yet is made only after a bad checkpoint had its chance to be refused.
+  // Lock first, so that no other run writes while this one reads the checkpoint. Create a missing folder only
+  // after everything that may fail without it.
   bool there = brim_fs_is_dir(l->options->output_dir);
   bool own = false;
   if (there)
@@ -986,8 +1353,14 @@ static brim_status prepare(loop *l) {
   if (there) BRIM_TRY(lock_folder(l, own));
   BRIM_TRY(check_places(l));
   char *from = NULL;
-  brim_status built = brim_run_resume_path(l, &from);
-  if (!built) built = brim_run_decide_path(l, &from);
+  brim_status built = BRIM_OK;
+  if (l->options->resume_path) {
+    from = brim_strdup(l->options->resume_path);
+    if (!from) built = brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
+  } else if (l->options->resume) {
+    built = brim_run_files_newest(&l->files, &from);
+  }
+  if (!built) built = follow_first_path(l, &from);
   if (!built && !from && l->options->resume) {
     brim_log_warn("run", "%s holds no checkpoint to resume from, so training starts at step 0",
                   l->options->output_dir);
@@ -1008,9 +1381,8 @@ static brim_status prepare(loop *l) {
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   const char *folder = l->options->output_dir;
   if (more) BRIM_TRY(in_folder(l, brim_run_write_config(l->config, l->work, folder)));
-  const brim_run_columns columns = {l->work->metrics, l->info.watches_gpu};
-  BRIM_TRY(
-      in_folder(l, brim_run_log_open(&l->log, l->config, &columns, folder, l->step, l->ended)));
+  BRIM_TRY(in_folder(l, brim_run_log_open(&l->log, l->config, l->work->metrics, l->info.watches_gpu,
+                                          folder, l->step, l->ended)));
   if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   publish_start(l);
   if (l->options->on_start) {
@@ -1018,6 +1390,8 @@ static brim_status prepare(loop *l) {
   }
   return BRIM_OK;
 }
+
+//---------------------------------- the result ----------------------------------
 
 static void clear_result(const brim_work *work, brim_run_result *out) {
   memset(out, 0, sizeof *out);
@@ -1031,16 +1405,16 @@ static void clear_result(const brim_work *work, brim_run_result *out) {
   out->unit = "samples";
 }
 
-// Figures of training choose the best, they do not evaluate it: they are no peers of the evaluation's.
-static void tell_best(const loop *l, brim_run_result *out) {
+// Leaves out->best unknown if training metrics chose the best epoch although there are evaluations.
+static void put_best(const loop *l, brim_run_result *out) {
   bool evaluates = l->info.eval_samples > 0;
   out->best_by_training = l->best.training || !evaluates;
   out->best_epoch = l->best.epoch;
   if (!(l->best.training && evaluates)) memcpy(out->best, l->best.values, sizeof out->best);
 }
 
-// What the ranks exchanged, by the steps of this process.
-static void tell_exchange(const loop *l, brim_run_result *out) {
+// Exchange times per step of this process.
+static void put_exchange(const loop *l, brim_run_result *out) {
   const brim_device *device = l->work->context.device;
   brim_comm_stats stats;
   out->exchange_ms = out->exchange_exposed_ms = (double)NAN;
@@ -1049,11 +1423,22 @@ static void tell_exchange(const loop *l, brim_run_result *out) {
   snprintf(out->exchange_by, sizeof out->exchange_by, "%s", brim_device_exchange(device));
   if (out->steps_run <= 0 || !brim_device_exchange_stats(device, &stats)) return;
   out->exchange_ms = (double)stats.busy_ns * 1e-6 / (double)out->steps_run;
-  // a GPU is not waited for by the thread that asks
+  // the host does not wait for a GPU's exchange
   if (!device->info.host_memory) return;
   out->exchange_exposed_ms = (double)stats.waited_ns * 1e-6 / (double)out->steps_run;
-  // until a thread that waited runs again is part of an exchange
+  // waking a waiting thread is part of the exchange
   out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
+}
+
+// Waits for the checkpoint that is being written, before the run returns with `status`.
+static brim_status finish_saving(loop *l, brim_status status) {
+  if (!status) return brim_run_save_wait(l);
+  if (!l->saver.busy) return status;
+  char why[4096];  // keep the detail of what ended the run
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
+  brim_status_set_detail(why);
+  return status;
 }
 
 brim_status brim_run_train(brim_work *work, const brim_config *config,
@@ -1077,27 +1462,28 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
     l.limit = options->max_steps;
   }
   brim_phase_timer_init(&l.timer);
-  loader_init(&l.loader, config);
-  brim_status status = brim_run_best_init(&l.best, config, work->metrics);
+  l.loader.slow_ms = brim_config_float(config, "data.slow_transform_ms");
+  brim_status status = best_init(&l.best, config, work->metrics);
   if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
-  work->table->stops(work->state, l.comm ? &l.agreed_stop : options->stop);
+  work->table->stops(work->state, l.comm ? &l.any_rank_stop : options->stop);
   if (!status) status = prepare(&l);
-  // Planning, preparing and the baseline's episodes can take long; none of them writes anything.
+  // preparing can take long, and writes nothing
   if (status == BRIM_EINTERRUPTED) {
     status = brim_fail(status, "interrupted before training began; nothing was written");
   }
   bool prepared = !status;
   if (!status) status = train(&l);
-  status = brim_run_save_end(&l, status);
-  publish_stop(&l);
+  status = finish_saving(&l, status);
+  brim_job_publisher_stop(l.publisher);
+  l.publisher = NULL;
   work->table->stops(work->state, NULL);
   if (prepared && brim_run_writes(&l)) brim_run_files_separate(&l.files);
   if (prepared) loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
   out->epochs = l.epoch;
-  tell_best(&l, out);
-  tell_exchange(&l, out);
+  put_best(&l, out);
+  put_exchange(&l, out);
   out->lr = l.last_lr;
   out->seconds = l.train_seconds;
   out->wall_seconds = (double)brim_time_since_ns(l.began, brim_clock_now()) * 1e-9;

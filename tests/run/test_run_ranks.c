@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run/run_ranks_int.h"
+#include "run/run_int.h"
 #include "test.h"
 
 #define RANKS 3

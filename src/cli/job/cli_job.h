@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "config/config.h"
 #include "measure/measure.h"
-#include "run/run_ranks.h"
+#include "run/run.h"
 #include "workload/workload.h"
 
 #ifdef __cplusplus
