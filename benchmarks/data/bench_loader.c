@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/config_int.h"
+#include "config/config.h"
 #include "data/data.h"
 
 // Timed are at least this many times the batches that may lie ready: else the ring is measured.
@@ -76,27 +76,25 @@ static brim_status parse_dataset(bench *b) {
   const char *path = text_of(b, "path", NULL);
   const char *text = text_of(b, "dataset", NULL);
   if (!text) return brim_source_guess(path, &b->component);
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(brim_config_expression_parse(b->arena, text, (brim_config_place){"--dataset", 1, 1},
-                                        &drafts));
-  if (drafts.count != 1 || drafts.tail) {
+  brim_pipeline datasets;
+  BRIM_TRY(brim_config_parse_expression(b->arena, text, "--dataset", &datasets));
+  if (datasets.count != 1 || datasets.tail) {
     return brim_fail(BRIM_EINVAL, "--dataset is '%s', expected one component", text);
   }
-  b->component = drafts.items[0]->c;
+  b->component = datasets.items[0];
   return BRIM_OK;
 }
 
 static brim_status parse_transform(bench *b) {
   const char *text = text_of(b, "transform", NULL);
   if (!text) return BRIM_OK;
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(brim_config_expression_parse(b->arena, text, (brim_config_place){"--transform", 1, 1},
-                                        &drafts));
-  if (drafts.count > MAX_PIPELINE || drafts.tail) {
+  brim_pipeline stages;
+  BRIM_TRY(brim_config_parse_expression(b->arena, text, "--transform", &stages));
+  if (stages.count > MAX_PIPELINE || stages.tail) {
     return brim_fail(BRIM_EINVAL, "--transform is not a pipeline of up to %d stages", MAX_PIPELINE);
   }
-  for (size_t i = 0; i < drafts.count; i++) b->stage[i] = drafts.items[i]->c;
-  b->pipeline = (brim_pipeline){b->stage, drafts.count, false};
+  for (size_t i = 0; i < stages.count; i++) b->stage[i] = stages.items[i];
+  b->pipeline = (brim_pipeline){b->stage, stages.count, false};
   return BRIM_OK;
 }
 

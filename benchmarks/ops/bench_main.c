@@ -2,16 +2,16 @@
 #include <stdio.h>
 
 #include "bench_model.h"
-#include "config/config_int.h"
+#include "config/config.h"
 
 brim_status bench_parse_component(brim_arena *arena, const char *text, const char *what,
                                   const brim_component **out) {
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(brim_config_expression_parse(arena, text, (brim_config_place){what, 0, 0}, &drafts));
-  if (drafts.count != 1 || drafts.tail) {
+  brim_pipeline components;
+  BRIM_TRY(brim_config_parse_expression(arena, text, what, &components));
+  if (components.count != 1 || components.tail) {
     return brim_fail(BRIM_EINVAL, "%s is '%s', expected one component", what, text);
   }
-  *out = &drafts.items[0]->c;
+  *out = &components.items[0];
   return BRIM_OK;
 }
 

@@ -1,5 +1,5 @@
-// The config room between folders: loading with all options, grids, components, explaining.
-// It never probes the machine: the preset `auto` takes facts from its caller.
+// Configs for other rooms: loading with all options, values, grids, printing, identity, editing a file, the key
+// table. This room never probes the machine: the preset `auto` takes facts from its caller.
 #ifndef BRIM_CONFIG_ROOM_H_
 #define BRIM_CONFIG_ROOM_H_
 
@@ -11,14 +11,13 @@ extern "C" {
 #endif
 
 typedef enum brim_config_mode {
-  BRIM_CONFIG_RUN,    // train, bench, sweep: of repeated keys the later wins, with a warning;
-                      // `| ...` is an error
+  BRIM_CONFIG_RUN,    // train, bench, sweep: a repeated key is a warning and the later one wins
   BRIM_CONFIG_CHECK,  // config check
-  BRIM_CONFIG_EDIT,   // the file is to be changed: repeated keys are errors, as `| ...` is
+  BRIM_CONFIG_EDIT,   // before a file is edited: a repeated key is an error
   BRIM_CONFIG_MODE_COUNT
 } brim_config_mode;
 
-// What the machine is, for the preset `auto`; 0 / NULL = unknown.
+// The machine, for the preset `auto`; 0 or NULL = unknown.
 typedef struct brim_config_facts {
   const char *gpu_name;  // NULL = no GPU
   uint64_t gpu_bytes;
@@ -27,17 +26,17 @@ typedef struct brim_config_facts {
 
 typedef struct brim_config_options {
   const char *path;       // YAML file, or NULL
-  const char *base;       // a config below the file: what the file leaves open; or NULL
+  const char *base;       // a config whose keys hold where the file sets none, or NULL
   const char *text;       // YAML text instead of a file, or NULL
   const char *text_name;  // its name in messages
-  const char *text_path;  // the file that the text stands for: includes are relative to it; or NULL
-  bool no_include;        // the text comes from elsewhere: it names no files of this machine
+  const char *text_path;  // includes of the text are relative to this file, or NULL
+  bool no_include;        // refuse includes: the text comes from another machine
   const char *const *overrides;
   size_t override_count;
   brim_config_mode mode;
   const brim_config_facts *facts;  // NULL: `auto` behaves as on a machine without a GPU
-  // NULL, or called for each mistake that keys, values and components have (text with file:line:col in
-  // front): the load looks at all of them, and then fails by the first.
+  // If not NULL, the load checks all keys, values and components, calls this for each mistake (the text starts
+  // with file:line:col), and fails with the first one.
   void (*on_mistake)(void *ctx, const char *text);
   void *ctx;
 } brim_config_options;
@@ -54,18 +53,17 @@ enum {
 
 brim_status brim_config_load(const brim_config_options *options, brim_config **out);
 
-// BRIM_EINVAL: the text includes other files, so it is not all of a config. What else is wrong with it,
-// loading says.
+// BRIM_EINVAL if the text includes other files. Does not check anything else.
 brim_status brim_config_check_whole(const char *text, const char *name);
 
-// Warnings collected while loading (text with file:line:col in front).
+// Warnings collected while loading; each starts with file:line:col.
 size_t brim_config_warning_count(const brim_config *config);
 const char *brim_config_warning(const brim_config *config, size_t index);
 
-// Was the key given (by file, include, preset or override) rather than defaulted?
+// Was the key given by a file, an include, a preset or an override?
 bool brim_config_is_set(const brim_config *config, const char *key);
-// What gave a key its value. A file may have any name, so decisions (consent above all) go by this
-// and never by the text of brim_config_origin.
+// The source of a value. Use this for decisions such as consent, never the text of brim_config_origin: a file
+// may have any name.
 typedef enum brim_config_layer {
   BRIM_CONFIG_FROM_DEFAULT,
   BRIM_CONFIG_FROM_PRESET,
@@ -74,9 +72,10 @@ typedef enum brim_config_layer {
   BRIM_CONFIG_LAYER_COUNT
 } brim_config_layer;
 brim_config_layer brim_config_layer_of(const brim_config *config, const char *key);
-// Does the user ask for this value? A default in a file is no wish: brim writes every key into config.yaml.
+// Does the user ask for this value? A value in a file that equals the default does not count: brim writes every
+// key into config.yaml.
 bool brim_config_is_asked(const brim_config *config, const char *key);
-// Where, for people: "file:line:col", "preset a100-80g", "override", "default".
+// Text for users: "file:line:col", "preset a100-80g", "override" or "default".
 const char *brim_config_origin(const brim_config *config, const char *key);
 
 // List-typed keys (benchmark.batch_sizes, ...): *count 0 when unset.
@@ -84,7 +83,7 @@ brim_status brim_config_get_ints(const brim_config *config, const char *key, con
                                  size_t *count);
 brim_status brim_config_get_strings(const brim_config *config, const char *key,
                                     const char *const **out, size_t *count);
-// BRIM_EINVAL where `device` names a GPU twice: for commands that have no use for that.
+// BRIM_EINVAL if `device` names a GPU twice, for commands that cannot share one.
 brim_status brim_config_devices_apart(const brim_config *config);
 // Reads that cannot fail for keys this binary knows to exist (asserted by tests).
 int64_t brim_config_int(const brim_config *config, const char *key);
@@ -126,24 +125,23 @@ typedef struct brim_config_number {
 } brim_config_number;
 brim_status brim_config_to_yaml_with(const brim_config *config, const brim_config_number *numbers,
                                      size_t count, brim_str *out);
-// What makes a point the experiment it is, one line per key: the keys that it sets, without those at
-// their defaults, of other workloads, of bench, and those that are never an axis. So keys that a later
-// version adds change nothing. Values that the machine resolves stand as they were written, and those
-// of `preset: auto` not at all.
+// The identity of an experiment, one line per key that the point sets. Left out: keys at their defaults, keys
+// of other workloads and of bench, and keys that are never an axis, so keys of later versions change nothing.
+// Values that the machine resolves are as written; values of `preset: auto` are left out.
 typedef enum brim_config_identity_of {
   BRIM_CONFIG_EXPERIMENT,
   BRIM_CONFIG_GROUP,  // without the seed
-  BRIM_CONFIG_COST,   // without what changes neither memory nor time: seed, learning rate, ...
+  BRIM_CONFIG_COST,   // without keys that change neither memory nor time: seed, learning rate, ...
   BRIM_CONFIG_IDENTITY_COUNT
 } brim_config_identity_of;
 brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
                                  brim_str *out);
-// First 128 bits of its SHA-256, as 32 hex digits.
+// The first 128 bits of the identity's SHA-256, as 32 hex digits.
 brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]);
-// All of them at once, which costs as much as one.
+// All hashes at once, for the time of one.
 brim_status brim_config_hashes(const brim_config *config, char out[BRIM_CONFIG_IDENTITY_COUNT][33]);
-// A point as YAML with the keys that it sets alone, without those of the grid (device, tags, seeds,
-// ...). It loads back to the same identity.
+// A point as YAML with only the keys that it sets, without those of the grid (device, tags, seeds, ...). It
+// loads back to the same identity.
 brim_status brim_config_to_experiment(const brim_config *config, brim_str *out);
 
 // The key table, for `config explain`, completion and docs.
@@ -157,21 +155,21 @@ typedef struct brim_config_key {
 } brim_config_key;
 size_t brim_config_key_count(void);
 const brim_config_key *brim_config_key_at(size_t index);
-// Is it the first part of keys' canonical names ("data" of data.batch_size)?
+// Is it a section, the first part of canonical names ("data" in data.batch_size)?
 bool brim_config_is_section(const char *name);
 // By canonical name or alias; NULL when unknown.
 const brim_config_key *brim_config_key_find(const char *name);
-// Is the key read by this version? One that is not is accepted, since its meaning is fixed, but
-// train and bench say that it has no effect yet.
+// Does this version read the key? One that it does not read is accepted, but train and bench report that it has
+// no effect yet.
 bool brim_config_key_is_used(const brim_config_key *key);
-// Does it list the values that a sweep tries, and nothing of what a run is?
+// Does the key only list values that a sweep tries?
 bool brim_config_key_is_swept(const brim_config_key *key);
-// Does the key belong in a checkpoint of this workload? Keys that change what is learned do; paths,
-// names and knobs of speed do not, so that a checkpoint is the same wherever it was made.
+// Does the key belong in a checkpoint of this workload? Keys that change the learned result do. Paths, names and
+// speed settings do not, so that a checkpoint is the same wherever it was made.
 typedef enum brim_config_learning {
   BRIM_CONFIG_LEARNS_FROM_DATA,  // the workload learns from data
-  BRIM_CONFIG_LEARNS_IN_ENV,     // or in an environment
-  BRIM_CONFIG_TRAINS_IN_ENV,     // or there, and trains networks by an optimizer
+  BRIM_CONFIG_LEARNS_IN_ENV,     // it learns in an environment
+  BRIM_CONFIG_TRAINS_IN_ENV,     // it trains networks with an optimizer in an environment
   BRIM_CONFIG_LEARNING_COUNT
 } brim_config_learning;
 bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
@@ -182,8 +180,8 @@ typedef struct brim_config_named {
   const char *meaning;          // catalogue message
 } brim_config_named;
 size_t brim_config_component_count(void);
-// What a network and its training are made of, in order: a category of components and, as a message,
-// the heading of its list; NULL past the last.
+// Categories of components that a network and its training consist of, in order, with the heading of their list
+// (a message); NULL past the last.
 const char *brim_config_category_at(size_t index, const char **heading);
 brim_config_named brim_config_component_named(size_t index);
 size_t brim_config_preset_count(void);
@@ -193,6 +191,37 @@ const char *brim_config_key_category(const brim_config_key *key);
 // Human explanation of a key, a component ("mlp") or a preset ("a100-80g"); BRIM_ENOENT with
 // 'did you mean'.
 brim_status brim_config_explain(const char *name, brim_str *out);
+
+// ---- editing a file ---------------------------------------------------------------------------
+// Sets keys of a config file in place: comments, order, quoting, indentation and line ends stay. A comment behind
+// a changed value is removed if it names the old value ("64 fits 8 GB" behind 64).
+
+// One key and its new value. The edited file resolves to what the old file with the override key=value does; if
+// that takes more than changing this key, the edit is refused.
+typedef struct brim_config_edit {
+  const char *key;    // canonical name, alias, or a path into a component ("model.depth")
+  const char *value;  // as in an override: YAML, on one line
+} brim_config_edit;
+
+// The texts before and after an edit, owned by the result.
+typedef struct brim_config_edit_result {
+  char *before, *after;
+  size_t before_size, after_size;
+  bool changed;
+} brim_config_edit_result;
+
+// Edits the file in memory and writes nothing. Edits a key where this file gives it, in any spelling. A key that
+// the file lacks, or gets from an include, a preset or a merge key, is added to its section or in a new section
+// at the end. BRIM_EINVAL with file and line for a place that cannot be edited without changing something else.
+brim_status brim_config_edit_preview(const char *path, const brim_config_edit *edits, size_t count,
+                                     brim_config_edit_result *out);
+// The same, then replaces the file atomically: keeps its permissions and follows a symbolic link. Leaves a file
+// alone that needs no change. `out` may be NULL.
+brim_status brim_config_edit_file(const char *path, const brim_config_edit *edits, size_t count,
+                                  brim_config_edit_result *out);
+// BRIM_EINVAL if brim_config_edit_file could not replace the file, for callers that edit later. Writes nothing.
+brim_status brim_config_edit_check(const char *path);
+void brim_config_edit_result_deinit(brim_config_edit_result *result);
 
 #ifdef __cplusplus
 }

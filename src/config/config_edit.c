@@ -1,14 +1,13 @@
-// Setting keys in a config file where they stand (config_edit.h).
-
-#include "config/config_edit.h"
+// Sets keys of a config file in place: finds the bytes of each value, replaces them, and proves that the new
+// text resolves to what the old one with overrides does. Comments, order, quoting, indentation and line ends
+// stay.
+#include "config/config_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <yaml.h>
-
-#include "config/config_int.h"
 
 typedef enum brim_config_span_kind {
   BRIM_CONFIG_SPAN_SCALAR,
@@ -18,15 +17,14 @@ typedef enum brim_config_span_kind {
   BRIM_CONFIG_SPAN_KIND_COUNT
 } brim_config_span_kind;
 
-// A value as written. Unlike brim_config_node nothing is expanded: aliases and merge keys stay what
-// they are.
+// A value and its bytes. Unlike in a brim_config_node, aliases and merge keys are not expanded.
 typedef struct brim_config_span brim_config_span;
 struct brim_config_span {
   brim_config_span_kind kind;
   bool flow;          // [..] and {..}
   char quote;         // scalar: 0 plain, ' or ", | for block scalars
-  size_t begin, end;  // bytes, anchor and tag included; nothing behind the last character
-  int line, col;      // of the key where it is an entry of a map, from 1
+  size_t begin, end;  // bytes, with anchor and tag, without blanks at the end
+  int line, col;      // from 1; an entry of a map has those of its key
   const char *text;   // scalar, or the alias's name
   const char *anchor;
   brim_config_span *key;  // entry of a map
@@ -35,24 +33,26 @@ struct brim_config_span {
 
 typedef struct brim_config_spans {
   brim_config_span *root;  // NULL for an empty document
-  size_t end;              // of the document: where "..." stands, else the end of the text
+  size_t end;              // of the document: at "...", else the end of the text
 } brim_config_spans;
 
-// config_edit.c: one edit of a text. *shared gets the anchored part that an edit went into and
-// that is used elsewhere too; NULL when there is none.
+// An anchored part that was edited although an alias uses it too. `anchor` is NULL if there is none.
 typedef struct brim_config_shared {
   const char *key, *anchor;
   int line, col, used_line;
 } brim_config_shared;
 
-//------------------------------------------- comments -------------------------------------------
-// Comments behind a value that an edit replaces: one that names the old value is false afterwards and
-// goes; any other stays. Called by config_edit.c.
+static brim_status no_memory(const char *file) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while editing %s", file);
+}
+
+// ---- comments ----------------------------------------------------------------------------------
+// A comment behind an edited value is stale if it names the old value: the edit removes it. Others stay.
 
 enum { MAX_WORD = 64 };
 
-// The next word of letters, digits and what numbers have; false at the end. A full stop ends a sentence,
-// not a word.
+// The next word: letters, digits and the characters of numbers. False at the end. A full stop at its end is
+// not part of it.
 static bool next_word(const char *text, size_t size, size_t *at, char out[MAX_WORD]) {
   static const char letters[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+";
@@ -69,7 +69,7 @@ static bool next_word(const char *text, size_t size, size_t *at, char out[MAX_WO
   return true;
 }
 
-// 3e-4 and 0.0003 are one.
+// Equal words, or equal numbers: 3e-4 is 0.0003.
 static bool same_word(const char *a, const char *b) {
   if (strcmp(a, b) == 0) return true;
   char *a_end, *b_end;
@@ -85,6 +85,7 @@ static bool has_word(const char *text, size_t size, const char *word) {
   return false;
 }
 
+// Does the comment name a word of the value `before` that the value `after` lacks?
 static bool comment_is_stale(const char *comment, size_t size, const char *before,
                              size_t before_size, const char *after) {
   char word[MAX_WORD];
@@ -95,8 +96,7 @@ static bool comment_is_stale(const char *comment, size_t size, const char *befor
   return false;
 }
 
-// config_edit.c: the comment in text[at, end), which begins behind a value and ends with its line;
-// `end` when there is none. Stale: it names a word of the value before that the one after has not.
+// The comment in text[at, end), which is the rest of a line behind a value; `end` if there is none.
 static size_t comment_find(const char *text, size_t at, size_t end) {
   for (; at < end; at++) {
     if (text[at] == '"' || text[at] == '\'') {
@@ -110,34 +110,30 @@ static size_t comment_find(const char *text, size_t at, size_t end) {
   return end;
 }
 
-//-------------------------------------------- spans --------------------------------------------
-// A YAML document with the bytes of each of its parts, from the marks of libyaml's events.
+// ---- spans -------------------------------------------------------------------------------------
+// Builds the tree of spans from the marks of libyaml's events.
 
 typedef struct builder {
   brim_arena *arena;
   const char *text, *name;
   size_t size;
-  size_t mark;    // bytes of a byte order mark in front, which libyaml does not see
-  size_t *bytes;  // of each character; NULL when a character is a byte
+  size_t mark;    // size of the byte order mark, which libyaml does not get
+  size_t *bytes;  // offset of each character; NULL if the text is ASCII
   brim_config_span *open[BRIM_CONFIG_MAX_DEPTH + 1];
-  brim_config_span *key;  // waits for its value
+  brim_config_span *key;  // of the entry whose value comes next
   int depth;
   brim_config_spans *out;
 } builder;
 
-static brim_status no_memory(const builder *b) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while editing %s", b->name);
-}
-
 static bool leads(char c) { return ((unsigned char)c & 0xC0) != 0x80; }
 
-// libyaml counts characters.
+// Fills b->bytes: libyaml's marks count characters.
 static brim_status index_bytes(builder *b) {
   size_t characters = 0;
   for (size_t i = b->mark; i < b->size; i++) characters += leads(b->text[i]);
   if (characters == b->size - b->mark) return BRIM_OK;
   b->bytes = brim_arena_calloc(b->arena, characters + 1, sizeof *b->bytes);
-  if (!b->bytes) return no_memory(b);
+  if (!b->bytes) return no_memory(b->name);
   size_t at = 0;
   for (size_t i = b->mark; i < b->size; i++) {
     if (leads(b->text[i])) b->bytes[at++] = i;
@@ -152,7 +148,7 @@ static size_t byte_of(const builder *b, yaml_mark_t mark) {
   return b->bytes[at];
 }
 
-// A block scalar ends where the next token begins: behind blank lines.
+// Drops blanks at the end: libyaml lets a block scalar end at the next token, behind blank lines.
 static size_t trim(const builder *b, size_t begin, size_t end) {
   while (end > begin && strchr(" \t\r\n", b->text[end - 1])) end--;
   return end;
@@ -191,18 +187,18 @@ static brim_status attach(builder *b, brim_config_span *span, const yaml_event_t
 static brim_status new_span(builder *b, brim_config_span_kind kind, const yaml_char_t *anchor,
                             brim_config_span **out) {
   *out = brim_arena_calloc(b->arena, 1, sizeof **out);
-  if (!*out) return no_memory(b);
+  if (!*out) return no_memory(b->name);
   (*out)->kind = kind;
   if (!anchor) return BRIM_OK;
   (*out)->anchor = brim_arena_strdup(b->arena, (const char *)anchor);
-  return (*out)->anchor ? BRIM_OK : no_memory(b);
+  return (*out)->anchor ? BRIM_OK : no_memory(b->name);
 }
 
 static brim_status on_scalar(builder *b, const yaml_event_t *event) {
   brim_config_span *span;
   BRIM_TRY(new_span(b, BRIM_CONFIG_SPAN_SCALAR, event->data.scalar.anchor, &span));
   span->text = brim_arena_strdup(b->arena, (const char *)event->data.scalar.value);
-  if (!span->text) return no_memory(b);
+  if (!span->text) return no_memory(b->name);
   switch (event->data.scalar.style) {
     case YAML_SINGLE_QUOTED_SCALAR_STYLE:
       span->quote = '\'';
@@ -226,7 +222,7 @@ static brim_status on_alias(builder *b, const yaml_event_t *event) {
   brim_config_span *span;
   BRIM_TRY(new_span(b, BRIM_CONFIG_SPAN_ALIAS, NULL, &span));
   span->text = brim_arena_strdup(b->arena, (const char *)event->data.alias.anchor);
-  return span->text ? attach(b, span, event) : no_memory(b);
+  return span->text ? attach(b, span, event) : no_memory(b->name);
 }
 
 static brim_status on_start(builder *b, brim_config_span_kind kind, const yaml_char_t *anchor,
@@ -243,7 +239,7 @@ static brim_status on_start(builder *b, brim_config_span_kind kind, const yaml_c
   return BRIM_OK;
 }
 
-// What closes a block has no character of its own: it ends with its last part.
+// A block ends with its last part: no character closes it.
 static void on_end(builder *b, const yaml_event_t *event) {
   brim_config_span *span = b->open[--b->depth];
   if (span->flow) {
@@ -277,7 +273,7 @@ static brim_status on_event(builder *b, const yaml_event_t *event) {
   }
 }
 
-// A text that brim_config_yaml_parse takes.
+// Parses a text that brim_config_yaml_parse has accepted.
 static brim_status spans_parse(brim_arena *arena, const char *text, size_t size, const char *name,
                                brim_config_spans *out) {
   builder b = {.arena = arena, .text = text, .name = name, .size = size, .out = out};
@@ -285,7 +281,7 @@ static brim_status spans_parse(brim_arena *arena, const char *text, size_t size,
   b.mark = brim_config_mark_size(text, size);
   BRIM_TRY(index_bytes(&b));
   yaml_parser_t parser;
-  if (!yaml_parser_initialize(&parser)) return no_memory(&b);
+  if (!yaml_parser_initialize(&parser)) return no_memory(b.name);
   yaml_parser_set_input_string(&parser, (const unsigned char *)text + b.mark, size - b.mark);
   yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
   brim_status status = BRIM_OK;
@@ -293,7 +289,7 @@ static brim_status spans_parse(brim_arena *arena, const char *text, size_t size,
     yaml_event_t event;
     if (!yaml_parser_parse(&parser, &event)) {
       status = parser.error == YAML_MEMORY_ERROR
-                   ? no_memory(&b)
+                   ? no_memory(b.name)
                    : brim_fail_at(BRIM_EPARSE, name, (int)parser.problem_mark.line + 1,
                                   (int)parser.problem_mark.column + 1, "not valid YAML: %s",
                                   parser.problem ? parser.problem : "malformed");
@@ -307,7 +303,7 @@ static brim_status spans_parse(brim_arena *arena, const char *text, size_t size,
   return status;
 }
 
-// The alias that uses an anchor, NULL when none does.
+// The first alias that uses an anchor; NULL if none does.
 static const brim_config_span *spans_alias(const brim_config_span *span, const char *anchor) {
   if (span->kind == BRIM_CONFIG_SPAN_ALIAS) return strcmp(span->text, anchor) ? NULL : span;
   for (const brim_config_span *s = span->first; s; s = s->next) {
@@ -318,13 +314,12 @@ static const brim_config_span *spans_alias(const brim_config_span *span, const c
   return NULL;
 }
 
-//------------------------------------------- one key -------------------------------------------
-// One key set in a config's text: where it stands, what is written there, where it goes when it is
-// missing. Whether the result means what it should is config_edit.c's business.
+// ---- one key -----------------------------------------------------------------------------------
+// Sets one key in a text: finds it, replaces its value, or adds it. Collects splices and applies them last.
 
 enum { MAX_PLACES = 16, MAX_SPLICES = 2 * MAX_PLACES };  // a value and its comment
 
-// Bytes that are replaced.
+// Bytes to replace.
 typedef struct splice {
   size_t begin, end;
   const char *with;
@@ -338,23 +333,19 @@ typedef struct editor {
   brim_config_spans spans;
   splice splices[MAX_SPLICES];
   size_t count;
-  size_t hits;
+  size_t hits;  // places edited
   brim_config_shared *shared;
 } editor;
 
-static brim_status text_no_memory(const editor *e) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while editing %s", e->name);
-}
-
 static brim_status replace(editor *e, size_t begin, size_t end, const char *with) {
-  if (!with) return text_no_memory(e);
+  if (!with) return no_memory(e->name);
   if (e->count == MAX_SPLICES) {
     return brim_fail(BRIM_ELIMIT, "%s: one key appears in more than %d places", e->name,
                      MAX_PLACES);
   }
   size_t at = e->count++;
   for (; at > 0 && e->splices[at - 1].begin < begin; at--) e->splices[at] = e->splices[at - 1];
-  e->splices[at] = (splice){begin, end, with};  // the last of the text first
+  e->splices[at] = (splice){begin, end, with};  // sorted from the end of the text
   return BRIM_OK;
 }
 
@@ -363,8 +354,8 @@ static size_t line_end(const editor *e, size_t at) {
   return at;
 }
 
-// The comment behind text[begin, end) where the value that replaces it makes it false; `behind`: where
-// the whole entry ends.
+// Removes the comment behind the value text[begin, end) if the new value makes it stale. `behind`: the end of
+// the whole entry.
 static brim_status drop_stale(editor *e, size_t begin, size_t end, size_t behind,
                               const char *after) {
   size_t stop = line_end(e, behind), at = comment_find(e->text, behind, stop);
@@ -376,7 +367,7 @@ static brim_status drop_stale(editor *e, size_t begin, size_t end, size_t behind
   return replace(e, at, stop, "");
 }
 
-//---------------------------------- values as text ----------------------------------
+// ---- values as text ----------------------------------------------------------------------------
 
 static bool is_plain(const char *text, bool flow) {
   static const char words[] =
@@ -390,8 +381,7 @@ static bool is_plain(const char *text, bool flow) {
          !strchr("-=.|, ", text[0]) && text[n - 1] != ' ';
 }
 
-// Single quotes where the text was in them, double quotes else; what double quotes must escape is
-// escaped.
+// Uses single quotes if the old text had them, else double quotes with escapes.
 static void put_quoted(brim_str *out, const char *text, char quote) {
   bool control = false;
   for (const char *p = text; *p; p++) control = control || (unsigned char)*p < 0x20;
@@ -441,7 +431,7 @@ static void put_value(brim_str *out, const brim_config_node *node, bool flow, ch
   brim_str_append_char(out, list ? ']' : '}');
 }
 
-// NULL when out of memory.
+// The value as it will be written; NULL when out of memory.
 static char *value_text(const editor *e, const brim_config_node *value, bool flow, char quote) {
   brim_str text;
   brim_str_init(&text);
@@ -451,7 +441,7 @@ static char *value_text(const editor *e, const brim_config_node *value, bool flo
   return copy;
 }
 
-//---------------------------------- a value in place ----------------------------------
+// ---- a value in place --------------------------------------------------------------------------
 
 static bool in_flow(const brim_config_span *span) {
   for (const brim_config_span *s = span->parent; s; s = s->parent) {
@@ -460,15 +450,15 @@ static bool in_flow(const brim_config_span *span) {
   return false;
 }
 
-// Behind the colon of a key, wherever its value stands.
+// The byte behind the colon of a key.
 static size_t behind_colon(const editor *e, const brim_config_span *entry) {
   size_t at = entry->key->end;
   while (at < e->size && e->text[at] != ':') at++;
   return at < e->size ? at + 1 : at;
 }
 
-// A block list or map gives way to a value on the key's line. A comment there stays; those of the
-// items go with them.
+// Replaces a block list or map by a value on the line of its key. A comment on that line stays, unless it is
+// stale; comments of the items go.
 static brim_status replace_block(editor *e, const brim_config_span *entry, const char *value) {
   size_t colon = behind_colon(e, entry), end = line_end(e, colon), rest = colon;
   if (entry->begin <= end) {  // an anchor or a tag
@@ -507,7 +497,7 @@ static brim_status set_value(editor *e, const brim_config_span *entry,
   bool container = entry->kind == BRIM_CONFIG_SPAN_LIST || entry->kind == BRIM_CONFIG_SPAN_MAP;
   char *text = value_text(e, value, in_flow(entry), entry->quote);
   if (text && entry->anchor) text = brim_arena_printf(e->arena, "&%s %s", entry->anchor, text);
-  if (!text) return text_no_memory(e);
+  if (!text) return no_memory(e->name);
   if (container && !entry->flow) return replace_block(e, entry, text);
   bool joined = entry->begin > 0 && entry->text && entry->begin == entry->end &&
                 e->text[entry->begin - 1] == ':';
@@ -517,24 +507,24 @@ static brim_status set_value(editor *e, const brim_config_span *entry,
   return replace(e, entry->begin, entry->end, text);
 }
 
-//---------------------------------- an argument of an expression ----------------------------------
+// ---- an argument of an expression --------------------------------------------------------------
 
 static size_t skip_blanks(const char *text, size_t at, size_t end) {
   while (at < end && strchr(" \t\r\n", text[at])) at++;
   return at;
 }
 
-// "basic(split=train, batch_size=64)": the bytes of an argument's value. Not for arguments of
-// components inside components.
+// Finds the bytes of an argument's value in "basic(split=train, batch_size=64)". Ignores arguments of nested
+// components.
 static bool find_argument(const char *text, size_t begin, size_t end, const char *name,
                           size_t *value_begin, size_t *value_end) {
   size_t n = strlen(name), start = 0;
   int depth = 0;
-  bool here = false, wanted = false;  // at an argument's start; inside the one that is needed
+  bool here = false, wanted = false;  // at the start of an argument; inside the one searched for
   for (size_t i = begin; i < end; i++) {
     char c = text[i];
     if (c == '"' || c == '\'') {
-      if (i > begin && i + 1 < end) {  // a text inside the expression
+      if (i > begin && i + 1 < end) {  // a quoted text inside the expression
         const char *close = memchr(text + i + 1, c, end - i - 1);
         if (!close) return false;
         i = (size_t)(close - text);
@@ -576,14 +566,14 @@ static brim_status set_argument(editor *e, const brim_config_span *entry, size_t
   return replace(e, begin, end, value->text);
 }
 
-//---------------------------------- finding a key ----------------------------------
+// ---- finding a key -----------------------------------------------------------------------------
 
 typedef struct search {
   editor *editor;
   brim_config_path want;
-  const brim_config_node *value;  // NULL: only look
-  const brim_config_span *found;  // the last that was found
-  brim_config_span *component;    // a map that has room for the argument
+  const brim_config_node *value;  // NULL: only find
+  const brim_config_span *found;  // the last place found
+  brim_config_span *component;    // a map that the argument can be added to
 } search;
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
@@ -600,15 +590,15 @@ static const brim_config_span *entry_of(const brim_config_span *map, const char 
   return NULL;
 }
 
-// An entry that gives the row that is needed: all of it or one slot.
-static brim_status look_into(search *s, brim_config_span *entry, int slot) {
+// Searches an entry that gives the wanted row, or one slot of it.
+static brim_status search_entry(search *s, brim_config_span *entry, int slot) {
   bool slots = brim_config_row_at((size_t)s->want.row)->flags & BRIM_CONFIG_SLOTS;
   if (entry->kind == BRIM_CONFIG_SPAN_MAP && slots && !slot && !entry_of(entry, "_type") &&
       entry->first && entry->first->key->text &&
       brim_config_slot_find(entry->first->key->text) > 0 && (s->want.arg || s->want.slot)) {
     for (brim_config_span *c = entry->first; c; c = c->next) {
       int inner = c->key->text ? brim_config_slot_find(c->key->text) : -1;
-      if (inner > 0) BRIM_TRY(look_into(s, c, inner));
+      if (inner > 0) BRIM_TRY(search_entry(s, c, inner));
     }
     return BRIM_OK;
   }
@@ -628,27 +618,27 @@ static brim_status look_into(search *s, brim_config_span *entry, int slot) {
   return s->value ? set_argument(s->editor, entry, begin, end, s->value) : BRIM_OK;
 }
 
-// The same names as config_load.c makes of a file; what an alias or a merge key brings does not
-// stand here.
-static brim_status look(search *s, const char *prefix, brim_config_span *map) {
+// Searches a map of the file with the same names that config_load.c uses. Values that come through an alias or
+// a merge key are not in the map.
+static brim_status search_map(search *s, const char *prefix, brim_config_span *map) {
   brim_arena *arena = s->editor->arena;
   for (brim_config_span *c = map->first; c; c = c->next) {
     if (!c->key || c->key->kind != BRIM_CONFIG_SPAN_SCALAR) continue;
     const char *key = c->key->text;
     if ((!prefix && brim_str_starts(key, "x-")) || !strcmp(key, "<<")) continue;
     const char *full = prefix ? brim_arena_printf(arena, "%s.%s", prefix, key) : key;
-    if (!full) return text_no_memory(s->editor);
+    if (!full) return no_memory(s->editor->name);
     int row = brim_config_row_find(full);
     if (row >= 0) {
-      if (row == s->want.row) BRIM_TRY(look_into(s, c, 0));
+      if (row == s->want.row) BRIM_TRY(search_entry(s, c, 0));
     } else if (brim_config_row_is_group(full)) {
-      if (c->kind == BRIM_CONFIG_SPAN_MAP) BRIM_TRY(look(s, full, c));
+      if (c->kind == BRIM_CONFIG_SPAN_MAP) BRIM_TRY(search_map(s, full, c));
     } else {
       brim_config_path path;
       BRIM_TRY(brim_config_path_find(arena, full, &path));
       if (path.row != s->want.row) continue;
       if (!path.arg) {
-        BRIM_TRY(look_into(s, c, path.slot));
+        BRIM_TRY(search_entry(s, c, path.slot));
       } else if (path.slot == s->want.slot && same_text(path.arg, s->want.arg)) {
         BRIM_TRY(hit(s, c));
       }
@@ -661,10 +651,10 @@ static brim_status find(editor *e, brim_config_path want, const brim_config_node
                         search *out) {
   *out = (search){.editor = e, .want = want, .value = value};
   if (!e->spans.root || e->spans.root->kind != BRIM_CONFIG_SPAN_MAP) return BRIM_OK;
-  return look(out, NULL, e->spans.root);
+  return search_map(out, NULL, e->spans.root);
 }
 
-//---------------------------------- a key that is missing ----------------------------------
+// ---- a key that is missing ---------------------------------------------------------------------
 
 // Spaces in front of an entry of a block map.
 static int indent_of(const brim_config_span *map) { return map->first ? map->first->col - 1 : 0; }
@@ -682,7 +672,7 @@ static brim_status add_to_map(editor *e, const brim_config_span *map, const char
                               const brim_config_node *value) {
   e->hits++;
   char *text = value_text(e, value, map->flow || in_flow(map), 0);
-  if (!text) return text_no_memory(e);
+  if (!text) return no_memory(e->name);
   note_shared(e, map);
   if (map->flow) {
     const char *quote = map->first && map->first->key->quote ? "\"" : "";
@@ -697,13 +687,13 @@ static brim_status add_to_map(editor *e, const brim_config_span *map, const char
   return replace(e, at, at, line);
 }
 
-// "data:" with nothing in it, or null.
+// Adds the first key of a section without a value: "data:" or "data: null".
 static brim_status fill_empty(editor *e, const brim_config_span *section, const char *key,
                               const brim_config_node *value) {
   e->hits++;
   note_shared(e, section);
   char *text = value_text(e, value, in_flow(section), 0);
-  if (!text) return text_no_memory(e);
+  if (!text) return no_memory(e->name);
   if (in_flow(section)) {
     return replace(e, section->begin, section->end,
                    brim_arena_printf(e->arena, " {%s: %s}", key, text));
@@ -715,13 +705,13 @@ static brim_status fill_empty(editor *e, const brim_config_span *section, const 
   return section->begin < section->end ? replace(e, colon, section->end, "") : BRIM_OK;
 }
 
-// Behind everything: "key: value", or a section with it. A blank line goes in front of a section,
-// but not where it would become part of a text.
+// Adds "key: value", or a section with it, at the end of the document. A blank line comes before a section,
+// unless it would become part of a block scalar.
 static brim_status append(editor *e, const char *section, const char *key,
                           const brim_config_node *value) {
   const brim_config_span *root = e->spans.root, *deep = root;
   char *text = value_text(e, value, false, 0);
-  if (!text) return text_no_memory(e);
+  if (!text) return no_memory(e->name);
   e->hits++;
   while (deep && deep->last) deep = deep->last;
   size_t end = e->spans.end;
@@ -746,7 +736,7 @@ static brim_status add_to_flow_root(editor *e, const char *section, const char *
   char *text = value_text(e, value, true, 0);
   const char *q = root->first && root->first->key->quote ? "\"" : "";
   size_t at = root->last ? root->last->end : root->end - 1;
-  if (!text) return text_no_memory(e);
+  if (!text) return no_memory(e->name);
   e->hits++;
   const char *comma = root->last ? ", " : "";
   return replace(e, at, at,
@@ -762,14 +752,14 @@ static bool is_null(const brim_config_span *span) {
   return v.kind == BRIM_VALUE_NULL;
 }
 
-// `name`: canonical, or a path into a component, which has no section.
-static brim_status add_key(editor *e, const char *name, bool dotted,
-                           const brim_config_node *value) {
+// Adds a key that the file lacks. `whole`: `name` is a canonical key, else a path into a component, which is
+// written as it is.
+static brim_status add_key(editor *e, const char *name, bool whole, const brim_config_node *value) {
   const brim_config_span *root = e->spans.root;
-  const char *dot = dotted ? NULL : strrchr(name, '.');
+  const char *dot = whole ? strrchr(name, '.') : NULL;
   const char *key = dot ? dot + 1 : name;
   const char *section = dot ? brim_arena_strndup(e->arena, name, (size_t)(dot - name)) : NULL;
-  if (dot && !section) return text_no_memory(e);
+  if (dot && !section) return no_memory(e->name);
   if (root && root->kind != BRIM_CONFIG_SPAN_MAP && !is_null(root)) {
     return brim_fail_at(BRIM_EINVAL, e->name, root->line, root->col,
                         "a config is a map of keys, 'key: value'");
@@ -788,10 +778,9 @@ static brim_status add_key(editor *e, const char *name, bool dotted,
   return append(e, section, key, value);
 }
 
-//---------------------------------- one edit ----------------------------------
+// ---- one edit ----------------------------------------------------------------------------------
 
-// Where the key is an argument of a component too, that is kept equal: a file that says both says
-// them twice.
+// If the key is an argument of a component too, edits the argument as well: a file may have both.
 static brim_status set_links(editor *e, int row, const brim_config_node *value) {
   const char *key = brim_config_row_at((size_t)row)->key.name;
   const brim_config_link *l;
@@ -810,15 +799,15 @@ static brim_status set_links(editor *e, int row, const brim_config_node *value) 
 
 static brim_status plain(editor *e, const char *text, brim_config_node **out) {
   *out = brim_config_node_plain(e->arena, text, (brim_config_place){e->name, 1, 1});
-  return *out ? BRIM_OK : text_no_memory(e);
+  return *out ? BRIM_OK : no_memory(e->name);
 }
 
 static bool is_mixed(const char *precision) {
   return strcmp(precision, "fp32") && strcmp(precision, "tf32");
 }
 
-// training.precision and training.use_amp say one thing: a file with either or both keeps them in
-// step. *done when nothing is left to add.
+// Keeps training.precision and training.use_amp in step if the file has either or both. *done: nothing is left
+// to add.
 static brim_status set_precision(editor *e, int row, const brim_config_node *value, bool *done) {
   int precision = brim_config_row_find("training.precision");
   int amp = brim_config_row_find("training.use_amp");
@@ -859,7 +848,7 @@ static brim_status edit_key(editor *e, const brim_config_edit *edit,
   if (found || done) return BRIM_OK;
   if (path.arg && s.component) return add_to_map(e, s.component, path.arg, value);
   const char *name = whole ? brim_config_row_at((size_t)path.row)->key.name : edit->key;
-  return add_key(e, name, !whole, value);
+  return add_key(e, name, whole, value);
 }
 
 static brim_status apply(const editor *e, brim_str *text) {
@@ -903,13 +892,8 @@ static brim_status edit_once(brim_arena *arena, const char *name, brim_str *text
   return apply(&e, text);
 }
 
-//-------------------------------------------- files --------------------------------------------
-// Editing a config file in place: each key in turn, then the proof that the text means what the file
-// with the same overrides means, then the file. Where a key stands is config_edit.c's.
-
-static brim_status edit_no_memory(const char *path) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while editing %s", path);
-}
+// ---- files -------------------------------------------------------------------------------------
+// Edits each key in turn, verifies the text against the file with the same overrides, then writes the file.
 
 static brim_status load(const char *path, const char *text, const char *const *overrides,
                         size_t count, brim_config **out) {
@@ -933,7 +917,7 @@ static brim_status load_json(const char *path, const char *text, const char *con
   return status;
 }
 
-// Does a file give the key, and the value that is needed? Then it stays as it is written.
+// Does a config file give the key with the wanted value already? Then it stays as it is written.
 static brim_status is_there(const char *path, const brim_config *config, const json_t *before,
                             const brim_config_edit *edit, const char *override, bool *out) {
   *out = false;
@@ -1005,13 +989,13 @@ static brim_status edit_all(brim_arena *arena, const char *path, const brim_conf
   json_t *before = NULL;
   brim_config_shared shared = {0};
   const char **overrides = brim_arena_calloc(arena, count + 1, sizeof *overrides);
-  if (!overrides) return edit_no_memory(path);
+  if (!overrides) return no_memory(path);
   BRIM_TRY(load(path, NULL, NULL, 0, &config));
   brim_status status = brim_config_to_json(config, &before);
   for (size_t i = 0; i < count && !status; i++) {
     bool there = false;
     overrides[i] = brim_arena_printf(arena, "%s=%s", edits[i].key, edits[i].value);
-    status = overrides[i] ? BRIM_OK : edit_no_memory(path);
+    status = overrides[i] ? BRIM_OK : no_memory(path);
     if (!status) status = is_there(path, config, before, &edits[i], overrides[i], &there);
     if (!status && !there) status = edit_once(arena, path, text, &edits[i], &shared);
   }
@@ -1037,15 +1021,15 @@ brim_status brim_config_edit_preview(const char *path, const brim_config_edit *e
     out->changed =
         text.len != out->before_size || memcmp(text.data, out->before, out->before_size) != 0;
     out->after = brim_str_take(&text);
-    if (!out->after) status = edit_no_memory(path);
+    if (!out->after) status = no_memory(path);
   }
   brim_str_deinit(&text);
   if (status) brim_config_edit_result_deinit(out);
   return status;
 }
 
-// A rename would take the place of a symbolic link, and of a read-only file. *real is
-// for free().
+// Resolves symbolic links and refuses a read-only file: a rename would replace either. The caller calls free()
+// on *real.
 static brim_status find_real(const char *path, char **real) {
   *real = realpath(path, NULL);
   if (*real && access(*real, W_OK) == 0) return BRIM_OK;

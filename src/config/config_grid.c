@@ -1,4 +1,6 @@
-// Grids: which settings are axes, zip, exclude, and the points that are left.
+// Grids: the settings that are axes, zip, exclude, and the points that are left. A list where a scalar is
+// expected is an axis, and so is a function such as linspace(a, b, n). Axes keep the order in which their keys
+// are written; the last one changes fastest.
 
 #include "config/config_int.h"
 
@@ -8,17 +10,16 @@
 
 #include "hd/hd_philox.h"
 
-//-------------------------------------- axes as functions --------------------------------------
-// Axes that are written as a function: linspace(a, b, n), logspace(a, b, n), range(a, b[, step]), and
-// the draws uniform(a, b), loguniform(a, b), randint(a, b), choice(x, y, ...). Their values become
-// items as if they had been listed. And `seeds: N`, which is a list of seeds.
+// ---- axes as functions -------------------------------------------------------------------------
+// linspace(a, b, n), logspace(a, b, n), range(a, b[, step]), and the random draws uniform(a, b),
+// loguniform(a, b), randint(a, b), choice(x, y, ...). Their values become items as if they were listed.
+// `seeds: N` becomes a list of seeds.
 //
-// A draw is a function of grid_seed, the key and the number of the draw alone: more samples, more keys
-// or more values elsewhere leave the values as they are.
+// A draw is a function of grid_seed, the key and the number of the draw alone, so adding samples, keys or
+// values elsewhere does not change it.
 
-#define AT(p) (p).file, (p).line, (p).col
-
-// The mathematical functions may differ in their last bits between machines; an id must not.
+// Values are rounded to these digits: exp and log may differ in their last bits between machines, but the id
+// of an experiment must not.
 enum { SPACE_DIGITS = 12, DRAW_DIGITS = 6, MAX_DIGITS = 15, MAX_ARGS = 1024 };
 
 typedef enum kind { LINSPACE, LOGSPACE, RANGE, UNIFORM, LOGUNIFORM, RANDINT, CHOICE } kind;
@@ -40,7 +41,7 @@ static const form forms[] = {
     {"choice", "choice(a, b, ...)", CHOICE, true, 1, MAX_ARGS},
 };
 
-// One call, taken apart.
+// One parsed call.
 typedef struct call {
   const form *form;
   const brim_config_setting *setting;
@@ -49,30 +50,47 @@ typedef struct call {
   char **args;
   bool *quoted;
   size_t count;
-  double a, b, c;  // the first arguments, where they are numbers
+  double a, b, c;  // the first arguments, if they are numbers
 } call;
 
-static brim_status no_memory(void) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
-}
+// ---- recognizing -------------------------------------------------------------------------------
 
-//---------------------------------- recognizing ----------------------------------
+// The catalogue's row of the argument that a setting gives, taken from the first component written for it.
+// NULL if it is unknown.
+static const brim_config_arg *setting_arg(const brim_config_source *source,
+                                          const brim_config_setting *s) {
+  const brim_config_row *row = brim_config_row_at((size_t)s->row);
+  int whole = brim_config_setting_find(source, s->row, s->slot, NULL);
+  if (whole < 0) whole = brim_config_setting_find(source, s->row, BRIM_CONFIG_SLOT_NONE, NULL);
+  const brim_config_node *node = whole < 0 ? NULL : source->settings.items[whole].node;
+  if (node && node->kind == BRIM_CONFIG_NODE_LIST) node = node->first;
+  if (node && node->kind == BRIM_CONFIG_NODE_MAP) node = brim_config_node_get(node, "_type");
+  const char *text = node && node->kind == BRIM_CONFIG_NODE_SCALAR ? node->text : NULL;
+  if (!text) text = row->key.default_text;
+  char name[64];
+  size_t length = text ? strcspn(text, "(| ") : 0;
+  if (!length || length >= sizeof name) return NULL;
+  memcpy(name, text, length);
+  name[length] = 0;
+  return brim_config_arg_find(brim_config_component_find(row->category, name), s->arg);
+}
 
 static bool is_whole(const brim_config_source *source, const brim_config_setting *s) {
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
   if (!s->arg) return row->type == BRIM_CONFIG_INT || row->type == BRIM_CONFIG_BYTES;
-  const brim_config_arg *arg = brim_config_setting_arg(source, s);
+  const brim_config_arg *arg = setting_arg(source, s);
   return arg && (arg->type == BRIM_CONFIG_ARG_INT || arg->type == BRIM_CONFIG_ARG_SIZE);
 }
 
-// Quotes, which flow style needs because of the commas, make a text of what may be one.
+// Can the setting hold text? Then a quoted function is text. Other settings accept quotes: YAML's flow style
+// needs them because of the commas.
 static bool is_text(const brim_config_source *source, const brim_config_setting *s) {
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
   if (!s->arg) {
     return row->type == BRIM_CONFIG_STRING || row->type == BRIM_CONFIG_STRINGS ||
            brim_config_row_is_component(row);
   }
-  const brim_config_arg *arg = brim_config_setting_arg(source, s);
+  const brim_config_arg *arg = setting_arg(source, s);
   return !arg || arg->type == BRIM_CONFIG_ARG_STRING || arg->type == BRIM_CONFIG_ARG_WORDS;
 }
 
@@ -92,14 +110,14 @@ static const form *form_of(const brim_config_source *source, const brim_config_s
   return NULL;
 }
 
-//---------------------------------- reading ----------------------------------
+// ---- reading -----------------------------------------------------------------------------------
 
 static brim_status wrong(const call *c) {
   return brim_fail_at(BRIM_EINVAL, AT(c->at), "'%s': expected %s, not '%.80s'", c->setting->written,
                       c->form->usage, c->setting->node->text);
 }
 
-// The end of an argument: a comma outside of brackets and quotes, or the last character.
+// The end of an argument: a comma outside brackets and quotes, or `end`.
 static const char *argument_end(const char *p, const char *end) {
   int depth = 0;
   char quote = 0;
@@ -123,7 +141,7 @@ static brim_status split(brim_arena *arena, call *c) {
   const char *text = c->setting->node->text, *end = text + strlen(text) - 1;
   c->args = brim_arena_calloc(arena, MAX_ARGS, sizeof *c->args);
   c->quoted = brim_arena_calloc(arena, MAX_ARGS, sizeof *c->quoted);
-  if (!c->args || !c->quoted) return no_memory();
+  if (!c->args || !c->quoted) return brim_config_no_memory();
   for (const char *p = strchr(text, '(') + 1; p <= end;) {
     const char *stop = argument_end(p, end), *a = p, *b = stop;
     while (a < b && strchr(" \t\n", *a)) a++;
@@ -132,7 +150,7 @@ static brim_status split(brim_arena *arena, call *c) {
     const bool quoted = b - a >= 2 && (*a == '"' || *a == '\'') && b[-1] == *a;
     c->quoted[c->count] = quoted;
     c->args[c->count] = brim_arena_strndup(arena, a + quoted, (size_t)(b - a) - (quoted ? 2U : 0U));
-    if (!c->args[c->count++]) return no_memory();
+    if (!c->args[c->count++]) return brim_config_no_memory();
     p = stop + 1;
   }
   return c->count < c->form->least || c->count > c->form->most ? wrong(c) : BRIM_OK;
@@ -179,7 +197,7 @@ static brim_status too_many(const call *c) {
                       BRIM_CONFIG_MAX_GRID);
 }
 
-// How many values it has; of a draw: `samples`.
+// Number of values; a draw has `samples`.
 static brim_status count_of(const call *c, int64_t samples, size_t *out) {
   double count = (double)samples;
   if (c->form->draws && samples == 0) {
@@ -203,7 +221,7 @@ static brim_status count_of(const call *c, int64_t samples, size_t *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- values ----------------------------------
+// ---- values ------------------------------------------------------------------------------------
 
 static uint64_t hash_of(const char *key) {
   uint64_t h = 0xCBF29CE484222325u;  // FNV-1a
@@ -211,7 +229,7 @@ static uint64_t hash_of(const char *key) {
   return h;
 }
 
-// Digits that tell values between the bounds apart.
+// Digits needed to tell values between the bounds apart.
 static int draw_digits(double a, double b) {
   const double largest = fmax(fabs(a), fabs(b));
   const double more = b > a ? ceil(log10(largest / (b - a))) : 0;
@@ -264,9 +282,9 @@ static brim_config_node *item(brim_config_source *source, const call *c, const c
   return own ? brim_config_node_plain(source->arena, own, c->at) : NULL;
 }
 
-//---------------------------------- the settings of a grid ----------------------------------
+// ---- the settings of a grid --------------------------------------------------------------------
 
-// A whole number that the grid itself is made by, before anything is resolved.
+// An integer key that defines the grid (samples, grid_seed, seeds, seed), read before values are resolved.
 static brim_status number_of(brim_config_source *source, const char *key, int64_t *out) {
   const int row = brim_config_row_find(key);
   const brim_config_row *info = brim_config_row_at((size_t)row);
@@ -277,7 +295,7 @@ static brim_status number_of(brim_config_source *source, const char *key, int64_
   if (node) BRIM_TRY(brim_config_convert(source->arena, info, node, &value));
   if (value.is_null) {
     node = brim_config_node_plain(source->arena, info->key.default_text, at);
-    if (!node) return no_memory();
+    if (!node) return brim_config_no_memory();
     BRIM_TRY(brim_config_convert(source->arena, info, node, &value));
   }
   *out = value.integer;
@@ -296,22 +314,16 @@ static brim_status axis_items(brim_config_source *source, const brim_config_sett
   BRIM_TRY(number_of(source, "grid_seed", &seed));
   BRIM_TRY(count_of(&c, samples, &out->count));
   out->items = brim_arena_calloc(source->arena, out->count, sizeof *out->items);
-  if (!out->items) return no_memory();
+  if (!out->items) return brim_config_no_memory();
   for (size_t i = 0; i < out->count; i++) {
     out->items[i] = item(source, &c, out->key, (uint64_t)seed, i, out->count);
-    if (!out->items[i]) return no_memory();
+    if (!out->items[i]) return brim_config_no_memory();
   }
   out->draws = c.form->draws;
   return BRIM_OK;
 }
 
-// config_grid.c: axes that are written as a function, such as linspace(a, b, n). The axis has its key.
-static bool is_axis_function(const brim_config_source *source, const brim_config_setting *s) {
-  return form_of(source, s) != NULL;
-}
-
-// `seeds: N`: one more setting, a list of seeds.
-// `seed`, `seed` + 1, ... as the last and fastest axis.
+// Adds the axis of `seeds: N` as the last and fastest one: `seed`, `seed` + 1, ...
 static brim_status add_seeds(brim_config_source *source) {
   const int row = brim_config_row_find("seed");
   const int key = brim_config_setting_find(source, brim_config_row_find("seeds"), 0, NULL);
@@ -329,14 +341,14 @@ static brim_status add_seeds(brim_config_source *source) {
   }
   BRIM_TRY(number_of(source, "seed", &first));
   brim_config_node *list = brim_arena_calloc(source->arena, 1, sizeof *list);
-  if (!list) return no_memory();
+  if (!list) return brim_config_no_memory();
   *list = (brim_config_node){.kind = BRIM_CONFIG_NODE_LIST, .at = of.at};
   brim_config_node **link = &list->first;
   for (; list->count < (size_t)count; list->count++, link = &(*link)->next) {
     const char *text =
         brim_arena_printf(source->arena, "%lld", (long long)first + (long long)list->count);
     *link = text ? brim_config_node_plain(source->arena, text, of.at) : NULL;
-    if (!*link) return no_memory();
+    if (!*link) return brim_config_no_memory();
   }
   BRIM_TRY(brim_config_grow(source->arena, &source->settings.items, sizeof of,
                             source->settings.count, &source->settings.cap));
@@ -352,11 +364,7 @@ static brim_status add_seeds(brim_config_source *source) {
   return BRIM_OK;
 }
 
-//-------------------------------------------- grids --------------------------------------------
-// Grids: which settings are axes, zip, exclude, and the points that are left.
-// A list where a scalar is needed is an axis; keys as written, the last fastest. So is a function of
-// config_grid.c.
-
+// ---- grids -------------------------------------------------------------------------------------
 static bool all_lists(const brim_config_node *node) {
   for (const brim_config_node *n = node->first; n; n = n->next) {
     if (n->kind != BRIM_CONFIG_NODE_LIST) return false;
@@ -365,7 +373,7 @@ static bool all_lists(const brim_config_node *node) {
 }
 
 static bool arg_takes_list(const brim_config_source *source, const brim_config_setting *s) {
-  const brim_config_arg *arg = brim_config_setting_arg(source, s);
+  const brim_config_arg *arg = setting_arg(source, s);
   return !arg || brim_config_arg_takes_list(arg->type);
 }
 
@@ -396,11 +404,10 @@ static const char *axis_key(brim_arena *arena, const brim_config_setting *s) {
                            s->arg ? "." : "", s->arg ? s->arg : "");
 }
 
-// The items of a list.
 static brim_status list_items(brim_config_source *source, const brim_config_setting *s,
                               brim_config_axis_state *out) {
   out->items = brim_arena_calloc(source->arena, s->node->count, sizeof *out->items);
-  if (!out->items) return no_memory();
+  if (!out->items) return brim_config_no_memory();
   for (const brim_config_node *n = s->node->first; n; n = n->next) out->items[out->count++] = n;
   return BRIM_OK;
 }
@@ -413,13 +420,13 @@ static brim_status find_axes(brim_config_source *source) {
     bool axis;
     if (!s->live) continue;
     BRIM_TRY(is_axis(source, s, &axis));
-    const bool function = is_axis_function(source, s);
+    const bool function = form_of(source, s) != NULL;
     if (!axis && !function) continue;
     BRIM_TRY(brim_config_grow(source->arena, &source->axes, sizeof *source->axes,
                               source->axis_count, &cap));
     brim_config_axis_state *state = &source->axes[source->axis_count];
     *state = (brim_config_axis_state){.setting = (int)i, .key = axis_key(source->arena, s)};
-    if (!state->key) return no_memory();
+    if (!state->key) return brim_config_no_memory();
     BRIM_TRY(function ? axis_items(source, s, state) : list_items(source, s, state));
     s->axis = (int)source->axis_count++;
   }
@@ -431,16 +438,14 @@ int brim_config_axis_find(const brim_config_source *source, brim_config_path pat
   return index < 0 ? -1 : source->settings.items[index].axis;
 }
 
-// ---- zip
-// -----------------------------------------------------------------------------------------
-
-// Which axis leads each axis, and which stand in a group already.
+// ---- zip ---------------------------------------------------------------------------------------
+// Per axis: the first axis of its group, and whether zip has named it.
 typedef struct zips {
   int *leader;
   bool *taken;
 } zips;
 
-// One group [a, b]: the leader becomes the first of them.
+// Makes one group, [a, b]: its axes change together.
 static brim_status zip_group(brim_config_source *source, const brim_config_node *group, zips z) {
   int *leader = z.leader;
   int first = -1;
@@ -471,7 +476,7 @@ static brim_status zip_group(brim_config_source *source, const brim_config_node 
     leader[axis] = first;
     z.taken[axis] = true;
   }
-  // The group stands where its first axis was written.
+  // The group takes the place of the axis that was written first.
   int least = first;
   for (int i = 0; i < (int)source->axis_count; i++) {
     if (leader[i] == first && i < least) least = i;
@@ -495,7 +500,7 @@ static brim_status read_zip(brim_config_source *source, zips z) {
   return BRIM_OK;
 }
 
-// All draws of a point have the same number.
+// Zips all draws: a point uses draw number k of each.
 static brim_status zip_draws(brim_config_source *source, int *leader) {
   const int row = brim_config_row_find("samples");
   const int samples = brim_config_setting_find(source, row, BRIM_CONFIG_SLOT_NONE, NULL);
@@ -507,22 +512,16 @@ static brim_status zip_draws(brim_config_source *source, int *leader) {
   }
   if (first >= 0 || samples < 0) return BRIM_OK;
   const brim_config_place at = source->settings.items[samples].at;
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, "%s:%d:%d: ", AT(at));
-  brim_str_append(&text, brim_tr("'samples' has no effect: no value is drawn at random, such as "
-                                 "lr: loguniform(1e-5, 1e-1)"));
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_config_warn(&source->context, text.data);
-  brim_str_deinit(&text);
-  return status;
+  return brim_config_warn(&source->context, at,
+                          brim_tr("'samples' has no effect: no value is drawn at random, such as "
+                                  "lr: loguniform(1e-5, 1e-1)"));
 }
 
 brim_status brim_config_grid_prepare(brim_config_source *source) {
   BRIM_TRY(find_axes(source));
   int *leader = brim_arena_calloc(source->arena, source->axis_count + 1, sizeof *leader);
   bool *taken = brim_arena_calloc(source->arena, source->axis_count + 1, sizeof *taken);
-  if (!leader || !taken) return no_memory();
+  if (!leader || !taken) return brim_config_no_memory();
   for (size_t i = 0; i < source->axis_count; i++) leader[i] = (int)i;
   BRIM_TRY(read_zip(source, (zips){leader, taken}));
   BRIM_TRY(zip_draws(source, leader));
@@ -545,9 +544,7 @@ brim_status brim_config_grid_prepare(brim_config_source *source) {
   return BRIM_OK;
 }
 
-// ---- exclude
-// -----------------------------------------------------------------------------------------
-
+// ---- exclude -----------------------------------------------------------------------------------
 brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out) {
   const brim_config_row *row = brim_config_row_at((size_t)path.row);
@@ -582,7 +579,7 @@ brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
   return brim_str_status(out);
 }
 
-// One key of one exclude map: an axis and which of its items match; axis -1 is a fixed value.
+// One key of an exclude map: an axis (-1 = a fixed value) and the items of it that match.
 typedef struct condition {
   int axis;
   size_t *budget;  // axis items that may still be compared
@@ -605,7 +602,7 @@ static void fixed_text(const brim_config *base, brim_config_path path, brim_str 
   }
 }
 
-// Marks what equals one wanted value.
+// Marks the items, or the fixed value, that equal the wanted one.
 static brim_status match_value(brim_config_source *source, const brim_config *base,
                                brim_config_path path, const brim_config_node *wanted,
                                condition *c) {
@@ -649,7 +646,7 @@ static brim_status read_condition(brim_config_source *source, const brim_config 
   c->axis = brim_config_axis_find(source, path);
   if (c->axis >= 0) {
     c->match = brim_arena_calloc(source->arena, source->axes[c->axis].count, 1);
-    if (!c->match) return no_memory();
+    if (!c->match) return brim_config_no_memory();
   }
   bool any_of = node->kind == BRIM_CONFIG_NODE_LIST && node->tag != BRIM_CONFIG_TAG_LIST &&
                 !brim_config_row_takes_list(brim_config_row_at((size_t)path.row));
@@ -701,7 +698,7 @@ brim_status brim_config_grid_exclude(brim_config_source *source, const brim_conf
   }
   unsigned char *gone = brim_arena_calloc(source->arena, source->point_count, 1);
   uint32_t *points = brim_arena_calloc(source->arena, source->point_count, sizeof *points);
-  if (!gone || !points) return no_memory();
+  if (!gone || !points) return brim_config_no_memory();
   size_t budget = BRIM_CONFIG_MAX_MATCHES;
   for (const brim_config_node *n = exclude->first; n; n = n->next) {
     BRIM_TRY(apply_exclude(source, base, n, gone, &budget));
@@ -716,4 +713,64 @@ brim_status brim_config_grid_exclude(brim_config_source *source, const brim_conf
   source->points = points;
   source->point_count = kept;
   return BRIM_OK;
+}
+
+// ---- points of the grid ------------------------------------------------------------------------
+
+size_t brim_config_axis_count(const brim_config *config) {
+  return config->is_point ? 0 : config->source->axis_count;
+}
+
+brim_config_axis brim_config_axis_at(const brim_config *config, size_t index) {
+  if (index >= brim_config_axis_count(config)) return (brim_config_axis){NULL, 0};
+  const brim_config_axis_state *axis = &config->source->axes[index];
+  return (brim_config_axis){axis->key, axis->count};
+}
+
+size_t brim_config_grid_count(const brim_config *config) {
+  return config->is_point ? 1 : config->source->point_count;
+}
+
+static brim_status raw_point(const brim_config *config, size_t index, size_t *raw) {
+  if (index >= brim_config_grid_count(config)) {
+    return brim_fail(BRIM_EINVAL, "grid point %zu of %zu", index, brim_config_grid_count(config));
+  }
+  if (config->is_point) {
+    *raw = config->raw_point;
+  } else {
+    *raw = config->source->points ? config->source->points[index] : index;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_config_grid_point(const brim_config *config, size_t index, brim_config **out) {
+  *out = NULL;
+  size_t raw = 0;
+  BRIM_TRY(raw_point(config, index, &raw));
+  return brim_config_resolve(config->source, raw, true, out);
+}
+
+brim_status brim_config_grid_label(const brim_config *config, size_t index, brim_str *out) {
+  size_t raw = 0;
+  BRIM_TRY(raw_point(config, index, &raw));
+  const brim_config_source *source = config->source;
+  brim_arena *scratch;
+  BRIM_TRY(brim_arena_create(0, &scratch));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < source->axis_count && !status; i++) {
+    const brim_config_setting *s = &source->settings.items[source->axes[i].setting];
+    brim_str_printf(out, "%s%s=", i ? " " : "", s->written);
+    const brim_config_node *node = brim_config_setting_node(source, s, raw);
+    bool as_written = node->kind == BRIM_CONFIG_NODE_SCALAR &&
+                      (strstr(node->text, "{{") ||
+                       brim_config_row_is_component(brim_config_row_at((size_t)s->row)));
+    if (as_written) {
+      brim_str_append(out, node->text);
+    } else {
+      status =
+          brim_config_item_text(scratch, (brim_config_path){s->row, s->slot, s->arg}, node, out);
+    }
+  }
+  brim_arena_destroy(scratch);
+  return status ? status : brim_str_status(out);
 }

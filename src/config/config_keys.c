@@ -1,6 +1,6 @@
-// The key table: one row per canonical key with its type, default, bounds, choices, meaning, aliases
-// (the spellings of the guides brim grew from), whether this version reads it and whether it belongs
-// in a checkpoint. Everything that reads or explains a key takes it from here.
+// The key table: one row per canonical key with its type, default, bounds, choices, meaning and aliases
+// (the spellings of the guides brim grew from). Also the arguments of components that are keys too, the
+// presets, the sections that workloads add to all of these, and `brim config explain`.
 #include "config/config_int.h"
 
 #include <stdio.h>
@@ -26,11 +26,11 @@
 #define SPECIAL(n, t, m) \
   { {n, t, NULL, BRIM_N_(m), NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
 
-// Values of `workload`: the default, the others that are added, and one that is still to come.
+// Values of `workload`: the default, those that workloads add, and one reserved name.
 #define USUAL "supervised"
-#define TO_COME "command"
+#define RESERVED "command"
 enum { MAX_WORKLOADS = 16 };
-static const char *workloads[MAX_WORKLOADS + 3] = {USUAL, TO_COME};
+static const char *workloads[MAX_WORKLOADS + 3] = {USUAL, RESERVED};
 
 static const brim_config_row rows[] = {
     // what runs, and where
@@ -337,20 +337,29 @@ static const brim_config_row specials[] = {
 enum {
   BUILT_IN = sizeof rows / sizeof rows[0],
   SPECIALS = sizeof specials / sizeof specials[0],
-  MAX_ADDED = BRIM_CONFIG_MAX_ROWS - BUILT_IN - SPECIALS
+  MAX_KEYS = BRIM_CONFIG_MAX_ROWS - BUILT_IN - SPECIALS,
+  MAX_LINKS = 32,
+  MAX_PRESET_VALUES = 64
 };
 
-// Keys of workloads, in the order they were added; `specials` come behind them. Written before threads
-// start, read only afterwards.
-static const brim_config_row *added[MAX_ADDED];
-static size_t added_count;
+// Rows that workloads added (brim_config_add_workload). Written before threads start, read-only afterwards.
+static struct {
+  const brim_config_row *keys[MAX_KEYS];  // listed between `rows` and `specials`
+  const brim_config_link *links[MAX_LINKS];
+  const brim_config_preset_row *presets[MAX_PRESET_VALUES];
+  struct {
+    const char *workload;
+    const brim_config_section *section;
+  } sections[MAX_WORKLOADS + 1];
+  size_t key_count, link_count, preset_count, section_count;
+} added;
 
-size_t brim_config_key_count(void) { return BUILT_IN + added_count + SPECIALS; }
+size_t brim_config_key_count(void) { return BUILT_IN + added.key_count + SPECIALS; }
 
 const brim_config_row *brim_config_row_at(size_t index) {
   if (index < BUILT_IN) return &rows[index];
   index -= BUILT_IN;
-  return index < added_count ? added[index] : &specials[index - added_count];
+  return index < added.key_count ? added.keys[index] : &specials[index - added.key_count];
 }
 
 const brim_config_key *brim_config_key_at(size_t index) {
@@ -374,8 +383,8 @@ const brim_config_key *brim_config_key_find(const char *name) {
   return row < 0 ? NULL : &brim_config_row_at((size_t)row)->key;
 }
 
-// The row of a key that brim_config_key_at or _find gave: its first member. A checkpoint asks for every key,
-// so this does not search.
+// The row of a key that brim_config_key_at or _find returned: the key is its first member. Saving a
+// checkpoint asks for every key, so this must not search.
 static const brim_config_row *row_of(const brim_config_key *key) {
   return (const brim_config_row *)(const void *)key;
 }
@@ -405,42 +414,21 @@ bool brim_config_row_is_for(const brim_config_row *row, const char *workload) {
   return true;
 }
 
-// Of each workload that has some.
-static const char *const *yields[MAX_WORKLOADS];
-static size_t yield_count;
-
-void brim_config_add_yields(const char *const *pairs) {
-  if (yield_count < MAX_WORKLOADS) yields[yield_count++] = pairs;
-}
-
 bool brim_config_row_yields(int row, int later) {
   const char *key = brim_config_row_at((size_t)row)->key.name;
   const char *other = brim_config_row_at((size_t)later)->key.name;
-  for (size_t i = 0; i < yield_count; i++) {
-    for (const char *const *p = yields[i]; *p; p += 2) {
+  for (size_t i = 0; i < added.section_count; i++) {
+    for (const char *const *p = added.sections[i].section->yields; p && *p; p += 2) {
       if (strcmp(p[0], key) == 0 && strcmp(p[1], other) == 0) return true;
     }
   }
   return false;
 }
 
-// By workload, as `added`.
-static struct {
-  const char *workload;
-  const char *const *keys;
-} given[MAX_WORKLOADS];
-static size_t given_count;
-
-void brim_config_add_given(const char *workload, const char *const *keys) {
-  if (given_count == MAX_WORKLOADS) return;
-  given[given_count].workload = workload;
-  given[given_count++].keys = keys;
-}
-
 bool brim_config_row_counts_given(const brim_config_row *row, const char *workload) {
-  for (size_t i = 0; i < given_count; i++) {
-    if (strcmp(given[i].workload, workload) != 0) continue;
-    for (const char *const *k = given[i].keys; *k; k++) {
+  for (size_t i = 0; i < added.section_count; i++) {
+    if (strcmp(added.sections[i].workload, workload) != 0) continue;
+    for (const char *const *k = added.sections[i].section->given; k && *k; k++) {
       if (same(*k, row->key.name)) return true;
     }
   }
@@ -456,8 +444,8 @@ bool brim_config_row_takes_list(const brim_config_row *row) {
          row->type == BRIM_CONFIG_DEVICE;
 }
 
-// Names of about this length, for brim_nearest: the others are too far off anyway, and comparing is
-// the dear part.
+// The most similar name or alias. Names of a very different length are skipped: they cannot be near,
+// and comparing is expensive.
 static const char *nearest_of(const char *word) {
   const char *names[BRIM_CONFIG_MAX_ROWS * 4 + 1];
   size_t count = 0, length = strlen(word), slack = length / 2 + 1;
@@ -473,24 +461,26 @@ static const char *nearest_of(const char *word) {
   return brim_nearest(word, names);
 }
 
-bool brim_config_row_ends(const brim_config_row *row, const char *name) {
+// Is `name` the last part of the row's dotted key?
+static bool row_ends(const brim_config_row *row, const char *name) {
   const char *dot = strrchr(row->key.name, '.');
   return dot && strcmp(dot + 1, name) == 0;
 }
 
-// "clip" is mappo.clip; of several workloads that have it, this one's. A known workload has no keys of others.
+// "clip" means mappo.clip. If several workloads have the key: that of `workload`, else the first one that
+// `workload` (NULL = any) can use.
 static const char *without_section(const char *name, const char *workload) {
   const char *first = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_row *row = brim_config_row_at(i);
-    if (!brim_config_row_ends(row, name)) continue;
+    if (!row_ends(row, name)) continue;
     if (workload && is_under(row->key.name, workload)) return row->key.name;
     if (!first && (!workload || brim_config_row_is_for(row, workload))) first = row->key.name;
   }
   return first;
 }
 
-// "mappo.epochs" is mappo.update_epochs.
+// "mappo.epochs" means mappo.update_epochs.
 static const char *shortened(const char *name, const char *last) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const char *key = brim_config_row_at(i)->key.name;
@@ -501,7 +491,7 @@ static const char *shortened(const char *name, const char *last) {
   return NULL;
 }
 
-// A key one level off ("training.batch_size") is found by its last part.
+// Tries shortened names and other sections ("training.batch_size" means data.batch_size) before spelling.
 const char *brim_config_row_nearest(const char *name, const char *workload) {
   const char *last = strrchr(name, '.');
   const char *known = last ? shortened(name, last) : without_section(name, workload);
@@ -514,7 +504,8 @@ const char *brim_config_row_nearest(const char *name, const char *workload) {
   return near;
 }
 
-const char *brim_config_group_nearest(const char *name, char out[64]) {
+// A section of a similar name ("data"), into out; NULL = none.
+static const char *group_nearest(const char *name, char out[64]) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const char *key = brim_config_row_at(i)->key.name, *dot = strchr(key, '.');
     if (!dot || dot - key > 63) continue;
@@ -548,9 +539,382 @@ bool brim_config_key_is_saved(const brim_config_key *key, const char *workload,
   return (flags & SAVED) != 0;
 }
 
-//---------------------------------- added ----------------------------------
+// ---- links -------------------------------------------------------------------------------------
+// Settings that exist both as a key and as a component's argument: training.learning_rate and sgd(lr=...).
+// config_resolve.c makes both say the same.
 
-// A name or alias that is there already; NULL = all are free.
+static const brim_config_link links[] = {
+    {"optimizer", "lr", "training.learning_rate", false},
+    {"optimizer", "weight_decay", "training.weight_decay", false},
+    {"optimizer", "momentum", "training.momentum", false},
+    {"optimizer", "nesterov", "training.nesterov", false},
+    {"loss", "label_smoothing", "training.label_smoothing", false},
+    {"scheduler", "warmup", "training.warmup_steps", false},
+    {"dataloader", "batch_size", "data.batch_size", false},
+    {"dataloader", "num_workers", "data.num_workers", false},
+    {"dataloader", "prefetch_factor", "data.prefetch_factor", false},
+    {"dataloader", "persistent_workers", "data.persistent_workers", false},
+    {"dataloader", "pin_memory", "data.pin_memory", false},
+    {"dataloader", "drop_last", "data.drop_last", false},
+    {"dataloader", "shuffle", "data.shuffle", false},
+    {"dataloader", "batch_size", "data.eval_batch_size", true},
+};
+
+const brim_config_link *brim_config_link_at(size_t index) {
+  const size_t own = sizeof links / sizeof links[0];
+  if (index < own) return &links[index];
+  return index - own < added.link_count ? added.links[index - own] : NULL;
+}
+
+bool brim_config_link_applies(const brim_config_link *l, int row, int slot) {
+  if (strcmp(l->component, brim_config_row_at((size_t)row)->key.name)) return false;
+  bool evaluation = slot == BRIM_CONFIG_SLOT_VAL || slot == BRIM_CONFIG_SLOT_TEST;
+  return l->evaluation == evaluation;
+}
+
+const brim_config_link *brim_config_link_of(int row, int slot, const char *arg) {
+  const brim_config_link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
+    if (!strcmp(l->arg, arg) && brim_config_link_applies(l, row, slot)) return l;
+  }
+  return NULL;
+}
+
+// ---- presets -----------------------------------------------------------------------------------
+// Per GPU and model size: batch, workers, accumulation, learning rate and memory share. The guides brim
+// grew from give some of these values; the others are scaled from the nearest one, as `meaning` says.
+
+typedef struct preset {
+  const char *name;
+  const char *match;     // part of the GPU's name; NULL: found by memory only
+  uint64_t least_bytes;  // of a GPU that may use it
+  int batch[3];          // small, medium, large
+  int workers[3];
+  int accumulation[3];
+  const char *lr[3];
+  const char *memory_fraction;
+  int autotune_level;
+  int empty_cache_freq;
+  const char *meaning;
+} preset;
+
+static const char *const sizes[] = {"small", "medium", "large"};
+
+// Ordered by memory, largest first: `auto` takes the first that fits.
+static const preset presets[] = {
+    {"h200",
+     "H200",
+     130000000000,
+     {8192, 2048, 512},
+     {12, 12, 12},
+     {1, 1, 2},
+     {"0.00042", "0.00028", "0.00015"},
+     "0.95",
+     3,
+     0,
+     BRIM_N_(
+         "NVIDIA H200, 141 GB. Scaled from the A100 80 GB: twice the batch, the same effective "
+         "batch for large models, learning rates by the square-root rule. ARS is as on the A100.")},
+    {"a100-80g",
+     "A100",
+     70000000000,
+     {4096, 1024, 256},
+     {12, 12, 8},
+     {1, 1, 4},
+     {"0.0003", "0.0002", "0.00015"},
+     "0.95",
+     3,
+     0,
+     BRIM_N_("NVIDIA A100 80 GB. All values are tuned.")},
+    {"a100-40g",
+     "A100",
+     38000000000,
+     {2048, 512, 128},
+     {8, 8, 8},
+     {1, 2, 8},
+     {"0.00021", "0.0002", "0.00015"},
+     "0.95",
+     3,
+     0,
+     BRIM_N_("NVIDIA A100 40 GB. Tuned: batches, workers and accumulation of small and medium. "
+             "Large is half the 80 GB batch at the same effective batch. Learning rates follow the "
+             "square-root rule from the 80 GB ones.")},
+    {"rtx4090-24g",
+     "4090",
+     22000000000,
+     {1024, 256, 64},
+     {6, 4, 4},
+     {1, 4, 16},
+     {"0.00015", "0.0002", "0.00015"},
+     "0.85",
+     2,
+     0,
+     BRIM_N_(
+         "GeForce RTX 4090, 24 GB. Tuned: batches, workers and accumulation of small and medium. "
+         "Large keeps the effective batch of 1024. Learning rates follow the square-root rule. "
+         "Memory share, autotune level and ARS are scaled from the RTX 3060.")},
+    {"rtx3090-24g",
+     "3090",
+     22000000000,
+     {1024, 256, 64},
+     {6, 4, 4},
+     {1, 4, 16},
+     {"0.00015", "0.0002", "0.00015"},
+     "0.85",
+     2,
+     0,
+     BRIM_N_("GeForce RTX 3090, 24 GB. Same values as rtx4090-24g.")},
+    {"rtx3060-12g",
+     "3060",
+     11000000000,
+     {512, 128, 32},
+     {6, 6, 6},
+     {1, 4, 16},
+     {"0.00011", "0.00014", "0.00011"},
+     "0.85",
+     2,
+     5,
+     BRIM_N_("GeForce RTX 3060, 12 GB. Tuned: medium, 128 x 4 with 6 workers and pinned memory. "
+             "Small and large keep the effective batch of 512. Learning rates follow the "
+             "square-root rule. ARS is twice the laptop's.")},
+    {"rtx3060-laptop-6g",
+     "3060",
+     0,
+     {256, 64, 16},
+     {4, 4, 4},
+     {2, 8, 32},
+     {"0.00011", "0.00014", "0.00011"},
+     "0.85",
+     2,
+     0,
+     BRIM_N_(
+         "GeForce RTX 3060 Laptop, 6 GB. Tuned: memory share, autotune level, ARS and the small "
+         "model's batch. The rest is half the 12 GB card's batch at the same effective batch.")},
+};
+enum {
+  PRESET_COUNT = sizeof presets / sizeof presets[0],
+  OWN_VALUES = 10  // values that a row of `presets` gives, of BRIM_CONFIG_PRESET_VALUES
+};
+
+size_t brim_config_preset_count(void) { return PRESET_COUNT + 1; }
+
+const char *brim_config_preset_name(size_t index) {
+  return index < PRESET_COUNT ? presets[index].name : "auto";
+}
+
+static const preset *preset_find(const char *name) {
+  for (size_t i = 0; i < PRESET_COUNT; i++) {
+    if (!strcmp(presets[i].name, name)) return &presets[i];
+  }
+  return NULL;
+}
+
+// The preset named like the GPU, else the largest that fits its memory. NULL without a GPU.
+static const preset *preset_pick(const brim_config_facts *facts) {
+  if (!facts || !facts->gpu_name) return NULL;
+  for (size_t i = 0; i < PRESET_COUNT; i++) {
+    const preset *p = &presets[i];
+    if (!strstr(facts->gpu_name, p->match)) continue;
+    bool laptop = strstr(facts->gpu_name, "Laptop") != NULL;
+    if (laptop && p->least_bytes > 0) continue;
+    if (!facts->gpu_bytes || facts->gpu_bytes >= p->least_bytes) return p;
+  }
+  for (size_t i = 0; i < PRESET_COUNT; i++) {
+    if (facts->gpu_bytes >= presets[i].least_bytes) return &presets[i];
+  }
+  return &presets[PRESET_COUNT - 1];
+}
+
+static void put(brim_config_preset *out, const char *key, const char *text) {
+  if (out->count == BRIM_CONFIG_PRESET_VALUES) return;  // add_presets refuses more
+  brim_config_preset_value *v = &out->values[out->count++];
+  v->key = key;
+  v->row = brim_config_row_find(key);
+  snprintf(v->text, sizeof v->text, "%s", text);
+}
+
+static void put_int(brim_config_preset *out, const char *key, int value) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", value);
+  put(out, key, text);
+}
+
+// The values that workloads have for this preset.
+static void put_added(brim_config_preset *out) {
+  for (size_t i = 0; i < added.preset_count; i++) {
+    const brim_config_preset_row *row = added.presets[i];
+    if (strcmp(row->preset, out->name) == 0) put(out, row->key, row->text);
+  }
+}
+
+// No GPU: small batches, a quarter of the cores for the loader, nothing pinned, fp32.
+static void without_gpu(size_t size, int cores, brim_config_preset *out) {
+  static const int batch[] = {128, 64, 32};
+  out->name = BRIM_CONFIG_NO_GPU;
+  put_int(out, "data.batch_size", batch[size]);
+  put_int(out, "data.num_workers", cores >= 8 ? cores / 4 : cores >= 2 ? 1 : 0);
+  put(out, "data.pin_memory", "false");
+  put(out, "training.use_amp", "false");
+  put_added(out);
+}
+
+void brim_config_preset_get(const char *name, const char *size, const brim_config_facts *facts,
+                            brim_config_preset *out) {
+  size_t s = 0;
+  while (s < 2 && strcmp(sizes[s], size)) s++;
+  *out = (brim_config_preset){0};
+  const preset *p = strcmp(name, "auto") ? preset_find(name) : preset_pick(facts);
+  if (!p) {
+    without_gpu(s, facts ? facts->cpu_cores : 0, out);
+    return;
+  }
+  out->name = p->name;
+  put_int(out, "data.batch_size", p->batch[s]);
+  put_int(out, "data.num_workers", p->workers[s]);
+  put(out, "data.pin_memory", "true");
+  put(out, "training.use_amp", "true");
+  put(out, "training.learning_rate", p->lr[s]);
+  put_int(out, "training.gradient_accumulation_steps", p->accumulation[s]);
+  put(out, "gpu.memory_fraction", p->memory_fraction);
+  put_int(out, "gpu.autotune_level", p->autotune_level);
+  put(out, "gpu.cudnn_benchmark", "true");
+  if (p->empty_cache_freq) put_int(out, "gpu.empty_cache_freq", p->empty_cache_freq);
+  put_added(out);
+}
+
+static void explain_preset(const char *name, brim_str *out) {
+  const preset *p = preset_find(name);
+  brim_str_printf(out, "preset %s\n  ", name);
+  if (!p) {
+    brim_str_append(out, brim_tr("Selects the preset for this machine's GPU by its name and "
+                                 "memory. Without a GPU the values suit a CPU."));
+    brim_str_append_char(out, '\n');
+    return;
+  }
+  brim_str_append(out, brim_tr(p->meaning));
+  brim_str_append(out, "\n");
+  brim_str_append(out,
+                  brim_tr("  Its learning rate applies to adam and adamw; sgd keeps its own."));
+  brim_str_append(out, "\n\n");
+  for (size_t s = 0; s < 3; s++) {
+    brim_config_preset values;
+    brim_config_preset_get(name, sizes[s], NULL, &values);
+    brim_str_printf(out, "  model_size: %s\n", sizes[s]);
+    for (size_t i = 0; i < values.count; i++) {
+      brim_str_printf(out, "    %s: %s\n", values.values[i].key, values.values[i].text);
+    }
+  }
+}
+
+// ---- explain -----------------------------------------------------------------------------------
+
+static void explain_key(const brim_config_row *row, brim_str *out) {
+  const brim_config_key *key = &row->key;
+  brim_str_printf(out, "%s\n  %s\n  %s %s\n", key->name, brim_tr(key->meaning), brim_tr("type:"),
+                  key->type);
+  brim_str_printf(out, "  %s %s\n", brim_tr("default:"),
+                  key->default_text ? key->default_text : brim_tr("none"));
+  if (row->min != 0 || row->max != 0) {
+    brim_str_printf(out, brim_tr("  between: %.10g and %.10g\n"), row->min, row->max);
+  }
+  if (key->choices) {
+    brim_str_printf(out, "  %s", brim_tr("one of:"));
+    for (const char *const *c = key->choices; *c; c++) brim_str_printf(out, " %s", *c);
+    brim_str_append_char(out, '\n');
+  }
+  if (key->aliases[0]) {
+    brim_str_printf(out, "  %s", brim_tr("also written:"));
+    for (const char *const *a = key->aliases; *a; a++) brim_str_printf(out, " %s", *a);
+    brim_str_append_char(out, '\n');
+  }
+  if (row->category) {
+    brim_str_printf(out, "  %s", brim_tr("known:"));
+    for (size_t i = 0; i < brim_config_component_count(); i++) {
+      const brim_config_component_row *c = brim_config_component_at(i);
+      if (!strcmp(c->category, row->category)) brim_str_printf(out, " %s", c->name);
+    }
+    brim_str_append_char(out, '\n');
+  }
+  if (row->flags & BRIM_CONFIG_SLOTS) {
+    brim_str_printf(out, "  %s train val test\n", brim_tr("slots:"));
+  }
+}
+
+static void explain_component(const brim_config_component_row *row, brim_str *out) {
+  brim_str_printf(out, "%s (%s)\n  %s\n", row->name, row->category, brim_tr(row->meaning));
+  for (size_t i = 0; i < row->arg_count; i++) {
+    const brim_config_arg *arg = &row->args[i];
+    brim_str_printf(out, "  %s: %s", arg->name, brim_config_arg_type_name(arg->type));
+    if (arg->choices) brim_str_printf(out, " (%s)", arg->choices);
+    if (arg->required) brim_str_append(out, brim_tr(", required"));
+    if (arg->default_text) {
+      brim_str_printf(out, brim_tr(", default %s"), arg->default_text);
+    }
+    if (arg->alias) brim_str_printf(out, brim_tr(", also %s"), arg->alias);
+    brim_str_printf(out, "; %s\n", brim_tr(arg->meaning));
+  }
+}
+
+static bool is_preset(const char *name) {
+  for (size_t i = 0; i < brim_config_preset_count(); i++) {
+    if (!strcmp(brim_config_preset_name(i), name)) return true;
+  }
+  return false;
+}
+
+brim_status brim_config_explain(const char *name, brim_str *out) {
+  int row = brim_config_row_find(name);
+  bool found = false;
+  for (size_t i = 0; i < brim_config_key_count(); i++) {
+    const brim_config_row *r = brim_config_row_at(i);
+    if ((int)i != row && !row_ends(r, name)) continue;  // several workloads have it
+    explain_key(r, out);
+    found = true;
+  }
+  for (size_t i = 0; i < brim_config_component_count(); i++) {
+    const brim_config_component_row *c = brim_config_component_at(i);
+    if (strcmp(c->name, name)) continue;
+    explain_component(c, out);
+    found = true;
+  }
+  if (is_preset(name)) {
+    explain_preset(name, out);
+    found = true;
+  }
+  if (brim_str_starts(name, "plugin:")) {
+    brim_str_printf(out,
+                    brim_tr("%s: a source, environment or other part from a plug-in, which defines "
+                            "its arguments; load it with --plugin FILE\n"),
+                    name);
+    found = true;
+  }
+  if (found) return brim_str_status(out);
+  const char *names[256];
+  size_t count = 0;
+  for (size_t i = 0; i < brim_config_component_count() && count < 240; i++) {
+    names[count++] = brim_config_component_at(i)->name;
+  }
+  for (size_t i = 0; i < brim_config_preset_count() && count < 255; i++) {
+    names[count++] = brim_config_preset_name(i);
+  }
+  names[count] = NULL;
+  char group[64];
+  const char *key = brim_config_row_nearest(name, NULL), *section = group_nearest(name, group);
+  const char *near = section ? section : key;
+  if (section && key && brim_edit_distance(name, key) < brim_edit_distance(name, section))
+    near = key;
+  if (!near) near = brim_nearest(name, names);
+  if (near) {
+    return brim_fail(BRIM_ENOENT,
+                     "no key, section, component or preset '%.120s'; did you mean '%s'?", name,
+                     near);
+  }
+  return brim_fail(BRIM_ENOENT, "no key, section, component or preset '%.120s'", name);
+}
+
+// ---- what a workload adds ----------------------------------------------------------------------
+
+// A name or alias of `key` that another key has already; NULL = all are free.
 static const char *taken_name(const brim_config_key *key) {
   if (brim_config_row_find(key->name) >= 0) return key->name;
   for (const char *const *a = key->aliases; *a; a++) {
@@ -570,37 +934,87 @@ static brim_status add_key(const char *workload, const brim_config_row *row) {
     return brim_fail(BRIM_EINVAL, "cannot add the key %s: there is a key %s already", key->name,
                      taken);
   }
-  if (added_count == MAX_ADDED) {
+  if (added.key_count == MAX_KEYS) {
     return brim_fail(BRIM_EINVAL, "cannot add the key %s: there are %d keys already", key->name,
                      BRIM_CONFIG_MAX_ROWS);
   }
-  added[added_count++] = row;
+  added.keys[added.key_count++] = row;
   return BRIM_OK;
 }
 
-brim_status brim_config_add_keys(const char *workload, const brim_config_row *section,
-                                 size_t count) {
-  const size_t before = added_count;
-  brim_status status = BRIM_OK;
-  for (size_t i = 0; !status && i < count; i++) status = add_key(workload, &section[i]);
-  if (status) added_count = before;
-  return status;
+// Adds links and values of presets after a check that the keys they name exist.
+static brim_status add_links(const brim_config_link *list, size_t count) {
+  if (count > MAX_LINKS - added.link_count) {
+    return brim_fail(BRIM_EINVAL, "too many keys that are arguments too: %zu more than %d",
+                     added.link_count + count - MAX_LINKS, MAX_LINKS);
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (brim_config_row_find(list[i].component) < 0 || brim_config_row_find(list[i].key) < 0) {
+      return brim_fail(BRIM_EINVAL, "no key %s, or no key %s that it can be an argument of",
+                       list[i].key, list[i].component);
+    }
+    added.links[added.link_count++] = &list[i];
+  }
+  return BRIM_OK;
 }
 
-void brim_config_remove_keys(size_t count) { added_count -= count; }
+static brim_status add_presets(const brim_config_preset_row *list, size_t count) {
+  for (const brim_config_preset_row *row = list; row < list + count; row++) {
+    const bool known = preset_find(row->preset) || strcmp(row->preset, BRIM_CONFIG_NO_GPU) == 0;
+    if (!known || brim_config_row_find(row->key) < 0) {
+      return brim_fail(BRIM_EINVAL, "no preset %s, or no key %s that it could set", row->preset,
+                       row->key);
+    }
+    size_t values = OWN_VALUES;
+    for (size_t i = 0; i < added.preset_count; i++) {
+      values += strcmp(added.presets[i]->preset, row->preset) == 0;
+    }
+    if (added.preset_count == MAX_PRESET_VALUES || values == BRIM_CONFIG_PRESET_VALUES) {
+      return brim_fail(BRIM_EINVAL, "preset %s has too many values for %s", row->preset, row->key);
+    }
+    added.presets[added.preset_count++] = row;
+  }
+  return BRIM_OK;
+}
 
-brim_status brim_config_add_value(const char *workload) {
-  // The usual one is a value before its workload is added, so that a config can be read without any.
-  static bool usual_added;
+// The place in `workloads` of a name that is free. The default is there from the start, so that a config can be
+// read before any workload is added.
+static brim_status place_of_name(const char *workload, size_t *out) {
   const bool usual = strcmp(workload, USUAL) == 0;
-  bool taken = strcmp(workload, TO_COME) == 0 || (usual && usual_added);
+  bool taken = strcmp(workload, RESERVED) == 0;
+  for (size_t i = 0; i < added.section_count; i++) {
+    taken |= strcmp(added.sections[i].workload, workload) == 0;
+  }
   size_t at = 1;
-  for (; strcmp(workloads[at], TO_COME) != 0; at++) taken |= strcmp(workloads[at], workload) == 0;
+  while (strcmp(workloads[at], RESERVED) != 0) at++;
   if (taken) return brim_fail(BRIM_EINVAL, "there is a workload %s already", workload);
   if (at > MAX_WORKLOADS) return brim_fail(BRIM_EINVAL, "too many workloads for %s", workload);
-  usual_added |= usual;
-  if (usual) return BRIM_OK;
-  workloads[at] = workload;
-  workloads[at + 1] = TO_COME;
+  *out = usual ? 0 : at;
+  return BRIM_OK;
+}
+
+brim_status brim_config_add_workload(const char *workload, const brim_config_section *section) {
+  static const brim_config_section nothing = {0};
+  const brim_config_section *s = section ? section : &nothing;
+  const size_t keys = added.key_count, links_before = added.link_count;
+  const size_t presets_before = added.preset_count;
+  brim_status status = BRIM_OK;
+  size_t place = 0;
+  for (size_t i = 0; !status && i < s->key_count; i++) status = add_key(workload, &s->keys[i]);
+  if (!status) status = add_links(s->links, s->link_count);
+  if (!status) status = add_presets(s->presets, s->preset_count);
+  if (!status) status = place_of_name(workload, &place);
+  // Components come last: nothing takes them back.
+  if (!status) status = brim_config_add_components(s->components, s->component_count);
+  if (status) {
+    added.key_count = keys;
+    added.link_count = links_before;
+    added.preset_count = presets_before;
+    return status;
+  }
+  workloads[place] = workload;
+  if (place > 0) workloads[place + 1] = RESERVED;
+  added.sections[added.section_count].workload = workload;
+  added.sections[added.section_count++].section = s;
   return BRIM_OK;
 }

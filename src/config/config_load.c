@@ -1,4 +1,4 @@
-// Loading: files, includes, overrides, then one resolved config (the first point of its grid).
+// Loading: files, includes and overrides become settings; then the first point of their grid is resolved.
 // Layers, lowest first: defaults, preset, includes, file, overrides.
 
 #include "config/config_int.h"
@@ -7,12 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-//-------------------------------------- settings of a tree --------------------------------------
-// A YAML tree, or one override, into settings: which key, which slot, which argument, by which
-// layer. Nested and dotted spellings and aliases all end here in one canonical row. Unknown keys
-// are refused here.
-
-#define AT(p) (p).file, (p).line, (p).col
+// ---- settings of a tree ------------------------------------------------------------------------
+// A YAML tree or an override becomes settings: key, slot, argument and layer. Nested and dotted spellings and
+// aliases all become one canonical row. Unknown keys are errors.
 
 enum { MAX_SETTINGS = 4096 };
 
@@ -30,7 +27,7 @@ const char *brim_config_slot_name(int slot) { return slot_names[slot]; }
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
 
-// What is being assigned while a tree is walked.
+// The target of the next assignment.
 typedef struct target {
   int row, slot;
   const char *arg;
@@ -70,7 +67,7 @@ static brim_status join(brim_config_source *source, const char *prefix, const ch
                         const char **out) {
   *out = prefix ? brim_arena_printf(source->arena, "%s.%s", prefix, key)
                 : brim_arena_strdup(source->arena, key);
-  return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  return *out ? BRIM_OK : brim_config_no_memory();
 }
 
 static brim_status component_map(brim_config_source *source, target t, const brim_config_node *map);
@@ -91,7 +88,7 @@ static brim_status component_slots(brim_config_source *source, target t,
   return BRIM_OK;
 }
 
-// `env: plugin:` is a map to YAML, of a key and nothing.
+// Refuses `env: plugin:`, which YAML reads as a map with one key and no value.
 static brim_status check_plugin(target t, const brim_config_node *n) {
   brim_value value;
   if (strcmp(n->key, "plugin") != 0 || n->kind != BRIM_CONFIG_NODE_SCALAR) return BRIM_OK;
@@ -136,7 +133,7 @@ brim_status brim_config_unknown_key(const char *name, const char *workload, brim
 static brim_status path_rest(brim_arena *arena, const char *rest, brim_config_path *out) {
   const char *next = strchr(rest, '.');
   char *first = brim_arena_strndup(arena, rest, next ? (size_t)(next - rest) : strlen(rest));
-  if (!first) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!first) return brim_config_no_memory();
   bool slots = brim_config_row_at((size_t)out->row)->flags & BRIM_CONFIG_SLOTS;
   if (slots && brim_config_slot_find(first) > 0) {
     out->slot = brim_config_slot_find(first);
@@ -154,7 +151,7 @@ brim_status brim_config_path_find(brim_arena *arena, const char *name, brim_conf
   *out = (brim_config_path){.row = brim_config_row_find(name)};
   for (const char *dot = strchr(name, '.'); dot && out->row < 0; dot = strchr(dot + 1, '.')) {
     char *head = brim_arena_strndup(arena, name, (size_t)(dot - name));
-    if (!head) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+    if (!head) return brim_config_no_memory();
     int row = brim_config_row_find(head);
     if (row < 0 || !brim_config_row_is_component(brim_config_row_at((size_t)row))) continue;
     out->row = row;
@@ -176,7 +173,7 @@ static void special(brim_config_source *source, const char *name, const brim_con
   // include was read by the loader
 }
 
-// The workload that the settings name; NULL where they name none, or several.
+// The workload that the settings name; NULL if they name none, or several.
 static const char *named_workload(const brim_config_source *source) {
   const int row = brim_config_row_find("workload");
   for (size_t i = source->settings.count; i-- > 0;) {
@@ -223,7 +220,7 @@ static brim_status assign(brim_config_source *source, const char *full, brim_con
 static brim_status walk(brim_config_source *source, const char *prefix,
                         const brim_config_node *map) {
   for (const brim_config_node *n = map->first; n; n = n->next) {
-    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // a place for anchors
+    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // x-...: a place for anchors
     const char *full;
     BRIM_TRY(join(source, prefix, n->key, &full));
     BRIM_TRY(brim_config_mistake(&source->context, assign(source, full, n->key_at, n)));
@@ -231,7 +228,6 @@ static brim_status walk(brim_config_source *source, const char *prefix,
   return BRIM_OK;
 }
 
-// config_load.c: a tree, or one override, into settings.
 static brim_status flatten(brim_config_source *source, const brim_config_node *root) {
   if (!root || is_null(root)) return BRIM_OK;
   if (root->kind != BRIM_CONFIG_NODE_MAP) {
@@ -247,11 +243,11 @@ static brim_status flatten_override(brim_config_source *source, const char *text
   }
   char *key = brim_arena_strndup(source->arena, text, (size_t)(equals - text));
   char *name = key ? brim_arena_printf(source->arena, "override %.120s", key) : NULL;
-  if (!name) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!name) return brim_config_no_memory();
   brim_config_node *node;
   BRIM_TRY(brim_config_yaml_parse(&source->context, equals + 1, strlen(equals + 1), name, &node));
   brim_config_place at = {name, 1, 1};
-  // YAML reads nothing as null, which would quietly put the default back.
+  // YAML reads an empty value as null, which would silently restore the default.
   if (!node || (node->kind == BRIM_CONFIG_NODE_SCALAR && node->plain && !node->text[0] &&
                 node->tag == BRIM_CONFIG_TAG_NONE)) {
     return brim_fail(BRIM_EINVAL, "%s: no value; write %.120s=null for the default", name, key);
@@ -260,10 +256,8 @@ static brim_status flatten_override(brim_config_source *source, const char *text
   return assign(source, key, at, node);
 }
 
-// ---- short names that several workloads have
-// -----------------------------------------------------------------------------------------
-
-// Is the section that a key stands in another workload's?
+// ---- short names that several workloads have ---------------------------------------------------
+// Does the key belong to the section of another workload?
 static bool of_another(const char *key, const char *workload) {
   const char *const *names = brim_config_key_find("workload")->choices;
   const size_t length = strcspn(key, ".");
@@ -292,8 +286,8 @@ static void own_rows(brim_config_source *source) {
   }
 }
 
-// Does the later setting take the place of the earlier one? Within one layer a slot or an argument
-// refines the whole wherever it stands; between layers the whole replaces all of it.
+// Does the later setting replace the earlier one? Within a layer a slot or an argument refines the whole in
+// any order; between layers a later whole replaces slots and arguments too.
 static bool replaces(const brim_config_setting *later, const brim_config_setting *old) {
   if (later->row != old->row) return false;
   if (later->arg || later->layer == old->layer)
@@ -315,7 +309,7 @@ static void mark_live(brim_config_source *source) {
   }
 }
 
-//-------------------------------------------- files --------------------------------------------
+// ---- files -------------------------------------------------------------------------------------
 
 enum { OVERRIDE_LAYER = 1000000 };
 
@@ -336,7 +330,7 @@ typedef struct chain {
 static brim_status source_create(brim_config_source **out) {
   *out = NULL;
   brim_config_source *source = brim_calloc(1, sizeof *source);
-  if (!source) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!source) return brim_config_no_memory();
   brim_status status = brim_arena_create(0, &source->arena);
   if (status) {
     brim_free(source);
@@ -375,10 +369,10 @@ static brim_status include_one(brim_config_source *source, chain *c, const char 
                         BRIM_CONFIG_MAX_INCLUDES);
   }
   char *dir = from ? brim_fs_dirname(from) : NULL;
-  if (from && !dir) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (from && !dir) return brim_config_no_memory();
   char *path = brim_fs_join(dir, node->text);
   brim_free(dir);
-  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!path) return brim_config_no_memory();
   brim_status status = load_file(source, c, path);
   brim_free(path);
   if (!status) return BRIM_OK;
@@ -415,7 +409,7 @@ static brim_status load_text(brim_config_source *source, chain *c, const char *p
 static brim_status load_file(brim_config_source *source, chain *c, const char *path) {
   struct stat info;
   if (stat(path, &info) == 0) {
-    // A device or a pipe could keep us for ever.
+    // Reading a device or a pipe might never end.
     if (!S_ISREG(info.st_mode)) {
       return brim_fail(BRIM_EINVAL, "%s: not a regular file; a config is a YAML file", path);
     }
@@ -445,7 +439,7 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
     source->cpu_cores = options->facts->cpu_cores;
     if (options->facts->gpu_name) {
       source->gpu_name = brim_arena_strdup(source->arena, options->facts->gpu_name);
-      if (!source->gpu_name) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+      if (!source->gpu_name) return brim_config_no_memory();
     }
   }
   if (options->base) BRIM_TRY(load_file(source, &c, options->base));
@@ -490,7 +484,7 @@ static bool has_arguments(const brim_config_source *source, const brim_config_se
 
 enum { MAX_POINTS_TRIED = 256 };
 
-// A default tail in an item of an axis; the first item is the base config's own.
+// Warns of '...' in an item of an axis. Resolving the first point warns only of the first item.
 static brim_status warn_of_tail(brim_config_source *source, const brim_config_row *row,
                                 const brim_config_node *node) {
   if (!brim_config_row_is_component(row) || node->kind != BRIM_CONFIG_NODE_SCALAR) return BRIM_OK;
@@ -500,8 +494,8 @@ static brim_status warn_of_tail(brim_config_source *source, const brim_config_ro
   return brim_config_warn_tail(&source->context, row->key.name, node->at);
 }
 
-// Every item of every axis is tried now, so that a bad one is found before anything runs; where
-// that takes a whole point, the first of them.
+// Tries every item of an axis, so that a bad one is found before anything runs. Items that need a whole point
+// to be resolved are tried up to MAX_POINTS_TRIED.
 static brim_status try_axis(brim_config_source *source, const brim_config_axis_state *axis) {
   const brim_config_setting *s = &source->settings.items[axis->setting];
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
@@ -530,10 +524,9 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
   return BRIM_OK;
 }
 
-// Tells what was kept, and where it was anything fails by the first of it. One that ended the load comes
-// last.
-static brim_status tell_mistakes(const brim_config_source *source,
-                                 const brim_config_options *options, brim_status status) {
+// Reports the mistakes that were kept, then the one that ended the load. The load fails with the first one.
+static brim_status report_mistakes(const brim_config_source *source,
+                                   const brim_config_options *options, brim_status status) {
   const brim_config_warnings *m = &source->context.mistakes;
   if (!options->on_mistake || (status && status != BRIM_EINVAL)) return status;
   for (size_t i = 0; i < m->count; i++) options->on_mistake(options->ctx, m->items[i]);
@@ -558,13 +551,31 @@ brim_status brim_config_load(const brim_config_options *options, brim_config **o
   if (!status) status = brim_config_grid_exclude(source, config);
   if (status || source->context.mistakes.count) goto fail_config;
   if (source->axis_count == 0) config->is_point = true;
-  source_release(source);  // the config holds it now
+  source_release(source);  // the config holds a reference
   *out = config;
   return BRIM_OK;
 fail_config:
   brim_config_close(config);
 fail_source:
-  status = tell_mistakes(source, options, status);
+  status = report_mistakes(source, options, status);
   source_release(source);
   return status;
+}
+
+brim_status brim_config_open(const char *path, const char *const *overrides, size_t override_count,
+                             brim_config **out) {
+  brim_config_options options = {.path = path,
+                                 .overrides = overrides,
+                                 .override_count = override_count,
+                                 .mode = BRIM_CONFIG_RUN};
+  return brim_config_load(&options, out);
+}
+
+size_t brim_config_warning_count(const brim_config *config) {
+  return config->source->context.warnings.count;
+}
+
+const char *brim_config_warning(const brim_config *config, size_t index) {
+  const brim_config_warnings *w = &config->source->context.warnings;
+  return index < w->count ? w->items[index] : NULL;
 }

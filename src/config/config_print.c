@@ -1,21 +1,23 @@
-// The resolved config as JSON and YAML, and the explanation of a key, component or
-// preset. Everything printed here loads back to the same config.
+// The resolved config as JSON and YAML, which load back to the same config; the identity of a grid point with
+// its hashes; and the config that an experiment is stored with.
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/base_sha256.h"
 #include "config/config_int.h"
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while printing a config");
 }
 
-// The axis of a whole key, when this config is a grid and not one point of it.
+// The axis of a whole key; NULL if it is none, or if this config is one point of a grid.
 static const brim_config_axis_state *whole_axis(const brim_config *config, int row) {
   if (config->is_point) return NULL;
   int index = brim_config_axis_find(config->source, (brim_config_path){.row = row});
   return index < 0 ? NULL : &config->source->axes[index];
 }
 
-// A slot's pipeline, or the whole's where some slot is given.
+// A slot's pipeline, else that of the whole.
 static const brim_pipeline *slot_of(const brim_config_value *value, int slot) {
   return value->slots[slot] ? value->slots[slot] : value->slots[0];
 }
@@ -24,9 +26,7 @@ static bool has_slots(const brim_config_value *value) {
   return value->slots[1] || value->slots[2] || value->slots[3];
 }
 
-// ---- JSON
-// ----------------------------------------------------------------------------------------------
-
+// ---- JSON --------------------------------------------------------------------------------------
 static json_t *json_pipeline(const brim_pipeline *pipeline) {
   brim_str text;
   brim_str_init(&text);
@@ -61,7 +61,7 @@ static json_t *json_list(const brim_config_value *value) {
   return out;
 }
 
-json_t *brim_config_json_value(const brim_config_row *row, const brim_config_value *value) {
+static json_t *json_value(const brim_config_row *row, const brim_config_value *value) {
   if (value->is_null) return row->flags & BRIM_CONFIG_AUTO ? json_string("auto") : json_null();
   switch (row->type) {
     case BRIM_CONFIG_INT:
@@ -108,7 +108,7 @@ static json_t *json_axis(int row, const brim_config_axis_state *axis) {
       }
       brim_str_deinit(&text);
     } else if (!brim_config_convert(scratch, info, node, &value)) {
-      item = brim_config_json_value(info, &value);
+      item = json_value(info, &value);
     }
     fine = brim_json_push(out, item) == BRIM_OK;
   }
@@ -148,8 +148,7 @@ brim_status brim_config_to_json(const brim_config *config, json_t **out) {
     const brim_config_row *info = brim_config_row_at((size_t)row);
     if (info->type == BRIM_CONFIG_SPECIAL) continue;
     const brim_config_axis_state *axis = whole_axis(config, row);
-    json_t *value =
-        axis ? json_axis(row, axis) : brim_config_json_value(info, &config->values[row]);
+    json_t *value = axis ? json_axis(row, axis) : json_value(info, &config->values[row]);
     brim_status status = put_nested(root, info->key.name, value);
     if (status) {
       json_decref(root);
@@ -171,9 +170,7 @@ brim_status brim_config_json(const brim_config *config, char **out) {
 
 void brim_config_text_free(char *text) { brim_free(text); }
 
-// ---- YAML
-// ----------------------------------------------------------------------------------------------
-
+// ---- YAML --------------------------------------------------------------------------------------
 static const char safe_chars[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+()=";
 
@@ -192,7 +189,7 @@ static uint32_t code_point(const char *text, size_t *length) {
   return c;
 }
 
-void brim_config_yaml_string(brim_str *out, const char *text) {
+static void yaml_string(brim_str *out, const char *text) {
   brim_value v;
   brim_config_word(text, &v);
   bool plain = v.kind == BRIM_VALUE_STRING && !text[strspn(text, safe_chars)] && *text != '-' &&
@@ -218,14 +215,14 @@ void brim_config_yaml_string(brim_str *out, const char *text) {
   brim_str_append_char(out, '"');
 }
 
-// A JSON value of this file's making, as flow YAML.
-void brim_config_yaml_flow(brim_str *out, const json_t *value) {
+// A JSON value made by this file, as flow YAML.
+static void yaml_flow(brim_str *out, const json_t *value) {
   char number[32];
   size_t index;
   const json_t *item;
   switch (json_typeof(value)) {
     case JSON_STRING:
-      brim_config_yaml_string(out, json_string_value(value));
+      yaml_string(out, json_string_value(value));
       break;
     case JSON_INTEGER:
       brim_str_printf(out, "%lld", (long long)json_integer_value(value));
@@ -238,7 +235,7 @@ void brim_config_yaml_flow(brim_str *out, const json_t *value) {
       brim_str_append_char(out, '[');
       json_array_foreach(value, index, item) {
         if (index) brim_str_append(out, ", ");
-        brim_config_yaml_flow(out, item);
+        yaml_flow(out, item);
       }
       brim_str_append_char(out, ']');
       break;
@@ -259,7 +256,7 @@ static void yaml_node(brim_str *out, const brim_config_node *node) {
     if (node->plain && v.kind != BRIM_VALUE_STRING) {
       brim_str_append(out, *node->text ? node->text : "null");
     } else {
-      brim_config_yaml_string(out, node->text);
+      yaml_string(out, node->text);
     }
     return;
   }
@@ -268,7 +265,7 @@ static void yaml_node(brim_str *out, const brim_config_node *node) {
   for (const brim_config_node *n = node->first; n; n = n->next) {
     if (n != node->first) brim_str_append(out, ", ");
     if (!list) {
-      brim_config_yaml_string(out, n->key);
+      yaml_string(out, n->key);
       brim_str_append(out, ": ");
     }
     yaml_node(out, n);
@@ -281,7 +278,7 @@ static void comment(brim_str *out, bool wanted, const char *origin) {
   brim_str_append_char(out, '\n');
 }
 
-// Numbers that stand in place of a config's own.
+// Numbers printed in place of the config's own.
 typedef struct replaced {
   const brim_config_number *numbers;
   size_t count;
@@ -297,7 +294,7 @@ static const brim_config_number *number_for(const replaced *with, const brim_con
 static json_t *json_with(const brim_config_row *info, const brim_config_value *value,
                          const replaced *with) {
   const brim_config_number *number = number_for(with, info);
-  return number ? json_integer(number->value) : brim_config_json_value(info, value);
+  return number ? json_integer(number->value) : json_value(info, value);
 }
 
 static brim_status yaml_row(const brim_config *config, int row, bool with_origins,
@@ -317,20 +314,20 @@ static brim_status yaml_row(const brim_config *config, int row, bool with_origin
     json_object_foreach(json, slot, item) {
       brim_str_repeat(out, ' ', (size_t)indent + 2);
       brim_str_printf(out, "%s: ", slot);
-      brim_config_yaml_flow(out, item);
+      yaml_flow(out, item);
       brim_str_append_char(out, '\n');
     }
   } else {
     brim_str_append_char(out, ' ');
-    brim_config_yaml_flow(out, json);
+    yaml_flow(out, json);
     comment(out, with_origins, value->origin);
   }
   json_decref(json);
   return brim_str_status(out);
 }
 
-// In a grid what varies stands apart, as written: the order of axes is the order of points. So do
-// components, whose filled-in arguments may differ from point to point.
+// Prints one setting of a grid as it was written. Axes are printed like this in their order, which is the
+// order of the points; so are components, whose filled-in arguments may differ from point to point.
 static brim_status yaml_axis(const brim_config *config, const brim_config_setting *s,
                              bool with_origins, brim_str *out) {
   const brim_config_source *source = config->source;
@@ -339,17 +336,17 @@ static brim_status yaml_axis(const brim_config *config, const brim_config_settin
   const char *slot = brim_config_slot_name(s->slot);
   brim_str_printf(out, "%s%s%s%s%s: ", brim_config_row_at((size_t)s->row)->key.name,
                   slot ? "." : "", slot ? slot : "", s->arg ? "." : "", s->arg ? s->arg : "");
-  if (seeds) {  // the first of them: `seeds` makes the others again
+  if (seeds) {  // only the first: `seeds` makes the others
     yaml_node(out, source->axes[s->axis].items[0]);
   } else if (function && s->node->plain) {
-    brim_str_append(out, s->node->text);  // quotes could make a text of it
+    brim_str_append(out, s->node->text);  // quoted it could be text
   } else if (function || s->axis < 0 ||
              brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
     yaml_node(out, s->node);
   } else {
     json_t *json = json_axis(s->row, &config->source->axes[s->axis]);
     if (!json) return no_memory();
-    brim_config_yaml_flow(out, json);
+    yaml_flow(out, json);
     json_decref(json);
   }
   if (with_origins) brim_str_printf(out, "  # %s:%d:%d", s->at.file, s->at.line, s->at.col);
@@ -379,13 +376,12 @@ static brim_status yaml_grid(const brim_config *config, bool with_origins, brim_
   return brim_str_status(out);
 }
 
-// Was the value made from placeholders?
-static bool filled_in(const brim_config *config, int row) {
+static bool has_placeholders(const brim_config *config, int row) {
   int index = brim_config_setting_find(config->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
   return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
 }
 
-// A point of a grid makes no points of its own.
+// Keys that make grid points: left out of a single point.
 static bool makes_points(const brim_config_row *info) {
   return !strcmp(info->key.name, "seeds") || !strcmp(info->key.name, "samples") ||
          !strcmp(info->key.name, "grid_seed");
@@ -397,11 +393,12 @@ static bool is_written(const brim_config *config, int row) {
   const bool open = value->is_null && !(info->flags & BRIM_CONFIG_AUTO);
   if (open || whole_axis(config, row)) return false;
   if (config->is_point && makes_points(info)) return false;
-  if (!value->is_set && !brim_config_key_is_used(&info->key)) return false;  // it says nothing
-  // What follows from a preset or a component's defaults may differ at another point of a grid.
+  if (!value->is_set && !brim_config_key_is_used(&info->key))
+    return false;  // a default that nothing reads
+  // Values from a preset or a component's defaults may differ at other points of the grid.
   const bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
   return config->is_point ||
-         !(follows || filled_in(config, row) || brim_config_row_is_component(info));
+         !(follows || has_placeholders(config, row) || brim_config_row_is_component(info));
 }
 
 static brim_status to_yaml(const brim_config *config, bool with_origins, const replaced *with,
@@ -435,110 +432,385 @@ brim_status brim_config_to_yaml_with(const brim_config *config, const brim_confi
   return to_yaml(config, false, &with, out);
 }
 
-// ---- explain
-// -------------------------------------------------------------------------------------------
+// ---- identity ----------------------------------------------------------------------------------
+// Identity and stored config both leave out keys that do not matter to the experiment; `stored` chooses which.
 
-static void explain_key(const brim_config_row *row, brim_str *out) {
-  const brim_config_key *key = &row->key;
-  brim_str_printf(out, "%s\n  %s\n  %s %s\n", key->name, brim_tr(key->meaning), brim_tr("type:"),
-                  key->type);
-  brim_str_printf(out, "  %s %s\n", brim_tr("default:"),
-                  key->default_text ? key->default_text : brim_tr("none"));
-  if (row->min != 0 || row->max != 0) {
-    brim_str_printf(out, brim_tr("  between: %.10g and %.10g\n"), row->min, row->max);
+// One line of the output, with its newline.
+typedef struct line {
+  const char *text;
+  int row;
+} line;
+
+typedef struct writer {
+  const brim_config *config;
+  const char *workload;
+  bool automatic;  // preset: auto
+  bool stored;     // prints the stored config, else the identity
+  brim_arena *arena;
+  line *lines;
+  size_t count, cap;
+  bool usual[BRIM_CONFIG_MAX_ROWS];  // keys whose value is their component's default
+} writer;
+
+static const brim_config_value *value_of(const brim_config *config, const char *key) {
+  return &config->values[brim_config_row_find(key)];
+}
+
+static brim_status writer_init(writer *w, const brim_config *config, bool stored) {
+  memset(w, 0, sizeof *w);
+  const brim_config_value *preset = value_of(config, "preset");
+  w->config = config;
+  w->workload = value_of(config, "workload")->string;
+  w->automatic = !preset->is_null && preset->string && !strcmp(preset->string, "auto");
+  w->stored = stored;
+  brim_json_setup();
+  return brim_arena_create(0, &w->arena);
+}
+
+// Did `preset: auto` choose the value for this machine?
+static bool is_resolved(const writer *w, const brim_config_value *value) {
+  return w->automatic && brim_config_layer_is_preset(w->config->source, value->layer);
+}
+
+// ---- components --------------------------------------------------------------------------------
+
+// The component row being printed: its arguments may be keys too.
+typedef struct owner {
+  int row, slot;
+  bool single;  // false in a pipeline, whose arguments are no keys
+} owner;
+
+static brim_status print_component(writer *w, const char *category, const brim_component *c,
+                                   const owner *of, brim_str *out);
+
+static brim_status print_value(writer *w, const brim_config_arg *arg, const brim_value *v,
+                               brim_str *out) {
+  if (v->kind == BRIM_VALUE_COMPONENT) {
+    BRIM_TRY(print_component(w, arg ? arg->choices : NULL, v->component, NULL, out));
+    if (out->len && out->data[out->len - 1] != ')') brim_str_append(out, "()");
+    return BRIM_OK;
   }
-  if (key->choices) {
-    brim_str_printf(out, "  %s", brim_tr("one of:"));
-    for (const char *const *c = key->choices; *c; c++) brim_str_printf(out, " %s", *c);
-    brim_str_append_char(out, '\n');
+  if (v->kind != BRIM_VALUE_LIST) {
+    brim_config_value_print(out, v);
+    return BRIM_OK;
   }
-  if (key->aliases[0]) {
-    brim_str_printf(out, "  %s", brim_tr("also written:"));
-    for (const char *const *a = key->aliases; *a; a++) brim_str_printf(out, " %s", *a);
-    brim_str_append_char(out, '\n');
+  const bool tuple = w->stored && v->tuple;  // the identity of (1, 2) and [1, 2] is the same
+  brim_str_append_char(out, tuple ? '(' : '[');
+  for (size_t i = 0; i < v->count; i++) {
+    if (i) brim_str_append(out, ", ");
+    BRIM_TRY(print_value(w, arg, &v->items[i], out));
   }
-  if (row->category) {
-    brim_str_printf(out, "  %s", brim_tr("known:"));
-    for (size_t i = 0; i < brim_config_component_count(); i++) {
-      const brim_config_component_row *c = brim_config_component_at(i);
-      if (!strcmp(c->category, row->category)) brim_str_printf(out, " %s", c->name);
+  if (tuple && v->count == 1) brim_str_append_char(out, ',');
+  brim_str_append_char(out, tuple ? ')' : ']');
+  return BRIM_OK;
+}
+
+// Compares numbers without printing them: most arguments are numbers at their defaults.
+static bool is_same_number(const brim_value *a, const brim_value *b) {
+  if (a->kind != b->kind) return false;
+  if (a->kind == BRIM_VALUE_INT) return a->integer == b->integer;
+  return a->kind == BRIM_VALUE_FLOAT && memcmp(&a->number, &b->number, sizeof a->number) == 0;
+}
+
+static brim_status is_usual(writer *w, const brim_config_component_row *row,
+                            const brim_config_arg *arg, const brim_value *v, bool *out) {
+  brim_value usual;
+  *out = false;
+  if (!arg) return BRIM_OK;
+  BRIM_TRY(brim_config_arg_default(w->arena, row, arg, &usual));
+  if (usual.kind == BRIM_VALUE_NULL) return BRIM_OK;
+  if (is_same_number(&usual, v)) {
+    *out = true;
+    return BRIM_OK;
+  }
+  brim_str a, b;
+  brim_str_init(&a);
+  brim_str_init(&b);
+  brim_status status = print_value(w, arg, &usual, &a);
+  if (!status) status = print_value(w, arg, v, &b);
+  if (!status) status = brim_str_status(&a);
+  if (!status) status = brim_str_status(&b);
+  *out = !strcmp(a.data, b.data);
+  brim_str_deinit(&a);
+  brim_str_deinit(&b);
+  return status;
+}
+
+// Is the argument left out: at its default, or printed as the key that is the same setting?
+static brim_status leaves_out(writer *w, const brim_config_component_row *row,
+                              const brim_argument *argument, const owner *of, bool *out) {
+  const brim_value *v = &argument->value;
+  const brim_config_arg *arg = row ? brim_config_arg_find(row, argument->name) : NULL;
+  const brim_config_link *link =
+      of && of->single ? brim_config_link_of(of->row, of->slot, argument->name) : NULL;
+  const int key = link ? brim_config_row_find(link->key) : -1;
+  const brim_config_value *same = link ? &w->config->values[key] : NULL;
+  if (same && (same->number != v->number || same->boolean != v->boolean)) same = NULL;
+  BRIM_TRY(is_usual(w, row, arg, v, out));
+  if (!same) return BRIM_OK;
+  if (w->stored) {
+    const bool given = same->is_set && same->layer >= 0 &&
+                       !brim_config_layer_is_preset(w->config->source, same->layer);
+    *out = !given;
+    return BRIM_OK;
+  }
+  if (*out) w->usual[key] = true;
+  *out = true;
+  return BRIM_OK;
+}
+
+static int by_name(const void *a, const void *b) {
+  const brim_argument *const *x = a, *const *y = b;
+  return strcmp((*x)->name, (*y)->name);
+}
+
+static brim_status print_component(writer *w, const char *category, const brim_component *c,
+                                   const owner *of, brim_str *out) {
+  const brim_config_component_row *row =
+      category ? brim_config_component_find(category, c->name) : NULL;
+  const brim_argument **args = brim_arena_calloc(w->arena, c->arg_count + 1, sizeof(void *));
+  if (!args) return no_memory();
+  for (size_t i = 0; i < c->arg_count; i++) args[i] = &c->args[i];
+  if (!w->stored && c->arg_count) qsort(args, c->arg_count, sizeof *args, by_name);
+  brim_str_append(out, c->name);
+  const char *before = "(";
+  for (size_t i = 0; i < c->arg_count; i++) {
+    bool out_of_it;
+    BRIM_TRY(leaves_out(w, row, args[i], of, &out_of_it));
+    if (out_of_it) continue;
+    brim_str_printf(out, "%s%s=", before, args[i]->name);
+    BRIM_TRY(print_value(w, row ? brim_config_arg_find(row, args[i]->name) : NULL, &args[i]->value,
+                         out));
+    before = ", ";
+  }
+  if (*before == ',') brim_str_append_char(out, ')');
+  return BRIM_OK;
+}
+
+static brim_status print_pipeline(writer *w, int row, int slot, const brim_pipeline *p,
+                                  brim_str *out) {
+  const owner of = {row, slot, p->count == 1};
+  for (size_t i = 0; i < p->count; i++) {
+    if (i) brim_str_append(out, " | ");
+    BRIM_TRY(print_component(w, brim_config_row_at((size_t)row)->category, &p->items[i], &of, out));
+  }
+  if (p->tail) brim_str_append(out, p->count ? " | ..." : "...");
+  return brim_str_status(out);
+}
+
+// ---- lines -------------------------------------------------------------------------------------
+
+// The identity has the length of each value, so values with line breaks cannot imitate other lines.
+static brim_status add_line(writer *w, int row, const char *slot, const brim_str *value) {
+  const char *key = brim_config_row_at((size_t)row)->key.name;
+  const char *made;
+  BRIM_TRY(brim_str_status(value));
+  BRIM_TRY(brim_config_grow(w->arena, &w->lines, sizeof *w->lines, w->count, &w->cap));
+  const char *dot = slot ? "." : "";
+  if (!slot) slot = "";
+  if (w->stored) {
+    brim_str text;
+    brim_str_init(&text);
+    yaml_string(&text, value->data);
+    made = brim_str_status(&text)
+               ? NULL
+               : brim_arena_printf(w->arena, "%s%s%s: %s\n", key, dot, slot, text.data);
+    brim_str_deinit(&text);
+  } else {
+    made = brim_arena_printf(w->arena, "%s%s%s %zu %s\n", key, dot, slot, value->len, value->data);
+  }
+  if (!made) return no_memory();
+  w->lines[w->count++] = (line){made, row};
+  return BRIM_OK;
+}
+
+static brim_status component_lines(writer *w, int row, brim_str *text) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  const brim_config_value *value = &w->config->values[row];
+  const char *usual = info->key.default_text;
+  if (w->stored && !value->is_set) return BRIM_OK;
+  for (int slot = 0; slot < BRIM_CONFIG_SLOT_COUNT; slot++) {
+    if (!value->slots[slot]) continue;
+    brim_str_clear(text);
+    BRIM_TRY(print_pipeline(w, row, slot, value->slots[slot], text));
+    if (!w->stored && !slot && usual && !strcmp(text->data, usual)) continue;
+    BRIM_TRY(add_line(w, row, brim_config_slot_name(slot), text));
+  }
+  return BRIM_OK;
+}
+
+static void value_text(const brim_config_row *row, const brim_config_value *value, brim_str *out) {
+  if (value->is_null) {
+    brim_str_append(out, "auto");
+  } else {
+    brim_config_value_text(out, row, value);
+  }
+}
+
+static brim_status at_default(writer *w, const brim_config_row *row, const char *text, bool *out) {
+  const brim_config_place at = {"default", 0, 0};
+  brim_config_value usual;
+  brim_str have;
+  *out = false;
+  if (!row->key.default_text) return BRIM_OK;
+  const brim_config_node *node = brim_config_node_plain(w->arena, row->key.default_text, at);
+  if (!node) return no_memory();
+  BRIM_TRY(brim_config_convert(w->arena, row, node, &usual));
+  brim_str_init(&have);
+  value_text(row, &usual, &have);
+  brim_status status = brim_str_status(&have);
+  *out = !strcmp(have.data, text);
+  brim_str_deinit(&have);
+  return status;
+}
+
+static bool is_open(const brim_config_row *row, const brim_config_value *value) {
+  return value->is_null && !(row->flags & BRIM_CONFIG_AUTO);
+}
+
+// Is the key left out of the identity of a group or a cost?
+static bool is_left_out(brim_config_identity_of of, int at) {
+  const brim_config_row *row = brim_config_row_at((size_t)at);
+  if (of == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
+  return of == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
+}
+
+static brim_status key_line(writer *w, int row, brim_str *text) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  const brim_config_value *value = &w->config->values[row];
+  const char *name = info->key.name;
+  const bool given = brim_config_row_counts_given(info, w->workload);
+  if (!value->is_set || is_open(info, value) || is_resolved(w, value)) return BRIM_OK;
+  if (w->usual[row] && !given) return BRIM_OK;
+  if (info->flags & BRIM_CONFIG_NEVER_AXIS) return BRIM_OK;
+  // The values that a preset gives are in the identity, so its name need not be.
+  if (!w->automatic && (!strcmp(name, "preset") || !strcmp(name, "model_size"))) return BRIM_OK;
+  bool usual = false;
+  if (given && brim_config_layer_is_preset(w->config->source, value->layer)) return BRIM_OK;
+  brim_str_clear(text);
+  value_text(info, value, text);
+  if (!given) BRIM_TRY(at_default(w, info, text->data, &usual));
+  return usual ? BRIM_OK : add_line(w, row, NULL, text);
+}
+
+// ---- identity ----------------------------------------------------------------------------------
+
+static int by_text(const void *a, const void *b) {
+  const line *x = a, *y = b;
+  return strcmp(x->text, y->text);
+}
+
+// Components come first: they set `usual` for the keys.
+static brim_status collect(writer *w, brim_str *text) {
+  const int rows = (int)brim_config_key_count();
+  for (int component = 1; component >= 0; component--) {
+    for (int row = 0; row < rows; row++) {
+      const brim_config_row *info = brim_config_row_at((size_t)row);
+      if (info->type == BRIM_CONFIG_SPECIAL || !brim_config_row_is_for(info, w->workload) ||
+          brim_config_row_is_component(info) != component) {
+        continue;
+      }
+      BRIM_TRY(component ? component_lines(w, row, text) : key_line(w, row, text));
     }
-    brim_str_append_char(out, '\n');
   }
-  if (row->flags & BRIM_CONFIG_SLOTS) {
-    brim_str_printf(out, "  %s train val test\n", brim_tr("slots:"));
+  return BRIM_OK;
+}
+
+// Sorted lines. The caller destroys w->arena, also after a failure.
+static brim_status write_lines(const brim_config *config, writer *w) {
+  brim_str text;
+  BRIM_TRY(writer_init(w, config, false));
+  brim_str_init(&text);
+  brim_status status = collect(w, &text);
+  if (!status && w->count) qsort(w->lines, w->count, sizeof *w->lines, by_text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static void put_identity(const writer *w, brim_config_identity_of of, brim_str *out) {
+  for (size_t i = 0; i < w->count; i++) {
+    if (!is_left_out(of, w->lines[i].row)) brim_str_append(out, w->lines[i].text);
   }
 }
 
-static void explain_component(const brim_config_component_row *row, brim_str *out) {
-  brim_str_printf(out, "%s (%s)\n  %s\n", row->name, row->category, brim_tr(row->meaning));
-  for (size_t i = 0; i < row->arg_count; i++) {
-    const brim_config_arg *arg = &row->args[i];
-    brim_str_printf(out, "  %s: %s", arg->name, brim_config_arg_type_name(arg->type));
-    if (arg->choices) brim_str_printf(out, " (%s)", arg->choices);
-    if (arg->required) brim_str_append(out, brim_tr(", required"));
-    if (arg->default_text) {
-      brim_str_printf(out, brim_tr(", default %s"), arg->default_text);
-    }
-    if (arg->alias) brim_str_printf(out, brim_tr(", also %s"), arg->alias);
-    brim_str_printf(out, "; %s\n", brim_tr(arg->meaning));
-  }
+brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
+                                 brim_str *out) {
+  writer w;
+  brim_status status = write_lines(config, &w);
+  if (!status) put_identity(&w, of, out);
+  brim_arena_destroy(w.arena);
+  return status ? status : brim_str_status(out);
 }
 
-static bool is_preset(const char *name) {
-  for (size_t i = 0; i < brim_config_preset_count(); i++) {
-    if (!strcmp(brim_config_preset_name(i), name)) return true;
-  }
-  return false;
+static brim_status put_hash(const writer *w, brim_config_identity_of of, brim_str *text,
+                            char out[33]) {
+  static const char *const heads[BRIM_CONFIG_IDENTITY_COUNT] = {"brim experiment\n", "brim group\n",
+                                                                "brim cost\n"};
+  char hex[BRIM_SHA256_HEX];
+  brim_str_clear(text);
+  brim_str_append(text, heads[of]);
+  put_identity(w, of, text);
+  BRIM_TRY(brim_str_status(text));
+  brim_sha256_hex(text->data, text->len, hex);
+  memcpy(out, hex, 32);
+  out[32] = 0;
+  return BRIM_OK;
 }
 
-brim_status brim_config_explain(const char *name, brim_str *out) {
-  int row = brim_config_row_find(name);
-  bool found = false;
-  for (size_t i = 0; i < brim_config_key_count(); i++) {
-    const brim_config_row *r = brim_config_row_at(i);
-    if ((int)i != row && !brim_config_row_ends(r, name)) continue;  // several workloads have it
-    explain_key(r, out);
-    found = true;
+brim_status brim_config_hashes(const brim_config *config,
+                               char out[BRIM_CONFIG_IDENTITY_COUNT][33]) {
+  writer w;
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = write_lines(config, &w);
+  for (int of = 0; of < BRIM_CONFIG_IDENTITY_COUNT && !status; of++) {
+    status = put_hash(&w, (brim_config_identity_of)of, &text, out[of]);
   }
-  for (size_t i = 0; i < brim_config_component_count(); i++) {
-    const brim_config_component_row *c = brim_config_component_at(i);
-    if (strcmp(c->name, name)) continue;
-    explain_component(c, out);
-    found = true;
+  brim_arena_destroy(w.arena);
+  brim_str_deinit(&text);
+  return status;
+}
+
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]) {
+  char all[BRIM_CONFIG_IDENTITY_COUNT][33];
+  BRIM_TRY(brim_config_hashes(config, all));
+  memcpy(out, all[of], sizeof all[of]);
+  return BRIM_OK;
+}
+
+// ---- the stored config -------------------------------------------------------------------------
+
+static brim_status stored_key(writer *w, int row, brim_str *out) {
+  const brim_config_row *info = brim_config_row_at((size_t)row);
+  const brim_config_value *value = &w->config->values[row];
+  // Leave out values of a preset: loading applies the preset again.
+  if (!value->is_set || is_open(info, value) || value->layer == -1 || is_resolved(w, value)) {
+    return BRIM_OK;
   }
-  if (is_preset(name)) {
-    brim_config_preset_explain(name, out);
-    found = true;
+  json_t *json = json_value(info, value);
+  if (!json) return no_memory();
+  brim_str_printf(out, "%s: ", info->key.name);
+  yaml_flow(out, json);
+  brim_str_append_char(out, '\n');
+  json_decref(json);
+  return brim_str_status(out);
+}
+
+brim_status brim_config_to_experiment(const brim_config *config, brim_str *out) {
+  writer w;
+  brim_str text;
+  BRIM_TRY(writer_init(&w, config, true));
+  brim_str_init(&text);
+  brim_status status = BRIM_OK;
+  for (int row = 0; row < (int)brim_config_key_count() && !status; row++) {
+    const brim_config_row *info = brim_config_row_at((size_t)row);
+    if (info->type == BRIM_CONFIG_SPECIAL || info->flags & BRIM_CONFIG_OF_GRID) continue;
+    if (!brim_config_row_is_for(info, w.workload)) continue;
+    status = brim_config_row_is_component(info) ? component_lines(&w, row, &text)
+                                                : stored_key(&w, row, out);
   }
-  if (brim_str_starts(name, "plugin:")) {
-    brim_str_printf(out,
-                    brim_tr("%s: a source, environment or other part from a plug-in, which defines "
-                            "its arguments; load it with --plugin FILE\n"),
-                    name);
-    found = true;
-  }
-  if (found) return brim_str_status(out);
-  const char *names[256];
-  size_t count = 0;
-  for (size_t i = 0; i < brim_config_component_count() && count < 240; i++) {
-    names[count++] = brim_config_component_at(i)->name;
-  }
-  for (size_t i = 0; i < brim_config_preset_count() && count < 255; i++) {
-    names[count++] = brim_config_preset_name(i);
-  }
-  names[count] = NULL;
-  char group[64];
-  const char *key = brim_config_row_nearest(name, NULL),
-             *section = brim_config_group_nearest(name, group);
-  const char *near = section ? section : key;
-  if (section && key && brim_edit_distance(name, key) < brim_edit_distance(name, section))
-    near = key;
-  if (!near) near = brim_nearest(name, names);
-  if (near) {
-    return brim_fail(BRIM_ENOENT,
-                     "no key, section, component or preset '%.120s'; did you mean '%s'?", name,
-                     near);
-  }
-  return brim_fail(BRIM_ENOENT, "no key, section, component or preset '%.120s'", name);
+  for (size_t i = 0; i < w.count && !status; i++) brim_str_append(out, w.lines[i].text);
+  brim_str_deinit(&text);
+  brim_arena_destroy(w.arena);
+  return status ? status : brim_str_status(out);
 }

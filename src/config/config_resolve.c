@@ -1,14 +1,14 @@
-// All values of one grid point: presets chosen, placeholders filled in, scalars converted, components built, checked
-// and linked to the keys that say the same thing.
+// All values of one grid point, and reading them. brim_config_resolve chooses the preset, fills in
+// placeholders, converts scalars, then builds components and links their arguments to keys.
 
 #include "config/config_int.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-//------------------------------------------- settings -------------------------------------------
-// Settings as the files and the command line gave them: finding one, and its value at a grid point.
-// What they mean together is config_resolve.c's and config_resolve.c's.
+// ---- settings ----------------------------------------------------------------------------------
+// Finds settings, as the files and the command line gave them, and their values at a grid point.
 
 int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg) {
   for (size_t i = source->settings.count; i-- > 0;) {
@@ -31,7 +31,7 @@ bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
   return layer == -1 || layer == source->override_layer - 1;
 }
 
-// Is it what this text of a default says? No text and no value are the same.
+// Is the value what the text of a default says? No text and no value are the same.
 static bool value_is_usual(const brim_config_row *row, const brim_config_value *value,
                            const char *usual) {
   int64_t integer = 0;
@@ -50,40 +50,17 @@ static bool value_is_usual(const brim_config_row *row, const brim_config_value *
   }
 }
 
-bool brim_config_value_is_asked(const brim_config_source *source, const brim_config_row *row,
-                                const brim_config_value *value) {
+// Does the user ask for the value, as in brim_config_is_asked? Does not look at the defaults of components.
+static bool value_is_asked(const brim_config_source *source, const brim_config_row *row,
+                           const brim_config_value *value) {
   if (!value->is_set || value->layer < 0) return false;
   if (value->layer == source->override_layer) return true;
   return !brim_config_layer_is_preset(source, value->layer) &&
          !value_is_usual(row, value, row->key.default_text);
 }
 
-const brim_config_arg *brim_config_setting_arg(const brim_config_source *source,
-                                               const brim_config_setting *s) {
-  const brim_config_row *row = brim_config_row_at((size_t)s->row);
-  int whole = brim_config_setting_find(source, s->row, s->slot, NULL);
-  if (whole < 0) whole = brim_config_setting_find(source, s->row, BRIM_CONFIG_SLOT_NONE, NULL);
-  const brim_config_node *node = whole < 0 ? NULL : source->settings.items[whole].node;
-  if (node && node->kind == BRIM_CONFIG_NODE_LIST) node = node->first;
-  if (node && node->kind == BRIM_CONFIG_NODE_MAP) node = brim_config_node_get(node, "_type");
-  const char *text = node && node->kind == BRIM_CONFIG_NODE_SCALAR ? node->text : NULL;
-  if (!text) text = row->key.default_text;
-  char name[64];
-  size_t length = text ? strcspn(text, "(| ") : 0;
-  if (!length || length >= sizeof name) return NULL;
-  memcpy(name, text, length);
-  name[length] = 0;
-  return brim_config_arg_find(brim_config_component_find(row->category, name), s->arg);
-}
-
-//------------------------------------------ conversion ------------------------------------------
-// A node into a typed value, by the row of the key table. Components are config_resolve.c's.
-
-#define AT(p) (p).file, (p).line, (p).col
-
-static brim_status no_memory(void) {
-  return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
-}
+// ---- conversion --------------------------------------------------------------------------------
+// Nodes to typed values, by the row of the key table. Components are built later.
 
 static brim_status wants(const brim_config_row *row, const brim_config_node *node) {
   if (node->kind != BRIM_CONFIG_NODE_SCALAR) {
@@ -155,7 +132,7 @@ static brim_status to_choice(const brim_config_row *row, const brim_config_node 
   return status;
 }
 
-// A leading dot is out with "." and "..": with an ending taken off, "...yaml" would be one of them.
+// Rejects every leading dot, not just "." and "..": "...yaml" without its ending is ".." too.
 static brim_status check_file_name(const brim_config_row *row, const brim_config_node *node) {
   if (node->text[0] && node->text[0] != '.' && !strchr(node->text, '/')) return BRIM_OK;
   return brim_fail_at(BRIM_EINVAL, AT(node->at),
@@ -177,7 +154,7 @@ static brim_status to_scalar(const brim_config_row *row, const brim_config_node 
       out->number = v->number;
       return check_bounds(row, node, v->number);
     case BRIM_CONFIG_BOOL:
-      // yes, no, on and off are strings in YAML 1.2; where a bool is needed they are meant as one.
+      // yes, no, on and off are strings in YAML 1.2; accept them here.
       if (v->kind == BRIM_VALUE_BOOL) {
         out->boolean = v->boolean;
       } else if (v->kind != BRIM_VALUE_STRING || !node->plain ||
@@ -208,7 +185,7 @@ static brim_status list_items(brim_arena *arena, const brim_config_row *row,
   BRIM_TRY(brim_config_node_value(arena, node, out));
   if (node->kind == BRIM_CONFIG_NODE_LIST) return BRIM_OK;
   brim_value *one = brim_arena_calloc(arena, 1, sizeof *one);
-  if (!one) return no_memory();
+  if (!one) return brim_config_no_memory();
   *one = *out;
   *out = (brim_value){.kind = BRIM_VALUE_LIST, .items = one, .count = 1};
   return BRIM_OK;
@@ -218,7 +195,7 @@ static brim_status to_ints(brim_arena *arena, const brim_config_row *row,
                            const brim_config_node *node, const brim_value *list,
                            brim_config_value *out) {
   int64_t *ints = brim_arena_calloc(arena, list->count + 1, sizeof *ints);
-  if (!ints) return no_memory();
+  if (!ints) return brim_config_no_memory();
   for (size_t i = 0; i < list->count; i++) BRIM_TRY(to_int(row, node, &list->items[i], &ints[i]));
   out->ints = ints;
   out->count = list->count;
@@ -229,12 +206,12 @@ static brim_status to_strings(brim_arena *arena, const brim_config_row *row,
                               const brim_config_node *node, const brim_value *list,
                               brim_config_value *out) {
   const char **strings = brim_arena_calloc(arena, list->count + 1, sizeof *strings);
-  if (!strings) return no_memory();
+  if (!strings) return brim_config_no_memory();
   const brim_config_node *n = node->kind == BRIM_CONFIG_NODE_LIST ? node->first : node;
   bool one_each = node->kind == BRIM_CONFIG_NODE_LIST || list->count == 1;
   for (size_t i = 0; i < list->count; i++, n = n ? n->next : NULL) {
     strings[i] = list->items[i].string;
-    // A text is a text, whatever it would mean in an expression.
+    // An item of a list keeps its text, whatever it would mean in an expression.
     bool text = one_each && n && n->kind == BRIM_CONFIG_NODE_SCALAR;
     if (text && !strings[i] && node->kind == BRIM_CONFIG_NODE_LIST) strings[i] = n->text;
     if (!strings[i] || list->items[i].kind == BRIM_VALUE_NULL) return wants(row, node);
@@ -245,8 +222,8 @@ static brim_status to_strings(brim_arena *arena, const brim_config_row *row,
   return BRIM_OK;
 }
 
-// One device by name: its text in *name, the number of a GPU in *gpu, -1 where it is none. In a list
-// everyone has to be one certain device.
+// One device: its text in *name, its GPU number in *gpu (-1 = not a GPU). Inside a list it must be one
+// certain device: auto and cuda are refused.
 static brim_status to_device_name(brim_arena *arena, const brim_config_row *row,
                                   const brim_config_node *node, const brim_value *item, bool listed,
                                   const char **name, int64_t *gpu) {
@@ -277,11 +254,11 @@ static brim_status to_device_name(brim_arena *arena, const brim_config_row *row,
                         row->key.name);
   }
   *name = brim_arena_printf(arena, "cuda:%d", (int)*gpu);
-  return *name ? BRIM_OK : no_memory();
+  return *name ? BRIM_OK : brim_config_no_memory();
 }
 
-// auto | cpu | ref | cuda | cuda:N | N | a list of cpu, ref, cuda:N, N: the word in string, all of
-// them in strings, and in ints where they are GPUs. A device may be named again: ranks can share it.
+// auto | cpu | ref | cuda | cuda:N | N | a list of cpu, ref, cuda:N, N. The word goes into `string`, all
+// devices into `strings` and, if they are GPUs, into `ints`. Ranks can share a device, so it may repeat.
 static brim_status to_device(brim_arena *arena, const brim_config_row *row,
                              const brim_config_node *node, brim_config_value *out) {
   brim_value list;
@@ -291,7 +268,7 @@ static brim_status to_device(brim_arena *arena, const brim_config_row *row,
   }
   int64_t *gpus = brim_arena_calloc(arena, list.count, sizeof *gpus);
   const char **names = brim_arena_calloc(arena, list.count + 1, sizeof *names);
-  if (!gpus || !names) return no_memory();
+  if (!gpus || !names) return brim_config_no_memory();
   bool all_gpus = true;
   for (size_t i = 0; i < list.count; i++) {
     BRIM_TRY(to_device_name(arena, row, node, &list.items[i], list.count > 1, &names[i], &gpus[i]));
@@ -329,55 +306,6 @@ brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
   }
   if (node->kind != BRIM_CONFIG_NODE_SCALAR) return wants(row, node);
   return to_scalar(row, node, &v, out);
-}
-
-static brim_status map_value(brim_arena *arena, const brim_config_node *node, brim_value *out) {
-  const brim_config_node *type = brim_config_node_get(node, "_type");
-  if (!type || type->kind != BRIM_CONFIG_NODE_SCALAR) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at),
-                        "a component written as a map needs '_type: name'");
-  }
-  if (!brim_config_is_name(type->text)) {
-    return brim_fail_at(BRIM_EINVAL, AT(type->at), "'%.80s' is not a component's name", type->text);
-  }
-  brim_config_draft *draft = brim_config_draft_create(arena, type->text, type->at);
-  if (!draft) return no_memory();
-  for (const brim_config_node *n = node->first; n; n = n->next) {
-    if (n == type) continue;
-    if (!brim_config_is_name(n->key)) {
-      return brim_fail_at(BRIM_EINVAL, AT(n->key_at), "'%.80s' is not an argument's name", n->key);
-    }
-    brim_value v;
-    BRIM_TRY(brim_config_node_value(arena, n, &v));
-    BRIM_TRY(brim_config_draft_set(arena, draft, n->key, v, n->key_at));
-  }
-  *out = (brim_value){.kind = BRIM_VALUE_COMPONENT, .component = &draft->c};
-  return BRIM_OK;
-}
-
-brim_status brim_config_node_value(brim_arena *arena, const brim_config_node *node,
-                                   brim_value *out) {
-  if (node->kind == BRIM_CONFIG_NODE_MAP) return map_value(arena, node, out);
-  if (node->kind == BRIM_CONFIG_NODE_SCALAR) {
-    BRIM_TRY(brim_config_scalar(node, out));
-    // "(0.8, 1.0)", "[1, 2]" and "resnet18(width=2)" mean what they mean in an expression.
-    if (out->kind == BRIM_VALUE_STRING && node->tag != BRIM_CONFIG_TAG_STR &&
-        (node->text[0] == '[' || (node->plain && strchr(node->text, '(')))) {
-      brim_value v;
-      brim_status status = brim_config_expression_value(arena, node->text, node->at, &v);
-      if (status == BRIM_ENOMEM) return status;
-      if (!status) *out = v;
-    }
-    return BRIM_OK;
-  }
-  brim_value *items = brim_arena_calloc(arena, node->count + 1, sizeof *items);
-  if (!items) return no_memory();
-  size_t count = 0;
-  for (const brim_config_node *n = node->first; n; n = n->next) {
-    BRIM_TRY(brim_config_node_value(arena, n, &items[count++]));
-  }
-  *out = (brim_value){.kind = BRIM_VALUE_LIST, .items = items, .count = count};
-  return BRIM_OK;
 }
 
 void brim_config_value_text(brim_str *out, const brim_config_row *row,
@@ -422,304 +350,15 @@ void brim_config_value_text(brim_str *out, const brim_config_row *row,
   }
 }
 
-//------------------------------------------ components ------------------------------------------
-// Components held against the catalogue: known names, known arguments, their kinds and bounds;
-// then the defaults filled in. Every message has the place of the argument.
-
-static brim_status unknown_name(const char *category, const brim_config_draft *draft) {
-  const char *names[128];
-  size_t count = 0;
-  for (size_t i = 0; i < brim_config_component_count() && count < 127; i++) {
-    const brim_config_component_row *row = brim_config_component_at(i);
-    if (!strcmp(row->category, category)) names[count++] = row->name;
-  }
-  names[count] = NULL;
-  const brim_component *c = &draft->c;
-  const char *near = brim_nearest(c->name, names);
-  if (near) {
-    return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                        "unknown %s '%.80s'; did you mean '%s'?", category, c->name, near);
-  }
-  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
-                      "unknown %s '%.80s'; to use one from a plug-in write plugin:%.80s", category,
-                      c->name, c->name);
-}
-
-static brim_status unknown_arg(const brim_config_component_row *row, const char *name,
-                               brim_config_place at) {
-  const char *names[BRIM_CONFIG_MAX_ARGS + 1];
-  size_t count = 0;
-  for (; count < row->arg_count && count < BRIM_CONFIG_MAX_ARGS; count++) {
-    names[count] = row->args[count].name;
-  }
-  names[count] = NULL;
-  const char *near = brim_nearest(name, names);
-  if (near) {
-    return brim_fail_at(BRIM_EINVAL, AT(at), "%s has no argument '%.80s'; did you mean '%s'?",
-                        row->name, name, near);
-  }
-  return brim_fail_at(BRIM_EINVAL, AT(at), "%s has no argument '%.80s'", row->name, name);
-}
-
-static brim_status wrong_kind(const brim_config_component_row *row, const brim_config_arg *arg,
-                              const brim_value *v, brim_config_place at) {
-  if (v->kind == BRIM_VALUE_LIST) {
-    return brim_fail_at(BRIM_EINVAL, AT(at),
-                        "%s: '%s' expects %s, not a list (for a grid write the component as a map: "
-                        "{_type: %s, %s: [...]})",
-                        row->name, arg->name, brim_config_arg_type_name(arg->type), row->name,
-                        arg->name);
-  }
-  return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' expects %s", row->name, arg->name,
-                      brim_config_arg_type_name(arg->type));
-}
-
-static brim_status check_argument_bounds(const brim_config_component_row *row,
-                                         const brim_config_arg *arg, double number,
-                                         brim_config_place at) {
-  if (!isfinite(number)) {
-    return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' must be finite", row->name, arg->name);
-  }
-  if ((arg->min == 0 && arg->max == 0) || (number >= arg->min && number <= arg->max)) {
-    return BRIM_OK;
-  }
-  return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' must be between %g and %g", row->name,
-                      arg->name, arg->min, arg->max);
-}
-
-// 1e3 is fine where a whole number is needed.
-static bool argument_int(brim_value *v) {
-  if (v->kind == BRIM_VALUE_FLOAT && v->number == floor(v->number) && fabs(v->number) < 9e15) {
-    v->kind = BRIM_VALUE_INT;
-    v->integer = (int64_t)v->number;
-  }
-  return v->kind == BRIM_VALUE_INT;
-}
-
-static bool is_number(const brim_value *v) {
-  return v->kind == BRIM_VALUE_INT || v->kind == BRIM_VALUE_FLOAT;
-}
-
-static bool in_choices(const char *choices, const char *word) {
-  size_t length = strlen(word);
-  for (const char *p = choices; *p;) {
-    size_t n = strcspn(p, "|");
-    if (n == length && !strncmp(p, word, n)) return true;
-    p += n + (p[n] == '|');
-  }
-  return false;
-}
-
-static brim_status check_list(const brim_config_component_row *row, const brim_config_arg *arg,
-                              brim_value *v, brim_config_place at) {
-  if (arg->type == BRIM_CONFIG_ARG_SIZE && v->count != 2) {
-    return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' expects one number or (height, width)",
-                        row->name, arg->name);
-  }
-  for (size_t i = 0; i < v->count; i++) {
-    brim_value item = v->items[i];
-    if (arg->type == BRIM_CONFIG_ARG_SIZE && !argument_int(&item))
-      return wrong_kind(row, arg, &item, at);
-    if (arg->type == BRIM_CONFIG_ARG_NUMBERS && !is_number(&item)) {
-      return wrong_kind(row, arg, &item, at);
-    }
-    if (is_number(&item)) BRIM_TRY(check_argument_bounds(row, arg, item.number, at));
-  }
-  return BRIM_OK;
-}
-
-static brim_status check_word(const brim_config_component_row *row, const brim_config_arg *arg,
-                              brim_value *v, brim_config_place at) {
-  if (v->kind == BRIM_VALUE_LIST || v->kind == BRIM_VALUE_COMPONENT || !v->string) {
-    return wrong_kind(row, arg, v, at);
-  }
-  v->kind = BRIM_VALUE_STRING;  // a number where a word is needed keeps its text
-  if (arg->type == BRIM_CONFIG_ARG_CHOICE && !in_choices(arg->choices, v->string)) {
-    return brim_fail_at(BRIM_EINVAL, AT(at), "%s: '%s' must be one of %s, not '%.80s'", row->name,
-                        arg->name, arg->choices, v->string);
-  }
-  return BRIM_OK;
-}
-
-static brim_status check_nested(brim_arena *arena, const brim_config_component_row *row,
-                                const brim_config_arg *arg, brim_value *v, brim_config_place at) {
-  if (v->kind == BRIM_VALUE_STRING) {
-    brim_config_draft *draft = brim_config_draft_create(arena, v->string, at);
-    if (!draft) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
-    *v = (brim_value){.kind = BRIM_VALUE_COMPONENT, .component = &draft->c};
-  }
-  if (v->kind != BRIM_VALUE_COMPONENT) return wrong_kind(row, arg, v, at);
-  // Every component value of this room is the head of a draft.
-  return brim_config_component_check(arena, arg->choices, (brim_config_draft *)v->component);
-}
-
-static brim_status check_arg(brim_arena *arena, const brim_config_component_row *row,
-                             const brim_config_arg *arg, brim_value *v, brim_config_place at) {
-  bool flag;
-  switch (arg->type) {
-    case BRIM_CONFIG_ARG_INT:
-      if (arg->choices && v->kind == BRIM_VALUE_STRING && !strcmp(v->string, arg->choices)) {
-        *v = (brim_value){.kind = BRIM_VALUE_INT, .string = "0"};
-      }
-      if (!argument_int(v)) return wrong_kind(row, arg, v, at);
-      return check_argument_bounds(row, arg, v->number, at);
-    case BRIM_CONFIG_ARG_FLOAT:
-      if (!is_number(v)) return wrong_kind(row, arg, v, at);
-      v->kind = BRIM_VALUE_FLOAT;
-      return check_argument_bounds(row, arg, v->number, at);
-    case BRIM_CONFIG_ARG_BOOL:
-      if (v->kind == BRIM_VALUE_STRING && brim_parse_bool(v->string, &flag)) {
-        *v = (brim_value){.kind = BRIM_VALUE_BOOL, .boolean = flag, .string = v->string};
-      }
-      return v->kind == BRIM_VALUE_BOOL ? BRIM_OK : wrong_kind(row, arg, v, at);
-    case BRIM_CONFIG_ARG_SIZE:
-      if (v->kind == BRIM_VALUE_LIST) return check_list(row, arg, v, at);
-      if (!argument_int(v)) return wrong_kind(row, arg, v, at);
-      return check_argument_bounds(row, arg, v->number, at);
-    case BRIM_CONFIG_ARG_NUMBERS:
-      if (v->kind == BRIM_VALUE_LIST) return check_list(row, arg, v, at);
-      if (!is_number(v)) return wrong_kind(row, arg, v, at);
-      return check_argument_bounds(row, arg, v->number, at);
-    case BRIM_CONFIG_ARG_WORDS:
-      return v->kind == BRIM_VALUE_LIST ? BRIM_OK : check_word(row, arg, v, at);
-    case BRIM_CONFIG_ARG_LIST:
-      if (v->kind != BRIM_VALUE_LIST) return wrong_kind(row, arg, v, at);
-      return check_list(row, arg, v, at);
-    case BRIM_CONFIG_ARG_COMPONENT:
-      return check_nested(arena, row, arg, v, at);
-    default:
-      return check_word(row, arg, v, at);
-  }
-}
-
-brim_status brim_config_arg_default(brim_arena *arena, const brim_config_component_row *row,
-                                    const brim_config_arg *arg, brim_value *out) {
-  const brim_config_place at = {"default", 0, 0};
-  *out = (brim_value){.kind = BRIM_VALUE_NULL};
-  if (!arg->default_text) return BRIM_OK;
-  BRIM_TRY(brim_config_expression_value(arena, arg->default_text, at, out));
-  return check_arg(arena, row, arg, out, at);
-}
-
-static brim_status fill_defaults(brim_arena *arena, const brim_config_component_row *row,
-                                 brim_config_draft *draft) {
-  brim_config_place at = {draft->c.file, draft->c.line, draft->c.col};
-  for (size_t i = 0; i < row->arg_count; i++) {
-    const brim_config_arg *arg = &row->args[i];
-    if (brim_component_arg(&draft->c, arg->name)) continue;
-    if (arg->required) {
-      return brim_fail_at(BRIM_EINVAL, AT(at), "%s needs '%s' (%s)", row->name, arg->name,
-                          arg->meaning);
-    }
-    if (!arg->default_text) continue;
-    brim_value v;
-    BRIM_TRY(brim_config_arg_default(arena, row, arg, &v));
-    // No place: this is how a default is distinguished from what was written.
-    BRIM_TRY(brim_config_draft_set(arena, draft, arg->name, v, (brim_config_place){NULL, 0, 0}));
-  }
-  return BRIM_OK;
-}
-
-// Aliases of arguments become their names; one that is given both ways is refused.
-static brim_status component_names(const char *category, brim_config_draft *draft) {
-  const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
-  for (size_t i = 0; i < draft->c.arg_count; i++) {
-    const char *name = draft->args[i].name;
-    const brim_config_arg *arg = brim_config_arg_find(row, name);
-    if (!arg || !strcmp(arg->name, name)) continue;
-    if (brim_component_arg(&draft->c, arg->name)) {
-      return brim_fail_at(BRIM_EINVAL, AT(draft->places[i]),
-                          "%s: '%s' and '%s' are the same argument; specify it once", row->name,
-                          arg->name, arg->alias);
-    }
-    draft->args[i].name = arg->name;
-  }
-  return BRIM_OK;
-}
-
-brim_status brim_config_no_plugin(const char *key, brim_config_place at) {
-  return brim_fail_at(BRIM_EINVAL, AT(at), "%s is plugin: without a name; write plugin:NAME", key);
-}
-
-brim_status brim_config_component_check(brim_arena *arena, const char *category,
-                                        brim_config_draft *draft) {
-  static const char plugin[] = "plugin:";
-  if (strcmp(draft->c.name, plugin) == 0) {
-    const brim_config_place at = {draft->c.file, draft->c.line, draft->c.col};
-    return brim_config_no_plugin(category, at);
-  }
-  if (brim_str_starts(draft->c.name, plugin)) return BRIM_OK;
-  const brim_config_component_row *row = brim_config_component_find(category, draft->c.name);
-  if (!row) return unknown_name(category, draft);
-  BRIM_TRY(component_names(category, draft));
-  size_t kept = 0;
-  for (size_t i = 0; i < draft->c.arg_count; i++) {
-    const brim_config_arg *arg = brim_config_arg_find(row, draft->args[i].name);
-    if (!arg) return unknown_arg(row, draft->args[i].name, draft->places[i]);
-    if (draft->args[i].value.kind == BRIM_VALUE_NULL) continue;  // null: as if not written
-    BRIM_TRY(check_arg(arena, row, arg, &draft->args[i].value, draft->places[i]));
-    draft->args[kept] = draft->args[i];
-    draft->places[kept++] = draft->places[i];
-  }
-  draft->c.arg_count = kept;
-  return fill_defaults(arena, row, draft);
-}
-
-//-------------------------------------------- links --------------------------------------------
+// ---- links -------------------------------------------------------------------------------------
 // Settings that exist both as a key and as a component's argument (training.learning_rate and
-// sgd(lr=...)) are one setting: of two the later layer wins and both then say the same. Twice in
-// one layer is warned of like any repeated key: the later one wins.
+// sgd(lr=...)) are one setting. The later layer wins, and then both say the same. If one layer has both,
+// the later one wins with a warning, like any repeated key.
 
-typedef brim_config_link link;
-
-static const link links[] = {
-    {"optimizer", "lr", "training.learning_rate", false},
-    {"optimizer", "weight_decay", "training.weight_decay", false},
-    {"optimizer", "momentum", "training.momentum", false},
-    {"optimizer", "nesterov", "training.nesterov", false},
-    {"loss", "label_smoothing", "training.label_smoothing", false},
-    {"scheduler", "warmup", "training.warmup_steps", false},
-    {"dataloader", "batch_size", "data.batch_size", false},
-    {"dataloader", "num_workers", "data.num_workers", false},
-    {"dataloader", "prefetch_factor", "data.prefetch_factor", false},
-    {"dataloader", "persistent_workers", "data.persistent_workers", false},
-    {"dataloader", "pin_memory", "data.pin_memory", false},
-    {"dataloader", "drop_last", "data.drop_last", false},
-    {"dataloader", "shuffle", "data.shuffle", false},
-    {"dataloader", "batch_size", "data.eval_batch_size", true},
-};
-
-enum { BUILT_IN = sizeof links / sizeof links[0], MAX_ADDED = 32 };
-
-// Of workloads. Written before threads start, read only afterwards.
-static const link *added[MAX_ADDED];
-static size_t added_count;
-
-brim_status brim_config_add_links(const brim_config_link *rows, size_t count) {
-  if (count > MAX_ADDED - added_count) {
-    return brim_fail(BRIM_EINVAL, "too many keys that are arguments too: %zu more than %d",
-                     added_count + count - MAX_ADDED, MAX_ADDED);
-  }
-  for (size_t i = 0; i < count; i++) {
-    if (brim_config_row_find(rows[i].component) >= 0 && brim_config_row_find(rows[i].key) >= 0) {
-      continue;
-    }
-    return brim_fail(BRIM_EINVAL, "no key %s, or no key %s that it can be an argument of",
-                     rows[i].key, rows[i].component);
-  }
-  for (size_t i = 0; i < count; i++) added[added_count++] = &rows[i];
-  return BRIM_OK;
-}
-
-void brim_config_remove_links(size_t count) { added_count -= count; }
-
-const brim_config_link *brim_config_link_at(size_t index) {
-  if (index < BUILT_IN) return &links[index];
-  return index - BUILT_IN < added_count ? added[index - BUILT_IN] : NULL;
-}
-
-bool brim_config_link_is_usual(const brim_config_row *row, const brim_config_value *value) {
-  const link *l;
+// Is it the default that a component has for this key, such as the optimizer's learning rate? A config file
+// may have the default of another component than the one named now, so all of them count.
+static bool link_is_usual(const brim_config_row *row, const brim_config_value *value) {
+  const brim_config_link *l;
   for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
     if (strcmp(l->key, row->key.name) != 0) continue;
     const int of = brim_config_row_find(l->component);
@@ -734,21 +373,7 @@ bool brim_config_link_is_usual(const brim_config_row *row, const brim_config_val
   return false;
 }
 
-static bool applies(const link *l, int row, int slot) {
-  if (strcmp(l->component, brim_config_row_at((size_t)row)->key.name)) return false;
-  bool evaluation = slot == BRIM_CONFIG_SLOT_VAL || slot == BRIM_CONFIG_SLOT_TEST;
-  return l->evaluation == evaluation;
-}
-
-const brim_config_link *brim_config_link_of(int row, int slot, const char *arg) {
-  const link *l;
-  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
-    if (!strcmp(l->arg, arg) && applies(l, row, slot)) return l;
-  }
-  return NULL;
-}
-
-// The setting that gave an explicit argument: its own, or the expression it stands in.
+// The setting that gave an argument: its own, or the expression `whole`.
 static int giver(const brim_config *config, int row, int slot, const char *arg, int whole) {
   int own = brim_config_setting_find(config->source, row, slot, arg);
   return own >= 0 ? own : whole;
@@ -766,30 +391,25 @@ static brim_value value_of(const brim_config_row *row, const brim_config_value *
   }
 }
 
-// `whole`: the setting that names the component; -1 = none.
+// Warns that the component has no such argument, if the user asked for the key. `whole`: the setting that
+// names the component; -1 = none.
 static brim_status no_effect(const brim_config *config, const brim_config_row *key,
                              const brim_config_draft *draft, int whole,
                              const brim_config_value *value) {
-  if (config->is_point || !brim_config_value_is_asked(config->source, key, value)) return BRIM_OK;
-  // a default of the component that the file had, which an override has replaced
+  if (config->is_point || !value_is_asked(config->source, key, value)) return BRIM_OK;
+  // Do not warn of a default of the file's component if an override names another component.
   const brim_config_setting *named = whole < 0 ? NULL : &config->source->settings.items[whole];
-  if (named && named->layer > value->layer && brim_config_link_is_usual(key, value)) return BRIM_OK;
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, "%s: ", value->origin);
-  brim_str_printf(&text, brim_tr("'%s' has no effect on '%s'"), key->key.name, draft->c.name);
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_config_warn(&config->source->context, text.data);
-  brim_str_deinit(&text);
-  return status;
+  if (named && named->layer > value->layer && link_is_usual(key, value)) return BRIM_OK;
+  return brim_config_warn(&config->source->context, (brim_config_place){value->origin, 0, 0},
+                          brim_tr("'%s' has no effect on '%s'"), key->key.name, draft->c.name);
 }
 
 static bool is_adam(const char *name) { return brim_str_starts(name, "adam"); }
 
-// Given both ways in one layer: warned of (refused while editing). *key_wins: which of the two
-// stands later.
-static brim_status both(const brim_config *config, const link *l, int key_setting, int arg_setting,
-                        bool *key_wins) {
+// Warns of a setting given both ways in one layer; refuses it while editing. *key_wins: the key is the later
+// one.
+static brim_status both(const brim_config *config, const brim_config_link *l, int key_setting,
+                        int arg_setting, bool *key_wins) {
   const brim_config_setting *k = &config->source->settings.items[key_setting];
   const brim_config_setting *a = &config->source->settings.items[arg_setting];
   *key_wins = key_setting > arg_setting;
@@ -798,8 +418,8 @@ static brim_status both(const brim_config *config, const link *l, int key_settin
                    : brim_config_repeated(&config->source->context, l->key, k->at, a->at);
 }
 
-static brim_status link_one(brim_config *config, const link *l, int row, int slot, int whole,
-                            brim_config_draft *draft) {
+static brim_status link_one(brim_config *config, const brim_config_link *l, int row, int slot,
+                            int whole, brim_config_draft *draft) {
   int key_row = brim_config_row_find(l->key);
   const brim_config_row *info = brim_config_row_at((size_t)key_row);
   brim_config_value *value = &config->values[key_row];
@@ -807,24 +427,23 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
       brim_config_component_find(brim_config_row_at((size_t)row)->category, draft->c.name);
   if (!known) return BRIM_OK;
   if (!brim_config_arg_find(known, l->arg)) return no_effect(config, info, draft, whole, value);
-  // The presets' rates were found for Adam; SGD with them would hardly move.
+  // The presets' learning rates are for Adam; SGD would hardly move with them.
   if (value->layer == -1 && !strcmp(l->arg, "lr") && !is_adam(draft->c.name)) {
     *value = (brim_config_value){.is_null = true, .layer = -2, .origin = "default"};
   }
   const brim_value *arg = brim_component_arg(&draft->c, l->arg);
   if (value->is_null || (arg && !value->is_set)) return BRIM_OK;
-  // 0 steps is "not said here": it must not hide warmup_epochs, neither as the default nor in a
-  // printed config, which says both.
+  // 0 steps means "not given": it must not hide warmup_epochs, neither as the default nor in a printed
+  // config, which has both.
   if (!arg && !strcmp(l->arg, "warmup") && value->integer == 0) return BRIM_OK;
-  if (l->evaluation && value->integer == 0) return BRIM_OK;  // 0: as in training
+  if (l->evaluation && value->integer == 0) return BRIM_OK;  // 0 = as in training
   if (arg) {
     int arg_setting = giver(config, row, slot, l->arg, whole);
     int arg_layer = arg_setting >= 0 ? config->source->settings.items[arg_setting].layer : -2;
     if (arg_layer > value->layer) return BRIM_OK;
     if (arg_layer == value->layer && arg_setting >= 0) {
       int key_setting = brim_config_setting_find(config->source, key_row, 0, NULL);
-      // An axis is plainly meant to vary; equal values are no contradiction (printed configs say
-      // both).
+      // An axis is meant to vary, so the key wins. Equal values do not conflict: printed configs have both.
       bool key_wins = key_setting >= 0 && config->source->settings.items[key_setting].axis >= 0;
       bool equal = arg->number == value->number && arg->boolean == value->boolean;
       if (key_setting >= 0 && !key_wins && !equal) {
@@ -837,14 +456,13 @@ static brim_status link_one(brim_config *config, const link *l, int row, int slo
   return brim_config_draft_set(config->arena, draft, l->arg, value_of(info, value), at);
 }
 
-// config_resolve.c: settings that exist both as a key and as an argument agree; of two the later
-// layer wins. Before the catalogue check the key goes into the draft, after it the draft's value
-// into the key.
+// Before the catalogue check: copies keys into the arguments that they win over. link_out copies the other
+// arguments into their keys after the check.
 static brim_status link_in(brim_config *config, int row, int slot, int whole,
                            brim_config_draft *draft) {
-  const link *l;
+  const brim_config_link *l;
   for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
-    if (!applies(l, row, slot)) continue;
+    if (!brim_config_link_applies(l, row, slot)) continue;
     BRIM_TRY(link_one(config, l, row, slot, whole, draft));
   }
   return BRIM_OK;
@@ -857,7 +475,7 @@ static const brim_config_place *place_of(const brim_config_draft *draft, const c
   return NULL;
 }
 
-// Now the argument is what counts: the key follows it.
+// Sets the key to the argument. `written`: the argument is not a default.
 static brim_status follow(brim_config *config, int key_row, const brim_value *arg, bool written,
                           int setting) {
   brim_config_value *value = &config->values[key_row];
@@ -875,18 +493,18 @@ static brim_status follow(brim_config *config, int key_row, const brim_value *ar
   value->origin = "override";
   if (s->layer == config->source->override_layer) return BRIM_OK;
   value->origin = brim_arena_printf(config->arena, "%s:%d:%d", s->at.file, s->at.line, s->at.col);
-  return value->origin ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  return value->origin ? BRIM_OK : brim_config_no_memory();
 }
 
 static brim_status link_out(brim_config *config, int row, int slot, int whole,
                             const brim_config_draft *draft) {
-  const link *l;
+  const brim_config_link *l;
   for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
-    if (!applies(l, row, slot)) continue;
+    if (!brim_config_link_applies(l, row, slot)) continue;
     const brim_value *arg = brim_component_arg(&draft->c, l->arg);
     const brim_config_place *place = place_of(draft, l->arg);
     if (!arg) continue;
-    // line 0: link_in took it from the key itself; no file: a default.
+    // Line 0: link_in copied it from the key. No file: a default.
     if (place->file && place->line == 0) continue;
     int setting = giver(config, row, slot, l->arg, whole);
     BRIM_TRY(follow(config, brim_config_row_find(l->key), arg, place->file != NULL, setting));
@@ -894,7 +512,7 @@ static brim_status link_out(brim_config *config, int row, int slot, int whole,
   return BRIM_OK;
 }
 
-// training.precision and training.use_amp.
+// training.precision and training.use_amp say the same in two ways.
 static brim_status link_precision(brim_config *config) {
   brim_config_value *p = &config->values[brim_config_row_find("training.precision")];
   brim_config_value *amp = &config->values[brim_config_row_find("training.use_amp")];
@@ -906,7 +524,7 @@ static brim_status link_precision(brim_config *config) {
                                      NULL);
     int b =
         brim_config_setting_find(config->source, brim_config_row_find("training.use_amp"), 0, NULL);
-    static const link pair = {NULL, NULL, "training.precision", false};
+    static const brim_config_link pair = {NULL, NULL, "training.precision", false};
     BRIM_TRY(both(config, &pair, b, a, &amp_wins));
   }
   if (amp->is_set && (!p->is_set || (contradict && amp_wins))) {
@@ -925,7 +543,7 @@ static brim_status link_precision(brim_config *config) {
   return BRIM_OK;
 }
 
-//----------------------------------------- grid points -----------------------------------------
+// ---- grid points -------------------------------------------------------------------------------
 
 enum { UNRESOLVED, RESOLVING, RESOLVED };
 enum { MAX_EXPANDED = 64 << 10 };
@@ -936,16 +554,14 @@ typedef struct resolver {
   brim_config_preset preset;
   const char *preset_origin;
   bool preset_over;   // given on the command line: above the files, below other overrides
-  brim_str replaced;  // by it: "data.batch_size, data.num_workers"
+  brim_str replaced;  // keys of the file that it overrides: "data.batch_size, data.num_workers"
   unsigned char state[BRIM_CONFIG_MAX_ROWS];
 } resolver;
 
-// ---- placeholders
-// --------------------------------------------------------------------------------
-
+// ---- placeholders ------------------------------------------------------------------------------
 static brim_status resolve_row(resolver *r, int row);
 
-// The key inside "{{ key }}" at p; *end is behind the braces. NULL when it is none.
+// The key inside "{{ key }}" at p; *end is behind the braces. NULL without closing braces.
 static char *placeholder(resolver *r, const char *p, const char **end) {
   const char *close = strstr(p, "}}");
   if (!close) return NULL;
@@ -1010,11 +626,11 @@ static brim_status expand_scalar(resolver *r, const brim_config_node *node,
   const char *open = strstr(node->text, "{{");
   if (!open || !strstr(open, "}}")) return BRIM_OK;
   brim_config_node *copy = brim_arena_calloc(r->config->arena, 1, sizeof *copy);
-  if (!copy) return no_memory();
+  if (!copy) return brim_config_no_memory();
   const char *end;
   char *key = placeholder(r, open, &end);
-  if (!key) return no_memory();
-  if (open == node->text && !*end) {  // the whole string: the type is kept
+  if (!key) return brim_config_no_memory();
+  if (open == node->text && !*end) {  // the whole string: keeps the type of the value
     const brim_config_node *value;
     BRIM_TRY(placeholder_node(r, key, node, &value));
     *copy = *value;
@@ -1028,7 +644,7 @@ static brim_status expand_scalar(resolver *r, const brim_config_node *node,
     copy->text = status ? NULL : brim_arena_strdup(r->config->arena, text.data);
     brim_str_deinit(&text);
     if (status) return status;
-    if (!copy->text) return no_memory();
+    if (!copy->text) return brim_config_no_memory();
   }
   copy->key = node->key;
   copy->key_at = node->key_at;
@@ -1045,20 +661,20 @@ bool brim_config_has_placeholder(const brim_config_node *node) {
   return false;
 }
 
-// Copies only what has placeholders in it.
+// Copies only nodes with placeholders in them.
 static brim_status expand(resolver *r, const brim_config_node *node, const brim_config_node **out) {
   *out = node;
   if (!brim_config_has_placeholder(node)) return BRIM_OK;
   if (node->kind == BRIM_CONFIG_NODE_SCALAR) return expand_scalar(r, node, out);
   brim_config_node *copy = brim_arena_calloc(r->config->arena, 1, sizeof *copy);
-  if (!copy) return no_memory();
+  if (!copy) return brim_config_no_memory();
   *copy = *node;
   brim_config_node **at = &copy->first;
   for (const brim_config_node *n = node->first; n; n = n->next) {
     const brim_config_node *child;
     BRIM_TRY(expand(r, n, &child));
     brim_config_node *own = brim_arena_calloc(r->config->arena, 1, sizeof *own);
-    if (!own) return no_memory();
+    if (!own) return brim_config_no_memory();
     *own = *child;
     own->next = NULL;
     *at = own;
@@ -1068,9 +684,7 @@ static brim_status expand(resolver *r, const brim_config_node *node, const brim_
   return BRIM_OK;
 }
 
-// ---- scalars
-// ----------------------------------------------------------------------------------------
-
+// ---- scalars -----------------------------------------------------------------------------------
 static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   if (layer == -2) return "default";
   if (brim_config_layer_is_preset(r->source, layer)) return r->preset_origin;
@@ -1078,8 +692,7 @@ static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
 }
 
-// As it stands in the files: which of them a preset's learning rate is for is known before
-// components are built.
+// Does the config name Adam as its optimizer? Read from the node, since components are not built yet.
 static bool names_adam(const resolver *r) {
   int row = brim_config_row_find("optimizer");
   int index = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
@@ -1099,8 +712,8 @@ static const brim_config_preset_value *preset_value(const resolver *r, int row) 
   return NULL;
 }
 
-// Does a preset of the command line take the place of this setting? Overrides beside it and axes of a
-// grid stay, and so does the learning rate of an optimizer that the preset's was not found for.
+// Does a preset given on the command line replace this setting? Other overrides and grid axes stay. The
+// learning rate stays if the optimizer is not Adam, which the presets' rates are for.
 static bool preset_wins(resolver *r, const brim_config_preset_value *v,
                         const brim_config_setting *s) {
   if (!r->preset_over || !v || s->layer == r->source->override_layer || s->axis >= 0) return false;
@@ -1109,8 +722,8 @@ static bool preset_wins(resolver *r, const brim_config_preset_value *v,
   return true;
 }
 
-// The node, layer and origin of a row before expansion: setting, preset, default, in this order,
-// unless the preset wins.
+// The node, layer and origin of a row, before placeholders are expanded. Order: a setting (unless the preset
+// wins), the preset, the default.
 static brim_status find_node(resolver *r, int row, const brim_config_node **node,
                              brim_config_value *value) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
@@ -1131,10 +744,10 @@ static brim_status find_node(resolver *r, int row, const brim_config_node **node
     at.file = r->preset_origin;
   }
   value->origin = origin_of(r, value->layer, at);
-  if (!value->origin) return no_memory();
+  if (!value->origin) return brim_config_no_memory();
   if (!*node && text) {
     *node = brim_config_node_plain(r->config->arena, text, at);
-    if (!*node) return no_memory();
+    if (!*node) return brim_config_no_memory();
   }
   return BRIM_OK;
 }
@@ -1145,7 +758,7 @@ static brim_status default_value(resolver *r, const brim_config_row *info, brim_
   if (!info->key.default_text) return BRIM_OK;
   const brim_config_node *node =
       brim_config_node_plain(r->config->arena, info->key.default_text, at);
-  if (!node) return no_memory();
+  if (!node) return brim_config_no_memory();
   return brim_config_convert(r->config->arena, info, node, out);
 }
 
@@ -1155,7 +768,7 @@ static bool is_null(const brim_config_node *node) {
          v.kind == BRIM_VALUE_NULL;
 }
 
-// The word auto of a key whose default is a number: a value of its own.
+// Is it the word auto, for a key whose default is a number? Then auto is a value, not the default.
 static bool is_left_open(const brim_config_row *info, const brim_config_node *node) {
   return info->flags & BRIM_CONFIG_AUTO && strcmp(info->key.default_text, "auto") != 0 &&
          node->kind == BRIM_CONFIG_NODE_SCALAR && !strcmp(node->text, "auto");
@@ -1172,17 +785,17 @@ static brim_status resolve_row(resolver *r, int row) {
   *value = (brim_config_value){.is_null = true};
   if (node) BRIM_TRY(expand(r, node, &node));
   if (brim_config_row_is_component(info)) {
-    if (node && is_null(node)) {  // null: as if it were not set
+    if (node && is_null(node)) {  // null counts as not set
       brim_config_place at = {"default", 0, 0};
       const char *text = info->key.default_text;
       node = text ? brim_config_node_plain(r->config->arena, text, at) : NULL;
-      if (text && !node) return no_memory();
+      if (text && !node) return brim_config_no_memory();
     }
     value->is_null = !node;
     value->node = node;
   } else if (node) {
     BRIM_TRY(brim_config_convert(r->config->arena, info, node, value));
-    if (value->is_null && !is_left_open(info, node)) {  // here too; its place stays known
+    if (value->is_null && !is_left_open(info, node)) {  // null counts as not set; the origin stays
       BRIM_TRY(default_value(r, info, value));
       found.layer = -2;
     }
@@ -1194,7 +807,7 @@ static brim_status resolve_row(resolver *r, int row) {
   return BRIM_OK;
 }
 
-// What cannot be read has its default while the rest is looked at.
+// Resolves a row. A value with a mistake gets its default while the other rows are checked.
 static brim_status try_row(resolver *r, int row) {
   brim_status status = resolve_row(r, row);
   if (!status) return BRIM_OK;
@@ -1222,55 +835,15 @@ static brim_status choose_preset(resolver *r) {
   r->preset_over = preset->layer == r->source->override_layer;
   r->preset_origin = brim_arena_printf(
       r->config->arena, automatic ? "preset auto (%s)" : "preset %s", r->preset.name);
-  if (!r->preset_origin) return no_memory();
-  // Whatever a placeholder in `preset` made us read was read without the preset: once more.
+  if (!r->preset_origin) return brim_config_no_memory();
+  // A placeholder in `preset` may have resolved other rows without the preset: resolve them again.
   memset(r->state, UNRESOLVED, sizeof r->state);
   r->state[row] = r->state[size] = RESOLVED;
   return BRIM_OK;
 }
 
-// ---- components
-// ----------------------------------------------------------------------------------------
-
-brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
-                                         const brim_config_node *node, brim_config_drafts *out) {
-  *out = (brim_config_drafts){0};
-  if (node->kind == BRIM_CONFIG_NODE_LIST) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' expects a %s, not a list", row->key.name,
-                        row->key.type);
-  }
-  if (node->kind == BRIM_CONFIG_NODE_MAP) {
-    brim_value v;
-    BRIM_TRY(brim_config_node_value(arena, node, &v));
-    BRIM_TRY(brim_config_grow(arena, &out->items, sizeof *out->items, 0, &out->cap));
-    out->items[out->count++] = (brim_config_draft *)v.component;
-    return BRIM_OK;
-  }
-  brim_value v;
-  BRIM_TRY(brim_config_scalar(node, &v));
-  if (v.kind == BRIM_VALUE_NULL) return BRIM_OK;
-  brim_config_place at = node->at;
-  if (!node->plain) at.col++;  // the opening quote
-  BRIM_TRY(brim_config_expression_parse(arena, node->text, at, out));
-  if (row->type == BRIM_CONFIG_COMPONENT && (out->count != 1 || out->tail)) {
-    return brim_fail_at(BRIM_EINVAL, AT(node->at), "'%s' takes one component, not a pipeline",
-                        row->key.name);
-  }
-  return BRIM_OK;
-}
-
-brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
-                             const brim_pipeline **out) {
-  brim_pipeline *pipeline = brim_arena_calloc(arena, 1, sizeof *pipeline);
-  brim_component *items = brim_arena_calloc(arena, drafts->count + 1, sizeof *items);
-  if (!pipeline || !items) return no_memory();
-  for (size_t i = 0; i < drafts->count; i++) items[i] = drafts->items[i]->c;
-  *pipeline = (brim_pipeline){.items = items, .count = drafts->count, .tail = drafts->tail};
-  *out = pipeline;
-  return BRIM_OK;
-}
-
-// transform.trian where no transform is set that could have such an argument.
+// ---- components --------------------------------------------------------------------------------
+// Reports a misspelled slot such as transform.trian: no transform is set that it could be an argument of.
 static brim_status unknown_slot(const brim_config_row *row, const brim_config_setting *s) {
   const char *names[BRIM_CONFIG_SLOT_COUNT] = {NULL};
   const char *key = row->key.name;
@@ -1288,7 +861,7 @@ static brim_status unknown_slot(const brim_config_row *row, const brim_config_se
                       s->written, key, key, key, key);
 }
 
-// Arguments given apart from the component: {_type: ..., k: v}, model.depth=3.
+// Adds the arguments given apart from the component: {_type: ..., k: v} or model.depth=3.
 static brim_status apply_arguments(resolver *r, int row, int slot, brim_config_drafts *drafts) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   for (size_t i = 0; i < r->source->settings.count; i++) {
@@ -1341,13 +914,13 @@ static brim_status build_slot(resolver *r, int row, int slot) {
   brim_arena *arena = r->config->arena;
   if (node) {
     BRIM_TRY(brim_config_drafts_from_node(arena, info, node, &drafts));
-    // Points are resolved after the load too, when the warnings no longer change.
+    // Grid points are resolved after the load too, when warnings may no longer change.
     if (drafts.tail && !r->config->is_point) {
       BRIM_TRY(brim_config_warn_tail(&r->source->context, info->key.name, node->at));
     }
   }
   for (size_t i = 0; i < drafts.count; i++) {
-    BRIM_TRY(component_names(info->category, drafts.items[i]));
+    BRIM_TRY(brim_config_replace_aliases(info->category, drafts.items[i]));
   }
   BRIM_TRY(apply_arguments(r, row, slot, &drafts));
   if (!drafts.count && !drafts.tail) return BRIM_OK;
@@ -1379,24 +952,20 @@ static brim_status build_components(resolver *r) {
         value->is_set = true;
         value->layer = s->layer;
         value->origin = origin_of(r, s->layer, s->at);
-        if (!value->origin) return no_memory();
+        if (!value->origin) return brim_config_no_memory();
       }
     }
   }
   return BRIM_OK;
 }
 
-// Once for all points of a grid: equal warnings are one.
-static brim_status tell_replaced(resolver *r) {
+// Warns of the keys that the preset replaces. Equal warnings of several grid points are kept once.
+static brim_status warn_replaced(resolver *r) {
+  BRIM_TRY(brim_str_status(&r->replaced));
   if (!r->replaced.len) return BRIM_OK;
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, brim_tr("%s, given on the command line, replaces what the file sets: %s"),
-                  r->preset_origin, r->replaced.data);
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_config_warn(&r->source->context, text.data);
-  brim_str_deinit(&text);
-  return status;
+  return brim_config_warn(&r->source->context, (brim_config_place){NULL, 0, 0},
+                          brim_tr("%s, given on the command line, replaces what the file sets: %s"),
+                          r->preset_origin, r->replaced.data);
 }
 
 static brim_status resolve_all(resolver *r) {
@@ -1410,8 +979,7 @@ static brim_status resolve_all(resolver *r) {
     }
     BRIM_TRY(try_row(r, row));
   }
-  BRIM_TRY(brim_str_status(&r->replaced));
-  BRIM_TRY(tell_replaced(r));
+  BRIM_TRY(warn_replaced(r));
   BRIM_TRY(link_precision(r->config));
   return build_components(r);
 }
@@ -1420,10 +988,10 @@ brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bo
                                 brim_config **out) {
   *out = NULL;
   brim_config *config = brim_calloc(1, sizeof *config);
-  if (!config) return no_memory();
+  if (!config) return brim_config_no_memory();
   brim_status status = brim_arena_create(0, &config->arena);
   if (status) goto fail_config;
-  status = no_memory();
+  status = brim_config_no_memory();
   config->values =
       brim_arena_calloc(config->arena, brim_config_key_count(), sizeof *config->values);
   if (!config->values) goto fail_arena;
@@ -1443,4 +1011,176 @@ fail_arena:
 fail_config:
   brim_free(config);
   return status;
+}
+
+// ---- reading -----------------------------------------------------------------------------------
+// Typed getters by key or alias, and components by slot.
+
+static const brim_config_value *find(const brim_config *config, const char *key,
+                                     const brim_config_row **row) {
+  int index = brim_config_row_find(key);
+  if (index < 0) return NULL;
+  *row = brim_config_row_at((size_t)index);
+  return &config->values[index];
+}
+
+bool brim_config_is_set(const brim_config *config, const char *key) {
+  const brim_config_row *row;
+  const brim_config_value *value = find(config, key, &row);
+  return value && value->is_set;
+}
+
+bool brim_config_is_asked(const brim_config *config, const char *key) {
+  const brim_config_row *row;
+  const brim_config_value *value = find(config, key, &row);
+  if (!value || !value_is_asked(config->source, row, value)) return false;
+  return value->layer == config->source->override_layer || !link_is_usual(row, value);
+}
+
+brim_config_layer brim_config_layer_of(const brim_config *config, const char *key) {
+  const brim_config_row *row;
+  const brim_config_value *value = find(config, key, &row);
+  if (!value || value->layer == -2) return BRIM_CONFIG_FROM_DEFAULT;
+  if (value->layer == config->source->override_layer) return BRIM_CONFIG_FROM_OVERRIDE;
+  return brim_config_layer_is_preset(config->source, value->layer) ? BRIM_CONFIG_FROM_PRESET
+                                                                   : BRIM_CONFIG_FROM_FILE;
+}
+
+const char *brim_config_origin(const brim_config *config, const char *key) {
+  const brim_config_row *row;
+  const brim_config_value *value = find(config, key, &row);
+  return value && value->origin ? value->origin : "default";
+}
+
+// The value of a key; fails if the key is unknown, has no value, or has none of the types (a bit set).
+static brim_status get(const brim_config *config, const char *key, unsigned types,
+                       const char *wanted, const brim_config_value **out) {
+  const brim_config_row *row = NULL;
+  const brim_config_value *value = find(config, key, &row);
+  if (!value) {
+    const char *near = brim_config_row_nearest(key, NULL);
+    if (!near) return brim_fail(BRIM_ENOENT, "unknown key '%.120s'", key);
+    return brim_fail(BRIM_ENOENT, "unknown key '%.120s'; did you mean '%s'?", key, near);
+  }
+  if (!(types >> row->type & 1U)) {
+    return brim_fail(BRIM_EINVAL, "'%.120s' is %s, not %s", key, row->key.type, wanted);
+  }
+  if (value->is_null) return brim_fail(BRIM_EINVAL, "'%.120s' has no value", key);
+  *out = value;
+  return BRIM_OK;
+}
+
+#define BIT(type) (1U << BRIM_CONFIG_##type)
+
+brim_status brim_config_get_int(const brim_config *config, const char *key, int64_t *out) {
+  const brim_config_value *value;
+  BRIM_TRY(get(config, key, BIT(INT) | BIT(BYTES), "int", &value));
+  *out = value->integer;
+  return BRIM_OK;
+}
+
+brim_status brim_config_get_float(const brim_config *config, const char *key, double *out) {
+  const brim_config_value *value;
+  BRIM_TRY(get(config, key, BIT(FLOAT) | BIT(INT) | BIT(BYTES), "float", &value));
+  *out = value->number;
+  return BRIM_OK;
+}
+
+brim_status brim_config_get_bool(const brim_config *config, const char *key, bool *out) {
+  const brim_config_value *value;
+  BRIM_TRY(get(config, key, BIT(BOOL), "bool", &value));
+  *out = value->boolean;
+  return BRIM_OK;
+}
+
+brim_status brim_config_get_string(const brim_config *config, const char *key, const char **out) {
+  const brim_config_value *value;
+  BRIM_TRY(get(config, key, BIT(STRING) | BIT(CHOICE) | BIT(DEVICE), "string", &value));
+  *out = value->string;
+  return BRIM_OK;
+}
+
+brim_status brim_config_get_ints(const brim_config *config, const char *key, const int64_t **out,
+                                 size_t *count) {
+  *out = NULL;
+  *count = 0;
+  const brim_config_row *row = NULL;
+  const brim_config_value *value = find(config, key, &row);
+  if (value && value->is_null && (row->type == BRIM_CONFIG_INTS || row->type == BRIM_CONFIG_INT)) {
+    return BRIM_OK;
+  }
+  BRIM_TRY(get(config, key, BIT(INTS) | BIT(DEVICE) | BIT(INT), "list of int", &value));
+  *out = row->type == BRIM_CONFIG_INT ? &value->integer : value->ints;
+  *count = row->type == BRIM_CONFIG_INT ? 1 : value->ints ? value->count : 0;
+  return BRIM_OK;
+}
+
+brim_status brim_config_get_strings(const brim_config *config, const char *key,
+                                    const char *const **out, size_t *count) {
+  *out = NULL;
+  *count = 0;
+  const brim_config_row *row = NULL;
+  const brim_config_value *value = find(config, key, &row);
+  if (value && value->is_null && row->type == BRIM_CONFIG_STRINGS) return BRIM_OK;
+  BRIM_TRY(get(config, key, BIT(STRINGS) | BIT(DEVICE), "list of string", &value));
+  *out = value->strings;
+  *count = row->type == BRIM_CONFIG_DEVICE && value->count == 0 ? 1 : value->count;
+  return BRIM_OK;
+}
+
+brim_status brim_config_devices_apart(const brim_config *config) {
+  const char *const *devices;
+  size_t count;
+  BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
+  for (size_t i = 0; i < count; i++) {
+    for (size_t j = 0; j < i; j++) {
+      if (!brim_str_starts(devices[i], "cuda:") || strcmp(devices[i], devices[j]) != 0) continue;
+      return brim_fail(BRIM_EINVAL, "%s: 'device' names GPU %s twice",
+                       brim_config_origin(config, "device"), devices[i] + strlen("cuda:"));
+    }
+  }
+  return BRIM_OK;
+}
+
+// The value for getters that cannot fail: a wrong key or type is a bug of the caller.
+static const brim_config_value *must(const brim_config *config, const char *key, unsigned types) {
+  const brim_config_row *row = NULL;
+  const brim_config_value *value = find(config, key, &row);
+  assert(value && (types >> row->type & 1U));
+  (void)types;
+  return value;
+}
+
+int64_t brim_config_int(const brim_config *config, const char *key) {
+  return must(config, key, BIT(INT) | BIT(BYTES))->integer;
+}
+
+double brim_config_float(const brim_config *config, const char *key) {
+  return must(config, key, BIT(FLOAT) | BIT(INT) | BIT(BYTES))->number;
+}
+
+bool brim_config_bool(const brim_config *config, const char *key) {
+  return must(config, key, BIT(BOOL))->boolean;
+}
+
+const char *brim_config_string(const brim_config *config, const char *key) {
+  return must(config, key, BIT(STRING) | BIT(CHOICE) | BIT(DEVICE))->string;
+}
+
+const brim_pipeline *brim_config_pipeline(const brim_config *config, const char *key,
+                                          const char *slot) {
+  const brim_config_row *row = NULL;
+  const brim_config_value *value = find(config, key, &row);
+  int index = brim_config_slot_find(slot);
+  if (!value || index < 0 || !brim_config_row_is_component(row)) return NULL;
+  if (value->slots[index]) return value->slots[index];
+  // A slot that is not given uses the whole; a whole that is not given uses the slot train.
+  return value
+      ->slots[index == BRIM_CONFIG_SLOT_NONE ? BRIM_CONFIG_SLOT_TRAIN : BRIM_CONFIG_SLOT_NONE];
+}
+
+const brim_component *brim_config_component(const brim_config *config, const char *key,
+                                            const char *slot) {
+  const brim_pipeline *pipeline = brim_config_pipeline(config, key, slot);
+  return pipeline && pipeline->count ? &pipeline->items[0] : NULL;
 }

@@ -1,6 +1,5 @@
-// Rows of keys and components: what config_keys.c and config_components.c list, and what a workload
-// brings along. Both are the same rows, so a key of a workload can do all that a key of brim can.
-// Included by: files that declare rows, and the config room.
+// Rows of keys and components, for config_keys.c, config_components.c and the sections of workloads. A key of a
+// workload is the same kind of row as a key of brim. Included by files that declare rows, and by this room.
 #ifndef BRIM_CONFIG_ROWS_H_
 #define BRIM_CONFIG_ROWS_H_
 
@@ -29,19 +28,19 @@ typedef enum brim_config_type {
 } brim_config_type;
 
 enum {
-  BRIM_CONFIG_NEVER_AXIS = 1,  // and no part of what the experiment is: left out of the hash
+  BRIM_CONFIG_NEVER_AXIS = 1,  // never a grid axis, and left out of the experiment's identity
   BRIM_CONFIG_SLOTS = 2,       // train, val, test
-  BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: no way out of the folder it stands in
+  BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: must not contain '/' or begin with '.'
   BRIM_CONFIG_LATER = 8,       // accepted, but this version does not read it
-  // It changes what is learned, not where or how fast: checkpoints have it.
+  // SAVED...: the key changes the learned result, not the place or the speed, so checkpoints have it.
   BRIM_CONFIG_SAVED = 16,        // of every workload
   BRIM_CONFIG_SAVED_DATA = 32,   // of those that learn from data
   BRIM_CONFIG_SAVED_ENV = 64,    // of those that learn in an environment
   BRIM_CONFIG_SAVED_OWN = 128,   // of the workload that the key's first part names
   BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
-  BRIM_CONFIG_SWEPT = 256,       // values that a sweep tries: its records have what it tried
-  BRIM_CONFIG_AUTO = 1024,       // the word auto leaves the number open: the run chooses it
-  BRIM_CONFIG_OF_GRID = 2048,    // of the grid or its place: not in the config of an experiment
+  BRIM_CONFIG_SWEPT = 256,       // lists values that a sweep tries
+  BRIM_CONFIG_AUTO = 1024,       // accepts the word auto: the run chooses the number
+  BRIM_CONFIG_OF_GRID = 2048,    // belongs to the grid: not in the config of an experiment
   BRIM_CONFIG_NO_COST = 4096     // changes neither the memory nor the time that a run takes
 };
 
@@ -59,7 +58,7 @@ typedef struct brim_config_row {
 // name, default (NULL = none), bounds, aliases, flags, meaning
 #define BRIM_KEY_INT(n, d, lo, hi, al, fl, m) \
   { {n, "int", d, BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, fl, lo, hi, NULL }
-// A number that the run chooses unless one is given.
+// A number that the run chooses if none is given.
 #define BRIM_KEY_INT_AUTO(n, lo, hi, al, fl, m)                                                 \
   {                                                                                             \
     {n, "int or auto", "auto", BRIM_N_(m), al, NULL}, BRIM_CONFIG_INT, (fl) | BRIM_CONFIG_AUTO, \
@@ -80,11 +79,11 @@ typedef struct brim_config_row {
 #define BRIM_KEY_STRINGS(n, d, al, ch, fl, m) \
   { {n, "list of string", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
 
-// A key that is an argument of a component too: env: uav(num_uavs=3) and mappo.num_uavs. Of two values the
-// later layer wins, and both then are the same.
+// A key that is an argument of a component too: env: uav(num_uavs=3) and mappo.num_uavs. The later layer wins,
+// and then both are the same.
 typedef struct brim_config_link {
   const char *component, *arg, *key;
-  bool evaluation;  // for the slots val and test; else for train and the whole
+  bool evaluation;  // true: the slots val and test; false: train and the whole
 } brim_config_link;
 
 // ---- components ------------------------------------------------------------------------------
@@ -140,17 +139,17 @@ typedef struct brim_config_component_row {
 #define BRIM_COMPONENT_BARE(category, name, meaning) \
   { category, name, BRIM_N_(meaning), NULL, 0 }
 
-// ---- what a workload brings ------------------------------------------------------------------
+// ---- sections of workloads -------------------------------------------------------------------
 
-// The value that a preset has for a key.
+// A value of a preset.
 #define BRIM_CONFIG_NO_GPU "cpu"  // preset: auto on a machine without a GPU
 typedef struct brim_config_preset_row {
   const char *preset;  // "a100-80g", or BRIM_CONFIG_NO_GPU
   const char *key, *text;
 } brim_config_preset_row;
 
-// A key begins with the workload's name and a point. It stands in checkpoints of the workload where it has
-// BRIM_CONFIG_SAVED_OWN.
+// Rows that a workload adds. Its keys begin with its name and a point; those with BRIM_CONFIG_SAVED_OWN are saved
+// in its checkpoints.
 typedef struct brim_config_section {
   const brim_config_row *keys;
   size_t key_count;
@@ -160,18 +159,18 @@ typedef struct brim_config_section {
   size_t component_count;
   const brim_config_preset_row *presets;  // of these keys
   size_t preset_count;
-  // Keys, NULL-terminated, that mean something by being written, also with the value of their default:
-  // such an experiment has another id; NULL = none.
+  // Keys that are part of the identity whenever they are written, even with their default value.
+  // NULL-terminated; NULL = none.
   const char *const *given;
-  // Pairs of keys that say the same in two ways, NULL-terminated: the first yields to the second where
-  // that stands in a later layer; NULL = none.
+  // Pairs of keys that set the same in two ways: the first is ignored if a later layer gives the second.
+  // NULL-terminated; NULL = none.
   const char *const *yields;
 } brim_config_section;
-// A workload's name becomes a value of `workload`, and its rows are known; `section` may be NULL. All have
-// to stay where they are. Call before the first config is loaded and before threads start. BRIM_EINVAL
-// for a name or an alias that is there, or for a key that is not the workload's own: then nothing is added.
+// Makes the workload's name a value of `workload` and adds its rows, which must stay valid; `section` may be NULL.
+// Call before the first config is loaded and before threads start. BRIM_EINVAL for a name or an alias that exists,
+// or for a key outside the workload's section: then nothing is added.
 brim_status brim_config_add_workload(const char *workload, const brim_config_section *section);
-// Components of several workloads, likewise.
+// The same for components that several workloads share.
 brim_status brim_config_add_components(const brim_config_component_row *rows, size_t count);
 
 #ifdef __cplusplus

@@ -1,15 +1,16 @@
-// libyaml events into a tree of nodes with file, line and column, in an arena. Limits on depth, nodes and aliases are
-// enforced while reading, so hostile input stays cheap. It knows YAML, not the keys of brim.
+// YAML text to a tree of nodes with file, line and column, in an arena. Limits on depth, nodes and aliases
+// are enforced while reading, so hostile input stays cheap. This file knows YAML, not the keys of brim.
 
 #include "config/config_int.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <string.h>
 #include <yaml.h>
 
-//------------------------------------------- scalars -------------------------------------------
-// The YAML 1.2 core schema: what a plain scalar means. `1e-4` is a number, `yes` is a string
-// (keys of type bool take it all the same; that is config_resolve.c's business), 0o17 is octal.
+// ---- scalars -----------------------------------------------------------------------------------
+// The YAML 1.2 core schema: `1e-4` is a number, 0o17 is octal, `yes` is a string (config_resolve.c accepts
+// it for keys of type bool).
 
 static bool any_of(const char *text, const char *const *words) {
   for (; *words; words++) {
@@ -25,7 +26,7 @@ static int digit_of(char c) {
   return 99;
 }
 
-// [-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+; false when it does not fit 64 bits.
+// [-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+; false if the value does not fit 64 bits.
 static bool core_int(const char *text, int64_t *out) {
   bool negative = false;
   int base = 10;
@@ -117,7 +118,7 @@ brim_status brim_config_scalar(const brim_config_node *node, brim_value *out) {
   return BRIM_OK;
 }
 
-//------------------------------------------ documents ------------------------------------------
+// ---- documents ---------------------------------------------------------------------------------
 
 typedef struct frame {
   brim_config_node *node, *tail;
@@ -140,16 +141,20 @@ typedef struct builder {
   anchor *anchors;
   size_t anchor_count, anchor_cap;
   size_t alias_count;
-  size_t total;  // nodes, aliases expanded
+  size_t total;  // nodes, with aliases expanded
   int documents;
 } builder;
+
+brim_status brim_config_no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+}
 
 brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, size_t count,
                              size_t *cap) {
   if (count < *cap) return BRIM_OK;
   size_t bigger = *cap ? *cap * 2 : 8;
   void *fresh = brim_arena_calloc(arena, bigger, element);
-  if (!fresh) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!fresh) return brim_config_no_memory();
   void *old;
   memcpy(&old, array, sizeof old);
   if (count) memcpy(fresh, old, count * element);
@@ -164,13 +169,26 @@ static brim_status keep(brim_config_context *context, brim_config_warnings *w, c
   }
   BRIM_TRY(brim_config_grow(context->arena, &w->items, sizeof *w->items, w->count, &w->cap));
   w->items[w->count] = brim_arena_strdup(context->arena, text);
-  if (!w->items[w->count]) return brim_fail(BRIM_ENOMEM, "out of memory while reading a config");
+  if (!w->items[w->count]) return brim_config_no_memory();
   w->count++;
   return BRIM_OK;
 }
 
-brim_status brim_config_warn(brim_config_context *context, const char *text) {
-  return keep(context, &context->warnings, text);
+brim_status brim_config_warn(brim_config_context *context, brim_config_place at, const char *format,
+                             ...) {
+  brim_str text;
+  va_list args;
+  brim_str_init(&text);
+  if (at.file) brim_str_append(&text, at.file);
+  if (at.line) brim_str_printf(&text, ":%d:%d", at.line, at.col);
+  if (at.file) brim_str_append(&text, ": ");
+  va_start(args, format);
+  brim_str_vprintf(&text, format, args);
+  va_end(args);
+  brim_status status = brim_str_status(&text);
+  if (!status) status = keep(context, &context->warnings, text.data);
+  brim_str_deinit(&text);
+  return status;
 }
 
 brim_status brim_config_mistake(brim_config_context *context, brim_status status) {
@@ -187,29 +205,17 @@ brim_status brim_config_repeated(brim_config_context *context, const char *key,
                         "'%s' is given twice: on line %d and on line %d; keep one of them", key,
                         first.line, second.line);
   }
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, "%s:%d:%d: ", second.file, second.line, second.col);
-  brim_str_printf(&text,
-                  brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins"),
-                  key, first.line, second.line);
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_config_warn(context, text.data);
-  brim_str_deinit(&text);
-  return status;
+  return brim_config_warn(
+      context, second,
+      brim_tr("'%s' is given twice: on line %d and on line %d; the later one wins"), key,
+      first.line, second.line);
 }
 
 brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
                                   brim_config_place at) {
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text, "%s:%d:%d: ", at.file, at.line, at.col);
-  brim_str_printf(&text,
-                  brim_tr("'%s' ends in '...': brim adds no stage to those that are written"), key);
-  brim_status status = brim_str_status(&text);
-  if (!status) status = brim_config_warn(context, text.data);
-  brim_str_deinit(&text);
-  return status;
+  return brim_config_warn(
+      context, at, brim_tr("'%s' ends in '...': brim adds no stage to those that are written"),
+      key);
 }
 
 const brim_config_node *brim_config_node_get(const brim_config_node *map, const char *key) {
@@ -296,7 +302,7 @@ static brim_status new_node(builder *b, brim_config_node_kind kind, const char *
   return BRIM_OK;
 }
 
-// Put a finished scalar, or a container that has just begun, under the open container.
+// Puts a finished scalar, or a container that has just begun, under the open container.
 static brim_status attach(builder *b, brim_config_node *node) {
   if (b->depth == 0) {
     b->root = node;
@@ -348,7 +354,7 @@ static brim_status add_anchor(builder *b, const char *name, brim_config_node *no
   return BRIM_OK;
 }
 
-// A parent learns its size when a child is complete.
+// Adds a complete child to the weight and height of its parent.
 static void account(builder *b, const brim_config_node *child) {
   if (b->depth == 0) return;
   frame *top = &b->stack[b->depth - 1];
@@ -431,7 +437,7 @@ static brim_status on_start(builder *b, brim_config_node_kind kind, const char *
   return BRIM_OK;
 }
 
-// The later of two equal keys stays (an error in EDIT mode).
+// Of two equal keys the later one stays; in EDIT mode they are an error.
 static brim_status drop_repeats(builder *b, brim_config_node *map) {
   for (brim_config_node **link = &map->first; *link;) {
     const brim_config_node *later = (*link)->next;
@@ -447,7 +453,7 @@ static brim_status drop_repeats(builder *b, brim_config_node *map) {
   return BRIM_OK;
 }
 
-// Copies the entries of `from` that the map lacks in front of **where, in their order.
+// Inserts the entries of `from` that the map lacks before **where, in their order.
 static brim_status merge_from(builder *b, brim_config_node *map, brim_config_node ***where,
                               const brim_config_node *from) {
   if (from->kind != BRIM_CONFIG_NODE_MAP) {
@@ -528,7 +534,7 @@ static brim_status on_event(builder *b, const yaml_event_t *event) {
   }
 }
 
-// The mark counts characters, the text is bytes; '\0' behind the end.
+// The byte at which character number `index` starts (libyaml counts characters); '\0' behind the end.
 static char char_at(const char *text, size_t size, size_t index) {
   for (size_t i = 0; i < size; i++) {
     if (((unsigned char)text[i] & 0xC0) == 0x80) continue;
@@ -537,7 +543,7 @@ static char char_at(const char *text, size_t size, size_t index) {
   return '\0';
 }
 
-// libyaml's reader errors carry an offset only; the others a mark.
+// libyaml's reader errors carry only an offset; its other errors carry a line and a column.
 static brim_status parser_error(const builder *b, const yaml_parser_t *parser, const char *text,
                                 size_t size) {
   if (parser->error == YAML_MEMORY_ERROR) {
@@ -552,7 +558,7 @@ static brim_status parser_error(const builder *b, const yaml_parser_t *parser, c
     }
   }
   const char *problem = parser->problem ? parser->problem : "malformed";
-  // libyaml speaks of a character that cannot start a token, which is invisible.
+  // libyaml reports a character that cannot start a token. A tab is invisible, so name it.
   if (parser->error == YAML_SCANNER_ERROR &&
       (char_at(text, size, parser->problem_mark.index) == '\t' || strstr(problem, "tab char"))) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col,
@@ -578,7 +584,7 @@ static brim_status parse(brim_config_context *context, const char *text, size_t 
   if (!yaml_parser_initialize(&parser)) {
     return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", name);
   }
-  // libyaml counts the mark as a column: the second line would stand left of the first.
+  // Skip the byte order mark: libyaml counts it as a column, so the second line would stand left of the first.
   size_t mark = brim_config_mark_size(text, size);
   text += mark;
   size -= mark;
@@ -601,8 +607,8 @@ static brim_status parse(brim_config_context *context, const char *text, size_t 
   return status;
 }
 
-// A dict pasted from Python, `NAME = {...}`, is a mapping behind its name. Bytes before the brace that are
-// to be read as blanks; 0 = it is none. Comments and empty lines may stand in front.
+// Bytes in front of the brace of a dict pasted from Python, `NAME = {...}`, which the parser reads as blanks.
+// 0 if the text is no such dict. Comments and empty lines may come before the name.
 static size_t dict_name_size(const char *text, size_t size) {
   size_t at = 0;
   while (at < size && (strchr(" \t\r\n", text[at]) || text[at] == '#')) {

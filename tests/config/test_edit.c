@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/config_edit.h"
+#include "config/config.h"
 #include "config_test.h"
 
 enum { MAX_EDITS = 4 };

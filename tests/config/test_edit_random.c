@@ -1,6 +1,6 @@
 // Editing random config files: they mean what was asked for, and only the touched lines differ. And
 // with every allocation failing in turn.
-#include "config/config_edit.h"
+#include "config/config.h"
 #include "config_test.h"
 
 static char *slurp(const char *path) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/config_int.h"
+#include "config/config.h"
 #include "engine/engine_int.h"
 
 static const brim_option table[] = {
@@ -117,11 +117,10 @@ static brim_status read_target(dump *d) {
 static brim_status read_spec(dump *d) {
   brim_net_spec *s = &d->spec;
   const char *text = brim_option_string(d->parse, "model", "resnet18");
-  brim_config_drafts drafts = {0};
-  BRIM_TRY(
-      brim_config_expression_parse(d->arena, text, (brim_config_place){"--model", 0, 0}, &drafts));
-  if (drafts.count != 1) return brim_fail(BRIM_EINVAL, "--model is '%s', expected one", text);
-  s->model = &drafts.items[0]->c;
+  brim_pipeline models;
+  BRIM_TRY(brim_config_parse_expression(d->arena, text, "--model", &models));
+  if (models.count != 1) return brim_fail(BRIM_EINVAL, "--model is '%s', expected one", text);
+  s->model = &models.items[0];
   BRIM_TRY(brim_safetensors_open(brim_option_string(d->parse, "batch", "batch.safetensors"),
                                  &d->batch_file));
   BRIM_TRY(read_input(d));

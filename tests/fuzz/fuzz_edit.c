@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "config/config_edit.h"
+#include "config/config.h"
 #include "workload/workload.h"
 
 // The list of workloads adds their keys and components before main. This reference links it.

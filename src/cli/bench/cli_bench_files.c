@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cli/job/cli_aside.h"
-#include "config/config_edit.h"
+#include "config/config.h"
 #include "run/run.h"
 
 //-------------------------------------- records and report --------------------------------------
