@@ -8,7 +8,7 @@
 
 #include "doctor/doctor_int.h"
 #include "tune/tune.h"
-#include "workload/workload_cache.h"
+#include "workload/learn/learn.h"
 
 // Results of an earlier bench that are of this job on this device, and what follows from them.
 typedef struct brim_doctor_records {

@@ -1,21 +1,51 @@
-// Inside the workload room: the tables of the workloads, and what their checkpoints share.
+// Inside the workload room: the tables of the workloads, what several of them read from a config, and what their
+// checkpoints share.
 #ifndef BRIM_WORKLOAD_INT_H_
 #define BRIM_WORKLOAD_INT_H_
 
-#include "data/data.h"
 #include "engine/engine.h"
 #include "workload/workload.h"
-#include "workload/workload_watch.h"
 
 extern const brim_workload_table brim_workload_supervised;
 extern const brim_workload_table brim_workload_contrastive;
 extern const brim_workload_table brim_workload_ars;
 extern const brim_workload_table brim_workload_mappo;
 
-// Device, library and, where training may resume from it, the chosen algorithms into a checkpoint's
-// metadata.
+//---------------------------------- config (workload_config.c) ----------------------------------
+
+#define BRIM_WORK_MAX_ARGS 16
+
+// The config's optimizer, with training.* keys laid over it: `component` points to `args`.
+typedef struct brim_work_optimizer {
+  brim_component component;
+  brim_argument args[BRIM_WORK_MAX_ARGS];
+  double lr;
+} brim_work_optimizer;
+brim_status brim_work_read_optimizer(const brim_config *config, brim_work_optimizer *out);
+
+// training.weights; NULL = from the seed.
+const char *brim_work_weights(const brim_config *config);
+// training.precision and training.use_amp on this device.
+brim_status brim_work_precision(const brim_config *config, brim_device *device,
+                                brim_precision *out);
+// Refuses a precision that the device lacks.
+brim_status brim_work_check_precision(brim_device *device, const brim_net_spec *spec);
+
+// The knob `threads` (the CPU's computing threads), which every workload has, and its row of words.
+brim_knob brim_work_threads_knob(const brim_config *config, const brim_device *device);
+#define BRIM_THREADS_KNOB_ROW                                                      \
+  {                                                                                \
+    .name = "threads", .label = BRIM_N_("Threads"), .heading = BRIM_N_("Threads"), \
+    .narrow = BRIM_N_("Thr"), .role = BRIM_ROLE_THREADS                            \
+  }
+
+//---------------------------------- checkpoints (workload_config.c) ----------------------------------
+
+// Puts device, library and, if training may resume from the file, the chosen algorithms into a checkpoint's metadata.
 brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *meta);
 // A checkpoint's metadata are strings.
 brim_status brim_work_put_i64(json_t *meta, const char *key, int64_t value);
+// brim_json_get_numbers of numbers that are all finite; else 0.
+size_t brim_work_get_numbers(const json_t *metadata, const char *key, double *out, size_t most);
 
 #endif  // BRIM_WORKLOAD_INT_H_

@@ -7,7 +7,7 @@
 #include "metric_value.h"
 #include "run/run.h"
 #include "test.h"
-#include "workload/workload_watch.h"
+#include "workload/learn/learn.h"
 
 // Figures of a run by their key; NaN = unknown.
 static inline double train_of(const brim_run_result *r, const char *key) {

@@ -6,7 +6,7 @@
 #include "tune/tune_int.h"
 #include "words.h"
 #include "workload/fixture.h"
-#include "workload/workload_data.h"
+#include "workload/learn/learn.h"
 
 static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
 

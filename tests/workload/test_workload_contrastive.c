@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "same_file.h"
-#include "workload/contrastive/contrastive_int.h"
 #include "workload/fixture.h"
+#include "workload/learn/learn.h"
 
 static const char yaml[] =
     "workload: contrastive\n"
@@ -17,9 +17,7 @@ static const char yaml[] =
     "contrastive: {knn_k: 5, probe_epochs: 20}\n"
     "seed: 5\n";
 
-static const brim_contrastive *inside(const fixture *f) {
-  return (const brim_contrastive *)f->work->state;
-}
+static const brim_learn *inside(const fixture *f) { return (const brim_learn *)f->work->state; }
 
 static char said[4096];
 
@@ -104,9 +102,8 @@ static void test_unlabelled(void **state) {
   brim_step_info step;
   assert_ok(fixture_open(&f, "ref", yaml, overrides, 1));
   assert_ok(fixture_configure(&f));
-  assert_non_null(inside(&f)->bank.source);
-  assert_int_equal(inside(&f)->neighbours.bank, 150);
-  assert_int_equal(inside(&f)->stepper.epoch_samples, 64);
+  assert_int_equal(inside(&f)->spec.neighbours.bank, 150);
+  assert_int_equal(inside(&f)->epoch_samples, 64);
   steps(&f, 4, &step);
   assert_ok(brim_work_evaluate(f.work, &m));
   assert_true(figure(m, "knn") > 0.4);
@@ -152,7 +149,7 @@ static void test_cost(void **state) {
   fixture f;
   brim_plan plain, exact;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  brim_contrastive *w = (brim_contrastive *)f.work->state;
+  brim_learn *w = (brim_learn *)f.work->state;
   brim_setting setting = brim_work_setting(f.work);
   w->pairs.accumulation = BRIM_ACCUMULATION_PLAIN;
   assert_ok(f.work->table->plan(f.work->state, &setting, &plain));
@@ -186,7 +183,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   json_t *meta;
   const char *const one[] = {"data.batch_size=32", "training.gradient_accumulation_steps=1"};
   assert_ok(fixture_open(&f, "ref", yaml, one, 2));
-  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
+  ((brim_learn *)f.work->state)->pairs.exact_cost = 0.41;
   assert_string_equal(at_setting(&f, 8, 4), "plain");
   f.work->table->batches->allow_smaller(f.work->state);
   assert_string_equal(at_setting(&f, 8, 4), "exact");
@@ -196,7 +193,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   json_decref(meta);
   fixture_close(&f);
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
+  ((brim_learn *)f.work->state)->pairs.exact_cost = 0.41;
   f.work->table->batches->allow_smaller(f.work->state);
   listen();
   assert_string_equal(at_setting(&f, 8, 4), "plain");
@@ -222,7 +219,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   fixture_close(&f);
   words[1] = "training.gradient_accumulation_steps=30";
   assert_ok(fixture_open(&f, "ref", yaml, words, 3));
-  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
+  ((brim_learn *)f.work->state)->pairs.exact_cost = 0.41;
   assert_string_equal(at_setting(&f, 1, 30), "exact");
   fixture_close(&f);
   words[2] = "contrastive.accumulation=plain";
@@ -288,7 +285,7 @@ static void test_the_choice_is_kept(void **state) {
   json_t *meta;
   brim_work_info info;
   assert_ok(fixture_open(&f, "ref", yaml, NULL, 0));
-  ((brim_contrastive *)f.work->state)->pairs.exact_cost = 0.41;
+  ((brim_learn *)f.work->state)->pairs.exact_cost = 0.41;
   said[0] = 0;
   brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(fixture_configure(&f));

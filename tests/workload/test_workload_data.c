@@ -6,11 +6,9 @@
 
 #include "same_file.h"
 #include "workload/fixture.h"
-#include "workload/supervised/supervised_int.h"
+#include "workload/learn/learn.h"
 
-static const brim_supervised *inside(const fixture *f) {
-  return (const brim_supervised *)f->work->state;
-}
+static const brim_learn *inside(const fixture *f) { return (const brim_learn *)f->work->state; }
 
 static void steps(fixture *f, int n, brim_step_info *last) {
   for (int i = 0; i < n; i++) assert_ok(f->work->table->step(f->work->state, NULL, last));

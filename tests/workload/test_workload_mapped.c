@@ -7,8 +7,8 @@
 #include "measure/fake_gpu.h"
 #include "same_file.h"
 #include "workload/fixture.h"
+#include "workload/learn/learn.h"
 #include "workload/plugin_augment.h"
-#include "workload/supervised/supervised_int.h"
 
 enum { ROWS = 2000, COLS = 1024 };
 enum { NONE, RAM, GPU, AUTO };
@@ -206,7 +206,7 @@ static void test_choice(void **state) {
     size_t count = 0;
     while (count < 3 && rows[i].overrides[count]) count++;
     open_on_gpu(&f, rows[i].total, rows[i].refuse, rows[i].overrides, count);
-    if (rows[i].host) ((brim_supervised *)f.work->state)->data.host_bytes = rows[i].host;
+    if (rows[i].host) ((brim_learn *)f.work->state)->data.host_bytes = rows[i].host;
     brim_setting setting = brim_work_setting(f.work);
     assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
     assert_ok(f.work->table->configure(f.work->state, &setting));

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "hd/hd.h"
+#include "hd/hd_philox.h"
 #include "rl/fused_room.h"
 #include "same_file.h"
 #include "workload/fixture.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "workload/fixture.h"
+#include "workload/learn/learn_trained.h"
 #include "workload/workload_int.h"
-#include "workload/workload_trained.h"
 
 static const char yaml[] =
     "dataset: synthetic(shape=(20, 16, 3), classes=4, samples=96, val_samples=40, noise=0.3)\n"

@@ -3,7 +3,7 @@
 
 #include "engine/engine.h"
 #include "test.h"
-#include "workload/workload_scores.h"
+#include "workload/learn/learn_scores.h"
 
 static void assert_near(double a, double b, double within) {
   if (!(fabs(a - b) <= within)) fail_msg("%.17g and %.17g differ by more than %g", a, b, within);

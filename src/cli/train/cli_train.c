@@ -15,7 +15,7 @@
 #include "cli/job/cli_job_options.h"
 #include "cli/train/cli_train_ranks.h"
 #include "engine/engine.h"
-#include "workload/workload_trained.h"
+#include "workload/learn/learn_trained.h"
 
 //-------------------------------------------- ranks --------------------------------------------
 // Ranks of `brim train`: how many the config asks for, which one this process is, the reason of a failure

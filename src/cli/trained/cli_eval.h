@@ -3,7 +3,7 @@
 #define BRIM_CLI_EVAL_H_
 
 #include "cli/trained/cli_trained.h"
-#include "workload/workload_scores.h"
+#include "workload/learn/learn_scores.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 // `brim predict CHECKPOINT --data-path P [--output FILE]`: what a trained network says of every sample.
 #include "cli/trained/cli_trained.h"
 #include "data/pack/data_columns.h"
-#include "workload/workload_scores.h"
+#include "workload/learn/learn_scores.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #define BRIM_CLI_TRAINED_H_
 
 #include "cli/job/cli_job.h"
-#include "workload/workload_trained.h"
+#include "workload/learn/learn_trained.h"
 
 #ifdef __cplusplus
 extern "C" {

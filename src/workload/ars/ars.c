@@ -255,7 +255,7 @@ static void make_knobs(brim_ars *w) {
                                          .axis = chunks_axis,
                                          .order = 1,
                                          .value = s->dir_chunk};
-  w->knobs[BRIM_ARS_THREADS] = brim_learn_threads_knob(w->config, w->context.device);
+  w->knobs[BRIM_ARS_THREADS] = brim_work_threads_knob(w->config, w->context.device);
 }
 
 // Keys that other workloads have for what ars has its own for, or nothing.

@@ -6,7 +6,6 @@
 #include "workload/ars/ars.h"
 #include "workload/workload_env.h"
 #include "workload/workload_int.h"
-#include "workload/workload_learn.h"
 
 // Knobs, in table order.
 enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_THREADS, BRIM_ARS_KNOBS };
@@ -98,7 +97,7 @@ typedef struct brim_ars {
   int64_t step, saved_step;
   brim_ars_sums sums, saved_sums;
   bool has_baseline;
-  brim_net_watch watch;  // of it the skipped updates alone
+  int64_t reported_skipped;  // skipped updates that were reported
   brim_ars_collapse collapse;
   char collapse_advice[768];  // about the last collapse; "" = there was none
   brim_ars_returns baseline, training_baseline;

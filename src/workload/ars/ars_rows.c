@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/base_words.h"
+#include "record/record_findings.h"
 #include "record/record_view.h"
-#include "workload/workload_findings.h"
 
 //--------------------------------------------- keys ---------------------------------------------
 // Config keys of augmented random search, their values in presets, and the models it brings.
@@ -748,11 +748,11 @@ static size_t watch_take(void *work, const brim_work_moment *at,
   size_t n = 0;
   if (at->evaluated) return take_evaluation(w, at, out);
   memset(out, 0, 2 * sizeof *out);
-  if (m->skipped > w->watch.skipped) {
+  if (m->skipped > w->reported_skipped) {
     brim_work_trouble *t = &out[n++];
     t->kind = SKIPPED;
-    t->count = m->skipped - w->watch.skipped;
-    w->watch.skipped = m->skipped;
+    t->count = m->skipped - w->reported_skipped;
+    w->reported_skipped = m->skipped;
     brim_words_add(t->text, sizeof t->text,
                    BRIM_N_("%" PRId64 " updates did not change the policy by step %" PRId64
                            ": no return was finite, or all returns were equal"),
@@ -808,15 +808,18 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
 enum {
   BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
   NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
-  NUMBERS_0_1 = BEFORE_SUMS + BRIM_ARS_SUMS_0_1
+  NUMBERS_0_1 = BEFORE_SUMS + BRIM_ARS_SUMS_0_1,
+  SKIPPED_NUMBERS =
+      9  // of brim.watch: the skipped updates, then what networks have there (learn_watch.c), 0
 };
 
 static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
   const brim_ars *w = (const brim_ars *)work;
   const brim_ars_collapse *c = &w->collapse;
   double v[NUMBERS];
+  const double skipped[SKIPPED_NUMBERS] = {(double)w->reported_skipped};
   size_t n = 0;
-  BRIM_TRY(brim_net_watch_put(&w->watch, NULL, metadata));
+  BRIM_TRY(brim_json_put_numbers(metadata, "brim.watch", skipped, SKIPPED_NUMBERS));
   if (c->best.count == 0) return BRIM_OK;
   for (int i = 0; i < TROUBLES; i++) v[n++] = (double)times[i];
   v[n++] = (double)c->low;
@@ -830,9 +833,13 @@ static brim_status watch_put(void *work, const int64_t *times, json_t *metadata)
 
 static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
   brim_ars *w = (brim_ars *)work;
-  double v[NUMBERS] = {0};
+  double v[NUMBERS] = {0}, was[SKIPPED_NUMBERS];
   size_t n = 0;
-  brim_net_watch_get(&w->watch, metadata, skipped, NULL);
+  w->reported_skipped = skipped;
+  if (brim_work_get_numbers(metadata, "brim.watch", was, SKIPPED_NUMBERS) == SKIPPED_NUMBERS &&
+      was[0] >= 0 && was[0] < 9e15) {
+    w->reported_skipped = (int64_t)was[0];
+  }
   if (brim_work_get_numbers(metadata, "brim.watch_returns", v, NUMBERS) < NUMBERS_0_1) return;
   for (int i = 0; i < TROUBLES; i++, n++) {
     times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;

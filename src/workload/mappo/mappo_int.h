@@ -11,7 +11,6 @@
 #include "workload/mappo/mappo.h"
 #include "workload/workload_env.h"
 #include "workload/workload_int.h"
-#include "workload/workload_learn.h"
 
 // Knobs, in table order. The config decides whether the second is rollout_steps or episodes_per_batch and
 // the third minibatches or batch_size.
@@ -243,7 +242,7 @@ typedef struct brim_mappo {
   brim_collect_shape eval;   // of an evaluation
   brim_mappo_how how;
   brim_mappo_model models[BRIM_MAPPO_NETS];
-  brim_learn_optimizer optimizer;
+  brim_work_optimizer optimizer;
   brim_schedule schedule;
   double clip_norm;
   brim_knob knobs[BRIM_MAPPO_KNOBS];

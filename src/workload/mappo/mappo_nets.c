@@ -143,7 +143,7 @@ static brim_status plan(const brim_mappo *w, const brim_setting *setting, brim_p
   memset(out, 0, sizeof *out);
   BRIM_TRY(brim_mappo_apply(w, setting, &s));
   BRIM_TRY(make_needs(w, &s, &n));
-  BRIM_TRY(brim_learn_check_precision(w->context.device, &n.spec[0]));
+  BRIM_TRY(brim_work_check_precision(w->context.device, &n.spec[0]));
   BRIM_TRY(brim_group_plan(w->context.device, n.spec, BRIM_MAPPO_NETS, out));
   brim_mappo_fused_place(&n.fusing, bytes_of_row(out, BRIM_PLAN_ACTIVATIONS));
   add_row(out, "rollouts", BRIM_PLACE_DEVICE, n.layout.bytes);

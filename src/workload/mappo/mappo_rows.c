@@ -9,7 +9,6 @@
 #include "base/base_words.h"
 #include "record/record_findings.h"
 #include "record/record_view.h"
-#include "workload/workload_findings.h"
 
 //--------------------------------------------- keys ---------------------------------------------
 // Config keys of multi-agent PPO, and the models it brings.

@@ -249,7 +249,7 @@ static brim_status make_knobs(brim_mappo *w) {
   brim_precision precision = BRIM_PRECISION_FP32;
   int64_t collect = 0;
   BRIM_TRY(collect_of(w, &collect));
-  BRIM_TRY(brim_learn_precision(c, w->context.device, &precision));
+  BRIM_TRY(brim_work_precision(c, w->context.device, &precision));
   w->by_episodes = brim_config_is_set(c, "mappo.episodes_per_batch") &&
                    !brim_config_is_set(c, "mappo.rollout_steps");
   w->by_samples = is_given(c, "data.batch_size") && !is_given(c, "mappo.minibatches");
@@ -261,7 +261,7 @@ static brim_status make_knobs(brim_mappo *w) {
   w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
   w->knobs[BRIM_MAPPO_COLLECT] = collect_knob;
   w->knobs[BRIM_MAPPO_WORKERS] = workers_knob;
-  w->knobs[BRIM_MAPPO_THREADS] = brim_learn_threads_knob(c, w->context.device);
+  w->knobs[BRIM_MAPPO_THREADS] = brim_work_threads_knob(c, w->context.device);
   const int64_t values[BRIM_MAPPO_THREADS] = {envs_of(w, collect == BRIM_MAPPO_ON_GPU),
                                               number_of(c, w->knobs[BRIM_MAPPO_STEPS].key, 128),
                                               number_of(c, w->knobs[BRIM_MAPPO_BATCH].key, 4),
@@ -562,8 +562,8 @@ static brim_status read_how(brim_mappo *w) {
                      "mappo.clip is 0, so no update could change the policy; 0.2 is a usual value");
   }
   w->clip_norm = brim_config_float(c, "training.clip_norm");
-  w->weights = brim_learn_weights(c);
-  BRIM_TRY(brim_learn_set_optimizer(c, &w->optimizer));
+  w->weights = brim_work_weights(c);
+  BRIM_TRY(brim_work_read_optimizer(c, &w->optimizer));
   const brim_component *scheduler = brim_config_component(c, "scheduler", NULL);
   const brim_work_warmup warmup = brim_work_warmup_of(c, h->interval);
   return brim_schedule_init(&w->schedule, scheduler, w->optimizer.lr, warmup.steps, h->iterations);

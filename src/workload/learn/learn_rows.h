@@ -1,10 +1,10 @@
 // Inside the workload room: the metric rows of a network's training, which several workloads begin
 // their own with.
-#ifndef BRIM_WORKLOAD_NET_ROWS_H_
-#define BRIM_WORKLOAD_NET_ROWS_H_
+#ifndef BRIM_LEARN_ROWS_H_
+#define BRIM_LEARN_ROWS_H_
 
 #include "base/base_metric.h"
-#include "workload/workload_watch.h"
+#include "workload/learn/learn.h"
 
 // Stages and lines, in short.
 enum {
@@ -48,4 +48,4 @@ enum {
                            .stages = STEPS,                                  \
                            .names = {[BRIM_METRIC_STEPS] = {.event = ""}}}
 
-#endif  // BRIM_WORKLOAD_NET_ROWS_H_
+#endif  // BRIM_LEARN_ROWS_H_

@@ -1,13 +1,13 @@
 // Findings of workloads that train a network on data, each with the knob that would help: waited I/O, slow
 // transforms, copies to the GPU, full precision, launches, small batches. Where the remedy was measured, the
 // price is the measured difference; else it follows from the measured times, or there is none.
-#include "workload/workload_findings.h"
+#include "workload/learn/learn.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/base_words.h"
-#include "workload/workload_cache.h"
+#include "record/record_findings.h"
 
 static double compute_ms(const brim_result *r) {
   return brim_result_phase_ms(r, BRIM_PHASE_FORWARD) +

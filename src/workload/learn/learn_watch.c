@@ -1,5 +1,5 @@
-// Losses and gradients that go wrong, and what to change.
-#include "workload/workload_watch.h"
+// Watches for losses and gradients that go wrong, and advises what to change.
+#include "workload/learn/learn.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,14 +7,13 @@
 
 #include "base/base_words.h"
 #include "data/source/data_verify.h"
-#include "workload/workload_data.h"
 
 const brim_work_sums brim_net_work_sums = {.names = {[BRIM_NET_SUM_LOSS] = "loss",
                                                      [BRIM_NET_SUM_CORRECT] = "correct",
                                                      [BRIM_NET_SUM_ROWS] = "rows"},
                                            .count = BRIM_NET_SUMS};
 
-const brim_work_trouble_row brim_net_troubles[BRIM_NET_TROUBLES] = {
+static const brim_work_trouble_row troubles[BRIM_NET_TROUBLES] = {
     [BRIM_TROUBLE_LOSS_NOT_FINITE] =
         {.name = "loss_not_finite",
          .label = BRIM_N_("warning"),
@@ -38,8 +37,8 @@ const brim_work_trouble_row brim_net_troubles[BRIM_NET_TROUBLES] = {
              BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")},
 };
 
-// A median needs some readings. A loss that doubles is a hard batch; ten times the median and more than
-// it ever began with is none. Norms scatter more, and early ones are the largest.
+// A median needs 8 readings. A loss that doubles may be a hard batch; ten times the median, and more than the first loss,
+// has exploded. Norms scatter more, and early ones are the largest.
 enum { FEW = 8, LOSS_TIMES = 10, NORM_TIMES = 30 };
 
 static bool is_half(const brim_config *config) {
@@ -47,7 +46,7 @@ static bool is_half(const brim_config *config) {
   return precision && strcmp(precision, "fp16") == 0;
 }
 
-// data.path as advice names it; "PATH" where there is none.
+// data.path as advice names it; "PATH" without one.
 static const char *data_path(const brim_config *config) {
   const char *path = brim_config_string(config, "data.path");
   return path && *path ? path : "PATH";
@@ -64,8 +63,8 @@ static bool is_patient(void *ctx, uint64_t done, uint64_t total) {
   return brim_time_since_ns(p->since, brim_clock_now()) < (int64_t)MOST_S * 1000000000;
 }
 
-// Which sample it may be: read from the start for a moment, where the data can hold such values at all.
-// Only an advice depends on it, so that a failure is none.
+// Searches the training set for values that are not finite, for at most 2 s, if its type can hold them. Only advice
+// depends on the result, so a failure is ignored.
 static void look_for_odd(brim_net_watch *w) {
   if (w->looked || !w->data || !w->data->source) return;
   w->looked = true;
@@ -93,7 +92,7 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
   const brim_config *config = w->config;
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
-  // Data that hold such values are the cause: no learning rate helps against them.
+  // Values in the data that are not finite are the cause: no learning rate helps.
   if (!finite && w->odd[0]) {
     brim_words_add(
         out, size,
@@ -113,18 +112,19 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
   }
 }
 
-void brim_net_watch_advice(const brim_net_watch *watch, const int64_t *counts, double lr, char *out,
-                           size_t size) {
+static void advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
+  const brim_net_watch *watch = &((const brim_learn *)work)->watch;
   for (int i = 0; i < BRIM_NET_TROUBLES; i++) {
     if (counts[i] == 0) continue;
-    // in fp16 skipped steps are how the loss scale is found: nothing to change for them alone
+    // fp16 finds its loss scale by skipping steps: skipped steps alone need no change
     if (i == BRIM_TROUBLE_GRADIENT_NOT_FINITE && watch->scaled) continue;
     advice_on(i, watch, lr, out, size);
     return;
   }
 }
 
-brim_status brim_net_watch_lost(brim_net_watch *w, int64_t epoch, double lr) {
+static brim_status lost(void *work, int64_t epoch, double lr) {
+  brim_net_watch *w = &((brim_learn *)work)->watch;
   const brim_config *config = w->config;
   look_for_odd(w);
   if (w->odd[0]) {
@@ -145,12 +145,12 @@ brim_status brim_net_watch_lost(brim_net_watch *w, int64_t epoch, double lr) {
 
 //---------------------------------- readings ----------------------------------
 
-// Places of a window that hold a reading.
+// How many places of a window hold a reading.
 static size_t used(int64_t count) {
   return count < BRIM_WATCH_WINDOW ? (size_t)count : BRIM_WATCH_WINDOW;
 }
 
-// How many times the running median `value` is; NaN while there are too few. Takes it in afterwards.
+// The ratio of `value` to the running median, NaN with too few readings; then adds `value` to the window.
 static double times_median(brim_watch_window *w, double value) {
   double median = (double)NAN;
   if (!isfinite(value)) return (double)NAN;
@@ -201,8 +201,9 @@ static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, d
   t->field_count = 2;
 }
 
-size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
-                           brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+static size_t take(void *work, const brim_work_moment *at,
+                   brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
+  brim_net_watch *w = &((brim_learn *)work)->watch;
   const brim_work_metrics *m = at->metrics;
   size_t n = 0;
   if (at->evaluated) return 0;
@@ -234,8 +235,8 @@ size_t brim_net_watch_take(brim_net_watch *w, const brim_work_moment *at,
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// One text of numbers: steps skipped, how often each trouble was met, and of losses and of norms how
-// many were taken, the first and the window as it lies.
+// brim.watch is a list of numbers: skipped steps, how often each trouble occurred, then for losses and for norms the
+// number of readings, the first one and the window.
 enum { NUMBERS = 1 + BRIM_NET_TROUBLES + 2 * (2 + BRIM_WATCH_WINDOW) };
 
 static size_t pack_window(const brim_watch_window *w, double *out) {
@@ -245,8 +246,8 @@ static size_t pack_window(const brim_watch_window *w, double *out) {
   return 2 + used(w->count);
 }
 
-brim_status brim_net_watch_put(const brim_net_watch *watch, const int64_t *times,
-                               json_t *metadata) {
+static brim_status put(void *work, const int64_t *times, json_t *metadata) {
+  const brim_net_watch *watch = &((const brim_learn *)work)->watch;
   double numbers[NUMBERS];
   size_t n = 0;
   numbers[n++] = (double)watch->skipped;
@@ -256,17 +257,9 @@ brim_status brim_net_watch_put(const brim_net_watch *watch, const int64_t *times
   return brim_json_put_numbers(metadata, "brim.watch", numbers, n);
 }
 
-size_t brim_work_get_numbers(const json_t *metadata, const char *key, double *out, size_t most) {
-  size_t n = brim_json_get_numbers(metadata, key, out, most);
-  for (size_t i = 0; i < n; i++) {
-    if (!isfinite(out[i])) return 0;
-  }
-  return n;
-}
-
 static bool is_count(double x) { return x >= 0 && x <= 9007199254740992.0 && x == floor(x); }
 
-// What a window takes of n numbers; 0 when they are not one.
+// Reads a window from n numbers and returns how many it took; 0 if they are no window.
 static size_t unpack_window(const double *from, size_t n, brim_watch_window *w) {
   if (n < 2 || !is_count(from[0])) return 0;
   size_t values = used((int64_t)from[0]);
@@ -277,8 +270,8 @@ static size_t unpack_window(const double *from, size_t n, brim_watch_window *w) 
   return 2 + values;
 }
 
-void brim_net_watch_get(brim_net_watch *watch, const json_t *metadata, int64_t skipped,
-                        int64_t *times) {
+static void get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
+  brim_net_watch *watch = &((brim_learn *)work)->watch;
   double numbers[NUMBERS];
   size_t n = brim_work_get_numbers(metadata, "brim.watch", numbers, NUMBERS);
   size_t at = 1 + BRIM_NET_TROUBLES;
@@ -294,3 +287,11 @@ void brim_net_watch_get(brim_net_watch *watch, const json_t *metadata, int64_t s
   watch->loss = loss;
   watch->norm = norm;
 }
+
+const brim_work_diagnosis brim_learn_diagnosis = {.rows = troubles,
+                                                  .count = BRIM_NET_TROUBLES,
+                                                  .take = take,
+                                                  .advice = advice,
+                                                  .lost = lost,
+                                                  .put = put,
+                                                  .get = get};

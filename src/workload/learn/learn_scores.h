@@ -1,9 +1,9 @@
 // How good outputs are: accuracy, top-5, precision, recall, F1 and the confusion matrix of classes;
 // the same of labels that are there or not; MSE, MAE and R2 of numbers. Pure sums over rows, in double. Callers: eval.
-#ifndef BRIM_WORKLOAD_SCORES_H_
-#define BRIM_WORKLOAD_SCORES_H_
+#ifndef BRIM_LEARN_SCORES_H_
+#define BRIM_LEARN_SCORES_H_
 
-#include "workload/workload_trained.h"
+#include "workload/learn/learn_trained.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -66,4 +66,4 @@ void brim_scores_value(const brim_scores *scores, int64_t index, brim_value_scor
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_WORKLOAD_SCORES_H_
+#endif  // BRIM_LEARN_SCORES_H_

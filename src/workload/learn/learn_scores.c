@@ -1,5 +1,5 @@
 // Sums over rows, and what follows from them.
-#include "workload/workload_scores.h"
+#include "workload/learn/learn_scores.h"
 
 #include <math.h>
 #include <string.h>

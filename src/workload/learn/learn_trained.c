@@ -1,15 +1,13 @@
 // A trained network out of its checkpoint, for use: what it says of itself, the data it is used on, its outputs.
 
-#include "workload/workload_trained.h"
+#include "workload/learn/learn_trained.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "workload/workload_learn.h"
-#include "workload/workload_loss.h"
-#include "workload/workload_source.h"
+#include "workload/learn/learn.h"
 
 //------------------------------------------ checkpoint ------------------------------------------
 // Checkpoints for use: what __metadata__ says of the network and of its settings.
@@ -332,7 +330,7 @@ brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
 
 //--------------------------------------------- data ---------------------------------------------
 // The data a trained network is used on: which set is meant, what is done to its samples, and whether
-// it suits the network. What training would do with the same config is in workload_data.c.
+// it suits the network. What training would do with the same config is in learn_data.c.
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the data");
@@ -717,7 +715,7 @@ static brim_status data_fill_network(const opening *o) {
   const brim_source_info *info = info_of(o->out);
   brim_net_spec spec;
   memset(&spec, 0, sizeof spec);
-  brim_learn_set_input(info, &spec);
+  brim_learn_input_of(info, &spec);
   if (info->classes == 0 && info->target_dim == 0) {
     return brim_fail(BRIM_EINVAL,
                      "%s was written by an earlier version and lacks its output shape, and this "

@@ -7,8 +7,8 @@
 //   {"input": {"type": "u8", "shape": [32, 32, 3], "scale": [...], "shift": [...]},
 //    "task": "classes" | "values" | "embedding", "outputs": 10, "class_names": ["cat", ...]}
 // where an input value of channel c becomes value * scale[c] + shift[c]; class_names may be absent.
-#ifndef BRIM_WORKLOAD_TRAINED_H_
-#define BRIM_WORKLOAD_TRAINED_H_
+#ifndef BRIM_LEARN_TRAINED_H_
+#define BRIM_LEARN_TRAINED_H_
 
 #include <signal.h>
 
@@ -147,4 +147,4 @@ brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *dat
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_WORKLOAD_TRAINED_H_
+#endif  // BRIM_LEARN_TRAINED_H_

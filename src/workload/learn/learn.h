@@ -1,0 +1,402 @@
+// Training a network on a data set: what the workloads supervised and contrastive share. One state, brim_learn,
+// has the data, the config's part of the network, the knobs, and, once a setting is configured, the network with its
+// loaders and its position in the data. learn.c plans settings and builds them, learn_config.c reads the
+// config, learn_data.c opens the sets, learn_step.c steps, measures, saves and resumes. A workload (learn_supervised.c, learn_contrastive.c) adds a brim_learn_kind, its
+// rows, keys and evaluation.
+#ifndef BRIM_LEARN_LEARN_H_
+#define BRIM_LEARN_LEARN_H_
+
+#include "data/data.h"
+#include "engine/engine.h"
+#include "workload/workload_int.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- data sets (learn_data.c) ----------------------------------
+
+// The words of data.cache, in this order.
+typedef enum brim_cache {
+  BRIM_CACHE_NONE,
+  BRIM_CACHE_RAM,
+  BRIM_CACHE_GPU,
+  BRIM_CACHE_AUTO,
+  BRIM_CACHE_MAPPED,  // not a word of data.cache: the GPU reads the mapped file itself (from none or auto)
+  BRIM_CACHE_COUNT
+} brim_cache;
+
+extern const char *const brim_cache_choices[];  // NULL-terminated
+const char *brim_cache_name(brim_cache cache);  // "mapped"
+// The plan's row of samples that are kept in host memory.
+#define BRIM_CACHE_ROW BRIM_N_("dataset cache")
+// True for caches on the device or read by it: no worker loads their samples.
+bool brim_cache_needs_no_workers(brim_cache cache);
+// The default of data.num_workers: between a quarter and half of the cores.
+int64_t brim_work_default_workers(void);
+
+// Where the samples of each set are kept under one setting; never AUTO.
+typedef struct brim_work_caching {
+  brim_cache train, eval;
+  char why
+      [256];  // why the GPU does not read the training set's mapped file; "" = it does, or there is none
+} brim_work_caching;
+
+// Whether the device can read a set's mapped file.
+typedef struct brim_work_mapped {
+  uint64_t bytes;  // to page-lock; 0 = the GPU does not read the file
+  char why[256];   // the reason; "" = there is no such file, or the GPU reads it
+} brim_work_mapped;
+
+typedef struct brim_work_set {
+  brim_source *source;          // NULL = there is none
+  brim_transforms *transforms;  // NULL = samples as they are
+  brim_resident *resident;      // kept across settings that use it; NULL = none
+  brim_work_mapped mapped;
+} brim_work_set;
+
+typedef struct brim_work_data {
+  brim_work_context context;
+  const brim_config *config;       // borrowed; outlives it
+  brim_arena *arena;               // copies of the config's components
+  uint64_t seed;                   // of shares and transforms
+  brim_work_set train, eval;       // eval without a source = nothing to evaluate on
+  const char *const *class_names;  // of the training set's labels; NULL = it has none
+
+  // how the sets were opened, so that they can be opened again
+  const brim_component *component;
+  double share;    // the part of the training set that evaluation uses
+  bool any_split;  // as in brim_work_data_open_eval
+
+  // Free memory when the workload was opened: every setting is measured against the same numbers. Each rank has
+  // its part of the host's.
+  uint64_t device_bytes, host_bytes;
+  brim_work_caching caching;  // of the present setting
+  // What the last plan decided, so that configuring that setting does not decide again.
+  brim_work_caching planned;
+  brim_setting planned_for;
+  bool has_planned;
+  bool reported_why;  // that the GPU does not read a mapped file
+} brim_work_data;
+
+brim_status brim_work_data_init(brim_work_data *d, const brim_work_context *context,
+                                const brim_config *config);
+void brim_work_data_deinit(brim_work_data *d);
+
+// Opening, in this order. First the whole training set.
+brim_status brim_work_data_open_train(brim_work_data *d);
+// data.val_fraction, or 0 if the config names a validation set.
+double brim_work_val_fraction(const brim_config *config);
+// Then its part without `share`, up to data.limit, and its transforms.
+brim_status brim_work_data_take_train(brim_work_data *d, double share);
+// Then the evaluation set and its transforms: dataset.val, else `share` of the training set, else dataset.test, else
+// the val split of the component for all. `any_split`: whatever split that component names for training. If the
+// split is missing, there is no set, *missing is true, and the status detail says why.
+brim_status brim_work_data_open_eval(brim_work_data *d, bool any_split, bool *missing);
+// Warns of a missing evaluation set and clears the detail.
+void brim_work_warn_no_eval(void);
+// Opens both sets again, without what is kept of them.
+brim_status brim_work_data_reopen(brim_work_data *d);
+// Checks that the samples and targets of both sets have the same shape.
+brim_status brim_work_data_check(const brim_work_data *d);
+// Fails before a run begins if samples are known to be broken. `limit` as in data.limit.
+brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limit);
+
+// The views that the training pipeline makes of a sample, by its stages alone.
+int32_t brim_work_views(const brim_config *config);
+// The shape of the samples that reach the network.
+const brim_source_info *brim_work_set_info(const brim_work_set *set);
+// Sets spec->eval_dim if evaluation has images of another size than training; warns of smaller ones.
+void brim_work_set_eval_size(const brim_work_data *d, brim_net_spec *spec);
+// Opens a source at the config's data.path.
+brim_status brim_work_open_source(const brim_work_data *d, const brim_component *component,
+                                  const char *split, brim_source **out);
+// Makes the transforms of a source; NULL if there is nothing to do.
+brim_status brim_work_make_transforms(const brim_pipeline *pipeline, const brim_source *source,
+                                      uint64_t seed, bool random, brim_transforms **out);
+
+// What a config says of its components and pipelines; learn_trained.c reads them too.
+
+// Copies a component with one argument more, or, with `value` NULL, without the arguments of that name.
+brim_status brim_work_with_argument(brim_arena *arena, const brim_component **component,
+                                    const char *name, const brim_value *value);
+// Copies a component of hdf5 that may read data in other files.
+brim_status brim_work_allow_external(brim_arena *arena, const brim_component **component);
+// Copies one of hdf5 or numpy with data.inputs (and data.targets) if it has none of its own.
+brim_status brim_work_add_names(const brim_config *config, brim_arena *arena,
+                                const brim_component **component, bool targets);
+// The pipeline of evaluation: transform.val, else transform.test, as written; else the stages without randomness of
+// a pipeline given for all. NULL = nothing.
+const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *random);
+// True if evaluation may have images of another size than training.
+bool brim_work_any_size(const brim_config *config);
+
+//---------------------------------- metrics and troubles (learn_watch.c) ----------------------------------
+// Losses and gradients that are not finite, or suddenly many times what they were. The watch looks at every reading of
+// the device's sums and asks nothing else of the device.
+
+// Rows of metrics that both workloads begin their own with, and of sums.
+enum {
+  BRIM_NET_LOSS,
+  BRIM_NET_ACCURACY,
+  BRIM_NET_GRAD_NORM,
+  BRIM_NET_GRAD_NORM_MAX,
+  BRIM_NET_LOSS_SCALE,
+  BRIM_NET_ROWS
+};
+enum { BRIM_NET_SUM_LOSS, BRIM_NET_SUM_CORRECT, BRIM_NET_SUM_ROWS, BRIM_NET_SUMS };
+extern const brim_work_sums brim_net_work_sums;
+
+enum {
+  BRIM_TROUBLE_LOSS_NOT_FINITE,
+  BRIM_TROUBLE_GRADIENT_NOT_FINITE,
+  BRIM_TROUBLE_LOSS_EXPLODED,
+  BRIM_TROUBLE_GRADIENT_EXPLODED,
+  BRIM_NET_TROUBLES
+};
+
+// The last readings of a figure, for their median.
+enum { BRIM_WATCH_WINDOW = 64 };
+typedef struct brim_watch_window {
+  double values[BRIM_WATCH_WINDOW];
+  int64_t count;  // of all readings
+  double first;
+} brim_watch_window;
+
+typedef struct brim_net_watch {
+  const brim_config *config;
+  const struct brim_work_set *data;  // the training set, to search for values that are not finite
+  bool looked;                       // brim searched it, once
+  char odd[320];  // the first sample with such values: "x.h5[5]: the input holds ..."; "" = none
+  uint64_t odd_count, odd_of;  // samples with such values, of those read
+  brim_watch_window loss, norm;
+  int64_t skipped;  // steps, at the last reading
+  bool scaled;      // fp16: skipping steps is how the loss scale is found
+} brim_net_watch;
+
+//---------------------------------- the state ----------------------------------
+
+// Knobs, in table order.
+enum {
+  BRIM_LEARN_BATCH,
+  BRIM_LEARN_WORKERS,
+  BRIM_LEARN_PRECISION,
+  BRIM_LEARN_PIN,
+  BRIM_LEARN_PREFETCH,
+  BRIM_LEARN_ACCUMULATION,
+  BRIM_LEARN_COMPILE,
+  BRIM_LEARN_CHECKPOINTING,
+  BRIM_LEARN_CACHE,
+  BRIM_LEARN_THREADS,
+  BRIM_LEARN_KNOBS
+};
+extern const brim_knob_set brim_learn_knob_set;
+
+// Micro-batches: the config's, and what too little memory made of them.
+typedef struct brim_batching {
+  int64_t batch, accumulation;  // the config's
+  bool allow_smaller;           // more, smaller micro-batches may replace the config's
+  bool small_eval;              // evaluation batches are no larger than training's
+} brim_batching;
+
+// A setting laid over the config.
+typedef struct brim_applied {
+  brim_net_spec spec;
+  brim_loader_options train, eval;
+  int64_t batch;  // samples of a micro-batch on all ranks; spec has this rank's
+} brim_applied;
+
+// Negatives of a loss that compares the samples of a step (ntxent) under gradient accumulation: those of the
+// micro-batch (plain), or of the whole step (exact), which computes each micro-batch twice.
+typedef struct brim_pairs {
+  // contrastive.accumulation
+  enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
+  double exact_cost;    // how much more exact costs; NaN = not planned yet, infinite = impossible
+  char why_plain[256];  // why it is impossible
+  // the choice of the checkpoint that training resumes from, which `auto` keeps
+  enum { BRIM_CHOSEN_NOT, BRIM_CHOSEN_PLAIN, BRIM_CHOSEN_EXACT } chosen;
+  bool reported;
+  int64_t warned;  // the smaller micro-batch whose fewer negatives were warned of
+} brim_pairs;
+
+// The loss for a config that names none: `loss` points to `argument`.
+typedef struct brim_usual {
+  brim_component loss;
+  brim_argument argument;
+} brim_usual;
+
+struct brim_learn;
+
+// How one of the workloads differs. Optional members are NULL.
+typedef struct brim_learn_kind {
+  const char *name;                   // of the workload, in checkpoints
+  const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
+  // Opens the sets, chooses the loss and calls brim_learn_set_input.
+  brim_status (*open)(struct brim_learn *w);
+  // Sets train.multiple of a setting: the samples of a loader's epoch are a multiple of it.
+  void (*apply)(const struct brim_learn *w, brim_applied *out);
+  // Adds to `info` what the workload alone knows.
+  void (*info)(const struct brim_learn *w, brim_work_info *out);
+  // A third set, beside training's and evaluation's. Its plan, its check, its loader.
+  brim_status (*plan)(const struct brim_learn *w, const brim_work_caching *caching,
+                      const brim_applied *a, brim_plan *plan);
+  brim_status (*check_readable)(const struct brim_learn *w);
+  brim_status (*build)(struct brim_learn *w, const brim_applied *a);
+  void (*drop)(struct brim_learn *w);   // what `build` made
+  void (*close)(struct brim_learn *w);  // what `open` made
+} brim_learn_kind;
+
+// The first member of a workload's state.
+typedef struct brim_learn {
+  const brim_learn_kind *kind;
+  brim_device *device;
+  brim_comm *comm;  // NULL = one rank
+  int rank, ranks;
+  bool leads, follows;                // the first rank says each call to the others (learn_step.c)
+  const volatile sig_atomic_t *stop;  // NULL = never
+
+  // from the config
+  brim_work_data data;
+  brim_net_spec spec;  // without the setting's part
+  brim_usual usual;
+  brim_work_optimizer optimizer;
+  brim_loader_options loader;  // likewise without the setting's part
+  brim_knob knobs[BRIM_LEARN_KNOBS];
+  brim_batching batching;
+  brim_pairs pairs;
+  brim_net_watch watch;
+  bool counts;           // outputs are right or wrong: there is an accuracy
+  const char *weights;   // file to start from, borrowed from the config; NULL = from the seed
+  bool reported_reinit;  // that the last layer is not in it
+  int64_t
+      recalibrate_batches;  // training.ema_batches: the average takes its batch-norm statistics from so many
+  char description[160];
+
+  // of the present setting
+  brim_net *net;
+  brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
+  brim_schedule schedule;
+  int64_t batch, eval_batch, accumulation, epoch_samples;  // of all ranks, but eval_batch
+  bool exact;  // the loss is that of all micro-batches of a step
+  brim_precision precision;
+  bool mapped_rows;     // the device reads samples as they are out of a mapped file
+  bool built, rebuilt;  // a setting was built; another one was built before this one
+
+  // position
+  int64_t step, epoch, position;  // position: samples of this epoch already used
+  brim_net_metrics carried;       // training sums set aside while evaluating
+  struct {
+    int64_t step, epoch, position;
+    brim_net_metrics carried;
+    brim_net_sums sums;
+  } saved;        // by snapshot
+  double *given;  // sums of all ranks at `given_step`, one rank after the other
+  int64_t given_step;
+  int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none
+  brim_loader_stats recalibrate_reading;  // what the training loader read for that alone
+  // What all ranks left out of training until metrics were last read. With one rank the loader knows.
+  int64_t left_out, left_out_reads;
+  char first_left_out[256];
+} brim_learn;
+
+//---------------------------------- learn.c ----------------------------------
+
+// brim_workload_table.open of a kind whose state has `size` bytes.
+brim_status brim_learn_open(const brim_learn_kind *kind, size_t size,
+                            const brim_work_context *context, const brim_config *config,
+                            void **work);
+// Members of the brim_workload_table of every kind.
+void brim_learn_close(void *work);
+size_t brim_learn_knobs(void *work, const brim_knob **out);
+bool brim_learn_sensible(void *work, const brim_setting *setting);
+brim_status brim_learn_plan(void *work, const brim_setting *setting, brim_plan *out);
+void brim_learn_resuming(void *work, const json_t *metadata);
+brim_status brim_learn_configure(void *work, const brim_setting *setting);
+void brim_learn_info(void *work, brim_work_info *out);
+extern const brim_work_batches_table brim_learn_batches;
+// Bytes of mapped files that are page-locked.
+uint64_t brim_work_locked_bytes(const brim_work_data *d);
+// Drops the network, the loaders and the samples on the device.
+void brim_learn_drop_all(brim_learn *w);
+// Where a setting keeps its samples. `planned`: plan the network first, since its memory counts.
+brim_status brim_learn_cache_of(brim_learn *w, const brim_setting *setting, bool planned,
+                                brim_work_caching *out);
+// Notes free memory, and whether the GPU can read the sources' mapped files.
+brim_status brim_work_data_measure(brim_work_data *d);
+// True if too little memory replaced the config's micro-batches by more, smaller ones.
+bool brim_batching_is_smaller(const brim_batching *batching, const brim_net_spec *spec);
+
+//---------------------------------- learn_step.c ----------------------------------
+
+// Calls that all ranks make.
+typedef enum brim_learn_call {
+  BRIM_CALL_END,
+  BRIM_CALL_CONFIGURE,
+  BRIM_CALL_STEP,
+  BRIM_CALL_METRICS,
+  BRIM_CALL_SNAPSHOT,
+  BRIM_CALL_RESTORE,
+  BRIM_CALL_LOAD_ONLY,
+  BRIM_CALL_COMPUTE_ONLY
+} brim_learn_call;
+
+brim_status brim_learn_step(void *work, const brim_spans *spans, brim_step_info *out);
+void brim_learn_stops(void *work, const volatile sig_atomic_t *stop);
+brim_status brim_learn_metrics(void *work, bool reset, brim_work_metrics *out);
+void brim_learn_figures(void *work, const double *sums, double *values);
+brim_status brim_learn_snapshot(void *work);
+brim_status brim_learn_restore(void *work);
+extern const brim_work_loading_table brim_learn_loading;
+extern const brim_work_ranks_table brim_learn_ranks;
+// Steps of an epoch; 0 before the first setting.
+int64_t brim_learn_per_epoch(const brim_learn *w);
+// On a leading rank: the others make the same call. `number`: its steps or `reset`; `setting` may be NULL.
+brim_status brim_learn_tell(const brim_learn *w, brim_learn_call kind, int number,
+                            const brim_setting *setting);
+// With ranks that follow, a setting that fails on one rank fails on all.
+brim_status brim_learn_agree(const brim_learn *w, brim_status status);
+
+// Means of sums. Losses that are not finite are not in a sum, so training's mean is then unknown: that of the others
+// would look healthy. An evaluation (`evaluated`) reports the mean of the others.
+void brim_learn_means(const brim_learn *w, const brim_net_metrics *sum, bool evaluated,
+                      brim_work_metrics *out);
+// Runs `pass` over the evaluation data, with sums of its own; training's sums continue as if it had not happened.
+// BRIM_ESTATE without evaluation data.
+brim_status brim_learn_evaluate(brim_learn *w, brim_status (*pass)(brim_learn *w),
+                                brim_net_metrics *sums);
+// Calls `fn` for every batch of a loader once, in order.
+typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);
+brim_status brim_learn_each(const brim_learn *w, brim_loader *loader, brim_batch_fn fn, void *ctx);
+// BRIM_EINTERRUPTED if a stop was asked for; called between batches outside of steps.
+brim_status brim_learn_check_stop(const brim_learn *w);
+brim_status brim_learn_save(void *work, const char *path, const json_t *extra, bool weights_only);
+brim_status brim_learn_load(void *work, const char *path, json_t **extra);
+brim_status brim_learn_use(void *work, const char *path, bool averaged);
+extern const brim_work_background_table brim_learn_background;
+
+//---------------------------------- learn_config.c ----------------------------------
+
+// Sets the network's input for samples like these: shape, type, scale and shift.
+void brim_learn_input_of(const brim_source_info *info, brim_net_spec *spec);
+// Sets input, classes and targets of w->spec from the opened sets.
+void brim_learn_set_input(brim_learn *w);
+// Reads everything else that does not depend on a setting: before the sets are open, and after.
+void brim_learn_read_spec(brim_learn *w);
+brim_status brim_learn_read_rest(brim_learn *w);
+// The usual loss for a config that names none, with what its keys say of it.
+void brim_usual_loss(const brim_config *config, const char *name, brim_usual *out);
+// Sets w->spec.loss: the config's, or the usual one for the targets and views. BRIM_EINVAL if it does not suit views,
+// model or targets.
+brim_status brim_learn_choose_loss(brim_learn *w);
+// True for bce: targets are labels that are there or not, each on its own.
+bool brim_work_is_multi_label(const brim_component *loss);
+
+//---------------------------------- learn_findings.c, learn_watch.c ----------------------------------
+
+extern const brim_work_diagnosis brim_learn_diagnosis;
+extern const brim_work_findings_table brim_learn_findings;
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LEARN_LEARN_H_
