@@ -7,7 +7,7 @@
 #include <signal.h>
 
 #include "base/base.h"
-#include "ui/ui.h"
+#include "ui/bench/ui_bench.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "ui/ui_screen.h"
+#include "ui/term/ui_term.h"
 
 // Shells and timeout(1) signal the child and then its whole group: what comes this soon after the
 // first signal is the same wish.

@@ -5,7 +5,7 @@
 #include "doctor/doctor_int.h"
 #include "doctor/doctor_machine.h"
 #include "monitor/monitor_gpu_setup.h"
-#include "ui/ui_doctor.h"
+#include "ui/top/ui_top.h"
 
 static void test_good(void **state) {
   (void)state;

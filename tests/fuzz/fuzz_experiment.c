@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "record/record_lab.h"
-#include "ui/ui_lab.h"
+#include "ui/sweep/ui_sweep.h"
 
 static bool metric(void *ctx, const char *workload, const char *key, brim_sweep_metric *out) {
   (void)ctx;

@@ -6,7 +6,7 @@
 
 #include "env/quadruped/quadruped.h"
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/pages/ui_pages.h"
 
 // The quadruped's scene, which stands or walks.
 static inline const brim_scene *replay_scene(bool walk) {

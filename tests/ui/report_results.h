@@ -8,7 +8,7 @@
 
 #include "picked.h"
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/bench/ui_bench.h"
 #include "workload/workload.h"
 
 enum { GPU_RESULTS = 14 * 3 * 2 * 2, CPU_RESULTS = 7 * 2 };

@@ -4,8 +4,8 @@
 
 #include "test.h"
 #include "ui/frame.h"
+#include "ui/sweep/ui_sweep.h"
 #include "ui/sweep_view.h"
-#include "ui/ui_sweep.h"
 
 static inline brim_term screen_term(int width, bool colour) {
   return (brim_term){

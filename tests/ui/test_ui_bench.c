@@ -4,7 +4,7 @@
 #include "picked.h"
 #include "record/record_findings.h"
 #include "test.h"
-#include "ui/ui_int.h"
+#include "ui/bench/ui_bench_int.h"
 #include "workload/workload.h"
 
 enum { RESULTS = 7 };
@@ -482,7 +482,7 @@ static void test_numbers(void **state) {
       {999.7, "1,000", "1000"}, {12345.2, "12,345", "12345"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    brim_ui_number(cases[i].value, text);
+    brim_format_figure(cases[i].value, text);
     assert_string_equal(text, cases[i].number);
     brim_ui_ms(cases[i].value, text);
     assert_string_equal(text, cases[i].ms);

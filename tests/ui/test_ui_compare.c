@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/bench/ui_bench.h"
 #include "workload/workload.h"
 
 static const brim_term plain = {0};

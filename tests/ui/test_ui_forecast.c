@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 #include "test.h"
-#include "ui/ui_forecast.h"
+#include "ui/sweep/ui_sweep.h"
 
 #define GB 1073741824.0
 

@@ -1,7 +1,7 @@
 // The page of a store: what stands in it without a script, texts that must not become HTML, how numbers
 // are written, a store of 10,000 experiments, and memory that runs out.
 #include "lab_experiments.h"
-#include "ui/ui_lab_int.h"
+#include "ui/sweep/ui_sweep_int.h"
 
 static const brim_ui_lab_options options = {.title = "rates <1>",
                                             .place = "runs/rates",
@@ -167,7 +167,7 @@ static void test_metric_numbers(void **state) {
   assert_string_equal(text, "+0.1 [+0.0773, +0.123]");
   brim_ui_value_difference(&percent, (double)NAN, unknown, text);
   assert_string_equal(text, "-");
-  brim_ui_value(&percent, (double)NAN, text);
+  brim_ui_value_or_dash(&percent, (double)NAN, text);
   assert_string_equal(text, "\xe2\x80\x93");
 }
 

@@ -3,7 +3,7 @@
 // fetched. Leaves pictures of both widths for people to look at.
 #include "chromium.h"
 #include "lab_experiments.h"
-#include "ui/ui_lab.h"
+#include "ui/sweep/ui_sweep.h"
 
 static const brim_ui_lab_options options = {
     .title = "rates", .place = "runs/rates", .command = "brim report", .now_s = 1790000100};

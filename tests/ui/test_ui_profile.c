@@ -1,6 +1,6 @@
 // The summary of a profile and its page. Given a folder it writes pages there for people to look at.
 #include "profile_record.h"
-#include "ui/ui_profile.h"
+#include "ui/profile/ui_profile.h"
 
 static const brim_term wide = {.unicode = true, .width = 110};
 static const brim_term narrow = {.width = 80};

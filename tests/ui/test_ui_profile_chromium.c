@@ -3,7 +3,7 @@
 // and the page must not scroll sideways.
 #include "chromium.h"
 #include "profile_record.h"
-#include "ui/ui_profile.h"
+#include "ui/profile/ui_profile.h"
 
 static const char probe[] =
     "<script>\n"

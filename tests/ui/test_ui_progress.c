@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/term/ui_term.h"
 
 enum {
   LINE = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),

@@ -2,7 +2,7 @@
 // nothing from outside, and that an unknown value is a dash. A browser reads it in
 // test_ui_report_chromium.c.
 #include "report_results.h"
-#include "ui/ui_report_int.h"
+#include "ui/bench/ui_bench_int.h"
 
 static void contains(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("'%s' is not in the page", part);

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "test.h"
-#include "ui/ui_int.h"
+#include "ui/bench/ui_bench_int.h"
 #include "workload/workload.h"
 
 enum { COUNT = 5 };

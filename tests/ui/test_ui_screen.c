@@ -1,6 +1,6 @@
 // The screen in a real terminal: a child draws on a pseudo-terminal, the test reads what it sends, types,
 // resizes, stops and kills it.
-#include "ui/ui_screen.h"
+#include "ui/term/ui_term.h"
 
 #include <errno.h>
 #include <fcntl.h>

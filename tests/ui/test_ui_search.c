@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "test.h"
-#include "ui/ui_int.h"
+#include "ui/bench/ui_bench_int.h"
 #include "workload/workload.h"
 
 static void add_knob(brim_result *r, const char *name, double number) {
@@ -40,7 +40,7 @@ static brim_status show(const brim_term *term, const brim_result *r, size_t coun
   const brim_workload_table *table = brim_workload_find(r[0].workload);
   brim_view views[BRIM_VIEWS];
   if (!table->views) return BRIM_OK;
-  return brim_ui_views(term, views, table->views->make(r, count, own, whole, views), out);
+  return brim_ui_workload_tables(term, views, table->views->make(r, count, own, whole, views), out);
 }
 
 static const brim_recommendation third = {

@@ -1,6 +1,6 @@
 // Layout: every width from 20 to 220 is respected, columns line up, Korean text too.
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/term/ui_term.h"
 
 static const brim_ui_column columns[] = {
     {.header = "Batch", .align = BRIM_UI_RIGHT},

@@ -1,6 +1,6 @@
 // Colour, width and unicode decided from given facts; clipping and wrapping.
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/term/ui_term.h"
 
 static brim_term decide(brim_term_facts facts, brim_ui_colour colour) {
   brim_term term;

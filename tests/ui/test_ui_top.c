@@ -1,5 +1,5 @@
 // A machine on the screen: frames of every size with 0, 1 and 8 GPUs, keys, text for --once, lines, CSV.
-#include "ui/ui_top.h"
+#include "ui/top/ui_top.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "record/record_findings.h"
 #include "test.h"
-#include "ui/ui.h"
+#include "ui/bench/ui_bench.h"
 #include "words.h"
 #include "workload/mappo/mappo_int.h"
 
@@ -213,7 +213,7 @@ static void draw(const brim_result *results, size_t count, brim_str *out) {
   const brim_work_views_table *table = brim_workload_find("mappo")->views;
   const size_t n = table->make(results, count, &own, true, views);
   assert_int_equal(n, 2);
-  assert_ok(brim_ui_views(&plain, views, n, out));
+  assert_ok(brim_ui_workload_tables(&plain, views, n, out));
 }
 
 // No line is wider than the terminal.
@@ -336,7 +336,7 @@ static void test_two_configs(void **state) {
   brim_str out;
   brim_str_init(&out);
   assert_int_equal(table->compare(a, 2, b, 2, views), 2);
-  assert_ok(brim_ui_views(&plain, views, 2, &out));
+  assert_ok(brim_ui_workload_tables(&plain, views, 2, &out));
   has(out.data, "A (ms)");
   has_row(out.data, "environment simulation 70 70 % 0 % 20 50 % 0 %");
   has_row(out.data, "action selection 10 10 % 30 % - - -");

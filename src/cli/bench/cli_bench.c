@@ -561,7 +561,7 @@ static brim_status put_views(const bench *b, brim_str *out) {
   if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;
   brim_view views[BRIM_VIEWS];
   if (!work->table->views || b->count == 0) return BRIM_OK;
-  BRIM_TRY(brim_ui_views(&b->cli->out, views, brim_cli_bench_views(b, views), out));
+  BRIM_TRY(brim_ui_workload_tables(&b->cli->out, views, brim_cli_bench_views(b, views), out));
   return BRIM_OK;
 }
 

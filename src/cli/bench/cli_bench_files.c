@@ -391,7 +391,7 @@ brim_status brim_cli_bench_best(const bench *b, const char *path) {
   brim_str text, whole;
   brim_str_init(&text);
   brim_str_init(&whole);
-  brim_ui_number(best->samples_per_s, rate);
+  brim_format_figure(best->samples_per_s, rate);
   brim_str_printf(&text, brim_tr("# recommended by brim bench: %s %s/s on %s\n"), rate,
                   brim_tr(brim_result_unit(best)), best->device);
   brim_status status = add_path(b, "data.path", &b->job->input);

@@ -223,8 +223,8 @@ static brim_status tell_text(const bench *b) {
   char predicted[32], achieved[32], time[32], cap[32];
   brim_str text;
   brim_str_init(&text);
-  brim_ui_number(v->predicted.value, predicted);
-  brim_ui_number(v->achieved, achieved);
+  brim_format_figure(v->predicted.value, predicted);
+  brim_format_figure(v->achieved, achieved);
   brim_format_duration(v->seconds, time);
   brim_format_duration(v->cap_s, cap);
   brim_str_printf(&text,

@@ -312,7 +312,7 @@ static brim_status show_text(const comparison *c) {
   if (c->only_b > 0) brim_str_printf(&text, brim_tr("  settings only in B: %zu\n"), c->only_b);
   brim_view views[BRIM_VIEWS];
   const size_t tables = make_views(c, views);
-  if (!status && tables > 0) status = brim_ui_views(&c->cli->out, views, tables, &text);
+  if (!status && tables > 0) status = brim_ui_workload_tables(&c->cli->out, views, tables, &text);
   if (!status) status = brim_str_status(&text);
   if (!status) brim_cli_print(c->cli, &text);
   brim_str_deinit(&differences);

@@ -303,8 +303,8 @@ static brim_status tell_text(const facts *f) {
   class_rows(f, &out);
   value_rows(f, &out);
   memory_rows(f, &out);
-  brim_ui_number(rate((double)s->good, s->read_s), count);
-  brim_ui_number(rate((double)s->bytes / 1e6, s->read_s), speed);
+  brim_format_figure(rate((double)s->good, s->read_s), count);
+  brim_format_figure(rate((double)s->bytes / 1e6, s->read_s), speed);
   row(&out, brim_tr("reading"),
       s->threads == 1 ? brim_tr("%s samples/s, %s MB/s with %d thread")
                       : brim_tr("%s samples/s, %s MB/s with %d threads"),

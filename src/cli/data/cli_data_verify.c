@@ -206,7 +206,7 @@ static brim_status tell_text(brim_cli_data *d, const brim_cli_split *split, cons
   char samples[32], rate[32];
   brim_str_init(&text);
   brim_format_count((double)s->samples, samples);
-  brim_ui_number(s->elapsed_s > 0 ? (double)s->samples / s->elapsed_s : 0, rate);
+  brim_format_figure(s->elapsed_s > 0 ? (double)s->samples / s->elapsed_s : 0, rate);
   brim_ui_styled(out, term, BRIM_UI_BOLD, split->name);
   brim_str_printf(out,
                   s->samples == 1 ? brim_tr(": %s sample read, %s samples/s: ")

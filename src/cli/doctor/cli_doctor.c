@@ -9,7 +9,7 @@
 #include "cli/job/cli_memory.h"
 #include "doctor/doctor.h"
 #include "monitor/monitor_gpu_setup.h"
-#include "ui/ui_doctor.h"
+#include "ui/top/ui_top.h"
 
 typedef struct doctor {
   brim_cli *cli;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/lab/cli_lab.h"
-#include "ui/ui_lab.h"
+#include "ui/sweep/ui_sweep.h"
 
 typedef struct stores {
   brim_cli *cli;
@@ -155,8 +155,12 @@ static brim_status show_text(const stores *s) {
   brim_str_init(&differences);
   put_differences(s, &differences);
   metric_line(s, metric);
-  const brim_ui_lab_sides sides = {
-      {s->name_a, s->name_b, differences.data}, s->left, s->right, metric};
+  const brim_ui_lab_sides sides = {.a_name = s->name_a,
+                                   .b_name = s->name_b,
+                                   .differences = differences.data,
+                                   .metric = metric,
+                                   .a = s->left,
+                                   .b = s->right};
   brim_status status = brim_str_status(&differences);
   if (!status) status = brim_ui_lab_compare(&s->cli->out, &s->result, &sides, &text);
   if (s->result.only_a > 0) {

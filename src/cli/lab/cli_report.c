@@ -7,7 +7,7 @@
 #include "cli/sweep/cli_sweep.h"
 #include "lab/lab_link_http.h"
 #include "record/record_sweep.h"
-#include "ui/ui_lab.h"
+#include "ui/sweep/ui_sweep.h"
 
 static const char *const output_aliases[] = {"out", NULL};
 

@@ -17,7 +17,7 @@
 #include "profile/profile_trace.h"
 #include "record/record_snapshot.h"
 #include "tune/tune.h"
-#include "ui/ui_profile.h"
+#include "ui/profile/ui_profile.h"
 
 // Files, in the order in which they are listed.
 typedef enum cli_profile_file {

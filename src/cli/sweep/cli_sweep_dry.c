@@ -8,7 +8,7 @@
 #include "lab/lab_ids.h"
 #include "lab/lab_link.h"
 #include "lab/lab_plan.h"
-#include "ui/ui_forecast.h"
+#include "ui/sweep/ui_sweep.h"
 
 typedef struct dry {
   const brim_cli_sweep_job *job;

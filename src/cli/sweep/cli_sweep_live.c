@@ -8,7 +8,7 @@
 #include "lab/lab_link.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
-#include "ui/ui_sweep.h"
+#include "ui/sweep/ui_sweep.h"
 
 enum {
   TURN_MS = 500,

@@ -12,7 +12,7 @@
 #include "lab/lab_link.h"
 #include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
-#include "ui/ui_sweep.h"
+#include "ui/sweep/ui_sweep.h"
 
 //--------------------------------------------- pool ---------------------------------------------
 // What `brim sweep status` asks a server beside its experiments: its workers, and why experiments wait.

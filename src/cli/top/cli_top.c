@@ -15,7 +15,7 @@
 #include "base/base_text.h"
 #include "measure/measure.h"
 #include "monitor/monitor_top.h"
-#include "ui/ui_top.h"
+#include "ui/top/ui_top.h"
 #include "workload/workload.h"
 
 //------------------------------------------- ceilings -------------------------------------------

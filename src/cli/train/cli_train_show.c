@@ -433,7 +433,7 @@ static void epoch_line(const brim_cli_training *t, const brim_epoch_report *r, b
   brim_metric_line(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, out);
   if (!eval_first && r->evaluated) evaluation_part(r, out);
   if (!isnan(r->seconds)) {
-    brim_ui_number(r->samples_per_s, number);
+    brim_format_figure(r->samples_per_s, number);
     brim_str_printf(out, "  %s %s/s", number, unit_of(t));
     brim_format_duration(r->seconds, number);
     brim_str_printf(out, "  %s", number);
@@ -509,7 +509,7 @@ static void steps_line(const brim_cli_training *t, const brim_run_steps *s, brim
   brim_str_init(&line);
   seconds_text(s->data_s, data);
   seconds_text(s->compute_s, compute);
-  brim_ui_number(s->samples_per_s, rate);
+  brim_format_figure(s->samples_per_s, rate);
   brim_str_printf(&line, brim_tr("step %lld"), (long long)s->step);
   brim_metric_line(s->metrics, BRIM_METRIC_LINE_STEPS, s->values, NULL, &line);
   brim_str_printf(&line, "  %s %s/s", rate, unit_of(t));
@@ -683,7 +683,7 @@ static void summary_head(const brim_cli_training *t, const brim_run_result *r, b
   char time[32], rate[32];
   const char *fmt;
   brim_format_duration(r->seconds, time);
-  brim_ui_number(r->samples_per_s, rate);
+  brim_format_figure(r->samples_per_s, rate);
   if (r->interrupted && r->steps == 1) {
     fmt = brim_tr("\ninterrupted after %lld step, %s, %s %s/s\n");
   } else if (r->interrupted) {

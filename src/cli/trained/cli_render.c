@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/trained/cli_trained.h"
+#include "ui/pages/ui_pages.h"
 
 enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
 

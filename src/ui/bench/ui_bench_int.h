@@ -1,0 +1,113 @@
+// Inside ui/bench: texts and the view of the results that the terminal, the report and its charts share.
+#ifndef BRIM_UI_BENCH_INT_H_
+#define BRIM_UI_BENCH_INT_H_
+
+#include "ui/bench/ui_bench.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- knobs and phases ----------------------------------
+
+// The name of a knob in a heading ("batch_size" -> "Batch").
+const char *brim_ui_knob_label(const brim_result *of, const char *name);
+bool brim_ui_knob_is(const brim_result *of, const char *name, brim_knob_role role);
+// True if a knob is worth showing: it is one that everybody asks for, or it was swept.
+bool brim_ui_knob_shown(const brim_result *results, size_t count, const char *name);
+// "samples/s", "env steps/s": the unit of throughput. The heading begins with a capital letter.
+const char *brim_ui_rate_unit(const brim_result *results, size_t count, char out[64]);
+const char *brim_ui_rate_heading(const brim_result *results, size_t count, char out[64]);
+// Milliseconds of a phase column; the columns add up to the median step. NaN = unknown.
+double brim_ui_phase_ms(const brim_result *result, int phase);
+bool brim_ui_any_gpu(const brim_result *results, size_t count);
+// True if an interval is known and not so wide that it says nothing.
+bool brim_ui_interval_tells(double low, double high);
+
+//---------------------------------- recommendation and findings ----------------------------------
+
+// "Recommended for training", or "Keep your setting".
+const char *brim_ui_pick_title(const brim_recommendation *picks);
+// The answer where the config's own setting is recommended.
+const char *brim_ui_own_text(const brim_recommendation *picks);
+// Why no setting is recommended.
+const char *brim_ui_why_nothing(const brim_result *results, size_t count);
+// brim_ui_healthy for the config's own setting: if another setting is certainly faster, that is reported instead. beside
+// may be NULL.
+bool brim_ui_healthy_beside(const brim_result *result, const brim_recommendation *beside,
+                            char out[256]);
+bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
+// Reasons to doubt the figures, for the first lines of every view: other programs, unsteady times. Returns how many.
+enum { BRIM_UI_DOUBTS = 2 };
+size_t brim_ui_doubts(const brim_result *results, size_t count, char out[BRIM_UI_DOUBTS][256]);
+
+//---------------------------------- report ----------------------------------
+
+enum { BRIM_UI_MAX_VALUES = 48, BRIM_UI_SETTING_NAME = 192 };
+
+// The results of a report, with the knobs that span its charts.
+typedef struct brim_ui_result_set {
+  const brim_result *results;
+  size_t count;
+  brim_recommendation picks;  // every index is -1 or below count
+  bool gpu;
+  const char *x;       // knob along the x axes; NULL = none has numbers
+  const char *colour;  // knobs that distinguish lines, by colour and by dashes; NULL = none
+  const char *dash;
+  const brim_result
+      *shown;  // the setting in detail: the recommended one, else the fastest, else the first
+} brim_ui_result_set;
+
+// "Batch 256, Workers 4, bf16": all knobs that were swept, or all there are if none was.
+void brim_ui_setting_name(const brim_ui_result_set *set, const brim_result *result,
+                          char out[BRIM_UI_SETTING_NAME]);
+// Bytes, or a dash when unknown.
+void brim_ui_bytes_text(double bytes, char out[32]);
+
+// The main loss of scaling: "waiting for data, 0.31 ms"; "" for one device.
+void brim_ui_scaling_lost(const brim_scaling *scaling, char out[96]);
+// The section on several devices.
+void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out);
+
+//---------------------------------- line charts ----------------------------------
+
+enum { BRIM_UI_COLOURS = 8, BRIM_UI_DASHES = 4 };
+
+typedef struct brim_ui_point {
+  double x, y;
+  double low, high;  // 95 % interval; NaN = none is drawn
+  int colour, dash;  // its line
+  bool mark;         // ran out of memory: a cross outside the lines; y NaN = above the x axis
+  const brim_result *result;
+} brim_ui_point;
+
+typedef struct brim_ui_rule {
+  double y;  // NaN = none
+  const char *label;
+  bool below;  // the label is below the line
+  bool away;   // far above the points: only the label is shown, above the drawing
+} brim_ui_rule;
+
+// A line chart as inline SVG: x logarithmic, y from 0 or, for bytes, logarithmic too.
+typedef struct brim_ui_chart {
+  const brim_ui_result_set *set;
+  const char *title;
+  const char *y_label;          // with its unit
+  bool bytes;                   // y in bytes
+  bool percent;                 // y of 100
+  const brim_ui_point *points;  // by x
+  size_t count;
+  const char *const *colours;  // names of the lines; NULL = one
+  size_t colour_count;
+  const char *const *dashes;
+  size_t dash_count;
+  brim_ui_rule rules[2];
+  const char *note;  // below; NULL = none
+} brim_ui_chart;
+
+void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_UI_BENCH_INT_H_

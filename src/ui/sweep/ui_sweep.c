@@ -1,0 +1,967 @@
+// The live view of a sweep: what keys do, and frames as lines of text. ui_sweep_text.c has the rows and cells.
+
+#include "ui/sweep/ui_sweep.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/sweep/ui_sweep_int.h"
+
+//--------------------------------------------- keys ---------------------------------------------
+
+void brim_ui_sweep_init(brim_ui_sweep *state) { memset(state, 0, sizeof *state); }
+
+const char *brim_ui_sweep_wants_log(const brim_ui_sweep *state) {
+  bool shows = state->mode == BRIM_UI_SWEEP_LOG || state->mode == BRIM_UI_SWEEP_DETAILS;
+  return shows && state->target[0] ? state->target : NULL;
+}
+
+// Finds the selected experiment in these rows and remembers its place.
+static size_t find_selected(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
+                            size_t count) {
+  size_t at = state->moved ? state->at : 0, found = count;
+  for (size_t i = 0; i < count && found == count && state->moved; i++) {
+    if (strcmp(view->rows[rows[i]].id, state->selected) == 0) found = i;
+  }
+  // The cursor follows its experiment while it stays on the screen. When the experiment leaves the screen, for example
+  // because it ended, the cursor stays: the table must not jump to the end of 10,000 rows.
+  bool near = found + 1 >= state->top && found <= state->top + state->page;
+  if (found < count && (near || state->follow)) at = found;
+  if (at >= count) at = count ? count - 1 : 0;
+  state->at = at;
+  return at;
+}
+
+// The rows as they are listed now, and the selected one among them.
+typedef struct listing {
+  size_t *rows;
+  size_t count, at;
+} listing;
+
+static bool list_rows(brim_ui_sweep *state, const brim_sweep_view *view, listing *out) {
+  brim_ui_sweep_pick pick = {state->list, state->order, state->search};
+  if (brim_ui_sweep_rows(view, &pick, &out->rows, &out->count)) return false;
+  out->at = find_selected(state, view, out->rows, out->count);
+  return true;
+}
+
+// The row that was under the cursor in the last frame, even if the list has changed since.
+static const brim_sweep_row *selected_row(brim_ui_sweep *state, const brim_sweep_view *view) {
+  listing list;
+  if (state->selected[0]) return brim_sweep_view_find(view, state->selected);
+  if (!list_rows(state, view, &list)) return NULL;
+  const brim_sweep_row *row = list.count ? &view->rows[list.rows[list.at]] : NULL;
+  brim_free(list.rows);
+  return row;
+}
+
+static void copy_id(char out[33], const char *id) {
+  size_t n = strnlen(id, 32);
+  memcpy(out, id, n);
+  out[n] = '\0';
+}
+
+static brim_ui_sweep_action move(brim_ui_sweep *state, const brim_sweep_view *view, int64_t by) {
+  listing list;
+  if (!list_rows(state, view, &list)) return BRIM_UI_SWEEP_NOTHING;
+  if (list.count > 0) {
+    int64_t last = (int64_t)list.count - 1, to = (int64_t)list.at + by;
+    to = to < 0 ? 0 : to > last ? last : to;
+    state->at = (size_t)to;
+    state->moved = to > 0;
+    state->follow = true;
+    copy_id(state->selected, view->rows[list.rows[to]].id);
+  }
+  brim_free(list.rows);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+//---------------------------------- actions ----------------------------------
+
+static bool active(const brim_sweep_row *row) {
+  return row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+}
+
+// The action of a key on this row; NOTHING if its state does not allow it.
+static brim_ui_sweep_action row_action(const brim_sweep_row *row, uint32_t key) {
+  bool live = active(row) || row->state == BRIM_SWEEP_QUEUED;
+  bool pausing = active(row) && row->want == BRIM_SWEEP_WANT_PAUSE;
+  switch (key) {
+    case 'c':
+      return live || row->state == BRIM_SWEEP_PAUSED ? BRIM_UI_SWEEP_CANCEL : BRIM_UI_SWEEP_NOTHING;
+    case 'p':
+      if (pausing || row->state == BRIM_SWEEP_PAUSED) return BRIM_UI_SWEEP_RESUME;
+      return live ? BRIM_UI_SWEEP_PAUSE : BRIM_UI_SWEEP_NOTHING;
+    case 'r':
+      return row->state == BRIM_SWEEP_FAILED || row->state == BRIM_SWEEP_CANCELLED
+                 ? BRIM_UI_SWEEP_RETRY
+                 : BRIM_UI_SWEEP_NOTHING;
+    case '+':
+    case '=':
+      return row->state == BRIM_SWEEP_QUEUED ? BRIM_UI_SWEEP_RAISE : BRIM_UI_SWEEP_NOTHING;
+    case '-':
+      return row->state == BRIM_SWEEP_QUEUED ? BRIM_UI_SWEEP_LOWER : BRIM_UI_SWEEP_NOTHING;
+    default:
+      return BRIM_UI_SWEEP_NOTHING;
+  }
+}
+
+static brim_ui_sweep_action ask(brim_ui_sweep *state, brim_ui_sweep_action action) {
+  state->pending = action;
+  state->mode = BRIM_UI_SWEEP_CONFIRM;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+// Handles a key for one experiment. Cancelling asks first.
+static brim_ui_sweep_action act(brim_ui_sweep *state, const brim_sweep_view *view, uint32_t key) {
+  const brim_sweep_row *row = state->mode == BRIM_UI_SWEEP_TABLE
+                                  ? selected_row(state, view)
+                                  : brim_sweep_view_find(view, state->target);
+  brim_ui_sweep_action action = row ? row_action(row, key) : BRIM_UI_SWEEP_NOTHING;
+  if (action == BRIM_UI_SWEEP_NOTHING) return action;
+  copy_id(state->target, row->id);
+  return action == BRIM_UI_SWEEP_CANCEL ? ask(state, action) : action;
+}
+
+static brim_ui_sweep_action open_row(brim_ui_sweep *state, const brim_sweep_view *view,
+                                     brim_ui_sweep_mode mode) {
+  const brim_sweep_row *row = selected_row(state, view);
+  if (!row) return BRIM_UI_SWEEP_NOTHING;
+  copy_id(state->target, row->id);
+  state->mode = mode;
+  state->scroll = 0;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static bool any_out(const brim_sweep_view *view) {
+  for (size_t i = 0; i < view->gpu_count; i++) {
+    if (view->gpus[i].state == BRIM_SWEEP_GPU_OUT) return true;
+  }
+  return false;
+}
+
+//---------------------------------- modes ----------------------------------
+
+static void to_the_top(brim_ui_sweep *state) {
+  state->selected[0] = '\0';
+  state->at = state->top = 0;
+  state->moved = false;
+}
+
+static brim_ui_sweep_action choose_list(brim_ui_sweep *state, brim_ui_sweep_list list) {
+  state->list = list;
+  to_the_top(state);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static brim_ui_sweep_action table_char(brim_ui_sweep *state, const brim_sweep_view *view,
+                                       uint32_t ch) {
+  if (ch >= '1' && ch < '1' + BRIM_UI_SWEEP_LIST_COUNT) {
+    return choose_list(state, (brim_ui_sweep_list)(ch - '1'));
+  }
+  switch (ch) {
+    case 'k':
+      return move(state, view, -1);
+    case 'j':
+      return move(state, view, 1);
+    case 'g':
+      return move(state, view, INT32_MIN);
+    case 'G':
+      return move(state, view, INT32_MAX);
+    case ' ':
+      return move(state, view, (int64_t)state->page);
+    case 'l':
+      return open_row(state, view, BRIM_UI_SWEEP_LOG);
+    case 's':
+      state->order = (brim_ui_sweep_order)((state->order + 1) % BRIM_UI_SWEEP_ORDER_COUNT);
+      state->follow = true;
+      return BRIM_UI_SWEEP_DRAW;
+    case '/':
+      state->mode = BRIM_UI_SWEEP_SEARCH;
+      return BRIM_UI_SWEEP_DRAW;
+    case '?':
+    case 'h':
+      state->mode = BRIM_UI_SWEEP_HELP;
+      return BRIM_UI_SWEEP_DRAW;
+    case 'q':
+      return state->watching ? BRIM_UI_SWEEP_LEAVE : ask(state, BRIM_UI_SWEEP_STOP);
+    case 'R':
+      return view->counts[BRIM_SWEEP_FAILED] > 0 ? ask(state, BRIM_UI_SWEEP_RETRY_FAILED)
+                                                 : BRIM_UI_SWEEP_NOTHING;
+    case 'u':
+      return any_out(view) ? ask(state, BRIM_UI_SWEEP_RETURN_GPUS) : BRIM_UI_SWEEP_NOTHING;
+    default:
+      return act(state, view, ch);
+  }
+}
+
+static brim_ui_sweep_action table_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                      brim_key key) {
+  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1;
+  switch (key.code) {
+    case BRIM_KEY_UP:
+      return move(state, view, -1);
+    case BRIM_KEY_DOWN:
+      return move(state, view, 1);
+    case BRIM_KEY_PAGE_UP:
+      return move(state, view, -page);
+    case BRIM_KEY_PAGE_DOWN:
+      return move(state, view, page);
+    case BRIM_KEY_HOME:
+      return move(state, view, INT32_MIN);
+    case BRIM_KEY_END:
+      return move(state, view, INT32_MAX);
+    case BRIM_KEY_ENTER:
+      return open_row(state, view, BRIM_UI_SWEEP_DETAILS);
+    case BRIM_KEY_TAB:
+      return choose_list(state, (brim_ui_sweep_list)((state->list + 1) % BRIM_UI_SWEEP_LIST_COUNT));
+    case BRIM_KEY_ESCAPE:
+      state->search[0] = '\0';
+      return choose_list(state, BRIM_UI_SWEEP_ALL);
+    case BRIM_KEY_CHAR:
+      return table_char(state, view, brim_key_latin(key.ch));
+    default:
+      return BRIM_UI_SWEEP_NOTHING;
+  }
+}
+
+// Keys on the pages over the table: log, details, help.
+static brim_ui_sweep_action page_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                     brim_key key) {
+  uint32_t ch = key.code == BRIM_KEY_CHAR ? brim_key_latin(key.ch) : 0;
+  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1, by = 0;
+  if (key.code == BRIM_KEY_ESCAPE || ch == 'q' || ch == '?' || key.code == BRIM_KEY_LEFT) {
+    state->mode = BRIM_UI_SWEEP_TABLE;
+    return BRIM_UI_SWEEP_DRAW;
+  }
+  if (state->mode == BRIM_UI_SWEEP_HELP) return BRIM_UI_SWEEP_NOTHING;
+  if (ch == 'l' || key.code == BRIM_KEY_ENTER) {
+    bool log = state->mode == BRIM_UI_SWEEP_LOG;
+    state->mode = log ? BRIM_UI_SWEEP_DETAILS : BRIM_UI_SWEEP_LOG;
+    state->scroll = 0;
+    return BRIM_UI_SWEEP_DRAW;
+  }
+  if (key.code == BRIM_KEY_UP || ch == 'k') by = 1;
+  if (key.code == BRIM_KEY_DOWN || ch == 'j') by = -1;
+  if (key.code == BRIM_KEY_PAGE_UP) by = page;
+  if (key.code == BRIM_KEY_PAGE_DOWN || ch == ' ') by = -page;
+  if (key.code == BRIM_KEY_HOME || ch == 'g') by = INT32_MAX;
+  if (key.code == BRIM_KEY_END || ch == 'G') by = INT32_MIN;
+  if (by == 0) return act(state, view, ch);
+  state->scroll += by;  // the frame limits it to the log's lines
+  if (state->scroll < 0) state->scroll = 0;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static brim_ui_sweep_action search_key(brim_ui_sweep *state, brim_key key) {
+  bool leaves = key.code == BRIM_KEY_BACKSPACE && !state->search[0];
+  if (leaves || !brim_key_edit(key, state->search, sizeof state->search)) {
+    state->mode = BRIM_UI_SWEEP_TABLE;
+    if (key.code != BRIM_KEY_ESCAPE) return BRIM_UI_SWEEP_DRAW;
+    state->search[0] = '\0';
+  }
+  to_the_top(state);
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+static brim_ui_sweep_action confirm_key(brim_ui_sweep *state, brim_key key) {
+  uint32_t ch = key.code == BRIM_KEY_CHAR ? brim_key_latin(key.ch) : 0;
+  brim_ui_sweep_action pending = state->pending;
+  state->mode = BRIM_UI_SWEEP_TABLE;
+  state->pending = BRIM_UI_SWEEP_NOTHING;
+  if (ch == 'y') return pending;
+  if (ch == 'd' && pending == BRIM_UI_SWEEP_STOP) return BRIM_UI_SWEEP_LEAVE;
+  return BRIM_UI_SWEEP_DRAW;
+}
+
+brim_ui_sweep_action brim_ui_sweep_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                       brim_key key) {
+  if (key.code == BRIM_KEY_NONE) return BRIM_UI_SWEEP_NOTHING;
+  if (key.code == BRIM_KEY_REDRAW) return BRIM_UI_SWEEP_DRAW;
+  switch (state->mode) {
+    case BRIM_UI_SWEEP_SEARCH:
+      return search_key(state, key);
+    case BRIM_UI_SWEEP_CONFIRM:
+      return confirm_key(state, key);
+    case BRIM_UI_SWEEP_TABLE:
+      return table_key(state, view, key);
+    default:
+      return page_key(state, view, key);
+  }
+}
+
+//-------------------------------------------- pages --------------------------------------------
+// Pages over the live table: the keys, one experiment, its log.
+
+static void put_help(brim_ui_frame *frame, const brim_ui_sweep *state) {
+  static const struct {
+    const char *keys, *text;
+  } rows[] = {
+      {"↑ ↓ j k", BRIM_N_("move; PgUp, PgDn, Home and End move further")},
+      {"Enter", BRIM_N_("details of the experiment")},
+      {"l", BRIM_N_("its log")},
+      {"c", BRIM_N_("cancel it; asks first")},
+      {"p", BRIM_N_("pause it after a checkpoint, or resume it")},
+      {"r", BRIM_N_("retry it after a failure or a cancellation")},
+      {"R", BRIM_N_("retry all failed experiments; asks first")},
+      {"+ -", BRIM_N_("run it earlier or later than the other queued ones")},
+      {"1-6 Tab", BRIM_N_("list all, running, queued, done, failed, paused or cancelled ones")},
+      {"s", BRIM_N_("sort by state, grid order, metric or time")},
+      {"/", BRIM_N_("search labels, tags and ids; Esc ends it")},
+      {"u", BRIM_N_("use GPUs again that are out of service; asks first")},
+      {"Ctrl-L", BRIM_N_("draw the screen again")},
+      {"Ctrl-C", BRIM_N_("stop the sweep: running experiments save first")},
+      {"q", BRIM_N_("stop the sweep or close this table; asks first")},
+  };
+  brim_ui_frame_text(frame, BRIM_UI_TITLE, brim_tr("Keys"));
+  brim_ui_frame_text(frame, BRIM_UI_PLAIN, "");
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *keys = i == 0 && !frame->term->unicode ? "Up Down j k" : rows[i].keys;
+    const char *text = rows[i].text;
+    if (state->watching && strcmp(keys, "Ctrl-C") == 0) continue;
+    if (state->watching && strcmp(keys, "q") == 0) text = BRIM_N_("close this table");
+    brim_ui_frame_help(frame, keys, brim_tr(text));
+  }
+  static const brim_ui_hint back[] = {{"Esc", BRIM_N_("back")}};
+  brim_ui_frame_hints(frame, "", back, 1);
+}
+
+// "  Started   12 min ago"; a long value continues on further lines.
+static void put_fact(brim_ui_frame *f, const char *name, brim_ui_style style, const char *value) {
+  enum { INDENT = 14 };
+  if (!*value) return;
+  char label[64];
+  int pad = INDENT - 2 - brim_utf8_width(name);
+  snprintf(label, sizeof label, "  %s%*s", name, pad > 0 ? pad : 1, "");
+  int room = f->term->width - brim_utf8_width(label);
+  for (int line = 0; *value && line < 6 && room > 8; line++) {
+    brim_str out, part;  // the line, and its part of the value
+    size_t n = 0, space = 0;
+    int used = 0;
+    while (value[n] && value[n] != '\n') {
+      size_t size = 1;
+      char one[8];
+      while (size < 4 && ((unsigned char)value[n + size] & 0xC0) == 0x80) size++;
+      memcpy(one, value + n, size);
+      one[size] = '\0';
+      used += brim_utf8_width(one);
+      if (used > room) break;
+      if (value[n] == ' ') space = n;
+      n += size;
+    }
+    if (value[n] && value[n] != '\n' && space > 0) n = space;
+    brim_str_init(&out);
+    brim_str_init(&part);
+    brim_str_append_n(&part, value, n);
+    brim_str_append(&out, line == 0 ? label : "");
+    if (line > 0) brim_str_repeat(&out, ' ', (size_t)(f->term->width - room));
+    brim_ui_put_clipped(&out, f->term, style, part.data, room);
+    brim_ui_frame_line(f, &out);
+    brim_str_deinit(&part);
+    brim_str_deinit(&out);
+    value += n;
+    while (*value == ' ' || *value == '\n') value++;
+  }
+}
+
+static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
+                           const brim_sweep_row *row) {
+  char text[160] = "", a[32], b[32];
+  put_fact(f, brim_tr("Id"), BRIM_UI_PLAIN, row->id);
+
+  int n = snprintf(text, sizeof text, "%s", brim_ui_sweep_state_text(row));
+  if (row->attempt > 0 && n > 0 && n < (int)sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr(", attempt %lld, %lld retries left"),
+             (long long)row->attempt, (long long)row->tries_left);
+  }
+  put_fact(f, brim_tr("State"), brim_ui_sweep_state_style(row->state), text);
+
+  size_t used = 0;
+  text[0] = '\0';
+  brim_format_count((double)row->step, a);
+  brim_format_count((double)row->steps, b);
+  if (row->step >= 0 && row->steps > 0) {
+    used = brim_msg_format(text, sizeof text, brim_tr("step %s of %s"), a, b);
+  } else if (row->step >= 0) {
+    used = brim_msg_format(text, sizeof text, brim_tr("step %s"), a);
+  }
+  if (row->epoch >= 0 && row->epochs > 0) {
+    used += brim_msg_format(text + used, sizeof text - used, "%s", used ? ", " : "");
+    (void)brim_msg_format(text + used, sizeof text - used, brim_tr("epoch %lld of %lld"),
+                          (long long)row->epoch, (long long)row->epochs);
+  }
+  put_fact(f, brim_tr("Progress"), BRIM_UI_PLAIN, text);
+
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  brim_ui_value(metric, row->metric, a);
+  brim_ui_value(metric, row->best, b);
+  if (a[0] && b[0]) {
+    snprintf(text, sizeof text, brim_tr("%s, best %s"), a, b);
+  } else {
+    snprintf(text, sizeof text, "%s", a[0] ? a : b);
+  }
+  const char *label = metric ? brim_ui_value_label(metric) : row->metric_key;
+  put_fact(f, label, BRIM_UI_PLAIN, text);
+
+  brim_ui_sweep_clock(brim_ui_sweep_seconds(view, row), a);
+  brim_ui_sweep_clock(brim_sweep_state_ended(row->state) ? NAN : row->eta_s, b);
+  if (a[0] && b[0]) {
+    snprintf(text, sizeof text, brim_tr("%s, ETA %s"), a, b);
+  } else {
+    snprintf(text, sizeof text, "%s", a[0] ? a : b);
+  }
+  put_fact(f, brim_tr("Time"), BRIM_UI_PLAIN, text);
+
+  snprintf(text, sizeof text, "%.100s%s%.40s", row->devices, *row->host ? ", " : "", row->host);
+  put_fact(f, brim_tr("Where"), BRIM_UI_PLAIN, text);
+  put_fact(f, brim_tr("Tags"), BRIM_UI_PLAIN, row->tags);
+  if (row->priority != 0) {
+    snprintf(text, sizeof text, "%lld", (long long)row->priority);
+    put_fact(f, brim_tr("Priority"), BRIM_UI_PLAIN, text);
+  }
+  brim_str note;
+  brim_str_init(&note);
+  brim_ui_sweep_note(row, &note);
+  bool failed = row->state == BRIM_SWEEP_FAILED;
+  put_fact(f, failed ? brim_tr("Failure") : brim_tr("Note"), failed ? BRIM_UI_BAD : BRIM_UI_WARN,
+           note.data);
+  brim_str_deinit(&note);
+}
+
+//---------------------------------- log ----------------------------------
+
+// One value of an event: numbers in short form; nested values only as "...".
+static void put_value(brim_str *out, const char *key, const json_t *value) {
+  if (json_is_string(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_string_value(value));
+  } else if (json_is_integer(value)) {
+    brim_str_printf(out, "  %s=%lld", key, (long long)json_integer_value(value));
+  } else if (json_is_real(value)) {
+    brim_str_printf(out, "  %s=%.4g", key, json_real_value(value));
+  } else if (json_is_boolean(value)) {
+    brim_str_printf(out, "  %s=%s", key, json_is_true(value) ? "true" : "false");
+  } else if (!json_is_null(value)) {
+    brim_str_printf(out, "  %s=...", key);
+  }
+}
+
+// A line of the log. Events that brim writes with --json become "12:03:11  epoch  epoch=4  loss=0.31"; other lines stay
+// as they are.
+static void put_event(const char *line, size_t size, brim_str *out) {
+  json_t *event = NULL;
+  const char *key;
+  json_t *value;
+  bool object = size > 2 && line[0] == '{' && !brim_json_parse(line, size, "", &event);
+  const char *name = object ? json_string_value(json_object_get(event, "event")) : NULL;
+  if (!name) {
+    brim_str_append_n(out, line, size);
+  } else {
+    const json_t *when = json_object_get(event, "t");
+    char clock[16];
+    brim_ui_time_of_day(json_is_number(when) ? json_number_value(when) : NAN, "", clock);
+    brim_str_printf(out, "%s%s%s", clock, clock[0] ? "  " : "", name);
+    json_object_foreach(event, key, value) {
+      if (strcmp(key, "event") != 0 && strcmp(key, "t") != 0) put_value(out, key, value);
+    }
+  }
+  json_decref(event);
+}
+
+// `lines` lines of the log that end state->scroll lines before its end.
+static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, int lines) {
+  if (lines < 1) return;
+  size_t all = 0, room = (size_t)lines;
+  for (const char *p = text ? text : ""; *p; p++) all += *p == '\n' || !p[1];
+  int64_t most = all > room ? (int64_t)(all - room) : 0;
+  if (state->scroll > most) state->scroll = most;
+  size_t skip = (size_t)(most - state->scroll), shown = 0;
+  const char *at = text ? text : "";
+  for (size_t i = 0; *at && shown < room; i++) {
+    size_t n = strcspn(at, "\n");
+    // A line that was overwritten with \r: its last text.
+    size_t from = n > 0 && at[n - 1] == '\r' ? n - 1 : n, end = from;
+    while (from > 0 && at[from - 1] != '\r') from--;
+    if (i >= skip) {
+      brim_str line;
+      brim_str_init(&line);
+      put_event(at + from, end - from, &line);
+      brim_ui_frame_text(f, BRIM_UI_PLAIN, line.data);
+      brim_str_deinit(&line);
+      shown++;
+    }
+    at += n + (at[n] == '\n');
+  }
+  for (; shown < room; shown++) {
+    bool none = all == 0 && shown == 0;
+    brim_ui_frame_text(f, BRIM_UI_DIM, none ? brim_tr("the log is empty") : "");
+  }
+}
+
+static void put_page(brim_ui_frame *frame, brim_ui_sweep *state, const brim_sweep_view *view,
+                     const brim_ui_sweep_log *log) {
+  const brim_sweep_row *row = brim_sweep_view_find(view, state->target);
+  brim_ui_frame_text(frame, BRIM_UI_TITLE, row ? row->label : state->target);
+  if (row && state->mode == BRIM_UI_SWEEP_DETAILS) put_experiment(frame, view, row);
+  brim_ui_frame_text(frame, BRIM_UI_DIM, log && log->path ? log->path : "");
+  int lines = frame->left - 1;
+  state->page = lines > 1 ? (size_t)lines : 1;
+  put_log(frame, state, log ? log->text : NULL, lines);
+  const brim_ui_hint hints[] = {
+      {"Esc", BRIM_N_("back")},
+      {"l", state->mode == BRIM_UI_SWEEP_LOG ? BRIM_N_("details") : BRIM_N_("log")},
+      {frame->term->unicode ? "↑↓" : "Up Down", BRIM_N_("scroll")},
+      {"c", BRIM_N_("cancel")},
+      {"p", BRIM_N_("pause")},
+      {"r", BRIM_N_("retry")},
+  };
+  brim_ui_frame_hints(frame, "", hints, sizeof hints / sizeof *hints);
+}
+
+//-------------------------------------------- table --------------------------------------------
+
+// Puts `right` at the right edge of a line, if there is room.
+static void put_right(brim_str *line, const brim_term *term, const char *right) {
+  int room = term->width - brim_utf8_width(line->data) - brim_utf8_width(right);
+  if (room < 2) return;
+  brim_str_repeat(line, ' ', (size_t)room);
+  brim_ui_styled(line, term, BRIM_UI_DIM, right);
+}
+
+//---------------------------------- header ----------------------------------
+
+static void put_title(brim_ui_frame *f, const brim_sweep_view *view) {
+  char text[64] = "", clock[32];
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_put_clipped(&line, f->term, BRIM_UI_TITLE, view->title, f->term->width / 2);
+  brim_ui_sweep_clock(view->now_s - view->started_s, clock);
+  if (clock[0]) snprintf(text, sizeof text, brim_tr("running for %s"), clock);
+  int room = f->term->width - brim_utf8_width(line.data) - brim_utf8_width(text) - 4;
+  if (room >= 8) {
+    brim_str_append(&line, "  ");
+    brim_ui_put_clipped(&line, f->term, BRIM_UI_DIM, view->store, room);
+  }
+  put_right(&line, f->term, text);
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&line);
+}
+
+// The share of the sweep that is done, 0 to 1, parts of running experiments included; NaN = unknown.
+static double total_fraction(const brim_sweep_view *view) {
+  int64_t total = brim_sweep_view_total(view);
+  double ended = 0;
+  if (total <= 0) return NAN;
+  for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
+    if (brim_sweep_state_ended((brim_sweep_state)i)) ended += (double)view->counts[i];
+  }
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    double f = brim_sweep_state_ended(row->state) ? NAN : brim_ui_sweep_fraction(row);
+    if (!isnan(f)) ended += f;
+  }
+  double fraction = ended / (double)total;
+  return fraction > 1 ? 1 : fraction;
+}
+
+static void put_total(brim_ui_frame *f, const brim_sweep_view *view) {
+  char number[32], text[96];
+  double fraction = total_fraction(view);
+  brim_str line;
+  brim_str_init(&line);
+  int bar = f->term->width / 3 < 40 ? f->term->width / 3 : 40;
+  if (f->term->colour) brim_str_append(&line, "\033[36m");
+  brim_ui_sweep_bar(&line, f->term, fraction, bar);
+  if (f->term->colour) brim_str_append(&line, "\033[0m");
+  brim_str_printf(&line, "  %3.0f %%", isnan(fraction) ? 0 : floor(brim_shown(fraction * 100)));
+  if (!isnan(view->done_per_h)) {
+    brim_format_figure(view->done_per_h, number);
+    brim_str_append(&line, "  ");
+    brim_str_printf(&line, brim_tr("%s experiments/h"), number);
+  }
+  if (view->steps_per_s > 0 && f->term->width >= 110) {
+    brim_format_figure(view->steps_per_s, number);
+    brim_str_append(&line, "  ");
+    brim_str_printf(&line, brim_tr("%s steps/s"), number);
+  }
+  if (!isnan(view->eta_s)) {
+    brim_format_duration(view->eta_s < 1 ? 1 : floor(view->eta_s), number);
+    snprintf(text, sizeof text, brim_tr("ETA %s"), number);
+    brim_str_append(&line, "  ");
+    brim_ui_styled(&line, f->term, BRIM_UI_BOLD, text);
+  }
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&line);
+}
+
+// "1 all 1,200  2 running 8": the counts, and the keys that list them.
+static void put_lists(brim_ui_frame *f, const brim_ui_sweep *state, const brim_sweep_view *view) {
+  static const char *const names[BRIM_UI_SWEEP_LIST_COUNT] = {
+      [BRIM_UI_SWEEP_ALL] = BRIM_N_("all"),         [BRIM_UI_SWEEP_ACTIVE] = BRIM_N_("running"),
+      [BRIM_UI_SWEEP_WAITING] = BRIM_N_("queued"),  [BRIM_UI_SWEEP_FINISHED] = BRIM_N_("done"),
+      [BRIM_UI_SWEEP_FAILURES] = BRIM_N_("failed"), [BRIM_UI_SWEEP_HELD] = BRIM_N_("other"),
+  };
+  char text[96], number[32];
+  brim_str line;
+  brim_str_init(&line);
+  for (int i = 0; i < BRIM_UI_SWEEP_LIST_COUNT; i++) {
+    int64_t count = 0;
+    for (int k = 0; k < BRIM_SWEEP_STATE_COUNT; k++) {
+      bool listed = brim_ui_sweep_listed((brim_ui_sweep_list)i, (brim_sweep_state)k);
+      if (listed) count += view->counts[k];
+    }
+    brim_format_count((double)count, number);
+    snprintf(text, sizeof text, "%d %s %s", i + 1, brim_tr(names[i]), number);
+    if (i > 0) brim_str_append(&line, "  ");
+    bool chosen = state->list == (brim_ui_sweep_list)i;
+    brim_ui_style style = chosen                                     ? BRIM_UI_SELECTED
+                          : i == BRIM_UI_SWEEP_FAILURES && count > 0 ? BRIM_UI_BAD
+                          : count > 0                                ? BRIM_UI_PLAIN
+                                                                     : BRIM_UI_DIM;
+    // Without colour the chosen list is in brackets.
+    if (chosen && !f->term->colour) brim_str_append_char(&line, '[');
+    brim_ui_styled(&line, f->term, style, text);
+    if (chosen && !f->term->colour) brim_str_append_char(&line, ']');
+  }
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&line);
+}
+
+// The GPUs in at most `most` lines; the last line counts those without room.
+static void put_gpus(brim_ui_frame *f, const brim_sweep_view *view, int most) {
+  size_t shown = view->gpu_count;
+  int across = f->term->width / 58 > 1 ? f->term->width / 58 : 1;
+  if ((int)view->gpu_count <= most) across = 1;
+  if (shown > (size_t)(most * across)) shown = (size_t)((most - 1) * across);
+  brim_str line, cell;
+  brim_str_init(&line);
+  brim_str_init(&cell);
+  int width = f->term->width / across - (across > 1 ? 2 : 0);
+  for (size_t i = 0; i < shown; i++) {
+    brim_str_clear(&cell);
+    brim_ui_sweep_gpu(&view->gpus[i], f->term, width, &cell);
+    brim_str_append(&line, cell.data);
+    int pad = width + 2 - brim_utf8_width(cell.data);
+    bool last = (i + 1) % (size_t)across == 0 || i + 1 == shown;
+    if (!last && pad > 0) brim_str_repeat(&line, ' ', (size_t)pad);
+    if (last) brim_ui_frame_line(f, &line);
+  }
+  if (shown < view->gpu_count) {
+    int64_t counts[BRIM_SWEEP_GPU_STATE_COUNT] = {0};
+    for (size_t i = shown; i < view->gpu_count; i++) counts[view->gpus[i].state]++;
+    brim_str_printf(&line, brim_tr("%zu more: %lld busy, %lld free, %lld not usable"),
+                    view->gpu_count - shown, (long long)counts[BRIM_SWEEP_GPU_BUSY],
+                    (long long)counts[BRIM_SWEEP_GPU_FREE],
+                    (long long)(counts[BRIM_SWEEP_GPU_FOREIGN] + counts[BRIM_SWEEP_GPU_OUT] +
+                                counts[BRIM_SWEEP_GPU_RELEASING]));
+    brim_ui_frame_line(f, &line);
+  }
+  brim_str_deinit(&cell);
+  brim_str_deinit(&line);
+}
+
+// "best val acc so far: 91.20 %  lr=0.1 seed=2", of experiments that are done or running.
+static void put_best(brim_ui_frame *f, const brim_sweep_view *view) {
+  const brim_sweep_metric *metric = view->metric_count > 0 ? &view->metrics[0] : NULL;
+  const brim_sweep_row *first = NULL;
+  char value[32];
+  if (!metric || metric->better == BRIM_BETTER_NEITHER) return;
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    const bool open = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_RUNNING;
+    if (!open || strcmp(row->metric_key, metric->key) != 0 || !isfinite(row->best)) continue;
+    const brim_lab_rank a = {row->best, 1, 1}, b = {first ? first->best : (double)NAN, 1, 1};
+    if (!first || brim_lab_rank_order(&a, &b, metric->better) < 0) first = row;
+  }
+  if (!first) return;
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_value(metric, first->best, value);
+  brim_str_printf(&line, brim_tr("best %s so far: %s"), brim_ui_value_label(metric), value);
+  const int room = f->term->width - brim_utf8_width(line.data) - 2;
+  if (room >= 8) {
+    brim_str_append(&line, "  ");
+    brim_ui_put_clipped(&line, f->term, BRIM_UI_BEST, *first->label ? first->label : first->id,
+                        room);
+  }
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&line);
+}
+
+static void put_header(brim_ui_frame *f, const brim_ui_sweep *state, const brim_sweep_view *view) {
+  put_title(f, view);
+  put_total(f, view);
+  put_lists(f, state, view);
+  if (f->rows >= 12) put_best(f, view);
+  if (view->stopping) {
+    brim_ui_frame_text(f, BRIM_UI_WARN, brim_tr("stopping: running experiments save first"));
+  }
+  if (view->notice[0]) brim_ui_frame_text(f, BRIM_UI_BAD, view->notice);
+  int most = f->rows / 5 > 2 ? f->rows / 5 : 2;
+  if (view->gpu_count > 0) put_gpus(f, view, most);
+}
+
+//---------------------------------- table ----------------------------------
+
+typedef struct table {
+  const brim_sweep_view *view;
+  const size_t *rows;
+  size_t count, at, top;
+  brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT];
+  int widths[BRIM_UI_SWEEP_COLUMN_COUNT];
+  bool use_short;
+  brim_ui_sweep_look look;
+} table;
+
+enum { MARK = 2, GAP = 2, LABEL_MOST = 60 };
+
+// Widths of the columns, the same in every frame so that the table does not jump. 0: computed in try_layout.
+static const int column_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
+    [BRIM_UI_SWEEP_STATE] = 10, [BRIM_UI_SWEEP_PROGRESS] = 13, [BRIM_UI_SWEEP_EPOCH] = 9,
+    [BRIM_UI_SWEEP_METRIC] = 8, [BRIM_UI_SWEEP_BEST] = 8,      [BRIM_UI_SWEEP_WHERE] = 6,
+    [BRIM_UI_SWEEP_TIME] = 8,   [BRIM_UI_SWEEP_ETA] = 8,
+};
+
+static int used_width(const table *t) {
+  int used = MARK - GAP;
+  for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
+    if (t->widths[i] > 0) used += t->widths[i] + GAP;
+  }
+  return used;
+}
+
+static int label_width(const table *t) {
+  int wide = brim_utf8_width(t->columns[BRIM_UI_SWEEP_LABEL].header);
+  // The keys are in the heading; its last key need not leave room for its values.
+  if (t->look.values) {
+    wide = -1;
+    for (size_t i = 0; i < t->look.key_count; i++) wide += t->look.key_widths[i] + 1;
+  }
+  for (size_t i = 0; i < t->count && !t->look.values; i += brim_ui_sweep_stride(t->count)) {
+    int one = brim_utf8_width(t->view->rows[t->rows[i]].label);
+    if (one > wide) wide = one;
+  }
+  return wide < 16 ? 16 : wide < LABEL_MOST ? wide : LABEL_MOST;
+}
+
+// Lays the columns out for full labels, or for values below their keys. Returns the width that labels want.
+static int try_layout(table *t, const brim_term *term, bool short_labels) {
+  int natural[BRIM_UI_SWEEP_COLUMN_COUNT];
+  memcpy(natural, column_widths, sizeof natural);
+  brim_ui_sweep_columns(t->view, t->rows, t->count, short_labels, &t->look, t->columns);
+  int label = label_width(t);
+  natural[BRIM_UI_SWEEP_LABEL] = label;
+  natural[BRIM_UI_SWEEP_NOTE] = 20;
+  if (!t->look.bar) natural[BRIM_UI_SWEEP_PROGRESS] = 5;
+  brim_ui_layout(t->columns, natural, BRIM_UI_SWEEP_COLUMN_COUNT, term->width - MARK, 0, t->widths,
+                 &t->use_short);
+  return label;
+}
+
+static void lay_out(table *t, const brim_term *term) {
+  t->look.term = term;
+  t->look.bar = term->width >= 100;
+  int label = try_layout(t, term, false);
+  if (t->widths[BRIM_UI_SWEEP_LABEL] < label) label = try_layout(t, term, true);
+  // Columns that are left over go to the labels, then to the notes.
+  int left = term->width - used_width(t);
+  int *wide = t->widths;
+  if (left > 0 && wide[BRIM_UI_SWEEP_LABEL] < label) {
+    int more = label - wide[BRIM_UI_SWEEP_LABEL];
+    wide[BRIM_UI_SWEEP_LABEL] += more < left ? more : left;
+    left -= more < left ? more : left;
+  }
+  if (left > 0 && wide[BRIM_UI_SWEEP_NOTE] > 0) wide[BRIM_UI_SWEEP_NOTE] += left;
+}
+
+static void put_table_header(brim_ui_frame *f, const table *t) {
+  brim_str line, text;
+  brim_str_init(&line);
+  brim_str_init(&text);
+  brim_str_repeat(&text, ' ', MARK);
+  brim_term plain = *f->term;
+  plain.colour = false;
+  for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
+    if (t->widths[i] == 0) continue;
+    if (text.len > MARK) brim_str_repeat(&text, ' ', GAP);
+    const brim_ui_column *column = &t->columns[i];
+    const char *header =
+        t->use_short && column->short_header ? column->short_header : column->header;
+    brim_ui_put_cell(&text, &plain, column->align, BRIM_UI_PLAIN, header, t->widths[i]);
+  }
+  brim_ui_styled(&line, f->term, BRIM_UI_BOLD, text.data);
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&text);
+  brim_str_deinit(&line);
+}
+
+static void put_row(brim_ui_frame *f, const table *t, const brim_sweep_row *row, bool selected) {
+  brim_str line, cell;
+  brim_str_init(&line);
+  brim_str_init(&cell);
+  brim_term plain = *f->term;
+  if (selected) plain.colour = false;  // the whole row gets one style
+  brim_str_append(&line, selected ? (f->term->unicode ? "▸ " : "> ") : "  ");
+  bool first = true;
+  for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
+    if (t->widths[i] == 0) continue;
+    if (!first) brim_str_repeat(&line, ' ', GAP);
+    first = false;
+    brim_str_clear(&cell);
+    brim_ui_style style =
+        brim_ui_sweep_cell(t->view, row, (brim_ui_sweep_column)i, &t->look, &cell);
+    brim_ui_put_cell(&line, &plain, t->columns[i].align, style, cell.data, t->widths[i]);
+  }
+  if (selected && f->term->colour) {
+    brim_str_clear(&cell);
+    brim_ui_styled(&cell, f->term, BRIM_UI_SELECTED, line.data);
+    brim_ui_frame_line(f, &cell);
+  } else {
+    brim_ui_frame_line(f, &line);
+  }
+  brim_str_deinit(&cell);
+  brim_str_deinit(&line);
+}
+
+static void put_table(brim_ui_frame *f, brim_ui_sweep *state, table *t, int lines) {
+  size_t page = lines > 1 ? (size_t)lines - 1 : 1;
+  lay_out(t, f->term);
+  put_table_header(f, t);
+  state->page = page;
+  if (t->at < state->top) state->top = t->at;
+  if (t->at >= state->top + page) state->top = t->at - page + 1;
+  if (state->top + page > t->count) state->top = t->count > page ? t->count - page : 0;
+  for (size_t i = 0; i < page; i++) {
+    size_t at = state->top + i;
+    if (at < t->count) {
+      put_row(f, t, &t->view->rows[t->rows[at]], at == t->at);
+    } else {
+      bool none = t->count == 0 && i == 1;
+      brim_ui_frame_text(f, BRIM_UI_DIM, none ? brim_tr("  no experiments in this list") : "");
+    }
+  }
+}
+
+//---------------------------------- footer ----------------------------------
+
+// The line below the table: why the selected row failed or waits, and its place in the list.
+static void put_selected(brim_ui_frame *f, const brim_ui_sweep *state, const table *t) {
+  char place[96], at[32], count[32];
+  brim_str line, note;
+  brim_str_init(&line);
+  brim_str_init(&note);
+  brim_format_count((double)(t->count ? t->at + 1 : 0), at);
+  brim_format_count((double)t->count, count);
+  static const char *const orders[BRIM_UI_SWEEP_ORDER_COUNT] = {
+      [BRIM_UI_SWEEP_BY_STATE] = BRIM_N_("by state"),
+      [BRIM_UI_SWEEP_BY_INDEX] = BRIM_N_("by grid order"),
+      [BRIM_UI_SWEEP_BY_METRIC] = BRIM_N_("best first"),
+      [BRIM_UI_SWEEP_BY_TIME] = BRIM_N_("newest first"),
+  };
+  snprintf(place, sizeof place, "%s/%s  %s", at, count, brim_tr(orders[state->order]));
+  if (t->count > 0) brim_ui_sweep_note(&t->view->rows[t->rows[t->at]], &note);
+  int room = f->term->width - brim_utf8_width(place) - 2;
+  bool failed = t->count > 0 && t->view->rows[t->rows[t->at]].state == BRIM_SWEEP_FAILED;
+  brim_ui_put_clipped(&line, f->term, failed ? BRIM_UI_BAD : BRIM_UI_WARN, note.data,
+                      room >= 8 ? room : 0);
+  put_right(&line, f->term, place);
+  brim_ui_frame_line(f, &line);
+  brim_str_deinit(&note);
+  brim_str_deinit(&line);
+}
+
+static void put_messages(brim_ui_frame *f, const brim_sweep_view *view, int lines) {
+  for (int i = 0; i < lines; i++) {
+    size_t back = (size_t)(lines - i);
+    if (back > view->message_count) {
+      brim_ui_frame_text(f, BRIM_UI_PLAIN, "");
+      continue;
+    }
+    brim_str line;
+    brim_str_init(&line);
+    brim_ui_sweep_message(&view->messages[view->message_count - back], f->term, &line);
+    brim_ui_frame_line(f, &line);
+    brim_str_deinit(&line);
+  }
+}
+
+static void put_question(brim_ui_frame *f, const brim_ui_sweep *state,
+                         const brim_sweep_view *view) {
+  static const brim_ui_hint yes_no[] = {{"y", BRIM_N_("yes")}, {"n", BRIM_N_("no")}};
+  static const brim_ui_hint stop[] = {
+      {"y", BRIM_N_("stop")}, {"d", BRIM_N_("only close this table")}, {"n", BRIM_N_("no")}};
+  char text[256];
+  const brim_sweep_row *row = brim_sweep_view_find(view, state->target);
+  bool stops = false;
+  if (state->pending == BRIM_UI_SWEEP_CANCEL) {
+    (void)brim_msg_format(text, sizeof text, brim_tr("Cancel %.120s?"), row ? row->label : "");
+  } else if (state->pending == BRIM_UI_SWEEP_RETRY_FAILED) {
+    snprintf(text, sizeof text, brim_tr("Retry %lld failed experiments?"),
+             (long long)view->counts[BRIM_SWEEP_FAILED]);
+  } else if (state->pending == BRIM_UI_SWEEP_RETURN_GPUS) {
+    snprintf(text, sizeof text, "%s", brim_tr("Use the GPUs that are out of service again?"));
+  } else {
+    snprintf(text, sizeof text, "%s", brim_tr("Stop the sweep? Running experiments save first."));
+    stops = true;
+  }
+  brim_ui_frame_hints(f, text, stops ? stop : yes_no, stops ? 3 : 2);
+}
+
+static void put_footer(brim_ui_frame *f, const brim_ui_sweep *state, const brim_sweep_view *view) {
+  static const brim_ui_hint hints[] = {
+      {"q", BRIM_N_("quit")},   {"?", BRIM_N_("help")},         {"Enter", BRIM_N_("details")},
+      {"l", BRIM_N_("log")},    {"c", BRIM_N_("cancel")},       {"p", BRIM_N_("pause")},
+      {"r", BRIM_N_("retry")},  {"/", BRIM_N_("find")},         {"s", BRIM_N_("sort")},
+      {"1-6", BRIM_N_("list")}, {"R", BRIM_N_("retry failed")}, {"+-", BRIM_N_("priority")},
+  };
+  static const brim_ui_hint typing[] = {{"Enter", BRIM_N_("keep")}, {"Esc", BRIM_N_("end")}};
+  bool types = state->mode == BRIM_UI_SWEEP_SEARCH;
+  if (state->mode == BRIM_UI_SWEEP_CONFIRM) {
+    put_question(f, state, view);
+  } else if (types || state->search[0]) {
+    char text[128];
+    snprintf(text, sizeof text, types ? brim_tr("Search: %s_") : brim_tr("Search: %s"),
+             state->search);
+    brim_ui_frame_hints(f, text, types ? typing : typing + 1, types ? 2 : 1);
+  } else {
+    brim_ui_frame_hints(f, "", hints, sizeof hints / sizeof *hints);
+  }
+}
+
+static brim_status table_frame(brim_ui_frame *f, brim_ui_sweep *state,
+                               const brim_sweep_view *view) {
+  size_t *rows = NULL;
+  table t = {.view = view};
+  brim_ui_sweep_pick pick = {state->list, state->order, state->search};
+  BRIM_TRY(brim_ui_sweep_rows(view, &pick, &rows, &t.count));
+  t.rows = rows;
+  t.at = find_selected(state, view, rows, t.count);
+  state->follow = false;
+  snprintf(state->selected, sizeof state->selected, "%.32s",
+           t.count > 0 ? view->rows[rows[t.at]].id : "");
+  put_header(f, state, view);
+  int messages = f->rows >= 45 ? 5 : f->rows >= 30 ? 3 : 1;
+  int lines = f->left - messages - 2;
+  put_table(f, state, &t, lines > 2 ? lines : 2);
+  put_selected(f, state, &t);
+  put_messages(f, view, messages);
+  put_footer(f, state, view);
+  brim_free(rows);
+  return BRIM_OK;
+}
+
+brim_status brim_ui_sweep_frame(brim_ui_sweep *state, const brim_sweep_view *view,
+                                const brim_ui_sweep_log *log, const brim_term *term, int rows,
+                                brim_str *out) {
+  brim_term wide = *term;
+  if (wide.width <= 0) wide.width = 80;
+  brim_ui_frame frame = {.out = out, .term = &wide, .rows = rows, .left = rows};
+  if (state->mode == BRIM_UI_SWEEP_HELP) {
+    put_help(&frame, state);
+  } else if (state->mode == BRIM_UI_SWEEP_DETAILS || state->mode == BRIM_UI_SWEEP_LOG) {
+    put_page(&frame, state, view, log);
+  } else {
+    BRIM_TRY(table_frame(&frame, state, view));
+  }
+  return brim_str_status(out);
+}

@@ -1,0 +1,96 @@
+// Inside ui/sweep: rows and cells of a sweep, shared by the live table, the plain text and the page.
+#ifndef BRIM_UI_SWEEP_INT_H_
+#define BRIM_UI_SWEEP_INT_H_
+
+#include "ui/sweep/ui_sweep.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- rows ----------------------------------
+
+typedef struct brim_ui_sweep_pick {
+  brim_ui_sweep_list list;
+  brim_ui_sweep_order order;
+  const char *search;  // words that the label, the id or the tags must have; "" = any
+} brim_ui_sweep_pick;
+
+bool brim_ui_sweep_listed(brim_ui_sweep_list list, brim_sweep_state state);
+// Indices into view->rows of what a list shows, in its order. brim_free(*out).
+brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
+                               size_t **out, size_t *count);
+
+//---------------------------------- cells ----------------------------------
+
+typedef enum brim_ui_sweep_column {
+  BRIM_UI_SWEEP_STATE,
+  BRIM_UI_SWEEP_LABEL,
+  BRIM_UI_SWEEP_PROGRESS,
+  BRIM_UI_SWEEP_EPOCH,
+  BRIM_UI_SWEEP_METRIC,
+  BRIM_UI_SWEEP_BEST,
+  BRIM_UI_SWEEP_WHERE,
+  BRIM_UI_SWEEP_TIME,
+  BRIM_UI_SWEEP_ETA,
+  BRIM_UI_SWEEP_NOTE,
+  BRIM_UI_SWEEP_COLUMN_COUNT
+} brim_ui_sweep_column;
+
+enum { BRIM_UI_SWEEP_KEYS = 16 };
+
+// How cells are written.
+typedef struct brim_ui_sweep_look {
+  const brim_term *term;
+  bool bar;                 // progress of running experiments as a bar too
+  bool values;              // labels without their keys, which are in the heading
+  char last[96], best[96];  // memory of the columns' headings
+  char label[256];
+  const char *keys;  // a label with the common keys
+  size_t key_count;  // keys of a label, where `values`
+  int key_widths[BRIM_UI_SWEEP_KEYS];
+} brim_ui_sweep_look;
+
+// Widths are measured on every n-th row of many, so that a frame of 10,000 rows is quick. Returns n.
+size_t brim_ui_sweep_stride(size_t count);
+// The columns of a view. `short_labels`: keys move to the heading if all of `rows` have the same ones.
+void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
+                           bool short_labels, brim_ui_sweep_look *look,
+                           brim_ui_column out[BRIM_UI_SWEEP_COLUMN_COUNT]);
+brim_ui_style brim_ui_sweep_cell(const brim_sweep_view *view, const brim_sweep_row *row,
+                                 brim_ui_sweep_column column, const brim_ui_sweep_look *look,
+                                 brim_str *out);
+
+const char *brim_ui_sweep_state_name(brim_sweep_state state);  // "starting", translated
+// The same, or "pausing" and "cancelling" where the user asked for that.
+const char *brim_ui_sweep_state_text(const brim_sweep_row *row);
+brim_ui_style brim_ui_sweep_state_style(brim_sweep_state state);
+// Why it failed or waits; "" where there is nothing to say.
+void brim_ui_sweep_note(const brim_sweep_row *row, brim_str *out);
+// 0 to 1; NaN = unknown.
+double brim_ui_sweep_fraction(const brim_sweep_row *row);
+// "12:04", "3:12:04", "4 d 07 h"; "" = unknown.
+void brim_ui_sweep_clock(double seconds, char out[32]);
+// How long its attempts ran; NaN = none began.
+double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
+void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, int width);
+// "2,400 experiments/h", "ETA 4 h": the parts that are known, each with `gap` in front.
+void brim_ui_sweep_rates(const brim_sweep_view *view, const char *gap, brim_str *out);
+// "GPU 0  2 running  12.1/139.8 GiB  98 %", clipped to the width (0 = no limit).
+void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out);
+
+//---------------------------------- stores ----------------------------------
+
+enum {
+  BRIM_UI_LAB_ROWS = 100,       // of a table that is in the page without the script
+  BRIM_UI_LAB_POINTS = 600000,  // of curves in a page, where there is more than one metric
+  BRIM_UI_LAB_LINES = 2000000,  // bytes of last lines
+  BRIM_UI_LAB_ATTEMPTS = 50000
+};
+// The last part of a setting's name ("batch_size"), or all of it where two settings end alike.
+const char *brim_ui_lab_short(const brim_lab_set *set, size_t key);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_UI_SWEEP_INT_H_
