@@ -1,12 +1,595 @@
-// The live view of a sweep: what keys do, and frames as lines of text. ui_sweep_text.c has the rows and cells.
+// A sweep's experiments as rows and cells, and the live view of them: what keys do, and frames as lines of text.
 
 #include "ui/sweep/ui_sweep.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "ui/sweep/ui_sweep_int.h"
+
+//-------------------------------------------- values --------------------------------------------
+
+static bool is_percent(const brim_sweep_metric *metric) {
+  return metric && metric->format == BRIM_METRIC_PERCENT;
+}
+
+static int percent_digits(const brim_sweep_metric *metric) {
+  return metric->digits ? metric->digits : 2;
+}
+
+// Decimals that show two digits of `std`. -1: a number of this size would have too many digits to read.
+static int decimals_of(double size, double std) {
+  if (!isfinite(std)) return -1;
+  const double place = std > 0 ? floor(log10(std)) : -3;
+  if (!(fabs(size) < 1e6) || place < -6 || place >= 6) return -1;
+  return place < 1 ? 1 - (int)place : 0;
+}
+
+const char *brim_ui_value_label(const brim_sweep_metric *metric) {
+  return metric->label[0] ? brim_tr(metric->label) : metric->key;
+}
+
+void brim_ui_value(const brim_sweep_metric *metric, double value, char out[32]) {
+  out[0] = '\0';
+  if (isnan(value)) return;
+  brim_metric row = {.format = BRIM_METRIC_NUMBER};
+  if (metric) row.format = metric->format;
+  if (metric) row.digits = metric->digits;
+  brim_metric_format_value(&row, value, out);
+}
+
+void brim_ui_value_or_dash(const brim_sweep_metric *metric, double value, char out[32]) {
+  brim_ui_value(metric, isfinite(value) ? value : (double)NAN, out);
+  if (!out[0]) snprintf(out, 32, BRIM_UI_DASH);
+}
+
+void brim_ui_value_spread(const brim_sweep_metric *metric, double mean, double std, char out[80]) {
+  char number[32];
+  if (!isfinite(mean) || !isfinite(std)) {
+    brim_ui_value_or_dash(metric, mean, number);
+    snprintf(out, 80, "%s", number);
+  } else if (is_percent(metric)) {
+    const int digits = percent_digits(metric);
+    snprintf(out, 80, "%.*f \xc2\xb1 %.*f %%", digits, brim_shown(mean * 100), digits,
+             brim_shown(std * 100));
+  } else if (decimals_of(mean, std) >= 0) {
+    const int digits = decimals_of(mean, std);
+    snprintf(out, 80, "%.*f \xc2\xb1 %.*f", digits, brim_shown(mean), digits, brim_shown(std));
+  } else {
+    brim_ui_value_or_dash(metric, mean, number);
+    snprintf(out, 80, "%s \xc2\xb1 %.2g", number, brim_shown(std));
+  }
+}
+
+void brim_ui_value_range(const brim_sweep_metric *metric, const double bounds[2], double std,
+                         char out[80]) {
+  const double size = fmax(fabs(bounds[0]), fabs(bounds[1]));
+  if (!isfinite(bounds[0]) || !isfinite(bounds[1])) {
+    snprintf(out, 80, BRIM_UI_DASH);
+  } else if (is_percent(metric)) {
+    const int digits = percent_digits(metric);
+    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f %%", digits, brim_shown(bounds[0] * 100), digits,
+             brim_shown(bounds[1] * 100));
+  } else if (decimals_of(size, std) >= 0) {
+    const int digits = decimals_of(size, std);
+    snprintf(out, 80, "%.*f \xe2\x80\x93 %.*f", digits, brim_shown(bounds[0]), digits,
+             brim_shown(bounds[1]));
+  } else {
+    snprintf(out, 80, "%.4g \xe2\x80\x93 %.4g", brim_shown(bounds[0]), brim_shown(bounds[1]));
+  }
+}
+
+static void put_signed(const brim_sweep_metric *metric, double value, char out[32]) {
+  if (is_percent(metric)) {
+    snprintf(out, 32, "%+.*f", percent_digits(metric), brim_shown(value * 100));
+  } else {
+    snprintf(out, 32, "%+.3g", brim_shown(value));
+  }
+}
+
+void brim_ui_value_difference(const brim_sweep_metric *metric, double mean, const double bounds[2],
+                              char out[112]) {
+  char middle[32], low[32], high[32], text[104];
+  if (!isfinite(mean)) {
+    snprintf(out, 112, "-");
+    return;
+  }
+  put_signed(metric, mean, middle);
+  if (isfinite(bounds[0])) {
+    put_signed(metric, bounds[0], low);
+    put_signed(metric, bounds[1], high);
+    snprintf(text, sizeof text, "%s [%s, %s]", middle, low, high);
+  } else {
+    snprintf(text, sizeof text, "%s", middle);
+  }
+  snprintf(out, 112, is_percent(metric) ? brim_tr("%s pp") : "%s", text);
+}
+
+//--------------------------------------------- rows ---------------------------------------------
+
+static bool is_listed(brim_ui_sweep_list list, brim_sweep_state state) {
+  switch (list) {
+    case BRIM_UI_SWEEP_ACTIVE:
+      return state == BRIM_SWEEP_RUNNING || state == BRIM_SWEEP_LEASED;
+    case BRIM_UI_SWEEP_WAITING:
+      return state == BRIM_SWEEP_QUEUED;
+    case BRIM_UI_SWEEP_FINISHED:
+      return state == BRIM_SWEEP_DONE;
+    case BRIM_UI_SWEEP_FAILURES:
+      return state == BRIM_SWEEP_FAILED;
+    case BRIM_UI_SWEEP_HELD:
+      return state == BRIM_SWEEP_PAUSED || state == BRIM_SWEEP_CANCELLED;
+    default:
+      return true;
+  }
+}
+
+// Rows with smaller keys come first; equal ones in the grid's order.
+typedef struct sorted {
+  double key[2];
+  int64_t idx;
+  size_t place;
+} sorted;
+
+static int compare(const void *a, const void *b) {
+  const sorted *x = (const sorted *)a, *y = (const sorted *)b;
+  for (int i = 0; i < 2; i++) {
+    if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
+  }
+  if (x->idx != y->idx) return x->idx < y->idx ? -1 : 1;
+  return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static double known(double value, double otherwise) { return isnan(value) ? otherwise : value; }
+
+// Running experiments, then the latest results, then the queue, as the dashboard lists them: results must not be below
+// a long queue.
+static void state_keys(const brim_sweep_row *row, double key[2]) {
+  static const double rank[BRIM_SWEEP_STATE_COUNT] = {
+      [BRIM_SWEEP_RUNNING] = 0,   [BRIM_SWEEP_LEASED] = 1, [BRIM_SWEEP_FAILED] = 2,
+      [BRIM_SWEEP_DONE] = 2,      [BRIM_SWEEP_QUEUED] = 3, [BRIM_SWEEP_PAUSED] = 4,
+      [BRIM_SWEEP_CANCELLED] = 5,
+  };
+  key[0] = (unsigned)row->state < BRIM_SWEEP_STATE_COUNT ? rank[row->state] : 7;
+  if (brim_sweep_state_ended(row->state)) {
+    key[1] = -known(row->ended_s, 0);
+  } else if (row->state == BRIM_SWEEP_QUEUED) {
+    key[1] = -(double)row->priority;
+  } else {
+    key[1] = known(row->started_s, 0);
+  }
+}
+
+static void metric_keys(const brim_sweep_view *view, const brim_sweep_row *row, double key[2]) {
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  double value = isnan(row->best) ? row->metric : row->best;
+  key[0] = isnan(value);
+  key[1] = isnan(value) ? 0 : metric && metric->better == BRIM_BETTER_LOWER ? value : -value;
+}
+
+static void set_keys(const brim_sweep_view *view, brim_ui_sweep_order order, size_t place,
+                     sorted *out) {
+  const brim_sweep_row *row = &view->rows[place];
+  *out = (sorted){.idx = row->idx, .place = place};
+  if (order == BRIM_UI_SWEEP_BY_STATE) {
+    state_keys(row, out->key);
+  } else if (order == BRIM_UI_SWEEP_BY_METRIC) {
+    metric_keys(view, row, out->key);
+  } else if (order == BRIM_UI_SWEEP_BY_TIME) {
+    double last = known(row->ended_s, known(row->started_s, known(row->created_s, 0)));
+    out->key[0] = -last;
+  }
+}
+
+// True if the text has the word. A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012"
+// or "lr=0.01e-3".
+static bool has_word(const char *text, const char *word) {
+  const size_t n = strlen(word);
+  const bool whole = strchr(word, '=') && word[n - 1] >= '0' && word[n - 1] <= '9';
+  for (const char *at = text; (at = strcasestr(at, word)); at++) {
+    if (!whole || !at[n] || !strchr("0123456789.eE", at[n])) return true;
+  }
+  return false;
+}
+
+// True if the row has every word of a search.
+static bool found(const brim_sweep_row *row, const char *search) {
+  char word[128];
+  while (*search) {
+    search += strspn(search, " ");
+    const size_t n = strcspn(search, " ");
+    if (n == 0) break;
+    snprintf(word, sizeof word, "%.*s", (int)n, search);
+    brim_utf8_trim(word);
+    search += n;
+    if (!has_word(row->label, word) && !has_word(row->tags, word) &&
+        strncasecmp(row->id, word, strlen(word)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
+                               size_t **out, size_t *count) {
+  *count = 0;
+  *out = (size_t *)brim_calloc(view->row_count + 1, sizeof **out);
+  sorted *all = *out ? (sorted *)brim_calloc(view->row_count + 1, sizeof *all) : NULL;
+  if (!all) {
+    brim_free(*out);
+    *out = NULL;
+    return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
+  }
+  size_t n = 0;
+  for (size_t i = 0; i < view->row_count; i++) {
+    const brim_sweep_row *row = &view->rows[i];
+    if (!is_listed(pick->list, row->state) || !found(row, pick->search)) continue;
+    set_keys(view, pick->order, i, &all[n++]);
+  }
+  qsort(all, n, sizeof *all, compare);
+  for (size_t i = 0; i < n; i++) (*out)[i] = all[i].place;
+  brim_free(all);
+  *count = n;
+  return BRIM_OK;
+}
+
+//-------------------------------------------- cells --------------------------------------------
+
+const char *brim_ui_sweep_state_name(brim_sweep_state state) {
+  static const char *const texts[BRIM_SWEEP_STATE_COUNT] = {
+      [BRIM_SWEEP_QUEUED] = BRIM_N_("queued"),   [BRIM_SWEEP_LEASED] = BRIM_N_("starting"),
+      [BRIM_SWEEP_RUNNING] = BRIM_N_("running"), [BRIM_SWEEP_DONE] = BRIM_N_("done"),
+      [BRIM_SWEEP_FAILED] = BRIM_N_("failed"),   [BRIM_SWEEP_CANCELLED] = BRIM_N_("cancelled"),
+      [BRIM_SWEEP_PAUSED] = BRIM_N_("paused"),
+  };
+  return (unsigned)state < BRIM_SWEEP_STATE_COUNT ? brim_tr(texts[state]) : "";
+}
+
+// The name of the state, or "pausing" and "cancelling" if the user asked for that.
+static const char *state_text(const brim_sweep_row *row) {
+  bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+  if (active && row->want == BRIM_SWEEP_WANT_PAUSE) return brim_tr("pausing");
+  if (active && row->want == BRIM_SWEEP_WANT_CANCEL) return brim_tr("cancelling");
+  return brim_ui_sweep_state_name(row->state);
+}
+
+static brim_ui_style state_style(brim_sweep_state state) {
+  switch (state) {
+    case BRIM_SWEEP_RUNNING:
+    case BRIM_SWEEP_LEASED:
+      return BRIM_UI_BEST;
+    case BRIM_SWEEP_DONE:
+      return BRIM_UI_GOOD;
+    case BRIM_SWEEP_FAILED:
+      return BRIM_UI_BAD;
+    case BRIM_SWEEP_PAUSED:
+      return BRIM_UI_WARN;
+    default:
+      return BRIM_UI_DIM;
+  }
+}
+
+// Why it failed or waits; nothing if there is nothing to say.
+static void put_note(const brim_sweep_row *row, brim_str *out) {
+  if (row->failure != BRIM_FAILURE_NONE && row->state != BRIM_SWEEP_DONE) {
+    // An experiment that waits for its retry has the failure of its last attempt.
+    brim_str_printf(out, "%s%s%s", brim_ui_failure_class(row->failure), *row->message ? ": " : "",
+                    row->message);
+    if (*row->waiting) brim_str_append(out, "; ");
+  }
+  if (!brim_sweep_state_ended(row->state)) brim_str_append(out, row->waiting);
+}
+
+// Its progress, 0 to 1; NaN = unknown.
+static double fraction_of(const brim_sweep_row *row) {
+  double f = NAN;
+  if (row->steps > 0 && row->step >= 0) {
+    f = (double)row->step / (double)row->steps;
+  } else if (row->epochs > 0 && row->epoch >= 0) {
+    f = (double)row->epoch / (double)row->epochs;
+  }
+  return f > 1 ? 1 : f;
+}
+
+void brim_ui_sweep_clock(double seconds, char out[32]) {
+  out[0] = '\0';
+  if (!(seconds >= 0) || seconds > 1e9) return;
+  long long s = (long long)seconds;
+  if (s >= 4 * 86400) {
+    snprintf(out, 32, brim_tr("%lld d %02lld h"), s / 86400, s / 3600 % 24);
+  } else if (s >= 3600) {
+    snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  } else {
+    snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+  }
+}
+
+// How long its attempts ran; NaN = none began.
+static double seconds_of(const brim_sweep_view *view, const brim_sweep_row *row) {
+  if (isnan(row->since_s)) return row->ran_s;
+  return fmax(0, view->now_s - row->since_s) + (isnan(row->ran_s) ? 0 : row->ran_s);
+}
+
+static void put_bar(brim_str *out, const brim_term *term, double fraction, int width) {
+  int full = isnan(fraction) ? 0 : (int)floor(fraction * width);
+  for (int i = 0; i < width; i++) {
+    brim_str_append(out, i < full ? (term->unicode ? "━" : "#") : (term->unicode ? "─" : "."));
+  }
+}
+
+// One "key=value" of a label. The value ends before the next key.
+typedef struct pair {
+  const char *key, *value;
+  size_t key_size, value_size;
+} pair;
+
+// Length of the key that a text begins with; 0 = none. "crop(size=24)" begins with none.
+static size_t key_at(const char *text) {
+  size_t n = strcspn(text, "= ()[]{},|\"'");
+  return text[n] == '=' ? n : 0;
+}
+
+static bool next_pair(const char **at, pair *out) {
+  const char *label = *at;
+  out->key = label;
+  out->key_size = key_at(label);
+  if (out->key_size == 0) return false;
+  label += out->key_size + 1;
+  out->value = label;
+  for (;;) {
+    label += strcspn(label, " ");
+    out->value_size = (size_t)(label - out->value);
+    if (!*label) break;
+    label++;
+    if (key_at(label) > 0) break;
+  }
+  *at = label;
+  return true;
+}
+
+static int width_of(const char *text, size_t size) {
+  char copy[128];
+  if (size >= sizeof copy) size = sizeof copy - 1;
+  memcpy(copy, text, size);
+  copy[size] = '\0';
+  return brim_utf8_width(copy);
+}
+
+// True if two labels have the same keys. look->key_widths grow to the widths of the values (look may be NULL).
+static bool same_keys(const char *label, const char *other, brim_ui_sweep_look *look) {
+  pair a, b;
+  size_t n = 0;
+  for (; *label && n < BRIM_UI_SWEEP_KEYS; n++) {
+    if (!next_pair(&label, &a) || !next_pair(&other, &b)) return false;
+    if (a.key_size != b.key_size || memcmp(a.key, b.key, a.key_size) != 0) return false;
+    if (!look) continue;
+    int key = width_of(a.key, a.key_size), value = width_of(a.value, a.value_size);
+    if (n >= look->key_count) look->key_widths[look->key_count++] = key;
+    if (value > look->key_widths[n]) look->key_widths[n] = value;
+  }
+  return n > 0 && !*label && !*other;
+}
+
+// Widths are measured on every n-th row of many, so that a frame of 10,000 rows is quick. Returns n.
+static size_t stride_of(size_t count) {
+  enum { LOOKED_AT = 500 };
+  return count / LOOKED_AT + 1;
+}
+
+// True if the rows have the same keys; measures each key and its values.
+static bool common_keys(const brim_sweep_view *view, const size_t *rows, size_t count,
+                        brim_ui_sweep_look *look) {
+  look->key_count = 0;
+  look->keys = count > 0 ? view->rows[rows[0]].label : "";
+  for (size_t i = 0; i < count; i += stride_of(count)) {
+    if (!same_keys(view->rows[rows[i]].label, look->keys, look)) return false;
+  }
+  return look->key_count > 0;
+}
+
+// The keys of a label, or its values, padded so that values stand below their keys.
+static void put_pairs(const char *label, bool values, const brim_ui_sweep_look *look,
+                      brim_str *out) {
+  pair one;
+  for (size_t i = 0; i < look->key_count && next_pair(&label, &one); i++) {
+    const char *text = values ? one.value : one.key;
+    size_t size = values ? one.value_size : one.key_size;
+    int pad = look->key_widths[i] - width_of(text, size);
+    brim_str_append_n(out, text, size);
+    if (i + 1 < look->key_count) brim_str_repeat(out, ' ', (size_t)(pad > 0 ? pad + 1 : 1));
+  }
+}
+
+void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
+                           bool short_labels, brim_ui_sweep_look *look,
+                           brim_ui_column out[BRIM_UI_SWEEP_COLUMN_COUNT]) {
+  look->values = short_labels && common_keys(view, rows, count, look);
+  const char *experiment = brim_tr("Experiment");
+  int least = 24;
+  if (look->values) {
+    least = -1;
+    for (size_t i = 0; i < look->key_count; i++) least += look->key_widths[i] + 1;
+    if (least > 40) least = 40;
+    brim_str keys;
+    brim_str_init(&keys);
+    put_pairs(view->rows[rows[0]].label, false, look, &keys);
+    snprintf(look->label, sizeof look->label, "%.*s", (int)sizeof look->label - 1, keys.data);
+    brim_utf8_trim(look->label);
+    brim_str_deinit(&keys);
+    experiment = look->label;
+  }
+  const brim_ui_column columns[BRIM_UI_SWEEP_COLUMN_COUNT] = {
+      [BRIM_UI_SWEEP_STATE] = {brim_tr("State"), NULL, BRIM_UI_LEFT, 0, 0},
+      [BRIM_UI_SWEEP_LABEL] = {experiment, NULL, BRIM_UI_LEFT, 0, least},
+      [BRIM_UI_SWEEP_PROGRESS] = {brim_tr("Progress"), "%", BRIM_UI_RIGHT, 3, 0},
+      [BRIM_UI_SWEEP_EPOCH] = {brim_tr("Epoch"), NULL, BRIM_UI_RIGHT, 8, 0},
+      [BRIM_UI_SWEEP_METRIC] = {look->last, brim_tr("Last"), BRIM_UI_RIGHT, 4, 0},
+      [BRIM_UI_SWEEP_BEST] = {look->best, brim_tr("Best"), BRIM_UI_RIGHT, 1, 0},
+      [BRIM_UI_SWEEP_WHERE] = {brim_tr("Where"), NULL, BRIM_UI_LEFT, 6, 0},
+      [BRIM_UI_SWEEP_TIME] = {brim_tr("Time"), NULL, BRIM_UI_RIGHT, 7, 0},
+      [BRIM_UI_SWEEP_ETA] = {brim_tr("ETA"), NULL, BRIM_UI_RIGHT, 5, 0},
+      [BRIM_UI_SWEEP_NOTE] = {brim_tr("Note"), NULL, BRIM_UI_LEFT, 9, 14},
+  };
+  // With one metric, both headings name it.
+  if (view->metric_count == 1) {
+    const char *label = brim_ui_value_label(&view->metrics[0]);
+    snprintf(look->last, sizeof look->last, brim_tr("%.40s, last"), label);
+    snprintf(look->best, sizeof look->best, brim_tr("%.40s, best"), label);
+  } else {
+    snprintf(look->last, sizeof look->last, "%s", brim_tr("Last"));
+    snprintf(look->best, sizeof look->best, "%s", brim_tr("Best"));
+  }
+  memcpy(out, columns, sizeof columns);
+}
+
+brim_ui_style brim_ui_sweep_cell(const brim_sweep_view *view, const brim_sweep_row *row,
+                                 brim_ui_sweep_column column, const brim_ui_sweep_look *look,
+                                 brim_str *out) {
+  char text[32] = "";
+  const brim_sweep_metric *metric = brim_sweep_view_metric(view, row->metric_key);
+  switch (column) {
+    case BRIM_UI_SWEEP_STATE:
+      brim_str_append(out, state_text(row));
+      return state_style(row->state);
+    case BRIM_UI_SWEEP_LABEL:
+      if (look->values && same_keys(row->label, look->keys, NULL)) {
+        put_pairs(row->label, true, look, out);
+      } else {
+        brim_str_append(out, *row->label ? row->label : row->id);
+      }
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_PROGRESS: {
+      double f = row->state == BRIM_SWEEP_DONE ? 1 : fraction_of(row);
+      if (isnan(f)) return BRIM_UI_PLAIN;
+      bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
+      if (active && look->bar) {
+        put_bar(out, look->term, f, 7);
+        brim_str_append_char(out, ' ');
+      }
+      brim_str_printf(out, "%3.0f %%", floor(brim_shown(f * 100)));
+      return BRIM_UI_PLAIN;
+    }
+    case BRIM_UI_SWEEP_EPOCH:
+      if (row->epoch >= 0 && row->epochs > 0) {
+        brim_str_printf(out, "%lld/%lld", (long long)row->epoch, (long long)row->epochs);
+      }
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_METRIC:
+      brim_ui_value(metric, row->metric, text);
+      break;
+    case BRIM_UI_SWEEP_BEST:
+      brim_ui_value(metric, row->best, text);
+      break;
+    case BRIM_UI_SWEEP_WHERE:
+      brim_str_append(out, row->devices);
+      return BRIM_UI_PLAIN;
+    case BRIM_UI_SWEEP_TIME:
+      brim_ui_sweep_clock(seconds_of(view, row), text);
+      break;
+    case BRIM_UI_SWEEP_ETA:
+      if (!brim_sweep_state_ended(row->state)) brim_ui_sweep_clock(row->eta_s, text);
+      break;
+    default:
+      put_note(row, out);
+      return row->state == BRIM_SWEEP_FAILED ? BRIM_UI_BAD : BRIM_UI_DIM;
+  }
+  brim_str_append(out, text);
+  return BRIM_UI_PLAIN;
+}
+
+//---------------------------------- GPUs ----------------------------------
+
+static brim_ui_style gpu_style(brim_sweep_gpu_state state) {
+  return state == BRIM_SWEEP_GPU_OUT                                            ? BRIM_UI_BAD
+         : state == BRIM_SWEEP_GPU_FOREIGN || state == BRIM_SWEEP_GPU_RELEASING ? BRIM_UI_WARN
+         : state == BRIM_SWEEP_GPU_BUSY                                         ? BRIM_UI_GOOD
+                                                                                : BRIM_UI_DIM;
+}
+
+static void gpu_state(const brim_sweep_gpu *gpu, char out[64]) {
+  static const char *const texts[BRIM_SWEEP_GPU_STATE_COUNT] = {
+      [BRIM_SWEEP_GPU_FREE] = BRIM_N_("free"),
+      [BRIM_SWEEP_GPU_BUSY] = BRIM_N_("busy"),
+      [BRIM_SWEEP_GPU_FOREIGN] = BRIM_N_("used by others"),
+      [BRIM_SWEEP_GPU_RELEASING] = BRIM_N_("freeing memory"),
+      [BRIM_SWEEP_GPU_OUT] = BRIM_N_("out of service"),
+  };
+  if (gpu->state == BRIM_SWEEP_GPU_BUSY && gpu->slots > 0) {
+    snprintf(out, 64, brim_tr("%lld of %lld running"), (long long)gpu->running,
+             (long long)gpu->slots);
+  } else if (gpu->state == BRIM_SWEEP_GPU_BUSY) {
+    snprintf(out, 64, brim_tr("%lld running"), (long long)gpu->running);
+  } else {
+    unsigned state = (unsigned)gpu->state;
+    snprintf(out, 64, "%s", state < BRIM_SWEEP_GPU_STATE_COUNT ? brim_tr(texts[state]) : "");
+  }
+}
+
+// Appends a part after two spaces, if it fits. `reserve`: pad it to this width if there is room, so that the parts of
+// several lines stand below each other.
+static void add_part(brim_str *line, const brim_term *term, int width, int reserve,
+                     const char *text, brim_ui_style style) {
+  int used = brim_utf8_width(line->data);
+  int wide = brim_utf8_width(text);
+  if (!*text || (width > 0 && used + 2 + wide > width)) return;
+  brim_str_append(line, used ? "  " : "");
+  brim_ui_styled(line, term, style, text);
+  if (wide < reserve && (width == 0 || used + 2 + reserve < width)) {
+    brim_str_repeat(line, ' ', (size_t)(reserve - wide));
+  }
+}
+
+// Appends a part after two spaces, cut at the width; nothing where fewer than 8 columns are free.
+static void add_clipped(brim_str *line, const brim_term *term, int width, const char *text,
+                        brim_ui_style style) {
+  int room = width > 0 ? width - brim_utf8_width(line->data) - 2 : INT_MAX;
+  if (!*text || room < 8) return;
+  brim_str_append(line, "  ");
+  brim_ui_put_clipped(line, term, style, text, room);
+}
+
+void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out) {
+  char text[64], figure[32];
+  brim_str line;
+  brim_str_init(&line);
+  brim_ui_clip(&line, term, gpu->name, 16);
+  int pad = 6 - brim_utf8_width(line.data);
+  if (pad > 0) brim_str_repeat(&line, ' ', (size_t)pad);
+  gpu_state(gpu, text);
+  add_part(&line, term, width, 14, text, gpu_style(gpu->state));
+  if (!isnan(gpu->memory_used) && gpu->memory_total > 0) {
+    snprintf(text, sizeof text, "%5.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
+             brim_shown(gpu->memory_total / (1 << 30)));
+    add_part(&line, term, width, 15, text, BRIM_UI_PLAIN);
+  }
+  if (!isnan(gpu->gpu_percent)) {
+    snprintf(text, sizeof text, "%3.0f %%", brim_shown(gpu->gpu_percent));
+    add_part(&line, term, width, 5, text, BRIM_UI_PLAIN);
+  }
+  bool trouble = gpu->why[0] != '\0';
+  if (trouble) add_clipped(&line, term, width, gpu->why, gpu_style(gpu->state));
+  if (!isnan(gpu->steps_per_s)) {
+    brim_format_figure(gpu->steps_per_s, figure);
+    snprintf(text, sizeof text, brim_tr("%s steps/s"), figure);
+    add_part(&line, term, width, 14, text, BRIM_UI_PLAIN);
+  }
+  if (!isnan(gpu->power_w)) {
+    snprintf(text, sizeof text, "%3.0f W", gpu->power_w);
+    add_part(&line, term, width, 5, text, BRIM_UI_DIM);
+  }
+  if (!isnan(gpu->temperature_c)) {
+    snprintf(text, sizeof text, "%.0f %s", gpu->temperature_c, term->unicode ? "°C" : "C");
+    add_part(&line, term, width, 6, text, BRIM_UI_DIM);
+  }
+  if (!trouble) add_clipped(&line, term, width, gpu->model, BRIM_UI_DIM);
+  brim_str_append(out, line.data);
+  if (line.status && !out->status) out->status = line.status;
+  brim_str_deinit(&line);
+}
 
 //--------------------------------------------- keys ---------------------------------------------
 
@@ -370,12 +953,12 @@ static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
   char text[160] = "", a[32], b[32];
   put_fact(f, brim_tr("Id"), BRIM_UI_PLAIN, row->id);
 
-  int n = snprintf(text, sizeof text, "%s", brim_ui_sweep_state_text(row));
+  int n = snprintf(text, sizeof text, "%s", state_text(row));
   if (row->attempt > 0 && n > 0 && n < (int)sizeof text) {
     snprintf(text + n, sizeof text - (size_t)n, brim_tr(", attempt %lld, %lld retries left"),
              (long long)row->attempt, (long long)row->tries_left);
   }
-  put_fact(f, brim_tr("State"), brim_ui_sweep_state_style(row->state), text);
+  put_fact(f, brim_tr("State"), state_style(row->state), text);
 
   size_t used = 0;
   text[0] = '\0';
@@ -404,7 +987,7 @@ static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
   const char *label = metric ? brim_ui_value_label(metric) : row->metric_key;
   put_fact(f, label, BRIM_UI_PLAIN, text);
 
-  brim_ui_sweep_clock(brim_ui_sweep_seconds(view, row), a);
+  brim_ui_sweep_clock(seconds_of(view, row), a);
   brim_ui_sweep_clock(brim_sweep_state_ended(row->state) ? NAN : row->eta_s, b);
   if (a[0] && b[0]) {
     snprintf(text, sizeof text, brim_tr("%s, ETA %s"), a, b);
@@ -422,7 +1005,7 @@ static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
   }
   brim_str note;
   brim_str_init(&note);
-  brim_ui_sweep_note(row, &note);
+  put_note(row, &note);
   bool failed = row->state == BRIM_SWEEP_FAILED;
   put_fact(f, failed ? brim_tr("Failure") : brim_tr("Note"), failed ? BRIM_UI_BAD : BRIM_UI_WARN,
            note.data);
@@ -557,7 +1140,7 @@ static double total_fraction(const brim_sweep_view *view) {
   }
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    double f = brim_sweep_state_ended(row->state) ? NAN : brim_ui_sweep_fraction(row);
+    double f = brim_sweep_state_ended(row->state) ? NAN : fraction_of(row);
     if (!isnan(f)) ended += f;
   }
   double fraction = ended / (double)total;
@@ -571,7 +1154,7 @@ static void put_total(brim_ui_frame *f, const brim_sweep_view *view) {
   brim_str_init(&line);
   int bar = f->term->width / 3 < 40 ? f->term->width / 3 : 40;
   if (f->term->colour) brim_str_append(&line, "\033[36m");
-  brim_ui_sweep_bar(&line, f->term, fraction, bar);
+  put_bar(&line, f->term, fraction, bar);
   if (f->term->colour) brim_str_append(&line, "\033[0m");
   brim_str_printf(&line, "  %3.0f %%", isnan(fraction) ? 0 : floor(brim_shown(fraction * 100)));
   if (!isnan(view->done_per_h)) {
@@ -607,7 +1190,7 @@ static void put_lists(brim_ui_frame *f, const brim_ui_sweep *state, const brim_s
   for (int i = 0; i < BRIM_UI_SWEEP_LIST_COUNT; i++) {
     int64_t count = 0;
     for (int k = 0; k < BRIM_SWEEP_STATE_COUNT; k++) {
-      bool listed = brim_ui_sweep_listed((brim_ui_sweep_list)i, (brim_sweep_state)k);
+      bool listed = is_listed((brim_ui_sweep_list)i, (brim_sweep_state)k);
       if (listed) count += view->counts[k];
     }
     brim_format_count((double)count, number);
@@ -737,7 +1320,7 @@ static int label_width(const table *t) {
     wide = -1;
     for (size_t i = 0; i < t->look.key_count; i++) wide += t->look.key_widths[i] + 1;
   }
-  for (size_t i = 0; i < t->count && !t->look.values; i += brim_ui_sweep_stride(t->count)) {
+  for (size_t i = 0; i < t->count && !t->look.values; i += stride_of(t->count)) {
     int one = brim_utf8_width(t->view->rows[t->rows[i]].label);
     if (one > wide) wide = one;
   }
@@ -859,7 +1442,7 @@ static void put_selected(brim_ui_frame *f, const brim_ui_sweep *state, const tab
       [BRIM_UI_SWEEP_BY_TIME] = BRIM_N_("newest first"),
   };
   snprintf(place, sizeof place, "%s/%s  %s", at, count, brim_tr(orders[state->order]));
-  if (t->count > 0) brim_ui_sweep_note(&t->view->rows[t->rows[t->at]], &note);
+  if (t->count > 0) put_note(&t->view->rows[t->rows[t->at]], &note);
   int room = f->term->width - brim_utf8_width(place) - 2;
   bool failed = t->count > 0 && t->view->rows[t->rows[t->at]].state == BRIM_SWEEP_FAILED;
   brim_ui_put_clipped(&line, f->term, failed ? BRIM_UI_BAD : BRIM_UI_WARN, note.data,

@@ -1,4 +1,4 @@
-// Inside ui/sweep: rows and cells of a sweep, shared by the live table, the plain text and the page.
+// Inside ui/sweep: values, rows and cells that the live table, the plain text and the page of a store share.
 #ifndef BRIM_UI_SWEEP_INT_H_
 #define BRIM_UI_SWEEP_INT_H_
 
@@ -8,6 +8,26 @@
 extern "C" {
 #endif
 
+//---------------------------------- values ----------------------------------
+
+// Values of a metric, which says whether they are percentages and with how many digits. metric NULL: plain numbers.
+
+// The heading of a metric, translated.
+const char *brim_ui_value_label(const brim_sweep_metric *metric);
+// "91.20 %"; "" when unknown.
+void brim_ui_value(const brim_sweep_metric *metric, double value, char out[32]);
+// "91.20 %"; a dash when not finite.
+void brim_ui_value_or_dash(const brim_sweep_metric *metric, double value, char out[32]);
+// "0.912 ± 0.013", "91.20 ± 0.41 %": two digits of the deviation, and the mean to the same place. The mean alone where
+// there is no deviation; a dash when unknown.
+void brim_ui_value_spread(const brim_sweep_metric *metric, double mean, double std, char out[80]);
+// "0.905 - 0.919", "90.50 - 91.90 %" with an en dash: to the place of the deviation.
+void brim_ui_value_range(const brim_sweep_metric *metric, const double bounds[2], double std,
+                         char out[80]);
+// "+0.012 [+0.003, +0.021]", "+1.20 [+0.30, +2.10] pp" (percentage points); unknown is NaN.
+void brim_ui_value_difference(const brim_sweep_metric *metric, double mean, const double bounds[2],
+                              char out[112]);
+
 //---------------------------------- rows ----------------------------------
 
 typedef struct brim_ui_sweep_pick {
@@ -16,7 +36,6 @@ typedef struct brim_ui_sweep_pick {
   const char *search;  // words that the label, the id or the tags must have; "" = any
 } brim_ui_sweep_pick;
 
-bool brim_ui_sweep_listed(brim_ui_sweep_list list, brim_sweep_state state);
 // Indices into view->rows of what a list shows, in its order. brim_free(*out).
 brim_status brim_ui_sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
                                size_t **out, size_t *count);
@@ -51,8 +70,6 @@ typedef struct brim_ui_sweep_look {
   int key_widths[BRIM_UI_SWEEP_KEYS];
 } brim_ui_sweep_look;
 
-// Widths are measured on every n-th row of many, so that a frame of 10,000 rows is quick. Returns n.
-size_t brim_ui_sweep_stride(size_t count);
 // The columns of a view. `short_labels`: keys move to the heading if all of `rows` have the same ones.
 void brim_ui_sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
                            bool short_labels, brim_ui_sweep_look *look,
@@ -62,20 +79,8 @@ brim_ui_style brim_ui_sweep_cell(const brim_sweep_view *view, const brim_sweep_r
                                  brim_str *out);
 
 const char *brim_ui_sweep_state_name(brim_sweep_state state);  // "starting", translated
-// The same, or "pausing" and "cancelling" where the user asked for that.
-const char *brim_ui_sweep_state_text(const brim_sweep_row *row);
-brim_ui_style brim_ui_sweep_state_style(brim_sweep_state state);
-// Why it failed or waits; "" where there is nothing to say.
-void brim_ui_sweep_note(const brim_sweep_row *row, brim_str *out);
-// 0 to 1; NaN = unknown.
-double brim_ui_sweep_fraction(const brim_sweep_row *row);
 // "12:04", "3:12:04", "4 d 07 h"; "" = unknown.
 void brim_ui_sweep_clock(double seconds, char out[32]);
-// How long its attempts ran; NaN = none began.
-double brim_ui_sweep_seconds(const brim_sweep_view *view, const brim_sweep_row *row);
-void brim_ui_sweep_bar(brim_str *out, const brim_term *term, double fraction, int width);
-// "2,400 experiments/h", "ETA 4 h": the parts that are known, each with `gap` in front.
-void brim_ui_sweep_rates(const brim_sweep_view *view, const char *gap, brim_str *out);
 // "GPU 0  2 running  12.1/139.8 GiB  98 %", clipped to the width (0 = no limit).
 void brim_ui_sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out);
 

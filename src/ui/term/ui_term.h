@@ -6,7 +6,6 @@
 
 #include "base/base.h"
 #include "record/record.h"
-#include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -92,24 +91,6 @@ void brim_ui_ms(double value, char out[32]);
 void brim_ui_time_of_day(double when_s, const char *unknown, char out[16]);
 // "ok", "OOM (planned)", "NaN", ...
 const char *brim_ui_failure_class(brim_failure failure);
-
-// Values of a metric, which says whether they are percentages and with how many digits. metric NULL: plain numbers.
-
-// The heading of a metric, translated.
-const char *brim_ui_value_label(const brim_sweep_metric *metric);
-// "91.20 %"; "" when unknown.
-void brim_ui_value(const brim_sweep_metric *metric, double value, char out[32]);
-// "91.20 %"; a dash when not finite.
-void brim_ui_value_or_dash(const brim_sweep_metric *metric, double value, char out[32]);
-// "0.912 ± 0.013", "91.20 ± 0.41 %": two digits of the deviation, and the mean to the same place. The mean alone where
-// there is no deviation; a dash when unknown.
-void brim_ui_value_spread(const brim_sweep_metric *metric, double mean, double std, char out[80]);
-// "0.905 - 0.919", "90.50 - 91.90 %" with an en dash: to the place of the deviation.
-void brim_ui_value_range(const brim_sweep_metric *metric, const double bounds[2], double std,
-                         char out[80]);
-// "+0.012 [+0.003, +0.021]", "+1.20 [+0.30, +2.10] pp" (percentage points); unknown is NaN.
-void brim_ui_value_difference(const brim_sweep_metric *metric, double mean, const double bounds[2],
-                              char out[112]);
 
 //---------------------------------- tables ----------------------------------
 
