@@ -42,6 +42,8 @@ static const char probe[] =
     "  seen.map = map.rows[0].cells[0].textContent + ' ' + map.rows[2].cells[3].textContent;\n"
     "  choose('heat-column', 'precision');\n"
     "  seen.swap = document.getElementById('heat-row').value;\n"
+    "  choose('heat-row', 'batch_size');\n"
+    "  seen.oom = map.textContent.indexOf('OOM') >= 0;\n"
     "  choose('ladder-row', '3');\n"
     "  seen.ladder = document.querySelector('.rung[data-key=sm] .v').textContent;\n"
     "  choose('stack-group', '2');\n"
@@ -100,6 +102,7 @@ static void test_used(void **state) {
   contains(text, "\"same\":true");         // drawn again it is what was there
   contains(text, "\"map\":\"Precision \\\\ Workers 103,799\"");
   contains(text, "\"swap\":\"num_workers\"");
+  contains(text, "\"oom\":true");  // a cell where nothing fits says so after it is drawn again
   contains(text, "\"ladder\":\"13 %\"");
   contains(text, "\"groups\":1");
   contains(text, "\"tip\":\"Batch 1\"");

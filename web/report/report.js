@@ -205,7 +205,7 @@
       best.pick = matching.some(function (row) { return row.classList.contains('best'); });
       return best;
     }
-    var oom = matching.some(function (row) { return /OOM/.test(row.cells[row.cells.length - 1].textContent); });
+    var oom = matching.some(function (row) { return /OOM/.test(textAt(row, columnOf('status'))); });
     return { n: NaN, text: oom ? 'OOM' : '\u2013' };
   }
   function drawMap() {
