@@ -41,19 +41,20 @@ static void test_pair(void **state) {
   brim_ui_pair p;
   brim_ui_compare_pair(&a, &b, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_FASTER);
-  assert_true(fabs(p.ratio - 1.1) < 1e-12);
+  assert_true(fabs(p.ratio.value - 1.1) < 1e-12);
   double half = hypot(0.5 * log(102.0 / 98), 0.5 * log(112.0 / 108));
-  assert_true(fabs(p.low - 1.1 * exp(-half)) < 1e-12 && fabs(p.high - 1.1 * exp(half)) < 1e-12);
+  assert_true(fabs(p.ratio.low - 1.1 * exp(-half)) < 1e-12 &&
+              fabs(p.ratio.high - 1.1 * exp(half)) < 1e-12);
   brim_ui_compare_pair(&b, &a, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_SLOWER);
   brim_ui_compare_pair(&a, &c, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_OPEN);
   brim_ui_compare_pair(&a, &unknown, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_UNKNOWN);
-  assert_true(fabs(p.ratio - 0.9) < 1e-12 && isnan(p.low));
+  assert_true(fabs(p.ratio.value - 0.9) < 1e-12 && isnan(p.ratio.low));
   brim_ui_compare_pair(&a, &failed, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_B_FAILED);
-  assert_true(isnan(p.ratio));
+  assert_true(isnan(p.ratio.value));
   brim_ui_compare_pair(&failed, &a, &p);
   assert_int_equal(p.verdict, BRIM_UI_VERDICT_A_FAILED);
   brim_ui_compare_pair(&failed, &failed, &p);
@@ -95,7 +96,7 @@ static void test_noisy(void **state) {
   brim_ui_compare_pair(&a, &twice, &p[0]);
   brim_ui_compare_pair(&a, &more, &p[1]);
   assert_int_equal(brim_ui_compare_overall(p, 2, &all), 2);  // both count
-  assert_true(fabs(all.ratio - sqrt(2 * 1.3)) < 1e-12);
+  assert_true(fabs(all.ratio.value - sqrt(2 * 1.3)) < 1e-12);
 }
 
 // Records without an interval, or with that of one visit, are compared, but nothing of them is certain.
@@ -121,22 +122,22 @@ static void test_old(void **state) {
   assert_int_equal(all.verdict, BRIM_UI_VERDICT_FASTER);
   assert_int_equal(brim_ui_compare_overall(p + 1, 2, &all), 2);
   assert_int_equal(all.verdict, BRIM_UI_VERDICT_UNKNOWN);
-  assert_true(fabs(all.ratio - 2) < 1e-12 && isnan(all.low));
+  assert_true(fabs(all.ratio.value - 2) < 1e-12 && isnan(all.ratio.low));
 }
 
 // The errors of one sweep may go the same way: two settings are no more certain than one.
 static void test_mean(void **state) {
   (void)state;
   const brim_ui_verdict open = BRIM_UI_VERDICT_OPEN;
-  brim_ui_pair all, pairs[] = {{.ratio = 2, .low = 2 / 1.1, .high = 2 * 1.1, .verdict = open},
-                               {.ratio = 0.5, .low = 0.5 / 1.1, .high = 0.55, .verdict = open},
-                               {.ratio = NAN, .low = NAN, .high = NAN}};
+  brim_ui_pair all, pairs[] = {{.ratio = {2, 2 / 1.1, 2 * 1.1}, .verdict = open},
+                               {.ratio = {0.5, 0.5 / 1.1, 0.55}, .verdict = open},
+                               {.ratio = {NAN, NAN, NAN}}};
   assert_int_equal(brim_ui_compare_overall(pairs, 3, &all), 2);
-  assert_true(fabs(all.ratio - 1) < 1e-12);
-  assert_true(fabs(log(all.high) - log(1.1)) < 1e-12);
+  assert_true(fabs(all.ratio.value - 1) < 1e-12);
+  assert_true(fabs(log(all.ratio.high) - log(1.1)) < 1e-12);
   assert_int_equal(all.verdict, BRIM_UI_VERDICT_OPEN);
   assert_int_equal(brim_ui_compare_overall(pairs + 2, 1, &all), 0);
-  assert_true(isnan(all.ratio) && isnan(all.low) && isnan(all.high));
+  assert_true(isnan(all.ratio.value) && isnan(all.ratio.low) && isnan(all.ratio.high));
 }
 
 // The lines below the table keep to the width too, and say the same.

@@ -346,9 +346,9 @@ static brim_status pair_json(const brim_ui_pair *p, json_t *list) {
     s = side_json(p->b, &b);
     s = s ? (json_decref(b), s) : brim_json_put(item, "b", b);
   }
-  if (!s) s = brim_json_put(item, "ratio", brim_json_number(p->ratio));
-  if (!s) s = brim_json_put(item, "ratio_low", brim_json_number(p->low));
-  if (!s) s = brim_json_put(item, "ratio_high", brim_json_number(p->high));
+  if (!s) s = brim_json_put(item, "ratio", brim_json_number(p->ratio.value));
+  if (!s) s = brim_json_put(item, "ratio_low", brim_json_number(p->ratio.low));
+  if (!s) s = brim_json_put(item, "ratio_high", brim_json_number(p->ratio.high));
   if (!s) s = brim_json_put(item, "verdict", json_string(brim_ui_verdict_name(p->verdict)));
   if (!s) s = brim_json_put(item, "certain", json_boolean(brim_ui_verdict_certain(p->verdict)));
   return s;
@@ -363,9 +363,9 @@ static brim_status show_json(const comparison *c) {
   if (!s) s = brim_json_put(f, "pairs", json_incref(list));
   for (size_t i = 0; i < c->count && !s; i++) s = pair_json(&c->pairs[i], list);
   json_decref(list);
-  if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(all.ratio));
-  if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(all.low));
-  if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(all.high));
+  if (!s) s = brim_json_put(f, "mean_ratio", brim_json_number(all.ratio.value));
+  if (!s) s = brim_json_put(f, "mean_ratio_low", brim_json_number(all.ratio.low));
+  if (!s) s = brim_json_put(f, "mean_ratio_high", brim_json_number(all.ratio.high));
   if (!s) s = brim_json_put(f, "mean_of", json_integer((json_int_t)n));
   if (!s) s = brim_json_put(f, "verdict", json_string(brim_ui_verdict_name(all.verdict)));
   if (!s) s = brim_json_put(f, "certain", json_boolean(brim_ui_verdict_certain(all.verdict)));
@@ -389,7 +389,7 @@ static bool is_below(const brim_ui_pair *p, double share) {
   if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
   bool steady = brim_result_trusted(p->a) && brim_result_trusted(p->b);
   if (p->verdict == BRIM_UI_VERDICT_ONCE && !steady) return false;
-  double most = isnan(p->high) ? p->ratio : p->high;
+  double most = isnan(p->ratio.high) ? p->ratio.value : p->ratio.high;
   return most < share;
 }
 

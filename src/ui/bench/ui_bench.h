@@ -88,10 +88,10 @@ typedef enum brim_ui_verdict {
 } brim_ui_verdict;
 
 // One setting in two records. The ratio is samples/s of b over that of a; its 95 % interval treats the two as
-// independent. NaN = unknown.
+// independent.
 typedef struct brim_ui_pair {
   const brim_result *a, *b;
-  double ratio, low, high;
+  brim_interval ratio;
   brim_ui_verdict verdict;
 } brim_ui_pair;
 

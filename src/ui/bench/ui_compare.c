@@ -7,38 +7,34 @@
 #include "ui/bench/ui_bench_int.h"
 
 //------------------------------------------- records -------------------------------------------
-// Two sets of records side by side: ratio with its interval, verdict, one line over all. A difference is
-// certain when the 95 % interval of the ratio excludes 1, as in a sweep. The caller pairs the records.
-
-// Half the width of the 95 % interval of the logarithm; NaN = unknown.
+// Half the width of the 95 % interval of the logarithm of the throughput; NaN = unknown.
 static double log_half_width(const brim_result *r) {
   bool known = r->samples_per_s_low > 0 && r->samples_per_s_high >= r->samples_per_s_low;
   return known ? 0.5 * log(r->samples_per_s_high / r->samples_per_s_low) : (double)NAN;
 }
 
-static brim_ui_verdict decide(double low, double high) {
-  if (isnan(low) || isnan(high)) return BRIM_UI_VERDICT_UNKNOWN;
-  return low > 1    ? BRIM_UI_VERDICT_FASTER
-         : high < 1 ? BRIM_UI_VERDICT_SLOWER
-                    : BRIM_UI_VERDICT_OPEN;
+static brim_ui_verdict decide(brim_interval ratio) {
+  if (isnan(ratio.low) || isnan(ratio.high)) return BRIM_UI_VERDICT_UNKNOWN;
+  return ratio.low > 1    ? BRIM_UI_VERDICT_FASTER
+         : ratio.high < 1 ? BRIM_UI_VERDICT_SLOWER
+                          : BRIM_UI_VERDICT_OPEN;
 }
 
 void brim_ui_compare_pair(const brim_result *a, const brim_result *b, brim_ui_pair *out) {
-  *out =
-      (brim_ui_pair){.a = a, .b = b, .ratio = (double)NAN, .low = (double)NAN, .high = (double)NAN};
+  *out = (brim_ui_pair){.a = a, .b = b, .ratio = {(double)NAN, (double)NAN, (double)NAN}};
   if (!brim_result_ran(a) || !brim_result_ran(b)) {
     out->verdict = brim_result_ran(a)   ? BRIM_UI_VERDICT_B_FAILED
                    : brim_result_ran(b) ? BRIM_UI_VERDICT_A_FAILED
                                         : BRIM_UI_VERDICT_BOTH_FAILED;
     return;
   }
-  out->ratio = b->samples_per_s / a->samples_per_s;
+  out->ratio.value = b->samples_per_s / a->samples_per_s;
   double half = hypot(log_half_width(a), log_half_width(b));
   if (isnan(half)) return;
-  out->low = out->ratio * exp(-half);
-  out->high = out->ratio * exp(half);
+  out->ratio.low = out->ratio.value * exp(-half);
+  out->ratio.high = out->ratio.value * exp(half);
   bool once = a->repeats < 2 || b->repeats < 2;
-  out->verdict = once ? BRIM_UI_VERDICT_ONCE : decide(out->low, out->high);
+  out->verdict = once ? BRIM_UI_VERDICT_ONCE : decide(out->ratio);
 }
 
 bool brim_ui_verdict_certain(brim_ui_verdict verdict) {
@@ -49,8 +45,8 @@ static bool is_certain(brim_ui_verdict verdict) {
   return brim_ui_verdict_certain(verdict) || verdict == BRIM_UI_VERDICT_OPEN;
 }
 
-// The half width of the mean is the mean of the half widths. Settings of one sweep share the state of the
-// machine, so their errors may go the same way: averaging need not narrow the interval.
+// The half width of the mean is the mean of the half widths: averaging does not narrow the interval, because settings of one
+// sweep share the state of the machine and may have common errors.
 size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out) {
   double sum = 0, half = 0;
   size_t n = 0;
@@ -58,15 +54,15 @@ size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_
   for (size_t i = 0; i < count; i++) certain = certain || is_certain(pairs[i].verdict);
   for (size_t i = 0; i < count; i++) {
     const brim_ui_pair *p = &pairs[i];
-    if (isnan(p->ratio) || (certain && !is_certain(p->verdict))) continue;
+    if (isnan(p->ratio.value) || (certain && !is_certain(p->verdict))) continue;
     once = once || p->verdict == BRIM_UI_VERDICT_ONCE;
-    sum += log(p->ratio);
-    half += 0.5 * log(p->high / p->low);  // one unknown interval makes the mean's unknown
+    sum += log(p->ratio.value);
+    half += 0.5 * log(p->ratio.high / p->ratio.low);  // NaN if one interval is unknown
     n++;
   }
   double mean = n ? exp(sum / (double)n) : (double)NAN, factor = n ? exp(half / (double)n) : 1;
-  *out = (brim_ui_pair){.ratio = mean, .low = mean / factor, .high = mean * factor};
-  out->verdict = decide(out->low, out->high);
+  *out = (brim_ui_pair){.ratio = {mean, mean / factor, mean * factor}};
+  out->verdict = decide(out->ratio);
   if (once && out->verdict != BRIM_UI_VERDICT_UNKNOWN) out->verdict = BRIM_UI_VERDICT_ONCE;
   return n;
 }
@@ -80,7 +76,7 @@ const char *brim_ui_verdict_name(brim_ui_verdict verdict) {
   return (unsigned)verdict < BRIM_UI_VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
-// For the line of counts; without the "certain" or "provisional" that a pair's text begins with.
+// A verdict in the line of counts.
 static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
   static const struct {
     const char *text;
@@ -98,7 +94,7 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
   return brim_tr(rows[verdict].text);
 }
 
-// The same where there is no room; the line below the table has it in full.
+// A verdict in a narrow table; the line below the table has it in full.
 static const char *verdict_word(brim_ui_verdict verdict) {
   static const char *const words[BRIM_UI_VERDICT_COUNT] = {
       [BRIM_UI_VERDICT_UNKNOWN] = BRIM_N_("no interval"),
@@ -112,9 +108,10 @@ static const char *verdict_word(brim_ui_verdict verdict) {
   return brim_tr(words[verdict]);
 }
 
-// By how many percent B is certainly faster or slower, rounded down: what is printed stays certain.
+// By how many percent B is at least faster or slower, rounded down so that the statement stays certain.
 static void least_text(const brim_ui_pair *p, char out[16]) {
-  double least = 100 * (p->verdict == BRIM_UI_VERDICT_FASTER ? p->low - 1 : 1 - p->high);
+  double least =
+      100 * (p->verdict == BRIM_UI_VERDICT_FASTER ? p->ratio.low - 1 : 1 - p->ratio.high);
   int digits = least >= 10 ? 0 : least >= 0.1 ? 1 : 3;
   double unit = pow(10, digits);
   snprintf(out, 16, "%.*f", digits, floor(brim_shown(least * unit)) / unit);
@@ -158,13 +155,14 @@ static void rate_text(const brim_term *term, const brim_result *r, char out[64])
   }
 }
 
-static void ratio_text(double ratio, double low, double high, char out[64]) {
-  if (isnan(ratio)) {
+static void ratio_text(brim_interval ratio, char out[64]) {
+  if (isnan(ratio.value)) {
     snprintf(out, 64, "-");
-  } else if (isnan(low) || isnan(high)) {
-    snprintf(out, 64, "%.3f", brim_shown(ratio));
+  } else if (isnan(ratio.low) || isnan(ratio.high)) {
+    snprintf(out, 64, "%.3f", brim_shown(ratio.value));
   } else {
-    snprintf(out, 64, "%.3f [%.3f, %.3f]", brim_shown(ratio), brim_shown(low), brim_shown(high));
+    snprintf(out, 64, "%.3f [%.3f, %.3f]", brim_shown(ratio.value), brim_shown(ratio.low),
+             brim_shown(ratio.high));
   }
 }
 
@@ -177,7 +175,7 @@ static void memory_text(const brim_result *r, char out[32]) {
   }
 }
 
-// A knob is shown where its value is not the same everywhere.
+// True if a knob has different values. Only such knobs are columns.
 static bool varies(const brim_ui_pair *pairs, size_t count, const char *name) {
   const brim_result_knob *first = brim_result_knob_find(pairs[0].a, name);
   for (size_t i = 0; i < count; i++) {
@@ -190,7 +188,7 @@ static bool varies(const brim_ui_pair *pairs, size_t count, const char *name) {
   return false;
 }
 
-// "256", or "fp32 -> bf16" where the two differ in it.
+// "256", or "fp32 -> bf16" if the two sides differ.
 static void knob_text(const brim_ui_pair *pair, const char *name, char out[80]) {
   const brim_result_knob *a = brim_result_knob_find(pair->a, name);
   const brim_result_knob *b = brim_result_knob_find(pair->b, name);
@@ -216,7 +214,7 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   pair_text(pair, &style, verdict);
   if (short_verdict) snprintf(verdict, sizeof verdict, "%s", verdict_word(pair->verdict));
-  ratio_text(pair->ratio, pair->low, pair->high, text);
+  ratio_text(pair->ratio, text);
   brim_ui_table_add(table, style, "%s", text);
   memory_text(pair->a, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
@@ -225,7 +223,8 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
-// What was determined stays longest; then the ratio, then what it is made of.
+// The table. On a narrow terminal the verdict stays longest, then the ratio, then the two rates, then memory. If columns
+// still do not fit, a second try uses short verdicts.
 static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                              brim_str *out) {
   brim_ui_column columns[BRIM_RESULT_MAX_KNOBS + 6];
@@ -301,7 +300,7 @@ static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t
   brim_ui_pair all;
   char factor[64], least[16], line[256];
   size_t n = brim_ui_compare_overall(pairs, count, &all);
-  brim_ui_factor((brim_interval){all.ratio, all.low, all.high}, factor);
+  brim_ui_factor(all.ratio, factor);
   if (n == 0) {
     snprintf(line, sizeof line, "%s", brim_tr("Provisional: no setting ran in both"));
   } else if (brim_ui_verdict_certain(all.verdict)) {
