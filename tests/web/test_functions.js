@@ -19,15 +19,15 @@ function functions(file, names, given) {
 }
 
 const names = new Map([['p1', { percent: true, digits: 1 }], ['p2', { percent: true }]]);
-const dashboard = functions('dashboard/base.js', ['isNumber', 'rounded', 'whole', 'number', 'isShare', 'metric', 'bytes'], { names, dash: '-' });
-const plot = functions('lab/lab_plot.js', ['rounded', 'format'], {});
-const lab = functions('lab/lab.js', ['valueText'], plot);
-const report = functions('report/report.js', ['rounded', 'msText'], {});
-const profile = functions('profile/profile.js', ['bytes'], {});
+const brimPage = functions('page.js', ['rounded', 'number', 'percent', 'bytes', 'hasWord'], {}), rounded = brimPage.rounded;
+const dashboard = functions('dashboard/base.js', ['isNumber', 'number', 'isShare', 'metric', 'bytes'], { names, dash: '-', brimPage });
+const plot = functions('lab/lab_plot.js', ['format'], { brimPage });
+const lab = functions('lab/lab.js', ['valueText'], { brimPage, format: plot.format });
+const report = functions('report/report.js', ['msText'], { rounded });
 const shown = {
   percent1: [(v) => dashboard.metric('p1', v), (v) => lab.valueText({ percent: 1 }, v)],
   percent2: [(v) => dashboard.metric('p2', v), (v) => lab.valueText({ percent: 2 }, v)],
-  bytes: [dashboard.bytes, profile.bytes], ms: [report.msText], number: [dashboard.number],
+  bytes: [dashboard.bytes, brimPage.bytes], ms: [report.msText], number: [dashboard.number],
 };
 
 let wrong = 0, count = 0;

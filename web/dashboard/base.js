@@ -1,7 +1,7 @@
 // Elements, numbers, requests, messages. Whatever the server says becomes text nodes, never HTML.
 'use strict';
 (function () {
-  const t = brim.t, dash = '\u2013';
+  const { t } = brim, { rounded, css, hasWord } = brimPage, dash = '\u2013';
 
   //-------------------------------- elements --------------------------------
 
@@ -66,16 +66,8 @@
   function isNumber(value) { return typeof value === 'number' && isFinite(value); }
   // The server writes numbers that are not finite as texts.
   function realOf(value) { return typeof value === 'string' ? ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[value] : value; }
-  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
-  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
   function whole(value) { return Number(rounded(value).toFixed(0)); }
-  function number(value) {
-    if (value === 'nan' || value === 'inf' || value === '-inf') return value;
-    if (!isNumber(value)) return dash;
-    const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-4 || size >= 1e7)) return Number(rounded(value).toPrecision(3)).toExponential().replace('e+', 'e');
-    return size >= 1e4 ? whole(value).toLocaleString('en') : String(Number(rounded(value).toPrecision(4)));
-  }
+  function number(value) { return value === 'nan' || value === 'inf' || value === '-inf' ? value : brimPage.number(value, 4); }
   // News of values as [[key, step, value], ...]
   function rowsOf(m) { return Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v)); }
   function count(value) { return Number(value || 0).toLocaleString('en'); }
@@ -90,16 +82,9 @@
   function nameAmong(key, keys) { const name = nameOfKey(key); return keys.some((k) => k !== key && nameOfKey(k) === name) ? name + ' (' + key + ')' : name; }
   function metric(key, value) {
     const n = names.get(key);
-    return isNumber(value) && isShare(key) ? rounded(value * 100).toFixed(n && n.digits || 2) + ' %' : number(value);
+    return isNumber(value) && isShare(key) ? brimPage.percent(value, n && n.digits || 2) : number(value);
   }
-  function bytes(value) {
-    if (!isNumber(value)) return dash;
-    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-    let u = 0;
-    if (value >= 1024) { value = rounded(value / 1024); u++; }
-    while (value >= 1023.95 && u < 4) { value /= 1024; u++; }  // 1023.95 would be 1024.0
-    return (u === 0 ? Math.round(value) : value.toFixed(1)) + ' ' + units[u];
-  }
+  function bytes(value) { return isNumber(value) ? brimPage.bytes(value) : dash; }
   function span(ms) {
     if (!isNumber(ms)) return dash;
     const s = Math.max(0, ms) / 1000;
@@ -215,7 +200,7 @@
   }
 
   Object.assign(brim, {
-    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, rowsOf, rounded, whole, number, count, names, isShare, isLower, isBetter, nameOfKey, nameAmong, metric, bytes, span, now, ago, clock,
+    h, svg, put, fill, refresh, digest, dash, isNumber, realOf, rowsOf, rounded, css, hasWord, whole, number, count, names, isShare, isLower, isBetter, nameOfKey, nameAmong, metric, bytes, span, now, ago, clock,
     Refusal, lines, join, get, post, optional, query, notes, note, refused, dialog, ask, on, emit, throttle,
     setClock(ms) { skew = ms - Date.now(); },
   });

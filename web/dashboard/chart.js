@@ -2,10 +2,9 @@
 // server's news, and the curve of an experiment is read again when it ends.
 'use strict';
 (function () {
-  const { h, fill, t, model, isNumber } = brim;
+  const { h, fill, t, css, model, isNumber } = brim;
   const COLOURS = 8, MOST_POINTS = 1600;
 
-  function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
   // Experiments keep their colour while the page is open.
   const slots = new Map();
   function slotOf(id) {

@@ -161,12 +161,6 @@
   const selected = new Set();
   let remembered = { at: -1, top: 0 };
 
-  // A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012".
-  function hasWord(text, word) {
-    const whole = word.includes('=') && /[0-9]$/.test(word);
-    for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) if (!whole || !/[0-9.e]/.test(text.charAt(at + word.length))) return true;
-    return false;
-  }
   function filterRows(f) {
     const words = (f.q || '').toLowerCase().split(/\s+/).filter(Boolean), wanted = f.state ? f.state.split(',') : null;
     const out = [];
@@ -176,7 +170,7 @@
       if (f.tag && !(row.tags || '').split(/[,\s]+/).includes(f.tag)) continue;
       if (words.length) {
         if (!row.words) row.words = [row.id, row.label, row.tags, row.worker, row.failure, failureOf(row.failure), row.reason, model.gridName(row.grid)].join(' ').toLowerCase();
-        if (!words.every((w) => hasWord(row.words, w))) continue;
+        if (!words.every((w) => brim.hasWord(row.words, w))) continue;
       }
       out.push(row);
     }

@@ -1,20 +1,13 @@
-// The page of a store: filters, tables with all rows, what is drawn and in which colours, details of one
-// experiment. Drawing is lab_plot.js's. Texts come from the page, in its language; none is put in as
-// HTML. page.html#exp=0123456789ab opens an experiment.
+// The page of a store: filters, tables with all rows, colours, details of one experiment. lab_plot.js draws. Texts come from
+// the page, in its language. page.html#exp=0123456789ab opens an experiment.
 'use strict';
 (function () {
-  var doc = document, format = brimPlot.format, rounded = brimPlot.rounded;
-  function byId(id) { return doc.getElementById(id); }
-  function make(tag, text, kind) {
-    var element = doc.createElement(tag);
-    if (text !== undefined && text !== null) element.textContent = text;
-    if (kind) element.className = kind;
-    return element;
-  }
+  var doc = document, format = brimPlot.format, rounded = brimPage.rounded, css = brimPage.css;
+  var byId = brimPage.byId, make = brimPage.make, hideTip = brimPage.hideTip;
   function add(parent, tag, text, kind) { return parent.appendChild(make(tag, text, kind)); }
   function fill(template, a, b) { return template.replace('{0}', a).replace('{1}', b); }
   doc.documentElement.classList.add('scripted');
-  var data = JSON.parse(byId('data').textContent), text = data.text, tip = byId('tip');
+  var data = JSON.parse(byId('data').textContent), text = data.text;
   if (data.count === 0) return;
   var everyone = Array.from({ length: data.count }, function (v, i) { return i; });
   var results = data[data.result], HIGHER = 1, LOWER = 2;
@@ -28,7 +21,7 @@
   // A value of a metric, which may be a percentage: {percent: decimals, -1 = a number}.
   function valueText(metric, value) {
     if (metric.percent < 0 || value === null || !isFinite(value)) return format(value);
-    return rounded(value * 100).toFixed(metric.percent) + ' %';
+    return brimPage.percent(value, metric.percent);
   }
   function tickOf(metric) {
     return metric.percent < 0 ? format : function (v) { return Number(rounded(v * 100).toPrecision(6)) + ' %'; };
@@ -47,17 +40,6 @@
   }
   function failureOf(exp) { return data.states[data.state[exp]][0] === 'failed' ? data.failures[data.failure[exp]] : ''; }
 
-  //-------------------------------- the tip --------------------------------
-
-  function showTip(words, event) {
-    tip.textContent = words;
-    tip.hidden = false;
-    var box = tip.getBoundingClientRect(), wide = doc.documentElement.clientWidth;
-    tip.style.left = Math.max(4, Math.min(event.clientX + 14, wide - box.width - 4)) + 'px';
-    tip.style.top = (event.clientY - box.height - 12 > 4 ? event.clientY - box.height - 12 : event.clientY + 18) + 'px';
-  }
-  function hideTip() { tip.hidden = true; }
-
   //-------------------------------- filters --------------------------------
 
   var filters = { text: '', states: {}, values: {}, ranges: [] };
@@ -70,17 +52,9 @@
     return filters.text || Object.keys(filters.states).length || Object.keys(filters.values).length ||
            filters.ranges.some(Boolean);
   }
-  // A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012".
-  function hasWord(text, word) {
-    var whole = word.includes('=') && /[0-9]$/.test(word);
-    for (var at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
-      if (!whole || !/[0-9.e]/.test(text.charAt(at + word.length))) return true;
-    }
-    return false;
-  }
   function passes(exp) {
     if (Object.keys(filters.states).length && !filters.states[data.state[exp]]) return false;
-    if (filters.text && !filters.text.split(/\s+/).every(function (word) { return hasWord(words[exp], word); })) {
+    if (filters.text && !filters.text.split(/\s+/).every(function (word) { return brimPage.hasWord(words[exp], word); })) {
       return false;
     }
     return Object.keys(filters.values).every(function (k) { return data.keys[k].of[exp] === filters.values[k]; });
@@ -138,7 +112,7 @@
   //-------------------------------- colours --------------------------------
 
   var palette = 8;
-  function swatch(i) { return brimPlot.css('--c' + i % palette); }
+  function swatch(i) { return css('--c' + i % palette); }
   // By result, by group, or by a setting: a colour for each experiment, and a legend.
   function colouring(by) {
     var key = by.charAt(0) === 'k' ? data.keys[Number(by.slice(1))] : null, at, low, high;
@@ -147,7 +121,7 @@
       var names = by === 'group' ? data.groups.map(function (g) { return labelOf(g[0], false); }) : key.values;
       var colours = names.map(function (v, i) { return swatch(i); });
       return {
-        of: function (exp) { return of[exp] < 0 ? brimPlot.css('--dim') : colours[of[exp]]; },
+        of: function (exp) { return of[exp] < 0 ? css('--dim') : colours[of[exp]]; },
         names: names, colours: colours
       };
     }
@@ -155,7 +129,7 @@
     at = from.at;
     low = from.scale ? from.scale.low : null;
     high = from.scale ? from.scale.high : null;
-    var dim = brimPlot.css('--dim');
+    var dim = css('--dim');
     return {
       of: function (exp) { return at[exp] < 0 ? dim : brimPlot.ramp(at[exp]); },
       low: low, high: high, name: key ? key.short : data.label,
@@ -389,8 +363,8 @@
 
   function pointAt(exp, event) {
     if (exp < 0) { hideTip(); return; }
-    showTip(labelOf(exp, true) + '\n' + data.states[data.state[exp]][1] +
-            (results[exp] === null ? '' : ', ' + data.label + ' ' + resultText(results[exp])), event);
+    brimPage.showTip(labelOf(exp, true) + '\n' + data.states[data.state[exp]][1] +
+            (results[exp] === null ? '' : ', ' + data.label + ' ' + resultText(results[exp])), event.clientX, event.clientY);
   }
   var axesCanvas = byId('axes'), colour = colouring(colourBy), faint = [];
   var axes = !axesCanvas ? null : brimPlot.axes(axesCanvas, dims, {
@@ -411,8 +385,8 @@
   var plot = !plotCanvas ? null : brimPlot.curves(plotCanvas, {
     point: function (line, index, event) {
       if (!line) { hideTip(); return; }
-      showTip(line.name() + '\n' + (look.epochs ? text.epoch : text.step) + ' ' + format(line.steps[index]) + ': ' +
-              valueText(data.metrics[look.metric], line.values[index]), event);
+      brimPage.showTip(line.name() + '\n' + (look.epochs ? text.epoch : text.step) + ' ' + format(line.steps[index]) + ': ' +
+              valueText(data.metrics[look.metric], line.values[index]), event.clientX, event.clientY);
     },
     choose: function (line) { choose(line.exp >= 0 ? line.exp : data.groups[line.group][0]); }
   });

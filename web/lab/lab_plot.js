@@ -1,24 +1,12 @@
-// Drawings of a store's page: parallel coordinates and curves, each on a canvas. Both keep the picture
-// without its highlight, so that pointing at a line draws that line alone.
+// Drawings of a store's page: parallel coordinates and curves, each on a canvas. Both keep the picture without its
+// highlight, so that pointing at a line redraws only that line.
 'use strict';
 var brimPlot = (function () {
-  var doc = document;
-  function css(name) { return getComputedStyle(doc.documentElement).getPropertyValue(name).trim(); }
+  var doc = document, css = brimPage.css;
 
-  //-------------------------------- numbers --------------------------------
+  //-------------------------------- scales --------------------------------
 
-  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
-  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
-
-  // "0.001", "1e-8", "12,345"
-  function format(value) {
-    if (value === null || value === undefined || !isFinite(value)) return '\u2013';
-    var size = Math.abs(value);
-    if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
-      return Number(rounded(value).toPrecision(3)).toExponential().replace('e+', 'e');
-    }
-    return size >= 1e4 ? Number(rounded(value).toFixed(0)).toLocaleString('en') : String(Number(rounded(value).toPrecision(5)));
-  }
+  function format(value) { return brimPage.number(value, 5); }
   function ticksOf(low, high, most) {
     var raw = (high - low) / most, unit = Math.pow(10, Math.floor(Math.log10(raw))), out = [];
     var step = [1, 2, 5, 10].map(function (m) { return m * unit; }).find(function (s) { return s >= raw; });
@@ -374,5 +362,5 @@ var brimPlot = (function () {
     return { draw: draw };
   }
 
-  return { axes: axes, curves: curves, scale: scale, rounded: rounded, format: format, ramp: ramp, css: css };
+  return { axes: axes, curves: curves, scale: scale, format: format, ramp: ramp };
 })();

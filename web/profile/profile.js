@@ -1,16 +1,8 @@
-// The page of brim profile: choosing, sorting and searching the tables, and what lies in memory at the op
-// under the pointer. The page is whole without it. Texts are never put in as HTML.
+// The page of brim profile: chooses, sorts and searches the tables, and shows what is in memory at the op under the pointer.
+// The page is complete without it.
 'use strict';
 (function () {
-  var doc = document;
-  function byId(id) { return doc.getElementById(id); }
-  function list(root, query) { return Array.prototype.slice.call(root.querySelectorAll(query)); }
-  function make(tag, text, kind) {
-    var element = doc.createElement(tag);
-    if (text !== undefined) element.textContent = text;
-    if (kind) element.className = kind;
-    return element;
-  }
+  var doc = document, byId = brimPage.byId, list = brimPage.list, make = brimPage.make, bytes = brimPage.bytes;
   doc.documentElement.classList.add('scripted');
 
   //-------------------------------- tables --------------------------------
@@ -19,28 +11,14 @@
     var cell = row.cells[column];
     return { n: cell.dataset.v === undefined ? NaN : Number(cell.dataset.v), t: cell.textContent };
   }
-  function sortTable(table, column, down) {
-    var body = table.tBodies[0], rows = list(body, 'tr'), sign = down ? -1 : 1;
-    var keys = rows.map(function (row, i) { var v = valueAt(row, column); return { row: row, n: v.n, t: v.t, i: i }; });
-    var words = keys.every(function (k) { return isNaN(k.n); });
-    keys.sort(function (a, b) {
-      if (words) return sign * a.t.localeCompare(b.t) || a.i - b.i;
-      if (isNaN(a.n) || isNaN(b.n)) return isNaN(a.n) - isNaN(b.n) || a.i - b.i;  // unknown stays below
-      return sign * (a.n - b.n) || a.i - b.i;
-    }).forEach(function (k) { body.appendChild(k.row); });
-    list(table, 'thead th').forEach(function (head, i) {
-      if (i === column) head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-      else head.removeAttribute('aria-sort');
-    });
-  }
   list(doc, '.list table').forEach(function (table) {
     list(table, 'thead th').forEach(function (head, column) {
       if (head.dataset.key === 'time') head.setAttribute('aria-sort', 'descending');
       head.firstElementChild.addEventListener('click', function () {
         var now = head.getAttribute('aria-sort'), key = head.dataset.key;
-        // Of time one wants the most first, of names and of the ceiling the least.
+        // Times and counts sort the largest value first, names and the ceiling the smallest.
         var first = !/^(name|op|layer|phase|ceiling)$/.test(key);
-        sortTable(table, column, now ? now === 'ascending' : first);
+        brimPage.sortTable(table, list(table.tBodies[0], 'tr'), column, now ? now === 'ascending' : first, valueAt);
       });
     });
   });
@@ -53,7 +31,7 @@
     });
   }
   function chosen() { return (lists.querySelector('[aria-pressed="true"]') || lists.firstElementChild).dataset.list; }
-  // profile.html#by=layers opens that table. A link can hold it.
+  // profile.html#by=layers opens that table.
   function byAddress() {
     var found = /^#by=(\w+)$/.exec(location.hash);
     if (found && lists.querySelector('[data-list="' + found[1] + '"]')) choose(found[1]);
@@ -83,12 +61,6 @@
   if (chart && data) {
     var memory = JSON.parse(data.textContent), points = memory.points, blocks = memory.blocks;
     var cursor = byId('memory-cursor'), last = -1, tip = byId('tip');
-    function bytes(n) {
-      var units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'], i = 0;
-      if (n >= 1024) { n = n / 1024 * (1 + 2 * Number.EPSILON); i++; }  // as brim_format_bytes rounds
-      while (n >= 1023.95 && units.length - 1 > i) { n /= 1024; i++; }
-      return (i ? n.toFixed(1) : n) + ' ' + units[i];
-    }
     function show(at) {
       if (at === last) return;
       last = at;

@@ -18,9 +18,7 @@
 //   aspect               width of the picture by its height; left out: a height of its own
 'use strict';
 (function () {
-  var doc = document;
-  function byId(id) { return doc.getElementById(id); }
-  function list(root, query) { return Array.prototype.slice.call(root.querySelectorAll(query)); }
+  var doc = document, byId = brimPage.byId, list = brimPage.list;
   doc.documentElement.classList.add('scripted');
   var data = JSON.parse(byId('data').textContent), text = data.text;
 

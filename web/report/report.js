@@ -1,16 +1,9 @@
-// The report of brim bench: sorting, values under the pointer, and choosing what is shown. The page
-// is whole without it. Numbers come from the table; texts are never put in as HTML.
+// The report of brim bench: sorts the table, shows values under the pointer and draws the chosen ladder and heat map. The
+// page is complete without it. Numbers come from the table.
 'use strict';
 (function () {
-  var doc = document, all = doc.getElementById('all'), tip = doc.getElementById('tip');
-  function byId(id) { return doc.getElementById(id); }
-  function list(root, query) { return Array.prototype.slice.call(root.querySelectorAll(query)); }
-  function make(tag, text, kind) {
-    var element = doc.createElement(tag);
-    if (text !== undefined) element.textContent = text;
-    if (kind) element.className = kind;
-    return element;
-  }
+  var doc = document, byId = brimPage.byId, list = brimPage.list, make = brimPage.make, rounded = brimPage.rounded;
+  var showTip = brimPage.showTip, hideTip = brimPage.hideTip, all = byId('all');
   doc.documentElement.classList.add('scripted');
 
   //-------------------------------- the table --------------------------------
@@ -22,7 +15,7 @@
     return heads.findIndex(function (head) { return nameOf(head) === name; });
   }
   function textAt(row, column) { return row.cells[column].textContent; }
-  // NaN where it is unknown or a word.
+  // NaN for a word or an unknown value.
   function numberAt(row, column) {
     var cell = row.cells[column], text = cell.dataset.v || cell.textContent.replace(/,/g, '');
     return text === '' ? NaN : Number(text);
@@ -30,25 +23,9 @@
   function sortBy(name, down) {
     var column = columnOf(name);
     if (column === -1) return;
-    var keys = new Map();
-    rows.forEach(function (row, i) {
-      keys.set(row, { n: numberAt(row, column), t: textAt(row, column), i: i });
-    });
-    var words = rows.every(function (row) { return isNaN(keys.get(row).n); });
-    var sign = down ? -1 : 1;
-    rows.slice().sort(function (a, b) {
-      var x = keys.get(a), y = keys.get(b);
-      if (words) return sign * x.t.localeCompare(y.t) || x.i - y.i;
-      // What is unknown stays below, whichever way.
-      if (isNaN(x.n) || isNaN(y.n)) return isNaN(x.n) - isNaN(y.n) || x.i - y.i;
-      return sign * (x.n - y.n) || x.i - y.i;
-    }).forEach(function (row) { all.tBodies[0].appendChild(row); });
-    heads.forEach(function (head, i) {
-      if (i === column) head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-      else head.removeAttribute('aria-sort');
-    });
+    brimPage.sortTable(all, rows, column, down, function (row, k) { return { n: numberAt(row, k), t: textAt(row, k) }; });
   }
-  // report.html#sort=-rate: from the most samples/s down. A link can hold it.
+  // report.html#sort=-rate sorts by samples/s, the largest first.
   function sortByAddress() {
     var found = /^#sort=(-?)(\w+)$/.exec(location.hash);
     if (found) sortBy(found[2], found[1] === '-');
@@ -56,7 +33,7 @@
   heads.forEach(function (head) {
     head.firstElementChild.addEventListener('click', function () {
       var now = head.getAttribute('aria-sort');
-      // Of speed one wants the most first, of a knob the least.
+      // Measured columns sort the largest value first, knobs and the status the smallest.
       var down = now ? now === 'ascending' : !head.dataset.knob && nameOf(head) !== 'status';
       sortBy(nameOf(head), down);
     });
@@ -64,20 +41,11 @@
   sortByAddress();
   window.addEventListener('hashchange', sortByAddress);
 
-  //-------------------------------- the tip --------------------------------
-
-  function showTip(text, x, y) {
-    tip.textContent = text;
-    tip.hidden = false;
-    var box = tip.getBoundingClientRect(), wide = doc.documentElement.clientWidth;
-    tip.style.left = Math.max(4, Math.min(x + 14, wide - box.width - 4)) + 'px';
-    tip.style.top = (y - box.height - 12 > 4 ? y - box.height - 12 : y + 18) + 'px';
-  }
-  function hideTip() { tip.hidden = true; }
+  //-------------------------------- points of the charts --------------------------------
 
   list(doc, '.chart > svg').forEach(function (svg) {
     var at = null;
-    // The browser's own tips would show the same a second time.
+    // Without the title the browser does not show the text a second time.
     var points = list(svg, '.pt, .oom').map(function (point) {
       var title = point.querySelector('title'), text = title.textContent;
       point.setAttribute('aria-label', text);
@@ -106,7 +74,7 @@
     svg.addEventListener('pointermove', move);
     svg.addEventListener('pointerdown', move);
     svg.addEventListener('pointerleave', leave);
-    // A line of the legend keeps its own lines and fades the others.
+    // Pointing at an entry of the legend fades the lines of all others.
     list(svg.parentNode, '.legend li[data-s]').forEach(function (item) {
       item.addEventListener('pointerenter', function () {
         svg.classList.add('fade');
@@ -120,9 +88,7 @@
 
   //-------------------------------- where the time goes --------------------------------
 
-  // Halves round away from zero, as in brim's own texts (brim_shown): for toFixed and toPrecision.
-  function rounded(value) { return value * (1 + 2 * Number.EPSILON); }
-  // As tables have it (brim_ui_ms).
+  // As in the table (brim_ui_ms).
   function msText(ms) {
     ms = rounded(ms);
     return ms.toFixed(ms >= 99.95 ? 0 : ms >= 9.995 ? 1 : 2);
@@ -244,7 +210,7 @@
     var last = { row: down.value, column: across.value };
     [down, across, metric].forEach(function (choice) {
       choice.addEventListener('change', function () {
-        // The same knob both ways is no map: the two change places.
+        // Rows and columns must differ: choosing the other's knob swaps the two.
         if (down.value === across.value) {
           if (choice === down) across.value = last.row;
           else down.value = last.column;

@@ -555,11 +555,17 @@ enum { GZIP_WINDOW = 15 + 16, GZIP_MEMORY = 8, NAME_DIGITS = 16 };
 
 // The licence of uPlot asks to be there wherever its code is.
 static const char *const licence[] = {"uplot/LICENSE", NULL};
-static const char *const scripts[] = {"uplot/uPlot.iife.min.js", "dashboard/text.js",
-                                      "dashboard/base.js",       "dashboard/model.js",
-                                      "dashboard/chart.js",      "dashboard/list.js",
-                                      "dashboard/one.js",        "dashboard/views.js",
-                                      "dashboard/main.js",       NULL};
+static const char *const scripts[] = {"uplot/uPlot.iife.min.js",
+                                      "page.js",
+                                      "dashboard/text.js",
+                                      "dashboard/base.js",
+                                      "dashboard/model.js",
+                                      "dashboard/chart.js",
+                                      "dashboard/list.js",
+                                      "dashboard/one.js",
+                                      "dashboard/views.js",
+                                      "dashboard/main.js",
+                                      NULL};
 static const char *const styles[] = {"uplot/uPlot.min.css", "dashboard/dashboard.css", NULL};
 
 static const char policy[] =

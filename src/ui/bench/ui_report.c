@@ -1937,7 +1937,7 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   brim_str_printf(out,
                   "</main>\n<footer>brim %s</footer>\n<div id=\"tip\" hidden=\"hidden\"></div>\n",
                   BRIM_VERSION);
-  brim_ui_put_asset("script", "report/report.js", out);
+  brim_ui_put_scripts((const char *[]){"report/report.js", NULL}, out);
   brim_str_append(out, "</body>\n</html>\n");
   brim_str_deinit(&body);
   return status ? status : brim_str_status(out);

@@ -78,12 +78,10 @@ void brim_ui_put_command(brim_str *out, const char *command) {
   brim_str_append(out, "</code></pre>\n");
 }
 
-void brim_ui_put_asset(const char *tag, const char *name, brim_str *out) {
+static void put_asset(const char *name, brim_str *out) {
   const brim_web_asset *asset = brim_web_find(name);
-  if (!asset) return;  // only in a broken build; tests would show it
-  brim_str_printf(out, "<%s>\n", tag);
-  brim_str_append_n(out, (const char *)asset->data, asset->size);
-  brim_str_printf(out, "</%s>\n", tag);
+  if (asset)
+    brim_str_append_n(out, (const char *)asset->data, asset->size);  // tests find a missing one
 }
 
 void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out) {
@@ -100,8 +98,22 @@ void brim_ui_put_head(const char *title, const char *const *styles, brim_str *ou
                   "<link rel=\"icon\" href=\"data:,\" />\n");
   brim_ui_put(out, "title", title);
   brim_str_append_char(out, '\n');
-  for (; *styles; styles++) brim_ui_put_asset("style", *styles, out);
+  for (; *styles; styles++) {
+    brim_str_append(out, "<style>\n");
+    put_asset(*styles, out);
+    brim_str_append(out, "</style>\n");
+  }
   brim_str_append(out, "</head>\n");
+}
+
+void brim_ui_put_scripts(const char *const *names, brim_str *out) {
+  const char *common = "page.js";
+  for (; *names; names++, common = NULL) {
+    brim_str_append(out, "<script>\n");
+    if (common) put_asset(common, out);
+    put_asset(*names, out);
+    brim_str_append(out, "</script>\n");
+  }
 }
 
 void brim_ui_put_nav(const brim_str *body, const brim_ui_link *links, size_t count, brim_str *out) {

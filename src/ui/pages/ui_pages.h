@@ -38,8 +38,8 @@ typedef struct brim_ui_link {
 } brim_ui_link;
 // <nav> with links to those sections that `body` has.
 void brim_ui_put_nav(const brim_str *body, const brim_ui_link *links, size_t count, brim_str *out);
-// An embedded file in an element: "style", "script".
-void brim_ui_put_asset(const char *tag, const char *name, brim_str *out);
+// Embedded scripts, NULL after the last. The functions that all pages share (web/page.js) are in front of the first.
+void brim_ui_put_scripts(const char *const *names, brim_str *out);
 // Data for the page's script, in a script element of this id. Takes over `root`, which may be NULL (out of memory).
 brim_status brim_ui_put_data(const char *id, json_t *root, brim_str *out);
 

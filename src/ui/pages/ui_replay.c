@@ -787,8 +787,7 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
     return status;
   }
   BRIM_TRY(brim_ui_put_data("data", data, out));
-  brim_ui_put_asset("script", picture, out);
-  brim_ui_put_asset("script", "replay/replay.js", out);
+  brim_ui_put_scripts((const char *[]){picture, "replay/replay.js", NULL}, out);
   brim_str_append(out, "</body>\n</html>\n");
   return brim_str_status(out);
 }

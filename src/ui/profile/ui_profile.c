@@ -1486,7 +1486,7 @@ brim_status brim_ui_profile_page(const brim_profile *profile, const char *comman
     put_step(profile, out);
     brim_str_append_n(out, body.data, body.len);
     put_footer(profile, out);
-    brim_ui_put_asset("script", "profile/profile.js", out);
+    brim_ui_put_scripts((const char *[]){"profile/profile.js", NULL}, out);
     brim_str_append(out, "</body>\n</html>\n");
     status = brim_str_status(out);
   }

@@ -1102,8 +1102,7 @@ brim_status brim_ui_lab_report(const brim_ui_lab_options *options, const brim_la
                   "</main>\n<footer>brim %s</footer>\n<div id=\"tip\" hidden=\"hidden\"></div>\n",
                   BRIM_VERSION);
   if (!status) status = put_data(options, set, out);
-  brim_ui_put_asset("script", "lab/lab_plot.js", out);
-  brim_ui_put_asset("script", "lab/lab.js", out);
+  brim_ui_put_scripts((const char *[]){"lab/lab_plot.js", "lab/lab.js", NULL}, out);
   brim_str_append(out, "</body>\n</html>\n");
   brim_str_deinit(&body);
   return status ? status : brim_str_status(out);
