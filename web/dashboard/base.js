@@ -1,4 +1,4 @@
-// Elements, numbers, requests, messages. Whatever the server says becomes text nodes, never HTML.
+// Elements, numbers, requests, messages. Text from the server becomes text nodes, never HTML.
 'use strict';
 (function () {
   const { t } = brim, { rounded, css, hasWord } = brimPage, dash = '\u2013';
@@ -27,8 +27,8 @@
     return element;
   }
   function fill(element, ...children) { element.replaceChildren(); return put(element, children); }
-  // The same, but what is there and would look the same stays: it may just be clicked on, or selected. What a button
-  // does must therefore not depend on anything that its attributes and text do not show.
+  // fill, but children that would look the same stay, since the user may just click or select them. What a button does must
+  // therefore depend only on what its attributes and text show.
   function refresh(element, ...children) {
     const next = [...put(document.createDocumentFragment(), children).childNodes], old = [...element.childNodes];
     next.forEach((node, i) => {
@@ -38,7 +38,7 @@
     for (const node of old.slice(next.length)) node.remove();
     return element;
   }
-  // The keyboard stays where it was: on the element at the same place.
+  // Replaces an element. The keyboard focus moves to the element at the same place.
   function replace(old, next) {
     const path = [];
     for (let e = old.contains(document.activeElement) ? document.activeElement : old; e !== old; e = e.parentNode) path.unshift([...e.parentNode.children].indexOf(e));
@@ -47,7 +47,7 @@
     const same = had && path.reduce((e, at) => e && e.children[at], next);
     if (same && same.tagName === had) same.focus();
   }
-  // A short text that differs for other lists.
+  // A short text that is different for different lists.
   function digest(list) {
     let sum = 0;
     for (const text of list) for (let i = 0; i < text.length; i += 3) sum = (sum * 31 + text.charCodeAt(i)) | 0;
@@ -64,21 +64,21 @@
   //-------------------------------- numbers --------------------------------
 
   function isNumber(value) { return typeof value === 'number' && isFinite(value); }
-  // The server writes numbers that are not finite as texts.
+  // A number of the server, which writes numbers that are not finite as texts.
   function realOf(value) { return typeof value === 'string' ? ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[value] : value; }
   function whole(value) { return Number(rounded(value).toFixed(0)); }
   function number(value) { return value === 'nan' || value === 'inf' || value === '-inf' ? value : brimPage.number(value, 4); }
-  // News of values as [[key, step, value], ...]
+  // The values of a message as [[key, step, value], ...]
   function rowsOf(m) { return Array.isArray(m.rows) ? m.rows : Object.entries(m.rows || {}).map(([k, v]) => [k].concat(v)); }
   function count(value) { return Number(value || 0).toLocaleString('en'); }
-  // key -> {label, label_ko, lower, percent, digits}: what workloads declare of their metrics. Guessed for others.
+  // key -> {label, label_ko, lower, percent, digits}: metrics that a workload declares. Others are guessed by their names.
   const names = new Map();
   function isShare(key) { return names.has(key) ? names.get(key).percent : /acc|accuracy|top1|top5|success/.test(key || ''); }
   function isLower(key) { return names.has(key) ? names.get(key).lower : /loss|err|ppl|perplex|time|mse|mae|seconds|fall/.test(key || ''); }
   function isBetter(key, a, b) { return isLower(key) ? a < b : a > b; }
-  // As tables of the terminal name it.
+  // The name of a metric, as in tables on the terminal.
   function nameOfKey(key) { const n = names.get(key); return n ? (brim.language() === 'ko' && n.label_ko) || n.label || key : key || ''; }
-  // The same for a choice: two of one name are told apart by their keys.
+  // Its name in a choice of keys: equal names are followed by the key.
   function nameAmong(key, keys) { const name = nameOfKey(key); return keys.some((k) => k !== key && nameOfKey(k) === name) ? name + ' (' + key + ')' : name; }
   function metric(key, value) {
     const n = names.get(key);
@@ -94,7 +94,7 @@
     if (minutes < 48 * 60) return t('hour', Math.floor(minutes / 60), minutes % 60);
     return t('day', Math.round(minutes / 1440));
   }
-  let skew = 0;  // the server's clock less ours
+  let skew = 0;  // the server's clock minus ours
   function now() { return Date.now() + skew; }
   function ago(ms) {
     if (!ms) return dash;
@@ -130,7 +130,7 @@
     if (last && last.ok === false) throw new Refusal(500, last);
     return found;
   }
-  // All lines as one object: lists are joined.
+  // Joins the lines of an answer into one object; lists are concatenated.
   function join(found) {
     const out = {};
     for (const line of found) {
@@ -143,7 +143,7 @@
   }
   const get = async (path) => join(await lines('GET', path));
   const post = async (path, body) => join(await lines('POST', path, body || {}));
-  // Parts that an older server does not have: null.
+  // null for what an older server does not have.
   const optional = (promise) => promise.catch((e) => {
     if (e.status === 404 || e.status === 405 || e.status === 501) return null;
     throw e;
@@ -189,7 +189,7 @@
   const listeners = {};
   function on(name, what) { (listeners[name] = listeners[name] || new Set()).add(what); return () => listeners[name].delete(what); }
   function emit(name, value) { for (const what of [...(listeners[name] || [])]) what(value); }
-  // At once, then at most every `ms`.
+  // Calls `what` at once, then at most every `ms`.
   function throttle(ms, what) {
     let last = -Infinity, waiting = 0;
     return () => {

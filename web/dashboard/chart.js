@@ -1,5 +1,5 @@
-// Overlaid curves of experiments, drawn by uPlot. A chart keeps itself current: new values come with the
-// server's news, and the curve of an experiment is read again when it ends.
+// Curves of experiments in one chart, drawn by uPlot. A chart updates itself: new values come with the server's events, and
+// the curve of an experiment is read again when it ends.
 'use strict';
 (function () {
   const { h, fill, t, css, model, isNumber } = brim;
@@ -13,7 +13,7 @@
   }
   function colourOf(id, at) { return css('--c' + (at === undefined ? slotOf(id) : at) % COLOURS); }
 
-  // An average that forgets: what is drawn when there is much noise.
+  // A moving average, for noisy curves.
   function smoothed(values, weight) {
     let mean = null;
     return values.map((v) => {
@@ -25,7 +25,7 @@
 
   //-------------------------------- one chart --------------------------------
 
-  // Mean and deviation of several curves, where any of them has a value.
+  // Mean and deviation of several curves at every step where any of them has a value.
   function together(curves) {
     const steps = new Map();
     for (const points of curves) for (const p of points) if (isNumber(p[1])) steps.set(p[0], (steps.get(p[0]) || []).concat([p[1]]));
@@ -103,7 +103,7 @@
       }
       if (points.length > MOST_POINTS) { this.data.delete(m.exp); this.read([m.exp]); } else this.draw();
     }
-    // Values of a server that does not send them with its news, and the first ones.
+    // Progress without values: reads the curve again if it has no values yet, or if the server does not send values.
     moved(id) {
       if (!this.ids().includes(id) || (model.hasMetrics && (this.data.get(id) || []).length)) return;
       (this.stale = this.stale || new Set()).add(id);
@@ -136,10 +136,10 @@
       if (parts.length === 0) return [[], []];
       return uPlot.join(parts, parts.map((part) => part.map(() => 1)));
     }
-    // The lines of the table, and between which of them there is a band.
+    // Makes the lines and the bands between them.
     series(list) {
       const out = [{}], bands = [];
-      this.at = [];  // of each experiment or group, its line
+      this.at = [];  // the line of each experiment or group
       for (const e of list) {
         const colour = colourOf(e.id, e.colour), few = this.pointsOf(e).every((points) => points.length < 2);
         this.at.push(out.length);
@@ -164,7 +164,7 @@
         scales: { x: { time: false }, y: { distr: this.log ? 3 : 1 } },
         axes: [
           Object.assign({}, axis, { size: 28, values: (u, ticks) => ticks.map((v) => brim.number(v)) }),
-          // wider for the loss of a regression, such as 1,000,000
+          // wide enough for the loss of a regression, such as 1,000,000
           Object.assign({}, axis, { values, size: (u, texts) => Math.max(56, ...(texts || []).map((t) => 14 + 6.5 * t.length)) }),
         ],
         series, bands,
@@ -204,7 +204,7 @@
       }, swatch(e), e.members ? h('span', {}, e.name) : h('a', { href: '#/exp/' + e.id }, e.name), this.cells[i])));
       this.values();
     }
-    // The last point of a long curve is a mean over some steps: a result is shown as the table has it.
+    // The last point of a long curve is a mean over some steps, so the result comes from the table instead.
     result(e) {
       if (e.members) return e.key === this.key ? e.mean : null;
       const row = model.exps.get(e.id);
@@ -225,7 +225,7 @@
       if (this.plot && this.box.clientWidth > 0) this.plot.setSize({ width: this.box.clientWidth, height: this.options.height });
     }
   }
-  // A coloured square, without a style attribute in the page's text.
+  // A coloured square. Its style is set by script: the page allows no style attributes.
   function swatch(e) {
     const mark = h('i.swatch');
     mark.style.background = colourOf(e.id, e.colour);
@@ -234,7 +234,7 @@
 
   //-------------------------------- a panel with tools --------------------------------
 
-  // A chart with a choice of its metric, a logarithmic scale and smoothing.
+  // A chart with a choice of the metric, the logarithmic scale and smoothing.
   class Panel {
     constructor(options) {
       this.chart = new Chart(Object.assign({ ondrawn: (count) => { this.note.textContent = this.noteKey && count ? t(this.noteKey, count, this.noteOf) : ''; } }, options));

@@ -1,4 +1,4 @@
-// The list of experiments: filters, a table that makes only the rows that are seen, groups, a chart.
+// The list of experiments: filters, a table that creates only the visible rows, groups, a chart.
 'use strict';
 (function () {
   const { h, fill, t, model, isNumber } = brim;
@@ -7,7 +7,7 @@
   const rank = Object.fromEntries(states.map((s, i) => [s, i]));
   const part = { running: 0, leased: 0, failed: 1, done: 1, cancelled: 1, queued: 2, paused: 3 };
   const narrow = matchMedia('(max-width: 760px)'), stacked = matchMedia('(max-width: 1100px)');
-  const rowHeight = () => narrow.matches ? 40 : 27;  // as in dashboard.css; a finger needs more than a mouse
+  const rowHeight = () => narrow.matches ? 40 : 27;  // as in dashboard.css; fingers need more room than a mouse
 
   //-------------------------------- of a row --------------------------------
 
@@ -40,11 +40,11 @@
     return row.epochs > 0 && row.epoch >= 0 ? Math.min(1, row.epoch / row.epochs) : 0;
   }
   function took(row) {
-    // Its attempts alone: neither pauses nor the waits before a retry count.
+    // The time of its attempts, without pauses and waits before retries.
     const running = row.since && (row.state === 'running' || row.state === 'leased') ? Math.max(0, brim.now() - row.since) : 0;
     return row.ran_ms || running ? (row.ran_ms || 0) + running : NaN;
   }
-  // The class of a failure as people read it; '' = none.
+  // The class of a failure in words; '' = none.
   function failureOf(name) { return !name || name === 'none' ? '' : brim.has('f_' + name) ? t('f_' + name) : name; }
   function waitText(w) {
     if (!w) return '';
@@ -127,7 +127,7 @@
       cell.style.height = count * rowHeight() + 'px';
       return h('tr.pad', {}, cell);
     }
-    // A row that is there stays, with the cells that look the same.
+    // Updates a row in place; cells that look the same stay.
     row(i, kept) {
       const row = this.rows[i], selected = this.options.selected && this.options.selected(row);
       const cells = this.columns.map((c) => h('td', { class: 'c-' + (c.kind || 'plain') }, c.cell(row, i)));
@@ -138,7 +138,7 @@
       return element;
     }
     click(e) {
-      const element = e.target.closest('tr');  // a checkbox has drawn its row anew by now, and is in none
+      const element = e.target.closest('tr');  // null for a checkbox: its own handler has redrawn the row
       if (!element || e.target.closest('a, button, input')) return;
       const i = this.rows.findIndex((row) => row.id === element.dataset.id);
       if (i < 0) return;
@@ -184,7 +184,7 @@
     return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
   }
   function sortRows(rows, column, down) {
-    // What runs, then what ended last, then the queue in its order.
+    // Running experiments, then the latest results, then the queue in its order.
     const usual = (a, b) => part[a.state] - part[b.state] ||
       (a.state === 'queued' ? (b.priority || 0) - (a.priority || 0) || a.created - b.created
         : (b.ended || b.started || b.created || 0) - (a.ended || a.started || a.created || 0)) || (a.idx || 0) - (b.idx || 0);
@@ -195,13 +195,13 @@
     return keyed.map((k) => k[1]);
   }
 
-  // The metric of most of them.
+  // The most frequent metric.
   function commonKey(rows) {
     const counts = new Map();
     for (const row of rows) if (row.metric_key) counts.set(row.metric_key, (counts.get(row.metric_key) || 0) + 1);
     return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a), ['', 0])[0];
   }
-  // The page says how many it leaves out.
+  // Opens the comparison, which says how many experiments it leaves out.
   function compareThese(ids) {
     brim.go('/compare', { ids: ids.slice(0, COMPARED).map((id) => id.slice(0, 12)).join(','), of: ids.length > COMPARED ? ids.length : '' });
   }
@@ -281,7 +281,7 @@
       }, h('i'), t(s) + ' ', h('b', {}, brim.count(counts[s])))));
       this.failed.hidden = !counts.failed || !model.may('submit');
       this.failed.textContent = t('retryFailed', brim.count(counts.failed));
-      // What the search and the tag leave out is not retried: the server knows whole grids alone.
+      // With a search or a tag, retry only what is shown: the server itself can only retry whole grids.
       this.failedIds = this.f.q || this.f.tag ? rows.filter((row) => row.state === 'failed').map((row) => row.id) : null;
       this.failedCount = counts.failed;
     }
@@ -336,7 +336,7 @@
       this.drawActions();
       this.drawChart();
     }
-    // The selected experiments that the filters show, in the order of the table: what is hidden is not acted on.
+    // The selected experiments in the order of the table, without those that the filters hide: actions must not touch hidden rows.
     chosen() {
       const out = [];
       for (const row of this.rows || []) for (const id of row.exps ? this.members(row) : [row.id]) if (selected.has(id) && model.exps.has(id)) out.push(id);
@@ -351,7 +351,7 @@
 
     //------------------------------ groups ------------------------------
 
-    // Experiments of a group that pass the filters; its statistics are over all of them.
+    // Experiments of a group that pass the filters. The group's statistics include the others too.
     members(g) { return (g.exps || []).filter((id) => this.passing.has(id)); }
     async updateGroups() {
       const grid = this.f.grid || '', rows = filterRows(this.f);
@@ -373,7 +373,7 @@
       const all = (reply.groups || []).map((g) => Object.assign({ id: 'group-' + (g.exps || [''])[0] }, g));
       const groups = all.filter((g) => this.members(g).length);
       this.table.setColumns(this.groupColumns(groups, key));
-      // They come by rank: the server knows what is better, and which groups lack results.
+      // The server sorts groups by rank: it knows which direction is better and which groups lack results.
       const s = this.sort(), column = s && this.table.columns.find((c) => c.key === s.key && c.sort);
       if (column) groups.sort((a, b) => (s.down ? -1 : 1) * compare(column.sort(a), column.sort(b)));
       this.rows = groups;
@@ -431,12 +431,12 @@
     }
     curve(id, i) { return { id, name: nameOf(model.exps.get(id) || { id }), colour: i }; }
     groupCurves() {
-      const done = (g) => (g.exps || []).filter((id) => (model.exps.get(id) || {}).state === 'done');  // as the mean counts
+      const done = (g) => (g.exps || []).filter((id) => (model.exps.get(id) || {}).state === 'done');  // the experiments of the mean
       return (this.rows || []).filter((g) => done(g).length).slice(0, CURVES).map((g, i) => ({
         id: g.exps[0], members: done(g).slice(0, 16), mean: g.mean, key: this.groupsKey, colour: i, name: Object.entries(g.params || {}).map(([k, v]) => k + '=' + v).join(' ') || t('all'),
       }));
     }
-    // The first rows of the table that have begun, in its order. One that stays keeps its colour.
+    // The first rows of the table that have begun, in its order. Rows that stay keep their colours.
     firstCurves() {
       const begun = (this.rows || []).filter((row) => row.step > 0 || row.state === 'running' || row.state === 'done');
       const ids = begun.slice(0, CURVES).map((row) => row.id), kept = new Map((this.colours || []).filter(([id]) => ids.includes(id)));

@@ -1,5 +1,4 @@
-// The frame: what the address says is shown; keys; language and theme; signing in; the note that the server
-// is away.
+// The frame: shows the view that the address names; keys, language, theme, signing in, the note that the server is away.
 'use strict';
 (function () {
   const { h, fill, t, model } = brim;
@@ -15,7 +14,7 @@
 
   //-------------------------------- the address --------------------------------
 
-  // Text of an address as it is where it is no encoded text.
+  // Decodes a part of the address; a part that is not encoded stays as it is.
   function plain(text) { try { return decodeURIComponent(text); } catch (e) { return text; } }
   // "#/exp/1234", "#/exps?grid=...&q=..."
   function route() {
@@ -68,7 +67,7 @@
     away.textContent = wait > 0 ? t('away', wait) : t('awayNow');
     full.hidden = !model.me || !model.disk || !model.disk.full;
     const text = full.hidden ? '' : t('diskFull', brim.bytes(model.disk.free));
-    if (full.textContent !== text) full.textContent = text;  // it is read aloud once
+    if (full.textContent !== text) full.textContent = text;  // a screen reader reads each change aloud
   }
   function flipLanguage() {
     brim.setLanguage(brim.language() === 'ko' ? 'en' : 'ko');
@@ -150,7 +149,7 @@
   brim.on('live', () => { drawTools(); drawAway(); });
   brim.on('exps', brim.throttle(400, () => { if (model.me) drawNav(); }));
   brim.on('workers', brim.throttle(1000, () => { if (model.me) drawNav(); }));
-  // Only texts such as "5 s ago" and the time to the next try: nothing is asked of the server.
+  // Updates texts such as "5 s ago" and the time to the next try, without asking the server.
   setInterval(() => { if (!model.live) drawAway(); }, 1000);
   setInterval(() => brim.emit('tick'), 5000);
   window.addEventListener('hashchange', draw);

@@ -1,5 +1,5 @@
-// What the page knows of the pool: experiments, grids, workers, and the news of the server that keep it
-// current. Nothing is polled: an event says what changed, and what it does not say is read then.
+// The data of the page: experiments, grids and workers, kept current by the server's events. Nothing is polled: an event
+// names a change, and the page reads what the event does not contain.
 'use strict';
 (function () {
   const { get, post, optional, query, emit, throttle } = brim;
@@ -29,8 +29,8 @@
     }
     model.version++;
   }
-  // What the store keeps of an earlier attempt is none of this one's: its failure once it runs again or is done, and
-  // how far it came when there is no checkpoint to resume from.
+  // Removes what the store keeps of an earlier attempt: its failure once the experiment runs again or is done, and its
+  // progress if there is no checkpoint to resume from.
   function tidy(row) {
     if (['running', 'leased', 'done'].includes(row.state)) {
       row.reason = row.failure = '';
@@ -62,7 +62,7 @@
     model.version++;
     emit('exps');
   }
-  // Everything; once more when it was asked for meanwhile.
+  // Reads everything, and once more if that was requested meanwhile.
   async function load() {
     if (loading) { again = true; return loading; }
     loading = readAll();
@@ -86,10 +86,10 @@
 
   //-------------------------------- best values, names of metrics --------------------------------
 
-  const bests = new Map();  // id -> {value, step}; null: it has none
-  const old = new Set();  // ids whose best value may be another by now
+  const bests = new Map();  // id -> {value, step}; null = none
+  const old = new Set();  // ids whose best value may have changed
   const wanted = new Map();  // id -> key
-  // The best value of a row, when it is known: what is not known is read, for rows that are looked at alone.
+  // The best value of a row if it is known. Unknown ones are read, so that only visible rows cause requests.
   function best(row) {
     if (!row.metric_key || row.metric === undefined) return null;
     if (!bests.has(row.id) || old.has(row.id)) { wanted.set(row.id, row.metric_key); readBests(); }
@@ -105,7 +105,7 @@
     for (const [key, all] of byKey) {
       for (let i = 0; i < all.length; i += BESTS) {
         const ids = all.slice(i, i + BESTS);
-        for (const id of ids) old.delete(id);  // news from here on make it old again
+        for (const id of ids) old.delete(id);  // later events make it old again
         const reply = await quietly(optional(post('/v1/bests', { exps: ids, key })));
         if (reply === undefined) { for (const id of ids) old.add(id); return; }  // the server is away
         for (const id of ids) bests.set(id, null);
@@ -116,7 +116,7 @@
     emit('exps');
     emit('bests');
   });
-  // News of values: the last one, and the best one if it is better.
+  // New values of an experiment: its last value, and its best one if it is better.
   function onMetrics(m) {
     const row = model.exps.get(m.exp);
     // The store may choose another metric than expected (a regression has no accuracy): ask at each new name.
@@ -176,7 +176,7 @@
   }
   const readSoon = throttle(700, readDirty);
   const reloadSoon = throttle(1500, () => { load(); quietly(readGrids()); });
-  // Why the first of the queue wait changes with what others do.
+  // Reads again why the first of the queue wait, which depends on other experiments.
   const readWaits = throttle(3000, () => {
     if (model.counts().queued === 0) return;
     quietly(get('/v1/exps' + query({ states: 'queued', order: 'queue', limit: WAITS })).then((r) => {
@@ -221,7 +221,7 @@
 
   //-------------------------------- workers --------------------------------
 
-  // What an experiment sends shows that its worker's machine is there.
+  // A message of an experiment shows that its worker is alive.
   function touch(id) {
     const worker = model.workers.get(id);
     if (worker) worker.last_seen = Math.max(worker.last_seen, brim.now());
@@ -282,7 +282,7 @@
     listen('server', (s) => { model.disk = s.disk; emit('live'); });
     listen('metrics', (m) => { model.hasMetrics = true; onMetrics(m); emit('metrics', m); });
   }
-  // A stream does not say why it failed: a token may have ended.
+  // The event stream does not report why it failed. Ask whether the token has expired.
   async function again401() {
     try { model.disk = (await get('/v1/whoami')).disk; } catch (e) { if (e.status === 401) { emit('unknown'); return; } }
     connect();

@@ -1,4 +1,4 @@
-// One experiment, and several side by side; what can be done with experiments.
+// One experiment, several side by side, and the actions on experiments.
 'use strict';
 (function () {
   const { h, fill, t, model } = brim;
@@ -7,7 +7,7 @@
   //-------------------------------- actions --------------------------------
 
   function live(row) { return row.state === 'running' || row.state === 'leased'; }
-  // Buttons for what the states and the role allow.
+  // Buttons for the actions that the states and the role allow.
   function actionsFor(rows, after) {
     if (!model.may('submit') || rows.length === 0) return [];
     const out = [], doing = (promise) => promise.then(after || (() => {}), brim.refused);
@@ -25,7 +25,7 @@
     }, 'danger');
     return out;
   }
-  // The same for a narrow screen: one button that opens them.
+  // For a narrow screen: one button that opens the actions.
   function actionMenu(row) {
     if (!actionsFor([row]).length) return null;
     return h('button.menu', { 'aria-haspopup': 'dialog', 'aria-label': t('actions') + ': ' + brim.nameOf(row), 'data-for': brim.digest([row.id]), onclick: () => {
@@ -48,7 +48,7 @@
 
   //-------------------------------- config --------------------------------
 
-  // "key: value" lines to a map
+  // Parses "key: value" lines into a map.
   function configOf(text) {
     const out = new Map();
     for (const line of (text || '').split('\n')) {
@@ -78,7 +78,7 @@
 
   //-------------------------------- the log --------------------------------
 
-  // Reads on when the server has news of the experiment.
+  // Reads the rest of the log when the server reports a change of the experiment.
   class Log {
     constructor(exp, last, attempts) {
       this.exp = exp;
@@ -96,7 +96,7 @@
       this.begin(true);
     }
     destroy() { this.off.forEach((f) => f()); this.gone = true; }
-    // '' is the last attempt, also when another one begins.
+    // '' follows the last attempt, even when a new one begins.
     choices(attempts) {
       const last = attempts.length ? attempts[attempts.length - 1].n : 0, value = this.which.value;
       brim.refresh(this.which, h('option', { value: '' }, t('attemptLast', last)), attempts.slice(0, -1).reverse().map((a) => h('option', { value: String(a.n) }, t('attemptN', a.n))));
@@ -194,7 +194,7 @@
       const soon = brim.throttle(500, () => this.read().then(() => { if (!this.error) this.draw(); }));
       this.off.push(brim.on('exp', (id) => { if (id === this.id) soon(); }));
       for (const news of ['bests', 'names']) this.off.push(brim.on(news, () => this.drawHead()));
-      // Facts move with the curve; what news do not carry (checkpoint, files) is read again, seldom.
+      // Events update the facts. Checkpoint and files are not in events: they are read again, but rarely.
       const drawSoon = brim.throttle(300, () => this.draw()), readSoon = brim.throttle(5000, soon);
       this.off.push(brim.on('metrics', (m) => { const live = m.exp === this.id && model.exps.get(m.exp); if (live) { this.row.metric = live.metric; this.row.metric_key = live.metric_key; drawSoon(); } }));
       this.off.push(brim.on('progress', (p) => {
@@ -246,7 +246,7 @@
       return h('section.panel', {}, h('h2', {}, t('attempts')), h('div.scroll-x', {}, h('table.plain.attempts', {},
         h('thead', {}, h('tr', {}, ['#', t('outcome'), t('worker'), t('gpus'), t('from'), t('time'), t('message')].map((x) => h('th', {}, x)))),
         h('tbody', {}, this.attempts.map((a) => {
-          // a narrow screen shows the titles beside the cells
+          // on a narrow screen each cell has its title
           const cell = (title, value, kind) => h('td' + (kind || ''), { 'data-title': title, class: value === '' ? 'none' : '' }, value);
           return h('tr', {}, cell('#', [a.n, ' ', h('button', { 'data-attempt': a.n, 'aria-label': t('log') + ': ' + t('attemptN', a.n), onclick: () => this.log.show(a.n) }, t('log'))], '.number'),
             cell(t('outcome'), t('o_' + (a.outcome || 'open')) + (brim.failureOf(a.failure) ? ': ' + brim.failureOf(a.failure) : '')),

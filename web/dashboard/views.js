@@ -81,7 +81,7 @@
       this.drawLeft(workers.filter(hasLeft));
       this.note.hidden = workers.some((w) => !hasLeft(w));
     }
-    // Those that are gone for long, in one line that opens.
+    // Workers that left long ago, in one line that opens.
     drawLeft(workers) {
       this.left.hidden = workers.length === 0;
       this.leftTitle.textContent = workers.length === 1 ? t('leftOne') : t('leftN', brim.count(workers.length));
@@ -140,7 +140,7 @@
       });
     }
     destroy() {}
-    // Before the first check: what a grid is, and one to begin with.
+    // Before the first check: explains grids and offers an example.
     introduce() {
       fill(this.out, h('h2', {}, t('exampleTitle')), h('p', {}, t('exampleText')), h('pre.example', {}, example), h('div.buttons', {}, h('button', { id: 'grid-example', onclick: () => this.insert() }, t('exampleInsert'))),
         h('p.dim', {}, t('exampleNext')));

@@ -27,7 +27,7 @@
     return metric.percent < 0 ? format : function (v) { return Number(rounded(v * 100).toPrecision(6)) + ' %'; };
   }
   function resultText(value) { return valueText(data, value); }
-  // Two metrics may have one label: of training and of evaluation.
+  // The label of a metric, with its key if another metric has the same label (training and evaluation).
   function nameOf(metric) {
     var same = data.metrics.filter(function (m) { return m.label === metric.label; });
     return same.length > 1 && metric.label !== metric.key ? metric.label + ' (' + metric.key + ')' : metric.label;
@@ -71,7 +71,7 @@
   function numbersOf(key) {
     return everyone.map(function (exp) { return key.of[exp] < 0 ? null : Number(key.values[key.of[exp]]); });
   }
-  // Where each experiment stands on an axis of numbers: 0..1, -1 = nowhere.
+  // The place of each experiment on an axis of numbers: 0..1, -1 = none.
   function spread(numbers, write) {
     var known = numbers.filter(function (v) { return v !== null && isFinite(v); });
     var low = known.reduce(function (a, b) { return Math.min(a, b); }, Infinity);
@@ -86,7 +86,7 @@
   }
   function dimOf(key) {
     var n = key.values.length, numbers = key.number && n > 1 ? spread(numbersOf(key)) : null, out;
-    // A few values stand as they are, many as a scale.
+    // Few values are their own ticks, many get a scale.
     function rank(i) { return n > 1 ? i / (n - 1) : 0.5; }
     if (numbers) {
       out = numbers;
@@ -113,7 +113,7 @@
 
   var palette = 8;
   function swatch(i) { return css('--c' + i % palette); }
-  // By result, by group, or by a setting: a colour for each experiment, and a legend.
+  // Colours of experiments by result, by group or by a setting, with a legend.
   function colouring(by) {
     var key = by.charAt(0) === 'k' ? data.keys[Number(by.slice(1))] : null, at, low, high;
     if (by === 'group' || (key && (!key.number || key.values.length <= palette))) {
@@ -171,7 +171,7 @@
       rows.sort(function (a, b) {
         if (last(a) !== last(b)) return last(a) - last(b);
         var x = keys.get(a), y = keys.get(b);
-        // What is unknown stays below, whichever way.
+        // Unknown values stay at the end in both directions.
         if (x === null || y === null) return (x === null) - (y === null) || a - b;
         if (typeof x === 'string') return sign * x.localeCompare(y, undefined, { numeric: true }) || a - b;
         return sign * (x - y) || a - b;
@@ -198,7 +198,7 @@
       for (var i = from; i < end; i++) body.appendChild(put(rows[i]));
       add(body, 'tr', null, 'pad').style.height = (rows.length - end) * height + 'px';
       if (end > from) {
-        // Of many rows: the heights of some are rounded up, of others down.
+        // Measure over many rows, since single heights are rounded up or down.
         var tall = (body.rows[end - from].getBoundingClientRect().bottom - body.rows[1].getBoundingClientRect().top) /
                    (end - from);
         if (tall > 10 && Math.abs(tall - height) > 0.01 && !measured) {
@@ -208,7 +208,7 @@
           return;
         }
       }
-      // Columns never shrink again: what is scrolled in must not move the others.
+      // Columns never shrink, so that scrolling does not move them.
       heads.forEach(function (head) { head.style.minWidth = Math.ceil(head.getBoundingClientRect().width) + 'px'; });
     }
     box.addEventListener('scroll', function () { render(false); });
@@ -266,7 +266,7 @@
     return keyColumn(key, function (row) { return data.groups[row][0]; });
   }).concat([
     { head: data.label ? data.label + ', ' + text[data.result] : text[data.result], cell: function (row) { return data.groups[row][7]; },
-      // Groups that lack results stand behind those that lack none.
+      // Groups that lack results come after all others.
       sort: function (row) { return data.groups[row][3]; }, last: isPartial, down: down },
     { head: text.results, cell: function (row) { return data.groups[row][2] + ' / ' + data.groups[row][1]; },
       sort: function (row) { return data.groups[row][2]; }, down: true, kind: function (row) { return isPartial(row) ? 'partial' : ''; } },
@@ -372,7 +372,7 @@
     point: pointAt,
     choose: choose
   });
-  // The best lines are drawn last, over the others.
+  // Sorts experiments so that the best lines are drawn last, above the others.
   function bestLast(list) {
     var sign = data.better === LOWER ? -1 : 1;
     function height(exp) { return results[exp] === null ? -Infinity : sign * results[exp]; }
@@ -390,7 +390,7 @@
     },
     choose: function (line) { choose(line.exp >= 0 ? line.exp : data.groups[line.group][0]); }
   });
-  // A curve between its points; null outside of them.
+  // Interpolates a curve; null before its first and after its last point.
   function valueAt(line, step) {
     var s = line.steps, low = 0, high = s.length - 1;
     if (step < s[0] || step > s[high]) return null;
@@ -410,7 +410,7 @@
     var out = { steps: [], values: [], low: [], high: [] };
     steps.forEach(function (step) {
       var values = lines.map(function (l) { return valueAt(l, step); }).filter(function (v) { return v !== null; });
-      // Where some have ended, the mean would jump.
+      // Skip steps that some curves do not reach: the mean would jump there.
       if (values.length < lines.length) return;
       var mean = values.reduce(function (a, b) { return a + b; }, 0) / values.length, sum = 0;
       values.forEach(function (v) { sum += (v - mean) * (v - mean); });
@@ -419,7 +419,7 @@
     });
     return out;
   }
-  // Steps as they were logged, or as parts of the epochs that were trained until the last of them.
+  // Steps as logged, or converted to epochs: the last step is the epoch that was reached.
   function alongOf(exp, steps) {
     var last = steps[steps.length - 1], epochs = data.epoch[exp];
     if (!look.epochs || !(last > 0) || !(epochs > 0)) return steps;

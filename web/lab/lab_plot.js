@@ -77,7 +77,7 @@ var brimPlot = (function () {
     return ctx;
   }
   function opacity(lines) { return Math.max(0.06, Math.min(0.9, 90 / Math.max(lines, 1))); }
-  // The beginning of a text that fits.
+  // The beginning of a text that fits into the width.
   function clip(ctx, text, width) {
     if (ctx.measureText(text).width <= width) return text;
     while (text.length > 1 && ctx.measureText(text + '\u2026').width > width) text = text.slice(0, -1);
@@ -128,7 +128,7 @@ var brimPlot = (function () {
         ctx.font = '600 12px ' + getComputedStyle(doc.body).fontFamily;
         ctx.fillStyle = ink;
         ctx.textBaseline = 'alphabetic';
-        if (k && k + 1 === dims.length) {  // its name may take the room of the one before
+        if (k && k + 1 === dims.length) {  // its name may use the room of the axis before it
           var name = clip(ctx, d.name, gap);
           ctx.fillText(name, width - 4 - ctx.measureText(name).width, 14);
         } else {
@@ -185,7 +185,7 @@ var brimPlot = (function () {
       var p = place(event, canvas), k = axisAt(p);
       if (!state || k < 0 || event.pointerType === 'touch') return;
       drag = { k: k, from: value(p), y: p.y, moved: false };
-      // A pointer that is gone cannot be held; then the move ends at the canvas's edge.
+      // Fails if the pointer is gone. Without the capture, dragging ends at the edge of the canvas.
       try { canvas.setPointerCapture(event.pointerId); } catch (error) { drag.moved = false; }
       event.preventDefault();
     });

@@ -1,5 +1,5 @@
-// A replay page: takes the trajectories out of the page, plays them, and moves the camera. Drawing is
-// that of brimScene (scene_KIND.js). Texts come from the page, in its language; none is put in as HTML.
+// A replay page: reads the trajectories from the page, plays them, and moves the camera. brimScene (scene_KIND.js) draws.
+// Texts come from the page, in its language.
 // page.html#t=2.5 stops at 2.5 s; #show=0 shows the first alone, #episode=1 the second episode.
 //
 // brimScene:
@@ -10,10 +10,10 @@
 //               events {name: [[frame, number, ...], ...]}, last frame, dt
 //     numbers   constants of the scene
 //     colours   of(name): a CSS variable of replay.css; rgb(name): one of three numbers; dark
-//     camera    target, azimuth, elevation, distance; of a scene with a camera
-//   mix(part, a, b, s)   numbers between two frames' a and b; left out: straight ahead
+//     camera    target, azimuth, elevation, distance; only in scenes with a camera
+//   mix(part, a, b, s)   numbers between those of two frames, a and b; left out: linear
 //   camera               where it starts: azimuth, elevation, distance; left out: there is none
-//   target(at)           the point it looks at
+//   target(at)           the point that the camera looks at
 //   A line "// needs parts.NAME numbers.NAME ..." of the script: scenes without them are refused (ui_replay.c).
 //   aspect               width of the picture by its height; left out: a height of its own
 'use strict';
@@ -29,7 +29,7 @@
     var bytes = atob(base64), at = 0, out = new Float32Array(columns * rows), now = new Array(columns).fill(0);
     for (var i = 0; i < columns * rows; i++) {
       var value = 0, weight = 1, byte = 128;
-      // Above 32 bits shifts would not do.
+      // Shifts would fail above 32 bits.
       for (; byte >= 128; weight *= 128) {
         byte = bytes.charCodeAt(at++);
         value += byte % 128 * weight;
@@ -52,7 +52,7 @@
     });
     return out;
   }
-  // What a curve shows of a frame.
+  // The value of a curve at a frame.
   function valuesOf(curve, r, i, reward) {
     if (curve.values) {
       var own = decode(curve.values[i], r.scale, 1, r.frames);
@@ -61,7 +61,7 @@
     if (curve.part) {
       return function (f) { return r.parts[curve.part][f * r.columns[curve.part] + curve.column]; };
     }
-    // of the step that led to the frame
+    // the reward of the step that led to the frame
     return function (f) { return f > 0 ? reward[f - 1] : NaN; };
   }
   var replays = data.replays.map(function (r, i) {
@@ -72,11 +72,11 @@
     return out;
   });
   var dt = replays[0].dt, rate = data.scene.rate || 1, timed = !data.scene.rate;
-  // Episodes one after the other, of each as many as stand beside each other.
+  // The trajectories of the first episode come first, then those of the second.
   var beside = replays.length / (data.choices || 1), episode = 0, last, end;
 
   function straight(part, a, b, s) { return a.map(function (v, k) { return v * (1 - s) + b[k] * s; }); }
-  // The parts between two frames.
+  // Interpolates the parts between two frames.
   function stateAt(r, time) {
     var f = Math.min(time / r.dt, r.last), i = Math.min(Math.floor(f), Math.max(r.last - 1, 0)), out = {};
     data.scene.parts.forEach(function (part) {
@@ -174,7 +174,7 @@
   var before = null;
   function tick(now) {
     if (!playing) return;
-    // A page that was not shown for a while goes on where it was.
+    // After the page was hidden for a while, playing continues where it was.
     if (before !== null) time = Math.min(end, time + Math.min(now - before, 100) / 1000 * speed * rate);
     before = now;
     draw();
@@ -219,7 +219,7 @@
 
   //-------------------------------- the run --------------------------------
 
-  // A curve of the run shows the point that the pointer or an arrow key chose, else the one it began with.
+  // A curve of training shows the point that the pointer or an arrow key chose, else its initial point.
   list(doc, '#training .curve').forEach(function (element, i) {
     var of = data.training.curves[i], plot = element.querySelector('.plot'), at;
     var now = element.querySelector('.now'), read = element.querySelector('.read');
@@ -336,7 +336,7 @@
     }
     view.canvas.addEventListener('pointerdown', function (event) {
       fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
-      // A pointer that is gone cannot be held; then the move ends at the canvas's edge.
+      // Fails if the pointer is gone. Without the capture, dragging ends at the edge of the canvas.
       try { view.canvas.setPointerCapture(event.pointerId); } catch (error) { fingers.clear(); }
     });
     view.canvas.addEventListener('pointermove', function (event) {
@@ -351,7 +351,7 @@
     ['pointerup', 'pointercancel', 'lostpointercapture'].forEach(function (name) {
       view.canvas.addEventListener(name, function (event) { fingers.delete(event.pointerId); });
     });
-    // The page scrolls unless the picture was chosen first.
+    // The wheel scrolls the page unless the picture has the focus.
     view.canvas.addEventListener('wheel', function (event) {
       if (!turns || (doc.activeElement !== view.canvas && !event.ctrlKey)) return;
       event.preventDefault();
@@ -374,7 +374,7 @@
   };
   doc.addEventListener('keydown', function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-    // What has the focus takes its own keys. A slider has none for the space: it plays, also after seeking.
+    // The focused element gets its own keys. Sliders do not use the space key, so it plays, also after seeking.
     var own = event.target.closest('button, select, input, a');
     if (own && (event.key === ' ' ? own.type !== 'range' : event.key.length > 1)) return;
     event.preventDefault();
@@ -397,7 +397,7 @@
     doc.documentElement.classList.remove('paper');
     repaint();
   });
-  // The middle of it where the page stands still: at the beginning nothing has happened yet.
+  // Plays at once, unless the address names a time or the reader prefers reduced motion.
   var wanted = /[#&]t=([\d.]+)/.exec(location.hash), alone = /[#&]show=(\d)/.exec(location.hash);
   var turned = /[#&]camera=(-?[\d.]+),(-?[\d.]+),([\d.]+)/.exec(location.hash);
   if (turned) {

@@ -1,12 +1,12 @@
-// The cart-pole of a replay page, from the side: a track with its bounds, a cart with a pole on it, and where the
-// pole may go. Metres, x to the right; 0 is the middle of the track and an upright pole. Called by replay.js,
-// which has the interface. Part: state (x, angle in radians, to the right).
+// The cart-pole of a replay page, from the side: a track with its bounds, a cart with a pole, and the allowed angles of the
+// pole. Metres, x to the right; 0 is the middle of the track and an upright pole. replay.js describes the interface.
+// Part: state (x, angle in radians, to the right).
 // needs parts.state numbers.far numbers.tilt numbers.pole
 'use strict';
 var brimScene = (function () {
   var CART = { width: 0.5, height: 0.28, wheel: 0.075 };
 
-  // Pixels of a metre, so that the track with a margin fits, and the pole where the picture is flat.
+  // Pixels per metre, so that the track with a margin and the height of the pole fit.
   function scaleOf(width, height, numbers) {
     var wide = 2 * numbers.far + 0.8, high = numbers.pole + CART.height + 0.55;
     return Math.min(width / wide, (height - 40) / high);
@@ -47,7 +47,7 @@ var brimScene = (function () {
     ctx.strokeStyle = c.of('bad');
     [-far, far].forEach(function (x) { line(ctx, v.x(x), v.y(0) + 8, v.x(x), v.y(0.34)); });
   }
-  // Where the end of the pole was in the last second, fading.
+  // The trail of the end of the pole over the last second, fading.
   function drawTrail(ctx, v, s) {
     var state = s.replay.parts.state, dt = s.replay.dt, first = Math.max(0, s.frame - Math.round(1 / dt));
     ctx.strokeStyle = s.colours.of('trail');
@@ -64,7 +64,7 @@ var brimScene = (function () {
   function tipOf(x, angle, numbers) {
     return [x + numbers.pole * Math.sin(angle), pivot() + numbers.pole * Math.cos(angle)];
   }
-  // The angles at which the pole has fallen.
+  // The angles beyond which the pole has fallen.
   function drawLimits(ctx, v, s, x) {
     ctx.strokeStyle = s.colours.of('bad');
     ctx.lineWidth = 1.5;

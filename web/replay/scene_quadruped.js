@@ -1,13 +1,13 @@
 // The quadruped of a replay page on a 2-D canvas: own projection, primitives sorted from the back to
 // the front. A sphere is a picture with every pixel shaded; the side of a capsule is a gradient
-// across it by the same function, so that the two meet without an edge. No WebGL: it draws anywhere
-// and prints. Metres, z up; the view has x to the right, y up, z towards the reader. Called by
-// replay.js, which has the interface. Parts: qpos, and as events pushes (m/s).
+// across it by the same function, so that the two meet without an edge. No WebGL: it works everywhere
+// and prints. Metres, z up; the view has x to the right, y up, z towards the reader. replay.js describes
+// the interface. Parts: qpos, and as events pushes (m/s).
 // needs parts.qpos parts.pushes
 'use strict';
 var brimScene = (function () {
   var ROOT = Math.SQRT2, TORSO = 0.25, LIMB = 0.08;
-  var SIGN = [1, -1, -1, 1];  // of the ankles: which way they bend
+  var SIGN = [1, -1, -1, 1];  // the direction in which each ankle bends
 
   //-------------------------------- vectors --------------------------------
 
@@ -24,13 +24,13 @@ var brimScene = (function () {
 
   //-------------------------------- the body --------------------------------
 
-  // A point of the torso's frame in the world; q is qpos: x y z, quaternion w x y z.
+  // Transforms a point from the torso's frame to the world; q is qpos: x y z, quaternion w x y z.
   function place(q, p) {
     var w = q[3], v = [q[4], q[5], q[6]], n = w * w + dot(v, v) || 1;
     var t = cross(v, p), u = cross(v, t);
     return [0, 1, 2].map(function (i) { return q[i] + p[i] + 2 * (w * t[i] + u[i]) / n; });
   }
-  // The torso and three capsules of each leg, in the world.
+  // The torso and the three capsules of each leg, in the world.
   function body(q) {
     var parts = [{ kind: 'torso', a: [q[0], q[1], q[2]], r: TORSO }];
     for (var k = 0; k < 4; k++) {
@@ -39,7 +39,7 @@ var brimScene = (function () {
       var d = [Math.cos(b) * u[0], Math.cos(b) * u[1], -Math.sin(b)];
       var hip = along([0, 0, 0], out, 0.2 * ROOT), knee = along(hip, u, 0.2 * ROOT);
       var foot = along(knee, d, 0.4 * ROOT), kind = k === 0 || k === 3 ? 'front' : 'rear';
-      // The welded capsule begins at the torso's centre; what is inside the torso is not seen.
+      // The welded capsule begins at the torso's centre; its part inside the torso is invisible.
       var skin = along([0, 0, 0], out, Math.sqrt(TORSO * TORSO - LIMB * LIMB));
       hip = place(q, hip);
       knee = place(q, knee);
@@ -60,7 +60,7 @@ var brimScene = (function () {
     var eye = along(camera.target, back, camera.distance), f = Math.min(width, height * 1.35) * 1.25;
     return {
       near: 0.15, eye: eye,
-      // [x, y in pixels, depth, pixels of a metre there]
+      // [x, y in pixels, depth, pixels per metre there]
       at: function (p) {
         var v = sub(p, eye), z = -dot(v, back), s = f / Math.max(z, 0.15);
         return [width / 2 + dot(v, right) * s, height * 0.5 - dot(v, up) * s, z, s];
@@ -72,7 +72,7 @@ var brimScene = (function () {
   //-------------------------------- shading --------------------------------
 
   var LIGHT = unit([-0.45, 0.8, 0.55]), HALF = unit([-0.45, 0.8, 1.55]);
-  // The colour where the surface looks along n (in the view).
+  // The colour of a surface with the normal n (in the view).
   function shade(base, n) {
     var d = Math.max(0, dot(n, LIGHT)), spec = Math.pow(Math.max(0, dot(n, HALF)), 36) * 0.3;
     var rim = 0.78 + 0.22 * Math.min(1, Math.max(0, n[2]) * 2.2);
@@ -103,7 +103,7 @@ var brimScene = (function () {
     return (pictures[key] = canvas);
   }
   function drawBall(ctx, base, p, r) {
-    var px = r * p[3] * 96 / 95;  // the picture has a pixel of margin
+    var px = r * p[3] * 96 / 95;  // the picture has a margin of one pixel
     ctx.drawImage(ball(base), p[0] - px, p[1] - px, 2 * px, 2 * px);
   }
   function drawLimb(ctx, base, v, part) {
@@ -118,7 +118,7 @@ var brimScene = (function () {
       var c = Math.sqrt(Math.max(0, 1 - s * s));
       return [side[0] * s + front[0] * c, side[1] * s + front[1] * c, front[2] * c];
     }
-    // The visible side ends where the caps begin: a half circle seen at a slant.
+    // The visible side ends where the caps begin, in a half circle that is seen at an angle.
     function edge(end, s) {
       var m = normal(s), r = part.r * end[3];
       ctx.lineTo(end[0] + m[0] * r, end[1] - m[1] * r);
@@ -172,7 +172,7 @@ var brimScene = (function () {
     }
     ctx.globalAlpha = 1;
   }
-  // Two circles on the floor and the lines that touch both.
+  // The outline of two circles on the floor and their common tangents.
   function stadium(a, b, ra, rb) {
     var far = Math.hypot(b[0] - a[0], b[1] - a[1]), angle = Math.atan2(b[1] - a[1], b[0] - a[0]);
     var points = [], n = 9;
@@ -182,7 +182,7 @@ var brimScene = (function () {
         points.push([p[0] + r * Math.cos(t), p[1] + r * Math.sin(t), 0]);
       }
     }
-    if (far <= Math.abs(ra - rb)) {  // one lies within the other
+    if (far <= Math.abs(ra - rb)) {  // one is inside the other
       arc(ra > rb ? a : b, Math.max(ra, rb), 0, 2 * Math.PI);
       return points;
     }
@@ -191,8 +191,8 @@ var brimScene = (function () {
     arc(b, rb, angle - touch, angle + touch);
     return points;
   }
-  // Light from straight above: layers from wide to narrow, wider and fainter the higher the part is.
-  // All parts are one path in a layer, so that where they overlap it is no darker.
+  // Shadows of light from straight above, in layers from wide to narrow; higher parts have wider and fainter shadows.
+  // All parts of a layer are one path, so that overlaps are not darker.
   function drawShadow(ctx, v, colours, parts) {
     var layers = 9, fade = 1 / (1 + Math.max(0, parts[0].a[2] - 0.7) * 1.5);
     ctx.fillStyle = colours.shadow;
@@ -212,7 +212,7 @@ var brimScene = (function () {
     }
     ctx.globalAlpha = 1;
   }
-  // Where the torso has been.
+  // The trail of the torso.
   function drawTrail(ctx, v, colours, trail) {
     ctx.strokeStyle = colours.trail;
     ctx.lineWidth = 2;
@@ -231,7 +231,7 @@ var brimScene = (function () {
 
   //-------------------------------- pushes --------------------------------
 
-  // push: velocity, alpha 0..1, text. The arrow ends at the torso and is the longer the harder.
+  // push: velocity, alpha 0..1, text. The arrow ends at the torso; a harder push has a longer arrow.
   function drawPush(ctx, v, colours, q, push, width) {
     var speed = Math.hypot(push.v[0], push.v[1], push.v[2]), dir = unit(push.v);
     var centre = [q[0], q[1], q[2]], tip = v.at(along(centre, dir, -0.3));
@@ -258,7 +258,7 @@ var brimScene = (function () {
     ctx.textBaseline = 'middle';
     ctx.lineWidth = 4;
     ctx.lineJoin = 'round';
-    // Behind the arrow, and within the picture.
+    // The text is behind the arrow and inside the picture.
     var half = ctx.measureText(push.text).width / 2 + 4, ty = tail[1] - dy * 14;
     var tx = Math.min(width - half, Math.max(half, tail[0] - dx * (half + 6)));
     ctx.strokeText(push.text, tx, ty);
@@ -266,7 +266,7 @@ var brimScene = (function () {
     ctx.globalAlpha = 1;
   }
 
-  // Shown for a while from the step it came before; of slow replays not longer.
+  // The pushes of the last 0.9 s of the episode, fading; in slow replays that is the same part of the episode.
   function pushesAt(r, now) {
     return r.events.pushes.map(function (p) {
       var age = now - p[0] * r.dt;
@@ -311,7 +311,7 @@ var brimScene = (function () {
     });
     pushesAt(s.replay, s.time).forEach(function (push) { drawPush(ctx, v, c, q, push, width); });
   }
-  // Angles and places by halves, the quaternion along the shorter way.
+  // Positions and angles linearly, the quaternion along the shorter way.
   function mix(part, a, b, s) {
     var same = 0, k;
     for (k = 3; k < 7; k++) same += a[k] * b[k];
@@ -320,7 +320,7 @@ var brimScene = (function () {
       return value * (1 - s) + to * s;
     });
   }
-  // Followed up only where it would leave the picture: a sinking torso is seen as one.
+  // The camera follows upwards only if the torso would leave the picture, so that sinking stays visible.
   function target(at) { return [at.qpos[0], at.qpos[1], 0.36 + Math.max(0, at.qpos[2] - 0.65)]; }
   return { draw: draw, mix: mix, target: target, body: body,
            camera: { azimuth: -0.95, elevation: 0.3, distance: 3.3 } };

@@ -1,5 +1,5 @@
-// The grid world of a replay page, from above: obstacles, covered cells, UAVs with the way they came, goals.
-// Called by replay.js, which has the interface. Parts: counts (covered cells or goals reached, percent,
+// The grid world of a replay page, from above: obstacles, covered cells, UAVs with their trails, goals.
+// replay.js describes the interface. Parts: counts (covered cells or goals reached, percent,
 // collisions), uavs (x, y of each), what (bits of each: 1 blocked, 2 stopped, 4 found something), goals (x, y of
 // each; left out: the task is coverage), walls and covered (16 cells to a number).
 // needs parts.uavs parts.what parts.walls numbers.size
@@ -7,13 +7,13 @@
 var brimScene = (function () {
   var TRAIL = 12;  // steps
 
-  // Places move between two frames; the rest is that of the frame before.
+  // Positions move between two frames; other parts stay those of the frame before.
   function mix(part, a, b, s) {
     if (part === 'uavs') return a.map(function (v, k) { return v * (1 - s) + b[k] * s; });
     return s > 1 - 1e-9 ? b : a;
   }
   function bit(numbers, cell) { return numbers[cell >> 4] >> (cell & 15) & 1; }
-  // Far apart for neighbours in number, and readable on both backgrounds.
+  // Colours that differ strongly between neighbouring numbers and are readable on both backgrounds.
   function hue(i, colours, alpha) {
     return 'hsla(' + (i * 137.5 + 205) % 360 + ', 65%, ' + (colours.dark ? 62 : 42) + '%, ' + alpha + ')';
   }
@@ -49,7 +49,7 @@ var brimScene = (function () {
     ctx.fillStyle = s.colours.of('dim');
     cells(ctx, v, s.at.walls, size);
   }
-  // The way of the last steps, fading.
+  // The trail of the last steps, fading.
   function drawTrail(ctx, v, s, i) {
     var all = s.replay.parts.uavs, n = s.replay.columns.uavs, first = Math.max(0, s.frame - TRAIL);
     ctx.lineWidth = Math.max(1, v.scale * 0.16);
