@@ -6,7 +6,7 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cd "$tree"
 mkdir -p src/base src/engine src/data src/backend/cpu include/brim tests examples
-mkdir -p src/workload/ars src/workload/supervised src/run
+mkdir -p src/workload/ars src/workload/learn src/run
 
 put() {  # file, then its lines
   file=$1
@@ -28,7 +28,7 @@ put src/workload/workload.c '#include "workload/workload_int.h"'
 put src/workload/workload_int.h '#include "engine/engine.h"'
 put src/workload/ars/ars.h '#include "engine/engine.h"'
 put src/workload/ars/ars.c '#include "workload/ars/ars.h"' '#include "workload/workload_int.h"'
-put src/workload/supervised/supervised.h '#include "engine/engine.h"'
+put src/workload/learn/learn.h '#include "engine/engine.h"'
 "$tool" "$tree" >/dev/null || { echo "a good tree is refused"; exit 1; }
 
 expect() {  # text that must stand in the complaint, after a breach was put in
@@ -38,9 +38,9 @@ expect() {  # text that must stand in the complaint, after a breach was put in
 put src/engine/engine_low.c '#include "engine/engine.h"' '#include "data/data_int.h"'
 expect 'src/engine/engine_low.c:2: src/engine may not include src/data'
 rm src/engine/engine_low.c
-put src/workload/supervised/supervised.h '#include "workload/ars/ars.h"'
-expect 'supervised.h:1: src/workload/supervised may not include src/workload/ars'
-put src/workload/supervised/supervised.h ''
+put src/workload/learn/learn.h '#include "workload/ars/ars.h"'
+expect 'learn.h:1: src/workload/learn may not include src/workload/ars'
+put src/workload/learn/learn.h ''
 put src/workload/workload.c '#include "workload/ars/ars.h"'
 expect 'src/workload/workload.c:1: src/workload may not include src/workload/ars'
 put src/workload/workload.c '#include "workload/workload_int.h"'
