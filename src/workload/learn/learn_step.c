@@ -514,7 +514,7 @@ static brim_status put_sums(brim_learn *w, json_t *meta) {
   return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
 }
 
-// "device" or "workers": where training samples are transformed; NULL without transforms. Device and workers differ in the last bit, and
+// Where training samples are transformed; NULL without transforms. Device and workers differ in the last bit, and
 // data.cache auto may choose otherwise when other programs take memory.
 static const char *transforms_where(const brim_learn *w) {
   if (!w->data.train.transforms) return NULL;
