@@ -18,10 +18,9 @@
 
 #include "lab/lab_chaos_int.h"
 #include "lab/lab_chaos_proxy.h"
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_link.h"
 
 static void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2, 3);
 

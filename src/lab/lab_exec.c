@@ -18,8 +18,8 @@
 
 #include "config/config.h"
 #include "lab/lab_exec_int.h"
-#include "lab/lab_files.h"
-#include "lab/lab_link.h"
+#include "lab/wire/lab_wire_files.h"
+#include "lab/wire/lab_wire_link.h"
 #include "record/record_job.h"
 
 //--------------------------------------- failure classes ---------------------------------------
@@ -1048,32 +1048,27 @@ static brim_status start_child(exec *x) {
 
 //---------------------------------- before ----------------------------------
 
-typedef struct config_text {
-  char *text;
-} config_text;
-
-static brim_status copy_config(void *ctx, const brim_store_exp *exp) {
-  config_text *c = ctx;
-  c->text = brim_strdup(exp->config);
-  return c->text ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-}
-
 // The config, and that the attempt is the experiment's: as long as the link may answer.
 static brim_status ask(exec *x, char **config) {
-  config_text c = {NULL};
   *config = NULL;
   for (;;) {
-    brim_status status = c.text ? BRIM_OK : brim_lab_get(x->link, x->ref->exp, copy_config, &c);
+    brim_store_exp *exp = NULL;
+    brim_status status = *config ? BRIM_OK : brim_lab_get(x->link, x->ref->exp, &exp);
+    if (exp) {
+      *config = brim_strdup(exp->config);
+      if (!*config) status = brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+    }
+    brim_store_exp_free(exp);
     if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
     if (status && brim_exec_is_passing(x->link, status)) status = BRIM_EIO;
     if (!status) {
-      *config = c.text;
       x->silent_ns = 0;
       return BRIM_OK;
     }
     if (!x->silent_ns) x->silent_ns = now_ns();
     if (status != BRIM_EIO || wants_stop(x) || is_alone(x)) {
-      brim_free(c.text);
+      brim_free(*config);
+      *config = NULL;
       return status;
     }
     brim_clock_sleep_ns(TURN_MS * MS);
@@ -1145,29 +1140,42 @@ static brim_status gather(exec *x, brim_str *lines) {
   const brim_store_ref *ref = x->ref;
   if (x->events.started && !x->step_sent) {
     int64_t from = x->events.start_step;
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_start(ref, getpid(), from)));
+    BRIM_TRY(brim_exec_spool_add(lines, &(brim_lab_request){.op = BRIM_LAB_OP_START,
+                                                            .ref = *ref,
+                                                            .pid = getpid(),
+                                                            .from_step = from < 0 ? -1 : from}));
   }
   for (;;) {
     BRIM_TRY(brim_exec_tail_fill(&x->tail));
     if (x->tail.count == 0) break;
-    BRIM_TRY(brim_exec_spool_add(
-        lines, brim_lab_request_metrics(ref, x->tail.seq, x->tail.rows, x->tail.count)));
+    BRIM_TRY(
+        brim_exec_spool_add(lines, &(brim_lab_request){.op = BRIM_LAB_OP_METRICS,
+                                                       .ref = *ref,
+                                                       .seq = x->tail.seq,
+                                                       .metrics = {x->tail.rows, x->tail.count}}));
     brim_exec_tail_acknowledged(&x->tail);
   }
   brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
   int64_t step = x->files ? brim_exec_files_step(x->files) : x->checkpoint.step;
   if (step > x->checkpoint.sent) {
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_checkpoint(ref, step)));
+    BRIM_TRY(brim_exec_spool_add(
+        lines, &(brim_lab_request){.op = BRIM_LAB_OP_CHECKPOINT, .ref = *ref, .step = step}));
   }
   write_log(x);
   if (x->log_bytes > x->log_sent) {
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_log(ref, "log", x->log_bytes)));
+    BRIM_TRY(brim_exec_spool_add(
+        lines, &(brim_lab_request){
+                   .op = BRIM_LAB_OP_LOG, .ref = *ref, .stream = "log", .size = x->log_bytes}));
   }
   if (x->findings.text && !x->findings.sent) {
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_findings(ref, x->findings.text)));
+    BRIM_TRY(brim_exec_spool_add(
+        lines, &(brim_lab_request){
+                   .op = BRIM_LAB_OP_FINDINGS, .ref = *ref, .findings = x->findings.text}));
   }
   if (x->events.progress.step >= 0) {
-    BRIM_TRY(brim_exec_spool_add(lines, brim_lab_request_beat(ref, &x->events.progress)));
+    BRIM_TRY(brim_exec_spool_add(
+        lines,
+        &(brim_lab_request){.op = BRIM_LAB_OP_BEAT, .ref = *ref, .progress = x->events.progress}));
   }
   return BRIM_OK;
 }
@@ -1184,7 +1192,10 @@ static brim_status add_finish(const exec *x, const char *owed, brim_str *lines) 
                                     .message = r->message,
                                     .last_lines = last.data,
                                     .owed = owed};
-  if (!status) status = brim_exec_spool_add(lines, brim_lab_request_finish(x->ref, &result));
+  if (!status) {
+    status = brim_exec_spool_add(
+        lines, &(brim_lab_request){.op = BRIM_LAB_OP_FINISH, .ref = *x->ref, .result = result});
+  }
   brim_str_deinit(&last);
   return status;
 }

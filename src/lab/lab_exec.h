@@ -11,7 +11,7 @@
 //   attempt-N.files   until a server has every file of the attempt; see lab_exec_files.c
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when all of it is acknowledged. Its
-// lines are reports (BRIM_LAB_REPORT_MAP of lab_link.h) in the order they are sent; the last is "finish".
+// lines are reports (brim_lab_op_is_report) in the order they are sent; the last is "finish".
 //
 // Metrics are the numbers of log.jsonl by their names there ("val_accuracy"), except the times; each
 // attempt sends the whole file, so a batch that an earlier attempt lost is no loss. The file is also the

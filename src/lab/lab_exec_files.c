@@ -15,10 +15,9 @@
 
 #include "base/base_thread.h"
 #include "lab/http/lab_http_client.h"
-#include "lab/lab_files.h"
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
-#include "lab/lab_wire.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_files.h"
+#include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------------- owner --------------------------------------------
 // Which process runs an experiment's folder. A process is its number and the moment it began, since
@@ -193,11 +192,12 @@ void brim_exec_owner_leave(const char *folder) {
 enum { LARGEST_SPOOL = 1 << 30 };
 static const char suffix[] = ".spool";
 
-brim_status brim_exec_spool_add(brim_str *lines, json_t *request) {
+brim_status brim_exec_spool_add(brim_str *lines, const brim_lab_request *request) {
+  json_t *value = NULL;
   char *text = NULL;
-  if (!request) return brim_fail(BRIM_ENOMEM, "out of memory for a report");
-  brim_status status = brim_json_dump(request, 0, &text);
-  json_decref(request);
+  BRIM_TRY(brim_lab_request_encode(request, &value));
+  brim_status status = brim_json_dump(value, 0, &text);
+  json_decref(value);
   BRIM_TRY(status);
   brim_str_append(lines, text);
   brim_str_append_char(lines, '\n');
@@ -257,20 +257,22 @@ bool brim_exec_is_passing(const brim_lab_link *link, brim_status status) {
   return status && status != BRIM_ELIMIT && status != BRIM_EPARSE && !brim_lab_link_answered(link);
 }
 
-static brim_status send_report(brim_lab_link *link, const json_t *request, brim_exec_sent *sent) {
-  json_t *reply = NULL;
-  brim_lab_report which = brim_lab_report_of(request);
-  if (which == BRIM_LAB_REPORT_COUNT) {
+static brim_status send_report(brim_lab_link *link, const json_t *line, brim_exec_sent *sent) {
+  brim_lab_request request;
+  brim_lab_reply reply = {0};
+  brim_status status = brim_lab_request_decode(line, &request);
+  if (status == BRIM_ENOMEM) return status;
+  if (!brim_lab_op_is_report(request.op)) {
     return brim_fail(BRIM_EPARSE, "a line is no report of an executor");
   }
-  brim_status status = brim_lab_call(link, request, &reply);
+  if (status) return BRIM_EPARSE;
+  status = brim_lab_call(link, &request, &reply);
   if (!status) sent->taken++;
-  if (!status && which == BRIM_LAB_REPORT_FINISH) {
-    const char *name = json_string_value(json_object_get(reply, "state"));
-    if (name) (void)brim_exp_state_of(name, &sent->state);
+  if (!status && request.op == BRIM_LAB_OP_FINISH) {
+    sent->state = reply.state;
     sent->finished = true;
   }
-  json_decref(reply);
+  brim_lab_request_deinit(&request);
   return status;
 }
 

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/base_child.h"
 #include "lab/lab_exec.h"
+#include "lab/wire/lab_wire.h"
 
 //---------------------------------- what it says (lab_exec.c) ----------------------------------
 
@@ -110,7 +111,7 @@ int64_t brim_exec_oom_count(const char *path);
 
 //---------------------------------- the spool (lab_exec_files.c) ----------------------------------
 
-brim_status brim_exec_spool_add(brim_str *lines, json_t *request);  // consumes it
+brim_status brim_exec_spool_add(brim_str *lines, const brim_lab_request *request);
 brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines);
 void brim_exec_spool_remove(const char *folder, int64_t attempt);
 // How far sending came.

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/base_sha256.h"
-#include "lab/lab_ids.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_ids.h"
 
 #define GROUP_MARK "# group "
 #define COST_MARK "# cost "

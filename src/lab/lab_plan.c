@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/base_child.h"
-#include "lab/lab_ids.h"
-#include "lab/lab_link.h"
 #include "lab/lab_plan_child.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_ids.h"
+#include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------------- lines --------------------------------------------
 // A plan as a line of the planning child, for both sides (lab_plan.h).

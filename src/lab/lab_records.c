@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "lab/lab_link.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_link.h"
 
 // Is the first line of the file an experiment? Only its beginning is read: metrics make it long.
 static bool is_export(const char *path) {

@@ -16,9 +16,9 @@
 
 #include "lab/lab_exec.h"
 #include "lab/lab_grid.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep_int.h"
-#include "lab/lab_wire.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_link.h"
 
 //------------------------------------- messages and changes -------------------------------------
 // What the parts of a sweep share: the list of executors, messages, what changed, a store that cannot
@@ -113,7 +113,7 @@ static brim_status finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, co
                                     .exit_code = -1,
                                     .message = message,
                                     .last_lines = tail};
-  brim_status status = brim_lab_source_finish(&s->source, ref, &result);
+  brim_status status = brim_lab_finish(s->source, ref, &result, NULL);
   if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
   brim_status_clear();  // another attempt has taken over
   return BRIM_OK;
@@ -563,8 +563,8 @@ static brim_status return_claim(brim_lab_sweep *s) {
                                       .free_bytes = -1};
   const brim_store_result back = {.outcome = BRIM_ATTEMPT_STOPPED};
   brim_store_claimed claimed = {0};
-  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
-  if (!status && claimed.exp) status = brim_lab_source_finish(&s->source, &claimed.ref, &back);
+  brim_status status = brim_lab_claim(s->source, &request, &claimed);
+  if (!status && claimed.exp) status = brim_lab_finish(s->source, &claimed.ref, &back, NULL);
   brim_store_exp_free(claimed.exp);
   if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
   brim_status_clear();  // another attempt has taken over
@@ -584,7 +584,7 @@ static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
                                       .free_gpus = ALL_GPUS,
                                       .free_bytes = -1};
   brim_store_claimed claimed = {0};
-  brim_status status = brim_lab_source_claim(&s->source, &request, &claimed);
+  brim_status status = brim_lab_claim(s->source, &request, &claimed);
   if (status != BRIM_EIO) s->claim[0] = '\0';
   if (status || !claimed.exp) {
     brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp, BRIM_LAB_PLACE_UNUSED,
@@ -672,7 +672,7 @@ static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
     q->count = q->listed = 0;
     q->later = false;
     size_t before = s->count;
-    BRIM_TRY(brim_lab_source_list(&s->source, &filter, on_queued, q));
+    BRIM_TRY(brim_lab_list(s->source, &filter, on_queued, q));
     if (q->listed == 0) return BRIM_OK;
     BRIM_TRY(place_window(s, q));
     *left = *left || q->later || s->count > before;
@@ -690,7 +690,7 @@ static brim_status start_queued(brim_lab_sweep *s, bool *left) {
   if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
   q->sweep = s;
   brim_status status = return_claim(s);
-  if (!status) status = brim_lab_source_now(&s->source, &q->now);
+  if (!status) status = brim_lab_now(s->source, &q->now);
   if (!status) status = place_windows(s, q, left);
   if (status == BRIM_EIO) *left = true;
   brim_free(q);
@@ -822,7 +822,7 @@ static void check_same(brim_lab_sweep *s, const char *exp, const char *folder,
 brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *folder,
                                const brim_store_exp *exp) {
   last_attempt last = {.n = attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
-  BRIM_TRY(brim_lab_source_attempts(&s->source, exp->id, on_attempt, &last));
+  BRIM_TRY(brim_lab_attempts(s->source, exp->id, on_attempt, &last));
   brim_lab_place_end end = last.outcome == BRIM_ATTEMPT_OK      ? BRIM_LAB_PLACE_OK
                            : last.outcome == BRIM_ATTEMPT_ERROR ? BRIM_LAB_PLACE_FAILED
                                                                 : BRIM_LAB_PLACE_STOPPED;
@@ -839,7 +839,7 @@ brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *f
 // The executor has ended: sees to it that its attempt has a result. Called again after BRIM_EIO.
 static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
   brim_store_exp *exp = NULL;
-  BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
+  BRIM_TRY(brim_lab_get(s->source, r->ref.exp, &exp));
   brim_status status = BRIM_OK;
   if (is_open(exp, &r->ref)) {
     char message[128];
@@ -848,13 +848,13 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
     if (!status) status = brim_lab_spool_replay_folder(r->folder, s->link, &replayed);
     brim_store_exp_free(exp);
     exp = NULL;
-    if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
+    if (!status) status = brim_lab_get(s->source, r->ref.exp, &exp);
     if (!status && is_open(exp, &r->ref)) {
       describe_end(r, message, sizeof message);
       status = finish_infra(s, &r->ref, message, r->tail);
       brim_store_exp_free(exp);
       exp = NULL;
-      if (!status) status = brim_lab_source_get(&s->source, r->ref.exp, &exp);
+      if (!status) status = brim_lab_get(s->source, r->ref.exp, &exp);
     }
   }
   if (!status) status = brim_lab_take_note(s, r->ref.attempt, r->folder, exp);
@@ -889,7 +889,7 @@ static brim_status end_stale(brim_lab_sweep *s) {
     brim_lab_runner *r = s->runners[i];
     brim_store_exp *exp = NULL;
     if (r->gone || r->killed) continue;
-    BRIM_TRY(brim_lab_source_get(&s->source, r->ref.exp, &exp));
+    BRIM_TRY(brim_lab_get(s->source, r->ref.exp, &exp));
     bool stale = !is_open(exp, &r->ref), seen = r->stale;
     brim_store_exp_free(exp);
     r->stale = stale;
@@ -944,7 +944,7 @@ static brim_status on_devices(void *ctx, const brim_store_attempt *attempt) {
 static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted) {
   brim_lab_runner *r = NULL;
   brim_lab_exec_owner owner = {0};
-  BRIM_TRY(brim_lab_source_attempts(&s->source, a->ref.exp, on_devices, a));
+  BRIM_TRY(brim_lab_attempts(s->source, a->ref.exp, on_devices, a));
   BRIM_TRY(runner_add(s, &a->ref, &r));
   if (brim_lab_exec_find(r->folder, &owner) && owner.attempt == a->ref.attempt &&
       owner.fence == a->ref.fence) {
@@ -968,7 +968,7 @@ static brim_status adopt(brim_lab_sweep *s) {
   open_list list = {.worker = s->worker};
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING};
   size_t adopted = 0;
-  brim_status status = brim_lab_source_list(&s->source, &filter, on_open, &list);
+  brim_status status = brim_lab_list(s->source, &filter, on_open, &list);
   for (size_t i = 0; i < list.count && !status; i++) {
     status = adopt_one(s, &list.items[i], &adopted);
   }
@@ -1002,7 +1002,7 @@ static brim_status on_running(void *ctx, const brim_store_exp *exp) {
 
 static brim_status read_progress(brim_lab_sweep *s) {
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_RUNNING};
-  return s->count ? brim_lab_source_list(&s->source, &filter, on_running, s) : BRIM_OK;
+  return s->count ? brim_lab_list(s->source, &filter, on_running, s) : BRIM_OK;
 }
 
 //--------------------------------------------- loop ---------------------------------------------
@@ -1022,44 +1022,42 @@ enum {
 //---------------------------------- requests of others ----------------------------------
 
 // Executors hear of a wish with their next beat; the signal is sooner.
-static void on_changed(void *ctx, const char *op, const char *exp) {
+static void on_changed(void *ctx, brim_lab_op op, const char *exp) {
   brim_lab_sweep *s = ctx;
   brim_lab_dirty(s, exp);
-  if (strcmp(op, "beat") == 0 || strcmp(op, "metrics") == 0 || strcmp(op, "log") == 0) return;
+  if (op == BRIM_LAB_OP_BEAT || op == BRIM_LAB_OP_METRICS || op == BRIM_LAB_OP_LOG) return;
   s->look = true;
-  brim_lab_runner *runner = strcmp(op, "want") == 0 ? brim_lab_runner_find(s, exp) : NULL;
+  brim_lab_runner *runner = op == BRIM_LAB_OP_WANT ? brim_lab_runner_find(s, exp) : NULL;
   brim_store_exp *now = NULL;
-  if (runner && !brim_lab_source_get(&s->source, exp, &now) && now->want != BRIM_WANT_RUN) {
+  if (runner && !brim_lab_get(s->source, exp, &now) && now->want != BRIM_WANT_RUN) {
     ask_runner(s, runner);
   }
   brim_store_exp_free(now);
 }
 
-static brim_status answer_status(brim_lab_sweep *s, json_t *reply) {
+static brim_status answer_status(brim_lab_sweep *s, brim_lab_reply *reply) {
   const brim_sweep_view *view = NULL;
   json_t *value = NULL;
   BRIM_TRY(brim_lab_sweep_view(s, false, &view));
   BRIM_TRY(brim_sweep_view_to_json(view, false, &value));
-  BRIM_TRY(brim_json_put(reply, "view", value));
+  reply->more = json_object();
+  BRIM_TRY(brim_json_put(reply->more, "view", value));
   value = json_array();
-  BRIM_TRY(brim_json_put(reply, "rows", value));
+  BRIM_TRY(brim_json_put(reply->more, "rows", value));
   BRIM_TRY(brim_lab_sweep_active(s, value));
-  return brim_json_put(reply, "folder", json_string(s->folder));
+  return brim_json_put(reply->more, "folder", json_string(s->folder));
 }
 
-static brim_status answer_restore(brim_lab_sweep *s, const json_t *request) {
-  const char *device = json_string_value(json_object_get(request, "device"));
-  if (!device) return brim_fail(BRIM_EINVAL, "the request names no device");
-  return brim_lab_place_restore(s->placing, device);
-}
-
-static brim_status on_request(void *ctx, const char *op, const json_t *request, json_t *reply,
+static brim_status on_request(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                               bool *taken) {
   brim_lab_sweep *s = ctx;
   *taken = true;
-  if (strcmp(op, "status") == 0) return answer_status(s, reply);
-  if (strcmp(op, "restore") == 0) return answer_restore(s, request);
-  if (strcmp(op, "stop") == 0) {
+  if (request->op == BRIM_LAB_OP_STATUS) return answer_status(s, reply);
+  if (request->op == BRIM_LAB_OP_RESTORE) {
+    if (!request->device) return brim_fail(BRIM_EINVAL, "the request names no device");
+    return brim_lab_place_restore(s->placing, request->device);
+  }
+  if (request->op == BRIM_LAB_OP_STOP) {
     brim_lab_say(s, BRIM_SWEEP_INFO, NULL, "%s",
                  brim_tr("another terminal asked the sweep to stop"));
     brim_lab_sweep_stop(s);
@@ -1147,7 +1145,7 @@ static brim_status open_server_link(brim_lab_sweep *s) {
                  version, s->version);
   }
   name_worker(s, id);
-  s->source = (brim_lab_source){.link = s->link};
+  s->source = s->link;
   return BRIM_OK;
 }
 
@@ -1157,8 +1155,8 @@ static brim_status open_source(brim_lab_sweep *s) {
       (brim_lab_ops){.version = s->version, .changed = on_changed, .answer = on_request, .ctx = s};
   if (brim_lab_is_server(s->place)) return open_server_link(s);
   BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
-  s->source = (brim_lab_source){.store = s->store};
-  s->ops.store = s->store;
+  s->ops.store = s->own.store = s->store;
+  BRIM_TRY(brim_lab_link_local(&s->own, &s->source));
   return brim_lab_link_local(&s->ops, &s->link);
 }
 
@@ -1208,7 +1206,7 @@ static void say_goodbye(brim_lab_sweep *s) {
       .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .left = true};
   char why[1024];  // the sweep may end by a failure
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  (void)brim_lab_source_seen(&s->source, &self);
+  (void)brim_lab_seen(s->source, &self);
   brim_status_set_detail(why);
 }
 
@@ -1222,6 +1220,7 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   brim_lab_slurm_close(s->slurm);
   brim_lab_place_close(s->placing);
   brim_lab_late_close(s->late);
+  if (s->source != s->link) brim_lab_link_close(s->source);
   brim_lab_link_close(s->link);
   brim_store_close(s->store);
   brim_sweep_view_deinit(&s->view);
@@ -1242,7 +1241,7 @@ brim_status brim_lab_sweep_submit(brim_lab_sweep *s, const brim_store_grid *grid
                                   const brim_store_point *points, size_t count,
                                   brim_store_submitted *out) {
   s->look = s->all_dirty = true;
-  return brim_lab_source_submit(&s->source, grid, points, count, out);
+  return brim_lab_submit(s->source, grid, points, count, out);
 }
 
 struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *s) {
@@ -1254,7 +1253,7 @@ struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *s) {
 static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   if (!s->look && s->counted && now - s->count_ms < COUNT_MS) return BRIM_OK;
   s->count_ms = now;
-  BRIM_TRY(brim_lab_source_count(&s->source, &s->counts));
+  BRIM_TRY(brim_lab_count(s->source, NULL, &s->counts));
   s->counted = true;
   const int64_t paused = s->counts.states[BRIM_EXP_PAUSED];
   if (s->paused < 0 || paused < s->paused) s->paused = paused;
@@ -1266,7 +1265,7 @@ static brim_status tell_seen(brim_lab_sweep *s) {
   if (s->options.serves) BRIM_TRY(sweep_status(s, &status));
   const brim_store_worker self = {
       .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
-  brim_status told = brim_lab_source_seen(&s->source, &self);
+  brim_status told = brim_lab_seen(s->source, &self);
   brim_free(status);
   return told;
 }
@@ -1274,7 +1273,7 @@ static brim_status tell_seen(brim_lab_sweep *s) {
 // Leases that ran out, and that this sweep is there.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
-  BRIM_TRY(brim_lab_source_check(&s->source));
+  if (s->store) BRIM_TRY(brim_store_check_file(s->store));  // a server checks its own
   if (now >= s->seen_ms) {
     s->seen_ms = now + (s->options.serves ? STATUS_MS : SEEN_MS);
     BRIM_TRY(tell_seen(s));
@@ -1290,7 +1289,7 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   }
   if (now < s->reap_ms) return BRIM_OK;
   s->reap_ms = now + (lease / 12 > 5000 ? 5000 : lease / 12 < 200 ? 200 : lease / 12);
-  BRIM_TRY(brim_lab_source_reap(&s->source, &expired));
+  if (s->store) BRIM_TRY(brim_store_reap(s->store, &expired));
   if (expired == 0) return BRIM_OK;
   s->look = s->all_dirty = true;
   return end_stale(s);

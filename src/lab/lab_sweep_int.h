@@ -5,12 +5,11 @@
 #include "base/base.h"
 #include "base/base_child.h"
 #include "lab/lab_late.h"
-#include "lab/lab_link.h"
-#include "lab/lab_ops.h"
 #include "lab/lab_place.h"
-#include "lab/lab_server.h"
-#include "lab/lab_source.h"
 #include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_link.h"
+#include "lab/wire/lab_wire_server.h"
 #include "monitor/monitor.h"
 
 #ifdef __cplusplus
@@ -80,10 +79,10 @@ struct brim_lab_sweep {
   char **words;  // options.words points here
   char worker[BRIM_LAB_WORKER_NAME], host[65];
   brim_store *store;  // NULL: a worker's experiments are with a server
-  brim_lab_source source;
-  brim_lab_ops ops;
-  brim_lab_link *link;
-  brim_lab_late *late;  // NULL: files stay where they are
+  brim_lab_ops own, ops;
+  brim_lab_link *source;  // its own calls: over `own`, or a worker's to its server
+  brim_lab_link *link;    // for others: over `ops`, so that the sweep hears of what they change
+  brim_lab_late *late;    // NULL: files stay where they are
   brim_lab_server *server;
   brim_lab_place *placing;
   brim_lab_slurm *slurm;  // NULL: experiments run on this machine

@@ -149,10 +149,10 @@ static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
 static brim_status gather(brim_lab_sweep *s, gathering *g) {
   brim_store_filter filter = {
       .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = WINDOW};
-  BRIM_TRY(brim_lab_source_now(&s->source, &g->now));
+  BRIM_TRY(brim_lab_now(s->source, &g->now));
   do {
     g->listed = 0;
-    BRIM_TRY(brim_lab_source_list(&s->source, &filter, on_queued, g));
+    BRIM_TRY(brim_lab_list(s->source, &filter, on_queued, g));
     filter.offset += WINDOW;
   } while (g->listed == WINDOW && g->array.count < g->room);
   return BRIM_OK;
@@ -319,7 +319,7 @@ static bool is_ours(const ending *e) {
 static brim_status read_again(ending *e) {
   brim_store_exp_free(e->now);
   e->now = NULL;
-  return brim_lab_source_get(&e->sweep->source, e->exp->id, &e->now);
+  return brim_lab_get(e->sweep->source, e->exp->id, &e->now);
 }
 
 //---------------------------------- failures ----------------------------------
@@ -381,7 +381,7 @@ static brim_status finish(const ending *e, const brim_store_ref *ref) {
                                     .exit_code = -1,
                                     .message = message,
                                     .last_lines = tail};
-  brim_status status = brim_lab_source_finish(&e->sweep->source, ref, &result);
+  brim_status status = brim_lab_finish(e->sweep->source, ref, &result, NULL);
   if (status != BRIM_ESTATE && status != BRIM_ENOENT) return status;
   brim_status_clear();  // another attempt has taken over
   return BRIM_OK;
@@ -424,7 +424,7 @@ static brim_status end_unstarted(ending *e) {
                                       .exp = e->exp->id,
                                       .free_gpus = 1 << 20,
                                       .free_bytes = -1};
-  BRIM_TRY(brim_lab_source_claim(&e->sweep->source, &request, &claimed));
+  BRIM_TRY(brim_lab_claim(e->sweep->source, &request, &claimed));
   brim_status status = claimed.exp ? finish(e, &claimed.ref) : BRIM_OK;
   brim_store_exp_free(claimed.exp);
   return status ? status : read_again(e);
@@ -446,7 +446,7 @@ static brim_status end_cancelled(ending *e) {
 static brim_status end_one(ending *e) {
   brim_lab_sweep *s = e->sweep;
   const bool stopping = s->stopping || e->array->is.stop || e->array->told > 0;
-  brim_status status = brim_lab_source_get(&s->source, e->exp->id, &e->now);
+  brim_status status = brim_lab_get(s->source, e->exp->id, &e->now);
   if (status == BRIM_ENOENT) {
     brim_status_clear();
     return BRIM_OK;

@@ -3,9 +3,9 @@
 #ifndef BRIM_LAB_SWEEP_SLURM_H_
 #define BRIM_LAB_SWEEP_SLURM_H_
 
-#include "lab/lab_ids.h"
 #include "lab/lab_sweep_int.h"
 #include "lab/slurm/lab_slurm.h"
+#include "lab/wire/lab_wire_ids.h"
 
 #ifdef __cplusplus
 extern "C" {

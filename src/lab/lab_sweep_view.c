@@ -68,7 +68,7 @@ static brim_status read_best(brim_lab_sweep *s, brim_sweep_row *row) {
   const brim_sweep_metric *metric = brim_sweep_view_metric(&s->view, row->metric_key);
   if (!metric || metric->better == BRIM_BETTER_NEITHER || isnan(row->metric)) return BRIM_OK;
   best_of best = {.better = metric->better, .value = NAN};
-  BRIM_TRY(brim_lab_source_metrics(&s->source, row->id, row->metric_key, on_value, &best));
+  BRIM_TRY(brim_lab_read_metrics(s->source, row->id, row->metric_key, 0, on_value, &best));
   row->best = best.value;
   return BRIM_OK;
 }
@@ -138,8 +138,7 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
     const brim_lab_place_want want = {
         .exp = exp->id, .gpus = exp->gpus, .need_bytes = (double)exp->need_bytes};
     BRIM_TRY(read_best(s, &row));
-    if (exp->attempt > 0)
-      BRIM_TRY(brim_lab_source_attempts(&s->source, exp->id, on_device, &device));
+    if (exp->attempt > 0) BRIM_TRY(brim_lab_attempts(s->source, exp->id, on_device, &device));
     name_device(s, &device);
     row.devices = device.text;
     row.host = device.host;
@@ -173,7 +172,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) { return put_row
 
 static brim_status read_row(brim_lab_sweep *s, const char *id) {
   brim_store_exp *exp = NULL;
-  BRIM_TRY(brim_lab_source_get(&s->source, id, &exp));
+  BRIM_TRY(brim_lab_get(s->source, id, &exp));
   brim_status status = put_row(s, exp, true);
   brim_store_exp_free(exp);
   return status;
@@ -195,7 +194,7 @@ static brim_status read_details(brim_lab_sweep *s) {
 static brim_status read_rows(brim_lab_sweep *s) {
   int64_t now = brim_lab_now_ms();
   if (s->all_dirty || now - s->rows_ms > ALL_ROWS_MS) {
-    BRIM_TRY(brim_lab_source_list(&s->source, NULL, on_row, s));
+    BRIM_TRY(brim_lab_list(s->source, NULL, on_row, s));
     s->rows_ms = now;
     s->all_dirty = false;
   }
@@ -232,7 +231,7 @@ brim_status brim_lab_sweep_active(brim_lab_sweep *s, json_t *list) {
   const brim_store_filter queue = {
       .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT};
   next_ids next = {.count = 0};
-  BRIM_TRY(brim_lab_source_list(&s->source, &queue, on_next, &next));
+  BRIM_TRY(brim_lab_list(s->source, &queue, on_next, &next));
   for (size_t i = 0; i < s->count; i++) BRIM_TRY(push_row(s, s->runners[i]->ref.exp, list));
   for (size_t i = 0; i < next.count; i++) BRIM_TRY(push_row(s, next.ids[i], list));
   return BRIM_OK;

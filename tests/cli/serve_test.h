@@ -8,7 +8,7 @@
 #include "cli_test.h"
 
 #include "base/base_child.h"
-#include "lab/lab_link.h"
+#include "lab/wire/lab_wire_link.h"
 
 enum { TRIES = 1500, PAUSE_US = 100 * 1000 };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/lab_ops.h"
+#include "lab/wire/lab_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

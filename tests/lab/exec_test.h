@@ -9,8 +9,8 @@
 
 #include "base/base.h"
 #include "lab/lab_exec.h"
-#include "lab/lab_link.h"
-#include "lab/lab_ops.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_link.h"
 
 static const char exec_id[] = "00112233445566778899aabbccddeeff";
 static const char exec_config[] = "name: one\nseed: 7\n";
@@ -31,34 +31,23 @@ typedef struct fixture {
   const char *remove;  // a file that another process removes before a result arrives; NULL = none
 } fixture;
 
-static inline brim_status carry_out(fixture *f, const json_t *request) {
-  char *text = NULL;
-  brim_lab_answer *answer = NULL;
-  brim_str reply;
-  bool done = false;
-  brim_str_init(&reply);
-  assert_ok(brim_json_dump(request, 0, &text));
-  assert_ok(brim_lab_ops_begin(&f->plain, text, strlen(text), &answer));
-  while (!done) assert_ok(brim_lab_answer_more(answer, 1 << 20, &reply, &done));
-  brim_lab_answer_free(answer);
-  brim_str_deinit(&reply);
-  brim_free(text);
-  return BRIM_OK;
-}
-
-static inline brim_status interfere(void *ctx, const char *op, const json_t *request, json_t *reply,
-                                    bool *taken) {
+static inline brim_status interfere(void *ctx, const brim_lab_request *request,
+                                    brim_lab_reply *reply, bool *taken) {
   fixture *f = ctx;
-  (void)reply;
   int call = f->calls++;
-  if (strcmp(op, "beat") == 0) f->beats++;
-  if (strcmp(op, "beat") == 0 && f->on_beat) f->on_beat(f, f->beats);
-  if (f->remove && strcmp(op, "finish") == 0) assert_int_equal(remove(f->remove), 0);
+  bool beat = request->op == BRIM_LAB_OP_BEAT;
+  if (beat) f->beats++;
+  if (beat && f->on_beat) f->on_beat(f, f->beats);
+  if (f->remove && request->op == BRIM_LAB_OP_FINISH) assert_int_equal(remove(f->remove), 0);
   bool down = call >= f->down_from && call < f->down_to;
   bool lost = f->lost_every && call % f->lost_every == f->lost_every - 1;
   *taken = down || lost;
   if (!*taken) return BRIM_OK;
-  if (lost && !down) carry_out(f, request);
+  if (lost && !down) {
+    (void)brim_lab_run(&f->plain, request, reply);
+    brim_store_exp_free(reply->found);
+    *reply = (brim_lab_reply){0};
+  }
   return brim_fail(BRIM_EIO, "the test has cut the link");
 }
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "lab/lab_link.h"
 #include "lab/pool/lab_pool.h"
+#include "lab/wire/lab_wire_link.h"
 #include "lab_model.h"
 
 int (*model_below)(int n);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lab/lab_socket.h"
+#include "lab/wire/lab_wire_server.h"
 
 static volatile sig_atomic_t asked_to_end;
 

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "lab/lab_server.h"
+#include "lab/wire/lab_wire_server.h"
 #include "lab_test.h"
 
 #ifdef __cplusplus

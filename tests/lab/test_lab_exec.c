@@ -138,16 +138,23 @@ static void test_links_in_place_of_the_log(void **state) {
 }
 
 // A config from a server names no other file of the worker.
-static brim_status give_include(void *ctx, const char *op, const json_t *request, json_t *answer,
+static brim_status give_include(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                                 bool *taken) {
+  const brim_store_exp exp = {.id = exec_id,
+                              .grid = "",
+                              .label = "",
+                              .config = "name: one\n\"include\": [secret.yaml]\n",
+                              .tags = "",
+                              .worker = "",
+                              .metric_key = "",
+                              .failure = "",
+                              .reason = "",
+                              .last_lines = "",
+                              .findings = "",
+                              .owed = ""};
   (void)ctx;
-  (void)request;
-  *taken = strcmp(op, "get") == 0;
-  if (!*taken) return BRIM_OK;
-  json_t *exp = json_object();
-  BRIM_TRY(brim_json_put(answer, "exp", exp));
-  BRIM_TRY(brim_json_put(exp, "id", json_string(exec_id)));
-  return brim_json_put(exp, "config", json_string("name: one\n\"include\": [secret.yaml]\n"));
+  *taken = request->op == BRIM_LAB_OP_GET;
+  return *taken ? brim_store_exp_copy(&exp, &reply->found) : BRIM_OK;
 }
 
 static void test_a_config_that_includes(void **state) {
@@ -530,32 +537,7 @@ static void test_a_damaged_spool_is_set_aside(void **state) {
   exec_teardown(&f);
 }
 
-static brim_store_progress reached = {.step = 20, .steps = 20, .epoch = 2, .epochs = 2};
 static const brim_store_metric one_row = {.key = "eval_loss", .step = 20, .value = 0.25};
-static const brim_store_result fine = {.outcome = BRIM_ATTEMPT_OK};
-
-static json_t *make_report(brim_lab_report which, const brim_store_ref *ref) {
-  switch (which) {
-    case BRIM_LAB_REPORT_START:
-      return brim_lab_request_start(ref, 7, 0);
-    case BRIM_LAB_REPORT_BEAT:
-      return brim_lab_request_beat(ref, &reached);
-    case BRIM_LAB_REPORT_METRICS:
-      return brim_lab_request_metrics(ref, 1, &one_row, 1);
-    case BRIM_LAB_REPORT_LOG:
-      return brim_lab_request_log(ref, "log", 77);
-    case BRIM_LAB_REPORT_CHECKPOINT:
-      return brim_lab_request_checkpoint(ref, 15);
-    case BRIM_LAB_REPORT_FINDINGS:
-      return brim_lab_request_findings(ref, "[{\"code\":\"io_wait\"}]");
-    case BRIM_LAB_REPORT_FINISH:
-      return brim_lab_request_finish(ref, &fine);
-    case BRIM_LAB_REPORT_COUNT:
-      break;
-  }
-  fail_msg("report %d has no case", (int)which);
-  return NULL;
-}
 
 // Everything that an executor writes arrives, also beside lines of a newer brim and a last line that is
 // torn: those are kept.
@@ -566,10 +548,24 @@ static void test_a_spool_with_every_report(void **state) {
   exec_setup(&f, "every report");
   assert_ok(brim_fs_mkdirs(f.folder));
   brim_str_init(&lines);
-  for (int i = 0; i < BRIM_LAB_REPORT_COUNT; i++) {
-    json_t *request = make_report((brim_lab_report)i, &f.ref);
-    assert_int_equal(brim_lab_report_of(request), i);
-    assert_ok(brim_exec_spool_add(&lines, request));
+  const brim_lab_request reports[] = {
+      {.op = BRIM_LAB_OP_START, .pid = 7},
+      {.op = BRIM_LAB_OP_BEAT, .progress = {.step = 20, .steps = 20, .epoch = 2, .epochs = 2}},
+      {.op = BRIM_LAB_OP_METRICS, .seq = 1, .metrics = {&one_row, 1}},
+      {.op = BRIM_LAB_OP_LOG, .stream = "log", .size = 77},
+      {.op = BRIM_LAB_OP_CHECKPOINT, .step = 15},
+      {.op = BRIM_LAB_OP_FINDINGS, .findings = "[{\"code\":\"io_wait\"}]"},
+      {.op = BRIM_LAB_OP_FINISH, .result = {.outcome = BRIM_ATTEMPT_OK}},
+  };
+  const int count = (int)(sizeof reports / sizeof *reports);
+  int known = 0;
+  for (int i = 0; i < BRIM_LAB_OP_COUNT; i++) known += brim_lab_op_is_report((brim_lab_op)i);
+  assert_int_equal(known, count);
+  for (int i = 0; i < count; i++) {
+    brim_lab_request request = reports[i];
+    request.ref = f.ref;
+    assert_true(brim_lab_op_is_report(request.op));
+    assert_ok(brim_exec_spool_add(&lines, &request));
     brim_str_printf(&lines, "{\"op\": \"of version 9, %d\"}\n", i);
   }
   brim_str_append(&lines, "{\"op\": \"be");

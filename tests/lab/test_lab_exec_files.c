@@ -9,8 +9,8 @@
 #include "lab/lab_exec.h"
 #include "lab/lab_exec_int.h"
 #include "lab/lab_late.h"
-#include "lab/lab_link.h"
 #include "lab/pool/lab_pool.h"
+#include "lab/wire/lab_wire_link.h"
 
 enum { TRIES = 3000, PAUSE_US = 10000, NEVER_MS = 1 << 30 };
 
@@ -88,22 +88,9 @@ static brim_status look(void *ctx, const brim_store_file *f) {
 }
 
 // Asked over the link: the pool has the store for itself.
-static brim_status on_files(void *ctx, const json_t *line) {
-  size_t i;
-  json_t *item;
-  json_array_foreach(json_object_get(line, "files"), i, item) {
-    const brim_store_file f = {.name = json_string_value(json_object_get(item, "name")),
-                               .step = json_integer_value(json_object_get(item, "step"))};
-    BRIM_TRY(look(ctx, &f));
-  }
-  return BRIM_OK;
-}
-
 static bool has(const char *name, int64_t step) {
   looking l = {.name = name, .step = -1};
-  json_t *request = json_pack("{s:s,s:s}", "op", "files", "exp", ref.exp);
-  assert_ok(brim_lab_stream(link_to, request, on_files, &l));
-  json_decref(request);
+  assert_ok(brim_lab_files(link_to, ref.exp, look, &l));
   return l.found && l.step == step;
 }
 
@@ -355,7 +342,8 @@ static void test_turned_away(void **state) {
   assert_ok(brim_store_token_add(store, &token));
   open_pool(port);
   brim_str_init(&lines);
-  assert_ok(brim_exec_spool_add(&lines, brim_lab_request_finish(&ref, &fine)));
+  assert_ok(brim_exec_spool_add(
+      &lines, &(brim_lab_request){.op = BRIM_LAB_OP_FINISH, .ref = ref, .result = fine}));
   assert_ok(brim_exec_spool_write(folder, ref.attempt, &lines));
   brim_str_deinit(&lines);
   snprintf(worker, sizeof worker, "%s/worker", root);
@@ -382,15 +370,11 @@ static void test_turned_away(void **state) {
 }
 
 // What the server is owed, as `brim sweep status` gets it.
-static brim_status copy_owed(void *ctx, const brim_store_exp *exp) {
-  snprintf(ctx, 64, "%s", exp->owed);
-  return BRIM_OK;
-}
-
 static void assert_owed(const char *expected) {
-  char owed[64];
-  assert_ok(brim_lab_get(link_to, ref.exp, copy_owed, owed));
-  assert_string_equal(owed, expected);
+  brim_store_exp *exp = NULL;
+  assert_ok(brim_lab_get(link_to, ref.exp, &exp));
+  assert_string_equal(exp->owed, expected);
+  brim_store_exp_free(exp);
 }
 
 static void execute(const char *script, brim_lab_exec_report *out) {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "lab/lab_exec_int.h"
-#include "lab/lab_link.h"
+#include "lab/wire/lab_wire_link.h"
 
 static const char folder[] = "a folder";
 
@@ -186,7 +186,10 @@ static void test_memory_runs_out(void **state) {
     brim_alloc_fail_nth(n, 0);
     brim_status status = brim_exec_tail_fill(&t);
     if (!status) {
-      status = brim_exec_spool_add(&lines, brim_lab_request_metrics(&ref, t.seq, t.rows, t.count));
+      status = brim_exec_spool_add(
+          &lines,
+          &(brim_lab_request){
+              .op = BRIM_LAB_OP_METRICS, .ref = ref, .seq = t.seq, .metrics = {t.rows, t.count}});
     }
     if (!status) status = brim_exec_spool_write(folder, 1, &lines);
     if (!status) status = brim_exec_owner_write(folder, &ref, 0);

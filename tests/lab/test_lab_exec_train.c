@@ -11,8 +11,8 @@
 
 #include "base/base.h"
 #include "lab/lab_exec.h"
-#include "lab/lab_link.h"
-#include "lab/lab_server.h"
+#include "lab/wire/lab_wire_link.h"
+#include "lab/wire/lab_wire_server.h"
 #include "process_run.h"
 #include "same_file.h"
 

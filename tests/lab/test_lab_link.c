@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lab/lab_link.h"
+#include "lab/wire/lab_wire_link.h"
 
 static lab_place place;
 static lab_served served;
@@ -160,7 +160,10 @@ static void read_link(brim_lab_link *link, brim_str *out) {
   assert_ok(brim_lab_list(link, &some, keep_exp, out));
   assert_ok(brim_lab_list(link, NULL, keep_exp, out));
   for (int i = 1; i <= 3; i++) {
-    assert_ok(brim_lab_get(link, lab_id(i, id), keep_exp, out));
+    brim_store_exp *exp = NULL;
+    assert_ok(brim_lab_get(link, lab_id(i, id), &exp));
+    keep_exp(out, exp);
+    brim_store_exp_free(exp);
     assert_ok(brim_lab_attempts(link, id, keep_attempt, out));
     assert_ok(brim_lab_read_metrics(link, id, NULL, 0, keep_metric, out));
     assert_ok(brim_lab_read_metrics(link, id, "loss", 0, keep_metric, out));

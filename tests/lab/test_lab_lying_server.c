@@ -3,7 +3,8 @@
 
 #include "base/base.h"
 #include "lab/http/lab_http.h"
-#include "lab/lab_link.h"
+#include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire_link.h"
 
 static brim_http_server *server;
 static brim_str lie;
@@ -45,14 +46,30 @@ static brim_status count(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// What comes of a list of experiments; *rows: how many the caller got. limit 0 = all.
-static brim_status list_some(int64_t limit, int64_t *rows) {
+static brim_lab_link *open_link(void) {
   char url[64];
   brim_lab_link *link = NULL;
-  const brim_store_filter all = {.limit = limit};
   snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_http_server_port(server));
-  *rows = 0;
   assert_ok(brim_lab_link_open(url, &(brim_lab_link_options){.timeout_ms = 60000}, &link));
+  return link;
+}
+
+// The next reply.
+static void BRIM_PRINTF(1, 2) tell(const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  brim_str_clear(&lie);
+  brim_str_append(&lie, text);
+}
+
+// What comes of a list of experiments; *rows: how many the caller got. limit 0 = all.
+static brim_status list_some(int64_t limit, int64_t *rows) {
+  const brim_store_filter all = {.limit = limit};
+  *rows = 0;
+  brim_lab_link *link = open_link();
   brim_status status = brim_lab_list(link, &all, count, rows);
   brim_lab_link_close(link);
   return status;
@@ -88,15 +105,67 @@ static void test_more_than_the_one(void **state) {
   static const char line[] =
       "{\"id\":1,\"ok\":true,\"more\":true,"
       "\"exp\":{\"id\":\"00112233445566778899aabbccddeeff\"}}\n";
-  char url[64];
-  int64_t rows = 0;
-  brim_lab_link *link = NULL;
-  snprintf(url, sizeof url, "http://127.0.0.1:%d", brim_http_server_port(server));
-  assert_ok(brim_lab_link_open(url, NULL, &link));
+  brim_store_exp *exp = NULL;
+  brim_lab_link *link = open_link();
   brim_str_printf(&lie, "%s%s", line, line);
-  assert_status(brim_lab_get(link, "00112233445566778899aabbccddeeff", count, &rows), BRIM_ELIMIT);
-  assert_int_equal(rows, 1);
+  assert_status(brim_lab_get(link, "00112233445566778899aabbccddeeff", &exp), BRIM_ELIMIT);
+  assert_null(exp);
   brim_lab_link_close(link);
+}
+
+// Ids become folders of a worker: one that leads elsewhere ends where it comes in.
+static void test_ids_of_a_lying_server(void **state) {
+  static const char *const ids[] = {"00112233445566778899aabbccddeeff",
+                                    "../../../pwn45566778899aabbccddee",
+                                    "0011223344556677/../aabbccddeeff",
+                                    "..",
+                                    "00112233445566778899AABBCCDDEEFF",
+                                    "",
+                                    "/etc/passwd"};
+  (void)state;
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    bool good = i == 0, nothing = !ids[i][0];  // a row without an id names no folder
+    const brim_store_request want = {.worker = "w", .claim_id = "c", .free_bytes = -1};
+    brim_store_claimed claimed;
+    brim_store_exp *exp = NULL;
+    char found[BRIM_EXP_ID];
+    int64_t count_of = 0;
+    brim_str path;
+    brim_lab_link *link = open_link();
+    tell(
+        "{\"id\":1,\"ok\":true,\"exp\":{\"id\":\"%s\",\"label\":\"one\",\"state\":\"leased\"},"
+        "\"attempt\":1,\"fence\":1,\"lease_ms\":1000}\n",
+        ids[i]);
+    assert_int_equal(brim_lab_claim(link, &want, &claimed) == BRIM_OK, good);
+    brim_store_exp_free(claimed.exp);
+    tell("{\"id\":2,\"ok\":true,\"exp\":\"%s\"}\n", ids[i]);
+    assert_int_equal(brim_lab_find(link, "0", found) == BRIM_OK, good);
+    tell("{\"id\":3,\"ok\":true,\"exp\":{\"id\":\"%s\"}}\n", ids[i]);
+    assert_int_equal(brim_lab_get(link, "0", &exp) == BRIM_OK, good || nothing);
+    assert_int_equal(exp != NULL, good || nothing);
+    brim_store_exp_free(exp);
+    tell("{\"id\":4,\"ok\":true,\"exps\":[{\"id\":\"%s\"}]}\n", ids[i]);
+    assert_int_equal(brim_lab_list(link, NULL, count, &count_of) == BRIM_OK, good || nothing);
+    assert_int_equal(count_of, good || nothing ? 1 : 0);
+    brim_str_init(&path);
+    assert_int_equal(brim_lab_exp_folder("runs", ids[i], &path) == BRIM_OK, good);
+    brim_str_deinit(&path);
+    brim_lab_link_close(link);
+  }
+}
+
+// A lease of which no time can be made.
+static void test_leases_of_a_lying_server(void **state) {
+  (void)state;
+  static const int64_t leases[] = {60000, 0, -1, INT64_MAX, INT64_MIN, INT64_MAX / 1000000};
+  const brim_store_ref ref = {.exp = "00112233445566778899aabbccddeeff", .attempt = 1, .fence = 1};
+  for (size_t i = 0; i < sizeof leases / sizeof *leases; i++) {
+    brim_lab_link *link = open_link();
+    brim_store_beat_reply reply;
+    tell("{\"id\":1,\"ok\":true,\"want\":\"run\",\"lease_ms\":%lld}\n", (long long)leases[i]);
+    assert_int_equal(brim_lab_beat(link, &ref, NULL, &reply) == BRIM_OK, i < 2);
+    brim_lab_link_close(link);
+  }
 }
 
 // One line: its values have a limit.
@@ -165,6 +234,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_more_rows_than_asked_for, setup, teardown),
       cmocka_unit_test_setup_teardown(test_more_than_the_one, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_ids_of_a_lying_server, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_leases_of_a_lying_server, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_line_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lines_of_small_values, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_long_reply, setup, teardown),

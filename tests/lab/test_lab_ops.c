@@ -1,8 +1,7 @@
 // The dispatcher alone: what it answers, in pieces of any size, and when memory runs out.
 #include "store_test.h"
 
-#include "lab/lab_ops.h"
-#include "lab/lab_wire.h"
+#include "lab/wire/lab_wire.h"
 
 // The whole reply, made in pieces of about `enough` bytes.
 static brim_status ask(const char *request, size_t enough, brim_str *out) {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/lab_link.h"
 #include "lab/lab_plan.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_link.h"
 #include "test.h"
 #include "workload/workload.h"
 

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lab/lab_link.h"
-#include "lab/lab_socket.h"
+#include "lab/wire/lab_wire_link.h"
+#include "lab/wire/lab_wire_server.h"
 
 enum { PATIENCE_MS = 60000 };  // of a test before it calls a reply missing
 
@@ -326,24 +326,24 @@ static void test_a_slow_reader(void **state) {
 }
 
 static int changes;
-static char changed_op[32], changed_exp[BRIM_EXP_ID];
+static brim_lab_op changed_op;
+static char changed_exp[BRIM_EXP_ID];
 
-static void note_change(void *ctx, const char *op, const char *exp) {
+static void note_change(void *ctx, brim_lab_op op, const char *exp) {
   (void)ctx;
   changes++;
-  snprintf(changed_op, sizeof changed_op, "%s", op);
+  changed_op = op;
   snprintf(changed_exp, sizeof changed_exp, "%s", exp);
 }
 
-static brim_status answer(void *ctx, const char *op, const json_t *request, json_t *reply,
+static brim_status answer(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                           bool *taken) {
   (void)ctx;
-  if (strcmp(op, "stop") == 0) {
-    *taken = true;
-    if (json_object_get(request, "never")) return brim_fail(BRIM_ESTATE, "it stops already");
-    return brim_json_put(reply, "stopping", json_true());
-  }
-  return BRIM_OK;
+  if (request->op == BRIM_LAB_OP_RESTORE) return brim_fail(BRIM_ESTATE, "it stops already");
+  *taken = request->op == BRIM_LAB_OP_STATUS;
+  if (!*taken) return BRIM_OK;
+  reply->more = json_object();
+  return brim_json_put(reply->more, "stopping", json_true());
 }
 
 static void test_hooks(void **state) {
@@ -352,10 +352,10 @@ static void test_hooks(void **state) {
   start((brim_lab_server_options){.ops = {.changed = note_change, .answer = answer}});
   int fd = client();
   changes = 0;
-  say(fd, "{\"id\":1,\"op\":\"stop\"}\n{\"id\":2,\"op\":\"stop\",\"never\":1}\n");
+  say(fd, "{\"id\":1,\"op\":\"status\"}\n{\"id\":2,\"op\":\"restore\"}\n");
   expect(fd, "{\"id\":1,\"ok\":true,\"stopping\":true}");
   expect(fd, "{\"id\":2,\"ok\":false,\"status\":\"BRIM_ESTATE\",\"message\":\"it stops already\"}");
-  say(fd, "{\"id\":3,\"op\":\"status\"}\n");
+  say(fd, "{\"id\":3,\"op\":\"stop\"}\n");
   expect(fd, "BRIM_EUNSUPPORTED");
   say(fd, "{\"id\":4,\"op\":\"counts\"}\n");
   expect(fd, "\"ok\":true");
@@ -367,14 +367,14 @@ static void test_hooks(void **state) {
       "\n");
   expect(fd, "\"ok\":true");
   assert_int_equal(changes, 1);
-  assert_string_equal(changed_op, "want");
+  assert_int_equal(changed_op, BRIM_LAB_OP_WANT);
   assert_string_equal(changed_exp, "00000000000000000000000000000001");
   say(fd,
       "{\"id\":7,\"op\":\"want_each\",\"want\":\"cancel\",\"exps\":["
       "\"00000000000000000000000000000001\",\"00000000000000000000000000000002\"]}\n");
   expect(fd, "\"count\":2");
   assert_int_equal(changes, 3);
-  assert_string_equal(changed_op, "want");
+  assert_int_equal(changed_op, BRIM_LAB_OP_WANT);
   assert_string_equal(changed_exp, "00000000000000000000000000000002");
   close(fd);
 }
@@ -477,7 +477,7 @@ static void test_other_users_are_not_answered(void **state) {
     return;
   }
   // Root is always answered: another user tries, with the socket's mode out of the way.
-  char folder[64], path[BRIM_LAB_PATH];
+  char folder[64], path[sizeof(((brim_lab_sweep_info *)0)->socket)];
   snprintf(folder, sizeof folder, "/tmp/brim-test-%ld", (long)getpid());
   assert_int_equal(mkdir(folder, 0755), 0);
   brim_lab_server_options options = {.folder = folder, .ops.store = store};
@@ -558,21 +558,22 @@ static void test_ended_while_a_child_holds_it(void **state) {
 
 // --- a server that is killed between the change and its reply
 
-static void die_after(void *ctx, const char *op, const char *exp) {
+static void die_after(void *ctx, brim_lab_op op, const char *exp) {
   (void)exp;
-  if (strcmp(op, ctx) == 0) raise(SIGKILL);
+  if (op == *(const brim_lab_op *)ctx) raise(SIGKILL);
 }
 
 static void test_killed_before_the_reply(void **state) {
   (void)state;
-  static char die_at[][16] = {"start", "metrics", "checkpoint", "finish"};
+  static brim_lab_op die_at[] = {BRIM_LAB_OP_START, BRIM_LAB_OP_METRICS, BRIM_LAB_OP_CHECKPOINT,
+                                 BRIM_LAB_OP_FINISH};
   lab_submit(store, "g", 1, 1);
   brim_store_ref ref = lab_claim(store, 1);
   brim_store_close(store);
   store = NULL;
   brim_lab_link *link = NULL;
   for (size_t i = 0; i < 4; i++) {
-    const brim_lab_server_options options = {.ops = {.changed = die_after, .ctx = die_at[i]}};
+    const brim_lab_server_options options = {.ops = {.changed = die_after, .ctx = &die_at[i]}};
     const brim_lab_link_options patient = {.sweep_only = true, .timeout_ms = PATIENCE_MS};
     const brim_store_metric row = {"loss", 1, 0.25};
     const brim_store_result ok = {.outcome = BRIM_ATTEMPT_OK};
@@ -611,17 +612,26 @@ typedef struct liar {
 
 // Accepts once, reads one request, says its text.
 static pid_t lie(const char *folder, const liar *l) {
-  int fd = -1;
-  char path[BRIM_LAB_PATH];
-  assert_ok(brim_lab_socket_listen(folder, &fd, path));
-  assert_ok(brim_lab_socket_announce(folder, path, ""));
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  char file[700], text[700];
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  assert_ok(brim_fs_mkdirs(folder));
+  assert_non_null(realpath(folder, file));
+  int length = snprintf(text, sizeof text, "%s/" BRIM_LAB_SOCKET_FILE, file);
+  assert_true(length < (int)sizeof address.sun_path);
+  memcpy(address.sun_path, text, (size_t)length + 1);
+  unlink(address.sun_path);
+  assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(fd, 8), 0);
+  snprintf(file, sizeof file, "%s/" BRIM_LAB_SWEEP_FILE, folder);
+  snprintf(text, sizeof text, "{\"pid\": 1, \"socket\": \"%s\"}", address.sun_path);
+  assert_ok(brim_fs_write(file, text, strlen(text)));
   fflush(stdout);
   pid_t pid = fork();
   if (pid != 0) {
     close(fd);
     return pid;
   }
-  fcntl(fd, F_SETFL, 0);
   int conn = accept(fd, NULL, NULL);
   char byte = 0;
   while (byte != '\n' && recv(conn, &byte, 1, 0) == 1) {

@@ -7,10 +7,10 @@
 #include "test.h"
 
 #include "base/base.h"
-#include "lab/lab_link.h"
 #include "lab/lab_sweep.h"
 #include "lab/lab_sweep_slurm.h"
 #include "lab/slurm/lab_slurm.h"
+#include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- the scripts ----------------------------------
 

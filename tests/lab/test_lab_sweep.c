@@ -10,9 +10,9 @@
 
 #include "config/config.h"
 #include "lab/lab_grid.h"
-#include "lab/lab_link.h"
 #include "lab/lab_sweep.h"
 #include "lab/lab_sweep_int.h"
+#include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- the executor ----------------------------------
 

@@ -2,8 +2,8 @@
 // moves; texts that are cut.
 #include <math.h>
 
-#include "lab/lab_link.h"
 #include "lab/lab_sweep_int.h"
+#include "lab/wire/lab_wire_link.h"
 #include "place_test.h"
 
 static brim_lab_sweep *sweep;
@@ -162,97 +162,6 @@ static void test_names_of_workers(void **state) {
   assert_int_equal(strncmp(a, "lab.box-", 8), 0);
 }
 
-// A server's reply to a claim, with an id of the test's.
-static brim_status lie(void *ctx, const char *op, const json_t *request, json_t *reply,
-                       bool *taken) {
-  (void)request;
-  *taken = true;
-  json_t *exp = json_pack("{s:s,s:s,s:s}", "id", ctx, "label", "one", "state", "leased");
-  if (strcmp(op, "claim") == 0) {
-    assert_int_equal(json_object_set_new(reply, "exp", exp), 0);
-    assert_int_equal(json_object_set_new(reply, "attempt", json_integer(1)), 0);
-    assert_int_equal(json_object_set_new(reply, "fence", json_integer(1)), 0);
-    assert_int_equal(json_object_set_new(reply, "lease_ms", json_integer(1000)), 0);
-  } else if (strcmp(op, "find") == 0) {
-    json_decref(exp);
-    assert_int_equal(json_object_set_new(reply, "exp", json_string(ctx)), 0);
-  } else if (strcmp(op, "get") == 0) {
-    assert_int_equal(json_object_set_new(reply, "exp", exp), 0);
-  } else {
-    json_t *rows = json_array();
-    assert_int_equal(json_array_append_new(rows, exp), 0);
-    assert_int_equal(json_object_set_new(reply, "exps", rows), 0);
-  }
-  return BRIM_OK;
-}
-
-static brim_status seen(void *ctx, const brim_store_exp *exp) {
-  (void)exp;
-  ++*(int *)ctx;
-  return BRIM_OK;
-}
-
-// Ids become folders of a worker: one that leads elsewhere ends where it comes in.
-static void test_ids_of_a_lying_server(void **state) {
-  static char ids[][40] = {"00112233445566778899aabbccddeeff",
-                           "../../../pwn45566778899aabbccddee",
-                           "0011223344556677/../aabbccddeeff",
-                           "..",
-                           "00112233445566778899AABBCCDDEEFF",
-                           "",
-                           "/etc/passwd"};
-  (void)state;
-  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-    bool good = i == 0;
-    ids[1][32] = '\0';
-    const brim_lab_ops ops = {.answer = lie, .ctx = ids[i]};
-    const brim_store_request want = {.worker = "w", .claim_id = "c", .free_bytes = -1};
-    brim_lab_link *link = NULL;
-    brim_store_claimed claimed;
-    char found[BRIM_EXP_ID];
-    int count = 0;
-    brim_str path;
-    assert_ok(brim_lab_link_local(&ops, &link));
-    assert_int_equal(brim_lab_claim(link, &want, &claimed) == BRIM_OK, good);
-    if (good) brim_store_exp_free(claimed.exp);
-    assert_int_equal(brim_lab_find(link, "0", found) == BRIM_OK, good);
-    bool nothing = !ids[i][0];  // a row without an id names no folder
-    assert_int_equal(brim_lab_get(link, "0", seen, &count) == BRIM_OK, good || nothing);
-    assert_int_equal(brim_lab_list(link, NULL, seen, &count) == BRIM_OK, good || nothing);
-    assert_int_equal(count, good || nothing ? 2 : 0);
-    brim_str_init(&path);
-    assert_int_equal(brim_lab_exp_folder("runs", ids[i], &path) == BRIM_OK, good);
-    brim_str_deinit(&path);
-    brim_lab_link_close(link);
-  }
-}
-
-// A lease of which no time can be made.
-static brim_status lie_about_leases(void *ctx, const char *op, const json_t *request, json_t *reply,
-                                    bool *taken) {
-  (void)op;
-  (void)request;
-  *taken = true;
-  assert_int_equal(json_object_set_new(reply, "want", json_string("run")), 0);
-  assert_int_equal(json_object_set_new(reply, "lease_ms", json_integer(*(int64_t *)ctx)), 0);
-  return BRIM_OK;
-}
-
-static void test_leases_of_a_lying_server(void **state) {
-  (void)state;
-  static const int64_t leases[] = {60000, 0, -1, INT64_MAX, INT64_MIN, INT64_MAX / 1000000};
-  const brim_store_ref ref = {.exp = "00112233445566778899aabbccddeeff", .attempt = 1, .fence = 1};
-  for (size_t i = 0; i < sizeof leases / sizeof *leases; i++) {
-    int64_t lease = leases[i];
-    const brim_lab_ops ops = {.answer = lie_about_leases, .ctx = &lease};
-    brim_lab_link *link = NULL;
-    brim_store_beat_reply reply;
-    assert_ok(brim_lab_link_local(&ops, &link));
-    assert_int_equal(brim_lab_beat(link, &ref, NULL, &reply) == BRIM_OK, i < 2);
-    brim_lab_link_close(link);
-  }
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -264,8 +173,6 @@ int main(void) {
       TEST(test_steps),
       cmocka_unit_test(test_texts_are_cut_behind_a_word),
       cmocka_unit_test(test_names_of_workers),
-      cmocka_unit_test(test_ids_of_a_lying_server),
-      cmocka_unit_test(test_leases_of_a_lying_server),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "cli/lab/cli_lab.h"
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_link_http.h"
+#include "lab/wire/lab_wire_link.h"
 #include "record/record_sweep.h"
 #include "ui/sweep/ui_sweep.h"
 

@@ -16,8 +16,8 @@
 #include "lab/http/lab_http_client.h"
 #include "lab/http/lab_http_pin.h"
 #include "lab/http/lab_http_url.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------- files of the owner --------------------------------------
 // Files of a server that only its owner may read: the token of its worker, and how commands reach it.

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cli/serve/cli_serve.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire_link.h"
 
 static const brim_option options[] = {
     {.name = "url",

@@ -11,9 +11,9 @@
 
 #include "cli/job/cli_job_options.h"
 #include "lab/lab_grid.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- command lines of children ----------------------------------
 // Command lines of the processes that a sweep starts.

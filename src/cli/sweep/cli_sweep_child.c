@@ -13,10 +13,10 @@
 
 #include "cli/job/cli_job.h"
 #include "lab/lab_exec.h"
-#include "lab/lab_link.h"
 #include "lab/lab_plan.h"
 #include "lab/lab_sweep.h"
 #include "lab/slurm/lab_slurm.h"
+#include "lab/wire/lab_wire_link.h"
 #include "run/run.h"
 
 //------------------------------------------- execute -------------------------------------------
@@ -252,18 +252,6 @@ static brim_status element_open_link(element *e) {
   }
 }
 
-typedef struct exp_now {
-  brim_exp_state state;
-  int64_t not_before;
-} exp_now;
-
-static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
-  exp_now *now = ctx;
-  now->state = exp->state;
-  now->not_before = exp->not_before;
-  return BRIM_OK;
-}
-
 // With a database there may be no sweep now that ends leases.
 static void end_leases(const element *e) {
   const brim_store_options how = {.lease_ms = e->lease_ms, .grace_ms = -1};
@@ -276,12 +264,13 @@ static void end_leases(const element *e) {
 
 // Whether it is worth while to ask again: an earlier attempt has a lease, or a pause is not over.
 static brim_status may_come(element *e, bool *out) {
-  exp_now now = {.state = BRIM_EXP_DONE};
+  brim_store_exp *exp = NULL;
   *out = false;
-  BRIM_TRY(brim_lab_get(e->link, e->exp, on_exp, &now));
-  *out =
-      now.state == BRIM_EXP_QUEUED || now.state == BRIM_EXP_LEASED || now.state == BRIM_EXP_RUNNING;
-  if (now.state == BRIM_EXP_LEASED || now.state == BRIM_EXP_RUNNING) end_leases(e);
+  BRIM_TRY(brim_lab_get(e->link, e->exp, &exp));
+  bool leased = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
+  *out = leased || exp->state == BRIM_EXP_QUEUED;
+  brim_store_exp_free(exp);
+  if (leased) end_leases(e);
   return BRIM_OK;
 }
 

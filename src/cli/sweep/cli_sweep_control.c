@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
+#include "lab/wire/lab_wire_link.h"
 
 // What is done to experiments that are named, or to all that are in one of `states`.
 typedef struct control {
@@ -119,26 +118,17 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   return status;
 }
 
-typedef struct looking {
-  const control *what;
-  bool there;  // it is as it should be already
-} looking;
-
-static brim_status look_at(void *ctx, const brim_store_exp *exp) {
-  looking *l = ctx;
-  bool live = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
-  l->there = live ? exp->want == l->what->want : l->what->there >> exp->state & 1;
-  return BRIM_OK;
-}
-
 static brim_status apply_one(brim_lab_link *link, const control *what, const char *id,
                              outcome *out) {
-  looking look = {what, false};
-  BRIM_TRY(brim_lab_get(link, id, look_at, &look));
+  brim_store_exp *exp = NULL;
+  BRIM_TRY(brim_lab_get(link, id, &exp));
+  bool live = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
+  bool there = live ? exp->want == what->want : what->there >> exp->state & 1;
+  brim_store_exp_free(exp);
   BRIM_TRY(what->want == BRIM_WANT_COUNT ? brim_lab_retry(link, id)
                                          : brim_lab_want(link, id, what->want));
-  out->count += !look.there;
-  out->already += look.there;
+  out->count += !there;
+  out->already += there;
   return BRIM_OK;
 }
 
@@ -338,10 +328,7 @@ static brim_status stop_in(brim_cli *cli, const char *folder) {
     return brim_fail(BRIM_ESTATE, "no sweep runs in %s", folder);
   }
   BRIM_TRY(brim_lab_link_open(folder, &(brim_lab_link_options){.sweep_only = true}, &link));
-  json_t *request = json_pack("{s:s}", "op", "stop");
-  brim_status status = request ? brim_lab_call(link, request, NULL)
-                               : brim_fail(BRIM_ENOMEM, "out of memory while stopping a sweep");
-  json_decref(request);
+  brim_status status = brim_lab_call(link, &(brim_lab_request){.op = BRIM_LAB_OP_STOP}, NULL);
   brim_lab_link_close(link);
   return status ? status : tell_stopped(cli, pid);
 }
@@ -387,11 +374,8 @@ static brim_status drain_tell(brim_cli *cli, const char *worker, bool drain) {
 static brim_status drain_each(brim_cli *cli, brim_lab_link *link, size_t first, bool drain) {
   for (size_t i = first; i < cli->parse.positional_count; i++) {
     const char *worker = cli->parse.positional[i];
-    json_t *request = json_pack("{s:s,s:s,s:b}", "op", "drain", "worker", worker, "drain", drain);
-    brim_status status = request ? brim_lab_call(link, request, NULL)
-                                 : brim_fail(BRIM_ENOMEM, "out of memory while asking a server");
-    json_decref(request);
-    BRIM_TRY(status);
+    const brim_lab_request request = {.op = BRIM_LAB_OP_DRAIN, .worker = worker, .drain = drain};
+    BRIM_TRY(brim_lab_call(link, &request, NULL));
     BRIM_TRY(drain_tell(cli, worker, drain));
   }
   return BRIM_OK;

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_ids.h"
-#include "lab/lab_link.h"
 #include "lab/lab_plan.h"
+#include "lab/wire/lab_wire_ids.h"
+#include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"
 
 typedef struct dry {

@@ -5,7 +5,7 @@
 
 #include "base/base_text.h"
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_link.h"
+#include "lab/wire/lab_wire_link.h"
 #include "record/record_lab.h"
 
 enum { AXES = 64, NAME = 64 };

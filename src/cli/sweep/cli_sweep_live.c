@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"
 
 enum {
@@ -151,12 +150,8 @@ static brim_status shift_priority(brim_lab_link *link, const brim_sweep_view *vi
 static brim_status restore_gpus(brim_lab_link *link, const brim_sweep_view *view) {
   for (size_t i = 0; i < view->gpu_count; i++) {
     if (view->gpus[i].state != BRIM_SWEEP_GPU_OUT) continue;
-    json_t *request = json_object();
-    brim_status status = brim_json_put(request, "op", json_string("restore"));
-    if (!status) status = brim_json_put(request, "device", json_string(view->gpus[i].id));
-    if (!status) status = brim_lab_call(link, request, NULL);
-    json_decref(request);
-    BRIM_TRY(status);
+    const brim_lab_request request = {.op = BRIM_LAB_OP_RESTORE, .device = view->gpus[i].id};
+    BRIM_TRY(brim_lab_call(link, &request, NULL));
   }
   return BRIM_OK;
 }

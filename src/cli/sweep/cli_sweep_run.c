@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "lab/lab_grid.h"
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_plan.h"
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire_link.h"
 #include "workload/workload.h"
 
 //-------------------------------------------- memory --------------------------------------------

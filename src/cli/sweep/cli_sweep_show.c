@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 #include "lab/http/lab_http_client.h"
-#include "lab/lab_files.h"
-#include "lab/lab_link.h"
-#include "lab/lab_link_http.h"
 #include "lab/lab_sweep.h"
+#include "lab/wire/lab_wire_files.h"
+#include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"
 
 //--------------------------------------------- pool ---------------------------------------------
@@ -21,7 +20,7 @@ enum { FORGOTTEN_MS = 86400 * 1000 };  // workers that are gone this long are no
 
 //---------------------------------- why experiments wait ----------------------------------
 
-// The codes of lab_ops.c; a newer server may have others.
+// The codes of lab_wire_answer.c; a newer server may have others.
 static void wait_text(const json_t *waits, int64_t now, char *out, size_t size) {
   static const struct {
     const char *code, *text;
@@ -68,13 +67,13 @@ static brim_status take_waits(void *ctx, const json_t *line) {
 
 static brim_status read_waits(brim_lab_link *link, const brim_store_filter *which,
                               brim_cli_sweep_pool *pool) {
-  json_t *request = json_pack("{s:s,s:b,s:[s],s:s,s:I}", "op", "list", "waits", 1, "states",
-                              "queued", "order", "queue", "limit", (json_int_t)which->limit);
-  brim_status status = request ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a request");
-  if (!status && which->grid) status = brim_json_put(request, "grid", json_string(which->grid));
-  if (!status) status = brim_lab_stream(link, request, take_waits, pool);
-  json_decref(request);
-  return status;
+  const brim_lab_request request = {.op = BRIM_LAB_OP_LIST,
+                                    .waits = true,
+                                    .filter = {.grid = which->grid,
+                                               .states = 1U << BRIM_EXP_QUEUED,
+                                               .order = BRIM_STORE_BY_QUEUE,
+                                               .limit = which->limit}};
+  return brim_lab_lines(link, &request, take_waits, pool);
 }
 
 // NULL: it does not wait, or was not asked for.
@@ -99,14 +98,12 @@ static brim_status take_workers(void *ctx, const json_t *line) {
 static brim_status sweep_pool_read(brim_lab_link *link, const brim_store_filter *which,
                                    brim_cli_sweep_pool *out) {
   *out = (brim_cli_sweep_pool){.waits = json_object(), .workers = json_array()};
-  json_t *request = json_pack("{s:s}", "op", "workers");
-  brim_status status = out->waits && out->workers && request
+  const brim_lab_request request = {.op = BRIM_LAB_OP_WORKERS};
+  brim_status status = out->waits && out->workers
                            ? brim_lab_now(link, &out->now)
                            : brim_fail(BRIM_ENOMEM, "out of memory for a request");
-  if (!status) status = brim_lab_stream(link, request, take_workers, out);
-  if (!status) status = read_waits(link, which, out);
-  json_decref(request);
-  return status;
+  if (!status) status = brim_lab_lines(link, &request, take_workers, out);
+  return status ? status : read_waits(link, which, out);
 }
 
 // zeros are fine
@@ -251,19 +248,18 @@ static brim_status read_best(brim_lab_link *link, brim_sweep_view *view) {
 
 static brim_status sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
                              char **folder) {
-  json_t *reply = NULL, *request = json_pack("{s:s}", "op", "status");
-  brim_status status = request ? brim_lab_call(link, request, &reply) : BRIM_ENOMEM;
+  brim_lab_reply reply = {0};
+  brim_status status = brim_lab_call(link, &(brim_lab_request){.op = BRIM_LAB_OP_STATUS}, &reply);
   if (status == BRIM_EUNSUPPORTED || status == BRIM_ESTATE) {
     brim_status_clear();
     status = BRIM_OK;
   } else if (!status && view) {
-    status = brim_sweep_view_from_json(json_object_get(reply, "view"), view);
+    status = brim_sweep_view_from_json(json_object_get(reply.more, "view"), view);
   }
-  if (!status && rows) *rows = json_incref(json_object_get(reply, "rows"));
-  const char *text = json_string_value(json_object_get(reply, "folder"));
+  if (!status && rows) *rows = json_incref(json_object_get(reply.more, "rows"));
+  const char *text = json_string_value(json_object_get(reply.more, "folder"));
   if (!status && folder && text) *folder = brim_strdup(text);
-  json_decref(reply);
-  json_decref(request);
+  json_decref(reply.more);
   return status;
 }
 
@@ -471,11 +467,13 @@ typedef struct log_view {
   int64_t at;
 } log_view;
 
-static brim_status on_log_exp(void *ctx, const brim_store_exp *exp) {
-  log_view *v = ctx;
+static brim_status look_at_exp(log_view *v) {
+  brim_store_exp *exp = NULL;
+  BRIM_TRY(brim_lab_get(v->link, v->exp, &exp));
   bool under_way = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
   if (v->attempt == 0) v->attempt = exp->attempt;
   v->open = under_way && exp->attempt == v->attempt;
+  brim_store_exp_free(exp);
   return BRIM_OK;
 }
 
@@ -552,7 +550,7 @@ static brim_status skip_lines(log_view *v, int64_t lines) {
 }
 
 static brim_status print_new(log_view *v, bool *last) {
-  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
+  BRIM_TRY(look_at_exp(v));
   *last = !v->open;  // asked before the file was read, so that nothing is missed
   return print_more(v);
 }
@@ -579,7 +577,7 @@ static brim_status follow(log_view *v) {
 
 static brim_status show_log(log_view *v, const char *folder) {
   BRIM_TRY(brim_lab_find(v->link, v->cli->parse.positional[1], v->exp));
-  BRIM_TRY(brim_lab_get(v->link, v->exp, on_log_exp, v));
+  BRIM_TRY(look_at_exp(v));
   if (v->attempt < 1) return brim_fail(BRIM_ENOENT, "experiment %.12s has not run yet", v->exp);
   if (!v->client) BRIM_TRY(brim_cli_sweep_log_path(folder, v->exp, v->attempt, &v->path));
   if (!v->client && !brim_fs_exists(v->path)) {

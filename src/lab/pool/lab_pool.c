@@ -1,4 +1,4 @@
-// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried out under a
+// The server: a request is admitted by its route and its caller, becomes one of lab_wire.h, and is carried out under a
 // lock of the store. Long replies are made in pieces, each under the lock, so that other requests do not wait.
 
 #include "lab/pool/lab_pool.h"
@@ -14,9 +14,9 @@
 #include "base/base_status.h"
 #include "config/config.h"
 #include "lab/http/lab_http_url.h"
-#include "lab/lab_files.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_files.h"
 #include "web/web.h"
 
 //------------------------------------------- replies -------------------------------------------
@@ -165,68 +165,9 @@ static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
 }
 
 //-------------------------------------------- routes --------------------------------------------
-// Paths and what they ask for: one row each.
+// Which row of brim_pool_routes a request is about, and what its path, query and body say.
 
 enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
-
-#define READ BRIM_ROLE_READ
-#define SUBMIT BRIM_ROLE_SUBMIT
-#define WORKER BRIM_ROLE_WORKER
-#define LIST "grid:s states:l tag:s failure:s order:s limit:i offset:i texts:b"
-
-const brim_pool_route brim_pool_routes[] = {
-    {"GET", "v1/hello", READ, "hello", "", 0, false},
-    {"GET", "v1/whoami", READ, "whoami", "", 0, false},
-    {"GET", "v1/counts", READ, "counts", "grid:s", 0, false},
-    {"GET", "v1/exps", READ, "list", LIST, 0, false},
-    {"GET", "v1/export", READ, "export", LIST, 0, false},
-    {"GET", "v1/find/:exp", READ, "find", "", 0, false},
-    {"GET", "v1/exps/:exp", READ, "get", "", 0, false},
-    {"GET", "v1/exps/:exp/attempts", READ, "attempts", "", 0, false},
-    {"GET", "v1/exps/:exp/metrics", READ, "metrics_of", "key:s points:i", 0, false},
-    {"GET", "v1/exps/:exp/curve", READ, "curve", "key:s first:i last:i points:i", 0, false},
-    {"GET", "v1/exps/:exp/files", READ, "files", "", 0, false},
-    {"GET", "v1/exps/:exp/files/:name", READ, NULL, "", 0, false},
-    {"GET", "v1/exps/:exp/log", READ, NULL, "", 0, false},
-    {"GET", "v1/grids", READ, "grids", "texts:b", 0, false},
-    {"GET", "v1/keys", READ, NULL, "", 0, false},
-    {"GET", "v1/groups", READ, NULL, "", 0, false},
-    {"GET", "v1/names", READ, NULL, "", 0, false},
-    {"POST", "v1/bests", READ, NULL, "", SMALL, false},
-    {"POST", "v1/curves", READ, "curves", "", SMALL, false},
-    {"GET", "v1/workers", READ, "workers", "", 0, false},
-    {"GET", "v1/log", READ, "events", "seq:i limit:i", 0, false},
-    {"GET", "v1/events", READ, NULL, "after:i", 0, false},
-    {"POST", "v1/grids", SUBMIT, NULL, "", 2 * BRIM_CONFIG_MAX_BYTES, false},
-    {"POST", "v1/points", SUBMIT, "submit", "", GRID, false},
-    {"POST", "v1/exps/:exp/want", SUBMIT, "want", "", SMALL, false},
-    {"POST", "v1/exps/:exp/retry", SUBMIT, "retry", "", SMALL, false},
-    {"POST", "v1/exps/:exp/priority", SUBMIT, "set_priority", "", SMALL, false},
-    {"POST", "v1/want", SUBMIT, "want_each", "", SMALL, false},
-    {"POST", "v1/retry", SUBMIT, "retry_each", "", SMALL, false},
-    {"POST", "v1/retry-failed", SUBMIT, "retry_failed", "", SMALL, false},
-    {"POST", "v1/workers/:worker/drain", BRIM_ROLE_ADMIN, "drain", "", SMALL, false},
-    {"POST", "v1/workers/:worker/seen", WORKER, "seen", "", SMALL, true},
-    {"POST", "v1/workers/:worker/claim", WORKER, "claim", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/start", WORKER, "start", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/beat", WORKER, "beat", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/metrics", WORKER, "metrics", "", BATCH, true},
-    {"POST", "v1/attempts/:exp/:attempt/log", WORKER, "log", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/checkpoint", WORKER, "checkpoint", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/findings", WORKER, "findings", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/finish", WORKER, "finish", "", SMALL, true},
-    {"POST", "v1/attempts/:exp/:attempt/files/:name", WORKER, NULL, "", BRIM_LAB_PIECE_MAX, true},
-    {"GET", "v1/tokens", BRIM_ROLE_ADMIN, NULL, "", 0, false},
-    {"POST", "v1/tokens", BRIM_ROLE_ADMIN, NULL, "", SMALL, false},
-    {"POST", "v1/tokens/:token/rotate", BRIM_ROLE_ADMIN, NULL, "", SMALL, false},
-    {"DELETE", "v1/tokens/:token", BRIM_ROLE_ADMIN, NULL, "", 0, false},
-    {"GET", "metrics", READ, NULL, "", 0, false},
-    {"GET", "healthz", READ, NULL, "", 0, false},
-    {"POST", "v1/call", READ, NULL, "", BRIM_LAB_REQUEST_MAX / 2, false},
-    {"POST", "v1/session", READ, NULL, "", SMALL, false},
-    {"DELETE", "v1/session", READ, NULL, "", 0, false},
-    {NULL, NULL, READ, NULL, NULL, 0, false},
-};
 
 //---------------------------------- finding ----------------------------------
 
@@ -284,9 +225,9 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
   return NULL;
 }
 
-const brim_pool_route *brim_pool_route_of(const char *op) {
+const brim_pool_route *brim_pool_route_of(brim_lab_op op) {
   for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
-    if (r->op && strcmp(r->op, op) == 0) return r;
+    if (r->op == op && op != BRIM_LAB_OP_COUNT) return r;
   }
   return NULL;
 }
@@ -294,7 +235,8 @@ const brim_pool_route *brim_pool_route_of(const char *op) {
 size_t brim_pool_call_max(brim_role role) {
   size_t most = SMALL;
   for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
-    if (r->op && brim_role_allows(role, r->role) && r->body_max > most) most = r->body_max;
+    bool mine = r->op != BRIM_LAB_OP_COUNT && brim_role_allows(role, r->role);
+    if (mine && r->body_max > most) most = r->body_max;
   }
   return most;
 }
@@ -336,17 +278,16 @@ brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t 
   return brim_json_parse_within(http->body, http->body_size, "body", &values, out);
 }
 
-// The query and the body as fields. What the path says has to be put in after it.
+// The query of a GET, or the body, as fields. What the path says has to be put in after it.
 static brim_status request_read(const brim_pool_route *route, const brim_http_request *http,
                                 json_t *request) {
-  for (const char *p = route->fields; *p;) {
-    size_t n = strcspn(p, ":");
-    char name[32];
-    snprintf(name, sizeof name, "%.*s", (int)n, p);
-    const char *value = brim_http_query(http, name);
-    if (value) BRIM_TRY(put_value(request, name, p[n + 1], value));
-    p += n + 2;
-    p += *p == ' ';
+  const char *key = NULL;
+  bool query = strcmp(route->method, "GET") == 0;
+  for (size_t i = 0; query; i++) {
+    char kind = brim_lab_op_field(route->op, i, &key);
+    if (!key) break;
+    const char *value = kind ? brim_http_query(http, key) : NULL;
+    if (value) BRIM_TRY(put_value(request, key, kind, value));
   }
   if (http->body_size == 0) return BRIM_OK;
   json_t *body = NULL;
@@ -712,7 +653,7 @@ static void page_serve(const brim_pool_file *file, const brim_http_request *requ
 }
 
 //-------------------------------------------- server --------------------------------------------
-// The server: a request is admitted by its route and its caller, becomes one of lab_ops.h, and is carried
+// The server: a request is admitted by its route and its caller, becomes one of lab_wire.h, and is carried
 // out under a lock of the store: there is one for what writes and one for what looks. Long replies are
 // made in pieces, each under the lock, so that other requests do not wait for a slow reader.
 
@@ -748,6 +689,9 @@ static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
   return refuse(reply, 429, "too many bad tokens from this address");
 }
 
+static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
+                       const brim_http_request *http, brim_http_reply *reply);
+
 static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, brim_http_reply *reply,
                       size_t *body_max) {
   brim_pool_caller caller;
@@ -758,18 +702,17 @@ static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, bri
   }
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
   // Without a token a caller does not learn which paths there are.
-  bool session = route && (strcmp(route->path, "v1/session") == 0 ||
-                           strcmp(route->path, "healthz") == 0);  // by programs that know no token
-  int refused = session ? brim_pool_auth_page(&pool->auth, request)
-                        : brim_pool_auth_check(&pool->auth, request, &caller);
+  bool open = route && route->open;
+  int refused = open ? brim_pool_auth_page(&pool->auth, request)
+                     : brim_pool_auth_check(&pool->auth, request, &caller);
   if (refused == 401 && brim_http_header(request, "Authorization")) {
     return refuse_token(pool, request, reply, "a valid token is needed");
   }
   if (refused == 401) return refuse(reply, 401, "a valid token is needed");
   if (refused) return refuse(reply, refused, "not from this page");
   if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
-  bool call = strcmp(route->path, "v1/call") == 0;  // by what its body asks for
-  if (!session && !call && !brim_role_allows(caller.role, route->role)) {
+  bool call = route->serve == serve_call;  // the right is that of the operation in its body
+  if (!open && !call && !brim_role_allows(caller.role, route->role)) {
     return refuse(reply, 403, "the token's role does not allow this");
   }
   *body_max = call ? brim_pool_call_max(caller.role) : route->body_max;
@@ -851,8 +794,9 @@ static void look(brim_pool_call *c) {
 static void run_call(brim_pool_call *c) {
   brim_lab_pool *pool = c->pool;
   brim_store_set_author(pool->options.store, c->caller->id);
-  brim_status status =
-      c->route->own ? brim_pool_check_own(pool, c->route, c->caller, c->request) : BRIM_OK;
+  brim_status status = c->route->role == BRIM_ROLE_WORKER
+                           ? brim_pool_check_own(pool, c->route, c->caller, c->request)
+                           : BRIM_OK;
   if (!status) status = brim_lab_ops_begin_json(&pool->ops, json_incref(c->request), &c->answer);
   if (!status) status = brim_lab_answer_more(c->answer, SIZE_MAX, &c->reply->body, &c->done);
   brim_store_set_author(pool->options.store, "");
@@ -863,7 +807,7 @@ static void run_call(brim_pool_call *c) {
 static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                            const brim_pool_caller *caller, json_t *request,
                            brim_http_reply *reply) {
-  if (strcmp(route->op, "submit") == 0) {
+  if (route->op == BRIM_LAB_OP_SUBMIT) {
     brim_status status = brim_pool_check_points(pool, request);
     if (status) {
       json_decref(request);
@@ -915,24 +859,20 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
     return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
   }
   if (strstr(route->path, ":attempt")) BRIM_TRY(put_ref(request));
-  if (strcmp(route->path, "v1/exps") == 0 || strcmp(route->path, "v1/exps/:exp") == 0) {
+  if (route->op == BRIM_LAB_OP_LIST || route->op == BRIM_LAB_OP_GET) {
     BRIM_TRY(brim_json_put(request, "waits", json_true()));
   }
-  return brim_json_put(request, "op", json_string(route->op));
+  return brim_json_put(request, "op", json_string(brim_lab_op_name(route->op)));
 }
 
-// A request of lab_ops.h as it is: what links send.
-static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
-  brim_pool_caller caller;
+// A request of lab_wire.h as it is: what links send.
+static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
+                       const brim_http_request *http, brim_http_reply *reply) {
   json_t *request = NULL;
-  if (brim_pool_auth_check(&pool->auth, http, &caller)) {
-    refuse(reply, 401, "a valid token is needed");  // it may have ended while the body came
-    return;
-  }
-  size_t values = brim_pool_values(brim_pool_call_max(caller.role));
+  size_t values = brim_pool_values(brim_pool_call_max(caller->role));
   brim_status status = brim_pool_body(http, values, &request);
   const char *op = json_string_value(json_object_get(request, "op"));
-  const brim_pool_route *route = op ? brim_pool_route_of(op) : NULL;
+  const brim_pool_route *route = brim_pool_route_of(brim_lab_op_of(op));
   if (!status && !op) status = brim_fail(BRIM_EINVAL, "a call is a JSON object with an op");
   if (!status && !route) {
     status = brim_fail(BRIM_EUNSUPPORTED, "'%s' is no request that this server answers", op);
@@ -940,16 +880,17 @@ static void serve_call(brim_lab_pool *pool, const brim_http_request *http, brim_
   if (status) {
     json_decref(request);
     brim_pool_reply_failure(reply, status);
-  } else if (!brim_role_allows(caller.role, route->role)) {
+  } else if (!brim_role_allows(caller->role, route->role)) {
     json_decref(request);
     refuse(reply, 403, "the token's role does not allow this");
   } else {
-    pool_carry_out(pool, route, &caller, request, reply);
+    pool_carry_out(pool, route, caller, request, reply);
   }
 }
 
-static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
-                          brim_http_reply *reply) {
+static void serve_session(brim_lab_pool *pool, const brim_pool_caller *caller,
+                          const brim_http_request *request, brim_http_reply *reply) {
+  (void)caller;
   json_t *body = NULL;
   char cookie[192];
   if (strcmp(request->method, "DELETE") == 0) {
@@ -977,54 +918,81 @@ static void serve_session(brim_lab_pool *pool, const brim_http_request *request,
   brim_str_append(&reply->body, "{\"ok\":true}\n");
 }
 
-static void serve_events(brim_lab_pool *pool, const brim_pool_caller *caller,
+// A server that cannot write keeps answering reads, so it stays in service.
+static void serve_health(brim_lab_pool *pool, const brim_pool_caller *caller,
                          const brim_http_request *http, brim_http_reply *reply) {
   (void)caller;
-  brim_pool_listen(pool, http, reply);
-}
-
-// Requests that the pool answers itself.
-static const struct {
-  const char *method, *path;
-  void (*serve)(brim_lab_pool *pool, const brim_pool_caller *caller, const brim_http_request *http,
-                brim_http_reply *reply);
-} own[] = {
-    {"GET", "v1/events", serve_events},
-    {"POST", "v1/attempts/:exp/:attempt/files/:name", brim_pool_file_put},
-    {"GET", "v1/exps/:exp/files/:name", brim_pool_file_get},
-    {"GET", "v1/exps/:exp/log", brim_pool_file_log},
-    {"GET", "v1/groups", brim_pool_groups},
-    {"GET", "v1/keys", brim_pool_keys},
-    {"GET", "v1/names", brim_pool_names},
-    {"POST", "v1/bests", brim_pool_bests},
-    {"POST", "v1/grids", brim_pool_grids},
-    {"GET", "v1/tokens", brim_pool_tokens_list},
-    {"POST", "v1/tokens", brim_pool_tokens_add},
-    {"POST", "v1/tokens/:token/rotate", brim_pool_tokens_rotate},
-    {"DELETE", "v1/tokens/:token", brim_pool_tokens_end},
-    {"GET", "metrics", metrics},
-};
-
-static void serve_own(brim_lab_pool *pool, const brim_pool_route *route,
-                      const brim_pool_caller *caller, const brim_http_request *http,
-                      brim_http_reply *reply) {
-  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-    if (strcmp(own[i].path, route->path) != 0 || strcmp(own[i].method, route->method) != 0) {
-      continue;
-    }
-    own[i].serve(pool, caller, http, reply);
-    return;
-  }
-  brim_http_reply_error(reply, 501, "this server does not answer that");
-}
-
-// Of the disk: a server that cannot write still answers, so it stays in service.
-static void serve_health(brim_lab_pool *pool, brim_http_reply *reply) {
+  (void)http;
   pthread_mutex_lock(&pool->room.mutex);
   const bool full = pool->room.full;
   pthread_mutex_unlock(&pool->room.mutex);
   brim_str_append(&reply->body, full ? "{\"ok\":true,\"disk\":\"full\"}\n" : "{\"ok\":true}\n");
 }
+
+//---------------------------------- routes ----------------------------------
+// Paths and what they ask for: one row each. The right to an operation is that of its row in lab_wire.h.
+
+#define OP(method, path, id, body_max) \
+  { method, path, (brim_role)BRIM_LAB_RIGHT_##id, BRIM_LAB_OP_##id, body_max, NULL, false }
+#define OWN(method, path, role, serve, body_max) \
+  { method, path, BRIM_ROLE_##role, BRIM_LAB_OP_COUNT, body_max, serve, false }
+#define OPEN(method, path, serve, body_max) \
+  { method, path, BRIM_ROLE_READ, BRIM_LAB_OP_COUNT, body_max, serve, true }
+
+const brim_pool_route brim_pool_routes[] = {
+    OP("GET", "v1/hello", HELLO, 0),
+    OP("GET", "v1/whoami", WHOAMI, 0),
+    OP("GET", "v1/counts", COUNTS, 0),
+    OP("GET", "v1/exps", LIST, 0),
+    OP("GET", "v1/export", EXPORT, 0),
+    OP("GET", "v1/find/:exp", FIND, 0),
+    OP("GET", "v1/exps/:exp", GET, 0),
+    OP("GET", "v1/exps/:exp/attempts", ATTEMPTS, 0),
+    OP("GET", "v1/exps/:exp/metrics", METRICS_OF, 0),
+    OP("GET", "v1/exps/:exp/curve", CURVE, 0),
+    OP("GET", "v1/exps/:exp/files", FILES, 0),
+    OWN("GET", "v1/exps/:exp/files/:name", READ, brim_pool_file_get, 0),
+    OWN("GET", "v1/exps/:exp/log", READ, brim_pool_file_log, 0),
+    OP("GET", "v1/grids", GRIDS, 0),
+    OWN("GET", "v1/keys", READ, brim_pool_keys, 0),
+    OWN("GET", "v1/groups", READ, brim_pool_groups, 0),
+    OWN("GET", "v1/names", READ, brim_pool_names, 0),
+    OWN("POST", "v1/bests", READ, brim_pool_bests, SMALL),
+    OP("POST", "v1/curves", CURVES, SMALL),
+    OP("GET", "v1/workers", WORKERS, 0),
+    OP("GET", "v1/log", EVENTS, 0),
+    OWN("GET", "v1/events", READ, brim_pool_listen, 0),
+    OWN("POST", "v1/grids", SUBMIT, brim_pool_grids, 2 * BRIM_CONFIG_MAX_BYTES),
+    OP("POST", "v1/points", SUBMIT, GRID),
+    OP("POST", "v1/exps/:exp/want", WANT, SMALL),
+    OP("POST", "v1/exps/:exp/retry", RETRY, SMALL),
+    OP("POST", "v1/exps/:exp/priority", SET_PRIORITY, SMALL),
+    OP("POST", "v1/want", WANT_EACH, SMALL),
+    OP("POST", "v1/retry", RETRY_EACH, SMALL),
+    OP("POST", "v1/retry-failed", RETRY_FAILED, SMALL),
+    OP("POST", "v1/workers/:worker/drain", DRAIN, SMALL),
+    OP("POST", "v1/workers/:worker/seen", SEEN, SMALL),
+    OP("POST", "v1/workers/:worker/claim", CLAIM, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/start", START, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/beat", BEAT, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/metrics", METRICS, BATCH),
+    OP("POST", "v1/attempts/:exp/:attempt/log", LOG, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/checkpoint", CHECKPOINT, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/findings", FINDINGS, SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/finish", FINISH, SMALL),
+    OWN("POST", "v1/attempts/:exp/:attempt/files/:name", WORKER, brim_pool_file_put,
+        BRIM_LAB_PIECE_MAX),
+    OWN("GET", "v1/tokens", ADMIN, brim_pool_tokens_list, 0),
+    OWN("POST", "v1/tokens", ADMIN, brim_pool_tokens_add, SMALL),
+    OWN("POST", "v1/tokens/:token/rotate", ADMIN, brim_pool_tokens_rotate, SMALL),
+    OWN("DELETE", "v1/tokens/:token", ADMIN, brim_pool_tokens_end, 0),
+    OWN("GET", "metrics", READ, metrics, 0),
+    OPEN("GET", "healthz", serve_health, 0),
+    OWN("POST", "v1/call", READ, serve_call, BRIM_LAB_REQUEST_MAX / 2),
+    OPEN("POST", "v1/session", serve_session, SMALL),
+    OPEN("DELETE", "v1/session", serve_session, 0),
+    {NULL, NULL, BRIM_ROLE_READ, BRIM_LAB_OP_COUNT, 0, NULL, false},
+};
 
 static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
@@ -1037,25 +1005,13 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
   const brim_pool_route *route = brim_pool_route_find(http->method, http->path, NULL, &known);
   brim_http_reply_header(reply, "Cache-Control", "no-store");
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
-  if (strcmp(route->path, "healthz") == 0) {
-    serve_health(pool, reply);
-    return;
-  }
-  if (strcmp(route->path, "v1/call") == 0) {
-    serve_call(pool, http, reply);
-    return;
-  }
-  if (strcmp(route->path, "v1/session") == 0) {
-    serve_session(pool, http, reply);
-    return;
-  }
   // The token may have ended while the body came.
-  if (brim_pool_auth_check(&pool->auth, http, &caller)) {
+  if (!route->open && brim_pool_auth_check(&pool->auth, http, &caller)) {
     refuse(reply, 401, "a valid token is needed");
     return;
   }
-  if (!route->op) {
-    serve_own(pool, route, &caller, http, reply);
+  if (route->serve) {
+    route->serve(pool, &caller, http, reply);
     return;
   }
   json_t *request = json_object();
@@ -1112,17 +1068,18 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
 //---------------------------------- opening ----------------------------------
 
 // Under the lock of `reading`, by which its caller is set.
-static brim_status answer_whoami(void *ctx, const char *op, const json_t *request, json_t *reply,
+static brim_status answer_whoami(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                                  bool *taken) {
-  brim_lab_pool *pool = (brim_lab_pool *)ctx;
-  (void)request;
-  *taken = strcmp(op, "whoami") == 0;
+  brim_lab_pool *pool = ctx;
+  const brim_pool_caller *caller = pool->reading.caller;
+  *taken = request->op == BRIM_LAB_OP_WHOAMI;
   if (!*taken) return BRIM_OK;
-  BRIM_TRY(brim_json_put(reply, "protocol", json_string(BRIM_LAB_PROTOCOL)));
-  BRIM_TRY(brim_json_put(reply, "version", json_string(pool->options.version)));
-  BRIM_TRY(brim_json_put(reply, "name", json_string(pool->reading.caller->id)));
-  BRIM_TRY(brim_pool_room_put(pool, reply));
-  return brim_json_put(reply, "role", json_string(brim_role_name(pool->reading.caller->role)));
+  reply->protocol = BRIM_LAB_PROTOCOL;
+  reply->version = pool->options.version;
+  reply->name = caller->id;
+  reply->more = json_object();
+  BRIM_TRY(brim_pool_room_put(pool, reply->more));
+  return brim_json_put(reply->more, "role", json_string(brim_role_name(caller->role)));
 }
 
 static brim_status open_beside(brim_lab_pool *pool) {

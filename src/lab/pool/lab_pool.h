@@ -1,6 +1,6 @@
 // The server of a pool: a store behind HTTP. Workers and pages reach the store through here alone.
 //
-// Requests are those of lab_ops.h under paths (lab_pool.c has the table). A reply is one line of
+// Requests are those of lab_wire.h under paths (lab_pool.c has the table). A reply is one line of
 // JSON, or several of which all but the last have "more": true. A failure has "ok": false, and an HTTP
 // status by its kind: 400 of the arguments, 401 no or an unknown token, 403 not for this role, 404 no such
 // thing, 409 the state does not allow it or the attempt is stale, 413 too long, 503 the store cannot be
@@ -23,24 +23,12 @@
 #include "lab/http/lab_http.h"
 #include "lab/lab_grid.h"
 #include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire.h"
 #include "record/record_sweep.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define BRIM_ROLE_MAP(X) \
-  X(READ, "read")        \
-  X(SUBMIT, "submit")    \
-  X(WORKER, "worker")    \
-  X(ADMIN, "admin")
-
-typedef enum brim_role {
-#define X(name, text) BRIM_ROLE_##name,
-  BRIM_ROLE_MAP(X)
-#undef X
-      BRIM_ROLE_COUNT
-} brim_role;
 
 const char *brim_role_name(brim_role role);
 bool brim_role_of(const char *name, brim_role *out);

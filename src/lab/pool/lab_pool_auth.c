@@ -14,8 +14,8 @@
 #include "base/base_sha256.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_url.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 
 //------------------------------------------ addresses ------------------------------------------
 // Addresses that send bad tokens. A token of 256 random bits cannot be guessed; the limit keeps a client with

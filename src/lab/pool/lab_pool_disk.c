@@ -18,8 +18,8 @@
 #include "base/base_log.h"
 #include "base/base_sha256.h"
 #include "base/base_status.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 
 //-------------------------------------------- files --------------------------------------------
 // See lab_pool_disk.h. A file becomes whole in this order: fsync, rename, fsync of the folder; then the

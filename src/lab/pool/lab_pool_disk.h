@@ -6,12 +6,12 @@
 //
 // A folder EXP.gone is removed, whenever that was interrupted.
 //
-// Names are made here: of the kinds of lab_files.h, hashes and numbers. It knows neither HTTP nor the store,
+// Names are made here: of the kinds of lab_wire_files.h, hashes and numbers. It knows neither HTTP nor the store,
 // whose rows say which whole file counts. Calls may come from several threads.
 #ifndef BRIM_LAB_POOL_DISK_H_
 #define BRIM_LAB_POOL_DISK_H_
 
-#include "lab/lab_files.h"
+#include "lab/wire/lab_wire_files.h"
 
 #ifdef __cplusplus
 extern "C" {

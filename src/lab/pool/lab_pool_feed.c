@@ -7,8 +7,8 @@
 #include "base/base_clock.h"
 #include "base/base_status.h"
 #include "base/base_thread.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 
 // GATHER_MS: a busy pool has hundreds of news a second, and each wakes the threads of all listeners.
 enum { WAIT_NS = 500000000, QUIET_MS = 15000, GATHER_MS = 100, PAGE = 500 };
@@ -171,16 +171,17 @@ static void send_now(brim_pool_feed *f, char *text) {
 }
 
 // Listeners see it once; it is not kept.
-void brim_pool_feed_request(brim_pool_feed *f, const char *op, const json_t *request) {
+void brim_pool_feed_request(brim_pool_feed *f, brim_lab_op op, const json_t *request) {
   static const struct {
-    const char *op, *kind;
+    brim_lab_op op;
+    const char *kind;
     brim_status (*put)(const json_t *request, json_t *out);
-  } rows[] = {{"beat", "progress", put_progress},
-              {"metrics", "metrics", put_metrics},
-              {"seen", "worker", put_worker}};
+  } rows[] = {{BRIM_LAB_OP_BEAT, "progress", put_progress},
+              {BRIM_LAB_OP_METRICS, "metrics", put_metrics},
+              {BRIM_LAB_OP_SEEN, "worker", put_worker}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (strcmp(rows[i].op, op) != 0) continue;
-    if (strcmp(op, "metrics") == 0 && !is_due(f, request)) return;
+    if (rows[i].op != op) continue;
+    if (op == BRIM_LAB_OP_METRICS && !is_due(f, request)) return;
     char *text = NULL;
     json_t *value = json_object();
     bool made = value && !rows[i].put(request, value) && !spell(0, rows[i].kind, value, &text);
@@ -276,8 +277,9 @@ static void end_listening(void *ctx) {
   brim_free(l);
 }
 
-void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
-                      brim_http_reply *reply) {
+void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
+                      const brim_http_request *request, brim_http_reply *reply) {
+  (void)caller;
   const char *after = brim_http_header(request, "Last-Event-ID");
   if (!after) after = brim_http_query(request, "after");
   listener *l = (listener *)brim_calloc(1, sizeof *l);

@@ -6,8 +6,8 @@
 
 #include "base/base_alloc.h"
 #include "base/base_status.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 
 enum { LOG_BYTES = 64 << 10, LOG_MOST = 1 << 20 };
 

@@ -11,8 +11,8 @@
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/lab_grid.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 
 #define TEXT_NAME "grid"  // in front of messages: "grid:3:5: ..."
 enum { FIRST_SHOWN = 20, MISTAKES = 50, NAME_MAX_BYTES = 200, WORDS_MAX_BYTES = 4096 };

@@ -11,8 +11,8 @@
 #include "base/base_status.h"
 #include "base/base_words.h"
 #include "lab/lab_grid.h"
-#include "lab/lab_wire.h"
 #include "lab/pool/lab_pool_int.h"
+#include "lab/wire/lab_wire.h"
 #include "record/record_lab.h"
 
 //----------------------------------------- best values -----------------------------------------

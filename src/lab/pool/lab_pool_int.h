@@ -5,9 +5,9 @@
 #include <pthread.h>
 
 #include "base/base_json.h"
-#include "lab/lab_ops.h"
 #include "lab/pool/lab_pool.h"
 #include "lab/pool/lab_pool_disk.h"
+#include "lab/wire/lab_wire.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -91,10 +91,11 @@ int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms
 typedef struct brim_pool_route {
   const char *method, *path;  // "v1/exps/:exp": a part with ':' is a field of the request
   brim_role role;
-  const char *op;      // of lab_ops.h; NULL: the pool's own, see below
-  const char *fields;  // of the query: "limit:i order:s states:l texts:b"
+  brim_lab_op op;  // of lab_wire.h; BRIM_LAB_OP_COUNT: `serve` answers
   size_t body_max;
-  bool own;  // of an attempt: it must be the caller's
+  void (*serve)(brim_lab_pool *pool, const brim_pool_caller *caller, const brim_http_request *http,
+                brim_http_reply *reply);
+  bool open;  // no token is needed
 } brim_pool_route;
 
 extern const brim_pool_route brim_pool_routes[];  // up to a row without a method
@@ -102,8 +103,8 @@ extern const brim_pool_route brim_pool_routes[];  // up to a row without a metho
 // may be NULL.
 const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
                                             bool *known);
-// The row that asks for this; NULL: none does.
-const brim_pool_route *brim_pool_route_of(const char *op);
+// The row of an operation; NULL: a server does not answer it.
+const brim_pool_route *brim_pool_route_of(brim_lab_op op);
 // The longest body of a call: that of any row which the role may ask for.
 size_t brim_pool_call_max(brim_role role);
 // The body as JSON with at most so many values (base_json.h).
@@ -130,7 +131,7 @@ void brim_pool_feed_deinit(brim_pool_feed *feed);
 // Events that the store has and the feed has not. Under the store's lock.
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
 // What a request says that no event does: a beat's progress, a batch of metrics, a worker's status.
-void brim_pool_feed_request(brim_pool_feed *feed, const char *op, const json_t *request);
+void brim_pool_feed_request(brim_pool_feed *feed, brim_lab_op op, const json_t *request);
 // State of the server, as an event "server".
 void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
 void brim_pool_feed_wake(brim_pool_feed *feed);
@@ -281,15 +282,15 @@ struct brim_lab_pool {
   brim_store *keeper;    // moves the store's log
   brim_pool_hook *hook;  // NULL: none
 };
-// The line of lab_ops.h for a failure, with its HTTP status.
+// The line of lab_wire.h for a failure, with its HTTP status.
 void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
 // A line of JSON, or the failure. Adds "ok": true to a line without an "ok"; releases the line.
 void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status status);
-// Under the store's lock: whether the attempt or the worker of the request is the caller's.
+// Under the store's lock: whether the attempt or the worker of a worker's request is the caller's.
 brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
                                 const brim_pool_caller *caller, const json_t *request);
 
-// --- lab_pool_files.c: files of experiments (lab_files.h)
+// --- lab_pool_files.c: files of experiments (lab_wire_files.h)
 
 void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply);
@@ -298,7 +299,7 @@ void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
 void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply);
 
-// --- lab_pool_grids.c, lab_pool_groups.c: what pages ask for beside lab_ops.h
+// --- lab_pool_grids.c, lab_pool_groups.c: what pages ask for beside lab_wire.h
 
 void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
@@ -315,8 +316,8 @@ void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
 
 // The reply to GET /v1/events.
-void brim_pool_listen(brim_lab_pool *pool, const brim_http_request *request,
-                      brim_http_reply *reply);
+void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
+                      const brim_http_request *request, brim_http_reply *reply);
 
 #ifdef __cplusplus
 }

@@ -15,15 +15,16 @@
 // Only this user and root are answered. A connection may have one unfinished reply: the next request
 // waits until the client has read most of it. A client that reads nothing for stall_ms is
 // disconnected; so is one whose request is longer than request_max.
-#ifndef BRIM_LAB_SERVER_H_
-#define BRIM_LAB_SERVER_H_
+#ifndef BRIM_LAB_WIRE_SERVER_H_
+#define BRIM_LAB_WIRE_SERVER_H_
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/un.h>
 
 #include "brim/status.h"
-#include "lab/lab_ops.h"
+#include "lab/wire/lab_wire.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,7 +61,21 @@ int brim_lab_server_wait_ms(const brim_lab_server *server);
 brim_status brim_lab_server_serve(brim_lab_server *server);
 int brim_lab_server_connections(const brim_lab_server *server);
 
+//---------------------------------- the way to it ----------------------------------
+
+// What sweep.json says of the sweep that runs in a folder.
+typedef struct brim_lab_sweep_info {
+  char socket[sizeof(((struct sockaddr_un *)0)->sun_path)];
+  int64_t pid;
+} brim_lab_sweep_info;
+
+// BRIM_ENOENT: there is no sweep.json, or it is of something else.
+brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out);
+// A connection that does not block. BRIM_ENOENT: no process listens there; BRIM_EIO: it does not
+// accept in time, or may not be reached.
+brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t timeout_ms, int *fd);
+
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_SERVER_H_
+#endif  // BRIM_LAB_WIRE_SERVER_H_

@@ -1,6 +1,6 @@
 // The socket of a sweep: its path, the connection, and the server over epoll, one descriptor for the caller's loop.
 
-#include "lab/lab_server.h"
+#include "lab/wire/lab_wire_server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +18,11 @@
 #include "base/base_json.h"
 #include "base/base_status.h"
 #include "base/base_xxh64.h"
-#include "lab/lab_socket.h"
 
 //-------------------------------------------- socket --------------------------------------------
 // Paths, the listening socket and the connection.
+
+enum { PATH = sizeof(((struct sockaddr_un *)0)->sun_path) };
 
 enum { BACKLOG = 128, SWEEP_FILE_MAX = 64 << 10, RETRY_MS = 20 };
 
@@ -64,7 +65,7 @@ static bool is_private(const char *folder) {
          (st.st_mode & 077) == 0;
 }
 
-static bool short_path(const char *folder, char out[BRIM_LAB_PATH]) {
+static bool short_path(const char *folder, char out[PATH]) {
   brim_xxh64 sum;
   brim_xxh64_init(&sum);
   brim_xxh64_update(&sum, folder, strlen(folder));
@@ -72,26 +73,28 @@ static bool short_path(const char *folder, char out[BRIM_LAB_PATH]) {
   const char *runtime = getenv("XDG_RUNTIME_DIR");
   int n = 0;
   if (runtime && *runtime == '/' && is_private(runtime)) {
-    n = snprintf(out, BRIM_LAB_PATH, "%s/brim-%016llx.sock", runtime, hash);
-    if (n > 0 && n < BRIM_LAB_PATH) return true;
+    n = snprintf(out, PATH, "%s/brim-%016llx.sock", runtime, hash);
+    if (n > 0 && n < PATH) return true;
   }
   char shared[64];
   snprintf(shared, sizeof shared, "/tmp/brim-%u", (unsigned)geteuid());
   if (mkdir(shared, 0700) != 0 && errno != EEXIST) return false;
   if (!is_private(shared)) return false;
-  snprintf(out, BRIM_LAB_PATH, "%s/%016llx.sock", shared, hash);
+  snprintf(out, PATH, "%s/%016llx.sock", shared, hash);
   return true;
 }
 
 // The path stands in sweep.json, for processes in other folders: absolute, and UTF-8.
-static int listen_for(const char *folder, int *fd, char path[BRIM_LAB_PATH]) {
-  int n = snprintf(path, BRIM_LAB_PATH, "%s/" BRIM_LAB_SOCKET_FILE, folder);
-  bool fits = n > 0 && n < BRIM_LAB_PATH && brim_utf8_valid(path, (size_t)n);
+static int listen_for(const char *folder, int *fd, char path[PATH]) {
+  int n = snprintf(path, PATH, "%s/" BRIM_LAB_SOCKET_FILE, folder);
+  bool fits = n > 0 && n < PATH && brim_utf8_valid(path, (size_t)n);
   int err = fits ? listen_at(path, fd) : ENAMETOOLONG;
   return err && short_path(folder, path) ? listen_at(path, fd) : err;
 }
 
-brim_status brim_lab_socket_listen(const char *folder, int *fd, char path[BRIM_LAB_PATH]) {
+// A listening socket of mode 0600 that does not block and closes on exec, and its path. The caller
+// holds the folder's lock: a socket that is there already is stale.
+static brim_status socket_listen(const char *folder, int *fd, char path[PATH]) {
   char *real = realpath(folder, NULL);
   int err = real ? listen_for(real, fd, path) : errno;
   free(real);
@@ -109,7 +112,8 @@ static brim_status put_info(json_t *o, const char *path, const char *version) {
   return brim_json_put(o, "version", json_string(version));
 }
 
-brim_status brim_lab_socket_announce(const char *folder, const char *path, const char *version) {
+// Writes sweep.json.
+static brim_status socket_announce(const char *folder, const char *path, const char *version) {
   brim_json_setup();
   json_t *o = json_object();
   char *text = NULL, *file = brim_fs_join(folder, BRIM_LAB_SWEEP_FILE);
@@ -225,7 +229,7 @@ typedef struct conn {
 struct brim_lab_server {
   brim_lab_ops ops;
   char *folder;
-  char path[BRIM_LAB_PATH];
+  char path[PATH];
   brim_fs_lockfile *lock;
   int listener, epoll;
   bool announced;
@@ -459,7 +463,7 @@ static brim_status listen_there(brim_lab_server *server) {
   }
   if (status == BRIM_EUNSUPPORTED) status = BRIM_OK;  // a file system without locks
   BRIM_TRY(status);
-  BRIM_TRY(brim_lab_socket_listen(server->folder, &server->listener, server->path));
+  BRIM_TRY(socket_listen(server->folder, &server->listener, server->path));
   server->epoll = epoll_create1(EPOLL_CLOEXEC);
   if (server->epoll < 0) return fail_errno(errno);
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
@@ -469,7 +473,7 @@ static brim_status listen_there(brim_lab_server *server) {
   BRIM_TRY(socket_check(server->folder));
   server->announced = true;
   const char *version = server->ops.version;
-  return brim_lab_socket_announce(server->folder, server->path, version ? version : "");
+  return socket_announce(server->folder, server->path, version ? version : "");
 }
 
 brim_status brim_lab_server_open(const brim_lab_server_options *o, brim_lab_server **out) {

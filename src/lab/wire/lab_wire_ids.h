@@ -1,6 +1,6 @@
-// A set of ids with a place for each, by open addressing. Inside the lab room.
-#ifndef BRIM_LAB_IDS_H_
-#define BRIM_LAB_IDS_H_
+// A set of ids with a place for each, by open addressing.
+#ifndef BRIM_LAB_WIRE_IDS_H_
+#define BRIM_LAB_WIRE_IDS_H_
 
 #include "base/base.h"
 
@@ -25,4 +25,4 @@ void brim_lab_ids_add(brim_lab_ids *set, const char *id, size_t value);
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_IDS_H_
+#endif  // BRIM_LAB_WIRE_IDS_H_

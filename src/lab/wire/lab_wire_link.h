@@ -1,26 +1,36 @@
-// How executors and commands reach a store: through the socket of the sweep that runs on it, or by
-// opening the store themselves where none runs. Callers need not know which.
+// Links to a store: through the socket of the sweep that runs on it, over HTTP to `brim serve`, or by
+// opening the store where no sweep runs. Callers need not know which.
 //
-// BRIM_EIO: the sweep or the database cannot be reached, or did not answer in time. Whether the request
-// was carried out is not known then: call again with the same arguments, which is always right. Each
-// call on a link that lost its connection tries once to connect, to a sweep that was started again or,
-// where the link may open the store, to none. Other failures are the store's answer (lab_store.h).
-// A link serves one thread at a time.
-#ifndef BRIM_LAB_LINK_H_
-#define BRIM_LAB_LINK_H_
+// BRIM_EIO: the sweep, server or database cannot be reached, or did not answer in time. It is not
+// known then whether the request was carried out: call again with the same arguments, which is always
+// right. Each call on a link that lost its connection tries once to connect, to a sweep that was
+// started again or, where the link may open the store, to none. Other failures are the store's answer
+// (lab_store.h). A link serves one thread at a time.
+#ifndef BRIM_LAB_WIRE_LINK_H_
+#define BRIM_LAB_WIRE_LINK_H_
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/base_json.h"
 #include "brim/status.h"
-#include "lab/lab_ops.h"
-#include "lab/store/lab_store.h"
+#include "lab/wire/lab_wire.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// What a client has to know of a server, where its address does not say it.
+#define BRIM_LAB_TOKEN_ENV "BRIM_TOKEN"        // the token
+#define BRIM_LAB_CA_ENV "BRIM_CA"              // file of certificates
+#define BRIM_LAB_PIN_ENV "BRIM_PIN"            // "sha256//...": the server's public key
+#define BRIM_LAB_INSECURE_ENV "BRIM_INSECURE"  // "1": http:// to other machines, too
+#define BRIM_LAB_TIMEOUT_ENV "BRIM_TIMEOUT"    // seconds for a request
+
+struct brim_http_client;
+
+bool brim_lab_is_server(const char *place);  // "https://server:8000"
+brim_status brim_lab_http_open(const char *url, int64_t timeout_ms, struct brim_http_client **out);
 
 typedef struct brim_lab_link brim_lab_link;
 
@@ -34,67 +44,38 @@ typedef struct brim_lab_link_options {
   int64_t timeout_ms;  // for the connection, and from one line of a reply to the next (10 s)
 } brim_lab_link_options;
 
-// place: the folder of a sweep, the URL of a PostgreSQL database, or of a server (lab_link_http.h). BRIM_ENOENT: there is no store
-// and readonly is set. BRIM_EEXIST: another process has the store open and no sweep answers.
+// place: the folder of a sweep, the URL of a PostgreSQL database, or of a server. BRIM_ENOENT: there
+// is no store and readonly is set. BRIM_EEXIST: another process has the store open and no sweep
+// answers.
 brim_status brim_lab_link_open(const char *place, const brim_lab_link_options *options,
                                brim_lab_link **out);
-// Over a dispatcher of the caller: the sweep's own. *ops must outlive the link.
+// To operations in this process: the sweep's own. *ops must outlive the link.
 brim_status brim_lab_link_local(const brim_lab_ops *ops, brim_lab_link **out);
 void brim_lab_link_close(brim_lab_link *link);  // NULL is fine
 
 bool brim_lab_link_to_sweep(const brim_lab_link *link);  // a sweep answers
 // The URL of the server that the link leads to; NULL = it leads to none.
 const char *brim_lab_link_server(const brim_lab_link *link);
+// True if the status of the last call is the store's answer. False: the store was not reached, or
+// something before it refused the call (a token, a certificate, a proxy): calling again later can help.
+bool brim_lab_link_answered(const brim_lab_link *link);
 // Whether a sweep answers in this folder now; *pid (may be NULL) its process by sweep.json, 0 unknown.
 bool brim_lab_sweep_runs(const char *folder, int64_t *pid);
 
-// --- any request
+//---------------------------------- any operation ----------------------------------
 
-// One reply of one line; `request` stays the caller's and needs no id. *reply (may be NULL) for
-// json_decref.
-brim_status brim_lab_call(brim_lab_link *link, const json_t *request, json_t **reply);
+// reply->rows is set where the operation has rows; reply NULL: nothing of it is wanted.
+brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
+                          brim_lab_reply *reply);
 typedef brim_status (*brim_lab_line_fn)(void *ctx, const json_t *line);
-// Every line of the reply in turn. A status of `fn` other than BRIM_OK ends it and is returned.
-brim_status brim_lab_stream(brim_lab_link *link, const json_t *request, brim_lab_line_fn fn,
-                            void *ctx);
+// Every line of the reply as JSON, for readers that show JSON. A status of `fn` other than BRIM_OK
+// ends it and is returned.
+brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
+                           brim_lab_line_fn fn, void *ctx);
 
-// Whether the status of the last call is the store's answer. False: it was not reached, or something before
-// it refused the call (a token, a certificate, a proxy): calling again later can help.
-bool brim_lab_link_answered(const brim_lab_link *link);
-
-// --- requests of an attempt, as values: an executor sends them, or keeps them in its spool.
-// Texts that are not UTF-8 get a '?' for each wrong byte. NULL: out of memory.
-
-// Every report of an executor. The requests below are made from this table, and the replay of a spool takes
-// what stands in it.
-#define BRIM_LAB_REPORT_MAP(X) \
-  X(START, "start")            \
-  X(BEAT, "beat")              \
-  X(METRICS, "metrics")        \
-  X(LOG, "log")                \
-  X(CHECKPOINT, "checkpoint")  \
-  X(FINDINGS, "findings")      \
-  X(FINISH, "finish")
-typedef enum brim_lab_report {
-#define X(id, name) BRIM_LAB_REPORT_##id,
-  BRIM_LAB_REPORT_MAP(X)
-#undef X
-      BRIM_LAB_REPORT_COUNT
-} brim_lab_report;
-// Which report a request is; COUNT: none.
-brim_lab_report brim_lab_report_of(const json_t *request);
-
-json_t *brim_lab_request_start(const brim_store_ref *ref, int64_t pid, int64_t from_step);
-json_t *brim_lab_request_beat(const brim_store_ref *ref, const brim_store_progress *progress);
-json_t *brim_lab_request_metrics(const brim_store_ref *ref, int64_t seq,
-                                 const brim_store_metric *rows, size_t count);
-json_t *brim_lab_request_log(const brim_store_ref *ref, const char *stream, int64_t size);
-json_t *brim_lab_request_checkpoint(const brim_store_ref *ref, int64_t step);
-json_t *brim_lab_request_findings(const brim_store_ref *ref, const char *text);
-json_t *brim_lab_request_finish(const brim_store_ref *ref, const brim_store_result *result);
-
-// --- the calls of lab_store.h through a link; arguments and statuses are those there, except that
-// `exp` may be the first digits of an id, and callbacks may call the link of another store only.
+//---------------------------------- calls ----------------------------------
+// The calls of lab_store.h through a link; arguments and statuses are those there, except that `exp`
+// may be the first digits of an id. Callbacks may call the link of another store only.
 
 brim_status brim_lab_start(brim_lab_link *link, const brim_store_ref *ref, int64_t pid,
                            int64_t from_step);
@@ -108,6 +89,10 @@ brim_status brim_lab_checkpoint(brim_lab_link *link, const brim_store_ref *ref, 
 brim_status brim_lab_findings(brim_lab_link *link, const brim_store_ref *ref, const char *text);
 brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
                             const brim_store_result *result, brim_exp_state *state);
+
+brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker);
+brim_status brim_lab_claim(brim_lab_link *link, const brim_store_request *request,
+                           brim_store_claimed *out);
 
 brim_status brim_lab_submit(brim_lab_link *link, const brim_store_grid *grid,
                             const brim_store_point *points, size_t count,
@@ -123,15 +108,11 @@ brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t
 brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority);
 
 brim_status brim_lab_now(brim_lab_link *link, int64_t *ms);
-brim_status brim_lab_claim(brim_lab_link *link, const brim_store_request *request,
-                           brim_store_claimed *out);
-brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker);
 // A server's: by which name it knows this client, "" = none, and its version. BRIM_EABI: it speaks
 // another protocol.
 brim_status brim_lab_whoami(brim_lab_link *link, char id[65], char version[32]);
-
 brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM_EXP_ID]);
-brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp_fn fn, void *ctx);
+brim_status brim_lab_get(brim_lab_link *link, const char *exp, brim_store_exp **out);
 brim_status brim_lab_list(brim_lab_link *link, const brim_store_filter *filter,
                           brim_store_exp_fn fn, void *ctx);
 brim_status brim_lab_count(brim_lab_link *link, const char *grid, brim_store_counts *out);
@@ -148,8 +129,9 @@ brim_status brim_lab_grids(brim_lab_link *link, brim_store_grid_fn fn, void *ctx
 brim_status brim_lab_workers(brim_lab_link *link, brim_store_worker_fn fn, void *ctx);
 brim_status brim_lab_export(brim_lab_link *link, const brim_store_filter *filter,
                             brim_store_line_fn fn, void *ctx);
+brim_status brim_lab_files(brim_lab_link *link, const char *exp, brim_store_file_fn fn, void *ctx);
 
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_LINK_H_
+#endif  // BRIM_LAB_WIRE_LINK_H_

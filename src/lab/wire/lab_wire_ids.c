@@ -1,5 +1,5 @@
 // A set of ids (lab_ids.h). Ids are hashes already: few of their digits find a slot.
-#include "lab/lab_ids.h"
+#include "lab/wire/lab_wire_ids.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 // piece asks for it. A file has its size and hash with each piece, and is there for readers when all of it
 // has come and fits; a log has neither, and is there as it grows. A stale attempt is 409 without a
 // "size", a full disk 507.
-#ifndef BRIM_LAB_FILES_H_
-#define BRIM_LAB_FILES_H_
+#ifndef BRIM_LAB_WIRE_FILES_H_
+#define BRIM_LAB_WIRE_FILES_H_
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,4 +95,4 @@ brim_status brim_lab_get_file(brim_lab_getting *g);
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_FILES_H_
+#endif  // BRIM_LAB_WIRE_FILES_H_

@@ -1,6 +1,6 @@
-// Files of experiments between a client and a server (lab_files.h).
+// Files of experiments between a client and a server (lab_wire_files.h).
 
-#include "lab/lab_files.h"
+#include "lab/wire/lab_wire_files.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include "base/base_sha256.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_client.h"
-#include "lab/lab_link.h"
-#include "lab/lab_wire.h"
+#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_link.h"
 
 const brim_lab_file_kind brim_lab_file_kinds[] = {
     {"log", NULL, "attempt.log", true},
@@ -46,36 +46,22 @@ const brim_lab_file_kind *brim_lab_file_find(const char *name) {
 
 enum { AGAIN_MS = 500 };
 
-static brim_status take_row(brim_lab_file_row *rows, const json_t *item) {
-  const char *name = "", *sha256 = "";
-  BRIM_TRY(brim_lab_wire_string(item, "name", true, &name));
-  BRIM_TRY(brim_lab_wire_string(item, "sha256", true, &sha256));
-  const brim_lab_file_kind *kind = brim_lab_file_find(name);
+static brim_status on_file(void *ctx, const brim_store_file *file) {
+  brim_lab_file_row *rows = ctx;
+  const brim_lab_file_kind *kind = brim_lab_file_find(file->name);
   if (!kind) return BRIM_OK;  // of a newer server
   brim_lab_file_row *r = &rows[kind - brim_lab_file_kinds];
-  snprintf(r->sha256, sizeof r->sha256, "%s", sha256);
-  r->step = -1;
-  BRIM_TRY(brim_lab_wire_int(item, "size", true, &r->size));
-  BRIM_TRY(brim_lab_wire_int(item, "step", false, &r->step));
+  snprintf(r->sha256, sizeof r->sha256, "%s", file->sha256);
+  r->size = file->size;
+  r->step = file->step;
   r->there = true;
-  return BRIM_OK;
-}
-
-static brim_status on_rows(void *ctx, const json_t *line) {
-  size_t i;
-  json_t *item;
-  json_array_foreach(json_object_get(line, "files"), i, item) BRIM_TRY(take_row(ctx, item));
   return BRIM_OK;
 }
 
 brim_status brim_lab_file_rows(brim_lab_link *link, const char *exp,
                                brim_lab_file_row rows[BRIM_LAB_FILE_KINDS]) {
-  json_t *request = json_pack("{s:s,s:s}", "op", "files", "exp", exp);
   memset(rows, 0, BRIM_LAB_FILE_KINDS * sizeof *rows);
-  if (!request) return brim_fail(BRIM_ENOMEM, "out of memory for a request");
-  brim_status status = brim_lab_stream(link, request, on_rows, rows);
-  json_decref(request);
-  return status;
+  return brim_lab_files(link, exp, on_file, rows);
 }
 
 //---------------------------------- one file ----------------------------------
@@ -145,7 +131,6 @@ brim_status brim_lab_get_file(brim_lab_getting *g) {
 }
 
 //-------------------------------------------- pieces --------------------------------------------
-// The client's half of lab_files.h.
 
 enum {
   LEAST_PIECE = 64 << 10,
