@@ -1,19 +1,38 @@
-// See lab_http_client.h.
+// The client on libcurl (lab_http_client.h), which is loaded when a client is opened.
+
 #include "lab/http/lab_http_client.h"
 
+#include <curl/curl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/base_alloc.h"
+#include "base/base_dl.h"
 #include "base/base_status.h"
-#include "lab/http/lab_http_curl.h"
 #include "lab/http/lab_http_pin.h"
+
+#define CURL_MAP(X) \
+  X(easy_init)      \
+  X(easy_cleanup)   \
+  X(easy_reset)     \
+  X(easy_setopt)    \
+  X(easy_getinfo)   \
+  X(easy_perform)   \
+  X(easy_strerror)  \
+  X(slist_append)   \
+  X(slist_free_all)
+
+typedef struct curl_api {
+#define X(name) __typeof__(&curl_##name) name;
+  CURL_MAP(X)
+#undef X
+} curl_api;
 
 enum { CONNECT_MS = 10000, TIMEOUT_MS = 60000, REPLY_MAX = 64 << 20, QUIET_S = 60 };
 
 struct brim_http_client {
-  brim_curl api;
+  curl_api api;
   brim_dl *dl;
   CURL *curl;
   char *url, *token, *ca, *pin;  // url without a slash at its end
@@ -22,13 +41,13 @@ struct brim_http_client {
   char error[CURL_ERROR_SIZE];
 };
 
-// Where a reply goes.
+// Where a reply goes: into `answer`, or piece by piece to `fn`.
 typedef struct sink {
-  brim_http_answer *answer;  // or:
+  brim_http_answer *answer;
   brim_http_piece_fn fn;
   void *ctx;
-  brim_http_client *client;  // of which `code` is the answer's status; NULL = it is read at the end
-  int *code;
+  brim_http_client *client;  // of `fn`
+  int *code;                 // the status of the reply, set before `fn` is called
   size_t most;
   bool headed;         // the headers are complete
   brim_status status;  // why the transfer was ended from here
@@ -80,6 +99,20 @@ static brim_status copy(const char *text, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a connection");
 }
 
+// BRIM_EUNSUPPORTED: it is not installed, and the detail says how to get it.
+static brim_status load(curl_api *out, brim_dl **dl) {
+  static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
+  const brim_dl_symbol symbols[] = {
+#define X(name) {"curl_" #name, (void **)(void *)&out->name, true},
+      CURL_MAP(X)
+#undef X
+  };
+  if (!brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, dl)) return BRIM_OK;
+  return brim_fail(BRIM_EUNSUPPORTED,
+                   "a server is reached through libcurl (Debian: apt-get install libcurl4): %s",
+                   brim_status_detail());
+}
+
 static brim_status open_client(const brim_http_client_options *o, brim_http_client *c) {
   BRIM_TRY(copy(o->url, &c->url));
   BRIM_TRY(copy(o->token, &c->token));
@@ -89,7 +122,7 @@ static brim_status open_client(const brim_http_client_options *o, brim_http_clie
   c->connect_ms = o->connect_ms > 0 ? o->connect_ms : CONNECT_MS;
   c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
   c->reply_max = o->reply_max > 0 ? o->reply_max : REPLY_MAX;
-  BRIM_TRY(brim_curl_load(&c->api, &c->dl));
+  BRIM_TRY(load(&c->api, &c->dl));
   c->curl = c->api.easy_init();
   return c->curl ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a connection");
 }
@@ -159,9 +192,9 @@ static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
   return size;
 }
 
-// What is the same for every call.
+// Options that every call has.
 static void set_common(brim_http_client *c, sink *s) {
-  const brim_curl *api = &c->api;
+  const curl_api *api = &c->api;
   api->easy_reset(c->curl);  // keeps the connection
   c->error[0] = '\0';
   api->easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
@@ -178,7 +211,7 @@ static void set_common(brim_http_client *c, sink *s) {
   api->easy_setopt(c->curl, CURLOPT_HEADERDATA, s);
   if (c->ca) api->easy_setopt(c->curl, CURLOPT_CAINFO, c->ca);
   if (!c->pin) return;
-  // the key is known: its signature does not matter
+  // the pin names the key, so the signature of the certificate does not matter
   api->easy_setopt(c->curl, CURLOPT_PINNEDPUBLICKEY, c->pin);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYPEER, 0L);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYHOST, 0L);
@@ -212,7 +245,8 @@ static struct curl_slist *make_headers(const brim_http_client *c, const brim_htt
   return NULL;
 }
 
-// A server without TLS answers a TLS client with text: OpenSSL and GnuTLS say so in other words.
+// True if the TLS library says that the server answers with plain text: OpenSSL and GnuTLS use
+// different words.
 static bool is_plain_text(const char *why) {
   return strstr(why, "wrong version number") || strstr(why, "packet length") ||
          strstr(why, "unexpected TLS packet") || strstr(why, "unknown protocol");
@@ -260,7 +294,7 @@ static brim_status fail_call(const brim_http_client *c, CURLcode code) {
 }
 
 static brim_status perform(brim_http_client *c, const brim_http_call *call, sink *s, int *status) {
-  const brim_curl *api = &c->api;
+  const curl_api *api = &c->api;
   struct curl_slist *headers = make_headers(c, call);
   char *url = NULL;
   brim_str full;

@@ -1,9 +1,16 @@
-// The server on libmicrohttpd, a thread for each connection. It has no suspended connection: before 1.0.3
-// the library may leave ready ones waiting beside them.
+// The server on libmicrohttpd (lab_http.h), a thread for each connection. It has no suspended connection:
+// before 1.0.3 the library may leave ready ones waiting beside them. The library is loaded when a server
+// is opened: no other command waits for it and for what it needs.
+
 #include "lab/http/lab_http.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,13 +18,34 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_clock.h"
+#include "base/base_dl.h"
 #include "base/base_fs.h"
 #include "base/base_json.h"
 #include "base/base_log.h"
 #include "base/base_status.h"
-#include "lab/http/lab_http_int.h"
-#include "lab/http/lab_http_mhd.h"
+#include "base/base_thread.h"
 #include "lab/http/lab_http_url.h"
+
+#define MHD_MAP(X)                                  \
+  X(start_daemon)                                   \
+  X(stop_daemon)                                    \
+  X(lookup_connection_value)                        \
+  X(get_connection_values)                          \
+  X(get_connection_info)                            \
+  X(create_response_from_callback)                  \
+  X(create_response_from_buffer)                    \
+  X(create_response_from_buffer_with_free_callback) \
+  X(create_response_from_fd_at_offset64)            \
+  X(add_response_header)                            \
+  X(queue_response)                                 \
+  X(destroy_response)
+
+typedef struct mhd_api {
+#define X(name) __typeof__(&MHD_##name) name;
+  MHD_MAP(X)
+#undef X
+} mhd_api;
 
 enum {
   DEFAULT_CONNECTIONS = 1000,
@@ -30,15 +58,135 @@ enum {
   BODIES_MAX = 128 << 20,
   BODY_SMALL = 4 << 10,  // not counted: 1000 connections have 4 MiB of them
   PEM_MAX = 1 << 20,
-  VALUES = 16  // of a query
+  VALUES = 16,  // of a query
+  BACKLOG = 511,
+  LOOK_NS = 500000000  // between two looks of the watch
 };
+
+//-------------------------------------------- watch --------------------------------------------
+// Cuts off connections that take too long over a request. libmicrohttpd's own limit starts again with
+// every byte, so a client that sends one now and then would keep its thread for ever. And a thread spins
+// in the last second of that limit: 200 of them at once held up all requests for half a second. So the
+// watch comes first, for idle connections and for listeners too.
+
+typedef enum conn_phase {
+  PHASE_IDLE,     // between requests
+  PHASE_READING,  // a request has begun, and is not complete
+  PHASE_SERVING,  // its handler runs, or the reply is sent
+  PHASE_STREAM,   // news are being sent to a listener
+} conn_phase;
+
+// A connection as the watch sees it.
+typedef struct conn {
+  struct conn *next, **link;
+  int fd;
+  conn_phase phase;
+  int64_t since_ms;
+  int64_t stream_ms;  // a listener that takes nothing is given up after; 0 = it is none yet
+} conn;
+
+typedef struct conn_watch {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  struct brim_thread *thread;  // NULL: it does not run
+  bool ends;
+  conn *peers;
+  int count;
+  unsigned streams;  // so far
+  int64_t idle_ms, request_ms;
+} conn_watch;
+
+static void cut_off(const conn_watch *w) {
+  int64_t now = brim_clock_ms();
+  for (const conn *p = w->peers; p; p = p->next) {
+    int64_t most = p->phase == PHASE_IDLE     ? w->idle_ms
+                   : p->phase == PHASE_STREAM ? p->stream_ms
+                                              : w->request_ms;
+    if (p->phase == PHASE_SERVING || now - p->since_ms < most) continue;
+    (void)shutdown(p->fd, SHUT_RDWR);  // its thread reads the end and closes it
+  }
+}
+
+static void watching(void *arg) {
+  conn_watch *w = arg;
+  pthread_mutex_lock(&w->mutex);
+  while (!w->ends) {
+    (void)brim_cond_wait(&w->wake, &w->mutex, brim_clock_now().ns + LOOK_NS);
+    if (!w->ends) cut_off(w);
+  }
+  pthread_mutex_unlock(&w->mutex);
+}
+
+static brim_status watch_start(conn_watch *w) {
+  pthread_mutex_init(&w->mutex, NULL);
+  if (brim_cond_init(&w->wake)) {
+    pthread_mutex_destroy(&w->mutex);
+    return brim_fail(BRIM_EIO, "cannot start a thread for the server");
+  }
+  brim_status status = brim_thread_start(watching, w, "brim-watch", &w->thread);
+  if (!status) return BRIM_OK;
+  pthread_cond_destroy(&w->wake);
+  pthread_mutex_destroy(&w->mutex);
+  return status;
+}
+
+static void watch_stop(conn_watch *w) {
+  if (!w->thread) return;
+  pthread_mutex_lock(&w->mutex);
+  w->ends = true;
+  pthread_cond_signal(&w->wake);
+  pthread_mutex_unlock(&w->mutex);
+  brim_thread_join(w->thread);
+  w->thread = NULL;
+  pthread_cond_destroy(&w->wake);
+  pthread_mutex_destroy(&w->mutex);
+}
+
+static void watch_add(conn_watch *w, conn *peer, int fd) {
+  pthread_mutex_lock(&w->mutex);
+  *peer = (conn){.next = w->peers, .link = &w->peers, .fd = fd, .since_ms = brim_clock_ms()};
+  peer->phase = PHASE_READING;  // the first request is due at once
+  if (w->peers) w->peers->link = &peer->next;
+  w->peers = peer;
+  w->count++;
+  pthread_mutex_unlock(&w->mutex);
+}
+
+static void watch_remove(conn_watch *w, conn *peer) {
+  pthread_mutex_lock(&w->mutex);
+  *peer->link = peer->next;
+  if (peer->next) peer->next->link = peer->link;
+  w->count--;
+  pthread_mutex_unlock(&w->mutex);
+}
+
+static void watch_phase(conn_watch *w, conn *peer, conn_phase phase) {
+  if (!peer) return;
+  pthread_mutex_lock(&w->mutex);
+  peer->phase = phase;
+  peer->since_ms = brim_clock_ms();
+  pthread_mutex_unlock(&w->mutex);
+}
+
+// Listeners that an outage cut off together are not given up together: they have 0.6 to 1.4 of the time of
+// an idle connection.
+static void watch_stream(conn_watch *w, conn *peer) {
+  if (!peer) return;
+  pthread_mutex_lock(&w->mutex);
+  if (peer->stream_ms == 0) peer->stream_ms = w->idle_ms * (60 + w->streams++ * 37 % 81) / 100;
+  peer->phase = PHASE_STREAM;
+  peer->since_ms = brim_clock_ms();
+  pthread_mutex_unlock(&w->mutex);
+}
+
+//------------------------------------------- requests ------------------------------------------
 
 struct brim_http_server {
   brim_http_options options;
-  brim_mhd mhd;
+  mhd_api mhd;
   brim_dl *dl;
   struct MHD_Daemon *daemon;
-  brim_http_watch watch;
+  conn_watch watch;
   char *certificate, *key;
   int port;
   atomic_bool stopping;
@@ -49,7 +197,7 @@ typedef struct request {
   brim_http_request pub;
   brim_http_server *server;
   struct MHD_Connection *connection;
-  brim_http_peer *peer;
+  conn *peer;
   char path[BRIM_HTTP_PATH_MAX], address[64];
   char *body;  // `length` bytes and a NUL, from its first byte on
   size_t length, got, counted;
@@ -229,7 +377,7 @@ void brim_http_reply_error(brim_http_reply *reply, int status, const char *text)
 
 typedef struct stream {
   brim_http_server *server;
-  brim_http_peer *peer;
+  conn *peer;
   brim_status (*more)(void *ctx, brim_str *out);
   void (*end)(void *ctx);
   void *ctx;
@@ -240,7 +388,7 @@ typedef struct stream {
 static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
   stream *s = (stream *)ctx;
   (void)pos;
-  brim_http_watch_phase(&s->server->watch, s->peer, BRIM_HTTP_SERVING);  // all before is sent
+  watch_phase(&s->server->watch, s->peer, PHASE_SERVING);  // all before is sent
   while (s->at == s->text.len) {
     brim_str_clear(&s->text);
     s->at = 0;
@@ -252,7 +400,7 @@ static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
   size_t n = s->text.len - s->at < size ? s->text.len - s->at : size;
   memcpy(out, s->text.data + s->at, n);
   s->at += n;
-  brim_http_watch_stream(&s->server->watch, s->peer);
+  watch_stream(&s->server->watch, s->peer);
   return (ssize_t)n;
 }
 
@@ -314,7 +462,7 @@ static void limit_sending(const request *q) {
 }
 
 static enum MHD_Result send_reply(request *q, brim_http_reply *reply, bool close_after) {
-  const brim_mhd *m = &q->server->mhd;
+  const mhd_api *m = &q->server->mhd;
   if (reply->more) limit_sending(q);
   struct MHD_Response *r = make_response(q, reply);
   if (!r) return MHD_NO;
@@ -332,17 +480,17 @@ static enum MHD_Result send_reply(request *q, brim_http_reply *reply, bool close
 
 //---------------------------------- a request ----------------------------------
 
-static brim_http_peer *peer_of(const brim_http_server *server, struct MHD_Connection *connection) {
+static conn *peer_of(const brim_http_server *server, struct MHD_Connection *connection) {
   const union MHD_ConnectionInfo *info =
       server->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-  return info ? (brim_http_peer *)info->socket_context : NULL;
+  return info ? (conn *)info->socket_context : NULL;
 }
 
 // The first thing of a request that is seen: its line. What is returned comes back with each call.
 static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection) {
   brim_http_server *server = (brim_http_server *)ctx;
   request *q = (request *)brim_calloc(1, sizeof *q);
-  brim_http_watch_phase(&server->watch, peer_of(server, connection), BRIM_HTTP_READING);
+  watch_phase(&server->watch, peer_of(server, connection), PHASE_READING);
   (void)uri;
   if (!q) return NULL;
   q->server = server;
@@ -421,7 +569,7 @@ static enum MHD_Result answer_mhd(void *ctx, struct MHD_Connection *connection, 
     if (!take_body(q, data, *size)) return MHD_NO;  // out of memory
     *size = 0;
   } else {
-    brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_SERVING);
+    watch_phase(&server->watch, q->peer, PHASE_SERVING);
     if (q->body) q->pub.body = q->body;
     q->pub.body_size = q->got;
     server->options.serve(server->options.ctx, &q->pub, &reply);
@@ -438,7 +586,7 @@ static void ended(void *ctx, struct MHD_Connection *connection, void **state,
   (void)connection;
   (void)how;
   if (!q) return;
-  brim_http_watch_phase(&server->watch, q->peer, BRIM_HTTP_IDLE);
+  watch_phase(&server->watch, q->peer, PHASE_IDLE);
   atomic_fetch_sub(&server->bodies, q->counted);
   brim_free(q->body);
   for (int i = 0; i < q->value_count; i++) brim_free(q->values[i].text);
@@ -452,11 +600,11 @@ static void connection_changed(void *ctx, struct MHD_Connection *connection, voi
   if (what == MHD_CONNECTION_NOTIFY_STARTED) {
     const union MHD_ConnectionInfo *info =
         server->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    brim_http_peer *p = (brim_http_peer *)brim_calloc(1, sizeof *p);
+    conn *p = (conn *)brim_calloc(1, sizeof *p);
     *peer = p;
-    if (p) brim_http_watch_add(&server->watch, p, info ? info->connect_fd : -1);
+    if (p) watch_add(&server->watch, p, info ? info->connect_fd : -1);
   } else if (*peer) {
-    brim_http_watch_remove(&server->watch, (brim_http_peer *)*peer);
+    watch_remove(&server->watch, (conn *)*peer);
     brim_free(*peer);
     *peer = NULL;
   }
@@ -472,6 +620,72 @@ static void log_line(void *ctx, const char *format, va_list args) {
 }
 
 //---------------------------------- opening ----------------------------------
+
+// 0, or an errno.
+static int listen_at(const struct addrinfo *a, int *out) {
+  int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int on = 1, off = 0;
+  if (fd < 0) return errno;
+  int err = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ? errno : 0;
+  if (a->ai_family == AF_INET6) (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (!err && bind(fd, a->ai_addr, a->ai_addrlen) != 0) err = errno;
+  if (!err && listen(fd, BACKLOG) != 0) err = errno;
+  if (err) {
+    close(fd);
+    return err;
+  }
+  *out = fd;
+  return 0;
+}
+
+static int port_of(int fd) {
+  struct sockaddr_storage a;
+  socklen_t size = sizeof a;
+  if (getsockname(fd, (struct sockaddr *)&a, &size) != 0) return 0;
+  if (a.ss_family == AF_INET6) return ntohs(((const struct sockaddr_in6 *)&a)->sin6_port);
+  return ntohs(((const struct sockaddr_in *)&a)->sin_port);
+}
+
+// Made here so that a taken port or a wrong address is named. *bound: the port.
+static brim_status listen_for(const char *address, int port, int *fd, int *bound) {
+  struct addrinfo how = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo *found = NULL;
+  char service[16];
+  snprintf(service, sizeof service, "%d", port);
+  int code = getaddrinfo(address, service, &how, &found);
+  if (code != 0) {
+    return brim_fail(BRIM_EINVAL, "the address %s cannot be used: %s", address, gai_strerror(code));
+  }
+  int err = EADDRNOTAVAIL;
+  for (const struct addrinfo *a = found; a && err; a = a->ai_next) err = listen_at(a, fd);
+  freeaddrinfo(found);
+  if (err == EADDRINUSE) {
+    return brim_fail(BRIM_EEXIST, "another program listens at %s, port %d", address, port);
+  }
+  if (err) {
+    return brim_fail(brim_errno_status(err), "cannot listen at %s, port %d: %s", address, port,
+                     brim_errno_text(err));
+  }
+  *bound = port_of(*fd);
+  return BRIM_OK;
+}
+
+// BRIM_EUNSUPPORTED: it is not installed, and the detail says how to get it.
+static brim_status load(mhd_api *out, brim_dl **dl) {
+  static const char *const names[] = {"libmicrohttpd.so.12", NULL};
+  const brim_dl_symbol symbols[] = {
+#define X(name) {"MHD_" #name, (void **)(void *)&out->name, true},
+      MHD_MAP(X)
+#undef X
+  };
+  // kept: its threads may still be on their way out
+  if (!brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, dl)) return BRIM_OK;
+  return brim_fail(BRIM_EUNSUPPORTED,
+                   "the server needs libmicrohttpd 0.9.75 or later (Debian: apt-get install "
+                   "libmicrohttpd12): %s",
+                   brim_status_detail());
+}
 
 static brim_status start(brim_http_server *s, int fd) {
   const brim_http_options *o = &s->options;
@@ -523,10 +737,10 @@ static brim_status open_server(brim_http_server *s) {
   if (o->bodies_max == 0) o->bodies_max = BODIES_MAX;
   s->watch.idle_ms = o->idle_ms;
   s->watch.request_ms = o->request_ms;
-  BRIM_TRY(brim_mhd_load(&s->mhd, &s->dl));
+  BRIM_TRY(load(&s->mhd, &s->dl));
   BRIM_TRY(read_pem(s));
-  BRIM_TRY(brim_http_watch_start(&s->watch));
-  BRIM_TRY(brim_http_listen(o->address, o->port, &fd, &s->port));
+  BRIM_TRY(watch_start(&s->watch));
+  BRIM_TRY(listen_for(o->address, o->port, &fd, &s->port));
   return start(s, fd);
 }
 
@@ -562,7 +776,7 @@ void brim_http_server_close(brim_http_server *s) {
   if (!s) return;
   brim_http_server_stop(s);
   if (s->daemon) s->mhd.stop_daemon(s->daemon);  // joins every thread, and closes the socket
-  brim_http_watch_stop(&s->watch);
+  watch_stop(&s->watch);
   brim_dl_close(s->dl);
   brim_free(s->certificate);
   if (s->key) explicit_bzero(s->key, strlen(s->key));
