@@ -1,13 +1,13 @@
-// An HTTP/1.1 server, over TLS where a certificate is given. It knows no route: it reads requests within
+// An HTTP/1.1 server, over TLS if a certificate is given. It knows no routes: it reads requests within
 // limits, checks their form, and hands them to its owner.
 //
-// Each connection has a thread, so a handler may wait: for the store, or for news to send. Handlers run
-// in several threads at once.
+// Each connection has a thread, so a handler may wait for the store or for news to send. Handlers run in
+// several threads at once.
 //
-// Refused before the owner sees it, with a JSON body {"error": "..."}: a path or query that is malformed
-// (lab_http_url.h), a Transfer-Encoding, a Content-Length, Host or Authorization that is there twice, a
-// body that is longer than allowed. The connection is closed then: what follows might be read as another
-// request. A connection that has not sent a whole request in time is cut off.
+// The server refuses some requests itself, with a JSON body {"error": "..."}: a malformed path or query
+// (lab_http_url.h), a Transfer-Encoding, a repeated Content-Length, Host or Authorization, a body that is
+// longer than allowed. It then closes the connection, because the bytes that follow might be read as
+// another request. A connection that does not send a whole request in time is cut off.
 #ifndef BRIM_LAB_HTTP_H_
 #define BRIM_LAB_HTTP_H_
 
@@ -31,14 +31,14 @@ typedef struct brim_http_request {
   void *impl;
 } brim_http_request;
 
-// A value of the query by its name, decoded; NULL: not there. Valid as long as the request.
+// A value of the query, decoded; NULL: it is missing. Valid as long as the request.
 const char *brim_http_query(const brim_http_request *request, const char *name);
-// A header by its name in any case; NULL: not there.
+// A header; upper and lower case are the same. NULL: it is missing.
 const char *brim_http_header(const brim_http_request *request, const char *name);
 
 enum { BRIM_HTTP_HEADERS = 8 };
 
-// What is sent. `status` 0 = 200; `type` NULL = application/json.
+// A reply. `status` 0 = 200; `type` NULL = application/json.
 typedef struct brim_http_reply {
   int status;
   const char *type;  // a constant
@@ -50,11 +50,11 @@ typedef struct brim_http_reply {
   int header_count;
   const void *file;  // bytes that outlive the server, in place of the body; NULL = the body
   size_t file_size;
-  bool has_fd;  // a part of a regular file, in place of the body; `fd` is closed when it is sent
+  bool has_fd;  // a part of a regular file in place of the body; the server closes `fd`
   int fd;
   uint64_t fd_from, fd_size;
-  // A body without an end, in place of the above: is called again and again until it fails. It appends
-  // what there is to send, and may wait for it for about a second; nothing appended is fine.
+  // A stream in place of the above. The server calls `more` until it fails. A call appends bytes to send,
+  // or none, and may wait about a second for them.
   brim_status (*more)(void *ctx, brim_str *out);
   void (*end)(void *ctx);  // once, after the last `more`
   void *ctx;
@@ -73,11 +73,11 @@ typedef struct brim_http_options {
   const char *certificate, *key;  // PEM, both or none
   int connections;                // at most this many (1000)
   int per_address;                // of one address (0 = as many)
-  size_t bodies_max;              // bytes of all bodies at a time, the next gets 503 (128 MiB)
+  size_t bodies_max;              // bytes of all bodies at a time; more get status 503 (128 MiB)
   int64_t idle_ms;                // an unused connection is closed after (75 s)
   int64_t request_ms;             // for a whole request, from its first byte (30 s)
-  // required: may the request be read? Is called when its headers are there. Sets *body_max, the longest
-  // body that is taken (0: none); or fills in the reply and returns false.
+  // required: decides if the body may be read, when the headers have come. Sets *body_max, the longest
+  // body to accept (0: none); or fills in the reply and returns false.
   bool (*admit)(void *ctx, const brim_http_request *request, brim_http_reply *reply,
                 size_t *body_max);
   // required
@@ -89,7 +89,7 @@ typedef struct brim_http_options {
 brim_status brim_http_server_open(const brim_http_options *options, brim_http_server **out);
 int brim_http_server_port(const brim_http_server *server);
 int brim_http_server_connections(brim_http_server *server);  // that are open now
-// From now on `more` is called for the last time.
+// Ends streams: no `more` is called again after the running ones return.
 void brim_http_server_stop(brim_http_server *server);
 void brim_http_server_close(brim_http_server *server);  // NULL is fine
 

@@ -1,5 +1,5 @@
-// An HTTP client on libcurl: one connection that is kept between calls. For workers and commands that
-// speak to `brim serve`. A client serves one thread at a time.
+// An HTTP client on libcurl, for workers and commands that call `brim serve`. It keeps one connection
+// between calls, and serves one thread at a time.
 #ifndef BRIM_LAB_HTTP_CLIENT_H_
 #define BRIM_LAB_HTTP_CLIENT_H_
 
@@ -52,11 +52,11 @@ void brim_http_answer_deinit(brim_http_answer *answer);
 brim_status brim_http_client_open(const brim_http_client_options *options, brim_http_client **out);
 void brim_http_client_close(brim_http_client *client);  // NULL is fine
 
-// BRIM_EIO: no reply came, and whether the call was carried out is not known. A reply of any status is
-// BRIM_OK. No redirect is followed.
+// A reply of any HTTP status is BRIM_OK. BRIM_EIO: no reply came; the server may have carried out the call.
+// Redirects are not followed.
 brim_status brim_http_client_call(brim_http_client *client, const brim_http_call *call,
                                   brim_http_answer *out);
-// Every piece of a reply as it comes, until `fn` fails or the server ends it. *status is set before.
+// Gives every piece of a reply as it comes, until `fn` fails or the reply ends. *status is set first.
 typedef brim_status (*brim_http_piece_fn)(void *ctx, const char *data, size_t size);
 brim_status brim_http_client_stream(brim_http_client *client, const char *path, int *status,
                                     brim_http_piece_fn fn, void *ctx);

@@ -1,4 +1,5 @@
-// See lab_http_pin.h. Reads no more of DER than the way to the public key, and the validity (RFC 5280, 4.1).
+// Pins of certificates (lab_http_pin.h). Reads only as much DER as it takes to find the public key and the
+// validity (RFC 5280, 4.1).
 #include "lab/http/lab_http_pin.h"
 
 #include <stdio.h>
@@ -50,7 +51,7 @@ typedef struct der {
   const uint8_t *at, *end;
 } der;
 
-// The next element: its tag, its contents, and in *whole all of its bytes. False: it does not fit.
+// Reads the next element: its tag, its contents, and in *whole all its bytes. False: it is cut off.
 static bool next(der *d, uint8_t *tag, der *contents, der *whole) {
   const uint8_t *p = d->at;
   size_t length = 0;
@@ -93,7 +94,7 @@ static bool find_parts(der d, parts *out) {
   return tag == 0x30;
 }
 
-// Calls `use` with the parts of the first certificate; false of it: the certificate is damaged.
+// Calls `use` with the parts of the first certificate. `use` returns false if they are damaged.
 static brim_status read_pem(const char *pem, bool (*use)(const parts *p, void *ctx), void *ctx) {
   static const char first[] = "-----BEGIN CERTIFICATE-----", last[] = "-----END CERTIFICATE-----";
   const char *begin = strstr(pem, first);

@@ -1,5 +1,5 @@
-// The pin of a certificate: what a client compares the server's public key with, in place of checking the
-// signature of the certificate.
+// The pin of a certificate: a hash of the server's public key. A client that has the pin compares the key
+// instead of checking the certificate's signature.
 #ifndef BRIM_LAB_HTTP_PIN_H_
 #define BRIM_LAB_HTTP_PIN_H_
 
@@ -14,11 +14,11 @@ extern "C" {
 
 enum { BRIM_HTTP_PIN = 53 };  // "sha256//", 44 letters and a NUL
 
-// Whether a text can be one, or several with ';' between them.
+// True if the text has the form of a pin, or of several with ';' between them.
 bool brim_http_pin_is_good(const char *pin);
-// Of the first certificate of a PEM text. BRIM_EPARSE: it has none, or the certificate is damaged.
+// The pin of the first certificate of a PEM text. BRIM_EPARSE: there is none, or it is damaged.
 brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]);
-// When the same certificate ends: seconds since 1970.
+// When that certificate expires: seconds since 1970.
 brim_status brim_http_certificate_end(const char *pem, int64_t *out);
 
 #ifdef __cplusplus

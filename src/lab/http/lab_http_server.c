@@ -1,6 +1,6 @@
-// The server on libmicrohttpd (lab_http.h), a thread for each connection. It has no suspended connection:
-// before 1.0.3 the library may leave ready ones waiting beside them. The library is loaded when a server
-// is opened: no other command waits for it and for what it needs.
+// The server on libmicrohttpd (lab_http.h), one thread per connection. It suspends no connections: before
+// 1.0.3 the library may then leave ready ones waiting. The library is loaded when a server is opened, so
+// other commands do not wait for it.
 
 #include "lab/http/lab_http.h"
 
@@ -64,10 +64,10 @@ enum {
 };
 
 //-------------------------------------------- watch --------------------------------------------
-// Cuts off connections that take too long over a request. libmicrohttpd's own limit starts again with
-// every byte, so a client that sends one now and then would keep its thread for ever. And a thread spins
-// in the last second of that limit: 200 of them at once held up all requests for half a second. So the
-// watch comes first, for idle connections and for listeners too.
+// Cuts off connections that take too long over a request. libmicrohttpd's own limit restarts with every
+// byte, so a slow client would keep its thread for ever. A thread also spins in the last second of that
+// limit: 200 of them delayed all requests by half a second. So the watch acts before the library, for idle
+// connections and listeners too.
 
 typedef enum conn_phase {
   PHASE_IDLE,     // between requests
@@ -82,7 +82,7 @@ typedef struct conn {
   int fd;
   conn_phase phase;
   int64_t since_ms;
-  int64_t stream_ms;  // a listener that takes nothing is given up after; 0 = it is none yet
+  int64_t stream_ms;  // time limit of a listener that reads nothing; 0 = it is no listener
 } conn;
 
 typedef struct conn_watch {
@@ -168,8 +168,8 @@ static void watch_phase(conn_watch *w, conn *peer, conn_phase phase) {
   pthread_mutex_unlock(&w->mutex);
 }
 
-// Listeners that an outage cut off together are not given up together: they have 0.6 to 1.4 of the time of
-// an idle connection.
+// Marks a listener to which news are about to be sent. Its time limit is 0.6 to 1.4 of an idle connection's,
+// so that listeners that an outage hits together are not cut off together.
 static void watch_stream(conn_watch *w, conn *peer) {
   if (!peer) return;
   pthread_mutex_lock(&w->mutex);
@@ -216,7 +216,7 @@ const char *brim_http_header(const brim_http_request *r, const char *name) {
   return q->server->mhd.lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
 }
 
-// Values are kept by their place in memory of the library, which stays for the request.
+// Decoded values are kept for the request, found again by the library's pointer to the raw value.
 const char *brim_http_query(const brim_http_request *r, const char *name) {
   request *q = (request *)r->impl;
   const char *raw =
@@ -261,9 +261,9 @@ typedef struct form {
   const char *behind;           // the value that was seen last
 } form;
 
-// The library takes "Content-Length : 5" for a header of another name, and so it takes a value that is folded
-// into the next line: before 0.9.77 "Content-Length:\r\n 5" is "Content-Length5". A program in front of the
-// server may not.
+// True if the library and a proxy in front of the server may read different names. The library takes
+// "Content-Length : 5" as a header of another name, and before 0.9.77 it reads the folded
+// "Content-Length:\r\n 5" as "Content-Length5".
 static bool is_odd_name(const char *name) {
   static const char letters[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~";
@@ -285,8 +285,8 @@ static bool has_control(const char *value) {
 
 static bool in_head(const form *f, const char *at) { return at >= f->head && at < f->head_end; }
 
-// A NUL in a value ends it for the library, and not for a program in front of the server: what is hidden by
-// it lies between the value and `next`.
+// True if there is text between the end of the last value and `next`. A NUL in a value ends it for the
+// library, but not for a proxy in front of the server.
 static bool hides_text(const form *f, const char *next) {
   if (!f->behind || next < f->behind) return false;
   for (const char *p = f->behind; p < next; p++) {
@@ -330,7 +330,7 @@ static bool read_length(const char *text, size_t *out) {
   return true;
 }
 
-// Whether the request can have two meanings for two programs that read it.
+// Refuses requests that two programs may read differently (request smuggling).
 static bool check_form(request *q, size_t *length, brim_http_reply *reply) {
   const union MHD_ConnectionInfo *info =
       q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
@@ -453,7 +453,7 @@ static struct MHD_Response *make_response(const request *q, brim_http_reply *rep
   return r;
 }
 
-// What waits for a listener that does not read is the kernel's memory: megabytes for each by default.
+// Limits the kernel's buffer for a listener that does not read: the default is megabytes each.
 static void limit_sending(const request *q) {
   const union MHD_ConnectionInfo *info =
       q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -486,7 +486,7 @@ static conn *peer_of(const brim_http_server *server, struct MHD_Connection *conn
   return info ? (conn *)info->socket_context : NULL;
 }
 
-// The first thing of a request that is seen: its line. What is returned comes back with each call.
+// Called when the first line of a request was read. The library passes the result to each later call.
 static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection) {
   brim_http_server *server = (brim_http_server *)ctx;
   request *q = (request *)brim_calloc(1, sizeof *q);
@@ -500,14 +500,14 @@ static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection
   return q;
 }
 
-// Paths and values stay as they were sent; brim decodes them itself, once.
+// Keeps paths and values escaped: brim decodes them itself, once.
 static size_t leave_escaped(void *ctx, struct MHD_Connection *connection, char *text) {
   (void)ctx;
   (void)connection;
   return strlen(text);
 }
 
-// Bodies that come slowly are kept for as long as they come, so all of them together have a limit.
+// Counts the body against the limit of all bodies: slow ones stay in memory until they are complete.
 static bool count_body(request *q, brim_http_reply *reply) {
   brim_http_server *s = q->server;
   if (q->length <= BODY_SMALL) return true;
@@ -540,7 +540,7 @@ static bool admit(request *q, const char *url, brim_http_reply *reply) {
   return false;
 }
 
-// The whole body gets its memory once; the library hands out no byte above the Content-Length.
+// Allocates the whole body at its first byte. The library hands out no byte beyond the Content-Length.
 static bool take_body(request *q, const char *data, size_t size) {
   if (!q->body) q->body = (char *)brim_alloc(q->length + 1);
   if (!q->body || size > q->length - q->got) return false;
@@ -646,7 +646,7 @@ static int port_of(int fd) {
   return ntohs(((const struct sockaddr_in *)&a)->sin_port);
 }
 
-// Made here so that a taken port or a wrong address is named. *bound: the port.
+// Makes the listening socket here, so that failures name the port or the address. *bound: the port.
 static brim_status listen_for(const char *address, int port, int *fd, int *bound) {
   struct addrinfo how = {
       .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};

@@ -1,4 +1,5 @@
-// See lab_http_url.h.
+// Paths, queries and hosts of URLs (lab_http_url.h).
+
 #include "lab/http/lab_http_url.h"
 
 #include <arpa/inet.h>

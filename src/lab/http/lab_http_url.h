@@ -1,4 +1,4 @@
-// Paths and queries of requests, decoded once and checked before anything looks at them. Pure functions.
+// Decoding and checking of paths and queries. Each is decoded once, before anything else looks at it.
 #ifndef BRIM_LAB_HTTP_URL_H_
 #define BRIM_LAB_HTTP_URL_H_
 
@@ -23,15 +23,14 @@ brim_status brim_http_path_decode(const char *raw, char *out, size_t size);
 // -1: more than BRIM_HTTP_PARTS.
 int brim_http_path_split(char *path, char *parts[BRIM_HTTP_PARTS]);
 
-// One value of a query: escapes decoded once; NUL and other control characters but tab and newline are
-// refused, as are bytes that are not UTF-8.
+// Decodes a value of a query. Refuses control characters other than tab and newline, and bytes that are not
+// UTF-8.
 brim_status brim_http_value_decode(const char *raw, char *out, size_t size);
 
 // Appends `text` with everything escaped that is not unreserved (RFC 3986).
 void brim_http_escape(brim_str *out, const char *text);
 
-// Whether a name or an address, with or without a port and a path behind it, is this machine's alone:
-// localhost, 127.x.x.x, ::1 and [::1].
+// True for localhost, 127.x.x.x, ::1 and [::1], with or without a port and a path.
 bool brim_http_is_loopback(const char *host);
 
 #ifdef __cplusplus

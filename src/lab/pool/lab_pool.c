@@ -1,5 +1,6 @@
-// The server: a request is admitted by its route and its caller, becomes one of lab_wire.h, and is carried out under a
-// lock of the store. Long replies are made in pieces, each under the lock, so that other requests do not wait.
+// The server (lab_pool.h). A request is admitted by its route and its caller, becomes an operation of
+// lab_wire.h, and is carried out under a lock of the store: one for writers, one for readers. Long replies
+// are made in pieces, each under the lock, so that other requests do not wait for a slow reader.
 
 #include "lab/pool/lab_pool.h"
 
@@ -20,9 +21,6 @@
 #include "web/web.h"
 
 //------------------------------------------- replies -------------------------------------------
-// What requests of every kind share: a line or a failure as a reply, and whose an attempt is.
-
-// --- lab_pool.c
 static int http_status(brim_status status) {
   switch (status) {
     case BRIM_OK:
@@ -76,13 +74,12 @@ static bool is_own_name(const brim_pool_caller *caller, const char *worker) {
   return worker && strncmp(worker, caller->id, n) == 0 && (worker[n] == '\0' || worker[n] == '.');
 }
 
-// Under the store's lock.
 brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
                                 const brim_pool_caller *caller, const json_t *request) {
   char worker[65] = "";
   const char *name = json_string_value(json_object_get(request, "worker"));
   if (caller->role == BRIM_ROLE_ADMIN) return BRIM_OK;
-  if (!strstr(route->path, ":worker")) {  // of an attempt: a name in the body says nothing
+  if (!strstr(route->path, ":worker")) {  // the attempt knows its worker, whatever the body says
     const json_t *ref = json_object_get(request, "ref");
     const char *exp = json_string_value(json_object_get(ref, "exp"));
     int64_t n = json_integer_value(json_object_get(ref, "attempt"));
@@ -94,10 +91,9 @@ brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *rout
 }
 
 //------------------------------------------- commits -------------------------------------------
-// Requests that write, several in one transaction. The disk takes milliseconds for each commit, and a
-// commit of ten requests takes no longer than that of one. The thread that comes first carries out its own
-// request; those that come meanwhile form the next group, which the first of them carries out. None
-// is answered before its group is on the disk.
+// Carries out several requests that write in one transaction: a commit takes milliseconds, for ten requests
+// as for one. The first thread carries out its own request. Requests that come meanwhile form the next
+// group, which the first of them carries out. No request is answered before its group is on the disk.
 
 enum { GROUP_MAX = 64 };  // a group of slow requests keeps readers of the store waiting
 
@@ -114,7 +110,7 @@ static void commits_deinit(brim_pool_commits *g) {
   pthread_mutex_destroy(&g->mutex);
 }
 
-// The first of those that wait, without the rest.
+// Takes at most GROUP_MAX waiting requests.
 static brim_pool_call *take_locked(brim_pool_commits *g) {
   brim_pool_call *first = g->first, **end = &g->first;
   for (int n = 0; *end && n < GROUP_MAX; n++) end = &(*end)->next;
@@ -131,7 +127,7 @@ static void carry_out(brim_lab_pool *pool, brim_pool_call *first) {
   for (brim_pool_call *c = first; c && !status; c = c->next) c->run(c);
   if (!status) status = brim_store_group_end(store);
   for (brim_pool_call *c = first; c && status; c = c->next) c->fail(c, status);
-  // What this cannot read now comes with the next request, or when the pool is tended.
+  // events that cannot be read now come with the next request, or when the pool is tended
   if (!status && brim_pool_feed_read(&pool->feed, store)) brim_status_clear();
   pthread_mutex_unlock(&pool->lock);
 }
@@ -156,7 +152,7 @@ static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
     pthread_mutex_lock(&g->mutex);
     g->busy = false;
     for (brim_pool_call *c = first, *next; c; c = next) {
-      next = c->next;  // the call is gone once its thread sees that it has ended
+      next = c->next;  // the call is freed once its thread sees that it has ended
       c->ended = true;
     }
     pthread_cond_broadcast(&g->wake);
@@ -165,7 +161,7 @@ static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
 }
 
 //-------------------------------------------- routes --------------------------------------------
-// Which row of brim_pool_routes a request is about, and what its path, query and body say.
+// Finds the row of brim_pool_routes for a request, and reads its path, query and body.
 
 enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
 
@@ -181,7 +177,7 @@ static brim_status put_part(json_t *request, const char *name, const char *value
   return brim_json_put(request, name, json_integer(number));
 }
 
-// The parts of the path against those of a row; fields are only put in when all of it fits.
+// True if the parts of the path match the row.
 static bool fits(const char *pattern, char *const parts[BRIM_HTTP_PARTS], int count) {
   const char *p = pattern;
   for (int i = 0; i < count; i++) {
@@ -269,7 +265,7 @@ static brim_status put_value(json_t *request, const char *name, char kind, const
   return brim_fail(BRIM_EINVAL, kind == 'i' ? "%s is a whole number" : "%s is true or false", name);
 }
 
-// How many values the body of a row may have, of the length that it takes.
+// Limit of JSON values in a body, by the longest body of the row.
 static size_t brim_pool_values(size_t body_max) {
   return body_max > SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
 }
@@ -278,7 +274,7 @@ brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t 
   return brim_json_parse_within(http->body, http->body_size, "body", &values, out);
 }
 
-// The query of a GET, or the body, as fields. What the path says has to be put in after it.
+// Reads the query of a GET, or the body, as fields. Fields of the path are put in later and win.
 static brim_status request_read(const brim_pool_route *route, const brim_http_request *http,
                                 json_t *request) {
   const char *key = NULL;
@@ -298,11 +294,11 @@ static brim_status request_read(const brim_pool_route *route, const brim_http_re
 }
 
 //------------------------------------------- metrics -------------------------------------------
-// GET /metrics: what the server does, as Prometheus reads it.
+// GET /metrics in the text format of Prometheus.
 
 enum { GONE_MS = 45000 };
 
-// Upper bounds of the reply times; the last one has none.
+// Upper bounds of the histogram of reply times; the last bucket has none.
 static const double bounds[BRIM_POOL_BOUNDS - 1] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                                     0.1,   0.25,   0.5,   1,    2.5};
 
@@ -336,7 +332,7 @@ static void put_head(brim_str *out, const char *name, const char *type, const ch
   brim_str_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-// A value of a label: what comes from a worker may have any character.
+// Appends the value of a label, escaped: texts of workers may have any character.
 static void put_label(brim_str *out, const char *text) {
   for (; text && *text; text++) {
     if (*text == '\n') {
@@ -428,7 +424,7 @@ static void put_workers(brim_str *out, const workers *all) {
   put_gpu_metric(out, all, "brim_gpu_temperature_celsius", "Temperature of the GPU.", "temp_c");
 }
 
-// What was not measured is left out: an alarm for little room would take any number for one.
+// Leaves out what was not measured: an alarm for little room would read any number as one.
 static void put_room(brim_str *out, brim_pool_room *r) {
   pthread_mutex_lock(&r->mutex);
   if (r->free_bytes >= 0) {
@@ -489,12 +485,12 @@ static void metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //--------------------------------------------- page ---------------------------------------------
 // The dashboard: a page, its script and its style sheet, made from the files of web/ when the pool opens.
-// They say nothing about the store, so no token is needed for them. The names of script and style sheet
-// have a hash of their content: a browser keeps them for good.
+// They contain nothing of the store, so callers need no token. The names of script and style sheet contain
+// a hash of their content, so browsers may cache them for ever.
 
 enum { GZIP_WINDOW = 15 + 16, GZIP_MEMORY = 8, NAME_DIGITS = 16 };
 
-// The licence of uPlot asks to be there wherever its code is.
+// The licence of uPlot must accompany its code.
 static const char *const licence[] = {"uplot/LICENSE", NULL};
 static const char *const scripts[] = {"uplot/uPlot.iife.min.js",
                                       "page.js",
@@ -514,7 +510,7 @@ static const char policy[] =
     "'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-// The script fills the rest in, in the reader's language.
+// The script fills in the rest in the reader's language.
 static const char page[] =
     "<!DOCTYPE html>\n"
     "<html lang=\"en\">\n"
@@ -614,7 +610,7 @@ static void page_deinit(brim_pool_page *p) {
 
 //---------------------------------- serving ----------------------------------
 
-// NULL: the path is none of the page's.
+// The file at a path; NULL: it is not of the dashboard.
 static const brim_pool_file *page_find(const brim_pool_page *p, const char *path) {
   for (int i = 0; i < BRIM_POOL_FILES; i++) {
     if (strcmp(p->files[i].path, path) == 0) return &p->files[i];
@@ -653,10 +649,6 @@ static void page_serve(const brim_pool_file *file, const brim_http_request *requ
 }
 
 //-------------------------------------------- server --------------------------------------------
-// The server: a request is admitted by its route and its caller, becomes one of lab_wire.h, and is carried
-// out under a lock of the store: there is one for what writes and one for what looks. Long replies are
-// made in pieces, each under the lock, so that other requests do not wait for a slow reader.
-
 enum {
   PIECE = 256 << 10,
   LOG_PAGES = 4096,
@@ -678,7 +670,7 @@ static bool is_reading(const brim_http_request *request) {
   return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
 }
 
-// A token that is not known: too many of them from one address are told to wait.
+// Refuses an unknown token. An address that sends too many has to wait.
 static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
                          brim_http_reply *reply, const char *why) {
   char seconds[16];
@@ -701,7 +693,7 @@ static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, bri
     return is_reading(request) || refuse(reply, 405, "the page can only be read");
   }
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
-  // Without a token a caller does not learn which paths there are.
+  // check the token first: without one a caller does not learn which paths exist
   bool open = route && route->open;
   int refused = open ? brim_pool_auth_page(&pool->auth, request)
                      : brim_pool_auth_check(&pool->auth, request, &caller);
@@ -757,7 +749,7 @@ static void end_pieces(void *ctx) {
   brim_free(p);
 }
 
-// The first piece is there; the rest is made when it is sent. Replies to what writes are short.
+// Sends the first piece, which is made already; the rest is made as it is sent. Replies of writers are short.
 static void reply_pieces(brim_lab_pool *pool, brim_lab_answer *answer, brim_http_reply *reply) {
   piecewise *p = (piecewise *)brim_calloc(1, sizeof *p);
   if (!p) {
@@ -803,7 +795,7 @@ static void run_call(brim_pool_call *c) {
   if (status) fail_call(c, status);
 }
 
-// Takes the request over.
+// Consumes the request.
 static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                            const brim_pool_caller *caller, json_t *request,
                            brim_http_reply *reply) {
@@ -839,7 +831,7 @@ static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   brim_lab_answer_free(c.answer);
 }
 
-// What an attempt shows with each write: the path has most of it.
+// Makes the field "ref" of an attempt from the path and the body.
 static brim_status put_ref(json_t *request) {
   static const char *const keys[] = {"exp", "attempt", "fence"};
   json_t *ref = json_object();
@@ -865,7 +857,7 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
   return brim_json_put(request, "op", json_string(brim_lab_op_name(route->op)));
 }
 
-// A request of lab_wire.h as it is: what links send.
+// POST /v1/call: a request as links send it.
 static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
                        const brim_http_request *http, brim_http_reply *reply) {
   json_t *request = NULL;
@@ -1025,14 +1017,14 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
   pool_carry_out(pool, route, &caller, request, reply);
 }
 
-// The most that the values of a body take beside its texts: "{}," takes the most.
+// Upper bound of the memory that the values of a body take beside its texts; "{}," takes the most.
 static size_t document_bytes(const brim_http_request *http) {
   size_t values = http->body_size / 3 * 8 + 8;
   return VALUE_BYTES * (values < BRIM_JSON_VALUES ? values : BRIM_JSON_VALUES);
 }
 
-// Requests with long documents wait until those before them are answered: they may be many at once, and
-// each of them is read before it waits for the store.
+// Lets requests with long documents wait until earlier ones are answered: a request is parsed before it
+// waits for the store, so many could take all memory.
 static bool wait_for_room(brim_lab_pool *pool, const brim_http_request *http) {
   brim_pool_documents *d = &pool->documents;
   if (http->body_size <= DOCUMENT_SMALL || strstr(http->path, "/files/")) return false;
@@ -1067,7 +1059,7 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
 
 //---------------------------------- opening ----------------------------------
 
-// Under the lock of `reading`, by which its caller is set.
+// Called under the lock of `reading`, which guards its caller.
 static brim_status answer_whoami(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                                  bool *taken) {
   brim_lab_pool *pool = ctx;
@@ -1149,8 +1141,8 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
 
 int brim_lab_pool_port(const brim_lab_pool *pool) { return brim_http_server_port(pool->http); }
 
-// The log is moved while requests are carried out. It starts again from its beginning when all of it is
-// moved and nothing came meanwhile, so the last bit of a long one is moved under the lock.
+// Moves the store's log while requests are carried out. The log restarts from its beginning only if all of it
+// was moved and nothing came meanwhile, so the end of a long log is moved under the lock.
 static brim_status move_log(brim_lab_pool *pool) {
   int64_t pages = 0;
   if (!pool->keeper) return BRIM_OK;
@@ -1163,7 +1155,7 @@ static brim_status move_log(brim_lab_pool *pool) {
   return status;
 }
 
-// After a time in which this process did not run, workers come first: they beat before long.
+// If this process did not run for a while, leases wait until workers had time to beat.
 static brim_status reap(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   int64_t now = 0, lease = brim_store_lease_ms(store);

@@ -1,18 +1,17 @@
-// The server of a pool: a store behind HTTP. Workers and pages reach the store through here alone.
+// The server of a pool: a store behind HTTP. Workers and pages reach the store only through it.
 //
-// Requests are those of lab_wire.h under paths (lab_pool.c has the table). A reply is one line of
-// JSON, or several of which all but the last have "more": true. A failure has "ok": false, and an HTTP
-// status by its kind: 400 of the arguments, 401 no or an unknown token, 403 not for this role, 404 no such
-// thing, 409 the state does not allow it or the attempt is stale, 413 too long, 503 the store cannot be
-// reached.
+// Requests are the operations of lab_wire.h under paths (lab_pool.c has the table). A reply is one line of
+// JSON, or several of which all but the last have "more": true. A failure has "ok": false and an HTTP
+// status: 400 wrong arguments, 401 no or an unknown token, 403 the role does not allow it, 404 not found,
+// 409 the state does not allow it or the attempt is stale, 413 too long, 503 the store cannot be reached.
 //
 // GET /v1/events is a stream (text/event-stream): every event of the store with its number as id, from
-// Last-Event-ID or ?after=N on; and, without an id, "progress" of experiments as it comes.
+// Last-Event-ID or ?after=N on, and "progress" of experiments without an id as it comes.
 //
-// Rights: a token has a role. read: look, as every token may. submit: submit and change experiments.
-// worker: claim, and write what belongs to attempts of its own. admin: everything. A page gets a cookie for its
-// token from POST /v1/session. Without any token in the store every caller may do everything: for a loopback
-// address alone, unless the owner says otherwise.
+// A token has a role. read: read everything, as every token may. submit: also submit and change
+// experiments. worker: also claim experiments and write results of its own attempts. admin: everything. A
+// page gets a cookie for its token from POST /v1/session. While the store never had a token, callers need
+// none: at loopback addresses only, unless the owner says otherwise.
 #ifndef BRIM_LAB_POOL_H_
 #define BRIM_LAB_POOL_H_
 
@@ -38,14 +37,14 @@ enum { BRIM_TOKEN = 49 };
 brim_status brim_token_make(char out[BRIM_TOKEN]);
 void brim_token_hash(const char *token, char out[65]);
 
-// What the owner knows of workloads and of this machine, for grids that are sent as text. One thread at a time
-// calls these, and never with the store's lock.
+// The owner's knowledge of workloads and of this machine, for grids that are sent as text. One thread at a
+// time calls these functions, never with the store's lock.
 typedef struct brim_lab_grid_maker {
   const brim_config_facts *facts;                                                     // may be NULL
   brim_status (*describe)(void *ctx, const brim_config *point, brim_lab_point *out);  // lab_grid.h
   // Sets need_bytes of the points; may be NULL.
   brim_status (*needs)(void *ctx, const brim_lab_grid *grid, brim_store_point *points);
-  // How a metric is shown, and whether less of it is better; false: unknown. From any thread; may be NULL.
+  // The format of a metric, and if less of it is better; false: unknown. Any thread calls it; may be NULL.
   bool (*metric)(void *ctx, const char *key, brim_sweep_metric *out);
   const volatile sig_atomic_t *stop;  // may be NULL
   void *ctx;
@@ -53,7 +52,7 @@ typedef struct brim_lab_grid_maker {
 
 enum { BRIM_POOL_GRID_POINTS = 20000 };  // of one grid that is sent as text
 
-bool brim_token_is_name(const char *text);  // whether a token may have this name
+bool brim_token_is_name(const char *text);  // true if a token may have this name
 
 // 0 and NULL are the defaults, except where it says "required".
 typedef struct brim_lab_pool_options {
@@ -66,24 +65,26 @@ typedef struct brim_lab_pool_options {
   const char *local_token;    // of a worker that the owner starts itself; NULL = none
   const char *control_token;  // of the owner's commands, with every right; NULL = none
   int connections;            // at most (1000); three quarters of them from one address
-  // folder for files of experiments, which get a folder in it; NULL = takes none
+  // Folder for files of experiments; each experiment has a folder in it. NULL = the server takes no files.
   const char *files;
-  int64_t keep_days;      // files of an experiment go so many days after its end; 0 = never
-  bool drop_checkpoints;  // the last one goes when an experiment is done and its weights are here
+  int64_t keep_days;  // files are removed so many days after their experiment ended; 0 = never
+  bool
+      drop_checkpoints;  // remove the last checkpoint of an experiment that is done and has its weights
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
   int64_t idle_ms, request_ms;       // as of brim_http_options
-  // Gets a POST when an experiment fails for good, and when a grid ends; NULL = none.
+  // URL that gets a POST when an experiment fails for good, and when a grid ends; NULL = none.
   const char *webhook;
   // For tests: free and all bytes of a folder's disk.
   bool (*room)(const char *folder, int64_t *free_bytes, int64_t *total_bytes);
-  int64_t webhook_wait_ms;  // before the second try (1 s); five times as long before each next one
+  int64_t
+      webhook_wait_ms;  // pause before the second try (1 s); each next pause is five times as long
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;
 
 brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out);
 int brim_lab_pool_port(const brim_lab_pool *pool);
-// What has to be done now and then: ends leases, reads events of other servers, removes old files. Call it about every second.
+// Ends leases, reads events of other servers, removes old files. The owner calls it about every second.
 brim_status brim_lab_pool_tend(brim_lab_pool *pool);
 void brim_lab_pool_close(brim_lab_pool *pool);  // NULL is fine
 

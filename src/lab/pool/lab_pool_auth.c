@@ -1,7 +1,5 @@
 // Tokens, roles, the sessions of pages, and the limit for addresses that send bad tokens.
 
-#include "base/base_log.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +9,7 @@
 
 #include "base/base_alloc.h"
 #include "base/base_clock.h"
+#include "base/base_log.h"
 #include "base/base_sha256.h"
 #include "base/base_status.h"
 #include "lab/http/lab_http_url.h"
@@ -18,9 +17,8 @@
 #include "lab/wire/lab_wire.h"
 
 //------------------------------------------ addresses ------------------------------------------
-// Addresses that send bad tokens. A token of 256 random bits cannot be guessed; the limit keeps a client with
-// an old one from repeating it all day. Good tokens from the same address are accepted: several machines
-// may share it.
+// Limits bad tokens per address. Tokens of 256 random bits cannot be guessed; the limit stops clients that
+// repeat an old one all day. Good tokens from such an address stay accepted, as machines may share it.
 
 enum { WINDOW_MS = 60000, BAD_MAX = 20 };
 
@@ -31,7 +29,7 @@ void brim_pool_limit_init(brim_pool_limit *limit) {
 
 void brim_pool_limit_deinit(brim_pool_limit *limit) { pthread_mutex_destroy(&limit->mutex); }
 
-// An IPv6 customer has 2^64 addresses: they count as one.
+// The 2^64 addresses of an IPv6 network count as one.
 static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
   struct in6_addr a;
   snprintf(out, BRIM_POOL_ADDRESS, "%s", peer);
@@ -40,7 +38,7 @@ static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
   if (!inet_ntop(AF_INET6, &a, out, BRIM_POOL_ADDRESS)) out[0] = '\0';
 }
 
-// The row of the address; else the one whose window began longest ago, emptied.
+// The row of the network. A new one replaces the row whose window began longest ago.
 static brim_pool_offender *row_of(brim_pool_limit *limit, const char *network, int64_t now_ms) {
   brim_pool_offender *oldest = &limit->rows[0];
   for (int i = 0; i < BRIM_POOL_OFFENDERS; i++) {
@@ -69,8 +67,7 @@ int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms
 }
 
 //------------------------------------- tokens and sessions -------------------------------------
-// Tokens, roles and the sessions of pages. Only hashes are kept, and compared in a time that does not
-// depend on what they have in common.
+// Only hashes of tokens are kept. Comparing them takes the same time wherever they differ.
 
 #define COOKIE "brim_session"
 enum { SESSION_MS = 12 * 3600 * 1000 };
@@ -112,7 +109,7 @@ static brim_status random_bytes(uint8_t *out, size_t size) {
   return BRIM_OK;
 }
 
-// 256 bits in 43 digits of 62: the last digit has what is left.
+// Writes 256 bits as 43 digits of base 62.
 static void spell(const uint8_t bytes[32], char out[44]) {
   static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   uint8_t number[32];
@@ -180,8 +177,8 @@ static brim_status keep(void *ctx, const brim_store_token *t) {
   return BRIM_OK;
 }
 
-// The first token closes an open server for good: ending all tokens, or roles that this version does not
-// know, do not open it again, nor does a restart.
+// The first token closes an open server for good. Ending all tokens, roles that this version does not know,
+// and restarts do not open it again.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store) {
   loading l = {0};
   bool had = false;
@@ -207,7 +204,7 @@ static bool same(const char a[65], const char b[65]) {
   return different == 0;
 }
 
-// Looks at all of them.
+// Compares all tokens, so that the time does not tell which one matched.
 static const brim_pool_token *by_hash(const brim_pool_auth *auth, const char sha256[65]) {
   const brim_pool_token *found = NULL;
   if (auth->local.sha256[0] && same(auth->local.sha256, sha256)) found = &auth->local;
@@ -237,7 +234,7 @@ void brim_pool_auth_local(brim_pool_auth *auth, const char *token) {
   brim_token_hash(token, auth->local.sha256);
 }
 
-// The value of our cookie, hashed.
+// Hash of the session cookie; false: there is none.
 static bool cookie_hash(const brim_http_request *request, char sha256[65]) {
   const char *all = brim_http_header(request, "Cookie");
   for (const char *p = all; p && *p;) {
@@ -298,8 +295,9 @@ void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request) 
 
 //---------------------------------- a request ----------------------------------
 
-// A page of another site may send requests with our cookie, and through a name that its owner points at
-// this machine without one. Such a page cannot choose what Origin and Host say.
+// True if the request comes from the server's own page. A page of another site can send requests with the
+// session cookie, or reach this machine by a name of its own (DNS rebinding), but it cannot choose the
+// headers Origin and Host.
 static bool same_site(const brim_http_request *request, bool needed) {
   const char *origin = brim_http_header(request, "Origin"),
              *host = brim_http_header(request, "Host");
@@ -333,7 +331,7 @@ static bool reads(const brim_http_request *request) {
   return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
 }
 
-// `open`: no token is needed.
+// `open`: callers need no token.
 static int check_page(const brim_pool_auth *auth, const brim_http_request *request, bool open,
                       bool cookie) {
   const char *host = brim_http_header(request, "Host");
@@ -361,8 +359,8 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
 }
 
 //------------------------------------ requests about tokens ------------------------------------
-// /v1/tokens: tokens are listed, made, replaced and ended while the server runs. A token is shown once, in the
-// reply that makes it.
+// /v1/tokens lists, makes, replaces and ends tokens while the server runs. Only the reply that makes a token
+// shows it.
 
 bool brim_token_is_name(const char *text) {
   size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");

@@ -1,4 +1,4 @@
-// Files of experiments on the disk of the server (lab_pool_disk.h): their bytes, the room that is left, how long they stay.
+// The disk of the server: bytes of files of experiments (lab_pool_disk.h), free space, and retention.
 
 #include "lab/pool/lab_pool_disk.h"
 
@@ -22,15 +22,15 @@
 #include "lab/wire/lab_wire.h"
 
 //-------------------------------------------- files --------------------------------------------
-// See lab_pool_disk.h. A file becomes whole in this order: fsync, rename, fsync of the folder; then the
-// caller notes it, then older ones go. After a crash anywhere in between, an empty piece finds what is there.
+// A file becomes whole in this order: fsync, rename, fsync of the folder; then the caller notes it in the
+// store; then older files are removed. After a crash in between, an empty piece finds what is there.
 
 enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
 
 #define GONE ".gone"  // behind the name of a folder that is removed
 
-// Files are written one piece at a time each: those that fall on one slot wait for each other. The hash of
-// what has come so far is kept, so that the last piece need not read it all again.
+// Serializes the pieces of a file, and keeps the hash of the bytes so far, so that the last piece need not
+// read the file again. Files that share a slot wait for each other.
 typedef struct slot {
   pthread_mutex_t mutex;
   char exp[BRIM_EXP_ID];
@@ -124,7 +124,7 @@ static bool is_whole(int folder, const char *name, int64_t size) {
          (int64_t)st.st_size == size;
 }
 
-// *freed, which may be NULL, counts it. The bytes of a file with another name stay.
+// Removes a file and counts it in *freed (may be NULL). Bytes that another name links to are not counted.
 static void remove_one(int folder, const char *name, brim_pool_freed *freed) {
   struct stat st;
   bool known = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -133,7 +133,7 @@ static void remove_one(int folder, const char *name, brim_pool_freed *freed) {
   if (known && st.st_nlink == 1) freed->bytes += (int64_t)st.st_size;
 }
 
-// Removes names that begin with PREFIX, and end with SUFFIX, but for one.
+// Removes files whose names begin with `prefix` and end with `suffix`, except `but`.
 static void remove_but(int folder, const char *prefix, const char *suffix, const char *but,
                        brim_pool_freed *freed) {
   int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -164,7 +164,7 @@ static brim_status read_at(int fd, char *data, size_t size, int64_t from) {
   return BRIM_OK;
 }
 
-// What the copy has of the piece is the same.
+// *same: the bytes of the piece that the copy already has are equal.
 static brim_status is_same(int fd, const brim_pool_piece *p, int64_t have, bool *same) {
   int64_t until =
       p->offset + (int64_t)p->data_size < have ? p->offset + (int64_t)p->data_size : have;
@@ -183,7 +183,7 @@ static brim_status is_same(int fd, const brim_pool_piece *p, int64_t have, bool 
   return status;
 }
 
-// On a full disk the copy is as it was.
+// Appends bytes. *full: the disk is full and the copy is as it was.
 static brim_status append(int fd, const char *data, size_t size, int64_t have, bool *full) {
   *full = false;
   for (size_t done = 0; done < size;) {
@@ -198,8 +198,8 @@ static brim_status append(int fd, const char *data, size_t size, int64_t have, b
   return BRIM_OK;
 }
 
-// The rest of the disk is for the store, which may lie on the same one. A size that only the request names
-// says nothing about the disk: it is full where the piece itself has no room.
+// Keeps BRIM_POOL_RESERVE free for the store, which may lie on the same disk. The disk counts as full only
+// if the piece itself has no room: the size of the whole file is the client's claim.
 static brim_status check_room(int fd, int64_t piece, int64_t rest, brim_pool_refusal *out) {
   struct statvfs st;
   if (fstatvfs(fd, &st) != 0) return BRIM_OK;
@@ -211,7 +211,7 @@ static brim_status check_room(int fd, int64_t piece, int64_t rest, brim_pool_ref
   return BRIM_OK;
 }
 
-// The piece behind what is there. *added: so many bytes of its end were new.
+// Compares and appends a piece. *added: bytes at its end that were new.
 static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *out,
                               size_t *added) {
   bool same = false, full = false;
@@ -262,7 +262,7 @@ static void begin_sum(slot *s, const brim_pool_piece *p) {
   brim_sha256_init(&s->sum);
 }
 
-// Up to its end; *fits: it is the one that was meant.
+// Hashes the rest of the file. *fits: the hash is the one that the client named.
 static brim_status end_sum(slot *s, int fd, const brim_pool_piece *p, bool *fits) {
   uint8_t digest[BRIM_SHA256_BYTES];
   char hex[BRIM_SHA256_HEX], *block = (char *)brim_alloc(BLOCK);
@@ -280,13 +280,13 @@ static brim_status end_sum(slot *s, int fd, const brim_pool_piece *p, bool *fits
     brim_sha256_format(digest, hex);
     *fits = strcmp(hex, p->sha256) == 0;
   }
-  s->kind = NULL;  // it is spent
+  s->kind = NULL;  // the sum is finished
   return status;
 }
 
 //---------------------------------- whole files ----------------------------------
 
-// The same bytes under another name: the best checkpoint is often the last one.
+// Links to a file of another kind with the same hash: the best checkpoint is often the last one.
 static bool link_other(int folder, const brim_pool_piece *p, const char *name) {
   for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {
     char other[NAME];
@@ -307,14 +307,14 @@ static brim_status complete(slot *s, int folder, int fd, const brim_pool_piece *
   whole_name(p, name);
   snprintf(part, sizeof part, "%s.part", name);
   BRIM_TRY(end_sum(s, fd, p, &fits));
-  if (!fits) {  // from the beginning
+  if (!fits) {  // the client begins again
     if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
     out->size = 0;
     out->refusal = BRIM_POOL_ELSEWHERE;
     return BRIM_OK;
   }
   if (fsync(fd) != 0) {
-    // the kernel forgets what it could not write: the next fsync would succeed without it
+    // the kernel drops pages that it could not write, and the next fsync would succeed without them
     int err = errno;
     if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
     out->size = 0;
@@ -339,7 +339,7 @@ static brim_status put_part(slot *s, int folder, int fd, const brim_pool_piece *
     whole_name(p, prefix);
     snprintf(part, sizeof part, "%s.part", prefix);
     snprintf(prefix, sizeof prefix, "%s.", p->kind->name);
-    remove_but(folder, prefix, ".part", part, NULL);  // another one is sent no more
+    remove_but(folder, prefix, ".part", part, NULL);  // parts of replaced files
     begin_sum(s, p);
   }
   BRIM_TRY(take_piece(fd, p, out, &added));
@@ -434,8 +434,8 @@ static bool is_id(const char *name, const char *suffix) {
          strcmp(name + BRIM_EXP_ID - 1, suffix) == 0;
 }
 
-// Everything of an experiment in two steps: it is out of the way at once; then its bytes go, which takes as
-// long as they are many. *freed is added to.
+// Removes all files of an experiment in two steps: a rename takes them out of the way at once, and
+// disk_remove_away removes the bytes, which may take long. *freed counts them.
 static void disk_put_away(brim_pool_disk *d, const char *exp) {
   char gone[NAME];
   snprintf(gone, sizeof gone, "%.32s" GONE, exp);
@@ -452,12 +452,6 @@ static void disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed
     (void)unlinkat(d->root, gone, AT_REMOVEDIR);
   }
   brim_status_clear();
-}
-
-// Whole and partial files of the kind.
-static void disk_remove(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
-                        brim_pool_freed *freed) {
-  prune(d, exp, kind, "", freed);
 }
 
 static brim_status add_id(const char *name, char (**ids)[BRIM_EXP_ID], size_t *count) {
@@ -497,10 +491,10 @@ static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_
 }
 
 //--------------------------------------------- room ---------------------------------------------
-// Room on the disk of the server: measured when the pool is tended, and noted when a write is refused. The log,
-// pages and monitoring learn of it once, and once more when there is room again.
+// Free space is measured when the pool is tended, and a refused write is noted. The log and pages report
+// once that the disk is full, and once that it has room again.
 
-// Workers try again within this time, so a disk that is still full refuses something.
+// A worker retries within this time. If no write is refused meanwhile, the disk has room again.
 enum { REFUSED_MS = 120000 };
 
 void brim_pool_room_init(brim_pool_room *r) {
@@ -523,7 +517,7 @@ static bool measure(const brim_lab_pool *pool, const char *folder, int64_t *room
   return true;
 }
 
-// The fuller one of those that the server writes to: of files, and of a store in a folder.
+// Measures the disk of the files and that of a SQLite store, and gives the one with less room.
 static void measure_all(const brim_lab_pool *pool, int64_t *room, int64_t *total) {
   const brim_store *store = pool->options.store;
   const bool local = strcmp(brim_store_kind(store), "sqlite") == 0;
@@ -562,7 +556,7 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
                   "results, and try again",
                   mib);
   } else {
-    // a log that has the beginning has the end, too
+    // a warning, like the message that it ends
     brim_log_warn("serve", "the disk of the server has room again (%lld MiB free)", mib);
   }
   json_t *value = json_object();
@@ -603,9 +597,9 @@ void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms) {
 }
 
 //------------------------------------------ retention ------------------------------------------
-// How long files of experiments stay on the server. Once an hour every folder is looked at, some with each
-// call, and each experiment under a lock of its own: first the store forgets the files, then the bytes go.
-// What a crash leaves in between, the next round finds.
+// Removes files of experiments that ended. A round begins once an hour and does some folders per call. The
+// store forgets the files of an experiment first, then their bytes are removed; the next round finds what a
+// crash leaves in between.
 
 enum { MINUTE_MS = 60000, HOUR_MS = 3600000, DAY_MS = 86400000, SOME = 200, SLICE_MS = 200 };
 
@@ -614,7 +608,7 @@ void brim_pool_keep_deinit(brim_pool_keep *keep) {
   *keep = (brim_pool_keep){0};
 }
 
-// Late files of an attempt that ended have an hour to come.
+// Checkpoints stay an hour after the end, in which late files may come.
 static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_ms) {
   return (brim_store_expiry){.before = o->keep_days > 0 ? now_ms - o->keep_days * DAY_MS : 0,
                              .done_before = o->drop_checkpoints ? now_ms - HOUR_MS : 0};
@@ -623,16 +617,16 @@ static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_m
 static brim_status remove_old(brim_lab_pool *pool, const char *exp, const brim_store_expiry *when) {
   brim_store_expired what = BRIM_STORE_EXPIRED_NONE;
   brim_pool_freed *freed = &pool->keep.freed;
-  disk_remove_away(pool->disk, exp, freed);  // of a round that was interrupted
+  disk_remove_away(pool->disk, exp, freed);  // left by an interrupted round
   pthread_mutex_lock(&pool->lock);
   brim_status status = brim_store_expire_files(pool->options.store, exp, when, &what);
-  // Under the lock: it may be queued again as soon as that is free, and have new files.
+  // Under the lock: as soon as it is free, the experiment may be queued again and get new files.
   if (!status && what == BRIM_STORE_EXPIRED_ALL) disk_put_away(pool->disk, exp);
   pthread_mutex_unlock(&pool->lock);
   BRIM_TRY(status);
   if (what == BRIM_STORE_EXPIRED_ALL) disk_remove_away(pool->disk, exp, freed);
   if (what == BRIM_STORE_EXPIRED_CHECKPOINT) {
-    disk_remove(pool->disk, exp, brim_lab_file_find("checkpoint"), freed);
+    prune(pool->disk, exp, brim_lab_file_find("checkpoint"), "", freed);
   }
   return BRIM_OK;
 }

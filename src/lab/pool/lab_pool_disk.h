@@ -4,10 +4,10 @@
 //   checkpoint.SHA256.part   what has come of one
 //   log.N                    a log of attempt N
 //
-// A folder EXP.gone is removed, whenever that was interrupted.
+// A folder EXP.gone is being removed; an interrupted removal continues later.
 //
-// Names are made here: of the kinds of lab_wire_files.h, hashes and numbers. It knows neither HTTP nor the store,
-// whose rows say which whole file counts. Calls may come from several threads.
+// File names consist of the kinds of lab_wire_files.h, hashes and numbers. The store's rows say which whole
+// file counts. Calls may come from several threads.
 #ifndef BRIM_LAB_POOL_DISK_H_
 #define BRIM_LAB_POOL_DISK_H_
 
@@ -36,7 +36,7 @@ typedef struct brim_pool_piece {
 
 typedef enum brim_pool_refusal {
   BRIM_POOL_TAKEN,
-  BRIM_POOL_ELSEWHERE,  // it does not begin where the copy ends, or differs from it
+  BRIM_POOL_ELSEWHERE,  // the piece does not begin where the copy ends, or differs from it
   BRIM_POOL_FULL,       // the disk
   BRIM_POOL_LARGE,      // the disk has room, but not for all of it
 } brim_pool_refusal;
@@ -44,7 +44,7 @@ typedef enum brim_pool_refusal {
 typedef struct brim_pool_kept {
   brim_pool_refusal refusal;
   int64_t size;   // of the copy now
-  bool complete;  // on the disk for good, under its hash
+  bool complete;  // the file is whole and synced, under its hash
 } brim_pool_kept;
 
 brim_status brim_pool_disk_put(brim_pool_disk *disk, const brim_pool_piece *piece,

@@ -1,5 +1,6 @@
-// News for listeners: the store's events and the progress of experiments, as they are sent. The
-// last ones are kept; a listener that has fallen behind them reads on from the store.
+// News for listeners of GET /v1/events: the store's events and the progress of experiments. The feed keeps
+// the last ones as text; a listener that has fallen further behind reads from the store.
+
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 #include "lab/pool/lab_pool_int.h"
 #include "lab/wire/lab_wire.h"
 
-// GATHER_MS: a busy pool has hundreds of news a second, and each wakes the threads of all listeners.
+// GATHER_MS: pause between two sendings to a listener. A busy pool has hundreds of news a second, and each
+// wakes the threads of all listeners.
 enum { WAIT_NS = 500000000, QUIET_MS = 15000, GATHER_MS = 100, PAGE = 500 };
 
 //---------------------------------- adding ----------------------------------
@@ -22,7 +24,7 @@ static void add_locked(brim_pool_feed *f, char *text) {
   f->count++;
 }
 
-// id 0: it has none, and is not sent again.
+// Writes an event of the stream. id 0: it has none, and a client that reconnects does not get it.
 static brim_status spell(int64_t id, const char *kind, json_t *value, char **out) {
   char *line = NULL;
   brim_str text;
@@ -93,7 +95,7 @@ static brim_status copy(const json_t *from, const char *key, json_t *to) {
   return field ? brim_json_put(to, key, json_incref(field)) : BRIM_OK;
 }
 
-// The experiment and its attempt: in a link's request they are in `ref` alone.
+// Copies the experiment or its attempt. A request to /v1/call has them in `ref` only.
 static brim_status copy_ref(const json_t *request, const char *key, json_t *to) {
   const json_t *ref = json_object_get(request, "ref");
   return copy(json_object_get(ref, key) ? ref : request, key, to);
@@ -127,7 +129,7 @@ static brim_status put_metrics(const json_t *request, json_t *out) {
   return status;
 }
 
-// Its status and its name.
+// The name and status of a worker.
 static brim_status put_worker(const json_t *request, json_t *out) {
   json_t *status = json_object_get(request, "status");
   const char *text = json_string_value(status);
@@ -145,7 +147,7 @@ static brim_status put_worker(const json_t *request, json_t *out) {
   return copy(request, "version", out);
 }
 
-// Metrics of an experiment are sent at most once a second; the store has the rest.
+// True if metrics of the experiment may be sent: once a second at most.
 static bool is_due(brim_pool_feed *f, const json_t *request) {
   const char *exp = json_string_value(json_object_get(json_object_get(request, "ref"), "exp"));
   uint32_t hash = 2166136261u;
@@ -170,7 +172,6 @@ static void send_now(brim_pool_feed *f, char *text) {
   pthread_mutex_unlock(&f->mutex);
 }
 
-// Listeners see it once; it is not kept.
 void brim_pool_feed_request(brim_pool_feed *f, brim_lab_op op, const json_t *request) {
   static const struct {
     brim_lab_op op;
@@ -230,7 +231,7 @@ static brim_status catch_event(void *ctx, const brim_store_event *e) {
   return BRIM_OK;
 }
 
-// From the store, up to where the feed was when it was asked.
+// Sends events from the store, up to the feed's position at the beginning of the call.
 static brim_status catch_up(listener *l, brim_str *out) {
   brim_lab_pool *pool = l->pool;
   pthread_mutex_lock(&pool->feed.mutex);

@@ -1,5 +1,6 @@
-// Requests about files of experiments. Their bytes are written and read without the store's lock, which is
-// taken to check the attempt and to note what has come.
+// Requests about files of experiments. Bytes are written and read without the store's lock; it is taken to
+// check the attempt and to note a whole file.
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ static brim_status find_kind(asked *a, const char *name) {
   return brim_fail(BRIM_ENOENT, "a server keeps no file of this name");
 }
 
-// The parts of the path. Free a->path.
+// Reads the parts of the path. The caller frees a->path.
 static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, asked *a) {
   bool known;
   *a = (asked){.pool = pool, .step = -1, .piece = {.exp = a->ref.exp, .sha256 = a->sha256}};
@@ -116,7 +117,7 @@ static brim_status look(void *ctx, const brim_store_file *f) {
   return BRIM_OK;
 }
 
-// It is whole: the store notes it, and what it replaces goes.
+// Notes a whole file in the store and removes the file that it replaces.
 static brim_status note_whole(asked *a) {
   const brim_store_file file = {
       .name = a->piece.kind->name, .sha256 = a->sha256, .size = a->piece.size, .step = a->step};
@@ -167,7 +168,7 @@ void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //---------------------------------- reading ----------------------------------
 
-// Which attempt, where none is named: the last that was claimed.
+// Without a named attempt: the one that was claimed last.
 static brim_status last_attempt(asked *a) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_store_get(a->pool->reading.store, a->ref.exp, &exp));
@@ -230,7 +231,7 @@ void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //---------------------------------- logs as text ----------------------------------
 
-// Bytes of the character at `text`; 0: it is none, or the end of the piece cuts it off (*cut).
+// Bytes of the UTF-8 character at `text`; 0: there is none, or the piece ends inside it (*cut).
 static size_t character(const unsigned char *text, size_t size, bool *cut) {
   size_t n = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
   *cut = false;
@@ -245,7 +246,7 @@ static size_t character(const unsigned char *text, size_t size, bool *cut) {
   return brim_utf8_valid((const char *)text, n) ? n : 0;
 }
 
-// Bytes that are no UTF-8 become U+FFFD. *used: without a character that is cut off at the end.
+// Appends text; bytes that are not UTF-8 become U+FFFD. *used: bytes up to a character that is cut off.
 static void put_text(const char *bytes, size_t size, brim_str *out, size_t *used) {
   const unsigned char *text = (const unsigned char *)bytes;
   size_t at = 0;
@@ -276,7 +277,7 @@ static brim_status put_log(const asked *a, int64_t from, int64_t size, const cha
   return status;
 }
 
-// brim's own workers send one log of both; a page may ask for stdout.
+// Opens a log. Workers send stdout and stderr as one log, so a page that asks for stdout gets that.
 static brim_status open_log(asked *a, const brim_http_request *http, int *fd, int64_t *size) {
   const char *stream = brim_http_query(http, "stream");
   BRIM_TRY(find_kind(a, stream ? stream : "log"));

@@ -1,8 +1,9 @@
-// POST /v1/grids: a grid's text to experiments, as `brim sweep` expands a file. The text is data: it names no
-// file of this machine (include is refused), and what it asks for is checked against limits first.
+// POST /v1/grids expands the text of a grid to experiments, as `brim sweep` does with a file. The text may not
+// include files of this machine, and it is checked against limits first.
 //
-// POST /v1/points: experiments that a client expanded. Their configs are read again: each has to be the one
-// that its id names.
+// POST /v1/points takes experiments that a client expanded. The server reads their configs again: each must
+// be the one that its id names.
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static void put_name(brim_str *out, const char *name) {
   brim_str_append_char(out, '\'');
 }
 
-// What the fields of the request change: as overrides of a command line, and so in the text that is kept.
+// Turns name and priority of the request into overrides, and writes the text that the store keeps.
 static brim_status put_overrides(work *w, const char *list[2], size_t *count) {
   *count = 0;
   brim_store_put_shown(&w->text, w->yaml);  // a password of a store is no reader's
@@ -119,7 +120,7 @@ static brim_status put_refusal(const work *w, json_t *out, brim_status status, c
   return brim_json_put(out, "mistakes", json_incref(w->mistakes));
 }
 
-// What is wrong with the text is the caller's, whatever kind of failure it is.
+// Refuses the text with its mistakes. Failures that are not of the text are the server's.
 static void refuse_grid(const work *w, brim_status status, brim_http_reply *reply) {
   char detail[1024];
   char *line = NULL;
@@ -200,8 +201,8 @@ static brim_status read_experiment(const char *config, char id[BRIM_LAB_ID], bri
   return status;
 }
 
-// An experiment has the config that its id names, or its results would be taken for another's. One that
-// differs in keys that are not part of the identity (output_dir, ...) is the same.
+// Refuses a point if the store has another config under its id, whose results would be taken for the
+// point's. Keys that are not part of the identity (output_dir, ...) may differ.
 static brim_status check_same(brim_store *store, const brim_store_point *p) {
   brim_store_exp *exp = NULL;
   char id[BRIM_LAB_ID] = "";
@@ -219,7 +220,8 @@ static brim_status check_same(brim_store *store, const brim_store_point *p) {
   return brim_fail(BRIM_EEXIST, "experiment %s is in the store with another config", p->id);
 }
 
-// Some at a time, so that others get the store in between. *known: how many are there.
+// Checks points against the store, some at a time so that others get the store in between. *known: points
+// that the store has.
 static brim_status check_known(brim_lab_pool *pool, const brim_store_point *points, size_t count,
                                int64_t *known) {
   char ids[BRIM_STORE_SOME][BRIM_EXP_ID];
@@ -253,7 +255,7 @@ static brim_status check_words(const brim_store_point *p) {
   return BRIM_OK;
 }
 
-// A point of a request. Its config becomes the text that this server would have made of it.
+// Checks a point of a request, and replaces its config by the text that this server would have made.
 static brim_status check_point(json_t *value, brim_store_point *p, brim_str *text) {
   char id[BRIM_LAB_ID];
   BRIM_TRY(brim_lab_wire_get(value, BRIM_LAB_POINT, p));

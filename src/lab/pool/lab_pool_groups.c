@@ -1,4 +1,4 @@
-// What pages ask about many experiments: names of metrics, best values, groups.
+// Requests of pages about many experiments: names of metrics, best values, groups.
 
 #include "base/base_msg.h"
 
@@ -261,7 +261,8 @@ typedef struct grouping {
   json_t *groups;  // by what they have in common; in the order of their first experiments
 } grouping;
 
-// The store's own mark where the seed is left out; else the label without the key.
+// Names the group of an experiment: by the store's mark if the seed is left out, else by the label without
+// the key.
 static brim_status name_group(const grouping *g, const brim_store_outcome *row, json_t *params,
                               brim_str *out) {
   char mark[BRIM_LAB_ID] = "";
@@ -300,7 +301,7 @@ static brim_status add_to_group(json_t *group, const brim_store_outcome *row) {
   BRIM_TRY(brim_json_put(group, "n", json_integer(n + 1)));
   BRIM_TRY(brim_json_put(states, state, json_integer(of_state + 1)));
   BRIM_TRY(brim_json_push(json_object_get(group, "exps"), json_string(row->id)));
-  // one that runs yet, or was stopped, would pull the mean to where it happens to be
+  // leave out experiments that run or were stopped: their last value is no result
   double value = row->state == BRIM_EXP_DONE ? row->value : (double)NAN;
   return brim_json_push(json_object_get(group, "values"), brim_json_number(value));
 }
@@ -336,7 +337,7 @@ static int by_rank(const void *a, const void *b) {
   return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-// Of the values of experiments that are done.
+// Adds mean, standard deviation and best of the experiments that are done.
 static brim_status put_statistics(const grouping *g, ranked *out) {
   json_t *group = out->group;
   const json_t *values = json_object_get(group, "values");
@@ -360,7 +361,7 @@ static brim_status put_statistics(const grouping *g, ranked *out) {
                        brim_json_number(g->better == BRIM_BETTER_LOWER ? s.least : s.most));
 }
 
-// Lines of about LINE bytes, the group that ranks first in front; an experiment's id has 35.
+// Writes lines of about LINE bytes, best group first.
 static brim_status put_ranked(const ranked *list, size_t count, brim_str *out) {
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < count && !status;) {
@@ -404,8 +405,8 @@ static brim_status put_groups(grouping *g, brim_str *out) {
   return status;
 }
 
-// Without a key, the metric of the first experiment. The result of an experiment is the best value of
-// a run, where a direction is better (record_lab.h).
+// Without a key, groups show the metric of the first experiment. The result of an experiment is its best
+// value, if less or more of the metric is better (record_lab.h).
 static brim_status read_query(grouping *g, const brim_http_request *http) {
   const char *key = brim_http_query(http, "key"), *take = brim_http_query(http, "take");
   g->over = brim_http_query(http, "over");

@@ -1,6 +1,7 @@
 // Messages to a webhook: an experiment failed for good, or the last experiment of a grid ended. A thread
-// reads the store's events with a handle of its own, and sends; requests never wait for it. Messages that
-// wait are in memory alone: after a restart it begins with the events that come then.
+// reads the store's events with a handle of its own and sends messages; requests never wait for it. Waiting
+// messages are only in memory: after a restart the thread begins with new events.
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -57,7 +58,7 @@ struct brim_pool_hook {
 
 //---------------------------------- the address ----------------------------------
 
-// The message names no part of the URL: it may hold a secret.
+// The failure quotes no part of the URL, which may hold a secret.
 static brim_status split_url(brim_pool_hook *h, const char *url) {
   size_t scheme = strncasecmp(url, "https://", 8) == 0  ? 8
                   : strncasecmp(url, "http://", 7) == 0 ? 7
@@ -81,7 +82,7 @@ static brim_status split_url(brim_pool_hook *h, const char *url) {
   return h->base && h->path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the webhook");
 }
 
-// Where people find the dashboard: not known of a server that listens at every address.
+// Sets the address of the dashboard. It is unknown if the server listens at every address.
 static void find_page(brim_pool_hook *h) {
   const brim_lab_pool_options *o = &h->pool->options;
   const char *address = o->address ? o->address : "127.0.0.1";
@@ -93,8 +94,8 @@ static void find_page(brim_pool_hook *h) {
 
 //---------------------------------- messages ----------------------------------
 
-// One line, at most TEXT bytes. Chat programs take "<!channel>" and "@all" for calls to everybody; a
-// space without width behind the first character leaves it text.
+// Adds the text as one line of at most TEXT bytes. Chat programs read "<!channel>" and "@all" as calls to
+// everybody; a zero-width space behind the first character prevents that.
 static brim_status put_text(json_t *message, const char *raw) {
   brim_str text;
   size_t size = strlen(raw);
@@ -249,7 +250,7 @@ static brim_status take_name(void *ctx, const brim_store_grid_row *row) {
   return BRIM_OK;
 }
 
-// One that was queued again meanwhile has not failed for good.
+// Adds the message of a failure, unless the experiment was queued again meanwhile.
 static brim_status add_failure(brim_pool_hook *h, const char *exp) {
   brim_store_exp *e = NULL;
   BRIM_TRY(brim_store_get(h->store, exp, &e));
@@ -283,7 +284,7 @@ static brim_status add_ended(brim_pool_hook *h, const char *id, const brim_store
   return status;
 }
 
-// A message that cannot be made is left out; a store that cannot be reached is asked again.
+// Skips a message that cannot be made. BRIM_EIO of the store stays: the caller tries again.
 static brim_status pass(brim_status status) {
   if (!status || status == BRIM_EIO) return status;
   brim_log_warn("serve", "a message for the webhook is left out: %s", brim_status_detail());
@@ -291,7 +292,7 @@ static brim_status pass(brim_status status) {
   return BRIM_OK;
 }
 
-// All events up to now.
+// Reads all events up to now.
 static brim_status read_events(brim_pool_hook *h) {
   do {
     h->row_count = 0;
@@ -306,8 +307,9 @@ static brim_status read_events(brim_pool_hook *h) {
   return BRIM_OK;
 }
 
-// The count may know of ends whose events are still to be read; the grid is then there again behind
-// them, and is counted once more. So each end of a grid is sent once.
+// Counts grids in which an experiment ended, and adds the message of those that are over. A count may
+// include ends whose events were not read yet. If the grid is in the list again after reading them, it is
+// counted again, so each end of a grid is sent once.
 static brim_status count_grids(brim_pool_hook *h) {
   while (h->grid_count > 0) {
     brim_store_counts counts = {.total = -1};
@@ -332,13 +334,13 @@ static brim_status count_grids(brim_pool_hook *h) {
 static void gather(brim_pool_hook *h) {
   brim_status status = read_events(h);
   if (!status) status = count_grids(h);
-  if (status) brim_status_clear();  // brim_lab_pool_tend says so, too
+  if (status) brim_status_clear();  // brim_lab_pool_tend reports it
   h->read_ms = brim_clock_ms() + (status ? AGAIN_MS : GATHER_MS);
 }
 
 //---------------------------------- sending ----------------------------------
 
-// Whether the receiver has the first message, or never will.
+// Sends the first message. True: the receiver has it (*sent), or will never take it.
 static bool send_once(brim_pool_hook *h, char *why, size_t size, bool *sent) {
   const char *body = h->queue[h->first];
   const brim_http_call call = {
@@ -379,7 +381,7 @@ static bool has_news(const brim_pool_hook *h) {
   return h->pool->feed.seq > h->seq || h->grid_count > 0;
 }
 
-// Until there is something to read or to send. False: the server ends.
+// Waits until there is something to read or to send. False: the server ends.
 static bool wait_for_work(brim_pool_hook *h, bool *news) {
   brim_pool_feed *f = &h->pool->feed;
   pthread_mutex_lock(&f->mutex);

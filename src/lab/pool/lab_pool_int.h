@@ -1,4 +1,4 @@
-// Inside the pool: callers, requests, and the news.
+// Inside the pool: its state, and what its files share.
 #ifndef BRIM_LAB_POOL_INT_H_
 #define BRIM_LAB_POOL_INT_H_
 
@@ -39,7 +39,7 @@ typedef struct brim_pool_auth {
   bool any_name;                   // then under any name of this machine, too
 } brim_pool_auth;
 
-// Where a request comes from.
+// The caller of a request.
 typedef struct brim_pool_caller {
   char id[65];  // of the token; "" = none is needed
   brim_role role;
@@ -48,18 +48,18 @@ typedef struct brim_pool_caller {
 
 void brim_pool_auth_init(brim_pool_auth *auth, bool open);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
-// A worker with a token that no store has.
+// Sets the token of the worker that the owner starts itself. The store does not have it.
 void brim_pool_auth_local(brim_pool_auth *auth, const char *token);
-// One for the owner of the server, with every right.
+// Sets the token of the owner's commands, which has every right.
 void brim_pool_auth_control(brim_pool_auth *auth, const char *token);
-// The tokens as the store has them now.
+// Reads the tokens of the store.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
-// 0, or the HTTP status of the refusal.
+// Finds the caller. 0, or the HTTP status of the refusal.
 int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out);
-// Whether a page may send this: 0, or 403. Without asking for a token.
+// Checks Host and Origin of a request that needs no token: 0, or 403.
 int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request);
-// A cookie for the token: the value of Set-Cookie.
+// Begins the session of a page: the value of Set-Cookie.
 brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
                                  char cookie[192]);
 void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
@@ -83,7 +83,7 @@ typedef struct brim_pool_limit {
 
 void brim_pool_limit_init(brim_pool_limit *limit);
 void brim_pool_limit_deinit(brim_pool_limit *limit);
-// Notes a bad token. 0, or for how many seconds there have been too many.
+// Counts a bad token. 0, or the seconds that the address has to wait after too many.
 int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms);
 
 // --- lab_pool.c
@@ -105,7 +105,7 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
                                             bool *known);
 // The row of an operation; NULL: a server does not answer it.
 const brim_pool_route *brim_pool_route_of(brim_lab_op op);
-// The longest body of a call: that of any row which the role may ask for.
+// The longest body of /v1/call: that of any operation which the role allows.
 size_t brim_pool_call_max(brim_role role);
 // The body as JSON with at most so many values (base_json.h).
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out);
@@ -128,11 +128,11 @@ typedef struct brim_pool_feed {
 
 brim_status brim_pool_feed_init(brim_pool_feed *feed, brim_store *store);
 void brim_pool_feed_deinit(brim_pool_feed *feed);
-// Events that the store has and the feed has not. Under the store's lock.
+// Reads new events from the store. Under the store's lock.
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
-// What a request says that no event does: a beat's progress, a batch of metrics, a worker's status.
+// News of a request that the store has no event for: progress, metrics, the status of a worker.
 void brim_pool_feed_request(brim_pool_feed *feed, brim_lab_op op, const json_t *request);
-// State of the server, as an event "server".
+// News about the server itself, as an event "server".
 void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
 void brim_pool_feed_wake(brim_pool_feed *feed);
 
@@ -153,7 +153,7 @@ typedef struct brim_pool_page {
 
 // --- lab_pool.c: requests that write, several in one transaction
 
-// A request that is carried out under the store's lock, maybe by the thread of another one.
+// A request that is carried out under the store's lock, maybe by the thread of another request.
 typedef struct brim_pool_call {
   struct brim_lab_pool *pool;
   const brim_pool_route *route;
@@ -162,7 +162,7 @@ typedef struct brim_pool_call {
   brim_http_reply *reply;
   brim_lab_answer *answer;  // NULL: the reply is there already
   bool done;                // the reply is whole
-  // Under the store's lock: carries the request out; and replaces its reply by a failure.
+  // Both under the store's lock. `run` carries the request out, `fail` replaces its reply by a failure.
   void (*run)(struct brim_pool_call *call);
   void (*fail)(struct brim_pool_call *call, brim_status status);
   struct brim_pool_call *next;
@@ -176,13 +176,13 @@ typedef struct brim_pool_commits {
   bool busy;                      // a group is being carried out
 } brim_pool_commits;
 
-// A second handle of the store for requests that only look: they and those that write do not wait for
-// each other.
+// A second handle of the store for requests that read. They and requests that write do not wait for each
+// other.
 typedef struct brim_pool_reading {
   pthread_mutex_t lock;
   brim_store *store;
   brim_lab_ops ops;
-  const brim_pool_caller *caller;  // whose request is carried out
+  const brim_pool_caller *caller;  // of the request that is carried out
 } brim_pool_reading;
 
 // --- lab_pool.c: GET /metrics
@@ -210,9 +210,9 @@ typedef struct brim_pool_room {
 
 void brim_pool_room_init(brim_pool_room *room);
 void brim_pool_room_deinit(brim_pool_room *room);
-// Whether a message of the store says so.
+// True if a message of the store says that the disk is full.
 bool brim_pool_room_is_disk(const char *text);
-// A write failed for lack of room.
+// Notes that a write failed for lack of room.
 void brim_pool_room_refused(brim_lab_pool *pool);
 void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms);
 // {"disk": {"full": ..., "free": ..., "total": ...}}
@@ -238,7 +238,7 @@ typedef struct brim_pool_keep {
   brim_pool_freed freed;
 } brim_pool_keep;
 
-// A bit of a round, without the store's lock. `now_ms` by the store's clock.
+// Does a part of a round. Takes the store's lock itself. `now_ms` is by the store's clock.
 brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms);
 void brim_pool_keep_deinit(brim_pool_keep *keep);
 
@@ -248,12 +248,12 @@ typedef struct brim_pool_hook brim_pool_hook;
 
 // BRIM_EINVAL: the URL. Messages are about events after those that the feed has now.
 brim_status brim_pool_hook_open(brim_lab_pool *pool, brim_pool_hook **out);
-// When the server listens: messages name its address.
+// Called when the server listens, since messages name its address.
 brim_status brim_pool_hook_start(brim_pool_hook *hook);
-// Sends what is waiting, for some seconds at most. Before the feed's end. NULL is fine.
+// Sends waiting messages for some seconds at most. Call it before the feed ends. NULL is fine.
 void brim_pool_hook_close(brim_pool_hook *hook);
 
-// --- lab_pool.c: how much memory the documents of requests may take together
+// --- lab_pool.c: memory that the JSON documents of all requests take together
 
 typedef struct brim_pool_documents {
   pthread_mutex_t mutex;
@@ -286,7 +286,7 @@ struct brim_lab_pool {
 void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
 // A line of JSON, or the failure. Adds "ok": true to a line without an "ok"; releases the line.
 void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status status);
-// Under the store's lock: whether the attempt or the worker of a worker's request is the caller's.
+// Checks that a worker's request is about its own attempt or name. Under the store's lock.
 brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
                                 const brim_pool_caller *caller, const json_t *request);
 
@@ -303,8 +303,8 @@ void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
                      const brim_http_request *http, brim_http_reply *reply);
-// The points of a request that submits: BRIM_EINVAL where an id is not that of its config, BRIM_EEXIST where
-// the store has another config of that id. Configs become those that this server would have made.
+// Checks the points of a request that submits. BRIM_EINVAL: an id is not that of its config. BRIM_EEXIST: the
+// store has another config under the id. Replaces configs by the text that this server would have made.
 brim_status brim_pool_check_points(brim_lab_pool *pool, json_t *request);
 void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
                       const brim_http_request *http, brim_http_reply *reply);

@@ -169,7 +169,7 @@ typedef struct brim_lab_worker_row {
   const json_t *lacks;   // grids that it lacks something for, a list; NULL = none
 } brim_lab_worker_row;
 
-// Where the rows of a reply go. The member that belongs to the operation is set.
+// Callback for the rows of a reply. The caller sets the member that fits the operation.
 typedef struct brim_lab_rows {
   union {
     brim_store_exp_fn exp;
@@ -201,21 +201,21 @@ typedef struct brim_lab_reply {
   json_t *more;  // an object of further fields, where the row has "*"; for json_decref
 } brim_lab_reply;
 
-// Who carries operations out.
+// The store that operations work on, and its owner.
 typedef struct brim_lab_ops {
   brim_store *store;    // NULL: every operation on the store is BRIM_ESTATE
   const char *version;  // of the binary, for hello and sweep.json; NULL = ""
   // A request changed the store. exp: its id, "" when it was about a grid or all. want_each and
   // retry_each come as want and retry of each experiment. May be NULL.
   void (*changed)(void *ctx, brim_lab_op op, const char *exp);
-  // Is asked first, about every operation. *taken: it filled `reply`, or its status says why not.
+  // Called first, for every operation. *taken: the owner filled `reply`, or its status is the answer.
   // May be NULL.
   brim_status (*answer)(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                         bool *taken);
   void *ctx;
 } brim_lab_ops;
 
-// Carries a request out in this process. Rows come as the store's callbacks: they must not use it.
+// Carries out a request in this process. Callbacks for rows must not call the store.
 brim_status brim_lab_run(const brim_lab_ops *ops, const brim_lab_request *request,
                          brim_lab_reply *reply);
 
@@ -239,7 +239,7 @@ brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, siz
 // The same for a value, which is always consumed.
 brim_status brim_lab_ops_begin_json(const brim_lab_ops *ops, json_t *request,
                                     brim_lab_answer **out);
-// Why the reply fails, as far as it has been made.
+// The status of the reply, as far as it has been made.
 brim_status brim_lab_answer_result(const brim_lab_answer *answer);
 // Appends whole lines, each with its newline, until there are `enough` bytes or the reply is
 // complete (*done). BRIM_ENOMEM: the rest of the reply is lost.
@@ -250,7 +250,7 @@ brim_status brim_lab_ops_error(brim_status failure, brim_str *out);
 
 //---------------------------------- values as JSON ----------------------------------
 
-// Whether two versions of brim work together: they have the same first two numbers ("1.4.0", "1.4.2").
+// True if two versions of brim work together: the first two numbers are equal ("1.4.0", "1.4.2").
 bool brim_lab_wire_fits(const char *version, const char *other);
 
 // A text; each byte that is not part of a UTF-8 character becomes '?'. NULL = "".
@@ -259,7 +259,7 @@ json_t *brim_lab_wire_text(const char *text);
 json_t *brim_lab_wire_real(double value);
 bool brim_lab_wire_real_of(const json_t *value, double *out);
 
-// A field that must be there, or may be missing: *out stays then. BRIM_EINVAL: of another type.
+// Reads a field. A missing one is BRIM_EINVAL if needed, else *out stays. BRIM_EINVAL: another type.
 brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int64_t *out);
 brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, const char **out);
 brim_status brim_lab_wire_bool(const json_t *o, const char *key, bool *out);
@@ -267,7 +267,7 @@ brim_status brim_lab_wire_bool(const json_t *o, const char *key, bool *out);
 json_t *brim_lab_wire_ref(const brim_store_ref *ref);
 brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out);  // its field "ref"
 
-// Which record. The struct's strings point into the JSON value, or to "".
+// Records with a table of fields. Strings of a record that was read point into the JSON value, or to "".
 typedef enum brim_lab_record {
   BRIM_LAB_EXP,       // brim_store_exp
   BRIM_LAB_ATTEMPT,   // brim_store_attempt
@@ -287,8 +287,7 @@ typedef enum brim_lab_record {
 
 // Adds the record's fields to an object. Fields that are 0, "" or NaN are left out and read back so.
 brim_status brim_lab_wire_put(json_t *o, brim_lab_record kind, const void *record);
-// Sets the fields that are there; the caller has cleared the others. A field of another type is
-// BRIM_EINVAL.
+// Reads the fields of a record that the caller has cleared. A field of another type is BRIM_EINVAL.
 brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *record);
 
 #ifdef __cplusplus

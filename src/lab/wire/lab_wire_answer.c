@@ -114,8 +114,8 @@ static brim_status waits_create(brim_store *store, waits **out) {
   return BRIM_OK;
 }
 
-// What the best worker has of what the experiment needs: 0 = too few GPUs, 1 = GPUs with too little
-// memory, 2 = all.
+// How well the best worker fits: 0 = too few GPUs, 1 = GPUs with too little memory, 2 = it can run the
+// experiment.
 static int fits(const waits *w, const brim_store_exp *exp) {
   int best = 0;
   for (size_t i = 0; i < w->count; i++) {
@@ -198,7 +198,7 @@ struct brim_lab_answer {
   // Lines that are made and not yet handed out.
   brim_str ready;
   size_t ready_at;
-  // In place of text: each line goes there as it is.
+  // Set: lines go here as JSON in place of text.
   brim_status (*take)(void *ctx, const json_t *line);
   void *take_ctx;
   // The line being made, and its array of rows.
@@ -249,7 +249,7 @@ static brim_status flush(brim_lab_answer *a) {
   return status;
 }
 
-// A line before its first row; one that never gets a row is sent too.
+// Begins a line of rows. It is sent even if no row follows.
 static brim_status begin_rows(brim_lab_answer *a) {
   BRIM_TRY(new_line(a, true, &a->line));
   BRIM_TRY(brim_json_put(a->line, "more", json_true()));
@@ -280,7 +280,7 @@ static brim_status add_record(brim_lab_answer *a, brim_lab_record kind, const vo
 
 //-------------------------------------------- rows ---------------------------------------------
 
-// Adds what pages want beside the record: why it waits, and its findings as a list.
+// Adds fields for pages: why the experiment waits, and its findings as a list.
 static brim_status put_for_pages(const brim_lab_answer *a, const brim_store_exp *exp, json_t *row) {
   json_t *list = NULL;
   if (!a->waits) return BRIM_OK;
@@ -376,7 +376,7 @@ static brim_status on_bucket(void *ctx, const brim_store_bucket *b) {
   return status;
 }
 
-// One line for an experiment, however many buckets it has; one without the key has none.
+// Begins the line of an experiment, which holds all its buckets. Without the key it has none.
 static brim_status begin_exp(void *ctx, const char *exp) {
   brim_lab_answer *a = ctx;
   BRIM_TRY(flush(a));
@@ -484,7 +484,7 @@ static brim_status end_reply(brim_lab_answer *a, brim_status result) {
   if (!result) result = end_line(a, BRIM_OK);
   a->result = result;
   if (!result) return BRIM_OK;
-  // lines that were not handed out are of no use to a reply that failed
+  // drop lines that were not handed out: a failed reply ends with the failure
   json_decref(a->line);
   a->line = a->rows = NULL;
   brim_str_clear(&a->ready);
@@ -510,7 +510,7 @@ static brim_status create(const brim_lab_ops *ops, brim_lab_answer **out) {
   return BRIM_OK;
 }
 
-// `read`: how reading the request went. Takes it over.
+// Consumes `request`. `read` is the status of parsing it.
 static brim_status begin(const brim_lab_ops *ops, json_t *request, brim_status read,
                          brim_lab_answer **out) {
   brim_lab_answer *a = NULL;

@@ -42,7 +42,6 @@ const brim_lab_file_kind *brim_lab_file_find(const char *name) {
 }
 
 //----------------------------------------- whole files -----------------------------------------
-// Whole files from a server, checked by their hash.
 
 enum { AGAIN_MS = 500 };
 
@@ -135,10 +134,10 @@ brim_status brim_lab_get_file(brim_lab_getting *g) {
 enum {
   LEAST_PIECE = 64 << 10,
   FIRST_PIECE = 256 << 10,
-  QUICK_MS = 500,    // a piece that takes less: the next one is twice as long
-  SLOW_MS = 3000,    // more: half
+  QUICK_MS = 500,    // double the next piece after one that took less
+  SLOW_MS = 3000,    // halve it after one that took more
   SEND_MS = 30000,   // the server's own limit for a request
-  HASH_MS = 600000,  // the last piece of a large file: the server reads all of it
+  HASH_MS = 600000,  // for the last piece: the server may read the whole file again
   MOST_AGAIN = 3,
   BLOCK = 256 << 10,
   TEXT = 1024
@@ -203,7 +202,7 @@ static void put_path(const brim_lab_sending *s, int64_t offset, brim_str *out) {
                   (long long)s->step);
 }
 
-// What the server says to a piece.
+// Reads the reply to a piece.
 static brim_status take_answer(brim_lab_sending *s, int64_t offset, const brim_http_answer *a,
                                bool *done) {
   json_t *line = NULL;
@@ -222,7 +221,7 @@ static brim_status take_answer(brim_lab_sending *s, int64_t offset, const brim_h
     status = brim_fail(BRIM_ESTATE, "%s", text ? text : "");
   } else if ((a->status >= 500 && a->status != 501) || a->status == 401 || a->status == 403 ||
              !json_object_get(line, "ok")) {
-    // a token that ended, or a proxy before the server: that passes, and the file is still wanted
+    // an ended token or a proxy in front of the server: try again later
     status =
         brim_fail(BRIM_EIO, "the server answers with status %d: %s", a->status, text ? text : "");
   } else {
@@ -243,7 +242,7 @@ static void choose_piece(brim_lab_sending *s, brim_status status, int64_t took_m
 
 brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_sending *s,
                                   bool *done) {
-  // the first call asks how much is there
+  // the first call sends an empty piece to ask how much the server has
   int64_t offset = s->have < 0 ? 0 : s->have, left = s->have < 0 ? 0 : s->size - s->have;
   size_t n = left <= 0 ? 0 : left < (int64_t)s->piece ? (size_t)left : s->piece;
   char *data = (char *)brim_alloc(n + 1);

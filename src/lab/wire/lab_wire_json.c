@@ -246,7 +246,7 @@ static const field file_fields[] = {
     F(TEXT, name), F(TEXT, sha256), F(INT, size), F(INT, attempt), F(STEP, step), F(INT, t), END};
 #undef F
 
-// What requests may say.
+// Fields of requests.
 #define F(kind, member) FIELD(brim_lab_request, kind, member)
 #define AS(kind, key, member) FIELD_AS(brim_lab_request, kind, key, member)
 #define NAMED(name, kind, key, member, record) \
@@ -271,7 +271,7 @@ static const field request_fields[] = {
 #undef AS
 #undef NAMED
 
-// What replies may say.
+// Fields of replies.
 #define F(kind, member) FIELD(brim_lab_reply, kind, member)
 #define AS(kind, key, member) FIELD_AS(brim_lab_reply, kind, key, member)
 #define NAMED(name, kind, key, member) \
@@ -589,7 +589,7 @@ static brim_status get_json(const json_t *o, const char *key, brim_lab_request *
   return BRIM_OK;
 }
 
-// The store is one attempt's alone while it takes a batch. Executors send some 1000 rows at once.
+// A batch occupies the store while it is written. Executors send about 1000 rows at once.
 enum { MOST_ROWS = 20000, MOST_CURVES = 500 };
 
 static brim_status get_metrics(const json_t *list, brim_lab_request *in) {
@@ -665,7 +665,7 @@ static brim_status get_texts(const json_t *list, brim_lab_request *in) {
   return BRIM_OK;
 }
 
-// An experiment with an id: ids become folders.
+// Copies the record of an experiment.
 static brim_status get_exp(const json_t *row, brim_store_exp **out) {
   brim_store_exp exp;
   memset(&exp, 0, sizeof exp);
@@ -783,7 +783,7 @@ static bool next_field(naming *n) {
   return n->field->key != NULL;
 }
 
-// Behind a field: its bracket may end.
+// Moves behind a field and the bracket that ends there.
 static void skip_field(naming *n) {
   if (*n->at == ']') n->optional = false;
   n->at += strspn(n->at, " ]");

@@ -34,10 +34,10 @@ static const char *variable(const char *name) {
   return value && *value ? value : NULL;
 }
 
-// The way to this machine itself needs no TLS.
+// Loopback needs no TLS.
 static bool is_local(const char *url) { return brim_http_is_loopback(strstr(url, "://") + 3); }
 
-// For a whole request: as the environment says, or six times what a connection may take.
+// Time limit of a whole request: BRIM_TIMEOUT, or six times that of a connection.
 static int64_t call_ms(int64_t connect_ms) {
   const char *text = variable(BRIM_LAB_TIMEOUT_ENV);
   double s = text ? strtod(text, NULL) : 0;
@@ -57,7 +57,8 @@ brim_status brim_lab_http_open(const char *url, int64_t timeout_ms, struct brim_
   return brim_http_client_open(&how, out);
 }
 
-// A reply that is no line of the protocol: the server's own refusal, or another program's.
+// Turns a reply that is not a line of the protocol into a failure: the server refused the request, or
+// another program answered.
 static brim_status refused(int status, const brim_str *body) {
   json_t *value = NULL;
   char text[256] = "";
@@ -86,7 +87,7 @@ static brim_status refused(int status, const brim_str *body) {
   }
 }
 
-// The lines of the reply into `out`. BRIM_EIO: none came. A refusal is a failure of its kind.
+// Sends the request and appends the lines of the reply to `out`. BRIM_EIO: no reply came.
 static brim_status http_call(struct brim_http_client *client, const brim_str *request,
                              brim_str *out) {
   const brim_http_call call = {
@@ -163,8 +164,8 @@ static brim_status open_store(brim_lab_link *link) {
   return BRIM_OK;
 }
 
-// To the sweep, or to the store where none runs. Between the two there is a moment: a sweep that
-// starts or ends, or a command that has the store open for an instant.
+// Connects to the sweep, or opens the store if none runs. BRIM_EEXIST can be momentary (a sweep starts or
+// ends, or a command has the store open), so both are tried again for a while.
 static brim_status connect_or_open(brim_lab_link *link) {
   brim_time start = brim_clock_now();
   for (;;) {
@@ -250,7 +251,7 @@ bool brim_lab_sweep_runs(const char *folder, int64_t *pid) {
   int fd = -1;
   if (pid) *pid = 0;
   if (brim_lab_socket_read(folder, &info)) return false;
-  // One that may not be reached, or is too busy to accept, runs all the same.
+  // A sweep that is too busy to accept, or may not be reached, still runs.
   brim_status status = brim_lab_socket_connect(&info, 0, &fd);
   if (fd >= 0) close(fd);
   if (pid) *pid = info.pid;
@@ -276,8 +277,8 @@ typedef struct reading {
   brim_lab_line_fn fn;
   void *ctx;
   size_t left;    // values that the rest of the reply may have
-  bool last;      // the reply is complete
-  bool followed;  // in step with the other end
+  bool last;      // the last line was read
+  bool followed;  // the connection is at the beginning of a line
   bool answered;
 } reading;
 
@@ -285,7 +286,7 @@ static brim_status garbled(const char *what) {
   return brim_fail(BRIM_EIO, "the sweep's reply cannot be read: %s", what);
 }
 
-// The sweep's failure becomes this process's.
+// Returns the status of a failed reply and sets its message as the detail.
 static brim_status take_failure(const json_t *line) {
   const char *message = json_string_value(json_object_get(line, "message"));
   brim_status status = status_of(json_string_value(json_object_get(line, "status")));
@@ -296,7 +297,7 @@ static brim_status take_failure(const json_t *line) {
 static brim_status take_line(reading *r, const json_t *line) {
   const json_t *id = json_object_get(line, "id");
   bool ok = json_is_true(json_object_get(line, "ok"));
-  // Without an id: the server refuses the connection or the request as a whole.
+  // A refusal without an id is about the connection or the whole request.
   bool refused = json_is_null(id) && !ok && json_object_get(line, "status");
   if (!refused && (!json_is_integer(id) || json_integer_value(id) != r->id)) {
     return garbled(brim_tr("it answers another request"));
@@ -376,7 +377,7 @@ static brim_status receive(brim_lab_link *link) {
   }
 }
 
-// The next line, in link->in until the next call.
+// Receives the next line. *text stays valid until the next call.
 static brim_status next_line(brim_lab_link *link, const char **text, size_t *size) {
   if (link->in_at == link->in.len) {
     brim_str_clear(&link->in);
@@ -413,7 +414,7 @@ static brim_status read_reply(brim_lab_link *link, reading *r) {
 static brim_status over_socket(brim_lab_link *link, const brim_str *request, reading *r) {
   brim_status status = send_all(link, request->data, request->len);
   if (!status) status = read_reply(link, r);
-  // After a failure in the middle the rest of the reply would be taken for the next one's.
+  // After a failure in the middle, the rest of the reply would be read as the next reply.
   if (!r->followed || !r->last) disconnect(link);
   return status;
 }
@@ -466,7 +467,7 @@ static brim_status write_request(const brim_lab_request *request, int64_t id, br
 // Sends the request to another process; every line of the reply goes to `fn`.
 static brim_status ask(brim_lab_link *link, const brim_lab_request *request, brim_lab_line_fn fn,
                        void *ctx) {
-  // another machine may send what it likes, and callers keep what they are sent
+  // limit replies of another machine: callers keep what they receive
   reading r = {.id = ++link->id,
                .fn = fn,
                .ctx = ctx,
@@ -495,7 +496,7 @@ brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
 
 // --- replies as values
 
-// A reply that lacks a field is of another program or version.
+// A reply without a needed field comes from another program or version.
 static brim_status bad_reply(const brim_lab_link *link, brim_status status) {
   if (status != BRIM_EINVAL) return status;
   return brim_fail(BRIM_EABI,
@@ -558,7 +559,7 @@ static brim_status take_row(const receiving *r, const json_t *line, const json_t
   }
 }
 
-// A line of `export` has one experiment, which readers take as text.
+// A line of `export` holds one experiment; callers take it as text.
 static brim_status take_export(const brim_lab_rows *to, const json_t *value) {
   char *text = NULL;
   if (!value) return BRIM_OK;  // the last line
@@ -568,7 +569,7 @@ static brim_status take_export(const brim_lab_rows *to, const json_t *value) {
   return status;
 }
 
-// Callers have room for the rows that they asked for.
+// Refuses more rows than the caller asked for and has room for.
 static brim_status count_rows(receiving *r, size_t count) {
   if (r->limit > 0 && count > r->limit - r->taken) {
     return brim_fail(BRIM_ELIMIT, "the sweep's reply has more rows than were asked for");
@@ -613,7 +614,7 @@ brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
 }
 
 //--------------------------------------------- calls --------------------------------------------
-// The operations with their arguments. Statuses and callbacks are those of lab_store.h.
+// One function per operation that callers use, with its arguments.
 
 brim_status brim_lab_start(brim_lab_link *link, const brim_store_ref *ref, int64_t pid,
                            int64_t from_step) {

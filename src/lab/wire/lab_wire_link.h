@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-// What a client has to know of a server, where its address does not say it.
+// Environment variables that say how to reach a server.
 #define BRIM_LAB_TOKEN_ENV "BRIM_TOKEN"        // the token
 #define BRIM_LAB_CA_ENV "BRIM_CA"              // file of certificates
 #define BRIM_LAB_PIN_ENV "BRIM_PIN"            // "sha256//...": the server's public key
@@ -57,19 +57,19 @@ bool brim_lab_link_to_sweep(const brim_lab_link *link);  // a sweep answers
 // The URL of the server that the link leads to; NULL = it leads to none.
 const char *brim_lab_link_server(const brim_lab_link *link);
 // True if the status of the last call is the store's answer. False: the store was not reached, or
-// something before it refused the call (a token, a certificate, a proxy): calling again later can help.
+// something in front of it refused the call (a token, a certificate, a proxy). A later call may succeed.
 bool brim_lab_link_answered(const brim_lab_link *link);
-// Whether a sweep answers in this folder now; *pid (may be NULL) its process by sweep.json, 0 unknown.
+// True if a sweep answers in this folder now. *pid (may be NULL): its process by sweep.json, 0 = unknown.
 bool brim_lab_sweep_runs(const char *folder, int64_t *pid);
 
 //---------------------------------- any operation ----------------------------------
 
-// reply->rows is set where the operation has rows; reply NULL: nothing of it is wanted.
+// The caller sets reply->rows if the operation has rows. reply NULL: the caller needs only the status.
 brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
                           brim_lab_reply *reply);
 typedef brim_status (*brim_lab_line_fn)(void *ctx, const json_t *line);
-// Every line of the reply as JSON, for readers that show JSON. A status of `fn` other than BRIM_OK
-// ends it and is returned.
+// Every line of the reply as JSON, for callers that print JSON; not of an export. A status of `fn` other
+// than BRIM_OK ends the reply and is returned.
 brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
                            brim_lab_line_fn fn, void *ctx);
 
@@ -108,7 +108,7 @@ brim_status brim_lab_retry_failed(brim_lab_link *link, const char *grid, int64_t
 brim_status brim_lab_set_priority(brim_lab_link *link, const char *exp, int64_t priority);
 
 brim_status brim_lab_now(brim_lab_link *link, int64_t *ms);
-// A server's: by which name it knows this client, "" = none, and its version. BRIM_EABI: it speaks
+// The name that a server has for this client ("" = none), and its version. BRIM_EABI: the server speaks
 // another protocol.
 brim_status brim_lab_whoami(brim_lab_link *link, char id[65], char version[32]);
 brim_status brim_lab_find(brim_lab_link *link, const char *prefix, char out[BRIM_EXP_ID]);

@@ -65,7 +65,6 @@ static brim_status op_seen(brim_lab_job *j) {
   return brim_store_worker_seen(j->store, &j->in->seen);
 }
 
-// Without an experiment in the reply there is nothing to do.
 static brim_status op_claim(brim_lab_job *j) {
   brim_store_claimed *claimed = &j->out->claimed;
   BRIM_TRY(brim_store_claim(j->store, &j->in->claim, claimed));
@@ -162,7 +161,7 @@ static brim_status op_curve(brim_lab_job *j) {
 }
 
 //---------------------------------- long lists ----------------------------------
-// In steps, lists with texts and exports are read experiment by experiment: their ids come first.
+// In steps, lists with texts and exports first collect ids, then read one experiment per step.
 
 static brim_status collect_id(void *ctx, const brim_store_exp *exp) {
   brim_lab_job *j = ctx;

@@ -1,4 +1,4 @@
-// The socket of a sweep: its path, the connection, and the server over epoll, one descriptor for the caller's loop.
+// The socket of a sweep (lab_wire_server.h): its path, connections to it, and the server over epoll.
 
 #include "lab/wire/lab_wire_server.h"
 
@@ -44,7 +44,7 @@ static int listen_at(const char *path, int *out) {
   if (!set_address(path, &address)) return ENAMETOOLONG;
   int fd = new_socket();
   if (fd < 0) return errno;
-  // The mode is the socket's before it has a name: no moment in which others may connect.
+  // Set the mode before the socket has a name: others can never connect.
   int err = fchmod(fd, 0600) != 0 ? errno : 0;
   struct stat st;
   if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) unlink(path);
@@ -58,7 +58,7 @@ static int listen_at(const char *path, int *out) {
   return 0;
 }
 
-// A folder that only this user can enter: /tmp is everyone's.
+// True if only this user can enter the folder. The socket may lie below /tmp, which everyone can write.
 static bool is_private(const char *folder) {
   struct stat st;
   return lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
@@ -84,7 +84,8 @@ static bool short_path(const char *folder, char out[PATH]) {
   return true;
 }
 
-// The path stands in sweep.json, for processes in other folders: absolute, and UTF-8.
+// Listens in the folder, or under a short path. `folder` is absolute: processes elsewhere read the path
+// from sweep.json, which must be UTF-8.
 static int listen_for(const char *folder, int *fd, char path[PATH]) {
   int n = snprintf(path, PATH, "%s/" BRIM_LAB_SOCKET_FILE, folder);
   bool fits = n > 0 && n < PATH && brim_utf8_valid(path, (size_t)n);
@@ -147,7 +148,7 @@ brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out) {
   return brim_fail(BRIM_ENOENT, "no sweep runs in %s", folder);
 }
 
-// BRIM_EINVAL: FOLDER/sweep.json is there, and no sweep wrote it.
+// BRIM_EINVAL: FOLDER/sweep.json exists and was not written by a sweep.
 static brim_status socket_check(const char *folder) {
   brim_lab_sweep_info info;
   brim_status status = brim_lab_socket_read(folder, &info);
@@ -183,7 +184,7 @@ brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t tim
   int err = 0;
   for (;;) {
     err = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
-    // EAGAIN: the queue of connections is full. Nothing says when it is not: ask again.
+    // EAGAIN: the queue of connections is full. No event tells when it has room, so try again.
     int64_t waited_ms = brim_time_since_ns(start, brim_clock_now()) / 1000000;
     if ((err != EAGAIN && err != EINTR) || waited_ms >= timeout_ms) break;
     brim_clock_sleep_ns((int64_t)RETRY_MS * 1000000);
@@ -197,7 +198,7 @@ brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t tim
 }
 
 //-------------------------------------------- server --------------------------------------------
-// Connections of a sweep's socket over epoll: one descriptor for the caller's loop.
+// Connections over epoll. The caller's loop polls one descriptor.
 
 enum {
   CONNECTIONS = 500,
@@ -207,8 +208,8 @@ enum {
   CHUNK = 64 << 10,        // bytes read at once
   REQUESTS = 16,           // answered per connection and call
   OUT_ENOUGH = 256 << 10,  // bytes that wait for the client before no more are made
-  KEEP = 64 << 10,         // of a buffer that is empty
-  ACCEPT_PAUSE_MS = 200,   // after descriptors ran out
+  KEEP = 64 << 10,         // an empty buffer keeps at most this
+  ACCEPT_PAUSE_MS = 200,   // without accepting, after descriptors ran out
 };
 
 typedef struct conn {
@@ -223,7 +224,7 @@ typedef struct conn {
   brim_time moved;  // when bytes last went out, or there were none
   bool eof;         // nothing more comes
   bool closing;     // ends when out is sent
-  bool busy;        // more to do without a word from epoll
+  bool busy;        // there is work to do that epoll does not report
 } conn;
 
 struct brim_lab_server {
@@ -269,7 +270,7 @@ static void forget_used(brim_str *s, size_t *at) {
   brim_str_init(s);
 }
 
-// A client has no use for a line without its end, nor for a reply without its last line.
+// Makes more of the reply. false: the connection ends, since a reply without its last line is of no use.
 static bool make_answer(conn *c) {
   bool done = false;
   if (brim_lab_answer_more(c->answer, OUT_ENOUGH, &c->out, &done)) return false;
@@ -285,14 +286,14 @@ static bool begin_answer(brim_lab_server *server, conn *c, size_t size) {
   return !status && make_answer(c);
 }
 
-// A last line with the failure that is set, for a client that is not served.
+// Sends the failure as the last line to a client that is not served.
 static bool refuse(conn *c, brim_status why) {
   c->closing = true;
   c->in_at = c->in.len;
   return brim_lab_ops_error(why, &c->out) == BRIM_OK;
 }
 
-// Where a newline may be: before that there is none.
+// The end of the next request, or NULL. Bytes before in_seen were searched already.
 static const char *request_end(conn *c) {
   if (c->in_seen < c->in_at) c->in_seen = c->in_at;
   const char *end = memchr(c->in.data + c->in_seen, '\n', c->in.len - c->in_seen);
@@ -300,7 +301,7 @@ static const char *request_end(conn *c) {
   return end;
 }
 
-// Carries out what has come, as far as the client reads the replies. false: the connection ends.
+// Carries out requests that have come, while the client reads the replies. false: the connection ends.
 static bool work(brim_lab_server *server, conn *c) {
   c->busy = false;
   for (int n = 0; !c->closing; n++) {
@@ -327,7 +328,7 @@ static bool work(brim_lab_server *server, conn *c) {
   return true;
 }
 
-// Makes room at the front of what was carried out. A long request is moved once.
+// Removes requests that were carried out. Waits until they fill half, so a long request is moved once.
 static void compact(conn *c) {
   if (c->in_at < c->in.len / 2 || c->in_at == 0) return;
   memmove(c->in.data, c->in.data + c->in_at, c->in.len - c->in_at);
@@ -364,7 +365,7 @@ static bool transmit(conn *c) {
   return true;
 }
 
-// What to be woken for. A client that does not read is not read from either.
+// Sets the events to wait for. A client that does not read its replies is not read from.
 static bool watch(const brim_lab_server *server, conn *c) {
   bool full = waiting(c) >= OUT_ENOUGH || c->answer || c->busy;
   uint32_t events = (waiting(c) ? EPOLLOUT : 0U) | (!full && !c->eof && !c->closing ? EPOLLIN : 0U);
@@ -378,10 +379,10 @@ static void serve_conn(brim_lab_server *server, conn *c, uint32_t events) {
   bool alive = true;
   if (!waiting(c)) c->moved = brim_clock_now();
   if ((events & EPOLLIN) && !c->eof) alive = receive(c);
-  // The client is gone for good: what it asked for last is carried out, and cannot be answered.
+  // The client is gone: carry out its last requests although no reply can be sent.
   if ((events & (EPOLLHUP | EPOLLERR)) && !(events & EPOLLIN)) c->eof = true;
   alive = alive && work(server, c) && transmit(c);
-  // Sending made room: the rest of a long reply, or the next request.
+  // Sending made room for the rest of a long reply, or for the next request.
   if (alive && !waiting(c) && !c->closing) c->busy = c->answer || request_end(c);
   if (alive && !c->busy && !c->answer && !waiting(c) && (c->eof || c->closing)) alive = false;
   if (alive && (events & (EPOLLHUP | EPOLLERR)) && waiting(c)) alive = false;
@@ -497,8 +498,8 @@ brim_status brim_lab_server_open(const brim_lab_server_options *o, brim_lab_serv
   return BRIM_OK;
 }
 
-// Where the folder was removed, another sweep may run in a new one, and sweep.json may be any program's by
-// now: those stay.
+// Removes sweep.json and the socket if they are still this process's. If the folder was removed, another
+// sweep may run in a new one, or another program may have written sweep.json.
 static void remove_files(const brim_lab_server *server) {
   brim_lab_sweep_info info;
   char detail[1024];  // of the failure that ends the sweep
@@ -540,7 +541,7 @@ int brim_lab_server_wait_ms(const brim_lab_server *server) {
   return least <= 0 ? 0 : (int)(least / 1000000) + 1;
 }
 
-// Connections that epoll has no word about: work left over, and clients that do not read.
+// Serves connections that epoll does not report: those with work left, and clients that do not read.
 static void serve_rest(brim_lab_server *server) {
   int64_t now = brim_clock_now().ns;
   for (conn *c = server->conns, *next; c; c = next) {

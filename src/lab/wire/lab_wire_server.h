@@ -63,16 +63,16 @@ int brim_lab_server_connections(const brim_lab_server *server);
 
 //---------------------------------- the way to it ----------------------------------
 
-// What sweep.json says of the sweep that runs in a folder.
+// Contents of sweep.json.
 typedef struct brim_lab_sweep_info {
   char socket[sizeof(((struct sockaddr_un *)0)->sun_path)];
   int64_t pid;
 } brim_lab_sweep_info;
 
-// BRIM_ENOENT: there is no sweep.json, or it is of something else.
+// Reads sweep.json. BRIM_ENOENT: there is none, or it does not name a socket.
 brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out);
-// A connection that does not block. BRIM_ENOENT: no process listens there; BRIM_EIO: it does not
-// accept in time, or may not be reached.
+// Opens a connection that does not block. BRIM_ENOENT: no process listens; BRIM_EIO: it does not accept
+// in time, or may not be reached.
 brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t timeout_ms, int *fd);
 
 #ifdef __cplusplus
