@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/base_child.h"
 #include "lab/lab_late.h"
-#include "lab/lab_place.h"
+#include "lab/place/lab_place.h"
 #include "lab/lab_sweep.h"
 #include "lab/wire/lab_wire.h"
 #include "lab/wire/lab_wire_link.h"

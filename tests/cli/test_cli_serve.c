@@ -1,6 +1,6 @@
 // `brim serve` and `brim worker` from the command line, with the built program: a grid is submitted to a
 // server and run by two workers, one of which is killed; tokens and addresses are checked.
-#include "lab/lab_chaos_proxy.h"
+#include "chaos/chaos_int.h"
 #include "serve_test.h"
 
 static void submit(const pool *p, const char *grid) {

@@ -4,7 +4,7 @@
 #define BRIM_TESTS_LAB_PLACE_TEST_H_
 
 #include "fake_gpus.h"
-#include "lab/lab_place.h"
+#include "lab/place/lab_place.h"
 
 static struct {
   brim_gpu_monitor *monitor;

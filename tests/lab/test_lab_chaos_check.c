@@ -5,10 +5,10 @@
 #include <math.h>
 #include <sqlite3.h>
 
-#include "lab/lab_chaos_int.h"
+#include "chaos/chaos_int.h"
 
-static brim_lab_chaos_report report;
-static brim_lab_chaos_options options;
+static brim_chaos_report report;
+static brim_chaos_options options;
 static brim_chaos chaos;
 static brim_store *disturbed, *reference;
 static char said[4096];
@@ -65,7 +65,7 @@ static brim_store_ref begin(void) {
   snprintf(undisturbed, sizeof undisturbed, "%s/reference", folder);
   memset(&report, 0, sizeof report);
   said[0] = '\0';
-  options = (brim_lab_chaos_options){.say = say};
+  options = (brim_chaos_options){.say = say};
   chaos = (brim_chaos){.options = &options,
                        .report = &report,
                        .folder = folder,

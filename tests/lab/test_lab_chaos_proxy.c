@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 
 #include "base/base_status.h"
+#include "chaos/chaos_int.h"
 #include "lab/http/lab_http.h"
 #include "lab/http/lab_http_client.h"
-#include "lab/lab_chaos_proxy.h"
 
 static atomic_int served;
 static brim_http_server *server;

@@ -1,5 +1,5 @@
 // Slots: the CPU's, one experiment per GPU, several GPUs for one, which devices a text names.
-#include "lab/lab_place_lock.h"
+#include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
 static const brim_lab_place_want A = {.exp = "a"}, B = {.exp = "b"}, C = {.exp = "c"};

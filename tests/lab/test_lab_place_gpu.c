@@ -1,6 +1,6 @@
 // GPUs that are not as they should be: other people's processes, memory that does not come back,
 // experiments that fail in a row, GPUs that are lost, a driver that lies.
-#include "lab/lab_place_lock.h"
+#include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
 #define UNKNOWN BRIM_NVML_UNKNOWN

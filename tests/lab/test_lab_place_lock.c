@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "lab/lab_place_lock.h"
+#include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
 #define UUID "GPU-000000a0-0000-4000-8000-000000000000"

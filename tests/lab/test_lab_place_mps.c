@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "lab/lab_place_mps.h"
+#include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
 #define RUN "run"

@@ -2,7 +2,7 @@
 // runs is a function of the test.
 #include <math.h>
 
-#include "lab/lab_place_pack.h"
+#include "lab/place/lab_place_int.h"
 #include "test.h"
 
 enum { MOST = 64, MS = 1000 };

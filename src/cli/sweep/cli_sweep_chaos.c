@@ -2,12 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chaos/chaos.h"
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_chaos.h"
 
 static void say(void *ctx, const char *text) { brim_cli_note(ctx, "%s\n", text); }
 
-static brim_status report_json(brim_cli *cli, const brim_lab_chaos_report *r) {
+static brim_status report_json(brim_cli *cli, const brim_chaos_report *r) {
   json_t *f = json_object();
   brim_status s = brim_json_put(f, "experiments", json_integer(r->experiments));
   if (!s) s = brim_json_put(f, "rounds", json_integer(r->rounds));
@@ -15,12 +15,11 @@ static brim_status report_json(brim_cli *cli, const brim_lab_chaos_report *r) {
   if (!s) s = brim_json_put(f, "workers", json_integer(r->workers));
   if (!s) s = brim_json_put(f, r->workers ? "started" : "sweeps_started", json_integer(r->starts));
   for (int i = 0; i < BRIM_CHAOS_ACT_COUNT && !s; i++) {
-    s = brim_json_put(f, brim_lab_chaos_act_name((brim_lab_chaos_act)i), json_integer(r->acts[i]));
+    s = brim_json_put(f, brim_chaos_act_name((brim_chaos_act)i), json_integer(r->acts[i]));
   }
   if (!s) s = brim_json_put(f, "requests", json_integer(r->requests));
   for (int i = 0; i < BRIM_CHAOS_FAULT_COUNT && !s; i++) {
-    s = brim_json_put(f, brim_lab_chaos_fault_name((brim_lab_chaos_fault)i),
-                      json_integer(r->faults[i]));
+    s = brim_json_put(f, brim_chaos_fault_name((brim_chaos_fault)i), json_integer(r->faults[i]));
   }
   if (!s) s = brim_json_put(f, "violations", json_integer(r->violations));
   if (!s) s = brim_json_put(f, "first", r->violations ? json_string(r->first) : json_null());
@@ -42,7 +41,7 @@ static void put_sweep(brim_str *text, const int64_t *n) {
   brim_str_printf(text, brim_tr("  full disk %lld times\n"), (long long)n[BRIM_CHAOS_FULL_DISK]);
 }
 
-static void put_pool(brim_str *text, const brim_lab_chaos_report *r) {
+static void put_pool(brim_str *text, const brim_chaos_report *r) {
   const int64_t *n = r->acts, *f = r->faults;
   brim_str_printf(
       text, brim_tr("  killed   %lld workers, %lld servers, %lld executors, %lld trainings\n"),
@@ -63,7 +62,7 @@ static void put_pool(brim_str *text, const brim_lab_chaos_report *r) {
                   (long long)f[BRIM_CHAOS_CUT_REPLY]);
 }
 
-static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
+static brim_status report_text(brim_cli *cli, const brim_chaos_report *r) {
   brim_str text;
   char time[32];
   brim_str_init(&text);
@@ -87,8 +86,8 @@ static brim_status report_text(brim_cli *cli, const brim_lab_chaos_report *r) {
 }
 
 static brim_status run_in(brim_cli *cli, const char *program, const char *folder) {
-  brim_lab_chaos_report report;
-  const brim_lab_chaos_options how = {
+  brim_chaos_report report;
+  const brim_chaos_options how = {
       .program = program,
       .folder = folder,
       .store = brim_option_string(&cli->parse, "store", NULL),
@@ -100,7 +99,7 @@ static brim_status run_in(brim_cli *cli, const char *program, const char *folder
       .stop = cli->stop,
       .say = say,
       .ctx = cli};
-  BRIM_TRY(brim_lab_chaos(&how, &report));
+  BRIM_TRY(brim_chaos_run(&how, &report));
   BRIM_TRY(cli->json ? report_json(cli, &report) : report_text(cli, &report));
   if (report.violations == 0) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "%lld violations, the first: %s", (long long)report.violations,

@@ -1,6 +1,6 @@
 // The chaos test of sweeps: processes that die, disks that fail, a network that loses, and what must hold afterwards.
 
-#include "lab/lab_chaos.h"
+#include "chaos/chaos.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -16,43 +16,44 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lab/lab_chaos_int.h"
-#include "lab/lab_chaos_proxy.h"
+#include "chaos/chaos_int.h"
 #include "lab/lab_sweep.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_link.h"
 
-static void brim_chaos_violation(brim_chaos *chaos, const char *fmt, ...) BRIM_PRINTF(2, 3);
+//------------------------------------------ shared parts ------------------------------------------
+// Chance, grids, processes to hit and violations, for the test of a sweep and the test of a pool.
 
-//--------------------------------------------- grid ---------------------------------------------
-// What the chaos tests of a sweep and of a pool share: chance, grids, processes that are hit, violations.
+enum {
+  HITS = 4,  // at most, of one experiment's processes
+  PATH_BYTES = 1200,
+  DRAIN_S = 300  // the last experiments have this long after the disturbances
+};
 
-enum { HITS = 4 };  // of one experiment's processes
-
-const char *brim_lab_chaos_act_name(brim_lab_chaos_act act) {
+const char *brim_chaos_act_name(brim_chaos_act act) {
   static const char *const names[] = {
 #define X(id, name) name,
-      BRIM_LAB_CHAOS_MAP(X)
+      BRIM_CHAOS_ACT_MAP(X)
 #undef X
   };
   return names[act];
 }
 
-const char *brim_lab_chaos_fault_name(brim_lab_chaos_fault fault) {
+const char *brim_chaos_fault_name(brim_chaos_fault fault) {
   static const char *const names[] = {
 #define X(id, name) name,
-      BRIM_LAB_CHAOS_FAULT_MAP(X)
+      BRIM_CHAOS_FAULT_MAP(X)
 #undef X
   };
   return names[fault];
 }
 
-// --- lab_chaos.c: for a sweep and a pool alike
-static void brim_chaos_say(const brim_chaos *c, const char *text) {
+static void say(const brim_chaos *c, const char *text) {
   if (c->options->say) c->options->say(c->options->ctx, text);
 }
 
-static void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
+static void violation(brim_chaos *c, const char *fmt, ...) BRIM_PRINTF(2, 3);
+static void violation(brim_chaos *c, const char *fmt, ...) {
   char text[sizeof c->report->first];
   va_list args;
   va_start(args, fmt);
@@ -60,38 +61,28 @@ static void brim_chaos_violation(brim_chaos *c, const char *fmt, ...) {
   va_end(args);
   brim_utf8_trim(text);
   if (c->report->violations++ == 0) memcpy(c->report->first, text, sizeof text);
-  brim_chaos_say(c, text);
+  say(c, text);
 }
 
-// by the user
-static bool brim_chaos_is_stopped(const brim_chaos *c) {
-  return c->options->stop && *c->options->stop;
-}
+static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
 
-// The last words of a process: it ended because a write failed, and starts again.
-static bool brim_chaos_disk_failed(const char *words) {
+// True if a process ended because a write failed: it starts again.
+static bool disk_failed(const char *words) {
   return strstr(words, "disk I/O error") || strstr(words, brim_errno_text(EIO));
 }
 
 //---------------------------------- chance ----------------------------------
 
-static uint64_t next_random(brim_chaos *c) {
-  uint64_t z = (c->random += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+static int64_t between(brim_chaos *c, int64_t low, int64_t high) {
+  return low + (int64_t)(brim_chaos_random(&c->random) % (uint64_t)(high - low + 1));
 }
 
-static int64_t brim_chaos_between(brim_chaos *c, int64_t low, int64_t high) {
-  return low + (int64_t)(next_random(c) % (uint64_t)(high - low + 1));
-}
-
-// An act by its share of all, in percent.
-static brim_lab_chaos_act brim_chaos_choose(brim_chaos *c, const int shares[BRIM_CHAOS_ACT_COUNT]) {
-  int64_t at = brim_chaos_between(c, 0, 99);
+// Chooses an act by the shares, in percent.
+static brim_chaos_act choose_act(brim_chaos *c, const int shares[BRIM_CHAOS_ACT_COUNT]) {
+  int64_t at = between(c, 0, 99);
   int act = 0;
   while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];
-  return (brim_lab_chaos_act)act;
+  return (brim_chaos_act)act;
 }
 
 //---------------------------------- files ----------------------------------
@@ -100,15 +91,14 @@ void brim_chaos_worker_folder(const brim_chaos *c, int worker, char *out, size_t
   snprintf(out, size, "%.1000s/worker-%d", c->folder, worker);
 }
 
-static void brim_chaos_grid_path(const brim_chaos *c, int64_t round, char *out) {
-  snprintf(out, BRIM_CHAOS_PATH, "%s/round-%lld.yaml", c->folder, (long long)round);
+static void grid_path(const brim_chaos *c, int64_t round, char *out) {
+  snprintf(out, PATH_BYTES, "%s/round-%lld.yaml", c->folder, (long long)round);
 }
 
-// `copies` of each seed, into that path.
-// `copies` of each seed; they differ in how long a training waits for an improvement, which is always
-// longer than it trains.
-static brim_status brim_chaos_write_grid(const brim_chaos *c, int64_t round, int64_t first,
-                                         int64_t copies, char *path) {
+// Writes a grid with `copies` of each seed. The copies differ in the patience of early stopping, which is always longer
+// than the training.
+static brim_status write_grid(const brim_chaos *c, int64_t round, int64_t first, int64_t copies,
+                              char *path) {
   brim_str text;
   brim_str_init(&text);
   brim_str_append(&text,
@@ -128,7 +118,7 @@ static brim_status brim_chaos_write_grid(const brim_chaos *c, int64_t round, int
   }
   brim_str_append(&text, "]\n");
   brim_status status = brim_str_status(&text);
-  brim_chaos_grid_path(c, round, path);
+  grid_path(c, round, path);
   if (!status) status = brim_fs_write(path, text.data, text.len);
   brim_str_deinit(&text);
   return status;
@@ -136,7 +126,7 @@ static brim_status brim_chaos_write_grid(const brim_chaos *c, int64_t round, int
 
 //---------------------------------- processes ----------------------------------
 
-static void brim_chaos_continue(brim_chaos *c, bool all) {
+static void continue_stopped(brim_chaos *c, bool all) {
   int64_t now = brim_clock_ms();
   for (size_t i = 0; i < c->stopped_count;) {
     if (!all && now < c->stopped[i].until) {
@@ -148,14 +138,14 @@ static void brim_chaos_continue(brim_chaos *c, bool all) {
   }
 }
 
-// SIGSTOP now, SIGCONT later; and those that are due.
-static void brim_chaos_stop(brim_chaos *c, pid_t pid, int64_t for_ms) {
+// Sends SIGSTOP now; continue_stopped sends SIGCONT later.
+static void stop_process(brim_chaos *c, pid_t pid, int64_t for_ms) {
   if (c->stopped_count == BRIM_CHAOS_STOPPED || kill(pid, SIGSTOP) != 0) return;
   c->stopped[c->stopped_count].pid = pid;
   c->stopped[c->stopped_count++].until = brim_clock_ms() + for_ms;
 }
 
-// The count of an experiment's hits.
+// Finds or adds the count of an experiment's hits.
 static int *hits_of(brim_chaos *c, const char *exp) {
   size_t kept = c->hits_count < BRIM_CHAOS_PROCS ? c->hits_count : BRIM_CHAOS_PROCS;
   for (size_t i = 0; i < kept; i++) {
@@ -167,26 +157,25 @@ static int *hits_of(brim_chaos *c, const char *exp) {
   return &c->hits[at].count;
 }
 
-// One of the executors, or of the trainings, that was not hit too often; 0 when there is none.
-// One of the executors, or of the trainings; 0 when there is none. The last experiments of a round
-// would be hit over and over: a machine that fails eleven times without a checkpoint in between fails
-// the experiment, and rightly so.
-static pid_t brim_chaos_any(brim_chaos *c, bool trains) {
+// Chooses an executor or a training of an experiment that was not hit too often; 0 = none. Without that limit the last
+// experiments of a round would be hit over and over, and an experiment rightly fails after eleven failures of the
+// machine without a checkpoint in between.
+static pid_t any_process(brim_chaos *c, bool trains) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
   for (size_t i = 0; i < n; i++) {
     if (all[i].trains == trains && *hits_of(c, all[i].exp) < HITS) all[kept++] = all[i];
   }
   if (kept == 0) return 0;
-  const brim_chaos_proc *chosen = &all[next_random(c) % kept];
+  const brim_chaos_proc *chosen = &all[brim_chaos_random(&c->random) % kept];
   ++*hits_of(c, chosen->exp);
   return chosen->pid;
 }
 
 //------------------------------------------ processes ------------------------------------------
-// The processes of a chaos test, by their command lines: executors and trainings below its folder.
+// Executors and trainings below the folder of the test, found by their command lines.
 
-// The 12 digits behind FOLDER/exp/ or FOLDER/worker-N/exp/ in a word; false when it names no experiment.
+// Reads the 12 digits behind FOLDER/exp/ or FOLDER/worker-N/exp/ in a word; false if it names no experiment.
 static bool exp_of(const char *word, const char *folder, brim_chaos_proc *out) {
   const char *at = strstr(word, folder);
   int worker = 0, used = 0;
@@ -221,7 +210,7 @@ static bool read_process(const char *pid, const char *folder, brim_chaos_proc *o
   return true;
 }
 
-// The fourth field of /proc/PID/stat, behind a name that may contain anything; 0 where it has ended.
+// The fourth field of /proc/PID/stat, behind a name that may contain anything; 0 if the process has ended.
 static pid_t parent_of(pid_t pid) {
   char path[64], text[512];
   int parent = 0;
@@ -261,8 +250,8 @@ size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t mos
 }
 
 //---------------------------------------- what must hold ----------------------------------------
-// What must hold in the store after a chaos test: one result per experiment, attempts one after the
-// other, and the metrics and models of the undisturbed run.
+// Checks of the store after the test: one result per experiment, attempts one after the other, and the metrics and models
+// of the undisturbed run.
 
 typedef struct exp_item {
   char id[BRIM_EXP_ID];
@@ -333,12 +322,12 @@ static brim_status check_attempts(brim_chaos *c, brim_lab_link *link, const exp_
   attempt_view v = {.in_order = true, .apart = true};
   BRIM_TRY(brim_lab_attempts(link, exp->id, on_attempt, &v));
   c->report->attempts += v.count;
-  if (!v.in_order) brim_chaos_violation(c, "attempts of %.12s are not in order", exp->id);
-  if (!v.apart) brim_chaos_violation(c, "attempts of %.12s overlap in time", exp->id);
-  if (v.open > 0) brim_chaos_violation(c, "an attempt of %.12s has no end", exp->id);
+  if (!v.in_order) violation(c, "attempts of %.12s are not in order", exp->id);
+  if (!v.apart) violation(c, "attempts of %.12s overlap in time", exp->id);
+  if (v.open > 0) violation(c, "an attempt of %.12s has no end", exp->id);
   if (v.ok != 1 || v.last_ok != exp->attempt || v.count != exp->attempt) {
-    brim_chaos_violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id,
-                         (long long)v.ok, (long long)v.count);
+    violation(c, "experiment %.12s has %lld results in %lld attempts", exp->id, (long long)v.ok,
+              (long long)v.count);
   }
   *out = v;
   return BRIM_OK;
@@ -355,7 +344,7 @@ typedef struct metric_row {
 typedef struct metric_list {
   metric_row *rows;
   size_t count, cap;
-  const attempt_view *by;  // what an attempt before the last wrote behind its first step is stale
+  const attempt_view *by;  // rows of earlier attempts behind its first step are stale
   size_t stale;
 } metric_list;
 
@@ -387,8 +376,8 @@ static bool same_value(double a, double b) { return a == b || (isnan(a) && isnan
 static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_list *a,
                             const metric_list *b) {
   if (a->count != b->count || a->count == 0) {
-    brim_chaos_violation(c, "experiment %.12s has %zu metric rows, undisturbed %zu", exp->id,
-                         a->count, b->count);
+    violation(c, "experiment %.12s has %zu metric rows, undisturbed %zu", exp->id, a->count,
+              b->count);
     return;
   }
   for (size_t i = 0; i < a->count; i++) {
@@ -396,8 +385,8 @@ static void compare_metrics(brim_chaos *c, const exp_item *exp, const metric_lis
     if (strcmp(x->key, y->key) == 0 && x->step == y->step && same_value(x->value, y->value)) {
       continue;
     }
-    brim_chaos_violation(c, "experiment %.12s: %s at step %lld is %.17g, undisturbed %.17g",
-                         exp->id, x->key, (long long)x->step, x->value, y->value);
+    violation(c, "experiment %.12s: %s at step %lld is %.17g, undisturbed %.17g", exp->id, x->key,
+              (long long)x->step, x->value, y->value);
     return;
   }
 }
@@ -412,8 +401,7 @@ static brim_status check_metrics(brim_chaos *c, brim_lab_link *link, const exp_i
   }
   if (!status) compare_metrics(c, exp, &a, &b);
   if (!status && a.stale > 0) {
-    brim_chaos_violation(c, "experiment %.12s has %zu metric rows of a stale attempt", exp->id,
-                         a.stale);
+    violation(c, "experiment %.12s has %zu metric rows of a stale attempt", exp->id, a.stale);
   }
   brim_free(a.rows);
   brim_free(b.rows);
@@ -434,8 +422,7 @@ static brim_status read_of(const char *folder, const exp_item *exp, const char *
   return status;
 }
 
-// The folder that has the files of an attempt: the sweep's, or that of a worker, whose name ends with the
-// hash of its folder's path.
+// The folder with the files of an attempt: the sweep's, or a worker's, whose name ends with the hash of its folder's path.
 static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t size) {
   char hex[BRIM_SHA256_HEX];
   const char *hash = strrchr(worker, '-');
@@ -447,7 +434,7 @@ static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t
   snprintf(out, size, "%s", c->folder);
 }
 
-// The model and the last checkpoint are those of the undisturbed run, bit for bit.
+// The model and the last checkpoint must equal those of the undisturbed run, bit for bit.
 static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin,
                                const attempt_view *by) {
   static const char *const names[] = {"model.safetensors", "last.safetensors"};
@@ -459,11 +446,9 @@ static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_ite
     brim_status status = read_of(c->reference, twin, names[i], &b, &b_size);
     bool got = !status && !read_of(folder, exp, names[i], &a, &a_size);
     if (!status && !got) {
-      brim_chaos_violation(c, "experiment %.12s has no %s: %.200s", exp->id, names[i],
-                           brim_status_detail());
+      violation(c, "experiment %.12s has no %s: %.200s", exp->id, names[i], brim_status_detail());
     } else if (!status && (a_size != b_size || memcmp(a, b, a_size) != 0)) {
-      brim_chaos_violation(c, "%s of experiment %.12s differs from the undisturbed one", names[i],
-                           exp->id);
+      violation(c, "%s of experiment %.12s differs from the undisturbed one", names[i], exp->id);
     }
     brim_free(a);
     brim_free(b);
@@ -474,8 +459,7 @@ static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_ite
 
 //---------------------------------- events ----------------------------------
 
-// In the order of the events: attempts of an experiment begin one after the other, and nothing comes after
-// its result.
+// Events arrive in their order: attempts of an experiment begin one after the other, and nothing follows its result.
 static brim_status on_event(void *ctx, const brim_store_event *event) {
   exp_list *list = ctx;
   if (!event->exp[0]) return BRIM_OK;
@@ -503,14 +487,14 @@ static brim_status on_event(void *ctx, const brim_store_event *event) {
 
 static void check_events(brim_chaos *c, const exp_item *exp) {
   if (exp->after_done > 0) {
-    brim_chaos_violation(c, "experiment %.12s changed after its result", exp->id);
+    violation(c, "experiment %.12s changed after its result", exp->id);
   }
   if (exp->claimed_twice) {
-    brim_chaos_violation(c, "experiment %.12s was claimed while an attempt had it", exp->id);
+    violation(c, "experiment %.12s was claimed while an attempt had it", exp->id);
   }
   if (exp->claims != exp->attempt) {
-    brim_chaos_violation(c, "experiment %.12s was claimed %lld times for %lld attempts", exp->id,
-                         (long long)exp->claims, (long long)exp->attempt);
+    violation(c, "experiment %.12s was claimed %lld times for %lld attempts", exp->id,
+              (long long)exp->claims, (long long)exp->attempt);
   }
 }
 
@@ -519,8 +503,7 @@ static void check_events(brim_chaos *c, const exp_item *exp) {
 static brim_status check_one(brim_chaos *c, brim_lab_link *link, const exp_item *exp,
                              brim_lab_link *reference, const exp_list *undisturbed) {
   if (exp->state != BRIM_EXP_DONE) {
-    brim_chaos_violation(c, "experiment %.12s is %s, not done", exp->id,
-                         brim_exp_state_name(exp->state));
+    violation(c, "experiment %.12s is %s, not done", exp->id, brim_exp_state_name(exp->state));
     return BRIM_OK;
   }
   attempt_view by;
@@ -551,11 +534,9 @@ static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *
   return status;
 }
 
-// --- lab_chaos.c
-
-// BRIM_EEXIST: the store has experiments.
-// A database may be someone's own: the sweeps of the test would run what it has queued.
-static brim_status brim_chaos_check_empty(const char *store) {
+// BRIM_EEXIST: the store has experiments. It may be a user's own database, and the sweeps of the test would run what is
+// queued there.
+static brim_status check_empty(const char *store) {
   brim_lab_link *link = NULL;
   brim_store_counts counts = {0};
   brim_status status = brim_lab_link_open(store, NULL, &link);
@@ -578,8 +559,8 @@ brim_status brim_chaos_check(brim_chaos *c) {
 }
 
 //--------------------------------------------- pool ---------------------------------------------
-// The chaos test of a pool (lab_chaos.h): a server, workers with folders of their own, and the proxy
-// between them, as child processes and a thread; and what disturbs them.
+// The chaos test of a pool: a server and workers with folders of their own as child processes, the proxy between them, and
+// the disturbances.
 
 enum {
   WORKERS = 200,     // at most
@@ -588,10 +569,10 @@ enum {
   CALL_S = 2,        // for a request
   LATE_MS = 5000,    // requests and replies come this much later at most
   PERCENT = 10,      // of the requests are spoiled
-  PORTS = 20000,     // no port of an outgoing connection is among the 10,000 from here on
+  PORTS = 20000,     // outgoing connections use none of the 10,000 ports from here on
   COUNT_MS = 500,    // the server is asked for its counts this often
   READY_MS = 60000,  // for the first start of the server
-  LEAVE_MS = 60000   // for the last end of all of them
+  LEAVE_MS = 60000   // for all of them to end
 };
 
 // The server or a worker.
@@ -619,7 +600,7 @@ typedef struct pool {
 
 //---------------------------------- processes ----------------------------------
 
-static brim_status on_line(void *ctx, const brim_child_line *line) {
+static brim_status on_member_line(void *ctx, const brim_child_line *line) {
   member *m = ctx;
   if (m->log) fprintf(m->log, "%.*s\n", (int)line->size, line->text);
   if (strstr(line->text, "\"event\":\"serving\"")) m->ready = true;
@@ -629,7 +610,7 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
 }
 
 static brim_status start(pool *p, member *m, const char *const *argv) {
-  char path[BRIM_CHAOS_PATH], timeout[32];
+  char path[PATH_BYTES], timeout[32];
   snprintf(timeout, sizeof timeout, BRIM_LAB_TIMEOUT_ENV "=%d", CALL_S);
   const char *const env[] = {timeout, BRIM_LAB_TOKEN_ENV, NULL};
   const brim_child_options how = {.argv = argv,
@@ -638,7 +619,7 @@ static brim_status start(pool *p, member *m, const char *const *argv) {
                                   .out = BRIM_CHILD_PIPE,
                                   .err = BRIM_CHILD_PIPE,
                                   .die_with_parent = true,
-                                  .on_line = on_line,
+                                  .on_line = on_member_line,
                                   .ctx = m};
   snprintf(path, sizeof path, "%.1000s/%s.log", p->c->folder, m->name);
   if (!m->log) m->log = fopen(path, "ae");
@@ -650,7 +631,7 @@ static brim_status start(pool *p, member *m, const char *const *argv) {
 }
 
 static brim_status start_server(pool *p) {
-  char port[16], lease[16], folder[BRIM_CHAOS_PATH];
+  char port[16], lease[16], folder[PATH_BYTES];
   snprintf(folder, sizeof folder, "%.1000s/server", p->c->folder);
   snprintf(port, sizeof port, "%d", p->port);
   snprintf(lease, sizeof lease, "%d", LEASE_S);
@@ -701,9 +682,9 @@ static brim_status poll_member(pool *p, member *m, bool *ended) {
   if (!*ended) return BRIM_OK;
   const brim_child_result *r = brim_child_get_result(m->child);
   if (!m->killed && m != &p->submit) {
-    if (r->signal || !brim_chaos_disk_failed(m->tail)) {
-      brim_chaos_violation(p->c, "%s ended by itself with exit code %d, signal %d: %.300s", m->name,
-                           r->exit_code, r->signal, m->tail);
+    if (r->signal || !disk_failed(m->tail)) {
+      violation(p->c, "%s ended by itself with exit code %d, signal %d: %.300s", m->name,
+                r->exit_code, r->signal, m->tail);
     }
     m->start_ms = brim_clock_ms() + 1000;
   }
@@ -733,37 +714,36 @@ static pid_t hit(member *m) {
                                                                        : 0;
 }
 
-// Most come back soon, some so late that others have taken over their experiments.
+// Most members start again soon, some so late that others have taken over their experiments.
 static void end_member(pool *p, member *m, pid_t pid, int sig) {
-  int64_t most = m != &p->server && brim_chaos_between(p->c, 0, 3) == 0 ? 3000 * LEASE_S : 1500;
+  int64_t most = m != &p->server && between(p->c, 0, 3) == 0 ? 3000 * LEASE_S : 1500;
   m->killed = true;
-  m->start_ms = brim_clock_ms() + brim_chaos_between(p->c, 0, most);
+  m->start_ms = brim_clock_ms() + between(p->c, 0, most);
   (void)kill(pid, sig);
 }
 
 static void stop_member(pool *p, member *m, pid_t pid, int64_t most_ms) {
-  int64_t ms = brim_chaos_between(p->c, 100, most_ms);
+  int64_t ms = between(p->c, 100, most_ms);
   m->stopped_until = brim_clock_ms() + ms;
-  brim_chaos_stop(p->c, pid, ms);
+  stop_process(p->c, pid, ms);
 }
 
-static void disturb(pool *p) {
+static void disturb_pool(pool *p) {
   static const int shares[BRIM_CHAOS_ACT_COUNT] = {
       [BRIM_CHAOS_KILL_EXECUTOR] = 24, [BRIM_CHAOS_STOP_EXECUTOR] = 8,
       [BRIM_CHAOS_KILL_TRAINING] = 12, [BRIM_CHAOS_KILL_WORKER] = 26,
       [BRIM_CHAOS_STOP_WORKER] = 10,   [BRIM_CHAOS_END_WORKER] = 6,
       [BRIM_CHAOS_KILL_SERVER] = 7,    [BRIM_CHAOS_STOP_SERVER] = 5,
       [BRIM_CHAOS_END_SERVER] = 2};
-  brim_lab_chaos_act act = brim_chaos_choose(p->c, shares);
-  member *m = act >= BRIM_CHAOS_KILL_SERVER
-                  ? &p->server
-                  : &p->workers[brim_chaos_between(p->c, 0, p->count - 1)];
-  pid_t pid = act >= BRIM_CHAOS_KILL_WORKER ? hit(m)
-                                            : brim_chaos_any(p->c, act == BRIM_CHAOS_KILL_TRAINING);
+  brim_chaos_act act = choose_act(p->c, shares);
+  member *m =
+      act >= BRIM_CHAOS_KILL_SERVER ? &p->server : &p->workers[between(p->c, 0, p->count - 1)];
+  pid_t pid =
+      act >= BRIM_CHAOS_KILL_WORKER ? hit(m) : any_process(p->c, act == BRIM_CHAOS_KILL_TRAINING);
   if (pid == 0) return;
   p->c->report->acts[act]++;
   if (act == BRIM_CHAOS_STOP_EXECUTOR) {
-    brim_chaos_stop(p->c, pid, brim_chaos_between(p->c, 100, 2500 * LEASE_S));
+    stop_process(p->c, pid, between(p->c, 100, 2500 * LEASE_S));
   } else if (act == BRIM_CHAOS_STOP_WORKER) {
     stop_member(p, m, pid, 2500 * LEASE_S);
   } else if (act == BRIM_CHAOS_STOP_SERVER) {
@@ -777,8 +757,7 @@ static void disturb(pool *p) {
   }
 }
 
-// No folder is used twice, and no fence. What is wrong has to be so three times: processes are listed one
-// after the other, and one may end meanwhile.
+// Looks for a folder or a fence that is used twice.
 static bool find_twice(const brim_chaos_proc *all, size_t n, char *out, size_t size) {
   for (size_t i = 0; i < n; i++) {
     for (size_t k = 0; k < i; k++) {
@@ -799,7 +778,8 @@ static bool find_twice(const brim_chaos_proc *all, size_t n, char *out, size_t s
   return false;
 }
 
-static void watch_processes(pool *p) {
+// Reports a violation that three looks see: processes are listed one after the other, and one may end meanwhile.
+static void watch_pool(pool *p) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   char what[160];
   for (int look = 0; look < 3; look++) {
@@ -807,15 +787,15 @@ static void watch_processes(pool *p) {
     size_t n = brim_chaos_processes(p->c->folder, all, BRIM_CHAOS_PROCS);
     if (!find_twice(all, n, what, sizeof what)) return;
   }
-  brim_chaos_violation(p->c, "%s", what);
+  violation(p->c, "%s", what);
 }
 
 //---------------------------------- experiments ----------------------------------
 
-// Keeps the queue filled, by clients that have to try again as often as the network fails them.
+// Keeps the queue filled by clients that try again when the network fails them.
 static brim_status submit_more(pool *p, bool open) {
   const int64_t *n = p->counts.states;
-  char path[BRIM_CHAOS_PATH], text[128];
+  char path[PATH_BYTES], text[128];
   bool ended;
   int64_t wanted = (p->c->options->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
   int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
@@ -838,13 +818,13 @@ static brim_status submit_more(pool *p, bool open) {
   if (!p->submits) {
     snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"),
              (long long)++p->c->report->rounds, (long long)(copies * BRIM_CHAOS_SEEDS));
-    brim_chaos_say(p->c, text);
+    say(p->c, text);
   }
-  BRIM_TRY(brim_chaos_write_grid(p->c, p->c->report->rounds, p->first, copies, path));
+  BRIM_TRY(write_grid(p->c, p->c->report->rounds, p->first, copies, path));
   return start_submit(p, path);
 }
 
-// A server that does not answer now does so later.
+// Keeps the old counts if the server does not answer.
 static void read_counts(pool *p) {
   brim_store_counts counts = {0};
   if (hit(&p->server) == 0) return;
@@ -859,19 +839,18 @@ static bool all_ended(const pool *p) {
          n[BRIM_EXP_DONE] + n[BRIM_EXP_FAILED] + n[BRIM_EXP_CANCELLED] == p->counts.total;
 }
 
-static brim_status run(pool *p) {
-  const brim_lab_chaos_options *o = p->c->options;
+static brim_status run_members(pool *p) {
+  const brim_chaos_options *o = p->c->options;
   int64_t end_ms = brim_clock_ms() + (int64_t)(o->seconds * 1e3);
-  int64_t last_ms = end_ms + BRIM_CHAOS_DRAIN_S * 1000LL, next_act = 0, next_count = 0,
-          next_look = 0;
+  int64_t last_ms = end_ms + DRAIN_S * 1000LL, next_act = 0, next_count = 0, next_look = 0;
   for (bool calm = false;;) {
     int64_t now = brim_clock_ms();
-    if (brim_chaos_is_stopped(p->c)) {
+    if (is_stopped(p->c)) {
       return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     }
     if (!calm && now >= end_ms) brim_chaos_proxy_calm(p->proxy);
     calm = now >= end_ms;
-    brim_chaos_continue(p->c, calm);
+    continue_stopped(p->c, calm);
     BRIM_TRY(keep_members(p, now));
     BRIM_TRY(submit_more(p, !calm));
     if (now >= next_count) {
@@ -881,15 +860,15 @@ static brim_status run(pool *p) {
       if (!more && all_ended(p)) return BRIM_OK;
     }
     if (now > last_ms) {
-      brim_chaos_violation(p->c, "the experiments did not end within %d s", BRIM_CHAOS_DRAIN_S);
+      violation(p->c, "the experiments did not end within %d s", DRAIN_S);
       return BRIM_OK;
     }
     if (!calm && now >= next_act) {
-      disturb(p);
-      next_act = now + brim_chaos_between(p->c, 20, 300);
+      disturb_pool(p);
+      next_act = now + between(p->c, 20, 300);
     }
     if (now >= next_look) {
-      watch_processes(p);
+      watch_pool(p);
       next_look = now + 200;
     }
     brim_clock_sleep_ns(10000000);
@@ -898,10 +877,10 @@ static brim_status run(pool *p) {
 
 //---------------------------------- begin and end ----------------------------------
 
-// A port that no program has now.
+// Chooses a port that no program uses now.
 static brim_status choose_port(pool *p) {
   for (int tries = 0; tries < 100; tries++) {
-    p->port = PORTS + (int)brim_chaos_between(p->c, 0, 9999);
+    p->port = PORTS + (int)between(p->c, 0, 9999);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)p->port)};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -945,11 +924,11 @@ static void close_member(member *m) {
   m->log = NULL;
 }
 
-// Workers leave as after Ctrl-C, then the server.
+// Ends the workers as Ctrl-C does, then the server.
 static void end(pool *p) {
   int64_t until = brim_clock_ms() + LEAVE_MS;
   bool ended = false;
-  brim_chaos_continue(p->c, true);
+  continue_stopped(p->c, true);
   for (int i = 0; i < p->count; i++) {
     if (p->workers[i].child) (void)brim_child_signal(p->workers[i].child, SIGINT);
   }
@@ -958,7 +937,7 @@ static void end(pool *p) {
     if (m == &p->server && m->child) (void)brim_child_signal(m->child, SIGINT);
     int64_t left = until - brim_clock_ms();
     if (!m->child || brim_child_wait(m->child, left > 0 ? left : 0, &ended)) continue;
-    if (!ended) brim_chaos_violation(p->c, "%s does not end after SIGINT", m->name);
+    if (!ended) violation(p->c, "%s does not end after SIGINT", m->name);
   }
   for (int i = 0; i < p->count; i++) close_member(&p->workers[i]);
   close_member(&p->submit);
@@ -969,8 +948,7 @@ static void end(pool *p) {
   brim_status_clear();
 }
 
-// --- lab_chaos.c: server and workers, from the first experiment to the last
-static brim_status brim_chaos_pool(brim_chaos *c) {
+static brim_status run_pool(brim_chaos *c) {
   pool *p = brim_calloc(1, sizeof *p);
   if (!p) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
   p->c = c;
@@ -981,7 +959,7 @@ static brim_status brim_chaos_pool(brim_chaos *c) {
     snprintf(p->workers[i].name, sizeof p->workers[i].name, "worker-%d", i + 1);
   }
   brim_status status = begin(p);
-  if (!status) status = run(p);
+  if (!status) status = run_members(p);
   char detail[512];
   snprintf(detail, sizeof detail, "%s", status ? brim_status_detail() : "");
   end(p);
@@ -991,7 +969,7 @@ static brim_status brim_chaos_pool(brim_chaos *c) {
 }
 
 //-------------------------------------------- sweep --------------------------------------------
-// The chaos test (lab_chaos.h): sweeps as child processes, and what disturbs them.
+// The chaos test of a sweep: sweeps as child processes, and the disturbances.
 
 enum {
   CHAOS_ROUND = 48,      // experiments of a round
@@ -1002,7 +980,7 @@ enum {
 
 //---------------------------------- the sweep ----------------------------------
 
-static brim_status chaos_on_line(void *ctx, const brim_child_line *line) {
+static brim_status on_sweep_line(void *ctx, const brim_child_line *line) {
   brim_chaos *c = ctx;
   snprintf(c->tail, sizeof c->tail, "%.*s", (int)(line->size < 900 ? line->size : 900), line->text);
   return BRIM_OK;
@@ -1022,7 +1000,7 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
                                   .out = BRIM_CHILD_NULL,
                                   .err = BRIM_CHILD_PIPE,
                                   .die_with_parent = true,
-                                  .on_line = chaos_on_line,
+                                  .on_line = on_sweep_line,
                                   .ctx = c};
   c->tail[0] = '\0';
   c->killed = false;
@@ -1031,18 +1009,18 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
   return brim_child_start(&how, &c->sweep);
 }
 
-// *ended: this sweep's process has ended; *done: and its grid with it.
+// *ended: the sweep's process has ended. *done: so has its grid.
 static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
   *ended = *done = false;
   BRIM_TRY(brim_child_poll(c->sweep, ended));
   if (!*ended) return BRIM_OK;
   const brim_child_result *r = brim_child_get_result(c->sweep);
-  bool expected = c->killed || brim_clock_ms() - c->full_ms < 3000 ||
-                  (!r->signal && brim_chaos_disk_failed(c->tail));
+  bool expected =
+      c->killed || brim_clock_ms() - c->full_ms < 3000 || (!r->signal && disk_failed(c->tail));
   *done = r->signal == 0 && r->exit_code == 0;
   if (!*done && !expected) {
-    brim_chaos_violation(c, "the sweep ended by itself with exit code %d, signal %d: %.300s",
-                         r->exit_code, r->signal, c->tail);
+    violation(c, "the sweep ended by itself with exit code %d, signal %d: %.300s", r->exit_code,
+              r->signal, c->tail);
   }
   brim_child_close(c->sweep);
   c->sweep = NULL;
@@ -1051,10 +1029,10 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
 
 //---------------------------------- disturbances ----------------------------------
 
-// Processes that were stopped, and the disk.
+// Continues the stopped processes that are due, and makes room on the disk.
 static void continue_due(brim_chaos *c, bool all) {
   int64_t now = brim_clock_ms();
-  brim_chaos_continue(c, all);
+  continue_stopped(c, all);
   if (c->sweep && c->full_until && (all || now >= c->full_until)) {
     struct rlimit limit = {0};
     pid_t pid = brim_child_pid(c->sweep);
@@ -1073,28 +1051,28 @@ static void fill_disk(brim_chaos *c) {
   if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0) return;
   limit.rlim_cur = SMALL_FILE;
   if (prlimit(pid, RLIMIT_FSIZE, &limit, NULL) != 0) return;
-  c->full_until = brim_clock_ms() + brim_chaos_between(c, 200, 1500);
+  c->full_until = brim_clock_ms() + between(c, 200, 1500);
   c->full_ms = c->full_until;
 }
 
-static void chaos_disturb(brim_chaos *c) {
+static void disturb_sweep(brim_chaos *c) {
   static const int shares[BRIM_CHAOS_ACT_COUNT] = {
       [BRIM_CHAOS_KILL_EXECUTOR] = 48, [BRIM_CHAOS_STOP_EXECUTOR] = 10,
       [BRIM_CHAOS_KILL_TRAINING] = 22, [BRIM_CHAOS_KILL_SWEEP] = 8,
       [BRIM_CHAOS_STOP_SWEEP] = 5,     [BRIM_CHAOS_END_SWEEP] = 3,
       [BRIM_CHAOS_FULL_DISK] = 4};
-  brim_lab_chaos_act act = brim_chaos_choose(c, shares);
+  brim_chaos_act act = choose_act(c, shares);
   bool of_sweep = act >= BRIM_CHAOS_KILL_SWEEP;
   pid_t pid = of_sweep ? (c->sweep ? brim_child_pid(c->sweep) : 0)
-                       : brim_chaos_any(c, act == BRIM_CHAOS_KILL_TRAINING);
+                       : any_process(c, act == BRIM_CHAOS_KILL_TRAINING);
   if (pid == 0) return;
   c->report->acts[act]++;
   switch (act) {
     case BRIM_CHAOS_STOP_EXECUTOR:
-      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 2500 * CHAOS_LEASE_S));
+      stop_process(c, pid, between(c, 100, 2500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_STOP_SWEEP:
-      brim_chaos_stop(c, pid, brim_chaos_between(c, 100, 1500 * CHAOS_LEASE_S));
+      stop_process(c, pid, between(c, 100, 1500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_FULL_DISK:
       fill_disk(c);
@@ -1102,7 +1080,7 @@ static void chaos_disturb(brim_chaos *c) {
     case BRIM_CHAOS_KILL_SWEEP:
     case BRIM_CHAOS_END_SWEEP:
       c->killed = true;
-      c->start_ms = brim_clock_ms() + brim_chaos_between(c, 0, 1000);
+      c->start_ms = brim_clock_ms() + between(c, 0, 1000);
       (void)kill(pid, act == BRIM_CHAOS_KILL_SWEEP ? SIGKILL : SIGINT);
       break;
     default:
@@ -1126,9 +1104,8 @@ static size_t count_trainings(const brim_chaos_proc *all, size_t n, char twice[B
   return trainings;
 }
 
-// Processes are listed one after the other, and one may end meanwhile: what is wrong has to be so
-// twice.
-static void chaos_watch_processes(brim_chaos *c) {
+// Reports a violation that three looks see, as watch_pool.
+static void watch_sweep(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   char twice[BRIM_CHAOS_ID];
   size_t trainings = 0;
@@ -1139,14 +1116,14 @@ static void chaos_watch_processes(brim_chaos *c) {
     if (!twice[0] && trainings <= (size_t)c->options->executors) return;
     brim_clock_sleep_ns(20000000);
   }
-  if (twice[0]) brim_chaos_violation(c, "experiment %s is trained twice at once", twice);
+  if (twice[0]) violation(c, "experiment %s is trained twice at once", twice);
   if (trainings > (size_t)c->options->executors) {
-    brim_chaos_violation(c, "%zu trainings at once, more than the %lld slots", trainings,
-                         (long long)c->options->executors);
+    violation(c, "%zu trainings at once, more than the %lld slots", trainings,
+              (long long)c->options->executors);
   }
 }
 
-// At the end no process may be left.
+// Reports processes that are left at the end.
 static void watch_orphans(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   int64_t until = brim_clock_ms() + ORPHAN_MS;
@@ -1156,30 +1133,27 @@ static void watch_orphans(brim_chaos *c) {
     brim_clock_sleep_ns(100000000);
   }
   for (size_t i = 0; i < n; i++) {
-    brim_chaos_violation(c, "process %ld of experiment %s is left", (long)all[i].pid, all[i].exp);
+    violation(c, "process %ld of experiment %s is left", (long)all[i].pid, all[i].exp);
     (void)kill(all[i].pid, SIGKILL);
   }
 }
 
 //---------------------------------- rounds ----------------------------------
 
-// A round until all of its experiments have ended; disturbed until end_ms. *late: they did not end in
-// time.
+// Runs a round until all of its experiments have ended, disturbed until end_ms. *late: they did not end in time.
 static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool *late) {
-  char grid[BRIM_CHAOS_PATH];
+  char grid[PATH_BYTES];
   bool done = false, ended = false;
-  int64_t last_ms =
-      (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + BRIM_CHAOS_DRAIN_S * 1000;
-  int64_t next_act = brim_clock_ms() + brim_chaos_between(c, 200, 600), next_look = 0;
+  int64_t last_ms = (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + DRAIN_S * 1000;
+  int64_t next_act = brim_clock_ms() + between(c, 200, 600), next_look = 0;
   c->hits_count = 0;
-  brim_chaos_grid_path(c, round, grid);
+  grid_path(c, round, grid);
   while (!done) {
     int64_t now = brim_clock_ms();
     bool calm = now >= end_ms;
-    if (brim_chaos_is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     if (now > last_ms) {
-      brim_chaos_violation(c, "round %lld did not end within %d s", (long long)round,
-                           BRIM_CHAOS_DRAIN_S);
+      violation(c, "round %lld did not end within %d s", (long long)round, DRAIN_S);
       *late = true;
       return BRIM_OK;
     }
@@ -1189,11 +1163,11 @@ static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool 
     }
     if (c->sweep) BRIM_TRY(poll_sweep(c, &ended, &done));
     if (!calm && now >= next_act) {
-      chaos_disturb(c);
-      next_act = now + brim_chaos_between(c, 20, 300);
+      disturb_sweep(c);
+      next_act = now + between(c, 20, 300);
     }
     if (now >= next_look) {
-      chaos_watch_processes(c);
+      watch_sweep(c);
       next_look = now + 100;
     }
     brim_clock_sleep_ns(10000000);
@@ -1208,7 +1182,7 @@ static void end_sweep(brim_chaos *c) {
 }
 
 static brim_status run_rounds(brim_chaos *c) {
-  const brim_lab_chaos_options *o = c->options;
+  const brim_chaos_options *o = c->options;
   int64_t end_ms = brim_clock_ms() + (int64_t)(o->seconds * 1e3), first = 0;
   int64_t wanted = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
   bool late = false;
@@ -1216,26 +1190,26 @@ static brim_status run_rounds(brim_chaos *c) {
   while (!late && (first == 0 || (wanted ? first < wanted : brim_clock_ms() < end_ms))) {
     int64_t copies = CHAOS_ROUND / BRIM_CHAOS_SEEDS;
     if (wanted && copies > wanted - first) copies = wanted - first;
-    char path[BRIM_CHAOS_PATH], text[128];
+    char path[PATH_BYTES], text[128];
     int64_t round = ++c->report->rounds;
-    BRIM_TRY(brim_chaos_write_grid(c, round, first, copies, path));
+    BRIM_TRY(write_grid(c, round, first, copies, path));
     snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"), (long long)round,
              (long long)(copies * BRIM_CHAOS_SEEDS));
-    brim_chaos_say(c, text);
+    say(c, text);
     BRIM_TRY(run_round(c, round, end_ms, &late));
     first += copies;
   }
   return BRIM_OK;
 }
 
-// The undisturbed trainings.
+// Runs the undisturbed trainings.
 static brim_status run_reference(brim_chaos *c) {
-  char path[BRIM_CHAOS_PATH];
+  char path[PATH_BYTES];
   bool ended = false, done = false;
-  BRIM_TRY(brim_chaos_write_grid(c, 0, 0, 1, path));
+  BRIM_TRY(write_grid(c, 0, 0, 1, path));
   BRIM_TRY(start_sweep(c, path, c->reference, c->reference));
   while (!ended) {
-    if (brim_chaos_is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
+    if (is_stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "the chaos test was stopped");
     BRIM_TRY(poll_sweep(c, &ended, &done));
     brim_clock_sleep_ns(10000000);
   }
@@ -1258,11 +1232,11 @@ static brim_status open_folder(brim_chaos *c) {
   c->reference = c->folder ? brim_fs_join(c->folder, "reference") : NULL;
   c->store = c->reference ? brim_strdup(c->options->store ? c->options->store : c->folder) : NULL;
   if (!c->store) return brim_fail(BRIM_ENOMEM, "out of memory in the chaos test");
-  return c->options->store ? brim_chaos_check_empty(c->store) : BRIM_OK;
+  return c->options->store ? check_empty(c->store) : BRIM_OK;
 }
 
-brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos_report *out) {
-  brim_lab_chaos_options o = *options;
+brim_status brim_chaos_run(const brim_chaos_options *options, brim_chaos_report *out) {
+  brim_chaos_options o = *options;
   if (!(o.seconds > 0)) o.seconds = 120;
   if (o.executors <= 0) o.executors = 16;
   memset(out, 0, sizeof *out);
@@ -1272,7 +1246,7 @@ brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos
   int64_t start = brim_clock_ms();
   brim_status status = open_folder(&c);
   if (!status) status = run_reference(&c);
-  if (!status) status = o.workers > 0 ? brim_chaos_pool(&c) : run_rounds(&c);
+  if (!status) status = o.workers > 0 ? run_pool(&c) : run_rounds(&c);
   end_sweep(&c);
   if (!status || status == BRIM_EINTERRUPTED) watch_orphans(&c);
   if (!status) status = brim_chaos_check(&c);

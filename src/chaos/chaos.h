@@ -1,19 +1,18 @@
 // The chaos test: runs small trainings through sweeps and disturbs them at random, then checks that
-// nothing was lost. It starts the program as users do and needs no part of the sweep inside itself.
+// nothing was lost. It starts the program as users do, and reads the store afterwards.
 //
-// Rounds of experiments are submitted until the time is over. Meanwhile executors, trainings and the
-// sweep are killed and stopped at random moments, and files may not grow for a while, as on a full
-// disk. Afterwards the last round runs to its end undisturbed. What must hold: every experiment is done
-// with one result, its metrics are those of an undisturbed run, never two trainings of one experiment
-// or more than `executors` at once, and no process is left. A sweep that ends because a write failed, and
-// says so, starts again.
+// The test submits rounds of experiments until its time is over. Meanwhile it kills and stops executors, trainings and
+// the sweep at random moments, and for a while files may not grow, as on a full disk. The last round runs to its end
+// undisturbed. Then every experiment must be done with one result and with the metrics of an undisturbed run. There must
+// never be two trainings of one experiment, nor more than `executors` at once, and no process may be left. A sweep that
+// ends because a write failed, and says so, starts again.
 //
-// With `workers`, a server and that many workers take the place of the sweep. They speak HTTP through a
-// proxy that drops, delays, repeats and cuts requests and replies; server and workers are killed and
-// stopped, too. A worker that was cut off trains what another has taken over until it hears of it, so two
-// trainings of one experiment may run at once: in two folders, under two fences, and one result counts.
-#ifndef BRIM_LAB_CHAOS_H_
-#define BRIM_LAB_CHAOS_H_
+// With `workers`, a server and that many workers replace the sweep. They speak HTTP through a proxy that drops, delays,
+// repeats and cuts requests and replies; the test kills and stops the server and the workers too. A worker that was cut
+// off continues an experiment that another has taken over until it learns of that. So two trainings of one experiment
+// may run at once: in two folders, under two fences, and one result counts.
+#ifndef BRIM_CHAOS_H_
+#define BRIM_CHAOS_H_
 
 #include <signal.h>
 #include <stdbool.h>
@@ -27,7 +26,7 @@ extern "C" {
 #endif
 
 // 0 and NULL are the defaults.
-typedef struct brim_lab_chaos_options {
+typedef struct brim_chaos_options {
   const char *program;  // required: brim
   const char *folder;   // required: for all files; made where it is not there, and has to be empty
   const char *store;    // a folder or PostgreSQL's URL; NULL = below `folder`
@@ -40,9 +39,9 @@ typedef struct brim_lab_chaos_options {
   // What happens, a line at a time; may be NULL.
   void (*say)(void *ctx, const char *text);
   void *ctx;
-} brim_lab_chaos_options;
+} brim_chaos_options;
 
-#define BRIM_LAB_CHAOS_MAP(X)           \
+#define BRIM_CHAOS_ACT_MAP(X)           \
   X(KILL_EXECUTOR, "executors_killed")  \
   X(STOP_EXECUTOR, "executors_stopped") \
   X(KILL_TRAINING, "trainings_killed")  \
@@ -57,17 +56,17 @@ typedef struct brim_lab_chaos_options {
   X(STOP_SERVER, "servers_stopped")     \
   X(END_SERVER, "servers_interrupted")
 
-typedef enum brim_lab_chaos_act {
+typedef enum brim_chaos_act {
 #define X(id, name) BRIM_CHAOS_##id,
-  BRIM_LAB_CHAOS_MAP(X)
+  BRIM_CHAOS_ACT_MAP(X)
 #undef X
       BRIM_CHAOS_ACT_COUNT
-} brim_lab_chaos_act;
+} brim_chaos_act;
 
-const char *brim_lab_chaos_act_name(brim_lab_chaos_act act);
+const char *brim_chaos_act_name(brim_chaos_act act);
 
 // What the network does to a request.
-#define BRIM_LAB_CHAOS_FAULT_MAP(X)   \
+#define BRIM_CHAOS_FAULT_MAP(X)       \
   X(DROP_REQUEST, "requests_dropped") \
   X(LATE_REQUEST, "requests_delayed") \
   X(TWICE, "requests_doubled")        \
@@ -75,30 +74,30 @@ const char *brim_lab_chaos_act_name(brim_lab_chaos_act act);
   X(LATE_REPLY, "replies_delayed")    \
   X(CUT_REPLY, "replies_cut")
 
-typedef enum brim_lab_chaos_fault {
+typedef enum brim_chaos_fault {
 #define X(id, name) BRIM_CHAOS_##id,
-  BRIM_LAB_CHAOS_FAULT_MAP(X)
+  BRIM_CHAOS_FAULT_MAP(X)
 #undef X
       BRIM_CHAOS_FAULT_COUNT
-} brim_lab_chaos_fault;
+} brim_chaos_fault;
 
-const char *brim_lab_chaos_fault_name(brim_lab_chaos_fault fault);
+const char *brim_chaos_fault_name(brim_chaos_fault fault);
 
-typedef struct brim_lab_chaos_report {
+typedef struct brim_chaos_report {
   int64_t rounds, experiments, attempts;
   int64_t acts[BRIM_CHAOS_ACT_COUNT];
-  int64_t starts;  // of sweeps, or of servers and workers
+  int64_t starts;  // of sweeps, or of the server and workers
   int64_t workers, requests, faults[BRIM_CHAOS_FAULT_COUNT];
   int64_t violations;
-  char first[512];  // the first of them
+  char first[512];  // the first violation
   double seconds;
   uint64_t seed;
-} brim_lab_chaos_report;
+} brim_chaos_report;
 
-// BRIM_OK also when something was violated: the report says so. BRIM_EINTERRUPTED: *stop ended it.
-brim_status brim_lab_chaos(const brim_lab_chaos_options *options, brim_lab_chaos_report *out);
+// BRIM_OK also with violations, which the report counts. BRIM_EINTERRUPTED: *stop ended the test.
+brim_status brim_chaos_run(const brim_chaos_options *options, brim_chaos_report *out);
 
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_CHAOS_H_
+#endif  // BRIM_CHAOS_H_

@@ -1,5 +1,4 @@
-// See lab_chaos_proxy.h.
-#include "lab/lab_chaos_proxy.h"
+// The network of the chaos test: a proxy that spoils requests (chaos_int.h).
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,9 +15,10 @@
 
 #include "base/base.h"
 #include "base/base_thread.h"
+#include "chaos/chaos_int.h"
 
 enum {
-  SLICE_MS = 100,      // threads look this often whether they should end
+  SLICE_MS = 100,      // between two looks whether to end
   IDLE_MS = 600000,    // for the next request of a client
   ANSWER_MS = 120000,  // for a reply: a stopped server takes as long as it is stopped
   CONNECTIONS = 512,   // at once
@@ -42,13 +42,6 @@ typedef struct connection {
   brim_str request, reply;
   atomic_bool *begun;  // the thread of the listener waits for it
 } connection;
-
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
 
 //---------------------------------- messages ----------------------------------
 
@@ -134,7 +127,7 @@ static struct sockaddr_in local_address(int port) {
   return a;
 }
 
-// A send to one that reads no more does not wait for ever.
+// Limits the time of a send to a peer that no longer reads.
 static void set_up(int fd) {
   const struct timeval limit = {.tv_sec = 5};
   const int one = 1;
@@ -160,7 +153,7 @@ static bool connect_server(connection *c) {
 static void hang_up(connection *c) {
   const struct linger reset = {.l_onoff = 1};
   if (c->client < 0) return;
-  if (next_random(&c->random) & 1) {
+  if (brim_chaos_random(&c->random) & 1) {
     (void)setsockopt(c->client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   }
   close(c->client);
@@ -171,20 +164,19 @@ static void hang_up(connection *c) {
 
 static void wait_late(connection *c) {
   int64_t most = c->proxy->options.late_ms,
-          ms = (int64_t)(next_random(&c->random) % (uint64_t)(most + 1));
+          ms = (int64_t)(brim_chaos_random(&c->random) % (uint64_t)(most + 1));
   for (; ms > 0 && !c->proxy->ends; ms -= SLICE_MS) {
     brim_clock_sleep_ns((ms < SLICE_MS ? ms : SLICE_MS) * 1000000);
   }
 }
 
-// What happens to this request; BRIM_CHAOS_FAULT_COUNT: nothing.
-static brim_lab_chaos_fault choose_fault(connection *c) {
+// Chooses what happens to this request; BRIM_CHAOS_FAULT_COUNT: nothing.
+static brim_chaos_fault choose_fault(connection *c) {
   const brim_chaos_proxy_options *o = &c->proxy->options;
-  uint64_t at = next_random(&c->random);
+  uint64_t at = brim_chaos_random(&c->random);
   if (c->proxy->calm || (int)(at % 100) >= o->percent) return BRIM_CHAOS_FAULT_COUNT;
-  brim_lab_chaos_fault fault = o->only >= 0
-                                   ? (brim_lab_chaos_fault)o->only
-                                   : (brim_lab_chaos_fault)(at / 100 % BRIM_CHAOS_FAULT_COUNT);
+  brim_chaos_fault fault = o->only >= 0 ? (brim_chaos_fault)o->only
+                                        : (brim_chaos_fault)(at / 100 % BRIM_CHAOS_FAULT_COUNT);
   if (o->match && !strstr(c->request.data, o->match)) return BRIM_CHAOS_FAULT_COUNT;
   if (o->most > 0 && c->proxy->spoiled >= o->most) return BRIM_CHAOS_FAULT_COUNT;
   c->proxy->spoiled++;
@@ -201,12 +193,12 @@ static bool ask_server(connection *c) {
   return false;
 }
 
-// The same request once more; the client gets either reply.
+// Sends the request once more; the client gets one of the two replies.
 static bool ask_again(connection *c) {
   brim_str first = c->reply;
   brim_str_init(&c->reply);
   bool good = ask_server(c);
-  if (!good || (next_random(&c->random) & 1)) {
+  if (!good || (brim_chaos_random(&c->random) & 1)) {
     brim_str second = c->reply;
     c->reply = first;
     first = second;
@@ -217,17 +209,17 @@ static bool ask_again(connection *c) {
 
 // False: the connection of the client ends.
 static bool pass(connection *c) {
-  brim_lab_chaos_fault fault = choose_fault(c);
+  brim_chaos_fault fault = choose_fault(c);
   c->proxy->requests++;
   if (fault == BRIM_CHAOS_DROP_REQUEST) return false;
-  // The client may give up meanwhile, and what it asked for is carried out all the same.
+  // the client may give up meanwhile, and the server carries out the request all the same
   if (fault == BRIM_CHAOS_LATE_REQUEST) wait_late(c);
   if (!ask_server(c)) return false;
   if (fault == BRIM_CHAOS_TWICE && !ask_again(c)) return false;
   if (fault == BRIM_CHAOS_DROP_REPLY) return false;
   if (fault == BRIM_CHAOS_LATE_REPLY) wait_late(c);
   if (fault == BRIM_CHAOS_CUT_REPLY) {
-    size_t part = next_random(&c->random) % c->reply.len;
+    size_t part = brim_chaos_random(&c->random) % c->reply.len;
     (void)send_all(c->client, c->reply.data, part);
     return false;
   }

@@ -1,23 +1,413 @@
 // Where experiments run: GPUs, the processes on them, and which queued experiment starts where (lab_place.h).
 
-#include "lab/lab_place.h"
+#include "lab/place/lab_place.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "lab/lab_place_int.h"
+#include "base/base.h"
+#include "lab/place/lab_place_int.h"
+
+//---------------------------------------- the lock of a GPU ----------------------------------------
+// The lock file lies in a folder that every user may write to, so other users may have put anything there. brim never
+// follows it as a link, never creates it over something else, and never writes to it if it has foreign content, a second
+// name, or is no regular file.
+
+#define MARK "brim-gpu "
+
+static brim_status lock_path(const char *folder, const char *uuid, char *out, size_t size) {
+  int n = snprintf(out, size, "%s/brim-gpu-", folder);
+  size_t at = n > 0 ? (size_t)n : size;
+  for (const char *c = uuid; *c && at + 6 < size; c++) {
+    out[at++] = (char)(isalnum((unsigned char)*c) || *c == '-' ? *c : '_');
+  }
+  if (at + 6 >= size)
+    return brim_fail(BRIM_EINVAL, "the name of the folder %s is too long", folder);
+  memcpy(out + at, ".lock", 6);
+  return BRIM_OK;
+}
+
+// Tries to open before it creates: in a sticky folder the kernel refuses O_CREAT on another user's file
+// (fs.protected_regular).
+static brim_status open_lock(const char *path, int *out) {
+  for (int tries = 0; tries < 100; tries++) {
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+      fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
+      if (fd >= 0) (void)fchmod(fd, 0666);  // whatever the umask
+      if (fd < 0 && errno == EEXIST) continue;
+    }
+    if (fd < 0) {
+      return brim_fail(brim_errno_status(errno), "cannot lock %s: %s", path,
+                       brim_errno_text(errno));
+    }
+    *out = fd;
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EIO, "cannot lock %s: another process keeps replacing the file", path);
+}
+
+static size_t read_content(int fd, char *text, size_t size) {
+  ssize_t n = pread(fd, text, size - 1, 0);
+  size_t got = n > 0 ? (size_t)n : 0;
+  text[got] = '\0';
+  return got;
+}
+
+static brim_status check_lock(int fd, const char *path) {
+  char text[16];
+  struct stat about;
+  bool ours = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1;
+  if (ours && read_content(fd, text, sizeof text) > 0) ours = brim_str_starts(text, MARK);
+  if (ours) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "%s was not written by brim, and brim needs a lock of this name; move the file "
+                   "away",
+                   path);
+}
+
+static void read_user(int64_t uid, char *out, size_t size) {
+  struct passwd entry, *found = NULL;
+  char text[2048];
+  if (getpwuid_r((uid_t)uid, &entry, text, sizeof text, &found) == 0 && found) {
+    snprintf(out, size, "%s", entry.pw_name);
+  } else {
+    snprintf(out, size, "uid %lld", (long long)uid);
+  }
+}
+
+static void read_holder(int fd, brim_lab_place_holder *holder) {
+  char text[640];
+  memset(holder, 0, sizeof *holder);
+  read_content(fd, text, sizeof text);
+  if (!brim_str_starts(text, MARK)) return;
+  char *end = NULL;
+  holder->pid = strtoll(text + sizeof MARK - 1, &end, 10);
+  if (*end != ' ') return;
+  int64_t uid = strtoll(end + 1, &end, 10);
+  read_user(uid, holder->user, sizeof holder->user);
+  if (*end != ' ') return;
+  end[1 + strcspn(end + 1, "\n")] = '\0';
+  snprintf(holder->store, sizeof holder->store, "%s", end + 1);
+}
+
+static void write_holder(int fd, const char *store) {
+  char text[640];
+  int n =
+      snprintf(text, sizeof text, MARK "%ld %ld %.511s\n", (long)getpid(), (long)getuid(), store);
+  // best effort: the lock holds without the text
+  if (ftruncate(fd, 0) == 0 && n > 0) (void)!pwrite(fd, text, (size_t)n, 0);
+}
+
+static bool same_file(int fd, const char *path) {
+  struct stat opened, named;
+  return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+static brim_status take_flock(int fd, const char *path, int how, brim_lab_place_holder *holder) {
+  int rc;
+  do {
+    rc = flock(fd, how | LOCK_NB);
+  } while (rc != 0 && errno == EINTR);
+  // a cleaner of the folder removed the file meanwhile: the next call makes a new one
+  if (rc == 0 && !same_file(fd, path)) return brim_fail(BRIM_EIO, "%s was removed", path);
+  if (rc == 0) return BRIM_OK;
+  if (errno != EWOULDBLOCK) {
+    return brim_fail(brim_errno_status(errno), "cannot lock %s: %s", path, brim_errno_text(errno));
+  }
+  read_holder(fd, holder);
+  return brim_fail(BRIM_EEXIST, "another process holds %s", path);
+}
+
+static brim_status lock(const char *folder, const char *uuid, int how, int *out,
+                        brim_lab_place_holder *holder) {
+  char path[512];
+  int fd = -1;
+  memset(holder, 0, sizeof *holder);
+  BRIM_TRY(lock_path(folder, uuid, path, sizeof path));
+  BRIM_TRY(open_lock(path, &fd));
+  brim_status status = check_lock(fd, path);
+  if (!status) status = take_flock(fd, path, how, holder);
+  if (status) {
+    close(fd);
+    return status;
+  }
+  *out = fd;
+  return BRIM_OK;
+}
+
+brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char *store, int *fd,
+                                brim_lab_place_holder *holder) {
+  *fd = -1;
+  BRIM_TRY(lock(folder, uuid, LOCK_EX, fd, holder));
+  write_holder(*fd, store);
+  return BRIM_OK;
+}
+
+brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
+                                      brim_lab_place_holder *holder) {
+  int fd = -1;
+  // a shared lock: two sweeps that look at the same time do not disturb each other
+  BRIM_TRY(lock(folder, uuid, LOCK_SH, &fd, holder));
+  close(fd);
+  return BRIM_OK;
+}
+
+void brim_lab_place_lock_touch(int fd) {
+  if (fd >= 0) (void)futimens(fd, NULL);
+}
+
+//--------------------------------------------- MPS ---------------------------------------------
+
+enum { MPS_START_MS = 10000, MPS_FOLDER_BYTES = 96, MPS_LINE_BYTES = 160 };
+
+struct brim_lab_mps {
+  brim_child *child;
+  int fd;  // of the pipe's writing end
+  int64_t since_ms;
+  brim_lab_mps_state state;
+  char folder[MPS_FOLDER_BYTES];
+  char line[MPS_LINE_BYTES];
+};
+
+// A shell keeps the daemon: it starts it in the foreground, waits for the end of the pipe that the sweep and its executors
+// hold, and then tells the daemon to quit, or kills it. $1 is the program, $2 the folder, descriptor 3 the pipe. The
+// daemon writes to a file, because a pipe to the sweep would break with the sweep and kill the daemon.
+static const char KEEPER[] =
+    "exec 2>/dev/null\n"
+    "\"$1\" -f 3<&- >\"$2/brim-log/daemon.txt\" 2>&1 & d=$!\n"
+    "( cat <&3 >/dev/null; exec 3<&-\n"
+    "  echo quit | \"$1\" >/dev/null & q=$!\n"
+    "  for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 $d || break; sleep 0.5; done\n"
+    "  kill -9 $d $q ) >/dev/null & w=$!\n"
+    "exec 3<&-\n"
+    "trap : TERM INT HUP\n"
+    "while kill -0 $d; do wait $d; done\n"
+    "kill $w\n"
+    "m=$(tail -n 1 \"$2/brim-log/daemon.txt\")\n"
+    "rm -rf \"$2\"\n"
+    "echo \"$m\"\n";
+
+static brim_status keep_line(void *ctx, const brim_child_line *line) {
+  brim_lab_mps *mps = ctx;
+  if (line->size > 0) snprintf(mps->line, sizeof mps->line, "%s", line->text);
+  brim_utf8_trim(mps->line);
+  return BRIM_OK;
+}
+
+// Uses a fresh name, since an earlier daemon may still be ending.
+static brim_status make_mps_folder(brim_lab_mps *mps, const char *parent) {
+  char path[MPS_FOLDER_BYTES + 16];
+  int n = snprintf(mps->folder, sizeof mps->folder, "%s/brim-mps-XXXXXX", parent);
+  // the longest socket in it is /control_privileged, and a socket's name has 107 bytes at most
+  if (n + (int)sizeof "/control_privileged" > 107) {
+    mps->folder[0] = '\0';
+    return brim_fail(BRIM_EUNSUPPORTED, "the name of the folder %s is too long for a socket",
+                     parent);
+  }
+  BRIM_TRY(brim_fs_mkdirs(parent));
+  bool made = mkdtemp(mps->folder) != NULL;  // 0700
+  // not "log": the daemon has a socket of that name
+  snprintf(path, sizeof path, "%s/brim-log", mps->folder);
+  if (made && mkdir(path, 0700) == 0) return BRIM_OK;
+  return brim_fail(brim_errno_status(errno), "cannot create the folder %s: %s", mps->folder,
+                   brim_errno_text(errno));
+}
+
+static brim_status start_daemon(brim_lab_mps *mps, const char *program, const char *uuid) {
+  char pipe_dir[160], log_dir[160], visible[160];
+  snprintf(pipe_dir, sizeof pipe_dir, "CUDA_MPS_PIPE_DIRECTORY=%s", mps->folder);
+  snprintf(log_dir, sizeof log_dir, "CUDA_MPS_LOG_DIRECTORY=%s/brim-log", mps->folder);
+  snprintf(visible, sizeof visible, "CUDA_VISIBLE_DEVICES=%s", uuid);
+  const char *env[] = {pipe_dir, log_dir, visible, "CUDA_DEVICE_ORDER=PCI_BUS_ID", NULL};
+  const char *argv[] = {"sh", "-c", KEEPER, "brim-mps", program, mps->folder, NULL};
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return brim_fail(BRIM_ELIMIT, "cannot create a pipe: %s", brim_errno_text(errno));
+  }
+  mps->fd = ends[1];
+  brim_child_options options = {.argv = argv,
+                                .env_change = env,
+                                .out = BRIM_CHILD_PIPE,
+                                .err = BRIM_CHILD_MERGE,
+                                .pass_fds = ends,
+                                .pass_count = 1,
+                                .on_line = keep_line,
+                                .ctx = mps};
+  brim_status status = brim_child_start(&options, &mps->child);
+  close(ends[0]);
+  return status;
+}
+
+// Looks through PATH, as the shell will.
+static bool is_program(const char *program) {
+  if (strchr(program, '/')) return access(program, X_OK) == 0;
+  const char *path = getenv("PATH");
+  while (path && *path) {
+    size_t n = strcspn(path, ":");
+    char name[1024];
+    int size = snprintf(name, sizeof name, "%.*s/%s", (int)n, path, program);
+    if (size > 0 && size < (int)sizeof name && access(name, X_OK) == 0) return true;
+    path += n + (path[n] == ':');
+  }
+  return false;
+}
+
+brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
+                               int64_t now_ms, brim_lab_mps **out) {
+  *out = NULL;
+  if (!is_program(program)) {
+    return brim_fail(BRIM_EUNSUPPORTED, "%s is not installed", program);
+  }
+  brim_lab_mps *mps = brim_calloc(1, sizeof *mps);
+  if (!mps) return brim_fail(BRIM_ENOMEM, "out of memory for MPS");
+  mps->fd = -1;
+  mps->since_ms = now_ms;
+  brim_status status = make_mps_folder(mps, parent);
+  if (!status) status = start_daemon(mps, program, uuid);
+  if (status) {
+    brim_lab_mps_stop(mps);
+    return status;
+  }
+  *out = mps;
+  return BRIM_OK;
+}
+
+brim_lab_mps_state brim_lab_mps_update(brim_lab_mps *mps, int64_t now_ms) {
+  char path[MPS_FOLDER_BYTES + 16];
+  bool ended = false;
+  if (mps->state == BRIM_LAB_MPS_FAILED) return mps->state;
+  if (brim_child_poll(mps->child, &ended) || ended) mps->state = BRIM_LAB_MPS_FAILED;
+  if (mps->state != BRIM_LAB_MPS_STARTING) return mps->state;
+  snprintf(path, sizeof path, "%s/control", mps->folder);
+  if (brim_fs_exists(path)) {
+    mps->state = BRIM_LAB_MPS_READY;
+  } else if (now_ms - mps->since_ms >= MPS_START_MS) {
+    mps->state = BRIM_LAB_MPS_FAILED;
+  }
+  return mps->state;
+}
+
+const char *brim_lab_mps_pipe(const brim_lab_mps *mps) { return mps->folder; }
+const char *brim_lab_mps_error(const brim_lab_mps *mps) { return mps->line; }
+int64_t brim_lab_mps_pid(const brim_lab_mps *mps) { return brim_child_pid(mps->child); }
+int brim_lab_mps_fd(const brim_lab_mps *mps) { return mps->fd; }
+
+void brim_lab_mps_stop(brim_lab_mps *mps) {
+  if (!mps) return;
+  if (mps->fd >= 0) close(mps->fd);
+  brim_child_detach(mps->child);
+  brim_free(mps);
+}
+
+//--------------------------------------------- types ---------------------------------------------
+
+enum {
+  BRIM_LAB_PLACE_EXP = 40,        // bytes of an id
+  BRIM_LAB_PLACE_SEEN = 128,      // processes remembered as ours on one GPU
+  BRIM_LAB_PLACE_FAILURES = 3,    // experiments in a row that take a GPU out of service
+  BRIM_LAB_PLACE_REMEMBERED = 64  // experiments that failed somewhere
+};
+
+typedef struct brim_lab_place_job {
+  char exp[BRIM_LAB_PLACE_EXP];
+  int64_t pid;  // of the executor; 0 = not started
+  bool cpu;
+  int threads;
+  int cards[BRIM_LAB_PLACE_K];  // indexes
+  int card_count;
+  double need_bytes;  // NaN = unknown
+  double used_bytes;  // by the last reading; NaN = unknown
+  int64_t number;     // in the order of their starts
+  brim_lab_pack_job pack;
+} brim_lab_place_job;
+
+// One GPU.
+typedef struct brim_lab_place_card {
+  int index;
+  char uuid[BRIM_LAB_PLACE_UUID], name[64];
+  bool allowed;  // by options.devices
+  // by the last reading
+  bool read, has_list;
+  brim_gpu_memory memory;
+  int misses, list_misses;  // readings in a row that failed after one had worked
+  int foreign;
+  double foreign_bytes;  // NaN = some of it is unknown
+  double mps_bytes;
+  int left;  // processes of ended experiments
+  char holder[BRIM_LAB_PLACE_TEXT];
+  // the lock
+  int lock_fd;  // -1 = not ours
+  int64_t touched_ms;
+  bool adopted;  // executors of an earlier sweep hold the lock
+  bool locked;   // another sweep's
+  char locked_by[BRIM_LAB_PLACE_TEXT];
+  // in use
+  int jobs;
+  bool returning;
+  int64_t returning_since_ms;
+  double base_used, base_foreign, base_free;  // before the first experiment started; NaN = unknown
+  uint32_t before[BRIM_LAB_PLACE_SEEN], ours[BRIM_LAB_PLACE_SEEN];  // processes
+  size_t before_count, ours_count;
+  // service
+  bool out;
+  char reason[BRIM_LAB_PLACE_TEXT];
+  int failures;
+  char failed[BRIM_LAB_PLACE_FAILURES][BRIM_LAB_PLACE_EXP];
+  // several experiments at once
+  bool reserved;
+  bool more;  // the last choice left an experiment that would fit beside those on it
+  brim_lab_pack pack;
+  bool mps_refused;
+  bool mps_seen;     // its server is on the list
+  bool mps_counted;  // its memory is in the baseline
+  brim_lab_mps *mps;
+} brim_lab_place_card;
+
+typedef struct brim_lab_place_failed {
+  char exp[BRIM_LAB_PLACE_EXP];
+  int card;
+} brim_lab_place_failed;
+
+struct brim_lab_place {
+  brim_lab_place_options options;  // strings are copies
+  char *texts[8];
+  bool cpu_allowed;
+  int cpu_slots, cpu_taken;
+  brim_lab_place_card *cards;
+  int card_count;
+  brim_lab_place_job *jobs;
+  size_t job_count, job_room;
+  int64_t next_number;
+  int64_t tick_ms;  // of the last reading
+  bool ticked;
+  brim_lab_place_failed failed[BRIM_LAB_PLACE_REMEMBERED];
+  size_t failed_next;
+};
+
+// Which of the machine's devices a text names.
+typedef struct brim_lab_place_mask {
+  bool cpu;
+  uint64_t cards;  // bits
+} brim_lab_place_mask;
 
 //------------------------------------------ processes ------------------------------------------
-// Whose process one is, by its parents in /proc.
+// Finds whose process one is by its parents in /proc.
 
 enum { MOST_PARENTS = 64 };
 
-// 0 = unknown, or none.
+// 0 = unknown or none.
 static int64_t parent_of(const char *root, int64_t pid) {
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
@@ -28,11 +418,9 @@ static int64_t parent_of(const char *root, int64_t pid) {
   return strtoll(end + 4, NULL, 10);
 }
 
-// lab_place.c
-// Whether a process descends from one of `roots`, or is one; *which: its index. `root` stands in
-// front of /proc.
-static bool place_descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
-                           size_t *which) {
+// True if a process is one of `roots` or descends from one; *which is that root's index. `root` is a prefix of /proc.
+static bool descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
+                     size_t *which) {
   for (int i = 0; i < MOST_PARENTS && pid > 1; i++) {
     for (size_t k = 0; k < count; k++) {
       if (roots[k] != pid) continue;
@@ -45,15 +433,13 @@ static bool place_descends(const char *root, int64_t pid, const int64_t *roots, 
 }
 
 //--------------------------------------- names of devices ---------------------------------------
-// Texts that name devices, and the list of GPUs as CUDA would count them.
-
-//---------------------------------- the machine ----------------------------------
+// The list of GPUs as CUDA counts them, and texts that name devices.
 
 static bool is_number(const char *text, int64_t *out) {
   return isdigit((unsigned char)text[0]) && brim_parse_i64(text, out);
 }
 
-// The GPU of the machine that an entry of CUDA_VISIBLE_DEVICES names; < 0: none, or several.
+// The GPU that an entry of CUDA_VISIBLE_DEVICES names; < 0: none or several.
 static int find_listed(const brim_gpu_listed *all, size_t count, const char *entry) {
   int64_t number = 0;
   if (is_number(entry, &number)) return number < (int64_t)count ? (int)number : -1;
@@ -79,7 +465,7 @@ static void add_card(brim_lab_place *place, const brim_gpu_listed *gpu) {
   snprintf(card->name, sizeof card->name, "%.63s", gpu->name);
 }
 
-// As CUDA reads it: entries after the first that names no GPU do not count.
+// Reads the list as CUDA does: entries after the first that names no GPU do not count.
 static void add_visible(brim_lab_place *place, const brim_gpu_listed *all, size_t count) {
   const char *at = place->options.visible;
   while (*at) {
@@ -96,8 +482,8 @@ static void add_visible(brim_lab_place *place, const brim_gpu_listed *all, size_
   }
 }
 
-// Cards of the machine, in the order and the choice of CUDA_VISIBLE_DEVICES.
-static brim_status place_list(brim_lab_place *place) {
+// Lists the GPUs of the machine in the order and selection of CUDA_VISIBLE_DEVICES.
+static brim_status list_cards(brim_lab_place *place) {
   if (!place->options.monitor) return BRIM_OK;
   brim_gpu_listed *all = NULL;
   size_t count = 0;
@@ -107,7 +493,7 @@ static brim_status place_list(brim_lab_place *place) {
     return BRIM_OK;
   }
   if (status) return status;
-  place->cards = (brim_lab_place_card *)brim_calloc(count ? count : 1, sizeof *place->cards);
+  place->cards = brim_calloc(count ? count : 1, sizeof *place->cards);
   if (!place->cards) {
     brim_free(all);
     return brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
@@ -121,8 +507,6 @@ static brim_status place_list(brim_lab_place *place) {
   return BRIM_OK;
 }
 
-//---------------------------------- texts ----------------------------------
-
 static brim_status fail_missing(const brim_lab_place *place, const char *entry) {
   if (place->card_count == 0) {
     return brim_fail(BRIM_EDEVICE,
@@ -133,8 +517,8 @@ static brim_status fail_missing(const brim_lab_place *place, const char *entry) 
                    place->card_count - 1);
 }
 
-static void every_card(const brim_lab_place *place, brim_lab_place_mask *out) {
-  for (int i = 0; i < place->card_count; i++) out->cards |= (uint64_t)1 << i;
+static uint64_t every_card(const brim_lab_place *place) {
+  return place->card_count < 64 ? ((uint64_t)1 << place->card_count) - 1 : ~(uint64_t)0;
 }
 
 static brim_status parse_uuid(const brim_lab_place *place, const char *entry,
@@ -160,12 +544,12 @@ static brim_status parse_entry(const brim_lab_place *place, const char *entry,
     return BRIM_OK;
   }
   if (strcmp(entry, "auto") == 0) {
-    every_card(place, out);
+    out->cards |= every_card(place);
     out->cpu = out->cpu || place->card_count == 0;
     return BRIM_OK;
   }
   if (strcmp(entry, "cuda") == 0) {
-    every_card(place, out);
+    out->cards |= every_card(place);
     return place->card_count > 0 ? BRIM_OK : fail_missing(place, entry);
   }
   const char *digits = brim_str_starts(entry, "cuda:") ? entry + 5 : entry;
@@ -182,10 +566,9 @@ static brim_status parse_entry(const brim_lab_place *place, const char *entry,
       "cannot use device %s; give auto, cpu, cuda, cuda:N, N, a UUID, or a list of them", entry);
 }
 
-// lab_place.c
-// "auto" is every GPU, or the CPU where there is none. BRIM_EINVAL names what is not here.
-static brim_status place_parse(const brim_lab_place *place, const char *text,
-                               brim_lab_place_mask *out) {
+// Parses a list of devices. "auto" is every GPU, or the CPU if there is none.
+static brim_status parse_devices(const brim_lab_place *place, const char *text,
+                                 brim_lab_place_mask *out) {
   *out = (brim_lab_place_mask){0};
   const char *at = text && *text ? text : "auto";
   while (*at) {
@@ -202,7 +585,7 @@ static brim_status place_parse(const brim_lab_place *place, const char *text,
 }
 
 //--------------------------------------------- GPUs ---------------------------------------------
-// One GPU: which processes are ours, whether memory was returned, whether it is in service.
+// One GPU: which processes are ours, whether memory was returned, whether the GPU is in service.
 
 #define MIB (1024.0 * 1024.0)
 
@@ -212,9 +595,8 @@ enum {
   TOUCH_MS = 10 * 60 * 1000
 };
 
-// lab_place.c
-static brim_lab_place_state place_card_state(const brim_lab_place *place,
-                                             const brim_lab_place_card *card) {
+static brim_lab_place_state card_state(const brim_lab_place *place,
+                                       const brim_lab_place_card *card) {
   if (card->out) return BRIM_LAB_PLACE_OUT;
   if (card->jobs > 0) return BRIM_LAB_PLACE_BUSY;
   if (card->returning) return BRIM_LAB_PLACE_RETURNING;
@@ -222,7 +604,7 @@ static brim_lab_place_state place_card_state(const brim_lab_place *place,
   return card->locked ? BRIM_LAB_PLACE_LOCKED : BRIM_LAB_PLACE_FREE;
 }
 
-static void place_card_retire(brim_lab_place_card *card, const char *reason) {
+static void card_retire(brim_lab_place_card *card, const char *reason) {
   if (card->out) return;
   card->out = true;
   snprintf(card->reason, sizeof card->reason, "%s", reason);
@@ -276,14 +658,12 @@ static void remember(brim_lab_place_card *card, uint32_t pid) {
   card->ours[card->ours_count++] = pid;
 }
 
-// In a container the driver may give numbers of processes that are not in our /proc, even for our
-// own. One that came after our experiment is taken for its.
+// In a container the driver may list even our own processes by numbers that are not in our /proc. A process that came
+// after our experiment counts as the experiment's.
 static bool is_presumed_ours(const brim_lab_place_card *card, const brim_gpu_process *p) {
   bool using = card->jobs > 0 || card->returning;
   return using && p->elsewhere && !has_pid(card->before, card->before_count, p->pid);
 }
-
-static void add_bytes(double *sum, double bytes) { *sum += bytes; }  // NaN stays
 
 static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
                       brim_lab_place_job *job) {
@@ -292,7 +672,7 @@ static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
     job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
 }
 
-// MPS's server where the driver gives numbers that are not in our /proc: there is one, and it stays.
+// In such a container the first unknown process counts as MPS's server: there is one, and it stays.
 static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p) {
   if (!card->mps || card->mps_seen || !p->elsewhere) return false;
   card->mps_seen = true;
@@ -302,7 +682,7 @@ static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p
 static void take_process(brim_lab_place *place, brim_lab_place_card *card, const roots *r,
                          const brim_gpu_process *p) {
   size_t which = 0;
-  if (place_descends(place->options.root, p->pid, r->pid, r->count, &which)) {
+  if (descends(place->options.root, p->pid, r->pid, r->count, &which)) {
     if (which >= r->mps) {
       card->mps_seen = true;
       if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
@@ -320,13 +700,13 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
     card->left++;
     return;
   }
-  add_bytes(&card->foreign_bytes, p->bytes);
-  if (!p->computes) return;  // a desktop is on a GPU all the time
+  card->foreign_bytes += p->bytes;  // NaN stays
+  if (!p->computes) return;         // a desktop is on a GPU all the time
   if (card->foreign++ == 0) brim_gpu_process_text(p, card->holder, sizeof card->holder);
 }
 
-// Memory that no process on the list has: in a container the driver may list none of the others'.
-// Less than an eighth may be a desktop's.
+// Treats memory that no listed process has as a foreign process: in a container the driver may hide the processes of
+// others. Less than an eighth of the memory may be a desktop's.
 static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
   double hidden = card->memory.used - card->mps_bytes;
   for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN: unknown
@@ -351,7 +731,7 @@ static void classify(brim_lab_place *place, brim_lab_place_card *card, const bri
   }
   for (size_t i = 0; i < count; i++) take_process(place, card, &r, &list[i]);
   look_for_hidden(card, list, count);
-  // those that the driver lists for another GPU's slice, or after their end, are forgotten
+  // forget processes that the driver lists for another slice of the GPU, or after their end
   if (card->jobs == 0 && !card->returning) {
     card->ours_count = card->before_count = 0;
     for (size_t i = 0; i < count && i < BRIM_LAB_PLACE_SEEN; i++) {
@@ -365,7 +745,7 @@ static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *ca
   size_t count = 0;
   brim_status status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
   if (status == BRIM_ENOMEM) return status;
-  // a list that fails now and then does not open a GPU that others use
+  // one failed reading must not free a GPU that others use
   if (status && card->has_list && ++card->list_misses < LOST_READINGS) return BRIM_OK;
   card->has_list = status == BRIM_OK;
   card->list_misses = 0;
@@ -374,22 +754,21 @@ static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *ca
   return BRIM_OK;
 }
 
-// A driver that reports more free memory than there is, or used memory without a total, is not
-// believed.
+// Treats impossible readings as unknown: more free memory than there is, or used memory without a total.
 static void check_memory(brim_gpu_memory *m) {
   bool wrong = isnan(m->total) || m->total <= 0 || m->free < 0 || m->free > m->total ||
                m->used < 0 || m->used > m->total;
   if (wrong) *m = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
 }
 
-// One reading of NVML and /proc.
-static brim_status place_card_read(brim_lab_place *place, brim_lab_place_card *card) {
+// Reads NVML and /proc once.
+static brim_status card_read(brim_lab_place *place, brim_lab_place_card *card) {
   brim_gpu_memory memory;
   brim_status status = brim_gpu_read_memory(place->options.monitor, card->uuid, &memory);
   if (status == BRIM_ENOMEM) return status;
   check_memory(&memory);
   if (status && card->read) {
-    if (++card->misses == LOST_READINGS) place_card_retire(card, brim_status_detail());
+    if (++card->misses == LOST_READINGS) card_retire(card, brim_status_detail());
   } else if (!status) {
     card->misses = 0;
     card->read = true;
@@ -442,9 +821,8 @@ static brim_status take_lock(brim_lab_place *place, brim_lab_place_card *card) {
   return status;
 }
 
-// The lock is taken and the baseline noted; BRIM_EEXIST: another sweep was faster.
-static brim_status place_card_take(brim_lab_place *place, brim_lab_place_card *card,
-                                   int64_t now_ms) {
+// Takes the lock and notes the baseline. BRIM_EEXIST: another sweep was faster.
+static brim_status card_take(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
   BRIM_TRY(take_lock(place, card));
   card->touched_ms = now_ms;
   card->base_used = card->memory.used;
@@ -460,35 +838,23 @@ static void release(brim_lab_place_card *card) {
   card->returning = card->adopted = false;
 }
 
-// No experiment is on it any more. `ran`: one was, so that memory has to be returned first.
-static void place_card_give(brim_lab_place *place, brim_lab_place_card *card, bool ran,
-                            int64_t now_ms) {
-  (void)place;
-  if (!ran) {
-    release(card);
-    return;
-  }
-  card->returning = true;
-  card->returning_since_ms = now_ms;
-}
-
 //---------------------------------- memory ----------------------------------
 
 static double tolerance_of(const brim_lab_place_card *card) {
   double share = card->memory.total / 256;
-  // MPS's server came after the baseline and keeps a context; later baselines have it
+  // MPS's server came after the baseline and keeps a context; later baselines include it
   double server = card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0;
   return fmax(128 * MIB, isnan(share) ? 0 : share) + server;
 }
 
-// Bytes above the baseline that no process of others explains; NaN = unknown.
+// Bytes above the baseline that other processes do not explain; NaN = unknown.
 static double unreturned(const brim_lab_place_card *card) {
   return card->memory.used - card->mps_bytes - card->base_used -
          (card->foreign_bytes - card->base_foreign);
 }
 
 static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
-  // executors of an earlier sweep had the lock: with the last of them it is free
+  // executors of an earlier sweep have the lock until the last of them ends
   if (card->lock_fd < 0 && take_lock(place, card) != BRIM_OK) {
     if (now_ms - card->returning_since_ms < place->options.return_ms) return;
     release(card);
@@ -507,12 +873,12 @@ static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int
   text_of(reason, sizeof reason, brim_tr("memory not returned: %s in use %lld s after the end"),
           size, (long long)((now_ms - card->returning_since_ms) / 1000));
   release(card);
-  place_card_retire(card, reason);
+  card_retire(card, reason);
 }
 
 // Room for one more experiment of this need beside those that run.
-static bool place_card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
-                            double need_bytes) {
+static bool card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
+                      double need_bytes) {
   double margin = fmax(512 * MIB, card->memory.total / 50);
   double planned = need_bytes;
   for (size_t i = 0; i < place->job_count; i++) {
@@ -527,8 +893,8 @@ static bool place_card_fits(const brim_lab_place *place, const brim_lab_place_ca
 
 //---------------------------------- MPS ----------------------------------
 
-// How MPS is; one that failed is given up.
-static brim_lab_mps_state place_card_mps(brim_lab_place_card *card, int64_t now_ms) {
+// Updates the state of MPS, and gives up a daemon that failed.
+static brim_lab_mps_state card_mps(brim_lab_place_card *card, int64_t now_ms) {
   if (!card->mps) return BRIM_LAB_MPS_FAILED;
   brim_lab_mps_state state = brim_lab_mps_update(card->mps, now_ms);
   if (state != BRIM_LAB_MPS_FAILED) return state;
@@ -538,19 +904,19 @@ static brim_lab_mps_state place_card_mps(brim_lab_place_card *card, int64_t now_
                   *line ? line : brim_tr("it gave no reason"));
   }
   card->mps_refused = true;
-  if (card->jobs > 0) return state;  // experiments that are its clients end first
+  if (card->jobs > 0) return state;  // its clients end first
   brim_lab_mps_stop(card->mps);
   card->mps = NULL;
   return state;
 }
 
-// What follows from it: memory returned, lost, held by others.
-static void place_card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
+// Acts on a reading: memory was returned, or the lock is held by others.
+static void card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
   if (now_ms - card->touched_ms >= TOUCH_MS) {
     brim_lab_place_lock_touch(card->lock_fd);
     card->touched_ms = now_ms;
   }
-  (void)place_card_mps(card, now_ms);
+  (void)card_mps(card, now_ms);
   if (card->returning) check_returned(place, card, now_ms);
   if (card->jobs == 0 && !card->returning && card->lock_fd < 0) probe_lock(place, card);
   brim_lab_pack_tick(&card->pack, now_ms, card->more && !card->out);
@@ -559,24 +925,22 @@ static void place_card_update(brim_lab_place *place, brim_lab_place_card *card, 
 //----------------------------------------- experiments -----------------------------------------
 // Experiments and the places they have; failures of a GPU in a row.
 
-// lab_place.c
-static brim_lab_place_job *place_job_find(const brim_lab_place *place, const char *exp) {
+static brim_lab_place_job *job_find(const brim_lab_place *place, const char *exp) {
   for (size_t i = 0; i < place->job_count; i++) {
     if (strcmp(place->jobs[i].exp, exp) == 0) return &place->jobs[i];
   }
   return NULL;
 }
 
-static brim_status place_job_add(brim_lab_place *place, const brim_lab_place_want *want,
-                                 int64_t now_ms, brim_lab_place_job **out) {
-  (void)now_ms;
-  if (!want->exp || strlen(want->exp) >= BRIM_LAB_PLACE_EXP || place_job_find(place, want->exp)) {
+static brim_status job_add(brim_lab_place *place, const brim_lab_place_want *want,
+                           brim_lab_place_job **out) {
+  if (!want->exp || strlen(want->exp) >= BRIM_LAB_PLACE_EXP || job_find(place, want->exp)) {
     return brim_fail(BRIM_EINVAL, "experiment %s cannot be placed twice",
                      want->exp ? want->exp : "");
   }
   if (place->job_count == place->job_room) {
     size_t room = place->job_room ? place->job_room * 2 : 16;
-    brim_lab_place_job *jobs = (brim_lab_place_job *)brim_realloc(place->jobs, room * sizeof *jobs);
+    brim_lab_place_job *jobs = brim_realloc(place->jobs, room * sizeof *jobs);
     if (!jobs) return brim_fail(BRIM_ENOMEM, "out of memory for the running experiments");
     place->jobs = jobs;
     place->job_room = room;
@@ -589,28 +953,28 @@ static brim_status place_job_add(brim_lab_place *place, const brim_lab_place_wan
   return BRIM_OK;
 }
 
-// Joins the cards in job->cards.
-static void place_job_join(brim_lab_place *place, brim_lab_place_job *job, uint64_t kind,
-                           int64_t now_ms) {
+// Puts the job on the cards in job->cards.
+static void job_join(brim_lab_place *place, brim_lab_place_job *job, uint64_t kind,
+                     int64_t now_ms) {
   if (job->cpu) place->cpu_taken++;
   for (int i = 0; i < job->card_count; i++) {
     brim_lab_place_card *card = &place->cards[job->cards[i]];
     card->jobs++;
     card->returning = false;
-    // windows of one GPU; an experiment on several is never packed
+    // packing measures one GPU; an experiment on several is never packed
     if (i == 0) brim_lab_pack_joined(&card->pack, &job->pack, kind, now_ms);
   }
 }
 
 brim_status brim_lab_place_started(brim_lab_place *place, const char *exp, int64_t pid) {
-  brim_lab_place_job *job = place_job_find(place, exp);
+  brim_lab_place_job *job = job_find(place, exp);
   if (!job) return brim_fail(BRIM_ENOENT, "experiment %s has no place", exp);
   job->pid = pid;
   return BRIM_OK;
 }
 
 void brim_lab_place_progress(brim_lab_place *place, int64_t now_ms, const char *exp, int64_t step) {
-  brim_lab_place_job *job = place_job_find(place, exp);
+  brim_lab_place_job *job = job_find(place, exp);
   if (!job || job->card_count == 0) return;
   brim_lab_pack_stepped(&place->cards[job->cards[0]].pack, &job->pack, step, now_ms);
 }
@@ -644,7 +1008,7 @@ brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
                                  const brim_lab_place_want *want, const char *devices,
                                  int64_t pid) {
   brim_lab_place_job *job = NULL;
-  BRIM_TRY(place_job_add(place, want, now_ms, &job));
+  BRIM_TRY(job_add(place, want, &job));
   job->pid = pid;
   job->cpu = strcmp(devices, "cpu") == 0 || !*devices;
   brim_status status = job->cpu ? BRIM_OK : adopt_cards(place, job, devices);
@@ -655,17 +1019,17 @@ brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
   for (int i = 0; i < job->card_count; i++) {
     brim_lab_place_card *card = &place->cards[job->cards[i]];
     if (card->jobs > 0) continue;
-    // what it used before they started is unknown
+    // the use of memory before they started is unknown
     card->base_used = card->base_free = card->base_foreign = (double)NAN;
     card->adopted = card->lock_fd < 0;
   }
-  place_job_join(place, job, want->kind, now_ms);
+  job_join(place, job, want->kind, now_ms);
   return BRIM_OK;
 }
 
 //---------------------------------- ends ----------------------------------
 
-// Whether a failure of this class may be the GPU's.
+// True if the GPU may be to blame for a failure of this class.
 static bool blames_gpu(brim_failure failure) {
   switch (failure) {
     case BRIM_FAILURE_CRASH:
@@ -678,7 +1042,7 @@ static bool blames_gpu(brim_failure failure) {
   }
 }
 
-// An experiment that failed on another GPU too fails on its own account.
+// Notes the failure. True if the experiment has failed on another GPU too: then no GPU is to blame.
 static bool failed_elsewhere(brim_lab_place *place, const char *exp, int card) {
   bool found = false;
   for (size_t i = 0; i < BRIM_LAB_PLACE_REMEMBERED; i++) {
@@ -691,7 +1055,7 @@ static bool failed_elsewhere(brim_lab_place *place, const char *exp, int card) {
   return found;
 }
 
-// Of the other GPU where it was counted: it was not that GPU's fault either.
+// Takes the experiment off the counts of all GPUs: none of them was to blame.
 static void uncount(brim_lab_place *place, const char *exp) {
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
@@ -721,10 +1085,10 @@ static void count_failure(brim_lab_place *place, brim_lab_place_card *card, cons
   char reason[BRIM_LAB_PLACE_TEXT];
   snprintf(reason, sizeof reason, brim_tr("%d experiments in a row failed on it, the last by: %s"),
            card->failures, brim_tr(brim_failure_name(failure)));
-  place_card_retire(card, reason);
+  card_retire(card, reason);
 }
 
-// Several at once under MPS: the fault of one ends all of them, and shows as theirs.
+// True if other experiments were on the GPU: under MPS the fault of one ends all of them and shows as theirs.
 static bool packing_is_suspect(brim_lab_place_card *card) {
   bool suspect = (card->mps && !card->mps_refused) || card->jobs > 1;
   if (!suspect) return false;
@@ -735,38 +1099,31 @@ static bool packing_is_suspect(brim_lab_place_card *card) {
   return true;
 }
 
-static void note_end(brim_lab_place *place, brim_lab_place_card *card,
-                     const brim_lab_place_job *job, brim_lab_place_end end, brim_failure failure) {
-  if (end == BRIM_LAB_PLACE_OK) {
-    card->failures = 0;
-  } else if (end == BRIM_LAB_PLACE_FAILED && blames_gpu(failure) && !packing_is_suspect(card)) {
-    count_failure(place, card, job->exp, failure);
-  }
-}
-
-static void leave(brim_lab_place *place, const brim_lab_place_job *job, brim_lab_place_card *card,
-                  bool ran, int64_t now_ms) {
-  card->jobs--;
-  (void)job;
-  if (card->jobs > 0) return;
-  place_card_give(place, card, ran, now_ms);
-  if (card->mps && card->mps_refused) {
-    brim_lab_mps_stop(card->mps);
-    card->mps = NULL;
-  }
-}
-
 void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp,
                           brim_lab_place_end end, brim_failure failure) {
-  brim_lab_place_job *job = place_job_find(place, exp);
+  brim_lab_place_job *job = job_find(place, exp);
   if (!job) return;
   bool ran = end != BRIM_LAB_PLACE_UNUSED;
   if (job->cpu) place->cpu_taken--;
   for (int i = 0; i < job->card_count; i++) {
     brim_lab_place_card *card = &place->cards[job->cards[i]];
     if (i == 0) brim_lab_pack_left(&card->pack, &job->pack, now_ms);
-    note_end(place, card, job, end, failure);
-    leave(place, job, card, ran, now_ms);
+    if (end == BRIM_LAB_PLACE_OK) {
+      card->failures = 0;
+    } else if (end == BRIM_LAB_PLACE_FAILED && blames_gpu(failure) && !packing_is_suspect(card)) {
+      count_failure(place, card, job->exp, failure);
+    }
+    if (--card->jobs > 0) continue;
+    if (ran) {  // its memory has to be returned first
+      card->returning = true;
+      card->returning_since_ms = now_ms;
+    } else {
+      release(card);
+    }
+    if (card->mps && card->mps_refused) {
+      brim_lab_mps_stop(card->mps);
+      card->mps = NULL;
+    }
   }
   place->job_count--;
   *job = place->jobs[place->job_count];
@@ -782,7 +1139,7 @@ static bool in_mask(const brim_lab_place_mask *mask, const brim_lab_place_card *
 static brim_lab_place_mask mask_of(const brim_lab_place *place, const brim_lab_place_want *want) {
   brim_lab_place_mask mask = {place->cpu_allowed, ~(uint64_t)0}, named;
   if (!want->device || !*want->device) return mask;
-  if (place_parse(place, want->device, &named)) {
+  if (parse_devices(place, want->device, &named)) {
     brim_status_clear();
     return (brim_lab_place_mask){0};
   }
@@ -793,12 +1150,12 @@ static brim_lab_place_mask mask_of(const brim_lab_place *place, const brim_lab_p
 static int64_t gpus_of(const brim_lab_place_want *want) { return want->gpus < 1 ? 1 : want->gpus; }
 
 static bool is_free(const brim_lab_place *place, const brim_lab_place_card *card) {
-  return place_card_state(place, card) == BRIM_LAB_PLACE_FREE;
+  return card_state(place, card) == BRIM_LAB_PLACE_FREE;
 }
 
-// May become free without the help of others.
+// True if the GPU is free or becomes free by itself.
 static bool is_usable(const brim_lab_place *place, const brim_lab_place_card *card) {
-  brim_lab_place_state state = place_card_state(place, card);
+  brim_lab_place_state state = card_state(place, card);
   return state == BRIM_LAB_PLACE_FREE || state == BRIM_LAB_PLACE_BUSY ||
          state == BRIM_LAB_PLACE_RETURNING;
 }
@@ -807,21 +1164,19 @@ static bool exceeds(double need, double bytes) { return need > 0 && need > bytes
 
 //---------------------------------- taking ----------------------------------
 
-static int thread_share(const brim_lab_place *place, const brim_lab_place_job *job) {
-  int parts = job->cpu ? place->cpu_slots : 0;
-  for (int i = 0; i < place->card_count && !job->cpu; i++) parts += place->cards[i].allowed;
-  int threads = place->options.cores / (parts > 0 ? parts : 1);
-  if (threads < 1) threads = 1;
-  return job->cpu ? threads : threads * job->card_count;
-}
-
 static void add_fd(brim_lab_place_slot *slot, int fd) {
   if (fd >= 0 && slot->fd_count < BRIM_LAB_PLACE_FDS) slot->fds[slot->fd_count++] = fd;
 }
 
 static void fill_slot(const brim_lab_place *place, const brim_lab_place_job *job,
                       brim_lab_place_slot *slot) {
-  *slot = (brim_lab_place_slot){.cpu = job->cpu, .threads = thread_share(place, job)};
+  // an equal share of the cores for each CPU slot, or for each GPU that the sweep may use
+  int parts = job->cpu ? place->cpu_slots : 0;
+  for (int i = 0; i < place->card_count && !job->cpu; i++) parts += place->cards[i].allowed;
+  int threads = place->options.cores / (parts > 0 ? parts : 1);
+  if (threads < 1) threads = 1;
+  if (!job->cpu) threads *= job->card_count;
+  *slot = (brim_lab_place_slot){.cpu = job->cpu, .threads = threads};
   size_t at = 0;
   if (job->cpu) at = (size_t)snprintf(slot->devices, sizeof slot->devices, "cpu");
   for (int i = 0; i < job->card_count; i++) {
@@ -844,30 +1199,29 @@ typedef struct chooser {
   brim_lab_place_slot *slot;
 } chooser;
 
-// The cards are locked: the experiment has them.
+// Gives the locked cards to the experiment.
 static brim_status occupy(chooser *c, const int *cards, int count) {
   brim_lab_place *place = c->place;
   brim_lab_place_job *job = NULL;
-  brim_status status = place_job_add(place, c->want, c->now_ms, &job);
+  brim_status status = job_add(place, c->want, &job);
   if (status) {
     for (int i = 0; i < count; i++) {
       brim_lab_place_card *card = &place->cards[cards[i]];
-      if (card->jobs == 0) place_card_give(place, card, false, c->now_ms);
+      if (card->jobs == 0) release(card);
     }
     return status;
   }
   job->cpu = count == 0;
   job->card_count = count;
   for (int i = 0; i < count; i++) job->cards[i] = cards[i];
-  place_job_join(place, job, c->want->kind, c->now_ms);
+  job_join(place, job, c->want->kind, c->now_ms);
   fill_slot(place, job, c->slot);
   return BRIM_OK;
 }
 
 //---------------------------------- MPS ----------------------------------
 
-// Several experiments may come to this GPU, and all of them have to be MPS's clients: it starts
-// before the first. *wait: not ready yet.
+// Starts MPS before the first experiment, since all experiments of a GPU must be its clients. *wait: not ready yet.
 static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
   brim_lab_place *place = c->place;
   const brim_lab_place_options *o = &place->options;
@@ -883,7 +1237,7 @@ static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
     }
     card->mps_counted = false;
   }
-  *wait = place_card_mps(card, c->now_ms) == BRIM_LAB_MPS_STARTING;
+  *wait = card_mps(card, c->now_ms) == BRIM_LAB_MPS_STARTING;
 }
 
 //---------------------------------- one GPU ----------------------------------
@@ -894,7 +1248,7 @@ static brim_status take_one(chooser *c, brim_lab_place_card *card, bool *done) {
     bool wait = false;
     prepare_mps(c, card, &wait);
     if (wait) return BRIM_OK;
-    brim_status status = place_card_take(c->place, card, c->now_ms);
+    brim_status status = card_take(c->place, card, c->now_ms);
     if (status) return status == BRIM_ENOMEM ? status : BRIM_OK;  // the card says why
   }
   *done = true;
@@ -911,13 +1265,13 @@ static bool has_wide_job(const brim_lab_place *place, const brim_lab_place_card 
   return false;
 }
 
-// Beside others: only where every plan is known and all of them fit.
+// True if the experiment may run beside those on the GPU: every plan is known and all of them fit.
 static bool can_join(const brim_lab_place *place, const brim_lab_place_card *card,
                      const brim_lab_place_want *want) {
-  return place_card_state(place, card) == BRIM_LAB_PLACE_BUSY && !card->reserved &&
-         card->lock_fd >= 0 && card->foreign == 0 && card->jobs < card->pack.limit &&
+  return card_state(place, card) == BRIM_LAB_PLACE_BUSY && !card->reserved && card->lock_fd >= 0 &&
+         card->foreign == 0 && card->jobs < card->pack.limit &&
          card->jobs < BRIM_LAB_PLACE_PACKED && want->need_bytes > 0 && !has_wide_job(place, card) &&
-         place_card_fits(place, card, want->need_bytes);
+         card_fits(place, card, want->need_bytes);
 }
 
 static brim_status place_one(chooser *c, bool *done) {
@@ -942,26 +1296,20 @@ static brim_status place_one(chooser *c, bool *done) {
 
 //---------------------------------- several GPUs ----------------------------------
 
-// By how soon they can be had: free ones, then those with the fewest experiments.
+// Lists the usable GPUs by how soon they will be free: free ones first, then those with the fewest experiments.
 static int gather(const chooser *c, int *out, int *free_count) {
   const brim_lab_place *place = c->place;
   int count = 0;
-  *free_count = 0;
   for (int jobs = 0; jobs <= BRIM_LAB_PLACE_PACKED; jobs++) {
-    for (int i = 0; i < place->card_count; i++) {
-      const brim_lab_place_card *card = &place->cards[i];
-      if (card->jobs != jobs || !in_mask(&c->mask, card) || card->reserved) continue;
-      if (!is_usable(place, card) || exceeds(c->want->need_bytes, card->memory.total)) continue;
-      if (!is_free(place, card)) continue;
-      out[count++] = i;
-    }
-    if (jobs == 0) *free_count = count;
-    for (int i = 0; i < place->card_count; i++) {
-      const brim_lab_place_card *card = &place->cards[i];
-      if (card->jobs != jobs || !in_mask(&c->mask, card) || card->reserved) continue;
-      if (!is_usable(place, card) || exceeds(c->want->need_bytes, card->memory.total)) continue;
-      if (is_free(place, card)) continue;
-      out[count++] = i;
+    for (int want_free = 1; want_free >= 0; want_free--) {
+      for (int i = 0; i < place->card_count; i++) {
+        const brim_lab_place_card *card = &place->cards[i];
+        if (card->jobs != jobs || !in_mask(&c->mask, card) || card->reserved) continue;
+        if (!is_usable(place, card) || exceeds(c->want->need_bytes, card->memory.total)) continue;
+        if (is_free(place, card) != want_free) continue;
+        out[count++] = i;
+      }
+      if (jobs == 0 && want_free) *free_count = count;
     }
   }
   return count;
@@ -973,10 +1321,10 @@ static brim_status place_several(chooser *c, bool *done) {
   int count = gather(c, cards, &free_count);
   if (gpus_of(c->want) > BRIM_LAB_PLACE_K) return BRIM_OK;
   const int k = (int)gpus_of(c->want);
-  if (count < k) return BRIM_OK;  // not by waiting: it reserves nothing
+  if (count < k) return BRIM_OK;  // waiting would not help: reserve nothing
   int locked = 0;
   while (free_count >= k && locked < k) {
-    brim_status status = place_card_take(place, &place->cards[cards[locked]], c->now_ms);
+    brim_status status = card_take(place, &place->cards[cards[locked]], c->now_ms);
     if (status == BRIM_ENOMEM) return status;
     if (status) break;
     locked++;
@@ -985,15 +1333,13 @@ static brim_status place_several(chooser *c, bool *done) {
     *done = true;
     return occupy(c, cards, k);
   }
-  for (int i = 0; i < locked; i++) {
-    place_card_give(place, &place->cards[cards[i]], false, c->now_ms);
-  }
+  for (int i = 0; i < locked; i++) release(&place->cards[cards[i]]);
   for (int i = 0; i < k; i++) place->cards[cards[i]].reserved = true;
   return BRIM_OK;
 }
 
-// Whether one that waits could join those on a GPU, if its limit allowed it: packing does not wait for
-// others that do not fit.
+// Notes for each GPU whether a waiting experiment could join it if the limit allowed that: packing must not wait for
+// experiments that do not fit.
 static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, size_t count) {
   for (int i = 0; i < place->card_count; i++) place->cards[i].more = false;
   for (size_t k = 0; k < count; k++) {
@@ -1002,7 +1348,7 @@ static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, s
     for (int i = 0; i < place->card_count; i++) {
       brim_lab_place_card *card = &place->cards[i];
       if (card->more || card->jobs == 0 || card->reserved || !in_mask(&mask, card)) continue;
-      card->more = place_card_fits(place, card, wants[k].need_bytes);
+      card->more = card_fits(place, card, wants[k].need_bytes);
     }
   }
 }
@@ -1014,8 +1360,8 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
   *slot = (brim_lab_place_slot){0};
   for (int i = 0; i < place->card_count; i++) place->cards[i].reserved = false;
   for (size_t i = 0; i < count; i++) {
-    // its last executor may have reported, and not have ended
-    if (place_job_find(place, wants[i].exp)) continue;
+    // its last executor may have reported without having ended
+    if (job_find(place, wants[i].exp)) continue;
     chooser c = {place, now_ms, &wants[i], mask_of(place, &wants[i]), slot};
     bool done = false;
     brim_status status = wants[i].gpus > 1 ? place_several(&c, &done) : place_one(&c, &done);
@@ -1033,7 +1379,7 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
 
 typedef struct tally {
   int named, usable, free_count, fitting, reserved;
-  const brim_lab_place_card *only;  // a card that none of ours uses and that is closed
+  const brim_lab_place_card *only;  // the first card that is not usable
   double largest;                   // memory of the largest card
 } tally;
 
@@ -1052,22 +1398,6 @@ static tally count_cards(const brim_lab_place *place, const brim_lab_place_want 
     if (!is_usable(place, card) && !t.only) t.only = card;
   }
   return t;
-}
-
-static void explain_closed(const brim_lab_place *place, const brim_lab_place_card *card, char *out,
-                           size_t size) {
-  switch (place_card_state(place, card)) {
-    case BRIM_LAB_PLACE_FOREIGN:
-      brim_msg_format(out, size, brim_tr("GPU %d is held by %s"), card->index, card->holder);
-      break;
-    case BRIM_LAB_PLACE_LOCKED:
-      brim_msg_format(out, size, brim_tr("GPU %d is not free: %s"), card->index, card->locked_by);
-      break;
-    default:
-      brim_msg_format(out, size, brim_tr("GPU %d is out of service: %s"), card->index,
-                      card->reason);
-      break;
-  }
 }
 
 static bool explain_never(const tally *t, const brim_lab_place_want *want,
@@ -1106,14 +1436,22 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
   tally t = count_cards(place, want, &mask);
   int64_t k = gpus_of(want);
   if (explain_never(&t, want, &mask, out, size)) return;
-  if (want->exp && place_job_find(place, want->exp)) {
+  if (want->exp && job_find(place, want->exp)) {
     snprintf(out, size, "%s", brim_tr("its last process has not ended"));
   } else if (mask.cpu && t.named == 0 && place->cpu_slots == 1) {
     snprintf(out, size, "%s", brim_tr("the CPU runs another experiment"));
   } else if (mask.cpu && t.named == 0) {
     brim_msg_format(out, size, brim_tr("all %d CPU slots are taken"), place->cpu_slots);
   } else if (t.usable < k && t.only) {
-    explain_closed(place, t.only, out, size);
+    const brim_lab_place_state state = card_state(place, t.only);
+    brim_msg_format(out, size,
+                    state == BRIM_LAB_PLACE_FOREIGN  ? brim_tr("GPU %d is held by %s")
+                    : state == BRIM_LAB_PLACE_LOCKED ? brim_tr("GPU %d is not free: %s")
+                                                     : brim_tr("GPU %d is out of service: %s"),
+                    t.only->index,
+                    state == BRIM_LAB_PLACE_FOREIGN  ? t.only->holder
+                    : state == BRIM_LAB_PLACE_LOCKED ? t.only->locked_by
+                                                     : t.only->reason);
   } else if (k > 1) {
     brim_msg_format(out, size,
                     t.free_count + t.reserved == 1 ? brim_tr("needs %lld GPUs, %d is free")
@@ -1133,7 +1471,7 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
 }
 
 //-------------------------------------------- place --------------------------------------------
-// Opening, the clock, and what the sweep shows of its devices.
+// Opening, readings, and the devices as the sweep shows them.
 
 enum {
   READ_MS = 1000,
@@ -1173,9 +1511,9 @@ static brim_status copy_options(brim_lab_place *place, const brim_lab_place_opti
 
 static brim_status set_up(brim_lab_place *place) {
   const brim_lab_place_options *o = &place->options;
-  BRIM_TRY(place_list(place));
+  BRIM_TRY(list_cards(place));
   brim_lab_place_mask mask;
-  BRIM_TRY(place_parse(place, o->devices, &mask));
+  BRIM_TRY(parse_devices(place, o->devices, &mask));
   place->cpu_allowed = mask.cpu;
   place->cpu_slots = mask.cpu ? o->jobs : 0;
   bool fixed = o->per_gpu != BRIM_LAB_PLACE_AUTO;
@@ -1192,7 +1530,7 @@ static brim_status set_up(brim_lab_place *place) {
 
 brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_place **out) {
   *out = NULL;
-  brim_lab_place *place = (brim_lab_place *)brim_calloc(1, sizeof *place);
+  brim_lab_place *place = brim_calloc(1, sizeof *place);
   if (!place) return brim_fail(BRIM_ENOMEM, "out of memory for the devices of a sweep");
   brim_status status = copy_options(place, options);
   if (!status) status = set_up(place);
@@ -1236,8 +1574,8 @@ brim_status brim_lab_place_tick(brim_lab_place *place, int64_t now_ms) {
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
     if (!card->allowed && card->jobs == 0) continue;
-    BRIM_TRY(place_card_read(place, card));
-    place_card_update(place, card, now_ms);
+    BRIM_TRY(card_read(place, card));
+    card_update(place, card, now_ms);
   }
   return BRIM_OK;
 }
@@ -1281,7 +1619,7 @@ void brim_lab_place_get(const brim_lab_place *place, size_t i, brim_lab_place_gp
   out->index = card->index;
   snprintf(out->uuid, sizeof out->uuid, "%s", card->uuid);
   snprintf(out->name, sizeof out->name, "%s", card->name);
-  out->state = place_card_state(place, card);
+  out->state = card_state(place, card);
   const char *reason = out->state == BRIM_LAB_PLACE_FOREIGN  ? card->holder
                        : out->state == BRIM_LAB_PLACE_LOCKED ? card->locked_by
                        : out->state == BRIM_LAB_PLACE_OUT    ? card->reason
@@ -1304,7 +1642,7 @@ void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken) {
 
 brim_status brim_lab_place_restore(brim_lab_place *place, const char *device) {
   brim_lab_place_mask mask;
-  BRIM_TRY(place_parse(place, device, &mask));
+  BRIM_TRY(parse_devices(place, device, &mask));
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
     if ((mask.cards >> i & 1) == 0 || !card->out) continue;

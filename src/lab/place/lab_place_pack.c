@@ -1,11 +1,12 @@
-// Windows of joint throughput, and the climb over them.
-#include "lab/lab_place_pack.h"
+// Packing: windows of joint throughput, and the climb over them (lab_place_int.h).
 
 #include <math.h>
 #include <string.h>
 
+#include "lab/place/lab_place_int.h"
+
 static const double PAYS = 1.05;
-enum { WAIT_FACTOR = 4 };  // windows that a slow experiment may delay a decision by
+enum { WAIT_FACTOR = 4 };  // a slow experiment delays a decision by at most so many windows
 
 //---------------------------------- windows ----------------------------------
 
@@ -30,8 +31,8 @@ static void pass(brim_lab_pack *pack, int64_t now_ms) {
   }
 }
 
-// What an experiment did since it was counted last belongs to the window if all of that lies in it.
-// Its start does not count: the number of those that make steps shows what starts cost.
+// Adds the steps since the last report to the window, if all of them lie in it. The start of an experiment does not
+// count: the number of experiments that make steps shows what starts cost.
 static void count(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int64_t now_ms) {
   bool inside = pack->phase == BRIM_LAB_PACK_WINDOW && job->stepped && step >= job->step &&
                 job->time_ms >= pack->trial.start_ms && now_ms > job->time_ms;
@@ -41,8 +42,7 @@ static void count(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int
   k->seconds += (double)(now_ms - job->time_ms) * 1e-3;
 }
 
-// Mean of the kinds' rates against those of the earlier window, by the time they had. NaN: no kind
-// is in both.
+// Mean ratio of each kind's rate to its rate in the earlier window, weighted by time. NaN: no kind is in both.
 static double rate_share(const brim_lab_pack_window *before, const brim_lab_pack_window *after) {
   double sum = 0, weight = 0;
   for (size_t i = 0; i < after->kind_count; i++) {
@@ -117,7 +117,7 @@ static void evaluate(brim_lab_pack *pack) {
   }
   double share = rate_share(&pack->base, w);
   double ratio = share * w->stepping / pack->base.stepping;
-  if (isnan(ratio)) {  // other kinds than before: measured again where it was, not taken on trust
+  if (isnan(ratio)) {  // other kinds than before: measure again at the old limit
     pack->base.valid = false;
     pack->limit = pack->kept;
     if (++pack->retries >= BRIM_LAB_PACK_RETRIES) {
@@ -156,8 +156,7 @@ void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmu
   pack->gain = pack->window_gain = (double)NAN;
 }
 
-// A kind that no window has seen, after the climb ended: it starts again from half of what it
-// reached.
+// A kind that no window has seen starts the climb again, from half of the limit it reached.
 static void note_kind(brim_lab_pack *pack, uint64_t kind) {
   if (pack->phase != BRIM_LAB_PACK_HOLD || pack->retries >= BRIM_LAB_PACK_RETRIES) return;
   if (pack->most == 1) return;
@@ -179,8 +178,7 @@ void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t 
   *job = (brim_lab_pack_job){.kind = kind, .time_ms = now_ms, .step = -1};
   note_kind(pack, kind);
   pack->jobs++;
-  // More than before: caches, clocks and the others' rates change. One that takes an ended one's
-  // place changes nothing.
+  // One more than before changes caches, clocks and the rates of the others. One that replaces an ended one does not.
   if (pack->phase == BRIM_LAB_PACK_WARM && pack->jobs > pack->peak) {
     pack->peak = pack->jobs;
     pack->warm_since_ms = now_ms;
@@ -218,7 +216,7 @@ static void end_window(brim_lab_pack *pack) {
   brim_lab_pack_window *w = &pack->trial;
   w->population = seconds > 0 ? pack->job_seconds / seconds : 0;
   w->stepping = seconds > 0 ? pack->step_seconds / seconds : 0;
-  // too few experiments ran for it to show anything
+  // too few experiments ran: the window shows nothing
   double least = pack->base.valid ? pack->base.population + 0.5 : 0.5;
   if (!has_steps(w) || w->population < least) {
     warm(pack);
@@ -227,7 +225,7 @@ static void end_window(brim_lab_pack *pack) {
   evaluate(pack);
 }
 
-// Enough of the window was seen of what runs: every kind has steps over half of it.
+// True if steps cover at least half of the time in which experiments made steps, or the window has waited long enough.
 static bool window_is_seen(const brim_lab_pack *pack) {
   double seen = 0, length = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   for (size_t i = 0; i < pack->trial.kind_count; i++) seen += pack->trial.kinds[i].seconds;
@@ -235,9 +233,9 @@ static bool window_is_seen(const brim_lab_pack *pack) {
          length * 1e3 >= (double)pack->window_ms * WAIT_FACTOR;
 }
 
-// All that may run have run for the warm-up, and most of them make steps.
+// True if as many run as may run, since the warm-up time, and most of them make steps.
 static bool is_warm(brim_lab_pack *pack, bool more) {
-  if (pack->jobs > pack->limit) {  // those above it end or are stopped first
+  if (pack->jobs > pack->limit) {  // the surplus ends or is stopped first
     pack->peak = pack->limit;
     pack->warm_since_ms = pack->now_ms;
     return false;

@@ -1,0 +1,140 @@
+// Inside placement: the lock of a GPU between sweeps, NVIDIA's MPS between experiments, and packing, which measures how
+// many experiments a GPU should run at once. Tests include it too.
+#ifndef BRIM_LAB_PLACE_INT_H_
+#define BRIM_LAB_PLACE_INT_H_
+
+#include "lab/place/lab_place.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+//---------------------------------- the lock of a GPU (lab_place.c) ----------------------------------
+// The lock excludes other sweeps of this machine, whatever their store or user: FOLDER/brim-gpu-UUID.lock, which anyone
+// may open and no one removes. The kernel holds it (flock) while one process has the descriptor open, so executors that
+// inherited the descriptor keep the lock after their sweep has ended. The file says who holds it, for people and for the
+// next sweep: "brim-gpu PID UID STORE\n".
+
+typedef struct brim_lab_place_holder {
+  int64_t pid;  // 0 = unknown
+  char user[64];
+  char store[512];
+} brim_lab_place_holder;
+
+// Takes the lock without waiting. BRIM_EEXIST: another process has it, and *holder says which. The caller closes *fd;
+// the lock ends with its last descriptor.
+brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char *store, int *fd,
+                                brim_lab_place_holder *holder);
+// BRIM_OK if the lock could be taken now.
+brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
+                                      brim_lab_place_holder *holder);
+
+// Updates the file's time, so that cleaners of old files leave it.
+void brim_lab_place_lock_touch(int fd);
+
+//---------------------------------- MPS (lab_place.c) ----------------------------------
+// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead of taking turns. The
+// control daemon runs in a private folder, so other users do not see it. It lives while one process holds the descriptor
+// of brim_lab_mps_fd: the sweep, and the executors that inherited it. It never outlives them, even if they are killed.
+
+typedef struct brim_lab_mps brim_lab_mps;
+
+typedef enum brim_lab_mps_state {
+  BRIM_LAB_MPS_STARTING,
+  BRIM_LAB_MPS_READY,
+  BRIM_LAB_MPS_FAILED,  // ended, or did not answer within 10 s
+  BRIM_LAB_MPS_STATE_COUNT
+} brim_lab_mps_state;
+
+// Makes a folder inside `parent` (0700), which is removed at the end. BRIM_EUNSUPPORTED: the program is not installed, or
+// the folder's name is too long for a socket.
+brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
+                               int64_t now_ms, brim_lab_mps **out);
+brim_lab_mps_state brim_lab_mps_update(brim_lab_mps *mps, int64_t now_ms);
+const char *brim_lab_mps_pipe(const brim_lab_mps *mps);   // CUDA_MPS_PIPE_DIRECTORY
+const char *brim_lab_mps_error(const brim_lab_mps *mps);  // the last line it printed; "" = none
+int64_t brim_lab_mps_pid(const brim_lab_mps *mps);  // the daemon and its server descend from it
+int brim_lab_mps_fd(const brim_lab_mps *mps);       // for executors
+// Closes the descriptor: the daemon ends with the last executor. Does not wait.
+void brim_lab_mps_stop(brim_lab_mps *mps);  // NULL is fine
+
+//---------------------------------- packing (lab_place_pack.c) ----------------------------------
+// A pure state machine that measures how many experiments one GPU should run at once: time and progress go in, a limit
+// comes out.
+//
+// It measures a window at the present limit, raises the limit, and measures again after a warm-up. Rates are compared per
+// kind: experiments of one kind take the same time for a step. When the experiments of the kinds in both windows run at a
+// share f of their earlier rate, and p of them run in place of q, joint throughput is f x p / q times the earlier one. A
+// rise above 5 % keeps the limit, and the next trial adds twice as many. Otherwise the limit steps back and the next trial
+// adds half as many, until one more experiment does not pay. A trial that slows the GPU by over 5 % asks for the added
+// experiments to be stopped. An experiment of a kind that was not measured starts the climb again from half the limit.
+
+enum { BRIM_LAB_PACK_KINDS = 16, BRIM_LAB_PACK_RETRIES = 8 };
+
+// Steps and time that experiments of one kind had in a window.
+typedef struct brim_lab_pack_kind {
+  uint64_t kind;
+  double steps, seconds;
+} brim_lab_pack_kind;
+
+typedef struct brim_lab_pack_window {
+  bool valid;
+  int64_t start_ms;
+  double population;  // experiments, mean over the window
+  double stepping;    // of them, those that made steps
+  brim_lab_pack_kind kinds[BRIM_LAB_PACK_KINDS];
+  size_t kind_count;
+} brim_lab_pack_window;
+
+typedef enum brim_lab_pack_phase {
+  BRIM_LAB_PACK_WARM,    // experiments start
+  BRIM_LAB_PACK_WINDOW,  // a window is measured
+  BRIM_LAB_PACK_HOLD,    // the limit is decided
+} brim_lab_pack_phase;
+
+typedef struct brim_lab_pack {
+  int most;
+  int64_t warmup_ms, window_ms;
+  int limit;  // how many may run
+  int shed;   // how many of those that run should be stopped
+  brim_lab_pack_phase phase;
+  double gain;  // joint throughput against one alone; NaN before it was measured
+  // internal
+  int kept;        // limit of the last window that was kept; 0 = none yet
+  int step;        // by how much a trial raises it
+  bool bracketed;  // a trial failed: steps shrink from there on
+  int retries;
+  int64_t now_ms, warm_since_ms;
+  int jobs, stepping;                // experiments that run; of them, that have made a step
+  int peak;                          // most that ran since the warm-up began
+  double job_seconds, step_seconds;  // of experiments in the window
+  double window_gain;                // `gain` of the window that was kept
+  brim_lab_pack_window base, trial;
+  uint64_t decided[BRIM_LAB_PACK_KINDS];
+  size_t decided_count;
+} brim_lab_pack;
+
+// An experiment as packing sees it; its owner keeps it.
+typedef struct brim_lab_pack_job {
+  uint64_t kind;
+  bool stepped;           // past its start
+  int64_t time_ms, step;  // up to where it is counted; step < 0: unknown yet
+} brim_lab_pack_job;
+
+// auto from 1 up to `most`. With `fixed` the limit is `most`, and nothing is measured.
+void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmup_ms,
+                        int64_t window_ms);
+void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t kind,
+                          int64_t now_ms);
+void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step,
+                           int64_t now_ms);
+void brim_lab_pack_left(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t now_ms);
+// Time passes. `more`: another experiment waits that could be added.
+void brim_lab_pack_tick(brim_lab_pack *pack, int64_t now_ms, bool more);
+// Packed experiments failed by the GPU: from here on one at a time.
+void brim_lab_pack_stop(brim_lab_pack *pack);
+
+#ifdef __cplusplus
+}
+#endif
+#endif  // BRIM_LAB_PLACE_INT_H_
