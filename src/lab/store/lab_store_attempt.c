@@ -1,5 +1,5 @@
-// Attempts: claiming an experiment, what is written while it runs, and how it ends. Every call checks the fence in the
-// transaction that writes.
+// Attempts: claiming an experiment, writing while it runs, and its end; the end of leases; the files that workers send.
+// Every call checks the fence in the transaction that writes.
 
 #include "lab/store/lab_store_int.h"
 
@@ -12,22 +12,37 @@
 #include "base/base_status.h"
 
 //-------------------------------------------- rules --------------------------------------------
-// What becomes of an experiment when an attempt ends: plain rules over plain values.
+// The next state of an experiment when an attempt ends: plain rules over plain values, without a database.
+
+typedef struct ending {
+  brim_attempt_outcome outcome;  // how the attempt ended
+  brim_failure failure;
+  brim_exp_want want;
+  int64_t tries, tries_left, infra_left;
+  bool others;  // the worker lacks what it needs, and another may have it
+} ending;
+
+typedef struct next_state {
+  brim_exp_state state;
+  int64_t tries_left, infra_left;
+  int64_t wait_ms;   // before it may be claimed
+  bool poison;       // FAILED because infrastructure failed too often
+  const char *kind;  // of the event
+} next_state;
 
 static int64_t back_off(int64_t first, int64_t used) {
   enum { DOUBLINGS = 6 };
   return first << (used < 0 ? 0 : used < DOUBLINGS ? used : DOUBLINGS);
 }
 
-// A requeue goes where the user wants the experiment.
-static brim_store_next requeue(const brim_store_case *c, brim_store_next next, const char *kind) {
+// Queues the experiment again, or pauses it if the user wants that.
+static next_state requeue(const ending *c, next_state next, const char *kind) {
   next.state = c->want == BRIM_WANT_PAUSE ? BRIM_EXP_PAUSED : BRIM_EXP_QUEUED;
   next.kind = c->want == BRIM_WANT_PAUSE ? "paused" : kind;
   return next;
 }
 
-static brim_store_next after_infra(const brim_store_case *c, brim_store_next next,
-                                   const brim_store_options *o) {
+static next_state after_infra(const ending *c, next_state next, const brim_store_options *o) {
   if (c->infra_left <= 0) {
     next.state = BRIM_EXP_FAILED;
     next.poison = true;
@@ -42,8 +57,8 @@ static brim_store_next after_infra(const brim_store_case *c, brim_store_next nex
   return requeue(c, next, c->outcome == BRIM_ATTEMPT_EXPIRED ? "expired" : "requeued");
 }
 
-static brim_store_next after(const brim_store_case *c, const brim_store_options *options) {
-  brim_store_next next = {
+static next_state after(const ending *c, const brim_store_options *options) {
+  next_state next = {
       .state = BRIM_EXP_FAILED,
       .tries_left = c->tries_left,
       .infra_left = c->infra_left,
@@ -72,11 +87,27 @@ static brim_store_next after(const brim_store_case *c, const brim_store_options 
   return next;
 }
 
-//-------------------------------------- what workers lack --------------------------------------
-// Which workers lack what an experiment needs: its data, or something that their machine cannot do. Such
-// an experiment goes to the others, as long as there are any.
+//------------------------------------- an attempt, locked -------------------------------------
 
-// So many experiments of a grid, and a worker is asked for none of the grid any more.
+// An experiment and one of its attempts, locked inside a transaction.
+typedef struct held_attempt {
+  char exp[BRIM_EXP_ID];
+  brim_exp_state state;
+  brim_exp_want want;
+  int64_t fence, attempt;  // the experiment's
+  int64_t tries, tries_left, infra_left, ckpt_step, metric_step;
+  char metric_key[512];  // with its alternatives (brim_store_point)
+  // of the attempt asked for
+  brim_attempt_outcome outcome;
+  int64_t n, attempt_fence, seq, from_step, exit_code;
+  char failure[32];
+} held_attempt;
+
+//-------------------------------------- what workers lack --------------------------------------
+// A worker may lack what an experiment needs: its data, or a feature of the machine. The experiment then goes to other
+// workers, as long as there are any.
+
+// A worker that lacked so many experiments of a grid gets none of the grid any more.
 enum { GRID_AFTER = 3 };
 
 // A worker that is here, takes experiments and may have what experiment e needs. ?N: seen since.
@@ -84,14 +115,13 @@ enum { GRID_AFTER = 3 };
   "SELECT 1 FROM worker w WHERE w.drain=0 AND w.last_seen>=" seen \
   " AND NOT EXISTS (SELECT 1 FROM lacks l WHERE l.worker=w.id AND l.what IN (e.id,e.grid))"
 
-// --- lab_store_attempt.c, inside a transaction
-// of the worker rather than of the experiment
+// True if the failure is the worker's rather than the experiment's.
 static bool is_lack(brim_failure failure) {
   return failure == BRIM_FAILURE_DATA || failure == BRIM_FAILURE_UNSUPPORTED;
 }
 
-// The attempt failed for a lack of its worker. *others: a worker is here that may do better.
-static brim_status put_lack(brim_store *store, const brim_store_held *held, int64_t now,
+// Notes that the worker of the attempt lacks what it needs. *others: another worker is here that may have it.
+static brim_status put_lack(brim_store *store, const held_attempt *held, int64_t now,
                             bool *others) {
   const brim_db_arg exp = brim_db_text(held->exp), n = brim_db_int(held->n), t = brim_db_int(now);
   BRIM_TRY(brim_db_exec(store->db,
@@ -119,14 +149,8 @@ static const char *not_lacking(void) {
          " OR NOT EXISTS (" HAS_IT("?5") "))";
 }
 
-brim_status brim_store_drop_lacks(brim_store *store, const char *exp) {
-  return brim_db_exec(store->db,
-                      "DELETE FROM lacks WHERE what=?1 OR what=(SELECT grid FROM exp WHERE id=?1)",
-                      BRIM_DB_ARGS(brim_db_text(exp)), NULL);
-}
-
 //------------------------------------------- claiming -------------------------------------------
-// Claiming: the first queued experiment that fits becomes a new attempt, with a fence of its own.
+// The first queued experiment that fits becomes a new attempt, with a fence of its own.
 
 typedef struct claiming {
   const brim_store_request *request;
@@ -264,15 +288,101 @@ brim_status brim_store_claim(brim_store *store, const brim_store_request *reques
   return status;
 }
 
+//-------------------------------------------- levels --------------------------------------------
+// Metrics in coarse steps. The buckets of a level are made again from the level below whenever a value in them is written:
+// a value may replace another of its step, and the old one must not stay in a bound.
+
+enum { FEW = 4 };  // buckets that are made one by one
+
+#define UPSERT                                                                                     \
+  " ON CONFLICT(exp,key,level,bucket) DO UPDATE SET n=excluded.n,bad=excluded.bad,lo=excluded.lo," \
+  "hi=excluded.hi,sum=excluded.sum"
+
+#define OF_VALUES "COUNT(value),COUNT(*)-COUNT(value),MIN(value),MAX(value),SUM(value) FROM metric"
+#define OF_LEVEL "SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum) FROM level"
+
+// Make buckets from `metric` or from the level below. Parameters: exp, key, the first and the last bucket below, the
+// level. ONE_ makes only the bucket ?6, without sorting: most batches lie in one bucket or two.
+static const char MANY_OF_VALUES[] =
+    "INSERT INTO level SELECT exp,key,?5,step/64," OF_VALUES
+    " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key,step/64" UPSERT;
+static const char ONE_OF_VALUES[] =
+    "INSERT INTO level SELECT exp,key,?5,?6," OF_VALUES
+    " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key" UPSERT;
+static const char MANY_OF_LEVEL[] =
+    "INSERT INTO level SELECT exp,key,?5,bucket/64," OF_LEVEL
+    " WHERE exp=?1 AND key=?2 AND level=?5-1 AND bucket>=?3 AND bucket<=?4"
+    " GROUP BY exp,key,bucket/64" UPSERT;
+static const char ONE_OF_LEVEL[] =
+    "INSERT INTO level SELECT exp,key,?5,?6," OF_LEVEL
+    " WHERE exp=?1 AND key=?2 AND level=?5-1 AND bucket>=?3 AND bucket<=?4 GROUP BY exp,key" UPSERT;
+
+// Makes the buckets from `first` to `last` of a level again.
+static brim_status put_level(brim_store *store, const brim_db_arg names[2], int level,
+                             int64_t first, int64_t last) {
+  if (last - first >= FEW) {
+    const brim_db_arg args[] = {
+        names[0], names[1], brim_db_int(first * BRIM_STORE_LEVEL_FACTOR),
+        brim_db_int(last * BRIM_STORE_LEVEL_FACTOR + BRIM_STORE_LEVEL_FACTOR - 1),
+        brim_db_int(level)};
+    return brim_db_exec(store->db, level == 1 ? MANY_OF_VALUES : MANY_OF_LEVEL, args, 5, NULL);
+  }
+  for (int64_t bucket = first; bucket <= last; bucket++) {
+    const brim_db_arg args[] = {
+        names[0],
+        names[1],
+        brim_db_int(bucket * BRIM_STORE_LEVEL_FACTOR),
+        brim_db_int(bucket * BRIM_STORE_LEVEL_FACTOR + BRIM_STORE_LEVEL_FACTOR - 1),
+        brim_db_int(level),
+        brim_db_int(bucket)};
+    BRIM_TRY(brim_db_exec(store->db, level == 1 ? ONE_OF_VALUES : ONE_OF_LEVEL, args, 6, NULL));
+  }
+  return BRIM_OK;
+}
+
+// Updates all levels after values of these steps were written.
+static brim_status update_levels(brim_store *store, const char *exp, const char *key, int64_t first,
+                                 int64_t last) {
+  const brim_db_arg names[2] = {brim_db_text(exp), brim_db_text(key)};
+  if (last < 0) return BRIM_OK;  // steps before the first are not drawn
+  if (first < 0) first = 0;
+  for (int level = 1; level <= BRIM_STORE_LEVELS; level++) {
+    first /= BRIM_STORE_LEVEL_FACTOR;
+    last /= BRIM_STORE_LEVEL_FACTOR;
+    BRIM_TRY(put_level(store, names, level, first, last));
+  }
+  return BRIM_OK;
+}
+
+// Make the buckets of a level again from one on, for all metrics. Parameters: exp, level, the bucket.
+static const char DROP[] = "DELETE FROM level WHERE exp=?1 AND level=?2 AND bucket>=?3";
+static const char AGAIN_FIRST[] = "INSERT INTO level SELECT exp,key,?2,step/64," OF_VALUES
+                                  " WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
+static const char AGAIN_NEXT[] =
+    "INSERT INTO level SELECT exp,key,?2,bucket/64," OF_LEVEL
+    " WHERE exp=?1 AND level=?2-1 AND bucket>=?3*64 GROUP BY exp,key,bucket/64";
+
+// Updates all levels after values of later steps than `last` were removed.
+static brim_status cut_levels(brim_store *store, const char *exp, int64_t last) {
+  int64_t bucket = last < 0 ? 0 : last;
+  for (int level = 1; level <= BRIM_STORE_LEVELS; level++) {
+    bucket /= BRIM_STORE_LEVEL_FACTOR;
+    const brim_db_arg args[] = {brim_db_text(exp), brim_db_int(level), brim_db_int(bucket)};
+    BRIM_TRY(brim_db_exec(store->db, DROP, args, 3, NULL));
+    BRIM_TRY(brim_db_exec(store->db, level == 1 ? AGAIN_FIRST : AGAIN_NEXT, args, 3, NULL));
+  }
+  return BRIM_OK;
+}
+
 //------------------------------------------ the fence ------------------------------------------
-// An attempt that writes: is it still the one that may? And how it ends.
+// Checks that an attempt may still write, and ends it.
 
 static void copy(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text);
   brim_utf8_trim(out);
 }
 
-static brim_status read_held(brim_db_rows *rows, brim_store_held *out) {
+static brim_status read_held(brim_db_rows *rows, held_attempt *out) {
   int state, want, outcome;
   BRIM_TRY(brim_db_get_enum(rows, 0, BRIM_EXP_STATE_COUNT, &state));
   BRIM_TRY(brim_db_get_enum(rows, 1, BRIM_WANT_COUNT, &want));
@@ -292,9 +402,9 @@ static brim_status read_held(brim_db_rows *rows, brim_store_held *out) {
   return BRIM_OK;
 }
 
-brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
-                            brim_store_held *out) {
-  *out = (brim_store_held){.n = attempt};
+// BRIM_ENOENT: there is no such attempt.
+static brim_status hold(brim_store *store, const char *exp, int64_t attempt, held_attempt *out) {
+  *out = (held_attempt){.n = attempt};
   copy(out->exp, sizeof out->exp, exp);
   brim_db_rows rows;
   bool there = false;
@@ -313,14 +423,14 @@ brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
   return status;
 }
 
-static brim_status changed_one(brim_store_held *held, brim_status status, int64_t changed) {
+static brim_status changed_one(const held_attempt *held, brim_status status, int64_t changed) {
   if (status || changed == 1) return status;
   return brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", held->exp);
 }
 
-// The lease ended while the attempt was out of reach; what was taken for a failure was none.
+// Continues an attempt whose lease ended while it was out of reach: the supposed failure was none.
 static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int64_t now,
-                               brim_store_held *held) {
+                               held_attempt *held) {
   int64_t changed = 0;
   // A retry by hand in between has given all of them back already.
   if (held->infra_left < store->options.infra_tries) held->infra_left++;
@@ -344,10 +454,12 @@ static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int
   return BRIM_OK;
 }
 
-brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
-                                 brim_store_held *out) {
+// The same, and the attempt may write: it is the experiment's last and under way. An attempt whose lease ended and that no
+// other replaced runs again. Otherwise BRIM_ESTATE.
+static brim_status hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
+                             held_attempt *out) {
   BRIM_TRY(brim_store_check_id(ref->exp));
-  BRIM_TRY(brim_store_hold(store, ref->exp, ref->attempt, out));
+  BRIM_TRY(hold(store, ref->exp, ref->attempt, out));
   bool last = out->attempt == ref->attempt && out->fence == ref->fence;
   bool live = out->state == BRIM_EXP_LEASED || out->state == BRIM_EXP_RUNNING;
   if (last && live && out->outcome == BRIM_ATTEMPT_OPEN) return BRIM_OK;
@@ -358,38 +470,26 @@ brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, i
                    (long long)ref->attempt, ref->exp, brim_tr(brim_exp_state_name(out->state)));
 }
 
-// Steps that earlier attempts logged and this one did not: it resumed before them and ended early.
-static brim_status drop_discarded(brim_store *store, const brim_store_held *held) {
+// Drops steps that earlier attempts logged and this one did not: it resumed before them and ended early.
+static brim_status drop_discarded(brim_store *store, const held_attempt *held) {
   int64_t dropped = 0;
   BRIM_TRY(brim_db_exec(
       store->db, "DELETE FROM metric WHERE exp=?1 AND attempt<?2 AND step>?3",
       BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(held->from_step)),
       &dropped));
-  return dropped ? brim_store_cut_levels(store, held->exp, held->from_step) : BRIM_OK;
+  return dropped ? cut_levels(store, held->exp, held->from_step) : BRIM_OK;
 }
 
-static brim_status end_attempt(brim_store *store, const brim_store_held *held,
-                               const brim_store_result *r, int64_t now) {
-  return brim_db_exec(
-      store->db,
-      "UPDATE attempt SET outcome=?3,class=?4,exit_code=?5,message=?6,ended=?7"
-      " WHERE exp=?1 AND n=?2",
-      BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(r->outcome),
-                   brim_db_text(brim_failure_name(r->failure)), brim_db_int(r->exit_code),
-                   brim_db_text(r->message ? r->message : ""), brim_db_int(now)),
-      NULL);
-}
-
-// Ends the attempt and moves the experiment by the rules. *state: what it became.
-static brim_status end(brim_store *store, const brim_store_held *held,
-                       const brim_store_result *result, int64_t now, brim_exp_state *state) {
+// Ends the attempt and moves the experiment by the rules. *state: its new state.
+static brim_status end(brim_store *store, const held_attempt *held, const brim_store_result *result,
+                       int64_t now, brim_exp_state *state) {
   bool others = false;
   if (result->outcome == BRIM_ATTEMPT_ERROR && is_lack(result->failure)) {
     BRIM_TRY(put_lack(store, held, now, &others));
   }
-  const brim_store_case c = {result->outcome,  result->failure,  held->want, held->tries,
-                             held->tries_left, held->infra_left, others};
-  brim_store_next next = after(&c, &store->options);
+  const ending c = {result->outcome,  result->failure,  held->want, held->tries,
+                    held->tries_left, held->infra_left, others};
+  next_state next = after(&c, &store->options);
   bool ended = next.state == BRIM_EXP_DONE || next.state == BRIM_EXP_FAILED ||
                next.state == BRIM_EXP_CANCELLED;
   const char *reason = next.state == BRIM_EXP_DONE ? "" : result->message ? result->message : "";
@@ -403,7 +503,17 @@ static brim_status end(brim_store *store, const brim_store_held *held,
     reason = text.data;
   }
   brim_status status = brim_str_status(&text);
-  if (!status) status = end_attempt(store, held, result, now);
+  if (!status) {
+    status = brim_db_exec(
+        store->db,
+        "UPDATE attempt SET outcome=?3,class=?4,exit_code=?5,message=?6,ended=?7"
+        " WHERE exp=?1 AND n=?2",
+        BRIM_DB_ARGS(brim_db_text(held->exp), brim_db_int(held->n), brim_db_int(result->outcome),
+                     brim_db_text(brim_failure_name(result->failure)),
+                     brim_db_int(result->exit_code),
+                     brim_db_text(result->message ? result->message : ""), brim_db_int(now)),
+        NULL);
+  }
   int64_t changed = 1;
   if (!status) {
     status = brim_db_exec(
@@ -420,9 +530,7 @@ static brim_status end(brim_store *store, const brim_store_held *held,
                      brim_db_int(ended ? now : 0), brim_db_text(result->owed ? result->owed : "")),
         &changed);
   }
-  if (!status && changed != 1) {
-    status = brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", held->exp);
-  }
+  status = changed_one(held, status, changed);
   if (!status && next.state == BRIM_EXP_DONE) status = drop_discarded(store, held);
   brim_store_note(store, now, held->exp, next.kind, reason);
   brim_str_deinit(&text);
@@ -431,13 +539,12 @@ static brim_status end(brim_store *store, const brim_store_held *held,
 }
 
 //------------------------------------------- attempt -------------------------------------------
-// What an attempt writes while it runs: start, beats, metrics, logs, checkpoints and its end; and
-// the end of leases. Every call checks the fence in the transaction that writes.
+// Writes of an attempt while it runs: start, beats, metrics, logs, checkpoints, findings and its end.
 
 static brim_status time_and_hold(brim_store *store, const brim_store_ref *ref, int64_t *now,
-                                 brim_store_held *held) {
+                                 held_attempt *held) {
   BRIM_TRY(brim_store_time(store, now));
-  return brim_store_hold_live(store, ref, *now, held);
+  return hold_live(store, ref, *now, held);
 }
 
 typedef struct starting {
@@ -448,7 +555,7 @@ typedef struct starting {
 static brim_status start(brim_store *store, void *ctx) {
   const starting *s = ctx;
   const brim_store_ref *ref = s->ref;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(time_and_hold(store, ref, &now, &held));
   BRIM_TRY(brim_db_exec(
@@ -483,7 +590,7 @@ static brim_status beat(brim_store *store, void *ctx) {
   const beating *b = ctx;
   const brim_store_ref *ref = b->ref;
   const brim_store_progress *p = &b->progress;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(time_and_hold(store, ref, &now, &held));
   BRIM_TRY(brim_db_exec(
@@ -507,8 +614,11 @@ brim_status brim_store_beat(brim_store *store, const brim_store_ref *ref,
   return brim_store_write(store, beat, &b);
 }
 
-// LEVEL_BATCH: names are compared with each other.
-enum { METRIC_BATCH = 64, METRIC_COLUMNS = 5, LEVEL_BATCH = 512 };
+enum {
+  METRIC_BATCH = 64,  // rows of one INSERT
+  METRIC_COLUMNS = 5,
+  LEVEL_BATCH = 512  // rows whose names are compared with each other
+};
 
 typedef struct logging {
   const brim_store_ref *ref;
@@ -556,10 +666,10 @@ static const brim_store_metric *latest_of(const logging *l, const char *key, siz
   return latest;
 }
 
-// The value shown for the experiment: that of the latest step. A config does not always tell what a run
-// measures (the loss follows the data's targets), so an alternative replaces a metric that has no value
-// yet, or that has a worse rank.
-static brim_status put_shown(brim_store *store, const logging *l, const brim_store_held *held) {
+// Sets the value that the experiment is shown with: that of the latest step. A config does not always tell which metric a
+// run records (the loss follows the data's targets), so an alternative replaces a metric that has no value yet or a worse
+// rank.
+static brim_status put_shown(brim_store *store, const logging *l, const held_attempt *held) {
   const char *shown = held->metric_key;
   const size_t length = strcspn(shown, " ");
   const brim_store_metric *row = latest_of(l, shown, length);
@@ -585,7 +695,7 @@ static brim_status put_shown(brim_store *store, const logging *l, const brim_sto
       NULL);
 }
 
-// Once for each name of the rows, over all of its steps among them.
+// Updates the levels once per name, over all steps that the rows have of it.
 static brim_status put_levels(brim_store *store, const logging *l, size_t from, size_t count) {
   const brim_store_metric *rows = l->rows + from;
   for (size_t at = 0; at < count; at++) {
@@ -598,14 +708,14 @@ static brim_status put_levels(brim_store *store, const logging *l, size_t from, 
       if (rows[i].step > last) last = rows[i].step;
     }
     if (earlier) continue;
-    BRIM_TRY(brim_store_put_levels(store, l->ref->exp, rows[at].key, first, last));
+    BRIM_TRY(update_levels(store, l->ref->exp, rows[at].key, first, last));
   }
   return BRIM_OK;
 }
 
 static brim_status log_metrics(brim_store *store, void *ctx) {
   const logging *l = ctx;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(time_and_hold(store, l->ref, &now, &held));
   if (l->seq <= held.seq) return BRIM_OK;
@@ -645,7 +755,7 @@ typedef struct noting {
 
 static brim_status note_log(brim_store *store, void *ctx) {
   const noting *n = ctx;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(time_and_hold(store, n->ref, &now, &held));
   return brim_db_exec(store->db,
@@ -668,7 +778,7 @@ brim_status brim_store_log(brim_store *store, const brim_store_ref *ref, const c
 
 static brim_status note_checkpoint(brim_store *store, void *ctx) {
   const noting *n = ctx;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(time_and_hold(store, n->ref, &now, &held));
   if (n->value <= held.ckpt_step) return BRIM_OK;
@@ -691,8 +801,8 @@ typedef struct finishing {
   brim_exp_state state;
 } finishing;
 
-// The reply of the first call was lost: the attempt ended just like this.
-static bool is_repeated(const finishing *f, const brim_store_held *held) {
+// True if the attempt has ended with this result already: the reply of the first call was lost.
+static bool is_repeated(const finishing *f, const held_attempt *held) {
   return held->attempt_fence == f->ref->fence && held->outcome == f->result->outcome &&
          held->exit_code == f->result->exit_code &&
          strcmp(held->failure, brim_failure_name(f->result->failure)) == 0;
@@ -700,15 +810,15 @@ static bool is_repeated(const finishing *f, const brim_store_held *held) {
 
 static brim_status finish(brim_store *store, void *ctx) {
   finishing *f = ctx;
-  brim_store_held held;
+  held_attempt held;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  BRIM_TRY(brim_store_hold(store, f->ref->exp, f->ref->attempt, &held));
+  BRIM_TRY(hold(store, f->ref->exp, f->ref->attempt, &held));
   if (is_repeated(f, &held)) {
     f->state = held.state;
     return BRIM_OK;
   }
-  BRIM_TRY(brim_store_hold_live(store, f->ref, now, &held));
+  BRIM_TRY(hold_live(store, f->ref, now, &held));
   return end(store, &held, f->result, now, &f->state);
 }
 
@@ -731,6 +841,8 @@ brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
   return BRIM_OK;
 }
 
+//--------------------------------------- the end of leases ---------------------------------------
+
 enum { REAP_BATCH = 64 };
 
 typedef struct reaping {
@@ -739,7 +851,7 @@ typedef struct reaping {
   int count;
 } reaping;
 
-// Rows that another process has locked are its business: they are being renewed or reaped.
+// Leaves out rows that another process has locked: they are being renewed or reaped.
 static brim_status find_expired(brim_store *store, int64_t now, reaping *r) {
   brim_db_rows rows;
   bool there = false;
@@ -770,9 +882,9 @@ static brim_status reap(brim_store *store, void *ctx) {
                                   .failure = BRIM_FAILURE_INFRASTRUCTURE,
                                   .message = brim_tr("the worker stopped reporting")};
   for (int i = 0; i < r->count; i++) {
-    brim_store_held held;
+    held_attempt held;
     brim_exp_state state;
-    BRIM_TRY(brim_store_hold(store, r->exps[i], r->attempts[i], &held));
+    BRIM_TRY(hold(store, r->exps[i], r->attempts[i], &held));
     BRIM_TRY(end(store, &held, &lost, now, &state));
   }
   return BRIM_OK;
@@ -787,4 +899,122 @@ brim_status brim_store_reap(brim_store *store, int64_t *expired) {
   } while (r.count == REAP_BATCH);
   if (expired) *expired = total;
   return BRIM_OK;
+}
+
+//---------------------------------------- files and findings ----------------------------------------
+
+static brim_status compare_last(const brim_store_ref *ref, int64_t attempt, int64_t fence) {
+  if (attempt == ref->attempt && fence == ref->fence) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "attempt %lld of experiment %s is stale: attempt %lld replaced it",
+                   (long long)ref->attempt, ref->exp, (long long)attempt);
+}
+
+static brim_status read_last(brim_store *store, void *ctx) {
+  const brim_store_ref *ref = ctx;
+  brim_db_rows r;
+  bool there = false;
+  int64_t attempt = 0, fence = 0;
+  brim_status status = brim_db_query(store->db, "SELECT attempt,fence FROM exp WHERE id=?1",
+                                     BRIM_DB_ARGS(brim_db_text(ref->exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  if (!status && there) {
+    attempt = brim_db_get_int(&r, 0);
+    fence = brim_db_get_int(&r, 1);
+  }
+  brim_db_done(&r);
+  BRIM_TRY(status);
+  if (!there) return brim_fail(BRIM_ENOENT, "the store has no experiment %s", ref->exp);
+  return compare_last(ref, attempt, fence);
+}
+
+brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref) {
+  BRIM_TRY(brim_store_check_id(ref->exp));
+  return brim_store_read(store, read_last, (void *)ref);
+}
+
+typedef struct putting {
+  const brim_store_ref *ref;
+  const brim_store_file *file;
+  const char *findings;
+} putting;
+
+// Takes the name of a file that has arrived off exp.owed.
+static brim_status take_off_owed(brim_store *store, const char *exp, const char *name) {
+  brim_db_rows r;
+  bool there = false;
+  brim_str left;
+  brim_str_init(&left);
+  brim_status status = brim_db_query(store->db, "SELECT owed FROM exp WHERE id=?1",
+                                     BRIM_DB_ARGS(brim_db_text(exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  const char *owed = !status && there ? brim_db_get_text(&r, 0) : "";
+  bool changes = false;
+  while (*owed) {
+    size_t n = strcspn(owed, ",");
+    bool same = n == strlen(name) && strncmp(owed, name, n) == 0;
+    changes = changes || same;
+    if (!same && left.len > 0) brim_str_append_char(&left, ',');
+    if (!same) brim_str_append_n(&left, owed, n);
+    owed += n + (owed[n] == ',');
+  }
+  brim_db_done(&r);
+  if (!status) status = brim_str_status(&left);
+  if (!status && changes) {
+    status = brim_db_exec(store->db, "UPDATE exp SET owed=?2 WHERE id=?1",
+                          BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(left.data)), NULL);
+  }
+  brim_str_deinit(&left);
+  return status;
+}
+
+bool brim_store_is_sha256(const char *text) {
+  return text && strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+}
+
+static brim_status put_file(brim_store *store, void *ctx) {
+  const putting *p = ctx;
+  held_attempt held;
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(hold(store, p->ref->exp, p->ref->attempt, &held));
+  BRIM_TRY(compare_last(p->ref, held.attempt, held.fence));
+  BRIM_TRY(take_off_owed(store, p->ref->exp, p->file->name));
+  return brim_db_exec(
+      store->db,
+      "INSERT INTO file(exp,name,size,sha256,attempt,step,t) VALUES (?1,?2,?3,?4,?5,?6,?7)"
+      " ON CONFLICT(exp,name) DO UPDATE SET size=excluded.size,sha256=excluded.sha256,"
+      "attempt=excluded.attempt,step=excluded.step,t=excluded.t"
+      " WHERE file.attempt<excluded.attempt OR file.step<=excluded.step",
+      BRIM_DB_ARGS(brim_db_text(p->ref->exp), brim_db_text(p->file->name),
+                   brim_db_int(p->file->size), brim_db_text(p->file->sha256),
+                   brim_db_int(p->ref->attempt), brim_db_int(p->file->step), brim_db_int(now)),
+      NULL);
+}
+
+brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
+                                const brim_store_file *file) {
+  BRIM_TRY(brim_store_check_id(ref->exp));
+  if (!brim_store_is_name(file->name) || !brim_store_is_sha256(file->sha256) || file->size < 0) {
+    return brim_fail(BRIM_EINVAL, "a file needs a name, a size and a hash");
+  }
+  putting p = {ref, file, NULL};
+  return brim_store_write(store, put_file, &p);
+}
+
+static brim_status put_findings(brim_store *store, void *ctx) {
+  const putting *p = ctx;
+  held_attempt held;
+  int64_t now;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(hold_live(store, p->ref, now, &held));
+  return brim_db_exec(store->db, "UPDATE exp SET findings=?3 WHERE id=?1 AND fence=?2",
+                      BRIM_DB_ARGS(brim_db_text(p->ref->exp), brim_db_int(p->ref->fence),
+                                   brim_db_text(p->findings)),
+                      NULL);
+}
+
+brim_status brim_store_findings(brim_store *store, const brim_store_ref *ref, const char *text) {
+  BRIM_TRY(brim_store_check_id(ref->exp));
+  putting p = {ref, NULL, text};
+  return brim_store_write(store, put_findings, &p);
 }

@@ -1,17 +1,17 @@
-// What people ask of experiments: submitting, pause, cancel, run, retry, priority; and what is known of workers.
-
-#include "base/base_alloc.h"
+// Control: submitting grids, pausing, cancelling and retrying experiments, priorities; workers, tokens and the expiry of
+// files.
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_alloc.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
 
 //------------------------------------------ submitting ------------------------------------------
-// Submitting: a grid's points enter the queue in one transaction; those that are there stay.
+// The points of a grid enter the queue in one transaction. Points that are there already stay.
 
 // Rows of one INSERT: few round trips to a server, few parameters for a statement.
 enum { BATCH = 25, EXP_COLUMNS = 16, MEMBER_COLUMNS = 3 };
@@ -85,7 +85,7 @@ static brim_status add_batch(brim_store *store, const submission *s, size_t from
                              MEMBER_COLUMNS, member, count, &unused);
 }
 
-// Points that are there already learn their memory where it was not known.
+// Fills in the memory of points that are there already, where it was not known.
 static brim_status add_needs(brim_store *store, const submission *s) {
   for (size_t i = 0; i < s->count; i++) {
     const brim_store_point *p = s->points[i];
@@ -148,8 +148,6 @@ brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
 }
 
 //------------------------------------------- control -------------------------------------------
-// What people ask of experiments: pause, cancel, run, retry, priority; and what is known of workers.
-
 typedef struct order {
   const char *exp;
   brim_exp_want want;
@@ -179,7 +177,7 @@ static brim_status lock_exp(brim_store *store, const char *exp, state_row *out) 
   return status;
 }
 
-// One that waited for another attempt ended with its last one: its time is none that it waited.
+// An experiment that is cancelled while it waits ended with its last attempt: waiting is no running time.
 static brim_status move_state(brim_store *store, const char *exp, brim_exp_state from,
                               brim_exp_state to, int64_t now) {
   bool ended = to == BRIM_EXP_CANCELLED;
@@ -201,7 +199,7 @@ static brim_status want_of_live(brim_store *store, const order *o, brim_exp_want
                                 int64_t now) {
   static const char *const kinds[] = {"run wanted", "pause wanted", "cancel wanted"};
   if (o->want == now_wanted) return BRIM_OK;
-  // Its process may be on its way out already.
+  // its process may be ending already
   if (now_wanted == BRIM_WANT_CANCEL) {
     return brim_fail(BRIM_ESTATE, "not possible: experiment %s is being cancelled", o->exp);
   }
@@ -238,6 +236,13 @@ brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want wa
   return brim_store_write(store, set_want, &o);
 }
 
+// Forgets which workers lack what the experiment or its grid needs.
+static brim_status drop_lacks(brim_store *store, const char *exp) {
+  return brim_db_exec(store->db,
+                      "DELETE FROM lacks WHERE what=?1 OR what=(SELECT grid FROM exp WHERE id=?1)",
+                      BRIM_DB_ARGS(brim_db_text(exp)), NULL);
+}
+
 #define QUEUE_AGAIN                                                                         \
   "UPDATE exp SET state=0,want=0,not_before=0,tries_left=tries,infra_left=?1,class='none'," \
   "reason='',last_lines='',ended=0 "
@@ -248,12 +253,12 @@ static brim_status retry(brim_store *store, void *ctx) {
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
   BRIM_TRY(lock_exp(store, o->exp, &row));
-  if (row.state == BRIM_EXP_QUEUED) return brim_store_drop_lacks(store, o->exp);
+  if (row.state == BRIM_EXP_QUEUED) return drop_lacks(store, o->exp);
   if (row.state != BRIM_EXP_FAILED && row.state != BRIM_EXP_CANCELLED &&
       row.state != BRIM_EXP_PAUSED) {
     return refuse(o->exp, row.state);
   }
-  BRIM_TRY(brim_store_drop_lacks(store, o->exp));
+  BRIM_TRY(drop_lacks(store, o->exp));
   brim_store_note(store, now, o->exp, "retried", "");
   return brim_db_exec(store->db, QUEUE_AGAIN "WHERE id=?2 AND state=?3",
                       BRIM_DB_ARGS(brim_db_int(store->options.infra_tries), brim_db_text(o->exp),
@@ -317,7 +322,7 @@ static brim_status retry_failed(brim_store *store, void *ctx) {
   order *o = ctx;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  // A part of them would do; those of other experiments cost a worker one more try each.
+  // all of them: a lack of another experiment costs its worker one more try
   BRIM_TRY(brim_db_exec(store->db, "DELETE FROM lacks", BRIM_DB_NO_ARGS, NULL));
   if (o->exp) {
     BRIM_TRY(brim_db_exec(
@@ -406,4 +411,127 @@ brim_status brim_store_drain(brim_store *store, const char *worker, bool drain) 
   BRIM_TRY(brim_store_check_worker(worker));
   order o = {worker, BRIM_WANT_RUN, drain};
   return brim_store_write(store, set_drain, &o);
+}
+
+//-------------------------------------------- tokens --------------------------------------------
+
+static brim_status add_token(brim_store *store, void *ctx) {
+  const brim_store_token *t = ctx;
+  int64_t now, added = 0;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(brim_db_exec(store->db,
+                        "INSERT INTO token(id,role,sha256,created,ended) VALUES (?1,?2,?3,?4,0)"
+                        " ON CONFLICT(id) DO UPDATE SET role=excluded.role,sha256=excluded.sha256,"
+                        "created=excluded.created,ended=0 WHERE token.ended>0",
+                        BRIM_DB_ARGS(brim_db_text(t->id), brim_db_text(t->role),
+                                     brim_db_text(t->sha256), brim_db_int(now)),
+                        &added));
+  if (added == 0) return brim_fail(BRIM_EEXIST, "there is a token %s already", t->id);
+  brim_store_note(store, now, "", "token added", t->id);
+  return BRIM_OK;
+}
+
+brim_status brim_store_token_add(brim_store *store, const brim_store_token *token) {
+  if (!brim_store_is_name(token->id) || !brim_store_is_name(token->role) ||
+      !brim_store_is_sha256(token->sha256)) {
+    return brim_fail(BRIM_EINVAL, "a token needs a name, a role and a hash");
+  }
+  return brim_store_write(store, add_token, (void *)token);
+}
+
+typedef struct token_change {
+  const char *id, *sha256;  // sha256 NULL: it ends
+} token_change;
+
+static brim_status change_token(brim_store *store, void *ctx) {
+  const token_change *c = ctx;
+  int64_t now, changed = 0;
+  BRIM_TRY(brim_store_time(store, &now));
+  BRIM_TRY(brim_db_exec(
+      store->db,
+      c->sha256 ? "UPDATE token SET sha256=?2,created=?3 WHERE id=?1 AND ended=0"
+                : "UPDATE token SET ended=?3 WHERE id=?1 AND ended=0 AND ?2=''",
+      BRIM_DB_ARGS(brim_db_text(c->id), brim_db_text(c->sha256 ? c->sha256 : ""), brim_db_int(now)),
+      &changed));
+  if (changed == 0) return brim_fail(BRIM_ENOENT, "there is no token %s", c->id);
+  brim_store_note(store, now, "", c->sha256 ? "token rotated" : "token ended", c->id);
+  return BRIM_OK;
+}
+
+brim_status brim_store_token_rotate(brim_store *store, const char *id, const char *sha256) {
+  if (!brim_store_is_sha256(sha256)) return brim_fail(BRIM_EINVAL, "a token needs a hash");
+  token_change c = {id, sha256};
+  return brim_store_write(store, change_token, &c);
+}
+
+brim_status brim_store_token_end(brim_store *store, const char *id) {
+  token_change c = {id, NULL};
+  return brim_store_write(store, change_token, &c);
+}
+
+//---------------------------------------- expiry of files ----------------------------------------
+
+typedef struct expiring {
+  const char *exp;
+  const brim_store_expiry *when;
+  brim_store_expired what;
+} expiring;
+
+// Locks the experiment and decides which files go, without looking whether it has weights.
+static brim_status read_expired(brim_store *store, expiring *x) {
+  brim_db_rows r;
+  bool there = false;
+  x->what = BRIM_STORE_EXPIRED_NONE;
+  brim_status status =
+      brim_db_query(store->db, "SELECT e.state,e.ended FROM exp e WHERE e.id=?1 @LOCK",
+                    BRIM_DB_ARGS(brim_db_text(x->exp)), &r);
+  if (!status) status = brim_db_next(&r, &there);
+  int state = 0;
+  if (!status && there) status = brim_db_get_enum(&r, 0, BRIM_EXP_STATE_COUNT, &state);
+  if (!status && there) {
+    int64_t ended = brim_db_get_int(&r, 1);
+    bool over = state == BRIM_EXP_DONE || state == BRIM_EXP_FAILED || state == BRIM_EXP_CANCELLED;
+    if (over && ended > 0 && ended < x->when->before) {
+      x->what = BRIM_STORE_EXPIRED_ALL;
+    } else if (state == BRIM_EXP_DONE && ended > 0 && ended < x->when->done_before) {
+      x->what = BRIM_STORE_EXPIRED_CHECKPOINT;
+    }
+  }
+  brim_db_done(&r);
+  return status;
+}
+
+static brim_status expire_files(brim_store *store, void *ctx) {
+  expiring *x = ctx;
+  int64_t now, weights = 1, removed = 0;
+  BRIM_TRY(read_expired(store, x));
+  if (x->what == BRIM_STORE_EXPIRED_NONE) return BRIM_OK;
+  bool all = x->what == BRIM_STORE_EXPIRED_ALL;
+  if (!all) {
+    BRIM_TRY(brim_db_get_one(
+        store->db, "SELECT COUNT(*) FROM file WHERE exp=?1 AND name IN ('weights','best')",
+        BRIM_DB_ARGS(brim_db_text(x->exp)), &weights));
+  }
+  if (weights == 0) {
+    x->what = BRIM_STORE_EXPIRED_NONE;
+    return BRIM_OK;
+  }
+  BRIM_TRY(brim_db_exec(
+      store->db,
+      all ? "DELETE FROM file WHERE exp=?1" : "DELETE FROM file WHERE exp=?1 AND name='checkpoint'",
+      BRIM_DB_ARGS(brim_db_text(x->exp)), &removed));
+  if (removed == 0) return BRIM_OK;
+  BRIM_TRY(brim_store_time(store, &now));
+  brim_store_note(store, now, x->exp, "files removed", all ? "all" : "checkpoint");
+  return BRIM_OK;
+}
+
+brim_status brim_store_expire_files(brim_store *store, const char *exp,
+                                    const brim_store_expiry *when, brim_store_expired *out) {
+  expiring x = {exp, when, BRIM_STORE_EXPIRED_NONE};
+  *out = BRIM_STORE_EXPIRED_NONE;
+  BRIM_TRY(brim_store_check_id(exp));
+  BRIM_TRY(brim_store_write(store, expire_files, &x));
+  *out = x.what;
+  return BRIM_OK;
 }

@@ -1,6 +1,4 @@
-// What both drivers share: one SQL text for two dialects, texts made sound, transactions.
-
-#include "lab/store/lab_store_db.h"
+// Statements for both drivers: one SQL text for two dialects, texts made sound; and transactions of the store.
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +10,6 @@
 #include "lab/store/lab_store_int.h"
 
 //------------------------------------------ statements ------------------------------------------
-// What both drivers share: one SQL text for two dialects, texts made sound, and transactions.
 
 static const char *const WORDS[BRIM_DB_WORD_COUNT] = {
     [BRIM_DB_WORD_INT] = "INT",       [BRIM_DB_WORD_REAL] = "REAL",
@@ -24,7 +21,7 @@ static const char *const WORDS[BRIM_DB_WORD_COUNT] = {
 static bool is_word_char(char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }
 
 // The text for this driver. BRIM_EINTERNAL for an unknown @WORD.
-static brim_status brim_db_translate(const brim_db_driver *driver, const char *sql, brim_str *out) {
+static brim_status translate(const brim_db_driver *driver, const char *sql, brim_str *out) {
   brim_str_clear(out);
   while (*sql) {
     size_t plain = strcspn(sql, "?@");
@@ -51,7 +48,7 @@ static brim_status brim_db_translate(const brim_db_driver *driver, const char *s
   return brim_str_status(out);
 }
 
-// Bytes of the UTF-8 sequence at text; 0 where there is none.
+// Bytes of the UTF-8 sequence at text; 0 if there is none.
 static size_t sequence_length(const char *text) {
   unsigned char c = (unsigned char)*text;
   size_t n = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -71,16 +68,16 @@ static void put_clean(brim_str *out, const char *text) {
   }
 }
 
-// Copy of a text in which every byte that is not UTF-8 is U+FFFD; NULL when memory is out.
-static char *brim_db_clean_text(const char *text) {
+// A copy of the text with U+FFFD for every byte that is not UTF-8; NULL if memory is out.
+static char *clean_text(const char *text) {
   brim_str clean;
   brim_str_init(&clean);
   put_clean(&clean, text);
   return brim_str_take(&clean);
 }
 
-// A text as an SQL literal, quotes doubled. What is not UTF-8 becomes U+FFFD.
-static void brim_db_put_literal(brim_str *out, const char *text) {
+// Appends the text as an SQL literal, with U+FFFD for what is not UTF-8.
+static void put_literal(brim_str *out, const char *text) {
   brim_str clean;
   brim_str_init(&clean);
   put_clean(&clean, text);
@@ -95,11 +92,11 @@ static void brim_db_put_literal(brim_str *out, const char *text) {
 }
 
 brim_status brim_db_script(brim_db *db, const char *sql) {
-  BRIM_TRY(brim_db_translate(db->driver, sql, &db->sql));
+  BRIM_TRY(translate(db->driver, sql, &db->sql));
   return db->driver->script(db, db->sql.data);
 }
 
-// Texts that a database would refuse are replaced by clean copies for the time of a call.
+// Arguments of a call. Clean copies replace texts that a database would refuse.
 typedef struct call_args {
   brim_db_arg *args;  // the caller's, or a copy
   char **clean;       // one per argument, mostly NULL
@@ -129,7 +126,7 @@ static brim_status clean_args(const brim_db_arg *args, size_t count, call_args *
   for (size_t i = 0; i < count && !status; i++) {
     out->args[i] = args[i];
     if (args[i].kind != BRIM_DB_TEXT || args[i].null) continue;
-    out->args[i].t = out->clean[i] = brim_db_clean_text(args[i].t);
+    out->args[i].t = out->clean[i] = clean_text(args[i].t);
     if (!out->clean[i]) status = BRIM_ENOMEM;
   }
   if (!status) return BRIM_OK;
@@ -142,7 +139,7 @@ brim_status brim_db_exec(brim_db *db, const char *sql, const brim_db_arg *args, 
                          int64_t *changed) {
   int64_t unused;
   call_args call;
-  BRIM_TRY(brim_db_translate(db->driver, sql, &db->sql));
+  BRIM_TRY(translate(db->driver, sql, &db->sql));
   BRIM_TRY(clean_args(args, count, &call));
   brim_status status =
       db->driver->exec(db, db->sql.data, call.args, count, changed ? changed : &unused);
@@ -153,7 +150,7 @@ brim_status brim_db_exec(brim_db *db, const char *sql, const brim_db_arg *args, 
 static brim_status query(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                          brim_db_rows *rows) {
   call_args call;
-  BRIM_TRY(brim_db_translate(db->driver, sql, &db->sql));
+  BRIM_TRY(translate(db->driver, sql, &db->sql));
   BRIM_TRY(clean_args(args, count, &call));
   brim_status status = db->driver->query(db, db->sql.data, call.args, count, rows);
   free_args(&call, args);
@@ -230,9 +227,9 @@ brim_status brim_db_begin(brim_db *db, bool write) {
   return BRIM_OK;
 }
 
-// `tail` (or NULL) runs in one message with the commit: a process that stops in between blocks
-// no other. It is already translated.
-static brim_status brim_db_commit(brim_db *db, const char *tail) {
+// `tail` (or NULL, already translated) runs in one message with the commit: a process that stops in between then blocks no
+// other.
+static brim_status commit(brim_db *db, const char *tail) {
   brim_str_clear(&db->sql);
   brim_str_printf(&db->sql, "%s;COMMIT", tail ? tail : "");
   brim_status status = brim_str_status(&db->sql);
@@ -262,7 +259,7 @@ void brim_db_close(brim_db *db) {
 }
 
 //----------------------------------------- transactions -----------------------------------------
-// Transactions of the store: begun, run again where that helps, ended together with their events.
+// Transactions begin, run again where that helps, and end together with their events.
 
 enum { TRIES = 6 };
 
@@ -286,13 +283,13 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
   // One more than the last for each row; the driver's lock makes that safe.
   brim_str_printf(e, "%s((SELECT COALESCE(MAX(seq),0) FROM event)+%d,%lld,", first ? "" : ",",
                   ++store->event_count, (long long)now);
-  brim_db_put_literal(e, exp);
+  put_literal(e, exp);
   brim_str_append_char(e, ',');
-  brim_db_put_literal(e, kind);
+  put_literal(e, kind);
   brim_str_append_char(e, ',');
-  brim_db_put_literal(e, text);
+  put_literal(e, text);
   brim_str_append_char(e, ',');
-  brim_db_put_literal(e, store->who);
+  put_literal(e, store->who);
   brim_str_append_char(e, ')');
 }
 
@@ -355,7 +352,7 @@ static brim_status run_grouped(brim_store *store, brim_store_fn fn, void *ctx, b
   return status;
 }
 
-// The end of a transaction, by how it went so far.
+// Commits the transaction, or rolls it back if `status` is a failure.
 static brim_status end(brim_store *store, brim_status status, bool write) {
   int64_t now = 0, saved = store->clock_saved;
   if (!status && write && store->path) status = store->db->driver->now(store->db, &now);
@@ -363,7 +360,7 @@ static brim_status end(brim_store *store, brim_status status, bool write) {
     note_clock(store, now);
     status = brim_str_status(&store->events);
   }
-  if (!status) status = brim_db_commit(store->db, store->events.len ? store->events.data : NULL);
+  if (!status) status = commit(store->db, store->events.len ? store->events.data : NULL);
   if (!status) return BRIM_OK;
   brim_db_rollback(store->db);
   store->clock_saved = saved;
@@ -393,7 +390,7 @@ static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool writ
   return end(store, fn(store, ctx), write);
 }
 
-// A connection that was away may have kept every beat from arriving: leases get time again.
+// Gives leases time after a lost connection, which may have kept every beat from arriving.
 static brim_status set_grace(brim_store *store) {
   if (store->connected == store->db->connected) return BRIM_OK;
   int64_t now;

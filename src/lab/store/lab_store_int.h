@@ -1,21 +1,184 @@
-// The inside of the store: the handle, transactions with their events, and the schema.
+// Inside the store: the database as the store sees it, the handle, transactions with their events, and the schema. Tests
+// include it too.
+//
+// Two drivers stand behind one table: lab_store_sqlite.c and lab_store_postgres.c. SQL is written once. A parameter is
+// `?1`, `?2`, ... (PostgreSQL gets `$1`). Where the two dialects differ, the text has a word that each driver replaces:
+//   @INT @REAL          types of 64 bits
+//   @STRICT @STRICT_KEY what follows a table's closing parenthesis; the second: rows lie by their key
+//   @LOCK               locks the rows of `e` that a SELECT reads, and waits for them
+//   @LOCK_FREE          the same, but leaves out rows that another transaction has locked
+//   @BYTES              text is ordered by its bytes, not by a language
+//   @INSTR              function (text, part): place of the part, 0 = none
 #ifndef BRIM_LAB_STORE_INT_H_
 #define BRIM_LAB_STORE_INT_H_
 
 #include "base/base_fs.h"
 #include "lab/store/lab_store.h"
-#include "lab/store/lab_store_db.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+//------------------------------- the database (lab_store_db.c) -------------------------------
+
+typedef enum brim_db_kind {
+  BRIM_DB_INT,
+  BRIM_DB_REAL,  // NaN is stored as NULL and reads back as NaN
+  BRIM_DB_TEXT,  // bytes that are not UTF-8 are stored as U+FFFD
+  BRIM_DB_KIND_COUNT
+} brim_db_kind;
+
+typedef struct brim_db_arg {
+  brim_db_kind kind;
+  bool null;
+  int64_t i;
+  double r;
+  const char *t;
+} brim_db_arg;
+
+static inline brim_db_arg brim_db_int(int64_t value) {
+  return (brim_db_arg){BRIM_DB_INT, false, value, 0, NULL};
+}
+static inline brim_db_arg brim_db_real(double value) {
+  return (brim_db_arg){BRIM_DB_REAL, value != value, 0, value, NULL};
+}
+// NULL is stored as NULL.
+static inline brim_db_arg brim_db_text(const char *value) {
+  return (brim_db_arg){BRIM_DB_TEXT, value == NULL, 0, 0, value};
+}
+static inline brim_db_arg brim_db_null(brim_db_kind kind) {
+  return (brim_db_arg){kind, true, 0, 0, NULL};
+}
+// The arguments of a call: BRIM_DB_ARGS(brim_db_text(id), brim_db_int(3)) gives pointer and count.
+#define BRIM_DB_ARGS(...)             \
+  (const brim_db_arg[]){__VA_ARGS__}, \
+      sizeof((const brim_db_arg[]){__VA_ARGS__}) / sizeof(brim_db_arg)
+#define BRIM_DB_NO_ARGS NULL, 0
+
+enum { BRIM_DB_MAX_ARGS = 1024 };
+
+typedef enum brim_db_word {
+  BRIM_DB_WORD_INT,
+  BRIM_DB_WORD_REAL,
+  BRIM_DB_WORD_STRICT,
+  BRIM_DB_WORD_STRICT_KEY,
+  BRIM_DB_WORD_LOCK,
+  BRIM_DB_WORD_LOCK_FREE,
+  BRIM_DB_WORD_BYTES,
+  BRIM_DB_WORD_INSTR,
+  BRIM_DB_WORD_COUNT
+} brim_db_word;
+
+typedef struct brim_db brim_db;
+
+// Rows of a query. `handle` is the driver's. End with brim_db_done, also after a failure.
+typedef struct brim_db_rows {
+  brim_db *db;
+  void *handle;  // NULL: nothing to give back
+  int row, count;
+  bool stream;
+} brim_db_rows;
+
+typedef struct brim_db_driver {
+  const char *name;  // "sqlite", "postgres"
+  const char *words[BRIM_DB_WORD_COUNT];
+  bool dollar;  // parameters are $1
+  // BRIM_OK if the database can be reached. Connects again after a lost connection.
+  brim_status (*ready)(brim_db *db);
+  void (*close)(brim_db *db);
+  // Several statements without parameters, already translated.
+  brim_status (*script)(brim_db *db, const char *sql);
+  // *changed: rows that a statement inserted, changed or deleted. The SQL is already translated.
+  brim_status (*exec)(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                      int64_t *changed);
+  // `stream`: rows arrive one by one, and no other call on db may stand between them.
+  brim_status (*query)(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                       brim_db_rows *rows);
+  brim_status (*next)(brim_db_rows *rows, bool *there);
+  bool (*is_null)(brim_db_rows *rows, int column);
+  int64_t (*get_int)(brim_db_rows *rows, int column);
+  double (*get_real)(brim_db_rows *rows, int column);
+  const char *(*get_text)(brim_db_rows *rows, int column);  // valid until the next row
+  void (*done)(brim_db_rows *rows);
+  // What begins a transaction: one that will write, or one that reads a consistent state.
+  const char *begin_write, *begin_read;
+  // Runs before what a transaction appends to `event`, so that readers see events in their order.
+  const char *lock_events;
+  // Scripts inside a transaction, "" where nothing is needed: one that may last, and one that keeps
+  // all others from writing.
+  const char *long_transaction, *lock_tables;
+  // Inside a transaction that will change the schema; NULL where nothing else can.
+  brim_status (*lock_schema)(brim_db *db);
+  // Query: how many tables `meta` there are.
+  const char *count_meta;
+  // Copies all tables inside the transaction; NULL if `backup` copies the file.
+  brim_status (*backup_tables)(brim_db *db, int64_t version);
+  // Milliseconds since 1970 by the clock of the store.
+  brim_status (*now)(brim_db *db, int64_t *out);
+  // Another connection to the same database, for reading, with the same clock.
+  brim_status (*open_beside)(brim_db *first, brim_db **out);
+
+  // A file's alone; NULL for a server.
+  // Sets the time that the clock must never fall behind: that of the last process that wrote, in ms.
+  void (*set_clock)(brim_db *db, int64_t at_least);
+  // The log is moved into the file when it has this many pages.
+  brim_status (*set_log)(brim_db *db, int pages);
+  brim_status (*move_log)(brim_db *db, int64_t *pages);
+  // True if the path leads to another file by now, or to none.
+  bool (*has_moved)(brim_db *db);
+  // Copies the whole file, or nothing.
+  brim_status (*backup)(brim_db *db, const char *path);
+} brim_db_driver;
+
+// The head of each driver's own struct.
+struct brim_db {
+  const brim_db_driver *driver;
+  bool in_transaction;
+  bool again;         // the last failure passes if the transaction is run again at once
+  bool lost;          // the connection is gone
+  int64_t connected;  // how often it was connected
+  brim_str sql;       // translated text of the call that runs
+};
+
+brim_status brim_db_script(brim_db *db, const char *sql);
+brim_status brim_db_exec(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                         int64_t *changed);  // changed may be NULL
+brim_status brim_db_query(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                          brim_db_rows *rows);
+brim_status brim_db_stream(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                           brim_db_rows *rows);
+brim_status brim_db_next(brim_db_rows *rows, bool *there);
+void brim_db_done(brim_db_rows *rows);
+bool brim_db_is_null(brim_db_rows *rows, int column);
+int64_t brim_db_get_int(brim_db_rows *rows, int column);       // NULL: 0
+double brim_db_get_real(brim_db_rows *rows, int column);       // NULL: NaN
+const char *brim_db_get_text(brim_db_rows *rows, int column);  // NULL: ""
+// A value of an enum with `count` values. BRIM_EPARSE: it is none of them, so the store is damaged.
+brim_status brim_db_get_enum(brim_db_rows *rows, int column, int count, int *out);
+
+// One number of a query with one row. BRIM_ENOENT: there is no row.
+brim_status brim_db_get_one(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
+                            int64_t *out);
+
+brim_status brim_db_begin(brim_db *db, bool write);
+void brim_db_rollback(brim_db *db);  // keeps the failure detail
+void brim_db_close(brim_db *db);     // NULL is fine
+
+// SQLite: creates the file if it is missing, unless `readonly`. One process has it open for writing at a time, by the lock
+// of lab_store_open.c. BRIM_EPARSE: the file is no database. BRIM_EINVAL: it is another program's.
+brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out);
+// PostgreSQL, through libpq if it is installed. `place` is the URL as messages show it. BRIM_EUNSUPPORTED: no libpq, or a
+// server older than 12. BRIM_EIO: the server cannot be reached.
+brim_status brim_db_postgres_open(const char *url, const char *schema, const char *place,
+                                  brim_db **out);
+
+//------------------------- the handle and transactions (lab_store_db.c) -------------------------
 
 struct brim_store {
   brim_db *db;
   brim_fs_lockfile *lock;  // SQLite, for writing
   char *place;             // without a password
   char *path;              // the SQLite file; NULL
-  char *url;               // PostgreSQL's, with the password; NULL
   brim_store_options options;
   char schema[64];
   char fresh_id[BRIM_EXP_ID];  // of a store that has none yet
@@ -30,25 +193,24 @@ struct brim_store {
   char group_detail[1024];
 };
 
-// One transaction that writes; fn may run several times and has no effects beside the store's.
-// `store->db` is in the transaction while it runs.
+// Runs fn in one transaction that writes. fn may run several times, so it may have no effects but on the store.
 typedef brim_status (*brim_store_fn)(brim_store *store, void *ctx);
 brim_status brim_store_write(brim_store *store, brim_store_fn fn, void *ctx);
-// The same for reading; several queries see one state.
+// The same for reading: all queries of fn see one state.
 brim_status brim_store_read(brim_store *store, brim_store_fn fn, void *ctx);
 
-// Inside a transaction. exp "" = of the store.
+// Adds an event, inside a transaction. exp "" = the event is the store's.
 void brim_store_note(brim_store *store, int64_t now, const char *exp, const char *kind,
                      const char *text);
-// Time by the clock of the store, or of the test.
+// Time by the clock of the store, or of a test.
 brim_status brim_store_time(brim_store *store, int64_t *ms);
-// A value of `meta`; "" when it is not there. brim_free.
+// A value of the table `meta`, for brim_free; "" if it is missing.
 brim_status brim_store_get_meta(brim_store *store, const char *key, char **out);
 brim_status brim_store_set_meta(brim_store *store, const char *key, const char *value);
-// BRIM_ESTATE when the store was moved.
+// BRIM_ESTATE if the store was moved.
 brim_status brim_store_check_moved(brim_store *store);
 
-// --- lab_store_open.c
+//------------------------------- the schema (lab_store_open.c) -------------------------------
 
 // One version's step from the version before.
 typedef struct brim_store_step {
@@ -58,7 +220,7 @@ extern const brim_store_step brim_store_steps[BRIM_STORE_VERSION];
 // Brings the open database to `count` versions: creates, backs up and upgrades, or refuses.
 brim_status brim_store_migrate(brim_store *store, const brim_store_step *steps, int count);
 
-// The tables and their columns in order, for copies; lab_store_open.c has the SQL.
+// The tables and their columns in order, for copies.
 typedef struct brim_store_column {
   const char *name;
   brim_db_kind kind;
@@ -76,18 +238,14 @@ extern const brim_store_table brim_store_tables[BRIM_STORE_TABLES];
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,
                                 const brim_db_arg *args, size_t rows, int64_t *changed);
 
-// --- lab_store_level.c
+// Metrics also lie in coarse steps, so that a chart of millions of values reads a few thousand rows: each level has the
+// least, the greatest and the sum of FACTOR buckets of the level below, the first of FACTOR steps.
+enum { BRIM_STORE_LEVEL_FACTOR = 64, BRIM_STORE_LEVELS = 3 };
 
-// Inside a transaction, after values of these steps were written.
-brim_status brim_store_put_levels(brim_store *store, const char *exp, const char *key,
-                                  int64_t first, int64_t last);
-// After values of later steps than `last` were removed.
-brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t last);
+//--------------------------------- rows (lab_store_read.c) ---------------------------------
 
-// --- lab_store_read.c
-
-// How long its attempts ran that ended, and since when one runs. An attempt that did not report its
-// start counts from its claim.
+// Two columns: the time that ended attempts ran, and since when one runs. An attempt that did not report its start counts
+// from its claim.
 #define BRIM_STORE_RAN                                                                           \
   "CASE WHEN e.attempt=0 THEN 0 ELSE COALESCE((SELECT CAST(SUM(a.ended-CASE WHEN a.started>0"    \
   " THEN a.started ELSE a.claimed END) AS @INT) FROM attempt a WHERE a.exp=e.id AND a.ended>0)," \
@@ -97,7 +255,7 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
   " ELSE 0 END"
 // The metric shown, without its alternatives.
 #define BRIM_STORE_METRIC_KEY "SUBSTR(e.metric_key,1,@INSTR(e.metric_key||' ',' ')-1)"
-// The columns of an experiment, for "SELECT " BRIM_STORE_EXP_COLUMNS; _BRIEF leaves long texts out.
+// The columns of an experiment, for "SELECT " BRIM_STORE_EXP_COLUMNS. _BRIEF leaves long texts out.
 #define BRIM_STORE_EXP_PLAIN                                                                   \
   "e.id,e.grid,e.label,e.tags,e.worker," BRIM_STORE_METRIC_KEY                                 \
   ","                                                                                          \
@@ -111,48 +269,7 @@ brim_status brim_store_cut_levels(brim_store *store, const char *exp, int64_t la
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
 bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
-
-// --- lab_store_attempt.c: an experiment and one of its attempts, locked inside a transaction
-
-typedef struct brim_store_held {
-  char exp[BRIM_EXP_ID];
-  brim_exp_state state;
-  brim_exp_want want;
-  int64_t fence, attempt;  // the experiment's
-  int64_t tries, tries_left, infra_left, ckpt_step, metric_step;
-  char metric_key[512];  // with its alternatives (brim_store_point)
-  // Of the attempt asked for.
-  brim_attempt_outcome outcome;
-  int64_t n, attempt_fence, seq, from_step, exit_code;
-  char failure[32];
-} brim_store_held;
-
-// BRIM_ENOENT when there is no such attempt.
-brim_status brim_store_hold(brim_store *store, const char *exp, int64_t attempt,
-                            brim_store_held *out);
-// The same, and the attempt may write: it is the experiment's last and under way. One whose lease
-// ended and that no other replaced runs again. Otherwise BRIM_ESTATE.
-brim_status brim_store_hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
-                                 brim_store_held *out);
-brim_status brim_store_drop_lacks(brim_store *store, const char *exp);
-
-// --- lab_store_attempt.c: what follows from what, without a database
-
-typedef struct brim_store_case {
-  brim_attempt_outcome outcome;  // how the attempt ended
-  brim_failure failure;
-  brim_exp_want want;
-  int64_t tries, tries_left, infra_left;
-  bool others;  // the worker lacks what it needs, and another may have it
-} brim_store_case;
-
-typedef struct brim_store_next {
-  brim_exp_state state;
-  int64_t tries_left, infra_left;
-  int64_t wait_ms;   // before it may be claimed
-  bool poison;       // FAILED because infrastructure failed too often
-  const char *kind;  // of the event
-} brim_store_next;
+bool brim_store_is_sha256(const char *text);  // 64 hex digits
 
 #ifdef __cplusplus
 }

@@ -1,22 +1,24 @@
-// Opening a store: where it lies, its schema, which process has it open, which version it has.
+// Opening a store: its place, its schema and version, and the lock that keeps other processes out; and moving a store to
+// another place.
 
-#include "base/base_str.h"
-
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/base_alloc.h"
+#include "base/base_arena.h"
 #include "base/base_clock.h"
 #include "base/base_status.h"
-#include "lab/store/lab_store.h"
 #include "lab/store/lab_store_int.h"
-#include "lab/store/lab_store_postgres.h"
-#include "lab/store/lab_store_sqlite.h"
 
 //-------------------------------------------- place --------------------------------------------
-// Where a store is, as text: URLs of PostgreSQL, and the passwords in them, which no message shows.
+// URLs of PostgreSQL, and the passwords in them, which no message may show.
 
 // The next password behind `from` in the URL that begins at `url` and ends at `end`.
 static bool next_secret(const char *url, const char *end, const char *from, const char **at,
@@ -145,10 +147,10 @@ static const char *const VERSION_1[] = {
     " version TEXT NOT NULL, last_seen @INT NOT NULL, drain @INT NOT NULL) @STRICT",
     NULL};
 
-// What a pool needs beside: curves in coarse steps, files that workers send, tokens, the authors of events.
+// For pools: curves in coarse steps, files that workers send, tokens, the authors of events.
 static const char *const VERSION_2[] = {
-    // Of the steps bucket*64^level and on, up to those of the next bucket: how many values, how many that
-    // are no number, the least, the greatest and the sum (lab_store_level.c).
+    // For the steps from bucket*64^level up to the next bucket: the number of values, the number of values that are NaN,
+    // the least, the greatest and the sum.
     "CREATE TABLE level(exp TEXT NOT NULL, key TEXT NOT NULL, level @INT NOT NULL,"
     " bucket @INT NOT NULL, n @INT NOT NULL, bad @INT NOT NULL, lo @REAL, hi @REAL, sum @REAL,"
     " PRIMARY KEY(exp, key, level, bucket)) @STRICT_KEY",
@@ -159,7 +161,7 @@ static const char *const VERSION_2[] = {
     "INSERT INTO level SELECT exp,key,3,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
     " FROM level WHERE level=2 GROUP BY exp,key,bucket/64",
 
-    // The server has the whole of it, with this hash. step: of a checkpoint.
+    // A file of which the server has a whole copy. step: of a checkpoint.
     "CREATE TABLE file(exp TEXT NOT NULL, name TEXT NOT NULL, size @INT NOT NULL,"
     " sha256 TEXT NOT NULL, attempt @INT NOT NULL, step @INT NOT NULL, t @INT NOT NULL,"
     " PRIMARY KEY(exp, name)) @STRICT_KEY",
@@ -302,7 +304,7 @@ static brim_status fail_newer(brim_store *store, int64_t version, int count) {
                    store->place, (long long)version, count);
 }
 
-// Inside the transaction, since another process may have done it in between.
+// Reads the version again inside the transaction, since another process may have upgraded meanwhile.
 static brim_status migrate_locked(brim_store *store, void *ctx) {
   const migration *m = ctx;
   if (store->db->driver->lock_schema) BRIM_TRY(store->db->driver->lock_schema(store->db));
@@ -328,12 +330,12 @@ brim_status brim_store_migrate(brim_store *store, const brim_store_step *steps, 
                      "writing",
                      store->place, (long long)version);
   }
-  if (version > 0 && store->path) {
+  if (version > 0 && store->db->driver->backup) {
     brim_str path;
     brim_str_init(&path);
     brim_str_printf(&path, "%s.v%lld.backup", store->path, (long long)version);
     brim_status status = brim_str_status(&path);
-    if (!status) status = brim_db_sqlite_backup(store->db, path.data);
+    if (!status) status = store->db->driver->backup(store->db, path.data);
     brim_str_deinit(&path);
     if (status) return status;
   }
@@ -342,13 +344,12 @@ brim_status brim_store_migrate(brim_store *store, const brim_store_step *steps, 
 }
 
 //------------------------------------------- opening -------------------------------------------
-// Opening a store: where it lies, which process has it open, which version it has.
 
 bool brim_store_is_url(const char *place) {
   return brim_str_starts(place, "postgres://") || brim_str_starts(place, "postgresql://");
 }
 
-// SQLite's log needs memory that processes share and locks that hold: one machine's file systems.
+// SQLite's log needs shared memory and reliable locks, which network file systems lack.
 static const char *network_name(int64_t magic) {
   static const struct {
     int64_t magic;
@@ -384,7 +385,7 @@ static brim_status check_file_system(const brim_store_options *o, const char *fo
       folder, name);
 }
 
-// A reader tests the lock for a moment, so a lock that is taken is tried again before it counts.
+// Tries several times, since a reader takes the lock for a moment to test it.
 static brim_status take_lock(brim_store *store, const char *path) {
   enum { TRIES = 5, WAIT_MS = 40 };
   brim_status status = BRIM_OK;
@@ -399,6 +400,18 @@ static brim_status take_lock(brim_store *store, const char *path) {
   return status;
 }
 
+// BRIM_EEXIST: a process holds the lock. Does not take it.
+static brim_status check_free(const char *lock) {
+  int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return BRIM_OK;
+  bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  char text[32] = "";
+  if (held) (void)!pread(fd, text, sizeof text - 1, 0);
+  close(fd);
+  if (!held) return BRIM_OK;
+  return brim_fail(BRIM_EEXIST, "%s is held by process %ld", lock, strtol(text, NULL, 10));
+}
+
 static brim_status lock_file(brim_store *store, const char *folder) {
   char *path = brim_fs_join(folder, BRIM_STORE_FILE ".lock");
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
@@ -406,20 +419,20 @@ static brim_status lock_file(brim_store *store, const char *folder) {
   if (!store->options.readonly) {
     status = take_lock(store, path);
   } else {
-    status = brim_db_sqlite_check_free(path);
+    status = check_free(path);
     if (status) brim_fail_context(status, "another process has the store %s open", store->place);
   }
   brim_free(path);
   return status;
 }
 
-// BRIM_EEXIST is for a store that another process has open, not for a file in the way.
+// A file in the way is BRIM_EINVAL; BRIM_EEXIST means that another process has the store open.
 static brim_status make_folder(const char *folder) {
   brim_status status = brim_fs_refused(brim_fs_mkdirs(folder));
   return status == BRIM_EEXIST ? BRIM_EINVAL : status;
 }
 
-// A pipe would be waited for.
+// Refuses a pipe, which would block.
 static brim_status check_kind(const char *path) {
   struct stat st;
   if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return BRIM_OK;
@@ -469,22 +482,20 @@ static brim_status write_identity(brim_store *store, void *ctx) {
                       BRIM_DB_ARGS(brim_db_text(store->fresh_id)), NULL);
 }
 
-// The file's last time, so that the clock continues from there.
+// Continues the clock from the last time in the file.
 static brim_status continue_clock(brim_store *store) {
   char *text = NULL;
   int64_t last = 0;
   BRIM_TRY(brim_store_get_meta(store, "clock", &text));
   if (*text && !brim_parse_i64(text, &last)) last = 0;
   brim_free(text);
-  if (store->path) brim_db_sqlite_set_clock(store->db, last);
+  if (store->db->driver->set_clock) store->db->driver->set_clock(store->db, last);
   store->clock_saved = last;
   return BRIM_OK;
 }
 
 static brim_status open_store(brim_store *store, const char *place) {
   if (brim_store_is_url(place)) {
-    store->url = brim_strdup(place);
-    if (!store->url) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
     BRIM_TRY(brim_db_postgres_open(place, store->schema, store->place, &store->db));
   } else {
     BRIM_TRY(open_sqlite(store, place));
@@ -530,8 +541,7 @@ static brim_status open_reader(brim_store *reader, const brim_store *first) {
   if (!reader->place || (first->path && !reader->path)) {
     return brim_fail(BRIM_ENOMEM, "out of memory in the store");
   }
-  if (first->path) return brim_db_sqlite_open_beside(first->db, first->path, &reader->db);
-  return brim_db_postgres_open(first->url, reader->schema, reader->place, &reader->db);
+  return first->db->driver->open_beside(first->db, &reader->db);
 }
 
 brim_status brim_store_open_reader(brim_store *store, brim_store **out) {
@@ -551,12 +561,14 @@ brim_status brim_store_open_reader(brim_store *store, brim_store **out) {
 enum { LOG_PAGES = 32768 };  // 128 MiB
 
 brim_status brim_store_keep_log(brim_store *store) {
-  return store->path ? brim_db_sqlite_set_log(store->db, LOG_PAGES) : BRIM_OK;
+  const brim_db_driver *driver = store->db->driver;
+  return driver->set_log ? driver->set_log(store->db, LOG_PAGES) : BRIM_OK;
 }
 
 brim_status brim_store_move_log(brim_store *reader, int64_t *pages) {
   *pages = 0;
-  return reader->path ? brim_db_sqlite_move_log(reader->db, pages) : BRIM_OK;
+  const brim_db_driver *driver = reader->db->driver;
+  return driver->move_log ? driver->move_log(reader->db, pages) : BRIM_OK;
 }
 
 void brim_store_close(brim_store *store) {
@@ -565,8 +577,6 @@ void brim_store_close(brim_store *store) {
   brim_fs_unlock(store->lock);
   brim_str_deinit(&store->events);
   brim_free(store->path);
-  if (store->url) explicit_bzero(store->url, strlen(store->url));
-  brim_free(store->url);
   brim_free(store->place);
   brim_free(store);
 }
@@ -577,11 +587,193 @@ const char *brim_store_kind(const brim_store *store) { return store->db->driver-
 const char *brim_store_place(const brim_store *store) { return store->place; }
 
 brim_status brim_store_check_file(const brim_store *store) {
-  if (!store->path || !brim_db_sqlite_has_moved(store->db)) return BRIM_OK;
+  const brim_db_driver *driver = store->db->driver;
+  if (!driver->has_moved || !driver->has_moved(store->db)) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "%s was removed or replaced by another process", store->path);
 }
 
 brim_status brim_store_now(brim_store *store, int64_t *ms) {
   BRIM_TRY(store->db->driver->ready(store->db));
   return brim_store_time(store, ms);
+}
+
+//------------------------------------------- moving -------------------------------------------
+// Moves a store to another place, of either kind. All rows arrive in one transaction; then the old store says where they
+// are. A move that was interrupted in between is repeated: the new store has the old one's id, so only the second half is
+// left to do.
+
+typedef struct moving {
+  brim_store *from, *to;
+  char id[BRIM_EXP_ID];  // of the old store
+  brim_arena *arena;     // texts of a batch
+} moving;
+
+static brim_status run_script(brim_store *store, const char *sql) {
+  return *sql ? store->db->driver->script(store->db, sql) : BRIM_OK;
+}
+
+typedef struct batch {
+  const brim_store_table *table;
+  char head[1024];
+  brim_db_arg args[BRIM_DB_MAX_ARGS];
+  size_t rows, most;
+} batch;
+
+static brim_status flush(moving *m, batch *b) {
+  int64_t changed;
+  brim_status status =
+      brim_store_put_rows(m->to, b->head, "", b->table->count, b->args, b->rows, &changed);
+  b->rows = 0;
+  return status;
+}
+
+// Copies the texts for the batch, since they end with their row.
+static brim_status add_row(moving *m, batch *b, brim_db_rows *rows) {
+  for (int c = 0; c < b->table->count; c++) {
+    brim_db_arg *a = &b->args[b->rows * (size_t)b->table->count + (size_t)c];
+    brim_db_kind kind = b->table->columns[c].kind;
+    if (brim_db_is_null(rows, c)) {
+      *a = brim_db_null(kind);
+    } else if (kind == BRIM_DB_INT) {
+      *a = brim_db_int(brim_db_get_int(rows, c));
+    } else if (kind == BRIM_DB_REAL) {
+      *a = brim_db_real(brim_db_get_real(rows, c));
+    } else {
+      char *text = brim_arena_strdup(m->arena, brim_db_get_text(rows, c));
+      if (!text) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+      *a = brim_db_text(text);
+    }
+  }
+  b->rows++;
+  return BRIM_OK;
+}
+
+static brim_status copy_rows(moving *m, batch *b, const char *select) {
+  brim_db_rows rows;
+  bool there = false;
+  brim_arena_mark mark = brim_arena_get_mark(m->arena);
+  brim_status status = brim_db_stream(m->from->db, select, BRIM_DB_NO_ARGS, &rows);
+  while (!status) {
+    status = brim_db_next(&rows, &there);
+    if (status || !there) break;
+    status = add_row(m, b, &rows);
+    if (!status && b->rows == b->most) {
+      status = flush(m, b);
+      brim_arena_release(m->arena, mark);
+    }
+  }
+  if (!status) status = flush(m, b);
+  brim_arena_release(m->arena, mark);
+  brim_db_done(&rows);
+  return status;
+}
+
+static brim_status copy_table(moving *m, const brim_store_table *table) {
+  batch *b = brim_calloc(1, sizeof *b);
+  if (!b) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
+  b->table = table;
+  b->most = BRIM_DB_MAX_ARGS / (size_t)table->count;
+  brim_str columns, select;
+  brim_str_init(&columns);
+  brim_str_init(&select);
+  for (int c = 0; c < table->count; c++) {
+    brim_str_printf(&columns, "%s%s", c ? "," : "", table->columns[c].name);
+  }
+  brim_str_printf(&select, "SELECT %s FROM %s ORDER BY %s", columns.data, table->name, table->key);
+  snprintf(b->head, sizeof b->head, "%s(%s)", table->name, columns.data);
+  brim_status status = brim_str_status(&columns);
+  if (!status) status = brim_str_status(&select);
+  if (!status) status = copy_rows(m, b, select.data);
+  brim_str_deinit(&select);
+  brim_str_deinit(&columns);
+  brim_free(b);
+  return status;
+}
+
+static brim_status is_empty(brim_store *store, bool *out) {
+  int64_t rows = 0;
+  BRIM_TRY(brim_db_get_one(store->db,
+                           "SELECT (SELECT COUNT(*) FROM exp)+(SELECT COUNT(*) FROM grid)"
+                           "+(SELECT COUNT(*) FROM event)",
+                           BRIM_DB_NO_ARGS, &rows));
+  *out = rows == 0;
+  return BRIM_OK;
+}
+
+static brim_status read_id(brim_store *store, char out[BRIM_EXP_ID]) {
+  char *id = NULL;
+  BRIM_TRY(brim_store_get_meta(store, "id", &id));
+  snprintf(out, BRIM_EXP_ID, "%s", id);
+  brim_free(id);
+  return BRIM_OK;
+}
+
+static brim_status copy_all(brim_store *to, void *ctx) {
+  moving *m = ctx;
+  char id[BRIM_EXP_ID];
+  bool empty = false;
+  BRIM_TRY(run_script(to, to->db->driver->long_transaction));
+  BRIM_TRY(run_script(to, to->db->driver->lock_tables));
+  BRIM_TRY(read_id(to, id));
+  if (strcmp(id, m->id) == 0) return BRIM_OK;  // an interrupted move got this far
+  BRIM_TRY(is_empty(to, &empty));
+  if (!empty) {
+    return brim_fail(BRIM_EEXIST, "cannot move the store to %s: there are experiments already",
+                     to->place);
+  }
+  for (int i = 0; i < BRIM_STORE_TABLES; i++) BRIM_TRY(copy_table(m, &brim_store_tables[i]));
+  int64_t now;
+  BRIM_TRY(brim_store_time(to, &now));
+  // the clock is another one, so leases get their whole time again
+  BRIM_TRY(brim_db_exec(to->db, "UPDATE exp SET lease_until=?1 WHERE state IN (1,2)",
+                        BRIM_DB_ARGS(brim_db_int(now + to->options.lease_ms)), NULL));
+  brim_store_note(to, now, "", "moved", m->from->place);
+  return brim_store_set_meta(to, "id", m->id);
+}
+
+static brim_status check_idle(brim_store *from) {
+  int64_t now, live = 0;
+  BRIM_TRY(brim_store_time(from, &now));
+  BRIM_TRY(brim_db_get_one(from->db,
+                           "SELECT COUNT(*) FROM exp WHERE state IN (1,2) AND lease_until>?1",
+                           BRIM_DB_ARGS(brim_db_int(now)), &live));
+  if (live == 0) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE,
+                   "cannot move the store %s: %lld of its experiments are running; stop the sweep "
+                   "first",
+                   from->place, (long long)live);
+}
+
+// Notes the new place as a full path, for people in another folder.
+static brim_status set_moved(moving *m) {
+  char *full = m->to->path ? realpath(m->to->path, NULL) : NULL;
+  char *slash = full ? strrchr(full, '/') : NULL;
+  if (slash) *slash = '\0';
+  brim_status status = brim_store_set_meta(m->from, "moved_to", full ? full : m->to->place);
+  free(full);
+  return status;
+}
+
+static brim_status move_all(brim_store *from, void *ctx) {
+  moving *m = ctx;
+  BRIM_TRY(run_script(from, from->db->driver->long_transaction));
+  BRIM_TRY(run_script(from, from->db->driver->lock_tables));
+  BRIM_TRY(brim_store_check_moved(from));
+  BRIM_TRY(check_idle(from));
+  BRIM_TRY(read_id(from, m->id));
+  brim_status status = brim_store_write(m->to, copy_all, m);
+  if (status) {
+    from->db->again = from->db->lost;
+    return status;
+  }
+  return set_moved(m);
+}
+
+brim_status brim_store_move(brim_store *from, brim_store *to) {
+  if (from == to) return brim_fail(BRIM_EINVAL, "cannot move a store to itself");
+  moving m = {.from = from, .to = to};
+  BRIM_TRY(brim_arena_create(256 * 1024, &m.arena));
+  brim_status status = brim_store_write(from, move_all, &m);
+  brim_arena_destroy(m.arena);
+  return status;
 }

@@ -1,11 +1,10 @@
-// The PostgreSQL driver. Statements are prepared once per connection; a lost connection is opened
-// again by the next call, and calls in between fail at once until its time has come.
+// The PostgreSQL driver. It prepares statements once per connection. The next call after a lost connection connects again;
+// until the time of the next try, calls fail at once.
 //
-// A process that stops inside a transaction must not stop the others: the server ends such a session
-// after IDLE_LIMIT, no call waits longer than LOCK_LIMIT for a row, and claims and reaping leave out
-// rows that are locked.
-#include "lab/store/lab_store_postgres.h"
+// A process that stops inside a transaction must not stop the others: the server ends such a session after IDLE_LIMIT, no
+// call waits longer than LOCK_LIMIT for a row, and claims and reaping leave out rows that are locked.
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,59 @@
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
-#include "lab/store/lab_store_pq_abi.h"
+
+//------------------------------------------- libpq -------------------------------------------
+// The part of libpq that brim calls, written from its documented interface (libpq.so.5, stable since PostgreSQL 8). libpq
+// is opened at run time, so building brim needs no header of it.
+
+typedef struct pg_conn pq_conn;
+typedef struct pg_result pq_result;
+typedef struct pg_cancel pq_cancel;
+typedef unsigned pq_oid;
+typedef void (*pq_notice)(void *arg, const char *message);
+
+enum {
+  PQ_CONNECTION_OK = 0,
+  PQ_COMMAND_OK = 1,
+  PQ_TUPLES_OK = 2,
+  PQ_SINGLE_TUPLE = 9,
+  PQ_DIAG_SQLSTATE = 'C',
+  PQ_OID_INT8 = 20,
+  PQ_OID_TEXT = 25,
+  PQ_OID_FLOAT8 = 701,
+};
+static_assert(sizeof(pq_oid) == 4, "an Oid has 32 bits");
+
+typedef struct pq_api {
+  pq_conn *(*connect)(const char *const *keywords, const char *const *values, int expand);
+  void (*finish)(pq_conn *conn);
+  int (*status)(const pq_conn *conn);
+  char *(*error_message)(const pq_conn *conn);
+  int (*server_version)(const pq_conn *conn);
+  pq_notice (*set_notice)(pq_conn *conn, pq_notice proc, void *arg);
+  pq_result *(*exec)(pq_conn *conn, const char *query);
+  pq_result *(*prepare)(pq_conn *conn, const char *name, const char *query, int count,
+                        const pq_oid *types);
+  pq_result *(*exec_prepared)(pq_conn *conn, const char *name, int count, const char *const *values,
+                              const int *lengths, const int *formats, int result_format);
+  int (*send_prepared)(pq_conn *conn, const char *name, int count, const char *const *values,
+                       const int *lengths, const int *formats, int result_format);
+  int (*set_single_row)(pq_conn *conn);
+  pq_result *(*get_result)(pq_conn *conn);
+  pq_cancel *(*get_cancel)(pq_conn *conn);
+  int (*cancel)(pq_cancel *cancel, char *error, int size);
+  void (*free_cancel)(pq_cancel *cancel);
+  int (*result_status)(const pq_result *result);
+  char *(*result_error)(const pq_result *result);
+  char *(*error_field)(const pq_result *result, int field);
+  int (*ntuples)(const pq_result *result);
+  char *(*get_value)(const pq_result *result, int row, int column);
+  int (*get_is_null)(const pq_result *result, int row, int column);
+  char *(*cmd_tuples)(pq_result *result);
+  void (*clear)(pq_result *result);
+} pq_api;
+
+//------------------------------------------ the driver ------------------------------------------
 
 #define IDLE_LIMIT "5s"
 #define LOCK_LIMIT "10s"
@@ -32,12 +83,12 @@ typedef struct statement {
 
 typedef struct pg_db {
   brim_db base;
-  brim_pq_api api;
+  pq_api api;
   brim_dl *dl;
-  brim_pq_conn *conn;
+  pq_conn *conn;
   char *url, *place, *schema;
-  brim_pq_result *current;  // of a stream
-  bool ended;               // that stream has no more rows
+  pq_result *current;  // of a stream
+  bool ended;          // that stream has no more rows
   statement cache[CACHED];
   int cached;
   int64_t wait_ms;       // after the next failure to connect
@@ -45,7 +96,7 @@ typedef struct pg_db {
   // Arguments of the call that runs.
   const char *values[BRIM_DB_MAX_ARGS];
   char numbers[BRIM_DB_MAX_ARGS][32];
-  brim_pq_oid oids[BRIM_DB_MAX_ARGS];
+  pq_oid oids[BRIM_DB_MAX_ARGS];
   char types[BRIM_DB_MAX_ARGS + 1];
 } pg_db;
 
@@ -75,10 +126,10 @@ static brim_status fail_lost(pg_db *d, const char *text) {
   return brim_fail(BRIM_EIO, "lost the connection to the store %s: %s", d->place, line);
 }
 
-// What a result that is none of the expected ones means; clears it.
-static brim_status fail(pg_db *d, brim_pq_result *result) {
+// Fails with the meaning of an unexpected result, and clears the result.
+static brim_status fail(pg_db *d, pq_result *result) {
   char state[8] = "", line[512];
-  const char *field = result ? d->api.error_field(result, BRIM_PQ_DIAG_SQLSTATE) : NULL;
+  const char *field = result ? d->api.error_field(result, PQ_DIAG_SQLSTATE) : NULL;
   snprintf(state, sizeof state, "%s", field ? field : "");
   const char *text = result ? d->api.result_error(result) : NULL;
   put_line(line, sizeof line, text && *text ? text : d->api.error_message(d->conn));
@@ -86,7 +137,7 @@ static brim_status fail(pg_db *d, brim_pq_result *result) {
   d->base.again = false;
   // Without a state the message is libpq's own: the server did not answer. With 57P0x it is about to
   // close the connection.
-  if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK || !*state || strncmp(state, "57P", 3) == 0 ||
+  if (d->api.status(d->conn) != PQ_CONNECTION_OK || !*state || strncmp(state, "57P", 3) == 0 ||
       strncmp(state, "08", 2) == 0) {
     return fail_lost(d, line);
   }
@@ -109,16 +160,15 @@ static brim_status fail(pg_db *d, brim_pq_result *result) {
 
 static brim_status script(brim_db *db, const char *sql) {
   pg_db *d = of(db);
-  brim_pq_result *result = d->api.exec(d->conn, sql);
+  pq_result *result = d->api.exec(d->conn, sql);
   int status = result ? d->api.result_status(result) : -1;
-  if (status != BRIM_PQ_COMMAND_OK && status != BRIM_PQ_TUPLES_OK) return fail(d, result);
+  if (status != PQ_COMMAND_OK && status != PQ_TUPLES_OK) return fail(d, result);
   d->api.clear(result);
   return BRIM_OK;
 }
 
 static brim_status set_arguments(pg_db *d, const brim_db_arg *args, size_t count) {
-  static const brim_pq_oid oids[BRIM_DB_KIND_COUNT] = {BRIM_PQ_OID_INT8, BRIM_PQ_OID_FLOAT8,
-                                                       BRIM_PQ_OID_TEXT};
+  static const pq_oid oids[BRIM_DB_KIND_COUNT] = {PQ_OID_INT8, PQ_OID_FLOAT8, PQ_OID_TEXT};
   if (count > BRIM_DB_MAX_ARGS) {
     return brim_fail(BRIM_EINTERNAL, "a statement of the store has too many parameters");
   }
@@ -155,8 +205,8 @@ static brim_status prepare(pg_db *d, const char *sql, size_t count, char name[16
   brim_status status =
       s.sql && s.types ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory in the store");
   if (!status) {
-    brim_pq_result *result = d->api.prepare(d->conn, name, sql, (int)count, d->oids);
-    if (result && d->api.result_status(result) == BRIM_PQ_COMMAND_OK) {
+    pq_result *result = d->api.prepare(d->conn, name, sql, (int)count, d->oids);
+    if (result && d->api.result_status(result) == PQ_COMMAND_OK) {
       d->api.clear(result);
       d->cache[d->cached++] = s;
       return BRIM_OK;
@@ -169,14 +219,13 @@ static brim_status prepare(pg_db *d, const char *sql, size_t count, char name[16
 }
 
 static brim_status run(pg_db *d, const char *sql, const brim_db_arg *args, size_t count,
-                       brim_pq_result **out) {
+                       pq_result **out) {
   char name[16];
   BRIM_TRY(set_arguments(d, args, count));
   BRIM_TRY(prepare(d, sql, count, name));
-  brim_pq_result *result =
-      d->api.exec_prepared(d->conn, name, (int)count, d->values, NULL, NULL, 0);
+  pq_result *result = d->api.exec_prepared(d->conn, name, (int)count, d->values, NULL, NULL, 0);
   int status = result ? d->api.result_status(result) : -1;
-  if (status != BRIM_PQ_COMMAND_OK && status != BRIM_PQ_TUPLES_OK) return fail(d, result);
+  if (status != PQ_COMMAND_OK && status != PQ_TUPLES_OK) return fail(d, result);
   *out = result;
   return BRIM_OK;
 }
@@ -184,7 +233,7 @@ static brim_status run(pg_db *d, const char *sql, const brim_db_arg *args, size_
 static brim_status exec(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                         int64_t *changed) {
   pg_db *d = of(db);
-  brim_pq_result *result;
+  pq_result *result;
   BRIM_TRY(run(d, sql, args, count, &result));
   *changed = strtoll(d->api.cmd_tuples(result), NULL, 10);
   d->api.clear(result);
@@ -210,7 +259,7 @@ static brim_status query(brim_db *db, const char *sql, const brim_db_arg *args, 
                          brim_db_rows *rows) {
   pg_db *d = of(db);
   if (rows->stream) return start_stream(d, sql, args, count, rows);
-  brim_pq_result *result;
+  pq_result *result;
   BRIM_TRY(run(d, sql, args, count, &result));
   rows->handle = result;
   rows->count = d->api.ntuples(result);
@@ -226,20 +275,20 @@ static void drop_current(pg_db *d) {
 static brim_status next_of_stream(brim_db_rows *rows, bool *there) {
   pg_db *d = of(rows->db);
   drop_current(d);
-  brim_pq_result *result = d->ended ? NULL : d->api.get_result(d->conn);
+  pq_result *result = d->ended ? NULL : d->api.get_result(d->conn);
   if (!result) {
     d->ended = true;
-    if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK) return fail(d, NULL);
+    if (d->api.status(d->conn) != PQ_CONNECTION_OK) return fail(d, NULL);
     return BRIM_OK;
   }
   int status = d->api.result_status(result);
-  if (status == BRIM_PQ_SINGLE_TUPLE) {
+  if (status == PQ_SINGLE_TUPLE) {
     d->current = result;
     rows->row = 0;
     *there = true;
     return BRIM_OK;
   }
-  if (status != BRIM_PQ_TUPLES_OK) return fail(d, result);
+  if (status != PQ_TUPLES_OK) return fail(d, result);
   d->api.clear(result);  // closes the rows: the end follows
   return next_of_stream(rows, there);
 }
@@ -250,7 +299,7 @@ static brim_status next(brim_db_rows *rows, bool *there) {
   return BRIM_OK;
 }
 
-static const brim_pq_result *row_of(brim_db_rows *rows) {
+static const pq_result *row_of(brim_db_rows *rows) {
   return rows->stream ? of(rows->db)->current : rows->handle;
 }
 
@@ -274,17 +323,17 @@ static double get_real(brim_db_rows *rows, int column) {
   return brim_parse_f64(text, &value) ? value : (double)NAN;
 }
 
-// Rows that the caller did not want are not fetched: brim cancels the query and drops the rest.
+// Cancels the query and drops the rows that the caller did not read.
 static void end_stream(pg_db *d) {
   drop_current(d);
   if (d->ended) return;
-  brim_pq_cancel *cancel = d->api.get_cancel(d->conn);
+  pq_cancel *cancel = d->api.get_cancel(d->conn);
   char error[256];
   if (cancel) {
     (void)d->api.cancel(cancel, error, (int)sizeof error);
     d->api.free_cancel(cancel);
   }
-  for (brim_pq_result *r; (r = d->api.get_result(d->conn)) != NULL;) d->api.clear(r);
+  for (pq_result *r; (r = d->api.get_result(d->conn)) != NULL;) d->api.clear(r);
   d->ended = true;
 }
 
@@ -325,7 +374,7 @@ static brim_status set_session(pg_db *d) {
   return status;
 }
 
-// The library quotes parts of a URL that it cannot read, and so its password.
+// libpq quotes a URL that it cannot read, and with it the password: such a line is replaced.
 static brim_status fail_connect(const pg_db *d, const char *line) {
   const char *secret;
   size_t size;
@@ -338,7 +387,7 @@ static brim_status fail_connect(const pg_db *d, const char *line) {
   return brim_fail(BRIM_EIO, "cannot reach the store %s: %s", d->place, line);
 }
 
-// What stands in the URL wins over these, since it comes later.
+// The URL comes last, so that its own settings win.
 static brim_status connect_now(pg_db *d) {
   static const char *const keywords[] = {
       "fallback_application_name", "connect_timeout",  "keepalives_idle",
@@ -350,7 +399,7 @@ static brim_status connect_now(pg_db *d) {
   d->base.in_transaction = false;
   d->conn = d->api.connect(keywords, values, 1);
   if (!d->conn) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
-  if (d->api.status(d->conn) != BRIM_PQ_CONNECTION_OK) {
+  if (d->api.status(d->conn) != PQ_CONNECTION_OK) {
     char line[512];
     put_line(line, sizeof line, d->api.error_message(d->conn));
     return fail_connect(d, line);
@@ -386,8 +435,8 @@ static brim_status now(brim_db *db, int64_t *out) {
                          BRIM_DB_NO_ARGS, out);
 }
 
-// One process at a time makes or changes the tables. CREATE SCHEMA IF NOT EXISTS would need the right
-// to create one even where it exists.
+// Lets one process at a time create or change the tables. CREATE SCHEMA IF NOT EXISTS would need the right to create a
+// schema even if it exists.
 static brim_status lock_schema(brim_db *db) {
   pg_db *d = of(db);
   int64_t there = 0;
@@ -424,6 +473,7 @@ static void close_db(brim_db *db) {
   forget_statements(d);
   if (d->conn) d->api.finish(d->conn);
   brim_dl_close(d->dl);
+  if (d->url) explicit_bzero(d->url, strlen(d->url));
   brim_free(d->url);
   brim_free(d->place);
   brim_free(d->schema);
@@ -432,7 +482,7 @@ static void close_db(brim_db *db) {
 
 static brim_status load(pg_db *d) {
   static const char *const names[] = {"libpq.so.5", NULL};
-  brim_pq_api *a = &d->api;
+  pq_api *a = &d->api;
   const brim_dl_symbol symbols[] = {
       {"PQconnectdbParams", (void **)&a->connect, true},
       {"PQfinish", (void **)&a->finish, true},
@@ -491,6 +541,11 @@ brim_status brim_db_postgres_open(const char *url, const char *schema, const cha
   return BRIM_OK;
 }
 
+static brim_status open_beside(brim_db *first, brim_db **out) {
+  const pg_db *d = of(first);
+  return brim_db_postgres_open(d->url, d->schema, d->place, out);
+}
+
 static const brim_db_driver DRIVER = {
     .name = "postgres",
     .words =
@@ -531,4 +586,5 @@ static const brim_db_driver DRIVER = {
     .lock_schema = lock_schema,
     .backup_tables = backup_tables,
     .now = now,
+    .open_beside = open_beside,
 };

@@ -1,18 +1,17 @@
-// Reading: one experiment, lists and counts, attempts, metrics, events, workers, grids, exports.
-
-#include "base/base_alloc.h"
+// Reading: experiments, attempts, metrics and their curves, events, workers, grids, tokens; pages and exports.
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/base_alloc.h"
 #include "base/base_clock.h"
 #include "base/base_json.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
-#include "lab/store/lab_store.h"
 #include "lab/store/lab_store_int.h"
 #include "record/record_lab.h"
 
@@ -73,15 +72,14 @@ void brim_store_random_id(char out[BRIM_EXP_ID]) {
     if (n < 0 && errno != EINTR) break;
     if (n > 0) got += (size_t)n;
   }
-  if (got < sizeof bytes) {  // a kernel without it: what no other process has now
+  if (got < sizeof bytes) {  // a kernel without getrandom: the time and the process
     const int64_t now[2] = {brim_clock_now().ns, getpid()};
     memcpy(bytes, now, sizeof bytes);
   }
   for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-// BRIM_EPARSE: the row is damaged.
-// In the order of BRIM_STORE_EXP_PLAIN.
+// Reads the columns of BRIM_STORE_EXP_COLUMNS. BRIM_EPARSE: the row is damaged.
 static brim_status read_exp(brim_db_rows *rows, brim_store_exp *out) {
   int c = 0, state, want;
   *out = (brim_store_exp){0};
@@ -159,18 +157,16 @@ brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp *
   return status;
 }
 
-//-------------------------------------------- lists --------------------------------------------
-// Reading: one experiment, lists and counts, attempts, metrics, events, workers and grids. Rows go
-// to callbacks one by one, so that a long list needs the memory of a row.
+//------------------------------------------- queries -------------------------------------------
+// Rows go to callbacks one by one, so that a long list needs the memory of one row.
 
-// A query whose rows `each` hands to a callback.
-typedef brim_status (*row_fn)(brim_db_rows *rows, void *ctx);
-
+// A query, and the callback for its rows. `each` turns a row into the struct that `fn` takes.
 typedef struct reading {
   const char *sql;
   const brim_db_arg *args;
   size_t count;
-  row_fn each;
+  brim_status (*each)(brim_db_rows *rows, const struct reading *r);
+  void (*fn)(void);  // the caller's function; `each` knows its type
   void *ctx;
   bool called;  // a callback has seen rows: they must not come twice
   brim_status stopped;
@@ -189,7 +185,7 @@ static brim_status read_rows(brim_store *store, void *ctx) {
     status = brim_db_next(&rows, &there);
     if (status || !there) break;
     r->called = true;
-    r->stopped = r->each(&rows, r->ctx);
+    r->stopped = r->each(&rows, r);
     if (r->stopped) break;
   }
   brim_db_done(&rows);
@@ -201,14 +197,23 @@ static brim_status read_all(brim_store *store, reading r) {
   return status ? status : r.stopped;
 }
 
+static brim_status number_row(brim_db_rows *rows, const reading *r) {
+  *(int64_t *)r->ctx = brim_db_get_int(rows, 0);
+  return BRIM_OK;
+}
+
+#define FN(fn) ((void (*)(void))(fn))
+
+//----------------------------------------- experiments -----------------------------------------
+
 typedef struct finding {
-  char (*out)[BRIM_EXP_ID];
+  char id[BRIM_EXP_ID];
   int count;
 } finding;
 
-static brim_status take_id(brim_db_rows *rows, void *ctx) {
-  finding *f = ctx;
-  if (f->count++ == 0) snprintf(*f->out, BRIM_EXP_ID, "%s", brim_db_get_text(rows, 0));
+static brim_status found_row(brim_db_rows *rows, const reading *r) {
+  finding *f = r->ctx;
+  if (f->count++ == 0) snprintf(f->id, BRIM_EXP_ID, "%s", brim_db_get_text(rows, 0));
   return BRIM_OK;
 }
 
@@ -219,17 +224,17 @@ brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM
     return brim_fail(BRIM_EINVAL, "'%s' is not the beginning of an experiment's id", prefix);
   }
   // Ids are hex digits: all that start with the prefix lie between it and itself with a 'g'.
-  char end[BRIM_EXP_ID + 1], id[BRIM_EXP_ID] = "";
+  char end[BRIM_EXP_ID + 1];
   snprintf(end, sizeof end, "%sg", prefix);
-  finding f = {&id, 0};
+  finding f = {"", 0};
   BRIM_TRY(
       read_all(store, (reading){"SELECT id FROM exp WHERE id>=?1 AND id<?2 ORDER BY id LIMIT 2",
-                                BRIM_DB_ARGS(brim_db_text(prefix), brim_db_text(end)), take_id, &f,
-                                false, BRIM_OK}));
+                                BRIM_DB_ARGS(brim_db_text(prefix), brim_db_text(end)),
+                                .each = found_row, .ctx = &f}));
   if (f.count == 0) return brim_fail(BRIM_ENOENT, "no experiment's id starts with %s", prefix);
   if (f.count > 1)
     return brim_fail(BRIM_EINVAL, "several ids start with %s; give more digits", prefix);
-  memcpy(out, id, BRIM_EXP_ID);
+  memcpy(out, f.id, BRIM_EXP_ID);
   return BRIM_OK;
 }
 
@@ -256,16 +261,10 @@ brim_status brim_store_get(brim_store *store, const char *exp, brim_store_exp **
   return status;
 }
 
-typedef struct listing {
-  brim_store_exp_fn fn;
-  void *ctx;
-} listing;
-
-static brim_status list_row(brim_db_rows *rows, void *ctx) {
-  listing *l = ctx;
+static brim_status exp_row(brim_db_rows *rows, const reading *r) {
   brim_store_exp exp;
   BRIM_TRY(read_exp(rows, &exp));
-  return l->fn(l->ctx, &exp);
+  return ((brim_store_exp_fn)r->fn)(r->ctx, &exp);
 }
 
 enum { MAX_CONDITIONS = 8 };
@@ -333,17 +332,19 @@ brim_status brim_store_list(brim_store *store, const brim_store_filter *filter,
   brim_str_printf(&sql, " LIMIT ?%zu", n);
   args[n++] = brim_db_int(f->offset);
   brim_str_printf(&sql, " OFFSET ?%zu", n);
-  listing l = {fn, ctx};
   brim_status status = brim_str_status(&sql);
   if (!status) status = brim_str_status(&tag);
-  if (!status) status = read_all(store, (reading){sql.data, args, n, list_row, &l, false, BRIM_OK});
+  if (!status) {
+    status =
+        read_all(store, (reading){sql.data, args, n, .each = exp_row, .fn = FN(fn), .ctx = ctx});
+  }
   brim_str_deinit(&tag);
   brim_str_deinit(&sql);
   return status;
 }
 
-static brim_status count_row(brim_db_rows *rows, void *ctx) {
-  brim_store_counts *c = ctx;
+static brim_status count_row(brim_db_rows *rows, const reading *r) {
+  brim_store_counts *c = r->ctx;
   int64_t state = brim_db_get_int(rows, 0), count = brim_db_get_int(rows, 1);
   c->total += count;
   if (state >= 0 && state < BRIM_EXP_STATE_COUNT) c->states[state] += count;
@@ -354,21 +355,17 @@ brim_status brim_store_count(brim_store *store, const char *grid, brim_store_cou
   *out = (brim_store_counts){0};
   if (!grid) {
     return read_all(store, (reading){"SELECT state,COUNT(*) FROM exp GROUP BY state",
-                                     BRIM_DB_NO_ARGS, count_row, out, false, BRIM_OK});
+                                     BRIM_DB_NO_ARGS, .each = count_row, .ctx = out});
   }
   return read_all(store,
                   (reading){"SELECT e.state,COUNT(*) FROM member m JOIN exp e ON e.id=m.exp"
                             " WHERE m.grid=?1 GROUP BY e.state",
-                            BRIM_DB_ARGS(brim_db_text(grid)), count_row, out, false, BRIM_OK});
+                            BRIM_DB_ARGS(brim_db_text(grid)), .each = count_row, .ctx = out});
 }
 
-typedef struct attempt_reading {
-  brim_store_attempt_fn fn;
-  void *ctx;
-} attempt_reading;
+//------------------------------------------- attempts -------------------------------------------
 
-static brim_status attempt_row(brim_db_rows *rows, void *ctx) {
-  attempt_reading *r = ctx;
+static brim_status attempt_row(brim_db_rows *rows, const reading *r) {
   brim_store_attempt a = {0};
   int c = 0;
   const char **texts[] = {&a.exp,     &a.claim_id, &a.worker, &a.host,
@@ -382,22 +379,22 @@ static brim_status attempt_row(brim_db_rows *rows, void *ctx) {
   int outcome;
   BRIM_TRY(brim_db_get_enum(rows, c, BRIM_ATTEMPT_COUNT, &outcome));
   a.outcome = (brim_attempt_outcome)outcome;
-  return r->fn(r->ctx, &a);
+  return ((brim_store_attempt_fn)r->fn)(r->ctx, &a);
 }
 
 brim_status brim_store_attempts(brim_store *store, const char *exp, brim_store_attempt_fn fn,
                                 void *ctx) {
   BRIM_TRY(brim_store_check_id(exp));
-  attempt_reading r = {fn, ctx};
-  return read_all(store,
-                  (reading){"SELECT exp,claim_id,worker,host,devices,class,message,n,fence,pid,"
-                            "from_step,exit_code,claimed,started,ended,outcome FROM attempt"
-                            " WHERE exp=?1 ORDER BY n",
-                            BRIM_DB_ARGS(brim_db_text(exp)), attempt_row, &r, false, BRIM_OK});
+  return read_all(
+      store,
+      (reading){"SELECT exp,claim_id,worker,host,devices,class,message,n,fence,pid,"
+                "from_step,exit_code,claimed,started,ended,outcome FROM attempt"
+                " WHERE exp=?1 ORDER BY n",
+                BRIM_DB_ARGS(brim_db_text(exp)), .each = attempt_row, .fn = FN(fn), .ctx = ctx});
 }
 
-static brim_status worker_of_row(brim_db_rows *rows, void *ctx) {
-  snprintf(ctx, 65, "%s", brim_db_get_text(rows, 0));
+static brim_status worker_of_row(brim_db_rows *rows, const reading *r) {
+  snprintf(r->ctx, 65, "%s", brim_db_get_text(rows, 0));
   return BRIM_OK;
 }
 
@@ -407,43 +404,9 @@ brim_status brim_store_attempt_worker(brim_store *store, const char *exp, int64_
   BRIM_TRY(brim_store_check_id(exp));
   BRIM_TRY(read_all(store, (reading){"SELECT worker FROM attempt WHERE exp=?1 AND n=?2",
                                      BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(attempt)),
-                                     worker_of_row, out, false, BRIM_OK}));
+                                     .each = worker_of_row, .ctx = out}));
   if (out[0]) return BRIM_OK;
   return brim_fail(BRIM_ENOENT, "experiment %s has no attempt %lld", exp, (long long)attempt);
-}
-
-typedef struct metric_reading {
-  brim_store_metric_fn fn;
-  void *ctx;
-} metric_reading;
-
-static brim_status metric_row(brim_db_rows *rows, void *ctx) {
-  metric_reading *r = ctx;
-  brim_store_metric m = {brim_db_get_text(rows, 0), brim_db_get_int(rows, 1),
-                         brim_db_get_real(rows, 2)};
-  return r->fn(r->ctx, &m, brim_db_get_int(rows, 3));
-}
-
-brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
-                                    brim_store_metric_fn fn, void *ctx) {
-  BRIM_TRY(brim_store_check_id(exp));
-  metric_reading r = {fn, ctx};
-  if (key) {
-    return read_all(
-        store, (reading){"SELECT key,step,value,attempt FROM metric WHERE exp=?1 AND key=?2"
-                         " ORDER BY step",
-                         BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(key)), metric_row, &r, false,
-                         BRIM_OK});
-  }
-  return read_all(store,
-                  (reading){"SELECT key,step,value,attempt FROM metric WHERE exp=?1"
-                            " ORDER BY key @BYTES,step",
-                            BRIM_DB_ARGS(brim_db_text(exp)), metric_row, &r, false, BRIM_OK});
-}
-
-static brim_status number_row(brim_db_rows *rows, void *ctx) {
-  *(int64_t *)ctx = brim_db_get_int(rows, 0);
-  return BRIM_OK;
 }
 
 brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t attempt,
@@ -453,116 +416,354 @@ brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t atte
   return read_all(
       store, (reading){"SELECT size FROM logpos WHERE exp=?1 AND attempt=?2 AND stream=?3",
                        BRIM_DB_ARGS(brim_db_text(exp), brim_db_int(attempt), brim_db_text(stream)),
-                       number_row, out, false, BRIM_OK});
+                       .each = number_row, .ctx = out});
 }
 
-typedef struct event_reading {
-  brim_store_event_fn fn;
-  void *ctx;
-} event_reading;
+static brim_status file_row(brim_db_rows *rows, const reading *r) {
+  const brim_store_file file = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
+                                brim_db_get_int(rows, 2),  brim_db_get_int(rows, 3),
+                                brim_db_get_int(rows, 4),  brim_db_get_int(rows, 5)};
+  return ((brim_store_file_fn)r->fn)(r->ctx, &file);
+}
 
-static brim_status event_row(brim_db_rows *rows, void *ctx) {
-  event_reading *r = ctx;
+brim_status brim_store_files(brim_store *store, const char *exp, brim_store_file_fn fn, void *ctx) {
+  BRIM_TRY(brim_store_check_id(exp));
+  return read_all(store, (reading){"SELECT name,sha256,size,attempt,step,t FROM file WHERE exp=?1"
+                                   " ORDER BY name @BYTES",
+                                   BRIM_DB_ARGS(brim_db_text(exp)), .each = file_row, .fn = FN(fn),
+                                   .ctx = ctx});
+}
+
+//------------------------------------------- metrics -------------------------------------------
+
+static brim_status metric_row(brim_db_rows *rows, const reading *r) {
+  brim_store_metric m = {brim_db_get_text(rows, 0), brim_db_get_int(rows, 1),
+                         brim_db_get_real(rows, 2)};
+  return ((brim_store_metric_fn)r->fn)(r->ctx, &m, brim_db_get_int(rows, 3));
+}
+
+brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
+                                    brim_store_metric_fn fn, void *ctx) {
+  BRIM_TRY(brim_store_check_id(exp));
+  if (key) {
+    return read_all(
+        store, (reading){"SELECT key,step,value,attempt FROM metric WHERE exp=?1 AND key=?2"
+                         " ORDER BY step",
+                         BRIM_DB_ARGS(brim_db_text(exp), brim_db_text(key)), .each = metric_row,
+                         .fn = FN(fn), .ctx = ctx});
+  }
+  return read_all(store, (reading){"SELECT key,step,value,attempt FROM metric WHERE exp=?1"
+                                   " ORDER BY key @BYTES,step",
+                                   BRIM_DB_ARGS(brim_db_text(exp)), .each = metric_row,
+                                   .fn = FN(fn), .ctx = ctx});
+}
+
+//---------------------------------- curves ----------------------------------
+
+enum { DETAIL = 32 };  // rows that are read for a point of a curve, at most
+
+typedef struct curve {
+  const char *exp, *key;
+  const brim_store_range *range;
+  brim_store_bucket_fn fn;
+  void *ctx;
+  int level;       // 0: the values themselves
+  int64_t width;   // steps of a bucket of the level
+  int64_t rows;    // of the level
+  int64_t merged;  // rows that become one point
+  brim_store_bucket open;
+  int64_t in_open;
+  brim_status status;  // of fn
+} curve;
+
+static brim_status flush_bucket(curve *c) {
+  if (c->in_open == 0) return BRIM_OK;
+  if (c->open.n == 0) c->open.mean = c->open.lo = c->open.hi = (double)NAN;
+  if (c->open.n > 0) c->open.mean /= (double)c->open.n;  // was the sum
+  c->in_open = 0;
+  return c->fn(c->ctx, &c->open);
+}
+
+static brim_status add_bucket(curve *c, const brim_store_bucket *b) {
+  brim_store_bucket *o = &c->open;
+  if (c->in_open == 0) {
+    *o = *b;
+  } else {
+    o->last = b->last;
+    if (b->n > 0 && (o->n == 0 || b->lo < o->lo)) o->lo = b->lo;
+    if (b->n > 0 && (o->n == 0 || b->hi > o->hi)) o->hi = b->hi;
+    if (b->n > 0) o->mean = o->n > 0 ? o->mean + b->mean : b->mean;
+    o->n += b->n;
+    o->bad += b->bad;
+  }
+  return ++c->in_open >= c->merged ? flush_bucket(c) : BRIM_OK;
+}
+
+// Counts the rows of a level, and the values in them.
+static brim_status count_level(brim_store *store, curve *c, int level, int64_t *rows,
+                               int64_t *values) {
+  brim_db_rows r;
+  bool there = false;
+  int64_t width = 1;
+  for (int i = 0; i < level; i++) width *= BRIM_STORE_LEVEL_FACTOR;
+  brim_status status = brim_db_query(
+      store->db,
+      "SELECT COUNT(*),COALESCE(SUM(n)+SUM(bad),0) FROM level WHERE exp=?1 AND key=?2 AND level=?3"
+      " AND bucket>=?4 AND bucket<=?5",
+      BRIM_DB_ARGS(brim_db_text(c->exp), brim_db_text(c->key), brim_db_int(level),
+                   brim_db_int(c->range->first / width), brim_db_int(c->range->last / width)),
+      &r);
+  if (!status) status = brim_db_next(&r, &there);
+  if (!status && there) {
+    *rows = brim_db_get_int(&r, 0);
+    *values = brim_db_get_int(&r, 1);
+  }
+  brim_db_done(&r);
+  return status;
+}
+
+// Chooses the finest level with at most DETAIL rows for each point that the caller wants.
+static brim_status choose_level(brim_store *store, curve *c) {
+  int64_t rows = 0, values = 0, most = c->range->points * DETAIL;
+  for (c->level = 1, c->width = BRIM_STORE_LEVEL_FACTOR;;
+       c->level++, c->width *= BRIM_STORE_LEVEL_FACTOR) {
+    BRIM_TRY(count_level(store, c, c->level, &rows, &values));
+    if (c->level == 1 && values <= most) {
+      c->level = 0;
+      c->width = 1;
+      rows = values;
+    }
+    if (c->level == 0 || rows <= most || c->level == BRIM_STORE_LEVELS) break;
+  }
+  c->rows = rows;
+  c->merged = (rows + c->range->points - 1) / c->range->points;
+  if (c->merged < 1) c->merged = 1;
+  return BRIM_OK;
+}
+
+static void read_bucket(const curve *c, brim_db_rows *r, brim_store_bucket *out) {
+  int64_t at = brim_db_get_int(r, 0);
+  *out = (brim_store_bucket){.first = at * c->width, .last = at * c->width + c->width - 1};
+  if (c->level == 0) {
+    double value = brim_db_get_real(r, 1);
+    out->n = !isnan(value);
+    out->bad = isnan(value);
+    out->lo = out->hi = out->mean = value;
+    return;
+  }
+  out->n = brim_db_get_int(r, 1);
+  out->bad = brim_db_get_int(r, 2);
+  out->lo = brim_db_get_real(r, 3);
+  out->hi = brim_db_get_real(r, 4);
+  out->mean = brim_db_get_real(r, 5);  // the sum, until it is handed out
+}
+
+static brim_status read_curve(brim_store *store, void *ctx) {
+  static const char values[] =
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " ORDER BY step";
+  static const char buckets[] =
+      "SELECT bucket,n,bad,lo,hi,sum FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3"
+      " AND bucket<=?4 AND level=?5 ORDER BY bucket";
+  curve *c = ctx;
+  brim_db_rows r;
+  bool there = true;
+  BRIM_TRY(choose_level(store, c));
+  const brim_db_arg args[] = {brim_db_text(c->exp), brim_db_text(c->key),
+                              brim_db_int(c->range->first / c->width),
+                              brim_db_int(c->range->last / c->width), brim_db_int(c->level)};
+  brim_status status =
+      brim_db_query(store->db, c->level ? buckets : values, args, c->level ? 5 : 4, &r);
+  while (!status && !c->status) {
+    status = brim_db_next(&r, &there);
+    if (status || !there) break;
+    brim_store_bucket b;
+    read_bucket(c, &r, &b);
+    c->status = add_bucket(c, &b);
+  }
+  brim_db_done(&r);
+  if (!status && !c->status) c->status = flush_bucket(c);
+  return status;
+}
+
+brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
+                                  const brim_store_range *range, brim_store_bucket_fn fn,
+                                  void *ctx) {
+  BRIM_TRY(brim_store_check_id(exp));
+  brim_store_range all = *range;
+  if (all.points <= 0 || all.points > BRIM_STORE_POINTS || all.first < 0) {
+    return brim_fail(BRIM_EINVAL, "a curve has 1 to %d points, from step 0 on", BRIM_STORE_POINTS);
+  }
+  if (all.last <= 0) all.last = INT64_MAX / 2;
+  curve c = {.exp = exp, .key = key, .range = &all, .fn = fn, .ctx = ctx};
+  BRIM_TRY(brim_store_read(store, read_curve, &c));
+  return c.status;
+}
+
+//---------------------------------- the best value ----------------------------------
+
+// Searches from the coarsest level down to the value: in each level, the bucket that has the best value among those of the
+// bucket above; the first of equal ones.
+typedef struct search {
+  const char *exp, *key;
+  bool lower;
+  brim_store_best_value *out;
+} search;
+
+static brim_status find_best(brim_store *store, void *ctx) {
+  static const char *const buckets[] = {
+      "SELECT bucket FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3 AND bucket<=?4 AND level=?5"
+      " AND n>0 ORDER BY hi DESC,bucket LIMIT 1",
+      "SELECT bucket FROM level WHERE exp=?1 AND key=?2 AND bucket>=?3 AND bucket<=?4 AND level=?5"
+      " AND n>0 ORDER BY lo,bucket LIMIT 1"};
+  static const char *const values[] = {
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " AND value IS NOT NULL ORDER BY value DESC,step LIMIT 1",
+      "SELECT step,value FROM metric WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4"
+      " AND value IS NOT NULL ORDER BY value,step LIMIT 1"};
+  const search *s = ctx;
+  int64_t first = 0, last = INT64_MAX / 2;
+  *s->out = (brim_store_best_value){.step = -1, .value = (double)NAN};
+  for (int level = BRIM_STORE_LEVELS; level >= 0; level--) {
+    const brim_db_arg args[] = {brim_db_text(s->exp), brim_db_text(s->key), brim_db_int(first),
+                                brim_db_int(last), brim_db_int(level)};
+    brim_db_rows r;
+    bool there = false;
+    brim_status status = brim_db_query(store->db, level ? buckets[s->lower] : values[s->lower],
+                                       args, level ? 5 : 4, &r);
+    if (!status) status = brim_db_next(&r, &there);
+    if (!status && there) {
+      first = brim_db_get_int(&r, 0);
+      if (level == 0) {
+        *s->out = (brim_store_best_value){.step = first, .value = brim_db_get_real(&r, 1)};
+      }
+    }
+    brim_db_done(&r);
+    if (status || !there) return status;
+    first *= BRIM_STORE_LEVEL_FACTOR;
+    last = first + BRIM_STORE_LEVEL_FACTOR - 1;
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_store_best(brim_store *store, const char *exp, const char *key, bool lower,
+                            brim_store_best_value *out) {
+  BRIM_TRY(brim_store_check_id(exp));
+  search s = {.exp = exp, .key = key, .lower = lower, .out = out};
+  return brim_store_read(store, find_best, &s);
+}
+
+//-------------------------------- events, workers, grids, tokens --------------------------------
+
+static brim_status event_row(brim_db_rows *rows, const reading *r) {
   brim_store_event e = {brim_db_get_int(rows, 0),  brim_db_get_int(rows, 1),
                         brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
                         brim_db_get_text(rows, 4), brim_db_get_text(rows, 5)};
-  return r->fn(r->ctx, &e);
+  return ((brim_store_event_fn)r->fn)(r->ctx, &e);
 }
 
 brim_status brim_store_events(brim_store *store, int64_t seq, int64_t limit, brim_store_event_fn fn,
                               void *ctx) {
-  event_reading r = {fn, ctx};
   return read_all(
       store, (reading){"SELECT seq,t,exp,kind,text,who FROM event WHERE seq>?1"
                        " ORDER BY seq LIMIT ?2",
                        BRIM_DB_ARGS(brim_db_int(seq), brim_db_int(limit > 0 ? limit : INT64_MAX)),
-                       event_row, &r, false, BRIM_OK});
+                       .each = event_row, .fn = FN(fn), .ctx = ctx});
 }
 
-typedef struct worker_reading {
-  brim_store_worker_fn fn;
-  void *ctx;
-} worker_reading;
-
-static brim_status worker_row(brim_db_rows *rows, void *ctx) {
-  worker_reading *r = ctx;
+static brim_status worker_row(brim_db_rows *rows, const reading *r) {
   brim_store_worker w = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
                          brim_db_get_text(rows, 2), brim_db_get_text(rows, 3),
                          brim_db_get_int(rows, 4),  brim_db_get_int(rows, 5) != 0,
                          brim_db_get_text(rows, 6), false};
-  return r->fn(r->ctx, &w);
+  return ((brim_store_worker_fn)r->fn)(r->ctx, &w);
 }
 
 brim_status brim_store_workers(brim_store *store, brim_store_worker_fn fn, void *ctx) {
-  worker_reading r = {fn, ctx};
   return read_all(store, (reading){"SELECT id,host,gpus,version,last_seen,drain,status FROM worker"
                                    " ORDER BY id @BYTES",
-                                   BRIM_DB_NO_ARGS, worker_row, &r, false, BRIM_OK});
+                                   BRIM_DB_NO_ARGS, .each = worker_row, .fn = FN(fn), .ctx = ctx});
 }
 
-typedef struct lack_reading {
-  brim_store_lack_fn fn;
-  void *ctx;
-} lack_reading;
-
-static brim_status lack_row(brim_db_rows *rows, void *ctx) {
-  lack_reading *r = ctx;
+static brim_status lack_row(brim_db_rows *rows, const reading *r) {
   brim_store_lack l = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
                        brim_db_get_int(rows, 2) != 0};
-  return r->fn(r->ctx, &l);
+  return ((brim_store_lack_fn)r->fn)(r->ctx, &l);
 }
 
 brim_status brim_store_lacks(brim_store *store, int64_t since, brim_store_lack_fn fn, void *ctx) {
-  lack_reading r = {fn, ctx};
   return read_all(store, (reading){"SELECT l.worker,l.what,(SELECT COUNT(*) FROM grid g WHERE"
                                    " g.id=l.what) FROM lacks l JOIN worker w ON w.id=l.worker"
                                    " WHERE w.last_seen>=?1 ORDER BY l.worker @BYTES,l.t,l.what",
-                                   BRIM_DB_ARGS(brim_db_int(since)), lack_row, &r, false, BRIM_OK});
+                                   BRIM_DB_ARGS(brim_db_int(since)), .each = lack_row, .fn = FN(fn),
+                                   .ctx = ctx});
 }
 
-typedef struct grid_reading {
-  brim_store_grid_fn fn;
-  void *ctx;
-} grid_reading;
-
-static brim_status grid_row(brim_db_rows *rows, void *ctx) {
-  grid_reading *r = ctx;
+static brim_status grid_row(brim_db_rows *rows, const reading *r) {
   brim_store_grid_row g = {{brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
                             brim_db_get_text(rows, 2), brim_db_get_text(rows, 3)},
                            brim_db_get_int(rows, 4),
                            brim_db_get_int(rows, 5)};
-  return r->fn(r->ctx, &g);
+  return ((brim_store_grid_fn)r->fn)(r->ctx, &g);
 }
 
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx) {
-  grid_reading r = {fn, ctx};
   return read_all(store, (reading){"SELECT g.id,g.name,g.text,g.version,g.created,"
                                    "(SELECT COUNT(*) FROM member m WHERE m.grid=g.id) FROM grid g"
                                    " ORDER BY g.created,g.id @BYTES",
-                                   BRIM_DB_NO_ARGS, grid_row, &r, false, BRIM_OK});
+                                   BRIM_DB_NO_ARGS, .each = grid_row, .fn = FN(fn), .ctx = ctx});
 }
 
 brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_grid_fn fn,
                                 void *ctx) {
-  grid_reading r = {fn, ctx};
   return read_all(store, (reading){"SELECT g.id,g.name,'','',g.created,0 FROM member m JOIN grid g"
                                    " ON g.id=m.grid WHERE m.exp=?1 ORDER BY g.created,g.id @BYTES",
-                                   BRIM_DB_ARGS(brim_db_text(exp)), grid_row, &r, false, BRIM_OK});
+                                   BRIM_DB_ARGS(brim_db_text(exp)), .each = grid_row, .fn = FN(fn),
+                                   .ctx = ctx});
+}
+
+static brim_status token_row(brim_db_rows *rows, const reading *r) {
+  const brim_store_token token = {brim_db_get_text(rows, 0), brim_db_get_text(rows, 1),
+                                  brim_db_get_text(rows, 2), brim_db_get_int(rows, 3)};
+  return ((brim_store_token_fn)r->fn)(r->ctx, &token);
+}
+
+brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx) {
+  return read_all(store, (reading){"SELECT id,role,sha256,created FROM token WHERE ended=0"
+                                   " ORDER BY id @BYTES",
+                                   BRIM_DB_NO_ARGS, .each = token_row, .fn = FN(fn), .ctx = ctx});
+}
+
+brim_status brim_store_had_token(brim_store *store, bool *out) {
+  int64_t count = 0;
+  brim_status status = read_all(store, (reading){"SELECT COUNT(*) FROM token", BRIM_DB_NO_ARGS,
+                                                 .each = number_row, .ctx = &count});
+  *out = count > 0;
+  return status;
+}
+
+brim_status brim_store_bytes(brim_store *store, int64_t *out) {
+  const bool sqlite = strcmp(brim_store_kind(store), "sqlite") == 0;
+  *out = 0;
+  return read_all(
+      store,
+      (reading){sqlite ? "SELECT page_count*page_size FROM pragma_page_count(),pragma_page_size()"
+                       : "SELECT pg_database_size(current_database())",
+                BRIM_DB_NO_ARGS, .each = number_row, .ctx = out});
 }
 
 //-------------------------------------------- pages --------------------------------------------
-// What a page asks about many experiments at once. Each call takes at most BRIM_STORE_SOME of them, so that
-// a server can let other requests in between.
+// Questions of a page about many experiments at once. Each call takes at most BRIM_STORE_SOME of them, so that a server
+// can answer other requests in between.
 
-//---------------------------------- ids ----------------------------------
-
-typedef struct id_reading {
+typedef struct id_list {
   const char *grid;
+  bool queue;  // those that can be claimed now
   char (*ids)[BRIM_EXP_ID];
   size_t count, capacity;
-} id_reading;
+} id_list;
 
-static brim_status add_id(id_reading *r, const char *id) {
+static brim_status add_id(id_list *r, const char *id) {
   if (r->count == r->capacity) {
     size_t capacity = r->capacity ? 2 * r->capacity : 1024;
     void *grown = brim_realloc(r->ids, capacity * sizeof *r->ids);
@@ -574,16 +775,21 @@ static brim_status add_id(id_reading *r, const char *id) {
   return BRIM_OK;
 }
 
+// Begins again after a lost connection: no callback has seen an id yet.
 static brim_status read_ids(brim_store *store, void *ctx) {
-  id_reading *r = ctx;
+  id_list *r = ctx;
   brim_db_rows rows;
+  brim_db_arg arg = brim_db_text(r->grid);
   bool there = true;
+  int64_t now = 0;
   r->count = 0;
-  brim_status status =
-      r->grid ? brim_db_query(store->db, "SELECT exp FROM member WHERE grid=?1 ORDER BY idx,exp",
-                              BRIM_DB_ARGS(brim_db_text(r->grid)), &rows)
-              : brim_db_query(store->db, "SELECT id FROM exp ORDER BY created,idx,id",
-                              BRIM_DB_NO_ARGS, &rows);
+  if (r->queue) BRIM_TRY(brim_store_time(store, &now));
+  if (r->queue) arg = brim_db_int(now);
+  const char *sql = r->queue  ? "SELECT id FROM exp WHERE state=0 AND not_before<=?1"
+                                " ORDER BY priority DESC,created,idx,id"
+                    : r->grid ? "SELECT exp FROM member WHERE grid=?1 ORDER BY idx,exp"
+                              : "SELECT id FROM exp ORDER BY created,idx,id";
+  brim_status status = brim_db_query(store->db, sql, &arg, r->queue || r->grid ? 1 : 0, &rows);
   while (!status) {
     status = brim_db_next(&rows, &there);
     if (status || !there) break;
@@ -593,38 +799,8 @@ static brim_status read_ids(brim_store *store, void *ctx) {
   return status;
 }
 
-static brim_status read_queue(brim_store *store, void *ctx) {
-  id_reading *r = ctx;
-  brim_db_rows rows;
-  bool there = true;
-  int64_t now;
-  r->count = 0;
-  BRIM_TRY(brim_store_time(store, &now));
-  brim_status status = brim_db_query(store->db,
-                                     "SELECT id FROM exp WHERE state=0 AND not_before<=?1"
-                                     " ORDER BY priority DESC,created,idx,id",
-                                     BRIM_DB_ARGS(brim_db_int(now)), &rows);
-  while (!status) {
-    status = brim_db_next(&rows, &there);
-    if (status || !there) break;
-    status = add_id(r, brim_db_get_text(&rows, 0));
-  }
-  brim_db_done(&rows);
-  return status;
-}
-
-brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count) {
-  id_reading r = {0};
-  brim_status status = brim_store_read(store, read_queue, &r);
-  if (status) brim_free(r.ids);
-  *out = status ? NULL : r.ids;
-  *count = status ? 0 : r.count;
-  return status;
-}
-
-brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
-                           size_t *count) {
-  id_reading r = {.grid = grid};
+static brim_status list_ids(brim_store *store, id_list r, char (**out)[BRIM_EXP_ID],
+                            size_t *count) {
   brim_status status = brim_store_read(store, read_ids, &r);
   if (status) brim_free(r.ids);
   *out = status ? NULL : r.ids;
@@ -632,109 +808,63 @@ brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRI
   return status;
 }
 
-//---------------------------------- some of them ----------------------------------
+brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count) {
+  return list_ids(store, (id_list){.queue = true}, out, count);
+}
 
-typedef brim_status (*page_row_fn)(brim_db_rows *rows, void *ctx);
+brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
+                           size_t *count) {
+  return list_ids(store, (id_list){.grid = grid}, out, count);
+}
 
-// `before` (?1,...) `after`: a query over some ids; further arguments are ?N+1, ?N+2.
-typedef struct some {
-  const char *before, *after;
-  const brim_store_some *of;
-  const char *more[2];
-  page_row_fn each;
-  void *ctx;
-  bool called;  // a callback has seen rows: they must not come twice
-  brim_status stopped;
-} some;
-
-static brim_status read_some(brim_store *store, void *ctx) {
-  some *s = ctx;
-  brim_db_arg args[BRIM_STORE_SOME + 2];
-  brim_db_rows rows;
-  bool there = true;
+// Reads `before` (?2,?3,...) `after` over the ids of some experiments. ?1 is `key`, if there is one.
+static brim_status read_some(brim_store *store, const brim_store_some *of, const char *before,
+                             const char *key, const char *after, reading r) {
+  if (of->count == 0) return BRIM_OK;
+  if (of->count > BRIM_STORE_SOME) {
+    return brim_fail(BRIM_EINVAL, "at most %d experiments can be read at once", BRIM_STORE_SOME);
+  }
+  brim_db_arg args[BRIM_STORE_SOME + 1];
   size_t n = 0;
   brim_str sql;
-  if (s->called) {
-    store->db->again = false;
-    return brim_fail(BRIM_EIO, "the connection to the store was lost while reading");
-  }
   brim_str_init(&sql);
-  // The further ones come first: their numbers do not depend on how many ids there are.
-  for (int i = 0; i < 2 && s->more[i]; i++) args[n++] = brim_db_text(s->more[i]);
-  brim_str_append(&sql, s->before);
-  for (size_t i = 0; i < s->of->count; i++) {
-    args[n++] = brim_db_text(s->of->ids[i]);
+  brim_str_append(&sql, before);
+  if (key) args[n++] = brim_db_text(key);
+  for (size_t i = 0; i < of->count; i++) {
+    args[n++] = brim_db_text(of->ids[i]);
     brim_str_printf(&sql, "%s?%zu", i ? "," : "(", n);
   }
   brim_str_append(&sql, ")");
-  brim_str_append(&sql, s->after);
+  brim_str_append(&sql, after);
+  r.sql = sql.data;
+  r.args = args;
+  r.count = n;
   brim_status status = brim_str_status(&sql);
-  if (!status) status = brim_db_query(store->db, sql.data, args, n, &rows);
+  if (!status) status = read_all(store, r);
   brim_str_deinit(&sql);
-  if (status) return status;
-  while (!status && !s->stopped) {
-    status = brim_db_next(&rows, &there);
-    if (status || !there) break;
-    s->called = true;
-    s->stopped = s->each(&rows, s->ctx);
-  }
-  brim_db_done(&rows);
   return status;
-}
-
-static brim_status read_each(brim_store *store, some s) {
-  if (s.of->count == 0) return BRIM_OK;
-  if (s.of->count > BRIM_STORE_SOME) {
-    return brim_fail(BRIM_EINVAL, "at most %d experiments can be read at once", BRIM_STORE_SOME);
-  }
-  brim_status status = brim_store_read(store, read_some, &s);
-  return status ? status : s.stopped;
-}
-
-static brim_status page_count_row(brim_db_rows *rows, void *ctx) {
-  *(int64_t *)ctx = brim_db_get_int(rows, 0);
-  return BRIM_OK;
 }
 
 brim_status brim_store_known(brim_store *store, const brim_store_some *of, int64_t *out) {
   *out = 0;
-  return read_each(store, (some){.before = "SELECT COUNT(*) FROM exp WHERE id IN ",
-                                 .after = "",
-                                 .of = of,
-                                 .each = page_count_row,
-                                 .ctx = out});
+  return read_some(store, of, "SELECT COUNT(*) FROM exp WHERE id IN ", NULL, "",
+                   (reading){.each = number_row, .ctx = out});
 }
 
-typedef struct key_reading {
-  brim_store_key_fn fn;
-  void *ctx;
-} key_reading;
-
-static brim_status key_row(brim_db_rows *rows, void *ctx) {
-  key_reading *k = ctx;
-  return k->fn(k->ctx, brim_db_get_text(rows, 0), brim_db_get_int(rows, 1));
+static brim_status key_row(brim_db_rows *rows, const reading *r) {
+  return ((brim_store_key_fn)r->fn)(r->ctx, brim_db_get_text(rows, 0), brim_db_get_int(rows, 1));
 }
 
-// From the levels, which have a row for each 64 values.
+// Reads the levels, which have a row for each 64 values.
 brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
                             void *ctx) {
-  key_reading k = {fn, ctx};
-  return read_each(
-      store,
-      (some){.before = "SELECT key,COUNT(*) FROM (SELECT DISTINCT exp,key FROM level WHERE exp IN ",
-             .after = ") AS k GROUP BY key ORDER BY key @BYTES",
-             .of = of,
-             .each = key_row,
-             .ctx = &k});
+  return read_some(store, of,
+                   "SELECT key,COUNT(*) FROM (SELECT DISTINCT exp,key FROM level WHERE exp IN ",
+                   NULL, ") AS k GROUP BY key ORDER BY key @BYTES",
+                   (reading){.each = key_row, .fn = FN(fn), .ctx = ctx});
 }
 
-typedef struct outcome_reading {
-  brim_store_outcome_fn fn;
-  void *ctx;
-} outcome_reading;
-
-static brim_status outcome_row(brim_db_rows *rows, void *ctx) {
-  outcome_reading *r = ctx;
+static brim_status outcome_row(brim_db_rows *rows, const reading *r) {
   int state;
   BRIM_TRY(brim_db_get_enum(rows, 3, BRIM_EXP_STATE_COUNT, &state));
   const brim_store_outcome row = {.id = brim_db_get_text(rows, 0),
@@ -742,7 +872,7 @@ static brim_status outcome_row(brim_db_rows *rows, void *ctx) {
                                   .head = brim_db_get_text(rows, 2),
                                   .state = (brim_exp_state)state,
                                   .value = brim_db_get_real(rows, 4)};
-  return r->fn(r->ctx, &row);
+  return ((brim_store_outcome_fn)r->fn)(r->ctx, &row);
 }
 
 brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, const char *key,
@@ -758,57 +888,22 @@ brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, co
       [BRIM_STORE_GREATEST] =
           "(SELECT MAX(l.hi) FROM level l WHERE l.exp=e.id AND l.key=?1"
           " AND l.level=3)"};
-  outcome_reading r = {fn, ctx};
   char sql[512];
   if ((unsigned)take >= BRIM_STORE_TAKE_COUNT) {
     return brim_fail(BRIM_EINVAL, "a result is the last, the least or the greatest value");
   }
   snprintf(sql, sizeof sql, "%s%s FROM exp e WHERE e.id IN ", head,
            key ? values[take] : "e.metric");
-  return read_each(store, (some){.before = sql,
-                                 .after = " ORDER BY e.created,e.idx,e.id",
-                                 .of = of,
-                                 .more = {key},
-                                 .each = outcome_row,
-                                 .ctx = &r});
-}
-
-static brim_status read_bytes(brim_store *store, void *ctx) {
-  const bool sqlite = strcmp(brim_store_kind(store), "sqlite") == 0;
-  return brim_db_get_one(store->db,
-                         sqlite ? "SELECT page_count*page_size FROM pragma_page_count(),"
-                                  "pragma_page_size()"
-                                : "SELECT pg_database_size(current_database())",
-                         BRIM_DB_NO_ARGS, ctx);
-}
-
-brim_status brim_store_bytes(brim_store *store, int64_t *out) {
-  *out = 0;
-  return brim_store_read(store, read_bytes, out);
+  return read_some(store, of, sql, key, " ORDER BY e.created,e.idx,e.id",
+                   (reading){.each = outcome_row, .fn = FN(fn), .ctx = ctx});
 }
 
 //-------------------------------------------- export --------------------------------------------
 // A store as lines of JSON, one per experiment (record_lab.h), with its attempts and metrics.
 
-typedef struct ids {
-  char (*ids)[BRIM_EXP_ID];
-  size_t count, capacity;
-} ids;
+static brim_status collect(void *ctx, const brim_store_exp *exp) { return add_id(ctx, exp->id); }
 
-static brim_status collect(void *ctx, const brim_store_exp *exp) {
-  ids *list = ctx;
-  if (list->count == list->capacity) {
-    size_t capacity = list->capacity ? list->capacity * 2 : 256;
-    void *grown = brim_realloc(list->ids, capacity * sizeof *list->ids);
-    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory in the store");
-    list->ids = grown;
-    list->capacity = capacity;
-  }
-  memcpy(list->ids[list->count++], exp->id, BRIM_EXP_ID);
-  return BRIM_OK;
-}
-
-// Resolved configs are JSON mostly; what is not stays text.
+// A config that is no JSON stays text.
 static json_t *config_of(const char *text) {
   json_t *value = NULL;
   if (*text != '{' || brim_json_parse(text, strlen(text), "config", &value)) {
@@ -923,7 +1018,7 @@ brim_status brim_store_export_one(brim_store *store, const char *id, brim_store_
 
 brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
                               brim_store_line_fn fn, void *ctx) {
-  ids list = {0};
+  id_list list = {0};
   brim_status status = brim_store_list(store, filter, collect, &list);
   for (size_t i = 0; !status && i < list.count; i++) {
     status = brim_store_export_one(store, list.ids[i], fn, ctx);

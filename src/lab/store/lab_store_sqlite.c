@@ -4,15 +4,11 @@
 // Its clock never goes back. Inside a process it advances with CLOCK_BOOTTIME, so setting the
 // machine's date moves no lease; across processes it starts from the larger of the date and the last
 // time in the file.
-#include "lab/store/lab_store_sqlite.h"
-
 #include <errno.h>
-#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +17,7 @@
 #include "base/base_fs.h"
 #include "base/base_status.h"
 #include "base/base_xxh64.h"
+#include "lab/store/lab_store_int.h"
 
 enum {
   CACHED = 64,
@@ -47,7 +44,7 @@ static const brim_db_driver DRIVER;
 
 static sqlite_db *of(brim_db *db) { return (sqlite_db *)db; }
 
-// SQLite knows ENOSPC alone: a quota or a limit of a file's size is an I/O error to it.
+// SQLite knows ENOSPC only: to it, a quota or a limit on a file's size is an I/O error.
 static const char *text_of(sqlite_db *d) {
   const int error = sqlite3_system_errno(d->db);
   const bool io = (sqlite3_errcode(d->db) & 0xff) == SQLITE_IOERR;
@@ -232,7 +229,7 @@ static brim_status now(brim_db *db, int64_t *out) {
   return BRIM_OK;
 }
 
-void brim_db_sqlite_set_clock(brim_db *db, int64_t at_least) {
+static void set_clock(brim_db *db, int64_t at_least) {
   sqlite_db *d = of(db);
   int64_t date = (int64_t)(brim_clock_wall_s() * 1e3);
   d->clock_at_open = date > at_least ? date : at_least;
@@ -274,8 +271,8 @@ static brim_status set_up(sqlite_db *d, const char *path, bool readonly) {
                 "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16384");
 }
 
-// In a folder without write permission a file without a log is read as it stands: the usual way makes
-// files beside it.
+// Opens the file. A file without a log in a folder without write permission is opened as immutable, since the usual way
+// creates files beside it.
 static brim_status open_file(sqlite_db *d, const char *path, bool readonly) {
   brim_str name;
   brim_str_init(&name);
@@ -313,7 +310,7 @@ brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out) 
   d->base.driver = &DRIVER;
   d->base.connected = 1;
   brim_str_init(&d->base.sql);
-  brim_db_sqlite_set_clock(&d->base, 0);
+  set_clock(&d->base, 0);
   brim_status status = open_file(d, path, readonly);
   if (!status) status = set_up(d, path, readonly);
   if (status) {
@@ -325,9 +322,9 @@ brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out) 
   return BRIM_OK;
 }
 
-// It writes nothing but what is in the log already, which a connection for reading alone may not do.
-brim_status brim_db_sqlite_open_beside(brim_db *first, const char *path, brim_db **out) {
-  BRIM_TRY(brim_db_sqlite_open(path, false, out));
+// Opens for writing, so that the connection may move the log into the file; query_only forbids the rest.
+static brim_status open_beside(brim_db *first, brim_db **out) {
+  BRIM_TRY(brim_db_sqlite_open(sqlite3_db_filename(of(first)->db, "main"), false, out));
   sqlite_db *d = of(*out);
   d->clock_at_open = of(first)->clock_at_open;
   d->boot_at_open = of(first)->boot_at_open;
@@ -338,12 +335,12 @@ brim_status brim_db_sqlite_open_beside(brim_db *first, const char *path, brim_db
   return status;
 }
 
-brim_status brim_db_sqlite_set_log(brim_db *db, int pages) {
+static brim_status set_log(brim_db *db, int pages) {
   sqlite_db *d = of(db);
   return sqlite3_wal_autocheckpoint(d->db, pages) ? fail(d) : BRIM_OK;
 }
 
-brim_status brim_db_sqlite_move_log(brim_db *db, int64_t *pages) {
+static brim_status move_log(brim_db *db, int64_t *pages) {
   sqlite_db *d = of(db);
   int length = 0;
   int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &length, NULL);
@@ -351,25 +348,14 @@ brim_status brim_db_sqlite_move_log(brim_db *db, int64_t *pages) {
   return rc && rc != SQLITE_BUSY ? fail(d) : BRIM_OK;
 }
 
-brim_status brim_db_sqlite_check_free(const char *lock) {
-  int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return BRIM_OK;
-  bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  char text[32] = "";
-  if (held) (void)!pread(fd, text, sizeof text - 1, 0);
-  close(fd);
-  if (!held) return BRIM_OK;
-  return brim_fail(BRIM_EEXIST, "%s is held by process %ld", lock, strtol(text, NULL, 10));
-}
-
-bool brim_db_sqlite_has_moved(brim_db *db) {
+static bool has_moved(brim_db *db) {
   int moved = 0;
   return sqlite3_file_control(of(db)->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
          moved;
 }
 
-// VACUUM INTO leaves the bytes to the kernel; the copy goes to the disk and gets its name at once.
-brim_status brim_db_sqlite_backup(brim_db *db, const char *path) {
+// VACUUM INTO leaves the bytes to the kernel; brim_fs_copy brings them to the disk and names the file at once.
+static brim_status backup(brim_db *db, const char *path) {
   brim_str temp;
   brim_str_init(&temp);
   brim_str_printf(&temp, "%s" BRIM_FS_TEMP_MARK "%ld.0", path, (long)getpid());
@@ -422,4 +408,10 @@ static const brim_db_driver DRIVER = {
     .lock_tables = "",
     .count_meta = "SELECT COUNT(*) FROM sqlite_master WHERE type='table' AND name='meta'",
     .now = now,
+    .open_beside = open_beside,
+    .set_clock = set_clock,
+    .set_log = set_log,
+    .move_log = move_log,
+    .has_moved = has_moved,
+    .backup = backup,
 };
