@@ -1153,7 +1153,7 @@ static bool is_free(const brim_lab_place *place, const brim_lab_place_card *card
   return card_state(place, card) == BRIM_LAB_PLACE_FREE;
 }
 
-// True if the GPU is free or becomes free by itself.
+// True if the GPU is free or becomes free when its own experiments end.
 static bool is_usable(const brim_lab_place *place, const brim_lab_place_card *card) {
   brim_lab_place_state state = card_state(place, card);
   return state == BRIM_LAB_PLACE_FREE || state == BRIM_LAB_PLACE_BUSY ||

@@ -12,7 +12,7 @@ extern "C" {
 //---------------------------------- the lock of a GPU (lab_place.c) ----------------------------------
 // The lock excludes other sweeps of this machine, whatever their store or user: FOLDER/brim-gpu-UUID.lock, which anyone
 // may open and no one removes. The kernel holds it (flock) while one process has the descriptor open, so executors that
-// inherited the descriptor keep the lock after their sweep has ended. The file says who holds it, for people and for the
+// inherited the descriptor keep the lock after their sweep has ended. The file names the holder, for people and for the
 // next sweep: "brim-gpu PID UID STORE\n".
 
 typedef struct brim_lab_place_holder {
