@@ -1,4 +1,5 @@
-// The chaos test of sweeps: processes that die, disks that fail, a network that loses, and what must hold afterwards.
+// The chaos test of sweeps: processes that die, disks that fail, a network that loses, and what
+// must hold afterwards.
 
 #include "chaos/chaos.h"
 
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 #include "chaos/chaos_int.h"
-#include "lab/lab_sweep.h"
+#include "lab/exec/lab_exec.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_link.h"
 
@@ -95,8 +96,8 @@ static void grid_path(const brim_chaos *c, int64_t round, char *out) {
   snprintf(out, PATH_BYTES, "%s/round-%lld.yaml", c->folder, (long long)round);
 }
 
-// Writes a grid with `copies` of each seed. The copies differ in the patience of early stopping, which is always longer
-// than the training.
+// Writes a grid with `copies` of each seed. The copies differ in the patience of early stopping,
+// which is always longer than the training.
 static brim_status write_grid(const brim_chaos *c, int64_t round, int64_t first, int64_t copies,
                               char *path) {
   brim_str text;
@@ -157,9 +158,9 @@ static int *hits_of(brim_chaos *c, const char *exp) {
   return &c->hits[at].count;
 }
 
-// Chooses an executor or a training of an experiment that was not hit too often; 0 = none. Without that limit the last
-// experiments of a round would be hit over and over, and an experiment rightly fails after eleven failures of the
-// machine without a checkpoint in between.
+// Chooses an executor or a training of an experiment that was not hit too often; 0 = none. Without
+// that limit the last experiments of a round would be hit over and over, and an experiment rightly
+// fails after eleven failures of the machine without a checkpoint in between.
 static pid_t any_process(brim_chaos *c, bool trains) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
@@ -250,8 +251,8 @@ size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t mos
 }
 
 //---------------------------------------- what must hold ----------------------------------------
-// Checks of the store after the test: one result per experiment, attempts one after the other, and the metrics and models
-// of the undisturbed run.
+// Checks of the store after the test: one result per experiment, attempts one after the other, and
+// the metrics and models of the undisturbed run.
 
 typedef struct exp_item {
   char id[BRIM_EXP_ID];
@@ -422,7 +423,8 @@ static brim_status read_of(const char *folder, const exp_item *exp, const char *
   return status;
 }
 
-// The folder with the files of an attempt: the sweep's, or a worker's, whose name ends with the hash of its folder's path.
+// The folder with the files of an attempt: the sweep's, or a worker's, whose name ends with the
+// hash of its folder's path.
 static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t size) {
   char hex[BRIM_SHA256_HEX];
   const char *hash = strrchr(worker, '-');
@@ -459,7 +461,8 @@ static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_ite
 
 //---------------------------------- events ----------------------------------
 
-// Events arrive in their order: attempts of an experiment begin one after the other, and nothing follows its result.
+// Events arrive in their order: attempts of an experiment begin one after the other, and nothing
+// follows its result.
 static brim_status on_event(void *ctx, const brim_store_event *event) {
   exp_list *list = ctx;
   if (!event->exp[0]) return BRIM_OK;
@@ -534,8 +537,8 @@ static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *
   return status;
 }
 
-// BRIM_EEXIST: the store has experiments. It may be a user's own database, and the sweeps of the test would run what is
-// queued there.
+// BRIM_EEXIST: the store has experiments. It may be a user's own database, and the sweeps of the
+// test would run what is queued there.
 static brim_status check_empty(const char *store) {
   brim_lab_link *link = NULL;
   brim_store_counts counts = {0};
@@ -559,8 +562,8 @@ brim_status brim_chaos_check(brim_chaos *c) {
 }
 
 //--------------------------------------------- pool ---------------------------------------------
-// The chaos test of a pool: a server and workers with folders of their own as child processes, the proxy between them, and
-// the disturbances.
+// The chaos test of a pool: a server and workers with folders of their own as child processes, the
+// proxy between them, and the disturbances.
 
 enum {
   WORKERS = 200,     // at most

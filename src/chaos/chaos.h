@@ -1,16 +1,18 @@
 // The chaos test: runs small trainings through sweeps and disturbs them at random, then checks that
 // nothing was lost. It starts the program as users do, and reads the store afterwards.
 //
-// The test submits rounds of experiments until its time is over. Meanwhile it kills and stops executors, trainings and
-// the sweep at random moments, and for a while files may not grow, as on a full disk. The last round runs to its end
-// undisturbed. Then every experiment must be done with one result and with the metrics of an undisturbed run. There must
-// never be two trainings of one experiment, nor more than `executors` at once, and no process may be left. A sweep that
-// ends because a write failed, and says so, starts again.
+// The test submits rounds of experiments until its time is over. Meanwhile it kills and stops
+// executors, trainings and the sweep at random moments, and for a while files may not grow, as on a
+// full disk. The last round runs to its end undisturbed. Then every experiment must be done with
+// one result and with the metrics of an undisturbed run. There must never be two trainings of one
+// experiment, nor more than `executors` at once, and no process may be left. A sweep that ends
+// because a write failed, and says so, starts again.
 //
-// With `workers`, a server and that many workers replace the sweep. They speak HTTP through a proxy that drops, delays,
-// repeats and cuts requests and replies; the test kills and stops the server and the workers too. A worker that was cut
-// off continues an experiment that another has taken over until it learns of that. So two trainings of one experiment
-// may run at once: in two folders, under two fences, and one result counts.
+// With `workers`, a server and that many workers replace the sweep. They speak HTTP through a proxy
+// that drops, delays, repeats and cuts requests and replies; the test kills and stops the server
+// and the workers too. A worker that was cut off continues an experiment that another has taken
+// over until it learns of that. So two trainings of one experiment may run at once: in two folders,
+// under two fences, and one result counts.
 #ifndef BRIM_CHAOS_H_
 #define BRIM_CHAOS_H_
 

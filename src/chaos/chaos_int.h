@@ -1,4 +1,5 @@
-// Inside the chaos test: its state, the processes it looks at, and the proxy that is its network. Tests include it too.
+// Inside the chaos test: its state, the processes it looks at, and the proxy that is its network.
+// Tests include it too.
 #ifndef BRIM_CHAOS_INT_H_
 #define BRIM_CHAOS_INT_H_
 
@@ -27,8 +28,9 @@ typedef struct brim_chaos_proc {
   char exp[BRIM_CHAOS_ID];
 } brim_chaos_proc;
 
-// Lists the executors and trainings that run below a folder, in FOLDER/exp and in FOLDER/worker-N/exp, and returns their
-// number. Leaves out a child that has not started its program yet and still shows its parent's command line.
+// Lists the executors and trainings that run below a folder, in FOLDER/exp and in
+// FOLDER/worker-N/exp, and returns their number. Leaves out a child that has not started its
+// program yet and still shows its parent's command line.
 size_t brim_chaos_processes(const char *folder, brim_chaos_proc *out, size_t most);
 
 typedef struct brim_chaos brim_chaos;
@@ -70,9 +72,10 @@ static inline uint64_t brim_chaos_random(uint64_t *state) {
 }
 
 //---------------------------------- the network (chaos_proxy.c) ----------------------------------
-// A proxy on this machine between HTTP clients and a server. It spoils some of the requests. It finds the ends of messages
-// and reads nothing else in them. It takes one request at a time per connection and has a thread for each connection.
-// Bodies need a Content-Length or chunks. Streams without an end (server-sent events) cannot pass.
+// A proxy on this machine between HTTP clients and a server. It spoils some of the requests. It
+// finds the ends of messages and reads nothing else in them. It takes one request at a time per
+// connection and has a thread for each connection. Bodies need a Content-Length or chunks. Streams
+// without an end (server-sent events) cannot pass.
 
 typedef struct brim_chaos_proxy brim_chaos_proxy;
 

@@ -72,6 +72,7 @@ struct brim_cli {
   int argc;  // the whole command line, for records
   const char *const *argv;
   bool json, quiet, verbose;
+  bool channel;        // an executor reads the events: those of record_channel.h too
   brim_term out, err;  // stdout, stderr
   const volatile sig_atomic_t
       *stop;  // set by the first SIGINT, SIGTERM, SIGHUP or SIGUSR2; not if it ENDS

@@ -158,6 +158,13 @@ static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
   if (!status)
     status = brim_json_put(fields, "done", p->done < 0 ? json_null() : json_integer(p->done));
   if (!status) status = brim_json_put(fields, "total", json_integer(p->total));
+  if (!status && cli->channel && p->epoch > 0) {
+    status = brim_json_put(fields, "epoch", json_integer(p->epoch));
+    if (!status) status = brim_json_put(fields, "epochs", json_integer(p->epochs));
+    if (!status && p->done >= 0 && p->total > 0) {
+      status = brim_json_put(fields, "step", json_integer((p->epoch - 1) * p->total + p->done));
+    }
+  }
   if (!status) status = put_number(fields, "elapsed_s", p->elapsed_s);
   if (!status) status = put_number(fields, "eta_s", p->eta_s);
   if (!status) status = put_number(fields, "rate", p->rate);

@@ -77,7 +77,7 @@ static void brim_lab_texts_deinit(brim_lab_texts *t) {
 
 //---------------------------------- settings ----------------------------------
 
-enum { MAX_DEPTH = 16, MAX_NAME = 160, MAX_SETTINGS = 1024 };
+enum { MAX_DEPTH = 16, MAX_NAME = BRIM_LAB_CONFIG_NAME, MAX_SETTINGS = 1024 };
 
 typedef struct flat {
   brim_lab_reader *reader;
@@ -225,23 +225,63 @@ static brim_status add_scalar(flat *f, const char *name, char *text) {
   return status;
 }
 
-// A config as the store has it: lines "training.learning_rate: 0.1"; others are skipped.
+bool brim_lab_config_next(const char **text, brim_lab_config_line *out) {
+  for (const char *at = *text; *at;) {
+    const size_t length = strcspn(at, "\n");
+    out->mark = brim_str_starts(at, "# ");
+    const char *name = out->mark ? at + 2 : at;
+    const size_t n = name_length(name);
+    const char *behind = name + n;
+    const size_t gap = out->mark ? 1 : 2;  // " ", or ": "
+    const bool good = n > 0 && n < sizeof out->name && (size_t)(behind - at) + gap <= length &&
+                      (out->mark ? behind[0] == ' ' : behind[0] == ':' && behind[1] == ' ');
+    const char *line = at;
+    at += length + (at[length] == '\n');
+    if (!good) continue;
+    memcpy(out->name, name, n);
+    out->name[n] = '\0';
+    out->value = behind + gap;
+    out->size = (size_t)(line + length - out->value);
+    *text = at;
+    return true;
+  }
+  return false;
+}
+
+void brim_lab_config_value(const char *config, const char *key, char *out, size_t size) {
+  brim_lab_config_line line;
+  out[0] = '\0';
+  while (brim_lab_config_next(&config, &line)) {
+    if (line.mark || strcmp(line.name, key) != 0) continue;
+    snprintf(out, size, "%.*s", (int)line.size, line.value);
+    return;
+  }
+}
+
+void brim_lab_config_mark(const char *config, const char *name, char out[BRIM_LAB_MARK]) {
+  brim_lab_config_line line;
+  out[0] = '\0';
+  while (brim_lab_config_next(&config, &line) && line.mark) {
+    const bool whole = line.size == BRIM_LAB_MARK - 1 && line.value[line.size] == '\n' &&
+                       strspn(line.value, "0123456789abcdef") == line.size;
+    if (!whole || strcmp(line.name, name) != 0) continue;
+    memcpy(out, line.value, line.size);
+    out[line.size] = '\0';
+    return;
+  }
+}
+
 static brim_status add_lines(flat *f, const char *text) {
+  brim_lab_config_line line;
   brim_str value;
   brim_str_init(&value);
   brim_status status = BRIM_OK;
-  while (*text && !status) {
-    const size_t length = strcspn(text, "\n"), n = name_length(text);
-    if (n > 0 && n < MAX_NAME && n + 1 < length && text[n] == ':' && text[n + 1] == ' ') {
-      char name[MAX_NAME];
-      memcpy(name, text, n);
-      name[n] = '\0';
-      brim_str_clear(&value);
-      brim_str_append_n(&value, text + n + 2, length - n - 2);
-      status = brim_str_status(&value);
-      if (!status) status = add_scalar(f, name, value.data);
-    }
-    text += length + (text[length] == '\n');
+  while (!status && brim_lab_config_next(&text, &line)) {
+    if (line.mark) continue;
+    brim_str_clear(&value);
+    brim_str_append_n(&value, line.value, line.size);
+    status = brim_str_status(&value);
+    if (!status) status = add_scalar(f, line.name, value.data);
   }
   brim_str_deinit(&value);
   return status;

@@ -37,6 +37,26 @@ enum {
   BRIM_LAB_TEXT = 4000        // bytes of a message or of last lines; their end
 };
 
+// --- the config of an experiment as stores keep it
+//
+// A text with a line "key: value" per key, as `brim train` reads it. Marks stand in front: "# group HEX" is the same for
+// experiments that differ in the seed alone, "# cost HEX" for those that need the same memory and time.
+
+enum { BRIM_LAB_CONFIG_NAME = 160, BRIM_LAB_MARK = 33 };  // a mark has 32 lower-case hex digits
+
+typedef struct brim_lab_config_line {
+  bool mark;
+  char name[BRIM_LAB_CONFIG_NAME];
+  const char *value;  // in the text, up to the end of the line
+  size_t size;
+} brim_lab_config_line;
+// Reads the next key or mark, and moves *text behind its line; false: there is none. Skips other lines.
+bool brim_lab_config_next(const char **text, brim_lab_config_line *out);
+// The value of a key; "" if the config does not have it. A value that is too long is cut.
+void brim_lab_config_value(const char *config, const char *key, char *out, size_t size);
+// The mark of a config; "" if it has none.
+void brim_lab_config_mark(const char *config, const char *name, char out[BRIM_LAB_MARK]);
+
 // --- one experiment
 
 typedef struct brim_lab_attempt {

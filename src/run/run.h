@@ -59,6 +59,8 @@ typedef struct brim_epoch_report {
   double gpu_percent, sm_percent;  // NaN = unknown
 } brim_epoch_report;
 
+struct brim_job;
+
 // The files of a run, all under output_dir:
 //   config.yaml          resolved config
 //   last.safetensors     the newest full checkpoint
@@ -88,6 +90,10 @@ typedef struct brim_run_options {
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void (*on_epoch)(void *ctx, const brim_epoch_report *report);
   void (*on_steps)(void *ctx, const brim_run_steps *steps);
+  // A checkpoint of this step is on the disk as last.safetensors.
+  void (*on_checkpoint)(void *ctx, int64_t step);
+  // What is published has changed, its findings perhaps. Needs `publish`.
+  void (*on_published)(void *ctx, const struct brim_job *job);
   void *ctx;
 } brim_run_options;
 

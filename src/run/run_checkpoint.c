@@ -752,6 +752,7 @@ brim_status brim_run_save_wait(loop *l) {
   }
   snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s",
            s->last ? l->files.last : l->files.best);
+  if (s->last && l->options->on_checkpoint) l->options->on_checkpoint(l->options->ctx, s->step);
   return BRIM_OK;
 }
 

@@ -235,11 +235,16 @@ static void put_place(const loop *l, brim_job *job) {
   job->steps = last > 0 ? last : -1;
 }
 
+static void publish(loop *l) {
+  brim_job_publisher_set(l->publisher, &l->job);
+  if (l->options->on_published) l->options->on_published(l->options->ctx, &l->job);
+}
+
 static void publish_phase(loop *l, brim_job_phase phase) {
   if (!l->publisher) return;
   l->job.phase = phase;
   put_place(l, &l->job);
-  brim_job_publisher_set(l->publisher, &l->job);
+  publish(l);
 }
 
 // Called after each step; publishes at most twice a second.
@@ -258,7 +263,7 @@ static void publish_step(loop *l) {
   job->samples_per_s = (double)(l->train_samples - l->publish_samples) / seconds;
   double step_s = (double)ns * 1e-9 / (double)steps;
   job->eta_s = job->steps >= l->step ? step_s * (double)(job->steps - l->step) : (double)NAN;
-  brim_job_publisher_set(l->publisher, job);
+  publish(l);
   l->publish_time = now;
   l->publish_seconds = l->train_seconds;
   l->publish_samples = l->train_samples;

@@ -2,8 +2,7 @@
 // program is its own planning child.
 #include "cli/sweep/cli_sweep.h"
 #include "lab/fake_gpus.h"
-#include "lab/lab_grid.h"
-#include "lab/lab_plan.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
 #include "workload/workload.h"
 

@@ -338,8 +338,27 @@ static void test_the_start_event_says_how_far(void **state) {
          "brim train classes.yaml --device ref --json --max-steps 5");
 }
 
+// The records that only an executor reads (record_channel.h).
+static void test_an_executor_hears_of_checkpoints(void **state) {
+  (void)state;
+  remove_runs();
+  write_file("classes.yaml", classes);
+  shell_result r = shell("brim train classes.yaml --device ref --json");
+  assert_null(strstr(r.out, "\"event\":\"checkpoint\""));
+  assert_null(strstr(r.out, "\"total\":3,\"epoch\":"));
+  remove_runs();
+  r = shell("BRIM_CHANNEL=1 brim train classes.yaml --device ref --json");
+  const char *last = NULL;
+  for (const char *at = r.out; (at = strstr(at, "\"event\":\"checkpoint\"")) != NULL; at++)
+    last = at;
+  assert_non_null(last);
+  assert_non_null(strstr(last, "\"step\":12}"));
+  assert_non_null(strstr(r.out, "\"total\":3,\"epoch\":1,\"epochs\":4,\"step\":"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_an_executor_hears_of_checkpoints),
       cmocka_unit_test(test_a_regression_tells_its_loss),
       cmocka_unit_test(test_the_start_on_a_cpu),
       cmocka_unit_test(test_a_resumed_run_names_its_own_steps),

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/lab_exec.h"
+#include "lab/exec/lab_exec.h"
 #include "lab/wire/lab_wire.h"
 #include "lab/wire/lab_wire_link.h"
 

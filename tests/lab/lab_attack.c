@@ -1,7 +1,7 @@
 // See lab_attack.h.
 #include "lab_attack.h"
 
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 #include "workload/workload.h"
 
 static lab_place place;

@@ -6,9 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "lab/lab_exec.h"
-#include "lab/lab_exec_int.h"
-#include "lab/lab_late.h"
+#include "lab/exec/lab_exec.h"
+#include "lab/exec/lab_exec_int.h"
 #include "lab/pool/lab_pool.h"
 #include "lab/wire/lab_wire_link.h"
 
@@ -102,10 +101,10 @@ static void wait_has(const char *name, int64_t step) {
   fail_msg("%s of step %lld does not come", name, (long long)step);
 }
 
-static void wait_state(brim_exec_files *f, brim_exec_files_state expected, int64_t patience_ms) {
-  brim_exec_files_state state = BRIM_EXEC_FILES_BUSY;
-  for (int i = 0; i < TRIES && state == BRIM_EXEC_FILES_BUSY; i++) {
-    state = brim_exec_files_ask(f, patience_ms);
+static void wait_state(brim_exec_upload *f, brim_exec_upload_state expected, int64_t patience_ms) {
+  brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
+  for (int i = 0; i < TRIES && state == BRIM_EXEC_UPLOAD_BUSY; i++) {
+    state = brim_exec_upload_ask(f, patience_ms);
     usleep(PAUSE_US);
   }
   assert_int_equal(state, expected);
@@ -125,31 +124,31 @@ static bool never(void *ctx) {
 
 static void test_sent_as_they_come(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   put("attempt-1.log", "one\n", 4);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  assert_int_equal(brim_exec_files_step(f), -1);
-  brim_exec_files_look(f);  // nothing is there
-  brim_exec_files_offer(f);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  assert_int_equal(brim_exec_upload_step(f), -1);
+  brim_exec_upload_look(f);  // nothing is there
+  brim_exec_upload_offer(f);
   put_checkpoint("best.safetensors", 5, 3000);
   put_checkpoint("last.safetensors", 10, 2000000);
   put("log.jsonl", "{}\n", 3);
-  brim_exec_files_look(f);
+  brim_exec_upload_look(f);
   put_checkpoint("last.safetensors", 11, 50);  // was replaced meanwhile
   assert_false(has("checkpoint", 10));         // it is not offered yet
-  brim_exec_files_offer(f);
+  brim_exec_upload_offer(f);
   wait_has("checkpoint", 10);
   assert_true(has("best", -1));
   assert_true(has("record", -1));
-  brim_exec_files_look(f);
-  brim_exec_files_offer(f);
+  brim_exec_upload_look(f);
+  brim_exec_upload_offer(f);
   wait_has("checkpoint", 11);
   put("model.safetensors", "weights", 7);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
-  assert_int_equal(brim_exec_files_step(f), 11);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
+  assert_int_equal(brim_exec_upload_step(f), 11);
   assert_true(has("weights", -1));
-  brim_exec_files_close(f);
+  brim_exec_upload_close(f);
   char *log = NULL, path[128];
   snprintf(path, sizeof path, "%s/files/%s/log.1", root, ref.exp);
   assert_ok(brim_fs_read(path, 0, &log, NULL));
@@ -160,18 +159,18 @@ static void test_sent_as_they_come(void **state) {
 static void test_server_away(void **state) {
   (void)state;
   int port = brim_lab_pool_port(pool);
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   put_checkpoint("last.safetensors", 7, 1000);
   brim_lab_pool_close(pool);
   pool = NULL;
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_look(f);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_look(f);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_LATER, 1);
   open_pool(port);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
   assert_true(has("checkpoint", 7));
-  brim_exec_files_close(f);
+  brim_exec_upload_close(f);
 }
 
 static void limit_files(rlim_t bytes) {
@@ -184,27 +183,27 @@ static void limit_files(rlim_t bytes) {
 // The disk takes no more; later it does.
 static void test_full_disk(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   if (lab_is_postgres()) return;
   (void)signal(SIGXFSZ, SIG_IGN);
   put_checkpoint("last.safetensors", 7, 9000000);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
   limit_files(3000000);
-  brim_exec_files_look(f);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
+  brim_exec_upload_look(f);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_LATER, 1);
   assert_false(has("checkpoint", 7));
   limit_files(RLIM_INFINITY);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
   assert_true(has("checkpoint", 7));
-  brim_exec_files_close(f);
+  brim_exec_upload_close(f);
 }
 
 // So it is with a log: it is not done before all of it has come.
 static void test_full_disk_for_a_log(void **state) {
   (void)state;
   enum { SIZE = 2000000 };
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   uint64_t size = 0;
   char path[128], *text = malloc(SIZE);
   if (lab_is_postgres()) return;
@@ -214,12 +213,12 @@ static void test_full_disk_for_a_log(void **state) {
   put("attempt-1.log", text, SIZE);
   free(text);
   limit_files(700000);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_LATER, 2000);  // several tries
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_LATER, 2000);  // several tries
   limit_files(RLIM_INFINITY);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
-  brim_exec_files_close(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
+  brim_exec_upload_close(f);
   snprintf(path, sizeof path, "%s/files/%s/log.1", root, ref.exp);
   assert_ok(brim_fs_size(path, &size));
   assert_int_equal(size, SIZE);
@@ -227,16 +226,16 @@ static void test_full_disk_for_a_log(void **state) {
 
 static void test_stale(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   put_checkpoint("last.safetensors", 7, 1000);
   lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
   lab_clock_ms += 1000000;
   const brim_store_ref next = lab_run(store, 1);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_look(f);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_STALE, NEVER_MS);
-  brim_exec_files_close(f);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_look(f);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_STALE, NEVER_MS);
+  brim_exec_upload_close(f);
   assert_false(has("checkpoint", 7));
   ref = next;
 }
@@ -244,24 +243,21 @@ static void test_stale(void **state) {
 // To another folder.
 static void test_fetched(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   char other[128], *path;
-  brim_exec_checkpoint here = {.step = -1, .sent = -1};
   put_checkpoint("best.safetensors", 5, 3000);
   put_checkpoint("last.safetensors", 10, 700000);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_look(f);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
-  brim_exec_files_close(f);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_look(f);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
+  brim_exec_upload_close(f);
   snprintf(other, sizeof other, "%s/other", root);
   assert_ok(brim_fs_mkdirs(other));
   assert_status(brim_exec_fetch(link_to, other, ref.exp, never, NULL), BRIM_EINTERRUPTED);
-  brim_exec_checkpoint_look(&here, other);
-  assert_int_equal(here.step, -1);
+  assert_int_equal(brim_exec_checkpoint_of(other), -1);
   assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
-  brim_exec_checkpoint_look(&here, other);
-  assert_int_equal(here.step, 10);
+  assert_int_equal(brim_exec_checkpoint_of(other), 10);
   path = brim_fs_join(other, "best.safetensors");
   assert_true(brim_fs_exists(path));
   brim_free(path);
@@ -269,21 +265,20 @@ static void test_fetched(void **state) {
   memcpy(folder, other, sizeof folder);
   put_checkpoint("last.safetensors", 12, 9);
   assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
-  brim_exec_checkpoint_look(&here, other);
-  assert_int_equal(here.step, 12);
+  assert_int_equal(brim_exec_checkpoint_of(other), 12);
 }
 
 // Bytes on the server's disk that are no longer those: the training begins with what is there.
 static void test_damaged(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   char other[128], command[300];
   put_checkpoint("last.safetensors", 10, 700000);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_look(f);
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_DONE, NEVER_MS);
-  brim_exec_files_close(f);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_look(f);
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
+  brim_exec_upload_close(f);
   snprintf(command, sizeof command,
            "printf x | dd of=$(ls %s/files/%s/checkpoint.*) bs=1 seek=5000 conv=notrunc 2>&1", root,
            ref.exp);
@@ -301,29 +296,29 @@ static void test_damaged(void **state) {
 // What an executor left is sent by the worker, also after the result.
 static void test_late(void **state) {
   (void)state;
-  brim_lab_late *late = NULL;
+  brim_lab_uploads *late = NULL;
   char worker[96];
   brim_store_ref owed;
   snprintf(worker, sizeof worker, "%s/worker", root);
   put_checkpoint("last.safetensors", 10, 1000);
   put("model.safetensors", "weights", 7);
-  assert_false(brim_exec_owed_find(folder, &owed));
-  assert_ok(brim_exec_owed_write(folder, &ref));
-  assert_true(brim_exec_owed_find(folder, &owed));
+  assert_false(brim_exec_pending_find(folder, &owed));
+  assert_ok(brim_exec_pending_write(folder, &ref));
+  assert_true(brim_exec_pending_find(folder, &owed));
   assert_int_equal(owed.fence, ref.fence);
   assert_string_equal(owed.exp, ref.exp);
   assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
-  assert_ok(brim_lab_late_open(link_to, worker, &late));
+  assert_ok(brim_lab_uploads_open(link_to, worker, &late));
   wait_has("weights", -1);
-  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
-  assert_false(brim_exec_owed_find(folder, &owed));
+  for (int i = 0; i < TRIES && brim_exec_pending_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_pending_find(folder, &owed));
   assert_true(has("checkpoint", 10));
   put("model.safetensors", "others", 6);  // told of a folder later
-  assert_ok(brim_exec_owed_write(folder, &ref));
-  brim_lab_late_look(late, folder);
-  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
-  assert_false(brim_exec_owed_find(folder, &owed));
-  brim_lab_late_close(late);
+  assert_ok(brim_exec_pending_write(folder, &ref));
+  brim_lab_uploads_look(late, folder);
+  for (int i = 0; i < TRIES && brim_exec_pending_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_pending_find(folder, &owed));
+  brim_lab_uploads_close(late);
 }
 
 // A token that is missing or ended, a certificate, a proxy: no answer of the store, so a result waits in
@@ -351,12 +346,12 @@ static void test_turned_away(void **state) {
   char *path = brim_fs_join(folder, "attempt-1.spool");
   assert_true(brim_fs_exists(path));
   brim_free(path);
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   put("model.safetensors", "weights", 7);
-  assert_ok(brim_exec_files_open(link_to, folder, &ref, &f));
-  brim_exec_files_finish(f);
-  wait_state(f, BRIM_EXEC_FILES_LATER, 1);
-  brim_exec_files_close(f);
+  assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
+  brim_exec_upload_finish(f);
+  wait_state(f, BRIM_EXEC_UPLOAD_LATER, 1);
+  brim_exec_upload_close(f);
   // the machine itself has no token
   brim_lab_pool_close(pool);
   pool = NULL;
@@ -402,7 +397,7 @@ static void test_files_without_a_spool(void **state) {
   execute("printf weights >\"$3/model.safetensors\"\n", &r);
   wait_has("weights", -1);
   assert_owed("");
-  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_false(brim_exec_pending_find(folder, &owed));
 }
 
 // The server takes the result, and not the files: it knows what is missing until the worker has sent it.
@@ -410,7 +405,7 @@ static void test_files_that_are_owed(void **state) {
   (void)state;
   brim_lab_exec_report r;
   brim_store_ref owed;
-  brim_lab_late *late = NULL;
+  brim_lab_uploads *late = NULL;
   char worker[96];
   if (lab_is_postgres()) return;
   (void)signal(SIGXFSZ, SIG_IGN);
@@ -421,22 +416,22 @@ static void test_files_that_are_owed(void **state) {
   execute("", &r);
   limit_files(RLIM_INFINITY);
   assert_owed("checkpoint,weights");
-  assert_true(brim_exec_owed_find(folder, &owed));
-  assert_ok(brim_lab_late_open(link_to, worker, &late));
-  for (int i = 0; i < TRIES && brim_exec_owed_find(folder, &owed); i++) usleep(PAUSE_US);
-  assert_false(brim_exec_owed_find(folder, &owed));
+  assert_true(brim_exec_pending_find(folder, &owed));
+  assert_ok(brim_lab_uploads_open(link_to, worker, &late));
+  for (int i = 0; i < TRIES && brim_exec_pending_find(folder, &owed); i++) usleep(PAUSE_US);
+  assert_false(brim_exec_pending_find(folder, &owed));
   assert_owed("");
-  brim_lab_late_close(late);
+  brim_lab_uploads_close(late);
 }
 
 // A link to a store needs no files elsewhere.
 static void test_no_server(void **state) {
   (void)state;
-  brim_exec_files *f = NULL;
+  brim_exec_upload *f = NULL;
   brim_lab_link *local = NULL;
   const brim_lab_ops ops = {.store = store};
   assert_ok(brim_lab_link_local(&ops, &local));
-  assert_ok(brim_exec_files_open(local, folder, &ref, &f));
+  assert_ok(brim_exec_upload_open(local, folder, &ref, &f));
   assert_null(f);
   assert_ok(brim_exec_fetch(local, folder, ref.exp, never, NULL));
   brim_lab_link_close(local);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lab/lab_exec_int.h"
+#include "lab/exec/lab_exec_int.h"
 #include "lab/wire/lab_wire_link.h"
 
 static const char folder[] = "a folder";
@@ -223,24 +223,19 @@ static void test_the_step_of_a_checkpoint(void **state) {
   (void)state;
   static const char first[] = "{\"__metadata__\":{\"brim.step\":\"120\"}}";
   static const char second[] = "{\"__metadata__\":{\"brim.step\":\"1300\"}}";
-  brim_exec_checkpoint c = {.step = -1, .sent = -1};
   clear_folder();
-  brim_exec_checkpoint_look(&c, folder);
-  assert_int_equal(c.step, -1);
+  assert_int_equal(brim_exec_checkpoint_of(folder), -1);
   put_checkpoint(first, sizeof first - 1);
-  brim_exec_checkpoint_look(&c, folder);
-  assert_int_equal(c.step, 120);
+  assert_int_equal(brim_exec_checkpoint_of(folder), 120);
   put_checkpoint(second, sizeof second - 1);
-  brim_exec_checkpoint_look(&c, folder);
-  assert_int_equal(c.step, 1300);
-  // damaged ones say nothing
+  assert_int_equal(brim_exec_checkpoint_of(folder), 1300);
+  // damaged ones have no step
   put_checkpoint(second, SIZE_MAX);
-  brim_exec_checkpoint_look(&c, folder);
+  assert_int_equal(brim_exec_checkpoint_of(folder), -1);
   put_checkpoint("{\"__metadata__\":{\"brim.step\":\"x\"}}", 34);
-  brim_exec_checkpoint_look(&c, folder);
+  assert_int_equal(brim_exec_checkpoint_of(folder), -1);
   put_checkpoint("{\"__metadata__\":", 16);
-  brim_exec_checkpoint_look(&c, folder);
-  assert_int_equal(c.step, 1300);
+  assert_int_equal(brim_exec_checkpoint_of(folder), -1);
 }
 
 //---------------------------------- patience ----------------------------------
@@ -265,8 +260,8 @@ static void test_patience(void **state) {
   brim_exec_events_init(&e, 0);
   assert_int_equal(brim_exec_events_patience(&e, 60 * s), 60 * s);
   say(&e, 1 * s, "{\"event\":\"start\",\"start_step\":0,\"steps\":100,\"epochs\":10}");
-  say(&e, 11 * s, "{\"event\":\"progress\",\"title\":\"epoch 1/10\",\"done\":1,\"total\":10}");
-  say(&e, 21 * s, "{\"event\":\"progress\",\"title\":\"epoch 1/10\",\"done\":2,\"total\":10}");
+  say(&e, 11 * s, "{\"event\":\"progress\",\"step\":1,\"epoch\":1,\"epochs\":10}");
+  say(&e, 21 * s, "{\"event\":\"progress\",\"step\":2,\"epoch\":1,\"epochs\":10}");
   assert_int_equal(e.progress.step, 2);
   assert_int_equal(e.progress.epochs, 10);
   assert_int_equal(brim_exec_events_patience(&e, 60 * s), 20 * 10 * s);
@@ -281,6 +276,49 @@ static void test_patience(void **state) {
   say_on(&e, BRIM_CHILD_ERR, 133 * s, "{\"event\":\"steps\",\"step\":5}");
   assert_int_equal(e.sign_ns, 121 * s);
   assert_int_equal(e.line_count, 4);
+}
+
+// Each kind of record (record_channel.h); what lacks its members, or is damaged, changes nothing.
+static void test_records(void **state) {
+  (void)state;
+  static brim_exec_events e;
+  brim_exec_events_init(&e, 0);
+  say(&e, 1, "{\"event\":\"start\",\"start_step\":30,\"steps\":100,\"epochs\":10}");
+  assert_true(e.started);
+  assert_int_equal(e.start_step, 30);
+  assert_int_equal(e.checkpoint, 30);
+  assert_int_equal(e.progress.steps, 100);
+  say(&e, 2, "{\"event\":\"progress\",\"step\":31,\"epoch\":4,\"epochs\":10,\"rate\":1.5}");
+  assert_int_equal(e.progress.step, 31);
+  assert_int_equal(e.progress.epoch, 4);
+  say(&e, 3, "{\"event\":\"progress\",\"title\":\"epoch 9/10\",\"step\":-4,\"epoch\":\"5\"}");
+  assert_int_equal(e.progress.step, 31);
+  assert_int_equal(e.progress.epoch, 4);
+  assert_int_equal(e.sign_ns, 3);
+  say(&e, 4, "{\"event\":\"steps\",\"step\":32}");
+  assert_int_equal(e.progress.step, 32);
+  say(&e, 5, "{\"event\":\"checkpoint\",\"step\":32}");
+  assert_int_equal(e.checkpoint, 32);
+  say(&e, 6, "{\"event\":\"findings\",\"findings\":[{\"code\":\"io_wait\"}]}");
+  assert_string_equal(e.findings, "[{\"code\":\"io_wait\"}]");
+  e.findings_sent = true;
+  say(&e, 7, "{\"event\":\"findings\",\"findings\":3}");
+  assert_true(e.findings_sent);
+  say(&e, 8, "{\"event\":\"findings\",\"findings\":[]}");
+  assert_string_equal(e.findings, "[]");
+  assert_false(e.findings_sent);
+  assert_int_equal(e.sign_ns, 4);  // neither is progress
+  say(&e, 9,
+      "{\"event\":\"error\",\"status\":\"BRIM_EIO\",\"class\":\"data\",\"message\":\"torn\"}");
+  assert_true(e.failed);
+  assert_int_equal(e.status, BRIM_EIO);
+  assert_int_equal(e.failure, BRIM_FAILURE_DATA);
+  assert_string_equal(e.message, "torn");
+  say(&e, 10, "{\"event\":\"result\",\"steps\":100,\"epochs\":10,\"interrupted\":false}");
+  assert_int_equal(e.progress.step, 100);
+  assert_int_equal(e.progress.epoch, 10);
+  assert_int_equal(e.line_count, 0);
+  brim_free(e.findings);
 }
 
 //---------------------------------- classes ----------------------------------
@@ -435,6 +473,7 @@ int main(void) {
       cmocka_unit_test(test_memory_runs_out),
       cmocka_unit_test(test_the_step_of_a_checkpoint),
       cmocka_unit_test(test_patience),
+      cmocka_unit_test(test_records),
       cmocka_unit_test(test_classes_by_their_end),
       cmocka_unit_test(test_counts_of_killed_processes),
       cmocka_unit_test(test_the_owner_is_found_and_ended),

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/lab_exec.h"
+#include "lab/exec/lab_exec.h"
 #include "lab/wire/lab_wire_link.h"
 #include "lab/wire/lab_wire_server.h"
 #include "process_run.h"

@@ -2,8 +2,9 @@
 // tests here: devices are no axis, 1e-4 is a number, placeholders are filled in, ids do not collide,
 // a grid is expanded at submit, and nothing later changes what is queued.
 #include "base/base.h"
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
+#include "record/record_lab.h"
 #include "test.h"
 #include "workload/workload.h"
 
@@ -97,10 +98,10 @@ static void a_stored_config_is_its_experiment(void **state) {
     char id[BRIM_LAB_ID], group[BRIM_LAB_ID];
     assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, id));
     assert_string_equal(id, p->id);
-    brim_lab_config_group(p->config, group);
+    brim_lab_config_mark(p->config, "group", group);
     assert_string_equal(group, p->group);
     char cost[BRIM_LAB_ID];
-    brim_lab_config_cost(p->config, cost);
+    brim_lab_config_mark(p->config, "cost", cost);
     assert_string_equal(cost, p->cost);
     // learning rate and seed cost nothing
     assert_string_equal(cost, grid.points[i - i % 6].cost);
@@ -122,9 +123,9 @@ static void a_stored_config_is_its_experiment(void **state) {
                                         "# group 0123456789abcdef0123456789abcdeg\n",
                                         "# group 0123456789abcdef0123456789abcdef0\n"};
   for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
-    brim_lab_config_group(without[i], none);
+    brim_lab_config_mark(without[i], "group", none);
     assert_string_equal(none, "");
-    brim_lab_config_cost(without[i], none);
+    brim_lab_config_mark(without[i], "cost", none);
     assert_string_equal(none, "");
   }
   brim_lab_grid_free(&grid);

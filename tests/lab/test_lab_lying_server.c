@@ -2,8 +2,8 @@
 #include "test.h"
 
 #include "base/base.h"
+#include "lab/exec/lab_exec.h"
 #include "lab/http/lab_http.h"
-#include "lab/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 
 static brim_http_server *server;

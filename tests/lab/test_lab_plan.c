@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/lab_plan.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_link.h"
 #include "test.h"

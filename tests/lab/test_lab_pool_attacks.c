@@ -2,7 +2,7 @@
 // routes is attacked: a new row needs no new test.
 #include "lab_attack.h"
 
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 
 //---------------------------------- paths ----------------------------------
 

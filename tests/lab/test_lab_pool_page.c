@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 #include "workload/workload.h"
 
 // The list of workloads adds their keys before main. This reference links it.

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lab/lab_records.h"
+#include "lab/wire/lab_wire_records.h"
 #include "lab_served.h"
 #include "lab_test.h"
 

@@ -7,9 +7,9 @@
 #include "test.h"
 
 #include "base/base.h"
-#include "lab/lab_sweep.h"
-#include "lab/lab_sweep_slurm.h"
 #include "lab/slurm/lab_slurm.h"
+#include "lab/sweep/lab_sweep.h"
+#include "lab/sweep/lab_sweep_int.h"
 #include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- the scripts ----------------------------------
@@ -302,8 +302,7 @@ static void assert_each_once(brim_lab_sweep *sweep, int count) {
     int found = 0;
     for (size_t k = 0; k < m->count; k++) {
       for (size_t i = 0; i < m->arrays[k]->is.count; i++) {
-        found +=
-            !m->arrays[k]->elements[i].over && strcmp(m->arrays[k]->is.exps[i].id, id_of(n)) == 0;
+        found += !m->arrays[k]->tasks[i].over && strcmp(m->arrays[k]->is.exps[i].id, id_of(n)) == 0;
       }
     }
     assert_int_equal(found, 1);
@@ -314,7 +313,7 @@ static void assert_each_once(brim_lab_sweep *sweep, int count) {
 static void finish_all(brim_lab_sweep *sweep) {
   for (size_t k = 0; k < sweep->slurm->count; k++) {
     for (size_t i = 0; i < sweep->slurm->arrays[k]->is.count; i++) {
-      if (!sweep->slurm->arrays[k]->elements[i].over) finish(sweep, k, i);
+      if (!sweep->slurm->arrays[k]->tasks[i].over) finish(sweep, k, i);
     }
   }
   set_queue("COMPLETED");

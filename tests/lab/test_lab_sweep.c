@@ -9,9 +9,9 @@
 #include "fake_gpus.h"
 
 #include "config/config.h"
-#include "lab/lab_grid.h"
-#include "lab/lab_sweep.h"
-#include "lab/lab_sweep_int.h"
+#include "lab/grid/lab_grid.h"
+#include "lab/sweep/lab_sweep.h"
+#include "lab/sweep/lab_sweep_int.h"
 #include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- the executor ----------------------------------
@@ -669,8 +669,8 @@ static void test_waits_while_the_store_is_away(void **state) {
   brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
   int turns = 0;
   bool done = false;
-  sweep->trouble_ms = brim_lab_now_ms() + 300;
-  for (; brim_lab_now_ms() < sweep->trouble_ms && turns < 1000; turns++) {
+  sweep->trouble_ms = brim_clock_ms() + 300;
+  for (; brim_clock_ms() < sweep->trouble_ms && turns < 1000; turns++) {
     assert_ok(brim_lab_sweep_turn(sweep, NULL, 0, 1000, &done));
     assert_false(done);
   }

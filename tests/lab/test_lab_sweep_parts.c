@@ -2,7 +2,7 @@
 // moves; texts that are cut.
 #include <math.h>
 
-#include "lab/lab_sweep_int.h"
+#include "lab/sweep/lab_sweep_int.h"
 #include "lab/wire/lab_wire_link.h"
 #include "place_test.h"
 

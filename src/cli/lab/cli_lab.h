@@ -4,7 +4,7 @@
 #define BRIM_CLI_LAB_H_
 
 #include "cli/cli.h"
-#include "lab/lab_records.h"
+#include "lab/wire/lab_wire_records.h"
 #include "record/record_lab.h"
 
 #ifdef __cplusplus

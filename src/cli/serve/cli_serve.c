@@ -16,7 +16,7 @@
 #include "lab/http/lab_http_client.h"
 #include "lab/http/lab_http_pin.h"
 #include "lab/http/lab_http_url.h"
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------- files of the owner --------------------------------------

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/serve/cli_serve.h"
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 
 static const brim_option options[] = {

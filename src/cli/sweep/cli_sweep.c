@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include "cli/job/cli_job_options.h"
-#include "lab/lab_grid.h"
-#include "lab/lab_sweep.h"
+#include "lab/exec/lab_exec.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 
 //---------------------------------- command lines of children ----------------------------------
@@ -461,7 +462,7 @@ static const struct {
     {"stop", brim_cli_sweep_stop, true},
     {"chaos", brim_cli_sweep_chaos, true},
     {"execute", brim_cli_sweep_execute, false},
-    {"element", brim_cli_sweep_element, false},
+    {"element", brim_cli_sweep_slurm_task, false},
     {"plan", brim_cli_sweep_plan, false},
 };
 

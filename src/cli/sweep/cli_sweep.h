@@ -118,7 +118,7 @@ brim_status brim_cli_sweep_stop(brim_cli *cli);          // stop [PLACE]
 brim_status brim_cli_sweep_chaos(brim_cli *cli);         // chaos
 // Started by the sweep, not by people; they take no options of their own.
 brim_status brim_cli_sweep_execute(brim_cli *cli);
-brim_status brim_cli_sweep_element(brim_cli *cli);
+brim_status brim_cli_sweep_slurm_task(brim_cli *cli);
 brim_status brim_cli_sweep_plan(brim_cli *cli);
 
 #ifdef __cplusplus

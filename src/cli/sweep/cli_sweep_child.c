@@ -12,11 +12,12 @@
 #include <unistd.h>
 
 #include "cli/job/cli_job.h"
-#include "lab/lab_exec.h"
-#include "lab/lab_plan.h"
-#include "lab/lab_sweep.h"
+#include "lab/exec/lab_exec.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/slurm/lab_slurm.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
+#include "record/record_lab.h"
 #include "run/run.h"
 
 //------------------------------------------- execute -------------------------------------------
@@ -138,15 +139,15 @@ brim_status brim_cli_sweep_execute(brim_cli *cli) {
   return status;
 }
 
-//------------------------------------------- element -------------------------------------------
-// `brim sweep element`, started by Slurm and not by people: one element of an array runs one experiment of
+//------------------------------------------ Slurm task ------------------------------------------
+// `brim sweep element`, started by Slurm and not by people: one task of an array runs one experiment of
 // the store, and ends. Its words:
 //   place=   the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
 //   folder=  of the sweep's experiments    array=  the array's name    worker=  its worker's name
 //   device= lease_ms= beat_ms= grace_ms= stall_ms=    as in lab_exec.h; may be left out
 //   trainer= a program to run instead of `brim train`; for tests
 // Which experiment: SLURM_ARRAY_TASK_ID in FOLDER/slurm/ARRAY.json. Exit codes: 0 the experiment is done or
-// there is nothing to do, 1 it failed, 75 it saved and Slurm runs the element again.
+// there is nothing to do, 1 it failed, 75 it saved and Slurm runs the task again.
 
 enum {
   ELEMENT_CALL_MS = 3000,
@@ -158,7 +159,7 @@ enum {
   RANK_WORDS = 6
 };
 
-typedef struct element {
+typedef struct slurm_task {
   brim_cli *cli;
   const char *place, *folder, *array, *worker, *device, *trainer;
   int64_t lease_ms, beat_ms, grace_ms, stall_ms;
@@ -168,11 +169,11 @@ typedef struct element {
   const char *exp;
   brim_lab_link *link;
   char *url;  // the whole place of a database; NULL: it is a folder
-} element;
+} slurm_task;
 
 //---------------------------------- words ----------------------------------
 
-static bool element_take_word(element *e, const char *word) {
+static bool task_take_word(slurm_task *e, const char *word) {
   return brim_cli_sweep_take_text(word, "place", &e->place) ||
          brim_cli_sweep_take_text(word, "folder", &e->folder) ||
          brim_cli_sweep_take_text(word, "array", &e->array) ||
@@ -185,11 +186,11 @@ static bool element_take_word(element *e, const char *word) {
          brim_cli_sweep_take_number(word, "stall_ms", &e->stall_ms);
 }
 
-static brim_status element_parse_words(element *e) {
+static brim_status task_parse_words(slurm_task *e) {
   brim_cli *cli = e->cli;
   for (size_t i = 1; i < cli->parse.positional_count; i++) {
     const char *word = cli->parse.positional[i];
-    if (!element_take_word(e, word))
+    if (!task_take_word(e, word))
       return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
   }
   e->job = getenv("SLURM_ARRAY_JOB_ID");
@@ -210,8 +211,8 @@ static brim_status element_parse_words(element *e) {
   return BRIM_OK;
 }
 
-// *mine: the array is still the sweep's, and this element has an experiment in it.
-static brim_status find_experiment(element *e, bool *mine) {
+// *mine: the array is still the sweep's, and this task has an experiment in it.
+static brim_status find_experiment(slurm_task *e, bool *mine) {
   int64_t task = -1;
   *mine = false;
   brim_status status = brim_slurm_array_read(e->folder, e->array, &e->is);
@@ -231,7 +232,7 @@ static brim_status find_experiment(element *e, bool *mine) {
 
 //---------------------------------- the store ----------------------------------
 
-static brim_status element_open_link(element *e) {
+static brim_status task_open_link(slurm_task *e) {
   const char *whole = getenv(BRIM_LAB_PLACE_ENV);
   if (brim_store_is_url(e->place)) {
     e->url = brim_strdup(whole ? whole : e->place);
@@ -253,7 +254,7 @@ static brim_status element_open_link(element *e) {
 }
 
 // With a database there may be no sweep now that ends leases.
-static void end_leases(const element *e) {
+static void end_leases(const slurm_task *e) {
   const brim_store_options how = {.lease_ms = e->lease_ms, .grace_ms = -1};
   brim_store *store = NULL;
   if (!e->url) return;
@@ -263,7 +264,7 @@ static void end_leases(const element *e) {
 }
 
 // Whether it is worth while to ask again: an earlier attempt has a lease, or a pause is not over.
-static brim_status may_come(element *e, bool *out) {
+static brim_status may_come(slurm_task *e, bool *out) {
   brim_store_exp *exp = NULL;
   *out = false;
   BRIM_TRY(brim_lab_get(e->link, e->exp, &exp));
@@ -275,7 +276,7 @@ static brim_status may_come(element *e, bool *out) {
 }
 
 // The same claim until there is an answer. claimed->exp NULL: the experiment needs no run now.
-static brim_status claim(element *e, brim_store_claimed *claimed) {
+static brim_status claim(slurm_task *e, brim_store_claimed *claimed) {
   const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
   char id[BRIM_EXP_ID], devices[96];
   snprintf(devices, sizeof devices, "slurm %s_%s%s%.48s", e->job, e->task, gpus ? " gpu " : "",
@@ -314,7 +315,7 @@ static void add(command_words *w, const char *word) {
   if (w->count < MOST_WORDS - 1) w->list[w->count++] = word;
 }
 
-static int64_t ranks_of(const element *e) {
+static int64_t ranks_of(const slurm_task *e) {
   int64_t nodes = e->is.nodes > 1 ? e->is.nodes : 1, ranks = e->is.gpus > 1 ? e->is.gpus : 1;
   return ranks > nodes ? ranks : nodes;
 }
@@ -337,7 +338,7 @@ static const char *mpi_of(void) {
   return found;
 }
 
-static void add_srun(const element *e, command_words *w) {
+static void add_srun(const slurm_task *e, command_words *w) {
   const char *mpi = mpi_of();
   add(w, "srun");
   if (mpi) {
@@ -353,7 +354,7 @@ static void add_srun(const element *e, command_words *w) {
   add(w, "--kill-on-bad-exit=1");
 }
 
-static void element_add_plugins(const brim_cli *cli, command_words *w) {
+static void task_add_plugins(const brim_cli *cli, command_words *w) {
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
     if (strcmp(item->option->name, "plugin") != 0) continue;
@@ -363,13 +364,14 @@ static void element_add_plugins(const brim_cli *cli, command_words *w) {
   if (brim_option_flag(&cli->parse, "allow-plugins", false)) add(w, "--allow-plugins");
 }
 
-// What Slurm gave to each task; 0 = it says nothing, or the config has a number of its own.
-static int64_t threads_of(const element *e, const char *config) {
+// The cores that Slurm gave to each task; 0 = unknown, or the config has a number of its own.
+static int64_t threads_of(const slurm_task *e, const char *config) {
   const char *text = getenv("SLURM_CPUS_PER_TASK");
   int64_t n = 0;
   if (!text && ranks_of(e) == 1) text = getenv("SLURM_CPUS_ON_NODE");
-  const char *own = strncmp(config, "threads:", 8) == 0 ? config : strstr(config, "\nthreads:");
-  if (own && strtoll(strchr(own, ':') + 1, NULL, 10) > 0) return 0;
+  char own[32];
+  brim_lab_config_value(config, "threads", own, sizeof own);
+  if (strtoll(own, NULL, 10) > 0) return 0;
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 
@@ -377,8 +379,8 @@ static int64_t threads_of(const element *e, const char *config) {
 static const char *const no_ranks[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS",
                                        "SLURM_NTASKS",  "SLURM_NPROCS", NULL};
 
-static brim_status element_execute(element *e, const brim_store_claimed *claimed, const char *self,
-                                   brim_lab_exec_report *report) {
+static brim_status task_execute(slurm_task *e, const brim_store_claimed *claimed, const char *self,
+                                brim_lab_exec_report *report) {
   const bool ranks = ranks_of(e) > 1;
   command_words *w = brim_calloc(1, sizeof *w);
   brim_str folder;
@@ -386,7 +388,7 @@ static brim_status element_execute(element *e, const brim_store_claimed *claimed
   if (ranks) add_srun(e, w);
   add(w, e->trainer ? e->trainer : self);
   if (!e->trainer) add(w, "train");
-  if (!e->trainer) element_add_plugins(e->cli, w);
+  if (!e->trainer) task_add_plugins(e->cli, w);
   brim_str_init(&folder);
   brim_status status = brim_lab_exp_folder(e->folder, e->exp, &folder);
   const brim_lab_exec_options options = {
@@ -413,7 +415,7 @@ static brim_status element_execute(element *e, const brim_store_claimed *claimed
 //---------------------------------- after ----------------------------------
 
 typedef struct own_state {
-  const element *e;
+  const slurm_task *e;
   brim_slurm_state state;
 } own_state;
 
@@ -424,8 +426,8 @@ static void on_own(void *ctx, const brim_slurm_row *row) {
   }
 }
 
-// Slurm may have a reason of its own to end the element: scancel, or it queues the element again on its own.
-static bool is_running(const element *e) {
+// Slurm may have a reason of its own to end the task: scancel, or it queues the task again.
+static bool is_running(const slurm_task *e) {
   own_state own = {e, BRIM_SLURM_UNKNOWN};
   const char *names[] = {e->array};
   brim_slurm_words words = {0};
@@ -439,8 +441,8 @@ static bool is_running(const element *e) {
   return own.state == BRIM_SLURM_RUNNING;
 }
 
-// By the array's number and the element's own, which stay the same however often it is queued.
-static brim_status requeue(element *e) {
+// By the numbers of the array and of the task, which stay the same however often it is queued.
+static brim_status requeue(slurm_task *e) {
   brim_slurm_array now = {0};
   brim_slurm_words words = {0};
   brim_slurm_command command = {0};
@@ -464,19 +466,19 @@ static brim_status requeue(element *e) {
   return brim_fail(BRIM_EINTERRUPTED, "stopped to run again");
 }
 
-static brim_status run(element *e) {
+static brim_status run(slurm_task *e) {
   bool mine = false;
   char *self = NULL;
   brim_store_claimed claimed = {0};
   brim_lab_exec_report report = {0};
   BRIM_TRY(find_experiment(e, &mine));
   if (!mine) return BRIM_OK;
-  BRIM_TRY(element_open_link(e));
+  BRIM_TRY(task_open_link(e));
   unsetenv(BRIM_LAB_PLACE_ENV);  // the link has its copy, and a training needs none
   BRIM_TRY(claim(e, &claimed));
   if (!claimed.exp) return *e->cli->stop ? requeue(e) : BRIM_OK;
   brim_status status = brim_fs_exe(&self);
-  if (!status) status = element_execute(e, &claimed, self, &report);
+  if (!status) status = task_execute(e, &claimed, self, &report);
   brim_free(self);
   brim_store_exp_free(claimed.exp);
   BRIM_TRY(status);
@@ -486,11 +488,11 @@ static brim_status run(element *e) {
   return brim_fail(BRIM_ECHILD, "%s: %s", brim_failure_name(report.failure), report.message);
 }
 
-brim_status brim_cli_sweep_element(brim_cli *cli) {
-  element e = {.cli = cli};
+brim_status brim_cli_sweep_slurm_task(brim_cli *cli) {
+  slurm_task e = {.cli = cli};
   // preemption signals more than once, and the training must save all the same
   brim_cli_interrupt_set(BRIM_CLI_SAVES_ALWAYS);
-  brim_status status = element_parse_words(&e);
+  brim_status status = task_parse_words(&e);
   if (!status) status = run(&e);
   brim_lab_link_close(e.link);
   brim_slurm_array_deinit(&e.is);
@@ -500,7 +502,7 @@ brim_status brim_cli_sweep_element(brim_cli *cli) {
 
 //--------------------------------------------- plan ---------------------------------------------
 // `brim sweep plan`, started by the sweep and not by people: reads questions from its standard input,
-// one JSON object a line, and answers each with what the experiment will need (lab/lab_plan.h). Ends
+// one JSON object a line, and answers each with what the experiment will need (lab/grid/lab_grid.h). Ends
 // with its input. A question that cannot be answered is answered with a class and a message.
 
 // Of a measured setting: enough to tell hours from days.

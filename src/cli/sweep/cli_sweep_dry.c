@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_plan.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/wire/lab_wire_ids.h"
 #include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/sweep/cli_sweep.h"
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"
 

@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/lab_grid.h"
-#include "lab/lab_plan.h"
-#include "lab/lab_sweep.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 #include "workload/workload.h"
 

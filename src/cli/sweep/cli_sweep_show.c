@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lab/exec/lab_exec.h"
 #include "lab/http/lab_http_client.h"
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_files.h"
 #include "lab/wire/lab_wire_link.h"
 #include "ui/sweep/ui_sweep.h"

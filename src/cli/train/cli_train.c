@@ -15,6 +15,7 @@
 #include "cli/job/cli_job_options.h"
 #include "cli/train/cli_train_ranks.h"
 #include "engine/engine.h"
+#include "record/record_channel.h"
 #include "workload/learn/learn_trained.h"
 
 //-------------------------------------------- ranks --------------------------------------------
@@ -573,6 +574,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
                             brim_run_result *result) {
   brim_cli_training t = {
       .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
+  cli->channel = getenv(BRIM_CHANNEL_ENV) != NULL;
   brim_run_options how = {.output_dir = dir,
                           .stop = cli->stop,
                           .publish = "train",

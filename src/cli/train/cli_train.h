@@ -18,6 +18,7 @@ typedef struct brim_cli_training {
   bool reported_waiting;      // that steps wait for data
   brim_gpu_sampler *sampler;  // of a GPU that is watched; NULL = none
   const char *unit;           // of the rates: "samples", "env steps"; NULL until it is known
+  char *findings;             // as the executor has them, as JSON; NULL = none so far
 } brim_cli_training;
 
 // The callbacks of a run that is shown, and their context.

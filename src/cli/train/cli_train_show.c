@@ -8,6 +8,7 @@
 
 #include "base/base_words.h"
 #include "cli/job/cli_loading.h"
+#include "record/record_job.h"
 
 //--------------------------------------- usage of the GPU ---------------------------------------
 // How busy the GPU is while a workload trains that asks for it: where a step is one kernel, being busy
@@ -37,6 +38,8 @@ static void training_usage(void *ctx, double *gpu_percent, double *sm_percent) {
 }
 
 void brim_cli_training_end(brim_cli_training *t) {
+  brim_free(t->findings);
+  t->findings = NULL;
   brim_gpu_sampler_stop(t->sampler);
   t->sampler = NULL;
 }
@@ -959,6 +962,43 @@ brim_status brim_cli_training_result(brim_cli_training *t, const brim_run_result
   return status;
 }
 
+//---------------------------------- for an executor ----------------------------------
+
+// Tells the executor (record_channel.h). A record that cannot be written is no reason to stop the run.
+static void tell_executor(brim_cli_training *t, const char *event, const char *key, json_t *value) {
+  json_t *fields = json_object();
+  brim_status s = brim_json_put(fields, key, value);
+  if (s) json_decref(fields);
+  if (!s) s = brim_cli_event(t->cli, event, fields);
+  if (s) brim_status_clear();
+}
+
+static void on_checkpoint(void *ctx, int64_t step) {
+  tell_executor(ctx, "checkpoint", "step", json_integer(step));
+}
+
+// Sends the findings when they have changed. An empty list is no news before the first one.
+static void on_published(void *ctx, const brim_job *job) {
+  brim_cli_training *t = ctx;
+  json_t *json = NULL;
+  char *text = NULL;
+  if (brim_ranks_rank(t->job->ranks) > 0) return;
+  if ((job->finding_count == 0 && !t->findings) || brim_job_to_json(job, &json)) {
+    brim_status_clear();
+    return;
+  }
+  json_t *list = json_object_get(json, "findings");
+  if (brim_json_dump(list, 0, &text)) brim_status_clear();
+  if (text && (!t->findings || strcmp(t->findings, text) != 0)) {
+    tell_executor(t, "findings", "findings", json_incref(list));
+    brim_free(t->findings);
+    t->findings = text;
+    text = NULL;
+  }
+  brim_free(text);
+  json_decref(json);
+}
+
 void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options) {
   options->check = show_check;
   options->usage = training_usage;
@@ -966,5 +1006,9 @@ void brim_cli_training_watch(brim_cli_training *t, brim_run_options *options) {
   options->on_progress = on_progress;
   options->on_epoch = on_epoch;
   options->on_steps = on_steps;
+  if (t->cli->json && t->cli->channel) {
+    options->on_checkpoint = on_checkpoint;
+    options->on_published = on_published;
+  }
   options->ctx = t;
 }

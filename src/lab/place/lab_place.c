@@ -19,9 +19,9 @@
 #include "lab/place/lab_place_int.h"
 
 //---------------------------------------- the lock of a GPU ----------------------------------------
-// The lock file lies in a folder that every user may write to, so other users may have put anything there. brim never
-// follows it as a link, never creates it over something else, and never writes to it if it has foreign content, a second
-// name, or is no regular file.
+// The lock file lies in a folder that every user may write to, so other users may have put anything
+// there. brim never follows it as a link, never creates it over something else, and never writes to
+// it if it has foreign content, a second name, or is no regular file.
 
 #define MARK "brim-gpu "
 
@@ -64,18 +64,6 @@ static size_t read_content(int fd, char *text, size_t size) {
   return got;
 }
 
-static brim_status check_lock(int fd, const char *path) {
-  char text[16];
-  struct stat about;
-  bool ours = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1;
-  if (ours && read_content(fd, text, sizeof text) > 0) ours = brim_str_starts(text, MARK);
-  if (ours) return BRIM_OK;
-  return brim_fail(BRIM_EINVAL,
-                   "%s was not written by brim, and brim needs a lock of this name; move the file "
-                   "away",
-                   path);
-}
-
 static void read_user(int64_t uid, char *out, size_t size) {
   struct passwd entry, *found = NULL;
   char text[2048];
@@ -101,57 +89,62 @@ static void read_holder(int fd, brim_lab_place_holder *holder) {
   snprintf(holder->store, sizeof holder->store, "%s", end + 1);
 }
 
-static void write_holder(int fd, const char *store) {
-  char text[640];
-  int n =
-      snprintf(text, sizeof text, MARK "%ld %ld %.511s\n", (long)getpid(), (long)getuid(), store);
-  // best effort: the lock holds without the text
-  if (ftruncate(fd, 0) == 0 && n > 0) (void)!pwrite(fd, text, (size_t)n, 0);
-}
-
-static bool same_file(int fd, const char *path) {
-  struct stat opened, named;
-  return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
-}
-
-static brim_status take_flock(int fd, const char *path, int how, brim_lab_place_holder *holder) {
-  int rc;
-  do {
-    rc = flock(fd, how | LOCK_NB);
-  } while (rc != 0 && errno == EINTR);
-  // a cleaner of the folder removed the file meanwhile: the next call makes a new one
-  if (rc == 0 && !same_file(fd, path)) return brim_fail(BRIM_EIO, "%s was removed", path);
-  if (rc == 0) return BRIM_OK;
-  if (errno != EWOULDBLOCK) {
-    return brim_fail(brim_errno_status(errno), "cannot lock %s: %s", path, brim_errno_text(errno));
-  }
-  read_holder(fd, holder);
-  return brim_fail(BRIM_EEXIST, "another process holds %s", path);
-}
-
+// Opens and locks the file of a GPU, if it is one that brim wrote.
 static brim_status lock(const char *folder, const char *uuid, int how, int *out,
                         brim_lab_place_holder *holder) {
-  char path[512];
-  int fd = -1;
+  char path[512], text[16];
+  struct stat about, named;
+  int fd = -1, rc;
   memset(holder, 0, sizeof *holder);
   BRIM_TRY(lock_path(folder, uuid, path, sizeof path));
   BRIM_TRY(open_lock(path, &fd));
-  brim_status status = check_lock(fd, path);
-  if (!status) status = take_flock(fd, path, how, holder);
-  if (status) {
-    close(fd);
-    return status;
+  brim_status status = BRIM_OK;
+  bool ours = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1;
+  if (ours && read_content(fd, text, sizeof text) > 0) ours = brim_str_starts(text, MARK);
+  if (!ours) {
+    status = brim_fail(BRIM_EINVAL,
+                       "%s was not written by brim, and brim needs a lock of this name; move the "
+                       "file away",
+                       path);
+    goto fail;
+  }
+  do {
+    rc = flock(fd, how | LOCK_NB);
+  } while (rc != 0 && errno == EINTR);
+  if (rc != 0 && errno == EWOULDBLOCK) {
+    read_holder(fd, holder);
+    status = brim_fail(BRIM_EEXIST, "another process holds %s", path);
+    goto fail;
+  }
+  if (rc != 0) {
+    status =
+        brim_fail(brim_errno_status(errno), "cannot lock %s: %s", path, brim_errno_text(errno));
+    goto fail;
+  }
+  // a cleaner of the folder may have removed the file meanwhile: the next call makes a new one
+  bool same = fstat(fd, &about) == 0 && lstat(path, &named) == 0 && about.st_dev == named.st_dev &&
+              about.st_ino == named.st_ino;
+  if (!same) {
+    status = brim_fail(BRIM_EIO, "%s was removed", path);
+    goto fail;
   }
   *out = fd;
   return BRIM_OK;
+
+fail:
+  close(fd);
+  return status;
 }
 
 brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char *store, int *fd,
                                 brim_lab_place_holder *holder) {
+  char text[640];
   *fd = -1;
   BRIM_TRY(lock(folder, uuid, LOCK_EX, fd, holder));
-  write_holder(*fd, store);
+  int n =
+      snprintf(text, sizeof text, MARK "%ld %ld %.511s\n", (long)getpid(), (long)getuid(), store);
+  // best effort: the lock holds without the text
+  if (ftruncate(*fd, 0) == 0 && n > 0) (void)!pwrite(*fd, text, (size_t)n, 0);
   return BRIM_OK;
 }
 
@@ -181,9 +174,10 @@ struct brim_lab_mps {
   char line[MPS_LINE_BYTES];
 };
 
-// A shell keeps the daemon: it starts it in the foreground, waits for the end of the pipe that the sweep and its executors
-// hold, and then tells the daemon to quit, or kills it. $1 is the program, $2 the folder, descriptor 3 the pipe. The
-// daemon writes to a file, because a pipe to the sweep would break with the sweep and kill the daemon.
+// A shell keeps the daemon: it starts it in the foreground, waits for the end of the pipe that the
+// sweep and its executors hold, and then tells the daemon to quit, or kills it. $1 is the program,
+// $2 the folder, descriptor 3 the pipe. The daemon writes to a file, because a pipe to the sweep
+// would break with the sweep and kill the daemon.
 static const char KEEPER[] =
     "exec 2>/dev/null\n"
     "\"$1\" -f 3<&- >\"$2/brim-log/daemon.txt\" 2>&1 & d=$!\n"
@@ -418,7 +412,8 @@ static int64_t parent_of(const char *root, int64_t pid) {
   return strtoll(end + 4, NULL, 10);
 }
 
-// True if a process is one of `roots` or descends from one; *which is that root's index. `root` is a prefix of /proc.
+// True if a process is one of `roots` or descends from one; *which is that root's index. `root` is
+// a prefix of /proc.
 static bool descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
                      size_t *which) {
   for (int i = 0; i < MOST_PARENTS && pid > 1; i++) {
@@ -521,21 +516,6 @@ static uint64_t every_card(const brim_lab_place *place) {
   return place->card_count < 64 ? ((uint64_t)1 << place->card_count) - 1 : ~(uint64_t)0;
 }
 
-static brim_status parse_uuid(const brim_lab_place *place, const char *entry,
-                              brim_lab_place_mask *out) {
-  int found = -1;
-  for (int i = 0; i < place->card_count; i++) {
-    if (!brim_str_starts(place->cards[i].uuid, entry)) continue;
-    if (found >= 0) {
-      return brim_fail(BRIM_EINVAL, "cannot use device %s: several GPUs begin with it", entry);
-    }
-    found = i;
-  }
-  if (found < 0) return fail_missing(place, entry);
-  out->cards |= (uint64_t)1 << found;
-  return BRIM_OK;
-}
-
 static brim_status parse_entry(const brim_lab_place *place, const char *entry,
                                brim_lab_place_mask *out) {
   int64_t number = 0;
@@ -559,7 +539,17 @@ static brim_status parse_entry(const brim_lab_place *place, const char *entry,
     return BRIM_OK;
   }
   if (brim_str_starts(entry, "GPU-") || brim_str_starts(entry, "MIG-")) {
-    return parse_uuid(place, entry, out);
+    int found = -1;
+    for (int i = 0; i < place->card_count; i++) {
+      if (!brim_str_starts(place->cards[i].uuid, entry)) continue;
+      if (found >= 0) {
+        return brim_fail(BRIM_EINVAL, "cannot use device %s: several GPUs begin with it", entry);
+      }
+      found = i;
+    }
+    if (found < 0) return fail_missing(place, entry);
+    out->cards |= (uint64_t)1 << found;
+    return BRIM_OK;
   }
   return brim_fail(
       BRIM_EINVAL,
@@ -634,18 +624,6 @@ static bool job_is_on(const brim_lab_place_job *job, const brim_lab_place_card *
   return false;
 }
 
-static void list_roots(brim_lab_place *place, const brim_lab_place_card *card, roots *r) {
-  r->count = 0;
-  for (size_t i = 0; i < place->job_count; i++) {
-    if (job_is_on(&place->jobs[i], card)) add_root(r, place->jobs[i].pid, &place->jobs[i]);
-  }
-  r->mps = r->count;
-  for (int i = 0; i < place->card_count; i++) {
-    if (place->cards[i].mps) add_root(r, brim_lab_mps_pid(place->cards[i].mps), NULL);
-  }
-  add_root(r, (int64_t)getpid(), NULL);
-}
-
 static bool has_pid(const uint32_t *list, size_t count, uint32_t pid) {
   for (size_t i = 0; i < count; i++) {
     if (list[i] == pid) return true;
@@ -658,18 +636,11 @@ static void remember(brim_lab_place_card *card, uint32_t pid) {
   card->ours[card->ours_count++] = pid;
 }
 
-// In a container the driver may list even our own processes by numbers that are not in our /proc. A process that came
-// after our experiment counts as the experiment's.
+// In a container the driver may list even our own processes by numbers that are not in our /proc. A
+// process that came after our experiment counts as the experiment's.
 static bool is_presumed_ours(const brim_lab_place_card *card, const brim_gpu_process *p) {
   bool using = card->jobs > 0 || card->returning;
   return using && p->elsewhere && !has_pid(card->before, card->before_count, p->pid);
-}
-
-static void take_ours(brim_lab_place_card *card, const brim_gpu_process *p,
-                      brim_lab_place_job *job) {
-  remember(card, p->pid);
-  if (job && !isnan(p->bytes))
-    job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
 }
 
 // In such a container the first unknown process counts as MPS's server: there is one, and it stays.
@@ -687,7 +658,11 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
       card->mps_seen = true;
       if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     } else {
-      take_ours(card, p, r->job[which]);
+      brim_lab_place_job *job = r->job[which];
+      remember(card, p->pid);
+      if (job && !isnan(p->bytes)) {
+        job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
+      }
     }
     return;
   }
@@ -705,8 +680,8 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
   if (card->foreign++ == 0) brim_gpu_process_text(p, card->holder, sizeof card->holder);
 }
 
-// Treats memory that no listed process has as a foreign process: in a container the driver may hide the processes of
-// others. Less than an eighth of the memory may be a desktop's.
+// Treats memory that no listed process has as a foreign process: in a container the driver may hide
+// the processes of others. Less than an eighth of the memory may be a desktop's.
 static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
   double hidden = card->memory.used - card->mps_bytes;
   for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN: unknown
@@ -719,13 +694,22 @@ static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *l
   card->foreign = 1;
 }
 
+// Sorts the processes on a card into those of our experiments, MPS's, those that ended experiments left, and foreign ones.
 static void classify(brim_lab_place *place, brim_lab_place_card *card, const brim_gpu_process *list,
                      size_t count) {
-  roots r;
+  roots r = {.count = 0};
+  for (size_t i = 0; i < place->job_count; i++) {
+    if (job_is_on(&place->jobs[i], card)) add_root(&r, place->jobs[i].pid, &place->jobs[i]);
+  }
+  r.mps = r.count;
+  for (int i = 0; i < place->card_count; i++) {
+    if (place->cards[i].mps) add_root(&r, brim_lab_mps_pid(place->cards[i].mps), NULL);
+  }
+  add_root(&r, (int64_t)getpid(), NULL);
+
   card->foreign = card->left = 0;
   card->mps_seen = false;
   card->foreign_bytes = card->mps_bytes = 0;
-  list_roots(place, card, &r);
   for (size_t i = 0; i < r.count; i++) {
     if (r.job[i]) r.job[i]->used_bytes = (double)NAN;
   }
@@ -740,10 +724,26 @@ static void classify(brim_lab_place *place, brim_lab_place_card *card, const bri
   }
 }
 
-static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *card) {
+// Reads NVML and /proc once.
+static brim_status card_read(brim_lab_place *place, brim_lab_place_card *card) {
+  brim_gpu_memory memory;
+  brim_status status = brim_gpu_read_memory(place->options.monitor, card->uuid, &memory);
+  if (status == BRIM_ENOMEM) return status;
+  // treat impossible readings as unknown: more free memory than there is, or use without a total
+  bool wrong = isnan(memory.total) || memory.total <= 0 || memory.free < 0 ||
+               memory.free > memory.total || memory.used < 0 || memory.used > memory.total;
+  if (wrong) memory = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+  if (status && card->read) {
+    if (++card->misses == LOST_READINGS) card_retire(card, brim_status_detail());
+  } else if (!status) {
+    card->misses = 0;
+    card->read = true;
+  }
+  card->memory = memory;
+
   brim_gpu_process *list = NULL;
   size_t count = 0;
-  brim_status status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
+  status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
   if (status == BRIM_ENOMEM) return status;
   // one failed reading must not free a GPU that others use
   if (status && card->has_list && ++card->list_misses < LOST_READINGS) return BRIM_OK;
@@ -752,29 +752,6 @@ static brim_status read_processes(brim_lab_place *place, brim_lab_place_card *ca
   classify(place, card, list, count);
   brim_free(list);
   return BRIM_OK;
-}
-
-// Treats impossible readings as unknown: more free memory than there is, or used memory without a total.
-static void check_memory(brim_gpu_memory *m) {
-  bool wrong = isnan(m->total) || m->total <= 0 || m->free < 0 || m->free > m->total ||
-               m->used < 0 || m->used > m->total;
-  if (wrong) *m = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
-}
-
-// Reads NVML and /proc once.
-static brim_status card_read(brim_lab_place *place, brim_lab_place_card *card) {
-  brim_gpu_memory memory;
-  brim_status status = brim_gpu_read_memory(place->options.monitor, card->uuid, &memory);
-  if (status == BRIM_ENOMEM) return status;
-  check_memory(&memory);
-  if (status && card->read) {
-    if (++card->misses == LOST_READINGS) card_retire(card, brim_status_detail());
-  } else if (!status) {
-    card->misses = 0;
-    card->read = true;
-  }
-  card->memory = memory;
-  return read_processes(place, card);
 }
 
 //---------------------------------- locks ----------------------------------
@@ -806,12 +783,6 @@ static void note_lock(brim_lab_place *place, brim_lab_place_card *card, brim_sta
   }
 }
 
-static void probe_lock(brim_lab_place *place, brim_lab_place_card *card) {
-  brim_lab_place_holder holder;
-  note_lock(place, card, brim_lab_place_lock_probe(place->options.lock_dir, card->uuid, &holder),
-            &holder);
-}
-
 static brim_status take_lock(brim_lab_place *place, brim_lab_place_card *card) {
   brim_lab_place_holder holder;
   if (card->lock_fd >= 0) return BRIM_OK;
@@ -840,19 +811,6 @@ static void release(brim_lab_place_card *card) {
 
 //---------------------------------- memory ----------------------------------
 
-static double tolerance_of(const brim_lab_place_card *card) {
-  double share = card->memory.total / 256;
-  // MPS's server came after the baseline and keeps a context; later baselines include it
-  double server = card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0;
-  return fmax(128 * MIB, isnan(share) ? 0 : share) + server;
-}
-
-// Bytes above the baseline that other processes do not explain; NaN = unknown.
-static double unreturned(const brim_lab_place_card *card) {
-  return card->memory.used - card->mps_bytes - card->base_used -
-         (card->foreign_bytes - card->base_foreign);
-}
-
 static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
   // executors of an earlier sweep have the lock until the last of them ends
   if (card->lock_fd < 0 && take_lock(place, card) != BRIM_OK) {
@@ -860,8 +818,14 @@ static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int
     release(card);
     return;
   }
-  double bytes = unreturned(card);
-  bool returned = card->left == 0 && !(bytes > tolerance_of(card));
+  // bytes above the baseline that other processes do not explain; NaN = unknown
+  double bytes = card->memory.used - card->mps_bytes - card->base_used -
+                 (card->foreign_bytes - card->base_foreign);
+  // MPS's server came after the baseline and keeps a context; later baselines include it
+  double share = card->memory.total / 256;
+  double tolerance = fmax(128 * MIB, isnan(share) ? 0 : share) +
+                     (card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0);
+  bool returned = card->left == 0 && !(bytes > tolerance);
   if (returned) {
     card->mps_counted = card->mps != NULL;
     release(card);
@@ -918,7 +882,11 @@ static void card_update(brim_lab_place *place, brim_lab_place_card *card, int64_
   }
   (void)card_mps(card, now_ms);
   if (card->returning) check_returned(place, card, now_ms);
-  if (card->jobs == 0 && !card->returning && card->lock_fd < 0) probe_lock(place, card);
+  if (card->jobs == 0 && !card->returning && card->lock_fd < 0) {
+    brim_lab_place_holder holder;
+    note_lock(place, card, brim_lab_place_lock_probe(place->options.lock_dir, card->uuid, &holder),
+              &holder);
+  }
   brim_lab_pack_tick(&card->pack, now_ms, card->more && !card->out);
 }
 
@@ -981,29 +949,6 @@ void brim_lab_place_progress(brim_lab_place *place, int64_t now_ms, const char *
 
 //---------------------------------- adopting ----------------------------------
 
-static brim_lab_place_card *card_of(brim_lab_place *place, const char *uuid, size_t size) {
-  for (int i = 0; i < place->card_count; i++) {
-    const char *name = place->cards[i].uuid;
-    if (strlen(name) == size && memcmp(name, uuid, size) == 0) return &place->cards[i];
-  }
-  return NULL;
-}
-
-static brim_status adopt_cards(brim_lab_place *place, brim_lab_place_job *job,
-                               const char *devices) {
-  const char *at = devices;
-  while (*at) {
-    size_t n = strcspn(at, ",");
-    brim_lab_place_card *card = card_of(place, at, n);
-    if (!card || job->card_count == BRIM_LAB_PLACE_K) {
-      return brim_fail(BRIM_ENOENT, "this machine has no GPU %.*s", (int)n, at);
-    }
-    job->cards[job->card_count++] = card->index;
-    at += n + (at[n] == ',');
-  }
-  return BRIM_OK;
-}
-
 brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
                                  const brim_lab_place_want *want, const char *devices,
                                  int64_t pid) {
@@ -1011,10 +956,19 @@ brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
   BRIM_TRY(job_add(place, want, &job));
   job->pid = pid;
   job->cpu = strcmp(devices, "cpu") == 0 || !*devices;
-  brim_status status = job->cpu ? BRIM_OK : adopt_cards(place, job, devices);
-  if (status) {
-    place->job_count--;
-    return status;
+  for (const char *at = devices; !job->cpu && *at;) {
+    size_t n = strcspn(at, ",");
+    int card = 0;
+    while (card < place->card_count &&
+           (strlen(place->cards[card].uuid) != n || memcmp(place->cards[card].uuid, at, n) != 0)) {
+      card++;
+    }
+    if (card == place->card_count || job->card_count == BRIM_LAB_PLACE_K) {
+      place->job_count--;
+      return brim_fail(BRIM_ENOENT, "this machine has no GPU %.*s", (int)n, at);
+    }
+    job->cards[job->card_count++] = card;
+    at += n + (at[n] == ',');
   }
   for (int i = 0; i < job->card_count; i++) {
     brim_lab_place_card *card = &place->cards[job->cards[i]];
@@ -1042,39 +996,30 @@ static bool blames_gpu(brim_failure failure) {
   }
 }
 
-// Notes the failure. True if the experiment has failed on another GPU too: then no GPU is to blame.
-static bool failed_elsewhere(brim_lab_place *place, const char *exp, int card) {
+static void count_failure(brim_lab_place *place, brim_lab_place_card *card, const char *exp,
+                          brim_failure failure) {
+  // If it has failed on another GPU too, no GPU is to blame: take it off the counts of all.
   bool found = false;
   for (size_t i = 0; i < BRIM_LAB_PLACE_REMEMBERED; i++) {
     const brim_lab_place_failed *f = &place->failed[i];
-    found |= strcmp(f->exp, exp) == 0 && f->card != card;
+    found |= strcmp(f->exp, exp) == 0 && f->card != card->index;
   }
   brim_lab_place_failed *f = &place->failed[place->failed_next++ % BRIM_LAB_PLACE_REMEMBERED];
   snprintf(f->exp, sizeof f->exp, "%s", exp);
-  f->card = card;
-  return found;
-}
-
-// Takes the experiment off the counts of all GPUs: none of them was to blame.
-static void uncount(brim_lab_place *place, const char *exp) {
-  for (int i = 0; i < place->card_count; i++) {
-    brim_lab_place_card *card = &place->cards[i];
-    for (int k = 0; k < card->failures && !card->out; k++) {
-      if (strcmp(card->failed[k], exp) != 0) continue;
-      card->failures--;
-      memmove(card->failed[k], card->failed[k + 1],
-              (size_t)(card->failures - k) * sizeof *card->failed);
-      k--;
+  f->card = card->index;
+  for (int i = 0; found && i < place->card_count; i++) {
+    brim_lab_place_card *c = &place->cards[i];
+    for (int k = 0; k < c->failures && !c->out;) {
+      if (strcmp(c->failed[k], exp) != 0) {
+        k++;
+        continue;
+      }
+      c->failures--;
+      memmove(c->failed[k], c->failed[k + 1], (size_t)(c->failures - k) * sizeof *c->failed);
     }
   }
-}
+  if (found) return;
 
-static void count_failure(brim_lab_place *place, brim_lab_place_card *card, const char *exp,
-                          brim_failure failure) {
-  if (failed_elsewhere(place, exp, card->index)) {
-    uncount(place, exp);
-    return;
-  }
   for (int i = 0; i < card->failures; i++) {
     if (strcmp(card->failed[i], exp) == 0) return;  // the same one again
   }
@@ -1338,8 +1283,8 @@ static brim_status place_several(chooser *c, bool *done) {
   return BRIM_OK;
 }
 
-// Notes for each GPU whether a waiting experiment could join it if the limit allowed that: packing must not wait for
-// experiments that do not fit.
+// Notes for each GPU whether a waiting experiment could join it if the limit allowed that: packing
+// must not wait for experiments that do not fit.
 static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, size_t count) {
   for (int i = 0; i < place->card_count; i++) place->cards[i].more = false;
   for (size_t k = 0; k < count; k++) {
@@ -1490,7 +1435,7 @@ static brim_status copy_text(brim_lab_place *place, size_t i, const char *from,
   return BRIM_OK;
 }
 
-static brim_status copy_options(brim_lab_place *place, const brim_lab_place_options *from) {
+static brim_status open_place(brim_lab_place *place, const brim_lab_place_options *from) {
   brim_lab_place_options *o = &place->options;
   *o = *from;
   BRIM_TRY(copy_text(place, 0, from->store, "", &o->store));
@@ -1506,13 +1451,9 @@ static brim_status copy_options(brim_lab_place *place, const brim_lab_place_opti
   if (o->return_ms <= 0) o->return_ms = DEFAULT_RETURN_MS;
   if (o->warmup_ms <= 0) o->warmup_ms = DEFAULT_WARMUP_MS;
   if (o->window_ms <= 0) o->window_ms = DEFAULT_WINDOW_MS;
-  return BRIM_OK;
-}
 
-static brim_status set_up(brim_lab_place *place) {
-  const brim_lab_place_options *o = &place->options;
-  BRIM_TRY(list_cards(place));
   brim_lab_place_mask mask;
+  BRIM_TRY(list_cards(place));
   BRIM_TRY(parse_devices(place, o->devices, &mask));
   place->cpu_allowed = mask.cpu;
   place->cpu_slots = mask.cpu ? o->jobs : 0;
@@ -1532,8 +1473,7 @@ brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_
   *out = NULL;
   brim_lab_place *place = brim_calloc(1, sizeof *place);
   if (!place) return brim_fail(BRIM_ENOMEM, "out of memory for the devices of a sweep");
-  brim_status status = copy_options(place, options);
-  if (!status) status = set_up(place);
+  brim_status status = open_place(place, options);
   if (status) {
     brim_lab_place_close(place);
     return status;

@@ -1,5 +1,5 @@
-// Inside placement: the lock of a GPU between sweeps, NVIDIA's MPS between experiments, and packing, which measures how
-// many experiments a GPU should run at once. Tests include it too.
+// Inside placement: the lock of a GPU between sweeps, NVIDIA's MPS between experiments, and
+// packing, which measures how many experiments a GPU should run at once. Tests include it too.
 #ifndef BRIM_LAB_PLACE_INT_H_
 #define BRIM_LAB_PLACE_INT_H_
 
@@ -10,10 +10,11 @@ extern "C" {
 #endif
 
 //---------------------------------- the lock of a GPU (lab_place.c) ----------------------------------
-// The lock excludes other sweeps of this machine, whatever their store or user: FOLDER/brim-gpu-UUID.lock, which anyone
-// may open and no one removes. The kernel holds it (flock) while one process has the descriptor open, so executors that
-// inherited the descriptor keep the lock after their sweep has ended. The file names the holder, for people and for the
-// next sweep: "brim-gpu PID UID STORE\n".
+// The lock excludes other sweeps of this machine, whatever their store or user:
+// FOLDER/brim-gpu-UUID.lock, which anyone may open and no one removes. The kernel holds it (flock)
+// while one process has the descriptor open, so executors that inherited the descriptor keep the
+// lock after their sweep has ended. The file names the holder, for people and for the next sweep:
+// "brim-gpu PID UID STORE\n".
 
 typedef struct brim_lab_place_holder {
   int64_t pid;  // 0 = unknown
@@ -21,8 +22,8 @@ typedef struct brim_lab_place_holder {
   char store[512];
 } brim_lab_place_holder;
 
-// Takes the lock without waiting. BRIM_EEXIST: another process has it, and *holder says which. The caller closes *fd;
-// the lock ends with its last descriptor.
+// Takes the lock without waiting. BRIM_EEXIST: another process has it, and *holder says which. The
+// caller closes *fd; the lock ends with its last descriptor.
 brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char *store, int *fd,
                                 brim_lab_place_holder *holder);
 // BRIM_OK if the lock could be taken now.
@@ -33,9 +34,10 @@ brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
 void brim_lab_place_lock_touch(int fd);
 
 //---------------------------------- MPS (lab_place.c) ----------------------------------
-// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead of taking turns. The
-// control daemon runs in a private folder, so other users do not see it. It lives while one process holds the descriptor
-// of brim_lab_mps_fd: the sweep, and the executors that inherited it. It never outlives them, even if they are killed.
+// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead
+// of taking turns. The control daemon runs in a private folder, so other users do not see it. It
+// lives while one process holds the descriptor of brim_lab_mps_fd: the sweep, and the executors
+// that inherited it. It never outlives them, even if they are killed.
 
 typedef struct brim_lab_mps brim_lab_mps;
 
@@ -46,8 +48,8 @@ typedef enum brim_lab_mps_state {
   BRIM_LAB_MPS_STATE_COUNT
 } brim_lab_mps_state;
 
-// Makes a folder inside `parent` (0700), which is removed at the end. BRIM_EUNSUPPORTED: the program is not installed, or
-// the folder's name is too long for a socket.
+// Makes a folder inside `parent` (0700), which is removed at the end. BRIM_EUNSUPPORTED: the
+// program is not installed, or the folder's name is too long for a socket.
 brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
                                int64_t now_ms, brim_lab_mps **out);
 brim_lab_mps_state brim_lab_mps_update(brim_lab_mps *mps, int64_t now_ms);
@@ -59,15 +61,17 @@ int brim_lab_mps_fd(const brim_lab_mps *mps);       // for executors
 void brim_lab_mps_stop(brim_lab_mps *mps);  // NULL is fine
 
 //---------------------------------- packing (lab_place_pack.c) ----------------------------------
-// A pure state machine that measures how many experiments one GPU should run at once: time and progress go in, a limit
-// comes out.
+// A pure state machine that measures how many experiments one GPU should run at once: time and
+// progress go in, a limit comes out.
 //
-// It measures a window at the present limit, raises the limit, and measures again after a warm-up. Rates are compared per
-// kind: experiments of one kind take the same time for a step. When the experiments of the kinds in both windows run at a
-// share f of their earlier rate, and p of them run in place of q, joint throughput is f x p / q times the earlier one. A
-// rise above 5 % keeps the limit, and the next trial adds twice as many. Otherwise the limit steps back and the next trial
-// adds half as many, until one more experiment does not pay. A trial that slows the GPU by over 5 % asks for the added
-// experiments to be stopped. An experiment of a kind that was not measured starts the climb again from half the limit.
+// It measures a window at the present limit, raises the limit, and measures again after a warm-up.
+// Rates are compared per kind: experiments of one kind take the same time for a step. When the
+// experiments of the kinds in both windows run at a share f of their earlier rate, and p of them
+// run in place of q, joint throughput is f x p / q times the earlier one. A rise above 5 % keeps
+// the limit, and the next trial adds twice as many. Otherwise the limit steps back and the next
+// trial adds half as many, until one more experiment does not pay. A trial that slows the GPU by
+// over 5 % asks for the added experiments to be stopped. An experiment of a kind that was not
+// measured starts the climb again from half the limit.
 
 enum { BRIM_LAB_PACK_KINDS = 16, BRIM_LAB_PACK_RETRIES = 8 };
 

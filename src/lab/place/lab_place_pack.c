@@ -178,7 +178,8 @@ void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t 
   *job = (brim_lab_pack_job){.kind = kind, .time_ms = now_ms, .step = -1};
   note_kind(pack, kind);
   pack->jobs++;
-  // One more than before changes caches, clocks and the rates of the others. One that replaces an ended one does not.
+  // One more than before changes caches, clocks and the rates of the others. One that replaces an
+  // ended one does not.
   if (pack->phase == BRIM_LAB_PACK_WARM && pack->jobs > pack->peak) {
     pack->peak = pack->jobs;
     pack->warm_since_ms = now_ms;
@@ -225,7 +226,8 @@ static void end_window(brim_lab_pack *pack) {
   evaluate(pack);
 }
 
-// True if steps cover at least half of the time in which experiments made steps, or the window has waited long enough.
+// True if steps cover at least half of the time in which experiments made steps, or the window has
+// waited long enough.
 static bool window_is_seen(const brim_lab_pack *pack) {
   double seen = 0, length = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   for (size_t i = 0; i < pack->trial.kind_count; i++) seen += pack->trial.kinds[i].seconds;

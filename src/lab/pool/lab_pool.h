@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 #include "brim/status.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/http/lab_http.h"
-#include "lab/lab_grid.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire.h"
 #include "record/record_sweep.h"

@@ -11,7 +11,7 @@
 #include "base/base_alloc.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/pool/lab_pool_int.h"
 #include "lab/wire/lab_wire.h"
 

@@ -10,7 +10,7 @@
 #include "base/base_alloc.h"
 #include "base/base_status.h"
 #include "base/base_words.h"
-#include "lab/lab_grid.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/pool/lab_pool_int.h"
 #include "lab/wire/lab_wire.h"
 #include "record/record_lab.h"
@@ -266,7 +266,7 @@ typedef struct grouping {
 static brim_status name_group(const grouping *g, const brim_store_outcome *row, json_t *params,
                               brim_str *out) {
   char mark[BRIM_LAB_ID] = "";
-  if (strcmp(g->over, "seed") == 0) brim_lab_config_group(row->head, mark);
+  if (strcmp(g->over, "seed") == 0) brim_lab_config_mark(row->head, "group", mark);
   if (mark[0]) {
     brim_str_append(out, mark);
     return brim_str_status(out);

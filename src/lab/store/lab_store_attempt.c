@@ -1,5 +1,5 @@
-// Attempts: claiming an experiment, writing while it runs, and its end; the end of leases; the files that workers send.
-// Every call checks the fence in the transaction that writes.
+// Attempts: claiming an experiment, writing while it runs, and its end; the end of leases; the
+// files that workers send. Every call checks the fence in the transaction that writes.
 
 #include "lab/store/lab_store_int.h"
 
@@ -104,8 +104,8 @@ typedef struct held_attempt {
 } held_attempt;
 
 //-------------------------------------- what workers lack --------------------------------------
-// A worker may lack what an experiment needs: its data, or a feature of the machine. The experiment then goes to other
-// workers, as long as there are any.
+// A worker may lack what an experiment needs: its data, or a feature of the machine. The experiment
+// then goes to other workers, as long as there are any.
 
 // A worker that lacked so many experiments of a grid gets none of the grid any more.
 enum { GRID_AFTER = 3 };
@@ -289,8 +289,9 @@ brim_status brim_store_claim(brim_store *store, const brim_store_request *reques
 }
 
 //-------------------------------------------- levels --------------------------------------------
-// Metrics in coarse steps. The buckets of a level are made again from the level below whenever a value in them is written:
-// a value may replace another of its step, and the old one must not stay in a bound.
+// Metrics in coarse steps. The buckets of a level are made again from the level below whenever a
+// value in them is written: a value may replace another of its step, and the old one must not stay
+// in a bound.
 
 enum { FEW = 4 };  // buckets that are made one by one
 
@@ -301,8 +302,9 @@ enum { FEW = 4 };  // buckets that are made one by one
 #define OF_VALUES "COUNT(value),COUNT(*)-COUNT(value),MIN(value),MAX(value),SUM(value) FROM metric"
 #define OF_LEVEL "SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum) FROM level"
 
-// Make buckets from `metric` or from the level below. Parameters: exp, key, the first and the last bucket below, the
-// level. ONE_ makes only the bucket ?6, without sorting: most batches lie in one bucket or two.
+// Make buckets from `metric` or from the level below. Parameters: exp, key, the first and the last
+// bucket below, the level. ONE_ makes only the bucket ?6, without sorting: most batches lie in one
+// bucket or two.
 static const char MANY_OF_VALUES[] =
     "INSERT INTO level SELECT exp,key,?5,step/64," OF_VALUES
     " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key,step/64" UPSERT;
@@ -454,8 +456,8 @@ static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int
   return BRIM_OK;
 }
 
-// The same, and the attempt may write: it is the experiment's last and under way. An attempt whose lease ended and that no
-// other replaced runs again. Otherwise BRIM_ESTATE.
+// The same, and the attempt may write: it is the experiment's last and under way. An attempt whose
+// lease ended and that no other replaced runs again. Otherwise BRIM_ESTATE.
 static brim_status hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
                              held_attempt *out) {
   BRIM_TRY(brim_store_check_id(ref->exp));
@@ -666,9 +668,9 @@ static const brim_store_metric *latest_of(const logging *l, const char *key, siz
   return latest;
 }
 
-// Sets the value that the experiment is shown with: that of the latest step. A config does not always tell which metric a
-// run records (the loss follows the data's targets), so an alternative replaces a metric that has no value yet or a worse
-// rank.
+// Sets the value that the experiment is shown with: that of the latest step. A config does not
+// always tell which metric a run records (the loss follows the data's targets), so an alternative
+// replaces a metric that has no value yet or a worse rank.
 static brim_status put_shown(brim_store *store, const logging *l, const held_attempt *held) {
   const char *shown = held->metric_key;
   const size_t length = strcspn(shown, " ");

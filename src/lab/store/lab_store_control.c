@@ -1,5 +1,5 @@
-// Control: submitting grids, pausing, cancelling and retrying experiments, priorities; workers, tokens and the expiry of
-// files.
+// Control: submitting grids, pausing, cancelling and retrying experiments, priorities; workers,
+// tokens and the expiry of files.
 
 #include <stdio.h>
 #include <stdlib.h>

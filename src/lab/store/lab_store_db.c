@@ -227,8 +227,8 @@ brim_status brim_db_begin(brim_db *db, bool write) {
   return BRIM_OK;
 }
 
-// `tail` (or NULL, already translated) runs in one message with the commit: a process that stops in between then blocks no
-// other.
+// `tail` (or NULL, already translated) runs in one message with the commit: a process that stops in
+// between then blocks no other.
 static brim_status commit(brim_db *db, const char *tail) {
   brim_str_clear(&db->sql);
   brim_str_printf(&db->sql, "%s;COMMIT", tail ? tail : "");

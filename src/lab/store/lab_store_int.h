@@ -1,8 +1,9 @@
-// Inside the store: the database as the store sees it, the handle, transactions with their events, and the schema. Tests
-// include it too.
+// Inside the store: the database as the store sees it, the handle, transactions with their events,
+// and the schema. Tests include it too.
 //
-// Two drivers stand behind one table: lab_store_sqlite.c and lab_store_postgres.c. SQL is written once. A parameter is
-// `?1`, `?2`, ... (PostgreSQL gets `$1`). Where the two dialects differ, the text has a word that each driver replaces:
+// Two drivers stand behind one table: lab_store_sqlite.c and lab_store_postgres.c. SQL is written
+// once. A parameter is `?1`, `?2`, ... (PostgreSQL gets `$1`). Where the two dialects differ, the
+// text has a word that each driver replaces:
 //   @INT @REAL          types of 64 bits
 //   @STRICT @STRICT_KEY what follows a table's closing parenthesis; the second: rows lie by their key
 //   @LOCK               locks the rows of `e` that a SELECT reads, and waits for them
@@ -164,11 +165,12 @@ brim_status brim_db_begin(brim_db *db, bool write);
 void brim_db_rollback(brim_db *db);  // keeps the failure detail
 void brim_db_close(brim_db *db);     // NULL is fine
 
-// SQLite: creates the file if it is missing, unless `readonly`. One process has it open for writing at a time, by the lock
-// of lab_store_open.c. BRIM_EPARSE: the file is no database. BRIM_EINVAL: it is another program's.
+// SQLite: creates the file if it is missing, unless `readonly`. One process has it open for writing
+// at a time, by the lock of lab_store_open.c. BRIM_EPARSE: the file is no database. BRIM_EINVAL: it
+// is another program's.
 brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out);
-// PostgreSQL, through libpq if it is installed. `place` is the URL as messages show it. BRIM_EUNSUPPORTED: no libpq, or a
-// server older than 12. BRIM_EIO: the server cannot be reached.
+// PostgreSQL, through libpq if it is installed. `place` is the URL as messages show it.
+// BRIM_EUNSUPPORTED: no libpq, or a server older than 12. BRIM_EIO: the server cannot be reached.
 brim_status brim_db_postgres_open(const char *url, const char *schema, const char *place,
                                   brim_db **out);
 
@@ -238,14 +240,15 @@ extern const brim_store_table brim_store_tables[BRIM_STORE_TABLES];
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,
                                 const brim_db_arg *args, size_t rows, int64_t *changed);
 
-// Metrics also lie in coarse steps, so that a chart of millions of values reads a few thousand rows: each level has the
-// least, the greatest and the sum of FACTOR buckets of the level below, the first of FACTOR steps.
+// Metrics also lie in coarse steps, so that a chart of millions of values reads a few thousand
+// rows: each level has the least, the greatest and the sum of FACTOR buckets of the level below,
+// the first of FACTOR steps.
 enum { BRIM_STORE_LEVEL_FACTOR = 64, BRIM_STORE_LEVELS = 3 };
 
 //--------------------------------- rows (lab_store_read.c) ---------------------------------
 
-// Two columns: the time that ended attempts ran, and since when one runs. An attempt that did not report its start counts
-// from its claim.
+// Two columns: the time that ended attempts ran, and since when one runs. An attempt that did not
+// report its start counts from its claim.
 #define BRIM_STORE_RAN                                                                           \
   "CASE WHEN e.attempt=0 THEN 0 ELSE COALESCE((SELECT CAST(SUM(a.ended-CASE WHEN a.started>0"    \
   " THEN a.started ELSE a.claimed END) AS @INT) FROM attempt a WHERE a.exp=e.id AND a.ended>0)," \

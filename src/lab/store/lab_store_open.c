@@ -1,5 +1,5 @@
-// Opening a store: its place, its schema and version, and the lock that keeps other processes out; and moving a store to
-// another place.
+// Opening a store: its place, its schema and version, and the lock that keeps other processes out;
+// and moving a store to another place.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -149,8 +149,8 @@ static const char *const VERSION_1[] = {
 
 // For pools: curves in coarse steps, files that workers send, tokens, the authors of events.
 static const char *const VERSION_2[] = {
-    // For the steps from bucket*64^level up to the next bucket: the number of values, the number of values that are NaN,
-    // the least, the greatest and the sum.
+    // For the steps from bucket*64^level up to the next bucket: the number of values, the number of
+    // values that are NaN, the least, the greatest and the sum.
     "CREATE TABLE level(exp TEXT NOT NULL, key TEXT NOT NULL, level @INT NOT NULL,"
     " bucket @INT NOT NULL, n @INT NOT NULL, bad @INT NOT NULL, lo @REAL, hi @REAL, sum @REAL,"
     " PRIMARY KEY(exp, key, level, bucket)) @STRICT_KEY",
@@ -598,9 +598,9 @@ brim_status brim_store_now(brim_store *store, int64_t *ms) {
 }
 
 //------------------------------------------- moving -------------------------------------------
-// Moves a store to another place, of either kind. All rows arrive in one transaction; then the old store says where they
-// are. A move that was interrupted in between is repeated: the new store has the old one's id, so only the second half is
-// left to do.
+// Moves a store to another place, of either kind. All rows arrive in one transaction; then the old
+// store says where they are. A move that was interrupted in between is repeated: the new store has
+// the old one's id, so only the second half is left to do.
 
 typedef struct moving {
   brim_store *from, *to;

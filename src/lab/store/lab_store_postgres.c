@@ -1,8 +1,9 @@
-// The PostgreSQL driver. It prepares statements once per connection. The next call after a lost connection connects again;
-// until the time of the next try, calls fail at once.
+// The PostgreSQL driver. It prepares statements once per connection. The next call after a lost
+// connection connects again; until the time of the next try, calls fail at once.
 //
-// A process that stops inside a transaction must not stop the others: the server ends such a session after IDLE_LIMIT, no
-// call waits longer than LOCK_LIMIT for a row, and claims and reaping leave out rows that are locked.
+// A process that stops inside a transaction must not stop the others: the server ends such a
+// session after IDLE_LIMIT, no call waits longer than LOCK_LIMIT for a row, and claims and reaping
+// leave out rows that are locked.
 
 #include <assert.h>
 #include <math.h>
@@ -18,8 +19,8 @@
 #include "lab/store/lab_store_int.h"
 
 //------------------------------------------- libpq -------------------------------------------
-// The part of libpq that brim calls, written from its documented interface (libpq.so.5, stable since PostgreSQL 8). libpq
-// is opened at run time, so building brim needs no header of it.
+// The part of libpq that brim calls, written from its documented interface (libpq.so.5, stable
+// since PostgreSQL 8). libpq is opened at run time, so building brim needs no header of it.
 
 typedef struct pg_conn pq_conn;
 typedef struct pg_result pq_result;
@@ -435,8 +436,8 @@ static brim_status now(brim_db *db, int64_t *out) {
                          BRIM_DB_NO_ARGS, out);
 }
 
-// Lets one process at a time create or change the tables. CREATE SCHEMA IF NOT EXISTS would need the right to create a
-// schema even if it exists.
+// Lets one process at a time create or change the tables. CREATE SCHEMA IF NOT EXISTS would need
+// the right to create a schema even if it exists.
 static brim_status lock_schema(brim_db *db) {
   pg_db *d = of(db);
   int64_t there = 0;

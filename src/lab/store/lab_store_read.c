@@ -602,8 +602,8 @@ brim_status brim_store_read_curve(brim_store *store, const char *exp, const char
 
 //---------------------------------- the best value ----------------------------------
 
-// Searches from the coarsest level down to the value: in each level, the bucket that has the best value among those of the
-// bucket above; the first of equal ones.
+// Searches from the coarsest level down to the value: in each level, the bucket that has the best
+// value among those of the bucket above; the first of equal ones.
 typedef struct search {
   const char *exp, *key;
   bool lower;
@@ -753,8 +753,8 @@ brim_status brim_store_bytes(brim_store *store, int64_t *out) {
 }
 
 //-------------------------------------------- pages --------------------------------------------
-// Questions of a page about many experiments at once. Each call takes at most BRIM_STORE_SOME of them, so that a server
-// can answer other requests in between.
+// Questions of a page about many experiments at once. Each call takes at most BRIM_STORE_SOME of
+// them, so that a server can answer other requests in between.
 
 typedef struct id_list {
   const char *grid;

@@ -271,8 +271,8 @@ static brim_status set_up(sqlite_db *d, const char *path, bool readonly) {
                 "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16384");
 }
 
-// Opens the file. A file without a log in a folder without write permission is opened as immutable, since the usual way
-// creates files beside it.
+// Opens the file. A file without a log in a folder without write permission is opened as immutable,
+// since the usual way creates files beside it.
 static brim_status open_file(sqlite_db *d, const char *path, bool readonly) {
   brim_str name;
   brim_str_init(&name);

@@ -1,5 +1,5 @@
 // Reading the experiments of a place, line by line.
-#include "lab/lab_records.h"
+#include "lab/wire/lab_wire_records.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // The experiments of a place as records (record/record_lab.h): of a store that no process has open, of
 // one that a sweep runs on, or of a file that `brim sweep export` wrote.
-#ifndef BRIM_LAB_RECORDS_H_
-#define BRIM_LAB_RECORDS_H_
+#ifndef BRIM_LAB_WIRE_RECORDS_H_
+#define BRIM_LAB_WIRE_RECORDS_H_
 
 #include <stdbool.h>
 
@@ -31,4 +31,4 @@ brim_status brim_lab_records_read(const char *place, brim_lab_reader *reader, bo
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_LAB_RECORDS_H_
+#endif  // BRIM_LAB_WIRE_RECORDS_H_

@@ -1,6 +1,4 @@
-// Plans of experiments from a planning child (lab_plan.h), and the forecast of a grid.
-
-#include "lab/lab_plan.h"
+// Plans of experiments from a planning child, and the forecast of a grid (lab_grid.h).
 
 #include <errno.h>
 #include <math.h>
@@ -9,13 +7,14 @@
 #include <unistd.h>
 
 #include "base/base_child.h"
-#include "lab/lab_plan_child.h"
+#include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_ids.h"
 #include "lab/wire/lab_wire_link.h"
+#include "record/record_lab.h"
 
 //-------------------------------------------- lines --------------------------------------------
-// A plan as a line of the planning child, for both sides (lab_plan.h).
+// A plan as a line of the planning child.
 
 void brim_lab_plan_init(brim_lab_plan *plan) {
   memset(plan, 0, sizeof *plan);
@@ -99,8 +98,8 @@ brim_status brim_lab_plan_from_json(const json_t *value, brim_lab_plan *out) {
 }
 
 //-------------------------------------------- child --------------------------------------------
-// Talking to `brim sweep plan`: few questions at a time, answers as they come, and a new child behind
-// whatever the last one did not survive.
+// The dialogue with `brim sweep plan`: few questions at a time, answers as they come, and a new
+// child behind a question that the last one did not survive.
 
 enum {
   WINDOW = 4,  // questions without an answer
@@ -110,9 +109,15 @@ enum {
   LOST_CHILDREN = 3
 };
 
+// A question, and the place of its answer.
+typedef struct plan_job {
+  const char *id, *config, *device;
+  brim_lab_plan *out;  // has id and device
+} plan_job;
+
 typedef struct talk {
   const brim_lab_plan_options *options;
-  const brim_lab_plan_job *jobs;
+  const plan_job *jobs;
   size_t count, sent, done;
   brim_child *child;
   brim_str out;      // of the question that is being written
@@ -123,7 +128,7 @@ typedef struct talk {
   char last[256];    // line of its stderr
 } talk;
 
-// A device by its UUID is the only one of its child: CUDA shows one slice of a GPU to a process.
+// A device by its UUID needs a child that sees only it: CUDA shows one slice of a GPU to a process.
 static bool is_uuid(const char *device) {
   return brim_str_starts(device, "GPU-") || brim_str_starts(device, "MIG-");
 }
@@ -148,12 +153,12 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   }
   json_t *value;
   brim_lab_plan plan;
-  // Libraries may print too: what is not the answer is left alone.
+  // libraries may print too: skip what is no answer
   if (t->done == t->sent || brim_json_parse(line->text, line->size, "plan", &value)) {
     brim_status_clear();
     return BRIM_OK;
   }
-  const brim_lab_plan_job *job = &t->jobs[t->done];
+  const plan_job *job = &t->jobs[t->done];
   brim_status status = brim_lab_plan_from_json(value, &plan);
   json_decref(value);
   if (status || strcmp(plan.id, job->id) != 0 || strcmp(plan.device, asked_for(job->device)) != 0) {
@@ -170,7 +175,7 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
 }
 
 static brim_status start(talk *t) {
-  // Devices count as the sweep counts them.
+  // the child counts devices as the sweep does
   visible_of(t->jobs[t->done].device, t->visible);
   const char *const order[] = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", t->visible[0] ? t->visible : NULL,
                                NULL};
@@ -191,7 +196,7 @@ static brim_status start(talk *t) {
 }
 
 static brim_status question(const talk *t, json_t *o) {
-  const brim_lab_plan_job *job = &t->jobs[t->sent];
+  const plan_job *job = &t->jobs[t->sent];
   BRIM_TRY(brim_json_put(o, "id", json_string(job->id)));
   BRIM_TRY(brim_json_put(o, "config", json_string(job->config)));
   BRIM_TRY(brim_json_put(o, "device", json_string(asked_for(job->device))));
@@ -213,7 +218,7 @@ static brim_status ask(talk *t) {
   return brim_str_status(&t->out);
 }
 
-// Does the next question need a child that sees other devices?
+// True if the next question needs a child that sees other devices.
 static bool needs_another(const talk *t) {
   char visible[96];
   if (t->sent == t->count) return false;
@@ -221,7 +226,7 @@ static bool needs_another(const talk *t) {
   return strcmp(visible, t->visible) != 0;
 }
 
-// As much as the child takes. One that reads no more ends before long, which says why.
+// Writes as much as the child takes. A child that reads no more ends soon, and its end says why.
 static brim_status write_some(talk *t) {
   for (;;) {
     if (t->written == t->out.len) {
@@ -240,7 +245,7 @@ static brim_status write_some(talk *t) {
   }
 }
 
-// What was asked first has no answer.
+// Gives up the first question without an answer.
 static void lose(talk *t, brim_failure failure) {
   brim_lab_plan *plan = t->jobs[t->done].out;
   const brim_child_result *r =
@@ -305,10 +310,10 @@ static brim_status turn(talk *t) {
   return t->silent >= LOST_CHILDREN ? lost_too_many(t) : BRIM_OK;
 }
 
-// All of them in their order. What a child crashes or hangs on has that class; several children in a
-// row that answer nothing are BRIM_ECHILD.
-static brim_status plan_child_run(const brim_lab_plan_options *options,
-                                  const brim_lab_plan_job *jobs, size_t count) {
+// Plans all of them in order. A question on which a child crashes or hangs gets that class.
+// BRIM_ECHILD: several children in a row answered nothing.
+static brim_status plan_child_run(const brim_lab_plan_options *options, const plan_job *jobs,
+                                  size_t count) {
   talk t = {.options = options, .jobs = jobs, .count = count};
   brim_status status = BRIM_OK;
   brim_str_init(&t.out);
@@ -320,9 +325,7 @@ static brim_status plan_child_run(const brim_lab_plan_options *options,
 }
 
 //------------------------------------------- forecast -------------------------------------------
-// The forecast of a grid (lab_plan.h): plans of the planning child, and times of runs that a store knows.
-
-//---------------------------------- the forecast ----------------------------------
+// The forecast of a grid: plans of the planning child, and times of runs that a store knows.
 
 void brim_lab_forecast_free(brim_lab_forecast *forecast) {
   brim_free(forecast->plans);
@@ -336,7 +339,7 @@ const brim_lab_plan *brim_lab_forecast_of(const brim_lab_forecast *forecast, siz
   return &forecast->plans[forecast->cost_of[point] * forecast->devices + device];
 }
 
-// Costs by their first point; first[i] is that of cost i.
+// Numbers the costs by their first points; first[i] is the first point of cost i.
 static brim_status find_costs(const brim_lab_grid *grid, brim_lab_forecast *out, size_t *first) {
   brim_lab_ids set = {0};
   BRIM_TRY(brim_lab_ids_init(&set, grid->count));
@@ -356,18 +359,18 @@ static brim_status make_plans(const brim_lab_grid *grid, const char *const *devi
                               const size_t *first, const brim_lab_plan_options *options,
                               brim_lab_forecast *out) {
   const size_t total = out->costs * out->devices;
-  brim_lab_plan_job *jobs = brim_calloc(total + 1, sizeof *jobs);
+  plan_job *jobs = brim_calloc(total + 1, sizeof *jobs);
   out->plans = brim_calloc(total + 1, sizeof *out->plans);
   brim_status status = BRIM_OK;
   if (!jobs || !out->plans) status = brim_fail(BRIM_ENOMEM, "out of memory for %zu plans", total);
-  // All of one device behind another: the child opens each once.
+  // device by device, so that the child opens each once
   for (size_t i = 0; i < total && !status; i++) {
     const size_t device = i / out->costs, cost = i % out->costs;
     const brim_lab_point *point = &grid->points[first[cost]];
-    jobs[i] = (brim_lab_plan_job){.id = point->cost,
-                                  .config = point->config,
-                                  .device = devices[device],
-                                  .out = &out->plans[cost * out->devices + device]};
+    jobs[i] = (plan_job){.id = point->cost,
+                         .config = point->config,
+                         .device = devices[device],
+                         .out = &out->plans[cost * out->devices + device]};
     brim_lab_plan_init(jobs[i].out);
     snprintf(jobs[i].out->id, sizeof jobs[i].out->id, "%s", point->cost);
     snprintf(jobs[i].out->device, sizeof jobs[i].out->device, "%s", devices[device]);
@@ -396,8 +399,7 @@ brim_status brim_lab_forecast_make(const brim_lab_grid *grid, const char *const 
 
 //---------------------------------- times ----------------------------------
 
-// Runs of one cost that are looked at.
-enum { RUNS = 3 };
+enum { RUNS = 3 };  // of one cost, at most
 
 typedef struct cost_runs {
   char ids[RUNS][BRIM_EXP_ID];
@@ -413,12 +415,12 @@ typedef struct times {
   char host[256];
 } times;
 
-// One attempt from the beginning to the end: its time is that of the run.
+// Keeps experiments that ran in one attempt from beginning to end: its time is the time of the run.
 static brim_status see_experiment(void *ctx, const brim_store_exp *exp) {
   times *t = ctx;
   char cost[BRIM_LAB_ID];
   size_t row;
-  brim_lab_config_cost(exp->config, cost);
+  brim_lab_config_mark(exp->config, "cost", cost);
   if (!cost[0] || exp->attempt != 1 || !brim_lab_ids_find(t->costs, cost, &row)) return BRIM_OK;
   cost_runs *r = &t->runs[row];
   if (r->count < RUNS) snprintf(r->ids[r->count++], BRIM_EXP_ID, "%s", exp->id);

@@ -1,13 +1,15 @@
-// Inside the sweep: its state, and the parts of a turn.
+// Inside the sweep: its state, and what its parts share: the loop (lab_sweep.c), the view (lab_sweep_view.c), Slurm
+// (lab_sweep_slurm.c). Tests include it too.
 #ifndef BRIM_LAB_SWEEP_INT_H_
 #define BRIM_LAB_SWEEP_INT_H_
 
 #include "base/base.h"
 #include "base/base_child.h"
-#include "lab/lab_late.h"
+#include "lab/exec/lab_exec.h"
 #include "lab/place/lab_place.h"
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_ids.h"
 #include "lab/wire/lab_wire_link.h"
 #include "lab/wire/lab_wire_server.h"
 #include "monitor/monitor.h"
@@ -29,11 +31,11 @@ typedef struct brim_lab_runner {
   brim_child *child;  // NULL: an earlier sweep started it
   int64_t pid;
   char *folder;
-  char *devices;     // as its slot had them: "cpu", "GPU-..,GPU-.."; NULL = unknown
-  bool asked;        // to stop
+  char *devices;     // as its slot has them: "cpu", "GPU-..,GPU-.."; NULL = unknown
+  bool asked;        // it was asked to stop
   int64_t asked_ms;  // when
   bool killed;
-  bool stale;  // its attempt had been replaced or ended at the last look
+  bool stale;  // at the last look its attempt had been replaced or had ended
   bool gone;   // its process has ended
   int64_t next_look_ms;
   int64_t step, steps;
@@ -58,20 +60,80 @@ typedef struct brim_lab_same {
   char message[512];
 } brim_lab_same;
 
-// Takes note of how an experiment ended. True: the first BRIM_LAB_SAME failed the same way. `folder`
-// is the experiment's own, which is left out where the message names it.
+// Notes the failure of an experiment. True: the first BRIM_LAB_SAME failed the same way. `folder`
+// is the experiment's own, which may differ between messages.
 bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
                        brim_failure failure, const char *message);
 void brim_lab_same_done(brim_lab_same *same);
 
-// The name of a worker by its machine and the path of its folder, which another folder does not share. id: of
-// its token, "" = none; a server tells workers by it.
+// The name of a worker, by its machine and the path of its folder. id: of its token, "" = none; a
+// server knows workers by it.
 enum { BRIM_LAB_WORKER_NAME = 64 };
 void brim_lab_worker_name(const char *id, const char *host, const char *path,
                           char out[BRIM_LAB_WORKER_NAME]);
 
-// Experiments run as elements of Slurm's arrays in place of executors of this machine.
-typedef struct brim_lab_slurm brim_lab_slurm;
+// Experiments run as tasks of Slurm's arrays instead of executors of this machine. One command of
+// Slurm runs at a time, so that the sweep's loop never waits for Slurm.
+enum { BRIM_LAB_SLURM_LARGEST = 100000 };  // tasks of an array
+
+// One task of an array, as Slurm last described it.
+typedef struct brim_lab_task {
+  brim_slurm_state state;
+  char word[24];
+  char node[BRIM_SLURM_NODE];
+  char reason[BRIM_SLURM_REASON];
+  bool seen;   // by the last look
+  int missed;  // looks in a row that did not list it
+  bool over;   // it has ended, and the sweep has dealt with its experiment
+} brim_lab_task;
+
+typedef struct brim_lab_array {
+  brim_slurm_array is;
+  brim_lab_task *tasks;  // is.count of them
+  size_t open;           // tasks that are not over
+  int64_t made_ms;
+  bool refused;    // sbatch said no
+  int looks;       // looks without a trace of an array about which sbatch did not answer
+  bool account;    // sacct is to be asked
+  bool accounted;  // sacct has answered
+  char stray[BRIM_SLURM_JOB];  // another job of this name, to be cancelled
+  int told;                    // steps of stopping that are done
+} brim_lab_array;
+
+typedef enum brim_lab_slurm_phase {
+  BRIM_LAB_SLURM_IDLE,
+  BRIM_LAB_SLURM_LOOK,
+  BRIM_LAB_SLURM_ACCOUNT,
+  BRIM_LAB_SLURM_SUBMIT,
+  BRIM_LAB_SLURM_CANCEL
+} brim_lab_slurm_phase;
+
+typedef struct brim_lab_slurm {
+  brim_lab_slurm_options options;
+  char *folder;  // absolute
+  char *place;   // for tasks: absolute, or a URL without its password
+  bool no_gpu;
+  int64_t most;  // tasks of an array
+  int64_t lease_ms;
+  brim_lab_array **arrays;
+  size_t count, cap;
+  brim_lab_ids live;  // experiments with a task that is not over: array * LARGEST + index
+  bool indexed;       // `live` is up to date
+  brim_lab_slurm_phase phase;
+  brim_slurm_command command;
+  brim_lab_array *about;  // ACCOUNT, SUBMIT, CANCEL
+  int64_t look_ms, gather_ms, hold_ms,
+      wait_ms;      // when the next is due; how long the last pause was
+  int64_t told_ms;  // when trouble with Slurm was last reported
+  bool no_account;  // sacct does not work here
+  int64_t stop_ms;  // when the sweep began to stop; 0 = it does not
+  bool gave_up;
+  bool asked;           // the store changed since the queue was read
+  int64_t gathered_ms;  // when that was
+  bool accepted;        // an array was submitted
+  // why the first array was refused, if another try would be refused too; "" = it was not
+  char refusal[256];
+} brim_lab_slurm;
 
 struct brim_lab_sweep {
   brim_lab_sweep_options options;  // texts are below
@@ -80,9 +142,9 @@ struct brim_lab_sweep {
   char worker[BRIM_LAB_WORKER_NAME], host[65];
   brim_store *store;  // NULL: a worker's experiments are with a server
   brim_lab_ops own, ops;
-  brim_lab_link *source;  // its own calls: over `own`, or a worker's to its server
-  brim_lab_link *link;    // for others: over `ops`, so that the sweep hears of what they change
-  brim_lab_late *late;    // NULL: files stay where they are
+  brim_lab_link *source;      // its own calls: over `own`, or a worker's to its server
+  brim_lab_link *link;        // for others: over `ops`, so that the sweep hears of what they change
+  brim_lab_uploads *uploads;  // NULL: files stay where they are
   brim_lab_server *server;
   brim_lab_place *placing;
   brim_lab_slurm *slurm;  // NULL: experiments run on this machine
@@ -96,56 +158,57 @@ struct brim_lab_sweep {
   brim_store_counts counts;
   int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, trouble_wait,
       told_ms, give_up_ms, place_ms;
-  int64_t stale_ms;  // when executors are looked after that a server gave up
+  int64_t stale_ms;  // when to look for executors that a server gave up
   int64_t lease_ms;  // of the server; 0 = not known yet
   char claim[BRIM_EXP_ID], claim_exp[BRIM_EXP_ID];  // a claim without a reply; "" = none
-  bool counted;                                     // `counts` is of now
+  bool counted;                                     // `counts` is up to date
   bool left;                                        // queued experiments may start later
   int64_t paused;    // experiments that were paused before this sweep, and still are
   bool told_paused;  // that it waits for paused ones
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them
   bool look;                                             // something changed: count and place again
-  // The view (lab_sweep_view.c).
+  // the view (lab_sweep_view.c)
   brim_sweep_view view;
   bool has_rows, all_dirty;
   char dirty[BRIM_LAB_DIRTY][BRIM_EXP_ID];
   size_t dirty_count;
   int64_t rows_ms;
   size_t detail_at;
-  // Readings of GPUs (lab_sweep.c).
+  // readings of GPUs (lab_sweep_view.c)
   brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
   size_t reader_count;
   int64_t gpus_ms, looked_ms;    // when they were read, when a view was made
-  brim_host_sample host_sample;  // of the last status (lab_sweep.c)
+  brim_host_sample host_sample;  // of the last status
   bool host_read;
   int64_t ended;  // experiments that this sweep saw end, and what they took
   double ended_s;
   double first_s;
 };
 
-int64_t brim_lab_now_ms(void);  // of a clock that never jumps
-
-// BRIM_EIO becomes a message and a pause; other failures stay.
+// Turns BRIM_EIO into a message and a pause; other failures stay.
 brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
 // At most `size` bytes of a text with its NUL; what is cut ends behind a word, with "...".
 void brim_lab_shorten(const char *text, char *out, size_t size);
-// Rows of what runs and of the next in the queue, with what only the sweep knows: devices, time
-// left, why they wait.
+// Lists the experiments that run and the next in the queue, with details that only the sweep knows:
+// devices, the time left, why they wait.
 brim_status brim_lab_sweep_active(brim_lab_sweep *sweep, json_t *list);
 void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
 brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
 
-//---------------------------------- GPUs ----------------------------------
+//---------------------------------- the view (lab_sweep_view.c) ----------------------------------
 
-// When that is due.
+// Reads the GPUs when that is due.
 void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
-// What is known about a place that has its name and id.
+// Fills in the readings of a place that has its name and id.
 void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
-brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state);  // for views
 void brim_lab_gpus_close(brim_lab_sweep *sweep);
-// How an attempt ended, for people, placement and the rule about first failures.
+// The state of a worker's machine as its server keeps it: a JSON object with each GPU, the
+// processor and memory; brim_free.
+brim_status brim_lab_sweep_status(brim_lab_sweep *sweep, char **out);
+
+// Notes the end of an attempt, for people, placement and the rule about first failures.
 brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const char *folder,
                                const brim_store_exp *exp);
 
@@ -153,14 +216,14 @@ brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const cha
 
 // Asks Slurm for its limits and reads the arrays that an earlier sweep of the folder submitted.
 brim_status brim_lab_slurm_open(brim_lab_sweep *sweep, brim_lab_slurm **out);
-void brim_lab_slurm_close(brim_lab_slurm *slurm);  // elements continue; NULL is fine
+void brim_lab_slurm_close(brim_lab_slurm *slurm);  // its tasks continue; NULL is fine
 brim_status brim_lab_slurm_turn(brim_lab_sweep *sweep, int64_t now_ms);
-// Nothing of this sweep is in Slurm's queue any more, or it cannot be waited for.
+// True if nothing of this sweep is in Slurm's queue any more, or it cannot be waited for.
 bool brim_lab_slurm_idle(const brim_lab_sweep *sweep);
-// The command that runs now, to poll for.
+// The descriptors of the command that runs now.
 size_t brim_lab_slurm_fds(const brim_lab_slurm *slurm, struct pollfd fds[BRIM_CHILD_FDS],
                           int *limit_ms);
-// What Slurm says about an experiment; "" = nothing.
+// Why an experiment waits, or where it runs, as Slurm says; "" = unknown.
 void brim_lab_slurm_why(const brim_lab_slurm *slurm, const char *exp, char *out, size_t size);
 void brim_lab_slurm_count(const brim_lab_slurm *slurm, int64_t *running, int64_t *waiting);
 

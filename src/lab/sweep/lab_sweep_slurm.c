@@ -1,6 +1,5 @@
-// A sweep in Slurm: submitting arrays, looks at its queue, what becomes of experiments, stopping.
-
-#include "lab/lab_sweep_slurm.h"
+// A sweep in Slurm: submitting arrays, looking at the queue, the end of tasks, stopping. A task is
+// one element of an array and runs one experiment.
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -10,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/base_text.h"
-#include "lab/lab_exec.h"
+#include "lab/sweep/lab_sweep_int.h"
 
 //-------------------------------------------- arrays --------------------------------------------
-// The arrays of a sweep in Slurm, and which element is whose.
+// The arrays of a sweep, and the task of each experiment.
 
 enum { TELL_MS = 60000 };  // between messages of trouble
 
@@ -21,28 +20,28 @@ static brim_status slurm_no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory for the arrays of a sweep");
 }
 
-// takes it
+// Adds an array and takes over its memory.
 static brim_status slurm_add(brim_lab_slurm *m, brim_slurm_array *array, brim_lab_array **out) {
   brim_lab_array *a = brim_calloc(1, sizeof *a);
-  if (a) a->elements = brim_calloc(array->count, sizeof *a->elements);
-  if (m->count == m->cap && a && a->elements) {
+  if (a) a->tasks = brim_calloc(array->count, sizeof *a->tasks);
+  if (m->count == m->cap && a && a->tasks) {
     size_t cap = m->cap ? 2 * m->cap : 16;
     brim_lab_array **more = brim_realloc(m->arrays, cap * sizeof *more);
     if (more) m->arrays = more;
     if (more) m->cap = cap;
   }
-  if (!a || !a->elements || m->count == m->cap) {
-    if (a) brim_free(a->elements);
+  if (!a || !a->tasks || m->count == m->cap) {
+    if (a) brim_free(a->tasks);
     brim_free(a);
     return slurm_no_memory();
   }
   a->is = *array;
   *array = (brim_slurm_array){0};
   a->open = a->is.count;
-  a->made_ms = brim_lab_now_ms();
+  a->made_ms = brim_clock_ms();
   for (size_t i = 0; i < a->is.count; i++) {
-    a->elements[i].state = BRIM_SLURM_WAITING;
-    a->elements[i].over = a->is.exps[i].over;
+    a->tasks[i].state = BRIM_SLURM_WAITING;
+    a->tasks[i].over = a->is.exps[i].over;
     a->open -= a->is.exps[i].over;
   }
   m->arrays[m->count++] = a;
@@ -53,11 +52,11 @@ static brim_status slurm_add(brim_lab_slurm *m, brim_slurm_array *array, brim_la
 
 static void slurm_free(brim_lab_array *a) {
   brim_slurm_array_deinit(&a->is);
-  brim_free(a->elements);
+  brim_free(a->tasks);
   brim_free(a);
 }
 
-// With its files.
+// Drops an array with its files.
 static void slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
   for (size_t i = 0; i < m->count; i++) {
     if (m->arrays[i] != a) continue;
@@ -70,7 +69,7 @@ static void slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
   slurm_free(a);
 }
 
-// Experiments to elements, for slurm_find.
+// Maps experiments to tasks, for slurm_find.
 static brim_status slurm_index(brim_lab_slurm *m) {
   size_t total = 0;
   if (m->indexed) return BRIM_OK;
@@ -82,7 +81,7 @@ static brim_status slurm_index(brim_lab_slurm *m) {
     const brim_lab_array *a = m->arrays[k];
     for (size_t i = 0; i < a->is.count; i++) {
       size_t at;
-      if (a->elements[i].over || brim_lab_ids_find(&m->live, a->is.exps[i].id, &at)) continue;
+      if (a->tasks[i].over || brim_lab_ids_find(&m->live, a->is.exps[i].id, &at)) continue;
       brim_lab_ids_add(&m->live, a->is.exps[i].id, k * BRIM_LAB_SLURM_LARGEST + i);
     }
   }
@@ -90,19 +89,18 @@ static brim_status slurm_index(brim_lab_slurm *m) {
   return BRIM_OK;
 }
 
-static brim_lab_element *slurm_find(const brim_lab_slurm *m, const char *exp,
-                                    brim_lab_array **array) {
+static brim_lab_task *slurm_find(const brim_lab_slurm *m, const char *exp, brim_lab_array **array) {
   size_t at = 0;
   if (!m->indexed || m->count == 0 || !brim_lab_ids_find(&m->live, exp, &at)) return NULL;
   brim_lab_array *a = m->arrays[at / BRIM_LAB_SLURM_LARGEST];
   if (array) *array = a;
-  return &a->elements[at % BRIM_LAB_SLURM_LARGEST];
+  return &a->tasks[at % BRIM_LAB_SLURM_LARGEST];
 }
 
-// A message about a command of Slurm that failed, now and then.
+// Reports now and then that a command of Slurm failed.
 static void slurm_trouble(brim_lab_sweep *s, const char *what) {
   brim_lab_slurm *m = s->slurm;
-  int64_t now = brim_lab_now_ms();
+  int64_t now = brim_clock_ms();
   char why[256];
   if (m->told_ms > 0 && now - m->told_ms < TELL_MS) return;
   m->told_ms = now;
@@ -112,8 +110,9 @@ static void slurm_trouble(brim_lab_sweep *s, const char *what) {
 }
 
 //------------------------------------------ submitting ------------------------------------------
-// Queued experiments as arrays of Slurm. An array's file is on the disk before sbatch is called; if the
-// answer is lost, squeue is asked for its name, and nothing of it is submitted again before that.
+// Queued experiments become arrays of Slurm. An array's file is on the disk before sbatch is
+// called. If the answer is lost, the sweep asks squeue for the array's name, and submits nothing of
+// it again before that.
 
 enum {
   FIRST_PAUSE_MS = 5000,  // after sbatch refused an array; doubles up to
@@ -123,8 +122,6 @@ enum {
   WORDS = 48
 };
 
-//---------------------------------- which ----------------------------------
-
 typedef struct gathering {
   brim_lab_slurm *slurm;
   brim_slurm_array array;
@@ -132,7 +129,7 @@ typedef struct gathering {
   int64_t now;  // of the store
 } gathering;
 
-// The first decides how many GPUs the array's experiments have.
+// The first experiment decides how many GPUs those of the array have.
 static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   gathering *g = ctx;
   g->listed++;
@@ -158,9 +155,7 @@ static brim_status gather(brim_lab_sweep *s, gathering *g) {
   return BRIM_OK;
 }
 
-//---------------------------------- submitting ----------------------------------
-
-// "brim-TITLE-12 digits"; the digits make it unlike any other.
+// "brim-TITLE-12 digits"; the digits make the name unique.
 static void name_array(const brim_lab_sweep *s, char out[BRIM_SLURM_NAME]) {
   char id[BRIM_EXP_ID], title[24];
   snprintf(title, sizeof title, "%s", s->title);
@@ -240,7 +235,7 @@ static brim_status submit_array(brim_lab_sweep *s, brim_slurm_array *array) {
   return status;
 }
 
-// The next array of queued experiments, and its sbatch; none: the phase stays IDLE.
+// Submits the next array of queued experiments; if there are none, the phase stays IDLE.
 static brim_status slurm_submit(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   gathering g = {.slurm = m, .room = (size_t)m->most};
@@ -255,7 +250,7 @@ static brim_status slurm_submit(brim_lab_sweep *s, int64_t now) {
   return status;
 }
 
-// It printed no number. A refusal is clear; after a lost answer the array's name is looked for.
+// sbatch printed no number. A refusal is final; after a lost answer the sweep looks for the array's name.
 static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   const brim_slurm_command *c = &m->command;
@@ -297,15 +292,15 @@ static brim_status slurm_submitted(brim_lab_sweep *s, int64_t now) {
   return brim_slurm_array_write(m->folder, &a->is);
 }
 
-//------------------------------------- the end of elements -------------------------------------
-// Elements that have ended: what the store lacks of their experiments.
+//--------------------------------------- the end of tasks ---------------------------------------
+// Completes the experiments of tasks that have ended.
 
 enum { TAIL = 2048 };
 
 typedef struct ending {
   brim_lab_sweep *sweep;
   brim_lab_array *array;
-  brim_lab_element *element;
+  brim_lab_task *task;
   const brim_slurm_exp *exp;
   brim_store_exp *now;  // as the store has it
   char *folder;
@@ -322,8 +317,6 @@ static brim_status read_again(ending *e) {
   return brim_lab_get(e->sweep->source, e->exp->id, &e->now);
 }
 
-//---------------------------------- failures ----------------------------------
-
 static brim_failure class_of(brim_slurm_state state) {
   switch (state) {
     case BRIM_SLURM_NO_MEMORY:
@@ -339,23 +332,23 @@ static brim_failure class_of(brim_slurm_state state) {
 
 static void describe(const ending *e, char *out, size_t size) {
   const char *job = e->array->is.job;
-  size_t at = (size_t)(e->element - e->array->elements);
-  if (e->element->state == BRIM_SLURM_UNKNOWN) {
+  size_t at = (size_t)(e->task - e->array->tasks);
+  if (e->task->state == BRIM_SLURM_UNKNOWN) {
     snprintf(out, size, brim_tr("Slurm job %s_%zu is gone from its queue without a result"), job,
              at);
   } else {
     snprintf(out, size, brim_tr("Slurm job %s_%zu ended without a result: %s on %s"), job, at,
-             e->element->word, e->element->node[0] ? e->element->node : "?");
+             e->task->word, e->task->node[0] ? e->task->node : "?");
   }
 }
 
 static void log_path(const ending *e, brim_str *out) {
   brim_str_init(out);
   brim_str_printf(out, "%s/" BRIM_SLURM_FOLDER "/%s_%zu.log", e->sweep->slurm->folder,
-                  e->array->is.name, (size_t)(e->element - e->array->elements));
+                  e->array->is.name, (size_t)(e->task - e->array->tasks));
 }
 
-// The end of what the element itself printed.
+// Reads the end of the output of the task itself.
 static void read_tail(const ending *e, char out[TAIL]) {
   brim_str path;
   char *text = NULL;
@@ -377,7 +370,7 @@ static brim_status finish(const ending *e, const brim_store_ref *ref) {
   describe(e, message, sizeof message);
   read_tail(e, tail);
   const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
-                                    .failure = class_of(e->element->state),
+                                    .failure = class_of(e->task->state),
                                     .exit_code = -1,
                                     .message = message,
                                     .last_lines = tail};
@@ -387,7 +380,7 @@ static brim_status finish(const ending *e, const brim_store_ref *ref) {
   return BRIM_OK;
 }
 
-// Most elements print nothing.
+// Removes the log of a task that printed nothing, as most do.
 static void remove_empty_log(const ending *e) {
   brim_str path;
   uint64_t size = 1;
@@ -398,8 +391,6 @@ static void remove_empty_log(const ending *e) {
   brim_status_clear();
   brim_str_deinit(&path);
 }
-
-//---------------------------------- cases ----------------------------------
 
 // The attempt is open and its process is gone.
 static brim_status end_open(ending *e) {
@@ -413,14 +404,14 @@ static brim_status end_open(ending *e) {
   return read_again(e);
 }
 
-// The element never claimed its experiment: that is an attempt too, or it would be submitted for ever.
+// The task never claimed its experiment. That counts as an attempt, or the experiment would be submitted for ever.
 static brim_status end_unstarted(ending *e) {
   brim_store_claimed claimed = {0};
   char claim[BRIM_EXP_ID];
   brim_store_random_id(claim);
   const brim_store_request request = {.worker = e->sweep->worker,
                                       .claim_id = claim,
-                                      .host = e->element->node,
+                                      .host = e->task->node,
                                       .exp = e->exp->id,
                                       .free_gpus = 1 << 20,
                                       .free_bytes = -1};
@@ -430,7 +421,7 @@ static brim_status end_unstarted(ending *e) {
   return status ? status : read_again(e);
 }
 
-// scancel by a person holds the experiment until a person resumes it.
+// Pauses an experiment whose task a person cancelled with scancel, until a person resumes it.
 static brim_status end_cancelled(ending *e) {
   brim_lab_sweep *s = e->sweep;
   brim_status status = brim_lab_want(s->link, e->exp->id, BRIM_WANT_PAUSE);
@@ -454,7 +445,7 @@ static brim_status end_one(ending *e) {
   BRIM_TRY(status);
   if (is_ours(e)) BRIM_TRY(end_open(e));
   const bool queued = e->now->state == BRIM_EXP_QUEUED && !stopping;
-  const bool cancelled = e->element->state == BRIM_SLURM_CANCELLED;
+  const bool cancelled = e->task->state == BRIM_SLURM_CANCELLED;
   if (queued && cancelled) {
     BRIM_TRY(end_cancelled(e));
   } else if (queued && e->now->attempt == e->exp->attempt) {
@@ -466,8 +457,8 @@ static brim_status end_one(ending *e) {
   return BRIM_OK;
 }
 
-static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
-  ending e = {.sweep = s, .array = a, .element = &a->elements[i], .exp = &a->is.exps[i]};
+static brim_status end_task(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
+  ending e = {.sweep = s, .array = a, .task = &a->tasks[i], .exp = &a->is.exps[i]};
   brim_str folder;
   brim_str_init(&folder);
   brim_status status = brim_lab_exp_folder(s->folder, e.exp->id, &folder);
@@ -477,7 +468,7 @@ static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
   brim_store_exp_free(e.now);
   brim_str_deinit(&folder);
   if (status) return status;
-  a->elements[i].over = a->is.exps[i].over = true;
+  a->tasks[i].over = a->is.exps[i].over = true;
   a->open--;
   s->slurm->indexed = false;
   s->slurm->gather_ms = 0;
@@ -486,22 +477,22 @@ static brim_status end_element(brim_lab_sweep *s, brim_lab_array *a, size_t i) {
   return BRIM_OK;
 }
 
-// The experiments of elements that have ended.
-static brim_status slurm_end_elements(brim_lab_sweep *s) {
+// Completes the experiments of all tasks that have ended.
+static brim_status slurm_end_tasks(brim_lab_sweep *s) {
   brim_lab_slurm *m = s->slurm;
   for (size_t k = 0; k < m->count;) {
     brim_lab_array *a = m->arrays[k];
     const size_t before = a->open;
     for (size_t i = 0; i < a->is.count; i++) {
-      brim_lab_element *e = &a->elements[i];
+      brim_lab_task *e = &a->tasks[i];
       if (e->over || brim_slurm_is_live(e->state)) {
         if (!e->over) brim_lab_dirty(s, a->is.exps[i].id);
         continue;
       }
-      BRIM_TRY(end_element(s, a, i));
+      BRIM_TRY(end_task(s, a, i));
     }
     if (a->open > 0 || a == m->about) {
-      // before one of them is submitted again: the next sweep must not take its new element for this one
+      // written before one of them is submitted again: the next sweep must not mistake its new task for this one
       if (a->open != before) BRIM_TRY(brim_slurm_array_write(m->folder, &a->is));
       k++;
     } else {
@@ -512,19 +503,17 @@ static brim_status slurm_end_elements(brim_lab_sweep *s) {
 }
 
 //-------------------------------------------- sweep --------------------------------------------
-// A sweep in Slurm: looks at its queue, what that means for elements, and stopping. Submitting is
-// lab_sweep_slurm.c's, what becomes of experiments lab_sweep_slurm.c's.
-//
-// squeue is asked before the store is read. So an experiment that is queued there, and whose element had
-// ended here, needs another element; and one whose element is still listed needs none.
+// The loop: looks at Slurm's queue, and stopping. The sweep asks squeue before it reads the store.
+// So an experiment that is queued in the store and whose task has ended here needs another task;
+// one whose task is still listed needs none.
 
 enum {
   POLL_MS = 10000,
   TIMEOUT_MS = 60000,
   LOST_MS = 60000,
   OPEN_MS = 30000,  // of the commands before the sweep begins
-  MISSES = 2,       // looks without an element before it counts as gone
-  KILL_MS = 15000,  // elements that stop have this long after their training's own time is over
+  MISSES = 2,       // looks without a task before it counts as gone
+  KILL_MS = 15000,  // tasks that stop have this long after their training's own time is over
   ASKED_MS = 2000,  // between two readings of the whole queue because something changed
   FIRST_LOOK_MS = 2000
 };
@@ -571,7 +560,7 @@ static bool names_nodes(const brim_slurm_ask *ask) {
   return false;
 }
 
-// A SQLite store is reached through a socket of this machine.
+// Checks that all tasks run on this machine: a SQLite store is reached through a socket of it.
 static brim_status check_nodes(brim_lab_sweep *s, brim_lab_slurm *m) {
   const char *partition = m->options.ask.partition;
   brim_slurm_words words = {0};
@@ -602,10 +591,10 @@ static brim_status check_nodes(brim_lab_sweep *s, brim_lab_slurm *m) {
   return BRIM_OK;
 }
 
-// Arrays of an earlier sweep of this folder.
+// Reads the arrays of an earlier sweep of this folder.
 static brim_status read_arrays(brim_lab_sweep *s, brim_lab_slurm *m) {
   char **names = NULL;
-  size_t count = 0, elements = 0;
+  size_t count = 0, tasks = 0;
   brim_status status = brim_slurm_array_names(m->folder, &names, &count);
   for (size_t i = 0; i < count && !status; i++) {
     brim_slurm_array array;
@@ -618,13 +607,13 @@ static brim_status read_arrays(brim_lab_sweep *s, brim_lab_slurm *m) {
       continue;
     }
     if (!status) status = slurm_add(m, &array, &added);
-    if (!status) elements += added->open;
+    if (!status) tasks += added->open;
   }
   brim_fs_list_free(names, count);
-  if (elements > 0) {
+  if (tasks > 0) {
     brim_lab_say(s, BRIM_SWEEP_INFO, NULL,
                  brim_tr("an earlier sweep submitted %zu experiments to Slurm; brim looks at them"),
-                 elements);
+                 tasks);
   }
   return status;
 }
@@ -683,7 +672,7 @@ typedef struct looking {
   brim_lab_array *only;  // NULL: any
 } looking;
 
-static void take(brim_lab_element *e, const brim_slurm_row *row, bool account) {
+static void take(brim_lab_task *e, const brim_slurm_row *row, bool account) {
   e->state = row->state;
   e->seen = true;
   e->missed = 0;
@@ -692,8 +681,7 @@ static void take(brim_lab_element *e, const brim_slurm_row *row, bool account) {
   snprintf(e->reason, sizeof e->reason, "%s", account ? "" : row->reason);
 }
 
-// A row counts for the array of its name. A second job of that name came of a submission that was taken
-// for lost.
+// Takes a row for the array of its name. A second job of that name comes from a submission that was taken for lost.
 static void on_row(void *ctx, const brim_slurm_row *row) {
   const looking *l = ctx;
   for (size_t k = 0; k < l->slurm->count; k++) {
@@ -710,7 +698,7 @@ static void on_row(void *ctx, const brim_slurm_row *row) {
       return;
     }
     if (row->index >= 0 && (size_t)row->index < a->is.count) {
-      brim_lab_element *e = &a->elements[row->index];
+      brim_lab_task *e = &a->tasks[row->index];
       // squeue alone knows what is live; accounts may never have heard of an end
       bool stale = l->only && brim_slurm_is_live(row->state);
       if (!e->over && !stale) take(e, row, l->only != NULL);
@@ -726,7 +714,7 @@ static brim_status start_look(brim_lab_sweep *s) {
   if (!names) return slurm_no_memory();
   for (size_t k = 0; k < m->count; k++) {
     names[k] = m->arrays[k]->is.name;
-    for (size_t i = 0; i < m->arrays[k]->is.count; i++) m->arrays[k]->elements[i].seen = false;
+    for (size_t i = 0; i < m->arrays[k]->is.count; i++) m->arrays[k]->tasks[i].seen = false;
   }
   brim_slurm_words_look(names, m->count, &words);
   brim_free(names);
@@ -736,7 +724,7 @@ static brim_status start_look(brim_lab_sweep *s) {
 
 static void miss_unseen(brim_lab_slurm *m, brim_lab_array *a) {
   for (size_t i = 0; i < a->is.count; i++) {
-    brim_lab_element *e = &a->elements[i];
+    brim_lab_task *e = &a->tasks[i];
     if (e->over || e->seen || !brim_slurm_is_live(e->state)) continue;
     e->missed++;
     if (e->missed < MISSES) continue;
@@ -748,7 +736,8 @@ static void miss_unseen(brim_lab_slurm *m, brim_lab_array *a) {
   }
 }
 
-// sbatch did not answer, and squeue knows no such job: it may still come.
+// True if sbatch did not answer and squeue has known no such job for long enough: until then the
+// job may still appear.
 static bool is_lost(brim_lab_slurm *m, brim_lab_array *a, int64_t now) {
   if (a->is.job[0]) return false;
   a->looks++;
@@ -770,7 +759,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
   if (bad > 0) {  // what is missing there may have been in such a line
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("Slurm's squeue printed %zu lines that brim cannot read"), bad);
-    return slurm_end_elements(s);
+    return slurm_end_tasks(s);
   }
   for (size_t k = 0; k < m->count;) {
     brim_lab_array *a = m->arrays[k];
@@ -786,7 +775,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
     if (a->is.job[0]) miss_unseen(m, a);
     k++;
   }
-  return slurm_end_elements(s);
+  return slurm_end_tasks(s);
 }
 
 //---------------------------------- accounting ----------------------------------
@@ -804,11 +793,11 @@ static brim_status accounted(brim_lab_sweep *s) {
     m->no_account = true;  // most often: accounting is off. squeue and the store decide alone
   }
   for (size_t i = 0; i < a->is.count; i++) {
-    brim_lab_element *e = &a->elements[i];
+    brim_lab_task *e = &a->tasks[i];
     bool gone = !e->over && brim_slurm_is_live(e->state) && e->missed >= MISSES;
     if (gone) e->state = BRIM_SLURM_UNKNOWN;
   }
-  return slurm_end_elements(s);
+  return slurm_end_tasks(s);
 }
 
 static brim_status start_account(brim_lab_slurm *m, brim_lab_array *a) {
@@ -844,7 +833,7 @@ static brim_status start_cancel(brim_lab_slurm *m, brim_lab_array *a, int step) 
   return brim_slurm_start(&m->command, &words, NULL, m->options.timeout_ms);
 }
 
-// Elements that wait are withdrawn, those that run save and end. None queues itself again.
+// Withdraws tasks that wait, and asks those that run to save and end. None queues itself again.
 static brim_status stop_next(brim_lab_sweep *s, int64_t now, bool *started) {
   brim_lab_slurm *m = s->slurm;
   int64_t patience = s->options.grace_ms + KILL_MS;
@@ -867,7 +856,7 @@ static brim_status stop_next(brim_lab_sweep *s, int64_t now, bool *started) {
   return BRIM_OK;
 }
 
-// What is left in Slurm's queue has nothing to run any more.
+// Withdraws tasks that have nothing to run any more.
 static brim_status withdraw_next(brim_lab_sweep *s, bool *started) {
   const int64_t *n = s->counts.states;
   brim_lab_slurm *m = s->slurm;
@@ -960,10 +949,10 @@ size_t brim_lab_slurm_fds(const brim_lab_slurm *m, struct pollfd fds[BRIM_CHILD_
 
 void brim_lab_slurm_why(const brim_lab_slurm *m, const char *exp, char *out, size_t size) {
   brim_lab_array *a = NULL;
-  const brim_lab_element *e = slurm_find(m, exp, &a);
+  const brim_lab_task *e = slurm_find(m, exp, &a);
   out[0] = '\0';
   if (!e) return;
-  size_t at = (size_t)(e - a->elements);
+  size_t at = (size_t)(e - a->tasks);
   if (!a->is.job[0]) {
     snprintf(out, size, "%s", brim_tr("Slurm has not answered yet"));
   } else if (e->state == BRIM_SLURM_WAITING && e->reason[0] && strcmp(e->reason, "None") != 0) {
@@ -979,7 +968,7 @@ void brim_lab_slurm_count(const brim_lab_slurm *m, int64_t *running, int64_t *wa
   *running = *waiting = 0;
   for (size_t k = 0; k < m->count; k++) {
     for (size_t i = 0; i < m->arrays[k]->is.count; i++) {
-      const brim_lab_element *e = &m->arrays[k]->elements[i];
+      const brim_lab_task *e = &m->arrays[k]->tasks[i];
       if (e->over) continue;
       *running += e->state == BRIM_SLURM_RUNNING;
       *waiting += e->state == BRIM_SLURM_WAITING;

@@ -1,12 +1,194 @@
-// The view of a sweep, from its store and its places. Rows are read again only where the store
-// changed, so that 10,000 of them cost nothing while little happens.
+// A sweep as others see it: readings of its GPUs, the status of a worker, and the view, from the
+// store and the places. Rows are read again only where the store has changed, so that 10,000 rows
+// cost nothing while little happens.
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "lab/lab_grid.h"
-#include "lab/lab_sweep_int.h"
+#include "lab/grid/lab_grid.h"
+#include "lab/sweep/lab_sweep_int.h"
+#include "lab/wire/lab_wire.h"
+#include "record/record_lab.h"
+
+//--------------------------------------------- GPUs ---------------------------------------------
+// The use, power and temperature of the GPUs, and the steps of the experiments on each. A reading
+// covers the time between two marks of a sampler whose own thread sleeps: a second while a view is
+// looked at, five where a server shows the readings, else ten.
+
+enum {
+  LOOKED_AT_MS = 1000,
+  ALONE_MS = 10000,
+  SERVES_MS = 5000,  // of a worker, whose server shows them
+  LOOKS_MS = 5000    // a view counts as looked at until so long after it was made
+};
+static const double never_s = 86400;  // the sampler's own period
+
+// A GPU whose sampler does not start stays unknown.
+static void start_reader(brim_lab_sweep *s, const char *uuid) {
+  brim_lab_gpu_reader *r = &s->readers[s->reader_count++];
+  memset(r, 0, sizeof *r);
+  snprintf(r->uuid, sizeof r->uuid, "%s", uuid);
+  r->power_w = r->power_limit_w = r->gpu_percent = r->temperature_c = (double)NAN;
+  if (!s->options.monitor ||
+      brim_gpu_sampler_start(s->options.monitor, uuid, never_s, &r->sampler)) {
+    brim_status_clear();
+    r->sampler = NULL;
+    return;
+  }
+  brim_gpu_sampler_mark(r->sampler);
+}
+
+static const brim_lab_gpu_reader *gpus_find(const brim_lab_sweep *s, const char *uuid) {
+  for (size_t i = 0; i < s->reader_count; i++) {
+    if (strcmp(s->readers[i].uuid, uuid) == 0) return &s->readers[i];
+  }
+  return NULL;
+}
+
+static void read_gpu(brim_lab_gpu_reader *r) {
+  brim_gpu_usage usage;
+  if (!r->sampler) return;
+  brim_gpu_sampler_read(r->sampler, &usage);
+  brim_gpu_sampler_mark(r->sampler);
+  r->gpu_percent = usage.gpu_percent;
+  r->power_w = usage.power_w;
+  r->power_limit_w = usage.power_limit_w;
+  r->temperature_c = usage.temperature_c;
+}
+
+void brim_lab_gpus_read(brim_lab_sweep *s, int64_t now_ms) {
+  const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKS_MS;
+  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : ALONE_MS;
+  if (s->gpus_ms > 0 && now_ms - s->gpus_ms < every) return;
+  s->gpus_ms = now_ms;
+  for (size_t i = 0; i < s->reader_count; i++) read_gpu(&s->readers[i]);
+  for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
+    brim_lab_place_gpu gpu;
+    brim_lab_place_get(s->placing, i, &gpu);
+    if (!gpus_find(s, gpu.uuid) && s->reader_count < BRIM_LAB_PLACE_GPUS) start_reader(s, gpu.uuid);
+  }
+}
+
+void brim_lab_gpus_close(brim_lab_sweep *s) {
+  for (size_t i = 0; i < s->reader_count; i++) brim_gpu_sampler_stop(s->readers[i].sampler);
+  s->reader_count = 0;
+}
+
+// True if a list of devices as a slot has it ("GPU-1,GPU-2", "cpu") contains this one.
+static bool has_device(const char *list, const char *device) {
+  const size_t n = strlen(device);
+  for (const char *at = list; *at; at += *at == ',') {
+    const size_t size = strcspn(at, ",");
+    if (size == n && strncmp(at, device, n) == 0) return true;
+    at += size;
+  }
+  return false;
+}
+
+// Steps per second of the experiments on a device; unknown as long as none of them has made steps.
+static double steps_on(const brim_lab_sweep *s, const char *device) {
+  double sum = (double)NAN;
+  for (size_t i = 0; i < s->count; i++) {
+    const brim_lab_runner *r = s->runners[i];
+    if (!(r->steps_per_s > 0) || !r->devices || !has_device(r->devices, device)) continue;
+    sum = isnan(sum) ? r->steps_per_s : sum + r->steps_per_s;
+  }
+  return sum;
+}
+
+void brim_lab_gpus_fill(brim_lab_sweep *s, brim_sweep_gpu *out) {
+  const brim_lab_gpu_reader *r = out->id[0] ? gpus_find(s, out->id) : NULL;
+  out->steps_per_s = steps_on(s, out->id[0] ? out->id : out->name);
+  if (!r) return;
+  out->gpu_percent = r->gpu_percent;
+  out->power_w = r->power_w;
+  out->temperature_c = r->temperature_c;
+}
+
+static brim_sweep_gpu_state gpu_state(brim_lab_place_state state) {
+  switch (state) {
+    case BRIM_LAB_PLACE_FREE:
+      return BRIM_SWEEP_GPU_FREE;
+    case BRIM_LAB_PLACE_BUSY:
+      return BRIM_SWEEP_GPU_BUSY;
+    case BRIM_LAB_PLACE_RETURNING:
+      return BRIM_SWEEP_GPU_RELEASING;
+    case BRIM_LAB_PLACE_FOREIGN:
+    case BRIM_LAB_PLACE_LOCKED:
+      return BRIM_SWEEP_GPU_FOREIGN;
+    case BRIM_LAB_PLACE_OUT:
+    case BRIM_LAB_PLACE_STATE_COUNT:
+      break;
+  }
+  return BRIM_SWEEP_GPU_OUT;
+}
+
+//-------------------------------------- status of a worker --------------------------------------
+
+static brim_status put_gpu(brim_lab_sweep *s, size_t i, json_t *list) {
+  brim_lab_place_gpu gpu;
+  json_t *o = json_object();
+  BRIM_TRY(brim_json_push(list, o));
+  brim_lab_place_get(s->placing, i, &gpu);
+  const brim_lab_gpu_reader *read = gpus_find(s, gpu.uuid);
+  BRIM_TRY(brim_json_put(o, "index", json_integer(gpu.index)));
+  BRIM_TRY(brim_json_put(o, "uuid", brim_lab_wire_text(gpu.uuid)));
+  BRIM_TRY(brim_json_put(o, "name", brim_lab_wire_text(gpu.name)));
+  BRIM_TRY(brim_json_put(o, "state", json_string(brim_sweep_gpu_state_name(gpu_state(gpu.state)))));
+  BRIM_TRY(brim_json_put(o, "running", json_integer(gpu.jobs)));
+  BRIM_TRY(brim_json_put(o, "util", brim_json_number(read ? read->gpu_percent : (double)NAN)));
+  BRIM_TRY(brim_json_put(o, "memory_used", brim_json_number(gpu.total_bytes - gpu.free_bytes)));
+  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(gpu.total_bytes)));
+  BRIM_TRY(brim_json_put(o, "power_w", brim_json_number(read ? read->power_w : (double)NAN)));
+  BRIM_TRY(brim_json_put(o, "power_limit_w",
+                         brim_json_number(read ? read->power_limit_w : (double)NAN)));
+  return brim_json_put(o, "temp_c", brim_json_number(read ? read->temperature_c : (double)NAN));
+}
+
+// Use of the processor since the last call; unknown the first time.
+static double cpu_percent(brim_lab_sweep *s) {
+  const brim_host_provider machine = brim_host_provider_system("");
+  brim_host_sample now;
+  if (brim_host_read_sample(&machine, &now)) {
+    brim_status_clear();
+    return (double)NAN;
+  }
+  double percent = (double)NAN;
+  if (s->host_read) percent = brim_host_usage_between(&s->host_sample, &now).system_cpu_percent;
+  s->host_sample = now;
+  s->host_read = true;
+  return percent;
+}
+
+static brim_status put_host(brim_lab_sweep *s, json_t *o) {
+  brim_host_info info = {.memory_total_bytes = (double)NAN, .memory_available_bytes = (double)NAN};
+  int taken = 0, slots = 0;
+  if (brim_host_get_info(&info)) brim_status_clear();
+  brim_lab_place_cpu(s->placing, &slots, &taken);
+  BRIM_TRY(brim_json_put(o, "cpu_percent", brim_json_number(cpu_percent(s))));
+  BRIM_TRY(brim_json_put(o, "memory_used",
+                         brim_json_number(info.memory_total_bytes - info.memory_available_bytes)));
+  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(info.memory_total_bytes)));
+  BRIM_TRY(brim_json_put(o, "cpu_slots", json_integer(slots)));
+  return brim_json_put(o, "running", json_integer((json_int_t)s->count));
+}
+
+brim_status brim_lab_sweep_status(brim_lab_sweep *s, char **out) {
+  json_t *o = json_object(), *gpus = json_array();
+  *out = NULL;
+  brim_status status = brim_json_put(o, "gpus", gpus);
+  for (size_t i = 0; !status && i < brim_lab_place_count(s->placing); i++) {
+    status = put_gpu(s, i, gpus);
+  }
+  if (!status) status = put_host(s, o);
+  if (!status) status = brim_json_dump(o, 0, out);
+  json_decref(o);
+  return status;
+}
+
+//--------------------------------------------- view ---------------------------------------------
 
 enum {
   ALL_ROWS_MS = 10000,  // other processes may have changed a shared store
@@ -63,7 +245,7 @@ static brim_status on_value(void *ctx, const brim_store_metric *row, int64_t att
   return BRIM_OK;
 }
 
-// The best value so far, where a direction is known.
+// Reads the best value so far, if it is known which way is better.
 static brim_status read_best(brim_lab_sweep *s, brim_sweep_row *row) {
   const brim_sweep_metric *metric = brim_sweep_view_metric(&s->view, row->metric_key);
   if (!metric || metric->better == BRIM_BETTER_NEITHER || isnan(row->metric)) return BRIM_OK;
@@ -96,7 +278,7 @@ static brim_status on_device(void *ctx, const brim_store_attempt *a) {
   return BRIM_OK;
 }
 
-// "GPU 0" where the sweep knows the UUID.
+// Names a device "GPU 0" if the sweep knows its UUID.
 static void name_device(const brim_lab_sweep *s, device_of *d) {
   for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
     brim_lab_place_gpu gpu;
@@ -127,7 +309,7 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
   device_of device = {.n = exp->attempt};
   char why[BRIM_LAB_PLACE_TEXT] = "", group[BRIM_LAB_ID] = "", point[256] = "";
   brim_lab_row_of(exp, &row);
-  // A key comes with the first experiment that has it, or when a run records another than expected.
+  // a metric is described when the first experiment has it
   brim_sweep_metric metric;
   if (row.metric_key[0] && !brim_sweep_view_metric(&s->view, row.metric_key) &&
       s->view.metric_count < BRIM_SWEEP_METRICS && s->options.metric &&
@@ -148,7 +330,7 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
       brim_lab_place_why(s->placing, &want, why, sizeof why);
     }
     row.waiting = why;
-    brim_lab_config_group(exp->config, group);
+    brim_lab_config_mark(exp->config, "group", group);
     point_of(exp->label, point, sizeof point);
     row.group = group;
     row.point = point;
@@ -178,7 +360,7 @@ static brim_status read_row(brim_lab_sweep *s, const char *id) {
   return status;
 }
 
-// Experiments that ended before this sweep have details too; some with each call.
+// Reads the details of some experiments that ended before this sweep with each call.
 static brim_status read_details(brim_lab_sweep *s) {
   char ids[DETAILS][BRIM_EXP_ID];
   size_t n = 0;
@@ -190,9 +372,9 @@ static brim_status read_details(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-// Everything once, and what changed since then in detail.
+// Reads everything once, and then the details of what has changed.
 static brim_status read_rows(brim_lab_sweep *s) {
-  int64_t now = brim_lab_now_ms();
+  int64_t now = brim_clock_ms();
   if (s->all_dirty || now - s->rows_ms > ALL_ROWS_MS) {
     BRIM_TRY(brim_lab_list(s->source, NULL, on_row, s));
     s->rows_ms = now;
@@ -239,25 +421,7 @@ brim_status brim_lab_sweep_active(brim_lab_sweep *s, json_t *list) {
 
 //---------------------------------- places ----------------------------------
 
-brim_sweep_gpu_state brim_lab_gpu_state(brim_lab_place_state state) {
-  switch (state) {
-    case BRIM_LAB_PLACE_FREE:
-      return BRIM_SWEEP_GPU_FREE;
-    case BRIM_LAB_PLACE_BUSY:
-      return BRIM_SWEEP_GPU_BUSY;
-    case BRIM_LAB_PLACE_RETURNING:
-      return BRIM_SWEEP_GPU_RELEASING;
-    case BRIM_LAB_PLACE_FOREIGN:
-    case BRIM_LAB_PLACE_LOCKED:
-      return BRIM_SWEEP_GPU_FOREIGN;
-    case BRIM_LAB_PLACE_OUT:
-    case BRIM_LAB_PLACE_STATE_COUNT:
-      break;
-  }
-  return BRIM_SWEEP_GPU_OUT;
-}
-
-// The cluster as one place: elements that run, of those that are in its queue.
+// Shows the cluster as one place: tasks that run, of those in its queue.
 static void fill_slurm(brim_lab_sweep *s) {
   brim_sweep_gpu *place = &s->view.gpus[s->view.gpu_count++];
   int64_t running = 0, waiting = 0;
@@ -287,7 +451,7 @@ static void fill_places(brim_lab_sweep *s) {
     snprintf(to->model, sizeof to->model, "%s", from.name);
     snprintf(to->id, sizeof to->id, "%s", from.uuid);
     snprintf(to->why, sizeof to->why, "%s", from.reason);
-    to->state = brim_lab_gpu_state(from.state);
+    to->state = gpu_state(from.state);
     to->running = from.jobs;
     to->slots = from.limit;
     to->memory_total = from.total_bytes;
@@ -307,7 +471,7 @@ static void fill_places(brim_lab_sweep *s) {
 
 //---------------------------------- rates ----------------------------------
 
-// What is left by what the experiments of this sweep took; unknown before the first has ended.
+// Estimates the time left from the experiments that have ended; unknown before the first.
 static void fill_rates(brim_lab_sweep *s) {
   brim_sweep_view *v = &s->view;
   const int64_t *n = s->counts.states;
@@ -335,11 +499,11 @@ brim_status brim_lab_sweep_view(brim_lab_sweep *s, bool rows, const brim_sweep_v
   v->now_s = brim_clock_wall_s();
   v->stopping = s->stopping;
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) v->counts[i] = s->counts.states[i];
-  s->looked_ms = brim_lab_now_ms();
+  s->looked_ms = brim_clock_ms();
   fill_places(s);
   fill_rates(s);
   *out = v;
-  if (!rows || brim_lab_now_ms() < s->trouble_ms) return BRIM_OK;
+  if (!rows || brim_clock_ms() < s->trouble_ms) return BRIM_OK;
   return brim_lab_tolerate(s, read_rows(s));
 }
 

@@ -1,15 +1,12 @@
-// Expanding a grid: one resolved config after the other, of which the id, the stored text and the
-// label stay. Nothing here knows a workload or opens a store.
-#include "lab/lab_grid.h"
+// Expanding a grid: resolves one config after the other, and keeps its id, stored text and label.
+// Knows no workload and opens no store.
+#include "lab/grid/lab_grid.h"
 
 #include <string.h>
 
 #include "base/base_sha256.h"
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_ids.h"
-
-#define GROUP_MARK "# group "
-#define COST_MARK "# cost "
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while expanding a grid");
@@ -20,31 +17,10 @@ void brim_lab_grid_free(brim_lab_grid *grid) {
   memset(grid, 0, sizeof *grid);
 }
 
-// "# MARK DIGITS" and the end of a line. Returns what follows; NULL = it is something else.
-static const char *read_mark(const char *text, const char *mark, char out[BRIM_LAB_ID]) {
-  const size_t length = strlen(mark), size = BRIM_LAB_ID - 1;
-  out[0] = '\0';
-  if (!text || !brim_str_starts(text, mark)) return NULL;
-  text += length;
-  if (strspn(text, "0123456789abcdef") != size || text[size] != '\n') return NULL;
-  memcpy(out, text, size);
-  out[size] = '\0';
-  return text + size + 1;
-}
-
-void brim_lab_config_group(const char *config, char out[BRIM_LAB_ID]) {
-  read_mark(config, GROUP_MARK, out);
-}
-
-void brim_lab_config_cost(const char *config, char out[BRIM_LAB_ID]) {
-  char group[BRIM_LAB_ID];
-  read_mark(read_mark(config, GROUP_MARK, group), COST_MARK, out);
-}
-
 brim_status brim_lab_config_text(const brim_config *config,
                                  const char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID],
                                  brim_str *out) {
-  brim_str_printf(out, GROUP_MARK "%s\n" COST_MARK "%s\n", hashes[BRIM_CONFIG_GROUP],
+  brim_str_printf(out, "# group %s\n# cost %s\n", hashes[BRIM_CONFIG_GROUP],
                   hashes[BRIM_CONFIG_COST]);
   return brim_config_to_experiment(config, out);
 }

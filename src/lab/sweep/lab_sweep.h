@@ -8,9 +8,10 @@
 //   while (!done) brim_lab_sweep_turn(sweep, keys, 1, 1000, &done);
 //   brim_lab_sweep_close(sweep);
 //
-// What ends it: nothing queued and nothing running (done), brim_lab_sweep_stop, or a failure. Killed at
-// any moment, the next sweep of the same place continues: executors that still run are adopted, what
-// ended meanwhile is read from their spool files, everything else is queued again.
+// It ends when nothing is queued and nothing runs (done), by brim_lab_sweep_stop, or by a failure.
+// If it is killed at any moment, the next sweep of the same place continues: it adopts executors
+// that still run, reads the results of those that ended from their spool files, and queues
+// everything else again.
 #ifndef BRIM_LAB_SWEEP_H_
 #define BRIM_LAB_SWEEP_H_
 
@@ -25,9 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define BRIM_LAB_SWEEP_EXPS "exp"  // experiments: exp/ID12
-enum { BRIM_LAB_SHORT_ID = 12 };   // digits of an id in paths and tables
 
 typedef struct brim_lab_sweep brim_lab_sweep;
 
@@ -54,10 +52,10 @@ typedef struct brim_lab_sweep_options {
   const char *devices;
   int64_t jobs, per_gpu, cores;
   bool share, no_mps;
-  // Whether experiments of this workload give the same bits on a part of a GPU's multiprocessors:
-  // through MPS each gets one for itself. NULL = none does.
+  // True if experiments of this workload give the same bits on a part of a GPU's multiprocessors:
+  // then each gets a part of its own through MPS. NULL = none does.
   bool (*any_part)(const char *workload);
-  // How a metric is shown, by its name in logs; false: no workload declares it. May be NULL.
+  // Describes a metric by its name in logs; false: no workload declares it. May be NULL.
   bool (*metric)(const char *key, brim_sweep_metric *out);
   struct brim_gpu_monitor *monitor;
   const char *lock_dir;
@@ -69,7 +67,7 @@ typedef struct brim_lab_sweep_options {
   const struct brim_lab_slurm_options *slurm;  // NULL: experiments run on this machine
 } brim_lab_sweep_options;
 
-// How experiments run as elements of Slurm's arrays; borrowed as long as the sweep is open.
+// How experiments run as tasks of Slurm's arrays. Borrowed as long as the sweep is open.
 typedef struct brim_lab_slurm_options {
   brim_slurm_ask ask;
   int64_t nodes;       // of each experiment (1)
@@ -78,41 +76,39 @@ typedef struct brim_lab_slurm_options {
   int64_t lost_ms;     // an array that sbatch did not answer about may appear this late (60 s)
 } brim_lab_slurm_options;
 
-// Opens the store, serves the socket, sends the spools that executors left, and adopts those that
-// still run. BRIM_EEXIST: another sweep has this place.
+// Opens the store, serves the socket, sends the spools that executors left, and adopts executors that still run.
+// BRIM_EEXIST: another sweep has this place.
 brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_sweep **out);
-// Executors that still run are left alone. NULL is fine.
+// Leaves executors that still run alone. NULL is fine.
 void brim_lab_sweep_close(brim_lab_sweep *sweep);
 
 brim_status brim_lab_sweep_submit(brim_lab_sweep *sweep, const brim_store_grid *grid,
                                   const brim_store_point *points, size_t count,
                                   brim_store_submitted *out);
 
-// Places, starts, answers and reaps; waits at most timeout_ms for something to do. `extra` are
-// descriptors of the caller, polled too; may be NULL. A store that cannot be reached is a message, and
-// the next turn tries again.
+// Places and starts experiments, answers requests and reaps executors; waits at most timeout_ms for
+// something to do. `extra` are descriptors of the caller that are polled too; may be NULL. If the
+// store cannot be reached, the sweep says so and the next turn tries again.
 brim_status brim_lab_sweep_turn(brim_lab_sweep *sweep, struct pollfd *extra, size_t extra_count,
                                 int timeout_ms, bool *done);
-// Starts nothing more and asks the executors to stop; their trainings save. Turns continue until
-// `done`.
+// Starts nothing more and asks the executors to stop; their trainings save. The caller continues
+// with turns until `done`.
 void brim_lab_sweep_stop(brim_lab_sweep *sweep);
 brim_lab_end brim_lab_sweep_end(const brim_lab_sweep *sweep);
 
-// What the sweep does now, and what it has to say: messages count up. With `rows`, its experiments
-// too, which are kept up to date from then on. Valid until the next call.
+// The state of the sweep and its messages, which count up. With `rows`, its experiments too, which
+// are kept up to date from then on. Valid until the next call.
 brim_status brim_lab_sweep_view(brim_lab_sweep *sweep, bool rows, const brim_sweep_view **out);
-// Whether rows lack details (best value, device, group) that further calls will bring.
+// True if rows lack details (best value, device, group) that further calls will bring.
 bool brim_lab_sweep_view_lags(const brim_lab_sweep *sweep);
-// A message of the caller's, one line in the user's language.
+// Adds a message of the caller, one line in the user's language.
 void brim_lab_sweep_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp,
                         const char *text);
-// The link over the sweep's own store, for what the user does at the keyboard.
+// The link over the sweep's own store, for requests of the user at the keyboard.
 struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *sweep);
 
 // --- for views without a sweep too
 
-// The folder of an experiment: FOLDER/exp/ID12.
-brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out);
 // An experiment as a row; texts point into *exp.
 void brim_lab_row_of(const brim_store_exp *exp, brim_sweep_row *out);
 

@@ -1,11 +1,10 @@
-// The loop of a sweep (lab_sweep.h): opening, turns, its executors, stopping.
+// The loop of a sweep (lab_sweep.h): opening, starting and reaping executors, turns, stopping.
 
-#include "lab/lab_sweep.h"
+#include "lab/sweep/lab_sweep.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,23 +13,21 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "lab/lab_exec.h"
-#include "lab/lab_grid.h"
-#include "lab/lab_sweep_int.h"
+#include "lab/exec/lab_exec.h"
+#include "lab/grid/lab_grid.h"
+#include "lab/sweep/lab_sweep_int.h"
 #include "lab/wire/lab_wire.h"
 #include "lab/wire/lab_wire_link.h"
+#include "record/record_lab.h"
 
 //------------------------------------- messages and changes -------------------------------------
-// What the parts of a sweep share: the list of executors, messages, what changed, a store that cannot
-// be reached.
+// The list of executors, messages, changes for the view, and a store that cannot be reached.
 
 enum {
   TROUBLE_MS = 500,      // before the first new try while the store cannot be reached, then doubled
   TROUBLE_MOST = 30000,  // at most
   TELL_MS = 60000        // between messages about that
 };
-
-int64_t brim_lab_now_ms(void) { return brim_clock_ms(); }
 
 void brim_lab_worker_name(const char *id, const char *host, const char *path,
                           char out[BRIM_LAB_WORKER_NAME]) {
@@ -44,12 +41,6 @@ void brim_lab_worker_name(const char *id, const char *host, const char *path,
   }
 }
 
-brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
-  BRIM_TRY(brim_store_check_id(id));
-  brim_str_printf(out, "%s/" BRIM_LAB_SWEEP_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
-  return brim_str_status(out);
-}
-
 brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *s, const char *exp) {
   for (size_t i = 0; i < s->count; i++) {
     if (strcmp(s->runners[i]->ref.exp, exp) == 0) return s->runners[i];
@@ -57,7 +48,7 @@ brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *s, const char *exp) {
   return NULL;
 }
 
-// leaves its process running
+// Frees a runner and leaves its process running.
 static void runner_free(brim_lab_runner *r) {
   if (!r) return;
   if (r->child) brim_child_detach(r->child);
@@ -66,7 +57,7 @@ static void runner_free(brim_lab_runner *r) {
   brim_free(r);
 }
 
-// A runner of the attempt, in its folder; it is in the sweep's list.
+// Adds a runner of the attempt to the sweep's list.
 static brim_status runner_add(brim_lab_sweep *s, const brim_store_ref *ref, brim_lab_runner **out) {
   brim_str folder;
   if (s->count == s->cap) {
@@ -105,7 +96,7 @@ static void runner_drop(brim_lab_sweep *s, brim_lab_runner *r) {
   runner_free(r);
 }
 
-// The attempt failed by the machine; fine where another one has taken over.
+// Finishes an attempt as a failure of the machine, unless another attempt has taken over.
 static brim_status finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, const char *message,
                                 const char *tail) {
   const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
@@ -161,7 +152,7 @@ void brim_lab_dirty(brim_lab_sweep *s, const char *exp) {
 
 brim_status brim_lab_tolerate(brim_lab_sweep *s, brim_status status) {
   if (status != BRIM_EIO) return status;
-  int64_t now = brim_lab_now_ms();
+  int64_t now = brim_clock_ms();
   if (s->trouble_ms == 0 || now - s->told_ms > TELL_MS) {
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("cannot use the store; brim tries again: %.300s"), brim_status_detail());
@@ -176,10 +167,9 @@ brim_status brim_lab_tolerate(brim_lab_sweep *s, brim_status status) {
 }
 
 //---------------------------------------- first failures ----------------------------------------
-// The rule about the first experiments of a sweep: where they all fail the same way, the rest would
-// too. A function of how experiments ended, in order.
+// A sweep ends if its first experiments all fail the same way, since the rest would too.
 
-// A message without what differs between experiments: the experiment's folder, and numbers.
+// Removes from a message what differs between experiments: the experiment's folder, and numbers.
 static void normalise(const char *message, const char *folder, char *out, size_t size) {
   size_t n = 0, skip = strlen(folder);
   while (*message && n + 1 < size) {
@@ -218,169 +208,7 @@ bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
   return true;
 }
 
-//--------------------------------------------- GPUs ---------------------------------------------
-// What the GPUs of a sweep do, for its view: use, power, temperature, and the steps of the experiments
-// on each. Readings are taken between two marks of a sampler whose own thread sleeps: every second while
-// a view is looked at, every five where a server shows them, else every ten.
-
-enum {
-  LOOKED_AT_MS = 1000,
-  ALONE_MS = 10000,
-  SERVES_MS = 5000,  // a worker's, whose server shows them
-  LOOKS_MS = 5000    // a view is looked at until so long after it was made
-};
-static const double never_s = 86400;  // the sampler's own period
-
-// A GPU whose sampler does not start stays unknown.
-static void start(brim_lab_sweep *s, const char *uuid) {
-  brim_lab_gpu_reader *r = &s->readers[s->reader_count++];
-  memset(r, 0, sizeof *r);
-  snprintf(r->uuid, sizeof r->uuid, "%s", uuid);
-  r->power_w = r->power_limit_w = r->gpu_percent = r->temperature_c = (double)NAN;
-  if (!s->options.monitor ||
-      brim_gpu_sampler_start(s->options.monitor, uuid, never_s, &r->sampler)) {
-    brim_status_clear();
-    r->sampler = NULL;
-    return;
-  }
-  brim_gpu_sampler_mark(r->sampler);
-}
-
-static const brim_lab_gpu_reader *gpus_find(const brim_lab_sweep *s, const char *uuid) {
-  for (size_t i = 0; i < s->reader_count; i++) {
-    if (strcmp(s->readers[i].uuid, uuid) == 0) return &s->readers[i];
-  }
-  return NULL;
-}
-
-static void read_one(brim_lab_gpu_reader *r) {
-  brim_gpu_usage usage;
-  if (!r->sampler) return;
-  brim_gpu_sampler_read(r->sampler, &usage);
-  brim_gpu_sampler_mark(r->sampler);
-  r->gpu_percent = usage.gpu_percent;
-  r->power_w = usage.power_w;
-  r->power_limit_w = usage.power_limit_w;
-  r->temperature_c = usage.temperature_c;
-}
-
-void brim_lab_gpus_read(brim_lab_sweep *s, int64_t now_ms) {
-  const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKS_MS;
-  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : ALONE_MS;
-  if (s->gpus_ms > 0 && now_ms - s->gpus_ms < every) return;
-  s->gpus_ms = now_ms;
-  for (size_t i = 0; i < s->reader_count; i++) read_one(&s->readers[i]);
-  for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
-    brim_lab_place_gpu gpu;
-    brim_lab_place_get(s->placing, i, &gpu);
-    if (!gpus_find(s, gpu.uuid) && s->reader_count < BRIM_LAB_PLACE_GPUS) start(s, gpu.uuid);
-  }
-}
-
-void brim_lab_gpus_close(brim_lab_sweep *s) {
-  for (size_t i = 0; i < s->reader_count; i++) brim_gpu_sampler_stop(s->readers[i].sampler);
-  s->reader_count = 0;
-}
-
-// Whether a list of devices as a slot has it ("GPU-1,GPU-2", "cpu") has this one.
-static bool has_device(const char *list, const char *device) {
-  const size_t n = strlen(device);
-  for (const char *at = list; *at; at += *at == ',') {
-    const size_t size = strcspn(at, ",");
-    if (size == n && strncmp(at, device, n) == 0) return true;
-    at += size;
-  }
-  return false;
-}
-
-// Of the experiments on a device; unknown as long as none of them has made steps.
-static double steps_on(const brim_lab_sweep *s, const char *device) {
-  double sum = (double)NAN;
-  for (size_t i = 0; i < s->count; i++) {
-    const brim_lab_runner *r = s->runners[i];
-    if (!(r->steps_per_s > 0) || !r->devices || !has_device(r->devices, device)) continue;
-    sum = isnan(sum) ? r->steps_per_s : sum + r->steps_per_s;
-  }
-  return sum;
-}
-
-void brim_lab_gpus_fill(brim_lab_sweep *s, brim_sweep_gpu *out) {
-  const brim_lab_gpu_reader *r = out->id[0] ? gpus_find(s, out->id) : NULL;
-  out->steps_per_s = steps_on(s, out->id[0] ? out->id : out->name);
-  if (!r) return;
-  out->gpu_percent = r->gpu_percent;
-  out->power_w = r->power_w;
-  out->temperature_c = r->temperature_c;
-}
-
-//-------------------------------------- status of a worker --------------------------------------
-// What a worker's machine does, as its server keeps it: a JSON object with each GPU, the processor and memory.
-
-static brim_status put_gpu(brim_lab_sweep *s, size_t i, json_t *list) {
-  brim_lab_place_gpu gpu;
-  json_t *o = json_object();
-  BRIM_TRY(brim_json_push(list, o));
-  brim_lab_place_get(s->placing, i, &gpu);
-  const brim_lab_gpu_reader *read = gpus_find(s, gpu.uuid);
-  BRIM_TRY(brim_json_put(o, "index", json_integer(gpu.index)));
-  BRIM_TRY(brim_json_put(o, "uuid", brim_lab_wire_text(gpu.uuid)));
-  BRIM_TRY(brim_json_put(o, "name", brim_lab_wire_text(gpu.name)));
-  BRIM_TRY(brim_json_put(o, "state",
-                         json_string(brim_sweep_gpu_state_name(brim_lab_gpu_state(gpu.state)))));
-  BRIM_TRY(brim_json_put(o, "running", json_integer(gpu.jobs)));
-  BRIM_TRY(brim_json_put(o, "util", brim_json_number(read ? read->gpu_percent : (double)NAN)));
-  BRIM_TRY(brim_json_put(o, "memory_used", brim_json_number(gpu.total_bytes - gpu.free_bytes)));
-  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(gpu.total_bytes)));
-  BRIM_TRY(brim_json_put(o, "power_w", brim_json_number(read ? read->power_w : (double)NAN)));
-  BRIM_TRY(brim_json_put(o, "power_limit_w",
-                         brim_json_number(read ? read->power_limit_w : (double)NAN)));
-  return brim_json_put(o, "temp_c", brim_json_number(read ? read->temperature_c : (double)NAN));
-}
-
-// Since the last call; unknown the first time.
-static double cpu_percent(brim_lab_sweep *s) {
-  const brim_host_provider machine = brim_host_provider_system("");
-  brim_host_sample now;
-  if (brim_host_read_sample(&machine, &now)) {
-    brim_status_clear();
-    return (double)NAN;
-  }
-  double percent = (double)NAN;
-  if (s->host_read) percent = brim_host_usage_between(&s->host_sample, &now).system_cpu_percent;
-  s->host_sample = now;
-  s->host_read = true;
-  return percent;
-}
-
-static brim_status put_host(brim_lab_sweep *s, json_t *o) {
-  brim_host_info info = {.memory_total_bytes = (double)NAN, .memory_available_bytes = (double)NAN};
-  int taken = 0, slots = 0;
-  if (brim_host_get_info(&info)) brim_status_clear();
-  brim_lab_place_cpu(s->placing, &slots, &taken);
-  BRIM_TRY(brim_json_put(o, "cpu_percent", brim_json_number(cpu_percent(s))));
-  BRIM_TRY(brim_json_put(o, "memory_used",
-                         brim_json_number(info.memory_total_bytes - info.memory_available_bytes)));
-  BRIM_TRY(brim_json_put(o, "memory_total", brim_json_number(info.memory_total_bytes)));
-  BRIM_TRY(brim_json_put(o, "cpu_slots", json_integer(slots)));
-  return brim_json_put(o, "running", json_integer((json_int_t)s->count));
-}
-
-// For the server of a worker; brim_free.
-static brim_status sweep_status(brim_lab_sweep *s, char **out) {
-  json_t *o = json_object(), *gpus = json_array();
-  *out = NULL;
-  brim_status status = brim_json_put(o, "gpus", gpus);
-  for (size_t i = 0; !status && i < brim_lab_place_count(s->placing); i++) {
-    status = put_gpu(s, i, gpus);
-  }
-  if (!status) status = put_host(s, o);
-  if (!status) status = brim_json_dump(o, 0, out);
-  json_decref(o);
-  return status;
-}
-
 //-------------------------------------- starting executors --------------------------------------
-// The executors of a sweep: claimed, placed and started.
 
 enum {
   WORDS = 48,
@@ -388,8 +216,6 @@ enum {
   BEAT_MS = 2000,  // at most between beats: they carry the progress that views show
   SERVER_AWAY_MS = 7 * 24 * 3600 * 1000
 };
-
-//---------------------------------- starting ----------------------------------
 
 static brim_status on_line(void *ctx, const brim_child_line *line) {
   brim_lab_runner *r = ctx;
@@ -423,63 +249,14 @@ static void add_number(word_list *w, const char *key, int64_t value) {
   add_word(w, key, text);
 }
 
-// The value of a key in a stored config, which has a key per line; "" where it has none.
-static void config_value(const char *config, const char *key, char *out, size_t size) {
-  size_t n = strlen(key);
-  out[0] = '\0';
-  for (const char *line = config; line; line = strchr(line, '\n')) {
-    line += *line == '\n';
-    if (strncmp(line, key, n) != 0 || line[n] != ':') continue;
-    line += n + 1;
-    line += strspn(line, " ");
-    snprintf(out, size, "%.*s", (int)strcspn(line, " \n"), line);
-    return;
-  }
-}
-
-static bool sets_threads(const char *config) {
-  char value[32];
-  config_value(config, "threads", value, sizeof value);
-  return strtoll(value, NULL, 10) > 0;
-}
-
-static bool runs_on_a_part(const brim_lab_sweep *s, const char *config) {
-  char workload[64];
-  config_value(config, "workload", workload, sizeof workload);
-  return s->options.any_part && s->options.any_part(workload);
-}
-
-enum { EXECUTOR_ENV = 3 };  // variables at most
-
-// What others must not see in a list of processes, and what this experiment alone has.
-static brim_status executor_env(const brim_lab_sweep *s, const char *config,
-                                const brim_lab_place_slot *slot, brim_str *text,
-                                const char *env[EXECUTOR_ENV + 1]) {
-  size_t at[EXECUTOR_ENV], n = 0;
-  if (slot->mps_pipe[0]) {
-    at[n++] = text->len;
-    brim_str_printf(text, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
-    brim_str_append_n(text, "", 1);
-  }
-  if (slot->mps_pipe[0] && slot->mps_percent > 0 && runs_on_a_part(s, config)) {
-    at[n++] = text->len;
-    brim_str_printf(text, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", slot->mps_percent);
-    brim_str_append_n(text, "", 1);
-  }
-  if (brim_store_is_url(s->place)) {
-    at[n++] = text->len;
-    brim_str_printf(text, BRIM_LAB_PLACE_ENV "=%s", s->place);
-  }
-  BRIM_TRY(brim_str_status(text));
-  for (size_t i = 0; i < n; i++) env[i] = text->data + at[i];
-  env[n] = NULL;
-  return BRIM_OK;
-}
-
 static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const char *config,
                                   const brim_lab_place_slot *slot) {
   word_list *w = brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while starting an experiment");
+  char threads[32], workload[64];
+  brim_lab_config_value(config, "threads", threads, sizeof threads);
+  brim_lab_config_value(config, "workload", workload, sizeof workload);
+
   w->words[w->count++] = s->program;
   w->words[w->count++] = "--quiet";
   w->words[w->count++] = "sweep";
@@ -493,7 +270,7 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_number(w, "fence", r->ref.fence);
   add_word(w, "device", slot->cpu ? "cpu" : "cuda");
   add_word(w, "gpus", slot->cpu ? "" : slot->devices);
-  if (slot->threads > 0 && !sets_threads(config)) add_number(w, "threads", slot->threads);
+  if (slot->threads > 0 && strtoll(threads, NULL, 10) <= 0) add_number(w, "threads", slot->threads);
   // A server may be away for long: the training continues, and the spool keeps its results.
   const bool patient = brim_lab_is_server(s->place);
   add_number(w, "linger_ms", patient ? (int64_t)SERVER_AWAY_MS : s->options.store.lease_ms);
@@ -504,10 +281,28 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
     w->words[w->count++] = *extra++;
   }
   if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
-  const char *env[EXECUTOR_ENV + 1];
-  brim_str env_text;
-  brim_str_init(&env_text);
-  brim_status status = executor_env(s, config, slot, &env_text, env);
+
+  // Variables of its slot, and the URL that others must not see in a list of processes.
+  brim_str pipe, percent, place;
+  const char *env[4];
+  size_t n = 0;
+  brim_str_init(&pipe);
+  brim_str_init(&percent);
+  brim_str_init(&place);
+  if (slot->mps_pipe[0]) {
+    brim_str_printf(&pipe, "CUDA_MPS_PIPE_DIRECTORY=%s", slot->mps_pipe);
+    env[n++] = pipe.data;
+  }
+  if (slot->mps_pipe[0] && slot->mps_percent > 0 && s->options.any_part &&
+      s->options.any_part(workload)) {
+    brim_str_printf(&percent, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", slot->mps_percent);
+    env[n++] = percent.data;
+  }
+  if (brim_store_is_url(s->place)) {
+    brim_str_printf(&place, BRIM_LAB_PLACE_ENV "=%s", s->place);
+    env[n++] = place.data;
+  }
+  env[n] = NULL;
   const brim_child_options how = {.argv = w->words,
                                   .env_change = env,
                                   .in = BRIM_CHILD_NULL,
@@ -517,14 +312,19 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
                                   .pass_count = slot->fd_count,
                                   .on_line = on_line,
                                   .ctx = r};
+  brim_status status = brim_str_status(&pipe);
+  if (!status) status = brim_str_status(&percent);
+  if (!status) status = brim_str_status(&place);
   if (!status) status = brim_child_start(&how, &r->child);
-  brim_str_deinit(&env_text);
+  brim_str_deinit(&place);
+  brim_str_deinit(&percent);
+  brim_str_deinit(&pipe);
   brim_free(w);
   if (!status) r->pid = brim_child_pid(r->child);
   return status;
 }
 
-// The attempt is claimed: its executor, or the reason why there is none.
+// Starts the executor of a claimed attempt, or reports why it cannot.
 static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *claimed,
                                const brim_lab_place_slot *slot) {
   brim_lab_runner *r = NULL;
@@ -546,13 +346,14 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   brim_lab_say(s, BRIM_SWEEP_WARN, r->ref.exp, "%s", message);
   status = finish_infra(s, &r->ref, message, "");
   runner_drop(s, r);
-  brim_lab_place_ended(s->placing, brim_lab_now_ms(), claimed->ref.exp, BRIM_LAB_PLACE_UNUSED,
+  brim_lab_place_ended(s->placing, brim_clock_ms(), claimed->ref.exp, BRIM_LAB_PLACE_UNUSED,
                        BRIM_FAILURE_NONE);
   return status;
 }
 
-// A claim without a reply may have been carried out. The same claim again gets the same attempt; it goes
-// back to the queue, since others may wait for it and its place here may be taken.
+// Gives back a claim without a reply, which the store may have carried out. The same claim again
+// gets the same attempt. It goes back to the queue, since others may wait for it and its place here
+// may be taken.
 static brim_status return_claim(brim_lab_sweep *s) {
   if (!s->claim[0]) return BRIM_OK;
   const brim_store_request request = {.worker = s->worker,
@@ -587,7 +388,7 @@ static brim_status claim_and_run(brim_lab_sweep *s, const char *exp,
   brim_status status = brim_lab_claim(s->source, &request, &claimed);
   if (status != BRIM_EIO) s->claim[0] = '\0';
   if (status || !claimed.exp) {
-    brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp, BRIM_LAB_PLACE_UNUSED,
+    brim_lab_place_ended(s->placing, brim_clock_ms(), exp, BRIM_LAB_PLACE_UNUSED,
                          BRIM_FAILURE_NONE);
     return status;
   }
@@ -609,16 +410,12 @@ typedef struct queue {
   int64_t now;
 } queue;
 
-static bool packs(const brim_lab_sweep *s) {
-  return s->options.per_gpu > 1 || s->options.per_gpu == BRIM_LAB_PLACE_AUTO;
-}
-
-// Experiments of one cost take the same time for a step: those that differ in their seed or their
-// learning rate. A config that does not name its cost is of a kind of its own.
+// Experiments of one cost take the same time for a step, such as those that differ in their seed or
+// learning rate. A config that does not name its cost is a kind of its own.
 static uint64_t kind_of(const brim_store_exp *exp) {
   char cost[BRIM_LAB_ID] = "";
   uint64_t hash = 14695981039346656037u;
-  if (exp->config[0]) brim_lab_config_cost(exp->config, cost);
+  if (exp->config[0]) brim_lab_config_mark(exp->config, "cost", cost);
   for (const char *at = cost[0] ? cost : exp->label; *at; at++) {
     hash = (hash ^ (unsigned char)*at) * 1099511628211u;
   }
@@ -628,7 +425,7 @@ static uint64_t kind_of(const brim_store_exp *exp) {
 static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   queue *q = ctx;
   q->listed++;
-  // Its last executor may have reported and not have ended yet.
+  // its last executor may have reported without having ended
   if (exp->not_before > q->now || brim_lab_runner_find(q->sweep, exp->id)) {
     q->later = true;
     return BRIM_OK;
@@ -642,41 +439,33 @@ static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-static brim_status place_window(brim_lab_sweep *s, queue *q) {
-  for (;;) {
-    size_t chosen = 0;
-    brim_lab_place_slot slot;
-    BRIM_TRY(
-        brim_lab_place_choose(s->placing, brim_lab_now_ms(), q->wants, q->count, &chosen, &slot));
-    if (chosen >= q->count) return BRIM_OK;
-    BRIM_TRY(claim_and_run(s, q->wants[chosen].exp, &slot));
-    memmove(&q->wants[chosen], &q->wants[chosen + 1], (q->count - chosen - 1) * sizeof q->wants[0]);
-    q->count--;
-  }
-}
-
-static bool none_ever(brim_lab_sweep *s, const queue *q) {
-  for (size_t i = 0; i < q->count; i++) {
-    if (!brim_lab_place_never(s->placing, &q->wants[i], NULL, 0)) return false;
-  }
-  return true;
-}
-
-// Windows of the queue until one has an experiment that could run here.
+// Goes through windows of the queue until one has an experiment that could run here.
 static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
   brim_store_filter filter = {
       .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = BRIM_LAB_WINDOW};
-  filter.texts = packs(s);  // configs name the cost of a step
+  // packing compares costs, which configs name
+  filter.texts = s->options.per_gpu > 1 || s->options.per_gpu == BRIM_LAB_PLACE_AUTO;
   *left = false;
   for (;;) {
+    const size_t before = s->count;
     q->count = q->listed = 0;
     q->later = false;
-    size_t before = s->count;
     BRIM_TRY(brim_lab_list(s->source, &filter, on_queued, q));
     if (q->listed == 0) return BRIM_OK;
-    BRIM_TRY(place_window(s, q));
+    for (;;) {
+      size_t chosen = 0;
+      brim_lab_place_slot slot;
+      BRIM_TRY(
+          brim_lab_place_choose(s->placing, brim_clock_ms(), q->wants, q->count, &chosen, &slot));
+      if (chosen >= q->count) break;
+      BRIM_TRY(claim_and_run(s, q->wants[chosen].exp, &slot));
+      memmove(&q->wants[chosen], &q->wants[chosen + 1],
+              (q->count - chosen - 1) * sizeof q->wants[0]);
+      q->count--;
+    }
     *left = *left || q->later || s->count > before;
-    if (!none_ever(s, q)) {
+    for (size_t i = 0; i < q->count; i++) {
+      if (brim_lab_place_never(s->placing, &q->wants[i], NULL, 0)) continue;
       *left = true;
       return BRIM_OK;
     }
@@ -684,7 +473,7 @@ static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
   }
 }
 
-// Starts what fits. *left: queued experiments that may start later.
+// Starts the experiments that fit. *left: queued experiments may start later.
 static brim_status start_queued(brim_lab_sweep *s, bool *left) {
   queue *q = brim_calloc(1, sizeof *q);
   if (!q) return brim_fail(BRIM_ENOMEM, "out of memory while placing experiments");
@@ -697,38 +486,34 @@ static brim_status start_queued(brim_lab_sweep *s, bool *left) {
   return status;
 }
 
-//------------------------------------------ executors ------------------------------------------
-// The executors of a sweep: how they end, and those that an earlier sweep left.
+//--------------------------------------- the end of executors ---------------------------------------
 
 enum {
   KILL_AFTER_MS = 15000,  // an executor has this long after its training's own time is over
   ADOPTED_MS = 500        // executors of an earlier sweep are looked for this often
 };
 
-//---------------------------------- ending ----------------------------------
-
-static void ask_runner(brim_lab_sweep *s, brim_lab_runner *r) {
+static void ask_to_stop(brim_lab_runner *r) {
   brim_lab_exec_owner owner;
   if (r->asked) return;
   r->asked = true;
-  r->asked_ms = brim_lab_now_ms();
+  r->asked_ms = brim_clock_ms();
   if (r->child) {
     (void)brim_child_signal(r->child, SIGTERM);
   } else if (brim_lab_exec_find(r->folder, &owner) && owner.attempt == r->ref.attempt) {
     (void)kill((pid_t)owner.pid, SIGTERM);
   }
   brim_status_clear();
-  (void)s;
 }
 
 void brim_lab_sweep_stop(brim_lab_sweep *s) {
   if (s->stopping) return;
   s->stopping = true;
   if (s->end == BRIM_LAB_END_NONE) s->end = BRIM_LAB_END_STOPPED;
-  for (size_t i = 0; i < s->count; i++) ask_runner(s, s->runners[i]);
+  for (size_t i = 0; i < s->count; i++) ask_to_stop(s->runners[i]);
 }
 
-// Whether the executor's process has ended.
+// Notes whether the executor's process has ended, and kills one that does not stop.
 static brim_status poll_runner(brim_lab_sweep *s, brim_lab_runner *r, int64_t now) {
   brim_lab_exec_owner owner;
   if (r->gone) return BRIM_OK;
@@ -752,18 +537,6 @@ static brim_status poll_runner(brim_lab_sweep *s, brim_lab_runner *r, int64_t no
 static bool is_open(const brim_store_exp *exp, const brim_store_ref *ref) {
   return exp->fence == ref->fence && exp->attempt == ref->attempt &&
          (exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING);
-}
-
-static void describe_end(const brim_lab_runner *r, char *out, size_t size) {
-  const brim_child_result *result = r->child ? brim_child_get_result(r->child) : NULL;
-  if (!result || result->lost) {
-    snprintf(out, size, "%s", brim_tr("the executor ended without a result"));
-  } else if (result->signal) {
-    snprintf(out, size, brim_tr("the executor was ended by signal %d"), result->signal);
-  } else {
-    snprintf(out, size, brim_tr("the executor ended without a result, exit code %d"),
-             result->exit_code);
-  }
 }
 
 typedef struct last_attempt {
@@ -804,21 +577,6 @@ static void say_end(brim_lab_sweep *s, const brim_store_exp *exp, const last_att
   }
 }
 
-static void check_same(brim_lab_sweep *s, const char *exp, const char *folder,
-                       const last_attempt *last) {
-  if (last->outcome == BRIM_ATTEMPT_OK) brim_lab_same_done(&s->same);
-  if (last->outcome != BRIM_ATTEMPT_ERROR || s->options.keep_going || s->stopping) return;
-  if (!brim_lab_same_add(&s->same, exp, folder, last->failure, last->message)) return;
-  char why[300];
-  brim_lab_shorten(last->message, why, sizeof why);
-  s->end = BRIM_LAB_END_SAME_FAILURE;
-  snprintf(s->view.notice, sizeof s->view.notice,
-           brim_tr("the first %d experiments all failed the same way (%s): %s"), BRIM_LAB_SAME,
-           brim_failure_name(last->failure), why);
-  brim_lab_say(s, BRIM_SWEEP_ERROR, NULL, "%s", s->view.notice);
-  brim_lab_sweep_stop(s);
-}
-
 brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *folder,
                                const brim_store_exp *exp) {
   last_attempt last = {.n = attempt, .outcome = BRIM_ATTEMPT_EXPIRED};
@@ -826,17 +584,29 @@ brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *f
   brim_lab_place_end end = last.outcome == BRIM_ATTEMPT_OK      ? BRIM_LAB_PLACE_OK
                            : last.outcome == BRIM_ATTEMPT_ERROR ? BRIM_LAB_PLACE_FAILED
                                                                 : BRIM_LAB_PLACE_STOPPED;
-  brim_lab_place_ended(s->placing, brim_lab_now_ms(), exp->id, end, last.failure);
+  brim_lab_place_ended(s->placing, brim_clock_ms(), exp->id, end, last.failure);
   if (exp->attempt == attempt) say_end(s, exp, &last);
   if (exp->state == BRIM_EXP_DONE && exp->ran_ms > 0) {
     s->ended++;
     s->ended_s += (double)exp->ran_ms / 1e3;
   }
-  check_same(s, exp->id, folder, &last);
+  if (last.outcome == BRIM_ATTEMPT_OK) brim_lab_same_done(&s->same);
+  if (last.outcome != BRIM_ATTEMPT_ERROR || s->options.keep_going || s->stopping ||
+      !brim_lab_same_add(&s->same, exp->id, folder, last.failure, last.message)) {
+    return BRIM_OK;
+  }
+  char why[300];
+  brim_lab_shorten(last.message, why, sizeof why);
+  s->end = BRIM_LAB_END_SAME_FAILURE;
+  snprintf(s->view.notice, sizeof s->view.notice,
+           brim_tr("the first %d experiments all failed the same way (%s): %s"), BRIM_LAB_SAME,
+           brim_failure_name(last.failure), why);
+  brim_lab_say(s, BRIM_SWEEP_ERROR, NULL, "%s", s->view.notice);
+  brim_lab_sweep_stop(s);
   return BRIM_OK;
 }
 
-// The executor has ended: sees to it that its attempt has a result. Called again after BRIM_EIO.
+// Makes sure that the attempt of an executor that has ended has a result. Called again after BRIM_EIO.
 static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_lab_get(s->source, r->ref.exp, &exp));
@@ -850,7 +620,16 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
     exp = NULL;
     if (!status) status = brim_lab_get(s->source, r->ref.exp, &exp);
     if (!status && is_open(exp, &r->ref)) {
-      describe_end(r, message, sizeof message);
+      const brim_child_result *result = r->child ? brim_child_get_result(r->child) : NULL;
+      if (!result || result->lost) {
+        snprintf(message, sizeof message, "%s", brim_tr("the executor ended without a result"));
+      } else if (result->signal) {
+        snprintf(message, sizeof message, brim_tr("the executor was ended by signal %d"),
+                 result->signal);
+      } else {
+        snprintf(message, sizeof message,
+                 brim_tr("the executor ended without a result, exit code %d"), result->exit_code);
+      }
       status = finish_infra(s, &r->ref, message, r->tail);
       brim_store_exp_free(exp);
       exp = NULL;
@@ -862,10 +641,10 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
   return status;
 }
 
-// Those that have ended.
+// Completes the attempts of executors that have ended.
 static brim_status reap_runners(brim_lab_sweep *s) {
-  int64_t now = brim_lab_now_ms();
-  // All of them, also while the store refuses the result of one.
+  int64_t now = brim_clock_ms();
+  // poll all of them, also while the store refuses the result of one
   for (size_t i = 0; i < s->count; i++) BRIM_TRY(poll_runner(s, s->runners[i], now));
   for (size_t i = 0; i < s->count;) {
     brim_lab_runner *r = s->runners[i];
@@ -874,7 +653,7 @@ static brim_status reap_runners(brim_lab_sweep *s) {
       continue;
     }
     BRIM_TRY(settle(s, r));
-    brim_lab_late_look(s->late, r->folder);
+    brim_lab_uploads_look(s->uploads, r->folder);
     brim_lab_dirty(s, r->ref.exp);
     s->look = true;
     runner_drop(s, r);
@@ -882,8 +661,8 @@ static brim_status reap_runners(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-// Executors whose attempt is no longer theirs end.
-// Its lease ended: it was stopped or it hangs. The next attempt must not meet it.
+// Kills executors whose attempt is no longer theirs: their lease ended because they were stopped or
+// hang, and the next attempt must not meet them.
 static brim_status end_stale(brim_lab_sweep *s) {
   for (size_t i = 0; i < s->count; i++) {
     brim_lab_runner *r = s->runners[i];
@@ -893,7 +672,7 @@ static brim_status end_stale(brim_lab_sweep *s) {
     bool stale = !is_open(exp, &r->ref), seen = r->stale;
     brim_store_exp_free(exp);
     r->stale = stale;
-    // with a server it may be about to end: it has until the next look
+    // with a server it may be about to end on its own: it has until the next look
     if (!stale || (!s->store && !seen)) continue;
     r->killed = true;
     if (brim_lab_exec_kill(r->folder)) brim_status_clear();
@@ -903,7 +682,7 @@ static brim_status end_stale(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-//---------------------------------- adopting ----------------------------------
+//------------------------------------------- adopting -------------------------------------------
 
 typedef struct open_attempt {
   brim_store_ref ref;
@@ -953,17 +732,17 @@ static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted
     r->devices = brim_strdup(a->devices);
     ++*adopted;
     brim_status status =
-        brim_lab_place_adopt(s->placing, brim_lab_now_ms(), &want, a->devices, owner.pid);
+        brim_lab_place_adopt(s->placing, brim_clock_ms(), &want, a->devices, owner.pid);
     if (status != BRIM_ENOENT && status != BRIM_EINVAL) return status;
     brim_status_clear();  // this sweep may not use its device: it stops and runs elsewhere
-    ask_runner(s, r);
+    ask_to_stop(r);
     return BRIM_OK;
   }
   r->gone = true;  // the next turn ends it
   return BRIM_OK;
 }
 
-// What an earlier sweep of this folder left under way.
+// Adopts the executors that an earlier sweep of this folder left.
 static brim_status adopt(brim_lab_sweep *s) {
   open_list list = {.worker = s->worker};
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING};
@@ -985,7 +764,7 @@ static brim_status adopt(brim_lab_sweep *s) {
 static brim_status on_running(void *ctx, const brim_store_exp *exp) {
   brim_lab_sweep *s = ctx;
   brim_lab_runner *r = brim_lab_runner_find(s, exp->id);
-  int64_t now = brim_lab_now_ms();
+  int64_t now = brim_clock_ms();
   if (!r || exp->step < 0) return BRIM_OK;
   brim_lab_place_progress(s->placing, now, exp->id, exp->step);
   if (exp->step > r->step && r->step >= 0 && now > r->step_ms) {
@@ -1000,13 +779,7 @@ static brim_status on_running(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-static brim_status read_progress(brim_lab_sweep *s) {
-  const brim_store_filter filter = {.states = 1u << BRIM_EXP_RUNNING};
-  return s->count ? brim_lab_list(s->source, &filter, on_running, s) : BRIM_OK;
-}
-
 //--------------------------------------------- loop ---------------------------------------------
-// The sweep's loop: opening, turns, stopping (lab_sweep.h). Executors are lab_sweep.c's.
 
 enum {
   LEASE_MS = 60000,
@@ -1021,7 +794,7 @@ enum {
 
 //---------------------------------- requests of others ----------------------------------
 
-// Executors hear of a wish with their next beat; the signal is sooner.
+// Signals an executor at once when the user wants something of it; its next beat would tell it later.
 static void on_changed(void *ctx, brim_lab_op op, const char *exp) {
   brim_lab_sweep *s = ctx;
   brim_lab_dirty(s, exp);
@@ -1030,29 +803,28 @@ static void on_changed(void *ctx, brim_lab_op op, const char *exp) {
   brim_lab_runner *runner = op == BRIM_LAB_OP_WANT ? brim_lab_runner_find(s, exp) : NULL;
   brim_store_exp *now = NULL;
   if (runner && !brim_lab_get(s->source, exp, &now) && now->want != BRIM_WANT_RUN) {
-    ask_runner(s, runner);
+    ask_to_stop(runner);
   }
   brim_store_exp_free(now);
 }
 
-static brim_status answer_status(brim_lab_sweep *s, brim_lab_reply *reply) {
-  const brim_sweep_view *view = NULL;
-  json_t *value = NULL;
-  BRIM_TRY(brim_lab_sweep_view(s, false, &view));
-  BRIM_TRY(brim_sweep_view_to_json(view, false, &value));
-  reply->more = json_object();
-  BRIM_TRY(brim_json_put(reply->more, "view", value));
-  value = json_array();
-  BRIM_TRY(brim_json_put(reply->more, "rows", value));
-  BRIM_TRY(brim_lab_sweep_active(s, value));
-  return brim_json_put(reply->more, "folder", json_string(s->folder));
-}
-
+// Requests that only the sweep can answer.
 static brim_status on_request(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                               bool *taken) {
   brim_lab_sweep *s = ctx;
   *taken = true;
-  if (request->op == BRIM_LAB_OP_STATUS) return answer_status(s, reply);
+  if (request->op == BRIM_LAB_OP_STATUS) {
+    const brim_sweep_view *view = NULL;
+    json_t *value = NULL;
+    BRIM_TRY(brim_lab_sweep_view(s, false, &view));
+    BRIM_TRY(brim_sweep_view_to_json(view, false, &value));
+    reply->more = json_object();
+    BRIM_TRY(brim_json_put(reply->more, "view", value));
+    value = json_array();
+    BRIM_TRY(brim_json_put(reply->more, "rows", value));
+    BRIM_TRY(brim_lab_sweep_active(s, value));
+    return brim_json_put(reply->more, "folder", json_string(s->folder));
+  }
   if (request->op == BRIM_LAB_OP_RESTORE) {
     if (!request->device) return brim_fail(BRIM_EINVAL, "the request names no device");
     return brim_lab_place_restore(s->placing, request->device);
@@ -1075,20 +847,9 @@ static brim_status copy_text(const char *text, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
 }
 
-// The caller's list is gone when the executors are started.
-static brim_status copy_words(brim_lab_sweep *s) {
-  const char *const *from = s->options.words;
-  size_t n = 0;
-  while (from && from[n]) n++;
-  s->options.words = NULL;
-  s->words = brim_calloc(n + 1, sizeof *s->words);
-  if (!s->words) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
-  for (size_t i = 0; i < n; i++) BRIM_TRY(copy_text(from[i], &s->words[i]));
-  s->options.words = (const char *const *)s->words;
-  return BRIM_OK;
-}
-
+// Copies what the caller may free before an executor is started.
 static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep *s) {
+  size_t n = 0;
   s->options = *o;
   if (s->options.grace_ms <= 0) s->options.grace_ms = GRACE_MS;
   if (s->options.store.lease_ms <= 0) s->options.store.lease_ms = LEASE_MS;
@@ -1098,15 +859,21 @@ static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep 
   BRIM_TRY(copy_text(o->program, &s->program));
   BRIM_TRY(copy_text(o->version ? o->version : "", &s->version));
   BRIM_TRY(copy_text(o->devices, &s->devices));
-  BRIM_TRY(copy_words(s));
-  return copy_text(o->lock_dir, &s->lock_dir);
+  BRIM_TRY(copy_text(o->lock_dir, &s->lock_dir));
+  while (o->words && o->words[n]) n++;
+  s->options.words = NULL;
+  s->words = brim_calloc(n + 1, sizeof *s->words);
+  if (!s->words) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+  for (size_t i = 0; i < n; i++) BRIM_TRY(copy_text(o->words[i], &s->words[i]));
+  s->options.words = (const char *const *)s->words;
+  return BRIM_OK;
 }
 
-// The folder by its path and this machine's name: the same for the next sweep of the folder.
+// Names the worker by its folder's path and this machine: the next sweep of the folder has the same name.
 static void name_worker(brim_lab_sweep *s, const char *id) {
   char *real = realpath(s->folder, NULL);
   if (gethostname(s->host, sizeof s->host - 1) != 0) s->host[0] = '\0';
-  // elements of an array are the folder's, whatever machine the sweep runs on
+  // tasks of an array belong to the folder, whatever machine the sweep runs on
   const bool slurm = s->options.slurm != NULL;
   brim_lab_worker_name(slurm ? "slurm" : id, slurm ? "" : s->host, real ? real : s->folder,
                        s->worker);
@@ -1131,9 +898,18 @@ static brim_status open_placing(brim_lab_sweep *s) {
   return brim_lab_place_open(&how, &s->placing);
 }
 
-// A server knows its workers by names that begin with their token's.
-static brim_status open_server_link(brim_lab_sweep *s) {
+// Opens the store, or the link to the server that has the experiments of a worker.
+static brim_status open_source(brim_lab_sweep *s) {
   char id[65], version[32];
+  name_worker(s, "");
+  s->ops =
+      (brim_lab_ops){.version = s->version, .changed = on_changed, .answer = on_request, .ctx = s};
+  if (!brim_lab_is_server(s->place)) {
+    BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
+    s->ops.store = s->own.store = s->store;
+    BRIM_TRY(brim_lab_link_local(&s->own, &s->source));
+    return brim_lab_link_local(&s->ops, &s->link);
+  }
   BRIM_TRY(brim_lab_link_open(s->place, NULL, &s->link));
   BRIM_TRY(brim_lab_whoami(s->link, id, version));
   if (!brim_lab_wire_fits(version, s->version)) {
@@ -1144,20 +920,9 @@ static brim_status open_server_link(brim_lab_sweep *s) {
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("the server is brim %s, this worker %s"),
                  version, s->version);
   }
-  name_worker(s, id);
+  name_worker(s, id);  // a server knows its workers by names that begin with their token's
   s->source = s->link;
   return BRIM_OK;
-}
-
-static brim_status open_source(brim_lab_sweep *s) {
-  name_worker(s, "");
-  s->ops =
-      (brim_lab_ops){.version = s->version, .changed = on_changed, .answer = on_request, .ctx = s};
-  if (brim_lab_is_server(s->place)) return open_server_link(s);
-  BRIM_TRY(brim_store_open(s->place, &s->options.store, &s->store));
-  s->ops.store = s->own.store = s->store;
-  BRIM_TRY(brim_lab_link_local(&s->own, &s->source));
-  return brim_lab_link_local(&s->ops, &s->link);
 }
 
 static brim_status open_parts(brim_lab_sweep *s) {
@@ -1177,7 +942,7 @@ static brim_status open_parts(brim_lab_sweep *s) {
                          "results"),
                  (long long)replayed.finished);
   }
-  if (!s->store) BRIM_TRY(brim_lab_late_open(s->link, s->folder, &s->late));
+  if (!s->store) BRIM_TRY(brim_lab_uploads_open(s->link, s->folder, &s->uploads));
   if (s->options.slurm) return brim_lab_slurm_open(s, &s->slurm);
   return adopt(s);
 }
@@ -1199,7 +964,8 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
   return BRIM_OK;
 }
 
-// Others need not wait until this one is missed. A store that did not answer lately is not asked.
+// Reports that this worker leaves, so that others need not wait until it is missed. Skips a store
+// that did not answer.
 static void say_goodbye(brim_lab_sweep *s) {
   if (s->seen_ms == 0 || s->trouble_ms > 0) return;
   const brim_store_worker self = {
@@ -1219,7 +985,7 @@ void brim_lab_sweep_close(brim_lab_sweep *s) {
   brim_free(s->runners);
   brim_lab_slurm_close(s->slurm);
   brim_lab_place_close(s->placing);
-  brim_lab_late_close(s->late);
+  brim_lab_uploads_close(s->uploads);
   if (s->source != s->link) brim_lab_link_close(s->source);
   brim_lab_link_close(s->link);
   brim_store_close(s->store);
@@ -1260,27 +1026,24 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
-static brim_status tell_seen(brim_lab_sweep *s) {
-  char *status = NULL;
-  if (s->options.serves) BRIM_TRY(sweep_status(s, &status));
-  const brim_store_worker self = {
-      .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
-  brim_status told = brim_lab_seen(s->source, &self);
-  brim_free(status);
-  return told;
-}
-
-// Leases that ran out, and that this sweep is there.
+// Ends leases that ran out, and reports that this sweep is there.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
   if (s->store) BRIM_TRY(brim_store_check_file(s->store));  // a server checks its own
   if (now >= s->seen_ms) {
+    char *status = NULL;
     s->seen_ms = now + (s->options.serves ? STATUS_MS : SEEN_MS);
-    BRIM_TRY(tell_seen(s));
+    if (s->options.serves) BRIM_TRY(brim_lab_sweep_status(s, &status));
+    const brim_store_worker self = {
+        .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
+    brim_status told = brim_lab_seen(s->source, &self);
+    brim_free(status);
+    BRIM_TRY(told);
   }
   if (now >= s->progress_ms) {
+    const brim_store_filter running = {.states = 1u << BRIM_EXP_RUNNING};
     s->progress_ms = now + PROGRESS_MS;
-    BRIM_TRY(read_progress(s));
+    if (s->count > 0) BRIM_TRY(brim_lab_list(s->source, &running, on_running, s));
   }
   if (!s->store && now >= s->stale_ms) {
     int64_t often = s->lease_ms > 0 && s->lease_ms / 2 < STALE_MS ? s->lease_ms / 2 : STALE_MS;
@@ -1295,7 +1058,7 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   return end_stale(s);
 }
 
-// GPUs that cannot be used any more, or not yet, are named.
+// Reports GPUs that cannot be used any more, or that can be used again.
 static void tell_gpus(brim_lab_sweep *s) {
   for (size_t i = 0; i < brim_lab_place_count(s->placing) && i < BRIM_LAB_PLACE_GPUS; i++) {
     brim_lab_place_gpu gpu;
@@ -1315,7 +1078,7 @@ static void tell_gpus(brim_lab_sweep *s) {
   }
 }
 
-// Whether no device is left that could run anything.
+// True if no device is left that could run anything.
 static bool all_out(const brim_lab_sweep *s) {
   int slots = 0, taken = 0;
   size_t count = brim_lab_place_count(s->placing);
@@ -1334,20 +1097,17 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   if (s->slurm) {
     BRIM_TRY(brim_lab_slurm_turn(s, now));
     s->left = true;
-    BRIM_TRY(read_counts(s, now));
-    s->look = false;
-    s->trouble_ms = s->trouble_wait = 0;
-    return BRIM_OK;
-  }
-  BRIM_TRY(brim_lab_place_tick(s->placing, now));
-  tell_gpus(s);
-  brim_lab_gpus_read(s, now);
-  const char *excess = brim_lab_place_excess(s->placing, now);
-  brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
-  if (runner) ask_runner(s, runner);
-  if (!s->stopping && (s->look || now >= s->place_ms)) {
-    s->place_ms = now + COUNT_MS;
-    BRIM_TRY(start_queued(s, &s->left));
+  } else {
+    BRIM_TRY(brim_lab_place_tick(s->placing, now));
+    tell_gpus(s);
+    brim_lab_gpus_read(s, now);
+    const char *excess = brim_lab_place_excess(s->placing, now);
+    brim_lab_runner *runner = excess ? brim_lab_runner_find(s, excess) : NULL;
+    if (runner) ask_to_stop(runner);
+    if (!s->stopping && (s->look || now >= s->place_ms)) {
+      s->place_ms = now + COUNT_MS;
+      BRIM_TRY(start_queued(s, &s->left));
+    }
   }
   BRIM_TRY(read_counts(s, now));
   s->look = false;
@@ -1355,9 +1115,9 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
-// Every executor has ended, and the store takes no results: they stay in the spools.
+// True if every executor has ended and the store takes no results: they stay in the spools.
 static bool gives_up(brim_lab_sweep *s) {
-  int64_t now = brim_lab_now_ms(), lease = s->options.store.lease_ms;
+  int64_t now = brim_clock_ms(), lease = s->options.store.lease_ms;
   bool ended = s->stopping && s->trouble_ms > 0;
   for (size_t i = 0; i < s->count; i++) ended = ended && s->runners[i]->gone;
   if (!ended) {
@@ -1372,8 +1132,8 @@ static bool gives_up(brim_lab_sweep *s) {
   return true;
 }
 
-// Whether experiments that were paused while this sweep runs are all that is left: it waits for its
-// user. Those that an earlier sweep left paused are none of its business.
+// True if only experiments that were paused during this sweep are left: the sweep then waits for
+// its user. It does not wait for those that an earlier sweep left paused.
 static bool waits_for_paused(brim_lab_sweep *s) {
   const int64_t *n = s->counts.states;
   const bool waits = n[BRIM_EXP_PAUSED] > s->paused && n[BRIM_EXP_QUEUED] == 0;
@@ -1425,7 +1185,7 @@ static brim_status grow_fds(brim_lab_sweep *s, size_t need) {
 static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
                                  int timeout_ms) {
   size_t n = 0;
-  int64_t now = brim_lab_now_ms();
+  int64_t now = brim_clock_ms();
   // What waits for the store is ready all the time, and nothing can be done about it before.
   bool trouble = s->trouble_ms > now;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
@@ -1457,9 +1217,9 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
 
 brim_status brim_lab_sweep_turn(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
                                 int timeout_ms, bool *done) {
-  int64_t now = brim_lab_now_ms(), lease = s->options.store.lease_ms;
+  int64_t now = brim_clock_ms(), lease = s->options.store.lease_ms;
   *done = false;
-  // After a time in which this process did not run, executors come first: they beat before long.
+  // if this process did not run for a while, executors beat before leases are reaped
   if (s->last_ms > 0 && now - s->last_ms > lease / 4) s->reap_ms = now + lease / 2;
   s->last_ms = now;
   BRIM_TRY(brim_lab_tolerate(s, brim_lab_server_serve(s->server)));

@@ -1,7 +1,6 @@
-// One attempt of one experiment: starts the training, reads what it says and leaves, reports to the store
-// (lab_exec.h). lab_exec_files.c has its files.
+// One attempt of one experiment: starts the training, reads its events and logs, reports to the store (lab_exec.h).
 
-#include "lab/lab_exec.h"
+#include "lab/exec/lab_exec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +16,382 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "lab/lab_exec_int.h"
+#include "lab/exec/lab_exec_int.h"
 #include "lab/wire/lab_wire_files.h"
 #include "lab/wire/lab_wire_link.h"
-#include "record/record_job.h"
+#include "record/record_channel.h"
+
+//------------------------------------------- folders -------------------------------------------
+
+brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out) {
+  BRIM_TRY(brim_store_check_id(id));
+  brim_str_printf(out, "%s/" BRIM_LAB_EXPS "/%.*s", folder, BRIM_LAB_SHORT_ID, id);
+  return brim_str_status(out);
+}
+
+//-------------------------------------------- owner --------------------------------------------
+// The process that runs in an experiment's folder. Numbers of processes are reused, so a process is
+// known by its number, the time it was born and the boot of the machine.
+
+enum { KILL_WAIT_MS = 10000, KILL_LOOK_MS = 10, BOOT_BYTES = 64 };
+static const char owner_name[] = "executor.json";
+
+typedef struct owner {
+  brim_lab_exec_owner who;
+  int64_t born, child_born;  // in ticks since the boot
+} owner;
+
+// Field 22 of /proc/PID/stat; -1 if the process has ended, also as a zombie. The name in field 2
+// may contain anything.
+static int64_t born_of(int64_t pid) {
+  char path[64], *text = NULL, state = 0;
+  int64_t born = -1;
+  snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+  if (pid <= 0 || brim_fs_read(path, 1 << 16, &text, NULL)) {
+    brim_status_clear();
+    return -1;
+  }
+  const char *at = strrchr(text, ')');
+  if (at && sscanf(at + 1, " %c", &state) == 1 && state != 'Z' && state != 'X') {
+    int field = 2;
+    for (at++; *at && field < 22; at++) field += *at == ' ';
+    born = field == 22 ? (int64_t)strtoll(at, NULL, 10) : -1;
+  }
+  brim_free(text);
+  return born;
+}
+
+static void read_boot(char out[BOOT_BYTES]) {
+  char *text = NULL;
+  out[0] = '\0';
+  if (brim_fs_read("/proc/sys/kernel/random/boot_id", 1 << 12, &text, NULL) == BRIM_OK) {
+    snprintf(out, BOOT_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
+  }
+  brim_free(text);
+  brim_status_clear();
+}
+
+static int64_t number_of(const json_t *value, const char *key) {
+  return (int64_t)json_integer_value(json_object_get(value, key));
+}
+
+// False: there is no such file, or it is from another boot.
+static bool read_owner(const char *folder, owner *out) {
+  char *path = brim_fs_join(folder, owner_name), *text = NULL, boot[BOOT_BYTES];
+  size_t size = 0;
+  json_t *value = NULL;
+  bool good = path && brim_fs_exists(path) &&
+              brim_fs_read(path, 1 << 16, &text, &size) == BRIM_OK &&
+              brim_json_parse(text, size, path, &value) == BRIM_OK;
+  memset(out, 0, sizeof *out);
+  if (good) {
+    read_boot(boot);
+    const char *of = json_string_value(json_object_get(value, "boot"));
+    out->who = (brim_lab_exec_owner){number_of(value, "pid"), number_of(value, "child"),
+                                     number_of(value, "attempt"), number_of(value, "fence")};
+    out->born = number_of(value, "born");
+    out->child_born = number_of(value, "child_born");
+    good = of && strcmp(of, boot) == 0 && out->who.pid > 0;
+  }
+  json_decref(value);
+  brim_free(text);
+  brim_free(path);
+  brim_status_clear();
+  return good;
+}
+
+// Process 1 never counts, whatever the file says: killing its group would kill every process.
+static bool lives(int64_t pid, int64_t born) { return pid > 1 && born_of(pid) == born; }
+
+bool brim_lab_exec_find(const char *folder, brim_lab_exec_owner *out) {
+  owner o;
+  bool there = read_owner(folder, &o) && lives(o.who.pid, o.born);
+  if (there && !lives(o.who.child, o.child_born)) o.who.child = 0;
+  if (out) *out = there ? o.who : (brim_lab_exec_owner){0};
+  return there;
+}
+
+// Removes executor.json if its processes have ended.
+static void owner_clear(const char *folder) {
+  owner o;
+  char *path = brim_fs_join(folder, owner_name);
+  if (path && read_owner(folder, &o) && !lives(o.who.pid, o.born) &&
+      !lives(o.who.child, o.child_born)) {
+    (void)brim_fs_remove(path);
+  }
+  brim_free(path);
+  brim_status_clear();
+}
+
+// Stops the executor first: then it does not report the end of its child, and the child's number
+// stays taken, since no process waits for it.
+brim_status brim_lab_exec_kill(const char *folder) {
+  owner o;
+  if (!read_owner(folder, &o)) return BRIM_OK;
+  bool mine = o.who.pid == (int64_t)getpid();
+  if (!mine && lives(o.who.pid, o.born)) (void)kill((pid_t)o.who.pid, SIGSTOP);
+  if (lives(o.who.child, o.child_born)) (void)kill((pid_t)-o.who.child, SIGKILL);
+  if (!mine && lives(o.who.pid, o.born)) (void)kill((pid_t)o.who.pid, SIGKILL);
+  for (int64_t ms = 0; ms < KILL_WAIT_MS; ms += KILL_LOOK_MS) {
+    bool left = !mine && lives(o.who.pid, o.born);
+    if (!left && !lives(o.who.child, o.child_born)) {
+      owner_clear(folder);
+      return BRIM_OK;
+    }
+    brim_clock_sleep_ns((int64_t)KILL_LOOK_MS * 1000000);
+  }
+  return brim_fail(BRIM_EIO, "process %" PRId64 " in %s does not end", o.who.pid, folder);
+}
+
+brim_status brim_exec_owner_write(const char *folder, const brim_store_ref *ref, pid_t child) {
+  brim_json_setup();
+  char boot[BOOT_BYTES], *text = NULL, *path = brim_fs_join(folder, owner_name);
+  read_boot(boot);
+  json_t *o = json_pack("{s:I,s:I,s:s,s:I,s:I,s:I,s:I}", "pid", (json_int_t)getpid(), "born",
+                        (json_int_t)born_of(getpid()), "boot", boot, "attempt",
+                        (json_int_t)ref->attempt, "fence", (json_int_t)ref->fence, "child",
+                        (json_int_t)child, "child_born", (json_int_t)(child ? born_of(child) : 0));
+  brim_status status = o && path ? brim_json_dump(o, 0, &text)
+                                 : brim_fail(BRIM_ENOMEM, "out of memory for %s", owner_name);
+  if (!status) status = brim_fs_write(path, text, strlen(text));
+  json_decref(o);
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
+brim_status brim_exec_owner_take(const char *folder, const brim_store_ref *ref) {
+  brim_lab_exec_owner other;
+  if (brim_lab_exec_find(folder, &other) && other.pid != (int64_t)getpid()) {
+    if (other.fence >= ref->fence) {
+      return brim_fail(BRIM_ESTATE, "attempt %" PRId64 " runs in %s", other.attempt, folder);
+    }
+    brim_log_warn("lab", "attempt %" PRId64 " is replaced: ending process %" PRId64, other.attempt,
+                  other.pid);
+  }
+  // also a child that outlived its executor
+  BRIM_TRY(brim_lab_exec_kill(folder));
+  return brim_exec_owner_write(folder, ref, 0);
+}
+
+void brim_exec_owner_leave(const char *folder) {
+  owner o;
+  char *path = brim_fs_join(folder, owner_name);
+  if (path && read_owner(folder, &o) && o.who.pid == (int64_t)getpid()) (void)brim_fs_remove(path);
+  brim_free(path);
+  brim_status_clear();
+}
+
+//------------------------------------------- reports -------------------------------------------
+// The spool of an attempt: reports that the store has not acknowledged, one request a line.
+
+enum { LARGEST_SPOOL = 1 << 30 };
+static const char spool_suffix[] = ".spool";
+
+brim_status brim_exec_spool_add(brim_str *lines, const brim_lab_request *request) {
+  char *text = NULL;
+  json_t *value = NULL;
+  BRIM_TRY(brim_lab_request_encode(request, &value));
+  brim_status status = brim_json_dump(value, 0, &text);
+  json_decref(value);
+  BRIM_TRY(status);
+  brim_str_append(lines, text);
+  brim_str_append_char(lines, '\n');
+  brim_free(text);
+  return brim_str_status(lines);
+}
+
+static char *spool_path(const char *folder, int64_t attempt) {
+  char name[64];
+  snprintf(name, sizeof name, "attempt-%" PRId64 "%s", attempt, spool_suffix);
+  return brim_fs_join(folder, name);
+}
+
+brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines) {
+  BRIM_TRY(brim_str_status(lines));
+  char *path = spool_path(folder, attempt);
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for a report");
+  brim_status status = brim_fs_write(path, lines->data, lines->len);
+  brim_free(path);
+  return status;
+}
+
+void brim_exec_spool_remove(const char *folder, int64_t attempt) {
+  char *path = spool_path(folder, attempt);
+  if (path && brim_fs_exists(path)) (void)brim_fs_remove(path);
+  brim_free(path);
+  brim_status_clear();
+}
+
+// Keeps lines that the store refuses in NAME.bad, for people to look at.
+static brim_status keep_refused(const char *path, const brim_str *lines) {
+  if (lines->len == 0) return brim_str_status(lines);
+  brim_str to;
+  brim_str_init(&to);
+  brim_str_printf(&to, "%s.bad", path);
+  brim_status status = brim_str_status(&to);
+  if (!status) status = brim_fs_write(to.data, lines->data, lines->len);
+  if (!status) brim_log_warn("lab", "%s holds reports that the store does not take", to.data);
+  brim_str_deinit(&to);
+  return status;
+}
+
+brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim_str *refused) {
+  char *path = spool_path(folder, attempt);
+  brim_status status =
+      path ? keep_refused(path, refused) : brim_fail(BRIM_ENOMEM, "out of memory for a report");
+  brim_free(path);
+  return status;
+}
+
+//---------------------------------- sending ----------------------------------
+
+// True if calling again later may help; any other status is the store's answer. A request that is
+// too long, or that cannot be read, stays so.
+bool brim_exec_is_passing(const brim_lab_link *link, brim_status status) {
+  if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return true;
+  return status && status != BRIM_ELIMIT && status != BRIM_EPARSE && !brim_lab_link_answered(link);
+}
+
+static brim_status send_report(brim_lab_link *link, const json_t *line, brim_exec_sent *sent) {
+  brim_lab_request request;
+  brim_lab_reply reply = {0};
+  brim_status status = brim_lab_request_decode(line, &request);
+  if (status == BRIM_ENOMEM) return status;
+  if (!brim_lab_op_is_report(request.op)) {
+    return brim_fail(BRIM_EPARSE, "a line is no report of an executor");
+  }
+  if (status) return BRIM_EPARSE;
+  status = brim_lab_call(link, &request, &reply);
+  if (!status) sent->taken++;
+  if (!status && request.op == BRIM_LAB_OP_FINISH) {
+    sent->state = reply.state;
+    sent->finished = true;
+  }
+  brim_lab_request_deinit(&request);
+  return status;
+}
+
+// Skips a line that is no report or that the store refuses, and sends the lines behind it.
+brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, brim_exec_sent *sent) {
+  while (sent->at < lines->len) {
+    const char *line = lines->data + sent->at;
+    const char *end = memchr(line, '\n', lines->len - sent->at);
+    size_t n = end ? (size_t)(end - line) : lines->len - sent->at;
+    json_t *request = NULL;
+    brim_status status = brim_json_parse(line, n, "spool", &request);
+    bool torn = status == BRIM_EPARSE;
+    if (!status) status = send_report(link, request, sent);
+    json_decref(request);
+    if (!torn && brim_exec_is_passing(link, status)) return BRIM_EIO;
+    if (status == BRIM_ESTATE || status == BRIM_ENOENT) return BRIM_ESTATE;
+    if (status) {
+      brim_log_warn("lab", "the store refused a report: %s", brim_status_detail());
+      brim_str_append_n(&sent->refused, line, n);
+      brim_str_append_char(&sent->refused, '\n');
+      BRIM_TRY(brim_str_status(&sent->refused));
+    }
+    sent->at += n + (end != NULL);
+  }
+  return BRIM_OK;
+}
+
+void brim_exec_sent_init(brim_exec_sent *sent) {
+  *sent = (brim_exec_sent){0};
+  brim_str_init(&sent->refused);
+}
+
+void brim_exec_sent_deinit(brim_exec_sent *sent) { brim_str_deinit(&sent->refused); }
+
+// Keeps a spool that cannot be read, under another name.
+static void set_aside(const char *path) {
+  brim_str to;
+  brim_str_init(&to);
+  brim_str_printf(&to, "%s.bad", path);
+  brim_log_warn("lab", "%s cannot be read and is kept as %s.bad: %s", path, path,
+                brim_status_detail());
+  if (brim_str_status(&to) || rename(path, to.data) != 0) brim_status_clear();
+  brim_str_deinit(&to);
+}
+
+// A file that is gone was sent: the executor may send and remove its spool meanwhile.
+static brim_status gone_is_fine(brim_status status, const char *path) {
+  if (!status || brim_fs_exists(path)) return status;
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_replayed *out) {
+  char *text = NULL;
+  size_t size = 0;
+  brim_status status = brim_fs_read(path, LARGEST_SPOOL, &text, &size);
+  if (status == BRIM_ENOMEM || status == BRIM_EIO || status == BRIM_ENOENT) {
+    return gone_is_fine(status, path);
+  }
+  if (status) {
+    set_aside(path);
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  const brim_str lines = {.data = text, .len = size, .cap = size + 1};
+  brim_exec_sent sent;
+  brim_exec_sent_init(&sent);
+  status = brim_exec_spool_send(link, &lines, &sent);
+  bool stale = status == BRIM_ESTATE;
+  if (!status || stale) status = keep_refused(path, &sent.refused);
+  if (!status) {
+    out->files += !stale && sent.taken > 0;
+    out->stale += stale;
+    out->finished += sent.finished;
+    brim_status_clear();
+    status = gone_is_fine(brim_fs_remove(path), path);
+  }
+  brim_exec_sent_deinit(&sent);
+  brim_free(text);
+  return status;
+}
+
+brim_status brim_lab_spool_replay_folder(const char *folder, brim_lab_link *link,
+                                         brim_lab_replayed *out) {
+  char **names = NULL;
+  size_t count = 0;
+  brim_status status = BRIM_OK;
+  if (!brim_fs_is_dir(folder)) return BRIM_OK;
+  BRIM_TRY(brim_fs_list(folder, &names, &count));
+  for (size_t i = 0; !status && i < count; i++) {
+    if (!brim_str_starts(names[i], "attempt-") || !brim_str_ends(names[i], spool_suffix)) continue;
+    char *path = brim_fs_join(folder, names[i]);
+    status = path ? replay_file(path, link, out)
+                  : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", folder);
+    brim_free(path);
+  }
+  brim_fs_list_free(names, count);
+  if (!status) owner_clear(folder);
+  return status;
+}
+
+brim_status brim_lab_spool_replay(const char *place, brim_lab_link *link, brim_lab_replayed *out) {
+  char **names = NULL, *all = brim_fs_join(place, BRIM_LAB_EXPS);
+  size_t count = 0;
+  brim_lab_replayed sum = {0};
+  brim_status status = BRIM_OK;
+  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", place);
+  if (brim_fs_is_dir(all)) status = brim_fs_list(all, &names, &count);
+  for (size_t i = 0; !status && i < count; i++) {
+    char *folder = brim_fs_join(all, names[i]);
+    status = folder ? brim_lab_spool_replay_folder(folder, link, &sum)
+                    : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", place);
+    brim_free(folder);
+  }
+  brim_fs_list_free(names, count);
+  brim_free(all);
+  if (out) *out = sum;
+  return status;
+}
 
 //--------------------------------------- failure classes ---------------------------------------
-// How an attempt ended: from what the training said, its exit code or signal, and why the executor ended
-// it. Plain rules over plain values, except for the kernel's counts of killed processes.
+// How an attempt ended, by the events of the training, its exit code or signal, and the reason why
+// the executor ended it.
 
 enum { EXIT_USAGE = 2, EXIT_DEVICE = 3, EXIT_MEMORY = 4, EXIT_INTERRUPTED = 130 };
 
@@ -37,8 +404,6 @@ static void fail(brim_lab_exec_report *out, brim_failure failure) {
   out->outcome = BRIM_ATTEMPT_ERROR;
   out->failure = failure;
 }
-
-//---------------------------------- by signal ----------------------------------
 
 static bool is_fault(int number) {
   return number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGFPE ||
@@ -60,9 +425,7 @@ static void by_signal(const brim_exec_ending *e, brim_lab_exec_report *out) {
            number, name ? name : "?");
 }
 
-//---------------------------------- by its word ----------------------------------
-
-// A full disk is the machine's failure, whatever the training was doing with it.
+// A full disk is the machine's failure, whatever the training was writing.
 static bool is_disk(const char *message) {
   static const int errors[] = {ENOSPC, EDQUOT, EFBIG, EROFS};
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
@@ -71,7 +434,7 @@ static bool is_disk(const char *message) {
   return false;
 }
 
-// For a training that names no class: by the status.
+// The class of a failure by its status, if the training names no class.
 static brim_failure by_status(const brim_exec_events *e) {
   switch (e->status) {
     case BRIM_EOOM:
@@ -101,14 +464,6 @@ static brim_failure by_status(const brim_exec_events *e) {
   }
 }
 
-static void by_word(const brim_exec_events *e, brim_lab_exec_report *out) {
-  brim_failure failure = e->failure != BRIM_FAILURE_NONE ? e->failure : by_status(e);
-  fail(out, is_disk(e->message) ? BRIM_FAILURE_INFRASTRUCTURE : failure);
-  say(out, e->message[0] ? e->message : brim_status_text(e->status));
-}
-
-//---------------------------------- by exit code ----------------------------------
-
 static brim_failure by_code(int code, bool started) {
   switch (code) {
     case EXIT_USAGE:
@@ -124,26 +479,6 @@ static brim_failure by_code(int code, bool started) {
   }
 }
 
-static void by_exit(const brim_exec_ending *e, brim_lab_exec_report *out) {
-  fail(out, by_code(e->child->exit_code, e->events->started));
-  const char *last =
-      e->events->line_count ? e->events->lines[(e->events->line_count - 1) % BRIM_EXEC_LINES] : "";
-  snprintf(out->message, sizeof out->message,
-           brim_tr("the training ended with exit code %d and gave no reason: %s"),
-           e->child->exit_code, last);
-  brim_utf8_trim(out->message);
-}
-
-//---------------------------------- all ----------------------------------
-
-static void hung(const brim_exec_ending *e, brim_lab_exec_report *out) {
-  char time[32];
-  brim_format_duration((double)e->quiet_ns * 1e-9, time);
-  fail(out, BRIM_FAILURE_HUNG);
-  snprintf(out->message, sizeof out->message,
-           brim_tr("the training made no progress for %s, so brim ended it"), time);
-}
-
 void brim_exec_classify(const brim_exec_ending *e, brim_lab_exec_report *out) {
   const brim_child_result *child = e->child;
   out->outcome = BRIM_ATTEMPT_OK;
@@ -153,9 +488,13 @@ void brim_exec_classify(const brim_exec_ending *e, brim_lab_exec_report *out) {
   bool good = !child->lost && !child->signal && child->exit_code == 0;
   bool ours = e->why == BRIM_EXEC_ASKED || e->why == BRIM_EXEC_ALONE;
   bool stopped = child->exit_code == EXIT_INTERRUPTED || child->signal;
-  if (good) return;  // whatever the executor wanted, the work is done
+  if (good) return;  // the work is done, even if the executor asked it to stop
   if (e->why == BRIM_EXEC_HUNG) {
-    hung(e, out);
+    char time[32];
+    brim_format_duration((double)e->quiet_ns * 1e-9, time);
+    fail(out, BRIM_FAILURE_HUNG);
+    snprintf(out->message, sizeof out->message,
+             brim_tr("the training made no progress for %s, so brim ended it"), time);
   } else if (ours && stopped) {
     out->outcome = BRIM_ATTEMPT_STOPPED;
   } else if (child->lost) {
@@ -164,13 +503,20 @@ void brim_exec_classify(const brim_exec_ending *e, brim_lab_exec_report *out) {
   } else if (child->signal) {
     by_signal(e, out);
   } else if (e->events->failed) {
-    by_word(e->events, out);
+    const brim_exec_events *said = e->events;
+    brim_failure failure = said->failure != BRIM_FAILURE_NONE ? said->failure : by_status(said);
+    fail(out, is_disk(said->message) ? BRIM_FAILURE_INFRASTRUCTURE : failure);
+    say(out, said->message[0] ? said->message : brim_status_text(said->status));
   } else {
-    by_exit(e, out);
+    const brim_exec_events *said = e->events;
+    fail(out, by_code(child->exit_code, said->started));
+    snprintf(out->message, sizeof out->message,
+             brim_tr("the training ended with exit code %d and gave no reason: %s"),
+             child->exit_code,
+             said->line_count ? said->lines[(said->line_count - 1) % BRIM_EXEC_LINES] : "");
+    brim_utf8_trim(out->message);
   }
 }
-
-//---------------------------------- killed for memory ----------------------------------
 
 int64_t brim_exec_oom_count(const char *path) {
   char *text = NULL;
@@ -206,72 +552,19 @@ int64_t brim_exec_oom_kills(void) {
   return count >= 0 ? count : brim_exec_oom_count("/proc/vmstat");
 }
 
-//------------------------------------------- findings -------------------------------------------
-// What slows a training down, as it publishes it while it runs (record_job.h).
-
-enum { LOOK_MS = 3000 };
-
-typedef struct looking {
-  int64_t pid;
-  json_t *found;
-} looking;
-
-static brim_status on_job(void *ctx, const brim_job *job) {
-  looking *l = ctx;
-  json_t *json = NULL;
-  if (job->pid != l->pid || l->found) return BRIM_OK;
-  BRIM_TRY(brim_job_to_json(job, &json));
-  l->found = json_incref(json_object_get(json, "findings"));
-  json_decref(json);
-  return BRIM_OK;
-}
-
-// Of the training with this pid, every few seconds.
-// One that cannot be read is looked for again. Nothing is news where nothing was found before.
-static void brim_exec_findings_look(brim_exec_findings *f, int64_t pid, int64_t now_ns) {
-  looking l = {.pid = pid};
-  char *text = NULL;
-  if (f->looked_ns && now_ns - f->looked_ns < LOOK_MS * 1000000LL) return;
-  f->looked_ns = now_ns;
-  brim_status status = brim_jobs_each(brim_clock_wall_s(), on_job, &l, NULL);
-  bool empty = json_array_size(l.found) == 0 && !f->text;
-  if (!status && l.found && !empty) status = brim_json_dump(l.found, 0, &text);
-  json_decref(l.found);
-  if (status) brim_status_clear();
-  if (!text || (f->text && strcmp(f->text, text) == 0)) {
-    brim_free(text);
-    return;
-  }
-  brim_free(f->text);
-  f->text = text;
-  f->sent = false;
-}
-
-static void brim_exec_findings_deinit(brim_exec_findings *f) { brim_free(f->text); }
-
 //-------------------------------------------- events --------------------------------------------
-// What a training says while it runs: its events, which are JSON lines on its standard output, and the
-// last of all other lines.
+// Records of the training (record_channel.h), and the last of all other lines.
 
 enum { STEPS_OF_PATIENCE = 20, PAUSES_OF_PATIENCE = 3, LONGEST_EVENT = 1 << 20 };
 
 void brim_exec_events_init(brim_exec_events *e, int64_t now_ns) {
   memset(e, 0, sizeof *e);
   e->progress = (brim_store_progress){-1, -1, -1, -1};
-  e->start_step = e->rate_step = -1;
+  e->start_step = e->rate_step = e->checkpoint = -1;
   e->sign_ns = now_ns;
 }
 
-//---------------------------------- events ----------------------------------
-
-static int64_t integer(const json_t *event, const char *key) {
-  const json_t *value = json_object_get(event, key);
-  return json_is_integer(value) && json_integer_value(value) >= 0
-             ? (int64_t)json_integer_value(value)
-             : -1;
-}
-
-static void sign(brim_exec_events *e, int64_t now_ns) {
+static void note_sign(brim_exec_events *e, int64_t now_ns) {
   int64_t pause = now_ns - e->sign_ns;
   if (pause > e->longest_ns) e->longest_ns = pause;
   e->sign_ns = now_ns;
@@ -288,77 +581,49 @@ static void reach(brim_exec_events *e, int64_t step, int64_t now_ns) {
   e->progress.step = step;
 }
 
-// "epoch 2/10", and done of total steps in it.
-static void take_progress(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  const char *title = json_string_value(json_object_get(event, "title"));
-  int64_t epoch = 0, epochs = 0, done = integer(event, "done"), total = integer(event, "total");
-  if (title && sscanf(title, "epoch %" SCNd64 "/%" SCNd64, &epoch, &epochs) == 2 && epoch > 0) {
-    e->progress.epoch = epoch;
-    e->progress.epochs = epochs;
-    if (done >= 0 && total > 0) reach(e, (epoch - 1) * total + done, now_ns);
+static void take_record(brim_exec_events *e, const brim_channel_record *r, int64_t now_ns) {
+  char *text = NULL;
+  if (r->epochs > 0) e->progress.epochs = r->epochs;
+  switch (r->kind) {
+    case BRIM_CHANNEL_START:
+      e->started = true;
+      e->start_step = r->step;
+      e->progress.steps = r->steps;
+      if (r->step > 0) e->checkpoint = r->step;  // it resumes from there
+      break;
+    case BRIM_CHANNEL_PROGRESS:
+    case BRIM_CHANNEL_STEPS:
+    case BRIM_CHANNEL_EPOCH:
+      if (r->epoch > 0) e->progress.epoch = r->epoch;
+      break;
+    case BRIM_CHANNEL_RESULT:
+      if (r->epoch >= 0) e->progress.epoch = r->epoch;
+      break;
+    case BRIM_CHANNEL_CHECKPOINT:
+      e->checkpoint = r->step;
+      return;  // its step was reached before
+    case BRIM_CHANNEL_FINDINGS:
+      if (brim_json_dump(r->findings, 0, &text)) brim_status_clear();
+      if (!text) return;
+      brim_free(e->findings);
+      e->findings = text;
+      e->findings_sent = false;
+      return;  // no progress
+    case BRIM_CHANNEL_ERROR:
+      e->failed = true;
+      e->status = r->status;
+      e->failure = r->failure;
+      snprintf(e->message, sizeof e->message, "%s", r->message);
+      brim_utf8_trim(e->message);
+      break;
+    case BRIM_CHANNEL_KIND_COUNT:
+      return;
   }
-  sign(e, now_ns);
+  reach(e, r->step, now_ns);
+  note_sign(e, now_ns);
 }
 
-static void take_start(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  e->started = true;
-  e->start_step = integer(event, "start_step");
-  e->progress.steps = integer(event, "steps");
-  e->progress.epochs = integer(event, "epochs");
-  reach(e, e->start_step, now_ns);
-  sign(e, now_ns);
-}
-
-static void take_steps(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  reach(e, integer(event, "step"), now_ns);
-  sign(e, now_ns);
-}
-
-static void take_epoch(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  int64_t epoch = integer(event, "epoch"), epochs = integer(event, "epochs");
-  if (epoch > 0) e->progress.epoch = epoch;
-  if (epochs > 0) e->progress.epochs = epochs;
-  sign(e, now_ns);
-}
-
-static void take_result(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  int64_t epochs = integer(event, "epochs");
-  e->done = !json_is_true(json_object_get(event, "interrupted"));
-  reach(e, integer(event, "steps"), now_ns);
-  if (epochs >= 0) e->progress.epoch = epochs;
-  sign(e, now_ns);
-}
-
-static brim_status status_of(const char *name) {
-#define X(id, value, text) \
-  if (strcmp(name, "BRIM_" #id) == 0) return BRIM_##id;
-  BRIM_STATUS_MAP(X)
-#undef X
-  return BRIM_EINTERNAL;
-}
-
-static void take_error(brim_exec_events *e, const json_t *event, int64_t now_ns) {
-  const char *status = json_string_value(json_object_get(event, "status"));
-  const char *text = json_string_value(json_object_get(event, "message"));
-  const char *name = json_string_value(json_object_get(event, "class"));
-  e->failed = true;
-  e->status = status ? status_of(status) : BRIM_EINTERNAL;
-  e->failure = name ? brim_failure_of(name) : BRIM_FAILURE_NONE;
-  snprintf(e->message, sizeof e->message, "%s", text ? text : "");
-  brim_utf8_trim(e->message);
-  sign(e, now_ns);
-}
-
-static const struct {
-  const char *name;
-  bool shown;
-  void (*take)(brim_exec_events *e, const json_t *event, int64_t now_ns);
-} kinds[] = {
-    {"progress", false, take_progress}, {"steps", false, take_steps}, {"error", false, take_error},
-    {"start", true, take_start},        {"epoch", true, take_epoch},  {"result", true, take_result},
-};
-
-// "epoch  epoch=3 epochs=4 loss=0.0105": numbers and texts of an event; the rest is in log.jsonl.
+// Shows the numbers and texts of an event: "epoch  epoch=3 epochs=4 loss=0.0105". log.jsonl has the rest.
 static void show_event(const json_t *event, const char *name, brim_str *shown) {
   const char *key;
   json_t *value;
@@ -377,7 +642,7 @@ static void show_event(const json_t *event, const char *name, brim_str *shown) {
   }
 }
 
-// False: it is no event. *keep: it is shown.
+// False: the line is no event. *keep: people read it.
 static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
                        brim_str *shown, bool *keep) {
   json_t *event = NULL;
@@ -388,11 +653,12 @@ static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t
     return false;
   }
   const char *name = json_string_value(json_object_get(event, "event"));
+  brim_channel_record record;
   *keep = true;
-  for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++) {
-    if (strcmp(name, kinds[i].name) != 0) continue;
-    kinds[i].take(e, event, now_ns);
-    *keep = kinds[i].shown;
+  if (brim_channel_read(event, &record)) {
+    take_record(e, &record, now_ns);
+    *keep = record.kind == BRIM_CHANNEL_START || record.kind == BRIM_CHANNEL_EPOCH ||
+            record.kind == BRIM_CHANNEL_RESULT;
   }
   if (name && *keep) show_event(event, name, shown);
   bool is_event = name != NULL;
@@ -400,26 +666,18 @@ static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t
   return is_event;
 }
 
-//---------------------------------- lines ----------------------------------
-
-static void keep_line(brim_exec_events *e, const char *text, size_t size) {
-  char *line = e->lines[e->line_count++ % BRIM_EXEC_LINES];
-  size_t n = size < BRIM_EXEC_LINE_BYTES - 1 ? size : BRIM_EXEC_LINE_BYTES - 1;
-  memcpy(line, text, n);
-  line[n] = '\0';
-  brim_utf8_trim(line);
-}
-
 bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
                            brim_str *shown) {
   bool keep = true;
   if (take_event(e, line, now_ns, shown, &keep)) return keep;
-  keep_line(e, line->text, line->size);
+  char *last = e->lines[e->line_count++ % BRIM_EXEC_LINES];
+  snprintf(last, BRIM_EXEC_LINE_BYTES, "%.*s", (int)line->size, line->text);
+  brim_utf8_trim(last);
   brim_str_append_n(shown, line->text, line->size);
   return true;
 }
 
-static brim_status brim_exec_events_last_lines(const brim_exec_events *e, brim_str *out) {
+static brim_status last_lines(const brim_exec_events *e, brim_str *out) {
   size_t n = e->line_count < BRIM_EXEC_LINES ? e->line_count : BRIM_EXEC_LINES;
   for (size_t i = 0; i < n; i++) {
     brim_str_append(out, e->lines[(e->line_count - n + i) % BRIM_EXEC_LINES]);
@@ -435,30 +693,24 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static int64_t median_step_ns(const brim_exec_events *e) {
-  int64_t sorted[BRIM_EXEC_RATES];
-  size_t n = e->step_count < BRIM_EXEC_RATES ? e->step_count : BRIM_EXEC_RATES;
-  if (n == 0) return 0;
-  memcpy(sorted, e->step_ns, n * sizeof *sorted);
-  qsort(sorted, n, sizeof *sorted, ascending);
-  return sorted[n / 2];
-}
-
 int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns) {
-  int64_t most = stall_ns;
-  int64_t by_steps = STEPS_OF_PATIENCE * median_step_ns(e);
-  int64_t by_pauses = PAUSES_OF_PATIENCE * e->longest_ns;
-  if (by_steps > most) most = by_steps;
-  return by_pauses > most ? by_pauses : most;
+  int64_t sorted[BRIM_EXEC_RATES], most = stall_ns;
+  size_t n = e->step_count < BRIM_EXEC_RATES ? e->step_count : BRIM_EXEC_RATES;
+  if (n > 0) {
+    memcpy(sorted, e->step_ns, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, ascending);
+    if (STEPS_OF_PATIENCE * sorted[n / 2] > most) most = STEPS_OF_PATIENCE * sorted[n / 2];
+  }
+  return PAUSES_OF_PATIENCE * e->longest_ns > most ? PAUSES_OF_PATIENCE * e->longest_ns : most;
 }
 
 //--------------------------------------------- logs ---------------------------------------------
-// What a training leaves on the disk while it runs: rows of log.jsonl as metrics, and the step of its
-// newest checkpoint.
+// Files that a training writes while it runs: rows of log.jsonl become metrics, and the newest
+// checkpoint has a step.
 
 enum {
   BATCH_BYTES = 256 << 10,   // of a log, at most in one batch
-  LONGEST_ROW = 4 << 20,     // a longer line is none of brim's
+  LONGEST_ROW = 4 << 20,     // brim writes no longer line
   BATCH_ROWS = 2000,         // no more lines are added then
   LONGEST_KEY = 120,         // of a metric, by the store
   LARGEST_HEADER = 64 << 20  // of a checkpoint
@@ -487,9 +739,7 @@ void brim_exec_tail_acknowledged(brim_exec_tail *t) {
   drop_batch(t);
 }
 
-//---------------------------------- rows ----------------------------------
-
-// Times say how this machine was doing. Throughput does too, but is worth a curve.
+// Times describe the machine, not the training. Throughput is worth a curve all the same.
 static bool is_metric(const char *key) {
   size_t n = strlen(key);
   if (n == 0 || n > LONGEST_KEY || !brim_utf8_valid(key, n)) return false;
@@ -499,30 +749,10 @@ static bool is_metric(const char *key) {
   return !brim_str_ends(key, "_s") || brim_str_ends(key, "_per_s");
 }
 
-// Lines whose numbers are settings, not results.
-static bool has_metrics(const json_t *line) {
-  static const char *const others[] = {"anomaly", "adapt", "early_stop"};
-  const char *event = json_string_value(json_object_get(line, "event"));
-  for (size_t i = 0; event && i < sizeof others / sizeof *others; i++) {
-    if (strcmp(event, others[i]) == 0) return false;
-  }
-  return event != NULL;
-}
-
-static brim_status add_row(brim_exec_tail *t, const char *key, int64_t step, double value) {
-  if (t->count == t->cap) {
-    size_t cap = t->cap ? 2 * t->cap : 256;
-    brim_store_metric *grown = brim_realloc(t->rows, cap * sizeof *grown);
-    if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
-    t->rows = grown;
-    t->cap = cap;
-  }
-  t->rows[t->count++] = (brim_store_metric){key, step, value};
-  return BRIM_OK;
-}
-
-// A line that is no JSON, or torn, is left out.
+// Adds the numbers of a line. Leaves out a line that is no JSON or is torn, and events whose numbers
+// are settings, not results.
 static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
+  static const char *const others[] = {"anomaly", "adapt", "early_stop"};
   json_t *line = NULL;
   brim_status status = brim_json_parse(text, size, "log.jsonl", &line);
   if (status == BRIM_ENOMEM) return status;
@@ -530,8 +760,13 @@ static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
     brim_status_clear();
     return BRIM_OK;
   }
+  const char *event = json_string_value(json_object_get(line, "event"));
   const json_t *step = json_object_get(line, "step");
-  if (!has_metrics(line) || !json_is_integer(step) || json_integer_value(step) < 0) {
+  bool good = event && json_is_integer(step) && json_integer_value(step) >= 0;
+  for (size_t i = 0; good && i < sizeof others / sizeof *others; i++) {
+    good = strcmp(event, others[i]) != 0;
+  }
+  if (!good) {
     json_decref(line);
     return BRIM_OK;
   }
@@ -540,13 +775,18 @@ static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
   json_t *value;
   json_object_foreach(line, key, value) {
     if (!json_is_number(value) || !is_metric(key)) continue;
-    double number = json_number_value(value);
-    BRIM_TRY(add_row(t, key, (int64_t)json_integer_value(step), number));
+    if (t->count == t->cap) {
+      size_t cap = t->cap ? 2 * t->cap : 256;
+      brim_store_metric *grown = brim_realloc(t->rows, cap * sizeof *grown);
+      if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
+      t->rows = grown;
+      t->cap = cap;
+    }
+    t->rows[t->count++] =
+        (brim_store_metric){key, (int64_t)json_integer_value(step), json_number_value(value)};
   }
   return BRIM_OK;
 }
-
-//---------------------------------- files ----------------------------------
 
 static char *log_path(const brim_exec_tail *t, int number) {
   char name[48];
@@ -566,40 +806,35 @@ static ssize_t read_at(int fd, char *data, size_t size, uint64_t offset) {
   return (ssize_t)done;
 }
 
-// The piece of a file from t->next_offset on. *used: bytes of whole lines; 0 where there is none yet.
-static brim_status take_lines(brim_exec_tail *t, const char *data, size_t size, size_t *used) {
-  *used = 0;
-  while (*used < size && t->count < BATCH_ROWS) {
-    const char *line = data + *used, *end = memchr(line, '\n', size - *used);
-    if (!end) break;
-    BRIM_TRY(add_line(t, line, (size_t)(end - line)));
-    *used += (size_t)(end - line) + 1;
-  }
-  return BRIM_OK;
-}
-
-// As much of the file as makes a batch, in a buffer large enough for one row. *more: lines are left.
+// Reads as much of the file as makes a batch, in a buffer that is large enough for one row. *more:
+// lines are left.
 static brim_status read_file(brim_exec_tail *t, int fd, bool *more) {
   *more = false;
   for (size_t size = BATCH_BYTES; size <= LONGEST_ROW; size *= 4) {
     char *data = brim_alloc(size);
-    size_t used = 0;
     if (!data) return brim_fail(BRIM_ENOMEM, "out of memory for metrics");
     ssize_t n = read_at(fd, data, size, t->next_offset);
-    brim_status status = n > 0 ? take_lines(t, data, (size_t)n, &used) : BRIM_OK;
+    size_t used = 0, have = n > 0 ? (size_t)n : 0;
+    brim_status status = BRIM_OK;
+    while (!status && used < have && t->count < BATCH_ROWS) {
+      const char *line = data + used, *end = memchr(line, '\n', have - used);
+      if (!end) break;
+      status = add_line(t, line, (size_t)(end - line));
+      if (!status) used += (size_t)(end - line) + 1;
+    }
     brim_free(data);
     BRIM_TRY(status);
     t->next_offset += used;
     *more = used > 0;
-    if (used > 0 || n < (ssize_t)size) return BRIM_OK;
+    if (used > 0 || have < size) return BRIM_OK;
   }
-  t->next_offset += LONGEST_ROW;  // what is left of it is no JSON, and skipped
+  t->next_offset += LONGEST_ROW;  // the rest of the line is no JSON, and skipped
   *more = true;
   return BRIM_OK;
 }
 
-// *more: there may be more behind what was read. A file is complete once the next one is there, which is
-// why that is asked first.
+// Reads the next piece. *more: there may be more behind it. A file is complete once the next one
+// exists, so that is asked first.
 static brim_status read_next(brim_exec_tail *t, bool *more) {
   char *path = log_path(t, t->next_number), *next = log_path(t, t->next_number + 1);
   bool complete = next && brim_fs_exists(next);
@@ -644,8 +879,6 @@ brim_status brim_exec_tail_fill(brim_exec_tail *t) {
   return BRIM_OK;
 }
 
-//---------------------------------- the checkpoint ----------------------------------
-
 // The metadata "brim.step" of a safetensors file: 8 bytes of length, then JSON.
 int64_t brim_exec_checkpoint_step(int fd) {
   unsigned char head[8];
@@ -671,39 +904,32 @@ int64_t brim_exec_checkpoint_step(int fd) {
   return step;
 }
 
-void brim_exec_checkpoint_look(brim_exec_checkpoint *c, const char *folder) {
+int64_t brim_exec_checkpoint_of(const char *folder) {
   char *path = brim_fs_join(folder, "last.safetensors");
   struct stat st = {0};
   int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
   brim_free(path);
-  if (fd < 0) return;
-  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-    const uint64_t id[4] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
-                            (uint64_t)st.st_mtim.tv_nsec};
-    if (memcmp(id, c->id, sizeof id) != 0) {
-      int64_t step = brim_exec_checkpoint_step(fd);
-      memcpy(c->id, id, sizeof id);
-      if (step >= 0) c->step = step;
-    }
-  }
+  if (fd < 0) return -1;
+  int64_t step = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? brim_exec_checkpoint_step(fd) : -1;
   (void)close(fd);
+  return step;
 }
 
 //------------------------------------------- attempt -------------------------------------------
-// One attempt of an experiment: a loop over the child's output, the beats, the log and the watchdog; then
-// the result, which goes to the spool first and from there to the store.
+// The loop over the child's output, the beats, the log and the watchdog; then the result, which
+// goes to the spool first and from there to the store.
 
 enum {
   LEASE_MS = 60000,
   STALL_MS = 600000,
   GRACE_MS = 60000,
-  NEWS_MS = 2000,         // progress and metrics are sent this often
-  ASLEEP_MS = 5000,       // between two turns: this process was stopped
-  TURN_MS = 250,          // stop flags are looked at this often
-  FILES_MS = 20000,       // files that do not arrive for so long do not keep the result waiting
-  FILES_STOP_MS = 10000,  // nor for this long when the executor has to stop
-  OOM_MS = 10000,         // kills for memory count from up to two such spans before the end
-  FIRST_PAUSE_MS = 100,   // after a call without an answer; doubles up to
+  NEWS_MS = 2000,          // progress and metrics are sent this often
+  ASLEEP_MS = 5000,        // between two turns: this process was stopped
+  TURN_MS = 250,           // stop flags are looked at this often
+  UPLOAD_MS = 20000,       // the result waits so long for files that do not arrive
+  UPLOAD_STOP_MS = 10000,  // and so long when the executor has to stop
+  OOM_MS = 10000,          // kills for memory count from up to two such spans before the end
+  FIRST_PAUSE_MS = 100,    // after a call without an answer; doubles up to
   LAST_PAUSE_MS = 5000,
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
   MOST_WAITING = 4 << 20,  // bytes of it that wait for the disk
@@ -720,10 +946,9 @@ typedef struct exec {
   brim_child *child;
   brim_exec_events events;
   brim_exec_tail tail;
-  brim_exec_checkpoint checkpoint;
-  brim_exec_files *files;  // NULL: they stay where they are
-  int64_t offered;         // the step of the last checkpoint that was handed to it
-  brim_exec_findings findings;
+  int64_t checkpoint_sent;   // the last step that the store has; -1 = none
+  brim_exec_upload *upload;  // NULL: files stay where they are
+  int64_t offered;           // step of the last checkpoint that was offered to it
   brim_exec_why why;
   int log;               // attempt-N.log; -1 = it cannot be written
   bool log_within;       // the last line in it has no end yet
@@ -746,7 +971,7 @@ static int64_t now_ns(void) { return brim_clock_now().ns; }
 
 static int64_t or_default(int64_t value, int64_t usual) { return value ? value : usual; }
 
-// No call was answered for so long that there may be no sweep any more.
+// True if no call was answered for so long that there may be no sweep any more.
 static bool is_alone(const exec *x) {
   int64_t linger = or_default(x->o->linger_ms, x->lease_ms) * MS;
   return x->silent_ns && now_ns() - x->silent_ns > linger;
@@ -777,7 +1002,7 @@ static bool may_call(const exec *x) {
   return x->why != BRIM_EXEC_STALE && (x->try_ns == 0 || now_ns() >= x->try_ns);
 }
 
-// What an answer says about the link and the attempt. True: the call is done with, whatever came of it.
+// Draws conclusions about the link and the attempt from an answer. True: the call is done, with or without success.
 static bool take_answer(exec *x, brim_status status) {
   if (brim_exec_is_passing(x->link, status)) {
     x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
@@ -810,14 +1035,7 @@ static void beat(exec *x) {
   x->next_beat_ns = x->news_ns + (wanted < most ? wanted : most) * MS;
 }
 
-static void send_start(exec *x) {
-  int64_t from = x->events.start_step;
-  if (take_answer(x, brim_lab_start(x->link, x->ref, getpid(), from))) {
-    x->step_sent = true;
-  }
-}
-
-// A long log of earlier attempts takes a while, so beats interrupt it.
+// Sends metrics, and returns in time for the next beat: the log of earlier attempts may be long.
 static void send_metrics(exec *x) {
   int64_t until = now_ns() + NEWS_MS * MS;
   x->behind = false;
@@ -835,15 +1053,7 @@ static void send_metrics(exec *x) {
   }
 }
 
-static void send_checkpoint(exec *x) {
-  int64_t step = x->files ? brim_exec_files_step(x->files) : x->checkpoint.step;
-  if (step <= x->checkpoint.sent || !may_call(x)) return;
-  if (take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {
-    x->checkpoint.sent = step;
-  }
-}
-
-// A write that fails now may work later: what is left waits for the next line, the next beat, or the end.
+// Writes the waiting lines. A write that fails is tried again with the next line, the next beat, and at the end.
 static void write_log(exec *x) {
   brim_str *w = &x->log_waiting;
   size_t at = 0;
@@ -859,42 +1069,43 @@ static void write_log(exec *x) {
   x->log_bytes += (int64_t)at;
 }
 
-static void send_log_size(exec *x) {
-  write_log(x);
-  int64_t size = x->log_bytes;
-  if (size == x->log_sent || !may_call(x)) return;
-  if (take_answer(x, brim_lab_log(x->link, x->ref, "log", size))) x->log_sent = size;
-}
-
-static void send_findings(exec *x) {
-  brim_exec_findings_look(&x->findings, brim_child_pid(x->child), now_ns());
-  if (!x->findings.text || x->findings.sent || !may_call(x)) return;
-  if (take_answer(x, brim_lab_findings(x->link, x->ref, x->findings.text))) {
-    x->findings.sent = true;
-  }
-}
-
-// The beat comes first: it holds the lease.
+// Reports everything that is new. The beat comes first: it holds the lease.
 static void send_news(exec *x) {
+  brim_exec_events *e = &x->events;
   int64_t now = now_ns(), often = or_default(x->o->beat_ms, NEWS_MS) * MS;
   if (often > NEWS_MS * MS) often = NEWS_MS * MS;
   bool due = now >= x->next_beat_ns;
-  bool news = now - x->news_ns >= often && x->events.progress.step != x->sent_step;
-  news = news || x->behind;
-  if (!(due || news) || !may_call(x)) return;
+  bool news = now - x->news_ns >= often && e->progress.step != x->sent_step;
+  if (!(due || news || x->behind) || !may_call(x)) return;
   beat(x);
-  if (x->events.started && !x->step_sent && may_call(x)) send_start(x);
-  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
-  bool fresh = x->files && x->events.started && x->checkpoint.step != x->offered;
-  if (fresh) brim_exec_files_look(x->files);
-  if (x->events.started) send_metrics(x);
-  if (fresh && x->tail.count == 0 && !x->behind && may_call(x)) {
-    x->offered = x->checkpoint.step;
-    brim_exec_files_offer(x->files);
+  if (e->started && !x->step_sent && may_call(x)) {
+    x->step_sent = take_answer(x, brim_lab_start(x->link, x->ref, getpid(), e->start_step));
   }
-  send_checkpoint(x);
-  send_log_size(x);
-  send_findings(x);
+
+  // A checkpoint is uploaded when the store has the metrics up to its step.
+  bool fresh = x->upload && e->started && e->checkpoint != x->offered;
+  if (fresh) brim_exec_upload_look(x->upload);
+  if (e->started) send_metrics(x);
+  if (fresh && x->tail.count == 0 && !x->behind && may_call(x)) {
+    x->offered = e->checkpoint;
+    brim_exec_upload_offer(x->upload);
+  }
+  // It counts where it is safe: with a server, or on this disk.
+  int64_t step = x->upload ? brim_exec_upload_step(x->upload) : e->checkpoint;
+  if (step > x->checkpoint_sent && may_call(x) &&
+      take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {
+    x->checkpoint_sent = step;
+  }
+
+  write_log(x);
+  int64_t size = x->log_bytes;
+  if (size != x->log_sent && may_call(x) &&
+      take_answer(x, brim_lab_log(x->link, x->ref, "log", size))) {
+    x->log_sent = size;
+  }
+  if (e->findings && !e->findings_sent && may_call(x)) {
+    e->findings_sent = take_answer(x, brim_lab_findings(x->link, x->ref, e->findings));
+  }
 }
 
 //---------------------------------- the child ----------------------------------
@@ -924,26 +1135,23 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
-// A log of this attempt is continued; anything else that has its name, such as a planted link, goes first. The
-// umask decides on its readers, as on those of the other files in the folder.
-static int create_log(const char *path) {
-  const int how = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  struct stat st;
-  int fd = open(path, how);
-  bool own = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-             st.st_uid == geteuid();
-  if (own) return fd;
-  if (fd >= 0) (void)close(fd);
-  if (unlink(path) != 0 && errno != ENOENT) return -1;
-  return open(path, how | O_CREAT | O_EXCL, 0666);
-}
-
+// Continues a log of this attempt, and removes anything else of its name, such as a planted link.
+// The umask decides which users may read it, as for the other files of the folder.
 static brim_status open_log(exec *x) {
+  const int how = O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   char name[64];
+  struct stat st;
   snprintf(name, sizeof name, "attempt-%" PRId64 ".log", x->ref->attempt);
   char *path = brim_fs_join(x->o->folder, name);
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  x->log = create_log(path);
+  x->log = open(path, how);
+  bool own = x->log >= 0 && fstat(x->log, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+             st.st_uid == geteuid();
+  if (!own) {
+    if (x->log >= 0) (void)close(x->log);
+    bool gone = unlink(path) == 0 || errno == ENOENT;
+    x->log = gone ? open(path, how | O_CREAT | O_EXCL, 0666) : -1;
+  }
   brim_status status =
       x->log >= 0 ? BRIM_OK
                   : brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
@@ -960,7 +1168,7 @@ static void add(words *w, const char *word) {
   if (w->count < MOST_WORDS - 1) w->list[w->count++] = word;
 }
 
-// Without one, --resume would warn that there is nothing to resume.
+// Without a checkpoint --resume would warn that there is nothing to resume.
 static bool holds_checkpoint(const char *folder) {
   char **names = NULL;
   size_t count = 0;
@@ -971,15 +1179,14 @@ static bool holds_checkpoint(const char *folder) {
   return found;
 }
 
-// Of a list of GPUs.
 static int count_gpus(const char *list) {
   int count = list && *list ? 1 : 0;
   for (; list && *list; list++) count += *list == ',';
   return count;
 }
 
-// A launcher among the words makes ranks. Without one the trainer is alone, also where this process is one of
-// several that srun or mpirun started: a worker for each node.
+// True if a launcher among the words makes ranks. Without one the trainer is alone, even if srun or
+// mpirun started several workers and this process is one of them.
 static bool makes_ranks(const char *const *command) {
   for (; *command; command++) {
     const char *name = brim_fs_basename(*command);
@@ -990,10 +1197,13 @@ static bool makes_ranks(const char *const *command) {
   return false;
 }
 
-static brim_status start_with(exec *x, const char *config, const char *visible) {
+static brim_status start_child(exec *x) {
   const brim_lab_exec_options *o = x->o;
   words argv = {.count = 0}, env = {.count = 0};
   char threads[32], gpus[32];
+  char *config = brim_fs_join(o->folder, "experiment.yaml");
+  brim_str visible;
+  brim_str_init(&visible);
   for (const char *const *word = o->command; *word; word++) add(&argv, *word);
   add(&argv, config);
   add(&argv, "--output-dir");
@@ -1013,7 +1223,11 @@ static brim_status start_with(exec *x, const char *config, const char *visible) 
   }
   add(&argv, "log.jsonl=true");
   add(&env, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
-  if (visible) add(&env, visible);
+  add(&env, BRIM_CHANNEL_ENV "=1");
+  if (o->gpus) {
+    brim_str_printf(&visible, "CUDA_VISIBLE_DEVICES=%s", o->gpus);
+    add(&env, visible.data);
+  }
   if (!makes_ranks(o->command)) {
     add(&env, "BRIM_RANK=0");
     add(&env, "BRIM_RANKS=1");
@@ -1029,18 +1243,10 @@ static brim_status start_with(exec *x, const char *config, const char *visible) 
       .on_line = on_line,
       .ctx = x,
   };
-  return brim_child_start(&how, &x->child);
-}
-
-static brim_status start_child(exec *x) {
-  char *config = brim_fs_join(x->o->folder, "experiment.yaml");
-  brim_str visible;
-  brim_str_init(&visible);
-  if (x->o->gpus) brim_str_printf(&visible, "CUDA_VISIBLE_DEVICES=%s", x->o->gpus);
   brim_status status = config ? brim_str_status(&visible)
                               : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  if (!status) status = start_with(x, config, x->o->gpus ? visible.data : NULL);
-  if (!status) status = brim_exec_owner_write(x->o->folder, x->ref, brim_child_pid(x->child));
+  if (!status) status = brim_child_start(&how, &x->child);
+  if (!status) status = brim_exec_owner_write(o->folder, x->ref, brim_child_pid(x->child));
   brim_str_deinit(&visible);
   brim_free(config);
   return status;
@@ -1048,7 +1254,7 @@ static brim_status start_child(exec *x) {
 
 //---------------------------------- before ----------------------------------
 
-// The config, and that the attempt is the experiment's: as long as the link may answer.
+// Gets the config and reports the start, and tries again while the link may answer.
 static brim_status ask(exec *x, char **config) {
   *config = NULL;
   for (;;) {
@@ -1075,48 +1281,11 @@ static brim_status ask(exec *x, char **config) {
   }
 }
 
-static brim_status write_config(const exec *x, const char *config) {
-  char *path = brim_fs_join(x->o->folder, "experiment.yaml");
-  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  brim_status status = brim_fs_write(path, config, strlen(config));
-  brim_free(path);
-  return status;
-}
-
 //---------------------------------- while it runs ----------------------------------
 
-static void watch(exec *x) {
-  int64_t now = now_ns(), stall = or_default(x->o->stall_ms, STALL_MS);
-  // while this process was stopped, the child may have been too
-  if (now - x->turn_ns > ASLEEP_MS * MS) x->events.sign_ns += now - x->turn_ns;
-  x->turn_ns = now;
-  int64_t quiet = now - x->events.sign_ns;
-  if (stall > 0 && x->why == BRIM_EXEC_ITSELF &&
-      quiet > brim_exec_events_patience(&x->events, stall * MS)) {
-    x->quiet_ns = quiet;
-    end_child(x, BRIM_EXEC_HUNG);
-  }
-  if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
-  if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
-  if (x->kill_ns && now > x->kill_ns) (void)brim_child_stop(x->child, 0);
-  // a process with much memory may take seconds to end
-  if (now - x->oom_ns >= OOM_MS * MS) {
-    x->oom_before = x->oom_latest;
-    x->oom_latest = brim_exec_oom_kills();
-    x->oom_ns = now;
-  }
-}
-
-// For a turn, or until the child has something.
-static void wait_turn(exec *x) {
-  int64_t left = (x->next_beat_ns - now_ns()) / MS + 1;
-  if (left < 1) left = x->try_ns ? (x->try_ns - now_ns()) / MS + 1 : 1;
-  if (left > TURN_MS) left = TURN_MS;
-  if (left < 1) left = 1;
-  brim_child_wait_any(&x->child, 1, left);
-}
-
+// The loop while the training runs.
 static void supervise(exec *x) {
+  const int64_t stall = or_default(x->o->stall_ms, STALL_MS);
   bool ended = false;
   x->oom_before = x->oom_latest = brim_exec_oom_kills();
   x->turn_ns = now_ns();
@@ -1126,16 +1295,41 @@ static void supervise(exec *x) {
     // a signal to all processes of a job may reach the training first
     if (ended && wants_stop(x) && x->why == BRIM_EXEC_ITSELF) x->why = BRIM_EXEC_ASKED;
     if (ended) return;
-    // what it wrote is read: now its silence means something
-    watch(x);
+
+    // The watchdog. The child's output has been read, so its silence counts; but while this process
+    // was stopped, the child may have been stopped too.
+    int64_t now = now_ns();
+    if (now - x->turn_ns > ASLEEP_MS * MS) x->events.sign_ns += now - x->turn_ns;
+    x->turn_ns = now;
+    int64_t quiet = now - x->events.sign_ns;
+    if (stall > 0 && x->why == BRIM_EXEC_ITSELF &&
+        quiet > brim_exec_events_patience(&x->events, stall * MS)) {
+      x->quiet_ns = quiet;
+      end_child(x, BRIM_EXEC_HUNG);
+    }
+    if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
+    if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
+    if (x->kill_ns && now > x->kill_ns) (void)brim_child_stop(x->child, 0);
+
+    // A process with much memory may take seconds to end, so older kills count too.
+    if (now - x->oom_ns >= OOM_MS * MS) {
+      x->oom_before = x->oom_latest;
+      x->oom_latest = brim_exec_oom_kills();
+      x->oom_ns = now;
+    }
     send_news(x);
-    wait_turn(x);
+
+    // Wait for a turn, or until the child has written something.
+    int64_t left = (x->next_beat_ns - now_ns()) / MS + 1;
+    if (left < 1) left = x->try_ns ? (x->try_ns - now_ns()) / MS + 1 : 1;
+    if (left > TURN_MS) left = TURN_MS;
+    brim_child_wait_any(&x->child, 1, left < 1 ? 1 : left);
   }
 }
 
 //---------------------------------- after ----------------------------------
 
-// Everything that is not acknowledged but for the result, as requests.
+// Lists all reports that are not acknowledged, except the result.
 static brim_status gather(exec *x, brim_str *lines) {
   const brim_store_ref *ref = x->ref;
   if (x->events.started && !x->step_sent) {
@@ -1155,9 +1349,10 @@ static brim_status gather(exec *x, brim_str *lines) {
                                                        .metrics = {x->tail.rows, x->tail.count}}));
     brim_exec_tail_acknowledged(&x->tail);
   }
-  brim_exec_checkpoint_look(&x->checkpoint, x->o->folder);
-  int64_t step = x->files ? brim_exec_files_step(x->files) : x->checkpoint.step;
-  if (step > x->checkpoint.sent) {
+  // a training that was killed may have written a checkpoint without a record of it
+  int64_t step =
+      x->upload ? brim_exec_upload_step(x->upload) : brim_exec_checkpoint_of(x->o->folder);
+  if (step > x->checkpoint_sent) {
     BRIM_TRY(brim_exec_spool_add(
         lines, &(brim_lab_request){.op = BRIM_LAB_OP_CHECKPOINT, .ref = *ref, .step = step}));
   }
@@ -1167,10 +1362,10 @@ static brim_status gather(exec *x, brim_str *lines) {
         lines, &(brim_lab_request){
                    .op = BRIM_LAB_OP_LOG, .ref = *ref, .stream = "log", .size = x->log_bytes}));
   }
-  if (x->findings.text && !x->findings.sent) {
+  if (x->events.findings && !x->events.findings_sent) {
     BRIM_TRY(brim_exec_spool_add(
         lines, &(brim_lab_request){
-                   .op = BRIM_LAB_OP_FINDINGS, .ref = *ref, .findings = x->findings.text}));
+                   .op = BRIM_LAB_OP_FINDINGS, .ref = *ref, .findings = x->events.findings}));
   }
   if (x->events.progress.step >= 0) {
     BRIM_TRY(brim_exec_spool_add(
@@ -1180,27 +1375,7 @@ static brim_status gather(exec *x, brim_str *lines) {
   return BRIM_OK;
 }
 
-// `owed`: files that the server has not got.
-static brim_status add_finish(const exec *x, const char *owed, brim_str *lines) {
-  const brim_lab_exec_report *r = x->report;
-  brim_str last;
-  brim_str_init(&last);
-  brim_status status = brim_exec_events_last_lines(&x->events, &last);
-  const brim_store_result result = {.outcome = r->outcome,
-                                    .failure = r->failure,
-                                    .exit_code = r->exit_code,
-                                    .message = r->message,
-                                    .last_lines = last.data,
-                                    .owed = owed};
-  if (!status) {
-    status = brim_exec_spool_add(
-        lines, &(brim_lab_request){.op = BRIM_LAB_OP_FINISH, .ref = *x->ref, .result = result});
-  }
-  brim_str_deinit(&last);
-  return status;
-}
-
-// Until the store has it, or the link has been silent for too long.
+// Sends until the store has everything, or the link has been silent for too long.
 static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent) {
   x->try_ns = x->pause_ms = 0;
   for (;;) {
@@ -1214,7 +1389,7 @@ static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent
   }
 }
 
-// The lease lasts while files are sent. True: the attempt is stale.
+// Renews the lease while files are sent. True: the attempt is stale.
 static bool beat_on(exec *x) {
   brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
   if (now_ns() < x->next_beat_ns) return false;
@@ -1229,62 +1404,71 @@ static bool beat_on(exec *x) {
   return status == BRIM_ESTATE || status == BRIM_ENOENT;
 }
 
-// What the server has no copy of, but not for ever. `ended`: it has the result, so there is no lease to
-// renew. True: nothing is left to send.
+// Sends the files that the server lacks, for a limited time. `ended`: the server has the result, so
+// there is no lease to renew. True: nothing is left to send.
 static bool send_files(exec *x, bool ended) {
   int64_t stop_ns = 0;
-  brim_exec_files_state state = BRIM_EXEC_FILES_BUSY;
-  brim_exec_files_look(x->files);
-  brim_exec_files_finish(x->files);
-  while (state == BRIM_EXEC_FILES_BUSY) {
-    state = brim_exec_files_ask(x->files, FILES_MS);
+  brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
+  brim_exec_upload_look(x->upload);
+  brim_exec_upload_finish(x->upload);
+  while (state == BRIM_EXEC_UPLOAD_BUSY) {
+    state = brim_exec_upload_ask(x->upload, UPLOAD_MS);
     write_log(x);
-    if (!ended && beat_on(x)) state = BRIM_EXEC_FILES_STALE;
-    if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + FILES_STOP_MS * MS;
+    if (!ended && beat_on(x)) state = BRIM_EXEC_UPLOAD_STALE;
+    if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + UPLOAD_STOP_MS * MS;
     bool late = is_alone(x) || (stop_ns && now_ns() > stop_ns);
-    if (late && state == BRIM_EXEC_FILES_BUSY) state = BRIM_EXEC_FILES_LATER;
-    if (state == BRIM_EXEC_FILES_BUSY) brim_clock_sleep_ns(20 * MS);
+    if (late && state == BRIM_EXEC_UPLOAD_BUSY) state = BRIM_EXEC_UPLOAD_LATER;
+    if (state == BRIM_EXEC_UPLOAD_BUSY) brim_clock_sleep_ns(20 * MS);
   }
-  if (state == BRIM_EXEC_FILES_LATER) return false;
-  brim_exec_owed_remove(x->o->folder, x->ref->attempt);
-  int64_t step = brim_exec_files_step(x->files);
-  if (!ended && state == BRIM_EXEC_FILES_DONE && step > x->checkpoint.sent) {
+  if (state == BRIM_EXEC_UPLOAD_LATER) return false;
+  brim_exec_pending_remove(x->o->folder, x->ref->attempt);
+  int64_t step = brim_exec_upload_step(x->upload);
+  if (!ended && state == BRIM_EXEC_UPLOAD_DONE && step > x->checkpoint_sent) {
     (void)brim_lab_checkpoint(x->link, x->ref, step);
     brim_status_clear();
   }
   return true;
 }
 
-// Names of the files that are here to be sent.
-static void list_files(const exec *x, brim_str *out) {
-  for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {
-    char *path = k->local ? brim_fs_join(x->o->folder, k->local) : NULL;
-    if (path && brim_fs_exists(path)) brim_str_printf(out, "%s%s", out->len ? "," : "", k->name);
-    brim_free(path);
-  }
-}
-
-// The result as it stands now, with its lines before it.
+// Builds the spool: the lines, and the result. `owed`: files that the server still lacks.
 static brim_status end_lines(const exec *x, const brim_str *lines, const char *owed,
                              brim_str *out) {
+  const brim_lab_exec_report *r = x->report;
+  brim_str last;
+  brim_str_init(&last);
   brim_str_clear(out);
   brim_str_append_n(out, lines->data, lines->len);
-  return add_finish(x, owed, out);
+  brim_status status = last_lines(&x->events, &last);
+  const brim_store_result result = {.outcome = r->outcome,
+                                    .failure = r->failure,
+                                    .exit_code = r->exit_code,
+                                    .message = r->message,
+                                    .last_lines = last.data,
+                                    .owed = owed};
+  if (!status)
+    status = brim_exec_spool_add(
+        out, &(brim_lab_request){.op = BRIM_LAB_OP_FINISH, .ref = *x->ref, .result = result});
+  brim_str_deinit(&last);
+  return status;
 }
 
 static brim_status hand_over(exec *x) {
-  const bool files = x->files && x->child;
+  const bool files = x->upload && x->child;
   brim_str lines, whole, owed;
   brim_exec_sent sent;
   brim_str_init(&lines);
   brim_str_init(&whole);
   brim_str_init(&owed);
   brim_exec_sent_init(&sent);
-  if (files) list_files(x, &owed);
+  for (const brim_lab_file_kind *k = brim_lab_file_kinds; files && k->name; k++) {
+    char *path = k->local ? brim_fs_join(x->o->folder, k->local) : NULL;
+    if (path && brim_fs_exists(path)) brim_str_printf(&owed, "%s%s", owed.len ? "," : "", k->name);
+    brim_free(path);
+  }
   brim_status status = gather(x, &lines);
   if (!status) status = end_lines(x, &lines, owed.data, &whole);
   bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole) == BRIM_OK;
-  // a result that is on the disk waits for its files; any other goes first
+  // a result that is safe on the disk waits for its files; otherwise it goes first
   if (kept && files && send_files(x, false)) {
     status = end_lines(x, &lines, "", &whole);
     if (!status) (void)brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole);
@@ -1292,7 +1476,7 @@ static brim_status hand_over(exec *x) {
   if (!status) status = send_all(x, &whole, &sent);
   if (!status) x->report->state = sent.state;
   if (!status && !kept && files) (void)send_files(x, true);
-  if (!files && x->files) brim_exec_owed_remove(x->o->folder, x->ref->attempt);
+  if (!files && x->upload) brim_exec_pending_remove(x->o->folder, x->ref->attempt);
   bool over = status || !brim_exec_spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
   brim_exec_sent_deinit(&sent);
   brim_str_deinit(&owed);
@@ -1310,7 +1494,7 @@ static brim_status hand_over(exec *x) {
   return BRIM_OK;
 }
 
-// What the executor itself could not do is the machine's failure.
+// A failure of the executor itself counts as the machine's.
 static brim_status hand_over_failure(exec *x) {
   x->report->outcome = BRIM_ATTEMPT_ERROR;
   x->report->failure = BRIM_FAILURE_INFRASTRUCTURE;
@@ -1320,27 +1504,18 @@ static brim_status hand_over_failure(exec *x) {
   return hand_over(x);
 }
 
-static brim_status classify(exec *x) {
-  int64_t kills = brim_exec_oom_kills();
-  const brim_exec_ending ending = {.why = x->why,
-                                   .child = brim_child_get_result(x->child),
-                                   .events = &x->events,
-                                   .oom_killed = x->oom_before >= 0 && kills > x->oom_before,
-                                   .quiet_ns = x->quiet_ns};
-  brim_exec_classify(&ending, x->report);
-  if (x->why != BRIM_EXEC_STALE) return hand_over(x);
-  x->report->end = BRIM_LAB_EXEC_STALE;
-  return BRIM_OK;
-}
-
 //---------------------------------- all of it ----------------------------------
 
-// The config comes from elsewhere: it brings no text of this machine's files into messages.
+// Checks the config, which comes from elsewhere and must not bring text of this machine's files into
+// messages; then starts the training.
 static brim_status prepare(exec *x, const char *config) {
   BRIM_TRY(brim_config_check_whole(config, "experiment.yaml"));
-  BRIM_TRY(write_config(x, config));
-  BRIM_TRY(open_log(x));
-  return start_child(x);
+  char *path = brim_fs_join(x->o->folder, "experiment.yaml");
+  brim_status status = path ? brim_fs_write(path, config, strlen(config))
+                            : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  brim_free(path);
+  if (!status) status = open_log(x);
+  return status ? status : start_child(x);
 }
 
 static brim_status stale(exec *x) {
@@ -1349,19 +1524,11 @@ static brim_status stale(exec *x) {
   return BRIM_OK;
 }
 
-// While a checkpoint comes from the server. False: it is not needed any more.
+// Renews the lease while a checkpoint comes from the server. False: the checkpoint is not needed any more.
 static bool keep_fetching(void *ctx) {
   exec *x = ctx;
   if (beat_on(x)) x->why = BRIM_EXEC_STALE;
   return x->why != BRIM_EXEC_STALE && !wants_stop(x) && !is_alone(x);
-}
-
-// Before the training began.
-static brim_status interrupted(exec *x) {
-  brim_status_clear();
-  if (x->why == BRIM_EXEC_STALE) return stale(x);
-  x->report->outcome = BRIM_ATTEMPT_STOPPED;
-  return hand_over(x);
 }
 
 static brim_status run(exec *x) {
@@ -1375,12 +1542,17 @@ static brim_status run(exec *x) {
   BRIM_TRY(status);
   x->next_beat_ns = now_ns();
   status = brim_exec_fetch(x->link, x->o->folder, x->ref->exp, keep_fetching, x);
-  if (!status) status = brim_exec_files_open(x->link, x->o->folder, x->ref, &x->files);
-  // from now on the files are owed: a full disk later does not make the worker forget them
-  if (!status && x->files) status = brim_exec_owed_write(x->o->folder, x->ref);
+  if (!status) status = brim_exec_upload_open(x->link, x->o->folder, x->ref, &x->upload);
+  // noted before the training, since a full disk later must not make the worker forget its files
+  if (!status && x->upload) status = brim_exec_pending_write(x->o->folder, x->ref);
   if (!status) status = prepare(x, config);
   brim_free(config);
-  if (status == BRIM_EINTERRUPTED) return interrupted(x);
+  if (status == BRIM_EINTERRUPTED) {  // before the training began
+    brim_status_clear();
+    if (x->why == BRIM_EXEC_STALE) return stale(x);
+    x->report->outcome = BRIM_ATTEMPT_STOPPED;
+    return hand_over(x);
+  }
   if (status) {
     brim_child_close(x->child);
     x->child = NULL;
@@ -1388,7 +1560,14 @@ static brim_status run(exec *x) {
   }
   x->next_beat_ns = now_ns();
   supervise(x);
-  return classify(x);
+  const int64_t kills = brim_exec_oom_kills();
+  const brim_exec_ending ending = {.why = x->why,
+                                   .child = brim_child_get_result(x->child),
+                                   .events = &x->events,
+                                   .oom_killed = x->oom_before >= 0 && kills > x->oom_before,
+                                   .quiet_ns = x->quiet_ns};
+  brim_exec_classify(&ending, x->report);
+  return x->why == BRIM_EXEC_STALE ? stale(x) : hand_over(x);
 }
 
 brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec_report *out) {
@@ -1404,14 +1583,14 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   x->lease_ms = LEASE_MS;
   x->turn_ns = now_ns();
   x->sent_step = -1;
-  x->checkpoint.step = x->checkpoint.sent = x->offered = -1;
+  x->checkpoint_sent = x->offered = -1;
   brim_exec_events_init(&x->events, now_ns());
   brim_exec_tail_init(&x->tail, options->folder);
   brim_status status = run(x);
-  brim_exec_files_close(x->files);
+  brim_exec_upload_close(x->upload);
   brim_child_close(x->child);
   brim_exec_tail_deinit(&x->tail);
-  brim_exec_findings_deinit(&x->findings);
+  brim_free(x->events.findings);
   write_log(x);
   if (x->log_waiting.len > 0) {
     brim_log_warn("exec", "%s: the disk did not take the last %zu bytes of the log",
