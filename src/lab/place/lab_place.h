@@ -1,5 +1,5 @@
-// Where experiments run: GPUs by their UUID, CPU slots, one lock per GPU. It opens no GPU; what it
-// knows of them comes from NVML (src/monitor) and /proc. The sweep calls it from one thread:
+// Placement: decides on which GPUs or CPU slot each experiment runs, with one lock per GPU. It opens
+// no GPU; it reads NVML (src/monitor) and /proc. The sweep calls it from one thread:
 //
 //   brim_lab_place_tick(place, now)            every brim_lab_place_wait_ms, and after an end
 //   while (!brim_lab_place_choose(place, now, queue, n, &i, &slot) && i < n) {
@@ -9,10 +9,10 @@
 //   brim_lab_place_progress(...)               what executors report; packing reads it
 //   brim_lab_place_ended(...)                  when the executor has ended
 //
-// A GPU is free when no process computes on it, the lock of its UUID is ours to take, and it is in
-// service. After the last experiment on it ended it stays closed until the driver reports the
-// memory returned; memory that does not come back, three experiments in a row that failed by the
-// GPU, or a lost GPU take it out of service. Times are ms of a clock that never jumps.
+// A GPU is free if no process computes on it, no other sweep holds its lock, and it is in service.
+// After its last experiment has ended, it stays closed until the driver reports that the memory was
+// returned. A GPU goes out of service if memory does not come back, if three experiments in a row
+// failed by the GPU, or if it is lost. Times are ms of a clock that never jumps.
 //
 // Nothing here waits. Every decision is a function of the calls, their times and the readings.
 #ifndef BRIM_LAB_PLACE_H_
@@ -33,7 +33,7 @@ extern "C" {
 enum {
   BRIM_LAB_PLACE_GPUS = 64,          // of one machine, slices counted
   BRIM_LAB_PLACE_K = 16,             // GPUs of one experiment
-  BRIM_LAB_PLACE_FDS = 17,           // descriptors of an executor: locks, and MPS's
+  BRIM_LAB_PLACE_FDS = 17,           // descriptors of an executor: locks and MPS
   BRIM_LAB_PLACE_UUID = 64,          // bytes of a UUID with its NUL
   BRIM_LAB_PLACE_DEVICES = 16 * 64,  // bytes of a list of them
   BRIM_LAB_PLACE_PATH = 96,          // bytes of the folder of MPS's sockets
@@ -46,32 +46,30 @@ typedef struct brim_lab_place brim_lab_place;
 
 // 0 and NULL everywhere are the defaults.
 typedef struct brim_lab_place_options {
-  const char *store;  // the store's place; lock files name it
-  const char
-      *devices;  // what may be used: "auto", "cpu", "cuda", "0,1", "cuda:1", "GPU-12ab", "MIG-.."
+  const char *store;          // the store's place; lock files name it
+  const char *devices;        // allowed ones: "auto", "cpu", "cuda", "0,1", "cuda:1", "GPU-12ab"
   const char *visible;        // CUDA_VISIBLE_DEVICES of the sweep; NULL = all GPUs
   int cores;                  // to share between experiments (1)
   int jobs;                   // experiments at once on the CPU (1)
   int per_gpu;                // most experiments on one GPU (1), or BRIM_LAB_PLACE_AUTO
   bool share;                 // use GPUs on which other processes compute, too
-  bool no_mps;                // several experiments on a GPU take turns
+  bool no_mps;                // several experiments on a GPU take turns without MPS
   brim_gpu_monitor *monitor;  // borrowed; NULL: there are no GPUs
   const char *lock_dir;       // ("/tmp")
   const char *run_dir;        // for MPS's sockets and logs ("/tmp"); a short name on a local disk
   const char *mps_program;    // ("nvidia-cuda-mps-control")
   const char *root;           // in front of /proc, for tests ("")
-  int64_t return_ms;          // how long memory may take to be returned (60 s)
+  int64_t return_ms;          // time that memory may take to be returned (60 s)
   int64_t warmup_ms;          // after a change, before a window of packing begins (5 s)
   int64_t window_ms;          // over which joint throughput is measured (20 s)
 } brim_lab_place_options;
 
-// BRIM_EDEVICE: a device that this machine does not have. BRIM_EINVAL: no device is named like
-// that.
+// BRIM_EDEVICE: this machine does not have such a device. BRIM_EINVAL: the text names no device.
 brim_status brim_lab_place_open(const brim_lab_place_options *options, brim_lab_place **out);
-// Gives back locks and stops MPS; executors that still run keep the locks that they were passed.
+// Releases locks and stops MPS; executors that still run keep the locks that they inherited.
 void brim_lab_place_close(brim_lab_place *place);  // NULL is fine
 
-// Reads the machine when that is due, and acts on it.
+// Reads the machine if that is due, and acts on the readings.
 brim_status brim_lab_place_tick(brim_lab_place *place, int64_t now_ms);
 int64_t brim_lab_place_wait_ms(const brim_lab_place *place,
                                int64_t now_ms);  // until the next tick is due
@@ -81,34 +79,32 @@ int64_t brim_lab_place_wait_ms(const brim_lab_place *place,
 // A queued experiment.
 typedef struct brim_lab_place_want {
   const char *exp;     // id
-  const char *device;  // as options.devices; NULL or "" = all that the sweep may use
+  const char *device;  // as options.devices; NULL or "" = all allowed ones
   int64_t gpus;        // how many at once; below 2: one GPU or one CPU slot
   double need_bytes;   // planned device memory and overhead on each GPU; 0 or NaN = unknown
-  // Experiments of one kind take the same time for a step on the same GPU. Rates of different kinds
-  // are compared by what each reaches alone. 0 = all alike.
+  // Experiments of one kind take the same time for a step on the same GPU. 0 = all are alike.
   uint64_t kind;
 } brim_lab_place_want;
 
-// What an executor gets.
+// The place of an executor.
 typedef struct brim_lab_place_slot {
   char devices[BRIM_LAB_PLACE_DEVICES];  // "cpu", or CUDA_VISIBLE_DEVICES: "GPU-..,GPU-.."
   bool cpu;
   int threads;
-  int fds[BRIM_LAB_PLACE_FDS];  // to pass on to the executor, which keeps them open until it ends
+  int fds[BRIM_LAB_PLACE_FDS];  // for the executor, which keeps them open until it ends
   size_t fd_count;
   char mps_pipe[BRIM_LAB_PLACE_PATH];  // CUDA_MPS_PIPE_DIRECTORY; "" = without MPS
-  int mps_percent;  // of the multiprocessors, an equal part for each that may run; 0 = all of them
+  int mps_percent;  // equal share of the multiprocessors for each experiment; 0 = all of them
 } brim_lab_place_slot;
 
-// Goes through the queue in its order. *chosen: the first that can start now, and *slot is its
-// place from here on; `count` when none can. An experiment that waits for several GPUs reserves
-// them: later ones leave them alone.
+// Chooses the first experiment of the queue that can start now, and gives it *slot; *chosen is
+// `count` if none can. An experiment that waits for several GPUs reserves them against later ones.
 brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
                                   const brim_lab_place_want *wants, size_t count, size_t *chosen,
                                   brim_lab_place_slot *slot);
-// The executor's process. BRIM_ENOENT: no slot is this experiment's.
+// Notes the executor's process. BRIM_ENOENT: the experiment has no slot.
 brim_status brim_lab_place_started(brim_lab_place *place, const char *exp, int64_t pid);
-// An executor of an earlier sweep that still runs. `devices` as the slot had it.
+// Takes over an executor of an earlier sweep that still runs. `devices` as in its slot.
 brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
                                  const brim_lab_place_want *want, const char *devices, int64_t pid);
 void brim_lab_place_progress(brim_lab_place *place, int64_t now_ms, const char *exp, int64_t step);
@@ -123,19 +119,19 @@ typedef enum brim_lab_place_end {
 void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp,
                           brim_lab_place_end end, brim_failure failure);
 
-// Whether no device of the sweep can ever run it: it needs more GPUs or more memory than there are.
-// *out (may be NULL): why, as brim_lab_place_why.
+// True if no device of the sweep can ever run it: it needs more GPUs or more memory than there are.
+// *out (may be NULL): the reason, as brim_lab_place_why.
 bool brim_lab_place_never(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
                           size_t size);
 
-// An experiment that packing should take off its GPU, because together they are slower: to be
-// stopped cleanly and queued again. NULL: none.
+// An experiment to stop cleanly and queue again, because the experiments on its GPU are slower
+// together. NULL: none.
 const char *brim_lab_place_excess(brim_lab_place *place, int64_t now_ms);
 
 // --- seeing
 
-// "needs 2 GPUs, 1 is free", "GPU 3 is held by pid 71 python train.py (alice)", as the last
-// brim_lab_place_choose left it. In the user's language.
+// Why an experiment waits since the last brim_lab_place_choose, in the user's language: "needs 2 GPUs,
+// 1 is free", "GPU 3 is held by pid 71 python train.py (alice)".
 void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *want, char *out,
                         size_t size);
 
@@ -160,17 +156,17 @@ typedef struct brim_lab_place_gpu {
   brim_lab_place_state state;
   char reason[BRIM_LAB_PLACE_TEXT];  // of FOREIGN, LOCKED and OUT
   double total_bytes, free_bytes;    // NaN = unknown
-  int jobs, limit;                   // experiments on it; how many there may be
-  bool mps, measuring;               // packing measures whether one more pays
-  double gain;                       // joint throughput against one alone; NaN = unknown
+  int jobs, limit;                   // experiments on it, and the most allowed
+  bool mps, measuring;               // measuring: packing tries whether one more pays
+  double gain;                       // joint throughput relative to one alone; NaN = unknown
   int failures;                      // experiments in a row that failed by it
 } brim_lab_place_gpu;
 
-// GPUs that the sweep may use.
+// The number of GPUs that the sweep may use.
 size_t brim_lab_place_count(const brim_lab_place *place);
 void brim_lab_place_get(const brim_lab_place *place, size_t i,
                         brim_lab_place_gpu *out);  // i below the count
-// CPU slots, and how many of them are taken.
+// The number of CPU slots, and of those that are taken.
 void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken);
 // Takes a GPU back into service: index, UUID or its start. BRIM_EDEVICE: no such GPU here.
 brim_status brim_lab_place_restore(brim_lab_place *place, const char *device);

@@ -1,9 +1,9 @@
-// Slurm by its command line: sbatch, squeue, sacct, scontrol, sinfo, scancel. What they are asked and what
-// they answer, and the arrays that a sweep submitted. It knows no store; lab_sweep_slurm.c joins the two,
-// and `brim sweep element` runs one element.
+// Slurm by its command line: the questions to sbatch, squeue, sacct, scontrol, sinfo and scancel, their
+// answers, and the arrays that a sweep submitted. It knows no store; lab_sweep_slurm.c joins the two,
+// and `brim sweep element` runs one element of an array.
 //
-// An array has a name that no other has, and its file FOLDER/slurm/NAME.json is on the disk before sbatch
-// is called. Ids of jobs are reused by Slurm, so rows count only where the name is right as well.
+// An array has a unique name, and its file FOLDER/slurm/NAME.json is on the disk before sbatch is
+// called. Slurm reuses the numbers of jobs, so a row counts only if its name is right too.
 //
 //   {"name": "brim-grid-1f0c..", "job": "4711" or "", "submitted": seconds since 1970, "stop": false,
 //    "gpus": 1, "nodes": 1, "exps": [[id, attempt before, over], ...]}
@@ -35,7 +35,7 @@ enum {
 };
 #define BRIM_SLURM_FOLDER "slurm"
 
-//---------------------------------- what Slurm says (lab_slurm.c) ----------------------------------
+//---------------------------------- answers ----------------------------------
 
 typedef enum brim_slurm_state {
   BRIM_SLURM_UNKNOWN,
@@ -51,7 +51,7 @@ typedef enum brim_slurm_state {
   BRIM_SLURM_STATE_COUNT
 } brim_slurm_state;
 
-// By Slurm's word, of which only the first part counts: "CANCELLED by 1000".
+// Reads Slurm's word for a state; only its first part counts: "CANCELLED by 1000".
 brim_slurm_state brim_slurm_state_of(const char *word);
 static inline bool brim_slurm_is_live(brim_slurm_state state) {
   return state == BRIM_SLURM_WAITING || state == BRIM_SLURM_RUNNING;
@@ -68,23 +68,23 @@ typedef struct brim_slurm_row {
 } brim_slurm_row;
 
 typedef void (*brim_slurm_row_fn)(void *ctx, const brim_slurm_row *row);
-// Output of squeue (brim_slurm_words_look) or sacct (brim_slurm_words_account). Returns lines that are neither
-// empty nor a row. Jobs without an index are left out.
+// Reads the output of squeue (brim_slurm_words_look) or sacct (brim_slurm_words_account). Leaves out
+// jobs without an index. Returns the number of lines that are neither empty nor a row.
 size_t brim_slurm_rows(const char *text, bool account, brim_slurm_row_fn fn, void *ctx);
 
-// "4711" of "4711;cluster\n"; false: it is none.
+// Reads "4711" from "4711;cluster\n"; false: there is no number.
 bool brim_slurm_job_of(const char *text, char out[BRIM_SLURM_JOB]);
 // The value of a line "Key   = value" of scontrol show config; 0 = none.
 int64_t brim_slurm_config_value(const char *text, const char *key);
-// Nodes of lines "count|names" of sinfo, and the name where it is one. A node of several partitions counts
-// once where the lines are of one partition.
+// Sums the nodes in lines "count|names" of sinfo; *name is set if there is only one node. Lines of
+// several partitions count a shared node several times.
 int64_t brim_slurm_nodes_of(const char *text, char name[BRIM_SLURM_NODE]);
-// Whether `srun --mpi=list` has this plug-in.
+// True if the output of `srun --mpi=list` has this plug-in.
 bool brim_slurm_has_mpi(const char *text, const char *name);
 // Seconds of a time limit as sbatch takes it: "90", "1:30:00", "2-12"; -1 = none or unlimited.
 int64_t brim_slurm_seconds(const char *text);
 
-//---------------------------------- commands (lab_slurm.c) ----------------------------------
+//---------------------------------- commands ----------------------------------
 
 // Words of a command line, copied.
 typedef struct brim_slurm_words {
@@ -95,7 +95,7 @@ typedef struct brim_slurm_words {
 void brim_slurm_word(brim_slurm_words *words, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_slurm_words_deinit(brim_slurm_words *words);  // zeros are fine
 
-// One command under way. Its output is bounded: of more than 64 MiB, or after the time, it is ended.
+// One command that runs. brim ends it when it prints more than 64 MiB, or when its time is over.
 typedef struct brim_slurm_command {
   brim_child *child;  // NULL: none runs
   brim_str out, err;
@@ -103,31 +103,31 @@ typedef struct brim_slurm_command {
   bool timed_out, flooded;
   int exit_code;  // -1: a signal ended it, or it could not be started
 } brim_slurm_command;
-// *words is emptied. env: more variables, or NULL. A program that is not there is BRIM_ENOENT.
+// Starts a command and empties *words. env: more variables, or NULL. BRIM_ENOENT: no such program.
 brim_status brim_slurm_start(brim_slurm_command *command, brim_slurm_words *words,
                              const char *const *env, int64_t timeout_ms);
 brim_status brim_slurm_poll(brim_slurm_command *command, bool *ended);
 void brim_slurm_close(brim_slurm_command *command);  // zeros are fine
-// All of it at once; `out` has the output until brim_slurm_close.
+// Runs a command to its end; `out` has its output until brim_slurm_close.
 brim_status brim_slurm_run(brim_slurm_words *words, int64_t timeout_ms, brim_slurm_command *out);
-// Whether it ended with 0 on its own, and all of its output is there.
+// True if it ended with 0, without being stopped, and all of its output is there.
 bool brim_slurm_good(const brim_slurm_command *command);
-// The last line that it wrote to stderr, or how it ended.
+// The last line on its stderr, or how it ended.
 void brim_slurm_why(const brim_slurm_command *command, char *out, size_t size);
 
-//---------------------------------- arrays (lab_slurm.c) ----------------------------------
+//---------------------------------- arrays ----------------------------------
 
 typedef struct brim_slurm_exp {
   char id[BRIM_SLURM_EXP];
-  int64_t attempt;  // its last one before the array was submitted
-  bool over;        // its element has ended, and the sweep has seen to the experiment
+  int64_t attempt;  // the last one before the array was submitted
+  bool over;        // its element has ended, and the sweep has dealt with the experiment
 } brim_slurm_exp;
 
 typedef struct brim_slurm_array {
   char name[BRIM_SLURM_NAME];
   char job[BRIM_SLURM_JOB];  // "" = not known: sbatch has not answered
   int64_t submitted_s;
-  bool stop;  // elements end and are not queued again
+  bool stop;  // its elements end and are not queued again
   int64_t gpus, nodes;
   brim_slurm_exp *exps;
   size_t count;
@@ -138,10 +138,10 @@ brim_status brim_slurm_array_write(const char *folder, const brim_slurm_array *a
 brim_status brim_slurm_array_read(const char *folder, const char *name, brim_slurm_array *out);
 void brim_slurm_array_remove(const char *folder, const char *name);  // with its script
 void brim_slurm_array_deinit(brim_slurm_array *array);
-// Names of the folder's arrays; brim_fs_list_free.
+// Lists the names of the folder's arrays; for brim_fs_list_free.
 brim_status brim_slurm_array_names(const char *folder, char ***names, size_t *count);
 
-//---------------------------------- what Slurm is asked (lab_slurm.c) ----------------------------------
+//---------------------------------- questions ----------------------------------
 
 // 0 and NULL: sbatch decides.
 typedef struct brim_slurm_ask {
@@ -151,14 +151,14 @@ typedef struct brim_slurm_ask {
   const char *const *extra;  // more words for sbatch, NULL-terminated
 } brim_slurm_ask;
 
-// What an element starts with; texts are put in quotes for the shell.
+// Writes the script of an element, with its words quoted for the shell.
 brim_status brim_slurm_script(const char *const *words, brim_str *out);
-// sbatch of the array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` are ranks on the CPU.
+// sbatch for an array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` are ranks on the CPU.
 void brim_slurm_words_submit(const brim_slurm_array *array, const brim_slurm_ask *ask,
                              const char *folder, bool no_gpu, brim_slurm_words *out);
-// squeue, of arrays by their names: a row per element, those that ended lately too.
+// squeue for arrays by their names: a row per element, also for those that ended lately.
 void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_words *out);
-// sacct of one array.
+// sacct for one array.
 void brim_slurm_words_account(const brim_slurm_array *array, brim_slurm_words *out);
 
 #ifdef __cplusplus

@@ -1,31 +1,34 @@
 // The store of a sweep: experiments, attempts, leases, metrics and events. It is the single source
 // of truth; everything else about a sweep can be derived from it.
 //
-// A store is opened by its place. A folder has it in the SQLite file lab.sqlite; one process at a
-// time has that open for writing. "postgres://..." names a PostgreSQL database that any number of
-// processes share; libpq is loaded when such a place is opened. Both behave alike.
+// A place names a store. A folder has it in the SQLite file lab.sqlite, which one process at a time
+// opens for writing. "postgres://..." names a PostgreSQL database that any number of processes
+// share; libpq is loaded when such a place is opened. Both kinds behave alike.
 //
 // Every change is one transaction that is on the disk when the call returns. Every call may be
 // repeated: a caller whose reply was lost calls again with the same arguments.
 //
 //   QUEUED -claim-> LEASED -start-> RUNNING -finish ok-> DONE
-//   LEASED|RUNNING -lease ends-> QUEUED;  the same attempt's next call before another claim -> RUNNING
+//   LEASED|RUNNING -lease ends-> QUEUED -the same attempt calls before another claim-> RUNNING
 //   LEASED|RUNNING -error-> QUEUED while retries are left (later), else FAILED
-//   LEASED|RUNNING -the worker lacks what it needs-> QUEUED for others while there are any, else FAILED
-//   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, by the user's want
+//   LEASED|RUNNING -the worker lacks what it needs-> QUEUED while other workers are here, else FAILED
+//   LEASED|RUNNING -stopped-> QUEUED, PAUSED or CANCELLED, as the user wants
 //   QUEUED -pause-> PAUSED -run-> QUEUED;  QUEUED|PAUSED -cancel-> CANCELLED
 //   FAILED|CANCELLED|PAUSED -retry-> QUEUED
 //
-// A claim raises the experiment's fence, and every later write of an attempt carries the fence. A
-// write of an attempt that another one has replaced changes nothing and returns BRIM_ESTATE.
+// A claim raises the experiment's fence, and every write of an attempt carries its fence. A write of
+// an attempt that another one has replaced changes nothing and returns BRIM_ESTATE.
 //
-// Statuses: BRIM_ESTATE the attempt is stale, or the state does not allow the change; BRIM_ENOENT no
-// such experiment, attempt or grid; BRIM_EINVAL the arguments; BRIM_EIO the database cannot be
-// reached, or its disk is full: nothing changed, call again later. After BRIM_EIO of a lost
-// connection the change may have happened; calling again is right in both cases.
+// Statuses:
+//   BRIM_ESTATE  the attempt is stale, or the state does not allow the change
+//   BRIM_ENOENT  there is no such experiment, attempt or grid
+//   BRIM_EINVAL  the arguments are wrong
+//   BRIM_EIO     the database cannot be reached or its disk is full: call again later. Nothing has
+//                changed; after a lost connection the change may have happened, and calling again
+//                is right in both cases
 //
-// A handle serves one thread at a time. Changes of several callers can go to the disk together: see
-// brim_store_group_begin.
+// A handle serves one thread at a time. brim_store_group_begin brings changes of several callers to
+// the disk together.
 #ifndef BRIM_LAB_STORE_H_
 #define BRIM_LAB_STORE_H_
 
@@ -44,10 +47,10 @@ extern "C" {
 #define BRIM_STORE_VERSION 4  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
-// An id that no other call gives: of claims, of stores.
+// A new random id, for a claim or a store.
 void brim_store_random_id(char out[BRIM_EXP_ID]);
 
-// The values are stored: new ones go to the end.
+// The values are stored, so new ones go to the end.
 typedef enum brim_exp_state {
   BRIM_EXP_QUEUED,
   BRIM_EXP_LEASED,
@@ -59,10 +62,10 @@ typedef enum brim_exp_state {
   BRIM_EXP_STATE_COUNT
 } brim_exp_state;
 
-const char *brim_exp_state_name(brim_exp_state state);  // "queued"; people read brim_tr of it
+const char *brim_exp_state_name(brim_exp_state state);  // "queued"; brim_tr translates it
 bool brim_exp_state_of(const char *name, brim_exp_state *out);
 
-// What the user wants of an experiment that is under way.
+// The wish of the user for an experiment that is under way.
 typedef enum brim_exp_want {
   BRIM_WANT_RUN,
   BRIM_WANT_PAUSE,
@@ -90,57 +93,57 @@ typedef struct brim_store brim_store;
 
 // 0 and NULL everywhere are the defaults.
 typedef struct brim_store_options {
-  bool readonly;     // SQLite: for reading while no other process has the store open
-  int64_t lease_ms;  // how long a lease lasts without a beat (60 s)
-  int64_t grace_ms;  // no lease ends this long after opening or reconnecting (lease_ms; < 0: none)
+  bool readonly;       // SQLite: for reading while no other process has the store open
+  int64_t lease_ms;    // time from a beat to the end of the lease (60 s)
+  int64_t grace_ms;    // no lease ends so soon after opening or reconnecting (lease_ms; < 0: none)
   int64_t backoff_ms;  // wait before the first retry; doubles up to 64 times that (5 s)
   int infra_tries;     // infrastructure failures without a new checkpoint before FAILED (10)
-  const char *schema;  // PostgreSQL's schema that has the tables ("brim")
-  // For tests. The clock gives ms since 1970; fs_type the magic number of statfs.
+  const char *schema;  // PostgreSQL's schema with the tables ("brim")
+  // For tests: the clock in ms since 1970, and the magic number of statfs.
   int64_t (*clock)(void *ctx);
   int64_t (*fs_type)(void *ctx, const char *folder);
   void *ctx;
 } brim_store_options;
 
-// Creates the store where there is none. Upgrades one of an older version after a backup
-// (lab.sqlite.vN.backup, or the schema NAME_vN_backup). BRIM_EUNSUPPORTED: a newer version, a network
-// file system, or no libpq. BRIM_EEXIST: another process has it open, and the detail says which.
-// BRIM_ESTATE: it was moved elsewhere.
+// Opens a store, and creates it if there is none. Upgrades a store of an older version after a
+// backup (lab.sqlite.vN.backup, or the schema NAME_vN_backup). BRIM_EUNSUPPORTED: a newer version, a
+// network file system, or no libpq. BRIM_EEXIST: another process has it open, and the detail names
+// it. BRIM_ESTATE: it was moved elsewhere.
 brim_status brim_store_open(const char *place, const brim_store_options *options, brim_store **out);
 void brim_store_close(brim_store *store);               // NULL is fine
 const char *brim_store_kind(const brim_store *store);   // "sqlite" or "postgres"
 const char *brim_store_place(const brim_store *store);  // without a password
-bool brim_store_is_url(const char *place);              // PostgreSQL's
-// Without a password; for brim_free, NULL when out of memory.
+bool brim_store_is_url(const char *place);              // true for a URL of PostgreSQL
+// A place without its password; for brim_free, NULL when out of memory.
 char *brim_store_place_shown(const char *place);
-// The same of any text that may name such URLs.
+// Appends a text without the passwords of the URLs in it.
 void brim_store_put_shown(brim_str *out, const char *text);
-// The next password of such a URL behind `from`, which lies in the text; false: there is none.
+// Finds the next password in a URL behind `from`, which points into the text; false: there is none.
 bool brim_store_find_password(const char *text, const char *from, const char **at, size_t *size);
-// Writes stars over all of them, without memory; false: there are none.
+// Overwrites all passwords with stars, without allocating; false: there are none.
 bool brim_store_star_passwords(char *text);
 brim_status brim_store_now(brim_store *store, int64_t *ms);  // by the clock of the store
 int64_t brim_store_lease_ms(const brim_store *store);
-// BRIM_ESTATE: the file was removed, moved or replaced while it is open, and what is written to it is
-// lost. Never of PostgreSQL.
+// BRIM_ESTATE: the file was removed, moved or replaced while it is open, so writes to it are lost.
+// Never with PostgreSQL.
 brim_status brim_store_check_file(const brim_store *store);
 
-// Changes until brim_store_group_end are one transaction, so that the disk is waited for once. A call that
-// fails leaves nothing behind, and the others stay. They count when brim_store_group_end returns
-// BRIM_OK; otherwise nothing of the group does. PostgreSQL: both do nothing, and each change is on the
-// disk when its call returns; rows stay locked until the end of a transaction.
+// Makes one transaction of the changes until brim_store_group_end, so that they wait for the disk
+// once. A call that fails leaves nothing behind, and the others stay. The changes count when
+// brim_store_group_end returns BRIM_OK; otherwise none of them does. With PostgreSQL both do
+// nothing, since a longer transaction would keep its rows locked.
 brim_status brim_store_group_begin(brim_store *store);
 brim_status brim_store_group_end(brim_store *store);
 
-// A second handle of an open store, for reading by another thread: neither waits for the other. It
-// sees what a call of the first has changed as soon as that has returned. It is closed before the first.
+// Opens a second handle for reading by another thread; neither waits for the other. It sees the
+// changes of the first handle's calls once they have returned. Close it before the first.
 brim_status brim_store_open_reader(brim_store *store, brim_store **out);
 
-// SQLite collects changes in a log and moves them into its file now and then, and the change that comes
-// then waits for that. After brim_store_keep_log it does so only when the log has become very long: the
-// owner moves it with a handle of its own (brim_store_open_reader), as often as it likes. *pages: the length
-// of the log when that began. The next change starts the log again from its beginning when all of it was
-// moved and no reader needs it. PostgreSQL: both do nothing.
+// SQLite collects changes in a log and now and then moves them into its file, while the next change
+// waits. After brim_store_keep_log it moves them only when the log has become very long. The owner
+// then moves the log with a handle of its own (brim_store_open_reader); *pages is the length of the
+// log before. When all of the log was moved and no reader needs it, the next change starts it again
+// from its beginning. With PostgreSQL both do nothing.
 brim_status brim_store_keep_log(brim_store *store);
 brim_status brim_store_move_log(brim_store *reader, int64_t *pages);
 
@@ -159,9 +162,9 @@ typedef struct brim_store_point {
   const char *label;   // "lr=0.1 batch_size=64"
   const char *config;  // resolved and canonical; UTF-8
   const char *tags;    // "a,b" or NULL
-  // Metric shown for the experiment; NULL = none. Alternatives may follow behind spaces, by rank:
-  // "eval_accuracy eval_accuracy eval_loss". The first of them that is recorded becomes the metric
-  // shown, and a later one of a better rank replaces it. Readers get the metric shown alone.
+  // The metric that is shown for the experiment; NULL = none. Alternatives may follow behind
+  // spaces, by rank: "eval_accuracy eval_accuracy eval_loss". The first one that is recorded becomes
+  // the metric shown, and a later one of a better rank replaces it. Readers get the metric shown.
   const char *metric_key;
   int64_t priority;  // higher is claimed earlier
   int64_t gpus;
@@ -174,15 +177,15 @@ typedef struct brim_store_submitted {
   int64_t added, existing;
 } brim_store_submitted;
 
-// All points or none. Points whose id is there already stay as they are, and belong to this grid too;
-// need_bytes alone is filled in where it was 0.
+// Adds all points or none. A point whose id is there already stays as it is and belongs to this grid
+// too; only its need_bytes is filled in if it was 0.
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
                               const brim_store_point *points, size_t count,
                               brim_store_submitted *out);
 
 // --- attempts
 
-// What an attempt shows with each write.
+// The credentials of an attempt for each write.
 typedef struct brim_store_ref {
   char exp[BRIM_EXP_ID];
   int64_t attempt, fence;
@@ -194,7 +197,7 @@ typedef struct brim_store_exp {
   const char *failure;  // class by its name; "none"
   const char *reason, *last_lines;
   const char *findings;  // JSON, or ""
-  const char *owed;      // files that its worker still has to send: "weights,best"; "" = none
+  const char *owed;      // files that its worker has not uploaded yet: "weights,best"; "" = none
   brim_exp_state state;
   brim_exp_want want;
   int64_t idx, priority, gpus, need_bytes;
@@ -203,10 +206,10 @@ typedef struct brim_store_exp {
   int64_t step, steps, epoch, epochs, ckpt_step;
   double metric;
   int64_t created, started, ended;  // started: by its first attempt
-  // How long it ran: attempts that ended took ran_ms together, and one runs since then (0 = none does).
+  // ended attempts took ran_ms together; the running one began at `since` (0 = none runs)
   int64_t ran_ms, since;
 } brim_store_exp;
-// The same with the running attempt until `now`.
+// The time of all attempts, the running one until `now`.
 int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now);
 
 // Ids become paths: BRIM_EINVAL for anything but 32 hex digits.
@@ -214,16 +217,16 @@ brim_status brim_store_check_id(const char *id);
 
 // A copy, with its strings in one block.
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);
-void brim_store_exp_free(brim_store_exp *exp);  // what brim_store_get and _claim gave; NULL is fine
+void brim_store_exp_free(brim_store_exp *exp);  // NULL is fine
 
 typedef struct brim_store_request {
   const char *worker;    // 1 to 64 characters
-  const char *claim_id;  // random, new for each claim; the same one gets the same attempt again
+  const char *claim_id;  // random, new for each claim; a repeated one gets the same attempt
   const char *host;      // NULL = ""
   const char *devices;   // GPUs the attempt will use, for the record; NULL = ""
-  const char *exp;       // this experiment alone; NULL = the first in order that fits
-  const char *grid;      // of this grid alone; NULL = any
-  int64_t free_gpus;     // experiments that need more are left alone
+  const char *exp;       // only this experiment; NULL = the first in order that fits
+  const char *grid;      // only experiments of this grid; NULL = any
+  int64_t free_gpus;     // only experiments that need no more
   int64_t free_bytes;    // < 0: no limit
 } brim_store_request;
 
@@ -233,12 +236,13 @@ typedef struct brim_store_claimed {
   int64_t lease_ms;
 } brim_store_claimed;
 
-// The queued experiment of the highest priority, then of the lowest time of submission and index.
-// A worker that drains gets none, and one that lacks what an experiment needs leaves it to the others.
+// Claims the queued experiment of the highest priority, then of the earliest submission and lowest
+// index. A worker that drains gets none; a worker that lacks what an experiment needs leaves it to
+// other workers.
 brim_status brim_store_claim(brim_store *store, const brim_store_request *request,
                              brim_store_claimed *out);
 
-// The process runs. `from_step`: where it resumes; < 0: at the checkpoint of the claim.
+// Reports that the process runs. `from_step`: the step from which it resumes; < 0: the checkpoint of the claim.
 brim_status brim_store_start(brim_store *store, const brim_store_ref *ref, int64_t pid,
                              int64_t from_step);
 
@@ -261,14 +265,14 @@ typedef struct brim_store_metric {
   double value;
 } brim_store_metric;
 
-// Batches of an attempt count from 1; one whose number is not above the last is already there and
-// ignored. A value replaces the one of the same key and step.
+// Batches of an attempt count from 1. A batch whose number is not above the last is there already and
+// is ignored. A value replaces the value of the same key and step.
 brim_status brim_store_metrics(brim_store *store, const brim_store_ref *ref, int64_t seq,
                                const brim_store_metric *rows, size_t count);
-// Bytes of a log that are written; never shrinks.
+// Notes the size of a log in bytes; it never shrinks.
 brim_status brim_store_log(brim_store *store, const brim_store_ref *ref, const char *stream,
                            int64_t size);
-// A checkpoint of this step is on the disk. A later step than the last refills infra_left.
+// Notes a checkpoint of this step. A later step than the last one refills infra_left.
 brim_status brim_store_checkpoint(brim_store *store, const brim_store_ref *ref, int64_t step);
 
 typedef struct brim_store_result {
@@ -277,18 +281,18 @@ typedef struct brim_store_result {
   int64_t exit_code;
   const char *message;     // NULL = ""
   const char *last_lines;  // NULL = ""
-  const char *owed;        // files that the worker sends later: "weights,best"; NULL = ""
+  const char *owed;        // files that the worker uploads later: "weights,best"; NULL = ""
 } brim_store_result;
 
-// Ends the attempt. The same result again is fine, another one is stale. *state: what the experiment
-// became; may be NULL.
+// Ends the attempt. The same result again is fine, another one is stale. *state (may be NULL): the
+// experiment's new state.
 brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
                               const brim_store_result *result, brim_exp_state *state);
 
-// Ends leases that ran out. *expired: how many; may be NULL.
+// Ends leases that ran out. *expired (may be NULL): their number.
 brim_status brim_store_reap(brim_store *store, int64_t *expired);
 
-// What the training found to slow it down, as JSON.
+// Stores the findings of the training, as JSON.
 brim_status brim_store_findings(brim_store *store, const brim_store_ref *ref, const char *text);
 
 // A file of an experiment of which the server has a whole copy.
@@ -296,62 +300,62 @@ typedef struct brim_store_file {
   const char *name, *sha256;
   int64_t size, attempt, step, t;  // step: of a checkpoint, else -1
 } brim_store_file;
-// Files are taken from the last attempt of an experiment, also after its end: BRIM_ESTATE where another
-// one was claimed.
+// Only the last attempt of an experiment may send files, also after its end. BRIM_ESTATE: another one
+// was claimed.
 brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref);
-// Replaces what was noted of the name, unless the same attempt noted a later step; it is no longer owed
-// (brim_store_exp). attempt and t of *file
-// are not read.
+// Notes a file in place of the one of its name, unless the same attempt noted a later step, and
+// takes it off `owed` (brim_store_exp). Does not read attempt and t of *file.
 brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
                                 const brim_store_file *file);
 
-// Which files go of experiments that ended. Times of the store's clock; 0 = of none.
+// Which files of ended experiments expire, by times of the store's clock; 0 = none.
 typedef struct brim_store_expiry {
-  int64_t before;       // all, of those that ended earlier
-  int64_t done_before;  // "checkpoint", of those done earlier that have "weights" or "best"
+  int64_t before;       // all files, if it ended earlier
+  int64_t done_before;  // "checkpoint", if it was done earlier and has "weights" or "best"
 } brim_store_expiry;
 typedef enum brim_store_expired {
   BRIM_STORE_EXPIRED_NONE,
   BRIM_STORE_EXPIRED_CHECKPOINT,
   BRIM_STORE_EXPIRED_ALL,
 } brim_store_expired;
-// Forgets them. *out: whose bytes may go, also where none was noted. An experiment that waits, runs or is
-// paused keeps its files, and so does one that the store does not know.
+// Forgets expired files. *out: the files whose bytes may be removed, also if none was noted. An
+// experiment that waits, runs or is paused keeps its files, and so does an unknown one.
 brim_status brim_store_expire_files(brim_store *store, const char *exp,
                                     const brim_store_expiry *when, brim_store_expired *out);
 
 // --- control
 
-// The caller, for the events of what follows on this handle; NULL or "" = the machine itself. At most 64
-// bytes.
+// Sets the author of the events that this handle writes from now on, at most 64 bytes; NULL or "" =
+// the machine itself.
 void brim_store_set_author(brim_store *store, const char *who);
 
-// Rights of callers over a network. The token itself is kept nowhere.
+// The rights of a caller over a network. The store has only the hash of the token.
 typedef struct brim_store_token {
   const char *id, *role, *sha256;  // sha256: 64 hex digits
   int64_t created;
 } brim_store_token;
 // BRIM_EEXIST: one of that id is valid.
 brim_status brim_store_token_add(brim_store *store, const brim_store_token *token);
-// The old one is refused from now on. BRIM_ENOENT: none is valid.
+// Replaces the hash, so that the old token is refused from now on. BRIM_ENOENT: none is valid.
 brim_status brim_store_token_rotate(brim_store *store, const char *id, const char *sha256);
 brim_status brim_store_token_end(brim_store *store, const char *id);
 typedef brim_status (*brim_store_token_fn)(void *ctx, const brim_store_token *token);
 brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx);  // valid ones
-// Whether the store has or ever had a token, of any role: ended ones count.
+// *out: the store has or once had a token of any role.
 brim_status brim_store_had_token(brim_store *store, bool *out);
 
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
-// FAILED, CANCELLED and PAUSED experiments are queued again with all their retries, for every worker.
+// Queues a FAILED, CANCELLED or PAUSED experiment again, with all its retries and for every worker.
 brim_status brim_store_retry(brim_store *store, const char *exp);
-// The same for each of several, in one transaction. Those whose state does not allow it stay as they are
-// and are not counted; *count may be NULL. For at most BRIM_STORE_EACH: their rows are locked until the end.
+// The same for several experiments in one transaction, at most BRIM_STORE_EACH, since their rows stay
+// locked until its end. Experiments whose state does not allow it stay as they are and are not
+// counted. *count may be NULL.
 enum { BRIM_STORE_EACH = 200 };
 brim_status brim_store_want_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
                                  size_t exp_count, brim_exp_want want, int64_t *count);
 brim_status brim_store_retry_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
                                   size_t exp_count, int64_t *count);
-// Every FAILED experiment of a grid (NULL: of all). *count may be NULL.
+// Retries every FAILED experiment of a grid (NULL: of all grids). *count may be NULL.
 brim_status brim_store_retry_failed(brim_store *store, const char *grid, int64_t *count);
 brim_status brim_store_set_priority(brim_store *store, const char *exp, int64_t priority);
 
@@ -360,32 +364,32 @@ typedef struct brim_store_worker {
   int64_t last_seen;
   bool drain;
   const char *status;  // JSON: its GPUs and what they do; NULL = unchanged
-  bool left;           // it stops now: it counts as gone at once; not read back
+  bool left;           // it stops now and counts as gone at once; never read back
 } brim_store_worker;
 
-// Workers report every 5 s, sweeps every 15: one that was not seen for three of those is taken for gone.
+// Workers report every 5 s and sweeps every 15 s; a worker counts as gone after three times 15 s.
 enum { BRIM_WORKER_GONE_MS = 45000 };
 
-// Notes a worker, that it is there still, or that it leaves; last_seen and drain of *worker are not read.
+// Notes that a worker is there, or that it leaves. Does not read last_seen and drain of *worker.
 brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker);
 brim_status brim_store_drain(brim_store *store, const char *worker, bool drain);
 
-// A worker lacks what an experiment needs (BRIM_FAILURE_DATA, BRIM_FAILURE_UNSUPPORTED), or what a grid
-// does: three experiments of it. Forgotten when such an experiment is retried, when the drain of the worker
-// ends, and when the worker comes back after it was gone.
+// A worker lacks what an experiment needs (BRIM_FAILURE_DATA, BRIM_FAILURE_UNSUPPORTED); after three
+// experiments of a grid it lacks what the grid needs. The store forgets a lack when the experiment is
+// retried, when the worker's drain ends, and when the worker comes back after it was gone.
 typedef struct brim_store_lack {
   const char *worker;
   const char *what;  // an experiment's id, or a grid's
   bool grid;
 } brim_store_lack;
 typedef brim_status (*brim_store_lack_fn)(void *ctx, const brim_store_lack *lack);
-// Of workers seen since then.
+// Lists the lacks of workers that were seen since then.
 brim_status brim_store_lacks(brim_store *store, int64_t since, brim_store_lack_fn fn, void *ctx);
 
-// --- reading. Callbacks get memory that is valid until they return, and must not call the store.
-// A callback's status other than BRIM_OK ends the reading and is returned.
+// --- reading. A callback gets memory that is valid until it returns, and must not call the store.
+// Reading ends with the first status of a callback other than BRIM_OK, and returns it.
 
-// The id that starts with these digits. BRIM_ENOENT: none; BRIM_EINVAL: several.
+// Finds the id that starts with these digits. BRIM_ENOENT: none; BRIM_EINVAL: several.
 brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM_EXP_ID]);
 brim_status brim_store_get(brim_store *store, const char *exp, brim_store_exp **out);
 
@@ -406,7 +410,7 @@ typedef struct brim_store_filter {
   brim_store_order order;
   int64_t limit;   // 0 = all
   int64_t offset;  // rows to leave out first
-  bool texts;      // config and last lines too; "" otherwise
+  bool texts;      // with config, last lines and findings; "" otherwise
 } brim_store_filter;
 
 typedef brim_status (*brim_store_exp_fn)(void *ctx, const brim_store_exp *exp);
@@ -430,19 +434,19 @@ typedef brim_status (*brim_store_attempt_fn)(void *ctx, const brim_store_attempt
 brim_status brim_store_attempts(brim_store *store, const char *exp, brim_store_attempt_fn fn,
                                 void *ctx);
 
-// Whose attempt it is. BRIM_ENOENT: there is none.
+// The worker of an attempt. BRIM_ENOENT: there is no such attempt.
 brim_status brim_store_attempt_worker(brim_store *store, const char *exp, int64_t attempt,
                                       char out[65]);
 
 typedef brim_status (*brim_store_metric_fn)(void *ctx, const brim_store_metric *row,
                                             int64_t attempt);
-// By key and step. key NULL: all.
+// Ordered by key and step. key NULL: all keys.
 brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
                                     brim_store_metric_fn fn, void *ctx);
-// A part of a curve: the values of several steps.
+// A part of a curve: the values of neighbouring steps.
 typedef struct brim_store_bucket {
   int64_t first, last;  // steps
-  int64_t n, bad;       // values, and those among them that are no number: not in n
+  int64_t n, bad;       // numbers, and values that are no number
   double lo, hi, mean;  // NaN where n is 0
 } brim_store_bucket;
 typedef struct brim_store_range {
@@ -451,8 +455,8 @@ typedef struct brim_store_range {
 } brim_store_range;
 enum { BRIM_STORE_POINTS = 10000 };
 typedef brim_status (*brim_store_bucket_fn)(void *ctx, const brim_store_bucket *bucket);
-// A metric in at most so many parts, in order. Reads at most 32 rows for each, up to
-// the coarsest level.
+// Reads a metric in at most range->points parts, in order. Reads at most 32 rows for each part,
+// unless the coarsest level has more.
 brim_status brim_store_read_curve(brim_store *store, const char *exp, const char *key,
                                   const brim_store_range *range, brim_store_bucket_fn fn,
                                   void *ctx);
@@ -460,12 +464,12 @@ typedef struct brim_store_best_value {
   int64_t step;  // the first that has it; -1: there is no value
   double value;
 } brim_store_best_value;
-// The least or the greatest value of a metric. Reads at most 64 rows of each level but the coarsest.
+// Finds the least or the greatest value of a metric. Reads at most 64 rows of each level but the coarsest.
 brim_status brim_store_best(brim_store *store, const char *exp, const char *key, bool lower,
                             brim_store_best_value *out);
 typedef brim_status (*brim_store_file_fn)(void *ctx, const brim_store_file *file);
 brim_status brim_store_files(brim_store *store, const char *exp, brim_store_file_fn fn, void *ctx);
-// Bytes of a log of an attempt; 0 when none was noted.
+// The size of a log of an attempt; 0 if none was noted.
 brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t attempt,
                                 const char *stream, int64_t *out);
 
@@ -476,7 +480,7 @@ typedef struct brim_store_event {
   const char *who;  // brim_store_set_author
 } brim_store_event;
 typedef brim_status (*brim_store_event_fn)(void *ctx, const brim_store_event *event);
-// Events after `seq` in their order; limit 0 = all. None is ever skipped, even when several
+// Lists the events after `seq` in their order; limit 0 = all. Never skips one, even if several
 // processes write.
 brim_status brim_store_events(brim_store *store, int64_t seq, int64_t limit, brim_store_event_fn fn,
                               void *ctx);
@@ -490,14 +494,14 @@ typedef struct brim_store_grid_row {
 } brim_store_grid_row;
 typedef brim_status (*brim_store_grid_fn)(void *ctx, const brim_store_grid_row *row);
 brim_status brim_store_grids(brim_store *store, brim_store_grid_fn fn, void *ctx);
-// Those that an experiment belongs to, without text, version and points.
+// Lists the grids of an experiment, without text, version and points.
 brim_status brim_store_grids_of(brim_store *store, const char *exp, brim_store_grid_fn fn,
                                 void *ctx);
 
-// The size of its files, or of the database it is in.
+// The size of the store's file, or of its database.
 brim_status brim_store_bytes(brim_store *store, int64_t *out);
 
-// --- many experiments at once, for pages (lab_store_read.c)
+// --- many experiments at once, for pages
 
 // Ids of a grid in its order, or of all experiments (grid NULL); brim_free.
 brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
@@ -506,22 +510,22 @@ brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRI
 // Ids of experiments that can be claimed now, in the order of claims; brim_free.
 brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count);
 
-// Some of them: at most so many in a call.
+// Some experiments, at most BRIM_STORE_SOME in a call.
 enum { BRIM_STORE_SOME = 500 };
 typedef struct brim_store_some {
   const char (*ids)[BRIM_EXP_ID];
   size_t count;
 } brim_store_some;
-// How many of them the store has.
+// *out: how many of them the store has.
 brim_status brim_store_known(brim_store *store, const brim_store_some *of, int64_t *out);
-// Keys of metrics, and how many of the experiments have each.
+// Lists the keys of metrics, and how many of the experiments have each.
 typedef brim_status (*brim_store_key_fn)(void *ctx, const char *key, int64_t count);
 brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
                             void *ctx);
 
-// What stands for an experiment: a value of one of its metrics.
+// Which value of a metric stands for an experiment.
 typedef enum brim_store_take {
-  BRIM_STORE_LAST,  // of the greatest step
+  BRIM_STORE_LAST,  // that of the greatest step
   BRIM_STORE_LEAST,
   BRIM_STORE_GREATEST,
   BRIM_STORE_TAKE_COUNT
@@ -533,11 +537,11 @@ typedef struct brim_store_outcome {
   double value;  // NaN: it has none
 } brim_store_outcome;
 typedef brim_status (*brim_store_outcome_fn)(void *ctx, const brim_store_outcome *row);
-// In their order of submission. key NULL: the metric that each experiment is shown with.
+// Lists them in their order of submission. key NULL: the metric that each experiment is shown with.
 brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, const char *key,
                                 brim_store_take take, brim_store_outcome_fn fn, void *ctx);
 
-// One line of JSON per experiment that the filter admits: its fields, attempts and metrics
+// Writes a line of JSON for each experiment that the filter admits: its fields, attempts and metrics
 // (brim.experiment/1 of record_lab.h).
 typedef brim_status (*brim_store_line_fn)(void *ctx, const char *line);
 brim_status brim_store_export(brim_store *store, const brim_store_filter *filter,
@@ -545,8 +549,8 @@ brim_status brim_store_export(brim_store *store, const brim_store_filter *filter
 brim_status brim_store_export_one(brim_store *store, const char *exp, brim_store_line_fn fn,
                                   void *ctx);
 
-// Copies everything into an empty store of any kind, then marks `from` as moved. Leases start
-// again there. Interrupted, it can be repeated. BRIM_EEXIST: `to` has experiments of its own;
+// Copies everything into an empty store of any kind, then marks `from` as moved. Leases start again
+// there. A move that was interrupted can be repeated. BRIM_EEXIST: `to` has experiments of its own.
 // BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
 brim_status brim_store_move(brim_store *from, brim_store *to);
 
