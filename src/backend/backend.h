@@ -259,7 +259,7 @@ enum {
   BRIM_STATE_SEED,        // exact below 2^53
   BRIM_STATE_ROW_OFFSET,  // row of the effective batch at which this micro-batch starts
   BRIM_STATE_SAMPLES,     // valid samples: ROWS, or half of it where rows are two views of each
-  BRIM_STATE_HOST = 8,    // those above are the host's, those below the device's
+  BRIM_STATE_HOST = 8,    // host values above, device values below
   BRIM_STATE_LOSS_SCALE = BRIM_STATE_HOST,  // 1 unless the precision is fp16; a power of two
   BRIM_STATE_GOOD_STEPS,                    // since the scale last changed
   BRIM_STATE_UPDATES,                       // made so far: steps that were not skipped
@@ -365,8 +365,8 @@ typedef struct brim_device_options {
   int threads;             // CPU backends; 0 = all cores
   uint64_t workspace_cap;  // bytes per op; 0 = backend's default
   bool nondeterministic;   // algorithms whose bits differ from run to run may be chosen
-  // Time the algorithms of an op where there are several and keep the fastest; what was chosen is
-  // remembered in cache_folder ("" = only in this process). false: the library's first proposal.
+  // Times the algorithms of an op if it has several and keeps the fastest; the choice is remembered
+  // in cache_folder ("" = only in this process). false: takes the library's first proposal.
   bool measure_algorithms;
   char cache_folder[512];
 } brim_device_options;
@@ -461,7 +461,7 @@ brim_status brim_registry_load(brim_registry *registry, const char *path);
 brim_status brim_registry_load_folder(brim_registry *registry, const char *folder);
 // Standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
 brim_status brim_registry_load_default(brim_registry *registry);
-const char *brim_registry_folders(const brim_registry *registry);  // of them; "" = not loaded yet
+const char *brim_registry_folders(const brim_registry *registry);  // "" = not loaded yet
 size_t brim_registry_plugin_count(const brim_registry *registry);
 // Name, version, path and, for those that declined, why (NULL = loaded).
 void brim_registry_plugin(const brim_registry *registry, size_t index, const char **name,
@@ -472,7 +472,8 @@ const void *brim_registry_extension(const brim_registry *registry, const char *n
 
 //---------------------------------- device objects ----------------------------------
 
-// For measuring: told of every op that is enqueued on a device. The engine says what it belongs to.
+// For measuring: is called for every op enqueued on a device. The engine says which layer and pass
+// it belongs to.
 typedef struct brim_op_watch {
   void *ctx;
   bool op_by_op;  // work that was recorded, or would be, is enqueued op by op
@@ -481,7 +482,7 @@ typedef struct brim_op_watch {
   brim_status (*after)(void *ctx, const brim_op_call *call);
   // Set before each op by those that know.
   const struct brim_net *net;  // NULL = of none
-  const char *layer;           // of the model; NULL = none
+  const char *layer;           // layer of the model; NULL = none
   brim_phase phase;            // BRIM_PHASE_COUNT = unknown
 } brim_op_watch;
 
@@ -507,8 +508,8 @@ bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
 // The open device as one would ask for it: "cpu", "cuda:0".
 void brim_device_spec_text(const brim_device *device, char *out, size_t size);
 void brim_device_close(brim_device *device);
-// Before ops are prepared: so many threads compute. Nothing happens where the backend has no such number,
-// or for 0.
+// Sets the number of computing threads, before ops are prepared. A no-op for 0, or if the backend
+// has no such number.
 brim_status brim_device_set_threads(brim_device *device, int threads);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);
@@ -539,7 +540,7 @@ typedef struct brim_event brim_event;
 brim_status brim_event_create(brim_device *device, brim_event **out);
 void brim_event_destroy(brim_device *device, brim_event *event);
 brim_status brim_event_record(brim_device *device, brim_event *event);
-// The same on the copy stream.
+// Records on the copy stream.
 brim_status brim_event_record_copy(brim_device *device, brim_event *event);
 brim_status brim_event_sync(brim_device *device, brim_event *event);       // the host waits
 brim_status brim_event_wait(brim_device *device, brim_event *event);       // the main stream waits

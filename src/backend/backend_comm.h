@@ -12,8 +12,8 @@ extern "C" {
 
 #define BRIM_RANKS_MAX 1024
 
-// What an implementation does. Every rank makes the same calls in the same order, from one thread at a
-// time. A call that fails has failed for good: the communicator is of no use afterwards.
+// The functions of an implementation. Every rank makes the same calls in the same order, from one
+// thread at a time. After a failed call the communicator is unusable.
 typedef struct brim_host_comm_table {
   const char *name;  // "shm", "mpi"
   // `data` of every rank becomes the sum over all ranks, added in the order of ranks: the same bits on
@@ -22,8 +22,8 @@ typedef struct brim_host_comm_table {
   // `mine` of rank r is copied to all + r * bytes; it may lie there already.
   brim_status (*all_gather)(void *impl, const void *mine, void *all, size_t bytes);
   brim_status (*broadcast)(void *impl, void *data, size_t bytes, int root);
-  // From any thread: calls that wait for other ranks end with BRIM_EIO soon, and all later ones. Other
-  // ranks learn of it if the implementation can tell them.
+  // From any thread: calls that wait for other ranks, and all later calls, end with BRIM_EIO soon.
+  // Other ranks learn of it if the implementation can tell them.
   void (*abandon)(void *impl);
   void (*close)(void *impl);  // ranks that still wait for this one learn of it, likewise
 } brim_host_comm_table;
@@ -31,8 +31,6 @@ typedef struct brim_host_comm_table {
 typedef struct brim_comm brim_comm;
 
 // Takes `impl` over, also where it fails. Starts the thread that works on posted requests.
-brim_status brim_comm_create(const brim_host_comm_table *table, void *impl, int rank, int size,
-                             brim_comm **out);
 void brim_comm_destroy(brim_comm *comm);    // NULL is fine; abandons what is still posted
 int brim_comm_rank(const brim_comm *comm);  // 0 of NULL
 int brim_comm_size(const brim_comm *comm);  // 1 of NULL
@@ -47,7 +45,7 @@ brim_status brim_comm_broadcast(brim_comm *comm, void *data, size_t bytes, int r
 brim_status brim_comm_post_all_reduce(brim_comm *comm, void *data, int64_t count, brim_dtype dtype);
 // All that was posted is done.
 brim_status brim_comm_wait(brim_comm *comm);
-// From any thread: this rank's calls end with BRIM_EIO soon, and those of the other ranks that wait for it.
+// From any thread: calls of this rank, and of ranks that wait for it, end with BRIM_EIO soon.
 void brim_comm_abandon(brim_comm *comm);
 
 // Since the communicator was made.
@@ -55,11 +53,11 @@ typedef struct brim_comm_stats {
   uint64_t calls;
   uint64_t bytes;     // summed, gathered (of all ranks) or broadcast
   int64_t busy_ns;    // exchanging, on whichever thread
-  int64_t waited_ns;  // of callers, for what they asked for or had posted: the exposed part
+  int64_t waited_ns;  // time callers waited for requests, posted or not: the exposed part
 } brim_comm_stats;
 void brim_comm_read_stats(brim_comm *comm, brim_comm_stats *out);
 
-// `size` ranks of this machine over shared memory (backend_comm_shm.c). `name` begins with '/', is new, and
+// `size` ranks of this machine over shared memory (backend_comm.c). `name` begins with '/', is new, and
 // the same for all ranks (shm_open; the last that arrives unlinks it). Waits until all ranks came, at most
 // so long; the detail names the missing ones.
 brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t timeout_ns,

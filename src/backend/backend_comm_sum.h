@@ -1,5 +1,5 @@
 // Adding values of one rank to those of the ranks before it: one text for every communicator, so that
-// their sums have the same bits. Included by backend_comm_shm.c and the mpi plug-in.
+// their sums have the same bits. Included by backend_comm.c and the mpi plug-in.
 #ifndef BRIM_BACKEND_COMM_SUM_H_
 #define BRIM_BACKEND_COMM_SUM_H_
 

@@ -33,7 +33,7 @@ static brim_status parse_spec(const char *spec, char name[32], int *index) {
   return BRIM_OK;
 }
 
-// What to do instead when a backend cannot be had.
+// A hint what to use instead of a backend that is not available.
 static const char *instead_of(const char *name) {
   if (strcmp(name, "cuda") == 0) return "cpu";
   return "ref";
@@ -179,7 +179,7 @@ void brim_device_spec_text(const brim_device *device, char *out, size_t size) {
 
 void brim_device_close(brim_device *device) {
   if (!device) return;
-  brim_exchange_close(device);
+  brim_device_leave_ranks(device);
   destroy_streams(device);
   device->backend->device_close(device->impl);
   brim_free(device);

@@ -11,10 +11,10 @@
 struct brim_exchange {
   brim_comm *comm;               // borrowed; NULL = a rank alone
   const brim_comm_table *table;  // the backend's own; NULL = through the host
-  void *own;                     // of the table
+  void *own;                     // state of the table
   void *stream;                  // beside the main one; NULL on devices with host memory
   void *reached, *arrived;       // events: of the main stream for this one, and back
-  // What a host call could not say: it runs on a thread of the driver.
+  // The first failure of a host call, which runs on a driver's thread and cannot return it.
   pthread_mutex_t lock;
   brim_status failed;
   char why[512];
@@ -24,7 +24,7 @@ struct brim_exchange {
 typedef struct staged {
   struct brim_exchange *x;
   void *mine, *all;  // pinned; `all` of a gather
-  size_t bytes;      // of `mine`
+  size_t bytes;      // size of `mine`
   int64_t count;
   brim_dtype dtype;
   bool gathers;
@@ -55,7 +55,7 @@ bool brim_device_exchange_stats(const brim_device *device, brim_comm_stats *out)
   return true;
 }
 
-void brim_exchange_close(brim_device *device) {
+void brim_device_leave_ranks(brim_device *device) {
   struct brim_exchange *x = device->exchange;
   const brim_backend *b = device->backend;
   if (!x) return;
@@ -68,8 +68,6 @@ void brim_exchange_close(brim_device *device) {
   pthread_mutex_destroy(&x->lock);
   brim_free(x);
 }
-
-void brim_device_leave_ranks(brim_device *device) { brim_exchange_close(device); }
 
 void brim_device_abandon_ranks(brim_device *device) {
   const struct brim_exchange *x = device->exchange;
@@ -121,7 +119,7 @@ static brim_status open_streams(brim_device *device, struct brim_exchange *x) {
 
 brim_status brim_device_set_ranks(brim_device *device, brim_comm *comm, bool own, char *why) {
   char reason[256] = "";
-  brim_exchange_close(device);
+  brim_device_leave_ranks(device);
   struct brim_exchange *x = brim_calloc(1, sizeof *x);
   if (!x) return brim_fail(BRIM_ENOMEM, "no memory for the exchange between ranks");
   x->comm = comm;
@@ -135,7 +133,7 @@ brim_status brim_device_set_ranks(brim_device *device, brim_comm *comm, bool own
                        device->backend->name);
   }
   if (why) snprintf(why, 256, "%s", reason);
-  if (status) brim_exchange_close(device);
+  if (status) brim_device_leave_ranks(device);
   return status;
 }
 

@@ -1,19 +1,21 @@
-// Inside the backend room only.
+// Inside the backend room: what its files share.
 #ifndef BRIM_BACKEND_INT_H_
 #define BRIM_BACKEND_INT_H_
 
-#include "backend/backend.h"
+#include "backend/backend_exchange.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// BRIM_EABI when what a plug-in handed over cannot be used: other versions, missing required
-// members, half of an all-or-none group, bad op rows or extensions. `path` stands in messages.
-brim_status brim_plugin_check(const brim_plugin *plugin, const char *path);
-
-// Why the plug-in of this name is not loaded (its own refusal), or NULL when there was none.
+// Why the plug-in of this name refused to load; NULL if it did not refuse.
 const char *brim_registry_why(const brim_registry *registry, const char *name);
+
+// Exchange ops (backend_exchange.c).
+bool brim_op_is_exchange(brim_op op);
+brim_status brim_exchange_prepare(brim_device *device, brim_op_call *call);
+brim_status brim_exchange_run(brim_device *device, const brim_op_call *call);
+void brim_exchange_release(brim_device *device, brim_op_call *call);
 
 #ifdef __cplusplus
 }

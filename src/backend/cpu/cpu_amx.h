@@ -56,11 +56,6 @@ typedef enum brim_amx_layout {
 } brim_amx_layout;
 void brim_cpu_amx_pack(brim_amx_layout layout, const brim_amx_pack *pack);
 
-// CONV_BWD_WEIGHT (cpu_conv_amx_weight.c).
-brim_status brim_cpu_conv_amx_weight_prepare(const brim_cpu_conv *conv, void **state,
-                                             size_t *workspace_bytes);
-void brim_cpu_conv_amx_weight_run(const void *state, const brim_cpu_gemm_args *args);
-
 #ifdef __cplusplus
 }
 #endif

@@ -218,7 +218,7 @@ BRIM_CPU_CLONES static void input_body(void *arg, int rank, int size) {
   }
 }
 
-// With more channels in y than in x: the others are 0.
+// y has more channels than x: the others become 0.
 BRIM_CPU_CLONES static void input_padded_body(void *arg, int rank, int size) {
   const input_arg *a = arg;
   enum { PIXELS = BRIM_CPU_BLOCK / 4 };

@@ -87,9 +87,9 @@ static void gather_f32(void *dst, int width, const void *const *at, size_t offse
   }
 }
 
-// In assembly because the compilers' schedules differ by more than half (GCC 12 spills two of the
-// 24 sums in every step of k: 50 GFLOP/s on a Neoverse-V1 core against 82 of 83). Sums of row r are
-// in v(8 + 3r) and the two after it. Loads run one step ahead: A in v0-v1, B in v2-v4 and v5-v7 by
+// Assembly, because compilers' schedules are less than half as fast (GCC 12 spills two of the 24
+// sums in every step of k: 50 GFLOP/s on a Neoverse-V1 core against 82 of 83). Sums of row r are in
+// v(8 + 3r) and the two after it. Loads run one step ahead: A in v0-v1, B in v2-v4 and v5-v7 by
 // turns; an odd last step finds its operands already there.
 #define FMLA4(b, a, r0, r1, r2, r3)    \
   "fmla v" #r0 ".4s, v" #b ".4s, v" #a \

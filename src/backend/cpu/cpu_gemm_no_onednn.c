@@ -1,4 +1,4 @@
-// Stands in for cpu_gemm_onednn.c where oneDNN was not found when building.
+// Stands in for cpu_onednn.c where oneDNN was not found when building.
 #include "backend/cpu/cpu_int.h"
 
 static bool never(const brim_cpu_machine *machine, char *text, size_t text_size) {

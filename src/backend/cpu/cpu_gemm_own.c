@@ -1,12 +1,115 @@
-// Our own matrix product: pack blocks of A and B into panels, multiply panel by panel with a kernel
-// of brim_cpu_kernel, finish each tile while it is in L1 (bias, activation, its derivative,
-// rounding to bf16). The sum over k is split only by the kernel's kc, so results do not depend on
-// the number of threads.
+// Our own matrix product: pack blocks of A and B into panels, multiply panel by panel with a kernel of
+// brim_cpu_kernel, finish each tile while it is in L1 (bias, activation, its derivative, rounding to
+// bf16). The sum over k is split only by the kernel's kc, so results do not depend on the number of
+// threads. The kernels in plain C serve every machine: 4 x 16 floats, which any compiler puts into
+// vectors; bf16 is widened to f32 while packing, so it works everywhere at the speed of f32.
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
+
+//---------------------------------- portable kernels ----------------------------------
+
+enum { MR = 4, NR = 16 };
+
+static void pack_f32(void *dst, int width, const void *src, int64_t ld, int rows, int k,
+                     bool k_contiguous) {
+  float *to = dst;
+  const float *from = src;
+  int64_t row_step = k_contiguous ? ld : 1, k_step = k_contiguous ? 1 : ld;
+  for (int i = 0; i < k; i++) {
+    for (int r = 0; r < width; r++) {
+      to[i * width + r] = r < rows ? from[r * row_step + i * k_step] : 0.0f;
+    }
+  }
+}
+
+static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int rows, int k,
+                      bool k_contiguous) {
+  float *to = dst;
+  const uint16_t *from = src;
+  int64_t row_step = k_contiguous ? ld : 1, k_step = k_contiguous ? 1 : ld;
+  for (int i = 0; i < k; i++) {
+    for (int r = 0; r < width; r++) {
+      to[i * width + r] = r < rows ? brim_cpu_from_bf16(from[r * row_step + i * k_step]) : 0.0f;
+    }
+  }
+}
+
+// One row of a panel <- k floats; NULL is a row of 0.
+static void put_row(float *restrict to, int width, const float *restrict from, int k) {
+  for (int i = 0; i < k; i++) to[i * width] = from ? from[i] : 0.0f;
+}
+
+static void gather_f32(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                       bool k_contiguous) {
+  float *to = dst;
+  for (int r = 0; k_contiguous && r < width; r++) {
+    const char *from = r < rows ? (const char *)at[r] + offset : NULL;
+    put_row(to + r, width, (const float *)(const void *)from, k);
+  }
+  for (int i = 0; !k_contiguous && i < k; i++, to += width) {
+    memset(to, 0, (size_t)width * sizeof *to);
+    memcpy(to, (const char *)at[i] + offset, (size_t)rows * sizeof *to);
+  }
+}
+
+static void gather_bf16(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
+                        bool k_contiguous) {
+  float *to = dst, wide[BRIM_CPU_BLOCK];
+  for (int r = 0; k_contiguous && r < width; r++) {
+    const char *from = r < rows ? (const char *)at[r] + offset : NULL;
+    for (int i = 0; i < k; i += BRIM_CPU_BLOCK) {
+      int n = k - i < BRIM_CPU_BLOCK ? k - i : BRIM_CPU_BLOCK;
+      const float *row = from ? brim_cpu_read(from, BRIM_BF16, i, n, wide) : NULL;
+      put_row(to + i * width + r, width, row, n);
+    }
+  }
+  for (int i = 0; !k_contiguous && i < k; i++, to += width) {
+    const uint16_t *from = (const uint16_t *)(const void *)((const char *)at[i] + offset);
+    for (int r = 0; r < width; r++) to[r] = r < rows ? brim_cpu_from_bf16(from[r]) : 0.0f;
+  }
+}
+
+BRIM_CPU_CLONES static void tile_f32(int64_t groups, const void *a, const void *b, float *tile) {
+  const float *pa = a, *pb = b;
+  float acc[MR][NR] = {{0}};
+  for (int64_t i = 0; i < groups; i++, pa += MR, pb += NR) {
+    for (int r = 0; r < MR; r++) {
+      for (int c = 0; c < NR; c++) acc[r][c] += pa[r] * pb[c];
+    }
+  }
+  memcpy(tile, acc, sizeof acc);
+}
+
+const brim_cpu_kernel brim_cpu_kernel_portable_f32 = {
+    .name = "portable",
+    .mr = MR,
+    .nr = NR,
+    .kg = 1,
+    .kc = 384,
+    .mc = 128,
+    .pack_bytes = sizeof(float),
+    .pack = pack_f32,
+    .gather = gather_f32,
+    .tile = tile_f32,
+};
+
+const brim_cpu_kernel brim_cpu_kernel_portable_bf16 = {
+    .name = "portable, widened to f32",
+    .mr = MR,
+    .nr = NR,
+    .kg = 1,
+    .kc = 384,
+    .mc = 128,
+    .pack_bytes = sizeof(float),
+    .pack = pack_bf16,
+    .gather = gather_bf16,
+    .tile = tile_f32,
+};
+
+//---------------------------------- the product ----------------------------------
 
 // Rows and columns packed at once. At 1024 x 1536 x 384 f32 that is 1.5 + 2.3 MB, inside L3.
 enum { OWN_MAX_M = 1024, OWN_MAX_N = 1536 };
@@ -46,7 +149,7 @@ static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
   s->nb = block_of(s->g.n, max_n, kernel->nr);
   s->kb = block_of(s->g.k, kernel->kc, kernel->kg);
   size_t a = brim_cpu_round64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
-  // What kernels read past the last panel of A is B, past B the sums or this spare line.
+  // Kernels read past the last panel: behind A lies B, behind B lie the sums or this spare line.
   size_t b = brim_cpu_round64((size_t)(s->nb * s->kb) * kernel->pack_bytes) + BRIM_CPU_ALIGN;
   bool f32_out = s->g.type == BRIM_F32 || s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
   s->partial = !f32_out && s->kb < s->g.k;
@@ -63,7 +166,7 @@ static void plan_grid(own_state *s) {
   for (int gm = 1; gm <= s->g.threads; gm++) {
     int gn = s->g.threads / gm;
     int64_t work = brim_cpu_ceil_div(panels_m, gm) * brim_cpu_ceil_div(panels_n, gn);
-    // Of equals take more parts of rows: B's panels are the larger stream.
+    // Among equal splits prefer more parts of rows: B's panels are the larger stream.
     if (work <= best) best = work, s->grid_m = gm, s->grid_n = gn;
   }
 }
@@ -249,7 +352,7 @@ static void multiply_share(const own_block *b, int part) {
 static void pack_body(void *arg, int rank, int size) {
   const own_block *b = arg;
   pack_share(b, true, rank, size);
-  // With all of k in one block, B's panels serve every block of rows.
+  // If all of k is one block, B's panels serve every block of rows.
   if (b->ic == 0 || b->s->kb < b->s->g.k) pack_share(b, false, rank, size);
 }
 

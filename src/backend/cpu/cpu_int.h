@@ -1,6 +1,6 @@
-// Inside the cpu plug-in only: the device, what the host lends, the thread team, the product
-// providers and the op entry points. The plug-in links nothing of brim, so the few helpers on
-// tensors that it needs stand here.
+// Inside the cpu plug-in: the device, the host's functions, the thread team, the product providers
+// and the op entry points. The plug-in links nothing of brim, so the few tensor helpers that it
+// needs are here.
 #ifndef BRIM_BACKEND_CPU_INT_H_
 #define BRIM_BACKEND_CPU_INT_H_
 
@@ -22,9 +22,8 @@ extern "C" {
 //---------------------------------- host ----------------------------------
 
 // Called once, by brim_plugin_query before any device exists; `mask` is BRIM_CPU_MASK's.
-void brim_cpu_set_host(const brim_host_api *host, unsigned mask);
 const brim_host_api *brim_cpu_host(void);
-// What BRIM_CPU_MASK said when the plug-in was loaded: bits BRIM_CPU_MASK_*.
+// The value of BRIM_CPU_MASK when the plug-in was loaded: bits BRIM_CPU_MASK_*.
 unsigned brim_cpu_masked(void);
 brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRINTF(2, 3);
 
@@ -70,8 +69,7 @@ typedef struct brim_cpu_machine {
   bool amx;  // bf16 tiles, and the kernel lets this process use them
 } brim_cpu_machine;
 
-void brim_cpu_machine_read(brim_cpu_machine *machine);
-// Whether the CPU has bf16 tiles; asks the kernel for them, for every thread of this process.
+// True if the CPU has bf16 tiles; asks the kernel for them, for every thread of this process.
 bool brim_cpu_amx_permitted(void);
 
 //---------------------------------- matrix products ----------------------------------
@@ -82,7 +80,7 @@ bool brim_cpu_amx_permitted(void);
 //   LINEAR_BWD_WEIGHT  A = dy(k,m)' B = x(k,n)   C = dw: f32, added to when accumulate
 typedef struct brim_cpu_gemm {
   brim_op op;
-  brim_dtype type;  // of A, B, bias, s, and of C except for LINEAR_BWD_WEIGHT
+  brim_dtype type;  // type of A, B, bias, s, and of C except for LINEAR_BWD_WEIGHT
   int64_t m, n, k;
   bool bias, accumulate;
   brim_act act;
@@ -100,13 +98,13 @@ typedef struct brim_cpu_gemm_args {
 // A convolution or one of its gradients; dimensions as in the op table.
 typedef struct brim_cpu_conv {
   brim_op op;
-  brim_dtype type;     // of activations and weights; a gradient of weights is f32
+  brim_dtype type;     // type of activations and weights; a gradient of weights is f32
   int64_t n, h, w, c;  // x
   int64_t m, r, s;     // w(m, r, s, c)
   int64_t p, q;        // y(n, p, q, m)
   int64_t stride, pad;
   bool accumulate;  // CONV_BWD_WEIGHT
-  // Of a LINEAR op that is computed as a convolution of one pixel (cpu_linear.c), as in brim_cpu_gemm.
+  // A LINEAR op computed as a convolution of one pixel (cpu_linear.c): members as in brim_cpu_gemm.
   bool bias;
   brim_act act;
   int threads;
@@ -125,12 +123,12 @@ typedef struct brim_cpu_conv_table {
 
 typedef struct brim_cpu_gemm_provider {
   const char *name;
-  // Whether this build and this machine have it; text says which library or kernels.
+  // True if this build and this machine have the provider; `text` names the library or kernels.
   bool (*available)(const brim_cpu_machine *machine, char *text, size_t text_size);
   bool (*supports)(const brim_cpu_machine *machine, brim_dtype type);
-  // Whether this CPU multiplies it faster than f32.
+  // True if this CPU multiplies the type faster than f32.
   bool (*fast)(const brim_cpu_machine *machine, brim_dtype type);
-  // Whether it beats brim_cpu_narrow_run, too. NULL = never.
+  // True if the provider also beats brim_cpu_narrow_run. NULL = never.
   bool (*narrow)(const brim_cpu_machine *machine, brim_dtype type);
   brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm, void **state,
                          size_t *workspace_bytes);
@@ -149,7 +147,7 @@ extern const brim_cpu_conv_table brim_cpu_conv_onednn;
 extern const brim_cpu_conv_table brim_cpu_conv_own;
 extern const brim_cpu_conv_table brim_cpu_conv_portable;
 extern const brim_cpu_conv_table brim_cpu_conv_amx;  // bf16, channels in 32s: see cpu_conv.c
-extern const int brim_cpu_amx_least_images;          // of 32, for it to be worth it
+extern const int brim_cpu_amx_least_images;          // least blocks of 32 images
 
 // The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
 // relu's derivative (s > 0), into C.
@@ -170,8 +168,8 @@ typedef struct brim_cpu_kernel {
   // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
   void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
                bool k_contiguous);
-  // The same for elements that lie apart; at[] + offset bytes is row r's k elements when
-  // k_contiguous, else the `rows` elements of step i.
+  // Packs elements that lie apart: at[] + offset bytes is row r's k elements when k_contiguous,
+  // else the `rows` elements of step i.
   void (*gather)(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
                  bool k_contiguous);
   // tile(mr, nr) <- sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.

@@ -82,7 +82,7 @@ brim_status brim_cpu_knn_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-// Is x farther than y? The later of equals is.
+// True if x is farther than y; among equals the later one is.
 static bool farther(neighbour x, neighbour y) {
   return x.s < y.s || (x.s == y.s && x.index > y.index);
 }

@@ -7,12 +7,12 @@
 typedef struct linear_state {
   const brim_cpu_gemm_provider *provider;
   const brim_cpu_conv_table *tiles;  // in place of the provider; both NULL: narrow
-  void *inner;                       // of one of them
+  void *inner;                       // state of the one in use
   brim_cpu_gemm g;
 } linear_state;
 
-// Where the CPU has bf16 instructions oneDNN takes layers of few columns, too: two to ten times as fast
-// as widening their rows (docs/performance/cpu-step.md).
+// If the CPU has bf16 instructions, oneDNN takes layers of few columns too: two to ten times as
+// fast as widening their rows (docs/performance/cpu-step.md).
 static bool is_narrow(const brim_cpu_device *device, const brim_cpu_gemm *g) {
   const brim_cpu_gemm_provider *p = device->provider;
   return brim_cpu_narrow_fits(g) && !(p->narrow && p->narrow(&device->machine, g->type));

@@ -1,12 +1,106 @@
-// One op of oneDNN with its memory objects and the reorder of its weights: what products and
-// convolutions share.
-#include "backend/cpu/cpu_onednn.h"
-
+// Matrix products and convolutions by oneDNN (the v2 C API). An op is one primitive with its memory
+// objects. The layout of the weights is left to oneDNN (AMX needs its own); where it differs from ours
+// a reorder runs beside the op, in the workspace. Everything is created in prepare; a run only sets
+// addresses. Activations keep our NHWC layout. Our loops do what oneDNN does not: the derivative of
+// the activation, and adding to a gradient.
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "backend/cpu/cpu_int.h"
+
+static inline brim_status brim_cpu_dnn_check(dnnl_status_t status, const char *what) {
+  if (status == dnnl_success) return BRIM_OK;
+  if (status == dnnl_out_of_memory) {
+    return brim_cpu_fail(BRIM_ENOMEM, "cpu: oneDNN has no memory for %s", what);
+  }
+  return brim_cpu_fail(status == dnnl_unimplemented ? BRIM_EUNSUPPORTED : BRIM_EDEVICE,
+                       "cpu: oneDNN refused %s (status %d)", what, (int)status);
+}
+
+#define BRIM_CPU_DNN_TRY(expr, what)                       \
+  do {                                                     \
+    brim_status try_ = brim_cpu_dnn_check((expr), (what)); \
+    if (try_ != BRIM_OK) return try_;                      \
+  } while (0)
+
+// The op itself, its gradient by the data, its gradient by the weights.
+typedef enum brim_cpu_dnn_kind {
+  BRIM_CPU_DNN_FORWARD,
+  BRIM_CPU_DNN_DATA,
+  BRIM_CPU_DNN_WEIGHT,
+} brim_cpu_dnn_kind;
+
+// The memory objects of an op: the caller's tensors (or their gradients), then those in the
+// workspace.
+enum {
+  BRIM_CPU_DNN_X,
+  BRIM_CPU_DNN_W,
+  BRIM_CPU_DNN_Y,
+  BRIM_CPU_DNN_BIAS,
+  BRIM_CPU_DNN_SCRATCH,
+  BRIM_CPU_DNN_BLOCKED,  // the weights in oneDNN's layout
+  BRIM_CPU_DNN_REORDER,  // the reorder's scratchpad
+  BRIM_CPU_DNN_SLOTS
+};
+
+// How an op is named in messages: "a convolution", "to run a convolution", ...
+typedef struct brim_cpu_dnn_words {
+  const char *op, *kind, *description, *reorder, *run, *finish;
+} brim_cpu_dnn_words;
+
+typedef struct brim_cpu_dnn {
+  brim_cpu_dnn_kind kind;
+  int threads;
+  bool planning;  // no code is generated: descriptions know the sizes
+  const brim_cpu_dnn_words *words;
+  dnnl_engine_t engine;
+  dnnl_stream_t stream;
+  dnnl_primitive_t op, reorder;              // reorder NULL: oneDNN takes our layout
+  dnnl_memory_t memory[BRIM_CPU_DNN_SLOTS];  // NULL = not used
+  size_t offset[BRIM_CPU_DNN_SLOTS];         // of those in the workspace
+  bool in_workspace[BRIM_CPU_DNN_SLOTS];
+  int64_t add;          // > 0: a gradient of so many floats is added to what is there
+  size_t plain_offset;  // such a gradient in our layout, before it is added
+  size_t workspace_bytes;
+} brim_cpu_dnn;
+
+// The tensors of a layer in our layout, and the weights in any. bias NULL = none.
+typedef struct dnn_layer {
+  dnnl_memory_desc_t x, w, w_any, y;
+  const dnnl_memory_desc_t *bias;
+} dnn_layer;
+
+//---------------------------------- gradients of weights ----------------------------------
+
+// Several threads sum oneDNN's gradient of weights in barriers that spin: beside other programs each costs
+// a time slice. Here each rank computes its own slice of the output channels instead, alone, from a copy
+// of its columns of dy.
+typedef struct brim_cpu_dnn_slice {
+  void *state;  // a plan for one thread
+  int64_t begin, cols;
+  size_t dy, workspace;  // offsets in the workspace
+} brim_cpu_dnn_slice;
+
+typedef struct dnn_slices {
+  int count;
+  int64_t rows, cols;  // shape of dy
+  size_t element;      // bytes of its elements
+  int64_t weights;     // floats of dw per column of dy
+  const struct brim_cpu_dnn_slicer *by;
+  brim_cpu_dnn_slice at[];
+} dnn_slices;
+
+typedef struct brim_cpu_dnn_slicer {
+  brim_status (*prepare)(const void *whole, int64_t cols, void **state, size_t *bytes);
+  brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
+  void (*release)(void *state);
+} brim_cpu_dnn_slicer;
 
 //---------------------------------- plan ----------------------------------
 
-brim_status brim_cpu_dnn_open(brim_cpu_dnn *d) {
+// kind, threads, planning, words and add are given; close in any case.
+static brim_status dnn_open(brim_cpu_dnn *d) {
   // Primitives are made for a number of threads; it changes bits, so it is fixed here and in run.
   brim_cpu_team_set_default(d->threads);
   BRIM_CPU_DNN_TRY(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "an engine");
@@ -14,7 +108,7 @@ brim_status brim_cpu_dnn_open(brim_cpu_dnn *d) {
   return BRIM_OK;
 }
 
-void brim_cpu_dnn_close(brim_cpu_dnn *d) {
+static void dnn_close(brim_cpu_dnn *d) {
   for (int i = 0; i < BRIM_CPU_DNN_SLOTS; i++) {
     if (d->memory[i]) dnnl_memory_destroy(d->memory[i]);
   }
@@ -24,16 +118,18 @@ void brim_cpu_dnn_close(brim_cpu_dnn *d) {
   if (d->engine) dnnl_engine_destroy(d->engine);
 }
 
-brim_status brim_cpu_dnn_attr(dnnl_primitive_attr_t *attr) {
+// Attributes with a scratchpad of ours.
+static brim_status dnn_attr(dnnl_primitive_attr_t *attr) {
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_create(attr), "attributes");
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user),
                    "a scratchpad");
   return BRIM_OK;
 }
 
-brim_status brim_cpu_dnn_describe(const brim_cpu_dnn *d, const_dnnl_op_desc_t forward,
-                                  const_dnnl_op_desc_t backward, const_dnnl_primitive_attr_t attr,
-                                  dnnl_primitive_desc_t *pd) {
+// A description: of `forward`, or of `backward` (not NULL), which belongs to it.
+static brim_status dnn_describe(const brim_cpu_dnn *d, const_dnnl_op_desc_t forward,
+                                const_dnnl_op_desc_t backward, const_dnnl_primitive_attr_t attr,
+                                dnnl_primitive_desc_t *pd) {
   const char *what = d->words->kind;
   if (!backward) {
     return brim_cpu_dnn_check(dnnl_primitive_desc_create(pd, forward, attr, d->engine, NULL), what);
@@ -71,7 +167,7 @@ static brim_status make_reorder(brim_cpu_dnn *d, const dnnl_memory_desc_t *plain
   const dnnl_memory_desc_t *from = out ? blocked : plain, *to = out ? plain : blocked;
   dnnl_primitive_desc_t pd = NULL;
   dnnl_primitive_attr_t attr = NULL;
-  brim_status status = brim_cpu_dnn_attr(&attr);
+  brim_status status = dnn_attr(&attr);
   if (status != BRIM_OK) goto done;
   status = brim_cpu_dnn_check(
       dnnl_reorder_primitive_desc_create(&pd, from, d->engine, to, d->engine, attr),
@@ -88,8 +184,9 @@ done:
   return status;
 }
 
-brim_status brim_cpu_dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd,
-                              const brim_cpu_dnn_layer *layer) {
+// The op of a description, memory objects for its tensors, and a reorder where its weights lie otherwise
+// than ours.
+static brim_status dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd, const dnn_layer *layer) {
   bool weight = d->kind == BRIM_CPU_DNN_WEIGHT;
   if (!d->planning) BRIM_CPU_DNN_TRY(dnnl_primitive_create(&d->op, pd), d->words->op);
   BRIM_TRY(add_memory(d, BRIM_CPU_DNN_X, &layer->x));
@@ -158,7 +255,8 @@ static brim_status run_op(const brim_cpu_dnn *d) {
   return brim_cpu_dnn_check(dnnl_primitive_execute(d->op, d->stream, n, list), d->words->run);
 }
 
-brim_status brim_cpu_dnn_run(const brim_cpu_dnn *d, const brim_cpu_gemm_args *args) {
+// Sets addresses, runs, waits and adds. a, b and c of the arguments are the op's inputs and output.
+static brim_status run_layer(const brim_cpu_dnn *d, const brim_cpu_gemm_args *args) {
   bool weight = d->kind == BRIM_CPU_DNN_WEIGHT;
   void *out = d->add > 0 ? (char *)args->workspace + d->plain_offset : args->c;
   brim_cpu_team_set_default(d->threads);
@@ -178,14 +276,21 @@ brim_status brim_cpu_dnn_run(const brim_cpu_dnn *d, const brim_cpu_gemm_args *ar
 
 enum { SLICE_COLS = 16 };  // a vector of floats
 
-brim_status brim_cpu_dnn_slices_prepare(const brim_cpu_dnn_slices *shape, int threads,
-                                        const void *whole, brim_cpu_dnn_slices **out,
-                                        size_t *workspace_bytes) {
+static void slices_release(dnn_slices *s) {
+  if (!s) return;
+  for (int i = 0; i < s->count; i++) s->by->release(s->at[i].state);
+  brim_cpu_host()->free(s);
+}
+
+// rows, cols, element, weights and by are taken from `shape`. *out stays NULL where there is nothing to
+// slice, or no kernel for a slice.
+static brim_status slices_prepare(const dnn_slices *shape, int threads, const void *whole,
+                                  dnn_slices **out, size_t *workspace_bytes) {
   *out = NULL;
   const int64_t most = brim_cpu_ceil_div(shape->cols, SLICE_COLS);
   const int count = threads < most ? threads : (int)most;
   if (count < 2) return BRIM_OK;
-  brim_cpu_dnn_slices *s = brim_cpu_host()->alloc(sizeof *s + (size_t)count * sizeof s->at[0], 0);
+  dnn_slices *s = brim_cpu_host()->alloc(sizeof *s + (size_t)count * sizeof s->at[0], 0);
   if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a gradient");
   *s = *shape;
   s->count = 0;
@@ -198,7 +303,7 @@ brim_status brim_cpu_dnn_slices_prepare(const brim_cpu_dnn_slices *shape, int th
     size_t own = 0;
     brim_status status = s->by->prepare(whole, at->cols, &at->state, &own);
     if (status != BRIM_OK) {
-      brim_cpu_dnn_slices_release(s);
+      slices_release(s);
       return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
     }
     s->count = i + 1;
@@ -212,14 +317,14 @@ brim_status brim_cpu_dnn_slices_prepare(const brim_cpu_dnn_slices *shape, int th
 }
 
 typedef struct slices_run {
-  const brim_cpu_dnn_slices *s;
+  const dnn_slices *s;
   const brim_cpu_gemm_args *args;
   brim_status *status;
 } slices_run;
 
 static void slices_body(void *arg, int rank, int size) {
   const slices_run *run = arg;
-  const brim_cpu_dnn_slices *s = run->s;
+  const dnn_slices *s = run->s;
   for (int i = rank; i < s->count; i += size) {
     const brim_cpu_dnn_slice *at = &s->at[i];
     char *dy = (char *)run->args->workspace + at->dy;
@@ -237,15 +342,462 @@ static void slices_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_dnn_slices_run(const brim_cpu_dnn_slices *s, const brim_cpu_gemm_args *args) {
+static brim_status run_slices(const dnn_slices *s, const brim_cpu_gemm_args *args) {
   brim_status status = BRIM_OK;
   slices_run run = {s, args, &status};
   brim_cpu_team_run(s->count, slices_body, &run);
   return status;
 }
 
-void brim_cpu_dnn_slices_release(brim_cpu_dnn_slices *s) {
-  if (!s) return;
-  for (int i = 0; i < s->count; i++) s->by->release(s->at[i].state);
+//---------------------------------- matrix products ----------------------------------
+
+typedef struct dnn_state {
+  brim_cpu_gemm g;
+  brim_cpu_dnn d;
+  dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
+} dnn_state;
+
+static const brim_cpu_dnn_words words = {
+    .op = "a matrix product",
+    .kind = "a matrix product of this type and shape on this CPU",
+    .description = "the product's description",
+    .reorder = "a reorder of the weights",
+    .run = "to run a matrix product",
+    .finish = "to finish a matrix product",
+};
+
+//---------------------------------- plan ----------------------------------
+
+static dnnl_status_t plain_2d(dnnl_memory_desc_t *md, int64_t rows, int64_t cols,
+                              dnnl_data_type_t type, dnnl_format_tag_t tag) {
+  dnnl_dims_t dims = {rows, cols};
+  return dnnl_memory_desc_init_by_tag(md, 2, dims, type, tag);
+}
+
+static dnnl_alg_kind_t eltwise_of(brim_act act) {
+  switch (act) {
+    case BRIM_ACT_RELU:
+      return dnnl_eltwise_relu;
+    case BRIM_ACT_GELU:
+      return dnnl_eltwise_gelu_erf;
+    case BRIM_ACT_TANH:
+      return dnnl_eltwise_tanh;
+    default:
+      return dnnl_alg_kind_undef;
+  }
+}
+
+// The activation behind a forward product.
+static brim_status make_attr(const brim_cpu_gemm *g, dnnl_primitive_attr_t *attr) {
+  BRIM_TRY(dnn_attr(attr));
+  if (g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
+  dnnl_post_ops_t ops = NULL;
+  BRIM_CPU_DNN_TRY(dnnl_post_ops_create(&ops), "post-ops");
+  brim_status status = brim_cpu_dnn_check(
+      dnnl_post_ops_append_eltwise(ops, 1.0f, eltwise_of(g->act), 0.0f, 0.0f), "a post-op");
+  if (status == BRIM_OK) {
+    status = brim_cpu_dnn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-ops");
+  }
+  dnnl_post_ops_destroy(ops);
+  return status;
+}
+
+// The three tensors of a layer as oneDNN sees it: x(rows, in), w(out, in), y(rows, out).
+static brim_status describe(const brim_cpu_gemm *g, dnn_layer *d, dnnl_memory_desc_t *bias) {
+  dnnl_data_type_t type = g->type == BRIM_F32 ? dnnl_f32 : dnnl_bf16;
+  dnnl_data_type_t w_type = g->op == BRIM_OP_LINEAR_BWD_WEIGHT ? dnnl_f32 : type;
+  int64_t rows = g->m, in = g->k, out = g->n;
+  if (g->op == BRIM_OP_LINEAR_BWD_DATA) in = g->n, out = g->k;
+  if (g->op == BRIM_OP_LINEAR_BWD_WEIGHT) rows = g->k, in = g->n, out = g->m;
+  BRIM_CPU_DNN_TRY(plain_2d(&d->x, rows, in, type, dnnl_ab), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->w, out, in, w_type, dnnl_ab), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->w_any, out, in, w_type, dnnl_format_tag_any), "a layout");
+  BRIM_CPU_DNN_TRY(plain_2d(&d->y, rows, out, type, dnnl_ab), "a layout");
+  dnnl_dims_t dims = {out};
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(bias, 1, dims, type, dnnl_a), "a layout");
+  d->bias = g->bias ? bias : NULL;
+  return BRIM_OK;
+}
+
+static brim_status make_desc(const dnn_state *s, const dnn_layer *l, dnnl_primitive_desc_t *pd) {
+  dnnl_inner_product_desc_t forward, backward;
+  // The backward passes want the forward one they belong to; in it the weights have x's type.
+  dnnl_memory_desc_t w_any = l->w_any;
+  w_any.data_type = l->x.data_type;
+  BRIM_CPU_DNN_TRY(dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, &l->x,
+                                                        &w_any, l->bias, &l->y),
+                   words.description);
+  if (s->d.kind == BRIM_CPU_DNN_DATA) {
+    BRIM_CPU_DNN_TRY(dnnl_inner_product_backward_data_desc_init(&backward, &l->x, &l->w_any, &l->y),
+                     words.description);
+  } else if (s->d.kind == BRIM_CPU_DNN_WEIGHT) {
+    BRIM_CPU_DNN_TRY(
+        dnnl_inner_product_backward_weights_desc_init(&backward, &l->x, &l->w_any, NULL, &l->y),
+        words.description);
+  }
+  dnnl_primitive_attr_t attr = NULL;
+  brim_status status = make_attr(&s->g, &attr);
+  if (status == BRIM_OK) {
+    bool is_forward = s->d.kind == BRIM_CPU_DNN_FORWARD;
+    status = dnn_describe(&s->d, &forward, is_forward ? NULL : &backward, attr, pd);
+  }
+  if (attr) dnnl_primitive_attr_destroy(attr);
+  return status;
+}
+
+static brim_status plan(dnn_state *s) {
+  dnn_layer layer;
+  dnnl_memory_desc_t bias;
+  dnnl_primitive_desc_t pd = NULL;
+  BRIM_TRY(describe(&s->g, &layer, &bias));
+  BRIM_TRY(make_desc(s, &layer, &pd));
+  brim_status status = dnn_plan(&s->d, pd, &layer);
+  dnnl_primitive_desc_destroy(pd);
+  return status;
+}
+
+static void dnn_release(void *state) {
+  dnn_state *s = state;
+  slices_release(s->slices);
+  dnn_close(&s->d);
   brim_cpu_host()->free(s);
 }
+
+static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args);
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes);
+static const brim_cpu_dnn_slicer slicer = {slice_prepare, dnn_run, dnn_release};
+
+static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm,
+                               void **state, size_t *workspace_bytes) {
+  (void)machine;
+  dnn_state *s = brim_cpu_host()->alloc(sizeof *s, 0);
+  if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a matrix product");
+  brim_cpu_dnn_kind kind = gemm->op == BRIM_OP_LINEAR            ? BRIM_CPU_DNN_FORWARD
+                           : gemm->op == BRIM_OP_LINEAR_BWD_DATA ? BRIM_CPU_DNN_DATA
+                                                                 : BRIM_CPU_DNN_WEIGHT;
+  *s = (dnn_state){.g = *gemm,
+                   .d = {.kind = kind,
+                         .threads = gemm->threads,
+                         .planning = gemm->planning,
+                         .words = &words,
+                         .add = gemm->accumulate ? gemm->m * gemm->n : 0}};
+  brim_status status = BRIM_OK;
+  if (kind == BRIM_CPU_DNN_WEIGHT) {
+    const dnn_slices shape = {.rows = gemm->k,
+                              .cols = gemm->m,
+                              .element = gemm->type == BRIM_F32 ? 4 : 2,
+                              .weights = gemm->n,
+                              .by = &slicer};
+    status = slices_prepare(&shape, gemm->threads, gemm, &s->slices, workspace_bytes);
+    *state = s;
+    if (s->slices) return BRIM_OK;
+  }
+  if (status == BRIM_OK) status = dnn_open(&s->d);
+  if (status == BRIM_OK) status = plan(s);
+  if (status != BRIM_OK) {
+    dnn_release(s);
+    return status;
+  }
+  *workspace_bytes = s->d.workspace_bytes;
+  *state = s;
+  return BRIM_OK;
+}
+
+static brim_status slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes) {
+  brim_cpu_gemm gemm = *(const brim_cpu_gemm *)whole;
+  gemm.m = cols;
+  gemm.threads = 1;
+  return dnn_prepare(NULL, &gemm, state, bytes);
+}
+
+//---------------------------------- run ----------------------------------
+
+static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
+  const dnn_state *s = state;
+  const brim_cpu_gemm *g = &s->g;
+  if (s->slices) return run_slices(s->slices, args);
+  BRIM_TRY(run_layer(&s->d, args));
+  if (!g->accumulate && args->s && g->op == BRIM_OP_LINEAR_BWD_DATA) {
+    brim_cpu_map(g->threads, BRIM_OP_ACT_BWD,
+                 (brim_cpu_map_arg){args->c, args->s, args->c, g->type, g->m * g->n, g->act});
+  }
+  return BRIM_OK;
+}
+
+//---------------------------------- choice ----------------------------------
+
+#if defined(__x86_64__)
+static const struct {
+  unsigned isa;
+  const char *name;
+} isa_names[] = {
+    {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+    {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+    {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+    {dnnl_cpu_isa_avx512_core, "avx512_core"},
+    {dnnl_cpu_isa_avx2, "avx2"},
+    {dnnl_cpu_isa_avx, "avx"},
+    {dnnl_cpu_isa_sse41, "sse41"},
+};
+
+static const char *isa_name(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  for (size_t i = 0; i < sizeof isa_names / sizeof *isa_names; i++) {
+    if ((isa & isa_names[i].isa) == isa_names[i].isa) return isa_names[i].name;
+  }
+  return "generic";
+}
+
+static bool has_bf16(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
+static bool has_bf16_instructions(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+// On Intel only AMX beats fp32: with AVX512_BF16 alone a step took 1.25 to 1.6 times as long
+// (docs/performance/cpu-step.md).
+static bool has_fast_bf16(void) {
+  unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  __builtin_cpu_init();
+  return (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx ||
+         (has_bf16_instructions() && !__builtin_cpu_is("intel"));
+}
+
+// Refused once oneDNN has been used: then it was under the same mask, which does not change.
+void brim_cpu_onednn_mask(unsigned mask) {
+  if (mask & BRIM_CPU_MASK_AVX2) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
+  } else if (mask & BRIM_CPU_MASK_AVX512) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+  } else if (mask & BRIM_CPU_MASK_BF16) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_vnni);
+  } else if (mask & BRIM_CPU_MASK_AMX) {
+    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+  }
+}
+#else
+static const char *isa_name(void) { return "generic"; }
+static bool has_bf16(void) { return false; }
+static bool has_bf16_instructions(void) { return false; }
+static bool has_fast_bf16(void) { return false; }
+void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
+#endif
+
+static bool dnn_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
+  (void)machine;
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(text, text_size, "oneDNN %d.%d.%d (%s)", v->major, v->minor, v->patch, isa_name());
+  return true;
+}
+
+static bool dnn_supports(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_F32 || (type == BRIM_BF16 && has_bf16());
+}
+
+static bool dnn_fast(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_F32 || (type == BRIM_BF16 && has_fast_bf16());
+}
+
+static bool dnn_narrow(const brim_cpu_machine *machine, brim_dtype type) {
+  (void)machine;
+  return type == BRIM_BF16 && has_bf16_instructions();
+}
+
+const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
+    .name = "onednn",
+    .available = dnn_available,
+    .supports = dnn_supports,
+    .fast = dnn_fast,
+    .narrow = dnn_narrow,
+    .prepare = dnn_prepare,
+    .run = dnn_run,
+    .release = dnn_release,
+    .conv = &brim_cpu_conv_onednn,
+};
+
+//---------------------------------- convolutions ----------------------------------
+
+typedef struct dnn_conv {
+  brim_cpu_conv v;
+  brim_cpu_dnn d;
+  dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
+} dnn_conv;
+
+static const brim_cpu_dnn_words conv_words = {
+    .op = "a convolution",
+    .kind = "a convolution of this type and shape on this CPU",
+    .description = "the convolution's description",
+    .reorder = "a reorder of a convolution's weights",
+    .run = "to run a convolution",
+    .finish = "to finish a convolution",
+};
+
+//---------------------------------- plan ----------------------------------
+
+// oneDNN counts dimensions as N, C, H, W and O, I, H, W whatever the layout.
+static brim_status conv_describe(const brim_cpu_conv *v, dnn_layer *d) {
+  dnnl_data_type_t type = v->type == BRIM_F32 ? dnnl_f32 : dnnl_bf16;
+  dnnl_data_type_t w_type = v->op == BRIM_OP_CONV_BWD_WEIGHT ? dnnl_f32 : type;
+  dnnl_dims_t x = {v->n, v->c, v->h, v->w}, y = {v->n, v->m, v->p, v->q};
+  dnnl_dims_t w = {v->m, v->c, v->r, v->s};
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->x, 4, x, type, dnnl_nhwc), "a layout");
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->y, 4, y, type, dnnl_nhwc), "a layout");
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->w, 4, w, w_type, dnnl_ohwi), "a layout");
+  BRIM_CPU_DNN_TRY(dnnl_memory_desc_init_by_tag(&d->w_any, 4, w, w_type, dnnl_format_tag_any),
+                   "a layout");
+  d->bias = NULL;
+  return BRIM_OK;
+}
+
+static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
+                                  dnnl_primitive_desc_t *pd) {
+  const brim_cpu_conv *v = &s->v;
+  dnnl_convolution_desc_t forward, backward;
+  dnnl_dims_t stride = {v->stride, v->stride}, pad = {v->pad, v->pad};
+  // The backward passes want the forward one they belong to; in it the weights have x's type.
+  dnnl_memory_desc_t w_any = l->w_any;
+  w_any.data_type = l->x.data_type;
+  BRIM_CPU_DNN_TRY(
+      dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct,
+                                         &l->x, &w_any, NULL, &l->y, stride, pad, pad),
+      conv_words.description);
+  if (s->d.kind == BRIM_CPU_DNN_DATA) {
+    BRIM_CPU_DNN_TRY(
+        dnnl_convolution_backward_data_desc_init(&backward, dnnl_convolution_direct, &l->x,
+                                                 &l->w_any, &l->y, stride, pad, pad),
+        conv_words.description);
+  } else if (s->d.kind == BRIM_CPU_DNN_WEIGHT) {
+    BRIM_CPU_DNN_TRY(
+        dnnl_convolution_backward_weights_desc_init(&backward, dnnl_convolution_direct, &l->x,
+                                                    &l->w_any, NULL, &l->y, stride, pad, pad),
+        conv_words.description);
+  }
+  dnnl_primitive_attr_t attr = NULL;
+  brim_status status = dnn_attr(&attr);
+  if (status == BRIM_OK) {
+    bool is_forward = s->d.kind == BRIM_CPU_DNN_FORWARD;
+    status = dnn_describe(&s->d, &forward, is_forward ? NULL : &backward, attr, pd);
+  }
+  if (attr) dnnl_primitive_attr_destroy(attr);
+  return status;
+}
+
+// oneDNN answers shapes it has no kernel for with plain loops, hundreds of times slower than ours.
+// On Arm all it has are such, and a config that names it there means it.
+static bool plain_loops(const char *name) {
+#if defined(__x86_64__)
+  return strstr(name, "ref") != NULL;
+#else
+  (void)name;
+  return false;
+#endif
+}
+
+// A bug of oneDNN 2.6.3: its 1x1 kernels for AVX2 first gather the pixels that a stride keeps, in
+// whole vectors of 8 channels into room for the real number. With 4 channels one thread overwrites
+// what another has gathered, and the gradient of the weights differs from run to run.
+static bool gathers_too_much(const brim_cpu_conv *v, const char *name) {
+  return v->stride > 1 && v->c % 8 != 0 && strstr(name, "jit_1x1:") && !strstr(name, "avx512");
+}
+
+static brim_status refuse_kernel(const brim_cpu_conv *v, dnnl_primitive_desc_t pd) {
+  const char *name = "";
+  BRIM_CPU_DNN_TRY(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name),
+                   "to name its kernel");
+  if (plain_loops(name) || gathers_too_much(v, name)) {
+    return brim_cpu_fail(BRIM_EUNSUPPORTED, "cpu: oneDNN has no fast kernel for a convolution");
+  }
+  return BRIM_OK;
+}
+
+static brim_status conv_plan(dnn_conv *s) {
+  dnn_layer layer;
+  dnnl_primitive_desc_t pd = NULL;
+  BRIM_TRY(conv_describe(&s->v, &layer));
+  BRIM_TRY(conv_make_desc(s, &layer, &pd));
+  brim_status status = refuse_kernel(&s->v, pd);
+  if (status == BRIM_OK) status = dnn_plan(&s->d, pd, &layer);
+  dnnl_primitive_desc_destroy(pd);
+  return status;
+}
+
+static void conv_dnn_release(void *state) {
+  dnn_conv *s = state;
+  slices_release(s->slices);
+  dnn_close(&s->d);
+  brim_cpu_host()->free(s);
+}
+
+static brim_status conv_dnn_run(const void *state, const brim_cpu_gemm_args *args);
+static brim_status conv_slice_prepare(const void *whole, int64_t cols, void **state, size_t *bytes);
+static const brim_cpu_dnn_slicer conv_slicer = {conv_slice_prepare, conv_dnn_run, conv_dnn_release};
+
+static brim_status conv_dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_conv *conv,
+                                    void **state, size_t *workspace_bytes) {
+  (void)machine;
+  dnn_conv *s = brim_cpu_host()->alloc(sizeof *s, 0);
+  if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a convolution");
+  brim_cpu_dnn_kind kind = conv->op == BRIM_OP_CONV            ? BRIM_CPU_DNN_FORWARD
+                           : conv->op == BRIM_OP_CONV_BWD_DATA ? BRIM_CPU_DNN_DATA
+                                                               : BRIM_CPU_DNN_WEIGHT;
+  bool add = conv->accumulate && kind == BRIM_CPU_DNN_WEIGHT;
+  *s = (dnn_conv){.v = *conv,
+                  .d = {.kind = kind,
+                        .threads = conv->threads,
+                        .planning = conv->planning,
+                        .words = &conv_words,
+                        .add = add ? conv->m * conv->r * conv->s * conv->c : 0}};
+  brim_status status = BRIM_OK;
+  if (kind == BRIM_CPU_DNN_WEIGHT) {
+    const dnn_slices shape = {.rows = conv->n * conv->p * conv->q,
+                              .cols = conv->m,
+                              .element = conv->type == BRIM_F32 ? 4 : 2,
+                              .weights = conv->r * conv->s * conv->c,
+                              .by = &conv_slicer};
+    status = slices_prepare(&shape, conv->threads, conv, &s->slices, workspace_bytes);
+    *state = s;
+    if (s->slices) return BRIM_OK;
+  }
+  if (status == BRIM_OK) status = dnn_open(&s->d);
+  if (status == BRIM_OK) status = conv_plan(s);
+  if (status != BRIM_OK) {
+    conv_dnn_release(s);
+    return status;
+  }
+  *workspace_bytes = s->d.workspace_bytes;
+  *state = s;
+  return BRIM_OK;
+}
+
+static brim_status conv_slice_prepare(const void *whole, int64_t cols, void **state,
+                                      size_t *bytes) {
+  brim_cpu_conv conv = *(const brim_cpu_conv *)whole;
+  conv.m = cols;
+  conv.threads = 1;
+  return conv_dnn_prepare(NULL, &conv, state, bytes);
+}
+
+//---------------------------------- run ----------------------------------
+
+static brim_status conv_dnn_run(const void *state, const brim_cpu_gemm_args *args) {
+  const dnn_conv *s = state;
+  if (s->slices) return run_slices(s->slices, args);
+  // oneDNN 2.6.3's AMX kernels may multiply with whatever lies in the scratchpad: NaNs there came
+  // out in the gradient.
+  bool weight = s->d.kind == BRIM_CPU_DNN_WEIGHT;
+  if (weight && s->v.type == BRIM_BF16 && s->d.workspace_bytes) {
+    memset(args->workspace, 0, s->d.workspace_bytes);
+  }
+  return run_layer(&s->d, args);
+}
+
+const brim_cpu_conv_table brim_cpu_conv_onednn = {.prepare = conv_dnn_prepare,
+                                                  .run = conv_dnn_run,
+                                                  .release = conv_dnn_release,
+                                                  .pointwise = true};

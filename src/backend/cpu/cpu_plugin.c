@@ -1,12 +1,113 @@
-// The door of the cpu plug-in: brim_plugin_query, the backend table with its op rows, and the
-// device itself (host memory, synchronous). The ops live in the other files of this folder.
+// The door of the cpu plug-in: brim_plugin_query, the functions the host lends it, the features of
+// this CPU and the kernels chosen by them, the device itself (host memory, synchronous), and the
+// backend table with its op rows. The ops live in the other files of this folder.
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "base/base_cpu.h"
+
+//---------------------------------- the host ----------------------------------
+
+// The only file-scope state: device_count and device_info have no object to carry it. Set before
+// anything else can be called, never changed after.
+static const brim_host_api *host_api;
+static unsigned masked;
+
+// Called once, by brim_plugin_query before any device exists; `mask` is BRIM_CPU_MASK's.
+static void set_host(const brim_host_api *host, unsigned mask) {
+  host_api = host;
+  masked = mask;
+}
+
+unsigned brim_cpu_masked(void) { return masked; }
+
+const brim_host_api *brim_cpu_host(void) { return host_api; }
+
+brim_status brim_cpu_fail(brim_status status, const char *format, ...) {
+  char text[768];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, host_api->translate(format), args);
+  va_end(args);
+  return host_api->fail(status, text);
+}
+
+brim_status brim_cpu_check_process(const brim_cpu_device *device) {
+  if (device->pid == getpid()) return BRIM_OK;
+  return brim_cpu_fail(BRIM_ESTATE,
+                       "cpu: the device was opened before a fork, so its threads are in the "
+                       "parent; open it in the child");
+}
+
+//---------------------------------- the CPU ----------------------------------
+
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#endif
+
+static void add_feature(brim_cpu_machine *machine, const char *name) {
+  size_t n = strlen(machine->features);
+  snprintf(machine->features + n, sizeof machine->features - n, "%s%s", n ? " " : "", name);
+}
+
+static void read_features(brim_cpu_machine *machine) {
+  const unsigned cpu_mask = brim_cpu_masked();
+#if defined(__aarch64__)
+  machine->neon = !(cpu_mask & BRIM_CPU_MASK_NEON);
+  if (machine->neon) add_feature(machine, "neon");
+#ifdef HWCAP2_BF16
+  machine->neon_bf16 =
+      !(cpu_mask & BRIM_CPU_MASK_BF16) && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+#endif
+  if (machine->neon_bf16) add_feature(machine, "bf16");
+#elif defined(__x86_64__)
+  static const struct {
+    const char *flag;
+    unsigned bit;
+  } wanted[] = {{"avx2", BRIM_CPU_MASK_AVX2},
+                {"avx512f", BRIM_CPU_MASK_AVX512},
+                {"avx512_bf16", BRIM_CPU_MASK_BF16},
+                {"amx_bf16", BRIM_CPU_MASK_AMX}};
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    if (!(cpu_mask & wanted[i].bit) && brim_machine_cpu_flag("", wanted[i].flag)) {
+      add_feature(machine, wanted[i].flag);
+    }
+  }
+#else
+  (void)cpu_mask;
+#endif
+}
+
+static void read_machine(brim_cpu_machine *machine) {
+  *machine = (brim_cpu_machine){.threads = brim_cpu_threads(brim_cpu_root())};
+  brim_machine_cpu_name("", machine->model, sizeof machine->model);
+  if (!machine->model[0]) snprintf(machine->model, sizeof machine->model, "CPU");
+  read_features(machine);
+  machine->amx = !(brim_cpu_masked() & BRIM_CPU_MASK_AMX) && brim_cpu_amx_permitted();
+}
+
+const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
+  if (type == BRIM_BF16) {
+    bool neon = machine->neon_bf16 && brim_cpu_kernel_neon_bf16.pack;
+    return neon ? &brim_cpu_kernel_neon_bf16 : &brim_cpu_kernel_portable_bf16;
+  }
+  bool neon = machine->neon && brim_cpu_kernel_neon_f32.pack;
+  return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
+}
+
+// The kernels that machines without better ones get, on every machine, so that tests reach them.
+brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
+  brim_cpu_machine plain = *machine;
+  plain.neon = plain.neon_bf16 = plain.amx = false;
+  return plain;
+}
+
+//---------------------------------- the device ----------------------------------
 
 //---------------------------------- device ----------------------------------
 
@@ -40,7 +141,7 @@ static bool takes_amx(const brim_cpu_machine *machine, const char *name,
   return machine->amx && (!name || provider == &brim_cpu_gemm_own);
 }
 
-// Where the provider lacks bf16, ours computes it (cpu_linear.c, cpu_conv.c).
+// If the provider lacks bf16, our kernels compute it (cpu_linear.c, cpu_conv.c).
 static bool fast_bf16(const brim_cpu_machine *machine, const brim_cpu_gemm_provider *provider) {
   if (!provider->supports(machine, BRIM_BF16)) provider = &brim_cpu_gemm_own;
   return provider->fast(machine, BRIM_BF16);
@@ -72,7 +173,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   const brim_cpu_gemm_provider *provider = NULL;
   BRIM_TRY(check_mask());
   brim_cpu_machine machine;
-  brim_cpu_machine_read(&machine);
+  read_machine(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
   info->threads = machine.threads;
   char quota[48] = "";  // also tells apart what was measured under one: figures are kept by name
@@ -112,7 +213,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   brim_cpu_device *device = brim_cpu_host()->alloc(sizeof *device, 0);
   if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
   *device = (brim_cpu_device){.pid = getpid()};
-  brim_cpu_machine_read(&device->machine);
+  read_machine(&device->machine);
   brim_status status =
       choose_provider(&device->machine, wanted_provider(), &device->provider, text, sizeof text);
   device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
@@ -282,7 +383,7 @@ brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const bri
     return BRIM_EABI;
   }
   unsigned mask = brim_cpu_mask();
-  brim_cpu_set_host(host, mask);
+  set_host(host, mask);
   brim_cpu_onednn_mask(mask);
   *out = &plugin;
   return BRIM_OK;

@@ -58,7 +58,7 @@ static team the_team = {.busy = PTHREAD_MUTEX_INITIALIZER};
 static place_of_rank claims[MOST_THREADS];
 static pid_t worker_ids[MOST_THREADS];
 
-// What the thread runs now.
+// The region that the thread runs now.
 static _Thread_local struct {
   int rank, size;  // of the region; size 0 or 1: alone
   bool inside;     // a region: another one within it runs alone

@@ -21,8 +21,8 @@ extern "C" {
 #define BRIM_CPU_CLONES
 #endif
 
-// What such a function calls in its loops must become part of it: a function of its own would be
-// compiled once, for the plainest CPU.
+// Functions called in the loops of a cloned function must be inlined: a function of its own would
+// be compiled once, for the plainest CPU.
 #define BRIM_CPU_INLINE static inline __attribute__((always_inline))
 
 #define BRIM_CPU_BLOCK 512  // elements widened at a time: 2 KiB, three of them stay in L1
@@ -69,7 +69,8 @@ BRIM_CPU_INLINE const float *brim_cpu_read(const void *data, brim_dtype type, in
   return buffer;
 }
 
-// Where to put n floats for element i, and afterwards into the array (a no-op for f32).
+// A place to put n floats for element i; brim_cpu_flush then converts them into the array (a
+// no-op for f32).
 BRIM_CPU_INLINE float *brim_cpu_write(void *data, brim_dtype type, int64_t i, float *buffer) {
   return type == BRIM_F32 ? (float *)data + i : buffer;
 }
@@ -103,7 +104,7 @@ BRIM_CPU_INLINE float brim_cpu_exp(float x) {
   return x < -87.33f ? 0.0f : e;
 }
 
-// The same for x <= 0 (or NaN), with fewer steps.
+// exp for x <= 0 (or NaN), in fewer steps.
 BRIM_CPU_INLINE float brim_cpu_exp_down(float x) {
   const float magic = 12582912.0f;
   float c = x < -87.33f ? -87.33f : x;

@@ -1,6 +1,6 @@
-// What was chosen where a library offers several algorithms: a sorted table in the open device, a
-// cache file per GPU and library versions, and the timing that makes a choice. What a key or a
-// value means is the business of the op that stores it. Callers: cuda_conv.cu, cuda_linear.cu.
+// The algorithms chosen where a library offers several: a sorted table in the open device, a cache
+// file per GPU and library versions, and the timing that chooses. Keys and values are defined by
+// the op that stores them. Callers: cuda_conv.cu, cuda_linear.cu.
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void warn(const char *what, const char *path, const char *why) {
 
 //---------------------------------- the table ----------------------------------
 
-// Position of the key, or where it would stand.
+// Position of the key, or where it belongs.
 static size_t position_locked(const brim_cuda_algos *a, const char *key, bool *found) {
   size_t low = 0, high = a->count;
   while (low < high) {
@@ -103,9 +103,8 @@ static bool parse(const char *line, size_t length, char *key, char *value) {
 
 //---------------------------------- the cache file ----------------------------------
 
-// What the table does not know yet: a value that counts here already stays, and so does what this
-// process is about to write. The first line names the machine: a file of another machine is not
-// read.
+// Adds what the table does not know yet. Values in the table, and values this process is about to
+// write, win. The first line names the machine: another machine's file is not read.
 static void load_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
   FILE *f = fopen(a->path, "r");

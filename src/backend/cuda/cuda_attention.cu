@@ -7,8 +7,8 @@
 #include "backend/cuda/cuda_attention_f32.cuh"
 #include "backend/cuda/cuda_attention_int.cuh"
 
-// What a warp knows of its 16 query rows; [0] is row g, [1] row g + 8. Maxima and sums are of raw
-// scores; `sum` is only this lane's share.
+// State of a warp's 16 query rows; [0] is row g, [1] row g + 8. Maxima and sums are of raw scores;
+// `sum` is only this lane's share.
 template <int DP>
 struct forward_state {
   float o[DP / 8][4];

@@ -63,7 +63,7 @@ __device__ static inline void attention_zero(float acc[DP / 8][4]) {
   for (int n = 0; n < DP / 8; n++) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
 }
 
-// A operand of a 16 x DP tile: in registers where there is room, else read again where it is used.
+// A operand of a 16 x DP tile: kept in registers if there is room, else read again at each use.
 template <int DP>
 struct attention_tile {
   static constexpr bool HELD = DP <= 64;

@@ -21,10 +21,10 @@ struct attention_geo {
   float scale2;  // the same times log2(e): exponentials are powers of two
 };
 
-// Where one head's rows lie.
+// The place of one head's rows.
 struct attention_head {
   int64_t index;  // n * heads + a
-  int64_t qkv;    // of its q in row 0; k and v follow after c and 2 c, rows after 3 c
+  int64_t qkv;    // offset of its q in row 0; k and v follow after c and 2 c, rows after 3 c
   int64_t y;      // in y and dy; rows after c
   int64_t lse;
   int piece;

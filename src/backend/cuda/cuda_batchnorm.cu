@@ -124,7 +124,7 @@ __device__ static inline channel_moments moments_of(const float *part, int c, in
   return {(double)valid, (double)part[c] + sums.sum / n, deviations};
 }
 
-// From there to mean and 1 / deviation; one caller a channel also writes them down.
+// Turns moments into mean and 1 / deviation; one caller a channel also stores them.
 __device__ static inline channel_stats finish_stats(const moments &m, int c, channel_moments found,
                                                     bool write) {
   double n = found.count > 0 ? found.count : 1.0;
@@ -284,10 +284,6 @@ brim_status brim_cuda_batchnorm_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "batchnorm");
 }
 
-brim_status brim_cuda_batchnorm_apply_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_batchnorm_validate(impl, c);
-}
-
 // part[2][slabs][C], total[2][C]
 brim_status brim_cuda_batchnorm_prepare(void *impl, brim_op_call *c) {
   shape s = make_shape((const brim_cuda *)impl, &c->in[0], PER_SM);
@@ -395,10 +391,6 @@ brim_status brim_cuda_batchnorm_apply_run(void *impl, void *stream, const brim_o
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
   return brim_cuda_launched("batchnorm_apply");
-}
-
-brim_status brim_cuda_batchnorm_part_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_batchnorm_validate(impl, c);
 }
 
 brim_status brim_cuda_batchnorm_part_run(void *impl, void *stream, const brim_op_call *c) {

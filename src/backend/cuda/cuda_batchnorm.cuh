@@ -21,8 +21,8 @@ struct shape {
   int64_t rows;    // N
   int c, tile, lanes, tiles;
   bool whole;                  // channels are whole vectors
-  int64_t slabs, per;          // of the first pass
-  int64_t out_slabs, out_per;  // of the second
+  int64_t slabs, per;          // first pass
+  int64_t out_slabs, out_per;  // second pass
 };
 
 // per_sm: blocks of the first pass that an SM holds, PER_SM at most; it never makes slabs more.
@@ -56,7 +56,7 @@ static shape make_shape(const brim_cuda *device, const brim_tensor *x, int per_s
   return s;
 }
 
-// Where a thread works: its first channel, its lane among the pixels. Threads beyond either idle.
+// A thread's place: its first channel, its lane among the pixels. Threads beyond either idle.
 struct place {
   int channel, lane;
   bool on;

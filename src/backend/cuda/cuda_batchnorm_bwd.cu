@@ -14,7 +14,7 @@ struct gradient {
   T *dx, *dz;
 };
 
-// What a thread has to know of its channels to mask and normalise.
+// A thread's data of its channels, to mask and normalize.
 template <int W>
 struct channel_values {
   float mean[W], scale[W], shift[W];
@@ -186,12 +186,12 @@ __device__ static inline void store_passed(T *to, const float (&d)[W], bool vali
   brim_vec_store<T, W>(to, brim_vec_put<T, W>(v));
 }
 
-// What dx takes off: mean + (x - mean of x) * slope.
+// The part that dx subtracts: mean + (x - mean of x) * slope.
 struct taken {
   float mean, slope;
 };
 
-// From `total`, or, without it, from the slabs' sums.
+// Computes it from `total` or, without it, from the slabs' sums.
 __device__ static inline taken find_taken(const float *part, const float *total,
                                           const parameters &w, int64_t valid, const shape &s,
                                           int c) {
@@ -207,7 +207,7 @@ __device__ static inline taken find_taken(const float *part, const float *total,
   return {(float)(sum / n), (float)(product * rstd * rstd / n)};
 }
 
-// From the sums (2,C) of all ranks, and from how many values a channel has.
+// Computes it from the sums (2,C) of all ranks and the number of values of a channel.
 __device__ static inline taken find_joined(const float *sums, const float *total, double rstd,
                                            const shape &s, int c) {
   double n = *total > 0.0f ? (double)*total : 1.0;
@@ -276,10 +276,6 @@ __global__ static void __launch_bounds__(THREADS, 2)
 
 //---------------------------------- launches ----------------------------------
 
-brim_status brim_cuda_batchnorm_bwd_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_batchnorm_validate(impl, c);
-}
-
 template <typename T, int W, int MODE, bool JOINED>
 static void launch_bwd_apply(cudaStream_t stream, const shape &s, const gradient<T> &q,
                              const double *state, const float *part, const float *total,
@@ -289,7 +285,7 @@ static void launch_bwd_apply(cudaStream_t stream, const shape &s, const gradient
                                                                                total, w, s);
 }
 
-// Where the state lies among the inputs, with y and dy2 behind it.
+// Index of the state among the inputs; y and dy2 follow.
 static inline int state_index(const brim_op_call *c) {
   return c->op == BRIM_OP_BATCHNORM_BWD_JOINED ? 8 : 6;
 }
@@ -389,16 +385,8 @@ brim_status brim_cuda_batchnorm_bwd_run(void *impl, void *stream, const brim_op_
   return run(impl, stream, c, "batchnorm_bwd");
 }
 
-brim_status brim_cuda_batchnorm_bwd_sums_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_batchnorm_validate(impl, c);
-}
-
 brim_status brim_cuda_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *c) {
   return run(impl, stream, c, "batchnorm_bwd_sums");
-}
-
-brim_status brim_cuda_batchnorm_bwd_joined_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_batchnorm_validate(impl, c);
 }
 
 brim_status brim_cuda_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *c) {

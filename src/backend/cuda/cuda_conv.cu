@@ -35,7 +35,7 @@ static size_t round_up(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIG
 
 //---------------------------------- shapes ----------------------------------
 
-// In the order x, w, y, whatever the op.
+// The tensors in the order x, w, y, whatever the op.
 static void tensors_of(const brim_op_call *c, const brim_tensor *t[3]) {
   bool forward = c->op == BRIM_OP_CONV, weight = c->op == BRIM_OP_CONV_BWD_WEIGHT;
   t[0] = forward ? &c->in[0] : weight ? &c->in[1] : &c->out[0];
@@ -187,7 +187,7 @@ struct conv_race {
   brim_cuda_dnn_plan plan[PRECISE + ROUNDED];
   int way[PRECISE + ROUNDED];
   int precise, count;
-  int first;         // of the group being timed
+  int first;         // first of the group being timed
   bool starved;      // no memory to time with
   void *tensors[3];  // temporaries
   void *workspace;
@@ -321,14 +321,6 @@ brim_status brim_cuda_conv_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "a convolution");
 }
 
-brim_status brim_cuda_conv_bwd_data_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_conv_validate(impl, c);
-}
-
-brim_status brim_cuda_conv_bwd_weight_validate(void *impl, const brim_op_call *c) {
-  return brim_cuda_conv_validate(impl, c);
-}
-
 // While planning, the size of the workspace is all that is needed: no engine is looked for.
 brim_status brim_cuda_conv_prepare(void *impl, brim_op_call *call) {
   brim_cuda_enter(impl);
@@ -354,7 +346,7 @@ void brim_cuda_conv_release(void *impl, brim_op_call *call) {
   call->state = NULL;
 }
 
-static brim_status run(void *impl, void *stream, const brim_op_call *call) {
+brim_status brim_cuda_conv_run(void *impl, void *stream, const brim_op_call *call) {
   brim_cuda_enter(impl);
   conv_state *s = (conv_state *)call->state;
   const brim_tensor *t[3];
@@ -362,16 +354,4 @@ static brim_status run(void *impl, void *stream, const brim_op_call *call) {
   void *const tensors[3] = {t[0]->data, t[1]->data, t[2]->data};
   return run_way((brim_cuda *)impl, s, s->way, &s->plan, tensors, call->workspace,
                  (cudaStream_t)stream);
-}
-
-brim_status brim_cuda_conv_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
-}
-
-brim_status brim_cuda_conv_bwd_data_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
-}
-
-brim_status brim_cuda_conv_bwd_weight_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
 }

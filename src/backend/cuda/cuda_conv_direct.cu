@@ -13,7 +13,7 @@ enum { FORWARD, DATA, WEIGHT };
 struct geometry {
   int h, w, c, m, r, s, p, q, stride, pad;
   int64_t rows, cols, depth;
-  int64_t chunk;  // of the depth, that one block of blockIdx.z does
+  int64_t chunk;  // part of the depth that one block of blockIdx.z computes
 };
 
 // x under the window of an output pixel; 0 outside the image.
@@ -59,7 +59,7 @@ __device__ static float fetch_b(const geometry &g, const T *b, int64_t k, int64_
   return image(g, b, k, col);
 }
 
-// Where a block's product stands: its first row and column, and the depth it is at, up to `end`.
+// Place of a block's product: its first row and column, and the depth from here up to `end`.
 struct corner {
   int64_t row0, col0, k0, end;
 };

@@ -270,7 +270,7 @@ void brim_cuda_dnn_plan_close(brim_cuda *d, brim_cuda_dnn_plan *plan) {
   memset(plan, 0, sizeof *plan);
 }
 
-// From plan->config, which must be finalised, to something that runs.
+// Makes an executable plan from plan->config, which must be finalized.
 static cudnnStatus_t finish(const brim_cuda_dnn *n, brim_cuda_dnn_plan *plan) {
   int64_t bytes = 0, got = 0;
   cudnnStatus_t e = n->create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan);
@@ -351,7 +351,7 @@ static bool allowed(const brim_cuda *d, const brim_cuda_dnn_problem *p,
   return true;
 }
 
-// Whether the engine behind a configuration may be used, and its text.
+// True if the engine behind a configuration may be used; also makes its text.
 static bool inspect(const brim_cuda *d, const brim_cuda_dnn_problem *p, brim_cuda_dnn_plan *plan) {
   const brim_cuda_dnn *n = d->dnn;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -377,7 +377,8 @@ static bool inspect(const brim_cuda *d, const brim_cuda_dnn_problem *p, brim_cud
   return good;
 }
 
-// What one mode of the heuristics proposes, best first. The caller owns the descriptors.
+// Configurations that one mode of the heuristics proposes, best first. The caller owns the
+// descriptors.
 static int64_t propose(const brim_cuda_dnn *n, const brim_cuda_dnn_problem *p,
                        cudnnBackendHeurMode_t mode, dnn_desc configs[MAX_CONFIGS]) {
   dnn_desc heuristic = NULL;
@@ -434,7 +435,7 @@ int brim_cuda_dnn_plans(brim_cuda *d, brim_cuda_dnn_problem *p, size_t budget,
     }
     for (auto &c : configs) drop(n, &c);
   }
-  cudaGetLastError();  // of a plan that could not be made
+  cudaGetLastError();  // left by a plan that could not be made
   return found;
 }
 

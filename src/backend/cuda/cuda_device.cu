@@ -20,7 +20,7 @@ static bool library_version(const char *const *names, const char *symbol, char *
   return true;
 }
 
-// What decides about the bits of a result besides the GPU itself.
+// Names what decides the bits of a result besides the GPU itself.
 static void name_libraries(char *text, size_t size) {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
@@ -65,7 +65,8 @@ static brim_status device_info(int index, brim_device_info *info) {
 // Only asked about: every kernel is built for the same GPUs.
 __global__ static void probe() {}
 
-// Has this binary kernels for the current device? A refusal here says so; a launch would only fail.
+// Fails if this binary has no kernels for the current device; otherwise a launch would fail without
+// a reason.
 static brim_status check_kernels(int index) {
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
@@ -272,23 +273,27 @@ static brim_status host_call(void *impl, void *stream, void (*fn)(void *ctx), vo
   { BRIM_OP_##id, brim_cuda_##name##_validate, NULL, brim_cuda_##name##_run, NULL }
 #define ROW_PREPARED(id, name, prep, rel) \
   { BRIM_OP_##id, brim_cuda_##name##_validate, prep, brim_cuda_##name##_run, rel }
+// The three ops of a product share all functions.
+#define ROW_PRODUCT(id, name) \
+  ROW_PREPARED(id, name, brim_cuda_##name##_prepare, brim_cuda_##name##_release)
+#define ROW_BATCHNORM(id, prep, run) \
+  { BRIM_OP_##id, brim_cuda_batchnorm_validate, prep, run, NULL }
 
 static const brim_op_row ops[] = {
-    ROW_PREPARED(LINEAR, linear, brim_cuda_linear_prepare, brim_cuda_linear_release),
-    ROW_PREPARED(LINEAR_BWD_DATA, linear_bwd_data, brim_cuda_linear_prepare,
-                 brim_cuda_linear_release),
-    ROW_PREPARED(LINEAR_BWD_WEIGHT, linear_bwd_weight, brim_cuda_linear_prepare,
-                 brim_cuda_linear_release),
-    ROW_PREPARED(CONV, conv, brim_cuda_conv_prepare, brim_cuda_conv_release),
-    ROW_PREPARED(CONV_BWD_DATA, conv_bwd_data, brim_cuda_conv_prepare, brim_cuda_conv_release),
-    ROW_PREPARED(CONV_BWD_WEIGHT, conv_bwd_weight, brim_cuda_conv_prepare, brim_cuda_conv_release),
-    ROW_PREPARED(BATCHNORM, batchnorm, brim_cuda_batchnorm_prepare, NULL),
-    ROW(BATCHNORM_APPLY, batchnorm_apply),
-    ROW_PREPARED(BATCHNORM_BWD, batchnorm_bwd, brim_cuda_batchnorm_prepare, NULL),
-    ROW_PREPARED(BATCHNORM_PART, batchnorm_part, brim_cuda_batchnorm_prepare, NULL),
+    ROW_PRODUCT(LINEAR, linear),
+    ROW_PRODUCT(LINEAR_BWD_DATA, linear),
+    ROW_PRODUCT(LINEAR_BWD_WEIGHT, linear),
+    ROW_PRODUCT(CONV, conv),
+    ROW_PRODUCT(CONV_BWD_DATA, conv),
+    ROW_PRODUCT(CONV_BWD_WEIGHT, conv),
+    ROW_BATCHNORM(BATCHNORM, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_run),
+    ROW_BATCHNORM(BATCHNORM_APPLY, NULL, brim_cuda_batchnorm_apply_run),
+    ROW_BATCHNORM(BATCHNORM_BWD, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_bwd_run),
+    ROW_BATCHNORM(BATCHNORM_PART, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_part_run),
     ROW(BATCHNORM_JOIN, batchnorm_join),
-    ROW_PREPARED(BATCHNORM_BWD_SUMS, batchnorm_bwd_sums, brim_cuda_batchnorm_prepare, NULL),
-    ROW(BATCHNORM_BWD_JOINED, batchnorm_bwd_joined),
+    ROW_BATCHNORM(BATCHNORM_BWD_SUMS, brim_cuda_batchnorm_prepare,
+                  brim_cuda_batchnorm_bwd_sums_run),
+    ROW_BATCHNORM(BATCHNORM_BWD_JOINED, NULL, brim_cuda_batchnorm_bwd_joined_run),
     ROW(MAXPOOL, maxpool),
     ROW(MAXPOOL_BWD, maxpool_bwd),
     ROW(MEAN, mean),
@@ -319,7 +324,7 @@ static const brim_op_row ops[] = {
     ROW(STEP_END, step_end),
 };
 
-// In the order of brim_backend's members: nvcc's C++17 has no designated initialisers.
+// Members in the order of brim_backend: nvcc's C++17 has no designated initializers.
 const brim_backend brim_cuda_backend = {
     BRIM_BACKEND_ABI,
     "cuda",

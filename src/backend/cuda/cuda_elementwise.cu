@@ -159,9 +159,9 @@ __device__ static inline float act_slope(float s) {
   }
 }
 
-// Of values that are stored as T. Where that is bf16 the hardware's tanh will do, as in
-// cuda_linear_skinny.cu: within 2^-10.9, an eighth of what rounding may take. tanhf's 20
-// instructions a value would outlast the memory.
+// For values stored as T. In bf16 the hardware's tanh is accurate enough, as in
+// cuda_linear_skinny.cu: within 2^-10.9, an eighth of the rounding error. tanhf's 20 instructions a
+// value would take longer than the memory traffic.
 template <brim_act ACT, typename T>
 __device__ static inline float act_stored(float x) {
   if constexpr (ACT == BRIM_ACT_TANH && std::is_same<T, __nv_bfloat16>::value) {
@@ -356,7 +356,7 @@ __device__ static inline float scaled(const channel_scale &k, int ch, float x) {
   return x * scale + shift;
 }
 
-// As many values out as in; `channels` is 1 where all have the same scale.
+// Maps as many values out as in; `channels` is 1 if all have the same scale.
 struct input_map {
   channel_scale k;
   int channels;

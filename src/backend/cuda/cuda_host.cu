@@ -1,5 +1,5 @@
-// What the host lends the CUDA plug-in, and failures of the runtime and of launches in its words.
-// Every kernel family calls this file; it calls none of them.
+// The functions the host lends the CUDA plug-in, and failures of the runtime and of launches in
+// brim's words. Every kernel family calls this file; it calls none of them.
 #include <stdarg.h>
 #include <stdio.h>
 

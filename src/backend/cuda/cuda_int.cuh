@@ -48,7 +48,7 @@ struct brim_cuda {
   int index;
   int sm_count;
   size_t workspace_cap;       // of a linear op
-  size_t conv_workspace_cap;  // of an engine of cuDNN; 0 = what suits the shape
+  size_t conv_workspace_cap;  // of a cuDNN engine; 0 = what suits the shape
   bool nondeterministic;      // see brim_device_options
   bool measure_algorithms;
   brim_cuda_blas blas;  // blas.library NULL: not found
@@ -64,10 +64,10 @@ brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF
 // BRIM_OK, BRIM_EOOM or BRIM_EDEVICE with the call's name and CUDA's own words.
 brim_status brim_cuda_check(cudaError_t error, const char *what);
 #define BRIM_CUDA(call) brim_cuda_check((call), #call)
-// Likewise of a launch, which is where a kernel is loaded that was not needed before: without room for
-// it CUDA says more than one thing (cudaErrorUnknown).
+// The status of a failed launch. A launch loads kernels on first use; without memory for them CUDA
+// reports various errors (cudaErrorUnknown among them).
 brim_status brim_cuda_launch_failed(cudaError_t error, const char *what);
-// After a launch; the name of the kernel family stands in the message.
+// Checks a launch; `what` names the kernel family in the message.
 static inline brim_status brim_cuda_launched(const char *what) {
   cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, what);
@@ -86,7 +86,7 @@ brim_status brim_cuda_library_failed(bool says_memory);
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
 
-// Where cuDNN and cuBLASLt may lie, NULL-terminated (cuda_cudnn.cu, cuda_linear.cu).
+// File names of cuDNN and cuBLASLt, NULL-terminated (cuda_cudnn.cu, cuda_linear.cu).
 extern const char *const brim_cuda_dnn_names[];
 extern const char *const brim_cuda_blas_names[];
 
@@ -104,14 +104,14 @@ enum { BRIM_CUDA_ALGO_CHARS = 256 };
 brim_status brim_cuda_algo_open(brim_cuda *device, const char *cache_folder,
                                 const brim_device_info *info);
 void brim_cuda_algo_close(brim_cuda *device);
-// Where the device does not measure, only what was put, stored or noted in this process counts and
-// not what the cache file says; where it does, not what was noted for now.
+// Finds a choice. If the device does not measure, only choices put, stored or noted in this process
+// count, not the cache file's; if it measures, choices noted `for_now` do not count.
 bool brim_cuda_algo_find(brim_cuda *device, const char *key, char value[BRIM_CUDA_ALGO_CHARS]);
-// Also into the cache file, where there is one. A failure is logged: a choice not remembered is
-// made again.
+// Stores a choice, also in the cache file if there is one. A failure is logged: a forgotten choice
+// is made again.
 void brim_cuda_algo_store(brim_cuda *device, const char *key, const char *value);
-// What was taken without timing: in the table (and in algorithms_get), not in the cache file. Not
-// while planning, or the choice would stand in the way of a measured one. `for_now`: there was no
+// Notes a choice made without timing: in the table (and in algorithms_get), not in the cache file.
+// Not called while planning, or the choice would prevent a measured one. `for_now`: there was no
 // memory to measure with, and the next call may try again.
 void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value, bool for_now);
 // True the first time for a key of the table: a warning about a choice comes once.
@@ -196,19 +196,17 @@ __device__ static inline float brim_block_sum(float v, float *shared) {
   brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *call); \
   brim_status brim_cuda_##name##_run(void *impl, void *stream, const brim_op_call *call)
 
-BRIM_CUDA_OP(linear);
-BRIM_CUDA_OP(linear_bwd_data);
-BRIM_CUDA_OP(linear_bwd_weight);
-BRIM_CUDA_OP(conv);
-BRIM_CUDA_OP(conv_bwd_data);
-BRIM_CUDA_OP(conv_bwd_weight);
-BRIM_CUDA_OP(batchnorm);
-BRIM_CUDA_OP(batchnorm_apply);
-BRIM_CUDA_OP(batchnorm_bwd);
-BRIM_CUDA_OP(batchnorm_part);
+BRIM_CUDA_OP(linear);  // and its two gradients
+BRIM_CUDA_OP(conv);    // and its two gradients
+// All batch-norm ops but BATCHNORM_JOIN validate alike.
+brim_status brim_cuda_batchnorm_validate(void *impl, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_part_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call);
+brim_status brim_cuda_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call);
 BRIM_CUDA_OP(batchnorm_join);
-BRIM_CUDA_OP(batchnorm_bwd_sums);
-BRIM_CUDA_OP(batchnorm_bwd_joined);
 BRIM_CUDA_OP(maxpool);
 BRIM_CUDA_OP(maxpool_bwd);
 BRIM_CUDA_OP(mean);

@@ -130,7 +130,7 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
 }
 
 __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
-  extern __shared__ unsigned long long votes[];  // of a tile of classes
+  extern __shared__ unsigned long long votes[];  // one counter for each class of a tile
   __shared__ unsigned histogram[256];
   int64_t row = blockIdx.x;
   int t = (int)threadIdx.x;

@@ -67,7 +67,7 @@ struct linear_state {
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   int count, choice;
   int splits;           // dw as that many products over slabs of rows, added afterwards
-  size_t split_offset;  // of their results in the workspace
+  size_t split_offset;  // their results in the workspace
 };
 
 struct product {
@@ -98,14 +98,15 @@ static bool has_bias(const brim_op_call *c) {
   return c->op == BRIM_OP_LINEAR && brim_cuda_has(&c->in[2], 2, c->in_count);
 }
 
-// What cuBLASLt cannot fuse (its GELU is the tanh form, its ReLU' needs a bit mask).
+// True for epilogues that cuBLASLt cannot fuse (its GELU is the tanh form, its ReLU' needs a bit
+// mask).
 static bool own_only(const brim_op_call *c) {
   if (c->op == BRIM_OP_LINEAR_BWD_WEIGHT) return false;
   if (c->attr.act == BRIM_ACT_NONE) return false;
   return c->op != BRIM_OP_LINEAR || c->attr.act != BRIM_ACT_RELU;
 }
 
-static brim_status validate(void *impl, const brim_op_call *c) {
+brim_status brim_cuda_linear_validate(void *impl, const brim_op_call *c) {
   brim_cuda *d = (brim_cuda *)impl;
   BRIM_TRY(brim_cuda_float_type(&c->in[0], "linear"));
   if (own_only(c)) {
@@ -118,18 +119,6 @@ static brim_status validate(void *impl, const brim_op_call *c) {
   return brim_cuda_fail(BRIM_EUNSUPPORTED,
                         "cuda: libcublasLt not found; install the CUDA libraries or add their "
                         "folder to LD_LIBRARY_PATH");
-}
-
-brim_status brim_cuda_linear_validate(void *impl, const brim_op_call *c) {
-  return validate(impl, c);
-}
-
-brim_status brim_cuda_linear_bwd_data_validate(void *impl, const brim_op_call *c) {
-  return validate(impl, c);
-}
-
-brim_status brim_cuda_linear_bwd_weight_validate(void *impl, const brim_op_call *c) {
-  return validate(impl, c);
 }
 
 void brim_cuda_linear_release(void *impl, brim_op_call *call) {
@@ -168,7 +157,7 @@ static cublasStatus_t describe_product(brim_cuda *d, const brim_op_call *c, cons
   return e;
 }
 
-// With splits the shared dimension is cut, and D is a row of results.
+// With splits the shared dimension is cut, and D becomes a row of partial results.
 static cublasStatus_t describe_layouts(brim_cuda *d, const product *p, linear_state *s) {
   const brim_cuda_blas *b = &d->blas;
   int64_t inner = p->inner / s->splits;
@@ -296,21 +285,9 @@ static brim_status run_choice(brim_cuda *d, cudaStream_t stream, const brim_op_c
                                c->attr.accumulate);
 }
 
-static brim_status run(void *impl, void *stream, const brim_op_call *c) {
+brim_status brim_cuda_linear_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return run_choice((brim_cuda *)impl, (cudaStream_t)stream, c, ((linear_state *)c->state)->choice);
-}
-
-brim_status brim_cuda_linear_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
-}
-
-brim_status brim_cuda_linear_bwd_data_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
-}
-
-brim_status brim_cuda_linear_bwd_weight_run(void *impl, void *stream, const brim_op_call *c) {
-  return run(impl, stream, c);
 }
 
 //---------------------------------- choosing ----------------------------------
@@ -485,7 +462,7 @@ brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call) {
   }
   s->choice = own && (wins || s->count == 0) ? s->count : 0;
   call->workspace_bytes = workspace_of(d, call, s, own);
-  // Without cuBLASLt, or where it cannot do it, there is no choice.
+  // Without cuBLASLt, or if it cannot do the op, there is nothing to choose.
   if (!call->planning && d->blas.library && !own_only(call)) choose(d, call, s, own);
   return BRIM_OK;
 }

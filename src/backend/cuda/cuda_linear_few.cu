@@ -8,7 +8,7 @@
 enum {
   FEW_THREADS = 256,
   FEW_BLOCKS = 2,   // on an SM, by registers
-  FEW_COLUMNS = 8,  // of a thread
+  FEW_COLUMNS = 8,  // columns of a thread
   FEW_OUTPUTS = 8,  // at most
   FEW_MAX_WIDTH = 256,
   FEW_MIN_ROWS = 4096

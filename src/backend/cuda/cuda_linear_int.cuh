@@ -12,7 +12,7 @@ static inline int64_t linear_rows(const brim_tensor *t) {
   return brim_cuda_count(t) / linear_last(t);
 }
 
-// Can the own kernels do this call; and, going by its shape, are they faster than cuBLASLt.
+// True if the own kernels can do this call; true if, by its shape, they are faster than cuBLASLt.
 bool brim_cuda_skinny_fits(const brim_op_call *call);
 bool brim_cuda_skinny_wins(const brim_op_call *call);
 size_t brim_cuda_skinny_workspace(const brim_cuda *device, const brim_op_call *call);

@@ -26,8 +26,8 @@ struct row_args {
   brim_act act;
 };
 
-// What is done with a sum before it is stored. Activations by their own forms where they matter:
-// a run-time choice costs as much as the product's other work.
+// The operation on a sum before it is stored. Activations have forms of their own where it matters:
+// a run-time choice costs as much as the rest of the product.
 enum row_form {
   ROW_PLAIN,       // nothing
   ROW_TANH,        // tanh
@@ -107,7 +107,7 @@ __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int 
   }
 }
 
-// For act': four values of s of the rows row, + 8, + 16, + 24. They are asked for before the products
+// For act': four values of s of the rows row, + 8, + 16, + 24. They are loaded before the products
 // of a pair of tiles, since a load takes longer than those.
 template <int FORM>
 __device__ static inline void get_slopes(uint2 out[4], const row_args &a, int64_t row, int col) {
@@ -317,8 +317,8 @@ __device__ static inline void stage_vectors(uint16_t *dst, const uint16_t *src, 
   }
 }
 
-// The same one by one, of up to 16 columns that are no multiple of four: they do not begin on whole
-// vectors. What is staged so is at most a twelfth of the rest.
+// Stages one value at a time, for up to 16 columns that are no multiple of four and so do not begin
+// on whole vectors. At most a twelfth of the data is staged this way.
 __device__ static inline void stage_odd(uint16_t *dst, const uint16_t *src, int rows, int cols) {
   constexpr int LD = 16 + 8;
   int lane = (int)threadIdx.x & 31, r = lane >> 4, col = lane & 15;
@@ -345,7 +345,7 @@ __device__ static inline void stage_slab(uint16_t *dst, const uint16_t *src, int
 // A warp's sums of a piece of dw, 16 MT x 16 NT, and of the columns of dy (all columns alike).
 template <int MT, int NT>
 struct weight_piece {
-  static constexpr int LDM = MT * 16 + 8, LDK = NT * 16 + 8;  // of staged rows of dy and x
+  static constexpr int LDM = MT * 16 + 8, LDK = NT * 16 + 8;  // strides of staged rows of dy and x
   static constexpr int STAGE = SLAB * (LDM + LDK);
   static constexpr int CELLS = MT * 16 * NT * 16, ALL = CELLS + MT * 16;
   static_assert(ALL * 4 <= 2 * STAGE * 2, "the pieces are added where the buffers were");

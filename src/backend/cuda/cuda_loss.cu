@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda_vec.cuh"
 
 enum {
-  ROW_THREADS = 256,  // of a block that has rows
+  ROW_THREADS = 256,  // threads of a block that has rows
   SUM_THREADS = 1024,
   MANY_ROWS = 1 << 16,  // more than this are added up by several blocks first
   ROW_SLAB = 1 << 13    // a block's
@@ -19,7 +19,7 @@ brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *c) {
   return BRIM_OK;
 }
 
-// What gradients of a loss are multiplied by.
+// The factor on gradients of a loss.
 __device__ static inline float gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }

@@ -44,13 +44,13 @@ struct library {
 struct communicator {
   library nccl;
   brim_cuda *device;
-  pthread_mutex_t lock;  // of comm
+  pthread_mutex_t lock;  // guards comm
   brim_nccl_comm *comm;  // NULL once it was abandoned
 };
 
 //---------------------------------- the library ----------------------------------
 
-// It stays open: communicators and recorded calls need it until the process ends.
+// The library stays open: communicators and recorded calls need it until the process ends.
 static brim_status load(library *n) {
   static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
                                       "/usr/lib/x86_64-linux-gnu/libnccl.so.2",

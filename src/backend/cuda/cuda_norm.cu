@@ -74,7 +74,7 @@ __device__ static inline void row_sums(float &a, float &b, int group, float *sha
   }
 }
 
-// Where a thread works: its first row and the distance to its next, its vector of each row.
+// A thread's place: its first row and the distance to its next, its vector of each row.
 struct seat {
   int64_t row, step;
   int lane, lanes;  // vectors lane, lane + lanes
@@ -281,7 +281,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int i = 0; i < W; i++) dg[k][i] = db[k][i] = 0.0f;
   }
-  brim_vec<T, W> raw_d[K], raw_x[K];  // of the next row
+  brim_vec<T, W> raw_d[K], raw_x[K];  // values of the next row
   bool on = s.row < p.rows;
   load_row<T, W, K>(in.dy, s.row, p.c, s, on, raw_d);
   load_row<T, W, K>(in.x, s.row, p.c, s, on, raw_x);

@@ -89,14 +89,14 @@ struct rule {
   float momentum, beta1, beta2, eps, weight_decay, average_rate;
 };
 
-// What a step has in common for all parameters; one thread of a block finds it.
+// Values of a step common to all parameters; one thread of a block computes them.
 struct step_values {
   float scale, lr, over_c1, over_c2;  // Adam's corrections: lr / c1, 1 / sqrt(c2)
-  float rate;                         // of the average
+  float rate;                         // decay of the average
   bool first;
 };
 
-// What an average moves by; updates of the steps before this one.
+// The share by which an average moves, given the number of updates before this step.
 __device__ static inline float find_rate(float rate, double updates) {
   return (float)fmax((double)rate, 9.0 / (updates + 10.0));
 }

@@ -66,8 +66,8 @@ VALIDATE(concat_bwd)
 //---------------------------------- max pooling ----------------------------------
 
 struct window {
-  uint32_t h, w, p, q;  // of one image
-  uint32_t vectors;     // of a pixel
+  uint32_t h, w, p, q;  // sizes of one image
+  uint32_t vectors;     // vectors of a pixel
   int size, stride, pad;
 };
 
@@ -85,7 +85,7 @@ struct place_bits<8> {
   typedef uint64_t type;
 };
 
-// As PyTorch: the first maximum; a NaN is larger than all, a later one replaces an earlier.
+// Like PyTorch: the first maximum wins; a NaN is larger than all, a later NaN replaces an earlier.
 template <typename T, int W>
 __global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *place, uint32_t count,
                                       window s) {

@@ -1,9 +1,1356 @@
-// The table of the reference backend: one device, the host, one thread, everything synchronous.
-// Slow and plain on purpose: it is what the others are measured against.
+// The reference backend: one device, the host, one thread, everything synchronous, slow and plain on
+// purpose. Other backends are measured against it. Linear ops and convolutions are ref_products.c.
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/ref/ref_int.h"
+#include "hd/hd_philox.h"
+
+//---------------------------------- pointwise ops ----------------------------------
+
+static const double INV_SQRT2 = 0.70710678118654752440;
+static const double INV_SQRT_2PI = 0.39894228040143267794;
+
+double brim_ref_act(brim_act act, double x) {
+  switch (act) {
+    case BRIM_ACT_RELU:
+      return x > 0 || isnan(x) ? x : 0;
+    case BRIM_ACT_GELU:
+      return 0.5 * x * (1 + erf(x * INV_SQRT2));
+    case BRIM_ACT_TANH:
+      return tanh(x);
+    default:
+      return x;
+  }
+}
+
+double brim_ref_act_slope(brim_act act, double s) {
+  switch (act) {
+    case BRIM_ACT_RELU:
+      return s > 0 ? 1 : 0;
+    case BRIM_ACT_GELU:
+      return 0.5 * (1 + erf(s * INV_SQRT2)) + s * INV_SQRT_2PI * exp(-0.5 * s * s);
+    case BRIM_ACT_TANH:
+      return 1 - s * s;
+    default:
+      return 1;
+  }
+}
+
+static void ref_act_fwd(const brim_op_call *call) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  double x[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, x);
+    for (int64_t i = 0; i < n; i++) x[i] = brim_ref_act(call->attr.act, x[i]);
+    ref_store(&call->out[0], at, n, x);
+  }
+}
+
+static void ref_act_bwd(const brim_op_call *call) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  double dy[REF_CHUNK], s[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, dy);
+    ref_load(&call->in[1], at, n, s);
+    for (int64_t i = 0; i < n; i++) dy[i] *= brim_ref_act_slope(call->attr.act, s[i]);
+    ref_store(&call->out[0], at, n, dy);
+  }
+}
+
+static void ref_dropout(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0];
+  const double *state = call->in[1].data;
+  int64_t count = brim_tensor_count(x), columns = count / x->dim[0];
+  uint64_t key = brim_rng_key((uint64_t)state[BRIM_STATE_SEED], BRIM_RNG_DROPOUT);
+  uint64_t stream = (uint64_t)state[BRIM_STATE_STEP] << 16 | call->attr.layer;
+  uint64_t first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * (uint64_t)columns;
+  double keep = 1 - (double)call->attr.p;
+  double v[REF_CHUNK];
+  brim_philox4 bits = {{0}};
+  uint64_t block = UINT64_MAX;
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(x, at, n, v);
+    for (int64_t i = 0; i < n; i++) {
+      uint64_t e = first + (uint64_t)(at + i);
+      if (e / 4 != block) {
+        block = e / 4;
+        bits = brim_philox(key, stream, block);
+      }
+      bool dropped = brim_rng_uniform(bits.v[e % 4]) < call->attr.p;
+      v[i] = dropped ? 0 : v[i] / keep;
+    }
+    ref_store(&call->out[0], at, n, v);
+  }
+}
+
+static void ref_add(const brim_op_call *call) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  double a[REF_CHUNK], b[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, a);
+    ref_load(&call->in[1], at, n, b);
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+    ref_store(&call->out[0], at, n, a);
+  }
+}
+
+static void ref_cast(const brim_op_call *call) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  double x[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, x);
+    ref_store(&call->out[0], at, n, x);
+  }
+}
+
+// Pixels of `channels` values become pixels of `wide` values, the last of which are 0.
+static void input_padded(const brim_op_call *call, int64_t wide) {
+  const brim_op_attr *a = &call->attr;
+  int64_t pixels = brim_tensor_count(&call->out[0]) / wide;
+  double x[4];
+  static const double zeros[REF_CHUNK];
+  for (int64_t i = 0; i < pixels; i++) {
+    ref_load(&call->in[0], i * a->channels, a->channels, x);
+    for (int c = 0; c < a->channels; c++) {
+      x[c] = x[c] * (double)a->scale[c] + (double)a->shift[c];
+    }
+    ref_store(&call->out[0], i * wide, a->channels, x);
+    for (int64_t at = a->channels; at < wide; at += REF_CHUNK) {
+      ref_store(&call->out[0], i * wide + at, ref_min(REF_CHUNK, wide - at), zeros);
+    }
+  }
+}
+
+static void ref_input(const brim_op_call *call) {
+  const brim_op_attr *a = &call->attr;
+  int64_t count = brim_tensor_count(&call->in[0]);
+  if (count != brim_tensor_count(&call->out[0])) {
+    input_padded(call, ref_columns(&call->out[0]));
+    return;
+  }
+  double x[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, x);
+    for (int64_t i = 0; i < n; i++) {
+      // Rows hold a whole number of pixels, so the channel follows from the flat index.
+      int64_t c = (at + i) % a->channels;
+      x[i] = x[i] * (double)a->scale[c] + (double)a->shift[c];
+    }
+    ref_store(&call->out[0], at, n, x);
+  }
+}
+
+//---------------------------------- layer norm, and the norm of gradients ----------------------------------
+
+// Mean and biased variance of one row, in two passes.
+static void row_moments(const brim_tensor *x, int64_t row, double *mean, double *variance) {
+  int64_t c = ref_columns(x);
+  double v[REF_CHUNK], sum = 0, squares = 0;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, c - at);
+    ref_load(x, row * c + at, n, v);
+    for (int64_t i = 0; i < n; i++) sum += v[i];
+  }
+  *mean = sum / (double)c;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, c - at);
+    ref_load(x, row * c + at, n, v);
+    for (int64_t i = 0; i < n; i++) squares += (v[i] - *mean) * (v[i] - *mean);
+  }
+  *variance = squares / (double)c;
+}
+
+static void ref_layernorm(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0], *g = &call->in[1], *b = &call->in[2];
+  int64_t rows = ref_rows(x), c = ref_columns(x);
+  double v[REF_CHUNK], gain[REF_CHUNK], bias[REF_CHUNK];
+  for (int64_t row = 0; row < rows; row++) {
+    double mean, variance;
+    row_moments(x, row, &mean, &variance);
+    double rstd = 1 / sqrt(variance + (double)call->attr.eps);
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      ref_load(x, row * c + at, n, v);
+      ref_load(g, at, n, gain);
+      ref_load(b, at, n, bias);
+      for (int64_t i = 0; i < n; i++) v[i] = (v[i] - mean) * rstd * gain[i] + bias[i];
+      ref_store(&call->out[0], row * c + at, n, v);
+    }
+    ref_store(&call->out[1], row, 1, &mean);
+    ref_store(&call->out[2], row, 1, &rstd);
+  }
+}
+
+// dx = rstd * (dy g - mean(dy g) - h mean(dy g h)), h = (x - mean) rstd
+static void norm_bwd_row(const brim_op_call *call, int64_t row) {
+  const brim_tensor *dy = &call->in[0], *x = &call->in[1], *g = &call->in[2];
+  int64_t c = ref_columns(x);
+  double d[REF_CHUNK], h[REF_CHUNK], gain[REF_CHUNK];
+  double mean, rstd, sum = 0, sum_h = 0;
+  ref_load(&call->in[3], row, 1, &mean);
+  ref_load(&call->in[4], row, 1, &rstd);
+  for (int pass = 0; pass < 2; pass++) {
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      ref_load(dy, row * c + at, n, d);
+      ref_load(x, row * c + at, n, h);
+      ref_load(g, at, n, gain);
+      for (int64_t i = 0; i < n; i++) {
+        h[i] = (h[i] - mean) * rstd;
+        d[i] *= gain[i];
+      }
+      for (int64_t i = 0; pass == 0 && i < n; i++) {
+        sum += d[i];
+        sum_h += d[i] * h[i];
+      }
+      if (pass == 0) continue;
+      double over = 1 / (double)c;
+      for (int64_t i = 0; i < n; i++) d[i] = rstd * (d[i] - sum * over - h[i] * sum_h * over);
+      ref_store(&call->out[0], row * c + at, n, d);
+    }
+  }
+}
+
+// dg = sum of dy h, db = sum of dy, for one chunk of columns.
+static void bwd_params(const brim_op_call *call, int64_t at, int64_t n) {
+  const brim_tensor *dy = &call->in[0], *x = &call->in[1];
+  int64_t rows = ref_rows(x), c = ref_columns(x);
+  double d[REF_CHUNK], h[REF_CHUNK], dg[REF_CHUNK] = {0}, db[REF_CHUNK] = {0};
+  if (call->attr.accumulate) {
+    ref_load(&call->out[1], at, n, dg);
+    ref_load(&call->out[2], at, n, db);
+  }
+  for (int64_t row = 0; row < rows; row++) {
+    double mean, rstd;
+    ref_load(&call->in[3], row, 1, &mean);
+    ref_load(&call->in[4], row, 1, &rstd);
+    ref_load(dy, row * c + at, n, d);
+    ref_load(x, row * c + at, n, h);
+    for (int64_t i = 0; i < n; i++) {
+      dg[i] += d[i] * (h[i] - mean) * rstd;
+      db[i] += d[i];
+    }
+  }
+  ref_store(&call->out[1], at, n, dg);
+  ref_store(&call->out[2], at, n, db);
+}
+
+static void ref_layernorm_bwd(const brim_op_call *call) {
+  int64_t rows = ref_rows(&call->in[1]), c = ref_columns(&call->in[1]);
+  // Parameters first: dx may lie where dy is.
+  for (int64_t at = 0; at < c; at += REF_CHUNK) bwd_params(call, at, ref_min(REF_CHUNK, c - at));
+  for (int64_t row = 0; row < rows; row++) norm_bwd_row(call, row);
+}
+
+static void ref_grad_norm(const brim_op_call *call) {
+  int64_t count = brim_tensor_count(&call->in[0]);
+  double v[REF_CHUNK], norm[2] = {0, 0};
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[0], at, n, v);
+    for (int64_t i = 0; i < n; i++) {
+      if (isfinite(v[i])) {
+        norm[0] += v[i] * v[i];
+      } else {
+        norm[1] += 1;
+      }
+    }
+  }
+  ref_store(&call->out[0], 0, 2, norm);
+}
+
+//---------------------------------- batch norm ----------------------------------
+
+// With its sum, its ReLU and its gradient, a chunk of channels at a time, whole or in parts of several
+// ranks. Statistics are over the rows that are not padding; all rows are normalized by them. They are
+// rounded to the type they are kept in before they are used, so that applying them later gives the
+// same bits.
+
+// A chunk of channels with what normalises them.
+typedef struct chunk {
+  int64_t at, n;
+  double gain[REF_CHUNK], bias[REF_CHUNK], mean[REF_CHUNK], rstd[REF_CHUNK];
+} chunk;
+
+static void load_gain(const brim_op_call *call, int first, int64_t at, int64_t n, chunk *k) {
+  k->at = at;
+  k->n = n;
+  ref_load(&call->in[first], at, n, k->gain);
+  ref_load(&call->in[first + 1], at, n, k->bias);
+}
+
+static double normalised(const chunk *k, int64_t i, double x) {
+  return (x - k->mean[i]) * k->rstd[i] * k->gain[i] + k->bias[i];
+}
+
+// y = act(norm(x) g + b + z) for all rows.
+static void apply(const brim_op_call *call, const chunk *k, const brim_tensor *z) {
+  const brim_tensor *x = &call->in[0];
+  int64_t c = x->dim[3], rows = ref_rows(x);
+  double v[REF_CHUNK], add[REF_CHUNK] = {0};
+  for (int64_t row = 0; row < rows; row++) {
+    ref_load(x, row * c + k->at, k->n, v);
+    if (z) ref_load(z, row * c + k->at, k->n, add);
+    for (int64_t i = 0; i < k->n; i++) {
+      v[i] = brim_ref_act(call->attr.act, normalised(k, i, v[i]) + add[i]);
+    }
+    ref_store(&call->out[0], row * c + k->at, k->n, v);
+  }
+}
+
+// Mean and sum of squared deviations from it over `rows` rows, in two passes.
+static void moments(const brim_tensor *x, int64_t rows, chunk *k, double *squares) {
+  int64_t c = x->dim[3];
+  double v[REF_CHUNK], over = 1 / (double)(rows > 0 ? rows : 1);
+  memset(k->mean, 0, sizeof(k->mean));
+  memset(squares, 0, REF_CHUNK * sizeof(double));
+  for (int64_t row = 0; row < rows; row++) {
+    ref_load(x, row * c + k->at, k->n, v);
+    for (int64_t i = 0; i < k->n; i++) k->mean[i] += v[i];
+  }
+  for (int64_t i = 0; i < k->n; i++) k->mean[i] *= over;
+  for (int64_t row = 0; row < rows; row++) {
+    ref_load(x, row * c + k->at, k->n, v);
+    for (int64_t i = 0; i < k->n; i++) {
+      squares[i] += (v[i] - k->mean[i]) * (v[i] - k->mean[i]);
+    }
+  }
+}
+
+// `other` are the batch's other moments: one bad sample must not stay in either.
+static void move_towards(const brim_tensor *running, const chunk *k, double momentum,
+                         const double *value, const double *other) {
+  double old[REF_CHUNK];
+  ref_load(running, k->at, k->n, old);
+  for (int64_t i = 0; i < k->n; i++) {
+    if (!isfinite((float)value[i]) || !isfinite((float)other[i])) continue;
+    old[i] += momentum * (value[i] - old[i]);
+  }
+  ref_store(running, k->at, k->n, old);
+}
+
+static int64_t valid_pixels(const brim_tensor *x, const brim_tensor *state) {
+  return ref_valid_rows(state, x->dim[0]) * x->dim[1] * x->dim[2];
+}
+
+// Turns the mean and squared distances of `count` values into outputs: mean and rstd go to outputs
+// 0 and 1 from `first` on, rmean and rvar, if given, to 3 and 4. The chunk gets mean and rstd as
+// they were stored.
+static void finish(const brim_op_call *call, int first, double count, const double *squares,
+                   chunk *k) {
+  const brim_tensor *mean = &call->out[first], *rstd = &call->out[first + 1];
+  const brim_tensor *running_mean = ref_out(call, 3);
+  double unbiased = count > 1 ? count / (count - 1) : 1, over = 1 / (count > 0 ? count : 1);
+  double variance[REF_CHUNK];
+  for (int64_t i = 0; i < k->n; i++) {
+    k->rstd[i] = 1 / sqrt(squares[i] * over + (double)call->attr.eps);
+    variance[i] = squares[i] * over * unbiased;
+  }
+  if (running_mean && count > 0) {
+    move_towards(running_mean, k, (double)call->attr.momentum, k->mean, variance);
+    move_towards(&call->out[4], k, (double)call->attr.momentum, variance, k->mean);
+  }
+  ref_store(mean, k->at, k->n, k->mean);
+  ref_store(rstd, k->at, k->n, k->rstd);
+  ref_load(mean, k->at, k->n, k->mean);
+  ref_load(rstd, k->at, k->n, k->rstd);
+}
+
+static void ref_batchnorm(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0];
+  int64_t c = x->dim[3], rows = valid_pixels(x, &call->in[3]);
+  double squares[REF_CHUNK];
+  chunk k;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    load_gain(call, 1, at, ref_min(REF_CHUNK, c - at), &k);
+    moments(x, rows, &k, squares);
+    finish(call, 1, (double)rows, squares, &k);
+    apply(call, &k, ref_in(call, 4));
+  }
+}
+
+static void ref_batchnorm_apply(const brim_op_call *call) {
+  int64_t c = call->in[0].dim[3];
+  chunk k;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    load_gain(call, 1, at, ref_min(REF_CHUNK, c - at), &k);
+    ref_load(&call->in[3], at, k.n, k.mean);
+    ref_load(&call->in[4], at, k.n, k.rstd);
+    for (int64_t i = 0; call->attr.variance && i < k.n; i++) {
+      k.rstd[i] = 1 / sqrt(k.rstd[i] + (double)call->attr.eps);
+    }
+    apply(call, &k, ref_in(call, 5));
+  }
+}
+
+//---------------------------------- parts ----------------------------------
+
+static void ref_batchnorm_part(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0], *part = &call->out[0];
+  int64_t c = x->dim[3], rows = valid_pixels(x, &call->in[1]);
+  double squares[REF_CHUNK], counts[REF_CHUNK];
+  chunk k;
+  for (int64_t i = 0; i < REF_CHUNK; i++) counts[i] = (double)rows;
+  for (k.at = 0; k.at < c; k.at += REF_CHUNK) {
+    k.n = ref_min(REF_CHUNK, c - k.at);
+    moments(x, rows, &k, squares);
+    ref_store(part, k.at, k.n, counts);
+    ref_store(part, c + k.at, k.n, k.mean);
+    ref_store(part, 2 * c + k.at, k.n, squares);
+  }
+}
+
+// One part joins those before it (Chan, Golub, LeVeque).
+static void join(const brim_tensor *parts, int64_t part, chunk *k, double *counts,
+                 double *squares) {
+  int64_t c = parts->dim[2], from = part * 3 * c + k->at;
+  double count[REF_CHUNK], mean[REF_CHUNK], square[REF_CHUNK];
+  ref_load(parts, from, k->n, count);
+  ref_load(parts, from + c, k->n, mean);
+  ref_load(parts, from + 2 * c, k->n, square);
+  for (int64_t i = 0; i < k->n; i++) {
+    if (!(count[i] > 0)) continue;
+    double share = count[i] / (counts[i] + count[i]), delta = mean[i] - k->mean[i];
+    k->mean[i] += delta * share;
+    squares[i] += square[i] + delta * delta * counts[i] * share;
+    counts[i] += count[i];
+  }
+}
+
+static void ref_batchnorm_join(const brim_op_call *call) {
+  const brim_tensor *parts = &call->in[0];
+  int64_t c = parts->dim[2];
+  double counts[REF_CHUNK], squares[REF_CHUNK];
+  chunk k;
+  for (k.at = 0; k.at < c; k.at += REF_CHUNK) {
+    k.n = ref_min(REF_CHUNK, c - k.at);
+    memset(counts, 0, sizeof(counts));
+    memset(squares, 0, sizeof(squares));
+    memset(k.mean, 0, sizeof(k.mean));
+    for (int64_t part = 0; part < parts->dim[0]; part++) join(parts, part, &k, counts, squares);
+    if (k.at == 0) ref_store(&call->out[2], 0, 1, counts);
+    finish(call, 0, counts[0], squares, &k);
+  }
+}
+
+//---------------------------------- gradient ----------------------------------
+
+// One row of a chunk: d = the gradient that passed the activation, h = norm(x).
+static void bwd_row(const brim_op_call *call, const chunk *k, int64_t row, double *d, double *h) {
+  int optional = call->op == BRIM_OP_BATCHNORM_BWD_JOINED ? 9 : 7;
+  const brim_tensor *y = ref_in(call, optional), *second = ref_in(call, optional + 1);
+  int64_t from = row * call->in[1].dim[3] + k->at;
+  double v[REF_CHUNK];
+  ref_load(&call->in[0], from, k->n, d);
+  if (second) {
+    ref_load(second, from, k->n, v);
+    for (int64_t i = 0; i < k->n; i++) d[i] += v[i];
+  }
+  ref_load(&call->in[1], from, k->n, h);
+  if (call->attr.act == BRIM_ACT_RELU) {
+    if (y) ref_load(y, from, k->n, v);
+    for (int64_t i = 0; i < k->n; i++) {
+      double s = y ? v[i] : normalised(k, i, h[i]);
+      d[i] *= brim_ref_act_slope(BRIM_ACT_RELU, s);
+    }
+  }
+  for (int64_t i = 0; i < k->n; i++) h[i] = (h[i] - k->mean[i]) * k->rstd[i];
+}
+
+static void store_sums(const brim_op_call *call, int out, const chunk *k, const double *sums) {
+  double v[REF_CHUNK] = {0};
+  if (call->attr.accumulate) ref_load(&call->out[out], k->at, k->n, v);
+  for (int64_t i = 0; i < k->n; i++) v[i] += sums[i];
+  ref_store(&call->out[out], k->at, k->n, v);
+}
+
+// Sums of what passed, and of its products with norm(x), over the valid rows.
+typedef struct bwd_sums {
+  double d[REF_CHUNK], dh[REF_CHUNK];
+} bwd_sums;
+
+static void add_rows(const brim_op_call *call, const chunk *k, int64_t valid, bwd_sums *sums) {
+  double d[REF_CHUNK], h[REF_CHUNK];
+  *sums = (bwd_sums){{0}, {0}};
+  for (int64_t row = 0; row < valid; row++) {
+    bwd_row(call, k, row, d, h);
+    for (int64_t i = 0; i < k->n; i++) {
+      sums->d[i] += d[i];
+      sums->dh[i] += d[i] * h[i];
+    }
+  }
+  store_sums(call, 1, k, sums->dh);
+  store_sums(call, 2, k, sums->d);
+}
+
+// dx = g rstd (d - mean(d) - h mean(d h)) with means over `count` values
+static void bwd_rows(const brim_op_call *call, const chunk *k, int64_t valid, const bwd_sums *sums,
+                     double count) {
+  const brim_tensor *dx = &call->out[0];
+  const brim_tensor *dz = ref_out(call, call->op == BRIM_OP_BATCHNORM_BWD ? 3 : 1);
+  static const double zeros[REF_CHUNK];
+  double d[REF_CHUNK], h[REF_CHUNK], over = 1 / (count > 0 ? count : 1);
+  int64_t c = dx->dim[3], rows = ref_rows(dx);
+  for (int64_t row = 0; row < rows; row++) {
+    if (row >= valid) {
+      ref_store(dx, row * c + k->at, k->n, zeros);
+      if (dz) ref_store(dz, row * c + k->at, k->n, zeros);
+      continue;
+    }
+    bwd_row(call, k, row, d, h);
+    if (dz) ref_store(dz, row * c + k->at, k->n, d);
+    for (int64_t i = 0; i < k->n; i++) {
+      d[i] = k->gain[i] * k->rstd[i] * (d[i] - sums->d[i] * over - h[i] * sums->dh[i] * over);
+    }
+    ref_store(dx, row * c + k->at, k->n, d);
+  }
+}
+
+static void load_channels(const brim_op_call *call, int64_t at, chunk *k) {
+  load_gain(call, 2, at, ref_min(REF_CHUNK, call->in[1].dim[3] - at), k);
+  ref_load(&call->in[4], at, k->n, k->mean);
+  ref_load(&call->in[5], at, k->n, k->rstd);
+}
+
+static void ref_batchnorm_bwd(const brim_op_call *call) {
+  int64_t c = call->in[1].dim[3], valid = valid_pixels(&call->in[1], &call->in[6]);
+  bwd_sums sums;
+  chunk k;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    load_channels(call, at, &k);
+    add_rows(call, &k, valid, &sums);
+    bwd_rows(call, &k, valid, &sums, (double)valid);
+  }
+}
+
+static void ref_batchnorm_bwd_sums(const brim_op_call *call) {
+  int64_t c = call->in[1].dim[3], valid = valid_pixels(&call->in[1], &call->in[6]);
+  bwd_sums sums;
+  chunk k;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    load_channels(call, at, &k);
+    add_rows(call, &k, valid, &sums);
+    ref_store(&call->out[0], at, k.n, sums.d);
+    ref_store(&call->out[0], c + at, k.n, sums.dh);
+  }
+}
+
+static void ref_batchnorm_bwd_joined(const brim_op_call *call) {
+  int64_t c = call->in[1].dim[3], valid = valid_pixels(&call->in[1], &call->in[8]);
+  double total;
+  bwd_sums sums;
+  chunk k;
+  ref_load(&call->in[7], 0, 1, &total);
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    load_channels(call, at, &k);
+    ref_load(&call->in[6], at, k.n, sums.d);
+    ref_load(&call->in[6], c + at, k.n, sums.dh);
+    bwd_rows(call, &k, valid, &sums, total);
+  }
+}
+
+//---------------------------------- pooling, positions, concatenation ----------------------------------
+
+// The window of output (p, q) over one chunk of channels.
+static void pool_window(const brim_op_call *call, int64_t image, int64_t p, int64_t q, int64_t at) {
+  const brim_tensor *x = &call->in[0], *y = &call->out[0];
+  int64_t window = call->attr.window, stride = call->attr.stride, pad = call->attr.pad;
+  int64_t c = x->dim[3], n = ref_min(REF_CHUNK, c - at);
+  double best[REF_CHUNK], place[REF_CHUNK], v[REF_CHUNK];
+  bool first = true;
+  for (int64_t r = 0; r < window; r++) {
+    int64_t h = p * stride - pad + r;
+    if (h < 0 || h >= x->dim[1]) continue;
+    for (int64_t s = 0; s < window; s++) {
+      int64_t w = q * stride - pad + s;
+      if (w < 0 || w >= x->dim[2]) continue;
+      ref_load(x, ((image * x->dim[1] + h) * x->dim[2] + w) * c + at, n, v);
+      for (int64_t i = 0; i < n; i++) {
+        if (!first && !(v[i] > best[i]) && !isnan(v[i])) continue;
+        best[i] = v[i];
+        place[i] = (double)(r * window + s);
+      }
+      first = false;
+    }
+  }
+  int64_t to = ((image * y->dim[1] + p) * y->dim[2] + q) * c + at;
+  ref_store(y, to, n, best);
+  ref_store(&call->out[1], to, n, place);
+}
+
+static void ref_maxpool(const brim_op_call *call) {
+  const brim_tensor *y = &call->out[0];
+  for (int64_t image = 0; image < y->dim[0]; image++) {
+    for (int64_t p = 0; p < y->dim[1]; p++) {
+      for (int64_t q = 0; q < y->dim[2]; q++) {
+        for (int64_t at = 0; at < y->dim[3]; at += REF_CHUNK) pool_window(call, image, p, q, at);
+      }
+    }
+  }
+}
+
+// The gradient of pixel (h, w): every window that has it at some place (r, s) and took it.
+static void pool_pixel(const brim_op_call *call, int64_t image, int64_t h, int64_t w, int64_t at) {
+  const brim_tensor *dy = &call->in[0], *dx = &call->out[0];
+  int64_t window = call->attr.window, stride = call->attr.stride, pad = call->attr.pad;
+  int64_t c = dx->dim[3], n = ref_min(REF_CHUNK, c - at);
+  double sum[REF_CHUNK] = {0}, d[REF_CHUNK], place[REF_CHUNK];
+  for (int64_t r = 0; r < window; r++) {
+    int64_t above = h + pad - r;  // = p * stride
+    if (above < 0 || above % stride != 0 || above / stride >= dy->dim[1]) continue;
+    for (int64_t s = 0; s < window; s++) {
+      int64_t left = w + pad - s;
+      if (left < 0 || left % stride != 0 || left / stride >= dy->dim[2]) continue;
+      int64_t from = ((image * dy->dim[1] + above / stride) * dy->dim[2] + left / stride) * c + at;
+      ref_load(dy, from, n, d);
+      ref_load(&call->in[1], from, n, place);
+      for (int64_t i = 0; i < n; i++) {
+        if (place[i] == (double)(r * window + s)) sum[i] += d[i];
+      }
+    }
+  }
+  ref_store(dx, ((image * dx->dim[1] + h) * dx->dim[2] + w) * c + at, n, sum);
+}
+
+static void ref_maxpool_bwd(const brim_op_call *call) {
+  const brim_tensor *dx = &call->out[0];
+  for (int64_t image = 0; image < dx->dim[0]; image++) {
+    for (int64_t h = 0; h < dx->dim[1]; h++) {
+      for (int64_t w = 0; w < dx->dim[2]; w++) {
+        for (int64_t at = 0; at < dx->dim[3]; at += REF_CHUNK) pool_pixel(call, image, h, w, at);
+      }
+    }
+  }
+}
+
+//---------------------------------- mean, positions ----------------------------------
+
+static void ref_mean(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0];
+  int64_t rows = x->dim[0], c = ref_columns(x), places = brim_tensor_count(x) / rows / c;
+  for (int64_t row = 0; row < rows; row++) {
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      double v[REF_CHUNK], sum[REF_CHUNK] = {0};
+      for (int64_t k = 0; k < places; k++) {
+        ref_load(x, (row * places + k) * c + at, n, v);
+        for (int64_t i = 0; i < n; i++) sum[i] += v[i];
+      }
+      for (int64_t i = 0; i < n; i++) sum[i] /= (double)places;
+      ref_store(&call->out[0], row * c + at, n, sum);
+    }
+  }
+}
+
+static void ref_mean_bwd(const brim_op_call *call) {
+  const brim_tensor *dx = &call->out[0];
+  int64_t rows = dx->dim[0], c = ref_columns(dx), places = brim_tensor_count(dx) / rows / c;
+  for (int64_t row = 0; row < rows; row++) {
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      double v[REF_CHUNK];
+      ref_load(&call->in[0], row * c + at, n, v);
+      for (int64_t i = 0; i < n; i++) v[i] /= (double)places;
+      for (int64_t k = 0; k < places; k++) ref_store(dx, (row * places + k) * c + at, n, v);
+    }
+  }
+}
+
+static void ref_pos(const brim_op_call *call) {
+  const brim_tensor *x = &call->in[0];
+  int64_t rows = x->dim[0], one = x->dim[1] * x->dim[2];
+  double v[REF_CHUNK], p[REF_CHUNK];
+  for (int64_t at = 0; at < one; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, one - at);
+    ref_load(&call->in[1], at, n, p);
+    for (int64_t row = 0; row < rows; row++) {
+      ref_load(x, row * one + at, n, v);
+      for (int64_t i = 0; i < n; i++) v[i] += p[i];
+      ref_store(&call->out[0], row * one + at, n, v);
+    }
+  }
+}
+
+static void ref_pos_bwd(const brim_op_call *call) {
+  const brim_tensor *dy = &call->in[0], *dp = &call->out[0];
+  int64_t rows = dy->dim[0], one = dy->dim[1] * dy->dim[2];
+  for (int64_t at = 0; at < one; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, one - at);
+    double v[REF_CHUNK], sum[REF_CHUNK] = {0};
+    if (call->attr.accumulate) ref_load(dp, at, n, sum);
+    for (int64_t row = 0; row < rows; row++) {
+      ref_load(dy, row * one + at, n, v);
+      for (int64_t i = 0; i < n; i++) sum[i] += v[i];
+    }
+    ref_store(dp, at, n, sum);
+  }
+}
+
+//---------------------------------- side by side ----------------------------------
+
+// A part of `columns` columns, from `from` at column `first` on to the same of `to`.
+static void copy_columns(const brim_tensor *from, int64_t first_from, const brim_tensor *to,
+                         int64_t first_to, int64_t columns) {
+  int64_t rows = to->dim[0];
+  double v[REF_CHUNK];
+  for (int64_t row = 0; row < rows; row++) {
+    for (int64_t at = 0; at < columns; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, columns - at);
+      ref_load(from, row * from->dim[1] + first_from + at, n, v);
+      ref_store(to, row * to->dim[1] + first_to + at, n, v);
+    }
+  }
+}
+
+static void ref_concat(const brim_op_call *call) {
+  const brim_tensor *a = &call->in[0], *b = &call->in[1], *y = &call->out[0];
+  copy_columns(a, 0, y, 0, a->dim[1]);
+  copy_columns(b, 0, y, a->dim[1], b->dim[1]);
+}
+
+static void ref_concat_bwd(const brim_op_call *call) {
+  const brim_tensor *dy = &call->in[0], *da = &call->out[0], *db = &call->out[1];
+  copy_columns(dy, 0, da, 0, da->dim[1]);
+  copy_columns(dy, da->dim[1], db, 0, db->dim[1]);
+}
+
+//---------------------------------- attention ----------------------------------
+
+// One head of one sequence at a time. The score matrix is never kept: its rows are recomputed where
+// they are needed. Queries, keys and values of the head lie in the workspace as doubles.
+
+typedef struct head {
+  int64_t n, l, c, a, d;  // sequences, tokens, channels, heads, channels of a head
+  double scale;           // 1 / sqrt(d)
+} head;
+
+static head head_of(const brim_op_call *call) {
+  const brim_tensor *y = call->op == BRIM_OP_ATTENTION ? &call->out[0] : &call->in[2];
+  head h = {.n = y->dim[0], .l = y->dim[1], .c = y->dim[2], .a = call->attr.heads};
+  h.d = h.c / h.a;
+  h.scale = 1 / sqrt((double)h.d);
+  return h;
+}
+
+// Blocks of (L, D) in the workspace, then one row of scores.
+enum { Q, K, V, Y, DY, DQ, DK, DV, BLOCKS };
+
+static size_t ref_attention_workspace(const brim_op_call *call) {
+  head h = head_of(call);
+  return (size_t)(BLOCKS * h.l * h.d + h.l) * sizeof(double);
+}
+
+static double *block(const brim_op_call *call, const head *h, int index) {
+  return (double *)call->workspace + index * h->l * h->d;
+}
+
+// A head's columns of sequence n: `third` is 0, 1, 2 of qkv, or 0 of a tensor of C columns.
+static int64_t column(const brim_tensor *t, const head *h, int64_t n, int64_t row, int64_t a,
+                      int third) {
+  return (n * h->l + row) * t->dim[2] + third * h->c + a * h->d;
+}
+
+static void load_block(const brim_tensor *t, const head *h, int64_t n, int64_t a, int third,
+                       double *out) {
+  for (int64_t i = 0; i < h->l; i++) {
+    ref_load(t, column(t, h, n, i, a, third), h->d, out + i * h->d);
+  }
+}
+
+static void store_block(const brim_tensor *t, const head *h, int64_t n, int64_t a, int third,
+                        const double *in) {
+  for (int64_t i = 0; i < h->l; i++) {
+    ref_store(t, column(t, h, n, i, a, third), h->d, in + i * h->d);
+  }
+}
+
+static double dot(const double *a, const double *b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) sum += a[i] * b[i];
+  return sum;
+}
+
+// Row i of the scaled scores.
+static void score_row(const head *h, const double *q, const double *k, int64_t i, double *s) {
+  for (int64_t j = 0; j < h->l; j++) s[j] = dot(q + i * h->d, k + j * h->d, h->d) * h->scale;
+}
+
+static void forward_head(const brim_op_call *call, const head *h, int64_t n, int64_t a) {
+  double *q = block(call, h, Q), *k = block(call, h, K), *v = block(call, h, V);
+  double *y = block(call, h, Y), *s = block(call, h, BLOCKS);
+  load_block(&call->in[0], h, n, a, 0, q);
+  load_block(&call->in[0], h, n, a, 1, k);
+  load_block(&call->in[0], h, n, a, 2, v);
+  memset(y, 0, (size_t)(h->l * h->d) * sizeof(double));
+  for (int64_t i = 0; i < h->l; i++) {
+    score_row(h, q, k, i, s);
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < h->l; j++) max = s[j] > max ? s[j] : max;
+    for (int64_t j = 0; j < h->l; j++) sum += exp(s[j] - max);
+    double lse = max + log(sum);
+    for (int64_t j = 0; j < h->l; j++) {
+      double p = exp(s[j] - lse);
+      for (int64_t c = 0; c < h->d; c++) y[i * h->d + c] += p * v[j * h->d + c];
+    }
+    ref_store(&call->out[1], (n * h->a + a) * h->l + i, 1, &lse);
+  }
+  store_block(&call->out[0], h, n, a, 0, y);
+}
+
+static void ref_attention(const brim_op_call *call) {
+  head h = head_of(call);
+  for (int64_t n = 0; n < h.n; n++) {
+    for (int64_t a = 0; a < h.a; a++) forward_head(call, &h, n, a);
+  }
+}
+
+// One query's share: ds = p (dp - dy . y), then dq, dk, dv.
+static void backward_row(const brim_op_call *call, const head *h, int64_t i, double lse) {
+  const double *q = block(call, h, Q), *k = block(call, h, K), *v = block(call, h, V);
+  const double *y = block(call, h, Y) + i * h->d, *dy = block(call, h, DY) + i * h->d;
+  double *dq = block(call, h, DQ) + i * h->d, *dk = block(call, h, DK), *dv = block(call, h, DV);
+  double *s = block(call, h, BLOCKS), along = dot(dy, y, h->d);
+  score_row(h, q, k, i, s);
+  for (int64_t j = 0; j < h->l; j++) {
+    double p = exp(s[j] - lse);
+    double ds = p * (dot(dy, v + j * h->d, h->d) - along) * h->scale;
+    for (int64_t c = 0; c < h->d; c++) {
+      dv[j * h->d + c] += p * dy[c];
+      dq[c] += ds * k[j * h->d + c];
+      dk[j * h->d + c] += ds * q[i * h->d + c];
+    }
+  }
+}
+
+static void ref_attention_bwd(const brim_op_call *call) {
+  const brim_tensor *dy = &call->in[0], *qkv = &call->in[1], *y = &call->in[2];
+  head h = head_of(call);
+  for (int64_t at = 0; at < h.n * h.a; at++) {
+    int64_t n = at / h.a, a = at % h.a;
+    for (int third = 0; third < 3; third++) {
+      load_block(qkv, &h, n, a, third, block(call, &h, Q + third));
+    }
+    load_block(y, &h, n, a, 0, block(call, &h, Y));
+    load_block(dy, &h, n, a, 0, block(call, &h, DY));
+    memset(block(call, &h, DQ), 0, (size_t)(3 * h.l * h.d) * sizeof(double));
+    for (int64_t i = 0; i < h.l; i++) {
+      double lse;
+      ref_load(&call->in[3], at * h.l + i, 1, &lse);
+      backward_row(call, &h, i, lse);
+    }
+    for (int third = 0; third < 3; third++) {
+      store_block(&call->out[0], &h, n, a, third, block(call, &h, DQ + third));
+    }
+  }
+}
+
+//---------------------------------- losses ----------------------------------
+
+// Softmax cross-entropy, squared error and binary cross-entropy, each with its gradient. Padding rows
+// (at and after state[ROWS]) count nowhere and get a gradient of exactly 0. So does a row whose label is
+// no class, which is counted as bad.
+
+static void ref_add_metrics(const brim_tensor *metrics, const double *sums) {
+  double m[BRIM_METRIC_COUNT];
+  ref_load(metrics, 0, BRIM_METRIC_COUNT, m);
+  for (int i = 0; i < BRIM_METRIC_COUNT; i++) m[i] += sums[i];
+  ref_store(metrics, 0, BRIM_METRIC_COUNT, m);
+}
+
+static void ref_clear_row(const brim_tensor *t, int64_t row) {
+  static const double zeros[REF_CHUNK];
+  int64_t c = t->dim[1];
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    ref_store(t, row * c + at, ref_min(REF_CHUNK, c - at), zeros);
+  }
+}
+
+static void ref_add_loss(double *sums, double loss, double correct) {
+  sums[BRIM_METRIC_ROWS] += 1;
+  if (isfinite(loss)) {
+    sums[BRIM_METRIC_LOSS] += loss;
+    sums[BRIM_METRIC_CORRECT] += correct;
+  } else {
+    sums[BRIM_METRIC_BAD] += 1;
+  }
+}
+
+typedef struct softmax_row {
+  double max, log_sum;  // log of the sum of exp(logit - max)
+  double mean;          // mean of the logits, for smoothing
+  double at_label;
+  int64_t best;  // first of equals
+} softmax_row;
+
+static softmax_row softmax(const brim_tensor *logits, int64_t row, int64_t label) {
+  int64_t c = logits->dim[1];
+  softmax_row r = {.max = -INFINITY};
+  double v[REF_CHUNK], sum = 0;
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, c - at);
+    ref_load(logits, row * c + at, n, v);
+    for (int64_t i = 0; i < n; i++) {
+      if (v[i] > r.max) {
+        r.max = v[i];
+        r.best = at + i;
+      }
+      if (at + i == label) r.at_label = v[i];
+      r.mean += v[i] / (double)c;
+    }
+  }
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, c - at);
+    ref_load(logits, row * c + at, n, v);
+    for (int64_t i = 0; i < n; i++) sum += exp(v[i] - r.max);
+  }
+  r.log_sum = log(sum);
+  return r;
+}
+
+static void xent_gradient(const brim_op_call *call, int64_t row, int64_t label,
+                          const softmax_row *r, double scale) {
+  const brim_tensor *logits = &call->in[0];
+  int64_t c = logits->dim[1];
+  double smoothing = (double)call->attr.label_smoothing;
+  double v[REF_CHUNK];
+  for (int64_t at = 0; at < c; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, c - at);
+    ref_load(logits, row * c + at, n, v);
+    for (int64_t i = 0; i < n; i++) {
+      double target = smoothing / (double)c + (at + i == label ? 1 - smoothing : 0);
+      v[i] = (exp(v[i] - r->max - r->log_sum) - target) * scale;
+    }
+    ref_store(&call->out[1], row * c + at, n, v);
+  }
+}
+
+static void ref_xent(const brim_op_call *call) {
+  const brim_tensor *logits = &call->in[0], *gradient = ref_out(call, 1);
+  const int32_t *labels = call->in[1].data;
+  int64_t rows = logits->dim[0], c = logits->dim[1];
+  double scale = ref_loss_scale(&call->in[2]);
+  int64_t valid = ref_valid_rows(&call->in[2], rows);
+  double sums[BRIM_METRIC_COUNT] = {0}, smoothing = (double)call->attr.label_smoothing;
+  for (int64_t row = 0; row < valid; row++) {
+    int64_t label = labels[row];
+    if (label < 0 || label >= c) {
+      ref_add_loss(sums, NAN, false);
+      if (gradient) ref_clear_row(gradient, row);
+      continue;
+    }
+    softmax_row r = softmax(logits, row, label);
+    double at_target = (1 - smoothing) * r.at_label + (smoothing > 0 ? smoothing * r.mean : 0);
+    ref_add_loss(sums, r.max + r.log_sum - at_target, r.best == label);
+    if (gradient) xent_gradient(call, row, label, &r, scale);
+  }
+  for (int64_t row = valid; gradient && row < rows; row++) ref_clear_row(gradient, row);
+  ref_add_metrics(&call->out[0], sums);
+}
+
+static void ref_mse(const brim_op_call *call) {
+  const brim_tensor *pred = &call->in[0], *target = &call->in[1], *gradient = ref_out(call, 1);
+  int64_t rows = pred->dim[0], c = pred->dim[1];
+  int64_t valid = ref_valid_rows(&call->in[2], rows);
+  double scale = ref_loss_scale(&call->in[2]) * 2 / (double)c;
+  double sums[BRIM_METRIC_COUNT] = {0}, p[REF_CHUNK], t[REF_CHUNK];
+  for (int64_t row = 0; row < valid; row++) {
+    double loss = 0;
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      ref_load(pred, row * c + at, n, p);
+      ref_load(target, row * c + at, n, t);
+      for (int64_t i = 0; i < n; i++) {
+        double error = p[i] - t[i];
+        loss += error * error;
+        p[i] = error * scale;
+      }
+      if (gradient) ref_store(gradient, row * c + at, n, p);
+    }
+    ref_add_loss(sums, loss / (double)c, false);
+  }
+  for (int64_t row = valid; gradient && row < rows; row++) ref_clear_row(gradient, row);
+  ref_add_metrics(&call->out[0], sums);
+}
+
+static void ref_bce(const brim_op_call *call) {
+  const brim_tensor *logits = &call->in[0], *target = &call->in[1], *gradient = ref_out(call, 1);
+  int64_t rows = logits->dim[0], c = logits->dim[1];
+  int64_t valid = ref_valid_rows(&call->in[2], rows);
+  double scale = ref_loss_scale(&call->in[2]) / (double)c;
+  double sums[BRIM_METRIC_COUNT] = {0}, z[REF_CHUNK], t[REF_CHUNK];
+  for (int64_t row = 0; row < valid; row++) {
+    double loss = 0, correct = 0;
+    for (int64_t at = 0; at < c; at += REF_CHUNK) {
+      int64_t n = ref_min(REF_CHUNK, c - at);
+      ref_load(logits, row * c + at, n, z);
+      ref_load(target, row * c + at, n, t);
+      for (int64_t i = 0; i < n; i++) {
+        loss += fmax(z[i], 0) - z[i] * t[i] + log1p(exp(-fabs(z[i])));
+        correct += (z[i] > 0) == (t[i] > 0.5);
+        z[i] = (1 / (1 + exp(-z[i])) - t[i]) * scale;
+      }
+      if (gradient) ref_store(gradient, row * c + at, n, z);
+    }
+    ref_add_loss(sums, loss / (double)c, correct / (double)c);
+  }
+  for (int64_t row = valid; gradient && row < rows; row++) ref_clear_row(gradient, row);
+  ref_add_metrics(&call->out[0], sums);
+}
+
+//---------------------------------- NT-Xent ----------------------------------
+
+// Chen et al. 2020: for every row the softmax cross-entropy of its cosine similarities with all other
+// rows, the other view of its sample being the label; with the gradient. Padding rows are left out.
+
+typedef struct views {
+  int64_t half, d, samples;  // rows i and i + half are one sample
+  double over;               // 1 / temperature
+  double *unit;              // (N, D) rows of length 1
+  double *length;            // (N) of the rows before
+  double *lse;               // (N) log of the sum of exp of the similarities
+  double *push;              // (D) gradient of one unit row
+} views;
+
+static size_t ref_ntxent_workspace(const brim_op_call *call) {
+  int64_t n = call->in[0].dim[0], d = call->in[0].dim[1];
+  return (size_t)(n * d + 2 * n + d) * sizeof(double);
+}
+
+static views views_of(const brim_op_call *call) {
+  int64_t n = call->in[0].dim[0], d = call->in[0].dim[1];
+  double *base = call->workspace;
+  return (views){.half = n / 2,
+                 .d = d,
+                 .samples = ref_valid(&call->in[1], BRIM_STATE_SAMPLES, n / 2),
+                 .over = 1 / (double)call->attr.temperature,
+                 .unit = base,
+                 .length = base + n * d,
+                 .lse = base + n * d + n,
+                 .push = base + n * d + 2 * n};
+}
+
+// The k-th row that is not padding, of 2 * samples.
+static int64_t row_of(const views *v, int64_t k) {
+  return k < v->samples ? k : v->half + k - v->samples;
+}
+
+static int64_t pair_of(const views *v, int64_t row) {
+  return row < v->half ? row + v->half : row - v->half;
+}
+
+static double similarity(const views *v, int64_t i, int64_t j) {
+  const double *a = v->unit + i * v->d, *b = v->unit + j * v->d;
+  double sum = 0;
+  for (int64_t c = 0; c < v->d; c++) sum += a[c] * b[c];
+  return sum * v->over;
+}
+
+static void normalise(const brim_op_call *call, const views *v) {
+  for (int64_t k = 0; k < 2 * v->samples; k++) {
+    int64_t row = row_of(v, k);
+    double *u = v->unit + row * v->d, squares = 0;
+    ref_load(&call->in[0], row * v->d, v->d, u);
+    for (int64_t c = 0; c < v->d; c++) squares += u[c] * u[c];
+    // A row of zeros stays one, and not a number stays that.
+    double length = sqrt(squares);
+    v->length[row] = length < 1e-12 ? 1e-12 : length;
+    for (int64_t c = 0; c < v->d; c++) u[c] /= v->length[row];
+  }
+}
+
+// Loss of one row; notes its lse and its arg max.
+static double row_loss(const views *v, int64_t i, int64_t *best) {
+  double max = -INFINITY, sum = 0, at_pair = 0;
+  int64_t pair = pair_of(v, i);
+  *best = -1;
+  for (int64_t k = 0; k < 2 * v->samples; k++) {
+    int64_t j = row_of(v, k);
+    if (j == i) continue;
+    double s = similarity(v, i, j);
+    if (j == pair) at_pair = s;
+    if (s > max) {
+      max = s;
+      *best = j;
+    }
+  }
+  for (int64_t k = 0; k < 2 * v->samples; k++) {
+    int64_t j = row_of(v, k);
+    if (j != i) sum += exp(similarity(v, i, j) - max);
+  }
+  v->lse[i] = max + log(sum);
+  return v->lse[i] - at_pair;
+}
+
+// Row i is pulled by its own softmax and by those of all others, and the length takes no part.
+static void row_gradient(const brim_op_call *call, const views *v, int64_t i, double scale) {
+  int64_t pair = pair_of(v, i);
+  const double *u = v->unit + i * v->d;
+  double *g = v->push, along = 0;
+  memset(g, 0, (size_t)v->d * sizeof(double));
+  for (int64_t k = 0; k < 2 * v->samples; k++) {
+    int64_t j = row_of(v, k);
+    if (j == i) continue;
+    double s = similarity(v, i, j);
+    double weight = exp(s - v->lse[i]) + exp(s - v->lse[j]) - (j == pair ? 2 : 0);
+    for (int64_t c = 0; c < v->d; c++) g[c] += weight * v->unit[j * v->d + c];
+  }
+  for (int64_t c = 0; c < v->d; c++) along += g[c] * u[c];
+  double factor = scale * 0.5 * v->over / v->length[i];  // a sample's loss is the mean of two
+  for (int64_t c = 0; c < v->d; c++) g[c] = (g[c] - along * u[c]) * factor;
+  ref_store(&call->out[1], i * v->d, v->d, g);
+}
+
+static void ref_ntxent(const brim_op_call *call) {
+  const brim_tensor *gradient = ref_out(call, 1);
+  views v = views_of(call);
+  double sums[BRIM_METRIC_COUNT] = {0};
+  normalise(call, &v);
+  for (int64_t i = 0; i < v.samples; i++) {
+    int64_t best, other;
+    double first = row_loss(&v, i, &best), second = row_loss(&v, i + v.half, &other);
+    ref_add_loss(sums, 0.5 * (first + second), best == i + v.half);
+  }
+  for (int64_t i = 0; gradient && i < v.half; i++) {
+    for (int64_t row = i; row < 2 * v.half; row += v.half) {
+      if (i < v.samples) {
+        row_gradient(call, &v, row, ref_loss_scale(&call->in[1]));
+      } else {
+        ref_clear_row(gradient, row);
+      }
+    }
+  }
+  ref_add_metrics(&call->out[0], sums);
+}
+
+//---------------------------------- nearest neighbours ----------------------------------
+
+static size_t ref_unit_workspace(const brim_op_call *call) {
+  return (size_t)call->in[0].dim[1] * sizeof(double);
+}
+
+static void ref_unit(const brim_op_call *call) {
+  int64_t n = call->in[0].dim[0], d = call->in[0].dim[1];
+  double *row = call->workspace;
+  for (int64_t i = 0; i < n; i++) {
+    double squares = 0;
+    ref_load(&call->in[0], i * d, d, row);
+    for (int64_t c = 0; c < d; c++) squares += row[c] * row[c];
+    double length = sqrt(squares);
+    if (length < 1e-12) length = 1e-12;
+    for (int64_t c = 0; c < d; c++) row[c] /= length;
+    ref_store(&call->out[0], i * d, d, row);
+  }
+}
+
+typedef struct neighbour {
+  double s;
+  int64_t index;
+} neighbour;
+
+static size_t neighbour_bytes(const brim_op_call *call) {
+  return (size_t)call->in[0].dim[1] * (sizeof(neighbour) + sizeof(double));
+}
+
+// Neighbours and similarities of a row, then a sum for each class.
+static size_t ref_knn_workspace(const brim_op_call *call) {
+  return neighbour_bytes(call) + (size_t)call->attr.classes * sizeof(int64_t);
+}
+
+static int nearer(const void *a, const void *b) {
+  const neighbour *x = a, *y = b;
+  if (x->s != y->s) return x->s > y->s ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+// The class with most, or -1 when there is no vote.
+static int32_t vote(const brim_op_call *call, int64_t row, neighbour *near, double *s,
+                    int64_t *votes) {
+  const brim_op_attr *a = &call->attr;
+  const int32_t *labels = call->in[1].data;
+  int64_t m = call->in[0].dim[1], count = 0;
+  ref_load(&call->in[0], row * m, m, s);
+  for (int64_t i = 0; i < m; i++) {
+    if (!isnan(s[i])) near[count++] = (neighbour){s[i], i};
+  }
+  if (count == 0) return -1;
+  qsort(near, (size_t)count, sizeof *near, nearer);
+  memset(votes, 0, (size_t)a->classes * sizeof *votes);
+  for (int64_t i = 0; i < ref_min(count, a->neighbours); i++) {
+    int32_t label = labels[near[i].index];
+    if (label < 0 || label >= a->classes) continue;
+    double weight =
+        near[i].s == near[0].s ? 1 : exp((near[i].s - near[0].s) / (double)a->temperature);
+    votes[label] += (int64_t)(weight * 0x1p40 + 0.5);
+  }
+  int32_t best = 0;
+  for (int32_t c = 1; c < a->classes; c++) {
+    if (votes[c] > votes[best]) best = c;
+  }
+  return best;
+}
+
+static void ref_knn(const brim_op_call *call) {
+  int64_t n = call->in[0].dim[0], m = call->in[0].dim[1];
+  int64_t valid = ref_valid_rows(&call->in[3], n);
+  neighbour *near = call->workspace;
+  double *s = (double *)(near + m);
+  int64_t *votes = (int64_t *)(s + m);
+  const int32_t *truth = call->in[2].data;
+  int32_t *guess = ref_out(call, 1) ? call->out[1].data : NULL;
+  double sums[BRIM_METRIC_COUNT] = {0};
+  for (int64_t i = 0; i < n; i++) {
+    int32_t label = i < valid ? vote(call, i, near, s, votes) : -1;
+    if (guess) guess[i] = label;
+    if (i >= valid) continue;
+    bool known = truth[i] >= 0 && truth[i] < call->attr.classes;
+    sums[BRIM_METRIC_ROWS]++;
+    if (label < 0 || !known) {
+      sums[BRIM_METRIC_BAD]++;
+    } else if (label == truth[i]) {
+      sums[BRIM_METRIC_CORRECT]++;
+    }
+  }
+  ref_add_metrics(&call->out[0], sums);
+}
+
+//---------------------------------- the optimizer step ----------------------------------
+
+// One step over all parameters: unscale, clip by the global norm, update, cast. The rules are
+// PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step with gradients that are not finite
+// changes nothing. AVERAGE follows the weights likewise; STEP_END notes the norm and moves the loss
+// scale.
+
+typedef struct rule {
+  const brim_op_attr *attr;
+  double lr, scale;
+  double correction1, correction2;  // Adam's 1 - beta^step
+  double rate;                      // decay of the average
+} rule;
+
+static void step_sgd(const rule *r, int64_t n, double *p, double *m, const double *grad) {
+  double mu = (double)r->attr->momentum, decay = (double)r->attr->weight_decay;
+  for (int64_t i = 0; i < n; i++) {
+    double g = grad[i] * r->scale + decay * p[i];
+    if (mu != 0) {
+      m[i] = mu * m[i] + g;  // the first step has m = 0, hence g
+      g = r->attr->nesterov ? g + mu * m[i] : m[i];
+    }
+    p[i] -= r->lr * g;
+  }
+}
+
+static void step_adam(const rule *r, int64_t n, double *p, double *m, double *v,
+                      const double *grad) {
+  const brim_op_attr *a = r->attr;
+  bool decoupled = a->optimizer == BRIM_OPTIMIZER_ADAMW;
+  double b1 = (double)a->beta1, b2 = (double)a->beta2, decay = (double)a->weight_decay;
+  for (int64_t i = 0; i < n; i++) {
+    double g = grad[i] * r->scale;
+    if (decoupled) {
+      p[i] -= r->lr * decay * p[i];
+    } else {
+      g += decay * p[i];
+    }
+    m[i] = b1 * m[i] + (1 - b1) * g;
+    v[i] = b2 * v[i] + (1 - b2) * g * g;
+    double denominator = sqrt(v[i] / r->correction2) + (double)a->eps;
+    p[i] -= r->lr * (m[i] / r->correction1) / denominator;
+  }
+}
+
+static double average_rate(const brim_op_call *call, const double *state) {
+  return fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
+}
+
+static void ref_optimizer(const brim_op_call *call) {
+  const double *state = call->in[0].data;
+  double norm[2];
+  ref_load(&call->in[1], 0, 2, norm);
+  if (norm[1] > 0) return;
+  double inverse = 1 / state[BRIM_STATE_LOSS_SCALE], clip = state[BRIM_STATE_CLIP];
+  double length = sqrt(norm[0]) * inverse;
+  rule r = {.attr = &call->attr, .lr = state[BRIM_STATE_LR], .scale = inverse};
+  if (clip > 0 && length > clip) r.scale *= clip / (length + 1e-6);
+  r.correction1 = 1 - pow((double)call->attr.beta1, state[BRIM_STATE_UPDATES] + 1);
+  r.correction2 = 1 - pow((double)call->attr.beta2, state[BRIM_STATE_UPDATES] + 1);
+  r.rate = average_rate(call, state);
+
+  const brim_tensor *params = &call->out[0], *copy = ref_out(call, 3);
+  const brim_tensor *average = ref_out(call, 4);
+  bool sgd = call->attr.optimizer == BRIM_OPTIMIZER_SGD;
+  bool with_m = !sgd || call->attr.momentum != 0;
+  int64_t count = brim_tensor_count(params);
+  double g[REF_CHUNK], p[REF_CHUNK], m[REF_CHUNK] = {0}, v[REF_CHUNK] = {0};
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[2], at, n, g);
+    ref_load(params, at, n, p);
+    if (with_m) ref_load(&call->out[1], at, n, m);
+    if (!sgd) ref_load(&call->out[2], at, n, v);
+    if (sgd) {
+      step_sgd(&r, n, p, m, g);
+    } else {
+      step_adam(&r, n, p, m, v, g);
+    }
+    ref_store(params, at, n, p);
+    if (with_m) ref_store(&call->out[1], at, n, m);
+    if (!sgd) ref_store(&call->out[2], at, n, v);
+    if (copy) ref_store(copy, at, n, p);
+    if (!average) continue;
+    ref_load(average, at, n, g);
+    for (int64_t i = 0; i < n; i++) g[i] += r.rate * (p[i] - g[i]);
+    ref_store(average, at, n, g);
+  }
+}
+
+static void ref_average(const brim_op_call *call) {
+  double norm[2], rate = average_rate(call, call->in[0].data);
+  ref_load(&call->in[1], 0, 2, norm);
+  if (norm[1] > 0) return;
+  int64_t count = brim_tensor_count(&call->in[2]);
+  double value[REF_CHUNK], average[REF_CHUNK];
+  for (int64_t at = 0; at < count; at += REF_CHUNK) {
+    int64_t n = ref_min(REF_CHUNK, count - at);
+    ref_load(&call->in[2], at, n, value);
+    ref_load(&call->out[0], at, n, average);
+    for (int64_t i = 0; i < n; i++) average[i] += rate * (value[i] - average[i]);
+    ref_store(&call->out[0], at, n, average);
+  }
+}
+
+static void ref_step_end(const brim_op_call *call) {
+  const brim_op_attr *a = &call->attr;
+  double *state = call->out[0].data;
+  const brim_tensor *ring = &call->out[1];
+  double norm[2], scale = state[BRIM_STATE_LOSS_SCALE];
+  ref_load(&call->in[0], 0, 2, norm);
+  int64_t row = ((int64_t)state[BRIM_STATE_STEP] - 1) % ring->dim[0];
+  double note[4] = {norm[0] / (scale * scale), norm[1], scale, 0};
+  ref_store(ring, row * 4, 4, note);
+  if (!(norm[1] > 0)) state[BRIM_STATE_UPDATES] += 1;
+  if (!a->dynamic_scale) return;
+  if (norm[1] > 0) {
+    state[BRIM_STATE_LOSS_SCALE] = fmax(scale / 2, 1);
+    state[BRIM_STATE_GOOD_STEPS] = 0;
+  } else {
+    state[BRIM_STATE_GOOD_STEPS] += 1;
+    if (state[BRIM_STATE_GOOD_STEPS] >= a->growth_interval) {
+      state[BRIM_STATE_LOSS_SCALE] = fmin(scale * 2, 16777216);
+      state[BRIM_STATE_GOOD_STEPS] = 0;
+    }
+  }
+}
+
+//---------------------------------- the table ----------------------------------
 
 static brim_status device_count(int *count) {
   *count = 1;
@@ -21,7 +1368,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   return BRIM_OK;
 }
 
-// There is no state: the address only tells an open device from none.
+// ref has no state: the address only tells an open device from none.
 static const char the_device;
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
@@ -73,7 +1420,7 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 
 //---------------------------------- ops ----------------------------------
 
-// What a kernel does; NULL where it needs no workspace.
+// A kernel; workspace NULL = it needs none.
 typedef struct kernel {
   void (*run)(const brim_op_call *call);
   size_t (*workspace)(const brim_op_call *call);
@@ -86,44 +1433,44 @@ static const kernel kernels[BRIM_OP_COUNT] = {
     [BRIM_OP_CONV] = {brim_ref_conv, brim_ref_conv_workspace},
     [BRIM_OP_CONV_BWD_DATA] = {brim_ref_conv_bwd_data, brim_ref_conv_workspace},
     [BRIM_OP_CONV_BWD_WEIGHT] = {brim_ref_conv_bwd_weight, brim_ref_conv_workspace},
-    [BRIM_OP_BATCHNORM] = {brim_ref_batchnorm, NULL},
-    [BRIM_OP_BATCHNORM_APPLY] = {brim_ref_batchnorm_apply, NULL},
-    [BRIM_OP_BATCHNORM_BWD] = {brim_ref_batchnorm_bwd, NULL},
-    [BRIM_OP_BATCHNORM_PART] = {brim_ref_batchnorm_part, NULL},
-    [BRIM_OP_BATCHNORM_JOIN] = {brim_ref_batchnorm_join, NULL},
-    [BRIM_OP_BATCHNORM_BWD_SUMS] = {brim_ref_batchnorm_bwd_sums, NULL},
-    [BRIM_OP_BATCHNORM_BWD_JOINED] = {brim_ref_batchnorm_bwd_joined, NULL},
-    [BRIM_OP_MAXPOOL] = {brim_ref_maxpool, NULL},
-    [BRIM_OP_MAXPOOL_BWD] = {brim_ref_maxpool_bwd, NULL},
-    [BRIM_OP_MEAN] = {brim_ref_mean, NULL},
-    [BRIM_OP_MEAN_BWD] = {brim_ref_mean_bwd, NULL},
-    [BRIM_OP_POS] = {brim_ref_pos, NULL},
-    [BRIM_OP_POS_BWD] = {brim_ref_pos_bwd, NULL},
-    [BRIM_OP_ATTENTION] = {brim_ref_attention, brim_ref_attention_workspace},
-    [BRIM_OP_ATTENTION_BWD] = {brim_ref_attention_bwd, brim_ref_attention_workspace},
-    [BRIM_OP_CONCAT] = {brim_ref_concat, NULL},
-    [BRIM_OP_CONCAT_BWD] = {brim_ref_concat_bwd, NULL},
-    [BRIM_OP_ACT] = {brim_ref_act_fwd, NULL},
-    [BRIM_OP_ACT_BWD] = {brim_ref_act_bwd, NULL},
-    [BRIM_OP_LAYERNORM] = {brim_ref_layernorm, NULL},
-    [BRIM_OP_LAYERNORM_BWD] = {brim_ref_layernorm_bwd, NULL},
-    [BRIM_OP_DROPOUT] = {brim_ref_dropout, NULL},
-    [BRIM_OP_ADD] = {brim_ref_add, NULL},
-    [BRIM_OP_CAST] = {brim_ref_cast, NULL},
-    [BRIM_OP_INPUT] = {brim_ref_input, NULL},
-    [BRIM_OP_XENT] = {brim_ref_xent, NULL},
-    [BRIM_OP_MSE] = {brim_ref_mse, NULL},
-    [BRIM_OP_BCE] = {brim_ref_bce, NULL},
-    [BRIM_OP_NTXENT] = {brim_ref_ntxent, brim_ref_ntxent_workspace},
-    [BRIM_OP_UNIT] = {brim_ref_unit, brim_ref_unit_workspace},
-    [BRIM_OP_KNN] = {brim_ref_knn, brim_ref_knn_workspace},
-    [BRIM_OP_GRAD_NORM] = {brim_ref_grad_norm, NULL},
-    [BRIM_OP_OPTIMIZER] = {brim_ref_optimizer, NULL},
-    [BRIM_OP_AVERAGE] = {brim_ref_average, NULL},
-    [BRIM_OP_STEP_END] = {brim_ref_step_end, NULL},
+    [BRIM_OP_BATCHNORM] = {ref_batchnorm, NULL},
+    [BRIM_OP_BATCHNORM_APPLY] = {ref_batchnorm_apply, NULL},
+    [BRIM_OP_BATCHNORM_BWD] = {ref_batchnorm_bwd, NULL},
+    [BRIM_OP_BATCHNORM_PART] = {ref_batchnorm_part, NULL},
+    [BRIM_OP_BATCHNORM_JOIN] = {ref_batchnorm_join, NULL},
+    [BRIM_OP_BATCHNORM_BWD_SUMS] = {ref_batchnorm_bwd_sums, NULL},
+    [BRIM_OP_BATCHNORM_BWD_JOINED] = {ref_batchnorm_bwd_joined, NULL},
+    [BRIM_OP_MAXPOOL] = {ref_maxpool, NULL},
+    [BRIM_OP_MAXPOOL_BWD] = {ref_maxpool_bwd, NULL},
+    [BRIM_OP_MEAN] = {ref_mean, NULL},
+    [BRIM_OP_MEAN_BWD] = {ref_mean_bwd, NULL},
+    [BRIM_OP_POS] = {ref_pos, NULL},
+    [BRIM_OP_POS_BWD] = {ref_pos_bwd, NULL},
+    [BRIM_OP_ATTENTION] = {ref_attention, ref_attention_workspace},
+    [BRIM_OP_ATTENTION_BWD] = {ref_attention_bwd, ref_attention_workspace},
+    [BRIM_OP_CONCAT] = {ref_concat, NULL},
+    [BRIM_OP_CONCAT_BWD] = {ref_concat_bwd, NULL},
+    [BRIM_OP_ACT] = {ref_act_fwd, NULL},
+    [BRIM_OP_ACT_BWD] = {ref_act_bwd, NULL},
+    [BRIM_OP_LAYERNORM] = {ref_layernorm, NULL},
+    [BRIM_OP_LAYERNORM_BWD] = {ref_layernorm_bwd, NULL},
+    [BRIM_OP_DROPOUT] = {ref_dropout, NULL},
+    [BRIM_OP_ADD] = {ref_add, NULL},
+    [BRIM_OP_CAST] = {ref_cast, NULL},
+    [BRIM_OP_INPUT] = {ref_input, NULL},
+    [BRIM_OP_XENT] = {ref_xent, NULL},
+    [BRIM_OP_MSE] = {ref_mse, NULL},
+    [BRIM_OP_BCE] = {ref_bce, NULL},
+    [BRIM_OP_NTXENT] = {ref_ntxent, ref_ntxent_workspace},
+    [BRIM_OP_UNIT] = {ref_unit, ref_unit_workspace},
+    [BRIM_OP_KNN] = {ref_knn, ref_knn_workspace},
+    [BRIM_OP_GRAD_NORM] = {ref_grad_norm, NULL},
+    [BRIM_OP_OPTIMIZER] = {ref_optimizer, NULL},
+    [BRIM_OP_AVERAGE] = {ref_average, NULL},
+    [BRIM_OP_STEP_END] = {ref_step_end, NULL},
 };
 
-// What passes brim_op_check, ref can do: it has every float type.
+// ref has every float type, so it can do whatever passes brim_op_check.
 static brim_status validate(void *impl, const brim_op_call *call) {
   (void)impl;
   return brim_op_check(call);

@@ -52,7 +52,7 @@ static inline int64_t ref_columns(const brim_tensor *t) { return t->dim[t->rank 
 static inline int64_t ref_rows(const brim_tensor *t) {
   return brim_tensor_count(t) / ref_columns(t);
 }
-// What the gradients of losses are multiplied by.
+// The factor on gradients of losses.
 static inline double ref_loss_scale(const brim_tensor *state) {
   const double *s = (const double *)state->data;
   return s[BRIM_STATE_GRAD_SCALE] * s[BRIM_STATE_LOSS_SCALE];
@@ -68,55 +68,10 @@ void brim_ref_linear_bwd_weight(const brim_op_call *call);
 void brim_ref_conv(const brim_op_call *call);
 void brim_ref_conv_bwd_data(const brim_op_call *call);
 void brim_ref_conv_bwd_weight(const brim_op_call *call);
-void brim_ref_batchnorm(const brim_op_call *call);
-void brim_ref_batchnorm_apply(const brim_op_call *call);
-void brim_ref_batchnorm_bwd(const brim_op_call *call);
-void brim_ref_batchnorm_part(const brim_op_call *call);
-void brim_ref_batchnorm_join(const brim_op_call *call);
-void brim_ref_batchnorm_bwd_sums(const brim_op_call *call);
-void brim_ref_batchnorm_bwd_joined(const brim_op_call *call);
-void brim_ref_maxpool(const brim_op_call *call);
-void brim_ref_maxpool_bwd(const brim_op_call *call);
-void brim_ref_mean(const brim_op_call *call);
-void brim_ref_mean_bwd(const brim_op_call *call);
-void brim_ref_pos(const brim_op_call *call);
-void brim_ref_pos_bwd(const brim_op_call *call);
-void brim_ref_attention(const brim_op_call *call);
-void brim_ref_attention_bwd(const brim_op_call *call);
-void brim_ref_concat(const brim_op_call *call);
-void brim_ref_concat_bwd(const brim_op_call *call);
-void brim_ref_act_fwd(const brim_op_call *call);
-void brim_ref_act_bwd(const brim_op_call *call);
-void brim_ref_layernorm(const brim_op_call *call);
-void brim_ref_layernorm_bwd(const brim_op_call *call);
-void brim_ref_dropout(const brim_op_call *call);
-void brim_ref_add(const brim_op_call *call);
-void brim_ref_cast(const brim_op_call *call);
-void brim_ref_input(const brim_op_call *call);
-void brim_ref_xent(const brim_op_call *call);
-void brim_ref_mse(const brim_op_call *call);
-void brim_ref_bce(const brim_op_call *call);
-void brim_ref_ntxent(const brim_op_call *call);
-void brim_ref_unit(const brim_op_call *call);
-void brim_ref_knn(const brim_op_call *call);
-void brim_ref_grad_norm(const brim_op_call *call);
-void brim_ref_optimizer(const brim_op_call *call);
-void brim_ref_average(const brim_op_call *call);
-void brim_ref_step_end(const brim_op_call *call);
 
 // Bytes of workspace of the ops that have one.
 size_t brim_ref_linear_workspace(const brim_op_call *call);
 size_t brim_ref_conv_workspace(const brim_op_call *call);
-size_t brim_ref_attention_workspace(const brim_op_call *call);
-size_t brim_ref_ntxent_workspace(const brim_op_call *call);
-size_t brim_ref_unit_workspace(const brim_op_call *call);
-size_t brim_ref_knn_workspace(const brim_op_call *call);
-
-// Shared by the losses: sums of BRIM_METRIC_COUNT values; a loss enters them, or its row counts as
-// bad; a row of zeros.
-void brim_ref_add_metrics(const brim_tensor *metrics, const double *sums);
-void brim_ref_add_loss(double *sums, double loss, double correct);
-void brim_ref_clear_row(const brim_tensor *t, int64_t row);
 
 #ifdef __cplusplus
 }
